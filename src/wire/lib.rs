@@ -1,0 +1,61 @@
+//! The bytes of RoCEv2 and what they mean.
+//!
+//! This crate turns received bytes into checked values and values into bytes: Ethernet, IPv4, IPv6
+//! and UDP ([`Frame`], [`FrameHeader`]), the Base Transport Header with every extended header
+//! ([`Packet`], [`Headers`]), PSN arithmetic ([`Psn`]) and the invariant CRC ([`icrc()`]). One
+//! constant table, [`OPCODES`], says for each opcode which headers follow, what payload is legal
+//! and what the packet does; parsing, emission and the tests all read it.
+//!
+//! It knows nothing of queue pairs, memory or sockets, allocates nothing and uses no `unsafe`.
+//! A view is checked once, when parsed; afterwards no accessor can fail. What is sent is built from
+//! types that can hold legal combinations only.
+//!
+//! Start reading at [`Packet::parse`] for what arrives and at [`Headers::emit`] for what leaves.
+//! All multi-byte values are in host order inside the types and big-endian on the wire, except
+//! [`Imm`], which nobody interprets, and the ICRC, which goes out least significant byte first.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+mod body;
+mod bytes;
+mod cnp;
+mod eth;
+mod frame;
+mod gid;
+mod headers;
+mod icrc;
+mod ids;
+mod ip;
+mod mtu;
+mod opcode;
+mod opcode_table;
+mod packet;
+mod roce_v1;
+mod sport;
+
+pub use body::{Body, Op, SendTail, UcOp, XrcBody};
+pub use cnp::{CNP_LEN, CNP_RESERVED_LEN, cnp_headers, emit_cnp};
+pub use eth::{EthHeader, EtherType, MacAddr, VlanTag};
+pub use frame::{
+    Frame, FrameError, FrameHeader, MAX_FRAME_HEADER_LEN, MAX_TRANSPORT_LEN, ROCE_UDP_PORT, UDP_LEN,
+};
+pub use gid::Gid;
+pub use headers::{
+    Aeth, AtomicEth, BTH_LEN, Bth, Credits, Deth, Feth, NakCode, Pad, Placement, Reth, RnrTimer, Selectivity,
+    Syndrome,
+};
+pub use icrc::{
+    DF, ICRC_LEN, IcrcForm, IdRecovery, IpFacts, UdpFacts, icrc, icrc_roce_v1, icrc_rxe_flush, recover_v4_id,
+    rxe_flush_icrc, seal, verify, verify_either_flush, verify_unknown_id, verify_unknown_id_rxe_flush,
+};
+pub use ids::{Imm, Msn, Pkey, Psn, Qkey, Qpn, Rkey, Srqn};
+pub use ip::{IPV4_LEN, IPV6_LEN, IpHeader, ipv4_checksum};
+pub use mtu::Mtu;
+pub use opcode::{Header, Opcode, OpcodeInfo, Operation, PayloadRule, Transport};
+pub use opcode_table::OPCODES;
+pub use packet::{Headers, MAX_HEADERS_LEN, Packet, ParseError};
+pub use roce_v1::{GRH_LEN, RoceV1Frame};
+pub use sport::{default_flow_label, flow_label_to_sport, rxe_qpn_to_sport};

@@ -1,0 +1,142 @@
+//! The opcode table (IBTA 9.2.1, Annexes A14, A17 and A19), read by everything else in the crate.
+
+use crate::opcode::Header::{self, *};
+use crate::opcode::Operation::{self, *};
+use crate::opcode::PayloadRule::{self, *};
+use crate::opcode::Transport::{self, Rc, Uc, Ud, Xrc};
+use crate::opcode::{Opcode, OpcodeInfo};
+
+/// Every opcode this crate parses and emits. XRC requests name their shared receive queue right
+/// after the BTH, the later packets of a message included; XRC responses do not.
+#[rustfmt::skip]
+pub const OPCODES: [OpcodeInfo; 63] = [
+    row("RC SEND First", Rc, SendFirst, &[], FullMtu, FIRST.takes_wqe()),
+    row("RC SEND Middle", Rc, SendMiddle, &[], FullMtu, PART),
+    row("RC SEND Last", Rc, SendLast, &[], NonEmptyUpToMtu, LAST),
+    row("RC SEND Last with Immediate", Rc, SendLastImm, &[ImmDt], NonEmptyUpToMtu, LAST),
+    row("RC SEND Only", Rc, SendOnly, &[], UpToMtu, ONLY.takes_wqe()),
+    row("RC SEND Only with Immediate", Rc, SendOnlyImm, &[ImmDt], UpToMtu, ONLY.takes_wqe()),
+    row("RC RDMA WRITE First", Rc, WriteFirst, &[Reth], FullMtu, FIRST),
+    row("RC RDMA WRITE Middle", Rc, WriteMiddle, &[], FullMtu, PART),
+    row("RC RDMA WRITE Last", Rc, WriteLast, &[], NonEmptyUpToMtu, LAST),
+    row("RC RDMA WRITE Last with Immediate", Rc, WriteLastImm, &[ImmDt], NonEmptyUpToMtu, LAST.takes_wqe()),
+    row("RC RDMA WRITE Only", Rc, WriteOnly, &[Reth], UpToMtu, ONLY),
+    row("RC RDMA WRITE Only with Immediate", Rc, WriteOnlyImm, &[Reth, ImmDt], UpToMtu, ONLY.takes_wqe()),
+    row("RC RDMA READ Request", Rc, ReadRequest, &[Reth], None, ONLY),
+    row("RC RDMA READ Response First", Rc, ReadResponseFirst, &[Aeth], FullMtu, RESPONSE),
+    row("RC RDMA READ Response Middle", Rc, ReadResponseMiddle, &[], FullMtu, RESPONSE),
+    row("RC RDMA READ Response Last", Rc, ReadResponseLast, &[Aeth], NonEmptyUpToMtu, RESPONSE),
+    row("RC RDMA READ Response Only", Rc, ReadResponseOnly, &[Aeth], UpToMtu, RESPONSE),
+    row("RC Acknowledge", Rc, Acknowledge, &[Aeth], None, RESPONSE),
+    row("RC ATOMIC Acknowledge", Rc, AtomicAcknowledge, &[Aeth, AtomicAckEth], None, RESPONSE),
+    row("RC CmpSwap", Rc, CompareSwap, &[AtomicEth], None, ONLY),
+    row("RC FetchAdd", Rc, FetchAdd, &[AtomicEth], None, ONLY),
+    row("RC SEND Last with Invalidate", Rc, SendLastInv, &[Ieth], NonEmptyUpToMtu, LAST),
+    row("RC SEND Only with Invalidate", Rc, SendOnlyInv, &[Ieth], UpToMtu, ONLY.takes_wqe()),
+    row("RC FLUSH", Rc, Flush, &[Feth, Reth], None, ONLY),
+    row("RC ATOMIC WRITE", Rc, AtomicWrite, &[Reth], Eight, ONLY),
+    row("UC SEND First", Uc, SendFirst, &[], FullMtu, FIRST.takes_wqe()),
+    row("UC SEND Middle", Uc, SendMiddle, &[], FullMtu, PART),
+    row("UC SEND Last", Uc, SendLast, &[], NonEmptyUpToMtu, LAST),
+    row("UC SEND Last with Immediate", Uc, SendLastImm, &[ImmDt], NonEmptyUpToMtu, LAST),
+    row("UC SEND Only", Uc, SendOnly, &[], UpToMtu, ONLY.takes_wqe()),
+    row("UC SEND Only with Immediate", Uc, SendOnlyImm, &[ImmDt], UpToMtu, ONLY.takes_wqe()),
+    row("UC RDMA WRITE First", Uc, WriteFirst, &[Reth], FullMtu, FIRST),
+    row("UC RDMA WRITE Middle", Uc, WriteMiddle, &[], FullMtu, PART),
+    row("UC RDMA WRITE Last", Uc, WriteLast, &[], NonEmptyUpToMtu, LAST),
+    row("UC RDMA WRITE Last with Immediate", Uc, WriteLastImm, &[ImmDt], NonEmptyUpToMtu, LAST.takes_wqe()),
+    row("UC RDMA WRITE Only", Uc, WriteOnly, &[Reth], UpToMtu, ONLY),
+    row("UC RDMA WRITE Only with Immediate", Uc, WriteOnlyImm, &[Reth, ImmDt], UpToMtu, ONLY.takes_wqe()),
+    row("UD SEND Only", Ud, SendOnly, &[Deth], UpToMtu, ONLY.takes_wqe()),
+    row("UD SEND Only with Immediate", Ud, SendOnlyImm, &[Deth, ImmDt], UpToMtu, ONLY.takes_wqe()),
+    row("CNP", Transport::Cnp, Operation::Cnp, &[], Zeros16, NOTICE),
+    row("XRC SEND First", Xrc, SendFirst, &[XrcEth], FullMtu, FIRST.takes_wqe()),
+    row("XRC SEND Middle", Xrc, SendMiddle, &[XrcEth], FullMtu, PART),
+    row("XRC SEND Last", Xrc, SendLast, &[XrcEth], NonEmptyUpToMtu, LAST),
+    row("XRC SEND Last with Immediate", Xrc, SendLastImm, &[XrcEth, ImmDt], NonEmptyUpToMtu, LAST),
+    row("XRC SEND Only", Xrc, SendOnly, &[XrcEth], UpToMtu, ONLY.takes_wqe()),
+    row("XRC SEND Only with Immediate", Xrc, SendOnlyImm, &[XrcEth, ImmDt], UpToMtu, ONLY.takes_wqe()),
+    row("XRC RDMA WRITE First", Xrc, WriteFirst, &[XrcEth, Reth], FullMtu, FIRST),
+    row("XRC RDMA WRITE Middle", Xrc, WriteMiddle, &[XrcEth], FullMtu, PART),
+    row("XRC RDMA WRITE Last", Xrc, WriteLast, &[XrcEth], NonEmptyUpToMtu, LAST),
+    row("XRC RDMA WRITE Last with Immediate", Xrc, WriteLastImm, &[XrcEth, ImmDt], NonEmptyUpToMtu, LAST.takes_wqe()),
+    row("XRC RDMA WRITE Only", Xrc, WriteOnly, &[XrcEth, Reth], UpToMtu, ONLY),
+    row("XRC RDMA WRITE Only with Immediate", Xrc, WriteOnlyImm, &[XrcEth, Reth, ImmDt], UpToMtu, ONLY.takes_wqe()),
+    row("XRC RDMA READ Request", Xrc, ReadRequest, &[XrcEth, Reth], None, ONLY),
+    row("XRC RDMA READ Response First", Xrc, ReadResponseFirst, &[Aeth], FullMtu, RESPONSE),
+    row("XRC RDMA READ Response Middle", Xrc, ReadResponseMiddle, &[], FullMtu, RESPONSE),
+    row("XRC RDMA READ Response Last", Xrc, ReadResponseLast, &[Aeth], NonEmptyUpToMtu, RESPONSE),
+    row("XRC RDMA READ Response Only", Xrc, ReadResponseOnly, &[Aeth], UpToMtu, RESPONSE),
+    row("XRC Acknowledge", Xrc, Acknowledge, &[Aeth], None, RESPONSE),
+    row("XRC ATOMIC Acknowledge", Xrc, AtomicAcknowledge, &[Aeth, AtomicAckEth], None, RESPONSE),
+    row("XRC CmpSwap", Xrc, CompareSwap, &[XrcEth, AtomicEth], None, ONLY),
+    row("XRC FetchAdd", Xrc, FetchAdd, &[XrcEth, AtomicEth], None, ONLY),
+    row("XRC SEND Last with Invalidate", Xrc, SendLastInv, &[XrcEth, Ieth], NonEmptyUpToMtu, LAST),
+    row("XRC SEND Only with Invalidate", Xrc, SendOnlyInv, &[XrcEth, Ieth], UpToMtu, ONLY.takes_wqe()),
+];
+
+/// Row of each opcode byte in [`OPCODES`]; [`NO_ROW`] where there is none.
+pub(crate) const INDEX: [u8; 256] = {
+    let mut index = [NO_ROW; 256];
+    let mut row = 0;
+    while row < OPCODES.len() {
+        let byte = OPCODES[row].opcode.byte() as usize;
+        assert!(index[byte] == NO_ROW, "two rows for one opcode");
+        index[byte] = row as u8;
+        row += 1;
+    }
+    index
+};
+
+const NO_ROW: u8 = u8::MAX;
+
+/// Place of a packet in its message.
+#[derive(Clone, Copy)]
+struct Role {
+    starts: bool,
+    ends: bool,
+    is_request: bool,
+    consumes_rq_wqe: bool,
+}
+
+impl Role {
+    const fn takes_wqe(self) -> Role {
+        Role { consumes_rq_wqe: true, ..self }
+    }
+}
+
+const PART: Role = Role { starts: false, ends: false, is_request: true, consumes_rq_wqe: false };
+const FIRST: Role = Role { starts: true, ..PART };
+const LAST: Role = Role { ends: true, ..PART };
+const ONLY: Role = Role { starts: true, ends: true, ..PART };
+const RESPONSE: Role = Role { is_request: false, ..PART };
+const NOTICE: Role = RESPONSE;
+
+const fn row(
+    name: &'static str,
+    transport: Transport,
+    operation: Operation,
+    headers: &'static [Header],
+    payload: PayloadRule,
+    role: Role,
+) -> OpcodeInfo {
+    let mut headers_len = Header::Bth.len();
+    let mut i = 0;
+    while i < headers.len() {
+        headers_len += headers[i].len();
+        i += 1;
+    }
+    OpcodeInfo {
+        opcode: Opcode::compose(transport, operation),
+        name,
+        transport,
+        operation,
+        headers,
+        headers_len,
+        payload,
+        starts: role.starts,
+        ends: role.ends,
+        is_request: role.is_request,
+        consumes_rq_wqe: role.consumes_rq_wqe,
+    }
+}
