@@ -48,8 +48,8 @@ pub use headers::{
     Syndrome,
 };
 pub use icrc::{
-    DF, ICRC_LEN, IcrcForm, IdRecovery, IpFacts, UdpFacts, icrc, icrc_roce_v1, icrc_rxe_flush, recover_v4_id,
-    rxe_flush_icrc, seal, verify, verify_either_flush, verify_unknown_id, verify_unknown_id_rxe_flush,
+    DF, ICRC_LEN, IcrcForm, IdRecovery, IpFacts, UdpFacts, icrc, icrc_roce_v1, recover_v4_id, rxe_flush_icrc,
+    seal, verify, verify_either_flush, verify_unknown_id, verify_unknown_id_rxe_flush,
 };
 pub use ids::{Imm, Msn, Pkey, Psn, Qkey, Qpn, Rkey, Srqn};
 pub use ip::{IPV4_LEN, IPV6_LEN, IpHeader, ipv4_checksum};

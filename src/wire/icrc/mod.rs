@@ -77,7 +77,7 @@ pub struct UdpFacts {
 pub enum IcrcForm {
     /// The specification's.
     Standard,
-    /// That of rxe for FLUSH: [`icrc_rxe_flush`].
+    /// That of rxe for FLUSH: [`rxe_flush_icrc`].
     RxeFlush,
 }
 
@@ -93,14 +93,12 @@ pub fn icrc(facts: &UdpFacts, transport: &[u8]) -> u32 {
 /// The ICRC that Linux rxe computes for FLUSH, and the only one it accepts. Its opcode table gives
 /// FLUSH no payload offset, so BTH, FETH and RETH enter the sum a second time, unmasked.
 #[inline]
-pub fn icrc_rxe_flush(facts: &UdpFacts, transport: &[u8]) -> u32 {
+pub fn rxe_flush_icrc(facts: &UdpFacts, transport: &[u8]) -> u32 {
     let mut hasher = hash_prefix(facts, transport);
     hasher.update(transport.get(BTH_LEN..).unwrap_or_default());
     hasher.update(transport);
     hasher.finalize()
 }
-
-pub use icrc_rxe_flush as rxe_flush_icrc;
 
 /// The ICRC of a RoCE version 1 packet: its route header is masked as IPv6 is.
 pub fn icrc_roce_v1(grh: &[u8; GRH_LEN], transport: &[u8]) -> u32 {
@@ -141,7 +139,7 @@ pub fn verify_either_flush(facts: &UdpFacts, packet: &[u8]) -> Option<IcrcForm> 
     let (covered, received) = split_icrc(packet)?;
     if icrc(facts, covered) == received {
         Some(IcrcForm::Standard)
-    } else if is_flush(covered) && icrc_rxe_flush(facts, covered) == received {
+    } else if is_flush(covered) && rxe_flush_icrc(facts, covered) == received {
         Some(IcrcForm::RxeFlush)
     } else {
         None

@@ -6,7 +6,7 @@
 //! received ICRC and one computed with a guessed ID tell `delta`, and with it the sender's ID. Half
 //! of the 32 check bits remain: of damaged packets one in 2^16 passes, since any ID will do.
 
-use super::{DF, IpFacts, UdpFacts, icrc, icrc_rxe_flush, is_flush, split_icrc};
+use super::{DF, IpFacts, UdpFacts, icrc, is_flush, rxe_flush_icrc, split_icrc};
 use crate::frame::UDP_LEN;
 use crate::ip::IPV4_LEN;
 
@@ -20,7 +20,7 @@ pub fn verify_unknown_id(facts: &UdpFacts, packet: &[u8]) -> Option<u16> {
     resolve(&facts, received ^ icrc(&facts, covered), covered.len())
 }
 
-/// [`verify_unknown_id`] for a FLUSH sealed the way rxe does ([`icrc_rxe_flush`]). `None` for any
+/// [`verify_unknown_id`] for a FLUSH sealed the way rxe does ([`rxe_flush_icrc`]). `None` for any
 /// other opcode.
 pub fn verify_unknown_id_rxe_flush(facts: &UdpFacts, packet: &[u8]) -> Option<u16> {
     let (covered, received) = split_icrc(packet)?;
@@ -28,7 +28,7 @@ pub fn verify_unknown_id_rxe_flush(facts: &UdpFacts, packet: &[u8]) -> Option<u1
         return None;
     }
     let facts = with_id_0(facts);
-    resolve(&facts, received ^ icrc_rxe_flush(&facts, covered), 2 * covered.len())
+    resolve(&facts, received ^ rxe_flush_icrc(&facts, covered), 2 * covered.len())
 }
 
 /// Finds ID and flags of the IPv4 packet whose transport bytes, without the ICRC, are
