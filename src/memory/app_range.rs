@@ -1,0 +1,69 @@
+use std::ptr;
+
+/// A range of application memory that its owner allows the NIC to read and write.
+///
+/// Making one is where the promise about memory is given; everything behind it is safe code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AppRange {
+    addr: usize,
+    length: u64,
+}
+
+impl AppRange {
+    /// The whole address space: with [`Access::ON_DEMAND`](crate::Access::ON_DEMAND) an implicit region.
+    pub const WHOLE: Self = Self { addr: 0, length: u64::MAX };
+
+    /// `length` bytes from address `addr` of this process.
+    ///
+    /// Nothing is checked here; registration refuses empty, wrapping and unmapped ranges.
+    ///
+    /// # Safety
+    ///
+    /// From the registration of this range until its end (deregistration, a re-registration that replaces the
+    /// range, or the invalidation of a fast-register region):
+    /// - the range stays mapped, and writable if registered with LOCAL_WRITE, unless the registration is
+    ///   ON_DEMAND or the table makes safe copies;
+    /// - as far as the access flags allow, the bytes may change at any time, so no Rust reference to them may
+    ///   live while a work request or a peer could touch them.
+    ///
+    /// Pointer provenance must have been exposed (`pointer::expose_provenance`), as it is for every pointer
+    /// that came from C.
+    pub const unsafe fn new(addr: usize, length: u64) -> Self {
+        Self { addr, length }
+    }
+
+    /// Address of the first byte.
+    pub fn addr(self) -> usize {
+        self.addr
+    }
+
+    /// Length in bytes.
+    pub fn length(self) -> u64 {
+        self.length
+    }
+
+    /// Neither empty nor running over the end of the address space.
+    pub(crate) fn is_sound(self) -> bool {
+        self.length != 0 && (self.addr as u64).checked_add(self.length).is_some()
+    }
+}
+
+/// Copies the payload of an inline post out of application memory.
+///
+/// # Safety
+///
+/// `dst.len()` bytes from `addr` are readable and are not part of `dst`.
+pub unsafe fn copy_from_app(addr: usize, dst: &mut [u8]) {
+    // SAFETY: the caller vouches for the source; the destination is a live slice that does not overlap it.
+    unsafe { ptr::copy_nonoverlapping(ptr::with_exposed_provenance::<u8>(addr), dst.as_mut_ptr(), dst.len()) }
+}
+
+/// Copies `src` to application memory that no key covers.
+///
+/// # Safety
+///
+/// `src.len()` bytes from `addr` are writable and are not part of `src`.
+pub unsafe fn copy_to_app(addr: usize, src: &[u8]) {
+    // SAFETY: the caller vouches for the destination; the source is a live slice that does not overlap it.
+    unsafe { ptr::copy_nonoverlapping(src.as_ptr(), ptr::with_exposed_provenance_mut::<u8>(addr), src.len()) }
+}

@@ -1,0 +1,88 @@
+use std::fmt;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rustc_hash::FxHashMap;
+use softrnic_wire::Rkey;
+
+/// Local key: names a memory region in the work requests of its owner.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[repr(transparent)]
+pub struct Lkey(pub u32);
+
+impl fmt::Display for Lkey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#010x}", self.0)
+    }
+}
+
+/// The two keys of a region. Both have the same value, except that a null region has no rkey (0).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MrKeys {
+    /// For local work requests.
+    pub lkey: Lkey,
+    /// For peers.
+    pub rkey: Rkey,
+}
+
+/// Number of key values that differ in their index: 24 bits, 0 never given out.
+pub(crate) const MAX_KEYS: usize = (1 << 24) - 1;
+
+/// The part of a key that finds the object; the low 8 bits are its tag, which consumers may choose anew.
+pub(crate) fn index_of(key: u32) -> u32 {
+    key >> 8
+}
+
+/// `key` with another tag.
+pub(crate) fn with_tag(key: u32, tag: u8) -> u32 {
+    key & !0xff | u32::from(tag)
+}
+
+/// Objects by key. Indices and first tags come from a keyed stream, so that a peer cannot guess a key from
+/// others it was given, and a key is not soon valid again after its object is gone.
+pub(crate) struct KeyMap<T> {
+    entries: FxHashMap<u32, T>,
+    random: ChaCha8Rng,
+}
+
+impl<T> KeyMap<T> {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { entries: FxHashMap::default(), random: ChaCha8Rng::seed_from_u64(seed) }
+    }
+
+    /// Adds the object that `make` builds for the key it is told; `None` when most keys are taken.
+    pub(crate) fn insert(&mut self, make: impl FnOnce(u32) -> T) -> Option<u32> {
+        // Below half occupancy a free index is found in two draws on average.
+        if self.entries.len() >= MAX_KEYS / 2 {
+            return None;
+        }
+        loop {
+            let key = self.random.next_u32();
+            if index_of(key) != 0 && !self.entries.contains_key(&index_of(key)) {
+                self.entries.insert(index_of(key), make(key));
+                return Some(key);
+            }
+        }
+    }
+
+    /// The object with this index, whatever its tag; compare the full key.
+    pub(crate) fn get(&self, key: u32) -> Option<&T> {
+        self.entries.get(&index_of(key))
+    }
+
+    pub(crate) fn get_mut(&mut self, key: u32) -> Option<&mut T> {
+        self.entries.get_mut(&index_of(key))
+    }
+
+    pub(crate) fn remove(&mut self, key: u32) -> Option<T> {
+        self.entries.remove(&index_of(key))
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.entries.values()
+    }
+
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.values_mut()
+    }
+}

@@ -1,0 +1,56 @@
+//! What a NIC knows about application memory: protection domains, memory regions, memory windows, their keys,
+//! who may do what with which bytes, and the copies in and out.
+//!
+//! Everything hangs off one [`MemoryTable`]. It has a single owner and no locks, and knows nothing of queues,
+//! packets or threads; start reading at [`table`](MemoryTable), then `check.rs` for the rules and `copy.rs` for
+//! the copies.
+//!
+//! # Memory that others write
+//!
+//! Registered memory belongs to the application, which may read and write it at any time, and so may every
+//! thread of it. This crate never holds a Rust reference into it: addresses are integers, bytes move with raw
+//! copies, and nothing is read twice. A copy that races with the application moves some mixture of old and new
+//! bytes, exactly as a NIC's DMA does; only 8-byte aligned [atomics](MemoryTable::fetch_add) promise more.
+//!
+//! # Memory that goes away
+//!
+//! Hardware pins what is registered; user space cannot. Registration checks that every page is there and
+//! faults it in, but an application that unmaps an ordinary region before deregistering it makes the next copy
+//! crash the process. Regions registered with [`Access::ON_DEMAND`], implicit ones included, are copied with
+//! `process_vm_readv` and `process_vm_writev` on the process itself, which report EFAULT instead;
+//! [`Config::safe_copies`] extends that to every region, for a system call per copy.
+
+mod access;
+mod app_range;
+mod atomic;
+mod bind;
+mod check;
+mod copy;
+mod device_memory;
+mod error;
+mod key;
+mod page_list;
+mod pd;
+mod populate;
+mod region;
+mod register;
+mod safe_copy;
+mod sge;
+mod table;
+mod window;
+
+#[cfg(test)]
+mod tests;
+
+pub use access::Access;
+pub use app_range::{AppRange, copy_from_app, copy_to_app};
+pub use atomic::FlushScope;
+pub use check::{LocalFault, RemoteFault};
+pub use device_memory::DmId;
+pub use error::{BindError, InvalidateError, MemoryError};
+pub use key::{Lkey, MrKeys};
+pub use pd::PdId;
+pub use region::{MrSpec, RegionInfo, RegionKind, RegionState, ReregSpec};
+pub use sge::Sge;
+pub use table::{Config, Limits, MemoryTable};
+pub use window::{BindSpec, MwType, WindowInfo};

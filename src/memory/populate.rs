@@ -1,0 +1,71 @@
+//! Looking at memory before it is registered.
+
+use std::io::{self, BufRead, BufReader};
+
+use crate::error::MemoryError;
+
+/// Faults in all pages of a range, for writing if asked, and so learns whether each can be. What pinning does
+/// for hardware, except that the pages stay swappable and can be unmapped.
+pub(crate) fn populate(addr: usize, length: u64, write: bool) -> Result<(), MemoryError> {
+    let page = page_size();
+    let start = addr & !(page - 1);
+    let end = usize::try_from(length)
+        .ok()
+        .and_then(|length| addr.checked_add(length))
+        .and_then(|end| end.checked_next_multiple_of(page))
+        .ok_or(MemoryError::BadAddress)?;
+    let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+    loop {
+        let target = std::ptr::with_exposed_provenance_mut(start);
+        // SAFETY: MADV_POPULATE_* changes no contents; pages that are not there make it fail.
+        if unsafe { libc::madvise(target, end - start, advice) } == 0 {
+            return Ok(());
+        }
+        return Err(match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR) => continue,
+            // Permissions do not suffice, or mappings that the kernel does not fault page by page (device
+            // memory), or a kernel that does not know the advice.
+            Some(libc::EINVAL) if mapped(start, end, write).unwrap_or(false) => return Ok(()),
+            Some(libc::EAGAIN) => MemoryError::NoMemory,
+            _ => MemoryError::BadAddress,
+        });
+    }
+}
+
+fn page_size() -> usize {
+    // SAFETY: sysconf has no preconditions.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Whether mappings with the permissions needed cover the range, by the kernel's list of them.
+fn mapped(start: usize, end: usize, write: bool) -> io::Result<bool> {
+    let mut covered = start;
+    for line in BufReader::new(std::fs::File::open("/proc/self/maps")?).lines() {
+        let Some((from, to, readable, writable)) = parse_mapping(&line?) else { continue };
+        if to <= covered {
+            continue;
+        }
+        if from > covered || !readable || write && !writable {
+            return Ok(false);
+        }
+        covered = to;
+        if covered >= end {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A line such as `7f0c3d400000-7f0c3d422000 r--p 00000000 fd:01 1234 /usr/lib/…`.
+fn parse_mapping(line: &str) -> Option<(usize, usize, bool, bool)> {
+    let mut fields = line.split_ascii_whitespace();
+    let (from, to) = fields.next()?.split_once('-')?;
+    let permissions = fields.next()?.as_bytes();
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    Some((
+        address(from)?,
+        address(to)?,
+        permissions.first() == Some(&b'r'),
+        permissions.get(1) == Some(&b'w'),
+    ))
+}

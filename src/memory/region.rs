@@ -1,0 +1,150 @@
+use softrnic_wire::Rkey;
+
+use crate::access::Access;
+use crate::app_range::AppRange;
+use crate::device_memory::DmId;
+use crate::key::{Lkey, MrKeys};
+use crate::page_list::PageList;
+use crate::pd::PdId;
+
+/// What to register.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MrSpec {
+    /// The memory. [`AppRange::WHOLE`] with ON_DEMAND makes an implicit region.
+    pub range: AppRange,
+    /// Address under which the first byte is known to work requests and peers; the address itself for
+    /// `ibv_reg_mr`. Ignored with ZERO_BASED (it is 0 then), and must be 0 for an implicit region.
+    pub iova: u64,
+    /// Rights.
+    pub access: Access,
+}
+
+/// What to change about a registered region (`IBV_REREG_MR_CHANGE_*`); `None` keeps what is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReregSpec {
+    /// New memory and iova.
+    pub translation: Option<(AppRange, u64)>,
+    /// New protection domain.
+    pub pd: Option<PdId>,
+    /// New rights.
+    pub access: Option<Access>,
+}
+
+/// Sort of region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegionKind {
+    /// A range of application memory.
+    Ordinary,
+    /// The same with ON_DEMAND, or the whole address space (implicit).
+    OnDemand,
+    /// Discards what is written, reads as zeros; local use alone.
+    Null,
+    /// Part of a device memory.
+    Device(DmId),
+    /// Made valid by a work request over a page list, and invalidated by others.
+    FastRegister,
+}
+
+/// Whether a region can be used. Only fast-register regions are ever `Free`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RegionState {
+    /// Waiting for fast registration.
+    Free,
+    /// Usable.
+    Valid,
+}
+
+/// A region as queries show it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RegionInfo {
+    /// Its keys.
+    pub keys: MrKeys,
+    /// Its protection domain.
+    pub pd: PdId,
+    /// First address as keys know it.
+    pub iova: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// Rights, without the optional flags.
+    pub access: Access,
+    /// Sort.
+    pub kind: RegionKind,
+    /// State.
+    pub state: RegionState,
+    /// Number of windows bound to it.
+    pub windows: u32,
+}
+
+/// Where the bytes of a region are.
+pub(crate) enum Backing {
+    /// From this address on, copied plainly.
+    Plain(usize),
+    /// From this address on, copied by the kernel.
+    Guarded(usize),
+    /// Nowhere.
+    Null,
+    /// In listed pages, copied plainly or by the kernel.
+    Pages { list: PageList, max: usize, guarded: bool },
+}
+
+pub(crate) struct Region {
+    pub(crate) key: u32,
+    pub(crate) pd: PdId,
+    pub(crate) iova: u64,
+    pub(crate) length: u64,
+    pub(crate) access: Access,
+    pub(crate) kind: RegionKind,
+    pub(crate) state: RegionState,
+    pub(crate) windows: u32,
+    pub(crate) backing: Backing,
+}
+
+/// Bytes that passed all checks, ready to be copied.
+#[derive(Clone, Copy)]
+pub(crate) enum Target<'a> {
+    Plain(usize),
+    Guarded(usize),
+    Null,
+    Pages { list: &'a PageList, offset: u64, guarded: bool },
+}
+
+impl Region {
+    /// `[va, va + len)` lies inside the region. No sum is formed that could overflow.
+    pub(crate) fn covers(&self, va: u64, len: u64) -> bool {
+        within(self.iova, self.length, va, len)
+    }
+
+    /// The bytes at `va`, which `covers` has accepted.
+    pub(crate) fn target(&self, va: u64) -> Target<'_> {
+        let offset = va - self.iova;
+        match &self.backing {
+            Backing::Plain(base) => Target::Plain(base + offset as usize),
+            Backing::Guarded(base) => Target::Guarded(base + offset as usize),
+            Backing::Null => Target::Null,
+            Backing::Pages { list, guarded, .. } => Target::Pages { list, offset, guarded: *guarded },
+        }
+    }
+
+    pub(crate) fn keys(&self) -> MrKeys {
+        let rkey = if self.kind == RegionKind::Null { Rkey(0) } else { Rkey(self.key) };
+        MrKeys { lkey: Lkey(self.key), rkey }
+    }
+
+    pub(crate) fn info(&self) -> RegionInfo {
+        RegionInfo {
+            keys: self.keys(),
+            pd: self.pd,
+            iova: self.iova,
+            length: self.length,
+            access: self.access,
+            kind: self.kind,
+            state: self.state,
+            windows: self.windows,
+        }
+    }
+}
+
+/// `[va, va + len)` lies inside `[start, start + length)`.
+pub(crate) fn within(start: u64, length: u64, va: u64, len: u64) -> bool {
+    va >= start && len <= length && va - start <= length - len
+}

@@ -1,0 +1,264 @@
+use softrnic_wire::Rkey;
+
+use crate::access::Access;
+use crate::app_range::AppRange;
+use crate::device_memory::DmId;
+use crate::error::MemoryError;
+use crate::key::{Lkey, MrKeys, with_tag};
+use crate::page_list::PageList;
+use crate::pd::PdId;
+use crate::populate::populate;
+use crate::region::{Backing, MrSpec, Region, RegionKind, RegionState, ReregSpec};
+use crate::safe_copy;
+use crate::sge::Sge;
+use crate::table::{Entry, MemoryTable};
+
+/// The parts of a region that a registration decides.
+struct Translation {
+    iova: u64,
+    length: u64,
+    access: Access,
+    kind: RegionKind,
+    backing: Backing,
+}
+
+impl MemoryTable {
+    /// Registers application memory (`ibv_reg_mr`, `ibv_reg_mr_iova`, and DMA-BUF memory once mapped).
+    ///
+    /// With ON_DEMAND pages may be missing, then and later. Otherwise all are faulted in, and
+    /// [`MemoryError::BadAddress`] tells that some are not mapped or, with LOCAL_WRITE, not writable.
+    ///
+    /// `spec.iova` and the address may differ by any amount. (Kernel verbs refuse with EINVAL where the two
+    /// differ within a page; that belongs to the layer that speaks for the kernel.)
+    pub fn reg_mr(&mut self, pd: PdId, spec: MrSpec) -> Result<MrKeys, MemoryError> {
+        let new = self.translate(spec)?;
+        self.add_region(pd, new)
+    }
+
+    /// Registers `length` bytes from `offset` of a device memory. As in verbs, ZERO_BASED must be set.
+    pub fn reg_dm_mr(
+        &mut self,
+        pd: PdId,
+        dm: DmId,
+        offset: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<MrKeys, MemoryError> {
+        let access = access.for_region()?;
+        if !access.contains(Access::ZERO_BASED) || access.contains(Access::ON_DEMAND) || length == 0 {
+            return Err(MemoryError::InvalidArgument);
+        }
+        let base = self.dms.locate(dm, offset, length)?;
+        let backing = Backing::Plain(base);
+        let keys = self
+            .add_region(pd, Translation { iova: 0, length, access, kind: RegionKind::Device(dm), backing })?;
+        self.dms.retain(dm);
+        Ok(keys)
+    }
+
+    /// Makes a null region: any address, discards what is written, reads as zeros. It has no rkey.
+    pub fn alloc_null_mr(&mut self, pd: PdId) -> Result<MrKeys, MemoryError> {
+        let (kind, backing) = (RegionKind::Null, Backing::Null);
+        self.add_region(
+            pd,
+            Translation { iova: 0, length: u64::MAX, access: Access::LOCAL_WRITE, kind, backing },
+        )
+    }
+
+    /// Makes a fast-register region for up to `max_pages` pages, in state Free: [`map_pages`](Self::map_pages)
+    /// says what it will cover, [`fast_register`](Self::fast_register) makes it usable.
+    pub fn alloc_mr(&mut self, pd: PdId, max_pages: usize) -> Result<MrKeys, MemoryError> {
+        if max_pages == 0 || max_pages > self.config.limits.max_fast_reg_pages {
+            return Err(MemoryError::InvalidArgument);
+        }
+        let guarded = self.config.safe_copies;
+        if guarded && !safe_copy::available() {
+            return Err(MemoryError::Unsupported);
+        }
+        self.add_region(
+            pd,
+            Translation {
+                iova: 0,
+                length: 0,
+                access: Access::empty(),
+                kind: RegionKind::FastRegister,
+                backing: Backing::Pages { list: PageList::with_capacity(max_pages), max: max_pages, guarded },
+            },
+        )
+    }
+
+    /// Gives a Free fast-register region the memory it will cover (`ib_map_mr_sg`), in pages of `page_size`
+    /// bytes, known from address `iova` on. Every range but the first must start, and every one but the last
+    /// end, at a page boundary, and `iova` must lie as far into a page as the first range does.
+    ///
+    /// The pages are faulted in for writing: rights are known only when the work request comes.
+    pub fn map_pages(
+        &mut self,
+        lkey: Lkey,
+        ranges: &[AppRange],
+        page_size: u64,
+        iova: u64,
+    ) -> Result<(), MemoryError> {
+        let region = self.find_region_mut(lkey.0).ok_or(MemoryError::UnknownObject)?;
+        if region.state != RegionState::Free {
+            return Err(MemoryError::InvalidState);
+        }
+        let Backing::Pages { list, max, .. } = &mut region.backing else {
+            return Err(MemoryError::InvalidState);
+        };
+        region.length = 0;
+        list.set(ranges, page_size, *max)?;
+        let fits =
+            iova & list.page_mask() == list.first_offset() && iova.checked_add(list.length()).is_some();
+        if !fits {
+            return Err(MemoryError::InvalidArgument);
+        }
+        for range in ranges {
+            populate(range.addr(), range.length(), true)?;
+        }
+        region.iova = iova;
+        region.length = list.length();
+        Ok(())
+    }
+
+    /// Executes a REG_MR work request: the mapped pages become usable with `access`, under the region's key with
+    /// the low 8 bits replaced by those of `new_key`.
+    pub fn fast_register(
+        &mut self,
+        pd: PdId,
+        lkey: Lkey,
+        new_key: u32,
+        access: Access,
+    ) -> Result<MrKeys, MemoryError> {
+        let access = access.for_region()?;
+        if access.intersects(Access::ON_DEMAND | Access::ZERO_BASED) {
+            return Err(MemoryError::Unsupported);
+        }
+        let region = self.find_region_mut(lkey.0).ok_or(MemoryError::UnknownObject)?;
+        let ready =
+            region.kind == RegionKind::FastRegister && region.state == RegionState::Free && region.length > 0;
+        if region.pd != pd || !ready || new_key >> 8 != region.key >> 8 {
+            return Err(MemoryError::InvalidState);
+        }
+        region.key = with_tag(region.key, new_key as u8);
+        region.access = access;
+        region.state = RegionState::Valid;
+        Ok(region.keys())
+    }
+
+    /// Changes a region in place; its keys stay. On an error the region is as it was. Regions with windows are
+    /// [`MemoryError::Busy`], regions other than ordinary and on-demand ones [`MemoryError::Unsupported`].
+    pub fn rereg_mr(&mut self, lkey: Lkey, change: ReregSpec) -> Result<MrKeys, MemoryError> {
+        let region = self.find_region(lkey.0).ok_or(MemoryError::UnknownObject)?;
+        let (Backing::Plain(base) | Backing::Guarded(base)) = region.backing else {
+            return Err(MemoryError::Unsupported);
+        };
+        if !matches!(region.kind, RegionKind::Ordinary | RegionKind::OnDemand) {
+            return Err(MemoryError::Unsupported);
+        }
+        if region.windows > 0 {
+            return Err(MemoryError::Busy);
+        }
+        let (old_pd, access) = (region.pd, change.access.unwrap_or(region.access));
+        // The promise given for the old range holds on while the region lives.
+        // SAFETY: as in the registration that this range was taken from.
+        let old_range = unsafe { AppRange::new(base, region.length) };
+        let (range, iova) = change.translation.unwrap_or((old_range, region.iova));
+        let pd = change.pd.unwrap_or(old_pd);
+        let moved = change.translation.is_some() || change.access.is_some();
+        let new = if moved { Some(self.translate(MrSpec { range, iova, access })?) } else { None };
+
+        self.pds.retain(pd)?;
+        self.pds.release(old_pd);
+        let region = self.find_region_mut(lkey.0).ok_or(MemoryError::UnknownObject)?;
+        region.pd = pd;
+        if let Some(new) = new {
+            region.iova = new.iova;
+            region.length = new.length;
+            region.access = new.access;
+            region.kind = new.kind;
+            region.backing = new.backing;
+        }
+        Ok(region.keys())
+    }
+
+    /// Ends a region; [`MemoryError::Busy`] while windows are bound to it.
+    pub fn dereg_mr(&mut self, lkey: Lkey) -> Result<(), MemoryError> {
+        let region = self.find_region(lkey.0).ok_or(MemoryError::UnknownObject)?;
+        if region.windows > 0 {
+            return Err(MemoryError::Busy);
+        }
+        let (pd, kind) = (region.pd, region.kind);
+        self.keys.remove(lkey.0);
+        self.regions -= 1;
+        self.pds.release(pd);
+        if let RegionKind::Device(dm) = kind {
+            self.dms.release(dm);
+        }
+        Ok(())
+    }
+
+    /// Faults in the on-demand memory of `sges` (`ibv_advise_mr`), for writing if asked.
+    pub fn prefetch(&self, pd: PdId, sges: &[Sge], write: bool) -> Result<(), MemoryError> {
+        for sge in sges.iter().filter(|sge| sge.length > 0) {
+            self.check_local(pd, sge, write).map_err(|_| MemoryError::BadAddress)?;
+            let region = self.find_region(sge.lkey.0).ok_or(MemoryError::UnknownObject)?;
+            if let Backing::Guarded(base) = region.backing {
+                populate(base + (sge.addr - region.iova) as usize, u64::from(sge.length), write)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_region(&mut self, pd: PdId, new: Translation) -> Result<MrKeys, MemoryError> {
+        if self.regions >= self.config.limits.max_mr {
+            return Err(MemoryError::NoMemory);
+        }
+        self.pds.retain(pd)?;
+        let Translation { iova, length, access, kind, backing } = new;
+        let state = if kind == RegionKind::FastRegister { RegionState::Free } else { RegionState::Valid };
+        let made = self.insert(|key| {
+            Entry::Region(Region { key, pd, iova, length, access, kind, state, windows: 0, backing })
+        });
+        let key = match made {
+            Ok(key) => key,
+            Err(error) => {
+                self.pds.release(pd);
+                return Err(error);
+            }
+        };
+        self.regions += 1;
+        let rkey = if kind == RegionKind::Null { Rkey(0) } else { Rkey(key) };
+        Ok(MrKeys { lkey: Lkey(key), rkey })
+    }
+
+    /// Judges a registration, faulting its pages in.
+    fn translate(&self, spec: MrSpec) -> Result<Translation, MemoryError> {
+        let access = spec.access.for_region()?;
+        let on_demand = access.contains(Access::ON_DEMAND);
+        let guarded = on_demand || self.config.safe_copies;
+        let (addr, length) = (spec.range.addr(), spec.range.length());
+        let zero_based = access.contains(Access::ZERO_BASED);
+        let iova = if zero_based { 0 } else { spec.iova };
+
+        if spec.range == AppRange::WHOLE {
+            if !on_demand || zero_based || iova != 0 {
+                return Err(MemoryError::InvalidArgument);
+            }
+        } else if !spec.range.is_sound()
+            || iova.checked_add(length).is_none()
+            || length > self.config.limits.max_mr_size
+        {
+            return Err(MemoryError::InvalidArgument);
+        }
+        if guarded && !safe_copy::available() {
+            return Err(MemoryError::Unsupported);
+        }
+        if !on_demand {
+            populate(addr, length, access.contains(Access::LOCAL_WRITE))?;
+        }
+        let kind = if on_demand { RegionKind::OnDemand } else { RegionKind::Ordinary };
+        let backing = if guarded { Backing::Guarded(addr) } else { Backing::Plain(addr) };
+        Ok(Translation { iova, length, access, kind, backing })
+    }
+}
