@@ -1,0 +1,12 @@
+//! Links move RoCEv2 datagrams (BTH to ICRC, the payload of UDP port 4791) in batches.
+//!
+//! A [`Link`] is driven by one caller at a time, never blocks, and says what it can do in its
+//! [`Capabilities`]; the layers above ask and never guess. Nothing here parses above UDP; only the
+//! [`capture`] and [`fault`] layers, which wrap any link, look at the transport headers.
+//! Start reading with the [`Link`] trait.
+
+pub mod host;
+mod link;
+pub mod udp;
+
+pub use link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};

@@ -1,0 +1,258 @@
+//! The contract between a NIC and whatever carries its datagrams.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+
+use softrnic_wire::{IpFacts, Time};
+
+/// The addressing of outgoing datagrams; equal flows may share one segmented send.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Flow {
+    /// One of the link's own addresses.
+    pub src: IpAddr,
+    /// The peer, or a multicast group; of the same family as `src`.
+    pub dst: IpAddr,
+    /// The UDP source port that is wanted; the link may have to use another and says so in the slot.
+    pub sport: u16,
+    /// IPv4 TOS or IPv6 traffic class, ECN bits included.
+    pub tos: u8,
+    /// IPv4 TTL or IPv6 hop limit.
+    pub ttl: u8,
+}
+
+/// Room for one outgoing datagram and what the ICRC must be computed over.
+pub struct TxSlot<'a> {
+    /// Exactly the reserved bytes, BTH first; the last four are for the ICRC. Contents are stale.
+    pub bytes: &'a mut [u8],
+    /// The IP header facts that will be on the wire (addresses, IPv4 ID and flags).
+    pub ip: IpFacts,
+    /// The UDP source port that will be on the wire.
+    pub sport: u16,
+}
+
+/// Why no slot could be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TxError {
+    /// Every slot is in use until the link can send again: flush, and come back later.
+    Full,
+    /// The datagram is larger than [`Capabilities::max_datagram`].
+    TooLong,
+    /// No route, or the neighbour's address is not known (yet): the datagram counts as lost.
+    Unreachable,
+}
+
+impl fmt::Display for TxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TxError::Full => "all transmit slots are in use",
+            TxError::TooLong => "the datagram is longer than the link can carry",
+            TxError::Unreachable => "the destination has no route or no known neighbour address",
+        })
+    }
+}
+
+impl std::error::Error for TxError {}
+
+/// What a received datagram shows of the IPv4 identification and flags, which the ICRC covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeaderId {
+    /// The header was seen: the identification and the flags with fragment offset.
+    Seen {
+        /// IPv4 identification.
+        id: u16,
+        /// IPv4 flags and fragment offset, as in the header.
+        flags: u16,
+    },
+    /// The header is hidden; `hint` is the most likely identification (the place of the datagram in
+    /// a coalesced run), with DF set.
+    Hidden {
+        /// The identification to try first.
+        hint: u16,
+    },
+    /// IPv6 has no identification.
+    None,
+}
+
+/// One received datagram, borrowed from the link's buffers for the duration of the call.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// The sender.
+    pub src: IpAddr,
+    /// The destination: an address of the link or a joined group.
+    pub dst: IpAddr,
+    /// UDP source port; any value is acceptable.
+    pub sport: u16,
+    /// IPv4 TOS or IPv6 traffic class; its low two bits are ECN.
+    pub tos: u8,
+    /// IPv4 TTL or IPv6 hop limit.
+    pub ttl: u8,
+    /// IPv4 identification and flags as far as they are known.
+    pub id: HeaderId,
+    /// The IP header as received (20 or 40 bytes), where the link sees it.
+    pub ip_header: Option<&'a [u8]>,
+    /// BTH to ICRC inclusive. Not verified.
+    pub bytes: &'a [u8],
+}
+
+/// What a link can do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// The kind and the mode that was obtained, for people: `udp (GSO 128, GRO)`, `xdp native copy`.
+    pub mode: String,
+    /// The largest datagram (BTH to ICRC), in bytes.
+    pub max_datagram: usize,
+    /// The IP MTU below, in bytes; `active_mtu` follows from it.
+    pub ip_mtu: usize,
+    /// Whether received datagrams come with their IP header, so that the ICRC is checked in full.
+    pub sees_ip_header: bool,
+    /// The most datagrams of equal size that leave in one send; 1 means no segmentation.
+    pub segments: usize,
+    /// The most bytes (headers included) the receive side is sure to hold for us while we do not read.
+    pub receive_buffer: usize,
+    /// Whether frames reach our memory without a copy by the kernel.
+    pub zero_copy: bool,
+}
+
+/// Datagrams that the link or the kernel below lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LinkCounters {
+    /// Datagrams handed to the network.
+    pub tx_datagrams: u64,
+    /// Bytes of them, BTH to ICRC.
+    pub tx_bytes: u64,
+    /// Sends (system calls or doorbells) used for them.
+    pub tx_calls: u64,
+    /// Datagrams that the kernel refused to send.
+    pub tx_errors: u64,
+    /// Datagrams received.
+    pub rx_datagrams: u64,
+    /// Bytes of them, BTH to ICRC.
+    pub rx_bytes: u64,
+    /// Receive calls used for them.
+    pub rx_calls: u64,
+    /// Datagrams that the kernel dropped because we were slow (`SO_RXQ_OVFL`, full rings).
+    pub rx_overruns: u64,
+    /// Datagrams that were malformed below the transport (truncated, too long for a buffer).
+    pub rx_malformed: u64,
+    /// Captured datagrams that could not be written to the capture file.
+    pub capture_lost: u64,
+    /// Datagrams dropped, duplicated, delayed, reordered or corrupted on purpose.
+    pub faults_injected: u64,
+}
+
+/// What stopped [`Link::receive`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Overrun {
+    /// Nothing is left to read.
+    Drained,
+    /// The budget was used up; there may be more.
+    Budget,
+}
+
+/// Something that carries datagrams. One caller at a time; no call blocks.
+pub trait Link: Send {
+    /// What this link can do, as probed when it was opened; changes only with a re-opened link.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// Reserves room for one datagram of `len` bytes (BTH to ICRC) to `flow`.
+    ///
+    /// The caller fills the slot and then calls [`Link::commit`]; a second `reserve` without it
+    /// abandons the first.
+    fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError>;
+
+    /// The bytes of the slot that was reserved last, for layers that look at what the caller wrote.
+    fn reserved(&self) -> &[u8];
+
+    /// Queues the slot that was reserved last.
+    fn commit(&mut self, now: Time);
+
+    /// Sends everything that is queued, as far as the network below takes it.
+    fn flush(&mut self, now: Time);
+
+    /// Whether datagrams are still queued after a [`Link::flush`] because the network is full.
+    fn is_blocked(&self) -> bool;
+
+    /// Hands at most about `budget` received datagrams to `sink`, in the order of their arrival.
+    fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun;
+
+    /// When the link itself wants to be driven again (a delayed datagram), if ever.
+    fn poll_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    /// The descriptor that becomes readable when datagrams have arrived; `None` in simulation.
+    /// It becomes writable (or readable, where it stands for several) when a blocked link can send again.
+    /// It may be another one after [`Link::flush`], [`Link::join`] and [`Link::leave`].
+    fn descriptor(&self) -> Option<RawFd>;
+
+    /// Starts receiving a multicast group's datagrams.
+    fn join(&mut self, group: IpAddr) -> io::Result<()>;
+
+    /// Stops receiving a multicast group's datagrams.
+    fn leave(&mut self, group: IpAddr) -> io::Result<()>;
+
+    /// What was moved and lost so far.
+    fn counters(&self) -> LinkCounters;
+
+    /// Says that datagrams committed one after the other may be dropped, delayed or reordered on their way
+    /// down, so that none may get an identification that depends on its neighbours: from now on the link
+    /// sends each by itself, and [`Capabilities::segments`] is 1. Links that never segment need not care.
+    fn stop_segmenting(&mut self) {}
+}
+
+/// A boxed link is a link, so that the layers can wrap one whose kind is chosen at run time.
+impl<L: Link + ?Sized> Link for Box<L> {
+    fn capabilities(&self) -> &Capabilities {
+        (**self).capabilities()
+    }
+
+    fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
+        (**self).reserve(now, flow, len)
+    }
+
+    fn reserved(&self) -> &[u8] {
+        (**self).reserved()
+    }
+
+    fn commit(&mut self, now: Time) {
+        (**self).commit(now);
+    }
+
+    fn flush(&mut self, now: Time) {
+        (**self).flush(now);
+    }
+
+    fn is_blocked(&self) -> bool {
+        (**self).is_blocked()
+    }
+
+    fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
+        (**self).receive(now, budget, sink)
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        (**self).poll_timeout()
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        (**self).descriptor()
+    }
+
+    fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        (**self).join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) -> io::Result<()> {
+        (**self).leave(group)
+    }
+
+    fn counters(&self) -> LinkCounters {
+        (**self).counters()
+    }
+
+    fn stop_segmenting(&mut self) {
+        (**self).stop_segmenting();
+    }
+}

@@ -1,0 +1,358 @@
+//! RoCEv2 over an ordinary UDP socket: no privileges, works in any container.
+//!
+//! The socket is not connected and sends with DF, so Linux gives each datagram IPv4 ID 0, and 0, 1, 2, …
+//! to the segments of one `UDP_SEGMENT` send; that makes the ICRC computable beforehand. What arrives
+//! does not show its ID, and [`HeaderId::Hidden`](crate::HeaderId::Hidden) says which is the likeliest.
+
+mod message;
+mod open;
+mod rx;
+mod sys;
+mod tx;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+
+use softrnic_wire::{IPV4_LEN, IPV6_LEN, MAX_TRANSPORT_LEN, ROCE_UDP_PORT, Time, UDP_LEN};
+
+use crate::{Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, TxError, TxSlot};
+
+pub use open::{OpenError, UdpOptions};
+
+use message::SockAddr;
+use open::Local;
+use rx::{RxBuffers, RxSocket};
+use sys::{Epoll, Socket};
+use tx::{Route, RunLimits, TxQueue};
+
+/// The most bytes of one segmented send over IPv4; a little less than a datagram can hold.
+const MAX_RUN_BYTES: usize = 65_493;
+/// The most source ports other than 4791 that are remembered, each with a socket.
+const MAX_PORTS: usize = 16;
+/// Index of the socket that sends from port 4791.
+const MAIN: usize = 0;
+
+/// See the [module](self).
+pub struct UdpLink {
+    local: Local,
+    capabilities: Capabilities,
+    counters: LinkCounters,
+    /// The socket on our address first, then one for each group.
+    receivers: Vec<RxSocket>,
+    /// Sockets bound to other source ports; index 0 of a [`Route`] is the main socket, n is `senders[n - 1]`.
+    senders: Vec<Socket>,
+    /// Source ports that were asked for, with the socket that serves them.
+    ports: Vec<(u16, usize)>,
+    tx: TxQueue,
+    rx: RxBuffers,
+    blocked: Option<usize>,
+    epoll: Option<Epoll>,
+}
+
+impl UdpLink {
+    /// Opens a link, and probes what the kernel can do for it.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(options: UdpOptions) -> Result<UdpLink, OpenError> {
+        let (main, local) = open::open(&options)?;
+        let header = UDP_LEN + if local.address.is_ipv4() { IPV4_LEN } else { IPV6_LEN };
+        let limits = RunLimits {
+            segments: local.segments,
+            bytes: if local.address.is_ipv4() { MAX_RUN_BYTES } else { MAX_RUN_BYTES - (IPV6_LEN - IPV4_LEN) },
+        };
+        let capabilities = Capabilities {
+            mode: mode(&options, &local),
+            max_datagram: local.interface.mtu.saturating_sub(header).min(MAX_TRANSPORT_LEN),
+            ip_mtu: local.interface.mtu,
+            sees_ip_header: false,
+            segments: local.segments,
+            receive_buffer: held_bytes(local.receive_buffer),
+            zero_copy: false,
+        };
+        Ok(UdpLink {
+            local,
+            capabilities,
+            counters: LinkCounters::default(),
+            receivers: vec![RxSocket::new(main, local.address)],
+            senders: Vec::with_capacity(MAX_PORTS),
+            ports: Vec::with_capacity(MAX_PORTS),
+            tx: TxQueue::new(limits),
+            rx: RxBuffers::new(),
+            blocked: None,
+            epoll: None,
+        })
+    }
+
+    /// The address of the link, which is the sender of all its datagrams.
+    pub fn address(&self) -> IpAddr {
+        self.local.address
+    }
+
+    /// The socket that sends from `wanted`, and the port it really sends from.
+    fn sender(&mut self, wanted: u16) -> (usize, u16) {
+        if wanted == ROCE_UDP_PORT || wanted == 0 {
+            return (MAIN, ROCE_UDP_PORT);
+        }
+        let known = self.ports.iter().find(|(port, _)| *port == wanted);
+        let index = match known {
+            Some((_, index)) => *index,
+            None if self.ports.len() < MAX_PORTS => {
+                // A port that somebody else has is remembered too, so as not to try it for each run.
+                let index = match open::open_sender(&self.local, wanted) {
+                    Ok(socket) => {
+                        self.senders.push(socket);
+                        self.senders.len()
+                    }
+                    Err(_) => MAIN,
+                };
+                self.ports.push((wanted, index));
+                index
+            }
+            None => MAIN,
+        };
+        (index, if index == MAIN { ROCE_UDP_PORT } else { wanted })
+    }
+
+    fn route(&mut self, flow: &Flow) -> Result<Route, TxError> {
+        if flow.src != self.local.address || flow.dst.is_ipv4() != flow.src.is_ipv4() {
+            return Err(TxError::Unreachable);
+        }
+        let (socket, sport) = self.sender(flow.sport);
+        let scope = match flow.dst {
+            IpAddr::V6(dst) if dst.is_unicast_link_local() || dst.is_multicast() => self.local.interface.index,
+            _ => 0,
+        };
+        Ok(Route { socket, sport, to: SockAddr::new(flow.dst, ROCE_UDP_PORT, scope) })
+    }
+
+    fn socket(&self, index: usize) -> &Socket {
+        match index {
+            MAIN => &self.receivers[0].socket,
+            _ => &self.senders[index - 1],
+        }
+    }
+
+    /// Accounts for the first `count` runs, which have left.
+    fn sent(&mut self, count: usize) {
+        for run in &self.tx.unsent()[..count] {
+            self.counters.tx_datagrams += run.count() as u64;
+            self.counters.tx_bytes += run.len() as u64;
+        }
+        self.tx.advance(count);
+    }
+
+    /// Gives up the first run, which the kernel refuses.
+    fn refused(&mut self, error: &io::Error) {
+        let Some(run) = self.tx.unsent().first() else { return };
+        self.counters.tx_errors += run.count() as u64;
+        let segmented = run.count() > 1;
+        self.tx.advance(1);
+        // EIO: the device below cannot have checksums filled in, or transforms packets (IPsec).
+        if segmented && error.raw_os_error() == Some(libc::EIO) {
+            self.stop_segmenting();
+            self.capabilities.mode.push_str(" [segmentation was refused by the device below]");
+        }
+    }
+
+    /// Remembers that `socket` is full, and that whoever waits wants to know when it is not.
+    fn block(&mut self, socket: usize) {
+        self.blocked = Some(socket);
+        if socket != MAIN && self.epoll.is_none() {
+            self.epoll = self.gather().ok();
+        }
+        if let Some(epoll) = &self.epoll {
+            let watched = if socket == MAIN { libc::EPOLLIN | libc::EPOLLOUT } else { libc::EPOLLOUT };
+            let _ = epoll.modify(self.socket(socket), watched).or_else(|_| epoll.add(self.socket(socket), watched));
+        }
+    }
+
+    fn unblock(&mut self) {
+        let Some(socket) = self.blocked.take() else { return };
+        if let Some(epoll) = &self.epoll {
+            let _ = epoll.modify(self.socket(socket), if socket == MAIN { libc::EPOLLIN } else { 0 });
+        }
+    }
+
+    /// An epoll instance over everything that is read.
+    fn gather(&self) -> io::Result<Epoll> {
+        let epoll = Epoll::new()?;
+        for receiver in &self.receivers {
+            epoll.add(&receiver.socket, libc::EPOLLIN)?;
+        }
+        Ok(epoll)
+    }
+}
+
+impl Link for UdpLink {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    #[inline]
+    fn reserve(&mut self, _now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
+        if len > self.capabilities.max_datagram || len == 0 {
+            return Err(TxError::TooLong);
+        }
+        let place = match self.tx.append(flow, len) {
+            Some(place) => place,
+            None => {
+                let route = self.route(flow)?;
+                self.tx.start(flow, route, len)?
+            }
+        };
+        let ip = tx::ip_facts(flow, place.id).ok_or(TxError::Unreachable)?;
+        let sport = place.sport;
+        Ok(TxSlot { bytes: self.tx.bytes_mut(&place), ip, sport })
+    }
+
+    fn reserved(&self) -> &[u8] {
+        self.tx.reserved()
+    }
+
+    #[inline]
+    fn commit(&mut self, _now: Time) {
+        self.tx.commit();
+    }
+
+    fn flush(&mut self, _now: Time) {
+        self.unblock();
+        let mut retried = false;
+        while let Some(first) = self.tx.unsent().first() {
+            let index = first.socket();
+            let socket = match index {
+                MAIN => &self.receivers[0].socket,
+                _ => &self.senders[index - 1],
+            };
+            let result = sys::send_many(socket, self.tx.span());
+            self.counters.tx_calls += 1;
+            match result {
+                Ok(count) => {
+                    self.sent(count);
+                    retried = false;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.block(index);
+                    return;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // An ICMP error for an earlier datagram; reporting it has cleared it.
+                Err(e) if !retried && is_earlier_error(&e) => {
+                    self.counters.tx_errors += 1;
+                    retried = true;
+                }
+                Err(e) => {
+                    self.refused(&e);
+                    retried = false;
+                }
+            }
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.blocked.is_some()
+    }
+
+    fn receive(&mut self, _now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
+        let mut left = budget;
+        let mut overrun = Overrun::Drained;
+        for receiver in &mut self.receivers {
+            overrun = self.rx.receive(receiver, &mut left, &mut self.counters, sink);
+            if overrun == Overrun::Budget {
+                break;
+            }
+        }
+        overrun
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        match &self.epoll {
+            Some(epoll) => Some(epoll.fd()),
+            None => Some(self.receivers[0].socket.fd()),
+        }
+    }
+
+    fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        if !group.is_multicast() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        if self.receivers[1..].iter().any(|receiver| receiver.address == group) {
+            return Ok(());
+        }
+        let socket = open::open_group(group, &self.local)?;
+        match &self.epoll {
+            Some(epoll) => epoll.add(&socket, libc::EPOLLIN)?,
+            None => {
+                let epoll = self.gather()?;
+                epoll.add(&socket, libc::EPOLLIN)?;
+                self.epoll = Some(epoll);
+            }
+        }
+        self.receivers.push(RxSocket::new(socket, group));
+        Ok(())
+    }
+
+    fn leave(&mut self, group: IpAddr) -> io::Result<()> {
+        // Closing the socket ends the membership and removes it from the epoll instance.
+        match self.receivers[1..].iter().position(|receiver| receiver.address == group) {
+            Some(index) => {
+                self.receivers.remove(index + 1);
+            }
+            None => return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL)),
+        }
+        if self.receivers.len() == 1 && self.blocked.is_none() {
+            self.epoll = None;
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> LinkCounters {
+        self.counters
+    }
+
+    fn stop_segmenting(&mut self) {
+        self.tx.set_segments(1);
+        self.capabilities.segments = 1;
+    }
+}
+
+fn is_earlier_error(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ECONNREFUSED | libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENOPROTOOPT | libc::EPROTO)
+    )
+}
+
+/// How much of a receive buffer is sure to hold datagrams: the kernel charges each with its own overhead,
+/// about as much again for those of a few kilobytes, and gives a quarter of the room back late.
+fn held_bytes(receive_buffer: usize) -> usize {
+    receive_buffer / 8 * 3
+}
+
+fn mode(options: &UdpOptions, local: &Local) -> String {
+    let mut mode = format!("udp {} (", local.address);
+    match (options.segmentation, local.segments) {
+        (false, _) => mode.push_str("segmentation off"),
+        (true, 1) => mode.push_str("no segmentation, the kernel refuses it"),
+        (true, segments) => {
+            let _ = write!(mode, "segmentation {segments}");
+        }
+    }
+    mode.push_str(match (options.gro, local.gro) {
+        (_, true) => ", coalescing",
+        (true, false) => ", no coalescing, the kernel refuses it",
+        (false, false) => ", coalescing off",
+    });
+    let buffer = local.receive_buffer / 2;
+    let _ = match (buffer >> 20, buffer >> 10) {
+        (mib @ 1.., _) if buffer.is_multiple_of(1 << 20) => write!(mode, ", receive buffer {mib} MiB)"),
+        (_, kib @ 1..) if buffer.is_multiple_of(1 << 10) => write!(mode, ", receive buffer {kib} KiB)"),
+        _ => write!(mode, ", receive buffer {buffer} bytes)"),
+    };
+    mode
+}

@@ -1,0 +1,312 @@
+//! Opening a UDP link: finding an address, setting the sockets up, and probing what the kernel can do.
+
+use std::ffi::c_int;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+
+use softrnic_wire::ROCE_UDP_PORT;
+
+use super::message::{Control, ControlWriter, SockAddr};
+use super::sys::{self, Outgoing, Socket};
+use super::tx::{DEFAULT_TOS, DEFAULT_TTL};
+
+/// How to open a [`super::UdpLink`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UdpOptions {
+    /// An address of this machine; without one, a free loopback address is found.
+    pub address: Option<IpAddr>,
+    /// The socket's receive buffer in bytes, as given to `SO_RCVBUF`; without it as much as is useful. The
+    /// kernel caps it at `net.core.rmem_max` either way.
+    pub receive_buffer: Option<usize>,
+    /// Whether several datagrams may leave in one send (`UDP_SEGMENT`).
+    pub segmentation: bool,
+    /// Whether several datagrams may arrive in one receive (`UDP_GRO`).
+    pub gro: bool,
+}
+
+impl Default for UdpOptions {
+    fn default() -> UdpOptions {
+        UdpOptions { address: None, receive_buffer: None, segmentation: true, gro: true }
+    }
+}
+
+/// Why a UDP link could not be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenError {
+    /// Somebody has UDP port 4791 of this address.
+    AddressInUse(IpAddr),
+    /// The address belongs to no interface of this machine (or network namespace).
+    NotLocal(IpAddr),
+    /// The address cannot be a NIC's: unspecified, multicast or broadcast.
+    NotUnicast(IpAddr),
+    /// A security policy forbids the socket.
+    Permission(IpAddr),
+    /// No free loopback address was found.
+    NoFreeAddress,
+    /// A system call failed.
+    System {
+        /// What was being done.
+        doing: &'static str,
+        /// The error number of the system.
+        errno: i32,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::AddressInUse(address) => write!(
+                f,
+                "UDP port {ROCE_UDP_PORT} of {address} is in use, by another SoftRNIC device or by the kernel's \
+                 rxe, which takes it on all addresses; stop that user (`ss -ulnp sport = :{ROCE_UDP_PORT}` names \
+                 it) or choose another address"
+            ),
+            OpenError::NotLocal(address) => write!(
+                f,
+                "{address} is not an address of this machine; `ip address` lists those that are, and an interface \
+                 that is down has none"
+            ),
+            OpenError::NotUnicast(address) => {
+                write!(f, "{address} cannot be the address of a device: it does not name one host")
+            }
+            OpenError::Permission(address) => {
+                write!(f, "a security policy forbids a UDP socket on port {ROCE_UDP_PORT} of {address}")
+            }
+            OpenError::NoFreeAddress => write!(
+                f,
+                "no loopback address with a free UDP port {ROCE_UDP_PORT} was found; is the loopback interface up, \
+                 and does the kernel's rxe have the port on all addresses?"
+            ),
+            OpenError::System { doing, errno } => {
+                write!(f, "{doing} failed: {}", io::Error::from_raw_os_error(*errno))
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// What the system gave us.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Local {
+    pub(super) address: IpAddr,
+    pub(super) interface: Interface,
+    /// As accounted by the kernel, which charges its own overhead to it.
+    pub(super) receive_buffer: usize,
+    /// Datagrams per send; 1 without segmentation.
+    pub(super) segments: usize,
+    pub(super) gro: bool,
+}
+
+/// The interface that an address belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interface {
+    pub(super) index: u32,
+    pub(super) mtu: usize,
+}
+
+/// Enough for tens of windows; more only hides that a reader is too slow.
+const WANTED_RECEIVE_BUFFER: usize = 4 << 20;
+const WANTED_SEND_BUFFER: c_int = 1 << 20;
+
+pub(super) fn open(options: &UdpOptions) -> Result<(Socket, Local), OpenError> {
+    let (main, address) = match options.address {
+        Some(address) => (bind_to(address)?, address),
+        None => bind_to_free_loopback_address()?,
+    };
+    let interface = interface_of(&main, address).map_err(system("looking up the interface"))?;
+    set_up_sender(&main, address, interface).map_err(system("setting up the socket"))?;
+    set_up_receiver(&main, address).map_err(system("setting up the socket"))?;
+    let wanted = options.receive_buffer.unwrap_or(WANTED_RECEIVE_BUFFER);
+    let wanted = c_int::try_from(wanted).unwrap_or(c_int::MAX);
+    let receive_buffer = main
+        .set(libc::SOL_SOCKET, libc::SO_RCVBUF, wanted)
+        .and_then(|()| main.get(libc::SOL_SOCKET, libc::SO_RCVBUF))
+        .map_err(system("setting the receive buffer"))?;
+    let segments = if options.segmentation { probe_segments(address, interface.index) } else { 1 };
+    let gro = options.gro && main.set(libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+    Ok((main, Local { address, interface, receive_buffer: receive_buffer.max(0) as usize, segments, gro }))
+}
+
+/// A socket that only sends, from `sport`.
+pub(super) fn open_sender(local: &Local, sport: u16) -> io::Result<Socket> {
+    let Local { address, interface, .. } = *local;
+    let socket = Socket::open(address.is_ipv6())?;
+    // Nobody reads this socket: keep what strays into it small.
+    socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, 0)?;
+    set_up_sender(&socket, address, interface)?;
+    socket.bind(&SockAddr::new(address, sport, interface.index))?;
+    Ok(socket)
+}
+
+/// A socket that only receives, what is sent to `group`.
+pub(super) fn open_group(group: IpAddr, local: &Local) -> io::Result<Socket> {
+    let index = local.interface.index;
+    let socket = Socket::open(group.is_ipv6())?;
+    // Every process that is a member binds the group's address.
+    socket.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    set_up_receiver(&socket, group)?;
+    let receive_buffer = c_int::try_from(local.receive_buffer / 2).unwrap_or(c_int::MAX);
+    socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, receive_buffer)?;
+    if local.gro {
+        socket.set(libc::SOL_UDP, libc::UDP_GRO, 1)?;
+    }
+    socket.bind(&SockAddr::new(group, ROCE_UDP_PORT, index))?;
+    match (group, local.address) {
+        (IpAddr::V4(group), IpAddr::V4(address)) => {
+            socket.set(libc::SOL_IP, libc::IP_MULTICAST_ALL, 0)?;
+            socket.set_value(libc::SOL_IP, libc::IP_ADD_MEMBERSHIP, &mreqn(group, address, index))?;
+        }
+        (IpAddr::V6(group), IpAddr::V6(_)) => {
+            let request = libc::ipv6_mreq {
+                ipv6mr_multiaddr: libc::in6_addr { s6_addr: group.octets() },
+                ipv6mr_interface: index,
+            };
+            socket.set_value(libc::SOL_IPV6, libc::IPV6_ADD_MEMBERSHIP, &request)?;
+        }
+        _ => return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)),
+    }
+    Ok(socket)
+}
+
+fn bind_to(address: IpAddr) -> Result<Socket, OpenError> {
+    let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+    if address.is_unspecified() || address.is_multicast() || broadcast {
+        return Err(OpenError::NotUnicast(address));
+    }
+    let socket = Socket::open(address.is_ipv6()).map_err(|e| match e.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => OpenError::Permission(address),
+        _ => system("opening a UDP socket")(e),
+    })?;
+    // A link-local address can only be bound on its interface.
+    let scope = match address {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
+            interface_of(&socket, address).map_or(0, |interface| interface.index)
+        }
+        _ => 0,
+    };
+    socket.bind(&SockAddr::new(address, ROCE_UDP_PORT, scope)).map_err(|e| match e.raw_os_error() {
+        Some(libc::EADDRINUSE) => OpenError::AddressInUse(address),
+        Some(libc::EADDRNOTAVAIL | libc::ENODEV | libc::EINVAL) => OpenError::NotLocal(address),
+        Some(libc::EPERM | libc::EACCES) => OpenError::Permission(address),
+        _ => system("binding the UDP socket")(e),
+    })?;
+    Ok(socket)
+}
+
+/// Random places, because processes that start together would else try the same ones.
+fn bind_to_free_loopback_address() -> Result<(Socket, IpAddr), OpenError> {
+    const TRIES: usize = 64;
+    for _ in 0..TRIES {
+        let mut random = [0; 3];
+        sys::random(&mut random).map_err(system("getting random bytes"))?;
+        let [a, b, c] = random;
+        // Not 127.0.0.x, where people put other things, nor anything that looks like a network's ends.
+        if matches!(a, 0 | 255) || matches!(c, 0 | 255) {
+            continue;
+        }
+        let address = IpAddr::V4(Ipv4Addr::new(127, a, b, c));
+        match bind_to(address) {
+            Ok(socket) => return Ok((socket, address)),
+            Err(OpenError::AddressInUse(_) | OpenError::NotLocal(_)) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Err(OpenError::NoFreeAddress)
+}
+
+/// The interface with this address. Others than those listed are local when a route says so; the loopback
+/// interface then serves them, as it does the rest of 127.0.0.0/8.
+fn interface_of(socket: &Socket, address: IpAddr) -> io::Result<Interface> {
+    let mut exact = None;
+    let mut loopback = None;
+    sys::for_each_address(|name, flags, found| {
+        if found.ip() == address {
+            exact.get_or_insert_with(|| name.to_vec());
+        }
+        if flags & libc::IFF_LOOPBACK as u32 != 0 {
+            loopback.get_or_insert_with(|| name.to_vec());
+        }
+    })?;
+    let name = exact.or(loopback).ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
+    Ok(Interface { index: sys::interface_index(socket, &name)?, mtu: sys::interface_mtu(socket, &name)? })
+}
+
+/// Makes the socket send with DF and, since it is not connected, with IPv4 ID 0, so that the ICRC can be
+/// computed beforehand; and through the interface of `address` when the destination is a group.
+fn set_up_sender(socket: &Socket, address: IpAddr, interface: Interface) -> io::Result<()> {
+    socket.set(libc::SOL_SOCKET, libc::SO_SNDBUF, WANTED_SEND_BUFFER)?;
+    match address {
+        IpAddr::V4(address) => {
+            socket.set(libc::SOL_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+            socket.set(libc::SOL_IP, libc::IP_TOS, DEFAULT_TOS.into())?;
+            socket.set(libc::SOL_IP, libc::IP_TTL, DEFAULT_TTL.into())?;
+            socket.set(libc::SOL_IP, libc::IP_MULTICAST_TTL, DEFAULT_TTL.into())?;
+            let via = mreqn(Ipv4Addr::UNSPECIFIED, address, interface.index);
+            socket.set_value(libc::SOL_IP, libc::IP_MULTICAST_IF, &via)
+        }
+        IpAddr::V6(_) => {
+            socket.set(libc::SOL_IPV6, libc::IPV6_V6ONLY, 1)?;
+            socket.set(libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+            socket.set(libc::SOL_IPV6, libc::IPV6_TCLASS, DEFAULT_TOS.into())?;
+            socket.set(libc::SOL_IPV6, libc::IPV6_UNICAST_HOPS, DEFAULT_TTL.into())?;
+            socket.set(libc::SOL_IPV6, libc::IPV6_MULTICAST_HOPS, DEFAULT_TTL.into())?;
+            socket.set(libc::SOL_IPV6, libc::IPV6_MULTICAST_IF, interface.index as c_int)
+        }
+    }
+}
+
+/// Makes the socket tell TOS, TTL and drops, and accept the zero UDP checksums of rxe over IPv6.
+fn set_up_receiver(socket: &Socket, address: IpAddr) -> io::Result<()> {
+    socket.set(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+    if address.is_ipv4() {
+        socket.set(libc::SOL_IP, libc::IP_RECVTOS, 1)?;
+        socket.set(libc::SOL_IP, libc::IP_RECVTTL, 1)
+    } else {
+        socket.set(libc::SOL_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+        socket.set(libc::SOL_IPV6, libc::IPV6_RECVHOPLIMIT, 1)?;
+        socket.set(libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)
+    }
+}
+
+/// From `linux/udp.h`.
+const UDP_NO_CHECK6_RX: c_int = 102;
+
+/// The most segments that the kernel takes in one send: 128, or 64 before Linux 6.9; 1 if none. Found by
+/// sending that many single bytes from a private socket to itself.
+fn probe_segments(address: IpAddr, scope: u32) -> usize {
+    let Ok(socket) = Socket::open(address.is_ipv6()) else { return 1 };
+    if socket.bind(&SockAddr::new(address, 0, scope)).is_err() {
+        return 1;
+    }
+    let Ok(own) = socket.local_addr() else { return 1 };
+    let to = SockAddr::new(address, own.port(), scope);
+    let mut control = Control::new();
+    let mut writer = ControlWriter::new(&mut control);
+    writer.push(libc::SOL_UDP, libc::UDP_SEGMENT, &1_u16.to_ne_bytes());
+    let control_len = writer.finish();
+    let payload = [0; 128];
+    for segments in [128, 64] {
+        let message =
+            Outgoing { to: &to, payload: &payload[..segments], control: &control.bytes()[..control_len] };
+        let sent = sys::send_many(&socket, std::iter::once(message));
+        if sent.is_ok_and(|sent| sent == 1) && socket.wait_readable(100).unwrap_or(false) {
+            return segments;
+        }
+    }
+    1
+}
+
+fn mreqn(group: Ipv4Addr, address: Ipv4Addr, index: u32) -> libc::ip_mreqn {
+    let in_addr = |ip: Ipv4Addr| libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) };
+    libc::ip_mreqn {
+        imr_multiaddr: in_addr(group),
+        imr_address: in_addr(address),
+        imr_ifindex: index as c_int,
+    }
+}
+
+fn system(doing: &'static str) -> impl Fn(io::Error) -> OpenError {
+    move |e| OpenError::System { doing, errno: e.raw_os_error().unwrap_or(libc::EIO) }
+}

@@ -1,0 +1,133 @@
+//! The receive side: batches of messages into large buffers, coalesced ones split again.
+
+use std::io;
+use std::net::IpAddr;
+
+use crate::{Datagram, HeaderId, LinkCounters, Overrun};
+
+use super::message::RxFacts;
+use super::sys::{self, BATCH, Incoming, IncomingMeta, Socket};
+use super::tx::DEFAULT_TTL;
+
+/// The most bytes of one (coalesced) message.
+const BUFFER: usize = 1 << 16;
+/// A distance that keeps the buffers' first bytes in different sets of the caches.
+const STRIDE: usize = BUFFER + 5 * 64;
+/// Messages per call while little arrives; grows to [`BATCH`] as calls come back full.
+const MIN_BATCH: usize = 4;
+
+/// A socket that is read, and what is known of it.
+pub(super) struct RxSocket {
+    pub(super) socket: Socket,
+    /// The address it is bound to, hence where everything on it was sent to.
+    pub(super) address: IpAddr,
+    drops: u32,
+}
+
+impl RxSocket {
+    pub(super) fn new(socket: Socket, address: IpAddr) -> RxSocket {
+        RxSocket { socket, address, drops: 0 }
+    }
+}
+
+/// The buffers of a link, shared by its sockets.
+pub(super) struct RxBuffers {
+    memory: Box<[u8]>,
+    metas: Box<[IncomingMeta]>,
+    batch: usize,
+}
+
+impl RxBuffers {
+    pub(super) fn new() -> RxBuffers {
+        RxBuffers {
+            memory: vec![0; STRIDE * BATCH].into_boxed_slice(),
+            metas: vec![IncomingMeta::new(); BATCH].into_boxed_slice(),
+            batch: MIN_BATCH,
+        }
+    }
+
+    /// Hands over what `rx` has, until it is empty or `budget` datagrams were given away.
+    pub(super) fn receive(
+        &mut self,
+        rx: &mut RxSocket,
+        budget: &mut usize,
+        counters: &mut LinkCounters,
+        sink: &mut dyn FnMut(Datagram<'_>),
+    ) -> Overrun {
+        let mut errors = 0;
+        while *budget > 0 {
+            let room = self.batch.min(*budget);
+            let got = match self.fill(&rx.socket, room) {
+                Ok(got) => got,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Overrun::Drained,
+                Err(e) => {
+                    // An ICMP error for something sent earlier; reading it has cleared it.
+                    counters.tx_errors += u64::from(e.kind() != io::ErrorKind::Interrupted);
+                    errors += 1;
+                    if errors > 8 {
+                        return Overrun::Drained;
+                    }
+                    continue;
+                }
+            };
+            counters.rx_calls += 1;
+            for (bytes, meta) in self.memory.chunks_exact(STRIDE).zip(&self.metas).take(got) {
+                let given = deliver(&bytes[..meta.len.min(BUFFER)], meta, rx, counters, sink);
+                *budget = budget.saturating_sub(given);
+            }
+            if got < room {
+                self.batch = (self.batch / 2).max(MIN_BATCH).max(got);
+                return Overrun::Drained;
+            }
+            self.batch = (self.batch * 2).min(BATCH);
+        }
+        Overrun::Budget
+    }
+
+    fn fill(&mut self, socket: &Socket, room: usize) -> io::Result<usize> {
+        let buffers = self.memory.chunks_exact_mut(STRIDE).map(|chunk| &mut chunk[..BUFFER]);
+        let room = buffers.zip(&mut self.metas).take(room);
+        sys::receive_many(socket, room.map(|(buffer, meta)| Incoming { buffer, meta }))
+    }
+}
+
+/// Splits one message into its datagrams; returns how many there were.
+fn deliver(
+    bytes: &[u8],
+    meta: &IncomingMeta,
+    rx: &mut RxSocket,
+    counters: &mut LinkCounters,
+    sink: &mut dyn FnMut(Datagram<'_>),
+) -> usize {
+    let facts = RxFacts::parse(&meta.control.bytes()[..meta.control_len.min(meta.control.bytes().len())]);
+    if let Some(drops) = facts.drops {
+        counters.rx_overruns += u64::from(drops.wrapping_sub(rx.drops));
+        rx.drops = drops;
+    }
+    let from = meta.from.to_std(meta.from_len);
+    let Some(from) = from.filter(|_| meta.flags & libc::MSG_TRUNC == 0 && !bytes.is_empty()) else {
+        counters.rx_malformed += 1;
+        return 1;
+    };
+    let mut given = 0;
+    for (index, datagram) in bytes.chunks(facts.segment.unwrap_or(bytes.len())).enumerate() {
+        let id = match rx.address {
+            IpAddr::V4(_) => HeaderId::Hidden { hint: index as u16 },
+            IpAddr::V6(_) => HeaderId::None,
+        };
+        counters.rx_datagrams += 1;
+        counters.rx_bytes += datagram.len() as u64;
+        given += 1;
+        sink(Datagram {
+            src: from.ip(),
+            dst: rx.address,
+            sport: from.port(),
+            tos: facts.tos,
+            ttl: facts.ttl.unwrap_or(DEFAULT_TTL),
+            id,
+            ip_header: None,
+            bytes: datagram,
+        });
+    }
+    given
+}

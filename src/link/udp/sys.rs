@@ -1,0 +1,344 @@
+//! The socket calls of the UDP link behind safe functions; all of its `unsafe` is here.
+//!
+//! Sending and receiving go through `syscall`, since the C library's wrappers are cancellation
+//! points and a thread cancelled inside one would never release the NIC.
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::{self, MaybeUninit};
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::ptr;
+
+use super::message::{Control, SockAddr};
+
+/// A non-blocking UDP socket.
+#[derive(Debug)]
+pub(super) struct Socket {
+    fd: RawFd,
+}
+
+impl Socket {
+    pub(super) fn open(v6: bool) -> io::Result<Socket> {
+        let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
+        let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: takes no pointers.
+        let fd = check(unsafe { libc::socket(family, kind, 0) })?;
+        Ok(Socket { fd })
+    }
+
+    pub(super) fn bind(&self, address: &SockAddr) -> io::Result<()> {
+        // SAFETY: the pointer and length describe the initialised bytes of `address`.
+        check(unsafe { libc::bind(self.fd, address.as_ptr().cast(), address.len()) })?;
+        Ok(())
+    }
+
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
+        let mut address = SockAddr::empty();
+        let mut len = SockAddr::CAPACITY;
+        // SAFETY: `address` has room for `len` bytes and outlives the call.
+        check(unsafe { libc::getsockname(self.fd, address.as_mut_ptr().cast(), &mut len) })?;
+        address.to_std(len).ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))
+    }
+
+    /// Sets an option that takes an `int`.
+    pub(super) fn set(&self, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+        self.set_value(level, name, &value)
+    }
+
+    /// Sets an option that takes a structure.
+    pub(super) fn set_value<T: Copy>(&self, level: c_int, name: c_int, value: &T) -> io::Result<()> {
+        let len = size_of::<T>() as libc::socklen_t;
+        // SAFETY: the pointer and length describe `value`, which the kernel only reads.
+        check(unsafe { libc::setsockopt(self.fd, level, name, ptr::from_ref(value).cast(), len) })?;
+        Ok(())
+    }
+
+    pub(super) fn get(&self, level: c_int, name: c_int) -> io::Result<c_int> {
+        let mut value: c_int = 0;
+        let mut len = size_of::<c_int>() as libc::socklen_t;
+        // SAFETY: `value` has room for `len` bytes.
+        check(unsafe { libc::getsockopt(self.fd, level, name, ptr::from_mut(&mut value).cast(), &mut len) })?;
+        Ok(value)
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.fd
+    }
+
+    /// Waits until something is readable, at most `millis`.
+    pub(super) fn wait_readable(&self, millis: c_int) -> io::Result<bool> {
+        let mut entry = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid entry.
+        let ready = check(unsafe { libc::poll(&mut entry, 1, millis) })?;
+        Ok(ready > 0)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        close(self.fd);
+    }
+}
+
+/// One message for [`send_many`].
+#[derive(Clone, Copy)]
+pub(super) struct Outgoing<'a> {
+    pub(super) to: &'a SockAddr,
+    pub(super) payload: &'a [u8],
+    pub(super) control: &'a [u8],
+}
+
+/// The most messages of one call.
+pub(super) const BATCH: usize = 32;
+
+/// Sends the first [`BATCH`] of `messages` in one call; returns how many the kernel took. An error concerns
+/// the first message only.
+pub(super) fn send_many<'a>(
+    socket: &Socket,
+    messages: impl Iterator<Item = Outgoing<'a>>,
+) -> io::Result<usize> {
+    let mut iovecs = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH];
+    let mut count = 0;
+    // The arrays come first in the zip: a message is only taken when there is room for it.
+    for ((iovec, header), message) in iovecs.iter_mut().zip(&mut headers).zip(messages) {
+        let iovec = iovec.write(libc::iovec {
+            iov_base: message.payload.as_ptr().cast_mut().cast(),
+            iov_len: message.payload.len(),
+        });
+        // SAFETY: all-zero is a valid mmsghdr.
+        let header = header.write(unsafe { mem::zeroed() });
+        header.msg_hdr.msg_name = message.to.as_ptr().cast_mut().cast();
+        header.msg_hdr.msg_namelen = message.to.len();
+        header.msg_hdr.msg_iov = iovec;
+        header.msg_hdr.msg_iovlen = 1;
+        if !message.control.is_empty() {
+            header.msg_hdr.msg_control = message.control.as_ptr().cast_mut().cast();
+            header.msg_hdr.msg_controllen = message.control.len();
+        }
+        count += 1;
+    }
+    // SAFETY: the first `count` headers are initialised; what they point to is borrowed for `'a` or lives
+    // in `iovecs`, and sending only reads it.
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_sendmmsg,
+            socket.fd,
+            headers.as_mut_ptr(),
+            count as libc::c_uint,
+            libc::MSG_NOSIGNAL,
+        )
+    };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+}
+
+/// The room for one received message.
+pub(super) struct Incoming<'a> {
+    pub(super) buffer: &'a mut [u8],
+    pub(super) meta: &'a mut IncomingMeta,
+}
+
+/// What the kernel said about one received message.
+#[derive(Clone, Copy)]
+pub(super) struct IncomingMeta {
+    pub(super) from: SockAddr,
+    pub(super) from_len: u32,
+    pub(super) control: Control,
+    pub(super) control_len: usize,
+    pub(super) len: usize,
+    pub(super) flags: c_int,
+}
+
+impl IncomingMeta {
+    pub(super) fn new() -> IncomingMeta {
+        IncomingMeta {
+            from: SockAddr::empty(),
+            from_len: 0,
+            control: Control::new(),
+            control_len: 0,
+            len: 0,
+            flags: 0,
+        }
+    }
+}
+
+/// Receives into as many of `room` (at most [`BATCH`]) as there are messages, without blocking.
+pub(super) fn receive_many<'a>(
+    socket: &Socket,
+    room: impl Iterator<Item = Incoming<'a>>,
+) -> io::Result<usize> {
+    let mut iovecs = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH];
+    let mut metas: [*mut IncomingMeta; BATCH] = [ptr::null_mut(); BATCH];
+    let mut count = 0;
+    for (((iovec, header), slot), incoming) in iovecs.iter_mut().zip(&mut headers).zip(&mut metas).zip(room) {
+        let iovec = iovec.write(libc::iovec {
+            iov_base: incoming.buffer.as_mut_ptr().cast(),
+            iov_len: incoming.buffer.len(),
+        });
+        let meta: *mut IncomingMeta = incoming.meta;
+        // SAFETY: all-zero is a valid mmsghdr; `meta` came from a live exclusive reference.
+        unsafe {
+            let header = header.write(mem::zeroed());
+            header.msg_hdr.msg_name = (*meta).from.as_mut_ptr().cast();
+            header.msg_hdr.msg_namelen = SockAddr::CAPACITY;
+            header.msg_hdr.msg_iov = iovec;
+            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_control = (*meta).control.as_mut_ptr().cast();
+            header.msg_hdr.msg_controllen = Control::CAPACITY;
+        }
+        *slot = meta;
+        count += 1;
+    }
+    // SAFETY: the first `count` headers are initialised and point into distinct buffers and metas that
+    // are exclusively borrowed for `'a`.
+    let received = unsafe {
+        libc::syscall(
+            libc::SYS_recvmmsg,
+            socket.fd,
+            headers.as_mut_ptr(),
+            count as libc::c_uint,
+            libc::MSG_DONTWAIT,
+            ptr::null_mut::<libc::timespec>(),
+        )
+    };
+    if received < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let received = received as usize;
+    for (header, meta) in headers.iter().zip(metas).take(received) {
+        // SAFETY: these headers were initialised above and their metas are still exclusively ours.
+        unsafe {
+            let header = header.assume_init_ref();
+            (*meta).len = header.msg_len as usize;
+            (*meta).flags = header.msg_hdr.msg_flags;
+            (*meta).from_len = header.msg_hdr.msg_namelen;
+            (*meta).control_len = header.msg_hdr.msg_controllen as usize;
+        }
+    }
+    Ok(received)
+}
+
+/// An epoll instance over several sockets.
+#[derive(Debug)]
+pub(super) struct Epoll {
+    fd: RawFd,
+}
+
+impl Epoll {
+    pub(super) fn new() -> io::Result<Epoll> {
+        // SAFETY: takes no pointers.
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        Ok(Epoll { fd })
+    }
+
+    pub(super) fn add(&self, socket: &Socket, events: c_int) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, socket, events)
+    }
+
+    pub(super) fn modify(&self, socket: &Socket, events: c_int) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, socket, events)
+    }
+
+    pub(super) fn fd(&self) -> RawFd {
+        self.fd
+    }
+
+    fn control(&self, operation: c_int, socket: &Socket, events: c_int) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events as u32, u64: 0 };
+        // SAFETY: `event` is valid for the call.
+        check(unsafe { libc::epoll_ctl(self.fd, operation, socket.fd, &mut event) })?;
+        Ok(())
+    }
+}
+
+impl Drop for Epoll {
+    fn drop(&mut self) {
+        close(self.fd);
+    }
+}
+
+/// Fills `bytes` with what nobody can predict.
+pub(super) fn random(bytes: &mut [u8]) -> io::Result<()> {
+    // SAFETY: the pointer and length describe `bytes`.
+    let got = unsafe { libc::syscall(libc::SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), 0) };
+    match got {
+        got if got < 0 => Err(io::Error::last_os_error()),
+        got if got as usize == bytes.len() => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(libc::EINTR)),
+    }
+}
+
+/// The MTU of the interface that is called `name`.
+pub(super) fn interface_mtu(socket: &Socket, name: &[u8]) -> io::Result<usize> {
+    // SAFETY: all-zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    // SAFETY: SIOCGIFMTU reads the name and writes the MTU inside `request`.
+    check(unsafe { libc::ioctl(socket.fd, libc::SIOCGIFMTU, &mut request) })?;
+    // SAFETY: the kernel has just set this member of the union.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    usize::try_from(mtu).map_err(|_| io::Error::from_raw_os_error(libc::ERANGE))
+}
+
+/// Calls `visit` with the name, flags and address of each interface address of the machine.
+pub(super) fn for_each_address(mut visit: impl FnMut(&[u8], u32, SocketAddr)) -> io::Result<()> {
+    let mut head: *mut libc::ifaddrs = ptr::null_mut();
+    // SAFETY: `head` receives a list that is freed below.
+    check(unsafe { libc::getifaddrs(&mut head) })?;
+    let mut entry = head;
+    while !entry.is_null() {
+        // SAFETY: `entry` is a node of the list, whose name is a C string.
+        let (node, name) = unsafe { (&*entry, std::ffi::CStr::from_ptr((*entry).ifa_name)) };
+        entry = node.ifa_next;
+        if node.ifa_addr.is_null() {
+            continue;
+        }
+        // SAFETY: each address is at least a family; the two families that are read have these sizes.
+        let address = unsafe {
+            match c_int::from((*node.ifa_addr).sa_family) {
+                libc::AF_INET => SockAddr::copy_from(node.ifa_addr.cast(), size_of::<libc::sockaddr_in>()),
+                libc::AF_INET6 => SockAddr::copy_from(node.ifa_addr.cast(), size_of::<libc::sockaddr_in6>()),
+                _ => continue,
+            }
+        };
+        if let Some(address) = address.to_std(address.len()) {
+            visit(name.to_bytes(), node.ifa_flags, address);
+        }
+    }
+    // SAFETY: the list came from getifaddrs and is not used any more.
+    unsafe { libc::freeifaddrs(head) };
+    Ok(())
+}
+
+/// The index of the interface that is called `name`.
+pub(super) fn interface_index(socket: &Socket, name: &[u8]) -> io::Result<u32> {
+    // SAFETY: all-zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    // SAFETY: SIOCGIFINDEX reads the name and writes the index inside `request`.
+    check(unsafe { libc::ioctl(socket.fd, libc::SIOCGIFINDEX, &mut request) })?;
+    // SAFETY: the kernel has just set this member of the union.
+    Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
+}
+
+fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn close(fd: RawFd) {
+    // SAFETY: the descriptor is owned by the value that is being dropped. `close` of the C library
+    // would be a cancellation point.
+    unsafe { libc::syscall(libc::SYS_close, fd) };
+}
