@@ -35,6 +35,7 @@ mod opcode_table;
 mod packet;
 mod roce_v1;
 mod sport;
+mod time;
 
 pub use body::{Body, Op, SendTail, UcOp, XrcBody};
 pub use cnp::{CNP_LEN, CNP_RESERVED_LEN, cnp_headers, emit_cnp};
@@ -59,3 +60,4 @@ pub use opcode_table::OPCODES;
 pub use packet::{Headers, MAX_HEADERS_LEN, Packet, ParseError};
 pub use roce_v1::{GRH_LEN, RoceV1Frame};
 pub use sport::{default_flow_label, flow_label_to_sport, rxe_qpn_to_sport};
+pub use time::Time;

@@ -1,4 +1,4 @@
-//! Reads `data/frames.txt`.
+//! Reads `frames.txt`.
 
 /// Who vouches for a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,7 +16,7 @@ pub struct Vector {
 }
 
 pub fn load() -> Vec<Vector> {
-    let lines = include_str!("../data/frames.txt").lines();
+    let lines = include_str!("frames.txt").lines();
     let lines: Vec<_> = lines.filter(|l| !l.is_empty() && !l.starts_with('#')).collect();
     let (blocks, rest) = lines.as_chunks::<3>();
     assert!(rest.is_empty(), "a block is three lines");

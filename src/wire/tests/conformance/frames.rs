@@ -1,10 +1,9 @@
 //! Frames that somebody else vouches for: every one verifies, parses as what it is said to be, and
 //! is built again byte for byte from what was parsed.
 
-mod vectors;
-
 use softrnic_wire::*;
-use vectors::{Kind, Vector, load};
+
+use super::vectors::{Kind, Vector, load};
 
 /// Frames whose sender sets bits we never send, with those bits: offset from the BTH, and the value
 /// that the sender has there instead of zero.

@@ -1,0 +1,9 @@
+//! The crate against frames and code that others wrote, and against laws it must obey.
+
+mod frames;
+mod legal;
+mod oracles;
+mod properties;
+mod refusals;
+mod tables;
+mod vectors;
