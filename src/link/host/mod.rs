@@ -1,0 +1,156 @@
+//! The machine's interfaces, addresses, routes and neighbours, and how they change.
+//!
+//! [`Host`] reads them over netlink once, follows the kernel's notifications afterwards, and never
+//! blocks. It changes nothing; the only thing it sends is an empty datagram to the discard port of a
+//! peer whose hardware address is wanted, which makes the kernel resolve it and needs no privilege.
+//! Start reading with [`Host::resolve`].
+
+mod ethtool;
+mod event;
+mod interface;
+mod netlink;
+mod resolve;
+mod tables;
+
+use std::io;
+use std::mem;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::AddressMessage;
+use netlink_packet_route::link::LinkMessage;
+use netlink_packet_route::neighbour::NeighbourMessage;
+use softrnic_wire::Time;
+
+pub use event::HostEvent;
+pub use interface::{Address, Interface, LinkState, Queues, Vlan};
+use netlink::{Drained, Notifications, Requests};
+pub use resolve::{Neighbour, NoRoute, Query, Resolution};
+use resolve::Resolver;
+use tables::Tables;
+
+/// The networking state of the network namespace it was opened in.
+pub struct Host {
+    requests: Requests,
+    notifications: Notifications,
+    tables: Tables,
+    resolver: Resolver,
+    generation: u64,
+}
+
+impl Host {
+    /// Reads the present state and starts to follow changes.
+    ///
+    /// # Errors
+    /// Those of the netlink sockets.
+    pub fn open() -> io::Result<Host> {
+        // Subscribed first, so that nothing can change unseen between the two.
+        let notifications = Notifications::open()?;
+        let mut requests = Requests::open()?;
+        let tables = read_tables(&mut requests)?;
+        Ok(Host { requests, notifications, tables, resolver: Resolver::default(), generation: 0 })
+    }
+
+    /// Takes in what has changed since the last call and reports it to `sink`, in order.
+    ///
+    /// # Errors
+    /// Those of the netlink sockets; what was read before stays valid.
+    pub fn poll(&mut self, sink: &mut dyn FnMut(HostEvent)) -> io::Result<()> {
+        let Host { requests, notifications, tables, resolver, generation } = self;
+        let mut note = |event| {
+            *generation += 1;
+            if !matches!(event, HostEvent::NeighbourChanged { .. }) {
+                resolver.forget_routes();
+            }
+            sink(event);
+        };
+        if notifications.drain(&mut |message| tables.apply(message, &mut note))? == Drained::Lost {
+            let old = mem::replace(tables, read_tables(requests)?);
+            tables.changes_since(&old, &mut note);
+        }
+        Ok(())
+    }
+
+    /// Changes with every event: what was resolved before is to be resolved again.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// All interfaces, by index.
+    pub fn interfaces(&self) -> impl Iterator<Item = &Interface> {
+        self.tables.links.values()
+    }
+
+    /// The interface with this index.
+    pub fn interface(&self, ifindex: u32) -> Option<&Interface> {
+        self.tables.links.get(&ifindex)
+    }
+
+    /// The interface with this name.
+    pub fn interface_by_name(&self, name: &str) -> Option<&Interface> {
+        self.interfaces().find(|interface| interface.name == name)
+    }
+
+    /// All usable addresses, in the order in which the kernel reported them.
+    pub fn addresses(&self) -> &[Address] {
+        &self.tables.addresses
+    }
+
+    /// The addresses of an interface and of the VLAN interfaces on top of it.
+    pub fn stacked_addresses(&self, ifindex: u32) -> impl Iterator<Item = &Address> {
+        self.addresses().iter().filter(move |address| self.is_stacked(address.ifindex, ifindex))
+    }
+
+    /// The interface that has an address.
+    pub fn owner(&self, ip: IpAddr) -> Option<u32> {
+        self.addresses().iter().find(|address| address.ip == ip).map(|address| address.ifindex)
+    }
+
+    /// Whether `ifindex` is `lower` or a VLAN interface on top of it.
+    pub fn is_stacked(&self, ifindex: u32, lower: u32) -> bool {
+        let mut ifindex = ifindex;
+        // Stacks of VLANs are shallow, but the kernel's data must not make this endless.
+        for _ in 0..8 {
+            if ifindex == lower {
+                return true;
+            }
+            match self.interface(ifindex).and_then(|interface| interface.vlan.as_ref()) {
+                Some(vlan) => ifindex = vlan.lower,
+                None => return false,
+            }
+        }
+        false
+    }
+
+    /// The way to a destination as of the last [`Host::poll`].
+    ///
+    /// While the neighbour is pending or unreachable, or known but not confirmed for long, the kernel
+    /// is asked to resolve it, four times a second at most; the answer comes as a
+    /// [`HostEvent::NeighbourChanged`].
+    ///
+    /// # Errors
+    /// See [`NoRoute`].
+    pub fn resolve(&mut self, now: Time, query: &Query) -> Result<Resolution, NoRoute> {
+        self.resolver.resolve(now, query, &self.tables, &mut self.requests)
+    }
+}
+
+/// The descriptor becomes readable when [`Host::poll`] has something to do.
+impl AsRawFd for Host {
+    fn as_raw_fd(&self) -> RawFd {
+        self.notifications.as_raw_fd()
+    }
+}
+
+fn read_tables(requests: &mut Requests) -> io::Result<Tables> {
+    let mut tables = Tables::default();
+    for question in [
+        RouteNetlinkMessage::GetLink(LinkMessage::default()),
+        RouteNetlinkMessage::GetAddress(AddressMessage::default()),
+        RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()),
+    ] {
+        requests.dump(question, &mut |message| tables.apply(message, &mut |_| {}))?;
+    }
+    Ok(tables)
+}
