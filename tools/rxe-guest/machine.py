@@ -73,7 +73,7 @@ class Guest:
         begun = time.monotonic()
         try:
             state = self._prepare(net, kernel, (directory / "version").read_text(), mtu)
-            qemu = self._start(state, directory / "vmlinuz", initramfs, memory, cpus)
+            qemu = self._start(state, directory / "kernel", initramfs, memory, cpus)
             self._await(qemu, state)
             state["ready"] = round(time.monotonic() - begun, 1)
             self._record(state)
@@ -128,7 +128,7 @@ class Guest:
             network.add_tap(net, host, mtu)
         return state
 
-    def _start(self, state, vmlinuz, initramfs, memory, cpus):
+    def _start(self, state, kernel, initramfs, memory, cpus):
         mtu, peer, tap = state["mtu"], state["peer"], f"tap{state['host']}"
         parameters = (
             "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off no_timer_check tsc=reliable "
@@ -139,7 +139,7 @@ class Guest:
             "-name", f"rxe-peer-{self.name}", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
             "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max",
             "-smp", str(cpus), "-m", str(memory),
-            "-kernel", vmlinuz, "-initrd", initramfs, "-append", parameters,
+            "-kernel", kernel, "-initrd", initramfs, "-append", parameters,
             "-chardev", f"file,id=console,path={self.directory}/console.log", "-serial", "chardev:console",
             # The first virtio device, which makes its ports /dev/vport0pN.
             "-device", f"virtio-serial-pci,max_ports={PORTS + 1}",
