@@ -1,6 +1,7 @@
 //! The crate against frames and code that others wrote, and against laws it must obey.
 
 mod frames;
+mod layout;
 mod legal;
 mod oracles;
 mod properties;

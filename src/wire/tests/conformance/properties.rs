@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use softrnic_wire::*;
 
-use super::legal;
+use super::{layout, legal};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
@@ -59,6 +59,20 @@ proptest! {
         prop_assert_eq!(len, BTH_LEN + info.headers.iter().map(|h| h.len()).sum::<usize>());
         prop_assert!(buf[len..].iter().all(|&b| b == 0xA5));
         prop_assert_eq!(buf[0], info.opcode.byte());
+    }
+
+    /// The table lists the headers in the order in which they are on the wire.
+    #[test]
+    fn emission_follows_the_table_header_by_header(headers in legal::headers()) {
+        let mut buf = [0; MAX_HEADERS_LEN];
+        let len = headers.emit(&mut buf);
+        let mut expected = vec![];
+        for header in headers.body.opcode().info().headers {
+            let before = expected.len();
+            expected.extend(layout::of(*header, &headers.body).expect("the body has the header"));
+            prop_assert_eq!(expected.len() - before, header.len());
+        }
+        prop_assert_eq!(&buf[BTH_LEN..len], expected);
     }
 
     /// Every reserved bit of the BTH may be set by a peer without changing what we read.

@@ -231,6 +231,13 @@ fn packets_of_a_message_are_never_none() {
 }
 
 #[test]
+fn an_ip_checksum_folds_its_carries_until_none_is_left() {
+    let mut header = [0; IPV4_LEN];
+    header[..6].copy_from_slice(&[0xFF, 0xFF, 0xFF, 0xFF, 0x00, 0x01]);
+    assert_eq!(ipv4_checksum(&header), 0xFFFE, "0x1ffff folds to 0x10000, and that to 1");
+}
+
+#[test]
 fn gids_name_addresses() {
     let v4 = Gid::from(IpAddr::from([10, 0, 0, 5]));
     assert_eq!(v4.to_string(), "0000:0000:0000:0000:0000:ffff:0a00:0005");
