@@ -7,6 +7,8 @@
 
 pub mod host;
 mod link;
+#[cfg(test)]
+mod testing;
 pub mod udp;
 
 pub use link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};

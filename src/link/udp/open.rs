@@ -247,7 +247,6 @@ fn set_up_sender(socket: &Socket, address: IpAddr, interface: Interface) -> io::
             socket.set_value(libc::SOL_IP, libc::IP_MULTICAST_IF, &via)
         }
         IpAddr::V6(_) => {
-            socket.set(libc::SOL_IPV6, libc::IPV6_V6ONLY, 1)?;
             socket.set(libc::SOL_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
             socket.set(libc::SOL_IPV6, libc::IPV6_TCLASS, DEFAULT_TOS.into())?;
             socket.set(libc::SOL_IPV6, libc::IPV6_UNICAST_HOPS, DEFAULT_TTL.into())?;

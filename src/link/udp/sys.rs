@@ -24,7 +24,11 @@ impl Socket {
         let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: takes no pointers.
         let fd = check(unsafe { libc::socket(family, kind, 0) })?;
-        Ok(Socket { fd })
+        let socket = Socket { fd };
+        if v6 {
+            socket.set(libc::SOL_IPV6, libc::IPV6_V6ONLY, 1)?;
+        }
+        Ok(socket)
     }
 
     pub(super) fn bind(&self, address: &SockAddr) -> io::Result<()> {
@@ -214,7 +218,7 @@ pub(super) fn receive_many<'a>(
             (*meta).len = header.msg_len as usize;
             (*meta).flags = header.msg_hdr.msg_flags;
             (*meta).from_len = header.msg_hdr.msg_namelen;
-            (*meta).control_len = header.msg_hdr.msg_controllen as usize;
+            (*meta).control_len = header.msg_hdr.msg_controllen;
         }
     }
     Ok(received)

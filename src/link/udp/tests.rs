@@ -1,0 +1,419 @@
+use std::net::{IpAddr, UdpSocket};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use softrnic_wire::Time;
+
+use super::*;
+use crate::HeaderId;
+use crate::testing::{Received, drain, flow, packet_len, receive, send, wait};
+
+const NOW: Time = Time::ZERO;
+
+fn open() -> UdpLink {
+    UdpLink::open(UdpOptions::default()).unwrap()
+}
+
+fn open_with(change: impl FnOnce(&mut UdpOptions)) -> UdpLink {
+    let mut options = UdpOptions::default();
+    change(&mut options);
+    UdpLink::open(options).unwrap()
+}
+
+/// There is one IPv6 loopback address, and tests run side by side.
+fn ipv6_loopback() -> MutexGuard<'static, ()> {
+    static TAKEN: Mutex<()> = Mutex::new(());
+    TAKEN.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+fn psns(got: &[Received]) -> Vec<u32> {
+    got.iter().map(Received::psn).collect()
+}
+
+fn ids(got: &[Received]) -> Vec<u16> {
+    got.iter().map(|r| r.recovered_id().expect("a good ICRC")).collect()
+}
+
+fn hints(got: &[Received]) -> Vec<u16> {
+    let hint = |r: &Received| match r.id {
+        HeaderId::Hidden { hint } => hint,
+        other => panic!("{other:?}"),
+    };
+    got.iter().map(hint).collect()
+}
+
+#[test]
+fn a_datagram_arrives_with_its_addressing_and_a_good_icrc() {
+    let (mut a, mut b) = (open(), open());
+    let to_b = Flow { sport: 0xC123, tos: 0x6A, ttl: 17, ..flow(a.address(), b.address()) };
+    send(&mut a, NOW, &to_b, 5, 100).unwrap();
+    a.flush(NOW);
+    let got = receive(&mut b, 1);
+    assert_eq!(got.len(), 1);
+    let r = &got[0];
+    assert_eq!((r.src, r.dst), (a.address(), b.address()));
+    assert_eq!((r.sport, r.tos, r.ttl, r.psn()), (0xC123, 0x6A, 17, 5));
+    assert!(r.icrc_ok() && r.ip_header.is_none());
+
+    let to_b = flow(a.address(), b.address());
+    send(&mut a, NOW, &to_b, 6, 100).unwrap();
+    a.flush(NOW);
+    let got = receive(&mut b, 1);
+    assert_eq!((got[0].sport, got[0].tos, got[0].ttl), (ROCE_UDP_PORT, 0, 64));
+    assert!(got[0].icrc_ok());
+    let len = packet_len(100) as u64;
+    let sent = a.counters();
+    assert_eq!((sent.tx_datagrams, sent.tx_bytes, sent.tx_calls, sent.tx_errors), (2, 2 * len, 2, 0));
+    let received = b.counters();
+    assert_eq!((received.rx_datagrams, received.rx_bytes, received.rx_malformed), (2, 2 * len, 0));
+}
+
+#[test]
+fn ipv6_carries_traffic_class_hop_limit_and_segmented_runs() {
+    let _only = ipv6_loopback();
+    let mut a = open_with(|o| o.address = Some("::1".parse().unwrap()));
+    let own = Flow { sport: 0xC00A, tos: 0x1A, ttl: 9, ..flow(a.address(), a.address()) };
+    for psn in 0..20 {
+        send(&mut a, NOW, &own, psn, 4096).unwrap();
+    }
+    a.flush(NOW);
+    let got = receive(&mut a, 20);
+    assert_eq!(psns(&got), (0..20).collect::<Vec<_>>());
+    for r in &got {
+        assert_eq!((r.sport, r.tos, r.ttl, r.id), (0xC00A, 0x1A, 9, HeaderId::None));
+        assert!(r.icrc_ok());
+    }
+    assert_eq!(a.counters().tx_errors, 0);
+    assert!(a.capabilities().segments == 1 || a.counters().tx_calls == 1);
+}
+
+#[test]
+fn equal_datagrams_leave_as_one_run_numbered_from_zero() {
+    let (mut a, mut b) = (open(), open());
+    let to_b = flow(a.address(), b.address());
+    assert!(a.capabilities().segments >= 64, "{}", a.capabilities().mode);
+    for psn in 0..40 {
+        send(&mut a, NOW, &to_b, psn, 1024).unwrap();
+    }
+    a.flush(NOW);
+    let got = receive(&mut b, 40);
+    assert_eq!(psns(&got), (0..40).collect::<Vec<_>>());
+    assert_eq!(ids(&got), (0..40).collect::<Vec<_>>());
+    assert_eq!(hints(&got), (0..40).collect::<Vec<_>>());
+    assert!(got.iter().all(Received::icrc_ok));
+    assert_eq!(a.counters().tx_calls, 1);
+    assert!(b.counters().rx_calls < 40);
+}
+
+#[test]
+fn a_receiver_without_coalescing_gets_the_same_datagrams() {
+    let mut a = open();
+    let mut b = open_with(|o| o.gro = false);
+    let to_b = flow(a.address(), b.address());
+    for psn in 0..40 {
+        send(&mut a, NOW, &to_b, psn, 1024).unwrap();
+    }
+    a.flush(NOW);
+    let got = receive(&mut b, 40);
+    assert_eq!(ids(&got), (0..40).collect::<Vec<_>>());
+    assert_eq!(hints(&got), vec![0; 40]);
+}
+
+#[test]
+fn a_shorter_datagram_ends_a_run_and_a_longer_one_starts_another() {
+    let (mut a, mut b) = (open(), open());
+    let to_b = flow(a.address(), b.address());
+    for (psn, payload) in [512, 512, 100, 512, 1024, 1024, 1024, 1024].into_iter().enumerate() {
+        send(&mut a, NOW, &to_b, psn as u32, payload).unwrap();
+    }
+    a.flush(NOW);
+    let got = receive(&mut b, 8);
+    assert_eq!(ids(&got), [0, 1, 2, 0, 0, 1, 2, 3]);
+    assert_eq!(a.counters().tx_calls, 1);
+}
+
+#[test]
+fn a_change_of_flow_starts_a_run() {
+    let (mut a, mut b, mut c) = (open(), open(), open());
+    let to_b = flow(a.address(), b.address());
+    for (psn, flow) in
+        [to_b, to_b, Flow { tos: 4, ..to_b }, flow(a.address(), c.address()), to_b].iter().enumerate()
+    {
+        send(&mut a, NOW, flow, psn as u32, 64).unwrap();
+    }
+    a.flush(NOW);
+    let got = receive(&mut b, 4);
+    assert_eq!((psns(&got), ids(&got)), (vec![0, 1, 2, 4], vec![0, 1, 0, 0]));
+    assert_eq!(psns(&receive(&mut c, 1)), [3]);
+}
+
+#[test]
+fn runs_stay_within_what_one_send_can_carry() {
+    let (mut a, mut b) = (open(), open());
+    let to_b = flow(a.address(), b.address());
+    let segments = a.capabilities().segments;
+    for psn in 0..2 * segments + 1 {
+        send(&mut a, NOW, &to_b, psn as u32, 8).unwrap();
+    }
+    a.flush(NOW);
+    let got = receive(&mut b, 2 * segments + 1);
+    let expected: Vec<u16> = (0..2 * segments + 1).map(|i| (i % segments) as u16).collect();
+    assert_eq!(ids(&got), expected);
+
+    let fit = (MAX_RUN_BYTES / packet_len(4096)) as u16;
+    for psn in 0..u32::from(fit) + 2 {
+        send(&mut a, NOW, &to_b, psn, 4096).unwrap();
+    }
+    a.flush(NOW);
+    let got = receive(&mut b, fit as usize + 2);
+    assert_eq!(ids(&got), (0..fit).chain(0..2).collect::<Vec<_>>());
+    assert_eq!(a.counters().tx_errors, 0);
+
+    // The longest runs that the limit allows, on both sides of it.
+    for size in [MAX_RUN_BYTES / 2 - 20, MAX_RUN_BYTES / 3 - 20] {
+        let payload = size / 4 * 4;
+        for psn in 0..4 {
+            send(&mut a, NOW, &to_b, psn, payload).unwrap();
+        }
+        a.flush(NOW);
+        assert_eq!(psns(&receive(&mut b, 4)), [0, 1, 2, 3]);
+    }
+    assert_eq!(a.counters().tx_errors, 0);
+}
+
+#[test]
+fn without_segmentation_every_datagram_has_id_zero() {
+    for stop_later in [false, true] {
+        let mut a = open_with(|o| o.segmentation = stop_later);
+        let mut b = open();
+        let to_b = flow(a.address(), b.address());
+        if stop_later {
+            for psn in 0..2 {
+                send(&mut a, NOW, &to_b, psn, 256).unwrap();
+            }
+            a.stop_segmenting();
+        }
+        assert_eq!(a.capabilities().segments, 1);
+        for psn in 2..5 {
+            send(&mut a, NOW, &to_b, psn, 256).unwrap();
+        }
+        a.flush(NOW);
+        let expected: &[u16] = if stop_later { &[0, 1, 0, 0, 0] } else { &[0, 0, 0] };
+        assert_eq!(ids(&receive(&mut b, expected.len())), expected);
+    }
+}
+
+#[test]
+fn a_reservation_that_is_not_committed_leaves_no_trace() {
+    let (mut a, mut b) = (open(), open());
+    let to_b = flow(a.address(), b.address());
+    send(&mut a, NOW, &to_b, 0, 256).unwrap();
+    a.reserve(NOW, &to_b, packet_len(256)).unwrap().bytes.fill(0xEE);
+    a.reserve(NOW, &Flow { tos: 8, ..to_b }, 99).unwrap().bytes.fill(0xDD);
+    assert_eq!(a.reserved(), [0xDD; 99]);
+    send(&mut a, NOW, &to_b, 1, 256).unwrap();
+    a.reserve(NOW, &to_b, packet_len(256)).unwrap();
+    a.flush(NOW);
+    a.commit(NOW);
+    a.flush(NOW);
+    let got = receive(&mut b, 2);
+    assert_eq!((psns(&got), ids(&got)), (vec![0, 1], vec![0, 1]));
+    assert_eq!(a.counters().tx_datagrams, 2);
+}
+
+#[test]
+fn impossible_datagrams_are_refused() {
+    let mut a = open();
+    let own = flow(a.address(), a.address());
+    let longest = a.capabilities().max_datagram;
+    assert_eq!(a.reserve(NOW, &own, longest + 1).err(), Some(TxError::TooLong));
+    assert_eq!(a.reserve(NOW, &own, 0).err(), Some(TxError::TooLong));
+    assert!(a.reserve(NOW, &own, longest).is_ok());
+    let other = Flow { src: "127.0.0.1".parse().unwrap(), ..own };
+    assert_eq!(a.reserve(NOW, &other, 100).err(), Some(TxError::Unreachable));
+    let mixed = Flow { dst: "::1".parse().unwrap(), ..own };
+    assert_eq!(a.reserve(NOW, &mixed, 100).err(), Some(TxError::Unreachable));
+    let mut queued = 0;
+    while send(&mut a, NOW, &Flow { tos: queued as u8, ..own }, queued, 4096).is_ok() {
+        queued += 1;
+    }
+    assert_eq!(a.reserve(NOW, &own, 4096).err(), Some(TxError::Full));
+    a.flush(NOW);
+    assert!(a.reserve(NOW, &own, 4096).is_ok());
+}
+
+#[test]
+fn source_ports_are_used_as_wanted_while_they_can_be_had() {
+    let (mut a, mut b) = (open(), open());
+    let taken = UdpSocket::bind((a.address(), 0xC0DE)).unwrap();
+    let want = |sport| Flow { sport, ..flow(a.local.address, b.local.address) };
+    let flows: Vec<Flow> = (0..20).map(|i| want(0xC100 + i)).chain([want(0xC0DE)]).collect();
+    let first: Vec<u16> = flows.iter().map(|f| a.reserve(NOW, f, 64).unwrap().sport).collect();
+    let expected: Vec<u16> = (0..16).map(|i| 0xC100 + i).chain([ROCE_UDP_PORT; 5]).collect();
+    assert_eq!(first, expected);
+    for (psn, f) in flows.iter().enumerate() {
+        send(&mut a, NOW, f, psn as u32, 64).unwrap();
+    }
+    a.flush(NOW);
+    let mut got = receive(&mut b, flows.len());
+    got.sort_by_key(Received::psn);
+    assert_eq!(got.iter().map(|r| r.sport).collect::<Vec<_>>(), expected);
+    assert!(got.iter().all(Received::icrc_ok));
+    drop(taken);
+}
+
+#[test]
+fn a_port_that_is_taken_falls_back_to_the_main_one() {
+    let (mut a, mut b) = (open(), open());
+    let _taken = UdpSocket::bind((a.address(), 0xC0DE)).unwrap();
+    let to_b = Flow { sport: 0xC0DE, ..flow(a.address(), b.address()) };
+    assert_eq!(a.reserve(NOW, &to_b, 64).unwrap().sport, ROCE_UDP_PORT);
+    send(&mut a, NOW, &to_b, 1, 64).unwrap();
+    a.flush(NOW);
+    let got = receive(&mut b, 1);
+    assert_eq!(got[0].sport, ROCE_UDP_PORT);
+    assert!(got[0].icrc_ok());
+}
+
+#[test]
+fn what_the_kernel_drops_is_counted() {
+    let mut a = open_with(|o| o.segmentation = false);
+    let mut b = open_with(|o| o.receive_buffer = Some(65_536));
+    let to_b = flow(a.address(), b.address());
+    for psn in 0..200 {
+        send(&mut a, NOW, &to_b, psn, 4096).unwrap();
+    }
+    a.flush(NOW);
+    let before = drain(&mut b, NOW).len() as u64;
+    assert!((1..200).contains(&before));
+    send(&mut a, NOW, &to_b, 200, 4096).unwrap();
+    a.flush(NOW);
+    assert_eq!(psns(&receive(&mut b, 1)), [200]);
+    assert_eq!(b.counters().rx_overruns, 200 - before);
+}
+
+#[test]
+fn the_receive_buffer_holds_what_it_says() {
+    const COMMON_LIMIT: usize = 212_992;
+    for (payload, segmentation) in [(4096, false), (4096, true), (2048, false), (1024, false), (1024, true)] {
+        let mut a = open_with(|o| o.segmentation = segmentation);
+        let mut b = open_with(|o| o.receive_buffer = Some(COMMON_LIMIT));
+        assert!(b.capabilities().mode.ends_with("receive buffer 208 KiB)"), "{}", b.capabilities().mode);
+        let to_b = flow(a.address(), b.address());
+        let fit = b.capabilities().receive_buffer / (packet_len(payload) + UDP_LEN + IPV4_LEN);
+        assert!(fit * packet_len(payload) > 128 << 10, "{fit}");
+        for psn in 0..fit {
+            send(&mut a, NOW, &to_b, psn as u32, payload).unwrap();
+        }
+        a.flush(NOW);
+        let got = drain(&mut b, NOW);
+        assert_eq!(got.len(), fit, "payload {payload}, segmentation {segmentation}");
+    }
+}
+
+#[test]
+fn a_refused_datagram_is_counted_and_the_next_ones_leave() {
+    let (mut a, mut b) = (open(), open());
+    let to_b = flow(a.address(), b.address());
+    send(&mut a, NOW, &to_b, 0, 64).unwrap();
+    send(&mut a, NOW, &Flow { ttl: 0, ..to_b }, 1, 64).unwrap();
+    send(&mut a, NOW, &Flow { ttl: 0, ..to_b }, 2, 64).unwrap();
+    send(&mut a, NOW, &to_b, 3, 64).unwrap();
+    a.flush(NOW);
+    assert_eq!(psns(&receive(&mut b, 2)), [0, 3]);
+    assert_eq!((a.counters().tx_errors, a.counters().tx_datagrams), (2, 2));
+    assert!(!a.is_blocked());
+}
+
+#[test]
+fn groups_are_joined_and_left_and_have_many_members() {
+    let group: IpAddr = "239.77.1.9".parse().unwrap();
+    let (mut a, mut b, mut c) = (open(), open(), open());
+    let plain = b.descriptor();
+    b.join(group).unwrap();
+    c.join(group).unwrap();
+    c.join(group).unwrap();
+    assert_ne!(b.descriptor(), plain);
+    assert!(a.join(b.address()).is_err());
+    let to_group = flow(a.address(), group);
+    send(&mut a, NOW, &to_group, 7, 256).unwrap();
+    send(&mut a, NOW, &to_group, 8, 256).unwrap();
+    a.flush(NOW);
+    for member in [&mut b, &mut c] {
+        let got = receive(member, 2);
+        assert_eq!(psns(&got), [7, 8]);
+        assert_eq!((got[0].src, got[0].dst, got[0].ttl), (a.address(), group, 64));
+        assert_eq!(ids(&got), [0, 1]);
+    }
+    b.leave(group).unwrap();
+    assert_eq!(b.leave(group).unwrap_err().raw_os_error(), Some(libc::EADDRNOTAVAIL));
+    assert_eq!(b.descriptor(), plain);
+    send(&mut a, NOW, &to_group, 9, 256).unwrap();
+    let to_b = flow(a.address(), b.address());
+    send(&mut a, NOW, &to_b, 10, 256).unwrap();
+    a.flush(NOW);
+    assert_eq!(psns(&receive(&mut b, 1)), [10]);
+    assert_eq!(psns(&receive(&mut c, 1)), [9]);
+}
+
+#[test]
+fn the_descriptor_tells_of_datagrams() {
+    let (mut a, mut b) = (open(), open());
+    assert_eq!(wait(&b, libc::POLLIN, Duration::ZERO), 0);
+    let to_b = flow(a.address(), b.address());
+    send(&mut a, NOW, &to_b, 0, 8).unwrap();
+    a.flush(NOW);
+    assert_eq!(wait(&b, libc::POLLIN, Duration::from_secs(2)), libc::POLLIN);
+    assert_eq!(drain(&mut b, NOW).len(), 1);
+    assert_eq!(wait(&b, libc::POLLIN, Duration::ZERO), 0);
+}
+
+#[test]
+fn a_budget_is_kept_about() {
+    let mut a = open_with(|o| o.segmentation = false);
+    let mut b = open();
+    let to_b = flow(a.address(), b.address());
+    for psn in 0..50 {
+        send(&mut a, NOW, &to_b, psn, 8).unwrap();
+    }
+    a.flush(NOW);
+    let mut got = 0;
+    assert_eq!(b.receive(NOW, 7, &mut |_| got += 1), Overrun::Budget);
+    assert_eq!(got, 7);
+    while b.receive(NOW, 7, &mut |_| got += 1) == Overrun::Budget {}
+    assert_eq!(got, 50);
+    assert_eq!(b.receive(NOW, 7, &mut |_| got += 1), Overrun::Drained);
+}
+
+#[test]
+fn devices_get_loopback_addresses_of_their_own() {
+    let links: Vec<UdpLink> = (0..20).map(|_| open()).collect();
+    let mut addresses: Vec<IpAddr> = links.iter().map(UdpLink::address).collect();
+    addresses.sort();
+    addresses.dedup();
+    assert_eq!(addresses.len(), 20);
+    assert!(addresses.iter().all(|a| a.is_loopback() && !a.to_string().starts_with("127.0.")));
+    assert_eq!(links[0].capabilities().ip_mtu, 65_536);
+    assert_eq!(links[0].capabilities().max_datagram, MAX_TRANSPORT_LEN);
+    let expected = format!("udp {} (segmentation ", links[0].address());
+    assert!(links[0].capabilities().mode.starts_with(&expected), "{}", links[0].capabilities().mode);
+}
+
+#[test]
+fn addresses_that_cannot_be_had_say_why() {
+    let open_at = |address: IpAddr| {
+        UdpLink::open(UdpOptions { address: Some(address), ..UdpOptions::default() }).map(|link| link.address())
+    };
+    let a = open();
+    assert_eq!(open_at(a.address()), Err(OpenError::AddressInUse(a.address())));
+    for address in ["192.0.2.77", "2001:db8::77"] {
+        let address = address.parse().unwrap();
+        assert_eq!(open_at(address), Err(OpenError::NotLocal(address)));
+    }
+    for address in ["0.0.0.0", "::", "224.0.0.9", "255.255.255.255", "ff02::9"] {
+        let address = address.parse().unwrap();
+        assert_eq!(open_at(address), Err(OpenError::NotUnicast(address)));
+    }
+    let message = OpenError::AddressInUse(a.address()).to_string();
+    assert!(message.contains("in use") && message.contains("choose another address"), "{message}");
+}

@@ -1,0 +1,137 @@
+//! Packets for the tests of all links: made with the ICRC of the slot they leave in, checked on arrival.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use softrnic_wire::{
+    Bth, DF, Headers, ICRC_LEN, IpFacts, Op, Packet, Pad, Psn, Qpn, ROCE_UDP_PORT, SendTail, Time, UdpFacts,
+};
+
+use crate::{Datagram, Flow, HeaderId, Link, TxError};
+
+/// A received datagram that outlives the call that delivered it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Received {
+    pub(crate) src: IpAddr,
+    pub(crate) dst: IpAddr,
+    pub(crate) sport: u16,
+    pub(crate) tos: u8,
+    pub(crate) ttl: u8,
+    pub(crate) id: HeaderId,
+    pub(crate) ip_header: Option<Vec<u8>>,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl From<Datagram<'_>> for Received {
+    fn from(datagram: Datagram<'_>) -> Received {
+        Received {
+            src: datagram.src,
+            dst: datagram.dst,
+            sport: datagram.sport,
+            tos: datagram.tos,
+            ttl: datagram.ttl,
+            id: datagram.id,
+            ip_header: datagram.ip_header.map(<[u8]>::to_vec),
+            bytes: datagram.bytes.to_vec(),
+        }
+    }
+}
+
+impl Received {
+    /// Everything that the ICRC covers, with the ID that the link saw or thinks likeliest.
+    pub(crate) fn facts(&self) -> UdpFacts {
+        let ip = match (self.src, self.dst, self.id) {
+            (IpAddr::V4(src), IpAddr::V4(dst), HeaderId::Seen { id, flags }) => {
+                IpFacts::V4 { src, dst, id, flags_frag: flags }
+            }
+            (IpAddr::V4(src), IpAddr::V4(dst), HeaderId::Hidden { hint }) => {
+                IpFacts::V4 { src, dst, id: hint, flags_frag: DF }
+            }
+            (IpAddr::V6(src), IpAddr::V6(dst), HeaderId::None) => IpFacts::V6 { src, dst },
+            other => panic!("addresses and ID do not fit: {other:?}"),
+        };
+        UdpFacts { ip, src_port: self.sport, dst_port: ROCE_UDP_PORT }
+    }
+
+    /// Whether the ICRC is that of the facts the link tells.
+    pub(crate) fn icrc_ok(&self) -> bool {
+        softrnic_wire::verify(&self.facts(), &self.bytes)
+    }
+
+    /// The ID that the ICRC says the sender used.
+    pub(crate) fn recovered_id(&self) -> Option<u16> {
+        softrnic_wire::verify_unknown_id(&self.facts(), &self.bytes)
+    }
+
+    pub(crate) fn psn(&self) -> u32 {
+        Packet::parse(&self.bytes).expect("a whole packet").bth.psn.get()
+    }
+}
+
+/// A flow with nothing special about it.
+pub(crate) fn flow(src: IpAddr, dst: IpAddr) -> Flow {
+    Flow { src, dst, sport: ROCE_UDP_PORT, tos: 0, ttl: 64 }
+}
+
+/// Length of a packet that carries `payload` bytes.
+pub(crate) fn packet_len(payload: usize) -> usize {
+    send_only(0, 0, payload).transport_len(payload)
+}
+
+fn send_only(qpn: u32, psn: u32, payload: usize) -> Headers {
+    let mut bth = Bth::new(Qpn::new(qpn), Psn::new(psn));
+    bth.pad = Pad::for_payload(payload);
+    Headers { bth, body: softrnic_wire::Body::Rc(Op::SendOnly(SendTail::Plain)) }
+}
+
+/// Queues an RC SEND Only with `payload` bytes.
+pub(crate) fn send(
+    link: &mut (impl Link + ?Sized),
+    now: Time,
+    flow: &Flow,
+    psn: u32,
+    payload: usize,
+) -> Result<(), TxError> {
+    let headers = send_only(0x11, psn, payload);
+    let slot = link.reserve(now, flow, headers.transport_len(payload))?;
+    let at = headers.emit(slot.bytes);
+    let end = slot.bytes.len() - ICRC_LEN;
+    for (i, byte) in slot.bytes[at..at + payload].iter_mut().enumerate() {
+        *byte = (psn as usize + i) as u8;
+    }
+    slot.bytes[at + payload..end].fill(0);
+    let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
+    softrnic_wire::seal(&facts, slot.bytes);
+    link.commit(now);
+    Ok(())
+}
+
+/// Reads everything that is there now.
+pub(crate) fn drain(link: &mut (impl Link + ?Sized), now: Time) -> Vec<Received> {
+    let mut got = Vec::new();
+    while link.receive(now, 64, &mut |datagram| got.push(datagram.into())) == crate::Overrun::Budget {}
+    got
+}
+
+/// Waits on the link's descriptor until `count` datagrams have come, or for two seconds.
+pub(crate) fn receive(link: &mut (impl Link + ?Sized), count: usize) -> Vec<Received> {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    let mut got = Vec::new();
+    loop {
+        got.extend(drain(link, Time::ZERO));
+        let left = deadline.saturating_duration_since(Instant::now());
+        if got.len() >= count || left.is_zero() {
+            return got;
+        }
+        wait(link, libc::POLLIN, left);
+    }
+}
+
+/// Waits until the link's descriptor has one of `events`; returns which.
+pub(crate) fn wait(link: &(impl Link + ?Sized), events: i16, timeout: Duration) -> i16 {
+    let fd = link.descriptor().expect("a link with a descriptor");
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
+    // SAFETY: one valid entry.
+    unsafe { libc::poll(&mut entry, 1, timeout.as_millis() as i32 + 1) };
+    entry.revents
+}
