@@ -1,0 +1,324 @@
+//! The completer: what responses mean for outstanding work requests (IBTA 9.7.5.2, 9.7.6).
+
+use softrnic_wire::{NakCode, Psn, RnrTimer, Time};
+
+use crate::completion::{Completion, Status};
+use crate::counters::Counter;
+use crate::host::Host;
+use crate::qp::Qp;
+use crate::timers::ack_timeout;
+use crate::wqe::SendOp;
+use crate::{QpState, QpType};
+
+/// A response that carries an answer of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer<'a> {
+    /// READ Response First or Middle: more follows.
+    ReadMore(&'a [u8]),
+    /// READ Response Last or Only.
+    ReadEnd(&'a [u8]),
+    /// The former value of an atomic's word.
+    Atomic(u64),
+}
+
+/// Early resends in a row before only the local ACK timeout is left.
+const MAX_EARLY_RESENDS: u32 = 8;
+
+/// A responder that answers out of order, or acknowledges over an unanswered READ or atomic: the answer
+/// was lost on the way (an implied NAK).
+struct ImpliedNak;
+
+impl<D> Qp<D> {
+    /// A positive acknowledgement of `psn`.
+    pub(crate) fn on_ack<H: Host<Data = D>>(&mut self, now: Time, psn: Psn, host: &mut H) {
+        if !self.covers(psn, host) {
+            return;
+        }
+        if self.acknowledge(now, psn + 1, host).is_err() {
+            self.implied_nak(now, host);
+        }
+    }
+
+    /// NAK: the responder expects `psn` (sequence error), or refuses it.
+    pub(crate) fn on_nak<H: Host<Data = D>>(&mut self, now: Time, psn: Psn, code: NakCode, host: &mut H) {
+        if !self.covers(psn, host) {
+            return;
+        }
+        host.count(if code == NakCode::PsnSequence { Counter::RcvdSeqErr } else { Counter::RcvdNak });
+        if self.acknowledge(now, psn, host).is_err() {
+            return self.implied_nak(now, host);
+        }
+        let status = match code {
+            NakCode::PsnSequence => return self.on_sequence_nak(now, host),
+            NakCode::InvalidRequest => Status::RemoteInvalidRequest,
+            NakCode::RemoteAccess => Status::RemoteAccess,
+            NakCode::RemoteOperational => Status::RemoteOperation,
+            // Reserved codes, and RD's, which no RC responder may send.
+            _ => return host.count(Counter::DropReservedSyndrome),
+        };
+        self.fail(status, host);
+    }
+
+    /// RNR NAK: the responder had no receive WQE for `psn` (IBTA 9.7.5.2.8).
+    pub(crate) fn on_rnr_nak<H: Host<Data = D>>(
+        &mut self,
+        now: Time,
+        psn: Psn,
+        timer: RnrTimer,
+        host: &mut H,
+    ) {
+        if !self.covers(psn, host) {
+            return;
+        }
+        host.count(Counter::RcvdRnrErr);
+        if self.acknowledge(now, psn, host).is_err() {
+            return self.implied_nak(now, host);
+        }
+        if self.requester.rnr_wait {
+            return;
+        }
+        match self.requester.rnr_retries_left {
+            7 if self.attr.rnr_retry == 7 => {}
+            0 => {
+                host.count(Counter::RetryRnrExceededErr);
+                return self.fail(Status::RnrRetryExceeded, host);
+            }
+            _ => self.requester.rnr_retries_left -= 1,
+        }
+        self.rewind(host);
+        self.requester.restarted_at = None;
+        self.requester.rnr_wait = true;
+        self.timers.rnr = Some(now + timer.delay());
+    }
+
+    /// A READ response or an atomic's answer.
+    pub(crate) fn on_answer<H: Host<Data = D>>(
+        &mut self,
+        now: Time,
+        psn: Psn,
+        answer: Answer<'_>,
+        host: &mut H,
+    ) {
+        if !self.covers(psn, host) {
+            return;
+        }
+        if self.acknowledge(now, psn, host).is_err() {
+            return self.implied_nak(now, host);
+        }
+        let Some(front) = self.sq.entries.front() else { return };
+        if self.sq.una != psn || !front.owns(psn) {
+            return host.count(Counter::DropGhostResponse);
+        }
+        match self.place_answer(psn, answer, host) {
+            Ok(()) => {
+                self.advance_una(now, psn + 1, host);
+                self.complete_ready(host);
+            }
+            Err(status) => self.fail(status, host),
+        }
+    }
+
+    /// Checks an answer against the request at the front and stores what it brings.
+    fn place_answer<H: Host<Data = D>>(
+        &mut self,
+        psn: Psn,
+        answer: Answer<'_>,
+        host: &mut H,
+    ) -> Result<(), Status> {
+        let front = &self.sq.entries[0];
+        let is_last_awaited = self.sq.awaited.front().is_none_or(|&(_, last)| last == psn);
+        match (&front.wqe.op, answer) {
+            (SendOp::Read { .. }, Answer::ReadMore(bytes) | Answer::ReadEnd(bytes)) => {
+                let offset = (psn - front.first) as u64 * self.config.mtu as u64;
+                let expected = (front.wqe.length as u64 - offset).min(self.config.mtu as u64);
+                let ends = matches!(answer, Answer::ReadEnd(_));
+                if ends != is_last_awaited && !self.sq.awaited.is_empty() {
+                    return Err(Status::BadResponse);
+                }
+                if bytes.len() as u64 != expected {
+                    return Err(Status::LocalLength);
+                }
+                host.place(&front.wqe.data, offset, bytes).map_err(|_| Status::LocalProtection)
+            }
+            (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, Answer::Atomic(original)) => {
+                host.place(&front.wqe.data, 0, &original.to_ne_bytes()).map_err(|_| Status::LocalProtection)
+            }
+            (SendOp::AtomicWrite { .. }, Answer::ReadEnd([])) => Ok(()),
+            (SendOp::Flush { .. }, Answer::ReadEnd([])) => {
+                host.flush_answered(front.sent.saturating_sub(1));
+                Ok(())
+            }
+            _ => Err(Status::BadResponse),
+        }
+    }
+
+    /// Whether a response's PSN is one that is outstanding; anything else is a ghost (IBTA 9.7.5.2.1).
+    fn covers<H: Host<Data = D>>(&self, psn: Psn, host: &mut H) -> bool {
+        let outstanding = !psn.is_before(self.sq.una) && psn.is_before(self.sq.end);
+        if !outstanding {
+            host.count(Counter::DropGhostResponse);
+        }
+        outstanding
+    }
+
+    /// Everything before `to` is acknowledged, so far as no READ or atomic without its answer lies there.
+    fn acknowledge<H: Host<Data = D>>(&mut self, now: Time, to: Psn, host: &mut H) -> Result<(), ImpliedNak> {
+        while self.sq.una.is_before(to) && self.sq.started > 0 {
+            let front = &self.sq.entries[0];
+            if front.packets > 0 && front.wants_response() {
+                return Err(ImpliedNak);
+            }
+            let end = front.first + front.packets;
+            let reached = if to.is_before(end) { to } else { end };
+            self.advance_una(now, reached, host);
+            if reached == end {
+                self.complete_front(Status::Success, host);
+            }
+            self.complete_ready(host);
+        }
+        Ok(())
+    }
+
+    /// Progress: `una` moves to `to`, which lies in the front entry or just behind it.
+    fn advance_una<H: Host<Data = D>>(&mut self, now: Time, to: Psn, host: &mut H) {
+        let freed = self.sq.acknowledge_to(to, self.config.mtu);
+        host.window().on_progress(freed);
+        self.rtt.acknowledged(to - 1, now);
+        let requester = &mut self.requester;
+        requester.retries_left = self.attr.retry_cnt;
+        requester.rnr_retries_left = self.attr.rnr_retry;
+        requester.restarted_at = None;
+        requester.early_resends = 0;
+        requester.probing = false;
+        self.timers.ack = None;
+        self.timers.early = None;
+        self.arm_retransmission(now);
+    }
+
+    /// Completes whatever at the front needs no more acknowledgement.
+    pub(crate) fn complete_ready<H: Host<Data = D>>(&mut self, host: &mut H) {
+        while self.sq.started > 0 && self.state != QpState::Err {
+            let front = &self.sq.entries[0];
+            if let Some(status) = front.fault {
+                return self.fail(status, host);
+            }
+            let answered = front.packets > 0 && !self.sq.una.is_before(front.first + front.packets);
+            if !front.is_local() && !answered {
+                return;
+            }
+            self.complete_front(Status::Success, host);
+        }
+    }
+
+    /// Reports the front entry and removes it.
+    pub(crate) fn complete_front<H: Host<Data = D>>(&mut self, status: Status, host: &mut H) {
+        let Some(entry) = self.sq.pop() else { return };
+        let wqe = entry.wqe;
+        host.retire_sends(1);
+        if wqe.signaled || status != Status::Success {
+            host.complete(
+                Completion {
+                    wr_id: wqe.wr_id,
+                    status,
+                    opcode: wqe.wc_opcode(),
+                    byte_len: if status == Status::Success { wqe.length } else { 0 },
+                    imm: None,
+                    invalidated: None,
+                    qpn: self.qpn,
+                    src_qpn: softrnic_wire::Qpn::new(0),
+                    grh: false,
+                    solicited: status != Status::Success,
+                },
+                None,
+            );
+        }
+    }
+
+    /// The front entry failed: it reports why, everything behind it is flushed (IBTA 9.9.2).
+    pub(crate) fn fail<H: Host<Data = D>>(&mut self, status: Status, host: &mut H) {
+        self.complete_front(status, host);
+        self.enter_error(host);
+    }
+
+    /// A READ's or atomic's answer was lost: ask again from the first one that is missing.
+    fn implied_nak<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
+        if self.requester.rnr_wait || self.requester.restarted_at == Some(self.sq.una) {
+            return;
+        }
+        host.count(Counter::ImpliedNakSeqErr);
+        self.restart(now, host);
+    }
+
+    fn on_sequence_nak<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
+        if self.requester.rnr_wait || self.requester.restarted_at == Some(self.sq.una) {
+            return;
+        }
+        if self.requester.retries_left == 0 {
+            host.count(Counter::RetryExceededErr);
+            return self.fail(Status::RetryExceeded, host);
+        }
+        self.requester.retries_left -= 1;
+        self.restart(now, host);
+    }
+
+    /// Goes back to the oldest unacknowledged PSN because something was lost.
+    fn restart<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
+        host.count(Counter::CompleterRetryErr);
+        host.window().on_loss(now);
+        self.rewind(host);
+        self.requester.restarted_at = Some(self.sq.una);
+    }
+
+    /// Moves the cursor back to `una`.
+    pub(crate) fn rewind<H: Host<Data = D>>(&mut self, host: &mut H) {
+        let released = self.sq.rewind();
+        host.window().release(released);
+        self.rtt.abandon();
+        self.requester.since_ack_request = 0;
+        self.timers.ack = None;
+        self.timers.early = None;
+    }
+
+    /// Starts the retransmission timers if something is in flight and they do not run.
+    pub(crate) fn arm_retransmission(&mut self, now: Time) {
+        if !self.sq.is_outstanding() || matches!(self.service, QpType::Uc | QpType::Ud) {
+            return;
+        }
+        if self.timers.ack.is_none() {
+            self.timers.ack = ack_timeout(self.attr.timeout).map(|timeout| now + timeout);
+        }
+        let resends = self.requester.early_resends;
+        if self.timers.early.is_none() && self.config.early_retransmission && resends < MAX_EARLY_RESENDS {
+            self.timers.early = Some(now + self.rtt.patience() * (1 << resends));
+        }
+    }
+
+    /// The local ACK timeout has passed without progress (IBTA 9.7.6.1.3, C9-141).
+    pub(crate) fn on_ack_timeout<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
+        host.count(Counter::Timeout);
+        if self.requester.retries_left == 0 {
+            host.count(Counter::RetryExceededErr);
+            return self.fail(Status::RetryExceeded, host);
+        }
+        self.requester.retries_left -= 1;
+        self.restart(now, host);
+        self.requester.restarted_at = None;
+    }
+
+    /// A few round trips without progress: a NAK or the last packets may be lost.
+    pub(crate) fn on_early_timeout<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
+        let ack = self.timers.ack;
+        host.count(Counter::EarlyRetransmit);
+        self.restart(now, host);
+        self.requester.restarted_at = None;
+        self.requester.early_resends += 1;
+        self.requester.probing = true;
+        // The attribute's timer goes on as if nothing had been resent: only progress re-arms it.
+        self.timers.ack = ack;
+    }
+
+    /// The RNR wait is over.
+    pub(crate) fn on_rnr_timeout(&mut self) {
+        self.requester.rnr_wait = false;
+    }
+}

@@ -1,0 +1,93 @@
+//! What a queue pair reports: work completions and asynchronous events.
+
+use softrnic_wire::{Imm, Qpn, Rkey};
+
+/// Work completion status, with the numbers of verbs (`enum ibv_wc_status`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Status {
+    Success = 0,
+    LocalLength = 1,
+    LocalQpOperation = 2,
+    LocalProtection = 4,
+    Flushed = 5,
+    MwBind = 6,
+    BadResponse = 7,
+    LocalAccess = 8,
+    RemoteInvalidRequest = 9,
+    RemoteAccess = 10,
+    RemoteOperation = 11,
+    RetryExceeded = 12,
+    RnrRetryExceeded = 13,
+    RemoteAborted = 16,
+    Fatal = 19,
+    General = 21,
+}
+
+/// What was completed, with the numbers of verbs (`enum ibv_wc_opcode`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum WcOpcode {
+    Send = 0,
+    RdmaWrite = 1,
+    RdmaRead = 2,
+    CompareSwap = 3,
+    FetchAdd = 4,
+    BindMw = 5,
+    LocalInvalidate = 6,
+    Flush = 8,
+    AtomicWrite = 9,
+    Recv = 128,
+    RecvRdmaWithImm = 129,
+}
+
+impl WcOpcode {
+    /// Whether this is the completion of a receive work request.
+    pub const fn is_receive(self) -> bool {
+        self as u8 >= 128
+    }
+}
+
+/// One work completion, as the transport knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The number that the application gave the work request.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it was; tells send and receive completions apart.
+    pub opcode: WcOpcode,
+    /// Bytes moved; for UD receives the 40-byte header area included.
+    pub byte_len: u32,
+    /// Immediate data that came with it.
+    pub imm: Option<Imm>,
+    /// The key that the peer's SEND with Invalidate has invalidated.
+    pub invalidated: Option<Rkey>,
+    /// The QP that reports it.
+    pub qpn: Qpn,
+    /// The sender's QP (UD receives only, otherwise zero).
+    pub src_qpn: Qpn,
+    /// Whether the first 40 bytes of the buffer hold a network header.
+    pub grh: bool,
+    /// Whether it wakes a CQ that is armed for solicited completions: SE was set, or it is an error.
+    pub solicited: bool,
+}
+
+/// An asynchronous event about one queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum QpEvent {
+    /// The first packet has arrived while the QP was ready to receive (RTR).
+    CommunicationEstablished,
+    /// The send queue has finished what was started when SQD was entered.
+    SendQueueDrained,
+    /// A QP with a shared receive queue has given back its last WQE on its way to ERR.
+    LastWqeReached,
+    /// A local error has moved the QP to ERR without a completion that says so.
+    Fatal,
+    /// The peer's request was invalid.
+    RequestError,
+    /// The peer's request violated access rights.
+    AccessError,
+}

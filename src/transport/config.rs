@@ -1,0 +1,40 @@
+//! What is configured about a QP besides its verbs attributes.
+
+/// Knobs of the transport. The defaults are what interoperates best.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Path MTU in bytes; follows the attribute.
+    pub(crate) mtu: u32,
+    /// The largest UD payload in bytes: the port's active MTU.
+    pub ud_mtu: u32,
+    /// MigReq on the wire: hardware sends 1 (migrated).
+    pub mig_req: bool,
+    /// Resend after a few round trips without progress, before the local ACK timeout.
+    pub early_retransmission: bool,
+    /// Longest READ request in bytes; a longer READ is cut into several.
+    pub read_chunk: u32,
+    /// Whether packets are marked ECN-capable and CNPs slow the QP down (DCQCN).
+    pub congestion_control: bool,
+    /// Least time between two CNPs for one flow, in microseconds.
+    pub cnp_interval_us: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            mtu: 1024,
+            ud_mtu: 4096,
+            mig_req: true,
+            early_retransmission: true,
+            read_chunk: 64 << 10,
+            congestion_control: false,
+            cnp_interval_us: 50,
+        }
+    }
+}
+
+impl Config {
+    pub(crate) fn read_chunk_packets(&self) -> u32 {
+        (self.read_chunk / self.mtu).max(1)
+    }
+}

@@ -1,0 +1,87 @@
+//! What a queue pair counts. Names follow rxe's hw_counters where they mean the same.
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Something that a QP counts.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(usize)]
+        pub enum Counter { $($(#[$doc])* $variant,)* }
+
+        impl Counter {
+            /// Every counter, in the order of their numbers.
+            pub const ALL: &'static [Counter] = &[$(Counter::$variant,)*];
+
+            /// The counter's name in statistics.
+            pub const fn name(self) -> &'static str {
+                match self { $(Counter::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Requests whose PSN was behind the expected one.
+    DuplicateRequest = "duplicate_request",
+    /// Requests whose PSN was ahead of the expected one.
+    OutOfSeqRequest = "out_of_seq_request",
+    /// RNR NAKs received.
+    RcvdRnrErr = "rcvd_rnr_err",
+    /// RNR NAKs sent.
+    SendRnrErr = "send_rnr_err",
+    /// NAKs for a PSN sequence error received.
+    RcvdSeqErr = "rcvd_seq_err",
+    /// NAKs for a PSN sequence error sent.
+    SendSeqErr = "send_seq_err",
+    /// NAKs other than sequence errors received.
+    RcvdNak = "rcvd_nak",
+    /// NAKs other than sequence errors sent.
+    SendNak = "send_nak",
+    /// QPs that ended because retries were used up.
+    RetryExceededErr = "retry_exceeded_err",
+    /// QPs that ended because RNR retries were used up.
+    RetryRnrExceededErr = "retry_rnr_exceeded_err",
+    /// Times that the requester went back to an earlier PSN.
+    CompleterRetryErr = "completer_retry_err",
+    /// Local ACK timeouts.
+    Timeout = "local_ack_timeout_err",
+    /// Resends before the local ACK timeout, because nothing came for several round trips.
+    EarlyRetransmit = "early_retransmit",
+    /// Request packets sent more than once.
+    RetransmittedPacket = "retransmitted_pkts",
+    /// READ responses that did not come in order.
+    ImpliedNakSeqErr = "implied_nak_seq_err",
+    /// SEND messages sent.
+    RdmaSends = "rdma_sends",
+    /// Receive WQEs completed.
+    RdmaRecvs = "rdma_recvs",
+    /// Packets that came while the QP's state does not take them.
+    DropState = "drop_qp_state",
+    /// Packets of another transport than the QP's, or that it never takes.
+    DropOpcode = "drop_opcode",
+    /// Requests dropped in silence after a NAK, until the expected PSN comes.
+    DropAfterNak = "drop_after_nak",
+    /// Duplicate READs and atomics for which nothing is saved any more.
+    DropDuplicateUnmatched = "drop_duplicate_unmatched",
+    /// Responses that acknowledge nothing that is outstanding.
+    DropGhostResponse = "drop_ghost_response",
+    /// Responses with a reserved syndrome.
+    DropReservedSyndrome = "drop_reserved_syndrome",
+    /// UC packets dropped because of a gap or a wrong order.
+    DropUcSequence = "drop_uc_sequence",
+    /// UC requests that violate access rights or lengths.
+    DropUcRequest = "drop_uc_request",
+    /// UC and UD messages for which there was no receive WQE.
+    DropNoRecv = "drop_no_recv",
+    /// UD packets with a foreign Q_Key.
+    DropQkey = "qkey_viol",
+    /// UD packets longer than the port's MTU.
+    DropUdLength = "drop_ud_length",
+    /// Packets received with the congestion-experienced mark.
+    EcnMarked = "np_ecn_marked_roce_packets",
+    /// CNPs sent.
+    CnpSent = "np_cnp_sent",
+    /// CNPs that slowed a QP.
+    CnpHandled = "rp_cnp_handled",
+    /// CNPs for a QP that does not react to them.
+    CnpIgnored = "rp_cnp_ignored",
+}

@@ -1,0 +1,199 @@
+//! What a queue pair needs from the NIC around it.
+
+use softrnic_wire::{Feth, Headers, Rkey, Srqn};
+
+use crate::completion::{Completion, QpEvent};
+use crate::counters::Counter;
+use crate::path::Path;
+use crate::window::Window;
+use crate::wqe::{LocalOp, RecvWqe};
+
+/// Local bytes could not be reached: a bad lkey, range, domain, or memory that has gone away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LocalFault;
+
+/// Why a remote key does not allow what a peer asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RemoteFault {
+    /// Unknown key, wrong domain, missing right, out of bounds: NAK 0x62.
+    Access,
+    /// Memory that has gone away under a valid key: NAK 0x62 as well, but counted apart.
+    Unmapped,
+}
+
+/// The right that a request needs on a remote key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RemoteAccess {
+    /// RDMA READ.
+    Read,
+    /// RDMA WRITE and ATOMIC WRITE.
+    Write,
+    /// Compare-and-swap and fetch-and-add.
+    Atomic,
+    /// FLUSH with the given placement.
+    Flush(Feth),
+}
+
+/// An atomic operation on a 64-bit word in native byte order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtomicOp {
+    /// Store `swap` if the word equals `compare`.
+    CompareSwap {
+        /// Expected value.
+        compare: u64,
+        /// New value.
+        swap: u64,
+    },
+    /// Add, wrapping.
+    FetchAdd {
+        /// What is added.
+        add: u64,
+    },
+}
+
+/// Why no receive WQE was had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoRecv {
+    /// The queue is empty.
+    Empty,
+    /// There is no such shared receive queue for this QP (XRC).
+    NoQueue,
+}
+
+/// Why a local operation of the send queue failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LocalOpFault {
+    /// The window could not be bound.
+    Bind,
+    /// The key could not be invalidated or registered.
+    Operation,
+}
+
+/// One packet to send: headers, and where its payload comes from.
+pub struct Transmit<'a, D> {
+    /// The way to the peer.
+    pub path: &'a Path,
+    /// BTH and extended headers, the pad count included.
+    pub headers: Headers,
+    /// The bytes that follow them.
+    pub payload: Payload<'a, D>,
+    /// How often the same FLUSH was sent before; kernel rxe wants another ICRC there (`wire`).
+    pub attempt: u32,
+}
+
+/// The bytes that follow the headers of an outgoing packet.
+pub enum Payload<'a, D> {
+    /// Nothing.
+    None,
+    /// `len` bytes of a work request's local data from `offset` on.
+    Local {
+        /// The work request's data.
+        data: &'a D,
+        /// Offset in bytes into it.
+        offset: u64,
+        /// Bytes.
+        len: usize,
+    },
+    /// `len` bytes that a peer READs.
+    Remote {
+        /// The peer's key, checked again when copying.
+        rkey: Rkey,
+        /// Address.
+        va: u64,
+        /// Bytes.
+        len: usize,
+    },
+    /// Zeros: the reserved bytes of a CNP.
+    Zeros(usize),
+}
+
+impl<D> Payload<'_, D> {
+    /// Bytes of payload, padding not included.
+    pub fn len(&self) -> usize {
+        match self {
+            Payload::None => 0,
+            Payload::Zeros(len) => *len,
+            Payload::Local { len, .. } | Payload::Remote { len, .. } => *len,
+        }
+    }
+
+    /// Whether there is no payload.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Why a packet was not sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TransmitError {
+    /// The link takes nothing now; ask again later. Nothing has changed.
+    Full,
+    /// The work request's own bytes could not be read.
+    Local(LocalFault),
+    /// The bytes that a peer READs could not be read.
+    Remote(RemoteFault),
+    /// The packet can never leave (too long for the link).
+    TooLong,
+}
+
+/// The NIC as one QP sees it while it is being driven. Every call is about that QP, its protection
+/// domain, its queues and its peer.
+pub trait Host {
+    /// Where local bytes live: a scatter/gather list or inline bytes.
+    type Data;
+
+    /// Sends a packet: copies the payload behind the headers and adds the ICRC. A packet that is lost
+    /// below (no route, no neighbour) counts as sent.
+    fn transmit(&mut self, packet: Transmit<'_, Self::Data>) -> Result<(), TransmitError>;
+
+    /// Checks the local keys of a request before it starts; `sink` when bytes will be placed there.
+    fn check_local(&mut self, data: &Self::Data, sink: bool) -> Result<(), LocalFault>;
+
+    /// Copies received bytes to local data at `offset`.
+    fn place(&mut self, data: &Self::Data, offset: u64, bytes: &[u8]) -> Result<(), LocalFault>;
+
+    /// Executes a local operation of the send queue.
+    fn execute(&mut self, op: &LocalOp<Self::Data>) -> Result<(), LocalOpFault>;
+
+    /// Takes the next receive WQE, from the QP's own queue, its SRQ, or the XRC SRQ `srqn`.
+    fn take_recv(&mut self, srqn: Option<Srqn>) -> Result<RecvWqe<Self::Data>, NoRecv>;
+
+    /// Whether receive WQEs come from a shared queue.
+    fn has_srq(&self) -> bool;
+
+    /// Checks a remote key for `len` bytes at `va`.
+    fn check_remote(&mut self, rkey: Rkey, va: u64, len: u64, need: RemoteAccess) -> Result<(), RemoteFault>;
+
+    /// RDMA WRITE of bytes to a range that was checked when the message began; checked again here.
+    fn write_remote(&mut self, rkey: Rkey, va: u64, bytes: &[u8]) -> Result<(), RemoteFault>;
+
+    /// Runs an atomic operation and returns the word's former value.
+    fn atomic(&mut self, rkey: Rkey, va: u64, op: AtomicOp) -> Result<u64, RemoteFault>;
+
+    /// Stores eight bytes at once, after all earlier writes.
+    fn atomic_write(&mut self, rkey: Rkey, va: u64, bytes: [u8; 8]) -> Result<(), RemoteFault>;
+
+    /// Makes a range visible or persistent.
+    fn flush_remote(&mut self, rkey: Rkey, va: u64, len: u64, feth: Feth) -> Result<(), RemoteFault>;
+
+    /// Invalidates a key at the peer's request.
+    fn invalidate_remote(&mut self, rkey: Rkey) -> Result<(), RemoteFault>;
+
+    /// Reports a completion. It becomes visible after all packets sent so far have left.
+    fn complete(&mut self, completion: Completion, srqn: Option<Srqn>);
+
+    /// Gives `count` send queue slots back to the application.
+    fn retire_sends(&mut self, count: u32);
+
+    /// Raises an asynchronous event.
+    fn event(&mut self, event: QpEvent);
+
+    /// A FLUSH that was sent `attempt` times before this time has been answered.
+    fn flush_answered(&mut self, attempt: u32);
+
+    /// The window shared by all QPs that talk to this peer.
+    fn window(&mut self) -> &mut Window;
+
+    /// Counts something that happened.
+    fn count(&mut self, counter: Counter);
+}

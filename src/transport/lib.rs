@@ -1,0 +1,53 @@
+//! The transport of one queue pair: requester, completer and responder of RC, XRC, UC and UD.
+//!
+//! A [`Qp`] is driven from outside: packets go in through [`Qp::on_packet`], packets come out of
+//! [`Qp::poll_transmit`], and [`Qp::poll_timeout`] says when [`Qp::on_timeout`] is due. Time is an
+//! argument. Everything else it needs (keys, memory, receive queues, completions) it asks of its
+//! [`Host`]. It names no socket, thread, lock or clock, and draws no random numbers.
+//!
+//! Start reading in `qp.rs`; the requester, completer and responder have a file each.
+#![forbid(unsafe_code)]
+
+mod attr;
+mod completer;
+mod completion;
+mod config;
+mod counters;
+mod datagram;
+mod dcqcn;
+mod host;
+mod path;
+mod qp;
+mod requester;
+mod resources;
+mod responder;
+mod responses;
+mod rtt;
+mod segment;
+mod send_queue;
+mod timers;
+mod transitions;
+mod unreliable;
+mod window;
+mod wqe;
+
+pub use attr::{AttrError, AttrMask, QpAccess, QpAttr, QpState, QpType};
+pub use completion::{Completion, QpEvent, Status, WcOpcode};
+pub use config::Config;
+pub use counters::Counter;
+pub use dcqcn::RateParameters;
+pub use host::{
+    AtomicOp, Host, LocalFault, LocalOpFault, NoRecv, Payload, RemoteAccess, RemoteFault, Transmit,
+    TransmitError,
+};
+pub use path::Path;
+pub use qp::{Progress, Qp, QpStatus, Received, Stop};
+pub use transitions::{TRANSITIONS, Transition, check as check_transition};
+pub use window::{Window, WindowConfig};
+pub use wqe::{LocalOp, RecvWqe, RemoteBuffer, SendExtra, SendOp, SendWqe};
+
+/// The longest message, in bytes (IBTA 9.7.7).
+pub const MAX_MESSAGE: u32 = 1 << 31;
+
+/// The most READs and atomics that a QP may have outstanding, in either direction.
+pub const MAX_RD_ATOMIC: u8 = 128;

@@ -1,0 +1,474 @@
+//! The responder: a request passes through named stages, each of which may end it (IBTA 9.7.4, 9.7.5.1).
+//!
+//! PSN → opcode sequence → access flags → resources → length → R_Key → execute → acknowledge.
+
+use softrnic_wire::{Bth, Feth, Msn, NakCode, Op, Psn, Reth, Rkey, SendTail, Srqn, Syndrome};
+
+use crate::completion::{Completion, QpEvent, Status, WcOpcode};
+use crate::counters::Counter;
+use crate::host::{AtomicOp, Host, NoRecv, RemoteAccess};
+use crate::qp::Qp;
+use crate::resources::{Resources, Saved, SavedKind};
+use crate::responses::{Nak, Response, Responses};
+use crate::wqe::RecvWqe;
+use crate::{MAX_MESSAGE, QpState, QpType};
+
+/// A message whose first packet has come and whose last has not.
+pub(crate) enum Open<D> {
+    /// A SEND into a receive WQE.
+    Send { wqe: RecvWqe<D>, srqn: Option<Srqn>, received: u64 },
+    /// A WRITE; the range was checked as a whole.
+    Write { reth: Reth, done: u64 },
+}
+
+/// The responder's state.
+pub(crate) struct Responder<D> {
+    /// The PSN of the next new request.
+    pub expected: Psn,
+    pub msn: Msn,
+    pub open: Option<Open<D>>,
+    /// The receive WQE of a UC message that was dropped; the next message takes it.
+    pub spare: Option<RecvWqe<D>>,
+    /// A NAK is out; nothing but the expected PSN ends the silence (IBTA 9.7.5.2.8, C9-114).
+    pub nak_sent: bool,
+    pub resources: Resources,
+    pub responses: Responses,
+    /// COMM_EST was raised.
+    pub established: bool,
+}
+
+impl<D> Responder<D> {
+    pub fn new() -> Responder<D> {
+        Responder {
+            expected: Psn::ZERO,
+            msn: Msn::ZERO,
+            open: None,
+            spare: None,
+            nak_sent: false,
+            resources: Resources::new(),
+            responses: Responses::new(),
+            established: false,
+        }
+    }
+}
+
+/// Why a request is refused, with what that does to the QP and to the receive WQE it had taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// NAK 0x60, once.
+    Sequence,
+    /// RNR NAK: no receive WQE.
+    NotReady,
+    /// NAK 0x61; the WQE in use, if any, ends with this status.
+    Invalid(Status),
+    /// NAK 0x62.
+    Access,
+    /// NAK 0x63: our own WQE was at fault.
+    Operational,
+    /// A failed remote invalidate: acknowledged all the same, then the QP ends (error class J).
+    Invalidate(Rkey),
+}
+
+const INVALID: Refusal = Refusal::Invalid(Status::RemoteInvalidRequest);
+
+/// A request, with the header facts that the stages need.
+pub(crate) struct Request<'a> {
+    pub psn: Psn,
+    pub op: Op,
+    pub srqn: Option<Srqn>,
+    pub ack_req: bool,
+    pub solicited: bool,
+    pub payload: &'a [u8],
+}
+
+impl<D> Qp<D> {
+    /// A request packet of the connected, reliable services.
+    pub(crate) fn on_request<H: Host<Data = D>>(&mut self, request: Request<'_>, host: &mut H) {
+        let ahead = request.psn.distance_from(self.responder.expected);
+        if ahead < 0 {
+            return self.on_duplicate(&request, host);
+        }
+        if ahead > 0 {
+            host.count(Counter::OutOfSeqRequest);
+            if self.responder.nak_sent {
+                return host.count(Counter::DropAfterNak);
+            }
+            return self.refuse(request.psn, Refusal::Sequence, host);
+        }
+        self.responder.nak_sent = false;
+        match self.execute(&request, host) {
+            Ok(()) => {}
+            Err(refusal) => self.refuse(request.psn, refusal, host),
+        }
+    }
+
+    /// The stages for a request with the expected PSN.
+    fn execute<H: Host<Data = D>>(&mut self, request: &Request<'_>, host: &mut H) -> Result<(), Refusal> {
+        self.check_sequence(&request.op)?;
+        self.check_access(&request.op)?;
+        self.check_length(request)?;
+        match request.op {
+            Op::SendFirst | Op::SendMiddle | Op::SendLast(_) | Op::SendOnly(_) => {
+                self.receive_send(request, host)
+            }
+            Op::WriteFirst(_) | Op::WriteMiddle | Op::WriteLast(_) | Op::WriteOnly(..) => {
+                self.receive_write(request, host)
+            }
+            Op::ReadRequest(reth) => self.receive_read(request, reth, host),
+            Op::CompareSwap(eth) => {
+                let op = AtomicOp::CompareSwap { compare: eth.compare, swap: eth.swap_or_add };
+                self.receive_atomic(request, eth.rkey, eth.va, op, host)
+            }
+            Op::FetchAdd(eth) => {
+                let op = AtomicOp::FetchAdd { add: eth.swap_or_add };
+                self.receive_atomic(request, eth.rkey, eth.va, op, host)
+            }
+            Op::AtomicWrite(reth) => self.receive_atomic_write(request, reth, host),
+            Op::Flush(feth, reth) => self.receive_flush(request, feth, reth, host),
+            _ => Err(INVALID),
+        }
+    }
+
+    /// Middle and Last belong to a message of their kind, everything else starts one (C9-82 to C9-87).
+    fn check_sequence(&self, op: &Op) -> Result<(), Refusal> {
+        let fits = match op {
+            Op::SendMiddle | Op::SendLast(_) => matches!(self.responder.open, Some(Open::Send { .. })),
+            Op::WriteMiddle | Op::WriteLast(_) => matches!(self.responder.open, Some(Open::Write { .. })),
+            _ => self.responder.open.is_none(),
+        };
+        if fits { Ok(()) } else { Err(INVALID) }
+    }
+
+    /// The QP's own access flags; a violation is an invalid request, not an access error (C9-90).
+    fn check_access(&self, op: &Op) -> Result<(), Refusal> {
+        use softrnic_wire::Placement;
+        let access = &self.attr.access;
+        let allowed = match op {
+            Op::WriteFirst(_)
+            | Op::WriteMiddle
+            | Op::WriteLast(_)
+            | Op::WriteOnly(..)
+            | Op::AtomicWrite(_) => access.remote_write,
+            Op::ReadRequest(_) => access.remote_read,
+            Op::CompareSwap(_) | Op::FetchAdd(_) => access.remote_atomic,
+            Op::Flush(feth, _) => {
+                feth.placement.is_valid()
+                    && (access.flush_global || !feth.placement.contains(Placement::GLOBAL_VISIBILITY))
+                    && (access.flush_persistent || !feth.placement.contains(Placement::PERSISTENCE))
+            }
+            _ => true,
+        };
+        let has_resources =
+            self.attr.max_dest_rd_atomic > 0 || matches!(op, Op::Flush(..)) || !op_is_saved(op);
+        if allowed && has_resources { Ok(()) } else { Err(INVALID) }
+    }
+
+    /// First and Middle carry exactly the path MTU, Last something, Only no more than it (C9-92).
+    fn check_length(&self, request: &Request<'_>) -> Result<(), Refusal> {
+        let len = request.payload.len();
+        let mtu = self.config.mtu as usize;
+        let valid = match &request.op {
+            Op::SendFirst | Op::SendMiddle | Op::WriteFirst(_) | Op::WriteMiddle => len == mtu,
+            Op::SendLast(_) | Op::WriteLast(_) => (1..=mtu).contains(&len),
+            Op::SendOnly(_) | Op::WriteOnly(..) => len <= mtu,
+            Op::AtomicWrite(reth) => len == 8 && reth.dma_len == 8,
+            _ => len == 0,
+        };
+        let dma_len = match &request.op {
+            Op::WriteFirst(reth) | Op::WriteOnly(reth, _) | Op::ReadRequest(reth) => reth.dma_len,
+            _ => 0,
+        };
+        if valid && dma_len <= MAX_MESSAGE { Ok(()) } else { Err(INVALID) }
+    }
+
+    fn receive_send<H: Host<Data = D>>(
+        &mut self,
+        request: &Request<'_>,
+        host: &mut H,
+    ) -> Result<(), Refusal> {
+        if matches!(request.op, Op::SendFirst | Op::SendOnly(_)) {
+            let wqe = host.take_recv(request.srqn).map_err(|none| match none {
+                NoRecv::Empty => Refusal::NotReady,
+                NoRecv::NoQueue => INVALID,
+            })?;
+            self.responder.open = Some(Open::Send { wqe, srqn: request.srqn, received: 0 });
+        }
+        let Some(Open::Send { wqe, received, .. }) = &mut self.responder.open else { return Err(INVALID) };
+        let total = *received + request.payload.len() as u64;
+        if total > wqe.length as u64 || total > MAX_MESSAGE as u64 {
+            return Err(Refusal::Invalid(Status::LocalLength));
+        }
+        host.place(&wqe.data, *received, request.payload).map_err(|_| Refusal::Operational)?;
+        *received = total;
+        let (Op::SendLast(tail) | Op::SendOnly(tail)) = request.op else {
+            self.accept(request, false);
+            return Ok(());
+        };
+        if let SendTail::Inv(rkey) = tail
+            && host.invalidate_remote(rkey).is_err()
+        {
+            return Err(Refusal::Invalidate(rkey));
+        }
+        let Some(Open::Send { wqe, received, .. }) = self.responder.open.take() else { return Err(INVALID) };
+        self.accept(request, true);
+        let imm = if let SendTail::Imm(imm) = tail { Some(imm) } else { None };
+        let invalidated = if let SendTail::Inv(rkey) = tail { Some(rkey) } else { None };
+        let mut completion = self.receive_completion(&wqe, Status::Success, request.solicited);
+        completion.byte_len = received as u32;
+        completion.imm = imm;
+        completion.invalidated = invalidated;
+        host.count(Counter::RdmaRecvs);
+        host.complete(completion, request.srqn);
+        Ok(())
+    }
+
+    fn receive_write<H: Host<Data = D>>(
+        &mut self,
+        request: &Request<'_>,
+        host: &mut H,
+    ) -> Result<(), Refusal> {
+        let started = match request.op {
+            Op::WriteFirst(reth) | Op::WriteOnly(reth, _) => {
+                if reth.dma_len > 0 {
+                    host.check_remote(reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Write)
+                        .map_err(|_| Refusal::Access)?;
+                }
+                Some(reth)
+            }
+            _ => None,
+        };
+        let (reth, done) = match (started, &self.responder.open) {
+            (Some(reth), _) => (reth, 0),
+            (None, Some(Open::Write { reth, done })) => (*reth, *done),
+            _ => return Err(INVALID),
+        };
+        let left = reth.dma_len as u64 - done;
+        let ends = matches!(request.op, Op::WriteLast(_) | Op::WriteOnly(..));
+        let len = request.payload.len() as u64;
+        // The packets of a WRITE must add up to the length its first one announced (C9-96).
+        if if ends { len != left } else { len >= left } {
+            return Err(INVALID);
+        }
+        let imm = match request.op {
+            Op::WriteLast(imm) | Op::WriteOnly(_, imm) => imm,
+            _ => None,
+        };
+        // Immediate data needs a receive WQE, and is refused before its packet is written.
+        let wqe = match imm {
+            Some(_) => Some(host.take_recv(request.srqn).map_err(|none| match none {
+                NoRecv::Empty => Refusal::NotReady,
+                NoRecv::NoQueue => INVALID,
+            })?),
+            None => None,
+        };
+        if len > 0 && host.write_remote(reth.rkey, reth.va.wrapping_add(done), request.payload).is_err() {
+            if let Some(wqe) = &wqe {
+                let failed = self.receive_completion(wqe, Status::RemoteAccess, true);
+                host.complete(failed, request.srqn);
+            }
+            return Err(Refusal::Access);
+        }
+        self.responder.open = (!ends).then_some(Open::Write { reth, done: done + len });
+        self.accept(request, ends);
+        if let (Some(wqe), Some(imm)) = (wqe, imm) {
+            let mut completion = self.receive_completion(&wqe, Status::Success, request.solicited);
+            completion.opcode = WcOpcode::RecvRdmaWithImm;
+            completion.byte_len = reth.dma_len;
+            completion.imm = Some(imm);
+            host.count(Counter::RdmaRecvs);
+            host.complete(completion, request.srqn);
+        }
+        Ok(())
+    }
+
+    fn receive_read<H: Host<Data = D>>(
+        &mut self,
+        request: &Request<'_>,
+        reth: Reth,
+        host: &mut H,
+    ) -> Result<(), Refusal> {
+        if reth.dma_len > 0 {
+            host.check_remote(reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Read)
+                .map_err(|_| Refusal::Access)?;
+        }
+        let packets = reth.dma_len.div_ceil(self.config.mtu).max(1);
+        let responder = &mut self.responder;
+        responder.msn = responder.msn.next();
+        responder.expected = request.psn + packets;
+        let saved = Saved { first: request.psn, packets, msn: responder.msn, kind: SavedKind::Read(reth) };
+        responder.resources.save(saved, self.attr.max_dest_rd_atomic);
+        responder.responses.push(Response::read(saved));
+        Ok(())
+    }
+
+    fn receive_atomic<H: Host<Data = D>>(
+        &mut self,
+        request: &Request<'_>,
+        rkey: Rkey,
+        va: u64,
+        op: AtomicOp,
+        host: &mut H,
+    ) -> Result<(), Refusal> {
+        if !va.is_multiple_of(8) {
+            return Err(INVALID);
+        }
+        host.check_remote(rkey, va, 8, RemoteAccess::Atomic).map_err(|_| Refusal::Access)?;
+        let original = host.atomic(rkey, va, op).map_err(|_| Refusal::Access)?;
+        self.save_and_answer(request, SavedKind::Atomic(original));
+        Ok(())
+    }
+
+    fn receive_atomic_write<H: Host<Data = D>>(
+        &mut self,
+        request: &Request<'_>,
+        reth: Reth,
+        host: &mut H,
+    ) -> Result<(), Refusal> {
+        let bytes: [u8; 8] = request.payload.try_into().map_err(|_| INVALID)?;
+        if !reth.va.is_multiple_of(8) {
+            return Err(INVALID);
+        }
+        host.check_remote(reth.rkey, reth.va, 8, RemoteAccess::Write).map_err(|_| Refusal::Access)?;
+        host.atomic_write(reth.rkey, reth.va, bytes).map_err(|_| Refusal::Access)?;
+        self.save_and_answer(request, SavedKind::Empty);
+        Ok(())
+    }
+
+    fn receive_flush<H: Host<Data = D>>(
+        &mut self,
+        request: &Request<'_>,
+        feth: Feth,
+        reth: Reth,
+        host: &mut H,
+    ) -> Result<(), Refusal> {
+        host.check_remote(reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Flush(feth))
+            .map_err(|_| Refusal::Access)?;
+        host.flush_remote(reth.rkey, reth.va, reth.dma_len as u64, feth).map_err(|_| Refusal::Access)?;
+        self.save_and_answer(request, SavedKind::Empty);
+        Ok(())
+    }
+
+    fn save_and_answer(&mut self, request: &Request<'_>, kind: SavedKind) {
+        let responder = &mut self.responder;
+        responder.msn = responder.msn.next();
+        responder.expected = request.psn + 1;
+        let saved = Saved { first: request.psn, packets: 1, msn: responder.msn, kind };
+        responder.resources.save(saved, self.attr.max_dest_rd_atomic.max(1));
+        responder.responses.push(Response::saved(saved));
+    }
+
+    /// The packet is executed: the next PSN is expected, and an ACK is due if one was asked for.
+    fn accept(&mut self, request: &Request<'_>, ends: bool) {
+        let responder = &mut self.responder;
+        responder.expected = request.psn + 1;
+        if ends {
+            responder.msn = responder.msn.next();
+        }
+        if request.ack_req {
+            responder.responses.push(Response::Ack { psn: request.psn, msn: responder.msn });
+        }
+    }
+
+    /// A request behind the expected PSN: answered again, never executed again (IBTA 9.7.5.1.1 to .4).
+    fn on_duplicate<H: Host<Data = D>>(&mut self, request: &Request<'_>, host: &mut H) {
+        host.count(Counter::DuplicateRequest);
+        let responder = &mut self.responder;
+        let response = match &request.op {
+            Op::ReadRequest(reth) => {
+                match responder.resources.find_read(request.psn, reth, self.config.mtu) {
+                    Some(saved) => Response::read(saved),
+                    None => return host.count(Counter::DropDuplicateUnmatched),
+                }
+            }
+            Op::CompareSwap(_) | Op::FetchAdd(_) | Op::AtomicWrite(_) | Op::Flush(..) => {
+                match responder.resources.find(request.psn) {
+                    Some(saved) => Response::saved(saved),
+                    None => return host.count(Counter::DropDuplicateUnmatched),
+                }
+            }
+            // An ACK for the newest PSN, but never over a READ or atomic whose answer may be lost as well.
+            _ => {
+                let newest = responder.resources.first_after(request.psn).unwrap_or(responder.expected) - 1;
+                Response::Ack { psn: newest, msn: responder.msn }
+            }
+        };
+        responder.responses.repeat(response);
+    }
+
+    /// Sends the NAK that a refusal calls for and does to the QP what its error class demands.
+    pub(crate) fn refuse<H: Host<Data = D>>(&mut self, psn: Psn, refusal: Refusal, host: &mut H) {
+        let msn = self.responder.msn;
+        let nak = |syndrome| Response::Nak(Nak { psn, msn, syndrome });
+        let response = match refusal {
+            Refusal::Sequence => {
+                host.count(Counter::SendSeqErr);
+                self.responder.nak_sent = true;
+                let psn = self.responder.expected;
+                self.responder.responses.push(Response::Nak(Nak {
+                    psn,
+                    msn,
+                    syndrome: Syndrome::Nak(NakCode::PsnSequence),
+                }));
+                return;
+            }
+            Refusal::NotReady => {
+                host.count(Counter::SendRnrErr);
+                self.responder.nak_sent = true;
+                self.responder.responses.push(nak(Syndrome::RnrNak(self.attr.min_rnr_timer)));
+                return;
+            }
+            Refusal::Invalid(_) => nak(Syndrome::Nak(NakCode::InvalidRequest)),
+            Refusal::Access => nak(Syndrome::Nak(NakCode::RemoteAccess)),
+            Refusal::Operational => nak(Syndrome::Nak(NakCode::RemoteOperational)),
+            Refusal::Invalidate(_) => Response::Ack { psn, msn },
+        };
+        host.count(Counter::SendNak);
+        let status = match refusal {
+            Refusal::Invalid(status) => status,
+            Refusal::Access => Status::RemoteAccess,
+            Refusal::Operational => Status::LocalProtection,
+            _ => Status::RemoteInvalidRequest,
+        };
+        if let Some(Open::Send { wqe, srqn, .. }) = self.responder.open.take() {
+            let completion = self.receive_completion(&wqe, status, true);
+            host.complete(completion, srqn);
+        }
+        host.event(if refusal == Refusal::Access { QpEvent::AccessError } else { QpEvent::RequestError });
+        self.enter_error(host);
+        self.responder.responses.push(response);
+    }
+
+    pub(crate) fn receive_completion(&self, wqe: &RecvWqe<D>, status: Status, solicited: bool) -> Completion {
+        Completion {
+            wr_id: wqe.wr_id,
+            status,
+            opcode: WcOpcode::Recv,
+            byte_len: 0,
+            imm: None,
+            invalidated: None,
+            qpn: self.qpn,
+            src_qpn: softrnic_wire::Qpn::new(0),
+            grh: false,
+            solicited,
+        }
+    }
+
+    /// The BTH of a response.
+    pub(crate) fn response_bth(&self, psn: Psn) -> Bth {
+        let mut bth = Bth::new(self.attr.dest_qpn, psn);
+        bth.mig_req = self.config.mig_req;
+        bth
+    }
+
+    /// The first packet that a QP takes while it is in RTR tells the application that the peer is there.
+    pub(crate) fn note_established<H: Host<Data = D>>(&mut self, host: &mut H) {
+        if self.state == QpState::Rtr && !self.responder.established && self.service != QpType::Ud {
+            self.responder.established = true;
+            host.event(QpEvent::CommunicationEstablished);
+        }
+    }
+}
+
+fn op_is_saved(op: &Op) -> bool {
+    matches!(op, Op::ReadRequest(_) | Op::CompareSwap(_) | Op::FetchAdd(_) | Op::AtomicWrite(_))
+}

@@ -1,0 +1,189 @@
+//! What the responder has yet to send, in the order in which it must go (IBTA 9.7.5.1, C9-105).
+
+use std::collections::VecDeque;
+
+use softrnic_wire::{Aeth, Headers, Msn, Op, Pad, Psn, Syndrome};
+
+use crate::host::{Host, Payload, Transmit, TransmitError};
+use crate::qp::{Progress, Qp, Stop};
+use crate::resources::{Saved, SavedKind};
+use crate::responder::Refusal;
+use crate::segment::Place;
+
+/// A negative acknowledgement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Nak {
+    pub psn: Psn,
+    pub msn: Msn,
+    pub syndrome: Syndrome,
+}
+
+/// One response, or a run of READ responses.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Response {
+    Ack { psn: Psn, msn: Msn },
+    Nak(Nak),
+    Atomic { psn: Psn, msn: Msn, original: u64 },
+    Empty { psn: Psn, msn: Msn },
+    Read { saved: Saved, sent: u32 },
+}
+
+impl Response {
+    /// The answer to a READ.
+    pub fn read(saved: Saved) -> Response {
+        Response::Read { saved, sent: 0 }
+    }
+
+    /// The answer to an atomic, FLUSH or ATOMIC WRITE.
+    pub fn saved(saved: Saved) -> Response {
+        match saved.kind {
+            SavedKind::Atomic(original) => Response::Atomic { psn: saved.first, msn: saved.msn, original },
+            SavedKind::Empty | SavedKind::Read(_) => Response::Empty { psn: saved.first, msn: saved.msn },
+        }
+    }
+
+    fn psn(&self) -> Psn {
+        match self {
+            Response::Ack { psn, .. } | Response::Atomic { psn, .. } | Response::Empty { psn, .. } => *psn,
+            Response::Nak(nak) => nak.psn,
+            Response::Read { saved, .. } => saved.first,
+        }
+    }
+}
+
+/// More responses than this wait only if the peer repeats requests without end; it can repeat them again.
+const MAX_REPEATED: usize = 512;
+
+/// The queue of responses.
+pub(crate) struct Responses {
+    queue: VecDeque<Response>,
+}
+
+impl Responses {
+    pub fn new() -> Responses {
+        Responses { queue: VecDeque::new() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.queue.clear();
+    }
+
+    /// Queues the answer to a new request. An ACK swallows the one before it (IBTA 9.7.5.1.2).
+    pub fn push(&mut self, response: Response) {
+        if let (Some(last @ Response::Ack { .. }), Response::Ack { psn, .. }) =
+            (self.queue.back_mut(), response)
+        {
+            if !psn.is_before(last.psn()) {
+                *last = response;
+            }
+            return;
+        }
+        self.queue.push_back(response);
+    }
+
+    /// Queues the answer to a repeated request, unless the same answer still waits.
+    pub fn repeat(&mut self, response: Response) {
+        let same = |waiting: &Response| {
+            waiting.psn() == response.psn()
+                && std::mem::discriminant(waiting) == std::mem::discriminant(&response)
+        };
+        if let Response::Read { .. } = response
+            && let Some(waiting) = self.queue.iter_mut().find(|waiting| same(waiting))
+        {
+            *waiting = response;
+            return;
+        }
+        if self.queue.len() < MAX_REPEATED && !self.queue.iter().any(same) {
+            self.push(response);
+        }
+    }
+}
+
+impl<D> Qp<D> {
+    /// Sends what the responder owes until the budget is used up or the link is full.
+    pub(crate) fn transmit_responses<H: Host<Data = D>>(
+        &mut self,
+        host: &mut H,
+        budget: usize,
+        progress: &mut Progress,
+    ) {
+        while progress.sent < budget {
+            let Some(response) = self.responder.responses.queue.front().copied() else { return };
+            match self.transmit_response(&response, host) {
+                Ok(done) => {
+                    progress.sent += 1;
+                    if done {
+                        self.responder.responses.queue.pop_front();
+                    }
+                }
+                Err(TransmitError::Remote(_)) => {
+                    // A READ that fails is refused at the PSN of the response that could not be sent.
+                    let psn = response.psn() + self.read_progress();
+                    self.responder.responses.queue.pop_front();
+                    self.refuse(psn, Refusal::Access, host);
+                }
+                Err(TransmitError::Full) => {
+                    progress.stop = Stop::LinkFull;
+                    return;
+                }
+                Err(TransmitError::Local(_) | TransmitError::TooLong) => {
+                    self.responder.responses.queue.pop_front();
+                }
+            }
+        }
+        progress.stop = Stop::Budget;
+    }
+
+    fn read_progress(&self) -> u32 {
+        match self.responder.responses.queue.front() {
+            Some(Response::Read { sent, .. }) => *sent,
+            _ => 0,
+        }
+    }
+
+    /// Sends one packet of a response; `true` when that was its last.
+    fn transmit_response<H: Host<Data = D>>(
+        &mut self,
+        response: &Response,
+        host: &mut H,
+    ) -> Result<bool, TransmitError> {
+        let ack = Aeth::ack;
+        let (psn, op, payload, done) = match *response {
+            Response::Ack { psn, msn } => (psn, Op::Acknowledge(ack(msn)), Payload::None, true),
+            Response::Nak(Nak { psn, msn, syndrome }) => {
+                (psn, Op::Acknowledge(Aeth { syndrome, msn }), Payload::None, true)
+            }
+            Response::Atomic { psn, msn, original } => {
+                (psn, Op::AtomicAcknowledge(ack(msn), original), Payload::None, true)
+            }
+            Response::Empty { psn, msn } => (psn, Op::ReadResponseOnly(ack(msn)), Payload::None, true),
+            Response::Read { saved, sent } => {
+                let SavedKind::Read(reth) = saved.kind else { return Ok(true) };
+                let offset = sent as u64 * self.config.mtu as u64;
+                let len = (reth.dma_len as u64 - offset).min(self.config.mtu as u64) as usize;
+                let op = match Place::of(sent, saved.packets) {
+                    Place::First => Op::ReadResponseFirst(ack(saved.msn)),
+                    Place::Middle => Op::ReadResponseMiddle,
+                    Place::Last => Op::ReadResponseLast(ack(saved.msn)),
+                    Place::Only => Op::ReadResponseOnly(ack(saved.msn)),
+                };
+                let va = reth.va.wrapping_add(offset);
+                let payload =
+                    if len == 0 { Payload::None } else { Payload::Remote { rkey: reth.rkey, va, len } };
+                (saved.first + sent, op, payload, sent + 1 == saved.packets)
+            }
+        };
+        let mut bth = self.response_bth(psn);
+        bth.pad = Pad::for_payload(payload.len());
+        let headers = Headers { bth, body: self.response_body(op) };
+        host.transmit(Transmit { path: &self.attr.path, headers, payload, attempt: 0 })?;
+        if let Some(Response::Read { sent, .. }) = self.responder.responses.queue.front_mut() {
+            *sent += 1;
+        }
+        Ok(done)
+    }
+}

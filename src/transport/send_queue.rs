@@ -1,0 +1,188 @@
+//! The send queue of a QP: which work requests own which PSNs, what was sent and what was acknowledged.
+//!
+//! PSNs on a line: `una` (oldest unacknowledged) ≤ `cursor` (next to send) ≤ `end` (one past everything
+//! ever sent). Going back moves `cursor` to `una`; entries keep their PSNs for ever.
+
+use std::collections::VecDeque;
+
+use softrnic_wire::Psn;
+
+use crate::completion::Status;
+use crate::wqe::{SendOp, SendWqe};
+
+/// What a packet costs the window besides its payload.
+const PACKET_OVERHEAD: u64 = 64;
+
+/// A work request on its way.
+pub(crate) struct Entry<D> {
+    pub wqe: SendWqe<D>,
+    /// PSN of the first packet; meaningless until the entry is started.
+    pub first: Psn,
+    /// PSNs that it owns; 0 for local operations.
+    pub packets: u32,
+    /// How often it was sent; kept for FLUSH only.
+    pub sent: u32,
+    /// It will fail with this as soon as everything before it is complete.
+    pub fault: Option<Status>,
+}
+
+impl<D> Entry<D> {
+    /// Whether it completes by a response of its own and not by an acknowledgement.
+    pub fn wants_response(&self) -> bool {
+        matches!(
+            self.wqe.op,
+            SendOp::Read { .. }
+                | SendOp::CompareSwap { .. }
+                | SendOp::FetchAdd { .. }
+                | SendOp::AtomicWrite { .. }
+                | SendOp::Flush { .. }
+        )
+    }
+
+    pub fn is_read(&self) -> bool {
+        matches!(self.wqe.op, SendOp::Read { .. })
+    }
+
+    pub fn is_local(&self) -> bool {
+        matches!(self.wqe.op, SendOp::Local(_))
+    }
+
+    /// Whether `psn` is one of its PSNs.
+    pub fn owns(&self, psn: Psn) -> bool {
+        let place = psn.distance_from(self.first);
+        place >= 0 && (place as u32) < self.packets
+    }
+
+    /// What the packets (for READ: the response packets) in `from..to` cost the window.
+    fn cost(&self, from: Psn, to: Psn, mtu: u32) -> u64 {
+        let count = (to.distance_from(from)).max(0) as u64;
+        let carries_data = self.is_read() || matches!(self.wqe.op, SendOp::Send(_) | SendOp::Write { .. });
+        if count == 0 || !carries_data {
+            return count * PACKET_OVERHEAD;
+        }
+        let full = count * (mtu as u64 + PACKET_OVERHEAD);
+        let reaches_end = to == self.first + self.packets;
+        let missing = self.packets as u64 * mtu as u64 - self.wqe.length as u64;
+        if reaches_end { full - missing } else { full }
+    }
+}
+
+pub(crate) struct SendQueue<D> {
+    pub entries: VecDeque<Entry<D>>,
+    /// `entries[..started]` have their PSNs.
+    pub started: usize,
+    /// The entry that `cursor` is in, at most `started`.
+    pub at: usize,
+    pub una: Psn,
+    pub cursor: Psn,
+    pub end: Psn,
+    /// READ, atomic, FLUSH and ATOMIC WRITE requests that are outstanding: first and last PSN of each.
+    pub awaited: VecDeque<(Psn, Psn)>,
+    /// Window cost of `una..cursor`.
+    pub in_flight: u64,
+}
+
+impl<D> SendQueue<D> {
+    pub fn new(first: Psn) -> SendQueue<D> {
+        SendQueue {
+            entries: VecDeque::new(),
+            started: 0,
+            at: 0,
+            una: first,
+            cursor: first,
+            end: first,
+            awaited: VecDeque::new(),
+            in_flight: 0,
+        }
+    }
+
+    pub fn restart_at(&mut self, psn: Psn) {
+        debug_assert_eq!(self.started, 0);
+        (self.una, self.cursor, self.end) = (psn, psn, psn);
+    }
+
+    pub fn push(&mut self, wqe: SendWqe<D>) {
+        self.entries.push_back(Entry { wqe, first: self.end, packets: 0, sent: 0, fault: None });
+    }
+
+    /// Whether something was sent that is not acknowledged.
+    pub fn is_outstanding(&self) -> bool {
+        self.una != self.cursor
+    }
+
+    /// Whether everything that was started is complete.
+    pub fn is_drained(&self) -> bool {
+        self.started == 0
+    }
+
+    /// Gives the entry at `at` its PSNs.
+    pub fn start(&mut self, packets: u32) {
+        debug_assert_eq!(self.at, self.started);
+        let entry = &mut self.entries[self.at];
+        entry.first = self.end;
+        entry.packets = packets;
+        self.started += 1;
+        if packets == 0 {
+            self.at += 1;
+        }
+    }
+
+    /// The window cost of sending the PSNs from the cursor up to `to`.
+    pub fn cost_to(&self, to: Psn, mtu: u32) -> u64 {
+        self.entries[self.at].cost(self.cursor, to, mtu)
+    }
+
+    /// The cursor's packets up to `to`, at `cost`, have left.
+    pub fn advance(&mut self, to: Psn, cost: u64) {
+        self.in_flight += cost;
+        self.cursor = to;
+        if to.is_after(self.end) {
+            self.end = to;
+        }
+        if to == self.entries[self.at].first + self.entries[self.at].packets {
+            self.skip_sent();
+        }
+    }
+
+    /// Moves `at` past the entry that is sent, and past local operations that are done already.
+    fn skip_sent(&mut self) {
+        self.at += 1;
+        while self.at < self.started && self.entries[self.at].packets == 0 {
+            self.at += 1;
+        }
+    }
+
+    /// Moves `una` to `to` inside the front entry (or to its end) and returns the cost that is freed.
+    pub fn acknowledge_to(&mut self, to: Psn, mtu: u32) -> u64 {
+        let sent = if to.is_after(self.cursor) { self.cursor } else { to };
+        let freed = self.entries[0].cost(self.una, sent, mtu).min(self.in_flight);
+        self.in_flight -= freed;
+        while self.awaited.front().is_some_and(|(_, last)| last.is_before(to)) {
+            self.awaited.pop_front();
+        }
+        self.una = to;
+        if self.cursor.is_before(to) {
+            self.cursor = to;
+        }
+        freed
+    }
+
+    /// Removes the front entry, which is complete.
+    pub fn pop(&mut self) -> Option<Entry<D>> {
+        let entry = self.entries.pop_front()?;
+        self.started = self.started.saturating_sub(1);
+        self.at = self.at.saturating_sub(1);
+        Some(entry)
+    }
+
+    /// Goes back to `una` and returns the cost that is no longer in flight.
+    pub fn rewind(&mut self) -> u64 {
+        self.cursor = self.una;
+        self.at = 0;
+        while self.at < self.started && self.entries[self.at].packets == 0 {
+            self.at += 1;
+        }
+        self.awaited.clear();
+        std::mem::take(&mut self.in_flight)
+    }
+}

@@ -1,0 +1,166 @@
+//! The table of state transitions: IBTA 10.3.1 and 11.2.4.2, as the Linux core enforces it.
+
+use crate::attr::{AttrError, AttrMask, QpState, QpType};
+use QpState::*;
+use QpType::*;
+
+type M = AttrMask;
+
+/// One row: a transition, the services it holds for, what it needs and what it allows besides.
+pub struct Transition {
+    /// From this state,
+    pub from: QpState,
+    /// to this one,
+    pub to: QpState,
+    /// for these services.
+    pub services: &'static [QpType],
+    /// Attributes that must be given.
+    pub required: AttrMask,
+    /// Attributes that may be given.
+    pub optional: AttrMask,
+}
+
+const fn any(masks: &[AttrMask]) -> AttrMask {
+    let mut all = AttrMask::NONE;
+    let mut i = 0;
+    while i < masks.len() {
+        all = all.with(masks[i]);
+        i += 1;
+    }
+    all
+}
+
+const fn row(
+    from: QpState,
+    to: QpState,
+    services: &'static [QpType],
+    required: &[AttrMask],
+    optional: &[AttrMask],
+) -> Transition {
+    Transition { from, to, services, required: any(required), optional: any(optional) }
+}
+
+const CONNECTED: &[QpType] = &[Rc, Uc, XrcInitiator, XrcTarget];
+
+/// Every transition that needs attributes or allows them. Going to RESET or ERR needs none.
+pub const TRANSITIONS: &[Transition] = &[
+    row(Reset, Init, CONNECTED, &[M::PKEY_INDEX, M::PORT, M::ACCESS_FLAGS], &[]),
+    row(Reset, Init, &[Ud], &[M::PKEY_INDEX, M::PORT, M::QKEY], &[]),
+    row(Init, Init, CONNECTED, &[], &[M::PKEY_INDEX, M::PORT, M::ACCESS_FLAGS]),
+    row(Init, Init, &[Ud], &[], &[M::PKEY_INDEX, M::PORT, M::QKEY]),
+    row(
+        Init,
+        Rtr,
+        &[Rc, XrcTarget],
+        &[M::AV, M::PATH_MTU, M::DEST_QPN, M::RQ_PSN, M::MAX_DEST_RD_ATOMIC, M::MIN_RNR_TIMER],
+        &[M::ALT_PATH, M::ACCESS_FLAGS, M::PKEY_INDEX],
+    ),
+    row(
+        Init,
+        Rtr,
+        &[Uc, XrcInitiator],
+        &[M::AV, M::PATH_MTU, M::DEST_QPN, M::RQ_PSN],
+        &[M::ALT_PATH, M::ACCESS_FLAGS, M::PKEY_INDEX],
+    ),
+    row(Init, Rtr, &[Ud], &[], &[M::PKEY_INDEX, M::QKEY]),
+    row(
+        Rtr,
+        Rts,
+        &[Rc, XrcInitiator],
+        &[M::TIMEOUT, M::RETRY_CNT, M::RNR_RETRY, M::SQ_PSN, M::MAX_QP_RD_ATOMIC],
+        &[M::CUR_STATE, M::ALT_PATH, M::ACCESS_FLAGS, M::MIN_RNR_TIMER, M::PATH_MIG_STATE],
+    ),
+    row(
+        Rtr,
+        Rts,
+        &[XrcTarget],
+        &[M::TIMEOUT, M::SQ_PSN],
+        &[M::CUR_STATE, M::ALT_PATH, M::ACCESS_FLAGS, M::MIN_RNR_TIMER, M::PATH_MIG_STATE],
+    ),
+    row(Rtr, Rts, &[Uc], &[M::SQ_PSN], &[M::CUR_STATE, M::ALT_PATH, M::ACCESS_FLAGS, M::PATH_MIG_STATE]),
+    row(Rtr, Rts, &[Ud], &[M::SQ_PSN], &[M::CUR_STATE, M::QKEY]),
+    row(
+        Rts,
+        Rts,
+        &[Rc, XrcInitiator, XrcTarget],
+        &[],
+        &[M::CUR_STATE, M::ACCESS_FLAGS, M::ALT_PATH, M::PATH_MIG_STATE, M::MIN_RNR_TIMER],
+    ),
+    row(Rts, Rts, &[Uc], &[], &[M::CUR_STATE, M::ACCESS_FLAGS, M::ALT_PATH, M::PATH_MIG_STATE]),
+    row(Rts, Rts, &[Ud], &[], &[M::CUR_STATE, M::QKEY]),
+    row(Rts, Sqd, &[Rc, Uc, Ud, XrcInitiator, XrcTarget], &[], &[M::EN_SQD_ASYNC_NOTIFY]),
+    row(
+        Sqd,
+        Rts,
+        &[Rc, XrcInitiator, XrcTarget],
+        &[],
+        &[M::CUR_STATE, M::ALT_PATH, M::ACCESS_FLAGS, M::MIN_RNR_TIMER, M::PATH_MIG_STATE],
+    ),
+    row(Sqd, Rts, &[Uc], &[], &[M::CUR_STATE, M::ALT_PATH, M::ACCESS_FLAGS, M::PATH_MIG_STATE]),
+    row(Sqd, Rts, &[Ud], &[], &[M::CUR_STATE, M::QKEY]),
+    row(
+        Sqd,
+        Sqd,
+        &[Rc, XrcInitiator],
+        &[],
+        &[
+            M::PORT,
+            M::AV,
+            M::TIMEOUT,
+            M::RETRY_CNT,
+            M::RNR_RETRY,
+            M::MAX_QP_RD_ATOMIC,
+            M::MAX_DEST_RD_ATOMIC,
+            M::ALT_PATH,
+            M::ACCESS_FLAGS,
+            M::PKEY_INDEX,
+            M::MIN_RNR_TIMER,
+            M::PATH_MIG_STATE,
+        ],
+    ),
+    row(
+        Sqd,
+        Sqd,
+        &[XrcTarget],
+        &[],
+        &[
+            M::PORT,
+            M::AV,
+            M::TIMEOUT,
+            M::MAX_DEST_RD_ATOMIC,
+            M::ALT_PATH,
+            M::ACCESS_FLAGS,
+            M::PKEY_INDEX,
+            M::MIN_RNR_TIMER,
+            M::PATH_MIG_STATE,
+        ],
+    ),
+    row(Sqd, Sqd, &[Uc], &[], &[M::AV, M::ALT_PATH, M::ACCESS_FLAGS, M::PKEY_INDEX, M::PATH_MIG_STATE]),
+    row(Sqd, Sqd, &[Ud], &[], &[M::PKEY_INDEX, M::QKEY]),
+    row(Sqe, Rts, &[Uc], &[], &[M::CUR_STATE, M::ACCESS_FLAGS]),
+    row(Sqe, Rts, &[Ud], &[], &[M::CUR_STATE, M::QKEY]),
+];
+
+/// Checks a `modify_qp` against the table.
+pub fn check(service: QpType, from: QpState, to: QpState, mask: AttrMask) -> Result<(), AttrError> {
+    let (required, optional) = match (from, to) {
+        (_, Reset) => (M::NONE, M::NONE),
+        (Init | Rtr | Rts | Sqd | Sqe | Err, Err) => (M::NONE, M::NONE),
+        _ => TRANSITIONS
+            .iter()
+            .find(|t| t.from == from && t.to == to && t.services.contains(&service))
+            .map(|t| (t.required, t.optional))
+            .ok_or(AttrError::Transition { from, to })?,
+    };
+    let missing = AttrMask(required.0 & !mask.0);
+    if missing != M::NONE {
+        return Result::Err(AttrError::Missing(missing));
+    }
+    let allowed = required.with(optional).with(M::STATE);
+    // RoCE ports know no alternate path: the attribute is legal in the table and refused all the same.
+    let excess = AttrMask(mask.0 & !allowed.0 | mask.0 & M::ALT_PATH.0);
+    if excess != M::NONE {
+        return Result::Err(AttrError::Excess(excess));
+    }
+    Ok(())
+}

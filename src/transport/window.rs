@@ -1,0 +1,110 @@
+//! The bound on bytes in flight towards one peer address, shared by all QPs that talk to it.
+//!
+//! A peer that is software holds what we send in a socket buffer, often no more than 212,992 bytes of
+//! it. Going back N over an overflowing buffer collapses, so the window starts below that, grows while
+//! acknowledgements come, and shrinks on loss.
+
+use std::time::Duration;
+
+use softrnic_wire::Time;
+
+/// The limits of a [`Window`], in bytes of packets on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WindowConfig {
+    /// Where it starts.
+    pub initial: u64,
+    /// It never shrinks below this.
+    pub min: u64,
+    /// It never grows above this.
+    pub max: u64,
+}
+
+impl Default for WindowConfig {
+    fn default() -> Self {
+        WindowConfig { initial: 128 << 10, min: 9 << 10, max: 1 << 20 }
+    }
+}
+
+/// Bytes in flight to one peer, and how many may be.
+#[derive(Clone, Debug)]
+pub struct Window {
+    config: WindowConfig,
+    limit: u64,
+    /// Below it the window doubles per round trip, above it it grows by a packet or so.
+    threshold: u64,
+    in_flight: u64,
+    no_cut_before: Time,
+}
+
+/// Losses within this time of a cut belong to the same event.
+const CUT_INTERVAL: Duration = Duration::from_micros(200);
+
+/// What the window grows by in a round trip once it has seen a loss.
+const LINEAR_STEP: u64 = 8 << 10;
+
+impl Window {
+    /// An empty window.
+    pub fn new(config: WindowConfig) -> Window {
+        Window {
+            config,
+            limit: config.initial,
+            threshold: config.max,
+            in_flight: 0,
+            no_cut_before: Time::ZERO,
+        }
+    }
+
+    /// Whether a packet may go: there is room, or nothing at all is in flight.
+    pub fn is_open(&self) -> bool {
+        self.in_flight < self.limit
+    }
+
+    /// Whether another `bytes` after the next `next` bytes would find the window open.
+    pub fn stays_open_after(&self, next: u64) -> bool {
+        self.in_flight + next < self.limit
+    }
+
+    /// Bytes that may be in flight.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Bytes in flight.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Counts a packet of `bytes` as in flight.
+    pub fn charge(&mut self, bytes: u64) {
+        self.in_flight += bytes;
+    }
+
+    /// Takes back what was charged and will not be acknowledged (going back, or the QP is gone).
+    pub fn release(&mut self, bytes: u64) {
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+    }
+
+    /// `bytes` in flight were acknowledged.
+    pub fn on_progress(&mut self, bytes: u64) {
+        let was_full = self.in_flight * 2 >= self.limit;
+        self.release(bytes);
+        if was_full {
+            let growth = if self.limit < self.threshold {
+                bytes
+            } else {
+                (bytes * LINEAR_STEP / self.limit.max(1)).max(1)
+            };
+            self.limit = (self.limit + growth).min(self.config.max);
+        }
+    }
+
+    /// Something was lost on the way.
+    pub fn on_loss(&mut self, now: Time) {
+        if now < self.no_cut_before {
+            return;
+        }
+        self.no_cut_before = now + CUT_INTERVAL;
+        self.limit = (self.limit * 7 / 10).max(self.config.min);
+        self.threshold = self.limit;
+    }
+}

@@ -1,0 +1,148 @@
+//! Work queue elements. Where local bytes live is the host's business: `D` stands for it.
+
+use softrnic_wire::{Feth, Imm, Qkey, Qpn, Rkey, Srqn};
+
+use crate::completion::WcOpcode;
+use crate::path::Path;
+
+/// A work request on the send queue.
+#[derive(Clone, Debug)]
+pub struct SendWqe<D> {
+    /// The application's number for it.
+    pub wr_id: u64,
+    /// What to do.
+    pub op: SendOp<D>,
+    /// The local bytes: source of SEND and WRITE, destination of READ and atomics.
+    pub data: D,
+    /// How many bytes `data` holds in all.
+    pub length: u32,
+    /// Whether success is reported too; errors always are.
+    pub signaled: bool,
+    /// Whether the peer's completion is a solicited one.
+    pub solicited: bool,
+    /// Whether it waits for all earlier READs and atomics.
+    pub fence: bool,
+    /// The shared receive queue at the peer (XRC only).
+    pub srqn: Option<Srqn>,
+}
+
+/// The operation of a send work request.
+#[derive(Clone, Debug)]
+pub enum SendOp<D> {
+    /// SEND, with what its last packet carries.
+    Send(SendExtra),
+    /// RDMA WRITE.
+    Write {
+        /// Where the peer puts it.
+        remote: RemoteBuffer,
+        /// Immediate data, which consumes a receive WQE of the peer.
+        imm: Option<Imm>,
+    },
+    /// RDMA READ.
+    Read {
+        /// Where the peer takes it from.
+        remote: RemoteBuffer,
+    },
+    /// Compare `compare` with the remote 64-bit word, and store `swap` there if they are equal.
+    CompareSwap {
+        /// The word.
+        remote: RemoteBuffer,
+        /// Expected value.
+        compare: u64,
+        /// New value.
+        swap: u64,
+    },
+    /// Add to the remote 64-bit word.
+    FetchAdd {
+        /// The word.
+        remote: RemoteBuffer,
+        /// What is added.
+        add: u64,
+    },
+    /// Store eight bytes at once.
+    AtomicWrite {
+        /// Where.
+        remote: RemoteBuffer,
+    },
+    /// Make earlier writes globally visible or persistent at the peer.
+    Flush {
+        /// The range; its length is `flush_length`.
+        remote: RemoteBuffer,
+        /// Bytes to flush.
+        length: u32,
+        /// Placement and selectivity.
+        feth: Feth,
+    },
+    /// A datagram (UD only).
+    Datagram {
+        /// The way there.
+        path: Path,
+        /// The peer's QP.
+        dest_qpn: Qpn,
+        /// Q_Key on the wire, or with its high bit set, the QP's own.
+        qkey: Qkey,
+        /// Immediate data.
+        imm: Option<Imm>,
+    },
+    /// Something done at home, in the queue's order, without a packet.
+    Local(LocalOp<D>),
+}
+
+/// What the last packet of a SEND carries besides its payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SendExtra {
+    /// Nothing.
+    Plain,
+    /// Immediate data.
+    Imm(Imm),
+    /// The peer's key to invalidate.
+    Invalidate(Rkey),
+}
+
+/// An address and key at the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemoteBuffer {
+    /// Virtual address.
+    pub va: u64,
+    /// Remote key.
+    pub rkey: Rkey,
+}
+
+/// A memory operation of the send queue. What it does is the host's knowledge.
+#[derive(Clone, Debug)]
+pub enum LocalOp<D> {
+    /// Invalidate a key of ours.
+    Invalidate(Rkey),
+    /// Bind a memory window; the request is in `data`.
+    BindWindow(D),
+    /// Register a fast-registration memory region; the request is in `data`.
+    FastRegister(D),
+}
+
+/// A work request on a receive queue.
+#[derive(Clone, Debug)]
+pub struct RecvWqe<D> {
+    /// The application's number for it.
+    pub wr_id: u64,
+    /// The local bytes.
+    pub data: D,
+    /// How many bytes `data` can take in all.
+    pub length: u32,
+}
+
+impl<D> SendWqe<D> {
+    /// The opcode that its completion carries.
+    pub fn wc_opcode(&self) -> WcOpcode {
+        match &self.op {
+            SendOp::Send(_) | SendOp::Datagram { .. } => WcOpcode::Send,
+            SendOp::Write { .. } => WcOpcode::RdmaWrite,
+            SendOp::Read { .. } => WcOpcode::RdmaRead,
+            SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
+            SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
+            SendOp::AtomicWrite { .. } => WcOpcode::AtomicWrite,
+            SendOp::Flush { .. } => WcOpcode::Flush,
+            SendOp::Local(LocalOp::Invalidate(_) | LocalOp::FastRegister(_)) => WcOpcode::LocalInvalidate,
+            SendOp::Local(LocalOp::BindWindow(_)) => WcOpcode::BindMw,
+        }
+    }
+}
