@@ -13,6 +13,31 @@
 //! Start reading at [`Packet::parse`] for what arrives and at [`Headers::emit`] for what leaves.
 //! All multi-byte values are in host order inside the types and big-endian on the wire, except
 //! [`Imm`], which nobody interprets, and the ICRC, which goes out least significant byte first.
+//!
+//! A SEND of five bytes, built, sealed, and read again:
+//!
+//! ```
+//! use softrnic_wire::*;
+//!
+//! let ip = IpFacts::v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+//! let facts = UdpFacts { ip, src_port: 0xC0DE, dst_port: ROCE_UDP_PORT };
+//!
+//! let payload = b"hello";
+//! let bth = Bth { pad: Pad::for_payload(payload.len()), ..Bth::new(Qpn::new(0x11), Psn::new(7)) };
+//! let headers = Headers { bth, body: Body::Rc(Op::SendOnly(SendTail::Plain)) };
+//!
+//! let mut packet = [0; 64];
+//! let packet = &mut packet[..headers.transport_len(payload.len())];
+//! let at = headers.emit(packet);
+//! packet[at..at + payload.len()].copy_from_slice(payload);
+//! seal(&facts, packet);
+//!
+//! assert!(verify(&facts, packet));
+//! let received = Packet::parse(packet)?;
+//! assert_eq!(received.body.opcode().name(), "RC SEND Only");
+//! assert_eq!(received.payload, payload);
+//! # Ok::<(), ParseError>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -190,7 +190,7 @@ pub enum Header {
 
 impl Header {
     /// Size in bytes.
-    pub const fn len(self) -> usize {
+    pub const fn size(self) -> usize {
         match self {
             Header::Bth => 12,
             Header::XrcEth | Header::Aeth | Header::ImmDt | Header::Ieth | Header::Feth => 4,
@@ -198,11 +198,6 @@ impl Header {
             Header::Reth => 16,
             Header::AtomicEth => 28,
         }
-    }
-
-    /// Always false; headers are never empty.
-    pub const fn is_empty(self) -> bool {
-        false
     }
 }
 

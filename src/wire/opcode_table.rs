@@ -120,10 +120,10 @@ const fn row(
     payload: PayloadRule,
     role: Role,
 ) -> OpcodeInfo {
-    let mut headers_len = Header::Bth.len();
+    let mut headers_len = Header::Bth.size();
     let mut i = 0;
     while i < headers.len() {
-        headers_len += headers[i].len();
+        headers_len += headers[i].size();
         i += 1;
     }
     OpcodeInfo {

@@ -9,7 +9,7 @@ use crate::icrc::ICRC_LEN;
 use crate::opcode::{Header, Opcode, Transport};
 
 /// The longest BTH and extended headers of any opcode: an XRC atomic.
-pub const MAX_HEADERS_LEN: usize = BTH_LEN + Header::XrcEth.len() + Header::AtomicEth.len();
+pub const MAX_HEADERS_LEN: usize = BTH_LEN + Header::XrcEth.size() + Header::AtomicEth.size();
 
 /// A received packet, checked as far as one can without knowing the QP. Payload lengths are checked
 /// against the path MTU by whoever knows it, with [`crate::PayloadRule::allows`].

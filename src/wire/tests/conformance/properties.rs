@@ -56,7 +56,7 @@ proptest! {
         let len = headers.emit(&mut buf);
         let info = headers.body.opcode().info();
         prop_assert_eq!(len, headers.len());
-        prop_assert_eq!(len, BTH_LEN + info.headers.iter().map(|h| h.len()).sum::<usize>());
+        prop_assert_eq!(len, BTH_LEN + info.headers.iter().map(|h| h.size()).sum::<usize>());
         prop_assert!(buf[len..].iter().all(|&b| b == 0xA5));
         prop_assert_eq!(buf[0], info.opcode.byte());
     }
@@ -70,7 +70,7 @@ proptest! {
         for header in headers.body.opcode().info().headers {
             let before = expected.len();
             expected.extend(layout::of(*header, &headers.body).expect("the body has the header"));
-            prop_assert_eq!(expected.len() - before, header.len());
+            prop_assert_eq!(expected.len() - before, header.size());
         }
         prop_assert_eq!(&buf[BTH_LEN..len], expected);
     }
