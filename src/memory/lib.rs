@@ -39,9 +39,6 @@ mod sge;
 mod table;
 mod window;
 
-#[cfg(test)]
-mod tests;
-
 pub use access::Access;
 pub use app_range::{AppRange, copy_from_app, copy_to_app};
 pub use atomic::FlushScope;

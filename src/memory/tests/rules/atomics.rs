@@ -1,0 +1,121 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{ptr, thread};
+
+use softrnic_memory::{Access, FlushScope, RemoteFault};
+
+use crate::world::{ALL, PAGE, Pages, World};
+
+fn word(pages: &Pages, offset: usize) -> u64 {
+    u64::from_ne_bytes(pages.bytes(offset, 8).try_into().unwrap())
+}
+
+#[test]
+fn compare_swap_and_fetch_add_return_what_was_there() {
+    for extra in [Access::empty(), Access::ON_DEMAND] {
+        let pages = Pages::new(1);
+        let mut w = World::new();
+        let key = w.reg(pages.range(), ALL | extra).rkey;
+        let va = pages.va() + 16;
+        assert_eq!(w.table.fetch_add(w.pd, w.qpn, key, va, 5), Ok(0));
+        assert_eq!(w.table.compare_swap(w.pd, w.qpn, key, va, 4, 9), Ok(5), "no match, no store");
+        assert_eq!(word(&pages, 16), 5);
+        assert_eq!(w.table.compare_swap(w.pd, w.qpn, key, va, 5, u64::MAX), Ok(5));
+        assert_eq!(w.table.fetch_add(w.pd, w.qpn, key, va, 2), Ok(u64::MAX), "the sum wraps");
+        assert_eq!(word(&pages, 16), 1);
+        assert_eq!((word(&pages, 8), word(&pages, 24)), (0, 0), "neighbours stay");
+    }
+}
+
+#[test]
+fn atomic_write_stores_raw_bytes() {
+    let pages = Pages::new(1);
+    let mut w = World::new();
+    let key = w.reg(pages.range(), ALL).rkey;
+    w.table.atomic_write(w.pd, w.qpn, key, pages.va() + 8, *b"rawbytes").unwrap();
+    assert_eq!(pages.bytes(0, 24), b"\0\0\0\0\0\0\0\0rawbytes\0\0\0\0\0\0\0\0");
+}
+
+#[test]
+fn an_address_that_is_no_multiple_of_eight_is_misaligned() {
+    let pages = Pages::new(1);
+    let mut w = World::new();
+    let key = w.reg(pages.range(), ALL).rkey;
+    for off in 1..8 {
+        let va = pages.va() + off;
+        assert_eq!(w.table.fetch_add(w.pd, w.qpn, key, va, 1), Err(RemoteFault::Misaligned));
+        assert_eq!(w.table.compare_swap(w.pd, w.qpn, key, va, 0, 1), Err(RemoteFault::Misaligned));
+        assert_eq!(w.table.atomic_write(w.pd, w.qpn, key, va, [1; 8]), Err(RemoteFault::Misaligned));
+    }
+    assert_eq!(pages.bytes(0, 32), [0; 32]);
+}
+
+#[test]
+fn memory_that_is_not_aligned_where_its_addresses_are_is_misaligned() {
+    let pages = Pages::new(1);
+    let mut w = World::new();
+    let key = w.reg_at(pages.part(4, 64), 0x1000, ALL).rkey;
+    assert_eq!(w.table.fetch_add(w.pd, w.qpn, key, 0x1000, 1), Err(RemoteFault::Misaligned));
+    assert_eq!(pages.bytes(0, 16), [0; 16]);
+}
+
+#[test]
+fn atomics_need_their_right_and_stay_in_bounds() {
+    let pages = Pages::new(1);
+    let mut w = World::new();
+    let plain = w.reg(pages.range(), Access::LOCAL_WRITE | Access::REMOTE_WRITE).rkey;
+    let atomic = w.reg(pages.part(0, 12), Access::LOCAL_WRITE | Access::REMOTE_ATOMIC).rkey;
+    let va = pages.va();
+    assert_eq!(w.table.fetch_add(w.pd, w.qpn, plain, va, 1), Err(RemoteFault::Access));
+    assert_eq!(w.table.atomic_write(w.pd, w.qpn, atomic, va, [0; 8]), Err(RemoteFault::Access));
+    assert_eq!(w.table.atomic_write(w.pd, w.qpn, plain, va, [0; 8]), Ok(()));
+    assert_eq!(w.table.fetch_add(w.pd, w.qpn, atomic, va + 8, 1), Err(RemoteFault::Bounds));
+    assert_eq!(w.table.fetch_add(w.pd, w.qpn, atomic, va, 1), Ok(0));
+}
+
+#[test]
+fn atomics_are_atomic_against_the_applications_own() {
+    const ROUNDS: u64 = 100_000;
+    let pages = Pages::new(1);
+    let mut w = World::new();
+    let key = w.reg(pages.range(), ALL).rkey;
+    let addr = pages.addr();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: aligned, mapped until the scope has ended, only used with atomics.
+            let word = unsafe { AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(addr)) };
+            for _ in 0..ROUNDS {
+                word.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        for _ in 0..ROUNDS / 2 {
+            w.table.fetch_add(w.pd, w.qpn, key, addr as u64, 1).unwrap();
+            let mut seen = word(&pages, 0);
+            loop {
+                let found = w.table.compare_swap(w.pd, w.qpn, key, addr as u64, seen, seen + 1).unwrap();
+                if found == seen {
+                    break;
+                }
+                seen = found;
+            }
+        }
+    });
+    assert_eq!(word(&pages, 0), 2 * ROUNDS);
+}
+
+#[test]
+fn flush_checks_the_range_or_the_region() {
+    let pages = Pages::new(1);
+    let mut w = World::new();
+    let key = w.reg(pages.range(), ALL).rkey;
+    let flush = |scope, placement| w.table.flush(w.pd, w.qpn, key, scope, placement);
+    let (va, len) = (pages.va(), PAGE as u64);
+    assert_eq!(flush(FlushScope::Range { va, len }, Access::FLUSH_GLOBAL), Ok(()));
+    assert_eq!(flush(FlushScope::Range { va, len: len + 1 }, Access::FLUSH_GLOBAL), Err(RemoteFault::Bounds));
+    assert_eq!(flush(FlushScope::Region, Access::FLUSH_GLOBAL), Ok(()));
+    assert_eq!(flush(FlushScope::Region, Access::FLUSH_PERSISTENT), Err(RemoteFault::Access));
+    let both = Access::FLUSH_PERSISTENT | Access::FLUSH_GLOBAL;
+    assert_eq!(flush(FlushScope::Range { va, len }, both), Err(RemoteFault::Access));
+    let without = w.reg(pages.range(), Access::LOCAL_WRITE | Access::REMOTE_WRITE).rkey;
+    let refused = w.table.flush(w.pd, w.qpn, without, FlushScope::Region, Access::FLUSH_GLOBAL);
+    assert_eq!(refused, Err(RemoteFault::Access));
+}
