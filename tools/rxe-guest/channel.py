@@ -1,4 +1,4 @@
-"""Commands in the guest: a session on one of its virtio-serial ports. agent.c has the protocol."""
+"""Commands in the guest: a session on one of its virtio-serial ports. session.c has the protocol."""
 
 import collections
 import fcntl
@@ -76,7 +76,7 @@ class Session:
         """Run a command on a terminal of its own, joined to ours; return its exit status."""
         before = termios.tcgetattr(0)
         with _Signals([signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH]) as signals:
-            tty.setraw(0)
+            tty.setraw(0, termios.TCSADRAIN)  # keeping what was typed ahead
             try:
                 return self._run(argv, lambda _, text: _write_all(1, text), 0, signals, terminal=True)
             finally:

@@ -18,7 +18,8 @@ def build(kernel):
     busybox = shutil.which("busybox")
     if not busybox:
         raise Failure("busybox is not installed; `tools/rxe-peer fetch` installs what is needed")
-    sources = [HERE / "agent.c", HERE / "init", Path(__file__), Path(busybox), kernel / "boot-modules"]
+    program = [HERE / "agent.c", HERE / "session.c"]
+    sources = [*program, HERE / "agent.h", HERE / "init", Path(__file__), Path(busybox)]
     digest = hashlib.sha256((kernel / "version").read_bytes() + (kernel / "stamp").read_bytes())
     for source in sources:
         digest.update(hashlib.sha256(source.read_bytes()).digest())
@@ -37,7 +38,7 @@ def build(kernel):
         shutil.copy(kernel / "boot-modules", root)
         # Where the kernel looks when it wants a module by itself.
         (root / "sbin/modprobe").symlink_to("/bin/busybox")
-        run("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-o", root / "agent", HERE / "agent.c")
+        run("gcc", "-O2", "-Wall", "-Wextra", "-Wshadow", "-static", "-o", root / "agent", *program)
         (root / "init").chmod(0o755)
         new = Path(work) / "image"
         _pack(root, new)

@@ -22,7 +22,7 @@ DEFAULT = "6.1"
 
 HOST_PACKAGES = [
     "qemu-system-x86", "kmod", "busybox-static", "cpio", "iproute2", "gcc", "libc6-dev", "zstd",
-    "rdma-core", "ibverbs-providers", "ibverbs-utils", "rdmacm-utils", "perftest",
+    "debian-archive-keyring", "rdma-core", "ibverbs-providers", "ibverbs-utils", "rdmacm-utils", "perftest",
 ]  # fmt: skip
 # What each package above is needed for, as a file to look for: asking dpkg would tie us to names.
 HOST_PROGRAMS = [

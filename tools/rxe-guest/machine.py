@@ -60,16 +60,24 @@ class Guest:
 
     def up(self, kernel, mtu, net=None, memory=1024, cpus=1):
         """Boot the guest and return when its rxe device is active; on failure nothing stays."""
-        _need_root()
         if not 1280 <= mtu <= 9000:
             raise Failure(f"MTU {mtu} is not between 1280 and 9000")
-        if self.running():
-            raise Failure(f"guest {self.name} is up already")
         net = Guest(net or self.name).name
         # Fetched and built before anything is made that would have to be removed.
         directory = kernels.fetched(kernel) or self._fetch(kernel)
         initramfs = image.build(directory)
-        self.down()
+        with _locked(self.name):
+            if self.running():
+                raise Failure(f"guest {self.name} is up already")
+            self._remove()
+            return self._boot(directory, initramfs, kernel, mtu, net, memory, cpus)
+
+    def down(self):
+        """End the guest and remove what was made for it; return whether there was anything."""
+        with _locked(self.name):
+            return self._remove()
+
+    def _boot(self, directory, initramfs, kernel, mtu, net, memory, cpus):
         begun = time.monotonic()
         try:
             state = self._prepare(net, kernel, (directory / "version").read_text(), mtu)
@@ -78,19 +86,17 @@ class Guest:
             state["ready"] = round(time.monotonic() - begun, 1)
             self._record(state)
         except BaseException:
-            self.down()
+            self._remove()
             raise
         return state
 
-    def down(self):
-        """End the guest and remove what was made for it; return whether there was anything."""
-        _need_root()
+    def _remove(self):
         state = self.state
         if not self.directory.exists():
             return False
         if state and "pid" in state:
             _end(state["pid"], state["started"])
-        with _registry():
+        with _locked():
             if state:
                 network.remove_tap(state["net"], state["host"])
                 if not any(other["net"] == state["net"] for other in _states() if other["name"] != self.name):
@@ -109,7 +115,7 @@ class Guest:
 
     def _prepare(self, net, kernel, version, mtu):
         """Choose a host number, make the wire unless it is there, and record both before using them."""
-        with _registry():
+        with _locked():
             taken = {other["host"] for other in _states() if other["net"] == net}
             host = next(n for n in range(network.NIC + 1, network.MAX_HOSTS) if n not in taken)
             if taken and network.mtu(net) != mtu:
@@ -145,8 +151,7 @@ class Guest:
             "-device", f"virtio-serial-pci,max_ports={PORTS + 1}",
             "-netdev", f"tap,id=net,ifname={tap},script=no,downscript=no",
             "-device", f"virtio-net-pci,netdev=net,mac={peer['mac']},host_mtu={mtu},romfile=",
-            "-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap",
-            "-device", "virtio-9p-pci,fsdev=root,mount_tag=hostroot",
+            *_share("hostroot", "/"), *_share("hostusr", "/usr"),
         ]  # fmt: skip
         # QEMU is given sockets that listen already, so connecting to them never comes too early.
         sockets = []
@@ -193,10 +198,10 @@ def guests():
 
 
 @contextlib.contextmanager
-def _registry():
-    """Held while host numbers and wires are given out or taken back."""
+def _locked(guest=""):
+    """Held while a guest is taken up or down; without a name, while host numbers and wires are shared out."""
     RUN.mkdir(mode=0o700, exist_ok=True)
-    with open(RUN / ".lock", "w") as lock:
+    with open(RUN / (f".{guest}.lock" if guest else ".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -205,9 +210,10 @@ def _states():
     return [state for guest in guests() if (state := guest.state)]
 
 
-def _need_root():
-    if os.geteuid() != 0:
-        raise Failure("network namespaces and taps need root: run this with sudo")
+def _share(tag, path):
+    """QEMU's arguments for a directory of the host that the guest may read."""
+    fsdev = f"local,id={tag},path={path},security_model=none,readonly=on,multidevs=remap"
+    return ["-fsdev", fsdev, "-device", f"virtio-9p-pci,fsdev={tag},mount_tag={tag}"]
 
 
 def _gid(address):
