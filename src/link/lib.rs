@@ -7,6 +7,8 @@
 
 pub mod host;
 mod link;
+mod rng;
+pub mod sim;
 #[cfg(test)]
 mod testing;
 pub mod udp;

@@ -64,7 +64,11 @@ impl UdpLink {
         let header = UDP_LEN + if local.address.is_ipv4() { IPV4_LEN } else { IPV6_LEN };
         let limits = RunLimits {
             segments: local.segments,
-            bytes: if local.address.is_ipv4() { MAX_RUN_BYTES } else { MAX_RUN_BYTES - (IPV6_LEN - IPV4_LEN) },
+            bytes: if local.address.is_ipv4() {
+                MAX_RUN_BYTES
+            } else {
+                MAX_RUN_BYTES - (IPV6_LEN - IPV4_LEN)
+            },
         };
         let capabilities = Capabilities {
             mode: mode(&options, &local),
@@ -125,7 +129,9 @@ impl UdpLink {
         }
         let (socket, sport) = self.sender(flow.sport);
         let scope = match flow.dst {
-            IpAddr::V6(dst) if dst.is_unicast_link_local() || dst.is_multicast() => self.local.interface.index,
+            IpAddr::V6(dst) if dst.is_unicast_link_local() || dst.is_multicast() => {
+                self.local.interface.index
+            }
             _ => 0,
         };
         Ok(Route { socket, sport, to: SockAddr::new(flow.dst, ROCE_UDP_PORT, scope) })
@@ -168,7 +174,9 @@ impl UdpLink {
         }
         if let Some(epoll) = &self.epoll {
             let watched = if socket == MAIN { libc::EPOLLIN | libc::EPOLLOUT } else { libc::EPOLLOUT };
-            let _ = epoll.modify(self.socket(socket), watched).or_else(|_| epoll.add(self.socket(socket), watched));
+            let _ = epoll
+                .modify(self.socket(socket), watched)
+                .or_else(|_| epoll.add(self.socket(socket), watched));
         }
     }
 

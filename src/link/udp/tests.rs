@@ -402,7 +402,8 @@ fn devices_get_loopback_addresses_of_their_own() {
 #[test]
 fn addresses_that_cannot_be_had_say_why() {
     let open_at = |address: IpAddr| {
-        UdpLink::open(UdpOptions { address: Some(address), ..UdpOptions::default() }).map(|link| link.address())
+        UdpLink::open(UdpOptions { address: Some(address), ..UdpOptions::default() })
+            .map(|link| link.address())
     };
     let a = open();
     assert_eq!(open_at(a.address()), Err(OpenError::AddressInUse(a.address())));

@@ -1,0 +1,88 @@
+//! A small seeded generator. Written here because the seed that repeats a failure must still repeat it
+//! after an update of somebody's crate.
+
+/// SplitMix64: passes the usual tests, and any seed is as good as another.
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    pub(crate) fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+
+    /// A generator for one of many purposes, unrelated to those with another `stream`.
+    pub(crate) fn stream(seed: u64, stream: &[u8]) -> Rng {
+        let mut rng = Rng(seed);
+        for byte in stream {
+            rng.0 = rng.next() ^ u64::from(*byte);
+        }
+        Rng(rng.next())
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Below `bound`, which is not zero; the bias of a 64-bit product is of no concern here.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// True with probability `p`; always draws one number.
+    pub(crate) fn chance(&mut self, p: f64) -> bool {
+        // 53 bits are what a double holds exactly.
+        let unit = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
+        unit < p
+    }
+
+    /// Changes one byte of a datagram, though not the fifth of the BTH: the ICRC does not cover that one, so
+    /// nobody could tell.
+    pub(crate) fn corrupt(&mut self, bytes: &mut [u8]) {
+        const NOT_COVERED: usize = 4;
+        if bytes.len() <= NOT_COVERED + 1 {
+            return;
+        }
+        let at = self.below(bytes.len() as u64 - 1) as usize;
+        let change = 1 + self.below(255) as u8;
+        bytes[if at < NOT_COVERED { at } else { at + 1 }] ^= change;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_seeds_repeat_and_streams_differ() {
+        let draw = |mut rng: Rng| (0..8).map(|_| rng.next()).collect::<Vec<_>>();
+        assert_eq!(draw(Rng::new(7)), draw(Rng::new(7)));
+        assert_ne!(draw(Rng::stream(7, b"a")), draw(Rng::stream(7, b"b")));
+        assert_ne!(draw(Rng::stream(7, b"a")), draw(Rng::stream(8, b"a")));
+        // The published test vector of SplitMix64 for seed 0.
+        assert_eq!(Rng::new(0).next(), 0xE220_A839_7B1D_CDAF);
+    }
+
+    #[test]
+    fn chances_come_out_about_right() {
+        let mut rng = Rng::new(1);
+        let hits = (0..100_000).filter(|_| rng.chance(0.01)).count();
+        assert!((900..1100).contains(&hits), "{hits}");
+        assert!((0..1000).all(|_| !rng.chance(0.0)));
+        assert!((0..1000).all(|_| rng.chance(1.0)));
+        assert!((0..1000).all(|_| rng.below(3) < 3));
+    }
+
+    #[test]
+    fn corruption_always_changes_what_the_icrc_covers() {
+        for seed in 0..2000 {
+            let mut bytes = [0; 16];
+            Rng::new(seed).corrupt(&mut bytes);
+            assert_ne!(bytes, [0; 16], "seed {seed}");
+            assert_eq!(bytes[4], 0, "seed {seed}");
+        }
+    }
+}
