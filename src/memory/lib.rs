@@ -2,7 +2,7 @@
 //! who may do what with which bytes, and the copies in and out.
 //!
 //! Everything hangs off one [`MemoryTable`]. It has a single owner and no locks, and knows nothing of queues,
-//! packets or threads; start reading at [`table`](MemoryTable), then `check.rs` for the rules and `copy.rs` for
+//! packets or threads; start reading at `table.rs`, then `check.rs` for the rules and `copy.rs` for
 //! the copies.
 //!
 //! # Memory that others write
@@ -19,6 +19,29 @@
 //! crash the process. Regions registered with [`Access::ON_DEMAND`], implicit ones included, are copied with
 //! `process_vm_readv` and `process_vm_writev` on the process itself, which report EFAULT instead;
 //! [`Config::safe_copies`] extends that to every region, for a system call per copy.
+
+//!
+//! # Example
+//!
+//! ```
+//! use softrnic_memory::{Access, AppRange, MemoryTable, MrSpec, RemoteFault};
+//! use softrnic_wire::Qpn;
+//!
+//! let buffer = vec![0_u8; 100].leak();
+//! let (addr, length) = (buffer.as_mut_ptr().expose_provenance(), 100);
+//! let mut table = MemoryTable::new(42);
+//! let pd = table.alloc_pd()?;
+//! // SAFETY: leaked memory stays; nothing else uses it.
+//! let range = unsafe { AppRange::new(addr, length) };
+//! let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+//! let keys = table.reg_mr(pd, MrSpec { range, iova: 0x1000, access })?;
+//!
+//! let qpn = Qpn::new(17);
+//! assert_eq!(table.write_remote(pd, qpn, keys.rkey, 0x1000, b"from a peer"), Ok(()));
+//! assert_eq!(table.write_remote(pd, qpn, keys.rkey, 0x1000 + 99, b"xy"), Err(RemoteFault::Bounds));
+//! table.dereg_mr(keys.lkey)?;
+//! # Ok::<(), softrnic_memory::MemoryError>(())
+//! ```
 
 mod access;
 mod app_range;

@@ -55,6 +55,12 @@ fn memory_that_is_not_aligned_where_its_addresses_are_is_misaligned() {
     let mut w = World::new();
     let key = w.reg_at(pages.part(4, 64), 0x1000, ALL).rkey;
     assert_eq!(w.table.fetch_add(w.pd, w.qpn, key, 0x1000, 1), Err(RemoteFault::Misaligned));
+    let key = w.reg_at(pages.part(0, 64), 0x1004, ALL).rkey;
+    assert_eq!(
+        w.table.fetch_add(w.pd, w.qpn, key, 0x1004, 1),
+        Err(RemoteFault::Misaligned),
+        "the address decides"
+    );
     assert_eq!(pages.bytes(0, 16), [0; 16]);
 }
 
@@ -74,32 +80,40 @@ fn atomics_need_their_right_and_stay_in_bounds() {
 
 #[test]
 fn atomics_are_atomic_against_the_applications_own() {
-    const ROUNDS: u64 = 100_000;
+    const ROUNDS: u64 = 500_000;
     let pages = Pages::new(1);
     let mut w = World::new();
     let key = w.reg(pages.range(), ALL).rkey;
     let addr = pages.addr();
+    // Each side goes on until it has done its rounds and seen the other at work for as long.
+    let (ours, theirs) = (AtomicU64::new(0), AtomicU64::new(0));
+    let unfinished = |mine: &AtomicU64, other: &AtomicU64| {
+        mine.load(Ordering::SeqCst).min(other.load(Ordering::SeqCst)) < ROUNDS
+    };
     thread::scope(|scope| {
         scope.spawn(|| {
             // SAFETY: aligned, mapped until the scope has ended, only used with atomics.
             let word = unsafe { AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(addr)) };
-            for _ in 0..ROUNDS {
+            while unfinished(&theirs, &ours) {
                 word.fetch_add(1, Ordering::SeqCst);
+                theirs.fetch_add(1, Ordering::SeqCst);
             }
         });
-        for _ in 0..ROUNDS / 2 {
+        let mut seen = 0;
+        while unfinished(&ours, &theirs) {
             w.table.fetch_add(w.pd, w.qpn, key, addr as u64, 1).unwrap();
-            let mut seen = word(&pages, 0);
+            ours.fetch_add(1, Ordering::SeqCst);
             loop {
                 let found = w.table.compare_swap(w.pd, w.qpn, key, addr as u64, seen, seen + 1).unwrap();
                 if found == seen {
+                    ours.fetch_add(1, Ordering::SeqCst);
                     break;
                 }
                 seen = found;
             }
         }
     });
-    assert_eq!(word(&pages, 0), 2 * ROUNDS);
+    assert_eq!(word(&pages, 0), ours.load(Ordering::SeqCst) + theirs.load(Ordering::SeqCst));
 }
 
 #[test]
@@ -115,6 +129,9 @@ fn flush_checks_the_range_or_the_region() {
     assert_eq!(flush(FlushScope::Region, Access::FLUSH_PERSISTENT), Err(RemoteFault::Access));
     let both = Access::FLUSH_PERSISTENT | Access::FLUSH_GLOBAL;
     assert_eq!(flush(FlushScope::Range { va, len }, both), Err(RemoteFault::Access));
+    let stale = softrnic_wire::Rkey(key.0 ^ 1);
+    let refused = w.table.flush(w.pd, w.qpn, stale, FlushScope::Region, Access::FLUSH_GLOBAL);
+    assert_eq!(refused, Err(RemoteFault::UnknownKey));
     let without = w.reg(pages.range(), Access::LOCAL_WRITE | Access::REMOTE_WRITE).rkey;
     let refused = w.table.flush(w.pd, w.qpn, without, FlushScope::Region, Access::FLUSH_GLOBAL);
     assert_eq!(refused, Err(RemoteFault::Access));

@@ -71,7 +71,7 @@ fn every_bit_of_a_key_counts() {
 
 #[test]
 fn keys_are_unique_and_do_not_follow_from_one_another() {
-    const COUNT: usize = 4096;
+    const COUNT: usize = 20_000;
     let keys = |seed| {
         let mut table = MemoryTable::new(seed);
         let pd = table.alloc_pd().unwrap();
@@ -80,7 +80,7 @@ fn keys_are_unique_and_do_not_follow_from_one_another() {
     let one = keys(1);
     let indices: HashSet<u32> = one.iter().map(|key| key >> 8).collect();
     assert_eq!(indices.len(), COUNT);
-    assert!(!indices.contains(&0), "key 0 stays invalid");
+    assert!(!indices.contains(&0), "no key begins with 0");
     let steps: HashSet<u32> = one.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
     assert_eq!(steps.len(), COUNT - 1, "no step repeats");
     for bit in 0..32 {
@@ -89,7 +89,7 @@ fn keys_are_unique_and_do_not_follow_from_one_another() {
     }
     assert_eq!(one, keys(1), "a seed repeats its keys");
     let other: HashSet<u32> = keys(2).into_iter().collect();
-    assert!(one.iter().filter(|key| other.contains(key)).count() < 4, "another seed gives other keys");
+    assert!(one.iter().filter(|key| other.contains(key)).count() < 8, "another seed gives other keys");
 }
 
 #[test]

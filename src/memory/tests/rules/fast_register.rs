@@ -86,12 +86,13 @@ fn page_lists_that_leave_gaps_or_are_too_long_are_refused() {
     let page = PAGE as u64;
     let gone = Pages::new(1);
     gone.unmap(0, 1);
-    let cases: [(&[_], u64, u64, MemoryError); 10] = [
+    let cases: [(&[_], u64, u64, MemoryError); 11] = [
+        (&[pages.part(0, PAGE), pages.part(0, 2 * PAGE)], page, 0, MemoryError::InvalidArgument),
         (&[], page, 0, MemoryError::InvalidArgument),
         (&[pages.range()], page, 0, MemoryError::InvalidArgument),
         (&[pages.part(0, 0)], page, 0, MemoryError::InvalidArgument),
         (&[pages.part(0, 100), pages.part(PAGE, 100)], page, 0, MemoryError::InvalidArgument),
-        (&[pages.part(0, PAGE), pages.part(PAGE + 8, 100)], page, 8, MemoryError::InvalidArgument),
+        (&[pages.part(0, PAGE), pages.part(PAGE + 8, 100)], page, 0, MemoryError::InvalidArgument),
         (&[pages.part(0, PAGE)], 3000, 0, MemoryError::InvalidArgument),
         (&[pages.part(0, PAGE)], 1024, 0, MemoryError::InvalidArgument),
         (&[pages.part(0, PAGE)], page, 8, MemoryError::InvalidArgument),
@@ -99,6 +100,7 @@ fn page_lists_that_leave_gaps_or_are_too_long_are_refused() {
         (&[gone.part(0, PAGE)], page, 0, MemoryError::BadAddress),
     ];
     for (ranges, page_size, iova, error) in cases {
+        assert_eq!(w.table.map_pages(keys.lkey, &[pages.part(0, PAGE)], page, 0), Ok(()));
         assert_eq!(w.table.map_pages(keys.lkey, ranges, page_size, iova), Err(error), "{ranges:?}");
         let register = w.table.fast_register(w.pd, keys.lkey, keys.lkey.0, ALL);
         assert_eq!(register, Err(MemoryError::InvalidState), "a refused list leaves nothing to register");

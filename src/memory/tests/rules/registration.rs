@@ -108,6 +108,25 @@ fn memory_past_the_end_of_a_file_is_refused() {
 }
 
 #[test]
+fn mappings_that_cannot_be_faulted_in_count_by_their_permissions() {
+    // The kernel's clock page: mapped read-only, by frame number, in every process.
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let Some(line) = maps.lines().find(|line| line.ends_with("[vvar]")) else { return };
+    let (from, rest) = line.split_once('-').unwrap();
+    let start = usize::from_str_radix(from, 16).unwrap();
+    let end = usize::from_str_radix(rest.split_once(' ').unwrap().0, 16).unwrap();
+    let clock = anywhere(start, (end - start) as u64);
+    World::new().reg(clock, Access::REMOTE_READ);
+    assert_eq!(refusal(clock, 0, Access::LOCAL_WRITE), MemoryError::BadAddress);
+    let mut gap = end;
+    while let Some(next) = maps.lines().find_map(|line| line.strip_prefix(&format!("{gap:x}-"))) {
+        gap = usize::from_str_radix(next.split_once(' ').unwrap().0, 16).unwrap();
+    }
+    let into_the_gap = anywhere(start, (gap - start + PAGE) as u64);
+    assert_eq!(refusal(into_the_gap, 0, Access::REMOTE_READ), MemoryError::BadAddress);
+}
+
+#[test]
 fn registration_faults_pages_in_unless_on_demand() {
     let (ordinary, lazy) = (Pages::new(4), Pages::new(4));
     let mut w = World::new();
