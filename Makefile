@@ -1,0 +1,37 @@
+# The commands of this project. `make` alone lists them.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+SOFTRNIC = target/release/softrnic
+
+.PHONY: help demo test build bench install
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 \t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@for tool in $(RUNS); do printf '  make %s \t%s\n' $$tool "$$(tools/$$tool --summary)"; done | expand -t 18
+
+demo: ## two processes, each with a NIC of its own, move memory over loopback
+	@$(call setup,demo)
+	$(CARGO) run --locked --release -p softrnic-cli -- demo $(ARGS)
+
+test: ## every check and test; STAGES="fmt unit" runs only those, tools/test --list shows all
+	@tools/test $(STAGES)
+
+build: ## the softrnic command and the libraries, optimised
+	@$(call setup,base)
+	$(CARGO) build --locked --release --workspace
+
+bench: ## bandwidth, latency and message rate; ARGS go to softrnic bench
+	$(CARGO) run --locked --release -p softrnic-cli -- bench $(ARGS)
+
+install: build ## the command and its libraries, below PREFIX (/usr/local), never over the system's
+	install -D -m 755 $(SOFTRNIC) $(DESTDIR)$(PREFIX)/bin/softrnic
+
+# Longer runs are tools of their own: `make fuzz` is tools/fuzz, given ARGS.
+RUNS := $(filter fuzz soak interop,$(notdir $(wildcard tools/*)))
+.PHONY: $(RUNS)
+$(RUNS):
+	tools/$@ $(ARGS)
+
+# What cannot be installed is said, and what needs it fails or is skipped by itself.
+setup = tools/setup $(1) || test $$? -eq 3

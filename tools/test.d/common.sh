@@ -1,0 +1,28 @@
+# shellcheck shell=bash
+# For the stages of tools/test, which start in the project's root. A stage sources this first.
+set -euo pipefail
+
+# Ends the stage: nothing of it can be tried here, for the reason given.
+skip() {
+    skip_part "$@"
+    exit 77
+}
+
+# Records that a part of the stage was not tried, and why. The stage goes on.
+skip_part() {
+    echo "SKIPPED: $*"
+    echo "$*" >>"${SOFTRNIC_TEST_SKIPS:-/dev/null}"
+}
+
+# Skips the stage unless all the programs are there. `need SETUP-GROUP PROGRAM…`
+need() {
+    local group="$1" program
+    shift
+    for program in "$@"; do
+        command -v "$program" >/dev/null || skip "needs $program (tools/setup $group)"
+    done
+}
+
+need_root() {
+    ((EUID == 0)) || skip "needs root"
+}
