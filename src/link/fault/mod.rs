@@ -1,0 +1,343 @@
+//! A layer that drops, duplicates, reorders, delays and corrupts datagrams on purpose.
+//!
+//! It wraps any link. What it does follows from a [`FaultSpec`], its seed included, and the datagrams
+//! that pass. The link below is told to send each datagram by itself: one that is dropped, or comes
+//! later, must not change the IPv4 ID of its neighbours, which their ICRCs cover. A datagram that leaves
+//! with another ID than it was made for gets a new ICRC, unless it is to be corrupt.
+
+mod hold;
+mod spec;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use softrnic_wire::{Psn, ROCE_UDP_PORT, Time, UdpFacts};
+
+use crate::rng::Rng;
+use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
+
+pub use spec::{Action, Direction, FaultSpec, FaultSpecError, OpcodeSet, Rule};
+
+use hold::HoldQueue;
+
+/// See the [module](self).
+pub struct FaultLink<L> {
+    inner: L,
+    capabilities: Capabilities,
+    rules: Rules,
+    pending: Option<(Flow, UdpFacts)>,
+    tx: HoldQueue<HeldFrame>,
+    /// One that was released when the link below was full.
+    stuck: Option<HeldFrame>,
+    rx: HoldQueue<HeldDatagram>,
+    injected: u64,
+}
+
+impl<L: Link> FaultLink<L> {
+    /// Puts the faults of `spec` on `inner`.
+    pub fn new(mut inner: L, spec: &FaultSpec) -> FaultLink<L> {
+        inner.stop_segmenting();
+        let mut capabilities = inner.capabilities().clone();
+        capabilities.segments = 1;
+        capabilities.mode.push_str(&format!(" with faults {spec}"));
+        FaultLink {
+            inner,
+            capabilities,
+            rules: Rules::new(spec),
+            pending: None,
+            tx: HoldQueue::new(),
+            stuck: None,
+            rx: HoldQueue::new(),
+            injected: 0,
+        }
+    }
+
+    /// The link below.
+    pub fn inner(&self) -> &L {
+        &self.inner
+    }
+
+    /// Sends held datagrams whose time has come; whether there were any.
+    fn release_tx(&mut self, now: Time) -> bool {
+        let mut released = false;
+        while let Some(frame) = self.stuck.take().or_else(|| self.tx.release(now)) {
+            if let Err(frame) = emit(&mut self.inner, now, frame) {
+                self.stuck = Some(frame);
+                break;
+            }
+            released = true;
+        }
+        released
+    }
+}
+
+impl<L: Link> Link for FaultLink<L> {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
+        let slot = self.inner.reserve(now, flow, len)?;
+        self.pending = Some((*flow, facts(&slot)));
+        Ok(slot)
+    }
+
+    fn reserved(&self) -> &[u8] {
+        self.inner.reserved()
+    }
+
+    fn commit(&mut self, now: Time) {
+        let Some((flow, facts)) = self.pending.take() else { return };
+        let bytes = self.inner.reserved();
+        let decision = self.rules.decide(Direction::Tx, bytes);
+        let frame = |seal| HeldFrame { flow, facts: Some(facts).filter(|_| seal), bytes: bytes.to_vec() };
+        self.injected += u64::from(decision.is_some());
+        match decision {
+            None => self.inner.commit(now),
+            // What is reserved and not committed is as good as lost.
+            Some(Action::Drop) => return,
+            Some(Action::Duplicate) => {
+                let copy = frame(true);
+                self.inner.commit(now);
+                if let Err(copy) = emit(&mut self.inner, now, copy) {
+                    self.tx.hold_until(now, copy);
+                }
+            }
+            Some(Action::Corrupt) => {
+                let mut frame = frame(false);
+                self.rules.noise.corrupt(&mut frame.bytes);
+                if let Err(frame) = emit(&mut self.inner, now, frame) {
+                    self.tx.hold_until(now, frame);
+                }
+            }
+            Some(Action::Reorder(depth)) => {
+                let frame = frame(true);
+                self.tx.hold_for(now, depth, frame);
+                return;
+            }
+            Some(Action::Delay(by)) => {
+                let frame = frame(true);
+                self.tx.hold_until(now + by, frame);
+                return;
+            }
+        }
+        self.tx.pass();
+        self.release_tx(now);
+    }
+
+    fn flush(&mut self, now: Time) {
+        self.pending = None;
+        self.release_tx(now);
+        self.inner.flush(now);
+        if self.stuck.is_some() && self.release_tx(now) {
+            self.inner.flush(now);
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.inner.is_blocked()
+    }
+
+    fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
+        // Whoever wakes for our timeout may only receive.
+        if self.tx.next_time().is_some_and(|time| time <= now) {
+            self.flush(now);
+        }
+        if !self.rules.any(Direction::Rx) {
+            return self.inner.receive(now, budget, sink);
+        }
+        let FaultLink { inner, rules, rx, injected, .. } = self;
+        while let Some(held) = rx.release(now) {
+            sink(held.as_datagram());
+        }
+        inner.receive(now, budget, &mut |datagram| {
+            let decision = rules.decide(Direction::Rx, datagram.bytes);
+            *injected += u64::from(decision.is_some());
+            match decision {
+                None => sink(datagram),
+                Some(Action::Drop) => return,
+                Some(Action::Duplicate) => {
+                    sink(datagram);
+                    sink(datagram);
+                }
+                Some(Action::Corrupt) => {
+                    let mut held = HeldDatagram::new(&datagram);
+                    rules.noise.corrupt(&mut held.bytes);
+                    sink(held.as_datagram());
+                }
+                Some(Action::Reorder(depth)) => return rx.hold_for(now, depth, HeldDatagram::new(&datagram)),
+                Some(Action::Delay(by)) => return rx.hold_until(now + by, HeldDatagram::new(&datagram)),
+            }
+            rx.pass();
+            while let Some(held) = rx.release(now) {
+                sink(held.as_datagram());
+            }
+        })
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        [self.inner.poll_timeout(), self.tx.next_time(), self.rx.next_time()].into_iter().flatten().min()
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        self.inner.descriptor()
+    }
+
+    fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        self.inner.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) -> io::Result<()> {
+        self.inner.leave(group)
+    }
+
+    fn counters(&self) -> LinkCounters {
+        let inner = self.inner.counters();
+        LinkCounters { faults_injected: inner.faults_injected + self.injected, ..inner }
+    }
+}
+
+/// A datagram that leaves later than it was committed.
+struct HeldFrame {
+    flow: Flow,
+    /// What its ICRC was computed for; `None` if that must stay wrong.
+    facts: Option<UdpFacts>,
+    bytes: Vec<u8>,
+}
+
+/// Queues a held datagram; gives it back when the link is full.
+fn emit(inner: &mut impl Link, now: Time, frame: HeldFrame) -> Result<(), HeldFrame> {
+    let slot = match inner.reserve(now, &frame.flow, frame.bytes.len()) {
+        Ok(slot) => slot,
+        Err(TxError::Full) => return Err(frame),
+        // It was possible before, so the network has changed: lost like any other.
+        Err(TxError::TooLong | TxError::Unreachable) => return Ok(()),
+    };
+    let facts = facts(&slot);
+    slot.bytes.copy_from_slice(&frame.bytes);
+    if frame.facts.is_some_and(|made_for| made_for != facts) {
+        softrnic_wire::seal(&facts, slot.bytes);
+    }
+    inner.commit(now);
+    Ok(())
+}
+
+fn facts(slot: &TxSlot<'_>) -> UdpFacts {
+    UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT }
+}
+
+/// A received datagram that outlives the call that brought it.
+struct HeldDatagram {
+    src: IpAddr,
+    dst: IpAddr,
+    sport: u16,
+    tos: u8,
+    ttl: u8,
+    id: HeaderId,
+    ip_header: Option<Vec<u8>>,
+    bytes: Vec<u8>,
+}
+
+impl HeldDatagram {
+    fn new(datagram: &Datagram<'_>) -> HeldDatagram {
+        HeldDatagram {
+            src: datagram.src,
+            dst: datagram.dst,
+            sport: datagram.sport,
+            tos: datagram.tos,
+            ttl: datagram.ttl,
+            id: datagram.id,
+            ip_header: datagram.ip_header.map(<[u8]>::to_vec),
+            bytes: datagram.bytes.to_vec(),
+        }
+    }
+
+    fn as_datagram(&self) -> Datagram<'_> {
+        Datagram {
+            src: self.src,
+            dst: self.dst,
+            sport: self.sport,
+            tos: self.tos,
+            ttl: self.ttl,
+            id: self.id,
+            ip_header: self.ip_header.as_deref(),
+            bytes: &self.bytes,
+        }
+    }
+}
+
+/// The rules of a spec with their dice and counts.
+struct Rules {
+    rules: Vec<ActiveRule>,
+    noise: Rng,
+}
+
+struct ActiveRule {
+    rule: Rule,
+    rng: Rng,
+    matched: u64,
+}
+
+impl Rules {
+    fn new(spec: &FaultSpec) -> Rules {
+        let active = |(index, rule): (usize, &Rule)| ActiveRule {
+            rule: rule.clone(),
+            rng: Rng::stream(spec.seed, &(index as u64).to_le_bytes()),
+            matched: 0,
+        };
+        Rules {
+            rules: spec.rules.iter().enumerate().map(active).collect(),
+            noise: Rng::stream(spec.seed, b"noise"),
+        }
+    }
+
+    fn any(&self, direction: Direction) -> bool {
+        self.rules.iter().any(|active| active.rule.direction == direction)
+    }
+
+    /// What happens to this datagram. Every rule counts and rolls, also after one has decided, so that
+    /// the rules do not disturb each other.
+    fn decide(&mut self, direction: Direction, bytes: &[u8]) -> Option<Action> {
+        let mut decision = None;
+        for active in self.rules.iter_mut().filter(|active| active.rule.direction == direction) {
+            if active.applies(bytes) {
+                decision = decision.or(Some(active.rule.action));
+            }
+        }
+        decision.filter(|action| *action != Action::Delay(Duration::ZERO))
+    }
+}
+
+impl ActiveRule {
+    fn applies(&mut self, bytes: &[u8]) -> bool {
+        let Rule { opcodes, qpn, psn, rate, nth, .. } = &self.rule;
+        if (opcodes.is_some() || qpn.is_some() || psn.is_some()) && !is_selected(&self.rule, bytes) {
+            return false;
+        }
+        self.matched += 1;
+        if nth.as_ref().is_some_and(|nth| !nth.contains(&self.matched)) {
+            return false;
+        }
+        rate.is_none_or(|rate| self.rng.chance(rate))
+    }
+}
+
+/// Whether opcode, QPN and PSN are those of the rule. Looks at the BTH only, so that also datagrams are
+/// found that no parser accepts.
+fn is_selected(rule: &Rule, bytes: &[u8]) -> bool {
+    let Some([opcode, _, _, _, _, q0, q1, q2, _, p0, p1, p2]) = bytes.first_chunk() else { return false };
+    let qpn = u32::from_be_bytes([0, *q0, *q1, *q2]);
+    let psn = Psn::new(u32::from_be_bytes([0, *p0, *p1, *p2]));
+    rule.opcodes.as_ref().is_none_or(|opcodes| opcodes.contains(*opcode))
+        && rule.qpn.is_none_or(|wanted| wanted.get() == qpn)
+        && rule.psn.is_none_or(|(first, last)| {
+            // Counted from the start of the range, which may wrap.
+            let offset = |psn: Psn| psn.get().wrapping_sub(first.get()) & 0xFF_FFFF;
+            offset(psn) <= offset(last)
+        })
+}

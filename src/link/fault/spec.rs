@@ -1,0 +1,408 @@
+//! The language in which faults are asked for.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+use std::time::Duration;
+
+use softrnic_wire::{Opcode, Psn, Qpn};
+
+/// Faults to inject, written as items with commas between them:
+///
+/// * `seed=7` makes the dice repeatable (without it, 0).
+/// * `drop=1%`, `duplicate=0.5%`, `corrupt=0.1%`, `reorder=0.5%` and `delay=200us:5%` affect that
+///   share of the datagrams that are sent.
+/// * `drop:op=rc_send_only:psn=5:nth=1` is a rule: the action, then conditions that must all hold.
+///
+/// The conditions are `op=` (an opcode's name as the specification writes it, in small letters with
+/// underscores, `rdma_` left out if you like; `*` stands for anything; or a number such as `0x04`), `qpn=`
+/// (the destination), `psn=` (one, or a range such as `5-9`), `nth=` (which of the datagrams that satisfy the others, counted from
+/// 1; one or a range), `rate=` and `dir=tx` (the default) or `dir=rx`. `delay` takes its time as `by=200us`
+/// or as `delay=200us`; `reorder` lets `depth=` datagrams (by default 2) overtake.
+///
+/// The first rule that holds decides; each rolls dice of its own.
+///
+/// ```
+/// use softrnic_link::fault::FaultSpec;
+///
+/// let spec: FaultSpec = "seed=7,drop=1%,delay=200us:5%,drop:op=ack:nth=3".parse()?;
+/// assert_eq!(spec.to_string(), "seed=7,drop=1%,delay=200us:5%,drop:op=rc_acknowledge:nth=3");
+/// # Ok::<(), softrnic_link::fault::FaultSpecError>(())
+/// ```
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct FaultSpec {
+    /// Where the dice start.
+    pub seed: u64,
+    /// What to do to which datagrams; the first that applies decides.
+    pub rules: Vec<Rule>,
+}
+
+/// One item of a [`FaultSpec`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct Rule {
+    /// What to do.
+    pub action: Action,
+    /// To datagrams that go this way.
+    pub direction: Direction,
+    /// Only to these opcodes.
+    pub opcodes: Option<OpcodeSet>,
+    /// Only to this destination QP.
+    pub qpn: Option<Qpn>,
+    /// Only to these PSNs; the range may wrap.
+    pub psn: Option<(Psn, Psn)>,
+    /// Only with this probability, 0 to 1.
+    pub rate: Option<f64>,
+    /// Only to these of the datagrams that all conditions but `rate` select, counted from 1.
+    pub nth: Option<RangeInclusive<u64>>,
+}
+
+/// What can happen to a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// It is gone.
+    Drop,
+    /// It comes twice.
+    Duplicate,
+    /// One of its bytes changes, and the ICRC does not.
+    Corrupt,
+    /// It comes after so many later ones, or a millisecond later if there are not so many.
+    Reorder(u32),
+    /// It comes later by this.
+    Delay(Duration),
+}
+
+/// Which way a datagram goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// Sent by us.
+    Tx,
+    /// Received by us.
+    Rx,
+}
+
+/// Some of the 256 opcodes, with the pattern that selects them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpcodeSet {
+    pattern: String,
+    members: [bool; 256],
+}
+
+impl OpcodeSet {
+    /// Whether the opcode byte is one of them.
+    pub fn contains(&self, opcode: u8) -> bool {
+        self.members[usize::from(opcode)]
+    }
+}
+
+/// What is wrong with a [`FaultSpec`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FaultSpecError {
+    item: String,
+    problem: String,
+}
+
+impl fmt::Display for FaultSpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "in the fault `{}`: {}", self.item, self.problem)
+    }
+}
+
+impl std::error::Error for FaultSpecError {}
+
+/// How many datagrams overtake one that is reordered, unless told otherwise.
+const DEFAULT_DEPTH: u32 = 2;
+
+impl FromStr for FaultSpec {
+    type Err = FaultSpecError;
+
+    fn from_str(text: &str) -> Result<FaultSpec, FaultSpecError> {
+        let mut spec = FaultSpec::default();
+        for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
+            let wrong = |problem| FaultSpecError { item: item.to_owned(), problem };
+            match item.split_once('=') {
+                Some((name, seed)) if name.trim() == "seed" => spec.seed = parse_seed(seed).map_err(wrong)?,
+                _ => spec.rules.push(parse_rule(item).map_err(wrong)?),
+            }
+        }
+        Ok(spec)
+    }
+}
+
+fn parse_seed(text: &str) -> Result<u64, String> {
+    number(text).ok_or_else(|| format!("the seed `{text}` is no whole number"))
+}
+
+fn parse_rule(item: &str) -> Result<Rule, String> {
+    let mut parts = item.split(':').map(str::trim);
+    let head = parts.next().unwrap_or_default();
+    let (name, value) = match head.split_once('=') {
+        Some((name, value)) => (name.trim(), Some(value.trim())),
+        None => (head, None),
+    };
+    let mut rule = Rule {
+        action: Action::Drop,
+        direction: Direction::Tx,
+        opcodes: None,
+        qpn: None,
+        psn: None,
+        rate: None,
+        nth: None,
+    };
+    let mut by = None;
+    let mut depth = None;
+    match (name, value) {
+        ("delay", Some(value)) => by = Some(duration(value)?),
+        ("drop" | "duplicate" | "corrupt" | "reorder", Some(value)) => rule.rate = Some(rate(value)?),
+        ("drop" | "duplicate" | "corrupt" | "reorder" | "delay", None) => {}
+        _ => {
+            return Err(format!(
+                "`{name}` is no fault; there are drop, duplicate, corrupt, reorder and delay, and seed=N"
+            ));
+        }
+    }
+    let mut conditions = 0;
+    for part in parts {
+        let Some((key, value)) = part.split_once('=').map(|(k, v)| (k.trim(), v.trim())) else {
+            set_once(&mut rule.rate, "rate", rate(part)?)?;
+            continue;
+        };
+        conditions += 1;
+        match key {
+            "op" => set_once(&mut rule.opcodes, key, opcodes(value)?)?,
+            "qpn" => set_once(&mut rule.qpn, key, Qpn::new(bits24(value, "QPN")?))?,
+            "psn" => set_once(&mut rule.psn, key, psns(value)?)?,
+            "nth" => set_once(&mut rule.nth, key, occurrences(value)?)?,
+            "rate" => set_once(&mut rule.rate, key, rate(value)?)?,
+            "by" if name == "delay" => set_once(&mut by, key, duration(value)?)?,
+            "depth" if name == "reorder" => set_once(&mut depth, key, overtaking(value)?)?,
+            "dir" => rule.direction = direction(value)?,
+            _ => {
+                return Err(format!(
+                    "`{key}` is no condition of {name}; there are op, qpn, psn, nth, rate and dir"
+                ));
+            }
+        }
+    }
+    if conditions == 0 && rule.rate.is_none() {
+        return Err(match name {
+            "delay" => "say how many to delay, as in delay=200us:5%, or which".to_owned(),
+            _ => format!("say how many, as in {name}=1%, or which, as in {name}:op=rc_send_only:nth=1"),
+        });
+    }
+    rule.action = match name {
+        "drop" => Action::Drop,
+        "duplicate" => Action::Duplicate,
+        "corrupt" => Action::Corrupt,
+        "reorder" => Action::Reorder(depth.unwrap_or(DEFAULT_DEPTH)),
+        _ => Action::Delay(by.ok_or("say by how much to delay, as in delay:by=200us")?),
+    };
+    Ok(rule)
+}
+
+fn set_once<T>(place: &mut Option<T>, key: &str, value: T) -> Result<(), String> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(format!("`{key}` is given twice")),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let (digits, unit) = match text.strip_suffix('%') {
+        Some(percent) => (percent.trim_end(), 100.0),
+        None => (text, 1.0),
+    };
+    match digits.parse::<f64>() {
+        Ok(value) if (0.0..=unit).contains(&value) => Ok(value / unit),
+        Ok(_) => Err(format!("the rate `{text}` is not between 0 and 100%")),
+        Err(_) => Err(format!("the rate `{text}` is no number; write 1% or 0.01")),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
+    for (unit, nanos) in units {
+        let Some(value) = text.strip_suffix(unit).and_then(|digits| digits.trim_end().parse::<f64>().ok())
+        else {
+            continue;
+        };
+        let nanos = value * nanos;
+        // A minute is far beyond what any transport waits.
+        if (0.0..=60e9).contains(&nanos) {
+            return Ok(Duration::from_nanos(nanos.round() as u64));
+        }
+        return Err(format!("the time `{text}` is not between 0 and 60s"));
+    }
+    Err(format!("the time `{text}` is none; write 500ns, 200us, 1.5ms or 1s"))
+}
+
+fn psns(text: &str) -> Result<(Psn, Psn), String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    Ok((Psn::new(bits24(first, "PSN")?), Psn::new(bits24(last, "PSN")?)))
+}
+
+fn occurrences(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (number(first), number(last)) {
+        (Some(first), Some(last)) if 0 < first && first <= last => Ok(first..=last),
+        _ => Err(format!("`{text}` counts no occurrences; write nth=1 for the first, or nth=2-4")),
+    }
+}
+
+fn overtaking(text: &str) -> Result<u32, String> {
+    match number(text).and_then(|depth| u32::try_from(depth).ok()) {
+        Some(depth @ 1..=1000) => Ok(depth),
+        _ => Err(format!("the depth `{text}` is not a whole number from 1 to 1000")),
+    }
+}
+
+fn direction(text: &str) -> Result<Direction, String> {
+    match text {
+        "tx" => Ok(Direction::Tx),
+        "rx" => Ok(Direction::Rx),
+        _ => Err(format!("`{text}` is no direction; there are tx (sent) and rx (received)")),
+    }
+}
+
+fn bits24(text: &str, what: &str) -> Result<u32, String> {
+    match number(text) {
+        Some(value) if value < 1 << 24 => Ok(value as u32),
+        _ => Err(format!("`{text}` is no {what}; those are whole numbers below 2^24")),
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    let text = text.trim();
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn opcodes(text: &str) -> Result<OpcodeSet, String> {
+    let mut members = [false; 256];
+    if let Some(byte) = number(text) {
+        let byte = u8::try_from(byte).map_err(|_| format!("the opcode `{text}` is not below 256"))?;
+        members[usize::from(byte)] = true;
+        return Ok(OpcodeSet { pattern: format!("{byte:#04x}"), members });
+    }
+    let pattern = match text.to_ascii_lowercase() {
+        short if short == "ack" => "rc_acknowledge".to_owned(),
+        long => long,
+    };
+    for byte in 0..=255 {
+        if let Some(opcode) = Opcode::from_byte(byte) {
+            let name = opcode_name(opcode);
+            let short = name.replace("rdma_", "");
+            members[usize::from(byte)] =
+                [name, short].iter().any(|name| matches(pattern.as_bytes(), name.as_bytes()));
+        }
+    }
+    match members.contains(&true) {
+        true => Ok(OpcodeSet { pattern, members }),
+        false => Err(format!(
+            "no opcode is called `{text}`; names are like rc_send_only, rc_rdma_write_first or ud_send_only, \
+             rc_rdma_read_response* selects several, ack is short for rc_acknowledge"
+        )),
+    }
+}
+
+/// The specification's name in small letters, words joined by underscores.
+fn opcode_name(opcode: Opcode) -> String {
+    opcode.name().to_ascii_lowercase().replace(' ', "_")
+}
+
+/// Whether `name` is `pattern`, in which each `*` stands for any number of characters.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    match pattern {
+        [] => name.is_empty(),
+        [b'*', rest @ ..] => (0..=name.len()).any(|skip| matches(rest, &name[skip..])),
+        [byte, rest @ ..] => name.first() == Some(byte) && matches(rest, &name[1..]),
+    }
+}
+
+impl fmt::Display for FaultSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed={}", self.seed)?;
+        self.rules.iter().try_for_each(|rule| write!(f, ",{rule}"))
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rate = self.rate.map(Percent);
+        let name = match self.action {
+            Action::Drop => "drop",
+            Action::Duplicate => "duplicate",
+            Action::Corrupt => "corrupt",
+            Action::Reorder(_) => "reorder",
+            Action::Delay(_) => "delay",
+        };
+        f.write_str(name)?;
+        match self.action {
+            Action::Delay(by) => {
+                write!(f, "={}", Time(by))?;
+                if let Some(rate) = rate.take() {
+                    write!(f, ":{rate}")?;
+                }
+            }
+            _ => {
+                if let Some(rate) = rate.take() {
+                    write!(f, "={rate}")?;
+                }
+            }
+        }
+        if let Action::Reorder(depth) = self.action
+            && depth != DEFAULT_DEPTH
+        {
+            write!(f, ":depth={depth}")?;
+        }
+        if self.direction == Direction::Rx {
+            f.write_str(":dir=rx")?;
+        }
+        if let Some(opcodes) = &self.opcodes {
+            write!(f, ":op={}", opcodes.pattern)?;
+        }
+        if let Some(qpn) = self.qpn {
+            write!(f, ":qpn={:#x}", qpn.get())?;
+        }
+        match self.psn {
+            Some((first, last)) if first == last => write!(f, ":psn={}", first.get())?,
+            Some((first, last)) => write!(f, ":psn={}-{}", first.get(), last.get())?,
+            None => {}
+        }
+        match &self.nth {
+            Some(nth) if nth.start() == nth.end() => write!(f, ":nth={}", nth.start()),
+            Some(nth) => write!(f, ":nth={}-{}", nth.start(), nth.end()),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Percent(f64);
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = self.0 * 100.0;
+        // The shortest form that reads back as the same rate.
+        for digits in 0..17 {
+            let text = format!("{percent:.digits$}%");
+            if rate(&text) == Ok(self.0) {
+                return f.write_str(&text);
+            }
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+struct Time(Duration);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_nanos() {
+            n if n.is_multiple_of(1_000_000_000) => write!(f, "{}s", n / 1_000_000_000),
+            n if n.is_multiple_of(1_000_000) => write!(f, "{}ms", n / 1_000_000),
+            n if n.is_multiple_of(1_000) => write!(f, "{}us", n / 1_000),
+            n => write!(f, "{n}ns"),
+        }
+    }
+}

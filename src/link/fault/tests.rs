@@ -1,0 +1,318 @@
+use std::net::IpAddr;
+use std::time::Duration;
+
+use softrnic_wire::Time;
+
+use super::*;
+use crate::sim::{Fabric, Path, SimLink, SimOptions};
+use crate::testing::{Received, drain, flow, receive, send};
+use crate::udp::{UdpLink, UdpOptions};
+
+const NOW: Time = Time::ZERO;
+const LATER: Time = Time::from_nanos(1_000_000_000);
+
+fn spec(text: &str) -> FaultSpec {
+    text.parse().unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn ip(last: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, last])
+}
+
+/// A sender with faults and a receiver without, on a network without delay.
+fn faulty_sender(faults: &str) -> (FaultLink<SimLink>, SimLink) {
+    let fabric = Fabric::new(0);
+    fabric.set_default_path(Path { delay: Duration::ZERO, ..Path::default() });
+    let options = SimOptions { receive_buffer: usize::MAX, sees_ip_header: true, ..SimOptions::default() };
+    let a = FaultLink::new(fabric.attach(ip(1), options).unwrap(), &spec(faults));
+    (a, fabric.attach(ip(2), options).unwrap())
+}
+
+fn send_all(a: &mut impl Link, psns: std::ops::Range<u32>) {
+    for psn in psns {
+        send(a, NOW, &flow(ip(1), ip(2)), psn, 64).unwrap();
+    }
+    a.flush(NOW);
+}
+
+fn psns(got: &[Received]) -> Vec<u32> {
+    got.iter().map(Received::psn).collect()
+}
+
+#[test]
+fn specs_read_back_as_they_are_shown() {
+    for text in [
+        "seed=0",
+        "seed=7,drop=1%",
+        "seed=7,drop=1%,reorder=0.5%,delay=200us:5%",
+        "seed=0,drop:op=rc_send_only:psn=5:nth=1",
+        "seed=0,duplicate=0.1%:dir=rx:op=rc_rdma_read_response*",
+        "seed=0,corrupt:op=0x81:qpn=0x11:psn=16777215-3:nth=2-9",
+        "seed=0,delay=1500ns:nth=1",
+        "seed=18446744073709551615,reorder=12.5%:depth=7",
+        "seed=0,drop=0.0001%",
+    ] {
+        let parsed = spec(text);
+        assert_eq!(parsed.to_string(), text);
+        assert_eq!(spec(&parsed.to_string()), parsed);
+    }
+}
+
+#[test]
+fn other_spellings_mean_the_same() {
+    for (text, same) in [
+        ("", "seed=0"),
+        (" seed = 7 ", "seed=7"),
+        ("seed=0x10, drop = 0.01 ", "seed=16,drop=1%"),
+        ("delay:by=0.2ms:rate=5%", "seed=0,delay=200us:5%"),
+        ("delay=1s:100%", "seed=0,delay=1s:100%"),
+        ("drop:op=ACK", "seed=0,drop:op=rc_acknowledge"),
+        ("drop:rate=3%:dir=tx", "seed=0,drop=3%"),
+    ] {
+        assert_eq!(spec(text).to_string(), same, "{text}");
+    }
+}
+
+#[test]
+fn errors_say_which_item_and_what_to_write() {
+    for (text, item, hint) in [
+        ("seed=7,lose=1%", "lose=1%", "there are drop, duplicate, corrupt, reorder and delay"),
+        ("seed=x", "seed=x", "no whole number"),
+        ("drop", "drop", "drop=1%"),
+        ("drop=200%", "drop=200%", "between 0 and 100%"),
+        ("drop=-1", "drop=-1", "between 0 and 100%"),
+        ("drop=NaN", "drop=NaN", "between 0 and 100%"),
+        ("drop=many", "drop=many", "write 1% or 0.01"),
+        ("delay=5%", "delay=5%", "write 500ns, 200us"),
+        ("delay=200us", "delay=200us", "delay=200us:5%"),
+        ("delay:op=ack", "delay:op=ack", "by how much"),
+        ("delay=2000s:1%", "delay=2000s:1%", "60s"),
+        ("drop:op=rc_sned_only", "drop:op=rc_sned_only", "no opcode is called"),
+        ("drop:op=0x100", "drop:op=0x100", "below 256"),
+        ("drop:psn=16777216", "drop:psn=16777216", "2^24"),
+        ("drop:qpn=abc", "drop:qpn=abc", "2^24"),
+        ("drop:nth=0", "drop:nth=0", "nth=1 for the first"),
+        ("drop:nth=3-2", "drop:nth=3-2", "nth=2-4"),
+        ("drop:dir=up", "drop:dir=up", "tx (sent) and rx (received)"),
+        ("drop:depth=3", "drop:depth=3", "no condition of drop"),
+        ("reorder=1%:depth=0", "reorder=1%:depth=0", "from 1 to 1000"),
+        ("drop=1%:rate=2%", "drop=1%:rate=2%", "given twice"),
+        ("drop:psn=1:psn=2", "drop:psn=1:psn=2", "given twice"),
+    ] {
+        let error = text.parse::<FaultSpec>().expect_err(text).to_string();
+        assert!(error.contains(&format!("`{item}`")) && error.contains(hint), "{text}: {error}");
+    }
+}
+
+#[test]
+fn opcode_patterns_select_what_they_say() {
+    let selected = |pattern: &str| -> Vec<u8> {
+        let spec = spec(&format!("drop:op={pattern}"));
+        let opcodes = spec.rules[0].opcodes.clone().unwrap();
+        (0..=255).filter(|byte| opcodes.contains(*byte)).collect()
+    };
+    assert_eq!(selected("rc_send_only"), [0x04]);
+    assert_eq!(selected("ack"), [0x11]);
+    assert_eq!(selected("0xC0"), [0xC0]);
+    assert_eq!(selected("rc_rdma_write_only*"), [0x0A, 0x0B]);
+    assert_eq!(selected("rc_write_only*"), [0x0A, 0x0B]);
+    assert_eq!(selected("*read_response_first"), [0x0D, 0xAD]);
+    assert_eq!(selected("ud*"), [0x64, 0x65]);
+    assert_eq!(selected("*").len(), softrnic_wire::OPCODES.len());
+}
+
+#[test]
+fn without_rules_everything_passes() {
+    let (mut a, mut b) = faulty_sender("seed=3");
+    send_all(&mut a, 0..50);
+    assert_eq!(psns(&drain(&mut b, NOW)), (0..50).collect::<Vec<_>>());
+    assert_eq!(a.counters().faults_injected, 0);
+    assert_eq!(a.capabilities().segments, 1);
+    assert_eq!(a.capabilities().mode, "sim 10.0.0.1 with faults seed=3");
+    assert_eq!(a.poll_timeout(), None);
+}
+
+#[test]
+fn rules_pick_their_datagrams() {
+    for (faults, missing) in [
+        ("drop:psn=5", vec![5]),
+        ("drop:psn=5-7", vec![5, 6, 7]),
+        ("drop:psn=16777210-1", vec![0, 1]),
+        ("drop:nth=1", vec![0]),
+        ("drop:nth=3-4", vec![2, 3]),
+        ("drop:psn=4-9:nth=2", vec![5]),
+        ("drop:op=rc_send_only:psn=5:nth=1", vec![5]),
+        ("drop:op=rc_send_first", vec![]),
+        ("drop:qpn=0x11:nth=2", vec![1]),
+        ("drop:qpn=0x12", vec![]),
+        ("drop:dir=rx", vec![]),
+        ("drop:nth=2,drop:nth=2-3", vec![1, 2]),
+    ] {
+        let (mut a, mut b) = faulty_sender(faults);
+        send_all(&mut a, 0..12);
+        let expected: Vec<u32> = (0..12).filter(|psn| !missing.contains(psn)).collect();
+        assert_eq!(psns(&drain(&mut b, NOW)), expected, "{faults}");
+        assert_eq!(a.counters().faults_injected, missing.len() as u64, "{faults}");
+    }
+}
+
+#[test]
+fn duplicates_come_twice_and_corrupted_ones_with_a_bad_icrc() {
+    let (mut a, mut b) = faulty_sender("duplicate:psn=1,corrupt:psn=2");
+    send_all(&mut a, 0..4);
+    let got = drain(&mut b, NOW);
+    assert_eq!(got.len(), 5);
+    assert_eq!(psns(&got[..3]), [0, 1, 1]);
+    let good: Vec<bool> = got.iter().map(Received::icrc_ok).collect();
+    assert_eq!(good, [true, true, true, false, true]);
+    assert_eq!(a.counters().faults_injected, 2);
+}
+
+#[test]
+fn reordered_ones_are_overtaken_by_so_many() {
+    let (mut a, mut b) = faulty_sender("reorder:psn=1,reorder:psn=4:depth=3");
+    send_all(&mut a, 0..9);
+    assert_eq!(psns(&drain(&mut b, NOW)), [0, 2, 3, 1, 5, 6, 7, 4, 8]);
+}
+
+#[test]
+fn a_reordered_one_with_nobody_behind_it_leaves_after_a_while() {
+    let (mut a, mut b) = faulty_sender("reorder:nth=1");
+    send_all(&mut a, 0..1);
+    assert!(drain(&mut b, NOW).is_empty());
+    let due = a.poll_timeout().unwrap();
+    assert_eq!(due, Time::from_nanos(1_000_000));
+    a.flush(due);
+    assert_eq!(psns(&drain(&mut b, due)), [0]);
+    assert_eq!(a.poll_timeout(), None);
+}
+
+#[test]
+fn delayed_ones_leave_when_their_time_has_come() {
+    let (mut a, mut b) = faulty_sender("delay=200us:psn=1,delay=100us:psn=2");
+    send_all(&mut a, 0..4);
+    assert_eq!(psns(&drain(&mut b, NOW)), [0, 3]);
+    assert_eq!(a.poll_timeout(), Some(Time::from_nanos(100_000)));
+    a.flush(Time::from_nanos(99_999));
+    assert!(drain(&mut b, Time::from_nanos(99_999)).is_empty());
+    // Receiving is enough to be driven.
+    assert!(drain(&mut a, Time::from_nanos(100_000)).is_empty());
+    assert_eq!(psns(&drain(&mut b, Time::from_nanos(100_000))), [2]);
+    assert_eq!(a.poll_timeout(), Some(Time::from_nanos(200_000)));
+    a.flush(LATER);
+    assert_eq!(psns(&drain(&mut b, LATER)), [1]);
+}
+
+#[test]
+fn rules_apply_to_what_is_received_when_they_say_so() {
+    let fabric = Fabric::new(0);
+    fabric.set_default_path(Path { delay: Duration::ZERO, ..Path::default() });
+    let options = SimOptions { sees_ip_header: true, ..SimOptions::default() };
+    let mut a = fabric.attach(ip(1), options).unwrap();
+    let faults = "drop:dir=rx:psn=0,duplicate:dir=rx:psn=1,corrupt:dir=rx:psn=2,reorder:dir=rx:psn=3,\
+                  delay=50us:dir=rx:psn=4,drop:psn=9";
+    let mut b = FaultLink::new(fabric.attach(ip(2), options).unwrap(), &spec(faults));
+    send_all(&mut a, 0..10);
+    let got = drain(&mut b, NOW);
+    let good: Vec<Received> = got.iter().filter(|r| r.icrc_ok()).cloned().collect();
+    assert_eq!(psns(&good), [1, 1, 5, 6, 3, 7, 8, 9]);
+    assert_eq!(got.len(), good.len() + 1);
+    assert!(got.iter().all(|r| r.ip_header.as_ref().is_some_and(|header| header.len() == 20)));
+    assert_eq!(b.poll_timeout(), Some(Time::from_nanos(50_000)));
+    assert_eq!(psns(&drain(&mut b, Time::from_nanos(50_000))), [4]);
+    assert_eq!(b.counters().faults_injected, 5);
+}
+
+#[test]
+fn the_same_seed_repeats_the_same_faults() {
+    let run = |seed: u64| {
+        let faults = format!("seed={seed},drop=5%,duplicate=5%,corrupt=5%,reorder=5%,delay=20us:5%");
+        let (mut a, mut b) = faulty_sender(&faults);
+        send_all(&mut a, 0..500);
+        let mut got = drain(&mut b, NOW);
+        a.flush(LATER);
+        got.extend(drain(&mut b, LATER));
+        (got, a.counters().faults_injected)
+    };
+    assert_eq!(run(7), run(7));
+    assert_ne!(run(7).0, run(8).0);
+}
+
+#[test]
+fn rates_come_out_about_right_and_do_not_disturb_each_other() {
+    let dropped = |faults: &str| {
+        let (mut a, mut b) = faulty_sender(faults);
+        send_all(&mut a, 0..4000);
+        let mut missing: Vec<u32> = (0..4000).collect();
+        a.flush(LATER);
+        let got = psns(&drain(&mut b, LATER));
+        missing.retain(|psn| !got.contains(psn));
+        missing
+    };
+    let alone = dropped("seed=1,drop=5%");
+    assert!((150..250).contains(&alone.len()), "{}", alone.len());
+    assert_eq!(alone, dropped("seed=1,drop=5%,duplicate=10%,delay=1us:10%"));
+}
+
+#[test]
+fn on_a_segmenting_link_faults_leave_the_other_icrcs_good() {
+    let mut a = FaultLink::new(
+        UdpLink::open(UdpOptions::default()).unwrap(),
+        &spec("seed=1,drop:psn=3,duplicate:psn=5,reorder:psn=7,delay=1us:psn=9"),
+    );
+    let mut b = UdpLink::open(UdpOptions::default()).unwrap();
+    let to_b = flow(a.inner().address(), b.address());
+    for psn in 0..20 {
+        send(&mut a, NOW, &to_b, psn, 1024).unwrap();
+    }
+    a.flush(NOW);
+    a.flush(LATER);
+    let got = receive(&mut b, 20);
+    assert!(got.iter().all(|r| r.recovered_id() == Some(0)));
+    assert_eq!(psns(&got), [0, 1, 2, 4, 5, 5, 6, 8, 10, 7, 11, 12, 13, 14, 15, 16, 17, 18, 19, 9]);
+}
+
+#[test]
+fn datagrams_that_leave_with_another_id_get_another_icrc() {
+    let fabric = Fabric::new(0);
+    let options = SimOptions { sees_ip_header: true, counts_ids: true, ..SimOptions::default() };
+    let faults = spec("duplicate:psn=1,reorder:psn=2,delay=1us:psn=3,corrupt:psn=4");
+    let mut a = FaultLink::new(fabric.attach(ip(1), options).unwrap(), &faults);
+    let mut b = fabric.attach(ip(2), options).unwrap();
+    send_all(&mut a, 0..8);
+    a.flush(LATER);
+    let got = drain(&mut b, LATER + Duration::from_secs(1));
+    assert_eq!(got.len(), 9);
+    let bad = got.iter().filter(|r| !r.icrc_ok()).count();
+    assert_eq!(bad, 1);
+    let ids: std::collections::BTreeSet<_> = got.iter().map(|r| format!("{:?}", r.id)).collect();
+    assert_eq!(ids.len(), 9);
+}
+
+#[test]
+fn a_held_datagram_waits_while_the_link_below_is_full() {
+    let fabric = Fabric::new(0);
+    fabric.set_default_path(Path { delay: Duration::ZERO, ..Path::default() });
+    let options = SimOptions { bandwidth: Some(8_000_000), transmit_buffer: 400, ..SimOptions::default() };
+    let mut a = FaultLink::new(fabric.attach(ip(1), options).unwrap(), &spec("delay=1us:nth=1"));
+    let mut b = fabric.attach(ip(2), SimOptions::default()).unwrap();
+    let to_b = flow(ip(1), ip(2));
+    send(&mut a, NOW, &to_b, 0, 64).unwrap();
+    a.flush(NOW);
+    let mut psn = 1;
+    while send(&mut a, NOW, &to_b, psn, 64).is_ok() {
+        a.flush(NOW);
+        psn += 1;
+    }
+    let mut got = Vec::new();
+    let mut now = NOW;
+    while got.len() < psn as usize {
+        now = [a.poll_timeout(), fabric.next_delivery()].into_iter().flatten().min().unwrap().max(now);
+        a.flush(now);
+        got.extend(drain(&mut b, now));
+        assert!(now < LATER, "{} of {psn} arrived", got.len());
+    }
+    let mut order = psns(&got);
+    order.sort();
+    assert_eq!(order, (0..psn).collect::<Vec<_>>());
+}
