@@ -8,6 +8,7 @@
 pub mod fault;
 pub mod host;
 mod link;
+pub mod xdp;
 mod rng;
 pub mod sim;
 #[cfg(test)]

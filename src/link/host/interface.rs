@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVlan, LinkAttribute, LinkInfo, LinkMessage, LinkXdp, VlanProtocol, VlanQosMapping,
+    InfoData, InfoKind, InfoVlan, LinkAttribute, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, VlanProtocol,
+    VlanQosMapping,
 };
 use softrnic_wire::{EtherType, MacAddr};
 
@@ -24,6 +25,8 @@ pub struct Interface {
     pub name: String,
     /// Hardware address; all zero where there is none.
     pub mac: MacAddr,
+    /// Whether its frames have an Ethernet header.
+    pub is_ethernet: bool,
     /// IP MTU in bytes.
     pub mtu: u32,
     /// Whether datagrams can pass.
@@ -106,6 +109,10 @@ impl Interface {
             index: message.header.index,
             name: String::new(),
             mac: MacAddr::default(),
+            is_ethernet: matches!(
+                message.header.link_layer_type,
+                LinkLayerType::Ether | LinkLayerType::Loopback
+            ),
             mtu: 0,
             state: match (flags & IFF_UP != 0, flags & IFF_LOWER_UP != 0) {
                 (true, true) => LinkState::Up,

@@ -26,8 +26,8 @@ use softrnic_wire::Time;
 pub use event::HostEvent;
 pub use interface::{Address, Interface, LinkState, Queues, Vlan};
 use netlink::{Drained, Notifications, Requests};
-pub use resolve::{Neighbour, NoRoute, Query, Resolution};
 use resolve::Resolver;
+pub use resolve::{Neighbour, NoRoute, Query, Resolution};
 use tables::Tables;
 
 /// The networking state of the network namespace it was opened in.

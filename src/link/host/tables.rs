@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::LinkMessage;
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState as Nud,
 };
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use softrnic_wire::MacAddr;
 
-use super::interface::{Address, Interface, LinkState};
 use super::HostEvent;
+use super::interface::{Address, Interface, LinkState};
 
 /// What is known of a neighbour's hardware address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,20 +50,16 @@ impl Tables {
     /// Takes in one message and reports what it changed.
     pub(super) fn apply(&mut self, message: RouteNetlinkMessage, sink: &mut dyn FnMut(HostEvent)) {
         match message {
-            RouteNetlinkMessage::NewLink(message) => {
-                // Bridges report their ports under a family of their own, with other attributes.
-                if u8::from(message.header.interface_family) == 0 {
-                    let interface = Interface::from_message(&message);
-                    let old = self.links.insert(interface.index, interface.clone());
-                    link_events(old.as_ref(), Some(&interface), sink);
-                }
+            // Bridges report their ports under a family of their own, with other attributes.
+            RouteNetlinkMessage::NewLink(message) if is_plain(&message) => {
+                let interface = Interface::from_message(&message);
+                let old = self.links.insert(interface.index, interface.clone());
+                link_events(old.as_ref(), Some(&interface), sink);
             }
-            RouteNetlinkMessage::DelLink(message) => {
-                if u8::from(message.header.interface_family) == 0 {
-                    let ifindex = message.header.index;
-                    link_events(self.links.remove(&ifindex).as_ref(), None, sink);
-                    self.neighbours.retain(|(index, _), _| *index != ifindex);
-                }
+            RouteNetlinkMessage::DelLink(message) if is_plain(&message) => {
+                let ifindex = message.header.index;
+                link_events(self.links.remove(&ifindex).as_ref(), None, sink);
+                self.neighbours.retain(|(index, _), _| *index != ifindex);
             }
             RouteNetlinkMessage::NewAddress(message) => match Address::from_message(&message) {
                 Some(address) => self.add_address(address, sink),
@@ -146,6 +143,10 @@ impl Tables {
     }
 }
 
+fn is_plain(message: &LinkMessage) -> bool {
+    message.header.interface_family == AddressFamily::Unspec
+}
+
 fn link_events(old: Option<&Interface>, new: Option<&Interface>, sink: &mut dyn FnMut(HostEvent)) {
     let Some(new) = new else {
         if let Some(old) = old {
@@ -179,7 +180,9 @@ fn neighbour(message: &NeighbourMessage) -> Option<(NeighbourKey, Option<Neighbo
         match attribute {
             NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => ip = Some(IpAddr::V4(*v4)),
             NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => ip = Some(IpAddr::V6(*v6)),
-            NeighbourAttribute::LinkLayerAddress(bytes) => mac = bytes.as_slice().try_into().ok().map(MacAddr),
+            NeighbourAttribute::LinkLayerAddress(bytes) => {
+                mac = bytes.as_slice().try_into().ok().map(MacAddr)
+            }
             _ => {}
         }
     }

@@ -1,0 +1,51 @@
+//! What the link is to the network: its interface and the addresses that it serves.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use softrnic_wire::{Gid, MacAddr};
+
+use crate::host::{Host, LinkState};
+
+use super::program::Maps;
+
+/// The link's interface and addresses, as of the last look at the host.
+pub(super) struct Identity {
+    pub(super) ifindex: u32,
+    pub(super) mac: MacAddr,
+    /// Whether the interface is up and has a carrier.
+    pub(super) is_up: bool,
+    /// The addresses that were asked for; those of the interface, when empty.
+    pub(super) wanted: Vec<IpAddr>,
+    /// The addresses that the XDP program steers here.
+    pub(super) addresses: HashSet<IpAddr>,
+    /// The multicast groups that were joined.
+    pub(super) groups: HashSet<IpAddr>,
+    /// The largest datagram, BTH to ICRC, that the link carries; in bytes.
+    pub(super) max_datagram: usize,
+}
+
+impl Identity {
+    /// Follows the host, and makes the XDP program follow too.
+    pub(super) fn update(&mut self, host: &Host, maps: &mut Maps) {
+        let interface = host.interface(self.ifindex);
+        self.is_up = interface.is_some_and(|interface| interface.state == LinkState::Up);
+        let mut addresses = HashSet::new();
+        if let Some(interface) = interface {
+            self.mac = interface.mac;
+            // The GID that a RoCE port has before it has any address.
+            addresses.insert(Gid::link_local(interface.mac).to_ip());
+            addresses.extend(host.stacked_addresses(self.ifindex).map(|address| address.ip));
+        }
+        if !self.wanted.is_empty() {
+            addresses.retain(|address| self.wanted.contains(address));
+        }
+        // An address that the map does not take is not ours: it is tried again with the next change.
+        addresses.retain(|address| self.addresses.contains(address) || maps.add_address(*address).is_ok());
+        for gone in self.addresses.difference(&addresses) {
+            // It can only be missing already.
+            let _missing = maps.remove_address(*gone);
+        }
+        self.addresses = addresses;
+    }
+}

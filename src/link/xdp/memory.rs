@@ -1,0 +1,124 @@
+//! Memory shared with the kernel: the UMEM, and what the rings are mapped into.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::slice;
+
+/// A mapping that is unmapped when dropped.
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is owned by this value and not tied to a thread.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Zeroed memory of our own, which a forked child does not get: the kernel writes into it.
+    pub(super) fn anonymous(len: usize) -> io::Result<Mapping> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        let mapping = Mapping::map(len, flags, -1, 0)?;
+        // SAFETY: the range is the mapping just made.
+        if unsafe { libc::madvise(mapping.base.as_ptr().cast(), len, libc::MADV_DONTFORK) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(mapping)
+    }
+
+    /// Memory that the kernel has for `socket` at `offset`.
+    pub(super) fn of_socket(socket: BorrowedFd<'_>, len: usize, offset: libc::off_t) -> io::Result<Mapping> {
+        Mapping::map(len, libc::MAP_SHARED | libc::MAP_POPULATE, socket.as_raw_fd(), offset)
+    }
+
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn map(len: usize, flags: libc::c_int, fd: libc::c_int, offset: libc::off_t) -> io::Result<Mapping> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: no address is asked for, so no existing mapping is touched.
+        let base = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset) };
+        match NonNull::new(base.cast::<u8>()) {
+            Some(start) if base != libc::MAP_FAILED => Ok(Mapping { base: start, len }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `map`, and whoever points into it keeps this value alive.
+        unsafe {
+            libc::munmap(self.base.as_ptr().cast(), self.len);
+        }
+    }
+}
+
+/// Packet memory: chunks of equal size, in any one of which the kernel may be writing.
+///
+/// Addresses are offsets from its start, as in descriptors.
+pub(super) struct Umem {
+    memory: Mapping,
+    chunk_size: usize,
+}
+
+impl Umem {
+    pub(super) fn new(chunks: usize, chunk_size: usize) -> io::Result<Umem> {
+        let len = chunks.checked_mul(chunk_size).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(Umem { memory: Mapping::anonymous(len)?, chunk_size })
+    }
+
+    pub(super) fn memory(&self) -> &Mapping {
+        &self.memory
+    }
+
+    pub(super) fn chunk_size(&self) -> usize {
+        self.chunk_size
+    }
+
+    /// Whether `len` bytes at `address` are inside one chunk.
+    pub(super) fn is_in_one_chunk(&self, address: usize, len: usize) -> bool {
+        address < self.memory.len && len <= self.chunk_size - address % self.chunk_size
+    }
+
+    /// # Safety
+    /// The kernel must own none of the chunks that the range touches.
+    pub(super) unsafe fn bytes(&self, address: usize, len: usize) -> &[u8] {
+        self.check(address, len);
+        // SAFETY: in bounds as checked; initialised, for the mapping began as zeroes; the kernel does
+        // not write there, as the caller promises, and nobody here does while `self` is borrowed.
+        unsafe { slice::from_raw_parts(self.memory.base.as_ptr().add(address), len) }
+    }
+
+    /// # Safety
+    /// The kernel must own none of the chunks that the range touches.
+    pub(super) unsafe fn bytes_mut(&mut self, address: usize, len: usize) -> &mut [u8] {
+        self.check(address, len);
+        // SAFETY: as for `bytes`, and `self` is borrowed exclusively.
+        unsafe { slice::from_raw_parts_mut(self.memory.base.as_ptr().add(address), len) }
+    }
+
+    /// Copies `len` bytes between ranges that do not overlap.
+    ///
+    /// # Safety
+    /// The kernel must own none of the chunks that the ranges touch.
+    pub(super) unsafe fn copy(&mut self, from: usize, to: usize, len: usize) {
+        assert!(from.abs_diff(to) >= len, "ranges overlap");
+        self.check(from, len);
+        self.check(to, len);
+        let base = self.memory.base.as_ptr();
+        // SAFETY: both in bounds and apart, as checked; nobody else reads or writes them, as the caller
+        // promises and `self` being borrowed exclusively ensures.
+        unsafe { ptr::copy_nonoverlapping(base.add(from), base.add(to), len) };
+    }
+
+    fn check(&self, address: usize, len: usize) {
+        assert!(address <= self.memory.len && len <= self.memory.len - address, "range outside the UMEM");
+    }
+}

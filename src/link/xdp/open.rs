@@ -1,0 +1,116 @@
+//! Opening a link with what a [`Grant`] holds; none of it needs privilege.
+
+use std::collections::{HashSet, VecDeque};
+use std::os::fd::AsRawFd;
+
+use softrnic_wire::{IPV4_LEN, Time, UDP_LEN};
+
+use crate::host::Host;
+use crate::{Capabilities, LinkCounters};
+
+use super::grant::Grant;
+use super::identity::Identity;
+use super::link::XdpLink;
+use super::membership::Membership;
+use super::options::{XdpError, XdpMode, XdpOptions};
+use super::paths::Paths;
+use super::program::Maps;
+use super::queue::{Queue, QueueSetup, bind_modes, single_buffer};
+use super::readiness::Readiness;
+
+/// Ethernet header with two VLAN tags.
+const LINK_HEADER: usize = 22;
+
+pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpError> {
+    options.check()?;
+    let Grant { description, link, maps, sockets } = grant;
+    let mut refused = description.refused;
+    let ifindex = description.ifindex;
+    let mut maps = Maps::new(maps)?;
+    let host = Host::open().map_err(XdpError::system("reading the machine's interfaces"))?;
+    let interface =
+        host.interface(ifindex).ok_or_else(|| XdpError::NoInterface(description.interface.clone()))?;
+    let max_frame = interface.mtu as usize + LINK_HEADER;
+
+    let mut modes = bind_modes(options, description.attach, description.frags, max_frame, &mut refused);
+    let mut queues = Vec::new();
+    let mut transmit = None;
+    for (&queue, socket) in description.queues.iter().zip(sockets) {
+        let transmits = queues.is_empty();
+        let setup = QueueSetup { ifindex, queue, modes: &modes, options, max_frame, transmits };
+        let (opened, its_transmit, mode) = Queue::open(socket, &setup, &mut refused)?;
+        maps.sockets
+            .set(queue, opened.socket.as_raw_fd(), 0)
+            .map_err(|error| XdpError::Program(format!("queue {queue} cannot be steered to: {error}")))?;
+        transmit = transmit.or(its_transmit);
+        queues.push(opened);
+        // What the first queue got the others must get too.
+        modes = vec![mode];
+    }
+    let (Some(transmit), &[mode]) = (transmit, modes.as_slice()) else {
+        return Err(XdpError::BadOption("a link needs at least one queue"));
+    };
+
+    let max_frame = mode.max_frame(options.chunk_size, max_frame);
+    if !mode.multi_buffer && max_frame < interface.mtu as usize + LINK_HEADER {
+        refused.push(format!(
+            "MTU {}: frames of one buffer hold IP packets of {} bytes only",
+            interface.mtu,
+            max_frame - LINK_HEADER
+        ));
+    }
+    let ip_mtu = max_frame - LINK_HEADER;
+    let xdp_mode = XdpMode {
+        interface: description.interface,
+        attach: description.attach,
+        zero_copy: mode.zero_copy,
+        multi_buffer: mode.multi_buffer,
+        busy_poll: options.busy_poll.is_some(),
+        queues: description.queues,
+        refused,
+    };
+    let chunks_per_frame = max_frame.div_ceil(single_buffer(options.chunk_size));
+    let capabilities = Capabilities {
+        mode: xdp_mode.to_string(),
+        max_datagram: ip_mtu - IPV4_LEN - UDP_LEN,
+        ip_mtu,
+        sees_ip_header: true,
+        segments: 1,
+        receive_buffer: options.rx_chunks as usize / chunks_per_frame * max_frame,
+        zero_copy: mode.zero_copy,
+    };
+    let mut identity = Identity {
+        ifindex,
+        mac: interface.mac,
+        is_up: false,
+        wanted: options.addresses.clone(),
+        addresses: HashSet::new(),
+        groups: HashSet::new(),
+        max_datagram: capabilities.max_datagram,
+    };
+    identity.update(&host, &mut maps);
+    let mut descriptors: Vec<_> = queues.iter().map(|queue| queue.socket.as_raw_fd()).collect();
+    descriptors.push(host.as_raw_fd());
+    let readiness = Readiness::new(&descriptors).map_err(XdpError::system("watching the sockets"))?;
+    let slots = options.tx_slots as usize;
+    Ok(XdpLink {
+        capabilities,
+        mode: xdp_mode,
+        identity,
+        host,
+        host_checked: Time::ZERO,
+        queues,
+        transmit,
+        maps,
+        membership: Membership::default(),
+        paths: Paths::default(),
+        reserved: None,
+        own: VecDeque::with_capacity(slots),
+        own_since: Time::ZERO,
+        blocked: false,
+        first_queue: 0,
+        readiness,
+        counters: LinkCounters::default(),
+        _program: link,
+    })
+}

@@ -1,0 +1,214 @@
+//! What may be asked of an `xdp` link, what was obtained, and why it could not be opened.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+
+/// How an `xdp` link is to be set up. The default takes the best that the interface offers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct XdpOptions {
+    /// Where in the kernel the program runs.
+    pub attach: AttachChoice,
+    /// Whether the kernel copies frames.
+    pub copy: CopyChoice,
+    /// The receive queues to serve; all that are in use, when empty. Frames of other queues go to the
+    /// kernel. Transmission uses the first.
+    pub queues: Vec<u32>,
+    /// Bytes of a UMEM chunk: 2048 or 4096.
+    pub chunk_size: u32,
+    /// UMEM chunks for receiving, per queue, and the size of the fill and receive rings; a power of two.
+    pub rx_chunks: u32,
+    /// Datagrams that can be on their way out; a power of two. Each has room for the largest frame.
+    pub tx_slots: u32,
+    /// Whether frames may span chunks. Without it the largest frame received is one chunk less 256 bytes.
+    pub multi_buffer: bool,
+    /// Whether the kernel may say when it needs a system call; without it every flush makes one.
+    pub need_wakeup: bool,
+    /// Drive the driver from [`crate::Link::receive`] instead of from interrupts.
+    pub busy_poll: Option<BusyPoll>,
+    /// The addresses to serve; those of the interface and of its VLANs, kept current, when empty.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Default for XdpOptions {
+    fn default() -> XdpOptions {
+        XdpOptions {
+            attach: AttachChoice::Best,
+            copy: CopyChoice::Best,
+            queues: Vec::new(),
+            chunk_size: 4096,
+            rx_chunks: 2048,
+            tx_slots: 512,
+            multi_buffer: true,
+            need_wakeup: true,
+            busy_poll: None,
+            addresses: Vec::new(),
+        }
+    }
+}
+
+/// Where the program should run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AttachChoice {
+    /// In the driver, or else as `Skb`.
+    Best,
+    /// In the driver only.
+    Native,
+    /// In the generic receive path, which works with every driver.
+    Skb,
+}
+
+/// Whether frames should be copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CopyChoice {
+    /// Zero copy, or else `Copy`.
+    Best,
+    /// The driver must use the UMEM itself.
+    ZeroCopy,
+    /// The kernel copies.
+    Copy,
+}
+
+/// `SO_PREFER_BUSY_POLL` and its companions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BusyPoll {
+    /// How long one call may poll the driver, in microseconds.
+    pub micros: u32,
+    /// Packets that one call may process.
+    pub budget: u32,
+}
+
+/// Where the program runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AttachMode {
+    /// In the driver.
+    Native,
+    /// In the generic receive path.
+    Skb,
+}
+
+/// What was obtained.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct XdpMode {
+    /// Name of the interface.
+    pub interface: String,
+    /// Where the program runs.
+    pub attach: AttachMode,
+    /// Whether the driver uses the UMEM itself.
+    pub zero_copy: bool,
+    /// Whether frames may span chunks.
+    pub multi_buffer: bool,
+    /// Whether the driver is polled by us.
+    pub busy_poll: bool,
+    /// The receive queues served.
+    pub queues: Vec<u32>,
+    /// What was tried before and why it was refused, one sentence each.
+    pub refused: Vec<String>,
+}
+
+impl fmt::Display for XdpMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let attach = match self.attach {
+            AttachMode::Native => "native",
+            AttachMode::Skb => "SKB",
+        };
+        let copy = if self.zero_copy { "zero copy" } else { "copy" };
+        let buffers = if self.multi_buffer { "multi-buffer" } else { "single buffer" };
+        let busy = if self.busy_poll { ", busy poll" } else { "" };
+        let queues = self.queues.len();
+        let plural = if queues == 1 { "" } else { "s" };
+        write!(f, "xdp {} ({attach}, {copy}, {buffers}{busy}, {queues} queue{plural}", self.interface)?;
+        if !self.refused.is_empty() {
+            write!(f, "; refused: {}", self.refused.join("; "))?;
+        }
+        f.write_str(")")
+    }
+}
+
+/// Why an `xdp` link could not be opened.
+#[derive(Debug)]
+pub enum XdpError {
+    /// There is no interface of this name.
+    NoInterface(String),
+    /// The interface has no Ethernet header.
+    NotEthernet(String),
+    /// Somebody else's XDP program is attached, which is not ours to replace.
+    Occupied {
+        /// The interface.
+        interface: String,
+        /// Identifiers and names of what is attached.
+        programs: String,
+    },
+    /// An option is out of range.
+    BadOption(&'static str),
+    /// A capability is missing.
+    Privilege {
+        /// What was tried.
+        what: &'static str,
+        /// The capabilities that it takes.
+        needs: &'static str,
+    },
+    /// A system call failed.
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Its error.
+        error: io::Error,
+    },
+    /// The kernel did not take the program, or its maps.
+    Program(String),
+    /// Everything that was allowed was refused; one sentence each.
+    Refused(Vec<String>),
+}
+
+impl XdpError {
+    pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> XdpError {
+        move |error| XdpError::System { what, error }
+    }
+}
+
+impl fmt::Display for XdpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            XdpError::NoInterface(name) => write!(f, "there is no interface {name}"),
+            XdpError::NotEthernet(name) => write!(f, "{name} is no Ethernet interface"),
+            XdpError::Occupied { interface, programs } => write!(
+                f,
+                "{interface} already has an XDP program ({programs}), which is not replaced: detach it, or \
+                 stop the process that it belongs to"
+            ),
+            XdpError::BadOption(what) => f.write_str(what),
+            XdpError::Privilege { what, needs } => write!(f, "{what} needs {needs}"),
+            XdpError::System { what, error } => write!(f, "{what}: {error}"),
+            XdpError::Program(error) => write!(f, "the XDP program: {error}"),
+            XdpError::Refused(reasons) => write!(f, "no permitted mode works: {}", reasons.join("; ")),
+        }
+    }
+}
+
+impl std::error::Error for XdpError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            XdpError::System { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl XdpOptions {
+    /// # Errors
+    /// [`XdpError::BadOption`] for values that the kernel would refuse without saying which.
+    pub(super) fn check(&self) -> Result<(), XdpError> {
+        if !matches!(self.chunk_size, 2048 | 4096) {
+            return Err(XdpError::BadOption("chunk_size must be 2048 or 4096"));
+        }
+        let ring = 64..=1 << 16;
+        if !(self.rx_chunks.is_power_of_two() && ring.contains(&self.rx_chunks)) {
+            return Err(XdpError::BadOption("rx_chunks must be a power of two from 64 to 65536"));
+        }
+        if !(self.tx_slots.is_power_of_two() && ring.contains(&self.tx_slots)) {
+            return Err(XdpError::BadOption("tx_slots must be a power of two from 64 to 65536"));
+        }
+        Ok(())
+    }
+}

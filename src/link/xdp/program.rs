@@ -1,0 +1,254 @@
+//! The XDP program: loading, attaching, and its maps.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use aya::maps::{HashMap, Map, MapData, PerCpuArray, XskMap};
+use aya::programs::{Xdp, loaded_programs};
+use aya::{Ebpf, EbpfLoader};
+use softrnic_wire::Gid;
+
+use super::options::{AttachChoice, AttachMode, XdpError};
+
+/// Built from `xdp-prog/softrnic_xdp.c`; see the Makefile beside it. ELF structures are read in place.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../xdp-prog/softrnic_xdp.bpf.o");
+
+/// Sockets by queue, addresses, and verdict counters.
+const MAP_NAMES: [&str; 3] = ["sockets", "addresses", "verdicts"];
+
+// linux/bpf.h and linux/if_link.h.
+const BPF_LINK_CREATE: libc::c_int = 28;
+const BPF_XDP: u32 = 37;
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+
+/// The maps of a loaded program.
+pub(super) struct Maps {
+    pub(super) sockets: XskMap<MapData>,
+    pub(super) addresses: HashMap<MapData, [u8; 16], u8>,
+    pub(super) verdicts: PerCpuArray<MapData, u64>,
+}
+
+/// A program that is attached for as long as this value, and so the process, exists.
+pub(super) struct Attached {
+    pub(super) link: OwnedFd,
+    /// In the order that [`Maps::new`] takes them.
+    pub(super) maps: [OwnedFd; 3],
+    pub(super) mode: AttachMode,
+    /// Whether it takes frames of several buffers.
+    pub(super) frags: bool,
+}
+
+/// What the program did with frames, summed over processors. The order is that of `enum verdict`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct XdpVerdicts {
+    /// Given to a socket of ours.
+    pub redirected: u64,
+    /// Ours, but no socket serves the receive queue.
+    pub passed_no_socket: u64,
+    /// Not IP, or behind more than two VLAN tags.
+    pub passed_not_ip: u64,
+    /// IP, but not directly followed by UDP.
+    pub passed_not_udp: u64,
+    /// An IPv4 fragment.
+    pub passed_fragment: u64,
+    /// Another UDP port.
+    pub passed_other_port: u64,
+    /// The RoCEv2 port of an address that is not the device's.
+    pub passed_other_address: u64,
+    /// Headers cut short or contradictory.
+    pub passed_truncated: u64,
+}
+
+impl Attached {
+    /// Loads the program and attaches it. Needs `CAP_NET_ADMIN` and `CAP_BPF`.
+    pub(super) fn new(
+        ifindex: u32,
+        interface: &str,
+        choice: AttachChoice,
+        refused: &mut Vec<String>,
+    ) -> Result<Attached, XdpError> {
+        let (mut ebpf, frags) = match load("steer_frags") {
+            Ok(ebpf) => (ebpf, true),
+            Err(error @ XdpError::Privilege { .. }) => return Err(error),
+            Err(error) => {
+                let ebpf = load("steer_linear")?;
+                refused.push(format!("multi-buffer: the kernel does not load such a program ({error})"));
+                (ebpf, false)
+            }
+        };
+        let name = if frags { "steer_frags" } else { "steer_linear" };
+        let [sockets, addresses, verdicts] = MAP_NAMES.map(|name| map_descriptor(&ebpf, name));
+        let maps = [sockets?, addresses?, verdicts?];
+        let program = program(&mut ebpf, name)?;
+        let fd = program.fd().map_err(|error| XdpError::Program(error.to_string()))?;
+        let modes: &[AttachMode] = match choice {
+            AttachChoice::Best => &[AttachMode::Native, AttachMode::Skb],
+            AttachChoice::Native => &[AttachMode::Native],
+            AttachChoice::Skb => &[AttachMode::Skb],
+        };
+        for mode in modes {
+            match create_link(fd.as_fd().as_raw_fd() as u32, ifindex, *mode) {
+                Ok(link) => return Ok(Attached { link, maps, mode: *mode, frags }),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EBUSY | libc::EEXIST) => {
+                        let programs = "attached meanwhile".to_owned();
+                        return Err(XdpError::Occupied { interface: interface.to_owned(), programs });
+                    }
+                    Some(libc::EPERM) => {
+                        return Err(XdpError::Privilege {
+                            what: "attaching the XDP program",
+                            needs: "CAP_NET_ADMIN and CAP_BPF",
+                        });
+                    }
+                    _ => refused.push(match mode {
+                        AttachMode::Native => format!("native XDP: the driver does not take it ({error})"),
+                        AttachMode::Skb => format!("SKB mode: {error}"),
+                    }),
+                },
+            }
+        }
+        Err(XdpError::Refused(std::mem::take(refused)))
+    }
+}
+
+impl Maps {
+    pub(super) fn new([sockets, addresses, verdicts]: [OwnedFd; 3]) -> Result<Maps, XdpError> {
+        Ok(Maps {
+            sockets: from_fd(sockets)?.try_into().map_err(program_error)?,
+            addresses: from_fd(addresses)?.try_into().map_err(program_error)?,
+            verdicts: from_fd(verdicts)?.try_into().map_err(program_error)?,
+        })
+    }
+
+    /// The program steers datagrams to `ip` from now on.
+    pub(super) fn add_address(&mut self, ip: IpAddr) -> io::Result<()> {
+        self.addresses.insert(Gid::from(ip).0, 1, 0).map_err(io::Error::other)
+    }
+
+    pub(super) fn remove_address(&mut self, ip: IpAddr) -> io::Result<()> {
+        self.addresses.remove(&Gid::from(ip).0).map_err(io::Error::other)
+    }
+
+    pub(super) fn verdicts(&self) -> io::Result<XdpVerdicts> {
+        let count = |index: u32| -> io::Result<u64> {
+            Ok(self.verdicts.get(&index, 0).map_err(io::Error::other)?.iter().sum())
+        };
+        Ok(XdpVerdicts {
+            redirected: count(0)?,
+            passed_no_socket: count(1)?,
+            passed_not_ip: count(2)?,
+            passed_not_udp: count(3)?,
+            passed_fragment: count(4)?,
+            passed_other_port: count(5)?,
+            passed_other_address: count(6)?,
+            passed_truncated: count(7)?,
+        })
+    }
+}
+
+/// Identifiers and, where we may see them, names of programs.
+pub(super) fn describe_programs(ids: &[u32]) -> String {
+    let known: Vec<_> = loaded_programs().filter_map(Result::ok).collect();
+    let describe = |id: &u32| {
+        let program = known.iter().find(|program| program.id() == *id);
+        match program.and_then(|program| program.name_as_str()) {
+            Some(name) => format!("id {id}, {name}"),
+            None => format!("id {id}"),
+        }
+    };
+    ids.iter().map(describe).collect::<Vec<_>>().join("; ")
+}
+
+fn load(name: &str) -> Result<Ebpf, XdpError> {
+    let mut ebpf = EbpfLoader::new().load(OBJECT).map_err(|error| match os_error(&error) {
+        Some(libc::EPERM) => XdpError::Privilege {
+            what: "creating the XDP program's maps",
+            needs: "CAP_BPF (CAP_SYS_ADMIN before Linux 5.8)",
+        },
+        _ => program_error(error),
+    })?;
+    program(&mut ebpf, name)?.load().map_err(|error| match os_error(&error) {
+        Some(libc::EPERM) => XdpError::Privilege {
+            what: "loading the XDP program",
+            needs: "CAP_BPF and CAP_NET_ADMIN (CAP_SYS_ADMIN before Linux 5.8)",
+        },
+        _ => program_error(error),
+    })?;
+    Ok(ebpf)
+}
+
+fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp, XdpError> {
+    let program = ebpf.program_mut(name);
+    program
+        .and_then(|program| program.try_into().ok())
+        .ok_or_else(|| XdpError::Program(format!("the object has no program {name}")))
+}
+
+/// Attaches by a BPF link, which the kernel undoes when its last descriptor is closed, however the
+/// process ends. (`aya` would fall back to an attachment that stays.)
+fn create_link(program: u32, ifindex: u32, mode: AttachMode) -> io::Result<OwnedFd> {
+    /// The part of `union bpf_attr` that this command reads.
+    #[repr(C)]
+    struct LinkCreate {
+        program: u32,
+        ifindex: u32,
+        attach_type: u32,
+        flags: u32,
+    }
+    let flags = match mode {
+        AttachMode::Native => XDP_FLAGS_DRV_MODE,
+        AttachMode::Skb => XDP_FLAGS_SKB_MODE,
+    };
+    let attributes = LinkCreate { program, ifindex, attach_type: BPF_XDP, flags };
+    // SAFETY: the attributes are alive and of the length given; the descriptor is new and owned by
+    // nobody else.
+    unsafe {
+        let fd = libc::syscall(
+            libc::SYS_bpf,
+            BPF_LINK_CREATE,
+            &raw const attributes,
+            size_of_val(&attributes) as libc::c_uint,
+        );
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd as _)) }
+    }
+}
+
+fn map_descriptor(ebpf: &Ebpf, name: &str) -> Result<OwnedFd, XdpError> {
+    match ebpf.map(name) {
+        Some(Map::XskMap(map) | Map::HashMap(map) | Map::PerCpuArray(map)) => {
+            map.fd().as_fd().try_clone_to_owned().map_err(XdpError::system("duplicating a map's descriptor"))
+        }
+        _ => Err(XdpError::Program(format!("the object has no map {name}"))),
+    }
+}
+
+fn from_fd(fd: OwnedFd) -> Result<Map, XdpError> {
+    MapData::from_fd(fd).and_then(Map::from_map_data).map_err(program_error)
+}
+
+fn program_error(error: impl std::error::Error) -> XdpError {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        source = error.source();
+    }
+    XdpError::Program(text)
+}
+
+/// The system's error that is at the bottom of another.
+fn os_error(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
+    let mut error = Some(error);
+    while let Some(this) = error {
+        if let Some(io) = this.downcast_ref::<io::Error>() {
+            return io.raw_os_error();
+        }
+        error = this.source();
+    }
+    None
+}

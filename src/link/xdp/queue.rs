@@ -1,0 +1,168 @@
+//! One queue of the interface: its socket, packet memory and rings.
+
+use super::memory::Umem;
+use super::options::{AttachMode, CopyChoice, XdpError, XdpOptions};
+use super::receive::Receive;
+use super::transmit::{SlotLayout, Transmit, rings};
+use super::xsk::{PACKET_HEADROOM, Xsk};
+
+/// Completion ring of a queue that only receives; the kernel wants one to be there.
+const UNUSED_RING: u32 = 64;
+/// What the kernel adds to a frame on its way out, when it counts against the send buffer.
+const SEND_OVERHEAD: usize = 1024;
+
+/// A queue that is bound. The socket goes before the memory that it uses.
+pub(super) struct Queue {
+    pub(super) receive: Receive,
+    pub(super) socket: Xsk,
+    pub(super) umem: Umem,
+}
+
+/// How a queue is to be opened.
+#[derive(Clone, Copy)]
+pub(super) struct QueueSetup<'a> {
+    pub(super) ifindex: u32,
+    pub(super) queue: u32,
+    pub(super) modes: &'a [BindMode],
+    pub(super) options: &'a XdpOptions,
+    /// The longest frame of the interface's MTU, in bytes.
+    pub(super) max_frame: usize,
+    /// Whether it also transmits.
+    pub(super) transmits: bool,
+}
+
+/// What the kernel accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct BindMode {
+    pub(super) zero_copy: bool,
+    pub(super) multi_buffer: bool,
+}
+
+impl BindMode {
+    /// The longest frame that can be received.
+    pub(super) fn max_frame(self, chunk_size: u32, wanted: usize) -> usize {
+        if self.multi_buffer { wanted } else { wanted.min(single_buffer(chunk_size)) }
+    }
+
+    fn describe(self) -> &'static str {
+        match (self.zero_copy, self.multi_buffer) {
+            (true, true) => "zero copy with multi-buffer",
+            (true, false) => "zero copy",
+            (false, true) => "copy with multi-buffer",
+            (false, false) => "copy",
+        }
+    }
+
+    fn flags(self) -> u16 {
+        let copy = if self.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
+        copy | if self.multi_buffer { libc::XDP_USE_SG } else { 0 }
+    }
+}
+
+/// The longest frame that one chunk can receive.
+pub(super) fn single_buffer(chunk_size: u32) -> usize {
+    chunk_size as usize - PACKET_HEADROOM
+}
+
+/// What may be tried, the best first, for frames of up to `max_frame` bytes.
+pub(super) fn bind_modes(
+    options: &XdpOptions,
+    attach: AttachMode,
+    frags: bool,
+    max_frame: usize,
+    refused: &mut Vec<String>,
+) -> Vec<BindMode> {
+    let zero_copy = match options.copy {
+        CopyChoice::Best if attach == AttachMode::Skb => {
+            refused.push("zero copy: SKB mode has none".to_owned());
+            vec![false]
+        }
+        CopyChoice::Best => vec![true, false],
+        CopyChoice::ZeroCopy => vec![true],
+        CopyChoice::Copy => vec![false],
+    };
+    // Frames that fit in a chunk go faster without; the largest frame matters more than zero copy.
+    let several = options.multi_buffer && frags && max_frame > single_buffer(options.chunk_size);
+    let multi_buffer = if several { vec![true, false] } else { vec![false] };
+    let modes = multi_buffer.into_iter().flat_map(|multi_buffer| {
+        zero_copy.iter().map(move |&zero_copy| BindMode { zero_copy, multi_buffer })
+    });
+    modes.collect()
+}
+
+impl Queue {
+    /// Sets up the rings of `socket` and binds it in the first of the modes that the kernel accepts.
+    /// The transmit half is there when `setup` asks for it.
+    pub(super) fn open(
+        socket: Xsk,
+        setup: &QueueSetup<'_>,
+        refused: &mut Vec<String>,
+    ) -> Result<(Queue, Option<Transmit>, BindMode), XdpError> {
+        let QueueSetup { modes, options, max_frame, transmits, .. } = *setup;
+        let chunk_size = options.chunk_size as usize;
+        let layout = SlotLayout {
+            base: options.rx_chunks as usize * chunk_size,
+            slots: if transmits { options.tx_slots } else { 0 },
+            chunks_per_slot: max_frame.div_ceil(chunk_size) as u32,
+            chunk_size,
+        };
+        let chunks = options.rx_chunks + layout.slots * layout.chunks_per_slot;
+        let umem =
+            Umem::new(chunks as usize, chunk_size).map_err(XdpError::system("allocating packet memory"))?;
+        socket.register(&umem).map_err(XdpError::system(
+            "registering packet memory (more than `ulimit -l` allows, without CAP_IPC_LOCK?)",
+        ))?;
+        let rings_error = "creating a ring";
+        let fill = socket.fill_ring(options.rx_chunks).map_err(XdpError::system(rings_error))?;
+        let receive_ring = socket.receive_ring(options.rx_chunks).map_err(XdpError::system(rings_error))?;
+        let transmit_rings = if transmits {
+            Some(rings(&socket, &layout).map_err(XdpError::system(rings_error))?)
+        } else {
+            socket.completion_ring(UNUSED_RING).map_err(XdpError::system(rings_error))?;
+            None
+        };
+        let mode = bind(&socket, setup, modes, refused)?;
+        if let Some(busy_poll) = options.busy_poll {
+            socket.set_busy_poll(busy_poll).map_err(XdpError::system("switching busy polling on"))?;
+        }
+        let in_flight = layout.slots as usize * (max_frame + SEND_OVERHEAD);
+        socket.set_send_buffer(in_flight).map_err(XdpError::system("setting the send buffer"))?;
+        let receive = Receive::new(
+            receive_ring,
+            fill,
+            options.rx_chunks,
+            chunk_size,
+            mode.max_frame(options.chunk_size, max_frame),
+        );
+        let transmit = transmit_rings.map(|(ring, completion)| {
+            Transmit::new(ring, completion, layout, mode.zero_copy, !options.need_wakeup)
+        });
+        Ok((Queue { receive, socket, umem }, transmit, mode))
+    }
+}
+
+fn bind(
+    socket: &Xsk,
+    setup: &QueueSetup<'_>,
+    modes: &[BindMode],
+    refused: &mut Vec<String>,
+) -> Result<BindMode, XdpError> {
+    let QueueSetup { ifindex, queue, .. } = *setup;
+    let wakeup = if setup.options.need_wakeup { libc::XDP_USE_NEED_WAKEUP } else { 0 };
+    for mode in modes {
+        match socket.bind(ifindex, queue, mode.flags() | wakeup) {
+            Ok(()) => return Ok(*mode),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                return Err(XdpError::System {
+                    what: "binding a receive queue that another AF_XDP socket has",
+                    error,
+                });
+            }
+            Err(error) => refused.push(match error.raw_os_error() {
+                Some(libc::EOPNOTSUPP) => format!("{}: the driver does not support it", mode.describe()),
+                _ => format!("{} on queue {queue}: {error}", mode.describe()),
+            }),
+        }
+    }
+    Err(XdpError::Refused(std::mem::take(refused)))
+}

@@ -1,0 +1,207 @@
+//! The receive half of a queue: chunks of packet memory, the fill ring and the receive ring.
+
+use super::memory::Umem;
+use super::ring::{Consumer, Desc, Producer};
+use super::xsk::Xsk;
+
+/// Frames after which chunks are given back to the kernel.
+const BATCH: usize = 32;
+
+/// The receive half of a queue. Its chunks are the first of the UMEM.
+pub(super) struct Receive {
+    ring: Consumer<Desc>,
+    fill: Producer<u64>,
+    /// Which chunks are the kernel's.
+    in_kernel: Vec<bool>,
+    chunk_size: usize,
+    /// Where a frame is put together whose chunks are not neighbours; as long as the longest frame.
+    scratch: Vec<u8>,
+    /// The descriptors of the frame at hand.
+    chain: Vec<Desc>,
+    violations: u64,
+}
+
+/// What [`Receive::drain`] did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Received {
+    pub(super) frames: usize,
+    /// Frames too long, or of descriptors that make no sense.
+    pub(super) malformed: u64,
+}
+
+/// How the chunks of a queue are spread; see [`super::FrameAudit`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReceiveCount {
+    pub(super) chunks: u64,
+    pub(super) held: u64,
+    pub(super) in_kernel: u64,
+    pub(super) fill: u64,
+    pub(super) ring: u64,
+    pub(super) violations: u64,
+}
+
+impl Receive {
+    /// Gives all chunks to the kernel.
+    pub(super) fn new(
+        ring: Consumer<Desc>,
+        fill: Producer<u64>,
+        chunks: u32,
+        chunk_size: usize,
+        max_frame: usize,
+    ) -> Receive {
+        let mut receive = Receive {
+            ring,
+            fill,
+            in_kernel: vec![false; chunks as usize],
+            chunk_size,
+            scratch: vec![0; max_frame],
+            chain: Vec::with_capacity(chunks as usize),
+            violations: 0,
+        };
+        for chunk in 0..chunks as usize {
+            receive.recycle(chunk);
+        }
+        receive.fill.publish();
+        receive
+    }
+
+    /// Hands at most `budget` frames to `sink`.
+    pub(super) fn drain(
+        &mut self,
+        umem: &mut Umem,
+        socket: &Xsk,
+        budget: usize,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Received {
+        let mut received = Received::default();
+        while received.frames < budget && self.next_chain() {
+            received.frames += 1;
+            if self.claim(umem) {
+                match assemble(&self.chain, &mut self.scratch, umem, self.chunk_size) {
+                    Some(frame) => sink(frame),
+                    None => received.malformed += 1,
+                }
+            } else {
+                received.malformed += 1;
+            }
+            for index in 0..self.chain.len() {
+                let chunk = self.chain[index].address as usize / self.chunk_size;
+                self.recycle(chunk);
+            }
+            if received.frames.is_multiple_of(BATCH) {
+                self.hand_over();
+            }
+        }
+        self.hand_over();
+        if self.fill.needs_wakeup() {
+            socket.wake_receive();
+        }
+        received
+    }
+
+    pub(super) fn count(&self) -> ReceiveCount {
+        // Chunks move from the fill ring to the receive ring, so that is read first.
+        let ring = u64::from(self.ring.available());
+        let in_kernel = self.in_kernel.iter().filter(|in_kernel| **in_kernel).count() as u64;
+        ReceiveCount {
+            ring,
+            fill: u64::from(self.fill.outstanding() + self.fill.unpublished()),
+            chunks: self.in_kernel.len() as u64,
+            held: self.in_kernel.len() as u64 - in_kernel,
+            in_kernel,
+            violations: self.violations,
+        }
+    }
+
+    /// Takes the descriptors of the next frame, once the kernel has produced all of them.
+    fn next_chain(&mut self) -> bool {
+        self.chain.clear();
+        loop {
+            let Some(desc) = self.ring.peek(self.chain.len() as u32) else {
+                return false;
+            };
+            self.chain.push(desc);
+            if !desc.continues() || self.chain.len() == self.chain.capacity() {
+                self.ring.advance(self.chain.len() as u32);
+                return true;
+            }
+        }
+    }
+
+    /// Makes the chunks of the chain ours. Leaves out those that are not ours to give back later.
+    fn claim(&mut self, umem: &Umem) -> bool {
+        let Receive { chain, in_kernel, chunk_size, violations, .. } = self;
+        let before = chain.len();
+        chain.retain(|desc| {
+            let address = desc.address as usize;
+            match in_kernel.get_mut(address / *chunk_size) {
+                Some(state) if *state && umem.is_in_one_chunk(address, desc.len as usize) => {
+                    *state = false;
+                    true
+                }
+                _ => {
+                    *violations += 1;
+                    false
+                }
+            }
+        });
+        chain.len() == before
+    }
+
+    fn recycle(&mut self, chunk: usize) {
+        self.in_kernel[chunk] = true;
+        self.fill.push((chunk * self.chunk_size) as u64);
+    }
+
+    /// Gives chunks and ring entries back to the kernel.
+    fn hand_over(&mut self) {
+        self.fill.publish();
+        self.ring.release();
+    }
+}
+
+/// The frame that `chain`, whose chunks are ours, holds; in one piece. `None` if it is too long.
+///
+/// The chunks of a frame are neighbours nearly always, for they are recycled in order. Then the pieces
+/// after the first, which are short, close up to it. Only else is the whole frame copied.
+fn assemble<'a>(
+    chain: &[Desc],
+    scratch: &'a mut [u8],
+    umem: &'a mut Umem,
+    chunk_size: usize,
+) -> Option<&'a [u8]> {
+    let (first, rest) = chain.split_first()?;
+    let start = first.address as usize;
+    let len: usize = chain.iter().map(|desc| desc.len as usize).sum();
+    if rest.is_empty() {
+        // SAFETY: `claim` found the chunk to be ours.
+        return Some(unsafe { umem.bytes(start, len) });
+    }
+    if len > scratch.len() {
+        return None;
+    }
+    let chunk = |desc: &Desc| desc.address as usize / chunk_size;
+    if chain.windows(2).all(|pair| chunk(&pair[1]) == chunk(&pair[0]) + 1) {
+        let end = rest.last().map_or(start, |last| last.address as usize + last.len as usize);
+        // SAFETY: `claim` found all of the chunks to be ours, and there are none between them.
+        let bytes = unsafe { umem.bytes_mut(start, end - start) };
+        let mut filled = first.len as usize;
+        for desc in rest {
+            let piece = desc.address as usize - start;
+            bytes.copy_within(piece..piece + desc.len as usize, filled);
+            filled += desc.len as usize;
+        }
+        return Some(&bytes[..filled]);
+    }
+    let mut filled = 0;
+    for desc in chain {
+        // SAFETY: `claim` found the chunk to be ours.
+        let piece = unsafe { umem.bytes(desc.address as usize, desc.len as usize) };
+        scratch[filled..filled + piece.len()].copy_from_slice(piece);
+        filled += piece.len();
+    }
+    Some(&scratch[..filled])
+}
+
+#[cfg(test)]
+mod tests;

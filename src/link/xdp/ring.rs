@@ -1,0 +1,218 @@
+//! The four kinds of AF_XDP rings: single producer, single consumer, one side of which is the kernel.
+//!
+//! Each side keeps the other's index cached and reads it again only when the cache says that there is
+//! nothing (left) to do, and it publishes its own index once per batch.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::memory::Mapping;
+
+/// A descriptor of the receive and transmit rings (`struct xdp_desc`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub(super) struct Desc {
+    /// Offset into the UMEM.
+    pub(super) address: u64,
+    /// Bytes.
+    pub(super) len: u32,
+    /// [`libc::XDP_PKT_CONTD`] when the packet continues in the next descriptor.
+    pub(super) options: u32,
+}
+
+impl Desc {
+    pub(super) fn continues(self) -> bool {
+        self.options & libc::XDP_PKT_CONTD != 0
+    }
+}
+
+/// Where in its mapping a ring has its parts, in bytes (`struct xdp_ring_offset`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offsets {
+    pub(super) producer: usize,
+    pub(super) consumer: usize,
+    pub(super) entries: usize,
+    /// `None` on kernels before 5.4, which know no need for wake-ups.
+    pub(super) flags: Option<usize>,
+}
+
+/// What both sides of a ring share.
+struct Ring<T> {
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: Option<NonNull<AtomicU32>>,
+    entries: NonNull<T>,
+    size: u32,
+    _memory: Mapping,
+}
+
+// SAFETY: the pointers go into the mapping that the ring owns; entries are plain data.
+unsafe impl<T: Send> Send for Ring<T> {}
+
+impl<T: Copy> Ring<T> {
+    /// A ring of `size` entries, a power of two, in `memory`.
+    fn new(memory: Mapping, offsets: Offsets, size: u32) -> Ring<T> {
+        assert!(size.is_power_of_two());
+        Ring {
+            producer: at(&memory, offsets.producer, 1),
+            consumer: at(&memory, offsets.consumer, 1),
+            flags: offsets.flags.map(|flags| at(&memory, flags, 1)),
+            entries: at(&memory, offsets.entries, size as usize),
+            size,
+            _memory: memory,
+        }
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: in the mapping, aligned, as `at` checked; both sides use it atomically.
+        unsafe { self.producer.as_ref() }
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as for `producer`.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    /// Whether the kernel waits to be woken by a system call.
+    fn needs_wakeup(&self) -> bool {
+        self.flags.is_some_and(|flags| {
+            // SAFETY: as for `producer`.
+            let flags = unsafe { flags.as_ref() };
+            flags.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+        })
+    }
+
+    /// Entries between the indices, as far as they have been published.
+    fn len(&self) -> u32 {
+        // The consumer's first: it never overtakes the producer, so the difference is not negative.
+        let consumer = self.consumer().load(Ordering::Acquire);
+        self.producer().load(Ordering::Acquire).wrapping_sub(consumer)
+    }
+
+    fn entry(&self, index: u32) -> *mut T {
+        // SAFETY: masked to below `size`, which `at` checked to be in the mapping.
+        unsafe { self.entries.as_ptr().add((index & (self.size - 1)) as usize) }
+    }
+}
+
+/// Our side of a ring that the kernel consumes: fill or transmit.
+pub(super) struct Producer<T> {
+    ring: Ring<T>,
+    next: u32,
+    published: u32,
+    consumer: u32,
+}
+
+impl<T: Copy> Producer<T> {
+    pub(super) fn new(memory: Mapping, offsets: Offsets, size: u32) -> Producer<T> {
+        Producer { ring: Ring::new(memory, offsets, size), next: 0, published: 0, consumer: 0 }
+    }
+
+    /// Whether `count` more entries fit.
+    pub(super) fn has_room(&mut self, count: u32) -> bool {
+        if self.ring.size - self.next.wrapping_sub(self.consumer) < count {
+            self.consumer = self.ring.consumer().load(Ordering::Acquire);
+        }
+        self.ring.size - self.next.wrapping_sub(self.consumer) >= count
+    }
+
+    /// Appends an entry, which the kernel does not see yet.
+    ///
+    /// # Panics
+    /// When the ring is full.
+    pub(super) fn push(&mut self, entry: T) {
+        assert!(self.has_room(1), "ring is full");
+        // SAFETY: the slot is in the mapping, and not the kernel's: it is beyond what was published,
+        // and the kernel has consumed what was there before.
+        unsafe { self.ring.entry(self.next).write(entry) };
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// Shows the kernel what was pushed.
+    pub(super) fn publish(&mut self) {
+        if self.published != self.next {
+            self.published = self.next;
+            self.ring.producer().store(self.next, Ordering::Release);
+        }
+    }
+
+    /// Entries pushed but not published.
+    pub(super) fn unpublished(&self) -> u32 {
+        self.next.wrapping_sub(self.published)
+    }
+
+    /// Published entries that the kernel has not consumed.
+    pub(super) fn outstanding(&self) -> u32 {
+        self.ring.len()
+    }
+
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.ring.needs_wakeup()
+    }
+}
+
+/// Our side of a ring that the kernel produces: receive or completion.
+pub(super) struct Consumer<T> {
+    ring: Ring<T>,
+    next: u32,
+    released: u32,
+    producer: u32,
+}
+
+impl<T: Copy> Consumer<T> {
+    pub(super) fn new(memory: Mapping, offsets: Offsets, size: u32) -> Consumer<T> {
+        Consumer { ring: Ring::new(memory, offsets, size), next: 0, released: 0, producer: 0 }
+    }
+
+    /// The entry `ahead` places after the next one, if the kernel has produced it.
+    pub(super) fn peek(&mut self, ahead: u32) -> Option<T> {
+        if self.producer.wrapping_sub(self.next) <= ahead {
+            self.producer = self.ring.producer().load(Ordering::Acquire);
+            if self.producer.wrapping_sub(self.next) <= ahead {
+                return None;
+            }
+        }
+        // SAFETY: the entry is in the mapping and was produced before the index that was acquired; the
+        // kernel does not write it again before it has been released.
+        Some(unsafe { self.ring.entry(self.next.wrapping_add(ahead)).read() })
+    }
+
+    /// Steps over `count` entries that were peeked at.
+    pub(super) fn advance(&mut self, count: u32) {
+        debug_assert!(self.producer.wrapping_sub(self.next) >= count);
+        self.next = self.next.wrapping_add(count);
+    }
+
+    /// Takes the next entry.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        let entry = self.peek(0)?;
+        self.advance(1);
+        Some(entry)
+    }
+
+    /// Gives the entries that were stepped over back to the kernel.
+    pub(super) fn release(&mut self) {
+        if self.released != self.next {
+            self.released = self.next;
+            self.ring.consumer().store(self.next, Ordering::Release);
+        }
+    }
+
+    /// Entries that the kernel has produced and we have not stepped over.
+    pub(super) fn available(&self) -> u32 {
+        self.ring.producer().load(Ordering::Acquire).wrapping_sub(self.next)
+    }
+}
+
+/// A pointer to `count` values at `offset` of a mapping.
+fn at<T>(memory: &Mapping, offset: usize, count: usize) -> NonNull<T> {
+    let end = count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
+    assert!(end.is_some_and(|end| end <= memory.len()), "ring outside its mapping");
+    // SAFETY: in bounds as just checked.
+    let pointer = unsafe { memory.base().add(offset) }.cast::<T>();
+    assert!(pointer.is_aligned(), "ring misaligned");
+    pointer
+}
+
+#[cfg(test)]
+mod tests;

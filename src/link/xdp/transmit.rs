@@ -1,0 +1,206 @@
+//! The transmit half of a queue: slots of packet memory, the transmit ring and the completion ring.
+//!
+//! A slot is as many consecutive chunks as the largest frame takes, so a frame is written in one piece
+//! where it will be sent from, and only its descriptors are split at chunk boundaries.
+
+use std::io;
+
+use super::ring::{Consumer, Desc, Producer};
+use super::xsk::Xsk;
+
+/// The transmit half of a queue.
+pub(super) struct Transmit {
+    ring: Producer<Desc>,
+    completion: Consumer<u64>,
+    layout: SlotLayout,
+    free: Vec<u32>,
+    /// Descriptors of each slot that the kernel has not completed.
+    pending: Vec<u8>,
+    in_flight: u32,
+    violations: u64,
+    zero_copy: bool,
+    always_wake: bool,
+}
+
+/// Where slots are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SlotLayout {
+    /// UMEM address of the first, in bytes.
+    pub(super) base: usize,
+    pub(super) slots: u32,
+    pub(super) chunks_per_slot: u32,
+    pub(super) chunk_size: usize,
+}
+
+impl SlotLayout {
+    pub(super) fn slot_bytes(&self) -> usize {
+        self.chunks_per_slot as usize * self.chunk_size
+    }
+
+    /// Descriptors that all slots together can need.
+    pub(super) fn descriptors(&self) -> u32 {
+        self.slots * self.chunks_per_slot.next_power_of_two()
+    }
+
+    fn slot_of(&self, address: u64) -> Option<usize> {
+        let offset = usize::try_from(address).ok()?.checked_sub(self.base)?;
+        Some(offset / self.slot_bytes()).filter(|slot| *slot < self.slots as usize)
+    }
+}
+
+/// What became of a kick.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Kicked {
+    /// System calls made.
+    pub(super) calls: u64,
+    /// Packets that the device below dropped at once.
+    pub(super) dropped: u64,
+    /// The interface is down: what is queued leaves when it is up again.
+    pub(super) down: bool,
+}
+
+/// How the slots and descriptors of a queue are spread; see [`super::FrameAudit`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TransmitCount {
+    pub(super) slots: u64,
+    pub(super) free: u64,
+    pub(super) in_flight: u64,
+    pub(super) unpublished_descs: u64,
+    pub(super) ring_descs: u64,
+    pub(super) completed_descs: u64,
+    pub(super) in_flight_descs: u64,
+    pub(super) pending_descs: u64,
+    pub(super) violations: u64,
+}
+
+impl Transmit {
+    pub(super) fn new(
+        ring: Producer<Desc>,
+        completion: Consumer<u64>,
+        layout: SlotLayout,
+        zero_copy: bool,
+        always_wake: bool,
+    ) -> Transmit {
+        Transmit {
+            ring,
+            completion,
+            layout,
+            free: (0..layout.slots).rev().collect(),
+            pending: vec![0; layout.slots as usize],
+            in_flight: 0,
+            violations: 0,
+            zero_copy,
+            always_wake,
+        }
+    }
+
+    /// A free slot. The one used last comes first: it is in the cache.
+    pub(super) fn take(&mut self) -> Option<u32> {
+        if self.free.is_empty() {
+            self.reap();
+        }
+        self.free.pop()
+    }
+
+    /// Gives back a slot that was not queued.
+    pub(super) fn give_back(&mut self, slot: u32) {
+        self.free.push(slot);
+    }
+
+    /// UMEM address of a slot, in bytes.
+    pub(super) fn address(&self, slot: u32) -> usize {
+        self.layout.base + slot as usize * self.layout.slot_bytes()
+    }
+
+    /// Queues the first `len` bytes of a slot as one frame.
+    pub(super) fn queue(&mut self, slot: u32, len: usize) {
+        let mut address = self.address(slot) as u64;
+        let mut left = len;
+        let mut descriptors = 0;
+        while left > 0 {
+            let piece = left.min(self.layout.chunk_size);
+            left -= piece;
+            let options = if left > 0 { libc::XDP_PKT_CONTD } else { 0 };
+            self.ring.push(Desc { address, len: piece as u32, options });
+            address += piece as u64;
+            descriptors += 1;
+        }
+        self.pending[slot as usize] = descriptors;
+        self.in_flight += u32::from(descriptors);
+    }
+
+    /// Shows the kernel what was queued and makes it send as much as it takes.
+    pub(super) fn kick(&mut self, socket: &Xsk) -> Kicked {
+        self.ring.publish();
+        let mut kicked = Kicked::default();
+        let mut before = self.ring.outstanding();
+        while before > 0 && (self.always_wake || self.ring.needs_wakeup()) {
+            kicked.calls += 1;
+            let result = socket.wake_transmit();
+            let after = self.ring.outstanding();
+            match result.map_err(|error| error.raw_os_error()) {
+                Err(Some(libc::ENETDOWN | libc::ENXIO)) => {
+                    kicked.down = true;
+                    break;
+                }
+                // The kernel hands a frame that the device dropped back as completed.
+                Err(Some(libc::EBUSY)) if after != before => kicked.dropped += 1,
+                _ => {}
+            }
+            // One call takes a few dozen packets in copy mode, and starts the driver in zero copy.
+            if self.zero_copy || after == before {
+                break;
+            }
+            before = after;
+        }
+        kicked
+    }
+
+    /// Takes back the slots of frames that have left.
+    pub(super) fn reap(&mut self) {
+        while let Some(address) = self.completion.pop() {
+            let pending = match self.layout.slot_of(address) {
+                Some(slot) if self.pending[slot] > 0 => &mut self.pending[slot],
+                _ => {
+                    self.violations += 1;
+                    continue;
+                }
+            };
+            *pending -= 1;
+            self.in_flight -= 1;
+            if *pending == 0
+                && let Some(slot) = self.layout.slot_of(address)
+            {
+                self.free.push(slot as u32);
+            }
+        }
+        self.completion.release();
+    }
+
+    /// Whether frames wait for the device below, or all slots do for their completion.
+    pub(super) fn is_blocked(&self) -> bool {
+        (!self.zero_copy && self.ring.outstanding() > 0) || self.free.is_empty()
+    }
+
+    pub(super) fn count(&self) -> TransmitCount {
+        // Descriptors move from ring to completion, so that is read first and none counts twice.
+        let completed_descs = u64::from(self.completion.available());
+        TransmitCount {
+            completed_descs,
+            ring_descs: self.ring.outstanding().into(),
+            unpublished_descs: self.ring.unpublished().into(),
+            slots: self.layout.slots.into(),
+            free: self.free.len() as u64,
+            in_flight: self.pending.iter().filter(|pending| **pending > 0).count() as u64,
+            in_flight_descs: self.in_flight.into(),
+            pending_descs: self.pending.iter().map(|pending| u64::from(*pending)).sum(),
+            violations: self.violations,
+        }
+    }
+}
+
+/// Rings for `layout`.
+pub(super) fn rings(socket: &Xsk, layout: &SlotLayout) -> io::Result<(Producer<Desc>, Consumer<u64>)> {
+    let size = layout.descriptors();
+    Ok((socket.transmit_ring(size)?, socket.completion_ring(size)?))
+}

@@ -1,0 +1,208 @@
+//! An AF_XDP socket: system calls, and nothing else.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use super::memory::{Mapping, Umem};
+use super::options::BusyPoll;
+use super::ring::{Consumer, Desc, Offsets, Producer};
+
+// asm-generic/socket.h; libc has the last two for few targets.
+const SO_PREFER_BUSY_POLL: libc::c_int = 69;
+const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
+
+/// Bytes that the kernel keeps free before a received frame (`XDP_PACKET_HEADROOM`).
+pub(super) const PACKET_HEADROOM: usize = 256;
+
+/// An AF_XDP socket.
+pub(super) struct Xsk(OwnedFd);
+
+/// Frames that the socket lost.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct XskStatistics {
+    /// Because no chunk or no place in the receive ring was free.
+    pub(super) overruns: u64,
+    /// Descriptors of ours that the kernel did not take.
+    pub(super) invalid: u64,
+}
+
+impl Xsk {
+    /// Needs `CAP_NET_RAW`; nothing later does.
+    pub(super) fn new() -> io::Result<Xsk> {
+        // SAFETY: no pointers; the descriptor is new and owned by nobody else.
+        unsafe {
+            let fd = libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Xsk(OwnedFd::from_raw_fd(fd)))
+        }
+    }
+
+    pub(super) fn from_fd(fd: OwnedFd) -> Xsk {
+        Xsk(fd)
+    }
+
+    pub(super) fn into_fd(self) -> OwnedFd {
+        self.0
+    }
+
+    /// Makes `umem`, which must outlive the socket, the packet memory.
+    pub(super) fn register(&self, umem: &Umem) -> io::Result<()> {
+        // SAFETY: plain C data, for which all zero is valid.
+        let mut registration: libc::xdp_umem_reg = unsafe { mem::zeroed() };
+        registration.addr = umem.memory().base().as_ptr() as u64;
+        registration.len = umem.memory().len() as u64;
+        registration.chunk_size = umem.chunk_size() as u32;
+        self.set(libc::SOL_XDP, libc::XDP_UMEM_REG, &registration)
+    }
+
+    pub(super) fn fill_ring(&self, size: u32) -> io::Result<Producer<u64>> {
+        let offset = libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t;
+        let (memory, offsets) =
+            self.ring::<u64>(libc::XDP_UMEM_FILL_RING, size, offset, |offsets| &offsets.fr)?;
+        Ok(Producer::new(memory, offsets, size))
+    }
+
+    pub(super) fn completion_ring(&self, size: u32) -> io::Result<Consumer<u64>> {
+        let offset = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
+        let (memory, offsets) =
+            self.ring::<u64>(libc::XDP_UMEM_COMPLETION_RING, size, offset, |offsets| &offsets.cr)?;
+        Ok(Consumer::new(memory, offsets, size))
+    }
+
+    pub(super) fn receive_ring(&self, size: u32) -> io::Result<Consumer<Desc>> {
+        let (memory, offsets) =
+            self.ring::<Desc>(libc::XDP_RX_RING, size, libc::XDP_PGOFF_RX_RING, |offsets| &offsets.rx)?;
+        Ok(Consumer::new(memory, offsets, size))
+    }
+
+    pub(super) fn transmit_ring(&self, size: u32) -> io::Result<Producer<Desc>> {
+        let (memory, offsets) =
+            self.ring::<Desc>(libc::XDP_TX_RING, size, libc::XDP_PGOFF_TX_RING, |offsets| &offsets.tx)?;
+        Ok(Producer::new(memory, offsets, size))
+    }
+
+    /// Ties the socket to a queue. After a refusal it may be tried again with other flags.
+    pub(super) fn bind(&self, ifindex: u32, queue: u32, flags: u16) -> io::Result<()> {
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: flags,
+            sxdp_ifindex: ifindex,
+            sxdp_queue_id: queue,
+            sxdp_shared_umem_fd: 0,
+        };
+        let len = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the address is alive and of the length given.
+        check(unsafe { libc::bind(self.raw(), (&raw const address).cast(), len) })
+    }
+
+    pub(super) fn set_busy_poll(&self, busy_poll: BusyPoll) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1i32)?;
+        self.set(libc::SOL_SOCKET, libc::SO_BUSY_POLL, &busy_poll.micros)?;
+        self.set(libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &busy_poll.budget)
+    }
+
+    /// Asks for room for as many bytes on their way out; the system's limit may be lower.
+    pub(super) fn set_send_buffer(&self, bytes: usize) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_SNDBUF, &libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX))
+    }
+
+    /// Makes the kernel look at the transmit ring.
+    pub(super) fn wake_transmit(&self) -> io::Result<()> {
+        // SAFETY: no bytes and no address are given.
+        let sent = unsafe { libc::sendto(self.raw(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Makes the kernel look at the fill ring, and poll the driver when busy polling.
+    pub(super) fn wake_receive(&self) {
+        // SAFETY: no bytes and no address are given. What fails is seen in the receive ring.
+        unsafe {
+            libc::recvfrom(
+                self.raw(),
+                ptr::null_mut(),
+                0,
+                libc::MSG_DONTWAIT,
+                ptr::null_mut(),
+                ptr::null_mut(),
+            );
+        }
+    }
+
+    pub(super) fn statistics(&self) -> io::Result<XskStatistics> {
+        // Older kernels fill in less of it.
+        let (statistics, _) = self.get::<libc::xdp_statistics>(libc::XDP_STATISTICS)?;
+        Ok(XskStatistics {
+            overruns: statistics.rx_dropped + statistics.rx_ring_full,
+            invalid: statistics.rx_invalid_descs + statistics.tx_invalid_descs,
+        })
+    }
+
+    /// Sets a ring's size and maps it.
+    fn ring<T>(
+        &self,
+        option: libc::c_int,
+        size: u32,
+        offset: libc::off_t,
+        select: impl Fn(&libc::xdp_mmap_offsets) -> &libc::xdp_ring_offset,
+    ) -> io::Result<(Mapping, Offsets)> {
+        self.set(libc::SOL_XDP, option, &size)?;
+        let (offsets, len) = self.get::<libc::xdp_mmap_offsets>(libc::XDP_MMAP_OFFSETS)?;
+        if len < size_of::<libc::xdp_mmap_offsets>() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel is older than 5.4"));
+        }
+        let ring = select(&offsets);
+        let entries = ring.desc as usize;
+        let bytes = entries + size as usize * size_of::<T>();
+        let memory = Mapping::of_socket(self.as_fd(), bytes, offset)?;
+        let offsets = Offsets {
+            producer: ring.producer as usize,
+            consumer: ring.consumer as usize,
+            entries,
+            flags: Some(ring.flags as usize),
+        };
+        Ok((memory, offsets))
+    }
+
+    fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
+        let len = size_of::<T>() as libc::socklen_t;
+        // SAFETY: the value is alive and of the length given.
+        check(unsafe { libc::setsockopt(self.raw(), level, option, (&raw const *value).cast(), len) })
+    }
+
+    /// An option's value, zero where the kernel did not fill it in, and the bytes that it did.
+    fn get<T>(&self, option: libc::c_int) -> io::Result<(T, usize)> {
+        let mut len = size_of::<T>() as libc::socklen_t;
+        // SAFETY: used with structures of plain C data only, for which all zero is valid; the kernel
+        // writes no more than the length given.
+        unsafe {
+            let mut value: T = mem::zeroed();
+            let value_pointer = (&raw mut value).cast();
+            check(libc::getsockopt(self.raw(), libc::SOL_XDP, option, value_pointer, &raw mut len))?;
+            Ok((value, len as usize))
+        }
+    }
+
+    fn raw(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl AsFd for Xsk {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for Xsk {
+    fn as_raw_fd(&self) -> RawFd {
+        self.raw()
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
