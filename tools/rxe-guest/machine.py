@@ -162,17 +162,22 @@ class Guest:
             sockets.append(listener)
             argv += ["-chardev", f"socket,id=port{number},fd={listener.fileno()},server=on,wait=off"]
             argv += ["-device", f"virtserialport,chardev=port{number},nr={number}"]
-        with open(self.directory / "qemu.log", "w") as log:
+        # It becomes QEMU only once its number is recorded: there is never one that nobody could find again.
+        gate, opener = os.pipe()
+        with open(self.directory / "qemu.log", "w") as log, os.fdopen(opener, "wb") as opener:
             try:
                 qemu = subprocess.Popen(
-                    [str(a) for a in argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    start_new_session=True, cwd="/", pass_fds=[s.fileno() for s in sockets],
+                    ["sh", "-c", 'read -r go && exec "$@" </dev/null', "sh", *map(str, argv)],
+                    stdin=gate, stdout=log, stderr=log, start_new_session=True, cwd="/",
+                    pass_fds=[s.fileno() for s in sockets],
                 )  # fmt: skip
             finally:
+                os.close(gate)
                 for listener in sockets:
                     listener.close()
-        state.update(pid=qemu.pid, started=_started(qemu.pid))
-        self._record(state)
+            state.update(pid=qemu.pid, started=_started(qemu.pid))
+            self._record(state)
+            opener.write(b"go\n")
         return qemu
 
     def _await(self, qemu, state):
