@@ -248,6 +248,11 @@ impl<D> Qp<D> {
         progress
     }
 
+    /// Follows the port's active MTU, in bytes: the limit of UD payloads.
+    pub fn set_ud_mtu(&mut self, bytes: u32) {
+        self.config.ud_mtu = bytes;
+    }
+
     /// When [`Qp::on_timeout`] is due, if ever.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.timers.next()

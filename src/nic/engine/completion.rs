@@ -1,0 +1,38 @@
+//! Completion queues as the engine sees them, and the completion entry that crosses to the application.
+
+use softrnic_transport::{Status, WcOpcode};
+use softrnic_wire::{Imm, Qpn, Rkey};
+
+/// A completion queue entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cqe {
+    /// The number that the application gave the work request.
+    pub wr_id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it was.
+    pub opcode: WcOpcode,
+    /// Bytes moved.
+    pub byte_len: u32,
+    /// Immediate data or invalidated key.
+    pub extra: CqeExtra,
+    /// The QP that it belongs to.
+    pub qpn: Qpn,
+    /// The sender's QP (UD).
+    pub src_qpn: Qpn,
+    /// Whether a network header precedes the payload.
+    pub grh: bool,
+    /// When it was generated, in nanoseconds of the engine's clock.
+    pub timestamp: u64,
+}
+
+/// What came with a received message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CqeExtra {
+    /// Nothing.
+    None,
+    /// Immediate data, in network order.
+    Imm(Imm),
+    /// The local key that the peer invalidated.
+    Invalidated(Rkey),
+}

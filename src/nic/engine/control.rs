@@ -1,0 +1,454 @@
+//! Making, changing and destroying objects.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use softrnic_memory::{MemoryError, PdId};
+use softrnic_transport::{AttrError, AttrMask, Qp, QpAttr, QpState, QpStatus, QpType};
+use softrnic_wire::{Qpn, Srqn, Time};
+
+use super::completion::Cqe;
+use super::data::{RecvRequest, SendRequest};
+use super::objects::{Cq, QpIo, QpSlot, ReceiveQueue, Srq, Xrcd};
+use super::{CqKey, Engine, LocalData, QpKey, SrqKey, XrcdKey};
+use crate::runtime::notify::{Arming, Notify, arming};
+use crate::runtime::queue::{CompletionRing, RecvRing, SendRing, completion_ring, recv_ring, send_ring};
+
+/// Why an object was not made, changed or destroyed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ControlError {
+    /// No such object, or not any more. EINVAL.
+    UnknownObject,
+    /// Other objects still use it. EBUSY.
+    Busy,
+    /// An argument makes no sense; the text says which. EINVAL.
+    Invalid(&'static str),
+    /// A limit is reached. ENOMEM.
+    NoMemory,
+    /// Memory was refused.
+    Memory(MemoryError),
+    /// QP attributes were refused. EINVAL.
+    Attributes(AttrError),
+    /// The device does not do this. EOPNOTSUPP.
+    Unsupported,
+}
+
+impl std::fmt::Display for ControlError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ControlError::UnknownObject => f.write_str("no such object"),
+            ControlError::Busy => f.write_str("other objects still use it"),
+            ControlError::Invalid(what) => f.write_str(what),
+            ControlError::NoMemory => f.write_str("a limit of the device is reached"),
+            ControlError::Memory(error) => error.fmt(f),
+            ControlError::Attributes(error) => error.fmt(f),
+            ControlError::Unsupported => f.write_str("the device does not support this"),
+        }
+    }
+}
+
+impl std::error::Error for ControlError {}
+
+impl From<MemoryError> for ControlError {
+    fn from(error: MemoryError) -> Self {
+        ControlError::Memory(error)
+    }
+}
+
+impl From<AttrError> for ControlError {
+    fn from(error: AttrError) -> Self {
+        ControlError::Attributes(error)
+    }
+}
+
+/// Where a new QP gets its receive work requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReceiveSource {
+    /// From a queue of its own, with this many places.
+    Own(usize),
+    /// From a shared receive queue.
+    Shared(SrqKey),
+    /// From XRC SRQs of this domain (XRC targets).
+    Xrc(XrcdKey),
+    /// From nowhere (XRC initiators).
+    None,
+}
+
+/// What a QP is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct QpInit {
+    /// Transport service.
+    pub service: QpType,
+    /// Protection domain.
+    pub pd: PdId,
+    /// Where sends complete.
+    pub send_cq: CqKey,
+    /// Where receives complete.
+    pub recv_cq: CqKey,
+    /// Places in the send queue.
+    pub max_send_wr: usize,
+    /// Receive queue.
+    pub receive: ReceiveSource,
+}
+
+/// A new QP: its names, and the application's ends of its queues.
+pub struct QpHandle {
+    /// In this engine.
+    pub key: QpKey,
+    /// On the wire.
+    pub qpn: Qpn,
+    /// To post sends.
+    pub sends: SendRing<SendRequest>,
+    /// To post receives, unless they are shared.
+    pub receives: Option<RecvRing<RecvRequest>>,
+    /// The state ([`QpState`] as a number), kept current by the engine.
+    pub state: Arc<AtomicU8>,
+}
+
+/// What a shared receive queue is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqInit {
+    /// Protection domain.
+    pub pd: PdId,
+    /// Places.
+    pub max_wr: usize,
+    /// XRC domain and CQ, for an XRC SRQ.
+    pub xrc: Option<(XrcdKey, CqKey)>,
+}
+
+/// A new SRQ.
+pub struct SrqHandle {
+    /// In this engine.
+    pub key: SrqKey,
+    /// On the wire (XRC).
+    pub srqn: Srqn,
+    /// To post receives.
+    pub receives: RecvRing<RecvRequest>,
+}
+
+/// What `query_qp` returns.
+#[derive(Clone, Copy, Debug)]
+pub struct QpQuery {
+    /// Attributes as set.
+    pub attr: QpAttr,
+    /// The state of the queues.
+    pub status: QpStatus,
+}
+
+/// The most QPs of a device.
+pub const MAX_QP: usize = 1 << 20;
+
+/// Where QP numbers begin, unpredictable for peers. 0 and 1 are special, 0xFFFFFF is multicast.
+pub(super) fn first_number(seed: u64) -> Qpn {
+    // SplitMix64's finaliser: neighbouring seeds give unrelated numbers.
+    let mut x = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    Qpn::new(((x >> 40) as u32).clamp(2, 0xFF_FFFE))
+}
+
+impl Engine {
+    /// Makes a completion queue with `capacity` places; `notify` is told when an armed CQ gets something.
+    pub fn create_cq(
+        &mut self,
+        capacity: usize,
+        notify: Option<Arc<dyn Notify>>,
+    ) -> (CqKey, CompletionRing<Cqe>, Arming) {
+        let (app, ring) = completion_ring(capacity);
+        let (arm, armed) = arming();
+        let key = self.cqs.insert(Cq { ring, armed, notify, users: 0, overrun: false });
+        (key, app, arm)
+    }
+
+    /// Gives a CQ a ring of another size; the entries of the old one have been moved by the caller through
+    /// `keep`, which reads the old ring's application end.
+    ///
+    /// # Errors
+    /// The new ring cannot hold what is there.
+    pub fn resize_cq(
+        &mut self,
+        key: CqKey,
+        capacity: usize,
+        old: &mut CompletionRing<Cqe>,
+    ) -> Result<(), ControlError> {
+        let cq = self.cqs.get_mut(key).ok_or(ControlError::UnknownObject)?;
+        if old.len() > capacity {
+            return Err(ControlError::Invalid("the CQ holds more completions than the new size"));
+        }
+        let (app, mut ring) = completion_ring(capacity);
+        while let Some(cqe) = old.pop() {
+            ring.push(cqe).map_err(|_| ControlError::NoMemory)?;
+        }
+        *old = app;
+        cq.ring = ring;
+        Ok(())
+    }
+
+    /// Destroys a CQ.
+    ///
+    /// # Errors
+    /// QPs or SRQs still report to it.
+    pub fn destroy_cq(&mut self, key: CqKey) -> Result<(), ControlError> {
+        match self.cqs.get(key) {
+            None => Err(ControlError::UnknownObject),
+            Some(cq) if cq.users > 0 => Err(ControlError::Busy),
+            Some(_) => {
+                self.cqs.remove(key);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes an XRC domain.
+    pub fn create_xrcd(&mut self) -> XrcdKey {
+        self.xrcds.insert(Xrcd::default())
+    }
+
+    /// Destroys an XRC domain.
+    ///
+    /// # Errors
+    /// It is in use.
+    pub fn destroy_xrcd(&mut self, key: XrcdKey) -> Result<(), ControlError> {
+        match self.xrcds.get(key) {
+            None => Err(ControlError::UnknownObject),
+            Some(xrcd) if xrcd.users > 0 => Err(ControlError::Busy),
+            Some(_) => {
+                self.xrcds.remove(key);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes a shared receive queue.
+    ///
+    /// # Errors
+    /// Unknown PD, CQ or XRC domain.
+    pub fn create_srq(&mut self, init: SrqInit) -> Result<SrqHandle, ControlError> {
+        if let Some((xrcd, cq)) = init.xrc {
+            if !self.xrcds.contains_key(xrcd) || !self.cqs.contains_key(cq) {
+                return Err(ControlError::UnknownObject);
+            }
+            self.xrcds[xrcd].users += 1;
+            self.cqs[cq].users += 1;
+        }
+        self.memory.pd_retain(init.pd)?;
+        let (receives, ring) = recv_ring(init.max_wr);
+        let srqn = self.next_srqn;
+        self.next_srqn = Srqn::new(srqn.get() + 1);
+        let key = self.srqs.insert(Srq { ring, pd: init.pd, srqn, limit: 0, users: 0, xrc: init.xrc });
+        if let Some((xrcd, _)) = init.xrc {
+            self.shared.xrc_srqs.insert(srqn, (key, xrcd));
+        }
+        Ok(SrqHandle { key, srqn, receives })
+    }
+
+    /// Arms the limit event of an SRQ (0 disarms), and returns the limit that was armed.
+    ///
+    /// # Errors
+    /// No such SRQ.
+    pub fn set_srq_limit(&mut self, key: SrqKey, limit: usize) -> Result<(), ControlError> {
+        let srq = self.srqs.get_mut(key).ok_or(ControlError::UnknownObject)?;
+        srq.limit = limit;
+        Ok(())
+    }
+
+    /// The limit that is armed.
+    ///
+    /// # Errors
+    /// No such SRQ.
+    pub fn srq_limit(&self, key: SrqKey) -> Result<usize, ControlError> {
+        self.srqs.get(key).map(|srq| srq.limit).ok_or(ControlError::UnknownObject)
+    }
+
+    /// Gives an SRQ a ring of another size and moves what is posted.
+    ///
+    /// # Errors
+    /// No such SRQ, or it holds more than the new size.
+    pub fn resize_srq(&mut self, key: SrqKey, max_wr: usize) -> Result<RecvRing<RecvRequest>, ControlError> {
+        let srq = self.srqs.get_mut(key).ok_or(ControlError::UnknownObject)?;
+        if srq.ring.len() > max_wr || srq.limit > max_wr {
+            return Err(ControlError::Invalid("the SRQ holds more than the new size"));
+        }
+        let (mut receives, ring) = recv_ring(max_wr);
+        while let Some(wqe) = srq.ring.pop() {
+            receives.push(wqe).map_err(|_| ControlError::NoMemory)?;
+        }
+        srq.ring = ring;
+        Ok(receives)
+    }
+
+    /// Destroys an SRQ.
+    ///
+    /// # Errors
+    /// QPs still use it.
+    pub fn destroy_srq(&mut self, key: SrqKey) -> Result<(), ControlError> {
+        match self.srqs.get(key) {
+            None => return Err(ControlError::UnknownObject),
+            Some(srq) if srq.users > 0 => return Err(ControlError::Busy),
+            Some(_) => {}
+        }
+        let Some(srq) = self.srqs.remove(key) else { return Ok(()) };
+        self.memory.pd_release(srq.pd);
+        if let Some((xrcd, cq)) = srq.xrc {
+            self.shared.xrc_srqs.remove(&srq.srqn);
+            self.xrcds[xrcd].users -= 1;
+            self.cqs[cq].users -= 1;
+        }
+        Ok(())
+    }
+
+    /// Makes a queue pair in RESET.
+    ///
+    /// # Errors
+    /// Unknown PD, CQ, SRQ or XRC domain, or too many QPs.
+    pub fn create_qp(&mut self, init: QpInit) -> Result<QpHandle, ControlError> {
+        if !self.cqs.contains_key(init.send_cq) || !self.cqs.contains_key(init.recv_cq) {
+            return Err(ControlError::UnknownObject);
+        }
+        if self.qps.len() >= MAX_QP {
+            return Err(ControlError::NoMemory);
+        }
+        let mut xrcd = None;
+        let (receives, app_receives) = match init.receive {
+            ReceiveSource::Own(places) => {
+                let (app, nic) = recv_ring(places);
+                (ReceiveQueue::Own(nic), Some(app))
+            }
+            ReceiveSource::Shared(key) => {
+                self.srqs.get_mut(key).ok_or(ControlError::UnknownObject)?.users += 1;
+                (ReceiveQueue::Shared(key), None)
+            }
+            ReceiveSource::Xrc(key) => {
+                self.xrcds.get_mut(key).ok_or(ControlError::UnknownObject)?.users += 1;
+                xrcd = Some(key);
+                (ReceiveQueue::None, None)
+            }
+            ReceiveSource::None => (ReceiveQueue::None, None),
+        };
+        self.memory.pd_retain(init.pd)?;
+        self.cqs[init.send_cq].users += 1;
+        self.cqs[init.recv_cq].users += 1;
+        let qpn = self.take_qpn();
+        let (sends, nic_sends) = send_ring(init.max_send_wr);
+        let state = Arc::new(AtomicU8::new(QpState::Reset as u8));
+        let qp = Qp::<LocalData>::new(qpn, init.service, self.config.transport, self.config.rate);
+        let shared_state = state.clone();
+        let key = self.qps.insert_with_key(|key| QpSlot {
+            qp,
+            io: QpIo {
+                key,
+                qpn,
+                service: init.service,
+                pd: init.pd,
+                send_cq: init.send_cq,
+                recv_cq: init.recv_cq,
+                xrcd,
+                sends: nic_sends,
+                receives,
+                peer: None,
+                active: false,
+                waiting: false,
+                timer: None,
+                packets_sent: 0,
+                packets_received: 0,
+                shared_state,
+            },
+        });
+        self.by_number.insert(qpn, key);
+        if self.by_index.len() <= key.index() {
+            self.by_index.resize(key.index() + 1, None);
+        }
+        self.by_index[key.index()] = Some(key);
+        Ok(QpHandle { key, qpn, sends, receives: app_receives, state })
+    }
+
+    /// Changes attributes and state of a QP.
+    ///
+    /// # Errors
+    /// See [`Qp::modify`]; nothing has changed then.
+    pub fn modify_qp(
+        &mut self,
+        now: Time,
+        key: QpKey,
+        mask: AttrMask,
+        attr: &QpAttr,
+    ) -> Result<(), ControlError> {
+        self.with_qp(now, None, key, |qp, host| qp.modify(mask, attr, host))
+            .ok_or(ControlError::UnknownObject)??;
+        let slot = &mut self.qps[key];
+        if slot.qp.state() == QpState::Reset {
+            slot.io.peer.take().into_iter().for_each(|peer| self.peers.leave(peer));
+        } else if mask.has(AttrMask::AV) {
+            let peer = self.peers.join(attr.path.dst);
+            slot.io.peer.replace(peer).into_iter().for_each(|old| self.peers.leave(old));
+        }
+        self.activate(key);
+        Ok(())
+    }
+
+    /// Attributes and state of a QP.
+    ///
+    /// # Errors
+    /// No such QP.
+    pub fn query_qp(&self, key: QpKey) -> Result<QpQuery, ControlError> {
+        let slot = self.qps.get(key).ok_or(ControlError::UnknownObject)?;
+        Ok(QpQuery { attr: *slot.qp.attr(), status: slot.qp.status() })
+    }
+
+    /// Every QP with its number, service and state, for statistics.
+    pub fn qps(&self) -> impl Iterator<Item = (Qpn, QpType, QpQuery, [u64; 2])> + '_ {
+        self.qps.values().map(|slot| {
+            let query = QpQuery { attr: *slot.qp.attr(), status: slot.qp.status() };
+            (slot.io.qpn, slot.io.service, query, [slot.io.packets_sent, slot.io.packets_received])
+        })
+    }
+
+    /// Destroys a QP. The engine has let go of all its memory when this returns.
+    ///
+    /// # Errors
+    /// It is attached to a multicast group.
+    pub fn destroy_qp(&mut self, now: Time, key: QpKey) -> Result<(), ControlError> {
+        if !self.qps.contains_key(key) {
+            return Err(ControlError::UnknownObject);
+        }
+        if self.is_attached(key) {
+            return Err(ControlError::Busy);
+        }
+        self.with_qp(now, None, key, |qp, host| qp.close(host));
+        let Some(slot) = self.qps.remove(key) else { return Ok(()) };
+        let io = slot.io;
+        io.shared_state.store(QpState::Reset as u8, Ordering::Release);
+        self.by_number.remove(&io.qpn);
+        self.by_index[key.index()] = None;
+        self.memory.release_qp(io.qpn);
+        self.memory.pd_release(io.pd);
+        self.cqs[io.send_cq].users -= 1;
+        self.cqs[io.recv_cq].users -= 1;
+        if let ReceiveQueue::Shared(srq) = io.receives {
+            self.srqs[srq].users -= 1;
+        }
+        if let Some(xrcd) = io.xrcd {
+            self.xrcds[xrcd].users -= 1;
+        }
+        io.peer.into_iter().for_each(|peer| self.peers.leave(peer));
+        Ok(())
+    }
+
+    /// Numbers go round, so that one is not used again soon (wire: peers may still send to the old QP).
+    fn take_qpn(&mut self) -> Qpn {
+        loop {
+            let qpn = self.next_qpn;
+            let next = qpn.get() + 1;
+            self.next_qpn = Qpn::new(if next >= 0xFF_FFFF { 2 } else { next });
+            if !self.by_number.contains_key(&qpn) {
+                return qpn;
+            }
+        }
+    }
+
+    /// The address at a place of the GID table.
+    pub fn address(&self, sgid_index: usize) -> Option<IpAddr> {
+        self.gids.get(sgid_index)
+    }
+}

@@ -1,0 +1,37 @@
+//! Datagrams that no QP ever saw, counted by reason.
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Why a received datagram was dropped before it reached a QP.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[repr(usize)]
+        pub enum DropReason { $($(#[$doc])* $variant,)* }
+
+        impl DropReason {
+            /// Every reason, in the order of their numbers.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$variant,)*];
+
+            /// The counter's name in statistics.
+            pub const fn name(self) -> &'static str {
+                match self { $(DropReason::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Too short, unknown opcode, wrong version or lengths that do not add up.
+    Malformed = "drop_malformed",
+    /// The ICRC is wrong.
+    Icrc = "drop_icrc",
+    /// P_Key does not match.
+    Pkey = "bad_pkey",
+    /// No QP has this number.
+    UnknownQp = "drop_unknown_qp",
+    /// QP 0 and 1 are not served.
+    SpecialQp = "drop_special_qp",
+    /// The QP is connected to another address.
+    WrongAddress = "drop_wrong_address",
+    /// Multicast to a group that no QP is attached to, or to a unicast address.
+    Multicast = "drop_multicast",
+}

@@ -1,0 +1,52 @@
+//! The port's addresses.
+
+use std::net::IpAddr;
+
+use softrnic_wire::Gid;
+
+/// The GID table: place 0 first, empty places are zero GIDs.
+#[derive(Clone, Debug, Default)]
+pub struct GidTable {
+    entries: Vec<Option<IpAddr>>,
+}
+
+/// Places in the table, as many as rxe has.
+pub const GID_TABLE_LEN: usize = 1024;
+
+impl GidTable {
+    /// The address at a place.
+    pub fn get(&self, index: usize) -> Option<IpAddr> {
+        self.entries.get(index).copied().flatten()
+    }
+
+    /// The GID at a place; zero where there is none.
+    pub fn gid(&self, index: usize) -> Gid {
+        self.get(index).map_or(Gid([0; 16]), Gid::from)
+    }
+
+    /// The place of an address.
+    pub fn find(&self, address: IpAddr) -> Option<usize> {
+        self.entries.iter().position(|entry| *entry == Some(address))
+    }
+
+    /// Puts an address (or nothing) at a place. Places beyond the table are ignored.
+    pub fn set(&mut self, index: usize, address: Option<IpAddr>) {
+        if index >= GID_TABLE_LEN {
+            return;
+        }
+        if self.entries.len() <= index {
+            self.entries.resize(index + 1, None);
+        }
+        self.entries[index] = address;
+    }
+
+    /// Places that were ever used.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no place was ever used.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}

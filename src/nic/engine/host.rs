@@ -1,0 +1,298 @@
+//! The NIC as one QP sees it: the transport's [`Host`] over memory, queues and the link.
+
+use slotmap::SlotMap;
+use softrnic_link::{Flow, Link, TxError};
+use softrnic_memory::{Access, BindSpec, FlushScope, MemoryTable};
+use softrnic_transport::{
+    AtomicOp, Completion, Counter, Host, LocalFault, LocalOp, LocalOpFault, NoRecv, Payload, QpEvent,
+    RecvWqe, RemoteAccess, RemoteFault, Transmit, TransmitError, Window,
+};
+use softrnic_wire::{
+    Body, Feth, ICRC_LEN, Op, Placement, ROCE_UDP_PORT, Rkey, Selectivity, Srqn, Time, UdpFacts,
+    rxe_flush_icrc, seal,
+};
+
+use super::completion::{Cqe, CqeExtra};
+use super::data::LocalData;
+use super::objects::{CqKey, Event, QpIo, ReceiveQueue, Srq, SrqKey};
+use super::peers::Peers;
+use super::shared::Shared;
+
+/// A completion that becomes visible when the packets before it have left.
+pub struct Staged {
+    pub cq: CqKey,
+    pub cqe: Cqe,
+    pub solicited: bool,
+}
+
+/// Everything that a QP may touch while it is driven.
+pub struct HostView<'a, 'l> {
+    pub io: &'a mut QpIo,
+    pub memory: &'a mut MemoryTable,
+    pub peers: &'a mut Peers,
+    pub srqs: &'a mut SlotMap<SrqKey, Srq>,
+    pub shared: &'a mut Shared,
+    /// Absent while packets are received: nothing is sent then.
+    pub link: Option<&'a mut (dyn Link + 'l)>,
+    pub now: Time,
+}
+
+impl HostView<'_, '_> {
+    fn fill(&mut self, packet: &Transmit<'_, LocalData>) -> Result<(), TransmitError> {
+        let payload_len = packet.payload.len();
+        let len = packet.headers.transport_len(payload_len);
+        let flow = Flow {
+            src: packet.path.src,
+            dst: packet.path.dst,
+            sport: packet.path.sport,
+            tos: packet.path.tos,
+            ttl: packet.path.ttl,
+        };
+        let is_flush = matches!(packet.headers.body, Body::Rc(Op::Flush(..)));
+        let as_rxe = is_flush && self.wants_rxe_flush(packet.attempt);
+        let Some(link) = self.link.as_deref_mut() else { return Err(TransmitError::Full) };
+        let slot = match link.reserve(self.now, &flow, len) {
+            Ok(slot) => slot,
+            Err(TxError::Full) => return Err(TransmitError::Full),
+            Err(TxError::TooLong) => return Err(TransmitError::TooLong),
+            // Lost on the way, as far as the transport can tell: it will try again.
+            Err(TxError::Unreachable) => return Ok(()),
+        };
+        let at = packet.headers.emit(slot.bytes);
+        let (body, tail) = slot.bytes[at..].split_at_mut(payload_len);
+        match &packet.payload {
+            Payload::None => {}
+            Payload::Zeros(_) => body.fill(0),
+            Payload::Local { data, offset, .. } => {
+                gather(self.memory, self.io, data, *offset, body).map_err(TransmitError::Local)?;
+            }
+            Payload::Remote { rkey, va, .. } => {
+                self.memory
+                    .read_remote(self.io.pd, self.io.qpn, *rkey, *va, body)
+                    .map_err(|fault| TransmitError::Remote(remote_fault(fault)))?;
+            }
+        }
+        let pad = tail.len() - ICRC_LEN;
+        tail[..pad].fill(0);
+        let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
+        if as_rxe {
+            seal_as_rxe(&facts, slot.bytes);
+        } else {
+            seal(&facts, slot.bytes);
+        }
+        link.commit(self.now);
+        self.io.packets_sent += 1;
+        Ok(())
+    }
+
+    /// rxe covers part of a FLUSH twice: every second attempt takes the form that was not tried.
+    fn wants_rxe_flush(&mut self, attempt: u32) -> bool {
+        let known = self.io.peer.and_then(|id| self.peers.get_mut(id)).is_some_and(|peer| peer.rxe_flush);
+        known != (attempt % 2 == 1)
+    }
+}
+
+fn seal_as_rxe(facts: &UdpFacts, packet: &mut [u8]) {
+    let at = packet.len() - ICRC_LEN;
+    let icrc = rxe_flush_icrc(facts, &packet[..at]);
+    packet[at..].copy_from_slice(&icrc.to_le_bytes());
+}
+
+fn gather(
+    memory: &MemoryTable,
+    io: &QpIo,
+    data: &LocalData,
+    offset: u64,
+    out: &mut [u8],
+) -> Result<(), LocalFault> {
+    match data {
+        LocalData::Sges(sges) => memory.gather(io.pd, sges, offset, out).map_err(|_| LocalFault),
+        LocalData::Inline(bytes) => {
+            let from = usize::try_from(offset).map_err(|_| LocalFault)?;
+            let to = from.checked_add(out.len()).ok_or(LocalFault)?;
+            out.copy_from_slice(bytes.get(from..to).ok_or(LocalFault)?);
+            Ok(())
+        }
+        LocalData::Bind(_) | LocalData::FastRegister(_) => Err(LocalFault),
+    }
+}
+
+fn remote_fault(fault: softrnic_memory::RemoteFault) -> RemoteFault {
+    match fault {
+        softrnic_memory::RemoteFault::Unmapped => RemoteFault::Unmapped,
+        _ => RemoteFault::Access,
+    }
+}
+
+fn flush_access(feth: Feth) -> Access {
+    let mut access = Access::empty();
+    if feth.placement.contains(Placement::GLOBAL_VISIBILITY) {
+        access |= Access::FLUSH_GLOBAL;
+    }
+    if feth.placement.contains(Placement::PERSISTENCE) {
+        access |= Access::FLUSH_PERSISTENT;
+    }
+    access
+}
+
+impl Host for HostView<'_, '_> {
+    type Data = LocalData;
+
+    fn transmit(&mut self, packet: Transmit<'_, LocalData>) -> Result<(), TransmitError> {
+        self.fill(&packet)
+    }
+
+    fn check_local(&mut self, data: &LocalData, sink: bool) -> Result<(), LocalFault> {
+        match data {
+            LocalData::Sges(sges) => sges
+                .iter()
+                .try_for_each(|sge| self.memory.check_local(self.io.pd, sge, sink).map_err(|_| LocalFault)),
+            LocalData::Inline(_) if sink => Err(LocalFault),
+            _ => Ok(()),
+        }
+    }
+
+    fn place(&mut self, data: &LocalData, offset: u64, bytes: &[u8]) -> Result<(), LocalFault> {
+        match data {
+            LocalData::Sges(sges) => {
+                self.memory.scatter(self.io.pd, sges, offset, bytes).map_err(|_| LocalFault)
+            }
+            _ => Err(LocalFault),
+        }
+    }
+
+    fn execute(&mut self, op: &LocalOp<LocalData>) -> Result<(), LocalOpFault> {
+        let (qpn, pd) = (self.io.qpn, self.io.pd);
+        match op {
+            LocalOp::Invalidate(rkey) => {
+                self.memory.invalidate(qpn, pd, *rkey, false).map_err(|_| LocalOpFault::Operation)
+            }
+            LocalOp::BindWindow(LocalData::Bind(spec)) => {
+                let spec: BindSpec = **spec;
+                self.memory.bind_mw(qpn, pd, spec).map(|_| ()).map_err(|_| LocalOpFault::Bind)
+            }
+            LocalOp::FastRegister(LocalData::FastRegister(request)) => self
+                .memory
+                .fast_register(pd, request.lkey, request.new_key, request.access)
+                .map(|_| ())
+                .map_err(|_| LocalOpFault::Operation),
+            LocalOp::BindWindow(_) => Err(LocalOpFault::Bind),
+            LocalOp::FastRegister(_) => Err(LocalOpFault::Operation),
+        }
+    }
+
+    fn take_recv(&mut self, srqn: Option<Srqn>) -> Result<RecvWqe<LocalData>, NoRecv> {
+        let key = match (&mut self.io.receives, srqn) {
+            (ReceiveQueue::Own(ring), _) => return ring.pop().ok_or(NoRecv::Empty),
+            (ReceiveQueue::Shared(key), _) => *key,
+            (ReceiveQueue::None, None) => return Err(NoRecv::NoQueue),
+            (ReceiveQueue::None, Some(srqn)) => {
+                self.shared.xrc_srq(srqn, self.io.xrcd).ok_or(NoRecv::NoQueue)?
+            }
+        };
+        let srq = self.srqs.get_mut(key).ok_or(NoRecv::NoQueue)?;
+        let wqe = srq.ring.pop().ok_or(NoRecv::Empty)?;
+        if srq.limit > 0 && srq.ring.len() < srq.limit {
+            srq.limit = 0;
+            self.shared.events.push(Event::SrqLimit(key));
+        }
+        Ok(wqe)
+    }
+
+    fn has_srq(&self) -> bool {
+        !matches!(self.io.receives, ReceiveQueue::Own(_))
+    }
+
+    fn check_remote(&mut self, rkey: Rkey, va: u64, len: u64, need: RemoteAccess) -> Result<(), RemoteFault> {
+        let access = match need {
+            RemoteAccess::Read => Access::REMOTE_READ,
+            RemoteAccess::Write => Access::REMOTE_WRITE,
+            RemoteAccess::Atomic => Access::REMOTE_ATOMIC,
+            // A FLUSH of a whole region names no range.
+            RemoteAccess::Flush(_) => return Ok(()),
+        };
+        self.memory.check_remote(self.io.pd, self.io.qpn, rkey, va, len, access).map_err(remote_fault)
+    }
+
+    fn write_remote(&mut self, rkey: Rkey, va: u64, bytes: &[u8]) -> Result<(), RemoteFault> {
+        self.memory.write_remote(self.io.pd, self.io.qpn, rkey, va, bytes).map_err(remote_fault)
+    }
+
+    fn atomic(&mut self, rkey: Rkey, va: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
+        let (pd, qpn) = (self.io.pd, self.io.qpn);
+        match op {
+            AtomicOp::CompareSwap { compare, swap } => {
+                self.memory.compare_swap(pd, qpn, rkey, va, compare, swap).map_err(remote_fault)
+            }
+            AtomicOp::FetchAdd { add } => self.memory.fetch_add(pd, qpn, rkey, va, add).map_err(remote_fault),
+        }
+    }
+
+    fn atomic_write(&mut self, rkey: Rkey, va: u64, bytes: [u8; 8]) -> Result<(), RemoteFault> {
+        self.memory.atomic_write(self.io.pd, self.io.qpn, rkey, va, bytes).map_err(remote_fault)
+    }
+
+    fn flush_remote(&mut self, rkey: Rkey, va: u64, len: u64, feth: Feth) -> Result<(), RemoteFault> {
+        let scope = match feth.selectivity {
+            Selectivity::Range => FlushScope::Range { va, len },
+            _ => FlushScope::Region,
+        };
+        self.memory.flush(self.io.pd, self.io.qpn, rkey, scope, flush_access(feth)).map_err(remote_fault)
+    }
+
+    fn invalidate_remote(&mut self, rkey: Rkey) -> Result<(), RemoteFault> {
+        self.memory.invalidate(self.io.qpn, self.io.pd, rkey, true).map_err(|_| RemoteFault::Access)
+    }
+
+    fn complete(&mut self, completion: Completion, srqn: Option<Srqn>) {
+        let cq = if !completion.opcode.is_receive() {
+            self.io.send_cq
+        } else {
+            let xrc = srqn.and_then(|srqn| self.shared.xrc_srq(srqn, self.io.xrcd));
+            match xrc.and_then(|key| self.srqs.get(key)).and_then(|srq| srq.xrc) {
+                Some((_, cq)) => cq,
+                None => self.io.recv_cq,
+            }
+        };
+        let extra = match (completion.imm, completion.invalidated) {
+            (Some(imm), _) => CqeExtra::Imm(imm),
+            (None, Some(rkey)) => CqeExtra::Invalidated(rkey),
+            (None, None) => CqeExtra::None,
+        };
+        let cqe = Cqe {
+            wr_id: completion.wr_id,
+            status: completion.status,
+            opcode: completion.opcode,
+            byte_len: completion.byte_len,
+            extra,
+            qpn: completion.qpn,
+            src_qpn: completion.src_qpn,
+            grh: completion.grh,
+            timestamp: self.now.as_nanos(),
+        };
+        self.shared.staged.push(Staged { cq, cqe, solicited: completion.solicited });
+    }
+
+    fn retire_sends(&mut self, count: u32) {
+        self.io.sends.retire(count);
+    }
+
+    fn event(&mut self, event: QpEvent) {
+        self.shared.events.push(Event::Qp(self.io.key, event));
+    }
+
+    fn flush_answered(&mut self, attempt: u32) {
+        let rxe = self.wants_rxe_flush(attempt);
+        if let Some(peer) = self.io.peer.and_then(|id| self.peers.get_mut(id)) {
+            peer.rxe_flush = rxe;
+        }
+    }
+
+    fn window(&mut self) -> &mut Window {
+        self.peers.window(self.io.peer)
+    }
+
+    fn count(&mut self, counter: Counter) {
+        self.shared.counters[counter as usize] += 1;
+    }
+}

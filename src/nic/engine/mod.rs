@@ -1,0 +1,293 @@
+//! Everything of a NIC except concurrency.
+//!
+//! An [`Engine`] owns the objects (`objects.rs`), lets each QP see them through `host.rs`, and moves when
+//! [`Engine::step`] is called: doorbells, timers, received datagrams (`receive.rs`), transmission
+//! (`transmit.rs`), and last the completions, which become visible after the packets have left. It reads no
+//! clock and draws its random numbers from the seed it was given, so the same calls give the same results.
+
+mod completion;
+mod control;
+mod data;
+mod drops;
+mod gid_table;
+mod host;
+mod multicast;
+mod objects;
+mod peers;
+mod publish;
+mod receive;
+mod shared;
+mod timers;
+mod transmit;
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+use slotmap::SlotMap;
+use softrnic_link::Link;
+use softrnic_memory::MemoryTable;
+use softrnic_transport::{Config, Counter, Qp, RateParameters, WindowConfig};
+use softrnic_wire::{Gid, Mtu, Qpn, Srqn, Time};
+
+pub use completion::{Cqe, CqeExtra};
+pub use control::{ControlError, QpHandle, QpInit, QpQuery, ReceiveSource, SrqHandle, SrqInit};
+pub use data::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
+pub use drops::DropReason;
+pub use gid_table::GidTable;
+pub use objects::{CqKey, Event, QpKey, SrqKey, XrcdKey};
+
+use host::HostView;
+use objects::{Cq, Group, QpIo, QpSlot, Srq, Xrcd};
+use peers::Peers;
+use shared::Shared;
+use timers::TimerHeap;
+
+/// How an engine is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineConfig {
+    /// Seed of all numbers that peers must not be able to predict.
+    pub seed: u64,
+    /// Knobs of the transport.
+    pub transport: Config,
+    /// The bound on bytes in flight to one peer.
+    pub window: WindowConfig,
+    /// DCQCN's parameters.
+    pub rate: RateParameters,
+    /// Copies that survive unmapped memory, for every region.
+    pub safe_copies: bool,
+}
+
+impl EngineConfig {
+    /// The defaults, with a seed.
+    pub fn with_seed(seed: u64) -> EngineConfig {
+        EngineConfig {
+            seed,
+            transport: Config::default(),
+            window: WindowConfig::default(),
+            rate: RateParameters::default(),
+            safe_copies: false,
+        }
+    }
+}
+
+/// How much one step may do.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Datagrams to receive.
+    pub receive: usize,
+    /// Packets to send.
+    pub transmit: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget { receive: 256, transmit: 256 }
+    }
+}
+
+/// What a step did, and when the next one is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Step {
+    /// Datagrams received.
+    pub received: usize,
+    /// Packets sent.
+    pub sent: usize,
+    /// Completions published.
+    pub completed: usize,
+    /// There is more to do right away.
+    pub more: bool,
+    /// The link is full; go on when it can send again.
+    pub blocked: bool,
+}
+
+/// A NIC without threads, clocks and sockets.
+pub struct Engine {
+    config: EngineConfig,
+    memory: MemoryTable,
+    qps: SlotMap<QpKey, QpSlot>,
+    by_number: FxHashMap<Qpn, QpKey>,
+    by_index: Vec<Option<QpKey>>,
+    cqs: SlotMap<CqKey, Cq>,
+    srqs: SlotMap<SrqKey, Srq>,
+    xrcds: SlotMap<XrcdKey, Xrcd>,
+    groups: FxHashMap<Gid, Group>,
+    gids: GidTable,
+    peers: Peers,
+    shared: Shared,
+    timers: TimerHeap,
+    /// QPs that may have something to do, each once.
+    active: VecDeque<QpKey>,
+    drops: [u64; DropReason::ALL.len()],
+    next_qpn: Qpn,
+    next_srqn: Srqn,
+}
+
+impl Engine {
+    /// A NIC without objects.
+    pub fn new(config: EngineConfig) -> Engine {
+        let memory_config = softrnic_memory::Config { safe_copies: config.safe_copies, ..Default::default() };
+        Engine {
+            config,
+            memory: MemoryTable::with_config(config.seed, memory_config),
+            qps: SlotMap::with_key(),
+            by_number: FxHashMap::default(),
+            by_index: Vec::new(),
+            cqs: SlotMap::with_key(),
+            srqs: SlotMap::with_key(),
+            xrcds: SlotMap::with_key(),
+            groups: FxHashMap::default(),
+            gids: GidTable::default(),
+            peers: Peers::new(config.window),
+            shared: Shared::new(),
+            timers: TimerHeap::default(),
+            active: VecDeque::new(),
+            drops: [0; DropReason::ALL.len()],
+            next_qpn: control::first_number(config.seed),
+            next_srqn: Srqn::new(1),
+        }
+    }
+
+    /// Does what is due at `now`: runs timers, receives, sends, and publishes completions.
+    pub fn step(&mut self, now: Time, link: &mut dyn Link, budget: Budget) -> Step {
+        let mut step = Step::default();
+        self.run_timers(now);
+        self.receive(now, link, budget.receive, &mut step);
+        self.wake_waiting();
+        self.transmit(now, link, budget.transmit, &mut step);
+        link.flush(now);
+        step.blocked |= link.is_blocked();
+        step.completed = self.publish();
+        step.more |= !step.blocked && self.peers.has_wakeable();
+        step
+    }
+
+    /// A doorbell of the QP at `index` was rung: takes what was posted to it.
+    pub fn on_doorbell(&mut self, now: Time, index: usize) {
+        let Some(key) = self.by_index.get(index).copied().flatten() else { return };
+        self.with_qp(now, None, key, |qp, host| {
+            while let Some(wqe) = host.io.sends.pop() {
+                qp.post_send(wqe, host);
+            }
+            qp.on_recv_posted(host);
+        });
+        self.activate(key);
+    }
+
+    /// When the next timer fires, if any runs.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.timers.next()
+    }
+
+    /// Whether some QP could send now.
+    pub fn has_work(&self) -> bool {
+        !self.active.is_empty()
+    }
+
+    /// The keys and regions of this NIC.
+    pub fn memory(&mut self) -> &mut MemoryTable {
+        &mut self.memory
+    }
+
+    /// The addresses of this NIC.
+    pub fn gids(&mut self) -> &mut GidTable {
+        &mut self.gids
+    }
+
+    /// The largest datagram payload of UD, which follows the port's MTU.
+    pub fn set_active_mtu(&mut self, mtu: Mtu) {
+        self.config.transport.ud_mtu = mtu.bytes();
+        for slot in self.qps.values_mut() {
+            slot.qp.set_ud_mtu(mtu.bytes());
+        }
+    }
+
+    /// Takes the asynchronous events that have come up.
+    pub fn take_events(&mut self) -> impl Iterator<Item = Event> + '_ {
+        self.shared.events.drain(..)
+    }
+
+    /// What all QPs counted.
+    pub fn counters(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
+        Counter::ALL.iter().map(|&counter| (counter, self.shared.counters[counter as usize]))
+    }
+
+    /// Datagrams that reached no QP, by reason.
+    pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.iter().map(|&reason| (reason, self.drops[reason as usize]))
+    }
+
+    fn drop_datagram(&mut self, reason: DropReason) {
+        self.drops[reason as usize] += 1;
+    }
+
+    /// Marks a QP as having something to do.
+    fn activate(&mut self, key: QpKey) {
+        if let Some(slot) = self.qps.get_mut(key)
+            && !slot.io.active
+        {
+            slot.io.active = true;
+            self.active.push_back(key);
+        }
+    }
+
+    /// Drives one QP with everything it needs around it.
+    fn with_qp<T>(
+        &mut self,
+        now: Time,
+        link: Option<&mut (dyn Link + '_)>,
+        key: QpKey,
+        drive: impl FnOnce(&mut Qp<LocalData>, &mut HostView<'_, '_>) -> T,
+    ) -> Option<T> {
+        let QpSlot { qp, io } = self.qps.get_mut(key)?;
+        let mut host = HostView {
+            io: &mut *io,
+            memory: &mut self.memory,
+            peers: &mut self.peers,
+            srqs: &mut self.srqs,
+            shared: &mut self.shared,
+            link,
+            now,
+        };
+        let result = drive(qp, &mut host);
+        let state = qp.state() as u8;
+        if io.shared_state.load(std::sync::atomic::Ordering::Relaxed) != state {
+            io.shared_state.store(state, std::sync::atomic::Ordering::Release);
+        }
+        schedule(&mut self.timers, qp.poll_timeout(), io);
+        Some(result)
+    }
+
+    fn run_timers(&mut self, now: Time) {
+        while let Some((at, key)) = self.timers.pop_due(now) {
+            let Some(slot) = self.qps.get_mut(key) else { continue };
+            if slot.io.timer == Some(at) {
+                slot.io.timer = None;
+            }
+            self.with_qp(now, None, key, |qp, host| qp.on_timeout(now, host));
+            self.activate(key);
+        }
+    }
+
+    /// QPs that waited for a window that is open now.
+    fn wake_waiting(&mut self) {
+        let Engine { peers, qps, active, .. } = self;
+        peers.wake(|key| {
+            if let Some(slot) = qps.get_mut(key) {
+                slot.io.waiting = false;
+                if !slot.io.active {
+                    slot.io.active = true;
+                    active.push_back(key);
+                }
+            }
+        });
+    }
+}
+
+/// Keeps an entry in the heap that is no later than the QP's next timer.
+fn schedule(timers: &mut TimerHeap, next: Option<Time>, io: &mut QpIo) {
+    let Some(next) = next else { return };
+    if io.timer.is_none_or(|scheduled| next < scheduled) {
+        io.timer = Some(next);
+        timers.push(next, io.key);
+    }
+}

@@ -1,0 +1,137 @@
+//! What is known of each peer address: the window that all QPs to it share, and who waits for it.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use rustc_hash::FxHashMap;
+use softrnic_transport::{Window, WindowConfig};
+
+use super::objects::QpKey;
+
+/// A QP that is woken is expected to send this many bytes.
+const ROOM_PER_QP: u64 = 16 << 10;
+
+/// A peer in [`Peers`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerId(usize);
+
+/// One peer address.
+pub struct Peer {
+    /// Bytes in flight to it.
+    pub window: Window,
+    /// QPs that wait for the window to open, the longest waiting first.
+    pub waiting: VecDeque<QpKey>,
+    /// The peer computes the ICRC of FLUSH as kernel rxe does.
+    pub rxe_flush: bool,
+    address: IpAddr,
+    users: usize,
+}
+
+/// All peers that QPs of ours are connected to.
+pub struct Peers {
+    config: WindowConfig,
+    by_address: FxHashMap<IpAddr, PeerId>,
+    peers: Vec<Option<Peer>>,
+    free: Vec<PeerId>,
+    /// Peers whose window some QP waits for.
+    waited_for: Vec<PeerId>,
+    /// For QPs that have no peer.
+    nobody: Window,
+}
+
+impl Peers {
+    pub fn new(config: WindowConfig) -> Peers {
+        Peers {
+            config,
+            by_address: FxHashMap::default(),
+            peers: Vec::new(),
+            free: Vec::new(),
+            waited_for: Vec::new(),
+            nobody: Window::new(WindowConfig { initial: u64::MAX, min: u64::MAX, max: u64::MAX }),
+        }
+    }
+
+    /// One more QP talks to `address`.
+    pub fn join(&mut self, address: IpAddr) -> PeerId {
+        if let Some(&id) = self.by_address.get(&address) {
+            self.peers[id.0].as_mut().expect("listed peers exist").users += 1;
+            return id;
+        }
+        let peer = Peer {
+            window: Window::new(self.config),
+            waiting: VecDeque::new(),
+            rxe_flush: false,
+            address,
+            users: 1,
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.peers[id.0] = Some(peer);
+                id
+            }
+            None => {
+                self.peers.push(Some(peer));
+                PeerId(self.peers.len() - 1)
+            }
+        };
+        self.by_address.insert(address, id);
+        id
+    }
+
+    /// A QP is no longer connected to it.
+    pub fn leave(&mut self, id: PeerId) {
+        let Some(peer) = self.peers[id.0].as_mut() else { return };
+        peer.users -= 1;
+        if peer.users == 0 {
+            self.by_address.remove(&peer.address);
+            self.peers[id.0] = None;
+            self.free.push(id);
+        }
+    }
+
+    /// A QP waits for the window to open.
+    pub fn wait(&mut self, id: Option<PeerId>, key: QpKey) {
+        if let Some(peer) = id.and_then(|id| self.peers[id.0].as_mut()) {
+            peer.waiting.push_back(key);
+            if let Some(id) = id.filter(|id| !self.waited_for.contains(id)) {
+                self.waited_for.push(id);
+            }
+        }
+    }
+
+    /// Takes those that wait for a window that is open now: no more than its room is worth waking.
+    pub fn wake(&mut self, mut awake: impl FnMut(QpKey)) {
+        let peers = &mut self.peers;
+        self.waited_for.retain(|id| {
+            let Some(peer) = peers[id.0].as_mut() else { return false };
+            if peer.window.is_open() {
+                let room = peer.window.limit() - peer.window.in_flight();
+                let count = (room / ROOM_PER_QP + 1) as usize;
+                peer.waiting.drain(..count.min(peer.waiting.len())).for_each(&mut awake);
+            }
+            !peer.waiting.is_empty()
+        });
+    }
+
+    /// Whether some QP waits for a window that is open.
+    pub fn has_wakeable(&self) -> bool {
+        self.waited_for.iter().any(|id| self.peers[id.0].as_ref().is_some_and(|peer| peer.window.is_open()))
+    }
+
+    pub fn get_mut(&mut self, id: PeerId) -> Option<&mut Peer> {
+        self.peers[id.0].as_mut()
+    }
+
+    /// The window to a peer, or one that is always open.
+    pub fn window(&mut self, id: Option<PeerId>) -> &mut Window {
+        match id.and_then(|id| self.peers[id.0].as_mut()) {
+            Some(peer) => &mut peer.window,
+            None => &mut self.nobody,
+        }
+    }
+
+    /// Every peer's address and window, for statistics.
+    pub fn iter(&self) -> impl Iterator<Item = (IpAddr, &Window)> {
+        self.peers.iter().flatten().map(|peer| (peer.address, &peer.window))
+    }
+}

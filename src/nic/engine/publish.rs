@@ -1,0 +1,27 @@
+//! Completions become visible: after the step's packets have left, so that an application that exits on a
+//! completion has acknowledged what it stands for.
+
+use super::Engine;
+use super::objects::Event;
+
+impl Engine {
+    /// Publishes what was completed since the last call, and wakes who asked to be woken.
+    pub(super) fn publish(&mut self) -> usize {
+        let count = self.shared.staged.len();
+        for staged in self.shared.staged.drain(..) {
+            let Some(cq) = self.cqs.get_mut(staged.cq) else { continue };
+            if cq.ring.push(staged.cqe).is_err() {
+                if !std::mem::replace(&mut cq.overrun, true) {
+                    self.shared.events.push(Event::CqError(staged.cq));
+                }
+                continue;
+            }
+            if cq.armed.should_fire(staged.solicited)
+                && let Some(notify) = &cq.notify
+            {
+                notify.completion();
+            }
+        }
+        count
+    }
+}

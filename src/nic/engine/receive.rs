@@ -1,0 +1,154 @@
+//! Receiving: from a datagram to the QP that it is for.
+
+use std::net::IpAddr;
+
+use softrnic_link::{Datagram, HeaderId, Link, Overrun};
+use softrnic_transport::{QpType, Received};
+use softrnic_wire::{
+    BTH_LEN, Body, DF, IpFacts, Packet, Pkey, Qpn, ROCE_UDP_PORT, Time, UdpFacts, ipv4_checksum, verify,
+    verify_either_flush, verify_unknown_id, verify_unknown_id_rxe_flush,
+};
+
+use super::objects::QpKey;
+use super::{DropReason, Engine, Step};
+
+/// RC FLUSH, whose ICRC kernel rxe computes in a way of its own.
+const FLUSH_BYTE: u8 = 0x1C;
+
+/// ECN field: congestion experienced.
+const CE: u8 = 0b11;
+
+impl Engine {
+    pub(super) fn receive(&mut self, now: Time, link: &mut dyn Link, budget: usize, step: &mut Step) {
+        if budget == 0 {
+            return;
+        }
+        let mut received = 0;
+        let overrun = link.receive(now, budget, &mut |datagram| {
+            received += 1;
+            if let Err(reason) = self.on_datagram(now, &datagram) {
+                self.drop_datagram(reason);
+            }
+        });
+        step.received += received;
+        step.more |= overrun == Overrun::Budget;
+    }
+
+    fn on_datagram(&mut self, now: Time, datagram: &Datagram<'_>) -> Result<(), DropReason> {
+        if datagram.bytes.len() < BTH_LEN {
+            return Err(DropReason::Malformed);
+        }
+        let id = verified_id(datagram).ok_or(DropReason::Icrc)?;
+        let packet = Packet::parse(datagram.bytes).map_err(|_| DropReason::Malformed)?;
+        if !packet.bth.pkey.matches(Pkey::DEFAULT) {
+            return Err(DropReason::Pkey);
+        }
+        match packet.bth.dest_qpn {
+            Qpn::SMI | Qpn::GSI => Err(DropReason::SpecialQp),
+            Qpn::MULTICAST => self.on_multicast(now, datagram, id, &packet),
+            qpn => {
+                let key = *self.by_number.get(&qpn).ok_or(DropReason::UnknownQp)?;
+                self.deliver(now, key, datagram, id, &packet)
+            }
+        }
+    }
+
+    /// Hands a packet to a QP, if it comes from where the QP is connected to.
+    pub(super) fn deliver(
+        &mut self,
+        now: Time,
+        key: QpKey,
+        datagram: &Datagram<'_>,
+        id: (u16, u16),
+        packet: &Packet<'_>,
+    ) -> Result<(), DropReason> {
+        let slot = self.qps.get_mut(key).ok_or(DropReason::UnknownQp)?;
+        let path = &slot.qp.attr().path;
+        if slot.io.service != QpType::Ud && (datagram.src != path.dst || datagram.dst != path.src) {
+            return Err(DropReason::WrongAddress);
+        }
+        slot.io.packets_received += 1;
+        let mut grh = [0; 40];
+        if matches!(packet.body, Body::Ud { .. }) {
+            grh = network_header(datagram, id);
+        }
+        let received = Received { ce: datagram.tos & CE == CE, grh: &grh };
+        self.with_qp(now, None, key, |qp, host| qp.on_packet(now, packet, received, host));
+        self.activate(key);
+        Ok(())
+    }
+}
+
+/// Verifies the ICRC. Returns the IPv4 identification and flags that it was computed over.
+fn verified_id(datagram: &Datagram<'_>) -> Option<(u16, u16)> {
+    let flush = datagram.bytes[0] == FLUSH_BYTE;
+    let facts = |id, flags_frag| {
+        let ip = match (datagram.src, datagram.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => IpFacts::V4 { src, dst, id, flags_frag },
+            (IpAddr::V6(src), IpAddr::V6(dst)) => IpFacts::V6 { src, dst },
+            _ => return None,
+        };
+        Some(UdpFacts { ip, src_port: datagram.sport, dst_port: ROCE_UDP_PORT })
+    };
+    let check = |id, flags| {
+        let facts = facts(id, flags)?;
+        let good = if flush {
+            verify_either_flush(&facts, datagram.bytes).is_some()
+        } else {
+            verify(&facts, datagram.bytes)
+        };
+        good.then_some((id, flags))
+    };
+    match datagram.id {
+        HeaderId::Seen { id, flags } => check(id, flags),
+        HeaderId::None => check(0, 0),
+        HeaderId::Hidden { hint } => check(hint, DF).or_else(|| {
+            let facts = facts(0, DF)?;
+            let id = verify_unknown_id(&facts, datagram.bytes)
+                .or_else(|| flush.then(|| verify_unknown_id_rxe_flush(&facts, datagram.bytes)).flatten())?;
+            Some((id, DF))
+        }),
+    }
+}
+
+/// The 40 bytes in front of a UD payload: the IPv6 header, or zeros and the IPv4 header (as rxe fills it).
+fn network_header(datagram: &Datagram<'_>, (id, flags): (u16, u16)) -> [u8; 40] {
+    let mut grh = [0; 40];
+    if let Some(header) = datagram.ip_header {
+        let at = 40 - header.len().min(40);
+        grh[at..].copy_from_slice(&header[..40 - at]);
+        return grh;
+    }
+    let udp_len = (datagram.bytes.len() + 8) as u16;
+    match (datagram.src, datagram.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            let mut ip = [0; 20];
+            ip[0] = 0x45;
+            ip[1] = datagram.tos;
+            ip[2..4].copy_from_slice(&(udp_len + 20).to_be_bytes());
+            ip[4..6].copy_from_slice(&id.to_be_bytes());
+            ip[6..8].copy_from_slice(&flags.to_be_bytes());
+            ip[8] = datagram.ttl;
+            ip[9] = 17;
+            ip[12..16].copy_from_slice(&src.octets());
+            ip[16..20].copy_from_slice(&dst.octets());
+            let checksum = ipv4_checksum(&ip);
+            ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+            grh[20..].copy_from_slice(&ip);
+        }
+        (src, dst) => {
+            let octets = |address: IpAddr| match address {
+                IpAddr::V6(v6) => v6.octets(),
+                IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
+            };
+            grh[0] = 0x60 | datagram.tos >> 4;
+            grh[1] = datagram.tos << 4;
+            grh[4..6].copy_from_slice(&udp_len.to_be_bytes());
+            grh[6] = 17;
+            grh[7] = datagram.ttl;
+            grh[8..24].copy_from_slice(&octets(src));
+            grh[24..40].copy_from_slice(&octets(dst));
+        }
+    }
+    grh
+}

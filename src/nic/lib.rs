@@ -1,0 +1,10 @@
+//! A whole NIC.
+//!
+//! [`engine`] is everything of a NIC except concurrency: objects, queues, windows and timers, driven by
+//! [`engine::Engine::step`] in whatever time the caller says it is. [`runtime`] puts it to work between
+//! application threads: the NIC lock with its doorbell, the rings between threads and engine, and the
+//! progress thread. [`verbs`] is the interface for Rust programs, and what the C libraries translate to.
+//! Nothing here knows C types.
+
+pub mod engine;
+pub mod runtime;
