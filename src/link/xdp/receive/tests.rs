@@ -37,7 +37,8 @@ fn pieces_in_neighbouring_chunks_close_up_in_place() {
     let chain = [desc(1, 256, full, true), desc(2, 256, full, true), desc(3, 256, 17, false)];
     let mut umem = umem();
     let place = umem.memory().base().as_ptr() as usize + CHUNK + 256;
-    let frame = assemble(&chain, &mut [0; 4 * CHUNK], &mut umem, CHUNK).expect("whole");
+    let mut scratch = [0; 4 * CHUNK];
+    let frame = assemble(&chain, &mut scratch, &mut umem, CHUNK).expect("whole");
     assert_eq!((frame.as_ptr() as usize, frame), (place, expected(&chain).as_slice()));
 }
 

@@ -1,0 +1,105 @@
+//! Datagrams with contents that tell whether they are whole, sent and echoed over links.
+
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use softrnic_link::xdp::XdpLink;
+use softrnic_link::{Flow, Link, TxError};
+
+use super::now;
+
+/// Datagrams on their way at a time: fewer than any queue below holds.
+const WINDOW: usize = 32;
+
+/// The flow from `src` to `dst`.
+pub fn flow(src: &str, dst: &str) -> Flow {
+    Flow { src: ip(src), dst: ip(dst), sport: 49_152, tos: 0, ttl: 64 }
+}
+
+/// An address.
+pub fn ip(text: &str) -> IpAddr {
+    text.parse().expect("address")
+}
+
+/// The contents of datagram `number`: its number, then bytes that follow from it.
+pub fn contents(number: u64, len: usize) -> impl Iterator<Item = u8> {
+    let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let rest = std::iter::from_fn(move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        Some(state as u8)
+    });
+    number.to_be_bytes().into_iter().chain(rest).take(len)
+}
+
+/// Sends one datagram, waiting for the neighbour to be found and for room.
+pub fn send(link: &mut dyn Link, flow: &Flow, bytes: impl Iterator<Item = u8>, len: usize) {
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        match link.reserve(now(), flow, len) {
+            Ok(slot) => {
+                assert_eq!(slot.bytes.len(), len);
+                for (to, from) in slot.bytes.iter_mut().zip(bytes) {
+                    *to = from;
+                }
+                return link.commit(now());
+            }
+            Err(TxError::Unreachable | TxError::Full) if Instant::now() < end => link.flush(now()),
+            Err(error) => panic!("no room for a datagram of {len} bytes to {}: {error}", flow.dst),
+        }
+    }
+}
+
+/// Sends `count` datagrams of the lengths in `lens` in turn to a host that echoes them, and checks that
+/// each comes back whole and once.
+pub fn exchange(link: &mut XdpLink, flow: &Flow, lens: &[usize], count: usize) {
+    let mut sent = 0;
+    let mut back = vec![false; count];
+    let mut returned = 0;
+    let end = Instant::now() + Duration::from_secs(30);
+    while returned < count {
+        while sent < count && sent - returned < WINDOW {
+            let len = lens[sent % lens.len()];
+            send(link, flow, contents(sent as u64, len), len);
+            sent += 1;
+        }
+        link.flush(now());
+        link.receive(now(), 64, &mut |datagram| {
+            assert_eq!((datagram.src, datagram.dst), (flow.dst, flow.src));
+            assert_eq!((datagram.sport, datagram.ttl, datagram.tos), (flow.sport, flow.ttl, flow.tos));
+            let number = u64::from_be_bytes(*datagram.bytes.first_chunk().expect("a number"));
+            let len = lens[number as usize % lens.len()];
+            assert!(datagram.bytes.iter().copied().eq(contents(number, len)), "datagram {number} damaged");
+            assert!(!std::mem::replace(&mut back[number as usize], true), "datagram {number} twice");
+            returned += 1;
+        });
+        let counters = link.counters();
+        assert!(Instant::now() < end, "{returned} of {count} came back, {sent} sent: {counters:?}");
+    }
+}
+
+/// Sends back what arrives until `stop`.
+pub fn echo(link: &mut XdpLink, stop: &AtomicBool) {
+    let mut arrived = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        link.receive(now(), 64, &mut |datagram| {
+            let flow = Flow {
+                src: datagram.dst,
+                dst: datagram.src,
+                sport: datagram.sport,
+                tos: datagram.tos,
+                ttl: datagram.ttl,
+            };
+            arrived.push((flow, datagram.bytes.to_vec()));
+        });
+        if arrived.is_empty() {
+            std::thread::yield_now();
+        }
+        for (flow, bytes) in arrived.drain(..) {
+            send(link, &flow, bytes.iter().copied(), bytes.len());
+        }
+        link.flush(now());
+    }
+}
