@@ -50,7 +50,7 @@ class Guest:
             raise Failure(f"guest {self.name} is not up; start it with: tools/rxe-peer up --name {self.name}")
         return Session(self.directory)
 
-    def console(self, lines=25):
+    def console(self, lines=40):
         """The end of what the guest and QEMU said."""
         said = []
         for log in ("console.log", "qemu.log"):
