@@ -1,0 +1,32 @@
+//! The types and numbers of `verbs.h`, with its names.
+//!
+//! Enumerations are integers here: a C caller may pass any value. What the structs look like to a C compiler
+//! is in `testdata/layout.txt`; `build.rs` turns that into assertions, so that no other layout compiles.
+//! All of it is here, used or not.
+#![allow(non_camel_case_types, non_snake_case, dead_code)]
+
+mod consts;
+mod context;
+mod kern;
+mod memory;
+mod queue;
+
+pub use consts::*;
+pub use context::*;
+pub use kern::*;
+pub use memory::*;
+pub use queue::*;
+
+/// The assertions of `testdata/layout.txt`. The facts are those of x86-64: `pthread_mutex_t` is longer elsewhere.
+#[cfg(target_arch = "x86_64")]
+mod layout {
+    // Fields of unions are reached through never-called closures, to ask their size.
+    #![allow(unused_unsafe, clippy::undocumented_unsafe_blocks)]
+    use super::*;
+
+    const fn size<S, F>(_: fn(&S) -> &F) -> usize {
+        std::mem::size_of::<F>()
+    }
+
+    include!(concat!(env!("OUT_DIR"), "/layout.rs"));
+}

@@ -1,0 +1,142 @@
+//! The boundary to C: every exported function passes through here.
+//!
+//! Nothing unwinds into C. A panic makes every open device fatal, which raises the asynchronous event, and the
+//! function fails with EIO in the way that its return type has for that.
+
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::errno::Errno;
+
+/// A return type of C, with its way to say that something failed.
+pub(crate) trait Outcome {
+    /// What crosses the boundary.
+    type C;
+    /// The value for C.
+    fn into_c(result: Result<Self, Errno>) -> Self::C
+    where
+        Self: Sized;
+}
+
+/// A pointer: null, and `errno` is set.
+impl<T> Outcome for *mut T {
+    type C = *mut T;
+    fn into_c(result: Result<Self, Errno>) -> *mut T {
+        result.unwrap_or_else(|errno| {
+            errno.set();
+            std::ptr::null_mut()
+        })
+    }
+}
+
+/// 0, or the error number itself, as most verbs do.
+impl Outcome for () {
+    type C = c_int;
+    fn into_c(result: Result<Self, Errno>) -> c_int {
+        match result {
+            Ok(()) => 0,
+            Err(errno) => errno.0,
+        }
+    }
+}
+
+/// A number, or -1 with `errno` set.
+pub(crate) struct OrMinusOne(pub c_int);
+
+impl Outcome for OrMinusOne {
+    type C = c_int;
+    fn into_c(result: Result<Self, Errno>) -> c_int {
+        match result {
+            Ok(OrMinusOne(value)) => value,
+            Err(errno) => {
+                errno.set();
+                -1
+            }
+        }
+    }
+}
+
+/// A number, or the negated error number.
+pub(crate) struct OrNegated<T>(pub T);
+
+impl Outcome for OrNegated<isize> {
+    type C = isize;
+    fn into_c(result: Result<Self, Errno>) -> isize {
+        result.map_or_else(|errno| -(errno.0 as isize), |OrNegated(value)| value)
+    }
+}
+
+/// Nothing to say, whatever happens.
+pub(crate) struct Silent;
+
+impl Outcome for Silent {
+    type C = ();
+    fn into_c(_: Result<Self, Errno>) {}
+}
+
+/// A plain value that stands for itself; `Default` if there was a panic.
+pub(crate) struct Plain<T>(pub T);
+
+impl<T: Default> Outcome for Plain<T> {
+    type C = T;
+    fn into_c(result: Result<Self, Errno>) -> T {
+        result.map(|Plain(value)| value).unwrap_or_default()
+    }
+}
+
+/// Runs the body of an exported function.
+#[inline]
+pub(crate) fn guard<O: Outcome>(body: impl FnOnce() -> Result<O, Errno>) -> O::C {
+    O::into_c(catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| panicked()))
+}
+
+#[cold]
+fn panicked<O>() -> Result<O, Errno> {
+    // A second panic, while failing the devices, must not get out either.
+    let _ = catch_unwind(crate::device::fail_all);
+    Err(Errno::IO)
+}
+
+/// Borrows what a C caller points to; null is EINVAL.
+///
+/// # Safety
+/// A pointer that is not null points to a valid `T` that nothing changes while the borrow lives.
+#[inline]
+pub(crate) unsafe fn borrow<'a, T>(pointer: *const T) -> Result<&'a T, Errno> {
+    // SAFETY: the caller vouches for it.
+    unsafe { pointer.as_ref() }.ok_or(Errno::INVAL)
+}
+
+/// Borrows for writing what a C caller points to; null is EINVAL.
+///
+/// # Safety
+/// A pointer that is not null points to a valid `T` that nothing else uses while the borrow lives.
+#[inline]
+pub(crate) unsafe fn borrow_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Errno> {
+    // SAFETY: the caller vouches for it.
+    unsafe { pointer.as_mut() }.ok_or(Errno::INVAL)
+}
+
+/// Declares functions that C calls. The body sees the arguments as they are, returns
+/// `Result<impl Outcome, Errno>`, and runs inside [`guard`].
+macro_rules! export {
+    ($($(#[$attr:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $outcome:ty $body:block)*) => {$(
+        $(#[$attr])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> <$outcome as $crate::guard::Outcome>::C {
+            $crate::guard::guard::<$outcome>(move || $body)
+        }
+    )*};
+}
+
+/// As [`export`], for functions that are reached through a table of the context or an object.
+macro_rules! slot {
+    ($($(#[$attr:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $outcome:ty $body:block)*) => {$(
+        $(#[$attr])*
+        pub unsafe extern "C" fn $name($($arg: $type),*) -> <$outcome as $crate::guard::Outcome>::C {
+            $crate::guard::guard::<$outcome>(move || $body)
+        }
+    )*};
+}
+
+pub(crate) use {export, slot};

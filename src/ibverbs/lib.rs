@@ -1,0 +1,2 @@
+//! `libibverbs.so.1`.
+mod abi;

@@ -1,0 +1,81 @@
+//! Which path a path stands for.
+
+use std::ffi::{CStr, c_char};
+
+const VERBS_CLASS: &[u8] = b"/class/infiniband_verbs/";
+
+/// Room for a rewritten path, zero-terminated.
+pub struct Buffer([u8; libc::PATH_MAX as usize]);
+
+impl Buffer {
+    pub const fn new() -> Buffer {
+        Buffer([0; libc::PATH_MAX as usize])
+    }
+
+    /// Joins parts to a C string; `None` if they do not fit.
+    fn join(&mut self, parts: &[&[u8]]) -> Option<&CStr> {
+        let mut end = 0;
+        for part in parts {
+            self.0.get_mut(end..end + part.len())?.copy_from_slice(part);
+            end += part.len();
+        }
+        *self.0.get_mut(end)? = 0;
+        CStr::from_bytes_until_nul(&self.0).ok()
+    }
+}
+
+/// The path to use instead of `path`, in `buffer` or elsewhere with the same lifetime; `path` itself in nearly
+/// all cases.
+///
+/// # Safety
+/// `path` is null or a C string.
+pub unsafe fn rewrite(path: *const c_char, buffer: &mut Buffer) -> *const c_char {
+    if path.is_null() {
+        return path;
+    }
+    // SAFETY: not null, so a C string, as the caller promises.
+    let text = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let Some(target) = target(text) else { return path };
+    // SAFETY: the name is a C string. As everywhere in C, the program must not change its environment meanwhile.
+    let root = unsafe { libc::getenv(c"SOFTRNIC_SYSFS".as_ptr()) };
+    if root.is_null() {
+        return path;
+    }
+    // SAFETY: getenv returned a C string.
+    let root = unsafe { CStr::from_ptr(root) }.to_bytes();
+    if root.is_empty() {
+        return path;
+    }
+    match target {
+        Target::Sysfs(rest) => buffer.join(&[root, rest]).map_or(path, CStr::as_ptr),
+        Target::Device(name) => match buffer.join(&[root, VERBS_CLASS, name]) {
+            Some(entry) if exists(entry) => c"/dev/null".as_ptr(),
+            _ => path,
+        },
+    }
+}
+
+/// What a path is about, if it concerns us.
+#[derive(PartialEq, Eq, Debug)]
+enum Target<'a> {
+    /// In sysfs; from `/class` on.
+    Sysfs(&'a [u8]),
+    /// A device node.
+    Device(&'a [u8]),
+}
+
+fn target(path: &[u8]) -> Option<Target<'_>> {
+    if let Some(rest) = path.strip_prefix(b"/sys") {
+        let after = rest.strip_prefix(b"/class/infiniband")?;
+        let after = after.strip_prefix(b"_verbs").unwrap_or(after);
+        return matches!(after.first(), None | Some(b'/')).then_some(Target::Sysfs(rest));
+    }
+    let name = path.strip_prefix(b"/dev/infiniband/")?;
+    (!name.is_empty() && !name.contains(&b'/')).then_some(Target::Device(name))
+}
+
+/// Whether there is such a file. Asks the kernel directly: `access` is one of the functions we stand in for.
+fn exists(path: &CStr) -> bool {
+    // SAFETY: the path is a C string.
+    unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path.as_ptr(), libc::F_OK) == 0 }
+}
