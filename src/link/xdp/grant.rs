@@ -11,7 +11,7 @@ use super::xsk::Xsk;
 /// What a process needs to open a link without privilege: the attached program, its maps, and one
 /// unbound socket per queue. Packet memory is the process's own.
 ///
-/// Getting a grant takes `CAP_NET_RAW` (sockets), `CAP_BPF` and `CAP_NET_ADMIN` (program). Using one
+/// Getting a grant takes `CAP_NET_RAW` (sockets), `CAP_BPF` and `CAP_NET_ADMIN` (program, busy polling). Using one
 /// takes none on Linux 5.19 and later, but a memory lock limit (`ulimit -l`) that the packet memory
 /// fits in; before 5.19 access to the maps takes `CAP_BPF` where `kernel.unprivileged_bpf_disabled`
 /// is set.
@@ -33,6 +33,8 @@ pub struct GrantDescription {
     pub attach: AttachMode,
     /// Whether the program takes frames of several buffers.
     pub frags: bool,
+    /// Whether the sockets poll the driver.
+    pub busy_poll: bool,
     /// The receive queues, one socket each.
     pub queues: Vec<u32>,
     /// What was refused so far, one sentence each.
@@ -61,7 +63,7 @@ impl Grant {
             [] => (0..interface.queues().rx).collect(),
             queues => queues.to_vec(),
         };
-        let sockets =
+        let sockets: Vec<Xsk> =
             queues.iter().map(|_| Xsk::new()).collect::<Result<_, _>>().map_err(|error| {
                 match error.raw_os_error() {
                     Some(libc::EPERM) => {
@@ -70,6 +72,13 @@ impl Grant {
                     _ => XdpError::System { what: "creating an AF_XDP socket", error },
                 }
             })?;
+        if let Some(busy_poll) = options.busy_poll {
+            for socket in &sockets {
+                socket
+                    .set_busy_poll(busy_poll)
+                    .map_err(XdpError::system("switching busy polling on (without CAP_NET_ADMIN?)"))?;
+            }
+        }
         let mut refused = Vec::new();
         let attached = Attached::new(interface.index, &interface.name, options.attach, &mut refused)?;
         Ok(Grant {
@@ -78,6 +87,7 @@ impl Grant {
                 interface: interface.name.clone(),
                 attach: attached.mode,
                 frags: attached.frags,
+                busy_poll: options.busy_poll.is_some(),
                 queues,
                 refused,
             },

@@ -65,7 +65,7 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
         attach: description.attach,
         zero_copy: mode.zero_copy,
         multi_buffer: mode.multi_buffer,
-        busy_poll: options.busy_poll.is_some(),
+        busy_poll: description.busy_poll,
         queues: description.queues,
         refused,
     };

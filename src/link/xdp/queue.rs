@@ -122,9 +122,6 @@ impl Queue {
             None
         };
         let mode = bind(&socket, setup, modes, refused)?;
-        if let Some(busy_poll) = options.busy_poll {
-            socket.set_busy_poll(busy_poll).map_err(XdpError::system("switching busy polling on"))?;
-        }
         let in_flight = layout.slots as usize * (max_frame + SEND_OVERHEAD);
         socket.set_send_buffer(in_flight).map_err(XdpError::system("setting the send buffer"))?;
         let receive = Receive::new(

@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use softrnic_link::xdp::XdpLink;
+use softrnic_link::xdp::{XdpLink, XdpOptions};
 use softrnic_link::{Flow, Link, TxError};
 
-use super::now;
+use super::{Namespace, now, wait_for};
 
 /// Datagrams on their way at a time: fewer than any queue below holds.
 const WINDOW: usize = 32;
@@ -55,6 +57,11 @@ pub fn send(link: &mut dyn Link, flow: &Flow, bytes: impl Iterator<Item = u8>, l
 /// Sends `count` datagrams of the lengths in `lens` in turn to a host that echoes them, and checks that
 /// each comes back whole and once.
 pub fn exchange(link: &mut XdpLink, flow: &Flow, lens: &[usize], count: usize) {
+    exchange_over(0, link, flow, lens, count);
+}
+
+/// [`exchange`], with so many routers on the way.
+pub fn exchange_over(routers: u8, link: &mut XdpLink, flow: &Flow, lens: &[usize], count: usize) {
     let mut sent = 0;
     let mut back = vec![false; count];
     let mut returned = 0;
@@ -68,7 +75,8 @@ pub fn exchange(link: &mut XdpLink, flow: &Flow, lens: &[usize], count: usize) {
         link.flush(now());
         link.receive(now(), 64, &mut |datagram| {
             assert_eq!((datagram.src, datagram.dst), (flow.dst, flow.src));
-            assert_eq!((datagram.sport, datagram.ttl, datagram.tos), (flow.sport, flow.ttl, flow.tos));
+            let ttl = flow.ttl - 2 * routers;
+            assert_eq!((datagram.sport, datagram.ttl, datagram.tos), (flow.sport, ttl, flow.tos));
             let number = u64::from_be_bytes(*datagram.bytes.first_chunk().expect("a number"));
             let len = lens[number as usize % lens.len()];
             assert!(datagram.bytes.iter().copied().eq(contents(number, len)), "datagram {number} damaged");
@@ -78,6 +86,52 @@ pub fn exchange(link: &mut XdpLink, flow: &Flow, lens: &[usize], count: usize) {
         let counters = link.counters();
         assert!(Instant::now() < end, "{returned} of {count} came back, {sent} sent: {counters:?}");
     }
+}
+
+/// Runs `work` on host `a` with a link, while host `b` echoes with another. Both check afterwards that
+/// no packet memory was lost.
+pub fn against_echo(
+    a: (&Namespace, &str),
+    b: (&Namespace, &str),
+    options: &XdpOptions,
+    work: impl FnOnce(&mut XdpLink) + Send,
+) {
+    let stop = AtomicBool::new(false);
+    let (ready, is_ready) = mpsc::channel();
+    thread::scope(|scope| {
+        let echoing = scope.spawn(|| {
+            b.0.enter_here(|| {
+                let mut link = XdpLink::open(b.1, options).expect("link of b");
+                ready.send(()).expect("listener");
+                echo(&mut link, &stop);
+                settle(&mut link);
+            });
+        });
+        if is_ready.recv().is_ok() {
+            let working = scope.spawn(|| {
+                a.0.enter_here(|| {
+                    let mut link = XdpLink::open(a.1, options).expect("link of a");
+                    work(&mut link);
+                    settle(&mut link);
+                });
+            });
+            let worked = working.join();
+            stop.store(true, Ordering::Relaxed);
+            worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        echoing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+/// Waits until nothing is on its way, and checks that no packet memory was lost.
+pub fn settle(link: &mut XdpLink) {
+    wait_for("packet memory to come back", || {
+        link.flush(now());
+        link.receive(now(), usize::MAX, &mut |_| {});
+        let audit = link.audit();
+        assert!(audit.is_exact(), "{audit:?}");
+        audit.is_quiet()
+    });
 }
 
 /// Sends back what arrives until `stop`.
@@ -95,7 +149,7 @@ pub fn echo(link: &mut XdpLink, stop: &AtomicBool) {
             arrived.push((flow, datagram.bytes.to_vec()));
         });
         if arrived.is_empty() {
-            std::thread::yield_now();
+            thread::yield_now();
         }
         for (flow, bytes) in arrived.drain(..) {
             send(link, &flow, bytes.iter().copied(), bytes.len());
