@@ -5,6 +5,7 @@
 //! [`capture`] and [`fault`] layers, which wrap any link, look at the transport headers.
 //! Start reading with the [`Link`] trait.
 
+pub mod capture;
 pub mod fault;
 pub mod host;
 mod link;

@@ -1,3 +1,5 @@
+mod private_network;
+
 use std::net::{IpAddr, UdpSocket};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;

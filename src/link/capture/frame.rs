@@ -1,0 +1,115 @@
+//! From a datagram to the Ethernet frame that could have carried it.
+
+use std::net::IpAddr;
+
+use softrnic_wire::{
+    DF, EthHeader, FrameHeader, IpFacts, IpHeader, MAX_FRAME_HEADER_LEN, MAX_TRANSPORT_LEN, MacAddr,
+    ROCE_UDP_PORT, UDP_LEN, UdpFacts,
+};
+
+use crate::{Datagram, HeaderId};
+
+/// What is recorded of a datagram apart from its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Meta {
+    pub(super) interface: u32,
+    pub(super) outbound: bool,
+    /// Nanoseconds since 1970.
+    pub(super) time: u64,
+    pub(super) ip: IpHeader,
+    pub(super) sport: u16,
+    /// Whether `ip` has the IPv4 ID of the wire, or only a likely one.
+    pub(super) id_is_known: bool,
+}
+
+/// The facts that a received datagram shows; `None` if its addresses are of two families.
+pub(super) fn rx_facts(datagram: &Datagram<'_>) -> Option<IpFacts> {
+    let (id, flags_frag) = match datagram.id {
+        HeaderId::Seen { id, flags } => (id, flags),
+        HeaderId::Hidden { hint } => (hint, DF),
+        HeaderId::None => (0, DF),
+    };
+    match (datagram.src, datagram.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => Some(IpFacts::V4 { src, dst, id, flags_frag }),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => Some(IpFacts::V6 { src, dst }),
+        _ => None,
+    }
+}
+
+/// Builds the frame in `frame`. The IPv4 ID that a socket hid is recovered from the ICRC, so that readers
+/// of the file find that ICRC good; where it is bad the likely ID stays.
+pub(super) fn build(meta: &Meta, bytes: &[u8], frame: &mut Vec<u8>) {
+    let bytes = &bytes[..bytes.len().min(MAX_TRANSPORT_LEN)];
+    let mut ip = meta.ip;
+    if let (IpFacts::V4 { id, .. }, false) = (&mut ip.facts, meta.id_is_known) {
+        let facts = UdpFacts { ip: meta.ip.facts, src_port: meta.sport, dst_port: ROCE_UDP_PORT };
+        if let Some(found) = softrnic_wire::verify_unknown_id(&facts, bytes) {
+            *id = found;
+        }
+    }
+    let (src, dst): (IpAddr, IpAddr) = match ip.facts {
+        IpFacts::V4 { src, dst, .. } => (src.into(), dst.into()),
+        IpFacts::V6 { src, dst } => (src.into(), dst.into()),
+    };
+    let header = FrameHeader {
+        eth: EthHeader::untagged(mac_of(dst), mac_of(src)),
+        ip,
+        src_port: meta.sport,
+        dst_port: ROCE_UDP_PORT,
+    };
+    frame.clear();
+    frame.resize(MAX_FRAME_HEADER_LEN, 0);
+    let len = header.emit(frame, bytes.len());
+    frame.truncate(len);
+    frame.extend_from_slice(bytes);
+    // Both kinds of IP header end in the two addresses.
+    let addresses = if src.is_ipv4() { 8 } else { 32 };
+    let udp = len - UDP_LEN;
+    let checksum = udp_checksum(&frame[udp - addresses..udp], &frame[udp..]);
+    frame[udp + 6..udp + 8].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// A stable address that no hardware has: locally administered, or that of the group.
+pub(super) fn mac_of(ip: IpAddr) -> MacAddr {
+    MacAddr(match ip {
+        IpAddr::V4(ip) if ip.is_multicast() => {
+            let [_, b, c, d] = ip.octets();
+            [0x01, 0x00, 0x5E, b & 0x7F, c, d]
+        }
+        IpAddr::V4(ip) => {
+            let [a, b, c, d] = ip.octets();
+            [0x02, 0x00, a, b, c, d]
+        }
+        IpAddr::V6(ip) => {
+            let o = ip.octets();
+            if ip.is_multicast() {
+                [0x33, 0x33, o[12], o[13], o[14], o[15]]
+            } else {
+                // The upper half folded into one byte tells networks apart.
+                let upper = o[..12].iter().fold(0, |sum: u8, byte| sum.rotate_left(3) ^ byte);
+                [0x06, upper, o[12], o[13], o[14], o[15]]
+            }
+        }
+    })
+}
+
+/// The checksum of a UDP datagram (RFC 768, RFC 8200 8.1), over the addresses of its IP header too.
+fn udp_checksum(addresses: &[u8], datagram: &[u8]) -> u16 {
+    const PROTOCOL: u64 = 17;
+    let sum = sum_words(addresses) + sum_words(datagram) + datagram.len() as u64 + PROTOCOL;
+    let mut folded = sum;
+    while folded > 0xFFFF {
+        folded = (folded & 0xFFFF) + (folded >> 16);
+    }
+    match !(folded as u16) {
+        // Zero means "no checksum".
+        0 => 0xFFFF,
+        checksum => checksum,
+    }
+}
+
+fn sum_words(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<2>();
+    let sum: u64 = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum();
+    sum + rest.first().map_or(0, |last| u64::from(*last) << 8)
+}

@@ -1,0 +1,269 @@
+//! A layer that records every datagram in a pcapng file which Wireshark opens.
+//!
+//! It wraps any link and sits below [`crate::fault`], so that it sees what is really handed to the
+//! network. Frames get complete Ethernet, IP and UDP headers: the IP header as the ICRC covers it, made-up
+//! but stable MAC addresses, correct checksums. The data path only copies into a bounded queue; a thread
+//! builds and writes the frames, a few milliseconds behind. What does not fit in the queue is counted, in
+//! [`LinkCounters::capture_lost`], at the next packet in the file, and in the statistics at its end.
+
+mod frame;
+mod process;
+mod queue;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use softrnic_wire::{IpHeader, Time};
+
+use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
+
+use frame::{Meta, rx_facts};
+use queue::{Interface, Queue};
+
+/// How a file is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CaptureOptions {
+    /// Bytes that may wait for the writer; what comes on top is lost to the file.
+    pub queue_bytes: usize,
+    /// The time of day, since 1970, at [`Time::ZERO`] of the links; without it the clock is asked when the
+    /// first datagram passes. Simulations set it, so that files repeat.
+    pub epoch: Option<Duration>,
+}
+
+impl Default for CaptureOptions {
+    fn default() -> CaptureOptions {
+        CaptureOptions { queue_bytes: 16 << 20, epoch: None }
+    }
+}
+
+/// A capture file that is being written, shared by all links that [`Capture::wrap`] made. It ends when the
+/// last of them and the last clone of this are gone, or when the process exits.
+#[derive(Clone)]
+pub struct Capture {
+    file: Arc<CaptureFile>,
+}
+
+struct CaptureFile {
+    path: PathBuf,
+    options: CaptureOptions,
+    queue: Arc<Queue>,
+    writer: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Capture {
+    /// Creates the file, or empties it; `%p` in `path` becomes the process's number, for programs that
+    /// start others with the same environment.
+    ///
+    /// # Errors
+    /// Those of creating a file and a thread.
+    pub fn create(path: impl AsRef<Path>, options: CaptureOptions) -> io::Result<Capture> {
+        let path = expand(path.as_ref());
+        let file = File::create(&path)?;
+        let queue = Arc::new(Queue::new(options.queue_bytes));
+        let writer = process::spawn_without_signals("softrnic-capture", {
+            let queue = Arc::clone(&queue);
+            move || writer::run(file, &queue)
+        })?;
+        process::finish_at_exit(&queue);
+        let file = CaptureFile { path, options, queue, writer: Some(writer) };
+        Ok(Capture { file: Arc::new(file) })
+    }
+
+    /// Records what passes `link`, as the traffic of an interface called `name`.
+    pub fn wrap<L: Link>(&self, link: L, name: &str) -> CaptureLink<L> {
+        let mut capabilities = link.capabilities().clone();
+        capabilities.mode.push_str(&format!(", captured to {}", self.file.path.display()));
+        let lost = Arc::new(AtomicU64::new(0));
+        let interface = self.file.queue.add_interface(Interface {
+            name: name.to_owned(),
+            description: link.capabilities().mode.clone(),
+            lost: Arc::clone(&lost),
+        });
+        CaptureLink {
+            inner: link,
+            capture: self.clone(),
+            capabilities,
+            interface,
+            lost,
+            reported_lost: 0,
+            epoch: self.file.options.epoch,
+            pending: None,
+        }
+    }
+
+    /// The file, with `%p` replaced.
+    pub fn path(&self) -> &Path {
+        &self.file.path
+    }
+
+    /// Waits until everything recorded so far is in the file; false if that took longer than `timeout` or
+    /// writing has failed.
+    pub fn flush(&self, timeout: Duration) -> bool {
+        self.file.queue.flush(timeout)
+    }
+
+    /// Why writing stopped, if it did. Everything since is lost to the file, and counted.
+    pub fn error(&self) -> Option<String> {
+        self.file.queue.error()
+    }
+}
+
+impl Drop for CaptureFile {
+    fn drop(&mut self) {
+        let Some(writer) = self.writer.take() else { return };
+        if !self.queue.is_ours() {
+            // A forked child has neither the thread nor a right to the file.
+            std::mem::forget(writer);
+        } else if self.queue.finish(process::PATIENCE) {
+            let _ = writer.join();
+        }
+    }
+}
+
+/// A link whose datagrams are recorded.
+pub struct CaptureLink<L> {
+    inner: L,
+    capture: Capture,
+    capabilities: Capabilities,
+    interface: u32,
+    lost: Arc<AtomicU64>,
+    /// How much of `lost` the packets in the file tell.
+    reported_lost: u64,
+    epoch: Option<Duration>,
+    pending: Option<(IpHeader, u16)>,
+}
+
+impl<L: Link> CaptureLink<L> {
+    /// The link below.
+    pub fn inner(&self) -> &L {
+        &self.inner
+    }
+
+    /// The file.
+    pub fn capture(&self) -> &Capture {
+        &self.capture
+    }
+}
+
+impl<L: Link> Link for CaptureLink<L> {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
+        let slot = self.inner.reserve(now, flow, len)?;
+        let ip = IpHeader { facts: slot.ip, tos: flow.tos, ttl: flow.ttl, flow_label: 0 };
+        self.pending = Some((ip, slot.sport));
+        Ok(slot)
+    }
+
+    fn reserved(&self) -> &[u8] {
+        self.inner.reserved()
+    }
+
+    fn commit(&mut self, now: Time) {
+        if let Some((ip, sport)) = self.pending.take() {
+            let meta = Meta {
+                interface: self.interface,
+                outbound: true,
+                time: wall_time(&mut self.epoch, now),
+                ip,
+                sport,
+                id_is_known: true,
+            };
+            let queue = &self.capture.file.queue;
+            record(queue, &self.lost, &mut self.reported_lost, meta, self.inner.reserved());
+        }
+        self.inner.commit(now);
+    }
+
+    fn flush(&mut self, now: Time) {
+        self.inner.flush(now);
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.inner.is_blocked()
+    }
+
+    fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
+        let CaptureLink { inner, capture, interface, lost, reported_lost, epoch, .. } = self;
+        inner.receive(now, budget, &mut |datagram| {
+            if let Some(facts) = rx_facts(&datagram) {
+                let meta = Meta {
+                    interface: *interface,
+                    outbound: false,
+                    time: wall_time(epoch, now),
+                    ip: IpHeader { facts, tos: datagram.tos, ttl: datagram.ttl, flow_label: 0 },
+                    sport: datagram.sport,
+                    id_is_known: !matches!(datagram.id, HeaderId::Hidden { .. }),
+                };
+                record(&capture.file.queue, lost, reported_lost, meta, datagram.bytes);
+            }
+            sink(datagram);
+        })
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.inner.poll_timeout()
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        self.inner.descriptor()
+    }
+
+    fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        self.inner.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) -> io::Result<()> {
+        self.inner.leave(group)
+    }
+
+    fn counters(&self) -> LinkCounters {
+        let inner = self.inner.counters();
+        LinkCounters { capture_lost: inner.capture_lost + self.lost.load(Ordering::Relaxed), ..inner }
+    }
+
+    fn stop_segmenting(&mut self) {
+        self.inner.stop_segmenting();
+        self.capabilities.segments = self.inner.capabilities().segments;
+    }
+}
+
+fn record(queue: &Queue, lost: &AtomicU64, reported: &mut u64, meta: Meta, bytes: &[u8]) {
+    let lost_so_far = lost.load(Ordering::Relaxed);
+    match queue.push(meta, bytes, lost_so_far - *reported) {
+        true => *reported = lost_so_far,
+        false => {
+            lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Nanoseconds since 1970. The links' clock decides after the first datagram, so that intervals are right
+/// even when somebody sets the machine's.
+fn wall_time(epoch: &mut Option<Duration>, now: Time) -> u64 {
+    let since_origin = Duration::from_nanos(now.as_nanos());
+    let epoch = epoch.get_or_insert_with(|| {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        wall.saturating_sub(since_origin)
+    });
+    u64::try_from((*epoch + since_origin).as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn expand(path: &Path) -> PathBuf {
+    match path.to_str() {
+        Some(text) if text.contains("%p") => text.replace("%p", &std::process::id().to_string()).into(),
+        _ => path.to_owned(),
+    }
+}

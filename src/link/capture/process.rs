@@ -1,0 +1,55 @@
+//! What a capture has to do with its process: a thread that takes no signals, and an end at exit.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::{Arc, Mutex, Once, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::queue::Queue;
+
+/// How long the end of a capture may hold up the end of a process.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Starts a thread that leaves all signals to the application's own.
+pub(super) fn spawn_without_signals(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: both sets are written before they are read; threads inherit the mask of their creator, whose
+    // own is put back below.
+    unsafe {
+        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    // SAFETY: `before` was filled in by the call above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    spawned
+}
+
+/// Ends the file of `queue` when the process exits without dropping its links, as programs in C do.
+pub(super) fn finish_at_exit(queue: &Arc<Queue>) {
+    static REGISTER: Once = Once::new();
+    REGISTER.call_once(|| {
+        // SAFETY: the function lives as long as the process and does not unwind. Should registration
+        // fail, files end without statistics, as after a crash.
+        unsafe { libc::atexit(finish_all) };
+    });
+    let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
+    open.retain(|queue| queue.strong_count() > 0);
+    open.push(Arc::downgrade(queue));
+}
+
+static OPEN: Mutex<Vec<Weak<Queue>>> = Mutex::new(Vec::new());
+
+extern "C" fn finish_all() {
+    // Whoever holds the lock now will not get to release it.
+    let Ok(open) = OPEN.try_lock() else { return };
+    for queue in open.iter().filter_map(Weak::upgrade).filter(|queue| queue.is_ours()) {
+        queue.finish(PATIENCE);
+    }
+}

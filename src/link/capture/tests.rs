@@ -1,0 +1,367 @@
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU32;
+use std::time::Instant;
+
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketOption;
+use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionOption;
+use pcap_file::pcapng::blocks::interface_statistics::InterfaceStatisticsOption;
+use pcap_file::pcapng::{Block, PcapNgReader};
+use softrnic_wire::{Frame, MacAddr, Packet};
+
+use super::*;
+use crate::fault::FaultLink;
+use crate::sim::{self, Fabric, SimLink, SimOptions};
+use crate::testing::{drain, flow, packet_len, receive, send};
+use crate::udp::{UdpLink, UdpOptions};
+
+const NOW: Time = Time::ZERO;
+const EPOCH: Duration = Duration::from_nanos(1_700_000_000_123_456_789);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A file that goes away with the test, if that passes.
+struct TempFile(PathBuf);
+
+impl TempFile {
+    fn new() -> TempFile {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("softrnic-capture-{}-{number}.pcapng", std::process::id());
+        TempFile(std::env::temp_dir().join(name))
+    }
+
+    fn capture(&self) -> Capture {
+        Capture::create(&self.0, CaptureOptions { epoch: Some(EPOCH), ..CaptureOptions::default() }).unwrap()
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Contents {
+    interfaces: Vec<(String, String)>,
+    packets: Vec<Captured>,
+    /// Received, dropped, comment.
+    statistics: Vec<(u64, u64, String)>,
+}
+
+#[derive(Debug)]
+struct Captured {
+    interface: u32,
+    time: Duration,
+    flags: u32,
+    drops: u64,
+    frame: Vec<u8>,
+}
+
+impl Captured {
+    fn frame(&self) -> Frame<'_> {
+        Frame::parse(&self.frame).expect("a whole frame")
+    }
+
+    fn psn(&self) -> u32 {
+        Packet::parse(self.frame().transport).unwrap().bth.psn.get()
+    }
+
+    fn icrc_ok(&self) -> bool {
+        softrnic_wire::verify(&self.frame().facts(), self.frame().transport)
+    }
+
+    fn is_outbound(&self) -> bool {
+        self.flags & 0b11 == 0b10
+    }
+}
+
+fn read(path: &Path) -> Contents {
+    let mut reader = PcapNgReader::new(File::open(path).unwrap()).unwrap();
+    let mut contents = Contents::default();
+    while let Some(block) = reader.next_block() {
+        match block.unwrap().0 {
+            Block::InterfaceDescription(block) => {
+                assert_eq!(block.linktype, pcap_file::DataLink::ETHERNET);
+                let (mut name, mut description) = (String::new(), String::new());
+                for option in &block.options {
+                    match option {
+                        InterfaceDescriptionOption::IfName(text) => name = text.to_string(),
+                        InterfaceDescriptionOption::IfDescription(text) => description = text.to_string(),
+                        _ => {}
+                    }
+                }
+                contents.interfaces.push((name, description));
+            }
+            Block::EnhancedPacket(block) => {
+                let (mut flags, mut drops) = (0, 0);
+                for option in &block.options {
+                    match option {
+                        EnhancedPacketOption::Flags(value) => flags = *value,
+                        EnhancedPacketOption::DropCount(count) => drops = *count,
+                        other => panic!("{other:?}"),
+                    }
+                }
+                assert_eq!(block.original_len as usize, block.data.len());
+                let (interface, time) = (block.interface_id, block.timestamp);
+                contents.packets.push(Captured { interface, time, flags, drops, frame: block.data.to_vec() });
+            }
+            Block::InterfaceStatistics(block) => {
+                let (mut received, mut dropped, mut comment) = (0, 0, String::new());
+                for option in &block.options {
+                    match option {
+                        InterfaceStatisticsOption::IsbIfRecv(count) => received = *count,
+                        InterfaceStatisticsOption::IsbIfDrop(count) => dropped = *count,
+                        InterfaceStatisticsOption::Common(CommonOption::Comment(text)) => {
+                            comment = text.to_string();
+                        }
+                        _ => {}
+                    }
+                }
+                contents.statistics.push((received, dropped, comment));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    contents
+}
+
+use pcap_file::pcapng::blocks::opt_common::CommonOption;
+
+fn ip(last: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, last])
+}
+
+fn sim_pair(options: SimOptions) -> (SimLink, SimLink) {
+    let fabric = Fabric::new(0);
+    fabric.set_default_path(sim::Path { delay: Duration::ZERO, ..sim::Path::default() });
+    (fabric.attach(ip(1), options).unwrap(), fabric.attach(ip(2), options).unwrap())
+}
+
+/// The sum of a header or datagram whose checksum is right is all ones.
+fn ones_complement_sum(parts: &[&[u8]]) -> u16 {
+    let mut sum = 0_u32;
+    for part in parts {
+        for word in part.chunks(2) {
+            sum += u32::from(u16::from_be_bytes([word[0], *word.get(1).unwrap_or(&0)]));
+        }
+    }
+    while sum > 0xFFFF {
+        sum = (sum & 0xFFFF) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[test]
+fn both_directions_are_recorded_with_complete_headers() {
+    let file = TempFile::new();
+    let (a, b) = sim_pair(SimOptions { sees_ip_header: true, counts_ids: true, ..SimOptions::default() });
+    let mut a = file.capture().wrap(a, "softrnic0");
+    let mut b = b;
+    let to_b = Flow { sport: 0xC123, tos: 0x6A, ttl: 17, ..flow(ip(1), ip(2)) };
+    send(&mut a, NOW, &to_b, 5, 101).unwrap();
+    a.flush(NOW);
+    let later = Time::from_nanos(1_000_001);
+    assert_eq!(drain(&mut b, later).len(), 1);
+    send(&mut b, later, &flow(ip(2), ip(1)), 6, 0).unwrap();
+    b.flush(later);
+    assert_eq!(drain(&mut a, later)[0].psn(), 6);
+    assert_eq!(a.counters().capture_lost, 0);
+    assert!(a.capabilities().mode.contains(", captured to /"));
+    drop(a);
+
+    let contents = read(&file.0);
+    assert_eq!(contents.interfaces, [("softrnic0".to_owned(), "sim 10.0.0.1".to_owned())]);
+    assert_eq!(contents.statistics, [(2, 0, "All 2 datagrams were captured.".to_owned())]);
+    let [sent, received] = contents.packets.as_slice() else { panic!("{contents:?}") };
+    assert_eq!((sent.interface, sent.flags, sent.drops), (0, 0b00110, 0));
+    assert_eq!((received.interface, received.flags, received.drops), (0, 0b00101, 0));
+    assert_eq!(sent.time, EPOCH);
+    assert_eq!(received.time, EPOCH + Duration::from_nanos(1_000_001));
+    for packet in [sent, received] {
+        let frame = packet.frame();
+        assert!(frame.ip_checksum_ok() && packet.icrc_ok());
+        let ip_bytes = frame.ip_bytes();
+        let pseudo = [0, 17, ip_bytes[24], ip_bytes[25]];
+        assert_eq!(ones_complement_sum(&[&ip_bytes[12..20], &pseudo, &ip_bytes[20..]]), 0xFFFF);
+        assert_ne!(frame.udp_checksum, 0);
+    }
+    let header = sent.frame().header;
+    assert_eq!((header.ip.tos, header.ip.ttl, header.src_port, header.dst_port), (0x6A, 17, 0xC123, 4791));
+    assert_eq!(header.eth.src, MacAddr([2, 0, 10, 0, 0, 1]));
+    assert_eq!(header.eth.dst, MacAddr([2, 0, 10, 0, 0, 2]));
+    assert_eq!(sent.frame().transport.len(), packet_len(101));
+    assert_eq!(received.frame().header.eth.src, header.eth.dst);
+}
+
+#[test]
+fn ipv6_and_groups_get_headers_too() {
+    let file = TempFile::new();
+    let capture = file.capture();
+    let fabric = Fabric::new(0);
+    let (first, second): (IpAddr, IpAddr) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
+    let group: IpAddr = "ff12::1234:5678".parse().unwrap();
+    let mut a = fabric.attach(first, SimOptions::default()).unwrap();
+    let mut b = capture.wrap(fabric.attach(second, SimOptions::default()).unwrap(), "v6");
+    b.join(group).unwrap();
+    send(&mut a, NOW, &Flow { tos: 0x12, ttl: 3, ..flow(first, second) }, 1, 33).unwrap();
+    send(&mut a, NOW, &flow(first, group), 2, 34).unwrap();
+    a.flush(NOW);
+    assert_eq!(drain(&mut b, Time::from_nanos(1 << 30)).len(), 2);
+    drop((b, capture));
+    let contents = read(&file.0);
+    assert_eq!(contents.packets.iter().map(Captured::psn).collect::<Vec<_>>(), [1, 2]);
+    for packet in &contents.packets {
+        assert!(packet.icrc_ok());
+        let ip_bytes = packet.frame().ip_bytes();
+        let pseudo = [0, 17, ip_bytes[44], ip_bytes[45]];
+        assert_eq!(ones_complement_sum(&[&ip_bytes[8..40], &pseudo, &ip_bytes[40..]]), 0xFFFF);
+    }
+    let header = contents.packets[0].frame().header;
+    assert_eq!((header.ip.tos, header.ip.ttl), (0x12, 3));
+    assert_eq!(contents.packets[0].flags, 0b00101);
+    assert_eq!(contents.packets[1].flags, 0b01001);
+    assert_eq!(contents.packets[1].frame().header.eth.dst, MacAddr([0x33, 0x33, 0x12, 0x34, 0x56, 0x78]));
+    let v4_group = frame::mac_of("239.129.2.3".parse().unwrap());
+    assert_eq!(v4_group, MacAddr([0x01, 0x00, 0x5E, 0x01, 0x02, 0x03]));
+}
+
+#[test]
+fn segmented_runs_are_recorded_with_the_ids_of_the_wire_at_both_ends() {
+    let file = TempFile::new();
+    let capture = file.capture();
+    let mut a = capture.wrap(UdpLink::open(UdpOptions::default()).unwrap(), "a");
+    let mut b = capture.wrap(UdpLink::open(UdpOptions { gro: false, ..UdpOptions::default() }).unwrap(), "b");
+    let to_b = flow(a.inner().address(), b.inner().address());
+    for psn in 0..10 {
+        send(&mut a, NOW, &to_b, psn, 512).unwrap();
+    }
+    a.flush(NOW);
+    assert_eq!(receive(&mut b, 10).len(), 10);
+    drop((a, b, capture));
+    let contents = read(&file.0);
+    assert_eq!(contents.interfaces.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    for (interface, outbound) in [(0, true), (1, false)] {
+        let packets: Vec<_> = contents.packets.iter().filter(|p| p.interface == interface).collect();
+        assert_eq!(packets.len(), 10);
+        for (i, packet) in packets.iter().enumerate() {
+            assert!(packet.icrc_ok() && packet.is_outbound() == outbound);
+            assert!(matches!(packet.frame().header.ip.facts,
+                softrnic_wire::IpFacts::V4 { id, .. } if usize::from(id) == i));
+        }
+    }
+    assert_eq!(contents.statistics.len(), 2);
+}
+
+#[test]
+fn below_faults_only_what_really_leaves_is_recorded() {
+    let file = TempFile::new();
+    let (a, _b) = sim_pair(SimOptions::default());
+    let spec = "drop:psn=1,corrupt:psn=2,duplicate:psn=3".parse().unwrap();
+    let mut a = FaultLink::new(file.capture().wrap(a, "softrnic0"), &spec);
+    for psn in 0..5 {
+        send(&mut a, NOW, &flow(ip(1), ip(2)), psn, 64).unwrap();
+    }
+    a.flush(NOW);
+    assert_eq!(a.capabilities().segments, 1);
+    drop(a);
+    let contents = read(&file.0);
+    let good: Vec<u32> = contents.packets.iter().filter(|p| p.icrc_ok()).map(Captured::psn).collect();
+    assert_eq!(good, [0, 3, 3, 4]);
+    assert_eq!(contents.packets.len(), 5);
+}
+
+#[test]
+fn the_file_is_readable_while_it_is_written() {
+    let file = TempFile::new();
+    let (a, _b) = sim_pair(SimOptions::default());
+    let mut a = file.capture().wrap(a, "softrnic0");
+    for round in 1..=3 {
+        send(&mut a, NOW, &flow(ip(1), ip(2)), round, 64).unwrap();
+        a.flush(NOW);
+        assert!(a.capture().flush(PATIENCE));
+        assert_eq!(read(&file.0).packets.len(), round as usize);
+    }
+    // Without asking it takes a few milliseconds.
+    send(&mut a, NOW, &flow(ip(1), ip(2)), 4, 64).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while std::fs::metadata(&file.0).unwrap().len() == 0 || read(&file.0).packets.len() < 4 {
+        assert!(Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn what_the_queue_cannot_hold_is_counted_everywhere() {
+    let file = TempFile::new();
+    let options = CaptureOptions { queue_bytes: 64 << 10, epoch: Some(EPOCH) };
+    let capture = Capture::create(&file.0, options).unwrap();
+    let (a, _b) = sim_pair(SimOptions { transmit_buffer: usize::MAX, ..SimOptions::default() });
+    let mut a = capture.wrap(a, "softrnic0");
+    let mut sent = 0;
+    // The writer needs longer for a frame than we do, so that the queue fills in the end.
+    while a.counters().capture_lost == 0 {
+        send(&mut a, NOW, &flow(ip(1), ip(2)), sent, 4096).unwrap();
+        sent += 1;
+        assert!(sent < 1_000_000);
+    }
+    assert!(capture.flush(PATIENCE));
+    let lost = a.counters().capture_lost;
+    send(&mut a, NOW, &flow(ip(1), ip(2)), sent, 64).unwrap();
+    assert_eq!(a.counters().capture_lost, lost);
+    drop((a, capture));
+    let contents = read(&file.0);
+    assert_eq!(contents.packets.len() as u64 + lost, u64::from(sent) + 1);
+    assert_eq!(contents.packets.iter().map(|p| p.drops).sum::<u64>(), lost);
+    let (received, dropped, comment) = &contents.statistics[0];
+    assert_eq!((*received, *dropped), (u64::from(sent) + 1, lost));
+    assert!(comment.starts_with(&format!("{lost} datagrams are missing")), "{comment}");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_reported_and_counted() {
+    let capture = Capture::create("/dev/full", CaptureOptions::default()).unwrap();
+    let (a, mut b) = sim_pair(SimOptions::default());
+    let mut a = capture.wrap(a, "softrnic0");
+    send(&mut a, NOW, &flow(ip(1), ip(2)), 1, 64).unwrap();
+    a.flush(NOW);
+    assert!(!capture.flush(PATIENCE));
+    assert!(capture.error().unwrap().contains("space"), "{:?}", capture.error());
+    send(&mut a, NOW, &flow(ip(1), ip(2)), 2, 64).unwrap();
+    a.flush(NOW);
+    assert_eq!(drain(&mut b, Time::from_nanos(1 << 30)).len(), 2);
+    drop(capture);
+    let deadline = Instant::now() + PATIENCE;
+    while a.counters().capture_lost < 2 {
+        assert!(Instant::now() < deadline);
+        std::thread::yield_now();
+    }
+    assert!(Capture::create("/nonexistent/x.pcapng", CaptureOptions::default()).is_err());
+}
+
+#[test]
+fn the_path_may_name_the_process() {
+    assert_eq!(
+        expand(Path::new("/tmp/x-%p.pcapng")),
+        PathBuf::from(format!("/tmp/x-{}.pcapng", std::process::id()))
+    );
+    assert_eq!(expand(Path::new("/tmp/x.pcapng")), PathBuf::from("/tmp/x.pcapng"));
+}
+
+#[test]
+fn the_clock_of_the_machine_sets_the_times_when_nothing_else_does() {
+    let file = TempFile::new();
+    let (a, _b) = sim_pair(SimOptions::default());
+    let mut a = Capture::create(&file.0, CaptureOptions::default()).unwrap().wrap(a, "softrnic0");
+    let before = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    for nanos in [5_000_000_000, 5_000_000_777] {
+        send(&mut a, Time::from_nanos(nanos), &flow(ip(1), ip(2)), 0, 64).unwrap();
+    }
+    let after = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    drop(a);
+    let times: Vec<Duration> = read(&file.0).packets.iter().map(|p| p.time).collect();
+    assert!(before <= times[0] && times[0] <= after);
+    assert_eq!(times[1] - times[0], Duration::from_nanos(777));
+}

@@ -1,0 +1,195 @@
+//! Tests that need interfaces of their own: they run in a network namespace, which takes root.
+
+use std::fs::File;
+use std::process::Command;
+use std::time::Instant;
+
+use super::*;
+
+/// Runs `body` in a new network namespace with a veth pair: `near` has 10.77.0.1/24, MTU 1500, and a
+/// neighbour 10.77.0.2 behind `far`, which nobody answers for.
+fn in_private_network(body: fn()) {
+    let outcome = std::thread::spawn(move || {
+        // SAFETY: affects this thread only, which ends with the test.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        for command in [
+            "link set lo up",
+            "link add near type veth peer name far",
+            "address add 10.77.0.1/24 dev near",
+            "link set near up",
+            "link set far up",
+            "neighbour add 10.77.0.2 lladdr 02:00:00:00:00:02 dev near nud permanent",
+        ] {
+            let output = Command::new("ip").args(command.split(' ')).output()?;
+            assert!(output.status.success(), "ip {command}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        body();
+        Ok(())
+    });
+    match outcome.join() {
+        Ok(Ok(())) => {}
+        Ok(Err(e)) if std::env::var_os("CI").is_none() => {
+            eprintln!("SKIPPED: a network namespace is needed, which takes root and iproute2: {e}");
+        }
+        Ok(Err(e)) => panic!("no network namespace: {e}"),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+fn open_near() -> UdpLink {
+    open_with(|o| o.address = Some("10.77.0.1".parse().unwrap()))
+}
+
+fn to(last: u8) -> Flow {
+    flow("10.77.0.1".parse().unwrap(), IpAddr::from([10, 77, 0, last]))
+}
+
+/// A packet socket that sees what comes out of `far`.
+fn sniffer() -> File {
+    use std::os::fd::FromRawFd;
+    // SAFETY: the descriptor is checked and then owned by the file.
+    let file = unsafe {
+        let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0);
+        assert!(fd >= 0, "{}", io::Error::last_os_error());
+        File::from_raw_fd(fd)
+    };
+    let mut address = [0_u8; 20];
+    address[..2].copy_from_slice(&(libc::AF_PACKET as u16).to_ne_bytes());
+    address[2..4].copy_from_slice(&(libc::ETH_P_IP as u16).to_be_bytes());
+    // SAFETY: the name is a C string.
+    let index = unsafe { libc::if_nametoindex(c"far".as_ptr()) };
+    address[4..8].copy_from_slice(&index.to_ne_bytes());
+    use std::os::fd::AsRawFd;
+    // SAFETY: the address has the length of a sockaddr_ll.
+    let bound = unsafe { libc::bind(file.as_raw_fd(), address.as_ptr().cast(), 20) };
+    assert_eq!(bound, 0, "{}", io::Error::last_os_error());
+    file
+}
+
+fn frames(sniffer: &mut File, count: usize) -> Vec<Vec<u8>> {
+    use std::io::Read;
+    let deadline = Instant::now() + Duration::from_secs(2);
+    let mut frames = Vec::new();
+    let mut buffer = vec![0; 1 << 16];
+    while frames.len() < count && Instant::now() < deadline {
+        match sniffer.read(&mut buffer) {
+            Ok(len) => frames.push(buffer[..len].to_vec()),
+            Err(_) => std::thread::yield_now(),
+        }
+    }
+    frames
+}
+
+#[test]
+fn the_kernel_numbers_what_it_segments_as_the_icrcs_expect() {
+    in_private_network(|| {
+        // The interface takes no more than one segment, so the kernel has to make them.
+        let output = Command::new("ip").args("link set near gso_max_segs 1".split(' ')).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut sniffer = sniffer();
+        let mut a = open_near();
+        assert_eq!((a.capabilities().ip_mtu, a.capabilities().max_datagram), (1500, 1472));
+        for psn in 0..10 {
+            send(&mut a, NOW, &to(2), psn, 1024).unwrap();
+        }
+        send(&mut a, NOW, &to(2), 10, 100).unwrap();
+        send(&mut a, NOW, &Flow { tos: 2, sport: 0xC077, ..to(2) }, 11, 1024).unwrap();
+        a.flush(NOW);
+        assert_eq!((a.counters().tx_errors, a.counters().tx_datagrams), (0, 12));
+        let frames = frames(&mut sniffer, 12);
+        let mut ids = Vec::new();
+        for frame in &frames {
+            let frame = softrnic_wire::Frame::parse(frame).unwrap();
+            assert!(softrnic_wire::verify(&frame.facts(), frame.transport));
+            let softrnic_wire::IpFacts::V4 { id, flags_frag, .. } = frame.header.ip.facts else { panic!() };
+            assert_eq!(flags_frag, softrnic_wire::DF);
+            ids.push(id);
+        }
+        assert_eq!(ids, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0]);
+    });
+}
+
+#[test]
+fn datagrams_beyond_the_mtu_of_the_way_are_counted_as_errors() {
+    in_private_network(|| {
+        let mut a = open_near();
+        let mut sniffer = sniffer();
+        assert_eq!(a.reserve(NOW, &to(2), 1473).err(), Some(TxError::TooLong));
+        // The interface's MTU falls after the link was opened.
+        let output = Command::new("ip").args("link set near mtu 1000".split(' ')).output().unwrap();
+        assert!(output.status.success());
+        send(&mut a, NOW, &to(2), 0, 1024).unwrap();
+        send(&mut a, NOW, &to(2), 1, 64).unwrap();
+        a.flush(NOW);
+        for psn in 2..5 {
+            send(&mut a, NOW, &to(2), psn, 1024).unwrap();
+        }
+        send(&mut a, NOW, &Flow { tos: 2, ..to(2) }, 5, 64).unwrap();
+        a.flush(NOW);
+        // In a run, one that is too long takes the shorter one at its end with it.
+        assert_eq!((a.counters().tx_errors, a.counters().tx_datagrams), (5, 1));
+        assert!(!a.is_blocked());
+        assert_eq!(frames(&mut sniffer, 1).len(), 1);
+    });
+}
+
+#[test]
+fn what_the_network_does_not_take_stays_queued_until_it_does() {
+    in_private_network(|| {
+        for sport in [ROCE_UDP_PORT, 0xC055] {
+            let mut a = open_near();
+            a.stop_segmenting();
+            // Nobody answers for 10.77.0.3, so what is sent there waits and fills the send buffer.
+            let dead = Flow { sport, ..to(3) };
+            a.reserve(NOW, &dead, 64).unwrap();
+            let (index, _) = a.sender(sport);
+            a.socket(index).set(libc::SOL_SOCKET, libc::SO_SNDBUF, 8192).unwrap();
+            let mut psn = 0;
+            while !a.is_blocked() {
+                send(&mut a, NOW, &dead, psn, 1024).unwrap();
+                psn += 1;
+                a.flush(NOW);
+                assert!(psn < 100);
+            }
+            assert_eq!(u64::from(psn) - a.counters().tx_datagrams, 1);
+            send(&mut a, NOW, &dead, psn, 1024).unwrap();
+            a.flush(NOW);
+            assert!(a.is_blocked());
+            assert_eq!(wait(&a, libc::POLLIN | libc::POLLOUT, Duration::ZERO), 0);
+            assert_eq!(a.counters().tx_errors, 0);
+
+            let command = "neighbour replace 10.77.0.3 lladdr 02:00:00:00:00:03 dev near nud permanent";
+            let output = Command::new("ip").args(command.split(' ')).output().unwrap();
+            assert!(output.status.success());
+            assert_ne!(wait(&a, libc::POLLIN | libc::POLLOUT, Duration::from_secs(5)), 0);
+            while a.is_blocked() {
+                a.flush(NOW);
+            }
+            assert_eq!(a.counters().tx_datagrams, u64::from(psn) + 1);
+            assert_eq!(wait(&a, libc::POLLIN, Duration::ZERO), 0);
+            let output = Command::new("ip").args("neighbour delete 10.77.0.3 dev near".split(' ')).output();
+            assert!(output.unwrap().status.success());
+        }
+    });
+}
+
+#[test]
+fn without_a_loopback_interface_the_error_asks_for_it() {
+    let outcome = std::thread::spawn(|| {
+        // SAFETY: affects this thread only, which ends with the test.
+        match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+            0 => Some(UdpLink::open(UdpOptions::default()).map(|link| link.address())),
+            _ => None,
+        }
+    });
+    match outcome.join().unwrap() {
+        Some(result) => {
+            assert_eq!(result, Err(OpenError::NoFreeAddress));
+            assert!(OpenError::NoFreeAddress.to_string().contains("is the loopback interface up"));
+        }
+        None if std::env::var_os("CI").is_none() => eprintln!("SKIPPED: a network namespace takes root"),
+        None => panic!("no network namespace"),
+    }
+}
