@@ -123,7 +123,7 @@ macro_rules! export {
     ($($(#[$attr:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $outcome:ty $body:block)*) => {$(
         $(#[$attr])*
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> <$outcome as $crate::guard::Outcome>::C {
+        pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> <$outcome as $crate::guard::Outcome>::C {
             $crate::guard::guard::<$outcome>(move || $body)
         }
     )*};
@@ -133,7 +133,7 @@ macro_rules! export {
 macro_rules! slot {
     ($($(#[$attr:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $outcome:ty $body:block)*) => {$(
         $(#[$attr])*
-        pub unsafe extern "C" fn $name($($arg: $type),*) -> <$outcome as $crate::guard::Outcome>::C {
+        pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> <$outcome as $crate::guard::Outcome>::C {
             $crate::guard::guard::<$outcome>(move || $body)
         }
     )*};

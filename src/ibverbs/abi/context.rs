@@ -91,8 +91,7 @@ pub struct verbs_context {
     pub attach_counters_point_flow: Unused,
     pub create_counters: Unused,
     pub destroy_counters: Unused,
-    pub reg_dm_mr:
-        Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_dm, u64, usize, c_uint) -> *mut ibv_mr>,
+    pub reg_dm_mr: Option<unsafe extern "C" fn(*mut ibv_pd, *mut ibv_dm, u64, usize, c_uint) -> *mut ibv_mr>,
     pub alloc_dm: Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_alloc_dm_attr) -> *mut ibv_dm>,
     pub free_dm: Option<unsafe extern "C" fn(*mut ibv_dm) -> c_int>,
     pub modify_flow_action_esp: Unused,

@@ -1,0 +1,80 @@
+//! The private version node, for libraries that are linked with vendors' providers.
+//!
+//! Programs linked with libmlx5 or libefa cannot even start without these names. No provider is ever given a
+//! device here, so none of them is called; whoever calls one nevertheless is told that it is not supported.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::AtomicU8;
+
+use crate::errno::Errno;
+use crate::guard::{OrMinusOne, Silent, export};
+
+/// A switch of rdma-core's; providers only read it. One byte, 0 or 1.
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+pub static verbs_allow_disassociate_destroy: AtomicU8 = AtomicU8::new(0);
+
+/// Functions that answer EOPNOTSUPP. The C caller may pass any arguments: none is looked at.
+macro_rules! unsupported {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> c_int {
+            libc::EOPNOTSUPP
+        }
+    )*};
+}
+
+unsupported! {
+    __ioctl_final_num_attrs execute_ioctl ibv_cmd_advise_mr ibv_cmd_alloc_dm ibv_cmd_alloc_mw
+    ibv_cmd_alloc_pd ibv_cmd_attach_mcast ibv_cmd_close_xrcd ibv_cmd_create_ah
+    ibv_cmd_create_counters ibv_cmd_create_cq ibv_cmd_create_cq_ex ibv_cmd_create_flow
+    ibv_cmd_create_flow_action_esp ibv_cmd_create_qp ibv_cmd_create_qp_ex ibv_cmd_create_qp_ex2
+    ibv_cmd_create_rwq_ind_table ibv_cmd_create_srq ibv_cmd_create_srq_ex ibv_cmd_create_wq
+    ibv_cmd_dealloc_mw ibv_cmd_dealloc_pd ibv_cmd_dereg_mr ibv_cmd_destroy_ah
+    ibv_cmd_destroy_counters ibv_cmd_destroy_cq ibv_cmd_destroy_flow ibv_cmd_destroy_flow_action
+    ibv_cmd_destroy_qp ibv_cmd_destroy_rwq_ind_table ibv_cmd_destroy_srq ibv_cmd_destroy_wq
+    ibv_cmd_detach_mcast ibv_cmd_free_dm ibv_cmd_get_context ibv_cmd_modify_cq
+    ibv_cmd_modify_flow_action_esp ibv_cmd_modify_qp ibv_cmd_modify_qp_ex ibv_cmd_modify_srq
+    ibv_cmd_modify_wq ibv_cmd_open_qp ibv_cmd_open_xrcd ibv_cmd_poll_cq ibv_cmd_post_recv
+    ibv_cmd_post_send ibv_cmd_post_srq_recv ibv_cmd_query_context ibv_cmd_query_device_any
+    ibv_cmd_query_mr ibv_cmd_query_port ibv_cmd_query_qp ibv_cmd_query_srq ibv_cmd_read_counters
+    ibv_cmd_reg_dm_mr ibv_cmd_reg_dmabuf_mr ibv_cmd_reg_mr ibv_cmd_req_notify_cq ibv_cmd_rereg_mr
+    ibv_cmd_resize_cq
+}
+
+export! {
+    fn _verbs_init_and_alloc_context() -> *mut c_void {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn verbs_open_device() -> *mut c_void {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn verbs_set_ops() -> Silent {
+        Ok(Silent)
+    }
+
+    fn verbs_uninit_context() -> Silent {
+        Ok(Silent)
+    }
+
+    fn verbs_init_cq() -> Silent {
+        Ok(Silent)
+    }
+
+    /// Variadic in C; providers' messages go nowhere.
+    fn __verbs_log() -> Silent {
+        Ok(Silent)
+    }
+
+    /// Providers register themselves here when their library is loaded.
+    fn verbs_register_driver_34(_ops: *const c_void) -> Silent {
+        Ok(Silent)
+    }
+
+    /// Variadic in C.
+    fn ibv_read_ibdev_sysfs_file(_buf: *mut c_char) -> OrMinusOne {
+        Err(Errno::OPNOTSUPP)
+    }
+}
