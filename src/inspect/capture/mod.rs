@@ -1,0 +1,147 @@
+//! Capture files: pcap and pcapng from any byte stream, one record at a time.
+//!
+//! The reader is the crate's own because it has to do what the published ones do not all do at once:
+//! lend records without copying them, honour each interface's clock resolution, keep memory bounded
+//! whatever lengths a hostile file claims, and say at which byte a damaged file goes wrong.
+
+mod error;
+mod pcap;
+mod pcapng;
+mod window;
+
+use std::io::Read;
+
+pub use error::{CaptureError, CaptureFault};
+
+use pcap::PcapState;
+use pcapng::NgState;
+use window::Window;
+
+/// No record may claim to be longer than this many bytes; link layers end far below it.
+pub const MAX_RECORD: u32 = 16 << 20;
+
+/// Reads the records of a capture in file order.
+#[derive(Debug)]
+pub struct Reader<R> {
+    window: Window<R>,
+    format: Format,
+    records: u64,
+}
+
+/// One captured frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record<'a> {
+    /// Place in the file, counting from 1.
+    pub number: u64,
+    /// Nanoseconds since 1970-01-01 UTC; 0 for pcapng blocks that carry no time.
+    pub time_ns: u64,
+    /// What the bytes begin with.
+    pub link: LinkType,
+    /// Index of the pcapng interface; 0 in pcap.
+    pub interface: u32,
+    /// Bytes the frame had on the wire, `data.len()` or more unless the file is odd.
+    pub wire_len: u32,
+    /// The bytes that were kept.
+    pub data: &'a [u8],
+    /// Byte of the file at which the record begins.
+    pub offset: u64,
+}
+
+/// How a frame begins; the numbers of the tcpdump registry.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum LinkType {
+    /// An Ethernet header.
+    Ethernet,
+    /// An IPv4 or IPv6 header.
+    RawIp,
+    /// The 16-byte header Linux writes when capturing on all interfaces.
+    LinuxSll,
+    /// Its 20-byte successor.
+    LinuxSll2,
+    /// Something else, by its number.
+    Other(u16),
+}
+
+impl LinkType {
+    /// The type for a number of the registry.
+    pub const fn from_code(code: u16) -> LinkType {
+        match code {
+            1 => LinkType::Ethernet,
+            12 | 14 | 101 | 228 | 229 => LinkType::RawIp,
+            113 => LinkType::LinuxSll,
+            276 => LinkType::LinuxSll2,
+            other => LinkType::Other(other),
+        }
+    }
+}
+
+impl std::fmt::Display for LinkType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LinkType::Ethernet => f.write_str("Ethernet"),
+            LinkType::RawIp => f.write_str("raw IP"),
+            LinkType::LinuxSll => f.write_str("Linux cooked"),
+            LinkType::LinuxSll2 => f.write_str("Linux cooked v2"),
+            LinkType::Other(code) => write!(f, "link type {code}"),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Format {
+    Pcap(PcapState),
+    Ng(NgState),
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the file header from `source`, which need not be buffered.
+    ///
+    /// # Errors
+    /// When the source fails, is empty, or begins as no capture does.
+    pub fn new(source: R) -> Result<Reader<R>, CaptureError> {
+        let mut window = Window::new(source);
+        let magic = match window.peek::<4>()?.copied() {
+            Some(magic) => magic,
+            None if window.is_empty() => return Err(CaptureFault::Empty.at(0)),
+            None => return Err(CaptureFault::CutShort("its first four bytes").at(0)),
+        };
+        let format = match PcapState::from_magic(magic) {
+            Some(state) => Format::Pcap(state.read_header(&mut window)?),
+            None if magic == pcapng::SECTION_MAGIC => Format::Ng(NgState::new()),
+            None => return Err(error::name_magic(magic).at(0)),
+        };
+        Ok(Reader { window, format, records: 0 })
+    }
+
+    /// The next record, `None` at the end of the file.
+    ///
+    /// # Errors
+    /// When the source fails or the file is damaged here; nothing after that point can be read.
+    #[inline]
+    #[allow(clippy::should_implement_trait, reason = "records are lent, which Iterator cannot say")]
+    pub fn next(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
+        let number = self.records + 1;
+        let record = match &mut self.format {
+            Format::Pcap(state) => state.next(&mut self.window, number)?,
+            Format::Ng(state) => state.next(&mut self.window, number)?,
+        };
+        self.records += u64::from(record.is_some());
+        Ok(record)
+    }
+
+    /// Bytes of the file consumed so far, for showing progress.
+    pub fn offset(&self) -> u64 {
+        self.window.offset()
+    }
+
+    /// Packets that the capturing program says it had to drop (pcapng statistics blocks read so far).
+    pub fn dropped_by_capture(&self) -> u64 {
+        match &self.format {
+            Format::Pcap(_) => 0,
+            Format::Ng(state) => state.dropped(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! A sliding window over a byte stream that knows its place in it.
+
+use std::io::{ErrorKind, Read};
+
+use super::error::{CaptureError, CaptureFault};
+
+const CHUNK: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Window<R> {
+    source: R,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// File offset of `buffer[start]`.
+    offset: u64,
+    eof: bool,
+}
+
+impl<R: Read> Window<R> {
+    pub fn new(source: R) -> Window<R> {
+        Window { source, buffer: vec![0; CHUNK], start: 0, end: 0, offset: 0, eof: false }
+    }
+
+    /// File offset of the next byte.
+    #[inline]
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Whether nothing is left. True only after a read found the end.
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end && self.eof
+    }
+
+    /// How many bytes are at hand; all that remain once a read found the end.
+    pub fn available(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// The next `N` bytes, `None` when fewer remain.
+    #[inline]
+    pub fn peek<const N: usize>(&mut self) -> Result<Option<&[u8; N]>, CaptureError> {
+        Ok(self.ensure(N)?.then(|| self.buffer[self.start..].first_chunk()).flatten())
+    }
+
+    /// Makes sure that `n` bytes are at hand; false when fewer remain.
+    #[inline]
+    pub fn ensure(&mut self, n: usize) -> Result<bool, CaptureError> {
+        if self.end - self.start >= n {
+            return Ok(true);
+        }
+        self.fill(n)
+    }
+
+    /// The next `n` bytes, which an [`Window::ensure`] found to be there.
+    #[inline]
+    pub fn at_hand(&self, n: usize) -> &[u8] {
+        &self.buffer[self.start..self.start + n]
+    }
+
+    /// Steps over `n` bytes that are at hand and lends them.
+    #[inline]
+    pub fn take(&mut self, n: usize) -> &[u8] {
+        let from = self.start;
+        self.start += n;
+        self.offset += n as u64;
+        &self.buffer[from..self.start]
+    }
+
+    /// Steps over `n` bytes, however many, without holding them; false when fewer remain.
+    pub fn skip(&mut self, mut n: u64) -> Result<bool, CaptureError> {
+        while n > 0 {
+            if !self.ensure(1)? {
+                return Ok(false);
+            }
+            let step = n.min((self.end - self.start) as u64) as usize;
+            self.take(step);
+            n -= step as u64;
+        }
+        Ok(true)
+    }
+
+    #[cold]
+    fn fill(&mut self, n: usize) -> Result<bool, CaptureError> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        while self.end < n && !self.eof {
+            if self.buffer.len() == self.end {
+                // Grows with what really arrives, so a false length cannot make it large.
+                self.buffer.resize(self.end + CHUNK, 0);
+            }
+            match self.source.read(&mut self.buffer[self.end..]) {
+                Ok(0) => self.eof = true,
+                Ok(got) => self.end += got,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(CaptureFault::Io(e.kind()).at(self.offset + self.end as u64)),
+            }
+        }
+        Ok(self.end >= n)
+    }
+}

@@ -1,0 +1,148 @@
+//! Printing packets: a line each, all their fields, or a JSON object each.
+
+mod clock;
+mod cm_fields;
+mod fields;
+mod filter;
+mod json;
+mod line;
+mod names;
+mod out;
+mod peers;
+mod summary;
+mod text;
+
+use std::io::{self, Read, Write};
+
+pub use clock::TimeForm;
+pub use fields::{FieldSink, Meaning, Value, describe, icrc_name};
+pub use filter::{AddressPattern, Filter, FilterError, OpcodePattern, parse_qpn};
+pub use names::{nak_name, placement_name, selectivity_name, syndrome_kind};
+pub use peers::Peers;
+pub use summary::Summary;
+
+use crate::capture::Reader;
+use crate::dissect::{Dissection, Dissector};
+use clock::Clock;
+use line::LineWriter;
+
+pub(crate) use clock::{seconds, utc};
+pub(crate) use names::span;
+pub(crate) use out::{Out, json_text};
+pub(crate) use text::{meaning_text, value_text};
+
+/// How much of each packet to print.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Form {
+    /// One line.
+    #[default]
+    Line,
+    /// All headers, field by field.
+    Fields,
+    /// All headers as one JSON object on one line.
+    Json,
+}
+
+/// What to print.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// How much of each packet.
+    pub form: Form,
+    /// What the time column shows.
+    pub time: TimeForm,
+    /// Which packets.
+    pub filter: Filter,
+    /// Stop after printing this many.
+    pub limit: Option<u64>,
+}
+
+/// Printed text is handed on in pieces of about this size.
+const FLUSH_AT: usize = 128 << 10;
+
+/// Records between two calls of the progress function.
+const PROGRESS_EVERY: u64 = 4096;
+
+/// Prints the packets of a capture.
+///
+/// `peers` is what is known of QP pairs already: nothing, or what [`learn_peers`] found in a first pass
+/// over the same file. `progress` is called now and then with the number of bytes read so far.
+///
+/// # Errors
+/// Only those of writing to `out`. A damaged capture is printed up to the damage, which
+/// [`Summary::damage`] then names.
+pub fn decode<R: Read, W: Write>(
+    reader: &mut Reader<R>,
+    out: &mut W,
+    options: &Options,
+    peers: &mut Peers,
+    mut progress: impl FnMut(u64),
+) -> io::Result<Summary> {
+    let mut summary = Summary::default();
+    let mut dissector = Dissector::new();
+    let mut clock = Clock::new(options.time);
+    let mut lines = LineWriter::new(clock);
+    let mut text = Vec::with_capacity(FLUSH_AT + (64 << 10));
+    let filtered = !options.filter.is_empty();
+    let learns = !options.filter.qps.is_empty();
+    let limit = options.limit.unwrap_or(u64::MAX);
+    while summary.shown < limit {
+        let record = match reader.next() {
+            Ok(Some(record)) => record,
+            Ok(None) => break,
+            Err(error) => {
+                summary.damage = Some(error);
+                break;
+            }
+        };
+        summary.records += 1;
+        clock.see(record.time_ns);
+        lines.see(&record);
+        match dissector.dissect(&record) {
+            Dissection::Skipped(why) => summary.skip(why),
+            Dissection::Roce(roce) => {
+                summary.count(&record, &roce);
+                if learns {
+                    peers.learn(&roce);
+                }
+                if !filtered || options.filter.matches(&roce, peers) {
+                    summary.shown += 1;
+                    match options.form {
+                        Form::Line => lines.write(&mut text, &record, &roce),
+                        Form::Fields => text::write(&mut text, &mut clock, &record, &roce),
+                        Form::Json => json::write(&mut text, &record, &roce),
+                    }
+                    if text.len() >= FLUSH_AT {
+                        out.write_all(&text)?;
+                        text.clear();
+                    }
+                }
+            }
+        }
+        if summary.records.is_multiple_of(PROGRESS_EVERY) {
+            progress(reader.offset());
+        }
+    }
+    out.write_all(&text)?;
+    out.flush()?;
+    summary.dropped_by_capture = reader.dropped_by_capture();
+    progress(reader.offset());
+    Ok(summary)
+}
+
+/// Learns from a whole capture which QPs talk to each other, for filtering by QP in a second pass.
+/// Damage ends the learning; the second pass will meet and report it.
+pub fn learn_peers<R: Read>(reader: &mut Reader<R>, mut progress: impl FnMut(u64)) -> Peers {
+    let mut peers = Peers::new();
+    let mut dissector = Dissector::new();
+    let mut records = 0u64;
+    while let Ok(Some(record)) = reader.next() {
+        records += 1;
+        if let Dissection::Roce(roce) = dissector.dissect(&record) {
+            peers.learn(&roce);
+        }
+        if records.is_multiple_of(PROGRESS_EVERY) {
+            progress(reader.offset());
+        }
+    }
+    peers
+}
