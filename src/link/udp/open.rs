@@ -115,7 +115,12 @@ pub(super) fn open(options: &UdpOptions) -> Result<(Socket, Local), OpenError> {
         Some(address) => (bind_to(address)?, address),
         None => bind_to_free_loopback_address()?,
     };
-    let interface = interface_of(&main, address).map_err(system("looking up the interface"))?;
+    let interface = interface_of(&main, address).map_err(|e| match (e.raw_os_error(), options.address) {
+        // The loopback addresses can be bound even while that interface is down.
+        (Some(libc::ENODEV), Some(address)) => OpenError::NotLocal(address),
+        (Some(libc::ENODEV), None) => OpenError::NoFreeAddress,
+        _ => system("looking up the interface")(e),
+    })?;
     set_up_sender(&main, address, interface).map_err(system("setting up the socket"))?;
     set_up_receiver(&main, address).map_err(system("setting up the socket"))?;
     let wanted = options.receive_buffer.unwrap_or(WANTED_RECEIVE_BUFFER);
