@@ -1,0 +1,146 @@
+//! Event channels with a descriptor that applications poll.
+//!
+//! The descriptor is an eventfd used as a semaphore: its count is the number of events, and each reader takes
+//! one from it before it takes one event. Reading it is the only blocking call, and the only cancellation point,
+//! of the runtime; no lock is held there, and a reader that is cancelled has taken nothing.
+
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crossbeam_queue::SegQueue;
+
+use super::eventfd::EventFd;
+
+/// A queue of events from the NIC to the application.
+pub struct EventChannel<E> {
+    tokens: EventFd,
+    /// What has been sent. The NIC takes no lock to send.
+    sent: SegQueue<E>,
+    /// What is older than that, and the lock of the reading side. Every event in either place has a token in the
+    /// eventfd, or with a reader who is about to take an event.
+    older: Mutex<VecDeque<E>>,
+}
+
+impl<E> EventChannel<E> {
+    /// An empty channel, whose descriptor blocks.
+    ///
+    /// # Errors
+    /// No descriptor is to be had.
+    pub fn new() -> io::Result<EventChannel<E>> {
+        let tokens = EventFd::new(libc::EFD_SEMAPHORE)?;
+        Ok(EventChannel { tokens, sent: SegQueue::new(), older: Mutex::new(VecDeque::new()) })
+    }
+
+    /// Appends an event. Takes no lock, never blocks, and is no cancellation point.
+    pub fn send(&self, event: E) {
+        self.sent.push(event);
+        self.tokens.add_one();
+    }
+
+    /// Takes the oldest event, and waits for it if there is none, unless the application has set `O_NONBLOCK`
+    /// on the descriptor. `taken` is called with the event before anybody else can
+    /// [drain](Self::drain_matching): it counts what must be acknowledged.
+    ///
+    /// A cancellation point. Call it with no lock held and nothing to be dropped: destructors do not run.
+    ///
+    /// # Errors
+    /// What `read` says: `EAGAIN` if nothing is there and the descriptor does not block, `EINTR` after a signal.
+    pub fn recv(&self, taken: impl FnOnce(&E)) -> io::Result<E> {
+        loop {
+            read_token(self.as_fd())?;
+            let mut older = self.older();
+            // None when the event was drained after this thread got its token: then the token is spent.
+            if let Some(event) = older.pop_front().or_else(|| self.sent.pop()) {
+                taken(&event);
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Removes the events that match, those of an object that is being destroyed, and returns their number. The
+    /// descriptor is readable afterwards only if other events are there.
+    ///
+    /// The caller has made sure that no more of them are being sent: the NIC has let go of the object.
+    pub fn drain_matching(&self, mut matches: impl FnMut(&E) -> bool) -> usize {
+        let mut older = self.older();
+        while let Some(event) = self.sent.pop() {
+            older.push_back(event);
+        }
+        let before = older.len();
+        older.retain(|event| !matches(event));
+        let removed = before - older.len();
+        // A token that is not there is with a reader, who will find no event for it and read again.
+        for _ in 0..removed {
+            self.tokens.try_take();
+        }
+        removed
+    }
+
+    fn older(&self) -> MutexGuard<'_, VecDeque<E>> {
+        self.older.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What applications poll: readable while there are events. Its flags belong to the application.
+impl<E> AsFd for EventChannel<E> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.tokens.as_fd()
+    }
+}
+
+/// Counts events that were given to the application and not acknowledged yet; one for each object that events
+/// are about.
+#[derive(Debug, Default)]
+pub struct AckCounter {
+    unacknowledged: Mutex<u64>,
+    all_acknowledged: Condvar,
+}
+
+impl AckCounter {
+    /// Nothing was delivered.
+    pub fn new() -> AckCounter {
+        AckCounter::default()
+    }
+
+    /// The application is given an event.
+    pub fn delivered(&self) {
+        *self.count() += 1;
+    }
+
+    /// The application acknowledges this many; more than it was given count as all.
+    pub fn acknowledge(&self, events: u32) {
+        let mut count = self.count();
+        *count = count.saturating_sub(events.into());
+        if *count == 0 {
+            self.all_acknowledged.notify_all();
+        }
+    }
+
+    /// Waits until everything delivered was acknowledged. No cancellation point.
+    pub fn wait(&self) {
+        let mut count = self.count();
+        while *count > 0 {
+            count = self.all_acknowledged.wait(count).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn count(&self) -> MutexGuard<'_, u64> {
+        self.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn read_token(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let mut token = 0u64;
+    // SAFETY: the kernel writes at most the 8 bytes of `token`. If the thread is cancelled, unwinding leaves
+    // frames with nothing to drop.
+    let read = unsafe { read(fd.as_raw_fd(), (&raw mut token).cast(), size_of::<u64>()) };
+    if read < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+unsafe extern "C-unwind" {
+    /// `read`, declared as what it is in a thread that can be cancelled: a function that may unwind.
+    fn read(fd: c_int, buffer: *mut c_void, len: usize) -> isize;
+}

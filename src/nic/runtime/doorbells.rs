@@ -1,0 +1,95 @@
+//! Which queue pairs have been posted to.
+//!
+//! A bitmap with summaries above it: a set bit in a summary says that the word below has set bits. Ringing goes
+//! upwards, from the index's own bit to the root; draining goes downwards. Ringing must not stop at a bit that
+//! is set already: it may be set because of another poster, who has not got further up yet, or a drain may be
+//! just about to take it. With a read-modify-write at every level, whatever the order of the two at each word,
+//! either the drain comes later and acquires what the poster did, or the bits stay for the next drain.
+
+use super::sync::atomic::{AtomicU64, Ordering};
+
+/// A set of small dense numbers that any thread adds to and the holder of the NIC empties. Wait-free, never
+/// allocates after creation, and touches only the memory that the numbers in use need.
+pub struct DoorbellSet {
+    /// The bits themselves first, the root last.
+    levels: Vec<Box<[AtomicU64]>>,
+    capacity: usize,
+}
+
+impl DoorbellSet {
+    /// An empty set for the numbers below `capacity`, at most 2^20.
+    ///
+    /// # Panics
+    /// `capacity` is more.
+    pub fn new(capacity: usize) -> DoorbellSet {
+        DoorbellSet::with_root(capacity, ROOT_WORDS)
+    }
+
+    /// As [`new`](Self::new), with summaries until no more than `root_words` words are left.
+    pub(super) fn with_root(capacity: usize, root_words: usize) -> DoorbellSet {
+        assert!(capacity <= MAX_CAPACITY, "a doorbell set holds numbers below 2^20");
+        let mut levels = Vec::new();
+        let mut bits = capacity.max(1);
+        loop {
+            let words = bits.div_ceil(64);
+            levels.push(zeroed(words));
+            if words <= root_words {
+                return DoorbellSet { levels, capacity };
+            }
+            bits = words;
+        }
+    }
+
+    /// Adds `index`. What the caller did before is visible to the drain that returns it. Tell the holder of the
+    /// NIC afterwards.
+    ///
+    /// # Panics
+    /// `index` is not below the capacity.
+    pub fn ring(&self, index: usize) {
+        assert!(index < self.capacity, "no such doorbell");
+        let mut at = index;
+        for level in &self.levels {
+            level[at / 64].fetch_or(1 << (at % 64), Ordering::AcqRel);
+            at /= 64;
+        }
+    }
+
+    /// Removes every number that was added before, and perhaps some that are being added, and passes each to
+    /// `visit`, lowest first.
+    pub fn drain(&self, mut visit: impl FnMut(usize)) {
+        let root = self.levels.len() - 1;
+        for word in 0..self.levels[root].len() {
+            // A poster whose call to the holder has been seen happened before, so that this load sees its bit.
+            if self.levels[root][word].load(Ordering::Relaxed) != 0 {
+                self.drain_word(root, word, &mut visit);
+            }
+        }
+    }
+
+    fn drain_word(&self, level: usize, word: usize, visit: &mut impl FnMut(usize)) {
+        let mut bits = self.levels[level][word].swap(0, Ordering::AcqRel);
+        while bits != 0 {
+            let at = word * 64 + bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            match level {
+                0 => visit(at),
+                _ => self.drain_word(level - 1, at, visit),
+            }
+        }
+    }
+}
+
+/// One cache line.
+const ROOT_WORDS: usize = 8;
+const MAX_CAPACITY: usize = 1 << 20;
+
+#[cfg(not(loom))]
+fn zeroed(words: usize) -> Box<[AtomicU64]> {
+    // SAFETY: an atomic integer may have any bit pattern. (Zeroed memory costs nothing until it is touched.)
+    unsafe { Box::new_zeroed_slice(words).assume_init() }
+}
+
+#[cfg(loom)]
+fn zeroed(words: usize) -> Box<[AtomicU64]> {
+    (0..words).map(|_| AtomicU64::new(0)).collect()
+}

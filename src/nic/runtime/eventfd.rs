@@ -1,0 +1,111 @@
+//! An eventfd, written and emptied without cancellation points.
+
+#[cfg(not(loom))]
+pub(super) use real::EventFd;
+
+#[cfg(loom)]
+pub(super) use model::EventFd;
+
+#[cfg(not(loom))]
+mod real {
+    use std::io;
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+    /// A kernel counter with a descriptor: readable while it is not zero.
+    #[derive(Debug)]
+    pub(in crate::runtime) struct EventFd(OwnedFd);
+
+    impl EventFd {
+        /// Makes one with the count 0 and, beside `EFD_CLOEXEC`, these flags.
+        pub(in crate::runtime) fn new(flags: i32) -> io::Result<EventFd> {
+            // SAFETY: eventfd touches no memory of ours.
+            let fd = unsafe { libc::eventfd(0, flags | libc::EFD_CLOEXEC) };
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // SAFETY: the descriptor is new and nobody else's.
+            Ok(EventFd(unsafe { OwnedFd::from_raw_fd(fd) }))
+        }
+
+        /// Adds 1. Cannot fail or block in practice: that takes a count of 2^64 - 2.
+        pub(in crate::runtime) fn add_one(&self) {
+            let one = 1u64.to_ne_bytes();
+            // SAFETY: the kernel reads the 8 bytes of `one`.
+            unsafe { libc::syscall(libc::SYS_write, self.0.as_raw_fd(), one.as_ptr(), one.len()) };
+        }
+
+        /// Sets the count of a plain, non-blocking counter to 0.
+        pub(in crate::runtime) fn empty(&self) {
+            let mut count = [0u8; 8];
+            // SAFETY: the kernel writes at most the 8 bytes of `count`.
+            unsafe { libc::syscall(libc::SYS_read, self.0.as_raw_fd(), count.as_mut_ptr(), count.len()) };
+        }
+
+        /// Takes 1 from a semaphore; false if the count was 0. Never sleeps, whether or not the application has
+        /// set `O_NONBLOCK`.
+        pub(in crate::runtime) fn try_take(&self) -> bool {
+            let mut count = [0u8; 8];
+            let iov = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: count.len() };
+            let current_position = -1i64 as usize;
+            // SAFETY: the kernel reads one iovec and writes at most the 8 bytes it describes. The position goes
+            // in two halves, of which 64-bit kernels use the first.
+            let read = unsafe {
+                libc::syscall(
+                    libc::SYS_preadv2,
+                    self.0.as_raw_fd(),
+                    &raw const iov,
+                    1usize,
+                    current_position,
+                    current_position,
+                    libc::RWF_NOWAIT,
+                )
+            };
+            read == 8
+        }
+    }
+
+    impl AsFd for EventFd {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+}
+
+/// A plain counter whose descriptor only the tests wait on.
+#[cfg(loom)]
+mod model {
+    use crate::runtime::sync::{Condvar, Mutex};
+
+    pub(in crate::runtime) struct EventFd {
+        count: Mutex<u64>,
+        readable: Condvar,
+    }
+
+    #[cfg_attr(not(test), expect(dead_code, reason = "only the models make one"))]
+    impl EventFd {
+        pub(in crate::runtime) fn model() -> EventFd {
+            EventFd { count: Mutex::new(0), readable: Condvar::new() }
+        }
+
+        pub(in crate::runtime) fn add_one(&self) {
+            *self.count() += 1;
+            self.readable.notify_all();
+        }
+
+        pub(in crate::runtime) fn empty(&self) {
+            *self.count() = 0;
+        }
+
+        /// Sleeps until the count is not zero, and leaves it.
+        pub(in crate::runtime) fn wait_readable(&self) {
+            let mut count = self.count();
+            while *count == 0 {
+                count = self.readable.wait(count).unwrap_or_else(|poisoned| poisoned.into_inner());
+            }
+        }
+
+        fn count(&self) -> loom::sync::MutexGuard<'_, u64> {
+            self.count.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! An atomic word that threads can wait on.
+
+use std::ops::Deref;
+
+use super::sync::atomic::AtomicU32;
+
+/// A 32-bit atomic, on a cache line of its own, on which threads can sleep while it has a given value.
+#[repr(align(64))]
+pub(super) struct Futex {
+    word: AtomicU32,
+    #[cfg(loom)]
+    bucket: super::sync::Mutex<()>,
+    #[cfg(loom)]
+    sleepers: super::sync::Condvar,
+}
+
+impl Deref for Futex {
+    type Target = AtomicU32;
+
+    fn deref(&self) -> &AtomicU32 {
+        &self.word
+    }
+}
+
+#[cfg(not(loom))]
+impl Futex {
+    pub(super) fn new(value: u32) -> Futex {
+        Futex { word: AtomicU32::new(value) }
+    }
+
+    /// Sleeps until woken, unless the word differs from `expected`. May return early; look again.
+    pub(super) fn wait(&self, expected: u32) {
+        self.call(libc::FUTEX_WAIT, expected);
+    }
+
+    /// Wakes one sleeper, if there is one.
+    pub(super) fn wake_one(&self) {
+        self.call(libc::FUTEX_WAKE, 1);
+    }
+
+    /// Wakes all sleepers.
+    pub(super) fn wake_all(&self) {
+        self.call(libc::FUTEX_WAKE, i32::MAX as u32);
+    }
+
+    fn call(&self, operation: i32, argument: u32) {
+        let no_timeout = std::ptr::null::<libc::timespec>();
+        // SAFETY: the word lives as long as `self`; the kernel reads it and no other memory of ours. A null
+        // timeout means none, and FUTEX_WAKE ignores it. Errors (EAGAIN, EINTR) mean "look again".
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.word.as_ptr(),
+                operation | libc::FUTEX_PRIVATE_FLAG,
+                argument,
+                no_timeout,
+            );
+        }
+    }
+}
+
+/// The kernel's promise, as a model: comparing and falling asleep are one step, which no wake-up can miss.
+#[cfg(loom)]
+impl Futex {
+    pub(super) fn new(value: u32) -> Futex {
+        Futex {
+            word: AtomicU32::new(value),
+            bucket: super::sync::Mutex::new(()),
+            sleepers: super::sync::Condvar::new(),
+        }
+    }
+
+    pub(super) fn wait(&self, expected: u32) {
+        let bucket = self.bucket.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if self.word.load(std::sync::atomic::Ordering::SeqCst) == expected {
+            drop(self.sleepers.wait(bucket));
+        }
+    }
+
+    pub(super) fn wake_one(&self) {
+        let _bucket = self.bucket.lock();
+        self.sleepers.notify_one();
+    }
+
+    pub(super) fn wake_all(&self) {
+        let _bucket = self.bucket.lock();
+        self.sleepers.notify_all();
+    }
+}

@@ -1,0 +1,85 @@
+//! Waking the progress thread.
+//!
+//! A system call for each kick would be too much: only a thread that sleeps needs one, and only the first time.
+//! So the thread announces that it is going to sleep, in the word that kickers swap. Who finds the announcement
+//! writes to the eventfd; everybody else has left a mark that keeps the thread from going to sleep, or that it
+//! meets when it wakes.
+//!
+//! The order when waking is mark first, eventfd second. Whatever is in the eventfd then belongs to an
+//! announcement that is over, so that emptying it loses nothing; a kicker which is slow to write causes one idle
+//! wake-up later. The other way round, the kick of somebody who comes in between would be lost.
+
+#[cfg(not(loom))]
+use std::io;
+#[cfg(not(loom))]
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::eventfd::EventFd;
+use super::sync::atomic::{AtomicU8, Ordering};
+
+/// How other threads wake the progress thread. One thread sleeps, any number kick.
+pub struct Kick {
+    state: AtomicU8,
+    event: EventFd,
+}
+
+impl Kick {
+    /// Nobody sleeps, nobody has kicked.
+    ///
+    /// # Errors
+    /// No descriptor is to be had.
+    #[cfg(not(loom))]
+    pub fn new() -> io::Result<Kick> {
+        Ok(Kick { state: AtomicU8::new(AWAKE), event: EventFd::new(libc::EFD_NONBLOCK)? })
+    }
+
+    /// Nobody sleeps, nobody has kicked.
+    #[cfg(all(loom, test))]
+    pub(super) fn model() -> Kick {
+        Kick { state: AtomicU8::new(AWAKE), event: EventFd::model() }
+    }
+
+    /// Makes the progress thread go round once more: it sees what the caller did before. No cancellation point,
+    /// never blocks, and a system call only if the thread sleeps.
+    pub fn kick(&self) {
+        if self.state.swap(KICKED, Ordering::AcqRel) == ASLEEP {
+            self.event.add_one();
+        }
+    }
+
+    /// The progress thread is about to sleep on [the descriptor](Self::as_fd); false if it was kicked since it
+    /// last [looked](Self::clear), and must look for work first.
+    ///
+    /// After true, call [`clear`](Self::clear) on waking, whatever the reason, before looking for work.
+    #[must_use]
+    pub fn prepare_sleep(&self) -> bool {
+        let slept = self.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if !slept {
+            self.state.swap(AWAKE, Ordering::AcqRel);
+        }
+        slept
+    }
+
+    /// The progress thread is awake, and will look for work after this.
+    pub fn clear(&self) {
+        self.state.swap(AWAKE, Ordering::AcqRel);
+        self.event.empty();
+    }
+
+    #[cfg(all(loom, test))]
+    pub(super) fn wait_readable(&self) {
+        self.event.wait_readable();
+    }
+}
+
+/// What the progress thread waits for, readable when it was kicked while it slept.
+#[cfg(not(loom))]
+impl AsFd for Kick {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+const AWAKE: u8 = 0;
+const ASLEEP: u8 = 1;
+const KICKED: u8 = 2;

@@ -1,0 +1,310 @@
+//! The NIC lock and its doorbell, in one word.
+//!
+//! Whoever holds the lock does the NIC's work, and work can appear at any moment while somebody holds it. So
+//! the word has two bits: HELD, and PENDING for "work was added since the holder last looked". A poster first
+//! makes its work visible, then sets both bits in one step. Either HELD was clear, and it has become the
+//! holder, or it was set, and the holder cannot let go before it has seen PENDING, because it lets go only by
+//! exchanging a word without PENDING.
+//!
+//! # Why nothing is left behind
+//!
+//! Every access that matters is a read-modify-write of the one word, and those have a total order. Take the
+//! poster's (P) and the holder's: it consumes PENDING (C), looks for work, and lets go (L).
+//!
+//! - P before C: C reads what P wrote, or what later read-modify-writes made of it, and acquires; so the
+//!   poster's work happened before the holder looks.
+//! - P between C and L: L finds PENDING and fails; the holder consumes it and looks again.
+//! - P after L: P finds HELD clear, and the poster is the holder.
+//!
+//! There is no fourth place. Letting go is a release and taking an acquire, which orders the accesses to the
+//! value. No fence and no sequential consistency is needed, since nothing depends on a second word.
+//!
+//! Whoever takes the lock also takes PENDING, and answers for it: a [`NicGuard`] remembers, and if it lets go
+//! without having been asked [for it](NicGuard::take_pending), it leaves PENDING set and kicks the progress
+//! thread. So it is never wrong to just drop a guard; it is only slower.
+//!
+//! # Waiting
+//!
+//! Posters and pollers never wait. Control operations do; each adds a waiter to the count in the word's upper
+//! bits, and letting go with waiters wakes one of them. A waiter sleeps only if the word is still what it saw
+//! with HELD set, so letting go either changes the word before it sleeps or finds it asleep. Pollers stand back
+//! for waiters; posters do not, and their holds are short.
+//!
+//! # Cancellation
+//!
+//! A thread that is cancelled while it holds the NIC holds it for ever, since destructors do not run. Nothing
+//! between taking and letting go may be a cancellation point: whoever holds a guard makes its system calls
+//! through `syscall()`, as the futex and the kick do here.
+
+use std::marker::PhantomData;
+use std::ops::{ControlFlow, Deref, DerefMut};
+use std::sync::atomic::AtomicU64 as Counter;
+
+use super::futex::Futex;
+use super::kick::Kick;
+use super::sync::atomic::Ordering;
+use super::sync::{Arc, UnsafeCell};
+
+/// A holder panicked, and the NIC may be in any state. It is never given out again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Poisoned;
+
+impl std::fmt::Display for Poisoned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the device failed: a thread panicked while it was driving it")
+    }
+}
+
+impl std::error::Error for Poisoned {}
+
+/// A NIC that one thread at a time drives.
+pub struct NicLock<T> {
+    word: Futex,
+    kick: Arc<Kick>,
+    id: u64,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached only through a guard, of which there is one at a time, so that sharing the lock
+// sends the value between threads and never shares it.
+unsafe impl<T: Send> Sync for NicLock<T> {}
+
+impl<T> NicLock<T> {
+    /// `kick` wakes the thread that takes over when a holder lets go with work left.
+    pub fn new(value: T, kick: Arc<Kick>) -> NicLock<T> {
+        static NEXT_ID: Counter = Counter::new(0);
+        NicLock {
+            word: Futex::new(0),
+            kick,
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// For a poster that has just made work visible and holds no other lock: it becomes the holder, with
+    /// PENDING, or else (`None`) whoever is the holder will see the work.
+    ///
+    /// # Errors
+    /// [`Poisoned`].
+    pub fn ring(&self) -> Result<Option<NicGuard<'_, T>>, Poisoned> {
+        if self.word.compare_exchange(0, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return Ok(Some(self.guard(true)));
+        }
+        let before = self.word.fetch_or(HELD | PENDING, Ordering::AcqRel);
+        if before & HELD != 0 {
+            return if before & POISONED != 0 { Err(Poisoned) } else { Ok(None) };
+        }
+        self.word.fetch_and(!PENDING, Ordering::Acquire);
+        Ok(Some(self.guard(true)))
+    }
+
+    /// For a poller, which wants the link looked at but brings no work: it becomes the holder, or else (`None`)
+    /// somebody is looking already, or waits to. It leaves no mark then; there is nothing of its own to lose.
+    ///
+    /// # Errors
+    /// [`Poisoned`].
+    pub fn try_lock(&self) -> Result<Option<NicGuard<'_, T>>, Poisoned> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word & HELD == 0 && word < WAITER {
+            match self.take(word, 0) {
+                Ok(guard) => return Ok(Some(guard)),
+                Err(now) => word = now,
+            }
+        }
+        if word & POISONED != 0 { Err(Poisoned) } else { Ok(None) }
+    }
+
+    /// For control operations and the progress thread: waits until it is the holder.
+    ///
+    /// # Errors
+    /// [`Poisoned`], also when that happens while waiting.
+    pub fn lock(&self) -> Result<NicGuard<'_, T>, Poisoned> {
+        for _ in 0..SPINS {
+            if let Some(guard) = self.try_lock()? {
+                return Ok(guard);
+            }
+            std::hint::spin_loop();
+        }
+        let mut word = self.word.fetch_add(WAITER, Ordering::Relaxed) + WAITER;
+        loop {
+            if word & POISONED != 0 {
+                self.word.fetch_sub(WAITER, Ordering::Relaxed);
+                return Err(Poisoned);
+            }
+            if word & HELD != 0 {
+                self.word.wait(word);
+                word = self.word.load(Ordering::Relaxed);
+                continue;
+            }
+            match self.take(word, WAITER) {
+                Ok(guard) => return Ok(guard),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// The holder again, where [`NicGuard::detach`] was called before.
+    ///
+    /// # Panics
+    /// The token is another lock's.
+    pub fn attach(&self, held: Detached) -> NicGuard<'_, T> {
+        assert_eq!(held.id, self.id, "the token is another lock's");
+        self.guard(held.pending)
+    }
+
+    /// Takes the lock from the state `word`, which has HELD clear, with PENDING and `waiters` subtracted.
+    fn take(&self, word: u32, waiters: u32) -> Result<NicGuard<'_, T>, u32> {
+        let taken = ((word | HELD) & !PENDING) - waiters;
+        self.word
+            .compare_exchange(word, taken, Ordering::Acquire, Ordering::Relaxed)
+            .map(|_| self.guard(word & PENDING != 0))
+    }
+
+    fn guard(&self, pending: bool) -> NicGuard<'_, T> {
+        NicGuard { lock: self, pending, panicking: std::thread::panicking(), exclusive: PhantomData }
+    }
+}
+
+/// The right to drive the NIC. Letting go is a protocol, see [the module](self): use
+/// [`release`](Self::release), or [`take_pending`](Self::take_pending) and [`finish`](Self::finish) in a loop.
+/// Dropping it passes unfinished work to the progress thread.
+///
+/// A holder that unwinds poisons the lock.
+#[must_use = "dropping the guard lets go of the NIC"]
+pub struct NicGuard<'a, T> {
+    lock: &'a NicLock<T>,
+    /// PENDING was consumed, and nobody has looked for work since.
+    pending: bool,
+    /// The thread was unwinding already when it took the lock.
+    panicking: bool,
+    exclusive: PhantomData<&'a mut T>,
+}
+
+impl<'a, T> NicGuard<'a, T> {
+    /// Whether doorbells may have been rung that this holder has not drained. It must do so now.
+    pub fn take_pending(&mut self) -> bool {
+        std::mem::take(&mut self.pending)
+    }
+
+    /// Lets go, if nothing came meanwhile.
+    ///
+    /// # Errors
+    /// There is work: the guard comes back, and [`take_pending`](Self::take_pending) says yes.
+    pub fn finish(mut self) -> Result<(), NicGuard<'a, T>> {
+        let lock = self.lock;
+        let mut word = HELD;
+        loop {
+            if self.pending {
+                return Err(self);
+            }
+            if word & PENDING != 0 {
+                lock.word.fetch_and(!PENDING, Ordering::Acquire);
+                self.pending = true;
+                continue;
+            }
+            match lock.word.compare_exchange_weak(word, word & !HELD, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => word = now,
+            }
+        }
+        std::mem::forget(self);
+        if word >= WAITER {
+            lock.word.wake_one();
+        }
+        Ok(())
+    }
+
+    /// Lets go although there is work, because this hold has been long enough: PENDING stays set, for whoever
+    /// takes the lock next, and the progress thread is kicked so that somebody does.
+    pub fn hand_over(mut self) {
+        self.pending = true;
+    }
+
+    /// Goes round until nothing is pending, then lets go. `service` drains the doorbells and does the work; when
+    /// it breaks, because the bound of a hold is reached, the rest is [handed over](Self::hand_over).
+    pub fn release(mut self, mut service: impl FnMut(&mut T) -> ControlFlow<()>) {
+        loop {
+            if self.take_pending() && service(&mut self).is_break() {
+                return self.hand_over();
+            }
+            match self.finish() {
+                Ok(()) => return,
+                Err(guard) => self = guard,
+            }
+        }
+    }
+
+    /// Keeps the NIC held without a guard, until [`NicLock::attach`]: across a fork, the parent lets go and the
+    /// child takes the NIC apart.
+    pub fn detach(self) -> Detached {
+        let held = Detached { id: self.lock.id, pending: self.pending };
+        std::mem::forget(self);
+        held
+    }
+
+    /// Lets go in one step, leaving PENDING to others.
+    fn let_go(&mut self) {
+        let word = &self.lock.word;
+        let mut before = word.load(Ordering::Relaxed);
+        let after = loop {
+            let after = (before & !HELD) | if self.pending { PENDING } else { 0 };
+            match word.compare_exchange_weak(before, after, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => break after,
+                Err(now) => before = now,
+            }
+        };
+        if after >= WAITER {
+            word.wake_one();
+        }
+        if after & PENDING != 0 {
+            self.lock.kick.kick();
+        }
+    }
+
+    /// The lock stays held for ever, and everybody is told.
+    fn poison(&mut self) {
+        self.lock.word.fetch_or(POISONED, Ordering::Release);
+        self.lock.word.wake_all();
+        self.lock.kick.kick();
+    }
+}
+
+impl<T> Drop for NicGuard<'_, T> {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.panicking { self.poison() } else { self.let_go() }
+    }
+}
+
+impl<T> Deref for NicGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: this guard is the only one, and borrowed for as long as the reference.
+        self.lock.value.with(|value| unsafe { &*value })
+    }
+}
+
+impl<T> DerefMut for NicGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: this guard is the only one, and mutably borrowed for as long as the reference.
+        self.lock.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+/// A NIC that is held without a guard. If it is lost, the NIC stays held.
+#[derive(Debug)]
+#[must_use = "the NIC stays held until this is attached again"]
+pub struct Detached {
+    id: u64,
+    pending: bool,
+}
+
+const HELD: u32 = 1;
+const PENDING: u32 = 2;
+/// Always with HELD, so that only those who find the lock held need to look for it.
+const POISONED: u32 = 4;
+/// One waiter; the bits from here on are their number.
+const WAITER: u32 = 8;
+
+/// How often a control operation looks before it sleeps: about as long as a bounded hold of a few packets.
+const SPINS: usize = if cfg!(loom) { 0 } else { 100 };

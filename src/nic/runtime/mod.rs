@@ -1,0 +1,41 @@
+//! What lets application threads and the progress thread share an engine.
+//!
+//! Callers drive the NIC and the progress thread fills in, so everything here is built around one question:
+//! can work be left behind when two threads each believe that the other one will do it? Start with
+//! [`lock`], whose one word is both the lock and the doorbell.
+//!
+//! - [`lock`]: the NIC lock with its doorbell.
+//! - [`doorbells`]: which queue pairs have been posted to.
+//! - [`queue`]: work and completions between application threads and the NIC.
+//! - [`notify`]: arming a completion queue for an event.
+//! - [`channel`]: event channels with a descriptor that can be polled, and counting acknowledgements.
+//! - [`kick`]: waking the progress thread.
+//!
+//! # Cancellation
+//!
+//! A cancelled thread does not run destructors, so it must never be cancelled while it owns anything others
+//! wait for. All system calls here go through `syscall()`, which is no cancellation point; the one exception
+//! is the blocking read of [`channel::EventChannel::recv`], which holds no lock and owns nothing.
+//!
+//! # Checking
+//!
+//! All atomics come from `sync`, so that loom can run the protocols through every interleaving and every
+//! value that the memory model lets a load return:
+//! `RUSTFLAGS="--cfg loom" cargo test -p softrnic-nic --release --lib loom`. Beside each protocol stands a
+//! broken variant of it, for which loom must find the failure.
+
+#[cfg(not(loom))]
+pub mod channel;
+pub mod doorbells;
+mod eventfd;
+mod futex;
+pub mod kick;
+pub mod lock;
+pub mod notify;
+pub mod queue;
+mod sync;
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
