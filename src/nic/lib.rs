@@ -6,5 +6,9 @@
 //! progress thread. [`verbs`] is the interface for Rust programs, and what the C libraries translate to.
 //! Nothing here knows C types.
 
+#[cfg(not(loom))]
+pub mod device;
 pub mod engine;
 pub mod runtime;
+#[cfg(not(loom))]
+pub mod verbs;

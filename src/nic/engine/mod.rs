@@ -30,7 +30,7 @@ use softrnic_transport::{Config, Counter, Qp, RateParameters, WindowConfig};
 use softrnic_wire::{Gid, Mtu, Qpn, Srqn, Time};
 
 pub use completion::{Cqe, CqeExtra};
-pub use control::{ControlError, QpHandle, QpInit, QpQuery, ReceiveSource, SrqHandle, SrqInit};
+pub use control::{ControlError, MAX_QP, QpHandle, QpInit, QpQuery, ReceiveSource, SrqHandle, SrqInit};
 pub use data::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
 pub use drops::DropReason;
 pub use gid_table::GidTable;

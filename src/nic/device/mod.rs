@@ -1,0 +1,222 @@
+//! A NIC at work: the engine and its link behind the NIC lock, driven by whoever calls, and by the progress
+//! thread when nobody does (`progress.rs`).
+//!
+//! The rules (each has a test in `tests.rs`):
+//! - a post on an idle QP leaves at once; posts on a busy one gather until the next poll or a full batch, and
+//!   leave within [`GATHER_LIMIT`] even if nobody calls;
+//! - a poll that finds nothing services the link, and so does one that comes [`SERVICE_INTERVAL`] after the
+//!   last service;
+//! - a hold of the NIC is bounded: past [`ROUNDS_PER_HOLD`] the rest is the progress thread's.
+
+mod clock;
+mod events;
+mod progress;
+mod spec;
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use softrnic_link::Link;
+use softrnic_wire::Time;
+
+pub use clock::Clock;
+pub use events::{AsyncEvent, EventKind, EventSink, EventSource};
+pub use spec::{DeviceSpec, LinkKind, OpenError, OpenedLink, SpecError};
+
+use crate::engine::{Budget, Engine, EngineConfig, Step};
+use crate::runtime::doorbells::DoorbellSet;
+use crate::runtime::kick::Kick;
+use crate::runtime::lock::{NicGuard, NicLock, Poisoned};
+use events::EventRoutes;
+pub use progress::Progress;
+
+/// The longest that a gathered post waits when nobody polls.
+pub const GATHER_LIMIT: Duration = Duration::from_micros(100);
+
+/// A poll services the link when nobody has for this long, even if it has found completions.
+pub const SERVICE_INTERVAL: Duration = Duration::from_micros(50);
+
+/// Posts that are gathered before they leave as a batch.
+pub const BATCH: usize = 32;
+
+/// Steps that one hold of the NIC may make.
+const ROUNDS_PER_HOLD: usize = 8;
+
+/// Callers who polled within this time are expected to poll again.
+pub(crate) const CALLER_GRACE: Duration = Duration::from_millis(1);
+
+/// What the NIC lock protects.
+pub struct Core {
+    /// Objects and protocol.
+    pub engine: Engine,
+    /// The way to the network.
+    pub link: Box<dyn Link>,
+    pub(crate) routes: EventRoutes,
+}
+
+/// A NIC shared by the threads of a process.
+pub struct Nic {
+    core: NicLock<Core>,
+    doorbells: DoorbellSet,
+    kick: Arc<Kick>,
+    clock: Clock,
+    link_fd: Option<RawFd>,
+    /// When the link was last serviced, and when an application last polled; nanoseconds.
+    last_service: AtomicU64,
+    last_poll: AtomicU64,
+    /// When the engine next wants to be driven.
+    deadline: AtomicU64,
+    /// Until when the progress thread sleeps; 0 while it is awake.
+    asleep_until: AtomicU64,
+    /// Posts are gathered that nobody has sent yet.
+    gathered: AtomicBool,
+    stopping: AtomicBool,
+}
+
+impl Nic {
+    /// Puts an engine and a link to work, with a progress thread.
+    ///
+    /// # Errors
+    /// No descriptors or no thread could be had.
+    pub fn start(config: EngineConfig, link: Box<dyn Link>) -> std::io::Result<(Arc<Nic>, Progress)> {
+        let link_fd = link.descriptor();
+        let engine = Engine::new(config);
+        let kick = Arc::new(Kick::new()?);
+        let core = Core { engine, link, routes: EventRoutes::default() };
+        let nic = Arc::new(Nic {
+            core: NicLock::new(core, kick.clone()),
+            doorbells: DoorbellSet::new(crate::engine::MAX_QP),
+            kick,
+            clock: Clock::start(),
+            link_fd,
+            last_service: AtomicU64::new(0),
+            last_poll: AtomicU64::new(0),
+            deadline: AtomicU64::new(u64::MAX),
+            asleep_until: AtomicU64::new(0),
+            gathered: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+        });
+        let progress = Progress::spawn(nic.clone())?;
+        Ok((nic, progress))
+    }
+
+    /// Now, on the device's clock.
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Runs a control operation with the NIC to itself. What it leaves to do is done before it returns.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn control<T>(&self, operate: impl FnOnce(&mut Core, Time) -> T) -> Result<T, Poisoned> {
+        let mut guard = self.core.lock()?;
+        let result = operate(&mut guard, self.now());
+        self.drive(guard);
+        Ok(result)
+    }
+
+    /// Something was posted to the QP at `index`; `busy` when more of its work is in flight and `gathered`
+    /// posts wait already.
+    pub fn on_post(&self, index: usize, busy: bool, gathered: usize) {
+        self.doorbells.ring(index);
+        if busy && gathered < BATCH {
+            if !self.gathered.swap(true, Ordering::SeqCst) {
+                self.wake_before(self.now() + GATHER_LIMIT);
+            }
+            return;
+        }
+        if let Ok(Some(guard)) = self.core.ring() {
+            self.drive(guard);
+        }
+    }
+
+    /// An application polls. `found` is whether its CQ had something; returns whether the NIC was serviced.
+    pub fn on_poll(&self, found: bool) -> bool {
+        let now = self.now();
+        self.last_poll.store(now.as_nanos(), Ordering::Relaxed);
+        let last = Time::from_nanos(self.last_service.load(Ordering::Relaxed));
+        if found && now.since(last) < SERVICE_INTERVAL {
+            return false;
+        }
+        match self.core.try_lock() {
+            Ok(Some(guard)) => {
+                self.drive(guard);
+                true
+            }
+            Ok(None) | Err(Poisoned) => false,
+        }
+    }
+
+    /// The application is about to block: from now on the progress thread serves the link.
+    pub fn hand_over(&self) {
+        self.last_poll.store(0, Ordering::SeqCst);
+        self.kick.kick();
+    }
+
+    /// Services the NIC until nothing is left to do or the hold has lasted long enough.
+    fn drive(&self, mut guard: NicGuard<'_, Core>) -> Step {
+        let mut total = Step::default();
+        loop {
+            let mut rounds = 0;
+            loop {
+                guard.take_pending();
+                let step = self.round(&mut guard);
+                total.received += step.received;
+                total.sent += step.sent;
+                total.completed += step.completed;
+                total.blocked = step.blocked;
+                rounds += 1;
+                if !step.more {
+                    break;
+                }
+                if rounds == ROUNDS_PER_HOLD {
+                    total.more = true;
+                    break;
+                }
+            }
+            self.note_deadline(&guard);
+            if total.more {
+                guard.hand_over();
+                return total;
+            }
+            match guard.finish() {
+                Ok(()) => return total,
+                Err(again) => guard = again,
+            }
+        }
+    }
+
+    fn round(&self, core: &mut Core) -> Step {
+        let now = self.now();
+        self.gathered.store(false, Ordering::SeqCst);
+        let Core { engine, link, routes } = core;
+        self.doorbells.drain(|index| engine.on_doorbell(now, index));
+        let step = engine.step(now, link.as_mut(), Budget::default());
+        routes.publish(engine.take_events());
+        self.last_service.store(now.as_nanos(), Ordering::Relaxed);
+        step
+    }
+
+    /// Tells the progress thread when the engine wants to be driven next.
+    fn note_deadline(&self, core: &Core) {
+        let next = [core.engine.poll_timeout(), core.link.poll_timeout()].into_iter().flatten().min();
+        let next = next.unwrap_or(Time::NEVER);
+        self.deadline.store(next.as_nanos(), Ordering::SeqCst);
+        self.wake_before(next);
+    }
+
+    /// Whether the device has failed.
+    pub fn is_failed(&self) -> bool {
+        matches!(self.core.try_lock(), Err(Poisoned))
+    }
+
+    /// Wakes the progress thread if it would sleep past `deadline`.
+    fn wake_before(&self, deadline: Time) {
+        if deadline.as_nanos() < self.asleep_until.load(Ordering::SeqCst) {
+            self.kick.kick();
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Which devices there are, and over which links: one place for the environment and the command line.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::time::Duration;
+
+use softrnic_link::Link;
+use softrnic_link::capture::{Capture, CaptureOptions};
+use softrnic_link::fault::{FaultLink, FaultSpec};
+use softrnic_link::udp::{self, UdpLink, UdpOptions};
+use softrnic_link::xdp::{XdpLink, XdpOptions};
+
+/// A device by name, link and options: `softrnic0=udp:10.0.0.5?rcvbuf=212992`.
+#[derive(Clone, Debug)]
+pub struct DeviceSpec {
+    /// What `ibv_get_device_name` says.
+    pub name: String,
+    /// The link.
+    pub link: LinkKind,
+    /// Faults to inject.
+    pub fault: Option<FaultSpec>,
+    /// Capture file; `%p` stands for the process's number.
+    pub pcap: Option<String>,
+}
+
+/// The link of a device.
+#[derive(Clone, Debug)]
+pub enum LinkKind {
+    /// UDP sockets on an address, or on a free loopback address.
+    Udp(UdpOptions),
+    /// AF_XDP on an interface.
+    Xdp {
+        /// The interface.
+        interface: String,
+        /// How.
+        options: XdpOptions,
+    },
+}
+
+/// A specification that cannot be understood.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SpecError(String);
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+/// Why a device could not be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The UDP link.
+    Udp(udp::OpenError),
+    /// The XDP link.
+    Xdp(softrnic_link::xdp::XdpError),
+    /// The capture file.
+    Capture {
+        /// Its name.
+        path: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// Descriptors or threads.
+    System(std::io::Error),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Udp(error) => error.fmt(f),
+            OpenError::Xdp(error) => error.fmt(f),
+            OpenError::Capture { path, error } => write!(f, "cannot write the capture file {path}: {error}"),
+            OpenError::System(error) => write!(f, "cannot start the device: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl Default for DeviceSpec {
+    fn default() -> Self {
+        DeviceSpec {
+            name: "softrnic0".into(),
+            link: LinkKind::Udp(UdpOptions::default()),
+            fault: None,
+            pcap: None,
+        }
+    }
+}
+
+impl FromStr for DeviceSpec {
+    type Err = SpecError;
+
+    /// `[NAME=]udp[:ADDRESS][?key=value&…]` or `[NAME=]xdp:INTERFACE[?…]`.
+    fn from_str(text: &str) -> Result<DeviceSpec, SpecError> {
+        let (name, rest) = match text.split_once('=') {
+            Some((name, rest)) if !name.contains([':', '?']) => (name, rest),
+            _ => ("softrnic0", text),
+        };
+        if name.is_empty()
+            || name.len() > 63
+            || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+        {
+            return Err(SpecError(format!(
+                "'{name}' is no device name: use letters, digits, '_' and '-', at most 63"
+            )));
+        }
+        let (link, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let (kind, place) = link.split_once(':').unwrap_or((link, ""));
+        let options = options.split('&').filter(|option| !option.is_empty());
+        let link = match kind {
+            "udp" => LinkKind::Udp(udp_options(place, options)?),
+            "xdp" if !place.is_empty() => {
+                LinkKind::Xdp { interface: place.into(), options: xdp_options(options)? }
+            }
+            "xdp" => return Err(SpecError("xdp needs an interface: xdp:eth0".into())),
+            _ => {
+                return Err(SpecError(format!("'{rest}' is no link: use udp, udp:ADDRESS or xdp:INTERFACE")));
+            }
+        };
+        Ok(DeviceSpec { name: name.into(), link, fault: None, pcap: None })
+    }
+}
+
+fn key_value(option: &str) -> Result<(&str, &str), SpecError> {
+    option
+        .split_once('=')
+        .ok_or_else(|| SpecError(format!("option '{option}' has no value: write key=value")))
+}
+
+fn number<T: FromStr>(key: &str, value: &str) -> Result<T, SpecError> {
+    value.parse().map_err(|_| SpecError(format!("{key}={value}: not a number in range")))
+}
+
+fn switch(key: &str, value: &str) -> Result<bool, SpecError> {
+    match value {
+        "on" | "1" | "yes" => Ok(true),
+        "off" | "0" | "no" => Ok(false),
+        _ => Err(SpecError(format!("{key}={value}: use on or off"))),
+    }
+}
+
+fn udp_options<'a>(place: &str, options: impl Iterator<Item = &'a str>) -> Result<UdpOptions, SpecError> {
+    let mut udp = UdpOptions::default();
+    if !place.is_empty() {
+        let plain = place.trim_start_matches('[').trim_end_matches(']');
+        let address = plain.parse::<IpAddr>();
+        udp.address = Some(address.map_err(|_| SpecError(format!("'{place}' is no IPv4 or IPv6 address")))?);
+    }
+    for option in options {
+        let (key, value) = key_value(option)?;
+        match key {
+            "rcvbuf" => udp.receive_buffer = Some(number(key, value)?),
+            "segmentation" => udp.segmentation = switch(key, value)?,
+            "coalescing" => udp.gro = switch(key, value)?,
+            _ => {
+                return Err(SpecError(format!(
+                    "udp has no option '{key}': it has rcvbuf, segmentation and coalescing"
+                )));
+            }
+        }
+    }
+    Ok(udp)
+}
+
+fn xdp_options<'a>(options: impl Iterator<Item = &'a str>) -> Result<XdpOptions, SpecError> {
+    use softrnic_link::xdp::{AttachChoice, CopyChoice};
+    let mut xdp = XdpOptions::default();
+    for option in options {
+        let (key, value) = key_value(option)?;
+        match (key, value) {
+            ("attach", "best") => xdp.attach = AttachChoice::Best,
+            ("attach", "native") => xdp.attach = AttachChoice::Native,
+            ("attach", "skb") => xdp.attach = AttachChoice::Skb,
+            ("copy", "best") => xdp.copy = CopyChoice::Best,
+            ("copy", "copy") => xdp.copy = CopyChoice::Copy,
+            ("copy", "zerocopy") => xdp.copy = CopyChoice::ZeroCopy,
+            ("chunk", _) => xdp.chunk_size = number(key, value)?,
+            ("rx", _) => xdp.rx_chunks = number(key, value)?,
+            ("tx", _) => xdp.tx_slots = number(key, value)?,
+            ("multibuffer", _) => xdp.multi_buffer = switch(key, value)?,
+            ("queues", _) => {
+                xdp.queues = value.split('.').map(|queue| number(key, queue)).collect::<Result<_, _>>()?;
+            }
+            _ => {
+                return Err(SpecError(format!(
+                    "xdp has no option '{option}': it has attach=best|native|skb, copy=best|copy|zerocopy, \
+                     chunk, rx, tx, multibuffer and queues (0.1.2)"
+                )));
+            }
+        }
+    }
+    Ok(xdp)
+}
+
+impl DeviceSpec {
+    /// The devices that the environment asks for: `SOFTRNIC_DEVICES` (several separated by commas),
+    /// `SOFTRNIC_FAULT` and `SOFTRNIC_PCAP`; `softrnic0` on a free loopback address when nothing is said.
+    ///
+    /// # Errors
+    /// A variable cannot be understood.
+    pub fn from_env() -> Result<Vec<DeviceSpec>, SpecError> {
+        let text = std::env::var("SOFTRNIC_DEVICES").unwrap_or_default();
+        let fault = match std::env::var("SOFTRNIC_FAULT") {
+            Ok(spec) if !spec.is_empty() => {
+                Some(spec.parse::<FaultSpec>().map_err(|error| SpecError(error.to_string()))?)
+            }
+            _ => None,
+        };
+        let pcap = std::env::var("SOFTRNIC_PCAP").ok().filter(|path| !path.is_empty());
+        let mut specs = Vec::new();
+        for (index, part) in text.split(',').filter(|part| !part.is_empty()).enumerate() {
+            let mut spec: DeviceSpec = part.parse()?;
+            if !part.split(':').next().unwrap_or(part).contains('=') {
+                spec.name = format!("softrnic{index}");
+            }
+            if specs.iter().any(|known: &DeviceSpec| known.name == spec.name) {
+                return Err(SpecError(format!("two devices are called {}", spec.name)));
+            }
+            specs.push(spec);
+        }
+        if specs.is_empty() {
+            specs.push(DeviceSpec::default());
+        }
+        for spec in &mut specs {
+            spec.fault = fault.clone();
+            spec.pcap = pcap.clone();
+        }
+        Ok(specs)
+    }
+
+    /// Opens the link with its layers: capture at the bottom, so that it records what really leaves, and
+    /// faults on top of it.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_link(&self) -> Result<OpenedLink, OpenError> {
+        let mut addresses = Vec::new();
+        let mut link: Box<dyn Link> = match &self.link {
+            LinkKind::Udp(options) => {
+                let udp = UdpLink::open(*options).map_err(OpenError::Udp)?;
+                addresses.push(udp.address());
+                Box::new(udp)
+            }
+            LinkKind::Xdp { interface, options } => {
+                let xdp = XdpLink::open(interface, options).map_err(OpenError::Xdp)?;
+                addresses.extend(interface_addresses(interface)?);
+                Box::new(xdp)
+            }
+        };
+        if let Some(path) = &self.pcap {
+            let capture =
+                Capture::create(path, CaptureOptions { epoch: Some(epoch()), ..Default::default() })
+                    .map_err(|error| OpenError::Capture { path: path.clone(), error })?;
+            link = Box::new(capture.wrap(link, &self.name));
+        }
+        if let Some(fault) = &self.fault {
+            link = Box::new(FaultLink::new(link, fault));
+        }
+        Ok(OpenedLink { link, addresses })
+    }
+}
+
+/// A link and the addresses that it serves, in the order of the GID table.
+pub struct OpenedLink {
+    /// The link with its layers.
+    pub link: Box<dyn Link>,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The addresses of an interface and of the VLAN interfaces on it.
+fn interface_addresses(name: &str) -> Result<Vec<IpAddr>, OpenError> {
+    let host = softrnic_link::host::Host::open().map_err(OpenError::System)?;
+    let Some(interface) = host.interface_by_name(name) else { return Ok(Vec::new()) };
+    Ok(host.stacked_addresses(interface.index).map(|address| address.ip).collect())
+}
+
+/// The time of day at the origin of a device's clock, which starts now.
+fn epoch() -> Duration {
+    use std::time::{SystemTime, UNIX_EPOCH};
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_sub(Duration::from_secs(1))
+}

@@ -1,0 +1,62 @@
+//! Completion channels.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use crate::runtime::channel::EventChannel;
+use crate::runtime::notify::Notify;
+
+/// Where armed completion queues report. Events carry the token that their CQ was made with.
+pub struct CompletionChannel {
+    events: Arc<EventChannel<u64>>,
+}
+
+/// Tells a channel about one CQ.
+pub(crate) struct ChannelNotify {
+    events: Arc<EventChannel<u64>>,
+    token: u64,
+}
+
+impl Notify for ChannelNotify {
+    fn completion(&self) {
+        self.events.send(self.token);
+    }
+}
+
+impl CompletionChannel {
+    pub(crate) fn new() -> io::Result<CompletionChannel> {
+        Ok(CompletionChannel { events: Arc::new(EventChannel::new()?) })
+    }
+
+    /// Takes the next event, and waits for it unless the descriptor is non-blocking: the token of the CQ.
+    ///
+    /// # Errors
+    /// `EAGAIN`, or `EINTR` after a signal.
+    pub fn event(&self) -> io::Result<u64> {
+        self.events.recv(|_| {})
+    }
+
+    /// Like [`CompletionChannel::event`]; `taken` sees the token before the CQ can go away.
+    ///
+    /// # Errors
+    /// `EAGAIN`, or `EINTR` after a signal.
+    pub fn event_with(&self, taken: impl FnOnce(&u64)) -> io::Result<u64> {
+        self.events.recv(taken)
+    }
+
+    /// Removes the events of a CQ that is being destroyed.
+    pub fn forget(&self, token: u64) {
+        self.events.drain_matching(|event| *event == token);
+    }
+
+    pub(crate) fn notify(&self, token: u64) -> Arc<dyn Notify> {
+        Arc::new(ChannelNotify { events: self.events.clone(), token })
+    }
+}
+
+impl AsFd for CompletionChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}

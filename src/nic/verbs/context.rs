@@ -1,0 +1,207 @@
+//! An open device.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use softrnic_wire::{Gid, Time};
+
+use super::caps::{DeviceCaps, PortAttributes};
+use super::channel::CompletionChannel;
+use super::cq::Cq;
+use super::error::Error;
+use super::pd::Pd;
+use super::running::Running;
+use crate::device::{AsyncEvent, DeviceSpec, EventSink, Nic};
+use crate::engine::XrcdKey;
+use crate::runtime::channel::EventChannel;
+
+/// Tells contexts of a process apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ContextId(u64);
+
+/// An open device: where objects are made and asynchronous events arrive. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    id: ContextId,
+    device: Arc<Running>,
+    events: Arc<Events>,
+}
+
+/// The asynchronous events of a context.
+pub(crate) struct Events(EventChannel<AsyncEvent>);
+
+impl EventSink for Events {
+    fn event(&self, event: AsyncEvent) {
+        self.0.send(event);
+    }
+}
+
+impl Context {
+    /// Opens a device. Contexts of the same device name in one process share its NIC.
+    ///
+    /// # Errors
+    /// The link cannot be opened.
+    pub fn open(spec: &DeviceSpec) -> Result<Context, Error> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let device = Running::open(spec)?;
+        let events = Arc::new(Events(EventChannel::new()?));
+        let sink: Arc<dyn EventSink> = events.clone();
+        device.nic.control(|core, _| core.routes.join(sink))?;
+        let id = ContextId(NEXT.fetch_add(1, Ordering::Relaxed));
+        Ok(Context { inner: Arc::new(Inner { id, device, events }) })
+    }
+
+    /// Opens the first device that the environment names (`SOFTRNIC_DEVICES`), or one on a free loopback
+    /// address.
+    ///
+    /// # Errors
+    /// The environment makes no sense, or the link cannot be opened.
+    pub fn open_default() -> Result<Context, Error> {
+        let specs = DeviceSpec::from_env()?;
+        Context::open(&specs[0])
+    }
+
+    /// Which context this is.
+    pub fn id(&self) -> ContextId {
+        self.inner.id
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Running {
+        &self.inner.device
+    }
+
+    /// The device's first address, which GID index 0 (on the default device) stands for.
+    pub fn address(&self) -> IpAddr {
+        self.inner.device.address()
+    }
+
+    /// Now on the clock of completion timestamps.
+    pub fn now(&self) -> Time {
+        self.nic().now()
+    }
+
+    /// What the device can do.
+    pub fn caps(&self) -> DeviceCaps {
+        DeviceCaps::default()
+    }
+
+    /// The state of port 1, the only one.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn port(&self) -> Result<PortAttributes, Error> {
+        Ok(self.nic().control(|core, _| {
+            let capabilities = core.link.capabilities();
+            PortAttributes::of(capabilities.ip_mtu, &core.engine)
+        })?)
+    }
+
+    /// The GID at a place of the table; zero where there is none.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn gid(&self, index: usize) -> Result<Gid, Error> {
+        Ok(self.nic().control(|core, _| core.engine.gids().gid(index))?)
+    }
+
+    /// The most places of the GID table that may be used.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn gids_used(&self) -> Result<usize, Error> {
+        Ok(self.nic().control(|core, _| core.engine.gids().len())?)
+    }
+
+    /// Makes a protection domain.
+    ///
+    /// # Errors
+    /// A limit is reached.
+    pub fn alloc_pd(&self) -> Result<Arc<Pd>, Error> {
+        Pd::new(self.clone())
+    }
+
+    /// Makes a channel for completion events.
+    ///
+    /// # Errors
+    /// No descriptor is to be had.
+    pub fn create_channel(&self) -> Result<Arc<CompletionChannel>, Error> {
+        Ok(Arc::new(CompletionChannel::new()?))
+    }
+
+    /// Makes a completion queue with at least `depth` places, which reports to `channel` when armed.
+    ///
+    /// # Errors
+    /// `depth` is 0 or beyond the device's limit.
+    pub fn create_cq(
+        &self,
+        depth: usize,
+        channel: Option<&Arc<CompletionChannel>>,
+    ) -> Result<Arc<Cq>, Error> {
+        Cq::new(self.clone(), depth, channel.cloned(), None)
+    }
+
+    /// Makes an XRC domain.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn alloc_xrcd(&self) -> Result<XrcdKey, Error> {
+        Ok(self.nic().control(|core, _| core.engine.create_xrcd())?)
+    }
+
+    /// Gives an XRC domain back.
+    ///
+    /// # Errors
+    /// It is in use.
+    pub fn dealloc_xrcd(&self, xrcd: XrcdKey) -> Result<(), Error> {
+        Ok(self.nic().control(|core, _| core.engine.destroy_xrcd(xrcd))??)
+    }
+
+    /// Takes the next asynchronous event, and waits for it unless the descriptor is non-blocking.
+    ///
+    /// # Errors
+    /// `EAGAIN`, or `EINTR` after a signal.
+    pub fn async_event(&self) -> std::io::Result<AsyncEvent> {
+        self.inner.events.0.recv(|_| {})
+    }
+
+    /// Like [`Context::async_event`]; `taken` sees the event before the object it is about can go away.
+    ///
+    /// # Errors
+    /// `EAGAIN`, or `EINTR` after a signal.
+    pub fn async_event_with(&self, taken: impl FnOnce(&AsyncEvent)) -> std::io::Result<AsyncEvent> {
+        self.inner.events.0.recv(taken)
+    }
+
+    /// Removes the events about an object that is being destroyed.
+    pub fn forget_events(&self, matches: impl FnMut(&AsyncEvent) -> bool) {
+        self.inner.events.0.drain_matching(matches);
+    }
+
+    /// The descriptor that is readable while asynchronous events wait.
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        self.inner.events.0.as_fd()
+    }
+
+    pub(crate) fn nic(&self) -> &Nic {
+        &self.inner.device.nic
+    }
+
+    pub(crate) fn sink(&self) -> Arc<dyn EventSink> {
+        self.inner.events.clone()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let sink: Arc<dyn EventSink> = self.events.clone();
+        // A device that has failed has nobody to tell any more.
+        let _ = self.device.nic.control(|core, _| core.routes.leave(&sink));
+    }
+}

@@ -1,0 +1,140 @@
+//! Completion queues.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::caps::DeviceCaps;
+use super::channel::CompletionChannel;
+use super::context::Context;
+use super::error::Error;
+use crate::device::EventSource;
+use crate::engine::{ControlError, CqKey, Cqe};
+use crate::runtime::notify::Arming;
+use crate::runtime::queue::CompletionRing;
+
+/// A completion queue.
+pub struct Cq {
+    context: Context,
+    key: CqKey,
+    ring: Mutex<CompletionRing<Cqe>>,
+    arming: Arming,
+    channel: Option<Arc<CompletionChannel>>,
+    token: u64,
+}
+
+impl Cq {
+    /// `token` is what the channel's events carry for this CQ; without one, it is a number of its own.
+    pub fn new(
+        context: Context,
+        depth: usize,
+        channel: Option<Arc<CompletionChannel>>,
+        token: Option<u64>,
+    ) -> Result<Arc<Cq>, Error> {
+        if depth == 0 || depth > DeviceCaps::default().max_cqe {
+            return Err(ControlError::Invalid("a CQ has between 1 and max_cqe places").into());
+        }
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        let token = token.unwrap_or_else(|| NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        let notify = channel.as_ref().map(|channel| channel.notify(token));
+        let sink = context.sink();
+        let (key, ring, arming) = context.nic().control(|core, _| {
+            let made = core.engine.create_cq(depth, notify);
+            core.routes.add(EventSource::Cq(made.0), sink);
+            made
+        })?;
+        Ok(Arc::new(Cq { context, key, ring: Mutex::new(ring), arming, channel, token }))
+    }
+
+    /// What the channel's events carry for this CQ.
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Its name in asynchronous events.
+    pub fn source(&self) -> EventSource {
+        EventSource::Cq(self.key)
+    }
+
+    /// Takes up to `completions.len()` completions and returns how many there were.
+    pub fn poll(&self, completions: &mut [Cqe]) -> usize {
+        let mut found = 0;
+        self.poll_with(completions.len(), |cqe| {
+            completions[found] = cqe;
+            found += 1;
+        })
+    }
+
+    /// Takes up to `most` completions, in order, and returns how many there were. Services the NIC when the
+    /// queue is empty.
+    pub fn poll_with(&self, most: usize, mut take: impl FnMut(Cqe)) -> usize {
+        if most == 0 {
+            return 0;
+        }
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = drain(&mut ring, most, &mut take);
+        drop(ring);
+        if self.context.nic().on_poll(found > 0) && found == 0 {
+            let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+            found = drain(&mut ring, most, &mut take);
+        }
+        found
+    }
+
+    /// Asks for one event at the next completion, or only at the next solicited one or error. Poll once more
+    /// afterwards: what is there already fires nothing.
+    pub fn arm(&self, solicited_only: bool) {
+        self.arming.arm(solicited_only);
+        self.context.nic().hand_over();
+    }
+
+    /// The channel that it reports to.
+    pub fn channel(&self) -> Option<&Arc<CompletionChannel>> {
+        self.channel.as_ref()
+    }
+
+    /// Places.
+    pub fn depth(&self) -> usize {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner).capacity()
+    }
+
+    /// Changes the number of places.
+    ///
+    /// # Errors
+    /// More completions wait than the new size holds.
+    pub fn resize(&self, depth: usize) -> Result<(), Error> {
+        if depth == 0 || depth > DeviceCaps::default().max_cqe {
+            return Err(ControlError::Invalid("a CQ has between 1 and max_cqe places").into());
+        }
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(self.context.nic().control(|core, _| core.engine.resize_cq(self.key, depth, &mut ring))??)
+    }
+
+    pub(crate) fn key(&self) -> CqKey {
+        self.key
+    }
+}
+
+fn drain(ring: &mut CompletionRing<Cqe>, most: usize, take: &mut impl FnMut(Cqe)) -> usize {
+    let mut found = 0;
+    while found < most
+        && let Some(cqe) = ring.pop()
+    {
+        take(cqe);
+        found += 1;
+    }
+    found
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // Nothing reports here any more: QPs and SRQs keep their CQs alive.
+        let _ = self.context.nic().control(|core, _| {
+            core.routes.remove(EventSource::Cq(self.key));
+            core.engine.destroy_cq(self.key)
+        });
+        if let Some(channel) = &self.channel {
+            channel.forget(self.token);
+        }
+        let source = self.source();
+        self.context.forget_events(|event| event.source == source);
+    }
+}

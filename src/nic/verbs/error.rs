@@ -1,0 +1,82 @@
+//! Why a verb failed.
+
+use std::fmt;
+
+use crate::device::{OpenError, SpecError};
+use crate::engine::ControlError;
+use crate::runtime::lock::Poisoned;
+use softrnic_memory::MemoryError;
+
+/// Why a control verb failed.
+#[derive(Debug)]
+pub enum Error {
+    /// The device specification cannot be understood.
+    Spec(SpecError),
+    /// The device cannot be opened.
+    Open(OpenError),
+    /// The NIC refused.
+    Control(ControlError),
+    /// A system call failed.
+    System(std::io::Error),
+    /// The device has failed and serves nothing any more. EIO.
+    DeviceFatal,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Spec(error) => error.fmt(f),
+            Error::Open(error) => error.fmt(f),
+            Error::Control(error) => error.fmt(f),
+            Error::System(error) => error.fmt(f),
+            Error::DeviceFatal => f.write_str("the device has failed"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+macro_rules! from {
+    ($($source:ty => $make:expr),* $(,)?) => {
+        $(impl From<$source> for Error {
+            fn from(error: $source) -> Error {
+                $make(error)
+            }
+        })*
+    };
+}
+
+from! {
+    SpecError => Error::Spec,
+    OpenError => Error::Open,
+    ControlError => Error::Control,
+    std::io::Error => Error::System,
+    MemoryError => |error| Error::Control(ControlError::Memory(error)),
+    Poisoned => |_| Error::DeviceFatal,
+}
+
+/// Why a work request was not posted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PostError {
+    /// The queue is full. ENOMEM.
+    Full,
+    /// The QP's state takes no such work requests. EINVAL.
+    State,
+    /// Something about the work request is wrong for this QP; the text says what. EINVAL.
+    Invalid(&'static str),
+    /// The message is longer than a message can be. EINVAL.
+    TooLong,
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PostError::Full => "the queue is full",
+            PostError::State => "the QP is in a state that takes no such work requests",
+            PostError::Invalid(what) => what,
+            PostError::TooLong => "the message is longer than 2 GiB",
+        })
+    }
+}
+
+impl std::error::Error for PostError {}

@@ -1,0 +1,51 @@
+//! Verbs for Rust programs.
+//!
+//! ```no_run
+//! use softrnic_nic::verbs::{Access, Context, QpOptions};
+//!
+//! # fn main() -> Result<(), softrnic_nic::verbs::Error> {
+//! // A NIC of our own on a free loopback address: no privileges, no kernel module.
+//! let context = Context::open_default()?;
+//! let pd = context.alloc_pd()?;
+//! let mr = pd.register(vec![0u8; 4096], Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+//! let cq = context.create_cq(64, None)?;
+//! let qp = pd.create_rc_qp(&cq, &cq, QpOptions::default())?;
+//! println!("{} QPN {:#x}, rkey {:#x}", context.address(), qp.qpn().get(), mr.rkey().0);
+//! # Ok(()) }
+//! ```
+//!
+//! Objects keep what they depend on alive: a [`Qp`] its [`Pd`] and [`Cq`]s, those their [`Context`]. Memory is
+//! registered by handing it over ([`Pd::register`]); peers and the NIC may write it at any time, so it is
+//! reached through copies ([`Mr::read`], [`Mr::write`]).
+
+mod address;
+mod caps;
+mod channel;
+mod context;
+mod cq;
+mod error;
+mod mr;
+mod pd;
+mod qp;
+mod running;
+mod srq;
+mod work;
+
+pub use address::AddressVector;
+pub use caps::{DeviceCaps, PortAttributes, PortState};
+pub use channel::CompletionChannel;
+pub use context::{Context, ContextId};
+pub use cq::Cq;
+pub use error::{Error, PostError};
+pub use mr::{Mr, RawMr};
+pub use pd::Pd;
+pub use qp::{Qp, QpAttributes, QpOptions, SendPoster};
+pub use running::Running;
+pub use srq::{Srq, SrqOptions};
+pub use work::WorkRequest;
+
+pub use crate::device::{AsyncEvent, DeviceSpec, EventKind, EventSource, LinkKind};
+pub use crate::engine::{Cqe, CqeExtra, LocalData, QpQuery, RecvRequest, SendRequest};
+pub use softrnic_memory::{Access, BindSpec, Lkey, MwType, Sge};
+pub use softrnic_transport::{AttrMask, QpAccess, QpState, QpType, Status, WcOpcode};
+pub use softrnic_wire::{Gid, Imm, Mtu, Psn, Qkey, Qpn, Rkey, RnrTimer, Srqn};

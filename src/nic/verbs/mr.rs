@@ -1,0 +1,158 @@
+//! Memory regions.
+
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+
+use softrnic_memory::{
+    Access, AppRange, Lkey, MemoryError, MrKeys, MrSpec, ReregSpec, Sge, copy_from_app, copy_to_app,
+};
+use softrnic_wire::Rkey;
+
+use super::error::Error;
+use super::pd::Pd;
+use crate::engine::ControlError;
+
+/// A registration of memory that somebody else owns and keeps in place.
+pub struct RawMr {
+    pd: Arc<Pd>,
+    keys: MrKeys,
+}
+
+impl RawMr {
+    pub(crate) fn new(pd: Arc<Pd>, spec: MrSpec) -> Result<RawMr, Error> {
+        let keys = pd.context().nic().control(|core, _| core.engine.memory().reg_mr(pd.id(), spec))??;
+        Ok(RawMr { pd, keys })
+    }
+
+    /// A region that was registered in another way (device memory, null, fast registration).
+    pub fn adopt(pd: Arc<Pd>, keys: MrKeys) -> RawMr {
+        RawMr { pd, keys }
+    }
+
+    /// Its protection domain.
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// Its keys.
+    pub fn keys(&self) -> MrKeys {
+        self.keys
+    }
+
+    /// Changes the registration. The keys stay.
+    ///
+    /// # Errors
+    /// As the memory table refuses it; nothing has changed then.
+    pub fn reregister(&mut self, change: ReregSpec, pd: Option<Arc<Pd>>) -> Result<(), Error> {
+        let lkey = self.keys.lkey;
+        self.keys =
+            self.pd.context().nic().control(|core, _| core.engine.memory().rereg_mr(lkey, change))??;
+        if let Some(pd) = pd {
+            self.pd = pd;
+        }
+        Ok(())
+    }
+
+    /// Deregisters, and says whether that was possible. The NIC has let go of the memory when this returns.
+    ///
+    /// # Errors
+    /// Windows are bound to it; the registration comes back.
+    pub fn deregister(self) -> Result<(), (RawMr, Error)> {
+        let lkey = self.keys.lkey;
+        let result = self.pd.context().nic().control(|core, _| core.engine.memory().dereg_mr(lkey));
+        match result {
+            Ok(Err(error @ MemoryError::Busy)) => Err((self, error.into())),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for RawMr {
+    fn drop(&mut self) {
+        let lkey = self.keys.lkey;
+        // Deregistered already, or the device has failed and copies nothing any more.
+        let _ = self.pd.context().nic().control(|core, _| core.engine.memory().dereg_mr(lkey));
+    }
+}
+
+/// A region with its memory, which the NIC and peers may read and write at any time.
+pub struct Mr {
+    /// Dropped before the bytes, so that nobody copies into memory that is gone.
+    raw: RawMr,
+    bytes: Box<[UnsafeCell<u8>]>,
+}
+
+// SAFETY: the bytes are only ever touched by raw copies, which may race by design (`memory`: memory that others
+// write) and never make references to them.
+unsafe impl Sync for Mr {}
+
+impl Mr {
+    pub(crate) fn new(pd: Arc<Pd>, bytes: Box<[u8]>, access: Access) -> Result<Mr, Error> {
+        let length = bytes.len();
+        // SAFETY: UnsafeCell<u8> has the layout of u8, and the box is taken over whole.
+        let bytes = unsafe { Box::from_raw(Box::into_raw(bytes) as *mut [UnsafeCell<u8>]) };
+        let addr = bytes.as_ptr().expose_provenance();
+        // SAFETY: the bytes stay where they are until after the registration, which `Mr` drops first.
+        let range = unsafe { AppRange::new(addr, length as u64) };
+        let raw = RawMr::new(pd, MrSpec { range, iova: addr as u64, access })?;
+        Ok(Mr { raw, bytes })
+    }
+
+    /// Address of the first byte, as work requests and peers name it.
+    pub fn addr(&self) -> u64 {
+        self.bytes.as_ptr().addr() as u64
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether it has no bytes; registration refuses that.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Local key.
+    pub fn lkey(&self) -> Lkey {
+        self.raw.keys.lkey
+    }
+
+    /// Remote key.
+    pub fn rkey(&self) -> Rkey {
+        self.raw.keys.rkey
+    }
+
+    /// A scatter/gather element for `length` bytes from `offset` on. Not checked here: a work request that
+    /// leaves the region completes with a protection error.
+    pub fn sge(&self, offset: usize, length: usize) -> Sge {
+        Sge { addr: self.addr().wrapping_add(offset as u64), length: length as u32, lkey: self.lkey() }
+    }
+
+    /// Copies `bytes` into the region.
+    ///
+    /// # Errors
+    /// They do not fit at `offset`.
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        self.check(offset, bytes.len())?;
+        // SAFETY: inside the bytes that this region owns.
+        unsafe { copy_to_app(self.bytes.as_ptr().expose_provenance() + offset, bytes) };
+        Ok(())
+    }
+
+    /// Copies bytes out of the region.
+    ///
+    /// # Errors
+    /// There are fewer than `bytes.len()` from `offset` on.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Error> {
+        self.check(offset, bytes.len())?;
+        // SAFETY: inside the bytes that this region owns.
+        unsafe { copy_from_app(self.bytes.as_ptr().expose_provenance() + offset, bytes) };
+        Ok(())
+    }
+
+    fn check(&self, offset: usize, length: usize) -> Result<(), Error> {
+        let fits = offset.checked_add(length).is_some_and(|end| end <= self.bytes.len());
+        if fits { Ok(()) } else { Err(ControlError::Invalid("outside the region").into()) }
+    }
+}

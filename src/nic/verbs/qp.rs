@@ -1,0 +1,484 @@
+//! Queue pairs.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use softrnic_memory::Sge;
+use softrnic_transport::{AttrMask, MAX_MESSAGE, QpAttr, QpState, QpType, SendOp};
+use softrnic_wire::{Gid, Mtu, Psn, Qpn, RnrTimer};
+
+use super::address::AddressVector;
+use super::caps::DeviceCaps;
+use super::context::Context;
+use super::cq::Cq;
+use super::error::{Error, PostError};
+use super::pd::Pd;
+use super::srq::Srq;
+use super::work::{self, WorkRequest};
+use crate::device::EventSource;
+use crate::engine::{
+    ControlError, LocalData, QpInit, QpKey, QpQuery, ReceiveSource, RecvRequest, SendRequest, XrcdKey,
+};
+use crate::runtime::queue::{RecvRing, SendRing};
+
+/// What a QP is made of, besides its service and its CQs.
+#[derive(Clone)]
+pub struct QpOptions {
+    /// Places in the send queue.
+    pub max_send_wr: usize,
+    /// Places in the receive queue.
+    pub max_recv_wr: usize,
+    /// Scatter/gather elements of a send.
+    pub max_send_sge: usize,
+    /// Scatter/gather elements of a receive.
+    pub max_recv_sge: usize,
+    /// Inline bytes of a send.
+    pub max_inline: usize,
+    /// The shared receive queue to take receives from.
+    pub srq: Option<Arc<Srq>>,
+    /// The XRC domain of an XRC target.
+    pub xrcd: Option<XrcdKey>,
+}
+
+impl Default for QpOptions {
+    fn default() -> Self {
+        QpOptions {
+            max_send_wr: 128,
+            max_recv_wr: 128,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            max_inline: 64,
+            srq: None,
+            xrcd: None,
+        }
+    }
+}
+
+/// Attributes of [`Qp::modify`]: those of the transport, and the address vector.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QpAttributes {
+    /// What the transport works with; `path` is made from `address`.
+    pub transport: QpAttr,
+    /// The way to the peer (for the `AV` bit of the mask).
+    pub address: Option<AddressVector>,
+}
+
+/// A queue pair.
+pub struct Qp {
+    pd: Arc<Pd>,
+    key: QpKey,
+    qpn: Qpn,
+    service: QpType,
+    options: QpOptions,
+    sends: Mutex<SendSide>,
+    receives: Option<Mutex<RecvRing<RecvRequest>>>,
+    state: Arc<AtomicU8>,
+    address: Mutex<Option<AddressVector>>,
+    send_cq: Arc<Cq>,
+    recv_cq: Arc<Cq>,
+}
+
+struct SendSide {
+    ring: SendRing<SendRequest>,
+    /// Posts since the doorbell was last answered.
+    gathered: usize,
+}
+
+impl Qp {
+    pub(crate) fn new(
+        pd: Arc<Pd>,
+        service: QpType,
+        send_cq: Arc<Cq>,
+        recv_cq: Arc<Cq>,
+        options: QpOptions,
+    ) -> Result<Arc<Qp>, Error> {
+        check_options(&options)?;
+        let receive = match (service, &options.srq, options.xrcd) {
+            (QpType::XrcInitiator, ..) => ReceiveSource::None,
+            (QpType::XrcTarget, _, Some(xrcd)) => ReceiveSource::Xrc(xrcd),
+            (QpType::XrcTarget, _, None) => {
+                return Err(ControlError::Invalid("an XRC target needs an XRC domain").into());
+            }
+            (_, Some(srq), _) => ReceiveSource::Shared(srq.key()),
+            (_, None, _) => ReceiveSource::Own(options.max_recv_wr),
+        };
+        let init = QpInit {
+            service,
+            pd: pd.id(),
+            send_cq: send_cq.key(),
+            recv_cq: recv_cq.key(),
+            max_send_wr: options.max_send_wr,
+            receive,
+        };
+        let sink = pd.context().sink();
+        let made = pd.context().nic().control(|core, _| {
+            let made = core.engine.create_qp(init)?;
+            core.routes.add(EventSource::Qp(made.key), sink);
+            Ok::<_, ControlError>(made)
+        })??;
+        Ok(Arc::new(Qp {
+            pd,
+            key: made.key,
+            qpn: made.qpn,
+            service,
+            options,
+            sends: Mutex::new(SendSide { ring: made.sends, gathered: 0 }),
+            receives: made.receives.map(Mutex::new),
+            state: made.state,
+            address: Mutex::new(None),
+            send_cq,
+            recv_cq,
+        }))
+    }
+
+    /// Its number.
+    pub fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    /// Its transport service.
+    pub fn service(&self) -> QpType {
+        self.service
+    }
+
+    /// Its protection domain.
+    pub fn pd(&self) -> &Arc<Pd> {
+        &self.pd
+    }
+
+    /// What it was made of.
+    pub fn options(&self) -> &QpOptions {
+        &self.options
+    }
+
+    /// Where its sends complete.
+    pub fn send_cq(&self) -> &Arc<Cq> {
+        &self.send_cq
+    }
+
+    /// Where its receives complete.
+    pub fn recv_cq(&self) -> &Arc<Cq> {
+        &self.recv_cq
+    }
+
+    /// Its name in asynchronous events.
+    pub fn source(&self) -> EventSource {
+        EventSource::Qp(self.key)
+    }
+
+    /// Its state.
+    pub fn state(&self) -> QpState {
+        const STATES: [QpState; 7] = [
+            QpState::Reset,
+            QpState::Init,
+            QpState::Rtr,
+            QpState::Rts,
+            QpState::Sqd,
+            QpState::Sqe,
+            QpState::Err,
+        ];
+        STATES[(self.state.load(Ordering::Acquire) as usize).min(6)]
+    }
+
+    /// Changes attributes and state.
+    ///
+    /// # Errors
+    /// The transition, a combination or a value is not allowed; nothing has changed then.
+    pub fn modify(&self, mask: AttrMask, attributes: &QpAttributes) -> Result<(), Error> {
+        let mut attr = attributes.transport;
+        self.context().nic().control(|core, now| {
+            if mask.has(AttrMask::AV) {
+                let address =
+                    attributes.address.ok_or(ControlError::Invalid("the address vector is missing"))?;
+                let remote = if mask.has(AttrMask::DEST_QPN) {
+                    attr.dest_qpn
+                } else {
+                    core.engine.query_qp(self.key)?.attr.dest_qpn
+                };
+                attr.path = address.resolve(core.engine.gids(), self.service, self.qpn, remote)?;
+            }
+            core.engine.modify_qp(now, self.key, mask, &attr)
+        })??;
+        if mask.has(AttrMask::AV) {
+            *self.address.lock().unwrap_or_else(PoisonError::into_inner) = attributes.address;
+        }
+        Ok(())
+    }
+
+    /// The address vector that was set.
+    pub fn address(&self) -> Option<AddressVector> {
+        *self.address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Attributes and state as the NIC has them.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn query(&self) -> Result<QpQuery, Error> {
+        Ok(self.context().nic().control(|core, _| core.engine.query_qp(self.key))??)
+    }
+
+    /// Takes an RC or UC QP from RESET to RTS, with everything allowed to the peer and the attributes that
+    /// test programs use: MTU as given, timeout 14, 7 retries.
+    ///
+    /// # Errors
+    /// As [`Qp::modify`].
+    pub fn connect(
+        &self,
+        peer: AddressVector,
+        peer_qpn: Qpn,
+        mtu: Mtu,
+        send_psn: Psn,
+        recv_psn: Psn,
+    ) -> Result<(), Error> {
+        use softrnic_transport::QpAccess;
+        let access = QpAccess {
+            remote_write: true,
+            remote_read: true,
+            remote_atomic: true,
+            flush_global: true,
+            flush_persistent: false,
+        };
+        let reliable = self.service != QpType::Uc;
+        let mut attributes = QpAttributes {
+            transport: QpAttr {
+                state: QpState::Init,
+                access,
+                mtu,
+                dest_qpn: peer_qpn,
+                rq_psn: recv_psn,
+                sq_psn: send_psn,
+                max_rd_atomic: 16,
+                max_dest_rd_atomic: 16,
+                min_rnr_timer: RnrTimer::new(12),
+                timeout: 14,
+                retry_cnt: 7,
+                rnr_retry: 7,
+                ..QpAttr::default()
+            },
+            address: Some(peer),
+        };
+        let init =
+            AttrMask::STATE.with(AttrMask::PKEY_INDEX).with(AttrMask::PORT).with(AttrMask::ACCESS_FLAGS);
+        self.modify(init, &attributes)?;
+        attributes.transport.state = QpState::Rtr;
+        let mut rtr = AttrMask::STATE
+            .with(AttrMask::AV)
+            .with(AttrMask::PATH_MTU)
+            .with(AttrMask::DEST_QPN)
+            .with(AttrMask::RQ_PSN);
+        if reliable {
+            rtr = rtr.with(AttrMask::MAX_DEST_RD_ATOMIC).with(AttrMask::MIN_RNR_TIMER);
+        }
+        self.modify(rtr, &attributes)?;
+        attributes.transport.state = QpState::Rts;
+        let mut rts = AttrMask::STATE.with(AttrMask::SQ_PSN);
+        if reliable {
+            rts = rts
+                .with(AttrMask::TIMEOUT)
+                .with(AttrMask::RETRY_CNT)
+                .with(AttrMask::RNR_RETRY)
+                .with(AttrMask::MAX_QP_RD_ATOMIC);
+        }
+        self.modify(rts, &attributes)
+    }
+
+    /// Posts a send.
+    ///
+    /// # Errors
+    /// The queue is full, or the request is not possible on this QP.
+    pub fn post(&self, request: WorkRequest) -> Result<(), PostError> {
+        let WorkRequest { mut request, address } = request;
+        if let (SendOp::Datagram { path, dest_qpn, .. }, Some(address)) = (&mut request.op, address) {
+            let resolved = self.resolve(&address, *dest_qpn);
+            *path = resolved.map_err(|_| PostError::Invalid("the address vector makes no sense"))?;
+        }
+        self.sends().push(request)
+    }
+
+    /// What an address vector means on the wire for a UD QP of this service.
+    ///
+    /// # Errors
+    /// The GID table has no such place, or the destination is of another family.
+    pub fn resolve(&self, address: &AddressVector, remote: Qpn) -> Result<softrnic_transport::Path, Error> {
+        Ok(self
+            .context()
+            .nic()
+            .control(|core, _| address.resolve(core.engine.gids(), self.service, self.qpn, remote))??)
+    }
+
+    /// The send queue, to post several requests with one doorbell, which rings when the poster is dropped.
+    pub fn sends(&self) -> SendPoster<'_> {
+        SendPoster { qp: self, side: Some(self.lock_sends()), posted: 0, busy: false }
+    }
+
+    /// Posts a receive into the given memory.
+    ///
+    /// # Errors
+    /// The queue is full, or the QP has none.
+    pub fn post_recv(&self, wr_id: u64, sges: &[Sge]) -> Result<(), PostError> {
+        self.post_recv_request(work::receive(wr_id, sges))
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// The queue is full, or the QP has none.
+    pub fn post_recv_request(&self, request: RecvRequest) -> Result<(), PostError> {
+        let Some(receives) = &self.receives else {
+            return Err(PostError::Invalid("the QP has no receive queue of its own"));
+        };
+        let state = self.state();
+        if state == QpState::Reset {
+            return Err(PostError::State);
+        }
+        receives.lock().unwrap_or_else(PoisonError::into_inner).push(request).map_err(|_| PostError::Full)?;
+        if self.state() == QpState::Err {
+            // Only the engine flushes, and it looks at a QP when its doorbell rings.
+            self.context().nic().on_post(self.key.index(), false, 0);
+        }
+        Ok(())
+    }
+
+    /// Attaches a UD QP to a multicast group.
+    ///
+    /// # Errors
+    /// Not a UD QP, not a group, or the link cannot join.
+    pub fn attach_multicast(&self, group: Gid) -> Result<(), Error> {
+        self.context().nic().control(|core, _| {
+            if core.engine.attach_multicast(self.key, group)? {
+                core.link.join(group.to_ip())?;
+            }
+            Ok(())
+        })?
+    }
+
+    /// Detaches a UD QP from a multicast group.
+    ///
+    /// # Errors
+    /// It is not attached.
+    pub fn detach_multicast(&self, group: Gid) -> Result<(), Error> {
+        self.context().nic().control(|core, _| {
+            if core.engine.detach_multicast(self.key, group)? {
+                core.link.leave(group.to_ip())?;
+            }
+            Ok(())
+        })?
+    }
+
+    fn context(&self) -> &Context {
+        self.pd.context()
+    }
+
+    fn lock_sends(&self) -> MutexGuard<'_, SendSide> {
+        self.sends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What makes a request impossible on this QP, before it is queued.
+    fn check(&self, request: &SendRequest) -> Result<(), PostError> {
+        if !matches!(self.state(), QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err) {
+            return Err(PostError::State);
+        }
+        let elements = match &request.data {
+            LocalData::Sges(sges) => sges.len(),
+            LocalData::Inline(bytes) if bytes.len() > self.options.max_inline => {
+                return Err(PostError::Invalid("more inline bytes than the QP was made for"));
+            }
+            _ => 0,
+        };
+        if elements > self.options.max_send_sge {
+            return Err(PostError::Invalid("more scatter/gather elements than the QP was made for"));
+        }
+        if request.length > MAX_MESSAGE {
+            return Err(PostError::TooLong);
+        }
+        let fits = match (&request.op, self.service) {
+            (SendOp::Datagram { .. }, service) => service == QpType::Ud,
+            (_, QpType::Ud | QpType::XrcTarget) => false,
+            (SendOp::Send(_) | SendOp::Write { .. } | SendOp::Local(_), _) => true,
+            (_, service) => service != QpType::Uc,
+        };
+        if !fits {
+            return Err(PostError::Invalid("the QP's service has no such operation"));
+        }
+        match &request.op {
+            SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. }
+                if request.length != 8 || !remote.va.is_multiple_of(8) =>
+            {
+                Err(PostError::Invalid("an atomic works on 8 aligned bytes"))
+            }
+            SendOp::AtomicWrite { remote } if request.length != 8 || !remote.va.is_multiple_of(8) => {
+                Err(PostError::Invalid("an atomic write has 8 aligned bytes"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The right to post sends to a QP; rings the doorbell when dropped.
+pub struct SendPoster<'a> {
+    qp: &'a Qp,
+    side: Option<MutexGuard<'a, SendSide>>,
+    posted: usize,
+    busy: bool,
+}
+
+impl SendPoster<'_> {
+    /// Posts a send.
+    ///
+    /// # Errors
+    /// The queue is full, or the request is not possible on this QP.
+    pub fn push(&mut self, request: SendRequest) -> Result<(), PostError> {
+        self.qp.check(&request)?;
+        let Some(side) = self.side.as_deref_mut() else { return Err(PostError::State) };
+        if self.posted == 0 {
+            self.busy = side.ring.outstanding() > 0;
+        }
+        side.ring.push(request).map_err(|_| PostError::Full)?;
+        self.posted += 1;
+        Ok(())
+    }
+}
+
+impl Drop for SendPoster<'_> {
+    fn drop(&mut self) {
+        let Some(mut side) = self.side.take() else { return };
+        if self.posted == 0 {
+            return;
+        }
+        side.gathered += self.posted;
+        let gathered = side.gathered;
+        if !self.busy || gathered >= crate::device::BATCH {
+            side.gathered = 0;
+        }
+        // The NIC may be driven below: never with the queue's lock held.
+        drop(side);
+        self.qp.context().nic().on_post(self.qp.key.index(), self.busy, gathered);
+    }
+}
+
+fn check_options(options: &QpOptions) -> Result<(), Error> {
+    let caps = DeviceCaps::default();
+    let refused = if options.max_send_wr > caps.max_qp_wr || options.max_recv_wr > caps.max_qp_wr {
+        "more work requests than a QP can have"
+    } else if options.max_send_sge > caps.max_sge || options.max_recv_sge > caps.max_sge {
+        "more scatter/gather elements than a QP can have"
+    } else if options.max_inline > caps.max_inline {
+        "more inline bytes than a QP can have"
+    } else {
+        return Ok(());
+    };
+    Err(ControlError::Invalid(refused).into())
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // Still attached to groups, or the device has failed: then the NIC keeps what it has.
+        let _ = self.context().nic().control(|core, now| {
+            core.routes.remove(EventSource::Qp(self.key));
+            core.engine.destroy_qp(now, self.key)
+        });
+        let source = self.source();
+        self.context().forget_events(|event| event.source == source);
+    }
+}

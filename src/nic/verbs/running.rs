@@ -1,0 +1,107 @@
+//! The devices that run in this process. Every context of the same device shares one NIC.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use softrnic_wire::{Gid, Mtu};
+
+use super::error::Error;
+use crate::device::{DeviceSpec, LinkKind, Nic, Progress};
+use crate::engine::EngineConfig;
+
+/// A device at work, with its progress thread. It ends with the last context that uses it.
+pub struct Running {
+    /// The NIC.
+    pub(crate) nic: Arc<Nic>,
+    spec: DeviceSpec,
+    address: IpAddr,
+    mode: String,
+    ip_mtu: usize,
+    guid: u64,
+    _progress: Progress,
+}
+
+static RUNNING: Mutex<Option<HashMap<String, Weak<Running>>>> = Mutex::new(None);
+
+impl Running {
+    /// The running device of this name, or a newly started one.
+    pub(crate) fn open(spec: &DeviceSpec) -> Result<Arc<Running>, Error> {
+        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let devices = running.get_or_insert_with(HashMap::new);
+        if let Some(device) = devices.get(&spec.name).and_then(Weak::upgrade) {
+            return Ok(device);
+        }
+        let device = Arc::new(Running::start(spec)?);
+        devices.insert(spec.name.clone(), Arc::downgrade(&device));
+        Ok(device)
+    }
+
+    fn start(spec: &DeviceSpec) -> Result<Running, Error> {
+        let opened = spec.open_link()?;
+        let seed =
+            getrandom::u64().map_err(|error| Error::System(std::io::Error::other(error.to_string())))?;
+        let mut config = EngineConfig::with_seed(seed);
+        config.safe_copies = std::env::var("SOFTRNIC_SAFE_COPIES").is_ok_and(|value| value == "1");
+        let capabilities = opened.link.capabilities();
+        let (mode, ip_mtu) = (capabilities.mode.clone(), capabilities.ip_mtu);
+        config.transport.ud_mtu = Mtu::from_netdev_mtu(ip_mtu as u32).bytes();
+        let address = opened.addresses.first().copied().ok_or_else(|| {
+            Error::System(std::io::Error::new(
+                std::io::ErrorKind::AddrNotAvailable,
+                "the link has no address",
+            ))
+        })?;
+        let (nic, progress) = Nic::start(config, opened.link)?;
+        nic.control(|core, _| {
+            for (index, address) in opened.addresses.iter().enumerate() {
+                core.engine.gids().set(index, Some(*address));
+            }
+        })?;
+        tracing::info!(device = spec.name, %address, mode, "device open");
+        let guid = guid(address);
+        Ok(Running { nic, spec: spec.clone(), address, mode, ip_mtu, guid, _progress: progress })
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// The first address of the device.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// What the link ended up as, for people.
+    pub fn mode(&self) -> &str {
+        &self.mode
+    }
+
+    /// The MTU of the IP layer below, in bytes.
+    pub fn ip_mtu(&self) -> usize {
+        self.ip_mtu
+    }
+
+    /// Node GUID, in host order.
+    pub fn guid(&self) -> u64 {
+        self.guid
+    }
+
+    /// The name of the interface, for links that have one.
+    pub fn interface(&self) -> Option<&str> {
+        match &self.spec.link {
+            LinkKind::Udp(_) => None,
+            LinkKind::Xdp { interface, .. } => Some(interface),
+        }
+    }
+}
+
+/// A stable, locally administered EUI-64 from the device's address: peers remember it across connections.
+fn guid(address: IpAddr) -> u64 {
+    let gid = Gid::from(address);
+    let low = u64::from_be_bytes(gid.0[8..].try_into().unwrap_or_default());
+    let high = u64::from_be_bytes(gid.0[..8].try_into().unwrap_or_default());
+    let mixed = (low ^ high.rotate_left(17)) & 0x00FF_FFFF_FFFF_FFFF;
+    0x0200_0000_0000_0000 | mixed
+}

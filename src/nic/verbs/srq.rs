@@ -1,0 +1,126 @@
+//! Shared receive queues.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use softrnic_wire::Srqn;
+
+use super::caps::DeviceCaps;
+use super::context::Context;
+use super::cq::Cq;
+use super::error::{Error, PostError};
+use super::pd::Pd;
+use crate::device::EventSource;
+use crate::engine::{ControlError, RecvRequest, SrqInit, SrqKey, XrcdKey};
+use crate::runtime::queue::RecvRing;
+
+/// What a shared receive queue is made of.
+#[derive(Clone, Default)]
+pub struct SrqOptions {
+    /// Places; at least one.
+    pub max_wr: usize,
+    /// For an XRC SRQ, its domain and the CQ that its receives complete to.
+    pub xrc: Option<(XrcdKey, Arc<Cq>)>,
+}
+
+/// A shared receive queue.
+pub struct Srq {
+    pd: Arc<Pd>,
+    key: SrqKey,
+    srqn: Srqn,
+    ring: Mutex<RecvRing<RecvRequest>>,
+    _cq: Option<Arc<Cq>>,
+}
+
+impl Srq {
+    pub(crate) fn new(pd: Arc<Pd>, options: SrqOptions) -> Result<Arc<Srq>, Error> {
+        if options.max_wr == 0 || options.max_wr > DeviceCaps::default().max_srq_wr {
+            return Err(ControlError::Invalid("an SRQ has between 1 and max_srq_wr places").into());
+        }
+        let xrc = options.xrc.as_ref().map(|(xrcd, cq)| (*xrcd, cq.key()));
+        let init = SrqInit { pd: pd.id(), max_wr: options.max_wr, xrc };
+        let sink = pd.context().sink();
+        let made = pd.context().nic().control(|core, _| {
+            let made = core.engine.create_srq(init)?;
+            core.routes.add(EventSource::Srq(made.key), sink);
+            Ok::<_, ControlError>(made)
+        })??;
+        let cq = options.xrc.map(|(_, cq)| cq);
+        Ok(Arc::new(Srq { pd, key: made.key, srqn: made.srqn, ring: Mutex::new(made.receives), _cq: cq }))
+    }
+
+    /// Its number on the wire (XRC).
+    pub fn srqn(&self) -> Srqn {
+        self.srqn
+    }
+
+    /// Its name in asynchronous events.
+    pub fn source(&self) -> EventSource {
+        EventSource::Srq(self.key)
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub fn post_recv(&self, request: RecvRequest) -> Result<(), PostError> {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.push(request).map_err(|_| PostError::Full)
+    }
+
+    /// Places.
+    pub fn max_wr(&self) -> usize {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner).capacity()
+    }
+
+    /// The limit that is armed; 0 when it is not.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn limit(&self) -> Result<usize, Error> {
+        Ok(self.context().nic().control(|core, _| core.engine.srq_limit(self.key))??)
+    }
+
+    /// Asks for an event when fewer than `limit` receives are left. Fires once.
+    ///
+    /// # Errors
+    /// The limit is beyond the queue's size.
+    pub fn set_limit(&self, limit: usize) -> Result<(), Error> {
+        if limit > self.max_wr() {
+            return Err(ControlError::Invalid("the limit is beyond the SRQ's size").into());
+        }
+        Ok(self.context().nic().control(|core, _| core.engine.set_srq_limit(self.key, limit))??)
+    }
+
+    /// Changes the number of places.
+    ///
+    /// # Errors
+    /// More is posted than the new size holds.
+    pub fn resize(&self, max_wr: usize) -> Result<(), Error> {
+        if max_wr == 0 || max_wr > DeviceCaps::default().max_srq_wr {
+            return Err(ControlError::Invalid("an SRQ has between 1 and max_srq_wr places").into());
+        }
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        *ring = self.context().nic().control(|core, _| core.engine.resize_srq(self.key, max_wr))??;
+        Ok(())
+    }
+
+    pub(crate) fn key(&self) -> SrqKey {
+        self.key
+    }
+
+    fn context(&self) -> &Context {
+        self.pd.context()
+    }
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        // QPs keep their SRQ alive.
+        let _ = self.context().nic().control(|core, _| {
+            core.routes.remove(EventSource::Srq(self.key));
+            core.engine.destroy_srq(self.key)
+        });
+        let source = self.source();
+        self.context().forget_events(|event| event.source == source);
+    }
+}
