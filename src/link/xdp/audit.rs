@@ -1,13 +1,13 @@
 //! Where all packet memory is.
 
-use std::ops::AddAssign;
-
 use super::receive::ReceiveCount;
 use super::transmit::TransmitCount;
 
 /// Where every receive chunk, transmit slot and descriptor is at one moment, summed over queues.
 ///
-/// The kernel moves them meanwhile; the counts are read such that none is counted twice.
+/// We know exactly what is ours and what is the kernel's. Where among the kernel's things one is comes
+/// from the rings' indices, of which the kernel publishes what it consumed late: what has come back
+/// already is not counted there as well.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FrameAudit {
     /// Receive chunks in all.
@@ -59,30 +59,37 @@ impl FrameAudit {
     pub(super) fn add_receive(&mut self, count: ReceiveCount) {
         self.rx_chunks += count.chunks;
         self.rx_held += count.held;
-        self.rx_fill += count.fill;
-        self.rx_ring += count.ring;
-        self.violations += count.violations;
-        remainder(&mut self.rx_kernel, &mut self.violations, count.in_kernel, count.fill + count.ring);
+        self.violations += count.violations + u64::from(count.ring > count.in_kernel);
+        let [ring, fill, kernel] = split(count.in_kernel, [count.ring, count.fill]);
+        self.rx_ring += ring;
+        self.rx_fill += fill;
+        self.rx_kernel += kernel;
     }
 
     pub(super) fn add_transmit(&mut self, count: TransmitCount) {
-        let ring = count.unpublished_descs + count.ring_descs;
         self.tx_slots += count.slots;
         self.tx_free += count.free;
         self.tx_in_flight += count.in_flight;
         self.tx_descs += count.pending_descs;
-        self.tx_descs_ring += ring;
-        self.tx_descs_completed += count.completed_descs;
-        self.violations += count.violations + u64::from(count.in_flight_descs != count.pending_descs);
-        let elsewhere = ring + count.completed_descs;
-        remainder(&mut self.tx_descs_kernel, &mut self.violations, count.pending_descs, elsewhere);
+        let come_back = count.completed_descs + count.unpublished_descs;
+        self.violations += count.violations
+            + u64::from(count.in_flight_descs != count.pending_descs)
+            + u64::from(come_back > count.pending_descs);
+        let places = [count.completed_descs, count.unpublished_descs, count.ring_descs];
+        let [completed, unpublished, ring, kernel] = split(count.pending_descs, places);
+        self.tx_descs_completed += completed;
+        self.tx_descs_ring += unpublished + ring;
+        self.tx_descs_kernel += kernel;
     }
 }
 
-/// Adds to `kernel` what is not `elsewhere`; more elsewhere than there is at all is a violation.
-fn remainder(kernel: &mut u64, violations: &mut u64, total: u64, elsewhere: u64) {
-    match total.checked_sub(elsewhere) {
-        Some(rest) => kernel.add_assign(rest),
-        None => *violations += 1,
-    }
+/// How many of `total` are in each of `places`, as far as they go round, and in none of them.
+fn split<const N: usize, const M: usize>(total: u64, places: [u64; N]) -> [u64; M] {
+    const { assert!(M == N + 1) };
+    let mut left = total;
+    std::array::from_fn(|place| {
+        let here = places.get(place).map_or(left, |count| left.min(*count));
+        left -= here;
+        here
+    })
 }

@@ -15,8 +15,9 @@ use super::membership::Membership;
 use super::options::{XdpError, XdpMode, XdpOptions};
 use super::paths::Paths;
 use super::program::Maps;
-use super::queue::{Queue, QueueSetup, bind_modes, single_buffer};
+use super::queue::{Queue, QueueSetup, bind_modes};
 use super::readiness::Readiness;
+use super::xsk::single_buffer;
 
 /// Ethernet header with two VLAN tags.
 const LINK_HEADER: usize = 22;

@@ -20,7 +20,8 @@ pub struct XdpOptions {
     pub rx_chunks: u32,
     /// Datagrams that can be on their way out; a power of two. Each has room for the largest frame.
     pub tx_slots: u32,
-    /// Whether frames may span chunks. Without it the largest frame received is one chunk less 256 bytes.
+    /// Whether frames may span chunks. Without it the largest frame is one chunk less 256 bytes, and 3520 bytes
+    /// at most.
     pub multi_buffer: bool,
     /// Whether the kernel may say when it needs a system call; without it every flush makes one.
     pub need_wakeup: bool,

@@ -4,7 +4,7 @@ use super::memory::Umem;
 use super::options::{AttachMode, CopyChoice, XdpError, XdpOptions};
 use super::receive::Receive;
 use super::transmit::{SlotLayout, Transmit, rings};
-use super::xsk::{PACKET_HEADROOM, Xsk};
+use super::xsk::{Xsk, single_buffer};
 
 /// Completion ring of a queue that only receives; the kernel wants one to be there.
 const UNUSED_RING: u32 = 64;
@@ -57,11 +57,6 @@ impl BindMode {
         let copy = if self.zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
         copy | if self.multi_buffer { libc::XDP_USE_SG } else { 0 }
     }
-}
-
-/// The longest frame that one chunk can receive.
-pub(super) fn single_buffer(chunk_size: u32) -> usize {
-    chunk_size as usize - PACKET_HEADROOM
 }
 
 /// What may be tried, the best first, for frames of up to `max_frame` bytes.

@@ -100,7 +100,6 @@ impl Receive {
     }
 
     pub(super) fn count(&self) -> ReceiveCount {
-        // Chunks move from the fill ring to the receive ring, so that is read first.
         let ring = u64::from(self.ring.available());
         let in_kernel = self.in_kernel.iter().filter(|in_kernel| **in_kernel).count() as u64;
         ReceiveCount {

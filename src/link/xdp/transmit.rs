@@ -48,6 +48,9 @@ impl SlotLayout {
     }
 }
 
+/// Packets that the kernel takes in one call in copy mode (`TX_BATCH_SIZE`).
+const KERNEL_BATCH: u32 = 32;
+
 /// What became of a kick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Kicked {
@@ -133,25 +136,32 @@ impl Transmit {
     pub(super) fn kick(&mut self, socket: &Xsk) -> Kicked {
         self.ring.publish();
         let mut kicked = Kicked::default();
-        let mut before = self.ring.outstanding();
-        while before > 0 && (self.always_wake || self.ring.needs_wakeup()) {
+        let outstanding = self.ring.outstanding();
+        if outstanding == 0 || !(self.always_wake || self.ring.needs_wakeup()) {
+            return kicked;
+        }
+        // A call takes a batch in copy mode, and starts the driver in zero copy. Older kernels show only
+        // at the end how far they came, so progress is seen in the completions, too.
+        let batches = if self.zero_copy { 1 } else { outstanding.div_ceil(KERNEL_BATCH) + 1 };
+        let mut progress = self.progress();
+        for _ in 0..batches {
             kicked.calls += 1;
             let result = socket.wake_transmit();
-            let after = self.ring.outstanding();
+            let before = progress;
+            progress = self.progress();
             match result.map_err(|error| error.raw_os_error()) {
+                // All taken.
+                Ok(()) => break,
                 Err(Some(libc::ENETDOWN | libc::ENXIO)) => {
                     kicked.down = true;
                     break;
                 }
-                // The kernel hands a frame that the device dropped back as completed.
-                Err(Some(libc::EBUSY)) if after != before => kicked.dropped += 1,
-                _ => {}
+                // The device dropped a frame, which comes back as completed.
+                Err(Some(libc::EBUSY)) => kicked.dropped += 1,
+                // The send buffer or the device is full.
+                Err(_) if progress == before => break,
+                Err(_) => {}
             }
-            // One call takes a few dozen packets in copy mode, and starts the driver in zero copy.
-            if self.zero_copy || after == before {
-                break;
-            }
-            before = after;
         }
         kicked
     }
@@ -182,8 +192,12 @@ impl Transmit {
         (!self.zero_copy && self.ring.outstanding() > 0) || self.free.is_empty()
     }
 
+    /// Changes when the kernel takes or completes frames.
+    fn progress(&self) -> (u32, u32) {
+        (self.ring.outstanding(), self.completion.available())
+    }
+
     pub(super) fn count(&self) -> TransmitCount {
-        // Descriptors move from ring to completion, so that is read first and none counts twice.
         let completed_descs = u64::from(self.completion.available());
         TransmitCount {
             completed_descs,

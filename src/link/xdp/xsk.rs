@@ -14,7 +14,15 @@ const SO_PREFER_BUSY_POLL: libc::c_int = 69;
 const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
 
 /// Bytes that the kernel keeps free before a received frame (`XDP_PACKET_HEADROOM`).
-pub(super) const PACKET_HEADROOM: usize = 256;
+const PACKET_HEADROOM: usize = 256;
+
+/// The longest frame that drivers deliver in one piece: a page less headroom and `skb_shared_info`.
+const LINEAR_FRAME: usize = 4096 - PACKET_HEADROOM - 320;
+
+/// The longest frame that one chunk can receive.
+pub(super) fn single_buffer(chunk_size: u32) -> usize {
+    (chunk_size as usize - PACKET_HEADROOM).min(LINEAR_FRAME)
+}
 
 /// An AF_XDP socket.
 pub(super) struct Xsk(OwnedFd);

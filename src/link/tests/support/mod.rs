@@ -24,9 +24,32 @@ pub fn can_run(test: &str) -> bool {
     }
     let message = format!("SKIPPED {test}: it makes network namespaces, which takes root");
     assert!(env::var("CI").as_deref() != Ok("true"), "{message}");
-    // Straight to the descriptor: the test harness hides what tests print.
-    let _ = io::Write::write_all(&mut io::stderr(), format!("{message}\n").as_bytes());
+    say(&message);
     false
+}
+
+/// Whether the running kernel is at least this one.
+pub fn kernel_is(major: u32, minor: u32) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("release");
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap_or(0));
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
+}
+
+/// Whether the kernel has VLAN interfaces. If not, says so loudly.
+pub fn has_vlans(test: &str) -> bool {
+    let namespace = Namespace::new("vlan");
+    let arguments = "link add link lo name vlan type vlan id 1".split_whitespace();
+    let output = Command::new("ip").args(["-n", namespace.name()]).args(arguments).output().expect("ip");
+    let has = !String::from_utf8_lossy(&output.stderr).contains("Unknown device type");
+    if !has {
+        say(&format!("SKIPPED {test}: this kernel has no VLAN interfaces (CONFIG_VLAN_8021Q)"));
+    }
+    has
+}
+
+/// Straight to the descriptor: the test harness hides what tests print.
+fn say(message: &str) {
+    io::Write::write_all(&mut io::stderr(), format!("{message}\n").as_bytes()).expect("standard error");
 }
 
 /// A network namespace that is deleted when dropped.

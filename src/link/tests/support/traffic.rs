@@ -54,14 +54,17 @@ pub fn send(link: &mut dyn Link, flow: &Flow, bytes: impl Iterator<Item = u8>, l
     }
 }
 
-/// Sends `count` datagrams of the lengths in `lens` in turn to a host that echoes them, and checks that
-/// each comes back whole and once.
+/// Sends `count` datagrams of the lengths in `lens` in turn, or of what the link can carry where that is
+/// less, to a host that echoes them, and checks that each comes back whole and once.
 pub fn exchange(link: &mut XdpLink, flow: &Flow, lens: &[usize], count: usize) {
     exchange_over(0, link, flow, lens, count);
 }
 
 /// [`exchange`], with so many routers on the way.
 pub fn exchange_over(routers: u8, link: &mut XdpLink, flow: &Flow, lens: &[usize], count: usize) {
+    let headers = if flow.src.is_ipv4() { 28 } else { 48 };
+    let most = link.capabilities().ip_mtu - headers;
+    let lens: Vec<usize> = lens.iter().map(|len| *len.min(&most)).collect();
     let mut sent = 0;
     let mut back = vec![false; count];
     let mut returned = 0;
