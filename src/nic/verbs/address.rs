@@ -59,3 +59,26 @@ impl AddressVector {
         Ok(Path { src, dst, sport, tos: self.traffic_class, ttl })
     }
 }
+
+/// A resolved address vector, for datagrams to one peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AddressHandle {
+    path: Path,
+    /// The source port follows the sending QP, because the address vector has no flow label.
+    by_qpn: bool,
+}
+
+impl AddressHandle {
+    pub(crate) fn new(address: &AddressVector, gids: &GidTable) -> Result<AddressHandle, ControlError> {
+        let path = address.resolve(gids, QpType::Ud, Qpn::new(0), Qpn::new(0))?;
+        Ok(AddressHandle { path, by_qpn: address.flow_label == 0 })
+    }
+
+    /// The way that datagrams of a QP take.
+    pub fn path(&self, local: Qpn) -> Path {
+        match self.by_qpn {
+            true => Path { sport: rxe_qpn_to_sport(local), ..self.path },
+            false => self.path,
+        }
+    }
+}

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use softrnic_wire::{Gid, Time};
 
+use super::address::{AddressHandle, AddressVector};
 use super::caps::{DeviceCaps, PortAttributes};
 use super::channel::CompletionChannel;
 use super::cq::Cq;
 use super::error::Error;
 use super::pd::Pd;
 use super::running::Running;
-use crate::device::{AsyncEvent, DeviceSpec, EventSink, Nic};
+use crate::device::{AsyncEvent, DeviceSpec, EventKind, EventSink, EventSource, Nic};
 use crate::engine::XrcdKey;
 use crate::runtime::channel::EventChannel;
 
@@ -48,8 +49,15 @@ impl Context {
     /// # Errors
     /// The link cannot be opened.
     pub fn open(spec: &DeviceSpec) -> Result<Context, Error> {
+        Context::on(Running::open(spec)?)
+    }
+
+    /// A context of a running device.
+    ///
+    /// # Errors
+    /// No descriptors could be had, or the device has failed.
+    pub fn on(device: Arc<Running>) -> Result<Context, Error> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let device = Running::open(spec)?;
         let events = Arc::new(Events(EventChannel::new()?));
         let sink: Arc<dyn EventSink> = events.clone();
         device.nic.control(|core, _| core.routes.join(sink))?;
@@ -117,6 +125,24 @@ impl Context {
     /// The device has failed.
     pub fn gids_used(&self) -> Result<usize, Error> {
         Ok(self.nic().control(|core, _| core.engine.gids().len())?)
+    }
+
+    /// Resolves an address vector once, for any number of datagrams.
+    ///
+    /// # Errors
+    /// The GID table has no such place, or the destination is of another family.
+    pub fn create_ah(&self, address: &AddressVector) -> Result<AddressHandle, Error> {
+        Ok(self.nic().control(|core, _| AddressHandle::new(address, core.engine.gids()))??)
+    }
+
+    /// Ends the service of the device, whose state is in doubt: this context gets `DeviceFatal`, and every verb
+    /// of every context fails from now on.
+    pub fn fail(&self) {
+        let fail = || self.nic().control(|_, _| std::panic::resume_unwind(Box::new("device failed")));
+        // The NIC counts as poisoned when its holder unwinds. It may be so already.
+        let _: std::thread::Result<Result<(), _>> =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(fail));
+        self.inner.events.event(AsyncEvent { kind: EventKind::DeviceFatal, source: EventSource::Device });
     }
 
     /// Makes a protection domain.

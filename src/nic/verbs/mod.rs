@@ -23,6 +23,7 @@ mod caps;
 mod channel;
 mod context;
 mod cq;
+mod device_memory;
 mod error;
 mod mr;
 mod pd;
@@ -31,7 +32,7 @@ mod running;
 mod srq;
 mod work;
 
-pub use address::AddressVector;
+pub use address::{AddressHandle, AddressVector};
 pub use caps::{DeviceCaps, PortAttributes, PortState};
 pub use channel::CompletionChannel;
 pub use context::{Context, ContextId};
@@ -45,7 +46,7 @@ pub use srq::{Srq, SrqOptions};
 pub use work::WorkRequest;
 
 pub use crate::device::{AsyncEvent, DeviceSpec, EventKind, EventSource, LinkKind};
-pub use crate::engine::{Cqe, CqeExtra, LocalData, QpQuery, RecvRequest, SendRequest};
-pub use softrnic_memory::{Access, BindSpec, Lkey, MwType, Sge};
+pub use crate::engine::{ControlError, Cqe, CqeExtra, LocalData, QpQuery, RecvRequest, SendRequest};
+pub use softrnic_memory::{Access, AppRange, BindSpec, DmId, Lkey, MrSpec, MwType, ReregSpec, Sge};
 pub use softrnic_transport::{AttrMask, QpAccess, QpState, QpType, Status, WcOpcode};
 pub use softrnic_wire::{Gid, Imm, Mtu, Psn, Qkey, Qpn, Rkey, RnrTimer, Srqn};
