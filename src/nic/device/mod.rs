@@ -12,6 +12,8 @@ mod clock;
 mod events;
 mod progress;
 mod spec;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -73,6 +75,8 @@ pub struct Nic {
     /// Posts are gathered that nobody has sent yet.
     gathered: AtomicBool,
     stopping: AtomicBool,
+    /// How often the progress thread woke.
+    wakeups: AtomicU64,
 }
 
 impl Nic {
@@ -97,6 +101,7 @@ impl Nic {
             asleep_until: AtomicU64::new(0),
             gathered: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            wakeups: AtomicU64::new(0),
         });
         let progress = Progress::spawn(nic.clone())?;
         Ok((nic, progress))
@@ -206,6 +211,11 @@ impl Nic {
         let next = next.unwrap_or(Time::NEVER);
         self.deadline.store(next.as_nanos(), Ordering::SeqCst);
         self.wake_before(next);
+    }
+
+    /// How often the progress thread woke: an idle device lets it sleep.
+    pub fn wakeups(&self) -> u64 {
+        self.wakeups.load(Ordering::Relaxed)
     }
 
     /// Whether the device has failed.

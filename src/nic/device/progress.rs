@@ -99,6 +99,7 @@ impl Nic {
         let link = self.link_fd.filter(|_| !callers_poll);
         let (kicked, readable) = wait(self.kick.as_fd().as_raw_fd(), link, timeout);
         self.kick.clear();
+        self.wakeups.fetch_add(1, Ordering::Relaxed);
         self.asleep_until.store(0, Ordering::SeqCst);
         Wake { due: kicked || missed || self.now() >= until, link: readable }
     }

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use softrnic_link::Link;
 use softrnic_wire::{Gid, Mtu};
 
 use super::error::Error;
-use crate::device::{DeviceSpec, LinkKind, Nic, Progress};
+use crate::device::{DeviceSpec, LinkKind, Nic, OpenedLink, Progress};
 use crate::engine::EngineConfig;
 
 /// A device at work, with its progress thread. It ends with the last context that uses it.
@@ -37,8 +38,20 @@ impl Running {
         Ok(device)
     }
 
+    /// A device on a link that the caller made, known to nobody else.
+    ///
+    /// # Errors
+    /// No descriptors or no thread could be had.
+    pub fn with_link(link: Box<dyn Link>, address: IpAddr) -> Result<Arc<Running>, Error> {
+        let opened = OpenedLink { link, addresses: vec![address] };
+        Running::on(&DeviceSpec::default(), opened).map(Arc::new)
+    }
+
     fn start(spec: &DeviceSpec) -> Result<Running, Error> {
-        let opened = spec.open_link()?;
+        Running::on(spec, spec.open_link()?)
+    }
+
+    fn on(spec: &DeviceSpec, opened: OpenedLink) -> Result<Running, Error> {
         let seed =
             getrandom::u64().map_err(|error| Error::System(std::io::Error::other(error.to_string())))?;
         let mut config = EngineConfig::with_seed(seed);

@@ -1,0 +1,294 @@
+//! A test for each rule of who drives the NIC, and when.
+
+mod wire;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use softrnic_transport::{QpState, Status};
+use softrnic_wire::{Mtu, Psn};
+
+use crate::device::{BATCH, SERVICE_INTERVAL};
+use crate::verbs::{
+    Access, AddressVector, CompletionChannel, Context, Cq, Cqe, Mr, Pd, Qp, QpOptions, Running, WorkRequest,
+};
+use wire::{Direction, wire};
+
+/// A device with a connected QP.
+struct End {
+    qp: Arc<Qp>,
+    cq: Arc<Cq>,
+    channel: Arc<CompletionChannel>,
+    mr: Mr,
+    context: Context,
+    _pd: Arc<Pd>,
+}
+
+struct Pair {
+    near: End,
+    far: End,
+    /// From near to far, and back.
+    there: Arc<Direction>,
+    back: Arc<Direction>,
+}
+
+const NEAR: [u8; 4] = [127, 0, 77, 1];
+const FAR: [u8; 4] = [127, 0, 77, 2];
+
+fn pair() -> Pair {
+    let (near_link, far_link, there, back) = wire();
+    let open = |link, address: [u8; 4]| {
+        let context = Context::on(Running::with_link(Box::new(link), IpAddr::from(address)).expect("starts"))
+            .expect("opens");
+        let pd = context.alloc_pd().expect("PD");
+        let channel = context.create_channel().expect("channel");
+        let cq = context.create_cq(256, Some(&channel)).expect("CQ");
+        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let mr = pd.register(vec![0u8; 1 << 16], access).expect("MR");
+        let qp = pd.create_rc_qp(&cq, &cq, QpOptions::default()).expect("QP");
+        End { qp, cq, channel, mr, context, _pd: pd }
+    };
+    let (near, far) = (open(near_link, NEAR), open(far_link, FAR));
+    let (a, b) = (Psn::new(10), Psn::new(20));
+    let connect = |end: &End, peer: &End, own: Psn, other: Psn| {
+        let address = AddressVector::to(peer.context.address());
+        end.qp.connect(address, peer.qp.qpn(), Mtu::B1024, own, other).expect("connects");
+    };
+    connect(&near, &far, a, b);
+    connect(&far, &near, b, a);
+    Pair { near, far, there, back }
+}
+
+impl End {
+    fn write_to(&self, peer: &End, wr_id: u64) -> WorkRequest {
+        WorkRequest::write(peer.mr.addr(), peer.mr.rkey()).sge(self.mr.sge(0, 64)).id(wr_id)
+    }
+
+    fn completion(&self) -> Cqe {
+        let end = Instant::now() + Duration::from_secs(20);
+        let mut found = None;
+        while found.is_none() {
+            assert!(Instant::now() < end, "no completion came");
+            self.cq.poll_with(1, |cqe| found = Some(cqe));
+        }
+        found.expect("found")
+    }
+}
+
+#[test]
+fn a_post_on_an_idle_qp_leaves_at_once() {
+    let Pair { near, far, there, .. } = pair();
+    near.qp.post(near.write_to(&far, 1)).expect("posts");
+    assert_eq!(there.sent(), 1, "the packet left before the post returned");
+}
+
+#[test]
+fn posts_on_a_busy_qp_leave_together_with_the_next_poll() {
+    let Pair { near, far, there, .. } = pair();
+    // Without answers the first stays in flight.
+    there.cut();
+    near.qp.post(near.write_to(&far, 0)).expect("posts");
+    let flushes = there.flushes();
+    let start = Instant::now();
+    for id in 1..5 {
+        near.qp.post(near.write_to(&far, id)).expect("posts");
+    }
+    let gathered = there.sent() == 1;
+    near.cq.poll_with(1, |_| {});
+    there.wait_sent(5);
+    // A machine that was busy meanwhile may have let the progress thread send some of them.
+    if gathered && start.elapsed() < super::GATHER_LIMIT {
+        assert_eq!(there.flushes(), flushes + 1, "one send for all of them");
+    }
+}
+
+#[test]
+fn a_full_batch_leaves_without_a_poll() {
+    let Pair { near, far, there, .. } = pair();
+    there.cut();
+    for id in 0..=BATCH as u64 {
+        near.qp.post(near.write_to(&far, id)).expect("posts");
+    }
+    assert_eq!(there.sent(), BATCH + 1);
+}
+
+#[test]
+fn gathered_posts_leave_although_nobody_calls() {
+    let Pair { near, far, there, .. } = pair();
+    there.cut();
+    near.qp.post(near.write_to(&far, 0)).expect("posts");
+    near.qp.post(near.write_to(&far, 1)).expect("posts");
+    there.wait_sent(2);
+}
+
+#[test]
+fn a_poll_that_finds_nothing_services_the_link() {
+    let Pair { near, far, back, .. } = pair();
+    let before = back.receives();
+    assert_eq!(near.cq.poll_with(1, |_| {}), 0);
+    assert!(back.receives() > before);
+    drop(far);
+}
+
+#[test]
+fn a_poll_that_finds_something_leaves_the_link_alone_for_a_while() {
+    let Pair { near, far, back, .. } = pair();
+    for id in 0..8 {
+        near.qp.post(near.write_to(&far, id)).expect("posts");
+    }
+    while near.cq.poll_with(1, |_| {}) == 0 {}
+    let (serviced, start) = (back.receives(), Instant::now());
+    let found = near.cq.poll_with(1, |_| {});
+    if found == 1 && start.elapsed() < SERVICE_INTERVAL / 2 {
+        assert!(back.receives() <= serviced + 1, "at most the progress thread was there");
+    }
+}
+
+#[test]
+fn a_process_that_calls_nothing_is_served() {
+    let Pair { near, far, .. } = pair();
+    near.mr.write(0, &[9; 64]).expect("inside");
+    near.qp.post(near.write_to(&far, 1)).expect("posts");
+    // Only the near side polls; the far side's memory changes all the same.
+    assert_eq!(near.completion().status, Status::Success);
+    let mut bytes = [0; 64];
+    far.mr.read(0, &mut bytes).expect("inside");
+    assert_eq!(bytes, [9; 64]);
+}
+
+#[test]
+fn the_progress_thread_leaves_the_link_to_callers_who_poll() {
+    let Pair { near, far, back, .. } = pair();
+    let me = std::thread::current().id();
+    // The thread needs to see that somebody polls.
+    let settle = Instant::now() + Duration::from_millis(20);
+    while Instant::now() < settle {
+        near.cq.poll_with(1, |_| {});
+    }
+    back.forget_receivers();
+    let mut by_others = 0;
+    for id in 0..200 {
+        near.qp.post(near.write_to(&far, id)).expect("posts");
+        near.completion();
+    }
+    by_others += back.receivers().iter().filter(|thread| **thread != me).count();
+    // A preempted caller looks like one that has stopped polling: a few are legitimate, a rule is not.
+    assert!(by_others < 20, "the progress thread took {by_others} of 200 answers");
+}
+
+#[test]
+fn arming_hands_the_link_over_and_the_event_comes() {
+    let Pair { near, far, .. } = pair();
+    for id in 0..50 {
+        near.cq.poll_with(16, |_| {});
+        near.cq.arm(false);
+        near.qp.post(near.write_to(&far, id)).expect("posts");
+        assert_eq!(near.channel.event().expect("an event"), near.cq.token());
+        assert_eq!(near.completion().wr_id, id);
+    }
+}
+
+#[test]
+fn only_solicited_completions_wake_a_cq_that_asked_for_those() {
+    use std::os::fd::{AsFd, AsRawFd};
+    let Pair { near, far, .. } = pair();
+    for id in 0..2 {
+        far.qp.post_recv(id, &[far.mr.sge(0, 64)]).expect("posts");
+    }
+    far.cq.arm(true);
+    near.qp.post(WorkRequest::send().inline(b"quiet")).expect("posts");
+    assert_eq!(near.completion().status, Status::Success);
+    let mut poll = libc::pollfd { fd: far.channel.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor of ours, no waiting.
+    assert_eq!(unsafe { libc::poll(&mut poll, 1, 0) }, 0, "an ordinary SEND fires nothing");
+    near.qp.post(WorkRequest::send().inline(b"loud").solicited()).expect("posts");
+    assert_eq!(far.channel.event().expect("an event"), far.cq.token());
+}
+
+#[test]
+fn retransmission_needs_no_caller() {
+    let Pair { near, far, there, .. } = pair();
+    there.cut();
+    near.qp.post(near.write_to(&far, 1)).expect("posts");
+    there.wait_sent(3);
+}
+
+#[test]
+fn an_idle_device_takes_no_ticks() {
+    let Pair { near, .. } = pair();
+    near.cq.poll_with(1, |_| {});
+    let nic = near.context.nic();
+    // The grace for callers who polled runs out, and then nothing wakes the thread.
+    let mut last = nic.wakeups();
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = nic.wakeups();
+        if now == last {
+            break;
+        }
+        last = now;
+        assert!(Instant::now() < end, "the thread keeps waking");
+    }
+}
+
+#[test]
+fn signals_stay_with_the_application() {
+    let Pair { near, far, .. } = pair();
+    near.qp.post(near.write_to(&far, 1)).expect("posts");
+    near.completion();
+    let mut seen = 0;
+    for task in std::fs::read_dir("/proc/self/task").expect("proc") {
+        let status = std::fs::read_to_string(task.expect("entry").path().join("status")).unwrap_or_default();
+        if !status.starts_with("Name:\tsoftrnic\n") {
+            continue;
+        }
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).expect("a mask").trim();
+        let blocked = u64::from_str_radix(blocked, 16).expect("hex");
+        let catchable = !(1u64 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1) | 0b11 << 31);
+        assert_eq!(blocked & catchable, catchable, "blocked signals {blocked:#x}");
+        seen += 1;
+    }
+    assert!(seen >= 2, "both progress threads were looked at");
+}
+
+#[test]
+fn memory_is_out_of_reach_once_deregistered() {
+    let Pair { near, far, .. } = pair();
+    let request = near.write_to(&far, 1);
+    let End { qp, cq, context, mr, .. } = far;
+    drop(mr);
+    near.qp.post(request).expect("posts");
+    assert_eq!(near.completion().status, Status::RemoteAccess);
+    assert_eq!(near.qp.state(), QpState::Err);
+    drop((qp, cq, context));
+}
+
+#[test]
+fn many_threads_post_and_poll_at_once() {
+    const THREADS: usize = 8;
+    const EACH: usize = 500;
+    let Pair { near, far, .. } = pair();
+    let done = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let mut posted = 0;
+                let mut last = Instant::now();
+                while done.load(std::sync::atomic::Ordering::SeqCst) < THREADS * EACH {
+                    if posted < EACH && near.qp.post(near.write_to(&far, 1)).is_ok() {
+                        posted += 1;
+                    }
+                    let found = near.cq.poll_with(8, |cqe| assert_eq!(cqe.status, Status::Success));
+                    if found > 0 {
+                        last = Instant::now();
+                        done.fetch_add(found, std::sync::atomic::Ordering::SeqCst);
+                    }
+                    assert!(last.elapsed() < Duration::from_secs(20), "nothing completes any more");
+                }
+            });
+        }
+    });
+    assert_eq!(done.into_inner(), THREADS * EACH);
+}

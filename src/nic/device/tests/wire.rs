@@ -1,0 +1,205 @@
+//! A link between two devices of the same process, which tells the tests who did what on it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use softrnic_link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
+use softrnic_wire::{IpFacts, Time};
+
+/// One direction: datagrams in flight, and what happened.
+#[derive(Default)]
+struct Pipe {
+    datagrams: VecDeque<(Flow, Vec<u8>)>,
+    /// Datagrams that ever entered.
+    sent: usize,
+    /// Flushes that sent something.
+    flushes: usize,
+    /// Threads that received from here, in order, without repetition.
+    receivers: Vec<ThreadId>,
+    /// Calls of receive.
+    receives: usize,
+    /// Everything is lost from now on.
+    cut: bool,
+}
+
+/// A direction with its descriptor.
+pub struct Direction {
+    pipe: Mutex<Pipe>,
+    changed: Condvar,
+    ready: OwnedFd,
+}
+
+impl Direction {
+    fn new() -> Arc<Direction> {
+        // SAFETY: a new descriptor, owned from here on.
+        let ready = unsafe { OwnedFd::from_raw_fd(libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)) };
+        Arc::new(Direction { pipe: Mutex::new(Pipe::default()), changed: Condvar::new(), ready })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pipe> {
+        self.pipe.lock().expect("no test panics with it held")
+    }
+
+    pub fn sent(&self) -> usize {
+        self.lock().sent
+    }
+
+    pub fn flushes(&self) -> usize {
+        self.lock().flushes
+    }
+
+    pub fn receives(&self) -> usize {
+        self.lock().receives
+    }
+
+    pub fn receivers(&self) -> Vec<ThreadId> {
+        self.lock().receivers.clone()
+    }
+
+    pub fn forget_receivers(&self) {
+        self.lock().receivers.clear();
+    }
+
+    /// Loses everything from now on.
+    pub fn cut(&self) {
+        self.lock().cut = true;
+    }
+
+    /// Waits until at least this many datagrams were sent; the bound is only for a test that has failed.
+    pub fn wait_sent(&self, count: usize) {
+        let pipe = self.lock();
+        let (pipe, timeout) = self
+            .changed
+            .wait_timeout_while(pipe, Duration::from_secs(20), |pipe| pipe.sent < count)
+            .expect("no test panics with it held");
+        assert!(!timeout.timed_out(), "{} of {count} datagrams were sent", pipe.sent);
+    }
+}
+
+/// One end.
+pub struct WireLink {
+    out: Arc<Direction>,
+    inward: Arc<Direction>,
+    queued: Vec<(Flow, Vec<u8>)>,
+    slot: Option<(Flow, Vec<u8>)>,
+    capabilities: Capabilities,
+    counters: LinkCounters,
+}
+
+/// Two ends, and the directions: from the first to the second, and back.
+pub fn wire() -> (WireLink, WireLink, Arc<Direction>, Arc<Direction>) {
+    let (there, back) = (Direction::new(), Direction::new());
+    let end = |out: &Arc<Direction>, inward: &Arc<Direction>| WireLink {
+        out: out.clone(),
+        inward: inward.clone(),
+        queued: Vec::new(),
+        slot: None,
+        capabilities: Capabilities {
+            mode: "test".into(),
+            max_datagram: 8192,
+            ip_mtu: 8220,
+            sees_ip_header: false,
+            segments: 1,
+            receive_buffer: 1 << 20,
+            zero_copy: false,
+        },
+        counters: LinkCounters::default(),
+    };
+    (end(&there, &back), end(&back, &there), there, back)
+}
+
+impl Link for WireLink {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn reserve(&mut self, _now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
+        let (_, bytes) = self.slot.insert((*flow, vec![0; len]));
+        let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) else {
+            return Err(TxError::Unreachable);
+        };
+        Ok(TxSlot { bytes, ip: IpFacts::v4(src, dst), sport: flow.sport })
+    }
+
+    fn reserved(&self) -> &[u8] {
+        self.slot.as_ref().map_or(&[], |(_, bytes)| bytes)
+    }
+
+    fn commit(&mut self, _now: Time) {
+        self.queued.extend(self.slot.take());
+    }
+
+    fn flush(&mut self, _now: Time) {
+        if self.queued.is_empty() {
+            return;
+        }
+        let mut pipe = self.out.lock();
+        pipe.flushes += 1;
+        pipe.sent += self.queued.len();
+        if pipe.cut {
+            self.queued.clear();
+        } else {
+            pipe.datagrams.extend(self.queued.drain(..));
+            let one = 1u64.to_ne_bytes();
+            // SAFETY: eight bytes of ours to an open descriptor.
+            unsafe { libc::write(self.out.ready.as_raw_fd(), one.as_ptr().cast(), 8) };
+        }
+        self.out.changed.notify_all();
+    }
+
+    fn is_blocked(&self) -> bool {
+        false
+    }
+
+    fn receive(&mut self, _now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
+        let mut pipe = self.inward.lock();
+        pipe.receives += 1;
+        let me = std::thread::current().id();
+        if !pipe.datagrams.is_empty() && pipe.receivers.last() != Some(&me) {
+            pipe.receivers.push(me);
+        }
+        let count = budget.min(pipe.datagrams.len());
+        let taken: Vec<_> = pipe.datagrams.drain(..count).collect();
+        let overrun = if pipe.datagrams.is_empty() { Overrun::Drained } else { Overrun::Budget };
+        if overrun == Overrun::Drained {
+            let mut count = [0; 8];
+            // SAFETY: eight bytes of ours from an open descriptor.
+            unsafe { libc::read(self.inward.ready.as_raw_fd(), count.as_mut_ptr().cast(), 8) };
+        }
+        drop(pipe);
+        for (flow, bytes) in &taken {
+            sink(Datagram {
+                src: flow.src,
+                dst: flow.dst,
+                sport: flow.sport,
+                tos: flow.tos,
+                ttl: flow.ttl,
+                id: HeaderId::Hidden { hint: 0 },
+                ip_header: None,
+                bytes,
+            });
+        }
+        overrun
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        Some(self.inward.ready.as_raw_fd())
+    }
+
+    fn join(&mut self, _group: IpAddr) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn leave(&mut self, _group: IpAddr) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn counters(&self) -> LinkCounters {
+        self.counters
+    }
+}
