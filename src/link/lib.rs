@@ -9,11 +9,11 @@ pub mod capture;
 pub mod fault;
 pub mod host;
 mod link;
-pub mod xdp;
 mod rng;
 pub mod sim;
 #[cfg(test)]
 mod testing;
 pub mod udp;
+pub mod xdp;
 
 pub use link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
