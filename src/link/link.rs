@@ -109,7 +109,8 @@ pub struct Capabilities {
     pub sees_ip_header: bool,
     /// The most datagrams of equal size that leave in one send; 1 means no segmentation.
     pub segments: usize,
-    /// The most bytes (headers included) the receive side is sure to hold for us while we do not read.
+    /// The most bytes (headers included) the receive side is sure to hold for us while we do not read. A
+    /// datagram counts as 640 bytes at least, whatever its length.
     pub receive_buffer: usize,
     /// Whether frames reach our memory without a copy by the kernel.
     pub zero_copy: bool,
