@@ -10,6 +10,8 @@
 
 mod clock;
 mod events;
+mod fork;
+mod gone;
 mod progress;
 mod spec;
 #[cfg(test)]
@@ -32,6 +34,7 @@ use crate::runtime::doorbells::DoorbellSet;
 use crate::runtime::kick::Kick;
 use crate::runtime::lock::{NicGuard, NicLock, Poisoned};
 use events::EventRoutes;
+pub use fork::{on_fork_in_child, opening};
 pub use progress::Progress;
 
 /// The longest that a gathered post waits when nobody polls.
@@ -103,6 +106,7 @@ impl Nic {
             stopping: AtomicBool::new(false),
             wakeups: AtomicU64::new(0),
         });
+        fork::register(Arc::downgrade(&nic));
         let progress = Progress::spawn(nic.clone())?;
         Ok((nic, progress))
     }

@@ -21,6 +21,8 @@ const SPIN: Duration = Duration::from_micros(50);
 pub struct Progress {
     nic: Arc<Nic>,
     thread: Option<JoinHandle<()>>,
+    /// The process that the thread runs in: a forked child has none to stop.
+    process: u32,
 }
 
 impl Progress {
@@ -30,12 +32,16 @@ impl Progress {
         let signals = BlockedSignals::new();
         let thread = std::thread::Builder::new().name("softrnic".into()).spawn(move || own.run())?;
         drop(signals);
-        Ok(Progress { nic, thread: Some(thread) })
+        Ok(Progress { nic, thread: Some(thread), process: std::process::id() })
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.nic.stopping.store(true, Ordering::SeqCst);
         self.nic.kick.kick();
         if let Some(thread) = self.thread.take() {

@@ -242,6 +242,12 @@ impl<'a, T> NicGuard<'a, T> {
         held
     }
 
+    /// Never lets go: the device has failed, and everybody who waits or comes is told.
+    pub fn poison(mut self) {
+        self.mark_poisoned();
+        std::mem::forget(self);
+    }
+
     /// Lets go in one step, leaving PENDING to others.
     fn let_go(&mut self) {
         let word = &self.lock.word;
@@ -262,7 +268,7 @@ impl<'a, T> NicGuard<'a, T> {
     }
 
     /// The lock stays held for ever, and everybody is told.
-    fn poison(&mut self) {
+    fn mark_poisoned(&mut self) {
         self.lock.word.fetch_or(POISONED, Ordering::Release);
         self.lock.word.wake_all();
         self.lock.kick.kick();
@@ -271,7 +277,7 @@ impl<'a, T> NicGuard<'a, T> {
 
 impl<T> Drop for NicGuard<'_, T> {
     fn drop(&mut self) {
-        if std::thread::panicking() && !self.panicking { self.poison() } else { self.let_go() }
+        if std::thread::panicking() && !self.panicking { self.mark_poisoned() } else { self.let_go() }
     }
 }
 

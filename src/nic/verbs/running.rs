@@ -8,7 +8,7 @@ use softrnic_link::Link;
 use softrnic_wire::{Gid, Mtu};
 
 use super::error::Error;
-use crate::device::{DeviceSpec, LinkKind, Nic, OpenedLink, Progress};
+use crate::device::{DeviceSpec, LinkKind, Nic, OpenedLink, Progress, on_fork_in_child, opening};
 use crate::engine::EngineConfig;
 
 /// A device at work, with its progress thread. It ends with the last context that uses it.
@@ -28,6 +28,8 @@ static RUNNING: Mutex<Option<HashMap<String, Weak<Running>>>> = Mutex::new(None)
 impl Running {
     /// The running device of this name, or a newly started one.
     pub(crate) fn open(spec: &DeviceSpec) -> Result<Arc<Running>, Error> {
+        on_fork_in_child(forget_running);
+        let _opening = opening();
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         let devices = running.get_or_insert_with(HashMap::new);
         if let Some(device) = devices.get(&spec.name).and_then(Weak::upgrade) {
@@ -108,6 +110,12 @@ impl Running {
             LinkKind::Xdp { interface, .. } => Some(interface),
         }
     }
+}
+
+/// The devices of the parent are not the child's.
+fn forget_running() {
+    // Nobody holds it: it is taken only by those who are opening, and a fork waits for them.
+    *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
 /// A stable, locally administered EUI-64 from the device's address: peers remember it across connections.

@@ -292,3 +292,27 @@ fn many_threads_post_and_poll_at_once() {
     });
     assert_eq!(done.into_inner(), THREADS * EACH);
 }
+
+#[test]
+fn a_forked_child_has_a_device_of_its_own_and_the_parent_keeps_its() {
+    let Pair { near, far, .. } = pair();
+    near.qp.post(near.write_to(&far, 1)).expect("posts");
+    near.completion();
+    // SAFETY: the child calls nothing but what a forked child of a threaded process may rely on here: the
+    // allocator, which glibc keeps usable, and our own code, whose locks the fork handlers have in hand.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let inherited_is_dead = near.context.alloc_pd().is_err() && far.context.alloc_pd().is_err();
+        let own = Context::open(&Default::default()).is_ok_and(|own| own.alloc_pd().is_ok());
+        // SAFETY: leaves without running destructors of the parent's objects.
+        unsafe { libc::_exit(if inherited_is_dead && own { 0 } else { 1 }) };
+    }
+    for id in 0..10 {
+        near.qp.post(near.write_to(&far, id)).expect("posts");
+        assert_eq!(near.completion().status, Status::Success);
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0, "the child's device works and the inherited ones fail");
+}

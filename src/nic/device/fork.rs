@@ -1,0 +1,108 @@
+//! Fork. The child inherits copies of the NICs and of their descriptors, but none of the threads, and the peers
+//! know only one of the two processes. So around a fork every NIC stands still, and the child then drops its
+//! copies: the descriptors are closed, whatever it still holds of them fails, and a device that it opens is a new
+//! one.
+
+use std::sync::{Mutex, MutexGuard, Once, PoisonError, Weak};
+
+use super::{Core, Nic};
+use crate::runtime::lock::Detached;
+
+static NICS: Mutex<Vec<Weak<Nic>>> = Mutex::new(Vec::new());
+
+/// Whoever opens a device holds this, and so does a fork.
+static OPENING: Mutex<()> = Mutex::new(());
+
+/// What the handlers hold from before the fork until after it.
+struct Held {
+    opening: MutexGuard<'static, ()>,
+    nics: MutexGuard<'static, Vec<Weak<Nic>>>,
+    cores: Vec<(std::sync::Arc<Nic>, Option<Detached>)>,
+}
+
+/// Only the forking thread touches it, between the handlers.
+static HELD: Mutex<Option<Held>> = Mutex::new(None);
+
+// SAFETY: the guards are released by the thread that took it, or by its only descendant in the child.
+unsafe impl Send for Held {}
+
+/// A NIC that a fork has to reckon with.
+pub(super) fn register(nic: Weak<Nic>) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: three functions that live as long as the program (the C libraries are never unloaded).
+        unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    });
+    let mut nics = lock(&NICS);
+    nics.retain(|known| known.strong_count() > 0);
+    nics.push(nic);
+}
+
+/// Keeps forks away while the devices of the process change.
+pub fn opening() -> MutexGuard<'static, ()> {
+    lock(&OPENING)
+}
+
+/// Called in the child once its copies are gone.
+static FORGET: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+
+/// Has `forget` called in the child of every fork, to drop what refers to the parent's NICs.
+pub fn on_fork_in_child(forget: fn()) {
+    let mut known = lock(&FORGET);
+    if !known.contains(&forget) {
+        known.push(forget);
+    }
+}
+
+extern "C" fn prepare() {
+    let opening = opening();
+    let nics = lock(&NICS);
+    let cores = nics
+        .iter()
+        .filter_map(Weak::upgrade)
+        .map(|nic| {
+            let held = nic.core.lock().ok().map(|guard| guard.detach());
+            (nic, held)
+        })
+        .collect();
+    *lock(&HELD) = Some(Held { opening, nics, cores });
+}
+
+extern "C" fn parent() {
+    let Some(held) = lock(&HELD).take() else { return };
+    for (nic, core) in held.cores {
+        if let Some(core) = core {
+            nic.drive(nic.core.attach(core));
+        }
+    }
+}
+
+extern "C" fn child() {
+    let Some(mut held) = lock(&HELD).take() else { return };
+    for (nic, core) in held.cores.drain(..) {
+        if let Some(core) = core {
+            let mut guard = nic.core.attach(core);
+            guard.leave_to_parent();
+            guard.poison();
+        }
+        // The thread that would join the progress thread is the parent's; its handle must not be dropped here.
+        std::mem::forget(nic);
+    }
+    held.nics.clear();
+    let Held { opening, nics, .. } = held;
+    drop((nics, opening));
+    for forget in lock(&FORGET).iter() {
+        forget();
+    }
+}
+
+impl Core {
+    /// Closes the descriptors that were inherited. The objects stay, useless, until the child drops them.
+    fn leave_to_parent(&mut self) {
+        self.link = Box::new(super::gone::GoneLink::default());
+    }
+}
+
+fn lock<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
