@@ -142,7 +142,14 @@ impl XdpLink {
         if changed || result.is_err() {
             self.identity.update(&self.host, &mut self.maps);
             self.paths.clear();
+            self.set_blocked(self.blocked);
         }
+    }
+
+    /// What waits for an interface that is down needs no driving: its coming up does that.
+    fn set_blocked(&mut self, blocked: bool) {
+        self.blocked = blocked && self.identity.is_up;
+        self.readiness.set_writable(self.blocked);
     }
 
     /// The target and headers of `flow`, after a look at the host when its neighbour is not known.
@@ -259,9 +266,7 @@ impl Link for XdpLink {
         self.counters.tx_calls += kicked.calls;
         self.counters.tx_errors += kicked.dropped;
         self.transmit.reap();
-        // What waits for an interface that is down needs no driving: its coming up does that.
-        self.blocked = !kicked.down && self.transmit.is_blocked();
-        self.readiness.set_writable(self.blocked);
+        self.set_blocked(!kicked.down && self.transmit.is_blocked());
         self.check_host(now, HOST_INTERVAL_BUSY);
     }
 

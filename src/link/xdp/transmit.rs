@@ -48,8 +48,8 @@ impl SlotLayout {
     }
 }
 
-/// Packets that the kernel takes in one call in copy mode (`TX_BATCH_SIZE`).
-const KERNEL_BATCH: u32 = 32;
+/// Calls without visible progress after which the network below counts as full.
+const PATIENCE: u32 = 2;
 
 /// What became of a kick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -142,13 +142,15 @@ impl Transmit {
         }
         // A call takes a batch in copy mode, and starts the driver in zero copy. Older kernels show only
         // at the end how far they came, so progress is seen in the completions, too.
-        let batches = if self.zero_copy { 1 } else { outstanding.div_ceil(KERNEL_BATCH) + 1 };
+        let most = if self.zero_copy { 1 } else { outstanding };
         let mut progress = self.progress();
-        for _ in 0..batches {
+        let mut stalled = 0;
+        for _ in 0..most {
             kicked.calls += 1;
             let result = socket.wake_transmit();
             let before = progress;
             progress = self.progress();
+            stalled = if progress == before { stalled + 1 } else { 0 };
             match result.map_err(|error| error.raw_os_error()) {
                 // All taken.
                 Ok(()) => break,
@@ -158,9 +160,10 @@ impl Transmit {
                 }
                 // The device dropped a frame, which comes back as completed.
                 Err(Some(libc::EBUSY)) => kicked.dropped += 1,
-                // The send buffer or the device is full.
-                Err(_) if progress == before => break,
                 Err(_) => {}
+            }
+            if stalled == PATIENCE {
+                break;
             }
         }
         kicked
