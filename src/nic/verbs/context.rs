@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use softrnic_link::LinkCounters;
+use softrnic_transport::Counter;
 use softrnic_wire::{Gid, Time};
 
 use super::address::{AddressHandle, AddressVector};
@@ -109,6 +111,23 @@ impl Context {
             let capabilities = core.link.capabilities();
             PortAttributes::of(capabilities.ip_mtu, &core.engine)
         })?)
+    }
+
+    /// What the QPs of the device have counted since it was opened.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn counter(&self, counter: Counter) -> Result<u64, Error> {
+        let count = |(known, count)| (known == counter).then_some(count);
+        Ok(self.nic().control(|core, _| core.engine.counters().find_map(count))?.unwrap_or(0))
+    }
+
+    /// What the link has moved and lost since the device was opened.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn link_counters(&self) -> Result<LinkCounters, Error> {
+        Ok(self.nic().control(|core, _| core.link.counters())?)
     }
 
     /// The GID at a place of the table; zero where there is none.
