@@ -137,42 +137,45 @@ fn datagrams_beyond_the_mtu_of_the_way_are_counted_as_errors() {
 
 #[test]
 fn what_the_network_does_not_take_stays_queued_until_it_does() {
-    in_private_network(|| {
-        for sport in [ROCE_UDP_PORT, 0xC055] {
-            let mut a = open_near();
-            a.stop_segmenting();
-            // Nobody answers for 10.77.0.3, so what is sent there waits and fills the send buffer.
-            let dead = Flow { sport, ..to(3) };
-            a.reserve(NOW, &dead, 64).unwrap();
-            let (index, _) = a.sender(sport);
-            a.socket(index).set(libc::SOL_SOCKET, libc::SO_SNDBUF, 8192).unwrap();
-            let mut psn = 0;
-            while !a.is_blocked() {
-                send(&mut a, NOW, &dead, psn, 1024).unwrap();
-                psn += 1;
-                a.flush(NOW);
-                assert!(psn < 100);
-            }
-            assert_eq!(u64::from(psn) - a.counters().tx_datagrams, 1);
-            send(&mut a, NOW, &dead, psn, 1024).unwrap();
-            a.flush(NOW);
-            assert!(a.is_blocked());
-            assert_eq!(wait(&a, libc::POLLIN | libc::POLLOUT, Duration::ZERO), 0);
-            assert_eq!(a.counters().tx_errors, 0);
+    in_private_network(|| fill_and_drain(ROCE_UDP_PORT));
+}
 
-            let command = "neighbour replace 10.77.0.3 lladdr 02:00:00:00:00:03 dev near nud permanent";
-            let output = Command::new("ip").args(command.split(' ')).output().unwrap();
-            assert!(output.status.success());
-            assert_ne!(wait(&a, libc::POLLIN | libc::POLLOUT, Duration::from_secs(5)), 0);
-            while a.is_blocked() {
-                a.flush(NOW);
-            }
-            assert_eq!(a.counters().tx_datagrams, u64::from(psn) + 1);
-            assert_eq!(wait(&a, libc::POLLIN, Duration::ZERO), 0);
-            let output = Command::new("ip").args("neighbour delete 10.77.0.3 dev near".split(' ')).output();
-            assert!(output.unwrap().status.success());
-        }
-    });
+#[test]
+fn a_full_socket_of_another_source_port_is_waited_for_too() {
+    in_private_network(|| fill_and_drain(0xC055));
+}
+
+fn fill_and_drain(sport: u16) {
+    let mut a = open_near();
+    a.stop_segmenting();
+    // Nobody answers for 10.77.0.3, so what is sent there waits and fills the send buffer.
+    let dead = Flow { sport, ..to(3) };
+    a.reserve(NOW, &dead, 64).unwrap();
+    let (index, _) = a.sender(sport);
+    a.socket(index).set(libc::SOL_SOCKET, libc::SO_SNDBUF, 8192).unwrap();
+    let mut psn = 0;
+    while !a.is_blocked() {
+        send(&mut a, NOW, &dead, psn, 1024).unwrap();
+        psn += 1;
+        a.flush(NOW);
+        assert!(psn < 100);
+    }
+    assert_eq!(u64::from(psn) - a.counters().tx_datagrams, 1);
+    send(&mut a, NOW, &dead, psn, 1024).unwrap();
+    a.flush(NOW);
+    assert!(a.is_blocked());
+    assert_eq!(wait(&a, libc::POLLIN | libc::POLLOUT, Duration::ZERO), 0);
+    assert_eq!(a.counters().tx_errors, 0);
+
+    let command = "neighbour replace 10.77.0.3 lladdr 02:00:00:00:00:03 dev near nud permanent";
+    let output = Command::new("ip").args(command.split(' ')).output().unwrap();
+    assert!(output.status.success());
+    while a.is_blocked() {
+        assert_ne!(wait(&a, libc::POLLIN | libc::POLLOUT, Duration::from_secs(5)), 0);
+        a.flush(NOW);
+    }
+    assert_eq!(a.counters().tx_datagrams, u64::from(psn) + 1);
+    assert_eq!(wait(&a, libc::POLLIN, Duration::ZERO), 0);
 }
 
 #[test]
