@@ -1,6 +1,6 @@
 //! Links, addresses and neighbours as the kernel reported them, and the events that follow from changes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
 use netlink_packet_route::link::LinkMessage;
@@ -99,13 +99,12 @@ impl Tables {
         for address in self.addresses.iter().filter(|address| !old.addresses.contains(address)) {
             sink(HostEvent::AddressAdded { ip: address.ip, ifindex: address.ifindex });
         }
-        for (&(ifindex, ip), entry) in &self.neighbours {
-            if old.neighbours.get(&(ifindex, ip)).map(|old| old.mac()) != Some(entry.mac()) {
+        let neighbours: HashSet<_> = self.neighbours.keys().chain(old.neighbours.keys()).copied().collect();
+        for (ifindex, ip) in neighbours {
+            let mac = |tables: &Tables| tables.neighbours.get(&(ifindex, ip)).and_then(|entry| entry.mac());
+            if mac(self) != mac(old) {
                 sink(HostEvent::NeighbourChanged { ip, ifindex });
             }
-        }
-        for &(ifindex, ip) in old.neighbours.keys().filter(|key| !self.neighbours.contains_key(key)) {
-            sink(HostEvent::NeighbourChanged { ip, ifindex });
         }
     }
 
@@ -137,7 +136,7 @@ impl Tables {
             Some(entry) => self.neighbours.insert(key, entry),
             None => self.neighbours.remove(&key),
         };
-        if old.map(|old| old.mac()) != entry.map(|entry| entry.mac()) {
+        if old.and_then(NeighbourEntry::mac) != entry.and_then(NeighbourEntry::mac) {
             sink(HostEvent::NeighbourChanged { ip: key.1, ifindex: key.0 });
         }
     }
