@@ -2,7 +2,8 @@
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
-SOFTRNIC = target/release/softrnic
+# A directory of our own: the system's libibverbs stays what programs find by themselves.
+LIBRARIES = $(DESTDIR)$(PREFIX)/lib/softrnic
 
 .PHONY: help demo test build bench install
 
@@ -20,12 +21,15 @@ test: ## every check and test; STAGES="fmt unit" runs only those, tools/test --l
 build: ## the softrnic command and the libraries, optimised
 	@$(call setup,base)
 	$(CARGO) build --locked --release --workspace
+	tools/link-ibverbs release
 
 bench: ## bandwidth, latency and message rate; ARGS go to softrnic bench
 	$(CARGO) run --locked --release -p softrnic-cli -- bench $(ARGS)
 
 install: build ## the command and its libraries, below PREFIX (/usr/local), never over the system's
-	install -D -m 755 $(SOFTRNIC) $(DESTDIR)$(PREFIX)/bin/softrnic
+	install -D -m 755 target/release/softrnic $(DESTDIR)$(PREFIX)/bin/softrnic
+	install -D -m 644 target/release/verbs/libibverbs.so.1 $(LIBRARIES)/libibverbs.so.1
+	install -D -m 644 target/release/libsoftrnic_interpose.so $(LIBRARIES)/libsoftrnic_interpose.so
 
 # Longer runs are tools of their own: `make fuzz` is tools/fuzz, given ARGS.
 RUNS := $(filter fuzz soak interop,$(notdir $(wildcard tools/*)))
