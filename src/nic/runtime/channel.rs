@@ -2,7 +2,11 @@
 //!
 //! The descriptor is an eventfd used as a semaphore: its count is the number of events, and each reader takes
 //! one from it before it takes one event. Reading it is the only blocking call, and the only cancellation point,
-//! of the runtime; no lock is held there, and a reader that is cancelled has taken nothing.
+//! of the runtime. No lock is held there, and a reader that is cancelled has taken nothing.
+//!
+//! Cancellation unwinds the stack by force. It passes Rust frames, and through a function of the C ABI that has
+//! nothing to drop itself, but `catch_unwind` on its way ends the process. So a C library that offers the call
+//! [waits](EventChannel::wait) outside of its panic boundary, and [takes](EventChannel::take) inside.
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
@@ -44,20 +48,42 @@ impl<E> EventChannel<E> {
     /// on the descriptor. `taken` is called with the event before anybody else can
     /// [drain](Self::drain_matching): it counts what must be acknowledged.
     ///
-    /// A cancellation point. Call it with no lock held and nothing to be dropped: destructors do not run.
+    /// A cancellation point, like [`wait`](Self::wait).
     ///
     /// # Errors
     /// What `read` says: `EAGAIN` if nothing is there and the descriptor does not block, `EINTR` after a signal.
     pub fn recv(&self, taken: impl FnOnce(&E)) -> io::Result<E> {
         loop {
-            read_token(self.as_fd())?;
+            self.wait()?;
             let mut older = self.older();
-            // None when the event was drained after this thread got its token: then the token is spent.
-            if let Some(event) = older.pop_front().or_else(|| self.sent.pop()) {
+            if let Some(event) = self.oldest(&mut older) {
                 taken(&event);
                 return Ok(event);
             }
         }
+    }
+
+    /// The first half of [`recv`](Self::recv): returns with the right to [take](Self::take) one event.
+    ///
+    /// A cancellation point: call it with no lock held.
+    ///
+    /// # Errors
+    /// As `recv`.
+    pub fn wait(&self) -> io::Result<()> {
+        let mut token = 0u64;
+        // SAFETY: the kernel writes at most the 8 bytes of `token`. If the thread is cancelled, unwinding leaves
+        // this frame, which has nothing to drop.
+        let read = unsafe { read(self.as_fd().as_raw_fd(), (&raw mut token).cast(), size_of::<u64>()) };
+        if read < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The second half of [`recv`](Self::recv), to be called once after each `Ok` of [`wait`](Self::wait). No
+    /// cancellation point. `None` if the event was drained in between: wait again.
+    pub fn take(&self, taken: impl FnOnce(&E)) -> Option<E> {
+        let mut older = self.older();
+        let event = self.oldest(&mut older)?;
+        taken(&event);
+        Some(event)
     }
 
     /// Removes the events that match, those of an object that is being destroyed, and returns their number. The
@@ -77,6 +103,10 @@ impl<E> EventChannel<E> {
             self.tokens.try_take();
         }
         removed
+    }
+
+    fn oldest(&self, older: &mut VecDeque<E>) -> Option<E> {
+        older.pop_front().or_else(|| self.sent.pop())
     }
 
     fn older(&self) -> MutexGuard<'_, VecDeque<E>> {
@@ -130,14 +160,6 @@ impl AckCounter {
     fn count(&self) -> MutexGuard<'_, u64> {
         self.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn read_token(fd: BorrowedFd<'_>) -> io::Result<()> {
-    let mut token = 0u64;
-    // SAFETY: the kernel writes at most the 8 bytes of `token`. If the thread is cancelled, unwinding leaves
-    // frames with nothing to drop.
-    let read = unsafe { read(fd.as_raw_fd(), (&raw mut token).cast(), size_of::<u64>()) };
-    if read < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 unsafe extern "C-unwind" {

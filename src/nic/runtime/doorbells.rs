@@ -1,10 +1,10 @@
 //! Which queue pairs have been posted to.
 //!
 //! A bitmap with summaries above it: a set bit in a summary says that the word below has set bits. Ringing goes
-//! upwards, from the index's own bit to the root; draining goes downwards. Ringing must not stop at a bit that
-//! is set already: it may be set because of another poster, who has not got further up yet, or a drain may be
-//! just about to take it. With a read-modify-write at every level, whatever the order of the two at each word,
-//! either the drain comes later and acquires what the poster did, or the bits stay for the next drain.
+//! upwards, from the index's own bit to the root; draining goes downwards. Ringing does not stop at a word that is
+//! not empty: it may be another poster's, who has not got further up yet, and the caller is going to rely on its
+//! own bit being found. With a read-modify-write at every level, whatever the order of ringing and draining at
+//! each word, either the drain comes later and acquires what the poster did, or the bits stay for the next one.
 
 use super::sync::atomic::{AtomicU64, Ordering};
 

@@ -9,11 +9,11 @@ pub(super) use model::EventFd;
 #[cfg(not(loom))]
 mod real {
     use std::io;
-    use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+    use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
-    /// A kernel counter with a descriptor: readable while it is not zero.
+    /// A kernel counter with a descriptor of its own: readable while it is not zero.
     #[derive(Debug)]
-    pub(in crate::runtime) struct EventFd(OwnedFd);
+    pub(in crate::runtime) struct EventFd(RawFd);
 
     impl EventFd {
         /// Makes one with the count 0 and, beside `EFD_CLOEXEC`, these flags.
@@ -23,22 +23,21 @@ mod real {
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // SAFETY: the descriptor is new and nobody else's.
-            Ok(EventFd(unsafe { OwnedFd::from_raw_fd(fd) }))
+            Ok(EventFd(fd))
         }
 
         /// Adds 1. Cannot fail or block in practice: that takes a count of 2^64 - 2.
         pub(in crate::runtime) fn add_one(&self) {
             let one = 1u64.to_ne_bytes();
             // SAFETY: the kernel reads the 8 bytes of `one`.
-            unsafe { libc::syscall(libc::SYS_write, self.0.as_raw_fd(), one.as_ptr(), one.len()) };
+            unsafe { libc::syscall(libc::SYS_write, self.0, one.as_ptr(), one.len()) };
         }
 
         /// Sets the count of a plain, non-blocking counter to 0.
         pub(in crate::runtime) fn empty(&self) {
             let mut count = [0u8; 8];
             // SAFETY: the kernel writes at most the 8 bytes of `count`.
-            unsafe { libc::syscall(libc::SYS_read, self.0.as_raw_fd(), count.as_mut_ptr(), count.len()) };
+            unsafe { libc::syscall(libc::SYS_read, self.0, count.as_mut_ptr(), count.len()) };
         }
 
         /// Takes 1 from a semaphore; false if the count was 0. Never sleeps, whether or not the application has
@@ -52,7 +51,7 @@ mod real {
             let read = unsafe {
                 libc::syscall(
                     libc::SYS_preadv2,
-                    self.0.as_raw_fd(),
+                    self.0,
                     &raw const iov,
                     1usize,
                     current_position,
@@ -66,46 +65,42 @@ mod real {
 
     impl AsFd for EventFd {
         fn as_fd(&self) -> BorrowedFd<'_> {
-            self.0.as_fd()
+            // SAFETY: the descriptor stays open as long as `self`.
+            unsafe { BorrowedFd::borrow_raw(self.0) }
+        }
+    }
+
+    impl Drop for EventFd {
+        fn drop(&mut self) {
+            // SAFETY: the descriptor is ours, and not used after this. (`close` is a cancellation point.)
+            unsafe { libc::syscall(libc::SYS_close, self.0) };
         }
     }
 }
 
-/// A plain counter whose descriptor only the tests wait on.
+/// A plain counter. Models sleep on it by waiting until all other threads are done.
 #[cfg(loom)]
 mod model {
-    use crate::runtime::sync::{Condvar, Mutex};
+    use crate::runtime::sync::atomic::{AtomicU64, Ordering};
 
-    pub(in crate::runtime) struct EventFd {
-        count: Mutex<u64>,
-        readable: Condvar,
-    }
+    pub(in crate::runtime) struct EventFd(AtomicU64);
 
     #[cfg_attr(not(test), expect(dead_code, reason = "only the models make one"))]
     impl EventFd {
         pub(in crate::runtime) fn model() -> EventFd {
-            EventFd { count: Mutex::new(0), readable: Condvar::new() }
+            EventFd(AtomicU64::new(0))
         }
 
         pub(in crate::runtime) fn add_one(&self) {
-            *self.count() += 1;
-            self.readable.notify_all();
+            self.0.fetch_add(1, Ordering::AcqRel);
         }
 
         pub(in crate::runtime) fn empty(&self) {
-            *self.count() = 0;
+            self.0.swap(0, Ordering::AcqRel);
         }
 
-        /// Sleeps until the count is not zero, and leaves it.
-        pub(in crate::runtime) fn wait_readable(&self) {
-            let mut count = self.count();
-            while *count == 0 {
-                count = self.readable.wait(count).unwrap_or_else(|poisoned| poisoned.into_inner());
-            }
-        }
-
-        fn count(&self) -> loom::sync::MutexGuard<'_, u64> {
-            self.count.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        pub(in crate::runtime) fn is_readable(&self) -> bool {
+            self.0.load(Ordering::Acquire) > 0
         }
     }
 }

@@ -67,8 +67,8 @@ impl Kick {
     }
 
     #[cfg(all(loom, test))]
-    pub(super) fn wait_readable(&self) {
-        self.event.wait_readable();
+    pub(super) fn is_readable(&self) -> bool {
+        self.event.is_readable()
     }
 }
 

@@ -13,9 +13,9 @@
 //!
 //! # Cancellation
 //!
-//! A cancelled thread does not run destructors, so it must never be cancelled while it owns anything others
-//! wait for. All system calls here go through `syscall()`, which is no cancellation point; the one exception
-//! is the blocking read of [`channel::EventChannel::recv`], which holds no lock and owns nothing.
+//! A thread that is cancelled may leave without running destructors, so it must never be cancelled while it owns
+//! anything others wait for. All system calls here go through `syscall()`, which is no cancellation point; the
+//! one exception is the blocking read of [`channel::EventChannel::wait`], which holds no lock and owns nothing.
 //!
 //! # Checking
 //!

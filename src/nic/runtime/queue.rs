@@ -38,7 +38,13 @@ pub fn send_ring<W>(capacity: usize) -> (SendRing<W>, SendRingNic<W>) {
     let (producer, consumer) = RingBuffer::new(capacity);
     let retired = Arc::new(AtomicU64::new(0));
     (
-        SendRing { producer, retired: retired.clone(), capacity: capacity as u64, posted: 0, known_retired: 0 },
+        SendRing {
+            producer,
+            retired: retired.clone(),
+            capacity: capacity as u64,
+            posted: 0,
+            known_retired: 0,
+        },
         SendRingNic { consumer, retired, taken: 0, freed: 0 },
     )
 }

@@ -1,7 +1,7 @@
 //! Arming against publishing.
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use loom::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use loom::thread;
 
 use super::explore;
@@ -25,7 +25,9 @@ impl Cq {
 }
 
 /// The application arms and looks again, the NIC publishes and asks.
-fn no_lost_wakeup(make: impl Fn() -> (Box<dyn Fn() + Send>, Box<dyn Fn() -> bool + Send>) + Send + Sync + 'static) {
+fn no_lost_wakeup(
+    make: impl Fn() -> (Box<dyn Fn() + Send>, Box<dyn Fn() -> bool + Send>) + Send + Sync + 'static,
+) {
     explore(None, move || {
         let cq = Arc::new(Cq::default());
         let (arm, should_fire) = make();
@@ -75,20 +77,19 @@ fn loom_finds_the_wakeup_lost_by_a_plain_load() {
     });
 }
 
-/// Two arm, two completions: as many events as arms that were consumed, never two for one.
+/// Should there ever be two publishers, such as two lanes: exactly one fires.
 #[test]
 fn loom_one_arming_fires_once() {
     explore(None, || {
         let (app, nic) = arming();
         let nic = Arc::new(nic);
         app.arm(false);
-        let rearmed = Arc::new(AtomicBool::new(false));
         let other = thread::spawn({
             let nic = nic.clone();
             move || nic.should_fire(true)
         });
-        let fired = [nic.should_fire(false), other.join().unwrap()];
-        assert_eq!(fired.iter().filter(|&&fired| fired).count(), 1);
-        assert!(!rearmed.load(Ordering::Relaxed));
+        let here = nic.should_fire(false);
+        let there = other.join().unwrap();
+        assert!(here != there, "one arming, and not one event");
     });
 }

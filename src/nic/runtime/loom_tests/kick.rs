@@ -1,27 +1,32 @@
 //! Kicking against going to sleep and waking.
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use loom::thread;
+use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::thread::{self, JoinHandle};
 
-use super::{explore, join};
+use super::{explore, join, sleep};
 use crate::runtime::eventfd::EventFd;
 use crate::runtime::kick::Kick;
 
-/// Two threads make work visible and kick; the sleeper goes on until it has seen both. A lost kick is a
-/// deadlock.
-fn the_sleeper_sees_all<K: Send + Sync + 'static>(make: fn() -> K, kick: fn(&K), sleep: fn(&K)) {
+/// One thread makes work visible and kicks, another does so twice; the sleeper goes on until it has seen all.
+fn the_sleeper_sees_all<K: Send + Sync + 'static>(
+    make: fn() -> K,
+    kick: fn(&K),
+    wait: fn(&K, &mut Vec<JoinHandle<()>>),
+) {
     explore(Some(4), move || {
-        let shared = Arc::new((make(), [AtomicBool::new(false), AtomicBool::new(false)]));
-        let kickers = [0, 1].map(|kicker| {
+        let shared = Arc::new((make(), [(); 3].map(|()| AtomicBool::new(false))));
+        let mut kickers = Vec::from([0..1, 1..3].map(|works| {
             let shared = shared.clone();
             thread::spawn(move || {
-                shared.1[kicker].store(true, Ordering::Relaxed);
-                kick(&shared.0);
+                for work in works {
+                    shared.1[work].store(true, Ordering::Relaxed);
+                    kick(&shared.0);
+                }
             })
-        });
+        }));
         while !shared.1.iter().all(|work| work.load(Ordering::Relaxed)) {
-            sleep(&shared.0);
+            wait(&shared.0, &mut kickers);
         }
         join(kickers);
     });
@@ -29,60 +34,55 @@ fn the_sleeper_sees_all<K: Send + Sync + 'static>(make: fn() -> K, kick: fn(&K),
 
 #[test]
 fn loom_no_kick_is_lost() {
-    the_sleeper_sees_all(Kick::model, Kick::kick, |kick| {
+    the_sleeper_sees_all(Kick::model, Kick::kick, |kick, others| {
         if kick.prepare_sleep() {
-            kick.wait_readable();
+            sleep(others, || kick.is_readable());
             kick.clear();
         }
     });
 }
 
-/// The same with an eventfd that everybody writes to unless somebody has before.
+/// Everybody writes to the eventfd, unless somebody has since it was last emptied.
 struct Naive {
     kicked: AtomicBool,
     event: EventFd,
 }
 
-impl Naive {
-    fn new() -> Naive {
-        Naive { kicked: AtomicBool::new(false), event: EventFd::model() }
-    }
-
-    fn kick(&self) {
-        if !self.kicked.swap(true, Ordering::AcqRel) {
-            self.event.add_one();
-        }
-    }
-}
-
 #[test]
-#[should_panic(expected = "deadlock")]
-fn loom_finds_the_kick_lost_by_emptying_the_eventfd_after_the_mark() {
-    the_sleeper_sees_all(Naive::new, Naive::kick, |naive| {
-        naive.event.wait_readable();
+#[should_panic(expected = "asleep for ever")]
+fn loom_finds_the_kick_lost_by_emptying_the_eventfd_after_clearing_the_mark() {
+    let make = || Naive { kicked: AtomicBool::new(false), event: EventFd::model() };
+    let kick = |naive: &Naive| {
+        if !naive.kicked.swap(true, Ordering::AcqRel) {
+            naive.event.add_one();
+        }
+    };
+    the_sleeper_sees_all(make, kick, |naive, others| {
+        sleep(others, || naive.event.is_readable());
         naive.kicked.swap(false, Ordering::AcqRel);
         naive.event.empty();
     });
 }
 
-/// A mark that says whether the thread sleeps, set by a plain store.
+/// Only a sleeper is written to, but going to sleep does not look for kicks.
 struct Announced {
-    asleep: AtomicU8,
+    asleep: AtomicBool,
     event: EventFd,
 }
 
 #[test]
-#[should_panic(expected = "deadlock")]
-fn loom_finds_the_kick_lost_by_announcing_sleep_without_looking_for_kicks() {
-    let make = || Announced { asleep: AtomicU8::new(0), event: EventFd::model() };
+#[should_panic(expected = "asleep for ever")]
+fn loom_finds_the_kick_lost_by_going_to_sleep_without_looking_for_kicks() {
+    let make = || Announced { asleep: AtomicBool::new(false), event: EventFd::model() };
     let kick = |shared: &Announced| {
-        if shared.asleep.swap(0, Ordering::AcqRel) == 1 {
+        if shared.asleep.swap(false, Ordering::AcqRel) {
             shared.event.add_one();
         }
     };
-    the_sleeper_sees_all(make, kick, |shared| {
-        shared.asleep.store(1, Ordering::SeqCst);
-        shared.event.wait_readable();
+    the_sleeper_sees_all(make, kick, |shared, others| {
+        shared.asleep.swap(true, Ordering::AcqRel);
+        sleep(others, || shared.event.is_readable());
+        shared.asleep.swap(false, Ordering::AcqRel);
         shared.event.empty();
     });
 }

@@ -7,6 +7,8 @@ mod lock;
 mod naive;
 mod queue;
 
+use loom::thread::JoinHandle;
+
 /// Explores a model completely, or up to `preemptions` switches of a thread that could have gone on.
 fn explore(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -14,6 +16,14 @@ fn explore(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static)
     builder.check(model);
 }
 
-fn join<const N: usize>(threads: [loom::thread::JoinHandle<()>; N]) {
+/// Sleeps until `readable`: at the latest, that must be so when all others are done.
+fn sleep(others: &mut Vec<JoinHandle<()>>, readable: impl Fn() -> bool) {
+    if !readable() {
+        join(std::mem::take(others));
+        assert!(readable(), "asleep for ever");
+    }
+}
+
+fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }

@@ -4,8 +4,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use loom::thread;
 
-use super::explore;
-use crate::runtime::futex::Futex;
+use super::{explore, join, sleep};
 
 /// A queue's length, a flag, and how much the holders have served.
 struct Nic {
@@ -93,25 +92,26 @@ fn loom_finds_nothing_wrong_with_checking_again_behind_a_fence() {
 /// Letting go, then looking into another word for waiters: the releaser reads "none" while the waiter reads
 /// "held", and nobody wakes it.
 #[test]
-#[should_panic(expected = "deadlock")]
+#[should_panic(expected = "asleep for ever")]
 fn loom_finds_the_waiter_forgotten_by_counting_in_another_word() {
     explore(None, || {
-        let lock = Arc::new((Futex::new(1), AtomicU32::new(0)));
-        let waiter = thread::spawn({
-            let lock = lock.clone();
+        let held = Arc::new(AtomicBool::new(true));
+        let waiters = Arc::new(AtomicU32::new(0));
+        let woken = Arc::new(AtomicBool::new(false));
+        let holder = thread::spawn({
+            let (held, waiters, woken) = (held.clone(), waiters.clone(), woken.clone());
             move || {
-                let (held, waiters) = &*lock;
-                waiters.fetch_add(1, Ordering::Relaxed);
-                while held.load(Ordering::Acquire) == 1 {
-                    held.wait(1);
+                held.store(false, Ordering::Release);
+                if waiters.load(Ordering::Acquire) > 0 {
+                    woken.store(true, Ordering::Release);
                 }
             }
         });
-        let (held, waiters) = &*lock;
-        held.store(0, Ordering::Release);
-        if waiters.load(Ordering::Relaxed) > 0 {
-            held.wake_one();
+        waiters.fetch_add(1, Ordering::AcqRel);
+        let mut others = vec![holder];
+        if held.load(Ordering::Acquire) {
+            sleep(&mut others, || woken.load(Ordering::Acquire));
         }
-        waiter.join().unwrap();
+        join(others);
     });
 }

@@ -1,1 +1,8 @@
-//! Tests of the runtime without loom.
+//! The primitives with real threads, descriptors and signals.
+
+mod channel;
+mod doorbells;
+mod kick;
+mod lock;
+mod notify;
+mod queue;
