@@ -246,7 +246,8 @@ impl<D> Qp<D> {
             return;
         }
         host.count(Counter::ImpliedNakSeqErr);
-        self.restart(now, host);
+        host.window().on_loss(now);
+        self.restart(host);
     }
 
     fn on_sequence_nak<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
@@ -258,13 +259,13 @@ impl<D> Qp<D> {
             return self.fail(Status::RetryExceeded, host);
         }
         self.requester.retries_left -= 1;
-        self.restart(now, host);
+        host.window().on_loss(now);
+        self.restart(host);
     }
 
-    /// Goes back to the oldest unacknowledged PSN because something was lost.
-    fn restart<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
+    /// Goes back to the oldest unacknowledged PSN.
+    fn restart<H: Host<Data = D>>(&mut self, host: &mut H) {
         host.count(Counter::CompleterRetryErr);
-        host.window().on_loss(now);
         self.rewind(host);
         self.requester.restarted_at = Some(self.sq.una);
     }
@@ -301,7 +302,8 @@ impl<D> Qp<D> {
             return self.fail(Status::RetryExceeded, host);
         }
         self.requester.retries_left -= 1;
-        self.restart(now, host);
+        host.window().on_loss(now);
+        self.restart(host);
         self.requester.restarted_at = None;
     }
 
@@ -309,7 +311,11 @@ impl<D> Qp<D> {
     pub(crate) fn on_early_timeout<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
         let ack = self.timers.ack;
         host.count(Counter::EarlyRetransmit);
-        self.restart(now, host);
+        // The first silence may only be a peer that waits for a processor: no reason to shrink the window.
+        if self.requester.early_resends > 0 {
+            host.window().on_loss(now);
+        }
+        self.restart(host);
         self.requester.restarted_at = None;
         self.requester.early_resends += 1;
         self.requester.probing = true;

@@ -82,6 +82,10 @@ pub struct QpStatus {
     pub rnr_wait: bool,
     /// Bytes per second that congestion control allows; `None` when it does not limit.
     pub paced_rate: Option<u64>,
+    /// Responses that wait to be sent.
+    pub responses: usize,
+    /// READs and atomics that are kept to answer them again.
+    pub saved: usize,
 }
 
 impl<D> Qp<D> {
@@ -138,6 +142,8 @@ impl<D> Qp<D> {
             retries_left: self.requester.retries_left,
             rnr_wait: self.requester.rnr_wait,
             paced_rate: self.rate.as_ref().map(RateControl::current),
+            responses: self.responder.responses.len(),
+            saved: self.responder.resources.len(),
         }
     }
 

@@ -33,6 +33,10 @@ impl Resources {
         Resources { saved: VecDeque::new() }
     }
 
+    pub fn len(&self) -> usize {
+        self.saved.len()
+    }
+
     /// Keeps one more, and forgets the oldest beyond `depth`. rxe rounds the depth that it may use up
     /// to a power of two, so as many are kept.
     pub fn save(&mut self, saved: Saved, depth: u8) {

@@ -68,6 +68,10 @@ impl Responses {
         self.queue.is_empty()
     }
 
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
     pub fn clear(&mut self) {
         self.queue.clear();
     }

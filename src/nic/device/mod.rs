@@ -19,7 +19,7 @@ mod tests;
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use softrnic_link::Link;
@@ -75,8 +75,8 @@ pub struct Nic {
     deadline: AtomicU64,
     /// Until when the progress thread sleeps; 0 while it is awake.
     asleep_until: AtomicU64,
-    /// Posts are gathered that nobody has sent yet.
-    gathered: AtomicBool,
+    /// Since when posts are gathered that nobody has sent yet; 0 when there are none.
+    gathered_since: AtomicU64,
     stopping: AtomicBool,
     /// How often the progress thread woke.
     wakeups: AtomicU64,
@@ -102,7 +102,7 @@ impl Nic {
             last_poll: AtomicU64::new(0),
             deadline: AtomicU64::new(u64::MAX),
             asleep_until: AtomicU64::new(0),
-            gathered: AtomicBool::new(false),
+            gathered_since: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             wakeups: AtomicU64::new(0),
         });
@@ -132,8 +132,12 @@ impl Nic {
     pub fn on_post(&self, index: usize, busy: bool, gathered: usize) {
         self.doorbells.ring(index);
         if busy && gathered < BATCH {
-            if !self.gathered.swap(true, Ordering::SeqCst) {
-                self.wake_before(self.now() + GATHER_LIMIT);
+            // Pairs with the fence of `round`: either that drain sees this doorbell, or this load sees its 0.
+            fence(Ordering::SeqCst);
+            if self.gathered_since.load(Ordering::Relaxed) == 0 {
+                let now = self.now();
+                self.gathered_since.store(now.as_nanos(), Ordering::SeqCst);
+                self.wake_before(now + GATHER_LIMIT);
             }
             return;
         }
@@ -200,7 +204,8 @@ impl Nic {
 
     fn round(&self, core: &mut Core) -> Step {
         let now = self.now();
-        self.gathered.store(false, Ordering::SeqCst);
+        self.gathered_since.store(0, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         let Core { engine, link, routes } = core;
         self.doorbells.drain(|index| engine.on_doorbell(now, index));
         let step = engine.step(now, link.as_mut(), Budget::default());

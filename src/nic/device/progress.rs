@@ -54,60 +54,75 @@ impl Drop for Progress {
 impl Nic {
     fn run(&self) {
         let mut spin_until = Time::ZERO;
+        let mut rest_until = Time::ZERO;
         while !self.stopping.load(Ordering::SeqCst) {
             let now = self.now();
-            if now < spin_until {
-                if self.serve_unpolled() {
-                    spin_until = self.now() + SPIN;
-                }
+            let wake =
+                if now < spin_until { Wake { due: true, link: true } } else { self.sleep(now, rest_until) };
+            rest_until = Time::ZERO;
+            if !wake.due && !wake.link {
                 continue;
             }
-            let wake = self.sleep(now);
-            if wake.due || wake.link {
-                let served = self.serve_unpolled();
-                if served && wake.link {
-                    spin_until = self.now() + SPIN;
+            match self.serve() {
+                Some(0) => {}
+                Some(_) if wake.link => spin_until = self.now() + SPIN,
+                Some(_) => {}
+                // Somebody else drives the NIC and does what is due. Looking on would only take its processor.
+                None => {
+                    spin_until = Time::ZERO;
+                    rest_until = self.now() + GATHER_LIMIT;
                 }
             }
         }
     }
 
-    /// Services the NIC; `true` when datagrams came that no caller polled for.
-    fn serve_unpolled(&self) -> bool {
+    /// Services the NIC, and returns how many datagrams came; `None` if somebody else is at it, or the device
+    /// has failed.
+    fn serve(&self) -> Option<usize> {
         match self.core.try_lock() {
-            Ok(Some(guard)) => self.drive(guard).received > 0,
-            // Somebody else is at it, or the device has failed.
-            Ok(None) | Err(_) => false,
+            Ok(Some(guard)) => Some(self.drive(guard).received),
+            Ok(None) | Err(_) => None,
         }
     }
 
-    /// Blocks until something may be due.
-    fn sleep(&self, now: Time) -> Wake {
+    /// Blocks until something may be due, and in any case until `rest_until` unless it is kicked.
+    fn sleep(&self, now: Time, rest_until: Time) -> Wake {
         let last_poll = Time::from_nanos(self.last_poll.load(Ordering::SeqCst));
         let callers_poll = now.since(last_poll) < CALLER_GRACE;
-        let mut until = Time::from_nanos(self.deadline.load(Ordering::SeqCst));
-        if callers_poll {
-            until = until.min(last_poll + CALLER_GRACE);
-        }
-        if self.gathered.load(Ordering::SeqCst) {
-            until = until.min(now + GATHER_LIMIT);
-        }
+        // Those who poll run the timers as well, so that a deadline can wait until they would have polled.
+        let earliest = if callers_poll { rest_until.max(last_poll + CALLER_GRACE) } else { rest_until };
+        let until =
+            Time::from_nanos(self.deadline.load(Ordering::SeqCst)).max(earliest).min(self.gathered_until());
+        let until = if callers_poll { until.min(last_poll + CALLER_GRACE) } else { until };
         self.asleep_until.store(until.as_nanos(), Ordering::SeqCst);
         if !self.kick.prepare_sleep() {
             self.asleep_until.store(0, Ordering::SeqCst);
             return Wake { due: true, link: false };
         }
         // Who moved the deadline before it could see how long this thread sleeps has not kicked.
-        let missed = self.deadline.load(Ordering::SeqCst) < until.as_nanos()
-            || (self.gathered.load(Ordering::SeqCst) && now + GATHER_LIMIT < until);
+        let moved =
+            Time::from_nanos(self.deadline.load(Ordering::SeqCst)).max(earliest).min(self.gathered_until());
+        let missed = moved < until;
         let timeout =
             if missed { Some(Duration::ZERO) } else { (until != Time::NEVER).then(|| until.since(now)) };
-        let link = self.link_fd.filter(|_| !callers_poll);
+        let link = self.link_fd.filter(|_| !callers_poll && rest_until <= now);
         let (kicked, readable) = wait(self.kick.as_fd().as_raw_fd(), link, timeout);
         self.kick.clear();
         self.wakeups.fetch_add(1, Ordering::Relaxed);
         self.asleep_until.store(0, Ordering::SeqCst);
-        Wake { due: kicked || missed || self.now() >= until, link: readable }
+        let now = self.now();
+        let due = kicked
+            || self.gathered_until() <= now
+            || Time::from_nanos(self.deadline.load(Ordering::SeqCst)) <= now;
+        Wake { due, link: readable }
+    }
+
+    /// When gathered posts have waited long enough.
+    fn gathered_until(&self) -> Time {
+        match self.gathered_since.load(Ordering::SeqCst) {
+            0 => Time::NEVER,
+            since => Time::from_nanos(since) + GATHER_LIMIT,
+        }
     }
 }
 

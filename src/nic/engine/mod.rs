@@ -19,6 +19,7 @@ mod receive;
 mod shared;
 mod timers;
 mod transmit;
+mod usage;
 
 use std::collections::VecDeque;
 
@@ -35,6 +36,7 @@ pub use data::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, S
 pub use drops::DropReason;
 pub use gid_table::GidTable;
 pub use objects::{CqKey, Event, QpKey, SrqKey, XrcdKey};
+pub use usage::Usage;
 
 use host::HostView;
 use objects::{Cq, Group, QpIo, QpSlot, Srq, Xrcd};

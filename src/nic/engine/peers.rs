@@ -130,6 +130,11 @@ impl Peers {
         }
     }
 
+    /// QPs that wait for a window.
+    pub fn waiting(&self) -> usize {
+        self.peers.iter().flatten().map(|peer| peer.waiting.len()).sum()
+    }
+
     /// Every peer's address and window, for statistics.
     pub fn iter(&self) -> impl Iterator<Item = (IpAddr, &Window)> {
         self.peers.iter().flatten().map(|peer| (peer.address, &peer.window))

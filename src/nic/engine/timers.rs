@@ -24,6 +24,11 @@ impl TimerHeap {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
+    /// How many wake-ups are planned.
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
     /// A QP whose time has come.
     pub fn pop_due(&mut self, now: Time) -> Option<(Time, QpKey)> {
         if self.next()? > now {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use softrnic_memory::{Access, DmId, MemoryError, Sge};
+use softrnic_memory::{Access, DmId, MemoryError, MemoryTable, Sge};
 
 use super::context::Context;
 use super::error::Error;
@@ -10,6 +10,11 @@ use super::mr::RawMr;
 use super::pd::Pd;
 
 impl Context {
+    /// Whether this system allows on-demand regions.
+    pub fn on_demand_available(&self) -> bool {
+        MemoryTable::on_demand_available()
+    }
+
     /// Makes a device memory of `length` bytes, aligned to 2^`log_align` bytes, filled with zeros.
     ///
     /// # Errors

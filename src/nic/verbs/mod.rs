@@ -30,6 +30,7 @@ mod pd;
 mod qp;
 mod running;
 mod srq;
+mod statistics;
 mod work;
 
 pub use address::{AddressHandle, AddressVector};
