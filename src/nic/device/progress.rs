@@ -94,6 +94,8 @@ impl Nic {
         let until =
             Time::from_nanos(self.deadline.load(Ordering::SeqCst)).max(earliest).min(self.gathered_until());
         let until = if callers_poll { until.min(last_poll + CALLER_GRACE) } else { until };
+        // Nobody may be driving any more when the rest is over.
+        let until = if rest_until > now { until.min(rest_until) } else { until };
         self.asleep_until.store(until.as_nanos(), Ordering::SeqCst);
         if !self.kick.prepare_sleep() {
             self.asleep_until.store(0, Ordering::SeqCst);
