@@ -100,6 +100,7 @@ impl Core {
     /// Closes the descriptors that were inherited. The objects stay, useless, until the child drops them.
     fn leave_to_parent(&mut self) {
         self.link = Box::new(super::gone::GoneLink::default());
+        self.port = super::Port::fixed(0);
     }
 }
 

@@ -12,6 +12,7 @@ mod clock;
 mod events;
 mod fork;
 mod gone;
+mod port;
 mod progress;
 mod spec;
 #[cfg(test)]
@@ -35,6 +36,7 @@ use crate::runtime::kick::Kick;
 use crate::runtime::lock::{NicGuard, NicLock, Poisoned};
 use events::EventRoutes;
 pub use fork::{on_fork_in_child, opening};
+pub use port::{Place, Port};
 pub use progress::Progress;
 
 /// The longest that a gathered post waits when nobody polls.
@@ -58,6 +60,8 @@ pub struct Core {
     pub engine: Engine,
     /// The way to the network.
     pub link: Box<dyn Link>,
+    /// Its state, as the network below has it.
+    pub port: Port,
     pub(crate) routes: EventRoutes,
 }
 
@@ -68,6 +72,7 @@ pub struct Nic {
     kick: Arc<Kick>,
     clock: Clock,
     link_fd: Option<RawFd>,
+    port_fd: Option<RawFd>,
     /// When the link was last serviced, and when an application last polled; nanoseconds.
     last_service: AtomicU64,
     last_poll: AtomicU64,
@@ -83,21 +88,32 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// Puts an engine and a link to work, with a progress thread.
+    /// Puts an engine and a link to work, with a progress thread. `place` is the interface to follow, if any.
     ///
     /// # Errors
     /// No descriptors or no thread could be had.
-    pub fn start(config: EngineConfig, link: Box<dyn Link>) -> std::io::Result<(Arc<Nic>, Progress)> {
+    pub fn start(
+        config: EngineConfig,
+        link: Box<dyn Link>,
+        place: Option<Place>,
+    ) -> std::io::Result<(Arc<Nic>, Progress)> {
         let link_fd = link.descriptor();
-        let engine = Engine::new(config);
+        let mut engine = Engine::new(config);
         let kick = Arc::new(Kick::new()?);
-        let core = Core { engine, link, routes: EventRoutes::default() };
+        let ip_mtu = link.capabilities().ip_mtu;
+        let port = match place {
+            Some(place) => Port::follow(place, ip_mtu, &mut engine)?,
+            None => Port::fixed(ip_mtu),
+        };
+        let port_fd = port.descriptor();
+        let core = Core { engine, link, port, routes: EventRoutes::default() };
         let nic = Arc::new(Nic {
             core: NicLock::new(core, kick.clone()),
             doorbells: DoorbellSet::new(crate::engine::MAX_QP),
             kick,
             clock: Clock::start(),
             link_fd,
+            port_fd,
             last_service: AtomicU64::new(0),
             last_poll: AtomicU64::new(0),
             deadline: AtomicU64::new(u64::MAX),
@@ -202,11 +218,19 @@ impl Nic {
         }
     }
 
+    /// Something about the port has changed.
+    fn refresh_port(&self) {
+        let Ok(mut guard) = self.core.lock() else { return };
+        let Core { engine, port, .. } = &mut *guard;
+        port.refresh(engine);
+        self.drive(guard);
+    }
+
     fn round(&self, core: &mut Core) -> Step {
         let now = self.now();
         self.gathered_since.store(0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let Core { engine, link, routes } = core;
+        let Core { engine, link, routes, .. } = core;
         self.doorbells.drain(|index| engine.on_doorbell(now, index));
         let step = engine.step(now, link.as_mut(), Budget::default());
         routes.publish(engine.take_events());

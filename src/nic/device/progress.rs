@@ -108,10 +108,14 @@ impl Nic {
         let timeout =
             if missed { Some(Duration::ZERO) } else { (until != Time::NEVER).then(|| until.since(now)) };
         let link = self.link_fd.filter(|_| !callers_poll && rest_until <= now);
-        let (kicked, readable) = wait(self.kick.as_fd().as_raw_fd(), link, timeout);
+        let [kicked, readable, port] =
+            wait([Some(self.kick.as_fd().as_raw_fd()), link, self.port_fd], timeout);
         self.kick.clear();
         self.wakeups.fetch_add(1, Ordering::Relaxed);
         self.asleep_until.store(0, Ordering::SeqCst);
+        if port {
+            self.refresh_port();
+        }
         let now = self.now();
         let due = kicked
             || self.gathered_until() <= now
@@ -136,17 +140,15 @@ struct Wake {
 }
 
 /// Waits until one of the descriptors is readable; says which.
-fn wait(kick: i32, link: Option<i32>, timeout: Option<Duration>) -> (bool, bool) {
-    let mut fds = [
-        libc::pollfd { fd: kick, events: libc::POLLIN, revents: 0 },
-        libc::pollfd { fd: link.unwrap_or(-1), events: libc::POLLIN, revents: 0 },
-    ];
+fn wait(descriptors: [Option<i32>; 3], timeout: Option<Duration>) -> [bool; 3] {
+    let mut fds =
+        descriptors.map(|fd| libc::pollfd { fd: fd.unwrap_or(-1), events: libc::POLLIN, revents: 0 });
     let timespec = timeout.map(|timeout| libc::timespec {
         tv_sec: timeout.as_secs() as libc::time_t,
         tv_nsec: timeout.subsec_nanos() as libc::c_long,
     });
     let timespec = timespec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: both descriptors outlive the call, the array and the time are ours, and no signal mask is given.
+    // SAFETY: the descriptors outlive the call, the array and the time are ours, and no signal mask is given.
     let ready = unsafe {
         libc::syscall(
             libc::SYS_ppoll,
@@ -157,10 +159,7 @@ fn wait(kick: i32, link: Option<i32>, timeout: Option<Duration>) -> (bool, bool)
             8,
         )
     };
-    if ready <= 0 {
-        return (false, false);
-    }
-    (fds[0].revents != 0, fds[1].revents != 0)
+    fds.map(|fd| ready > 0 && fd.revents != 0)
 }
 
 /// Blocks all signals of this thread, so that a thread spawned meanwhile starts with them blocked.

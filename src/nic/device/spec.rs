@@ -11,6 +11,8 @@ use softrnic_link::fault::{FaultLink, FaultSpec};
 use softrnic_link::udp::{self, UdpLink, UdpOptions};
 use softrnic_link::xdp::{XdpLink, XdpOptions};
 
+use super::port::Place;
+
 /// A device by name, link and options: `softrnic0=udp:10.0.0.5?rcvbuf=212992`.
 #[derive(Clone, Debug)]
 pub struct DeviceSpec {
@@ -239,17 +241,16 @@ impl DeviceSpec {
     /// # Errors
     /// See [`OpenError`].
     pub fn open_link(&self) -> Result<OpenedLink, OpenError> {
-        let mut addresses = Vec::new();
-        let mut link: Box<dyn Link> = match &self.link {
+        let (mut link, place, address): (Box<dyn Link>, _, _) = match &self.link {
             LinkKind::Udp(options) => {
                 let udp = UdpLink::open(*options).map_err(OpenError::Udp)?;
-                addresses.push(udp.address());
-                Box::new(udp)
+                let address = udp.address();
+                let place = (!address.is_loopback()).then_some(Place::Address(address));
+                (Box::new(udp), place, Some(address))
             }
             LinkKind::Xdp { interface, options } => {
                 let xdp = XdpLink::open(interface, options).map_err(OpenError::Xdp)?;
-                addresses.extend(interface_addresses(interface)?);
-                Box::new(xdp)
+                (Box::new(xdp), Some(Place::Interface(interface.clone())), None)
             }
         };
         if let Some(path) = &self.pcap {
@@ -261,23 +262,18 @@ impl DeviceSpec {
         if let Some(fault) = &self.fault {
             link = Box::new(FaultLink::new(link, fault));
         }
-        Ok(OpenedLink { link, addresses })
+        Ok(OpenedLink { link, place, address })
     }
 }
 
-/// A link and the addresses that it serves, in the order of the GID table.
+/// A link, and where it stands in the network.
 pub struct OpenedLink {
     /// The link with its layers.
     pub link: Box<dyn Link>,
-    /// Its addresses.
-    pub addresses: Vec<IpAddr>,
-}
-
-/// The addresses of an interface and of the VLAN interfaces on it.
-fn interface_addresses(name: &str) -> Result<Vec<IpAddr>, OpenError> {
-    let host = softrnic_link::host::Host::open().map_err(OpenError::System)?;
-    let Some(interface) = host.interface_by_name(name) else { return Ok(Vec::new()) };
-    Ok(host.stacked_addresses(interface.index).map(|address| address.ip).collect())
+    /// The interface that the port follows; without one the port is always up.
+    pub place: Option<Place>,
+    /// The address of a link that has just one.
+    pub address: Option<IpAddr>,
 }
 
 /// The time of day at the origin of a device's clock, which starts now.

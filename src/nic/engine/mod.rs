@@ -203,6 +203,11 @@ impl Engine {
         }
     }
 
+    /// Raises an event about the port or the device.
+    pub fn raise(&mut self, event: Event) {
+        self.shared.events.push(event);
+    }
+
     /// Takes the asynchronous events that have come up.
     pub fn take_events(&mut self) -> impl Iterator<Item = Event> + '_ {
         self.shared.events.drain(..)

@@ -313,4 +313,4 @@ const POISONED: u32 = 4;
 const WAITER: u32 = 8;
 
 /// How often a control operation looks before it sleeps: about as long as a bounded hold of a few packets.
-const SPINS: usize = if cfg!(loom) { 0 } else { 100 };
+const SPINS: usize = if cfg!(loom) { 1 } else { 100 };

@@ -1,8 +1,10 @@
 //! What a device can do. At least as wide as kernel rxe, unless a limit is real.
 
+use softrnic_link::host::LinkState;
 use softrnic_transport::{Counter, MAX_MESSAGE};
 use softrnic_wire::Mtu;
 
+use crate::device::Port;
 use crate::engine::{DropReason, Engine, MAX_QP};
 
 /// Limits of a device.
@@ -56,11 +58,14 @@ impl Default for DeviceCaps {
     }
 }
 
-/// Whether packets get through.
+/// Whether packets get through, and if not, why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[allow(missing_docs)]
 pub enum PortState {
-    Down,
+    /// The interface is switched off or gone.
+    Disabled,
+    /// The interface is up and has no carrier.
+    Polling,
+    /// Packets get through.
     Active,
 }
 
@@ -80,14 +85,18 @@ pub struct PortAttributes {
 }
 
 impl PortAttributes {
-    pub(crate) fn of(ip_mtu: usize, engine: &Engine) -> PortAttributes {
+    pub(crate) fn of(port: &Port, engine: &Engine) -> PortAttributes {
         let dropped =
             |wanted| engine.drops().find(|(reason, _)| *reason == wanted).map_or(0, |(_, count)| count);
         let counted =
             |wanted| engine.counters().find(|(what, _)| *what == wanted).map_or(0, |(_, count)| count);
         PortAttributes {
-            state: PortState::Active,
-            active_mtu: Mtu::from_netdev_mtu(u32::try_from(ip_mtu).unwrap_or(u32::MAX)),
+            state: match port.state() {
+                LinkState::Up => PortState::Active,
+                LinkState::NoCarrier => PortState::Polling,
+                LinkState::AdminDown => PortState::Disabled,
+            },
+            active_mtu: port.active_mtu(),
             max_message: MAX_MESSAGE,
             bad_pkey: dropped(DropReason::Pkey),
             qkey_violations: counted(Counter::DropQkey),

@@ -107,10 +107,7 @@ impl Context {
     /// # Errors
     /// The device has failed.
     pub fn port(&self) -> Result<PortAttributes, Error> {
-        Ok(self.nic().control(|core, _| {
-            let capabilities = core.link.capabilities();
-            PortAttributes::of(capabilities.ip_mtu, &core.engine)
-        })?)
+        Ok(self.nic().control(|core, _| PortAttributes::of(&core.port, &core.engine))?)
     }
 
     /// What the QPs of the device have counted since it was opened.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use softrnic_link::Link;
-use softrnic_wire::{Gid, Mtu};
+use softrnic_wire::Gid;
 
 use super::error::Error;
 use crate::device::{DeviceSpec, LinkKind, Nic, OpenedLink, Progress, on_fork_in_child, opening};
@@ -18,7 +18,6 @@ pub struct Running {
     spec: DeviceSpec,
     address: IpAddr,
     mode: String,
-    ip_mtu: usize,
     guid: u64,
     _progress: Progress,
 }
@@ -45,7 +44,7 @@ impl Running {
     /// # Errors
     /// No descriptors or no thread could be had.
     pub fn with_link(link: Box<dyn Link>, address: IpAddr) -> Result<Arc<Running>, Error> {
-        let opened = OpenedLink { link, addresses: vec![address] };
+        let opened = OpenedLink { link, place: None, address: Some(address) };
         Running::on(&DeviceSpec::default(), opened).map(Arc::new)
     }
 
@@ -58,24 +57,28 @@ impl Running {
             getrandom::u64().map_err(|error| Error::System(std::io::Error::other(error.to_string())))?;
         let mut config = EngineConfig::with_seed(seed);
         config.safe_copies = std::env::var("SOFTRNIC_SAFE_COPIES").is_ok_and(|value| value == "1");
-        let capabilities = opened.link.capabilities();
-        let (mode, ip_mtu) = (capabilities.mode.clone(), capabilities.ip_mtu);
-        config.transport.ud_mtu = Mtu::from_netdev_mtu(ip_mtu as u32).bytes();
-        let address = opened.addresses.first().copied().ok_or_else(|| {
+        let mode = opened.link.capabilities().mode.clone();
+        let (nic, progress) = Nic::start(config, opened.link, opened.place)?;
+        let address = nic.control(|core, _| {
+            if opened.address.is_some() {
+                core.engine.gids().set(0, opened.address);
+            }
+            core.engine.set_active_mtu(core.port.active_mtu());
+            let gids = core.engine.gids();
+            // The default GID of an interface is not what people know it by.
+            (0..gids.len())
+                .filter_map(|index| gids.get(index))
+                .max_by_key(|ip| (ip.is_ipv4(), !is_link_local(*ip)))
+        })?;
+        let address = address.ok_or_else(|| {
             Error::System(std::io::Error::new(
                 std::io::ErrorKind::AddrNotAvailable,
                 "the link has no address",
             ))
         })?;
-        let (nic, progress) = Nic::start(config, opened.link)?;
-        nic.control(|core, _| {
-            for (index, address) in opened.addresses.iter().enumerate() {
-                core.engine.gids().set(index, Some(*address));
-            }
-        })?;
         tracing::info!(device = spec.name, %address, mode, "device open");
         let guid = guid(address);
-        Ok(Running { nic, spec: spec.clone(), address, mode, ip_mtu, guid, _progress: progress })
+        Ok(Running { nic, spec: spec.clone(), address, mode, guid, _progress: progress })
     }
 
     /// The device's name.
@@ -93,11 +96,6 @@ impl Running {
         &self.mode
     }
 
-    /// The MTU of the IP layer below, in bytes.
-    pub fn ip_mtu(&self) -> usize {
-        self.ip_mtu
-    }
-
     /// Node GUID, in host order.
     pub fn guid(&self) -> u64 {
         self.guid
@@ -110,6 +108,10 @@ impl Running {
             LinkKind::Xdp { interface, .. } => Some(interface),
         }
     }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 /// The devices of the parent are not the child's.

@@ -1,0 +1,173 @@
+//! The port: its state, its MTU and its addresses, as the interface below has them.
+//!
+//! The GID table of a device on an interface is laid out as rxe does it: place 0 is the default GID, made from
+//! the hardware address, whether or not the interface has that address; then one place for each address, in the
+//! order in which they came. A device on one address has that address at place 0 and no other.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, RawFd};
+
+use softrnic_link::host::{Host, HostEvent, LinkState};
+use softrnic_wire::{Gid, Mtu};
+
+use crate::engine::{Engine, Event};
+
+/// Where a device stands in the network.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// On one address and nothing else.
+    Address(IpAddr),
+    /// On an interface, with all its addresses.
+    Interface(String),
+}
+
+/// The state of the port.
+pub struct Port {
+    state: LinkState,
+    ip_mtu: usize,
+    follow: Option<Follow>,
+}
+
+/// An interface that is followed.
+struct Follow {
+    host: Host,
+    ifindex: u32,
+    place: Place,
+}
+
+impl Port {
+    /// A port that never changes: a loopback address.
+    pub fn fixed(ip_mtu: usize) -> Port {
+        Port { state: LinkState::Up, ip_mtu, follow: None }
+    }
+
+    /// The port of a device at `place`, with its GID table filled in. An address that no interface has, or an
+    /// interface that is not there, makes a port that is down.
+    ///
+    /// # Errors
+    /// Those of netlink sockets.
+    pub fn follow(place: Place, ip_mtu: usize, engine: &mut Engine) -> io::Result<Port> {
+        let host = Host::open()?;
+        let found = match &place {
+            Place::Address(address) => host.owner(*address).and_then(|index| host.interface(index)),
+            Place::Interface(name) => host.interface_by_name(name),
+        };
+        let mut port = Port { state: LinkState::AdminDown, ip_mtu, follow: None };
+        if let Some(interface) = found {
+            port.state = interface.state;
+            let ifindex = interface.index;
+            if place != Place::Interface(interface.name.clone()) {
+                engine.gids().set(0, host.addresses().iter().map(|a| a.ip).find(|ip| place.is(*ip)));
+            } else {
+                engine.gids().set(0, Some(Gid::link_local(interface.mac).to_ip()));
+                let addresses: Vec<IpAddr> =
+                    host.stacked_addresses(ifindex).map(|address| address.ip).collect();
+                addresses.into_iter().for_each(|address| add_gid(engine, address));
+            }
+            port.follow = Some(Follow { host, ifindex, place });
+        }
+        engine.set_active_mtu(port.active_mtu());
+        Ok(port)
+    }
+
+    /// Whether datagrams can pass.
+    pub fn state(&self) -> LinkState {
+        self.state
+    }
+
+    /// The MTU of the IP layer below, in bytes.
+    pub fn ip_mtu(&self) -> usize {
+        self.ip_mtu
+    }
+
+    /// The largest path MTU that fits.
+    pub fn active_mtu(&self) -> Mtu {
+        Mtu::from_netdev_mtu(u32::try_from(self.ip_mtu).unwrap_or(u32::MAX))
+    }
+
+    /// Readable when [`Port::refresh`] has something to do.
+    pub fn descriptor(&self) -> Option<RawFd> {
+        self.follow.as_ref().map(|follow| follow.host.as_raw_fd())
+    }
+
+    /// Takes in what has changed, and raises the events for it.
+    pub fn refresh(&mut self, engine: &mut Engine) {
+        let Some(follow) = &mut self.follow else { return };
+        let mut events = Vec::new();
+        if let Err(error) = follow.host.poll(&mut |event| events.push(event)) {
+            tracing::warn!(%error, "the interface can no longer be followed");
+            self.follow = None;
+            return;
+        }
+        for event in events {
+            self.take(event, engine);
+        }
+    }
+
+    fn take(&mut self, event: HostEvent, engine: &mut Engine) {
+        let Some(Follow { ifindex: ours, place, host }) = &self.follow else { return };
+        let whole_interface = matches!(place, Place::Interface(_));
+        match event {
+            HostEvent::LinkUp { ifindex } if ifindex == *ours => self.go(LinkState::Up, engine),
+            HostEvent::LinkDown { ifindex } if ifindex == *ours => self.go(LinkState::NoCarrier, engine),
+            HostEvent::AdminDown { ifindex } | HostEvent::LinkRemoved { ifindex } if ifindex == *ours => {
+                self.go(LinkState::AdminDown, engine);
+            }
+            HostEvent::MtuChanged { ifindex, mtu } if ifindex == *ours => {
+                self.ip_mtu = mtu as usize;
+                engine.set_active_mtu(self.active_mtu());
+            }
+            HostEvent::MacChanged { ifindex } if ifindex == *ours && whole_interface => {
+                let mac = host.interface(ifindex).map(|interface| interface.mac);
+                engine.gids().set(0, mac.map(|mac| Gid::link_local(mac).to_ip()));
+                engine.raise(Event::GidChange);
+            }
+            HostEvent::AddressAdded { ip, ifindex } => {
+                let whole = whole_interface && host.is_stacked(ifindex, *ours);
+                if whole {
+                    add_gid(engine, ip);
+                } else if place.is(ip) {
+                    engine.gids().set(0, Some(ip));
+                }
+                if whole || place.is(ip) {
+                    engine.raise(Event::GidChange);
+                }
+            }
+            HostEvent::AddressRemoved { ip, .. } => {
+                // The default GID keeps its place whether or not the interface has that address.
+                let first = usize::from(whole_interface);
+                if let Some(index) = engine.gids().find(ip).filter(|index| *index >= first) {
+                    engine.gids().set(index, None);
+                    engine.raise(Event::GidChange);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn go(&mut self, state: LinkState, engine: &mut Engine) {
+        let was_up = self.state == LinkState::Up;
+        let is_up = state == LinkState::Up;
+        self.state = state;
+        if was_up != is_up {
+            engine.raise(if is_up { Event::PortActive } else { Event::PortError });
+        }
+    }
+}
+
+impl Place {
+    fn is(&self, ip: IpAddr) -> bool {
+        matches!(self, Place::Address(address) if *address == ip)
+    }
+}
+
+/// Puts an address at the first free place behind the default GID.
+fn add_gid(engine: &mut Engine, address: IpAddr) {
+    let gids = engine.gids();
+    if gids.find(address).is_some() {
+        return;
+    }
+    let free = (1..gids.len()).find(|&index| gids.get(index).is_none()).unwrap_or(gids.len().max(1));
+    gids.set(free, Some(address));
+}
