@@ -184,7 +184,10 @@ impl XdpLink {
             socket.wake_receive();
         }
         let counters = &mut self.counters;
-        let received = receive.drain(umem, socket, budget, &mut |frame| deliver(frame, counters, sink));
+        let received = receive.drain(umem, budget, &mut |frame| deliver(frame, counters, sink));
+        if receive.needs_wakeup() {
+            socket.wake_receive();
+        }
         self.counters.rx_malformed += received.malformed;
         self.counters.rx_calls += u64::from(received.frames > 0);
         received.frames

@@ -20,6 +20,8 @@ mod queue;
 mod readiness;
 mod receive;
 mod ring;
+#[cfg(test)]
+mod testing;
 mod transmit;
 mod xsk;
 

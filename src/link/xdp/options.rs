@@ -16,7 +16,7 @@ pub struct XdpOptions {
     pub queues: Vec<u32>,
     /// Bytes of a UMEM chunk: 2048 or 4096.
     pub chunk_size: u32,
-    /// UMEM chunks for receiving, per queue, and the size of the fill and receive rings; a power of two.
+    /// UMEM chunks for receiving, per queue, and the size of the receive ring; a power of two.
     pub rx_chunks: u32,
     /// Datagrams that can be on their way out; a power of two. Each has room for the largest frame.
     pub tx_slots: u32,

@@ -108,7 +108,9 @@ impl Queue {
             "registering packet memory (more than `ulimit -l` allows, without CAP_IPC_LOCK?)",
         ))?;
         let rings_error = "creating a ring";
-        let fill = socket.fill_ring(options.rx_chunks).map_err(XdpError::system(rings_error))?;
+        let fill = socket
+            .fill_ring(Receive::fill_ring_size(options.rx_chunks))
+            .map_err(XdpError::system(rings_error))?;
         let receive_ring = socket.receive_ring(options.rx_chunks).map_err(XdpError::system(rings_error))?;
         let transmit_rings = if transmits {
             Some(rings(&socket, &layout).map_err(XdpError::system(rings_error))?)

@@ -2,7 +2,6 @@
 
 use super::memory::Umem;
 use super::ring::{Consumer, Desc, Producer};
-use super::xsk::Xsk;
 
 /// Frames after which chunks are given back to the kernel.
 const BATCH: usize = 32;
@@ -41,6 +40,11 @@ pub(super) struct ReceiveCount {
 }
 
 impl Receive {
+    /// Entries of the fill ring for so many chunks; see [`Producer`].
+    pub(super) fn fill_ring_size(chunks: u32) -> u32 {
+        2 * chunks
+    }
+
     /// Gives all chunks to the kernel.
     pub(super) fn new(
         ring: Consumer<Desc>,
@@ -66,13 +70,7 @@ impl Receive {
     }
 
     /// Hands at most `budget` frames to `sink`.
-    pub(super) fn drain(
-        &mut self,
-        umem: &mut Umem,
-        socket: &Xsk,
-        budget: usize,
-        sink: &mut dyn FnMut(&[u8]),
-    ) -> Received {
+    pub(super) fn drain(&mut self, umem: &mut Umem, budget: usize, sink: &mut dyn FnMut(&[u8])) -> Received {
         let mut received = Received::default();
         while received.frames < budget && self.next_chain() {
             received.frames += 1;
@@ -93,10 +91,12 @@ impl Receive {
             }
         }
         self.hand_over();
-        if self.fill.needs_wakeup() {
-            socket.wake_receive();
-        }
         received
+    }
+
+    /// Whether the driver waits to be told of chunks.
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.fill.needs_wakeup()
     }
 
     pub(super) fn count(&self) -> ReceiveCount {
@@ -152,10 +152,10 @@ impl Receive {
         self.fill.push((chunk * self.chunk_size) as u64);
     }
 
-    /// Gives chunks and ring entries back to the kernel.
+    /// Gives ring entries and chunks back to the kernel, which needs an entry for each chunk.
     fn hand_over(&mut self) {
-        self.fill.publish();
         self.ring.release();
+        self.fill.publish();
     }
 }
 

@@ -96,6 +96,9 @@ impl<T: Copy> Ring<T> {
 }
 
 /// Our side of a ring that the kernel consumes: fill or transmit.
+///
+/// The kernel may publish that it consumed an entry after what it did with it has come back to us, at
+/// the latest when it has consumed all that it knew of. So a ring for `n` things must have `2 n` entries.
 pub(super) struct Producer<T> {
     ring: Ring<T>,
     next: u32,
@@ -196,6 +199,12 @@ impl<T: Copy> Consumer<T> {
             self.released = self.next;
             self.ring.consumer().store(self.next, Ordering::Release);
         }
+    }
+
+    /// Entries that we know of and have not stepped over.
+    #[cfg(test)]
+    pub(super) fn cached(&self) -> u32 {
+        self.producer.wrapping_sub(self.next)
     }
 
     /// Entries that the kernel has produced and we have not stepped over.

@@ -219,5 +219,5 @@ impl Transmit {
 /// Rings for `layout`.
 pub(super) fn rings(socket: &Xsk, layout: &SlotLayout) -> io::Result<(Producer<Desc>, Consumer<u64>)> {
     let size = layout.descriptors();
-    Ok((socket.transmit_ring(size)?, socket.completion_ring(size)?))
+    Ok((socket.transmit_ring(2 * size)?, socket.completion_ring(size)?))
 }

@@ -1,6 +1,112 @@
+use super::super::testing::ring_pair;
 use super::*;
 
 const CHUNK: usize = 2048;
+const CHUNKS: u32 = 8;
+const HEADROOM: u64 = 256;
+
+/// The kernel's part: takes chunks from the fill ring, and publishes that only when it has taken all that
+/// it knew of.
+struct Kernel {
+    fill: Consumer<u64>,
+    ring: Producer<Desc>,
+}
+
+impl Kernel {
+    /// Receives a frame of pieces with these lengths; false when there are no chunks.
+    fn receive(&mut self, lens: &[u32]) -> bool {
+        for (index, &len) in lens.iter().enumerate() {
+            let Some(chunk) = self.take_chunk() else { return false };
+            let options = if index + 1 < lens.len() { libc::XDP_PKT_CONTD } else { 0 };
+            self.ring.push(Desc { address: chunk + HEADROOM, len, options });
+        }
+        self.ring.publish();
+        true
+    }
+
+    fn take_chunk(&mut self) -> Option<u64> {
+        if self.fill.cached() == 0 {
+            self.fill.release();
+        }
+        self.fill.pop()
+    }
+}
+
+fn receive_and_kernel() -> (Receive, Kernel, Umem) {
+    let (ring, our_ring) = ring_pair(CHUNKS);
+    let (our_fill, fill) = ring_pair(Receive::fill_ring_size(CHUNKS));
+    let receive = Receive::new(our_ring, our_fill, CHUNKS, CHUNK, 4 * CHUNK);
+    (receive, Kernel { fill, ring }, Umem::new(CHUNKS as usize, CHUNK).expect("memory"))
+}
+
+fn exact(receive: &Receive) -> bool {
+    let mut audit = super::super::FrameAudit::default();
+    audit.add_receive(receive.count());
+    audit.is_exact()
+}
+
+#[test]
+fn chunks_go_round_although_the_kernel_publishes_late() {
+    let (mut receive, mut kernel, mut umem) = receive_and_kernel();
+    for round in 0..1000 {
+        let lens: &[u32] = [&[60][..], &[1792, 10], &[1792, 1792, 1000]][round % 3];
+        let mut lengths = Vec::new();
+        assert!(kernel.receive(lens));
+        let received = receive.drain(&mut umem, 10, &mut |frame| lengths.push(frame.len()));
+        assert_eq!((received.frames, received.malformed), (1, 0));
+        assert_eq!(lengths, [lens.iter().sum::<u32>() as usize]);
+        assert!(exact(&receive));
+    }
+}
+
+#[test]
+fn a_frame_is_delivered_once_all_of_it_is_there() {
+    let (mut receive, mut kernel, mut umem) = receive_and_kernel();
+    let (first, second) = (kernel.take_chunk().expect("chunk"), kernel.take_chunk().expect("chunk"));
+    kernel.ring.push(Desc { address: first + HEADROOM, len: 1792, options: libc::XDP_PKT_CONTD });
+    kernel.ring.publish();
+    assert_eq!(receive.drain(&mut umem, 10, &mut |_| panic!("half a frame")), Received::default());
+    kernel.ring.push(Desc { address: second + HEADROOM, len: 8, options: 0 });
+    kernel.ring.publish();
+    let mut lengths = Vec::new();
+    receive.drain(&mut umem, 10, &mut |frame| lengths.push(frame.len()));
+    assert_eq!(lengths, [1800]);
+}
+
+#[test]
+fn descriptors_that_are_not_the_kernels_to_give_are_refused() {
+    let beyond = u64::from(CHUNKS) * CHUNK as u64;
+    for (address, len) in [(beyond, 60), (u64::MAX, 60), (CHUNK as u64 + 2000, 60), (HEADROOM, 1793)] {
+        let (mut receive, mut kernel, mut umem) = receive_and_kernel();
+        kernel.ring.push(Desc { address, len, options: 0 });
+        kernel.ring.publish();
+        let received = receive.drain(&mut umem, 10, &mut |_| panic!("delivered {address}"));
+        assert_eq!((received.frames, received.malformed, receive.count().violations), (1, 1, 1));
+        assert_eq!(receive.count().held, 0);
+    }
+    // A chunk that was given twice.
+    let (mut receive, mut kernel, mut umem) = receive_and_kernel();
+    let chunk = kernel.take_chunk().expect("chunk") + HEADROOM;
+    kernel.ring.push(Desc { address: chunk, len: 60, options: libc::XDP_PKT_CONTD });
+    kernel.ring.push(Desc { address: chunk, len: 60, options: 0 });
+    kernel.ring.publish();
+    let received = receive.drain(&mut umem, 10, &mut |_| panic!("delivered"));
+    assert_eq!((received.malformed, receive.count().violations, receive.count().held), (1, 1, 0));
+}
+
+#[test]
+fn a_budget_ends_a_drain_and_the_next_goes_on() {
+    let (mut receive, mut kernel, mut umem) = receive_and_kernel();
+    for len in [60, 61, 62, 63, 64] {
+        assert!(kernel.receive(&[len]));
+    }
+    let mut lengths = Vec::new();
+    assert_eq!(receive.drain(&mut umem, 3, &mut |frame| lengths.push(frame.len())).frames, 3);
+    assert_eq!((receive.count().ring, receive.count().in_kernel), (2, 8));
+    assert_eq!(receive.drain(&mut umem, 3, &mut |frame| lengths.push(frame.len())).frames, 2);
+    assert_eq!(lengths, [60, 61, 62, 63, 64]);
+    assert!(exact(&receive));
+}
 
 /// A UMEM of four chunks in which every byte tells its address.
 fn umem() -> Umem {

@@ -5,26 +5,12 @@ use std::thread;
 
 use super::*;
 
+use super::super::testing::ring_pair;
+
 const SIZE: u32 = 8;
-const OFFSETS: Offsets = Offsets { producer: 0, consumer: 64, entries: 192, flags: Some(128) };
 
-/// A ring in shared memory, seen from both sides. The file keeps the memory the same for both.
 fn pair() -> (Producer<u64>, Consumer<u64>) {
-    use std::os::fd::AsFd;
-    let file = std::fs::File::from(memfd());
-    file.set_len(4096).expect("size");
-    let map = || Mapping::of_socket(file.as_fd(), 4096, 0).expect("map");
-    (Producer::new(map(), OFFSETS, SIZE), Consumer::new(map(), OFFSETS, SIZE))
-}
-
-fn memfd() -> std::os::fd::OwnedFd {
-    use std::os::fd::FromRawFd;
-    // SAFETY: the name is a C string; the descriptor is new and owned by nobody else.
-    unsafe {
-        let fd = libc::memfd_create(c"ring".as_ptr(), libc::MFD_CLOEXEC);
-        assert!(fd >= 0);
-        std::os::fd::OwnedFd::from_raw_fd(fd)
-    }
+    ring_pair(SIZE)
 }
 
 #[test]
