@@ -367,9 +367,10 @@ impl<D> Qp<D> {
         self.requester.rnr_wait = false;
         host.window().release(std::mem::take(&mut self.sq.in_flight));
         self.flush_sends(host);
-        if let Some(wqe) = self.take_open_receive() {
-            let completion = self.receive_completion(&wqe.0, crate::Status::Flushed, true);
-            host.complete(completion, wqe.1);
+        let spare = self.responder.spare.take().map(|wqe| (wqe, None));
+        for (wqe, srqn) in self.take_open_receive().into_iter().chain(spare) {
+            let completion = self.receive_completion(&wqe, crate::Status::Flushed, true);
+            host.complete(completion, srqn);
         }
         self.flush_receives(host);
         if first_time && host.has_srq() {
