@@ -161,3 +161,6 @@ fn fill_in(path: &mut Path, resolution: Resolution, dst: IpAddr, ip_len: usize, 
     path.max_datagram = identity.max_datagram.min(room);
     path.vlans = resolution.vlans;
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use super::memory::Umem;
 use super::options::{AttachMode, CopyChoice, XdpError, XdpOptions};
 use super::receive::Receive;
-use super::transmit::{SlotLayout, Transmit, rings};
+use super::transmit::{SlotLayout, Transmit};
 use super::xsk::{Xsk, single_buffer};
 
 /// Completion ring of a queue that only receives; the kernel wants one to be there.
@@ -113,7 +113,10 @@ impl Queue {
             .map_err(XdpError::system(rings_error))?;
         let receive_ring = socket.receive_ring(options.rx_chunks).map_err(XdpError::system(rings_error))?;
         let transmit_rings = if transmits {
-            Some(rings(&socket, &layout).map_err(XdpError::system(rings_error))?)
+            let ring = socket.transmit_ring(layout.ring_size()).map_err(XdpError::system(rings_error))?;
+            let completion =
+                socket.completion_ring(layout.completion_size()).map_err(XdpError::system(rings_error))?;
+            Some((ring, completion))
         } else {
             socket.completion_ring(UNUSED_RING).map_err(XdpError::system(rings_error))?;
             None

@@ -3,8 +3,6 @@
 //! A slot is as many consecutive chunks as the largest frame takes, so a frame is written in one piece
 //! where it will be sent from, and only its descriptors are split at chunk boundaries.
 
-use std::io;
-
 use super::ring::{Consumer, Desc, Producer};
 use super::xsk::Xsk;
 
@@ -37,8 +35,13 @@ impl SlotLayout {
         self.chunks_per_slot as usize * self.chunk_size
     }
 
-    /// Descriptors that all slots together can need.
-    pub(super) fn descriptors(&self) -> u32 {
+    /// Entries of the transmit ring; see [`Producer`].
+    pub(super) fn ring_size(&self) -> u32 {
+        2 * self.completion_size()
+    }
+
+    /// Entries of the completion ring: descriptors that all slots together can need.
+    pub(super) fn completion_size(&self) -> u32 {
         self.slots * self.chunks_per_slot.next_power_of_two()
     }
 
@@ -216,8 +219,5 @@ impl Transmit {
     }
 }
 
-/// Rings for `layout`.
-pub(super) fn rings(socket: &Xsk, layout: &SlotLayout) -> io::Result<(Producer<Desc>, Consumer<u64>)> {
-    let size = layout.descriptors();
-    Ok((socket.transmit_ring(2 * size)?, socket.completion_ring(size)?))
-}
+#[cfg(test)]
+mod tests;
