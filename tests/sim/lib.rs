@@ -1,0 +1,10 @@
+//! Whole NICs on a simulated network in virtual time, and what must hold whatever happens there.
+//!
+//! Everything runs on one thread and follows from a seed. [`traffic`] is random traffic under faults with a
+//! model of what every byte must be; `world` are the NICs and the clock.
+
+mod arena;
+mod rng;
+mod tap;
+pub mod traffic;
+mod world;

@@ -1,0 +1,63 @@
+//! Random traffic under faults, many seeds of it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use softrnic_sim_tests::traffic::{self, Profile, Summary};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs seeds `first..first + count` on all processors, or the one in `SOFTRNIC_SEED`.
+fn seeds(test: &str, profile: Profile, first: u64, count: u64) {
+    if let Some(seed) = number("SOFTRNIC_SEED") {
+        println!("{:?}", traffic::run(seed, profile));
+        return;
+    }
+    let next = AtomicU64::new(first);
+    let failed = Mutex::new(Vec::new());
+    let totals = Mutex::new(Summary::default());
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + count
+                || failed.lock().is_ok_and(|f: std::sync::MutexGuard<'_, Vec<u64>>| f.len() > 4)
+            {
+                return;
+            }
+            match catch_unwind(AssertUnwindSafe(|| traffic::run(seed, profile))) {
+                Ok(summary) => totals.lock().expect("no panic here").add(&summary),
+                Err(_) => {
+                    eprintln!("seed {seed} failed; to repeat it:");
+                    eprintln!(
+                        "    SOFTRNIC_SEED={seed} cargo test -p softrnic-sim-tests --test random {test}"
+                    );
+                    failed.lock().expect("no panic here").push(seed);
+                }
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, Into::into) {
+            scope.spawn(work);
+        }
+    });
+    let failed = failed.into_inner().expect("no panic here");
+    assert!(failed.is_empty(), "failed seeds: {failed:?}");
+    let totals = totals.into_inner().expect("no panic here");
+    println!("{count} seeds: {totals:?}");
+    assert!(totals.sends > 0 && totals.retransmitted > 0, "nothing was tried");
+}
+
+#[test]
+fn reliable_connections() {
+    seeds("reliable_connections", Profile::Basic, 0, 300);
+}
+
+#[test]
+fn everything() {
+    seeds("everything", Profile::Full, 10_000, number("SOFTRNIC_SEEDS").unwrap_or(2000));
+}

@@ -1,0 +1,274 @@
+//! NICs on a fabric, and the passing of virtual time.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use softrnic_link::Link;
+use softrnic_link::sim::{Fabric, Path, SimOptions};
+use softrnic_memory::{Access, Lkey, MrSpec, PdId, Sge};
+use softrnic_nic::engine::{Budget, CqKey, Cqe, Engine, EngineConfig, Event, QpKey};
+use softrnic_nic::runtime::queue::CompletionRing;
+use softrnic_transport::{AttrMask, Path as QpPath, QpAccess, QpAttr, QpState, QpType, RemoteBuffer};
+use softrnic_wire::{Mtu, Psn, Qkey, Qpn, Rkey, RnrTimer, Time};
+
+use crate::arena::{Arena, Span};
+use crate::tap::Tap;
+
+/// A region over a node's whole arena.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// Its local key.
+    pub lkey: Lkey,
+    /// Its remote key.
+    pub rkey: Rkey,
+    /// Address of the arena's first byte under these keys.
+    pub base: u64,
+}
+
+/// A NIC and its application.
+pub struct Node {
+    /// The NIC.
+    pub engine: Engine,
+    /// Its link.
+    pub link: Tap,
+    /// Its address.
+    pub address: IpAddr,
+    /// The application's memory.
+    pub arena: Arena,
+    /// The application's protection domain.
+    pub pd: PdId,
+    /// Regions that all cover the arena: at its address, at another one, and zero-based.
+    pub regions: Vec<Region>,
+    /// The application's ends of the completion queues.
+    pub cqs: HashMap<CqKey, CompletionRing<Cqe>>,
+    /// Asynchronous events that nobody has looked at.
+    pub events: Vec<Event>,
+}
+
+/// Rights of everything that can be done with memory.
+pub const ALL_ACCESS: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::MW_BIND)
+    .union(Access::FLUSH_GLOBAL);
+
+impl Node {
+    /// A NIC at `address` of `fabric`, with `memory` bytes registered.
+    pub fn new(
+        fabric: &Fabric,
+        address: IpAddr,
+        options: SimOptions,
+        config: EngineConfig,
+        memory: usize,
+    ) -> Node {
+        let link = fabric.attach(address, options).expect("a free address");
+        let mut engine = Engine::new(config);
+        engine.gids().set(0, Some(address));
+        let arena = Arena::new(memory);
+        let pd = engine.memory().alloc_pd().expect("a PD");
+        let range = arena.range();
+        let elsewhere = 0xABCD_0000_0000 + config.seed % 1000 * 8;
+        let spaces = [
+            (range.addr() as u64, ALL_ACCESS),
+            (elsewhere, ALL_ACCESS),
+            (0, ALL_ACCESS | Access::ZERO_BASED),
+        ];
+        let regions = spaces.map(|(base, access)| {
+            let keys = engine.memory().reg_mr(pd, MrSpec { range, iova: base, access }).expect("a region");
+            Region { lkey: keys.lkey, rkey: keys.rkey, base }
+        });
+        let (cqs, events) = (HashMap::new(), Vec::new());
+        Node { engine, link: Tap::new(link), address, arena, pd, regions: regions.into(), cqs, events }
+    }
+
+    /// Makes a completion queue.
+    pub fn create_cq(&mut self, capacity: usize) -> CqKey {
+        let (key, ring, _) = self.engine.create_cq(capacity, None);
+        self.cqs.insert(key, ring);
+        key
+    }
+
+    /// A piece of the arena as a local buffer, through region `region`.
+    pub fn sge(&self, span: Span, region: usize) -> Sge {
+        let region = self.regions[region];
+        Sge { addr: region.base + span.offset as u64, length: span.len as u32, lkey: region.lkey }
+    }
+
+    /// A piece of the arena as peers name it, through region `region`.
+    pub fn remote(&self, span: Span, region: usize) -> RemoteBuffer {
+        let region = self.regions[region];
+        RemoteBuffer { va: region.base + span.offset as u64, rkey: region.rkey }
+    }
+
+    /// The state of a QP.
+    pub fn state(&self, key: QpKey) -> QpState {
+        self.engine.query_qp(key).expect("a QP").status.state
+    }
+}
+
+/// What both ends of a connection agree on.
+#[derive(Clone, Copy, Debug)]
+pub struct Agreement {
+    /// Path MTU.
+    pub mtu: Mtu,
+    /// Code of the local ACK timeout.
+    pub timeout: u8,
+    /// Retries.
+    pub retry_cnt: u8,
+    /// RNR retries.
+    pub rnr_retry: u8,
+    /// Code of the wait that RNR NAKs ask for.
+    pub rnr_timer: u8,
+    /// READs and atomics outstanding in each direction.
+    pub rd_atomic: u8,
+    /// Traffic class.
+    pub tos: u8,
+}
+
+/// Q_Key of all datagram QPs.
+pub const QKEY: Qkey = Qkey(0x1122_3344);
+
+/// Everything at once.
+pub struct World {
+    /// The network.
+    pub fabric: Fabric,
+    /// Virtual time.
+    pub now: Time,
+    /// The NICs.
+    pub nodes: Vec<Node>,
+    /// Steps taken.
+    pub steps: u64,
+}
+
+impl World {
+    /// A world without NICs.
+    pub fn new(seed: u64, path: Path) -> World {
+        let fabric = Fabric::new(seed);
+        fabric.set_default_path(path);
+        // Not 0: time 0 means "never" nowhere, and this shows it.
+        World { fabric, now: Time::from_nanos(1_000), nodes: Vec::new(), steps: 0 }
+    }
+
+    /// Attributes that connect a QP of node `from` to QP `dest` of node `to`.
+    pub fn attributes(
+        &self,
+        from: usize,
+        to: usize,
+        dest: Qpn,
+        agreement: &Agreement,
+        psns: (Psn, Psn),
+    ) -> QpAttr {
+        QpAttr {
+            access: QpAccess {
+                remote_write: true,
+                remote_read: true,
+                remote_atomic: true,
+                flush_global: true,
+                flush_persistent: false,
+            },
+            qkey: QKEY,
+            path: QpPath {
+                src: self.nodes[from].address,
+                dst: self.nodes[to].address,
+                sport: 0xC000,
+                tos: agreement.tos,
+                ttl: 64,
+            },
+            mtu: agreement.mtu,
+            dest_qpn: dest,
+            sq_psn: psns.0,
+            rq_psn: psns.1,
+            max_rd_atomic: agreement.rd_atomic,
+            max_dest_rd_atomic: agreement.rd_atomic,
+            min_rnr_timer: RnrTimer::new(agreement.rnr_timer),
+            timeout: agreement.timeout,
+            retry_cnt: agreement.retry_cnt,
+            rnr_retry: agreement.rnr_retry,
+            ..QpAttr::default()
+        }
+    }
+
+    /// Brings a QP from RESET to RTS.
+    pub fn bring_up(&mut self, node: usize, key: QpKey, service: QpType, attr: &QpAttr) {
+        for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+            self.modify(node, key, mask_to(service, state), &QpAttr { state, ..*attr });
+        }
+    }
+
+    /// Changes a QP, which must be legal.
+    pub fn modify(&mut self, node: usize, key: QpKey, mask: AttrMask, attr: &QpAttr) {
+        let now = self.now;
+        self.nodes[node].engine.modify_qp(now, key, mask, attr).expect("a legal change");
+    }
+
+    /// Moves a QP to a state that needs no attributes.
+    pub fn go(&mut self, node: usize, key: QpKey, state: QpState) {
+        self.modify(node, key, AttrMask::STATE, &QpAttr { state, ..QpAttr::default() });
+    }
+
+    /// Lets every NIC do what it has to do at this time.
+    pub fn settle(&mut self) {
+        let mut rounds = 0;
+        loop {
+            let mut more = false;
+            for node in &mut self.nodes {
+                let step = node.engine.step(self.now, &mut node.link, Budget::default());
+                self.steps += 1;
+                more |= step.more;
+                node.events.extend(node.engine.take_events());
+            }
+            rounds += 1;
+            assert!(rounds < 10_000, "a NIC never comes to rest at {:?}", self.now);
+            if !more {
+                return;
+            }
+        }
+    }
+
+    /// When something happens next without anybody's doing.
+    pub fn next_time(&self) -> Option<Time> {
+        let nodes = self.nodes.iter().flat_map(|n| [n.engine.poll_timeout(), n.link.poll_timeout()]);
+        nodes.chain([self.fabric.next_delivery()]).flatten().min()
+    }
+
+    /// Moves time to what happens next, but not past `limit`, and lets it happen. `false` if nothing will.
+    pub fn advance(&mut self, limit: Time) -> bool {
+        let Some(next) = self.next_time().filter(|&next| next <= limit) else { return false };
+        self.now = self.now.max(next);
+        self.settle();
+        true
+    }
+
+    /// Lets `duration` pass.
+    pub fn pass(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        self.settle();
+        while self.advance(end) {}
+        self.now = end;
+    }
+}
+
+/// The attributes that a transition into `state` needs.
+pub fn mask_to(service: QpType, state: QpState) -> AttrMask {
+    use AttrMask as M;
+    let all = |masks: &[M]| masks.iter().fold(M::STATE, |all, &mask| all.with(mask));
+    let responds = matches!(service, QpType::Rc | QpType::XrcTarget);
+    let requests = matches!(service, QpType::Rc | QpType::XrcInitiator);
+    match (state, service) {
+        (QpState::Init, QpType::Ud) => all(&[M::PKEY_INDEX, M::PORT, M::QKEY]),
+        (QpState::Init, _) => all(&[M::PKEY_INDEX, M::PORT, M::ACCESS_FLAGS]),
+        (QpState::Rtr, QpType::Ud) => M::STATE,
+        (QpState::Rtr, _) if responds => {
+            all(&[M::AV, M::PATH_MTU, M::DEST_QPN, M::RQ_PSN, M::MAX_DEST_RD_ATOMIC, M::MIN_RNR_TIMER])
+        }
+        (QpState::Rtr, _) => all(&[M::AV, M::PATH_MTU, M::DEST_QPN, M::RQ_PSN]),
+        (QpState::Rts, QpType::XrcTarget) => all(&[M::TIMEOUT, M::SQ_PSN]),
+        (QpState::Rts, _) if requests => {
+            all(&[M::TIMEOUT, M::RETRY_CNT, M::RNR_RETRY, M::SQ_PSN, M::MAX_QP_RD_ATOMIC])
+        }
+        (QpState::Rts, _) => all(&[M::SQ_PSN]),
+        _ => M::STATE,
+    }
+}
