@@ -175,6 +175,7 @@ impl<D> Qp<D> {
         let ack_req = reliable
             && (ends
                 || entry.wants_response()
+                || self.requester.probing
                 || self.requester.since_ack_request + 1 >= ACK_SPACING
                 || !host.window().stays_open_after(cost + mtu as u64));
         let mut bth = Bth::new(self.attr.dest_qpn, from);
