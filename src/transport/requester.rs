@@ -287,9 +287,11 @@ fn request_packet<D>(entry: &Entry<D>, place: u32, to: Psn, mtu: u32) -> (Op, Pa
     let offset = place as u64 * mtu as u64;
     let position = Place::of(place, entry.packets);
     let payload = match &entry.wqe.op {
-        SendOp::Send(_) | SendOp::Write { .. } | SendOp::AtomicWrite { .. } | SendOp::Datagram { .. } => {
+        SendOp::Send(_) | SendOp::Write { .. } | SendOp::AtomicWrite { .. } => {
             local(entry, offset, (length as u64 - offset).min(mtu as u64) as usize)
         }
+        // One packet whatever the path MTU, which UD has not got; the port's MTU was checked before.
+        SendOp::Datagram { .. } => local(entry, 0, length as usize),
         _ => Payload::None,
     };
     let op = match &entry.wqe.op {
