@@ -11,4 +11,6 @@ pub mod device;
 pub mod engine;
 pub mod runtime;
 #[cfg(not(loom))]
+pub mod stats;
+#[cfg(not(loom))]
 pub mod verbs;

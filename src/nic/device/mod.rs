@@ -34,6 +34,7 @@ use crate::engine::{Budget, Engine, EngineConfig, Step};
 use crate::runtime::doorbells::DoorbellSet;
 use crate::runtime::kick::Kick;
 use crate::runtime::lock::{NicGuard, NicLock, Poisoned};
+use crate::stats::{Snapshot, StatsSocket};
 use events::EventRoutes;
 pub use fork::{on_fork_in_child, opening};
 pub use port::{Place, Port};
@@ -73,6 +74,9 @@ pub struct Nic {
     clock: Clock,
     link_fd: Option<RawFd>,
     port_fd: Option<RawFd>,
+    /// Where others look into this NIC; without it (no private directory), they cannot.
+    stats: Option<StatsSocket>,
+    name: String,
     /// When the link was last serviced, and when an application last polled; nanoseconds.
     last_service: AtomicU64,
     last_poll: AtomicU64,
@@ -88,7 +92,8 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// Puts an engine and a link to work, with a progress thread. `place` is the interface to follow, if any.
+    /// Puts an engine and a link to work, with a progress thread. `place` is the interface to follow, if any;
+    /// `name` is what others see it under.
     ///
     /// # Errors
     /// No descriptors or no thread could be had.
@@ -96,6 +101,7 @@ impl Nic {
         config: EngineConfig,
         link: Box<dyn Link>,
         place: Option<Place>,
+        name: &str,
     ) -> std::io::Result<(Arc<Nic>, Progress)> {
         let link_fd = link.descriptor();
         let mut engine = Engine::new(config);
@@ -114,6 +120,8 @@ impl Nic {
             clock: Clock::start(),
             link_fd,
             port_fd,
+            stats: StatsSocket::open(name).inspect_err(|error| tracing::debug!(%error, "no statistics")).ok(),
+            name: name.to_owned(),
             last_service: AtomicU64::new(0),
             last_poll: AtomicU64::new(0),
             deadline: AtomicU64::new(u64::MAX),
@@ -218,6 +226,16 @@ impl Nic {
         }
     }
 
+    /// Somebody wants to look.
+    fn answer_stats(&self) {
+        let Some(stats) = &self.stats else { return };
+        stats.answer(|| {
+            let mut guard = self.core.lock().ok()?;
+            let time = self.now().as_nanos();
+            Some(Snapshot::take(&self.name, time, self.wakeups(), &mut guard))
+        });
+    }
+
     /// Something about the port has changed.
     fn refresh_port(&self) {
         let Ok(mut guard) = self.core.lock() else { return };
@@ -262,4 +280,26 @@ impl Nic {
             self.kick.kick();
         }
     }
+}
+
+/// Every counter with its name: the transport's (named as rxe's hw_counters where they mean the same), datagrams
+/// dropped by reason, and the link's.
+pub(crate) fn counters(core: &Core, wakeups: u64) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+    let link = core.link.counters();
+    let transport = core.engine.counters().map(|(counter, value)| (counter.name(), value));
+    let drops = core.engine.drops().map(|(reason, value)| (reason.name(), value));
+    transport.chain(drops).chain([
+        ("sent_pkts", link.tx_datagrams),
+        ("sent_bytes", link.tx_bytes),
+        ("sent_calls", link.tx_calls),
+        ("send_err", link.tx_errors),
+        ("rcvd_pkts", link.rx_datagrams),
+        ("rcvd_bytes", link.rx_bytes),
+        ("rcvd_calls", link.rx_calls),
+        ("rcvd_overruns", link.rx_overruns),
+        ("drop_link_malformed", link.rx_malformed),
+        ("capture_lost", link.capture_lost),
+        ("faults_injected", link.faults_injected),
+        ("progress_wakeups", wakeups),
+    ])
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 use softrnic_wire::Time;
 
 use super::{CALLER_GRACE, GATHER_LIMIT, Nic};
+use crate::stats::StatsSocket;
 
 /// After serving packets that nobody polled for, the thread looks again for this long before it blocks.
 const SPIN: Duration = Duration::from_micros(50);
@@ -108,13 +109,17 @@ impl Nic {
         let timeout =
             if missed { Some(Duration::ZERO) } else { (until != Time::NEVER).then(|| until.since(now)) };
         let link = self.link_fd.filter(|_| !callers_poll && rest_until <= now);
-        let [kicked, readable, port] =
-            wait([Some(self.kick.as_fd().as_raw_fd()), link, self.port_fd], timeout);
+        let kick = Some(self.kick.as_fd().as_raw_fd());
+        let stats = self.stats.as_ref().map(StatsSocket::descriptor);
+        let [kicked, readable, port, asked] = wait([kick, link, self.port_fd, stats], timeout);
         self.kick.clear();
         self.wakeups.fetch_add(1, Ordering::Relaxed);
         self.asleep_until.store(0, Ordering::SeqCst);
         if port {
             self.refresh_port();
+        }
+        if asked {
+            self.answer_stats();
         }
         let now = self.now();
         let due = kicked
@@ -140,7 +145,7 @@ struct Wake {
 }
 
 /// Waits until one of the descriptors is readable; says which.
-fn wait(descriptors: [Option<i32>; 3], timeout: Option<Duration>) -> [bool; 3] {
+fn wait(descriptors: [Option<i32>; 4], timeout: Option<Duration>) -> [bool; 4] {
     let mut fds =
         descriptors.map(|fd| libc::pollfd { fd: fd.unwrap_or(-1), events: libc::POLLIN, revents: 0 });
     let timespec = timeout.map(|timeout| libc::timespec {

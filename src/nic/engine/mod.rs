@@ -213,6 +213,11 @@ impl Engine {
         self.shared.events.drain(..)
     }
 
+    /// The peers of all QPs, with the window to each.
+    pub fn peers(&self) -> impl Iterator<Item = (std::net::IpAddr, &softrnic_transport::Window)> {
+        self.peers.iter()
+    }
+
     /// What all QPs counted.
     pub fn counters(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
         Counter::ALL.iter().map(|&counter| (counter, self.shared.counters[counter as usize]))

@@ -375,7 +375,10 @@ impl Qp {
     }
 
     /// What makes a request impossible on this QP, before it is queued.
-    fn check(&self, request: &SendRequest) -> Result<(), PostError> {
+    ///
+    /// # Errors
+    /// See [`PostError`]; never [`PostError::Full`].
+    pub fn check(&self, request: &SendRequest) -> Result<(), PostError> {
         if !matches!(self.state(), QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err) {
             return Err(PostError::State);
         }
@@ -424,6 +427,11 @@ pub struct SendPoster<'a> {
 }
 
 impl SendPoster<'_> {
+    /// How many requests the queue has room for.
+    pub fn room(&self) -> usize {
+        self.side.as_deref().map_or(0, |side| side.ring.capacity() - side.ring.outstanding())
+    }
+
     /// Posts a send.
     ///
     /// # Errors

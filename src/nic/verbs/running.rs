@@ -43,9 +43,10 @@ impl Running {
     ///
     /// # Errors
     /// No descriptors or no thread could be had.
-    pub fn with_link(link: Box<dyn Link>, address: IpAddr) -> Result<Arc<Running>, Error> {
+    pub fn with_link(link: Box<dyn Link>, address: IpAddr, name: &str) -> Result<Arc<Running>, Error> {
         let opened = OpenedLink { link, place: None, address: Some(address) };
-        Running::on(&DeviceSpec::default(), opened).map(Arc::new)
+        let spec = DeviceSpec { name: name.to_owned(), ..DeviceSpec::default() };
+        Running::on(&spec, opened).map(Arc::new)
     }
 
     fn start(spec: &DeviceSpec) -> Result<Running, Error> {
@@ -58,7 +59,7 @@ impl Running {
         let mut config = EngineConfig::with_seed(seed);
         config.safe_copies = std::env::var("SOFTRNIC_SAFE_COPIES").is_ok_and(|value| value == "1");
         let mode = opened.link.capabilities().mode.clone();
-        let (nic, progress) = Nic::start(config, opened.link, opened.place)?;
+        let (nic, progress) = Nic::start(config, opened.link, opened.place, &spec.name)?;
         let address = nic.control(|core, _| {
             if opened.address.is_some() {
                 core.engine.gids().set(0, opened.address);

@@ -38,9 +38,13 @@ const FAR: [u8; 4] = [127, 0, 77, 2];
 
 fn pair() -> Pair {
     let (near_link, far_link, there, back) = wire();
+    // Every device of the process has a name of its own, which its statistics go by.
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let open = |link, address: [u8; 4]| {
-        let context = Context::on(Running::with_link(Box::new(link), IpAddr::from(address)).expect("starts"))
-            .expect("opens");
+        let name = format!("test{}", NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        let context =
+            Context::on(Running::with_link(Box::new(link), IpAddr::from(address), &name).expect("starts"))
+                .expect("opens");
         let pd = context.alloc_pd().expect("PD");
         let channel = context.create_channel().expect("channel");
         let cq = context.create_cq(256, Some(&channel)).expect("CQ");
@@ -315,4 +319,22 @@ fn a_forked_child_has_a_device_of_its_own_and_the_parent_keeps_its() {
     // SAFETY: waits for the child made above.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child's device works and the inherited ones fail");
+}
+
+#[test]
+fn a_device_shows_its_qps_and_counters_to_its_user() {
+    let Pair { near, far, .. } = pair();
+    near.qp.post(near.write_to(&far, 1)).expect("posts");
+    near.completion();
+    let qpn = near.qp.qpn().get();
+    let ours: Vec<_> = crate::stats::running()
+        .expect("readable")
+        .into_iter()
+        .filter(|s| s.pid == std::process::id())
+        .collect();
+    let found = ours.iter().flat_map(|s| s.qps.iter().map(move |qp| (s, qp))).find(|(_, qp)| qp.qpn == qpn);
+    let (snapshot, qp) = found.expect("the QP is shown");
+    assert_eq!((qp.state.as_str(), qp.service.as_str(), qp.packets_sent), ("RTS", "RC", 1));
+    assert_eq!(qp.peer, far.context.address());
+    assert!(snapshot.counters.contains_key("rcvd_seq_err"));
 }

@@ -1,0 +1,147 @@
+//! What a look into a NIC shows.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use softrnic_transport::{QpState, QpType};
+
+use crate::device::Core;
+
+/// A NIC at one moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The process.
+    pub pid: u32,
+    /// Its program's name.
+    pub program: String,
+    /// The device's name.
+    pub device: String,
+    /// What the link is.
+    pub mode: String,
+    /// Nanoseconds on the device's clock, for rates between two snapshots.
+    pub time_ns: u64,
+    /// Addresses by place in the GID table.
+    pub gids: BTreeMap<usize, IpAddr>,
+    /// Active MTU in bytes.
+    pub active_mtu: u32,
+    /// Counters by name.
+    pub counters: BTreeMap<String, u64>,
+    /// Queue pairs.
+    pub qps: Vec<QpSnapshot>,
+    /// Peers.
+    pub peers: Vec<PeerSnapshot>,
+}
+
+/// A queue pair at one moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct QpSnapshot {
+    pub qpn: u32,
+    pub service: String,
+    pub state: String,
+    pub peer: IpAddr,
+    pub peer_qpn: u32,
+    /// The next PSN to send, and the oldest one that is not acknowledged.
+    pub send_psn: u32,
+    pub una_psn: u32,
+    pub expected_psn: u32,
+    pub msn: u32,
+    /// Bytes in flight.
+    pub in_flight: u64,
+    /// Send work requests that are not complete.
+    pub queued_sends: usize,
+    pub retries_left: u8,
+    pub rnr_wait: bool,
+    /// Bytes per second that congestion control allows, if it limits.
+    pub paced_rate: Option<u64>,
+    pub packets_sent: u64,
+    pub packets_received: u64,
+}
+
+/// A peer address at one moment.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PeerSnapshot {
+    /// The address.
+    pub address: IpAddr,
+    /// Bytes that may be in flight to it.
+    pub window: u64,
+    /// Bytes that are.
+    pub in_flight: u64,
+}
+
+impl Snapshot {
+    pub(crate) fn take(device: &str, time_ns: u64, wakeups: u64, core: &mut Core) -> Snapshot {
+        let gids = core.engine.gids();
+        let gids = (0..gids.len()).filter_map(|index| Some((index, gids.get(index)?))).collect();
+        let counters = crate::device::counters(core, wakeups);
+        Snapshot {
+            pid: std::process::id(),
+            program: program_name(),
+            device: device.to_owned(),
+            mode: core.link.capabilities().mode.clone(),
+            time_ns,
+            gids,
+            active_mtu: core.port.active_mtu().bytes(),
+            counters: counters.map(|(name, value)| (name.to_owned(), value)).collect(),
+            qps: core
+                .engine
+                .qps()
+                .map(|(qpn, service, query, [packets_sent, packets_received])| QpSnapshot {
+                    qpn: qpn.get(),
+                    service: service_name(service).to_owned(),
+                    state: state_name(query.status.state).to_owned(),
+                    peer: query.attr.path.dst,
+                    peer_qpn: query.attr.dest_qpn.get(),
+                    send_psn: query.status.send_psn.get(),
+                    una_psn: query.status.una.get(),
+                    expected_psn: query.status.expected_psn.get(),
+                    msn: query.status.msn.get(),
+                    in_flight: query.status.in_flight,
+                    queued_sends: query.status.queued_sends,
+                    retries_left: query.status.retries_left,
+                    rnr_wait: query.status.rnr_wait,
+                    paced_rate: query.status.paced_rate,
+                    packets_sent,
+                    packets_received,
+                })
+                .collect(),
+            peers: core
+                .engine
+                .peers()
+                .map(|(address, window)| PeerSnapshot {
+                    address,
+                    window: window.limit(),
+                    in_flight: window.in_flight(),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn service_name(service: QpType) -> &'static str {
+    match service {
+        QpType::Rc => "RC",
+        QpType::Uc => "UC",
+        QpType::Ud => "UD",
+        QpType::XrcInitiator => "XRC initiator",
+        QpType::XrcTarget => "XRC target",
+    }
+}
+
+fn state_name(state: QpState) -> &'static str {
+    match state {
+        QpState::Reset => "RESET",
+        QpState::Init => "INIT",
+        QpState::Rtr => "RTR",
+        QpState::Rts => "RTS",
+        QpState::Sqd => "SQD",
+        QpState::Sqe => "SQE",
+        QpState::Err => "ERR",
+    }
+}
+
+fn program_name() -> String {
+    std::fs::read_to_string("/proc/self/comm")
+        .map_or_else(|_| String::new(), |name| name.trim_end().to_owned())
+}
