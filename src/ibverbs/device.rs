@@ -1,3 +1,255 @@
-//! x
-pub(crate) fn fail_all() {}
-pub(crate) fn describe_all() {}
+//! The devices of this process: their list, their names, and opening them.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::net::IpAddr;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use softrnic_link::host::Host;
+use softrnic_nic::verbs::{Context, DeviceSpec, LinkKind};
+
+use crate::abi::*;
+use crate::context::Ctx;
+use crate::errno::Errno;
+use crate::guard::{OrMinusOne, Outcome, Plain, Silent, borrow, export};
+use crate::sysfs;
+
+/// A device as C sees it, and what it stands for.
+#[repr(C)]
+pub(crate) struct Device {
+    ibv: ibv_device,
+    /// Vendors' `*_is_supported` functions look for their own tables behind the public struct. Zeros say that the
+    /// device is none of theirs.
+    _driver: [u64; 64],
+    pub(crate) spec: DeviceSpec,
+    index: usize,
+    /// Host order.
+    guid: OnceLock<u64>,
+    /// Keeps the NIC running, and with it its address, between one context and the next.
+    kept: Mutex<Option<Context>>,
+}
+
+// SAFETY: the public part is written before the device is shared, and its pointers are null.
+unsafe impl Sync for Device {}
+// SAFETY: as above.
+unsafe impl Send for Device {}
+
+impl Device {
+    fn new(index: usize, spec: DeviceSpec) -> Device {
+        let node = format!("uverbs{index}");
+        let root = sysfs::root().unwrap_or_else(|| "/sys".into());
+        let class = root.join("class");
+        let ibv = ibv_device {
+            _ops: _ibv_device_ops { _dummy1: std::ptr::null_mut(), _dummy2: std::ptr::null_mut() },
+            node_type: IBV_NODE_CA,
+            transport_type: IBV_TRANSPORT_IB,
+            name: text(&spec.name),
+            dev_name: text(&node),
+            dev_path: text(&class.join("infiniband_verbs").join(&node).to_string_lossy()),
+            ibdev_path: text(&class.join("infiniband").join(&spec.name).to_string_lossy()),
+        };
+        Device { ibv, _driver: [0; 64], spec, index, guid: OnceLock::new(), kept: Mutex::new(None) }
+    }
+
+    /// What `ibv_device` pointers of ours point to.
+    ///
+    /// # Safety
+    /// The pointer is null or came from [`ibv_get_device_list`].
+    pub(crate) unsafe fn of<'a>(device: *mut ibv_device) -> Result<&'a Device, Errno> {
+        // SAFETY: such a pointer is that of a `Device`, whose first field it is and which is never freed.
+        unsafe { borrow(device.cast()) }
+    }
+
+    pub(crate) fn as_ibv(&self) -> *mut ibv_device {
+        (&raw const *self).cast_mut().cast()
+    }
+
+    /// Opens the NIC. On a loopback address that was found and not given, it stays the process's address from
+    /// then on: programs open and close a device several times, and pass on the address in between.
+    pub(crate) fn open(&self) -> Result<Context, Errno> {
+        let context = Context::open(&self.spec).map_err(|error| {
+            tracing::error!(%error, device = self.spec.name, "cannot open the device");
+            complain(format_args!("cannot open {}: {error}", self.spec.name));
+            Errno::from(error)
+        })?;
+        self.guid.get_or_init(|| context.device().guid());
+        if matches!(&self.spec.link, LinkKind::Udp(udp) if udp.address.is_none()) {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.get_or_insert_with(|| context.clone());
+        }
+        Ok(context)
+    }
+
+    /// In network order; 0 if the device cannot be opened.
+    pub(crate) fn guid(&self) -> u64 {
+        let guid = self.guid.get().copied();
+        guid.or_else(|| self.open().ok().map(|context| context.device().guid())).unwrap_or(0).to_be()
+    }
+
+    /// Forgets the NIC: it belongs to the parent of a forked process.
+    pub(crate) fn forget(&self) {
+        if let Ok(mut kept) = self.kept.try_lock() {
+            std::mem::forget(kept.take());
+        }
+    }
+
+    fn describe(&self) {
+        // Addresses that are found when the device is opened are loopback addresses.
+        let given = match &self.spec.link {
+            LinkKind::Udp(options) => options.address,
+            LinkKind::Xdp { .. } => None,
+        };
+        let interface = match &self.spec.link {
+            LinkKind::Xdp { interface, .. } => interface.clone(),
+            LinkKind::Udp(_) => given.and_then(interface_of).map_or_else(|| "lo".into(), |(name, _)| name),
+        };
+        sysfs::describe(&sysfs::Entry {
+            name: &self.spec.name,
+            node: &format!("uverbs{}", self.index),
+            interface: &interface,
+            gids: 1,
+        });
+    }
+}
+
+/// The devices that the environment asks for; fixed at the first call.
+pub(crate) fn devices() -> &'static [Device] {
+    static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+    DEVICES.get_or_init(|| {
+        crate::log::start();
+        let specs = DeviceSpec::from_env().unwrap_or_else(|error| {
+            complain(format_args!("{error}"));
+            Vec::new()
+        });
+        specs.into_iter().enumerate().map(|(index, spec)| Device::new(index, spec)).collect()
+    })
+}
+
+/// Describes all devices under `SOFTRNIC_SYSFS`, once.
+pub(crate) fn describe_all() {
+    static DONE: OnceLock<()> = OnceLock::new();
+    if sysfs::root().is_some() {
+        DONE.get_or_init(|| devices().iter().for_each(Device::describe));
+    }
+}
+
+/// Every open device fails: a thread panicked, and nobody knows what it left behind.
+pub(crate) fn fail_all() {
+    crate::context::for_each_open(|context| context.fail());
+}
+
+/// Name and index of the interface that has an address; the loopback interface for all of 127/8.
+pub(crate) fn interface_of(address: IpAddr) -> Option<(String, u32)> {
+    let host = Host::open().ok()?;
+    let interface = match host.owner(address) {
+        Some(index) => host.interface(index),
+        None if address.is_loopback() => host.interface_by_name("lo"),
+        None => None,
+    }?;
+    Some((interface.name.clone(), interface.index))
+}
+
+/// A mistake in the configuration, said to whoever started the program: with the library alone, nobody else
+/// would.
+fn complain(what: std::fmt::Arguments<'_>) {
+    eprintln!("softrnic: {what}");
+}
+
+/// Text in a C array of fixed size, cut if it is too long.
+pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
+    let mut array = [0; N];
+    for (to, from) in array[..N - 1].iter_mut().zip(text.bytes()) {
+        *to = from as c_char;
+    }
+    array
+}
+
+/// A string inside a device, which lives for ever.
+pub(crate) struct Name(*const c_char);
+
+impl Outcome for Name {
+    type C = *const c_char;
+    fn into_c(result: Result<Name, Errno>) -> *const c_char {
+        result.map_or(std::ptr::null(), |Name(name)| name)
+    }
+}
+
+export! {
+    fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+        describe_all();
+        let devices = devices();
+        // SAFETY: calloc may be asked for anything.
+        let list: *mut *mut ibv_device =
+            unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_device>()) }.cast();
+        if list.is_null() {
+            return Err(Errno::NOMEM);
+        }
+        for (index, device) in devices.iter().enumerate() {
+            // SAFETY: the list has one place per device, and a null at its end.
+            unsafe { *list.add(index) = device.as_ibv() };
+        }
+        if !num_devices.is_null() {
+            // SAFETY: the caller's integer.
+            unsafe { *num_devices = devices.len() as c_int };
+        }
+        Ok(list)
+    }
+
+    fn ibv_free_device_list(list: *mut *mut ibv_device) -> Silent {
+        // SAFETY: the list came from calloc in `ibv_get_device_list`, or is null.
+        unsafe { libc::free(list.cast()) };
+        Ok(Silent)
+    }
+
+    fn ibv_get_device_name(device: *mut ibv_device) -> Name {
+        // SAFETY: the caller's device.
+        let device = unsafe { Device::of(device)? };
+        Ok(Name(device.ibv.name.as_ptr()))
+    }
+
+    fn ibv_get_device_guid(device: *mut ibv_device) -> Plain<u64> {
+        // SAFETY: the caller's device.
+        let device = unsafe { Device::of(device)? };
+        Ok(Plain(device.guid()))
+    }
+
+    fn ibv_get_device_index(device: *mut ibv_device) -> OrMinusOne {
+        // SAFETY: the caller's device.
+        let device = unsafe { Device::of(device)? };
+        Ok(OrMinusOne(device.index as c_int))
+    }
+
+    fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+        // SAFETY: the caller's device.
+        let device = unsafe { Device::of(device)? };
+        describe_all();
+        Ctx::open(device)
+    }
+
+    fn ibv_close_device(context: *mut ibv_context) -> () {
+        // SAFETY: the caller's context, which it uses no more.
+        unsafe { Ctx::close(context) }
+    }
+
+    /// Opens the device that `cmd_fd`, a duplicate of another context's, belongs to. The two share handles.
+    fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
+        Ctx::import(cmd_fd)
+    }
+
+    fn ibv_fork_init() -> () {
+        Ok(())
+    }
+
+    /// Forking needs no preparation: the NIC reaches memory through this process's own address space, so pages
+    /// that the child shares are copied when either side writes, and what the NIC sees stays the parent's.
+    fn ibv_is_fork_initialized() -> Plain<u32> {
+        Ok(Plain(IBV_FORK_UNNEEDED))
+    }
+
+    fn ibv_dontfork_range(_base: *mut c_void, _size: usize) -> () {
+        Ok(())
+    }
+
+    fn ibv_dofork_range(_base: *mut c_void, _size: usize) -> () {
+        Ok(())
+    }
+}

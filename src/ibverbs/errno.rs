@@ -2,6 +2,10 @@
 
 use std::ffi::c_int;
 
+use softrnic_memory::MemoryError;
+use softrnic_nic::device::OpenError;
+use softrnic_nic::verbs::{ControlError, Error, PostError};
+
 /// An error number, positive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Errno(pub c_int);
@@ -11,14 +15,9 @@ impl Errno {
     pub const NOMEM: Errno = Errno(libc::ENOMEM);
     pub const BUSY: Errno = Errno(libc::EBUSY);
     pub const NODATA: Errno = Errno(libc::ENODATA);
-    pub const PERM: Errno = Errno(libc::EPERM);
-    pub const BADF: Errno = Errno(libc::EBADF);
     pub const IO: Errno = Errno(libc::EIO);
     pub const NOENT: Errno = Errno(libc::ENOENT);
-    pub const NOSPC: Errno = Errno(libc::ENOSPC);
-    pub const NOSYS: Errno = Errno(libc::ENOSYS);
     pub const OPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
-    pub const AGAIN: Errno = Errno(libc::EAGAIN);
 
     /// What the last system call of this thread left.
     pub fn last() -> Errno {
@@ -35,5 +34,57 @@ impl Errno {
 impl From<std::io::Error> for Errno {
     fn from(error: std::io::Error) -> Errno {
         Errno(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+impl From<Error> for Errno {
+    fn from(error: Error) -> Errno {
+        match error {
+            Error::Spec(_) => Errno::INVAL,
+            Error::Open(OpenError::System(error) | OpenError::Capture { error, .. }) => error.into(),
+            Error::Open(_) => Errno(libc::ENODEV),
+            Error::Control(error) => error.into(),
+            Error::System(error) => error.into(),
+            Error::DeviceFatal => Errno::IO,
+        }
+    }
+}
+
+impl From<ControlError> for Errno {
+    fn from(error: ControlError) -> Errno {
+        match error {
+            ControlError::UnknownObject | ControlError::Invalid(_) | ControlError::Attributes(_) => {
+                Errno::INVAL
+            }
+            ControlError::Busy => Errno::BUSY,
+            ControlError::NoMemory => Errno::NOMEM,
+            ControlError::Unsupported => Errno::OPNOTSUPP,
+            ControlError::Memory(error) => error.into(),
+        }
+    }
+}
+
+impl From<MemoryError> for Errno {
+    fn from(error: MemoryError) -> Errno {
+        match error {
+            MemoryError::Busy => Errno::BUSY,
+            MemoryError::UnknownPd
+            | MemoryError::UnknownObject
+            | MemoryError::InvalidArgument
+            | MemoryError::InvalidAccess
+            | MemoryError::InvalidState => Errno::INVAL,
+            MemoryError::Unsupported => Errno::OPNOTSUPP,
+            MemoryError::BadAddress => Errno(libc::EFAULT),
+            MemoryError::NoMemory => Errno::NOMEM,
+        }
+    }
+}
+
+impl From<PostError> for Errno {
+    fn from(error: PostError) -> Errno {
+        match error {
+            PostError::Full => Errno::NOMEM,
+            PostError::State | PostError::Invalid(_) | PostError::TooLong => Errno::INVAL,
+        }
     }
 }

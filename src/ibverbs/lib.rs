@@ -14,11 +14,32 @@
 //! all the same wherever it can be told.
 
 mod abi;
+mod advice;
+mod ah;
+mod context;
+mod cq;
+mod cq_ex;
 mod device;
+mod dm;
 mod errno;
+mod event;
 mod guard;
+mod hand_lock;
+mod log;
 mod marshall;
+mod mr;
+mod mw;
+mod pd;
+mod post;
 mod private;
+mod qp;
+mod qp_attr;
+mod qp_ex;
+mod query;
 mod rate;
+mod shown;
+mod srq;
 mod strings;
 mod sysfs;
+mod unsupported;
+mod xrcd;

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char};
 use crate::guard::{Outcome, export};
 
 /// A C string that lives for ever.
-struct Text(&'static CStr);
+pub(crate) struct Text(&'static CStr);
 
 impl Outcome for Text {
     type C = *const c_char;

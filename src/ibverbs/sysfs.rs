@@ -19,8 +19,6 @@ pub(crate) struct Entry<'a> {
     pub name: &'a str,
     /// Name of its device node, `uverbs0`.
     pub node: &'a str,
-    /// GUID, in network order.
-    pub guid: u64,
     /// Network interface of the addresses.
     pub interface: &'a str,
     /// How many GIDs are described; their addresses are each process's own.
@@ -58,13 +56,8 @@ fn write_tree(root: &Path, entry: &Entry<'_>) -> std::io::Result<()> {
     std::fs::create_dir_all(port.join("gid_attrs/ndevs"))?;
     std::fs::create_dir_all(port.join("pkeys"))?;
     std::fs::create_dir_all(draft.join("device/net").join(entry.interface))?;
-    let guid = entry.guid.to_be_bytes();
-    let guid: Vec<String> = guid.chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1])).collect();
-    let guid = format!("{}\n", guid.join(":"));
     for (file, text) in [
         ("node_type", "1: CA\n"),
-        ("node_guid", guid.as_str()),
-        ("sys_image_guid", guid.as_str()),
         ("node_desc", "SoftRNIC\n"),
         ("ports/1/state", "4: ACTIVE\n"),
         ("ports/1/phys_state", "5: LinkUp\n"),
@@ -86,7 +79,7 @@ fn write_tree(root: &Path, entry: &Entry<'_>) -> std::io::Result<()> {
 }
 
 /// A path for C that lives for ever.
-struct StaticPath(CString);
+pub(crate) struct StaticPath(CString);
 
 impl Outcome for &'static StaticPath {
     type C = *const c_char;
@@ -114,7 +107,9 @@ export! {
         }
         // SAFETY: not null, so C strings of the caller's.
         let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
-        let path = Path::new(OsStr::from_bytes(dir.to_bytes())).join(OsStr::from_bytes(file.to_bytes()));
+        let file = file.to_bytes();
+        let file = OsStr::from_bytes(file.strip_prefix(b"/").unwrap_or(file));
+        let path = Path::new(OsStr::from_bytes(dir.to_bytes())).join(file);
         let mut text = Vec::new();
         std::fs::File::open(path)?.take(size as u64).read_to_end(&mut text)?;
         if text.last() == Some(&b'\n') {

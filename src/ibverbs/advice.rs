@@ -1,0 +1,43 @@
+//! Advice about memory.
+
+use softrnic_nic::verbs::{Lkey, Sge};
+
+use crate::abi::*;
+use crate::errno::Errno;
+use crate::guard::slot;
+use crate::pd::PdObject;
+
+slot! {
+    /// Faults in on-demand memory. It has happened when this returns, whether or not that was asked for; without
+    /// it, mistakes are not reported, as verbs has it for advice that is merely queued.
+    fn advise_mr(pd: *mut ibv_pd, advice: u32, flags: u32, sges: *mut ibv_sge, count: u32) -> () {
+        // SAFETY: the caller's PD.
+        let pd = unsafe { PdObject::of(pd)? };
+        let (write, must_fault) = match advice {
+            IBV_ADVISE_MR_ADVICE_PREFETCH => (false, true),
+            IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => (true, true),
+            IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => (false, false),
+            _ => return Err(Errno::OPNOTSUPP),
+        };
+        if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 || sges.is_null() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: `count` elements of the caller's.
+        let sges = unsafe { std::slice::from_raw_parts(sges, count as usize) };
+        let sges: Vec<Sge> = sges.iter().map(sge).collect();
+        // Pages that are there need nothing.
+        if !must_fault {
+            return Ok(());
+        }
+        match pd.nic.prefetch(&sges, write) {
+            Err(_) if flags & IBV_ADVISE_MR_FLAG_FLUSH == 0 => Ok(()),
+            result => Ok(result?),
+        }
+    }
+}
+
+/// A scatter/gather element of C.
+#[inline]
+pub(crate) fn sge(sge: &ibv_sge) -> Sge {
+    Sge { addr: sge.addr, length: sge.length, lkey: Lkey(sge.lkey) }
+}

@@ -1,0 +1,224 @@
+//! Completion queues.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use softrnic_nic::runtime::channel::AckCounter;
+use softrnic_nic::verbs::{Cq, Cqe, CqeExtra};
+
+use crate::abi::*;
+use crate::context::Ctx;
+use crate::cq_ex::Poll;
+use crate::errno::Errno;
+use crate::event::ChannelObject;
+use crate::guard::{Outcome, borrow, export, slot};
+use crate::pd::Users;
+use crate::shown::Shown;
+
+/// A completion queue as C sees it, and what it stands for. All are made as extended ones.
+#[repr(C)]
+pub(crate) struct CqObject {
+    pub(crate) ibv: Shown<ibv_cq_ex>,
+    pub(crate) nic: Arc<Cq>,
+    pub(crate) completion_acks: AckCounter,
+    pub(crate) async_acks: Arc<AckCounter>,
+    pub(crate) users: Users,
+    /// What `ibv_start_poll` and its like work on.
+    pub(crate) poll: Poll,
+}
+
+impl CqObject {
+    /// # Safety
+    /// The pointer is null or a CQ of ours.
+    #[inline]
+    pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> Result<&'a CqObject, Errno> {
+        // SAFETY: the caller's CQ, the first field of which it is.
+        unsafe { borrow(cq.cast()) }
+    }
+
+    /// What the application gave the CQ, for it to be recognised in events.
+    pub(crate) fn context_of_application(&self) -> *mut c_void {
+        // SAFETY: written once, when the CQ was made.
+        unsafe { (*self.ibv.get()).cq_context }
+    }
+
+    /// Makes a CQ.
+    ///
+    /// # Safety
+    /// The pointers are the caller's; `channel` may be null.
+    pub(crate) unsafe fn create(
+        context: *mut ibv_context,
+        depth: usize,
+        cq_context: *mut c_void,
+        channel: *mut ibv_comp_channel,
+        comp_vector: u32,
+        poll: Poll,
+    ) -> Result<*mut CqObject, Errno> {
+        // SAFETY: the caller's context.
+        let ctx = unsafe { Ctx::of(context)? };
+        // SAFETY: the caller's context; the field never changes.
+        if i64::from(comp_vector) >= i64::from(unsafe { (*context).num_comp_vectors }) {
+            return Err(Errno::INVAL);
+        }
+        let channel_object = match channel.is_null() {
+            true => None,
+            // SAFETY: the caller's channel.
+            false => Some(unsafe { ChannelObject::of(channel)? }),
+        };
+        // The CQ's address is what its events carry, so it must be known before there is a CQ.
+        let place = Box::<CqObject>::new_uninit();
+        let token = place.as_ptr().expose_provenance() as u64;
+        let reports_to = channel_object.map(|channel| channel.nic.clone());
+        let nic = Cq::new(ctx.shared.nic.clone(), depth, reports_to, Some(token))?;
+        let ibv = poll.table(context, channel, cq_context, nic.depth() as c_int);
+        let async_acks = Arc::new(AckCounter::new());
+        let source = nic.source();
+        let object = Box::write(
+            place,
+            CqObject {
+                ibv: Shown::new(ibv),
+                nic,
+                completion_acks: AckCounter::new(),
+                async_acks: async_acks.clone(),
+                users: Users::default(),
+                poll,
+            },
+        );
+        if let Some(channel) = channel_object {
+            channel.users().fetch_add(1, Ordering::AcqRel);
+        }
+        let object = Box::into_raw(object);
+        ctx.shared.events.add(source, object.cast(), &async_acks);
+        Ok(object)
+    }
+}
+
+export! {
+    fn ibv_create_cq(
+        context: *mut ibv_context,
+        cqe: c_int,
+        cq_context: *mut c_void,
+        channel: *mut ibv_comp_channel,
+        comp_vector: c_int,
+    ) -> *mut ibv_cq {
+        let depth = usize::try_from(cqe).map_err(|_| Errno::INVAL)?;
+        let vector = u32::try_from(comp_vector).map_err(|_| Errno::INVAL)?;
+        // SAFETY: the caller's pointers.
+        let cq = unsafe { CqObject::create(context, depth, cq_context, channel, vector, Poll::plain())? };
+        Ok(cq.cast())
+    }
+
+    fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> () {
+        // SAFETY: the caller's CQ.
+        let object = unsafe { CqObject::of(cq)? };
+        object.nic.resize(usize::try_from(cqe).map_err(|_| Errno::INVAL)?)?;
+        // SAFETY: the field is written here alone, by a caller who lets nobody else resize the CQ meanwhile.
+        unsafe { (*object.ibv.get()).cqe = object.nic.depth() as c_int };
+        Ok(())
+    }
+
+    /// Waits until all events about the CQ are acknowledged.
+    fn ibv_destroy_cq(cq: *mut ibv_cq) -> () {
+        // SAFETY: the caller's CQ.
+        let object = unsafe { CqObject::of(cq)? };
+        object.users.none()?;
+        let ibv = object.ibv.get();
+        // SAFETY: fields that never change, and a context that outlives the CQ.
+        let (ctx, channel) = unsafe { (Ctx::of((*ibv).context)?, (*ibv).channel) };
+        ctx.shared.events.remove(object.nic.source());
+        // Nothing reports to the CQ any more, so that no event can follow those that are dropped here.
+        if let Some(channel) = object.nic.channel() {
+            channel.forget(object.nic.token());
+        }
+        object.completion_acks.wait();
+        object.async_acks.wait();
+        if !channel.is_null() {
+            // SAFETY: a CQ's channel outlives it: it counts as its user.
+            unsafe { ChannelObject::of(channel)? }.users().fetch_sub(1, Ordering::AcqRel);
+        }
+        // SAFETY: made from a box, and used no more: no event names it.
+        drop(unsafe { Box::from_raw(cq.cast::<CqObject>()) });
+        Ok(())
+    }
+}
+
+/// How many completions there were; negative for an error.
+pub(crate) struct Found(usize);
+
+impl Outcome for Found {
+    type C = c_int;
+    fn into_c(result: Result<Found, Errno>) -> c_int {
+        result.map_or_else(|errno| -errno.0, |Found(count)| count as c_int)
+    }
+}
+
+slot! {
+    fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> Found {
+        // SAFETY: the caller's CQ.
+        let cq = unsafe { CqObject::of(cq)? };
+        let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
+        let mut next = wc;
+        Ok(Found(cq.nic.poll_with(most, |cqe| {
+            // SAFETY: the caller has room for `most` completions, and no more are taken.
+            unsafe {
+                next.write(work_completion(&cqe));
+                next = next.add(1);
+            }
+        })))
+    }
+
+    fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> () {
+        // SAFETY: the caller's CQ.
+        unsafe { CqObject::of(cq)? }.nic.arm(solicited_only != 0);
+        Ok(())
+    }
+
+    /// Moderation of events is not offered, and `ibv_query_device_ex` says so.
+    fn modify_cq(_cq: *mut ibv_cq, _attr: *mut ibv_modify_cq_attr) -> () {
+        Err(Errno::OPNOTSUPP)
+    }
+}
+
+/// A completion, in C.
+#[inline]
+fn work_completion(cqe: &Cqe) -> ibv_wc {
+    ibv_wc {
+        wr_id: cqe.wr_id,
+        status: cqe.status as u32,
+        opcode: cqe.opcode as u32,
+        vendor_err: 0,
+        byte_len: cqe.byte_len,
+        arg: wc_arg { imm_data: argument(cqe) },
+        qp_num: cqe.qpn.get(),
+        src_qp: cqe.src_qpn.get(),
+        wc_flags: flags(cqe),
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}
+
+/// Immediate data as it was on the wire, or the invalidated key.
+#[inline]
+pub(crate) fn argument(cqe: &Cqe) -> u32 {
+    match cqe.extra {
+        CqeExtra::None => 0,
+        CqeExtra::Imm(imm) => u32::from_ne_bytes(imm.0),
+        CqeExtra::Invalidated(rkey) => rkey.0,
+    }
+}
+
+#[inline]
+pub(crate) fn flags(cqe: &Cqe) -> u32 {
+    let argument = match cqe.extra {
+        CqeExtra::None => 0,
+        CqeExtra::Imm(_) => IBV_WC_WITH_IMM,
+        CqeExtra::Invalidated(_) => IBV_WC_WITH_INV,
+    };
+    argument | if cqe.grh { IBV_WC_GRH } else { 0 }
+}
+
+// `ibv_cq_ex` begins like `ibv_cq`.
+const _: () = assert!(std::mem::offset_of!(ibv_cq_ex, comp_mask) == size_of::<ibv_cq>());

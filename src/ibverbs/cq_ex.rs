@@ -1,0 +1,215 @@
+//! Polling completion by completion (`ibv_start_poll`, `ibv_next_poll`, `ibv_end_poll`, `ibv_wc_read_*`).
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use softrnic_nic::verbs::{Cqe, Qpn, Status, WcOpcode};
+
+use crate::abi::*;
+use crate::context::Ctx;
+use crate::cq::{CqObject, argument, flags};
+use crate::errno::Errno;
+use crate::guard::{Plain, Silent, borrow, slot};
+use crate::hand_lock::HandLock;
+use crate::pd::PdObject;
+
+/// What is between `ibv_start_poll` and `ibv_end_poll`.
+pub(crate) struct Poll {
+    /// Held meanwhile, unless the application promised to use a single thread.
+    lock: Option<HandLock>,
+    /// The completion that is being read.
+    current: Cell<Cqe>,
+    /// What adds up with a completion's time stamp to the time of day, in nanoseconds.
+    wallclock: Cell<u64>,
+    /// Whether `ibv_create_cq_ex` made the CQ.
+    extended: bool,
+}
+
+const NOTHING: Cqe = Cqe {
+    wr_id: 0,
+    status: Status::Success,
+    opcode: WcOpcode::Send,
+    byte_len: 0,
+    extra: softrnic_nic::verbs::CqeExtra::None,
+    qpn: Qpn::new(0),
+    src_qpn: Qpn::new(0),
+    grh: false,
+    timestamp: 0,
+};
+
+impl Poll {
+    /// For a CQ that is polled by `ibv_poll_cq` alone.
+    pub(crate) fn plain() -> Poll {
+        Poll { lock: None, current: Cell::new(NOTHING), wallclock: Cell::new(0), extended: false }
+    }
+
+    fn extended(single_threaded: bool) -> Poll {
+        let lock = (!single_threaded).then(HandLock::new);
+        Poll { lock, current: Cell::new(NOTHING), wallclock: Cell::new(0), extended: true }
+    }
+
+    fn lock(&self) {
+        self.lock.iter().for_each(HandLock::lock);
+    }
+
+    fn unlock(&self) {
+        self.lock.iter().for_each(HandLock::unlock);
+    }
+
+    /// The public part of a CQ.
+    pub(crate) fn table(
+        &self,
+        context: *mut ibv_context,
+        channel: *mut ibv_comp_channel,
+        cq_context: *mut c_void,
+        cqe: c_int,
+    ) -> ibv_cq_ex {
+        macro_rules! readers {
+            ($($slot:ident: $function:path),* $(,)?) => {
+                ibv_cq_ex {
+                    context,
+                    channel,
+                    cq_context,
+                    handle: 0,
+                    cqe,
+                    mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+                    cond: libc::PTHREAD_COND_INITIALIZER,
+                    comp_events_completed: 0,
+                    async_events_completed: 0,
+                    comp_mask: 0,
+                    status: 0,
+                    wr_id: 0,
+                    $($slot: if self.extended { Some($function) } else { None },)*
+                    read_cvlan: None,
+                    read_flow_tag: None,
+                    read_tm_info: None,
+                }
+            };
+        }
+        readers! {
+            start_poll: start_poll,
+            next_poll: next_poll,
+            end_poll: end_poll,
+            read_opcode: read_opcode,
+            read_vendor_err: read_vendor_err,
+            read_byte_len: read_byte_len,
+            read_imm_data: read_imm_data,
+            read_qp_num: read_qp_num,
+            read_src_qp: read_src_qp,
+            read_wc_flags: read_wc_flags,
+            read_slid: read_slid,
+            read_sl: read_sl,
+            read_dlid_path_bits: read_dlid_path_bits,
+            read_completion_ts: read_completion_ts,
+            read_completion_wallclock_ns: read_completion_wallclock_ns,
+        }
+    }
+}
+
+slot! {
+    fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex {
+        const WC_FLAGS: u64 = IBV_WC_STANDARD_FLAGS
+            | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
+            | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+        const MASK: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+        // SAFETY: the caller's context and struct.
+        let (_, attr) = unsafe { (Ctx::of(context)?, borrow(attr)?) };
+        if attr.comp_mask & !MASK != 0 || attr.wc_flags & !WC_FLAGS != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let flags = if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { attr.flags } else { 0 };
+        // Overruns are never ignored: what did not fit is lost, and said to be.
+        if flags & !IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
+            // SAFETY: the caller's parent domain.
+            unsafe { PdObject::of(attr.parent_domain)? };
+        }
+        let poll = Poll::extended(flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0);
+        let depth = attr.cqe as usize;
+        // SAFETY: the caller's pointers.
+        let cq = unsafe {
+            CqObject::create(context, depth, attr.cq_context, attr.channel, attr.comp_vector, poll)?
+        };
+        Ok(cq.cast())
+    }
+
+    /// ENOENT when there is nothing; then `ibv_end_poll` must not follow.
+    fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> () {
+        // SAFETY: the caller's CQ, and a struct that may be missing.
+        let (cq, attr) = unsafe { (CqObject::of(cq.cast())?, attr.as_ref()) };
+        if attr.is_some_and(|attr| attr.comp_mask != 0) {
+            return Err(Errno::INVAL);
+        }
+        cq.poll.lock();
+        take(cq).inspect_err(|_| cq.poll.unlock())
+    }
+
+    fn next_poll(cq: *mut ibv_cq_ex) -> () {
+        // SAFETY: the caller's CQ.
+        take(unsafe { CqObject::of(cq.cast())? })
+    }
+
+    fn end_poll(cq: *mut ibv_cq_ex) -> Silent {
+        // SAFETY: the caller's CQ.
+        unsafe { CqObject::of(cq.cast())? }.poll.unlock();
+        Ok(Silent)
+    }
+}
+
+fn take(cq: &CqObject) -> Result<(), Errno> {
+    let mut found = None;
+    cq.nic.poll_with(1, |cqe| found = Some(cqe));
+    let cqe = found.ok_or(Errno::NOENT)?;
+    cq.poll.current.set(cqe);
+    let ibv = cq.ibv.get();
+    // SAFETY: public fields that only the thread between start and end of polling uses.
+    unsafe {
+        (*ibv).wr_id = cqe.wr_id;
+        (*ibv).status = cqe.status as u32;
+    }
+    Ok(())
+}
+
+macro_rules! readers {
+    ($($name:ident -> $type:ty, |$cqe:ident| $value:expr;)*) => {
+        slot! {$(
+            fn $name(cq: *mut ibv_cq_ex) -> Plain<$type> {
+                // SAFETY: the caller's CQ.
+                let $cqe = &unsafe { CqObject::of(cq.cast())? }.poll.current.get();
+                Ok(Plain($value))
+            }
+        )*}
+    };
+}
+
+readers! {
+    read_opcode -> u32, |cqe| cqe.opcode as u32;
+    read_vendor_err -> u32, |_cqe| 0;
+    read_byte_len -> u32, |cqe| cqe.byte_len;
+    read_imm_data -> u32, |cqe| argument(cqe);
+    read_qp_num -> u32, |cqe| cqe.qpn.get();
+    read_src_qp -> u32, |cqe| cqe.src_qpn.get();
+    read_wc_flags -> u32, |cqe| flags(cqe);
+    read_slid -> u32, |_cqe| 0;
+    read_sl -> u8, |_cqe| 0;
+    read_dlid_path_bits -> u8, |_cqe| 0;
+    read_completion_ts -> u64, |cqe| cqe.timestamp;
+}
+
+slot! {
+    fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> Plain<u64> {
+        // SAFETY: the caller's CQ.
+        let object = unsafe { CqObject::of(cq.cast())? };
+        let poll = &object.poll;
+        if poll.wallclock.get() == 0 {
+            // SAFETY: a CQ's context outlives it.
+            let ctx = unsafe { Ctx::of((*object.ibv.get()).context)? };
+            let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+            poll.wallclock.set(day.wrapping_sub(ctx.shared.nic.now().as_nanos()));
+        }
+        Ok(Plain(poll.current.get().timestamp.wrapping_add(poll.wallclock.get())))
+    }
+}

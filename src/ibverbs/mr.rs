@@ -1,0 +1,398 @@
+//! Memory regions.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use softrnic_nic::verbs::{Access, AppRange, MrSpec, RawMr, ReregSpec};
+
+use crate::abi::*;
+use crate::errno::Errno;
+use crate::guard::{Silent, borrow, borrow_mut, export, slot};
+use crate::pd::PdObject;
+use crate::shown::Shown;
+
+/// A memory region as C sees it, and what it stands for.
+#[repr(C)]
+pub(crate) struct MrObject {
+    ibv: Shown<ibv_mr>,
+    handle: u32,
+    region: Arc<Region>,
+    imported: bool,
+}
+
+/// A registration, which an importer may share.
+pub(crate) struct Region {
+    raw: Mutex<Option<RawMr>>,
+    /// What was mapped for it.
+    _mapping: Option<Mapping>,
+    addr: usize,
+    length: usize,
+}
+
+/// A mapping of a file, undone when it is dropped.
+struct Mapping {
+    addr: *mut c_void,
+    length: usize,
+}
+
+// SAFETY: the mapping belongs to this struct, and nothing but registrations use it.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by us with this length; the registration is gone.
+        unsafe { libc::munmap(self.addr, self.length) };
+    }
+}
+
+impl Region {
+    pub(crate) fn new(raw: RawMr, addr: usize, length: usize) -> Region {
+        Region { raw: Mutex::new(Some(raw)), _mapping: None, addr, length }
+    }
+
+    fn raw(&self) -> MutexGuard<'_, Option<RawMr>> {
+        self.raw.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MrObject {
+    /// # Safety
+    /// The pointer is null or a region of ours.
+    pub(crate) unsafe fn of<'a>(mr: *mut ibv_mr) -> Result<&'a MrObject, Errno> {
+        // SAFETY: the caller's region, the first field of which it is.
+        unsafe { borrow(mr.cast()) }
+    }
+
+    pub(crate) fn lkey(&self) -> u32 {
+        // SAFETY: a field that changes in `ibv_rereg_mr` alone.
+        unsafe { (*self.ibv.get()).lkey }
+    }
+
+    /// Makes the C object of a new registration.
+    pub(crate) fn publish(pd: &PdObject, region: Region) -> Result<*mut ibv_mr, Errno> {
+        let region = Arc::new(region);
+        let handle = pd.ctx()?.shared.mrs.add(region.clone());
+        pd.users.join();
+        MrObject::wrap(pd, handle, region, false)
+    }
+
+    fn wrap(pd: &PdObject, handle: u32, region: Arc<Region>, imported: bool) -> Result<*mut ibv_mr, Errno> {
+        let keys = region.raw().as_ref().ok_or(Errno::INVAL)?.keys();
+        let ibv = ibv_mr {
+            context: pd.context(),
+            pd: pd.as_ibv(),
+            addr: std::ptr::with_exposed_provenance_mut(region.addr),
+            length: region.length,
+            handle,
+            lkey: keys.lkey.0,
+            rkey: keys.rkey.0,
+        };
+        Ok(Box::into_raw(Box::new(MrObject { ibv: Shown::new(ibv), handle, region, imported })).cast())
+    }
+}
+
+export! {
+    fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
+        // SAFETY: the caller's PD and memory.
+        unsafe { register(pd, addr, length, addr.addr() as u64, access as u32) }
+    }
+
+    fn ibv_reg_mr_iova(
+        pd: *mut ibv_pd,
+        addr: *mut c_void,
+        length: usize,
+        iova: u64,
+        access: c_int,
+    ) -> *mut ibv_mr {
+        // SAFETY: the caller's PD and memory.
+        unsafe { register(pd, addr, length, iova, access as u32) }
+    }
+
+    fn ibv_reg_mr_iova2(
+        pd: *mut ibv_pd,
+        addr: *mut c_void,
+        length: usize,
+        iova: u64,
+        access: c_uint,
+    ) -> *mut ibv_mr {
+        // SAFETY: the caller's PD and memory.
+        unsafe { register(pd, addr, length, iova, access) }
+    }
+
+    /// Registers what `fd` maps, `length` bytes from `offset` on. Devices that cannot be mapped are refused.
+    fn ibv_reg_dmabuf_mr(
+        pd: *mut ibv_pd,
+        offset: u64,
+        length: usize,
+        iova: u64,
+        fd: c_int,
+        access: c_int,
+    ) -> *mut ibv_mr {
+        // SAFETY: the caller's PD.
+        let pd = unsafe { PdObject::of(pd)? };
+        register_file(pd, offset, length, iova, fd, Access::from_bits_retain(access as u32))
+    }
+
+    fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
+        const MEMORY: u64 = IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF;
+        const FILE: u64 = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
+        // SAFETY: the caller's PD and struct; `buf` is read by nobody, and need not be there.
+        let (object, attr) = unsafe { (PdObject::of(pd)?, borrow(attr)?) };
+        let (mask, access) = (attr.comp_mask, attr.access as u32);
+        if mask & !(MEMORY | FILE | IBV_REG_MR_MASK_IOVA) != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let iova = (mask & IBV_REG_MR_MASK_IOVA != 0).then_some(attr.iova);
+        match (mask & MEMORY, mask & FILE) {
+            (0, FILE) => {
+                let iova = iova.ok_or(Errno::INVAL)?;
+                register_file(object, attr.fd_offset, attr.length, iova, attr.fd, Access::from_bits_retain(access))
+            }
+            (memory, 0) if memory & IBV_REG_MR_MASK_ADDR != 0 => {
+                let iova = iova.unwrap_or(attr.addr.addr() as u64);
+                // SAFETY: the caller's PD and memory.
+                unsafe { register(pd, attr.addr, attr.length, iova, access) }
+            }
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    fn ibv_rereg_mr(
+        mr: *mut ibv_mr,
+        flags: c_int,
+        pd: *mut ibv_pd,
+        addr: *mut c_void,
+        length: usize,
+        access: c_int,
+    ) -> Rereg {
+        // SAFETY: the caller's region and memory.
+        unsafe { reregister(mr, flags, pd, addr, length, access) }
+    }
+
+    fn ibv_dereg_mr(mr: *mut ibv_mr) -> () {
+        // SAFETY: the caller's region.
+        let object = unsafe { MrObject::of(mr)? };
+        // SAFETY: the PD of a region outlives it.
+        let pd = unsafe { PdObject::of((*object.ibv.get()).pd)? };
+        if !object.imported {
+            let mut raw = object.region.raw();
+            if let Some(registered) = raw.take()
+                && let Err((kept, _)) = registered.deregister()
+            {
+                // Windows are bound to it; rxe says EINVAL.
+                *raw = Some(kept);
+                return Err(Errno::INVAL);
+            }
+            drop(raw);
+            pd.ctx()?.shared.mrs.remove(object.handle);
+            pd.users.leave();
+        }
+        // SAFETY: made from a box, and used no more.
+        drop(unsafe { Box::from_raw(mr.cast::<MrObject>()) });
+        Ok(())
+    }
+
+    fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
+        // SAFETY: the caller's PD.
+        let pd = unsafe { PdObject::of(pd)? };
+        let region = pd.ctx()?.shared.mrs.get(handle).ok_or(Errno::NOENT)?;
+        MrObject::wrap(pd, handle, region, true)
+    }
+
+    fn ibv_unimport_mr(mr: *mut ibv_mr) -> Silent {
+        if !mr.is_null() {
+            // SAFETY: the caller's imported region, made from a box, and used no more.
+            drop(unsafe { Box::from_raw(mr.cast::<MrObject>()) });
+        }
+        Ok(Silent)
+    }
+
+    /// Makes a buffer in memory that suits the device best: for this one, any that is aligned to pages.
+    fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void {
+        // SAFETY: the caller's PD and pointer.
+        let (_, buf) = unsafe { (PdObject::of(pd)?, borrow_mut(buf)?) };
+        let mapping = map(size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
+        let addr = mapping.addr;
+        *buf = Box::into_raw(Box::new(Buffer { mapping, pd: pd.addr() })).cast();
+        Ok(addr)
+    }
+
+    fn ibv_free_buf(buf: *mut ibv_buf) -> Silent {
+        if !buf.is_null() {
+            // SAFETY: made from a box in `ibv_alloc_buf`, and used no more.
+            drop(unsafe { Box::from_raw(buf.cast::<Buffer>()) });
+        }
+        Ok(Silent)
+    }
+
+    fn ibv_reg_buf_mr(
+        pd: *mut ibv_pd,
+        buf: *mut ibv_buf,
+        addr: *mut c_void,
+        length: usize,
+        access: c_int,
+    ) -> *mut ibv_mr {
+        // SAFETY: the caller's buffer.
+        let buffer = unsafe { borrow(buf.cast::<Buffer>())? };
+        let offset = addr.addr().checked_sub(buffer.mapping.addr.addr()).ok_or(Errno::INVAL)?;
+        let fits = offset.checked_add(length).is_some_and(|end| end <= buffer.mapping.length);
+        if buffer.pd != pd.addr() || !fits {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the caller's PD, and memory inside the buffer, which he keeps until he has deregistered it.
+        unsafe { register(pd, addr, length, addr.addr() as u64, access as u32) }
+    }
+}
+
+/// A buffer of `ibv_alloc_buf`.
+struct Buffer {
+    mapping: Mapping,
+    pd: usize,
+}
+
+slot! {
+    fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+        // SAFETY: the caller's PD.
+        let pd = unsafe { PdObject::of(pd)? };
+        MrObject::publish(pd, Region::new(pd.nic.alloc_null_mr()?, 0, usize::MAX))
+    }
+}
+
+/// # Safety
+/// The PD and the memory are the caller's; he keeps the memory mapped while it is registered, as `verbs.h` asks.
+unsafe fn register(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: u32,
+) -> Result<*mut ibv_mr, Errno> {
+    // SAFETY: the caller's PD.
+    let pd = unsafe { PdObject::of(pd)? };
+    let access = Access::from_bits_retain(access);
+    let addr = addr.expose_provenance();
+    let implicit = addr == 0 && length == usize::MAX && access.contains(Access::ON_DEMAND);
+    // The kernel refuses addresses that differ within the page.
+    if !access.contains(Access::ZERO_BASED) && (addr as u64 ^ iova) & (PAGE - 1) != 0 {
+        return Err(Errno::INVAL);
+    }
+    let range = if implicit {
+        AppRange::WHOLE
+    } else {
+        // SAFETY: the promise of whoever registers memory.
+        unsafe { AppRange::new(addr, length as u64) }
+    };
+    let raw = pd.nic.register_raw(MrSpec { range, iova, access })?;
+    MrObject::publish(pd, Region::new(raw, addr, length))
+}
+
+const PAGE: u64 = 4096;
+
+fn register_file(
+    pd: &PdObject,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: Access,
+) -> Result<*mut ibv_mr, Errno> {
+    if length == 0 || access.intersects(Access::ON_DEMAND) {
+        return Err(Errno::INVAL);
+    }
+    let into_page = offset % PAGE;
+    let mapped = length.checked_add(into_page as usize).ok_or(Errno::INVAL)?;
+    let mapping = map(mapped, libc::MAP_SHARED, fd, (offset - into_page) as libc::off_t)?;
+    let addr = mapping.addr.expose_provenance() + into_page as usize;
+    // SAFETY: the mapping is dropped with the region, after the registration.
+    let range = unsafe { AppRange::new(addr, length as u64) };
+    let raw = pd.nic.register_raw(MrSpec { range, iova, access })?;
+    // Applications know such memory by its offset, and the region has no address.
+    let region = Region { raw: Mutex::new(Some(raw)), _mapping: Some(mapping), addr: 0, length };
+    MrObject::publish(pd, region)
+}
+
+fn map(length: usize, flags: c_int, fd: c_int, offset: libc::off_t) -> Result<Mapping, Errno> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping, wherever there is room.
+    let addr = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, fd, offset) };
+    if addr == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(Mapping { addr, length }) }
+}
+
+/// `ibv_rereg_mr` has return codes of its own (`enum ibv_rereg_mr_err_code`), and sets `errno`.
+pub(crate) struct Rereg;
+
+impl crate::guard::Outcome for Rereg {
+    type C = c_int;
+    fn into_c(result: Result<Rereg, Errno>) -> c_int {
+        match result {
+            Ok(Rereg) => 0,
+            Err(errno) => {
+                errno.set();
+                // The old registration is as it was: nothing is changed before everything is checked.
+                if errno == Errno::INVAL || errno == Errno::OPNOTSUPP {
+                    IBV_REREG_MR_ERR_INPUT
+                } else {
+                    IBV_REREG_MR_ERR_CMD
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As for [`register`].
+unsafe fn reregister(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> Result<Rereg, Errno> {
+    const TRANSLATION: c_int = IBV_REREG_MR_CHANGE_TRANSLATION;
+    const KNOWN: c_int = TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+    // SAFETY: the caller's region.
+    let object = unsafe { MrObject::of(mr)? };
+    let translation = flags & TRANSLATION != 0;
+    if flags & !KNOWN != 0 || flags == 0 || (translation && (length == 0 || addr.is_null())) {
+        return Err(Errno::INVAL);
+    }
+    let mut change = ReregSpec::default();
+    let mut new_pd = None;
+    if translation {
+        // SAFETY: the promise of whoever registers memory.
+        let range = unsafe { AppRange::new(addr.expose_provenance(), length as u64) };
+        change.translation = Some((range, addr.addr() as u64));
+    }
+    if flags & IBV_REREG_MR_CHANGE_PD != 0 {
+        // SAFETY: the caller's PD.
+        let pd = unsafe { PdObject::of(pd)? };
+        change.pd = Some(pd.nic.id());
+        new_pd = Some(pd);
+    }
+    if flags & IBV_REREG_MR_CHANGE_ACCESS != 0 {
+        change.access = Some(Access::from_bits_retain(access as u32));
+    }
+    let mut raw = object.region.raw();
+    let raw = raw.as_mut().ok_or(Errno::INVAL)?;
+    raw.reregister(change, new_pd.map(|pd| pd.nic.clone()))?;
+    let keys = raw.keys();
+    let ibv = object.ibv.get();
+    // SAFETY: the caller's region, which he lets nobody else use meanwhile.
+    unsafe {
+        (*ibv).lkey = keys.lkey.0;
+        (*ibv).rkey = keys.rkey.0;
+        if translation {
+            (*ibv).addr = addr;
+            (*ibv).length = length;
+        }
+        if let Some(pd) = new_pd {
+            pd.users.join();
+            PdObject::of((*ibv).pd)?.users.leave();
+            (*ibv).pd = pd.as_ibv();
+        }
+    }
+    Ok(Rereg)
+}

@@ -1,0 +1,303 @@
+//! Posting work requests. Nothing here allocates for requests of up to two elements or 64 inline bytes.
+
+use std::ffi::c_int;
+
+use softrnic_memory::copy_from_app;
+use softrnic_nic::engine::{InlineBytes, SgeList};
+use softrnic_nic::verbs::{Imm, LocalData, Qkey, QpType, Qpn, RecvRequest, Rkey, SendRequest, Srqn};
+use softrnic_transport::{LocalOp, RemoteBuffer, SendExtra, SendOp};
+
+use crate::abi::*;
+use crate::advice::sge;
+use crate::ah::AhObject;
+use crate::errno::Errno;
+use crate::guard::slot;
+use crate::mw::bind_spec;
+use crate::qp::QpObject;
+use crate::srq::SrqObject;
+
+slot! {
+    fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> () {
+        // SAFETY: the caller's QP.
+        let qp = unsafe { QpObject::of(qp)? };
+        let mut poster = qp.nic.sends();
+        let mut next = wr;
+        // SAFETY: a list of the caller's, which ends with null.
+        while let Some(wr) = unsafe { next.as_ref() } {
+            // SAFETY: what the request points to is the caller's.
+            let posted = unsafe { send_request(qp, wr) }.and_then(|request| Ok(poster.push(request)?));
+            if let Err(errno) = posted {
+                // SAFETY: the caller's pointer.
+                unsafe { blame(bad, next) };
+                return Err(errno);
+            }
+            next = wr.next;
+        }
+        Ok(())
+    }
+
+    fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> () {
+        // SAFETY: the caller's QP.
+        let qp = unsafe { QpObject::of(qp)? };
+        let most = qp.nic.options().max_recv_sge;
+        // SAFETY: the caller's list and pointer.
+        unsafe { post_receives(wr, bad, most, |request| Ok(qp.nic.post_recv_request(request)?)) }
+    }
+
+    fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> () {
+        // SAFETY: the caller's SRQ.
+        let srq = unsafe { SrqObject::of(srq)? };
+        // SAFETY: the caller's list and pointer.
+        unsafe { post_receives(wr, bad, srq.max_sge, |request| Ok(srq.nic.post_recv(request)?)) }
+    }
+}
+
+/// # Safety
+/// The list and the pointer are the caller's.
+#[inline]
+unsafe fn post_receives(
+    first: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+    most: usize,
+    mut post: impl FnMut(RecvRequest) -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let mut next = first;
+    // SAFETY: a list of the caller's, which ends with null.
+    while let Some(wr) = unsafe { next.as_ref() } {
+        // SAFETY: what the request points to is the caller's.
+        if let Err(errno) = unsafe { recv_request(wr, most) }.and_then(&mut post) {
+            // SAFETY: the caller's pointer.
+            unsafe { blame(bad, next) };
+            return Err(errno);
+        }
+        next = wr.next;
+    }
+    Ok(())
+}
+
+/// Tells the caller which request was refused.
+///
+/// # Safety
+/// `bad` is null or the caller's.
+unsafe fn blame<T>(bad: *mut *mut T, wr: *mut T) {
+    if !bad.is_null() {
+        // SAFETY: the caller's pointer.
+        unsafe { *bad = wr };
+    }
+}
+
+/// # Safety
+/// What the request points to is the caller's.
+#[inline]
+unsafe fn recv_request(wr: &ibv_recv_wr, most: usize) -> Result<RecvRequest, Errno> {
+    // SAFETY: as above.
+    let sges = unsafe { elements(wr.sg_list, wr.num_sge)? };
+    if sges.len() > most {
+        return Err(Errno::INVAL);
+    }
+    Ok(RecvRequest { wr_id: wr.wr_id, length: total(sges)?, data: gathered(sges) })
+}
+
+/// A send request of C.
+///
+/// # Safety
+/// What the request points to is the caller's.
+#[inline]
+unsafe fn send_request(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendRequest, Errno> {
+    // SAFETY: as above; which member of a union there is follows from the opcode.
+    unsafe {
+        let sges = elements(wr.sg_list, wr.num_sge)?;
+        let op = operation(qp, wr)?;
+        let sinks = matches!(op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
+        if sinks && wr.send_flags & IBV_SEND_INLINE != 0 {
+            return Err(Errno::INVAL);
+        }
+        let local = matches!(op, SendOp::Local(_));
+        let (data, length) = if local {
+            (LocalData::empty(), 0)
+        } else if wr.send_flags & IBV_SEND_INLINE != 0 {
+            let bytes = copied(sges, qp.nic.options().max_inline)?;
+            let length = bytes.len() as u32;
+            (LocalData::Inline(bytes), length)
+        } else {
+            (gathered(sges), total(sges)?)
+        };
+        let xrc = qp.nic.service() == QpType::XrcInitiator;
+        Ok(SendRequest {
+            srqn: xrc.then(|| Srqn::new(wr.qp_type.xrc.remote_srqn)),
+            ..framed(qp, wr.wr_id, wr.send_flags, op, data, length)?
+        })
+    }
+}
+
+/// A request with what its flags say.
+#[inline]
+pub(crate) fn framed(
+    qp: &QpObject,
+    wr_id: u64,
+    flags: u32,
+    op: SendOp<LocalData>,
+    data: LocalData,
+    length: u32,
+) -> Result<SendRequest, Errno> {
+    const KNOWN: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
+    if flags & !KNOWN != 0 {
+        return Err(Errno::INVAL);
+    }
+    Ok(SendRequest {
+        wr_id,
+        op,
+        data,
+        length,
+        signaled: qp.signals(flags),
+        solicited: flags & IBV_SEND_SOLICITED != 0,
+        fence: flags & IBV_SEND_FENCE != 0,
+        srqn: None,
+    })
+}
+
+/// # Safety
+/// The union members that go with the opcode are there, and what they point to is the caller's.
+#[inline]
+unsafe fn operation(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendOp<LocalData>, Errno> {
+    // SAFETY: as above.
+    unsafe {
+        let imm = || immediate(wr.arg.imm_data);
+        let rdma = || remote(wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
+        let atomic = || remote(wr.wr.atomic.remote_addr, wr.wr.atomic.rkey);
+        if qp.nic.service() == QpType::Ud {
+            let imm = match wr.opcode {
+                IBV_WR_SEND => None,
+                IBV_WR_SEND_WITH_IMM => Some(imm()),
+                _ => return Err(Errno::INVAL),
+            };
+            return datagram(qp, wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey, imm);
+        }
+        Ok(match wr.opcode {
+            IBV_WR_RDMA_WRITE => SendOp::Write { remote: rdma(), imm: None },
+            IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::Write { remote: rdma(), imm: Some(imm()) },
+            IBV_WR_SEND => SendOp::Send(SendExtra::Plain),
+            IBV_WR_SEND_WITH_IMM => SendOp::Send(SendExtra::Imm(imm())),
+            IBV_WR_SEND_WITH_INV => SendOp::Send(SendExtra::Invalidate(Rkey(wr.arg.invalidate_rkey))),
+            IBV_WR_RDMA_READ => SendOp::Read { remote: rdma() },
+            IBV_WR_ATOMIC_CMP_AND_SWP => SendOp::CompareSwap {
+                remote: atomic(),
+                compare: wr.wr.atomic.compare_add,
+                swap: wr.wr.atomic.swap,
+            },
+            IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                SendOp::FetchAdd { remote: atomic(), add: wr.wr.atomic.compare_add }
+            }
+            IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite { remote: rdma() },
+            IBV_WR_LOCAL_INV => SendOp::Local(LocalOp::Invalidate(Rkey(wr.arg.invalidate_rkey))),
+            IBV_WR_BIND_MW => {
+                let bind = wr.op.bind_mw;
+                let spec = bind_spec(bind.mw, bind.rkey, &bind.bind_info)?;
+                SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(spec))))
+            }
+            _ => return Err(Errno::INVAL),
+        })
+    }
+}
+
+/// A datagram by way of an address handle.
+///
+/// # Safety
+/// The handle is the caller's.
+#[inline]
+pub(crate) unsafe fn datagram(
+    qp: &QpObject,
+    ah: *mut ibv_ah,
+    remote_qpn: u32,
+    remote_qkey: u32,
+    imm: Option<Imm>,
+) -> Result<SendOp<LocalData>, Errno> {
+    // SAFETY: the caller's handle.
+    let path = unsafe { AhObject::of(ah)? }.handle.path(qp.nic.qpn());
+    Ok(SendOp::Datagram { path, dest_qpn: Qpn::new(remote_qpn), qkey: Qkey(remote_qkey), imm })
+}
+
+#[inline]
+pub(crate) fn remote(va: u64, rkey: u32) -> RemoteBuffer {
+    RemoteBuffer { va, rkey: Rkey(rkey) }
+}
+
+/// Immediate data, whose bytes C has in network order.
+#[inline]
+pub(crate) fn immediate(imm_data: u32) -> Imm {
+    Imm(imm_data.to_ne_bytes())
+}
+
+/// # Safety
+/// `count` elements from `list` on are the caller's.
+#[inline]
+unsafe fn elements<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [ibv_sge], Errno> {
+    match usize::try_from(count) {
+        Ok(0) => Ok(&[]),
+        Ok(_) if list.is_null() => Err(Errno::INVAL),
+        // SAFETY: as above.
+        Ok(count) => Ok(unsafe { std::slice::from_raw_parts(list, count) }),
+        Err(_) => Err(Errno::INVAL),
+    }
+}
+
+/// Elements for the NIC.
+#[inline]
+pub(crate) fn gathered(sges: &[ibv_sge]) -> LocalData {
+    LocalData::Sges(sges.iter().map(sge).collect::<SgeList>())
+}
+
+/// How many bytes elements have in all.
+#[inline]
+pub(crate) fn total(sges: &[ibv_sge]) -> Result<u32, Errno> {
+    sges.iter().try_fold(0u32, |sum, sge| sum.checked_add(sge.length)).ok_or(Errno::INVAL)
+}
+
+/// The bytes of inline elements, which have no keys.
+///
+/// # Safety
+/// The elements are memory of the caller's.
+#[inline]
+unsafe fn copied(sges: &[ibv_sge], most: usize) -> Result<InlineBytes, Errno> {
+    let length = total(sges)? as usize;
+    if length > most {
+        return Err(Errno::INVAL);
+    }
+    let mut bytes = InlineBytes::from_elem(0, length);
+    let mut at = 0;
+    for sge in sges {
+        let to = at + sge.length as usize;
+        // SAFETY: as above.
+        unsafe { copy_from_app(sge.addr as usize, &mut bytes[at..to]) };
+        at = to;
+    }
+    Ok(bytes)
+}
+
+/// Inline bytes from one place.
+///
+/// # Safety
+/// `length` bytes from `addr` on are memory of the caller's.
+#[inline]
+pub(crate) unsafe fn append(
+    bytes: &mut InlineBytes,
+    addr: usize,
+    length: usize,
+    most: usize,
+) -> Result<(), Errno> {
+    let at = bytes.len();
+    let to = at.checked_add(length).filter(|to| *to <= most).ok_or(Errno::INVAL)?;
+    bytes.resize(to, 0);
+    // SAFETY: as above.
+    unsafe { copy_from_app(addr, &mut bytes[at..to]) };
+    Ok(())
+}
+
+/// For callers with a pointer to elements and a count.
+///
+/// # Safety
+/// As for `std::slice::from_raw_parts`.
+pub(crate) unsafe fn element_list<'a>(list: *const ibv_sge, count: usize) -> Result<&'a [ibv_sge], Errno> {
+    // SAFETY: as above.
+    unsafe { elements(list, c_int::try_from(count).map_err(|_| Errno::INVAL)?) }
+}

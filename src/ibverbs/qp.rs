@@ -1,0 +1,367 @@
+//! Queue pairs: making, opening and destroying them.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use softrnic_nic::runtime::channel::AckCounter;
+use softrnic_nic::verbs::{Gid, Qp, QpOptions, QpState, QpType, Qpn};
+
+use crate::abi::*;
+use crate::context::Ctx;
+use crate::cq::CqObject;
+use crate::errno::Errno;
+use crate::guard::{borrow, borrow_mut, export, slot};
+use crate::pd::{PdObject, Users};
+use crate::qp_ex::{self, Builder};
+use crate::shown::Shown;
+use crate::srq::SrqObject;
+use crate::xrcd::XrcdObject;
+
+/// A queue pair as C sees it, and what it stands for. All are made as extended ones.
+#[repr(C)]
+pub(crate) struct QpObject {
+    pub(crate) ibv: Shown<ibv_qp_ex>,
+    pub(crate) nic: Arc<Qp>,
+    pub(crate) acks: Arc<AckCounter>,
+    parts: Parts,
+    pub(crate) sq_sig_all: bool,
+    /// Multicast groups that it is attached to.
+    groups: Users,
+    /// Whether `ibv_wr_*` may be used, and what they have built so far.
+    pub(crate) builder: Option<Builder>,
+}
+
+/// What a QP was made of, all of which outlives it. Null where there is none.
+#[derive(Clone, Copy)]
+struct Parts {
+    pd: *mut ibv_pd,
+    send_cq: *mut ibv_cq,
+    recv_cq: *mut ibv_cq,
+    srq: *mut ibv_srq,
+    xrcd: *mut ibv_xrcd,
+}
+
+impl QpObject {
+    /// # Safety
+    /// The pointer is null or a QP of ours.
+    #[inline]
+    pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> Result<&'a QpObject, Errno> {
+        // SAFETY: the caller's QP, the first field of which it is.
+        unsafe { borrow(qp.cast()) }
+    }
+
+    /// Whether a work request with these flags is to be completed.
+    #[inline]
+    pub(crate) fn signals(&self, send_flags: u32) -> bool {
+        self.sq_sig_all || send_flags & IBV_SEND_SIGNALED != 0
+    }
+
+    /// Shows C the QP's state.
+    pub(crate) fn show_state(&self, state: QpState) {
+        // SAFETY: the field is written in verbs on this QP alone, which callers do one at a time.
+        unsafe { (*self.ibv.get()).qp_base.state = state as u32 };
+    }
+
+    pub(crate) fn ctx(&self) -> Result<&Ctx, Errno> {
+        // SAFETY: a QP's context outlives it; the field never changes.
+        unsafe { Ctx::of((*self.ibv.get()).qp_base.context) }
+    }
+
+    /// What the application gave the QP.
+    pub(crate) fn identity(&self) -> Identity {
+        // SAFETY: fields that never change.
+        let base = unsafe { &(*self.ibv.get()).qp_base };
+        Identity {
+            qp_context: base.qp_context,
+            qp_type: base.qp_type,
+            send_cq: base.send_cq,
+            recv_cq: base.recv_cq,
+            srq: base.srq,
+        }
+    }
+}
+
+/// What `ibv_query_qp` tells of how a QP was made.
+pub(crate) struct Identity {
+    pub qp_context: *mut c_void,
+    pub qp_type: u32,
+    pub send_cq: *mut ibv_cq,
+    pub recv_cq: *mut ibv_cq,
+    pub srq: *mut ibv_srq,
+}
+
+impl Parts {
+    /// They are kept busy.
+    fn join(self) -> Result<(), Errno> {
+        self.each(Users::join)
+    }
+
+    /// They are not needed any more.
+    fn leave(self) -> Result<(), Errno> {
+        self.each(Users::leave)
+    }
+
+    fn each(self, visit: impl Fn(&Users)) -> Result<(), Errno> {
+        // SAFETY: they outlive the QP.
+        unsafe {
+            if !self.pd.is_null() {
+                visit(&PdObject::of(self.pd)?.users);
+            }
+            for cq in [self.send_cq, self.recv_cq] {
+                if !cq.is_null() {
+                    visit(&CqObject::of(cq)?.users);
+                }
+            }
+            if !self.srq.is_null() {
+                visit(&SrqObject::of(self.srq)?.users);
+            }
+            if !self.xrcd.is_null() {
+                visit(&XrcdObject::of(self.xrcd)?.users);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A QP that is asked for.
+pub(crate) struct Request {
+    pub pd: *mut ibv_pd,
+    pub xrcd: *mut ibv_xrcd,
+    /// `ibv_wr_*` functions that are wanted (`IBV_QP_EX_WITH_*`).
+    pub send_ops: Option<u64>,
+}
+
+/// The transport service of a type of QP.
+pub(crate) fn service(qp_type: u32) -> Result<QpType, Errno> {
+    match qp_type {
+        IBV_QPT_RC => Ok(QpType::Rc),
+        IBV_QPT_UC => Ok(QpType::Uc),
+        IBV_QPT_UD => Ok(QpType::Ud),
+        IBV_QPT_XRC_SEND => Ok(QpType::XrcInitiator),
+        IBV_QPT_XRC_RECV => Ok(QpType::XrcTarget),
+        IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => Err(Errno::OPNOTSUPP),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// Makes a QP, and writes what it can do to `init.cap`.
+///
+/// # Safety
+/// The pointers are the caller's.
+pub(crate) unsafe fn create(
+    context: *mut ibv_context,
+    init: &mut ibv_qp_init_attr,
+    request: &Request,
+) -> Result<*mut ibv_qp, Errno> {
+    // SAFETY: the caller's context.
+    let ctx = unsafe { Ctx::of(context)? };
+    let service = service(init.qp_type)?;
+    let (nic, parts) = match service {
+        // SAFETY: the caller's pointers.
+        QpType::XrcTarget => unsafe { create_target(init, request)? },
+        // SAFETY: the caller's pointers.
+        _ => unsafe { create_other(service, init, request)? },
+    };
+    parts.join()?;
+    let sq_sig_all = init.sq_sig_all != 0;
+    let shown = Shape { context, qp_context: init.qp_context, qp_type: init.qp_type, parts };
+    Ok(publish(ctx, nic, shown, sq_sig_all, request.send_ops))
+}
+
+/// # Safety
+/// The pointers are the caller's.
+unsafe fn create_target(init: &mut ibv_qp_init_attr, request: &Request) -> Result<(Arc<Qp>, Parts), Errno> {
+    // SAFETY: the caller's domain.
+    let xrcd = unsafe { XrcdObject::of(request.xrcd)? };
+    let domain = &xrcd.domain;
+    let options = QpOptions {
+        max_send_wr: 0,
+        max_recv_wr: 0,
+        max_send_sge: 0,
+        max_recv_sge: 0,
+        max_inline: 0,
+        srq: None,
+        xrcd: Some(domain.key),
+    };
+    let nic = domain.pd.create_qp(QpType::XrcTarget, &domain.cq, &domain.cq, options)?;
+    domain.add_target(&nic);
+    init.cap =
+        ibv_qp_cap { max_send_wr: 0, max_recv_wr: 0, max_send_sge: 0, max_recv_sge: 0, max_inline_data: 0 };
+    let none = std::ptr::null_mut();
+    let parts = Parts {
+        pd: std::ptr::null_mut(),
+        send_cq: none,
+        recv_cq: none,
+        srq: std::ptr::null_mut(),
+        xrcd: request.xrcd,
+    };
+    Ok((nic, parts))
+}
+
+/// # Safety
+/// The pointers are the caller's.
+unsafe fn create_other(
+    service: QpType,
+    init: &mut ibv_qp_init_attr,
+    request: &Request,
+) -> Result<(Arc<Qp>, Parts), Errno> {
+    let initiator = service == QpType::XrcInitiator;
+    let recv_cq = if initiator && init.recv_cq.is_null() { init.send_cq } else { init.recv_cq };
+    // SAFETY: the caller's PD and CQs.
+    let (pd, send_cq, recv_cq) =
+        unsafe { (PdObject::of(request.pd)?, CqObject::of(init.send_cq)?, CqObject::of(recv_cq)?) };
+    let srq = match init.srq.is_null() {
+        true => None,
+        false if initiator => return Err(Errno::INVAL),
+        // SAFETY: the caller's SRQ.
+        false => Some(unsafe { SrqObject::of(init.srq)? }),
+    };
+    let receives = srq.is_none() && !initiator;
+    let cap = init.cap;
+    let options = QpOptions {
+        max_send_wr: cap.max_send_wr as usize,
+        max_recv_wr: if receives { cap.max_recv_wr as usize } else { 0 },
+        max_send_sge: cap.max_send_sge as usize,
+        max_recv_sge: if receives { cap.max_recv_sge as usize } else { 0 },
+        max_inline: cap.max_inline_data as usize,
+        srq: srq.map(|srq| srq.nic.clone()),
+        xrcd: None,
+    };
+    let nic = pd.nic.create_qp(service, &send_cq.nic, &recv_cq.nic, options)?;
+    init.cap = caps(&nic);
+    let parts = Parts {
+        pd: request.pd,
+        send_cq: init.send_cq,
+        recv_cq: init.recv_cq,
+        srq: init.srq,
+        xrcd: std::ptr::null_mut(),
+    };
+    Ok((nic, parts))
+}
+
+/// What a QP can really do.
+pub(crate) fn caps(qp: &Qp) -> ibv_qp_cap {
+    let options = qp.options();
+    ibv_qp_cap {
+        max_send_wr: options.max_send_wr as u32,
+        max_recv_wr: options.max_recv_wr as u32,
+        max_send_sge: options.max_send_sge as u32,
+        max_recv_sge: options.max_recv_sge as u32,
+        max_inline_data: options.max_inline as u32,
+    }
+}
+
+/// What of a QP is public.
+struct Shape {
+    context: *mut ibv_context,
+    qp_context: *mut c_void,
+    qp_type: u32,
+    parts: Parts,
+}
+
+fn publish(ctx: &Ctx, nic: Arc<Qp>, shape: Shape, sq_sig_all: bool, send_ops: Option<u64>) -> *mut ibv_qp {
+    let parts = shape.parts;
+    let base = ibv_qp {
+        context: shape.context,
+        qp_context: shape.qp_context,
+        pd: parts.pd,
+        send_cq: parts.send_cq,
+        recv_cq: parts.recv_cq,
+        srq: parts.srq,
+        handle: nic.qpn().get(),
+        qp_num: nic.qpn().get(),
+        state: nic.state() as u32,
+        qp_type: shape.qp_type,
+        mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+        cond: libc::PTHREAD_COND_INITIALIZER,
+        events_completed: 0,
+    };
+    let acks = Arc::new(AckCounter::new());
+    let source = nic.source();
+    let object = Box::into_raw(Box::new(QpObject {
+        ibv: Shown::new(qp_ex::table(base, send_ops)),
+        nic,
+        acks: acks.clone(),
+        parts,
+        sq_sig_all,
+        groups: Users::default(),
+        builder: send_ops.map(|_| Builder::new()),
+    }));
+    ctx.shared.events.add(source, object.cast(), &acks);
+    object.cast()
+}
+
+export! {
+    fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+        // SAFETY: the caller's PD and struct.
+        let (object, init) = unsafe { (PdObject::of(pd)?, borrow_mut(init)?) };
+        let request = Request { pd, xrcd: std::ptr::null_mut(), send_ops: None };
+        // SAFETY: the caller's pointers.
+        unsafe { create(object.context(), init, &request) }
+    }
+
+    /// Waits until all events about the QP are acknowledged.
+    fn ibv_destroy_qp(qp: *mut ibv_qp) -> () {
+        // SAFETY: the caller's QP.
+        let object = unsafe { QpObject::of(qp)? };
+        object.groups.none()?;
+        let parts = object.parts;
+        object.ctx()?.shared.events.remove(object.nic.source());
+        object.acks.wait();
+        // SAFETY: made from a box, and used no more: no event names it.
+        drop(unsafe { Box::from_raw(qp.cast::<QpObject>()) });
+        parts.leave()
+    }
+}
+
+slot! {
+    /// A second handle of an XRC target QP of the same domain.
+    fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
+        const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+        // SAFETY: the caller's context and struct.
+        let (ctx, attr) = unsafe { (Ctx::of(context)?, borrow(attr)?) };
+        if attr.comp_mask & !(NEEDED | IBV_QP_OPEN_ATTR_CONTEXT) != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the caller's domain.
+        let domain = &unsafe { XrcdObject::of(attr.xrcd)? }.domain;
+        let nic = domain.target(Qpn::new(attr.qp_num)).ok_or(Errno::INVAL)?;
+        let parts = Parts {
+            pd: std::ptr::null_mut(),
+            send_cq: std::ptr::null_mut(),
+            recv_cq: std::ptr::null_mut(),
+            srq: std::ptr::null_mut(),
+            xrcd: attr.xrcd,
+        };
+        parts.join()?;
+        let named = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;
+        let qp_context = if named { attr.qp_context } else { std::ptr::null_mut() };
+        let shape = Shape { context, qp_context, qp_type: IBV_QPT_XRC_RECV, parts };
+        Ok(publish(ctx, nic, shape, false, None))
+    }
+}
+
+/// Attaches a UD QP to a multicast group, or detaches it.
+///
+/// # Safety
+/// The QP and the GID are the caller's.
+pub(crate) unsafe fn multicast(
+    qp: *mut ibv_qp,
+    gid: *const ibv_gid,
+    _lid: u16,
+    attach: bool,
+) -> Result<(), Errno> {
+    // SAFETY: the caller's QP and GID, every bit pattern of which is 16 bytes.
+    let (qp, gid) = unsafe { (QpObject::of(qp)?, Gid(borrow(gid)?.raw)) };
+    if attach {
+        qp.nic.attach_multicast(gid)?;
+        qp.groups.join();
+    } else {
+        qp.nic.detach_multicast(gid)?;
+        qp.groups.leave();
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! Changing and querying attributes of queue pairs.
+
+use softrnic_nic::verbs::{Access, AttrMask, Mtu, Psn, Qkey, QpAccess, QpAttributes, QpState, Qpn, RnrTimer};
+use softrnic_transport::QpAttr;
+
+use crate::abi::*;
+use crate::ah::{NO_ADDRESS, address_vector, ah_attr};
+use crate::errno::Errno;
+use crate::guard::{borrow, borrow_mut, export};
+use crate::qp::{QpObject, caps};
+use crate::query::check_port;
+
+export! {
+    fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: i32) -> () {
+        // SAFETY: the caller's QP and struct.
+        let (qp, attr) = unsafe { (QpObject::of(qp)?, borrow(attr)?) };
+        let mask = AttrMask(mask as u32);
+        let attributes = attributes(attr, mask)?;
+        let modified = qp.nic.modify(mask, &attributes);
+        if modified.is_ok() || mask.has(AttrMask::STATE) {
+            qp.show_state(qp.nic.state());
+        }
+        Ok(modified?)
+    }
+
+    fn ibv_query_qp(
+        qp: *mut ibv_qp,
+        attr: *mut ibv_qp_attr,
+        _mask: i32,
+        init: *mut ibv_qp_init_attr,
+    ) -> () {
+        // SAFETY: the caller's QP and structs.
+        let (qp, attr, init) = unsafe { (QpObject::of(qp)?, borrow_mut(attr)?, borrow_mut(init)?) };
+        *attr = query(qp)?;
+        let identity = qp.identity();
+        *init = ibv_qp_init_attr {
+            qp_context: identity.qp_context,
+            send_cq: identity.send_cq,
+            recv_cq: identity.recv_cq,
+            srq: identity.srq,
+            cap: attr.cap,
+            qp_type: identity.qp_type,
+            sq_sig_all: qp.sq_sig_all.into(),
+        };
+        Ok(())
+    }
+}
+
+/// The attributes in `mask`, those that are left out being of no account.
+fn attributes(attr: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttributes, Errno> {
+    let mut to = QpAttr::default();
+    if mask.has(AttrMask::STATE) {
+        to.state = state(attr.qp_state)?;
+    }
+    if mask.has(AttrMask::CUR_STATE) {
+        to.cur_state = state(attr.cur_qp_state)?;
+    }
+    if mask.has(AttrMask::PKEY_INDEX) && attr.pkey_index != 0 {
+        return Err(Errno::INVAL);
+    }
+    if mask.has(AttrMask::PORT) {
+        check_port(attr.port_num.into())?;
+    }
+    if mask.has(AttrMask::PATH_MTU) {
+        to.mtu = *Mtu::ALL.iter().find(|mtu| **mtu as u32 == attr.path_mtu).ok_or(Errno::INVAL)?;
+    }
+    let address = match mask.has(AttrMask::AV) {
+        true => Some(address_vector(&attr.ah_attr)?),
+        false => None,
+    };
+    to.sqd_notify = attr.en_sqd_async_notify != 0;
+    to.access = access(attr.qp_access_flags);
+    to.qkey = Qkey(attr.qkey);
+    to.dest_qpn = Qpn::new(attr.dest_qp_num);
+    to.rq_psn = Psn::new(attr.rq_psn);
+    to.sq_psn = Psn::new(attr.sq_psn);
+    to.max_rd_atomic = attr.max_rd_atomic;
+    to.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+    if mask.has(AttrMask::MIN_RNR_TIMER) && attr.min_rnr_timer > 31 {
+        return Err(Errno::INVAL);
+    }
+    to.min_rnr_timer = RnrTimer::new(attr.min_rnr_timer & 31);
+    to.timeout = attr.timeout;
+    to.retry_cnt = attr.retry_cnt;
+    to.rnr_retry = attr.rnr_retry;
+    Ok(QpAttributes { transport: to, address })
+}
+
+fn state(number: u32) -> Result<QpState, Errno> {
+    const STATES: [QpState; 7] =
+        [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Sqe, QpState::Err];
+    STATES.get(number as usize).copied().ok_or(Errno::INVAL)
+}
+
+fn access(flags: u32) -> QpAccess {
+    let flags = Access::from_bits_retain(flags);
+    QpAccess {
+        remote_write: flags.contains(Access::REMOTE_WRITE),
+        remote_read: flags.contains(Access::REMOTE_READ),
+        remote_atomic: flags.contains(Access::REMOTE_ATOMIC),
+        flush_global: flags.contains(Access::FLUSH_GLOBAL),
+        flush_persistent: flags.contains(Access::FLUSH_PERSISTENT),
+    }
+}
+
+fn access_flags(access: QpAccess) -> u32 {
+    let mut flags = Access::LOCAL_WRITE;
+    flags.set(Access::REMOTE_WRITE, access.remote_write);
+    flags.set(Access::REMOTE_READ, access.remote_read);
+    flags.set(Access::REMOTE_ATOMIC, access.remote_atomic);
+    flags.set(Access::FLUSH_GLOBAL, access.flush_global);
+    flags.set(Access::FLUSH_PERSISTENT, access.flush_persistent);
+    flags.bits()
+}
+
+fn query(qp: &QpObject) -> Result<ibv_qp_attr, Errno> {
+    let found = qp.nic.query()?;
+    let (attr, status) = (found.attr, found.status);
+    qp.show_state(status.state);
+    Ok(ibv_qp_attr {
+        qp_state: status.state as u32,
+        cur_qp_state: status.state as u32,
+        path_mtu: attr.mtu as u32,
+        path_mig_state: IBV_MIG_MIGRATED,
+        qkey: attr.qkey.0,
+        rq_psn: status.expected_psn.get(),
+        sq_psn: status.send_psn.get(),
+        dest_qp_num: attr.dest_qpn.get(),
+        qp_access_flags: access_flags(attr.access),
+        cap: caps(&qp.nic),
+        ah_attr: qp.nic.address().as_ref().map_or(NO_ADDRESS, ah_attr),
+        alt_ah_attr: NO_ADDRESS,
+        pkey_index: 0,
+        alt_pkey_index: 0,
+        en_sqd_async_notify: attr.sqd_notify.into(),
+        sq_draining: (status.state == QpState::Sqd && status.in_flight > 0).into(),
+        max_rd_atomic: attr.max_rd_atomic,
+        max_dest_rd_atomic: attr.max_dest_rd_atomic,
+        min_rnr_timer: attr.min_rnr_timer.code(),
+        port_num: crate::query::PORT as u8,
+        timeout: attr.timeout,
+        retry_cnt: attr.retry_cnt,
+        rnr_retry: attr.rnr_retry,
+        alt_port_num: 0,
+        alt_timeout: 0,
+        rate_limit: 0,
+    })
+}

@@ -1,0 +1,434 @@
+//! Extended queue pairs: making them, and building work requests call by call (`ibv_wr_*`).
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+
+use softrnic_nic::engine::InlineBytes;
+use softrnic_nic::verbs::{LocalData, QpType, Rkey, SendRequest, Srqn};
+use softrnic_transport::{LocalOp, SendExtra, SendOp};
+use softrnic_wire::{Feth, Placement, Selectivity};
+
+use crate::abi::*;
+use crate::errno::Errno;
+use crate::guard::{Silent, borrow, borrow_mut, export, slot};
+use crate::hand_lock::HandLock;
+use crate::mw::bind_spec;
+use crate::post::{append, datagram, element_list, framed, gathered, immediate, remote, total};
+use crate::qp::{QpObject, Request, create, service};
+
+/// Work requests between `ibv_wr_start` and `ibv_wr_complete`.
+pub(crate) struct Builder {
+    /// Held meanwhile, so that threads that share the QP take turns.
+    lock: HandLock,
+    batch: UnsafeCell<Batch>,
+}
+
+#[derive(Default)]
+struct Batch {
+    /// Keeps its memory from one batch to the next.
+    requests: Vec<SendRequest>,
+    /// The first thing that was wrong.
+    error: Option<Errno>,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Builder {
+        Builder { lock: HandLock::new(), batch: UnsafeCell::new(Batch::default()) }
+    }
+}
+
+/// What each type of QP can do, of `IBV_QP_EX_WITH_*`.
+fn operations(qp_type: QpType) -> u64 {
+    const DATAGRAM: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+    const UNRELIABLE: u64 = DATAGRAM
+        | IBV_QP_EX_WITH_RDMA_WRITE
+        | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+        | IBV_QP_EX_WITH_LOCAL_INV
+        | IBV_QP_EX_WITH_BIND_MW;
+    const RELIABLE: u64 = UNRELIABLE
+        | IBV_QP_EX_WITH_RDMA_READ
+        | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+        | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+        | IBV_QP_EX_WITH_SEND_WITH_INV
+        | IBV_QP_EX_WITH_FLUSH
+        | IBV_QP_EX_WITH_ATOMIC_WRITE;
+    match qp_type {
+        QpType::Rc | QpType::XrcInitiator => RELIABLE,
+        QpType::Uc => UNRELIABLE,
+        QpType::Ud => DATAGRAM,
+        QpType::XrcTarget => 0,
+    }
+}
+
+slot! {
+    fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+        const KNOWN: u32 = IBV_QP_INIT_ATTR_PD
+            | IBV_QP_INIT_ATTR_XRCD
+            | IBV_QP_INIT_ATTR_CREATE_FLAGS
+            | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+        // SAFETY: the caller's struct.
+        let init = unsafe { borrow_mut(init)? };
+        let mask = init.comp_mask;
+        let flagged = mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && init.create_flags != 0;
+        if mask & !KNOWN != 0 || flagged {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let service = service(init.qp_type)?;
+        let send_ops = (mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0).then_some(init.send_ops_flags);
+        if send_ops.unwrap_or(0) & !operations(service) != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let needed =
+            if service == QpType::XrcTarget { IBV_QP_INIT_ATTR_XRCD } else { IBV_QP_INIT_ATTR_PD };
+        if mask & needed == 0 {
+            return Err(Errno::INVAL);
+        }
+        let request = Request { pd: init.pd, xrcd: init.xrcd, send_ops };
+        // SAFETY: the extended struct begins like the plain one, and is the caller's as what it points to is.
+        unsafe { create(context, &mut *(&raw mut *init).cast::<ibv_qp_init_attr>(), &request) }
+    }
+}
+
+export! {
+    /// Null unless the QP was made for `ibv_wr_*`.
+    fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+        // SAFETY: the caller's QP.
+        let object = unsafe { QpObject::of(qp)? };
+        object.builder.as_ref().ok_or(Errno::INVAL)?;
+        Ok(object.ibv.get())
+    }
+}
+
+/// The public part of a QP. Operations that were not asked for are null.
+pub(crate) fn table(qp_base: ibv_qp, send_ops: Option<u64>) -> ibv_qp_ex {
+    macro_rules! table {
+        (operations { $($slot:ident: $function:path, $flag:expr;)* } always { $($setter:ident: $set:path,)* }) => {
+            ibv_qp_ex {
+                qp_base,
+                comp_mask: 0,
+                wr_id: 0,
+                wr_flags: 0,
+                $($slot: (send_ops.unwrap_or(0) & $flag != 0).then_some($function as _),)*
+                $($setter: send_ops.map(|_| $set as _),)*
+                wr_send_tso: None,
+            }
+        };
+    }
+    table! {
+        operations {
+            wr_atomic_cmp_swp: wr_atomic_cmp_swp, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP;
+            wr_atomic_fetch_add: wr_atomic_fetch_add, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+            wr_bind_mw: wr_bind_mw, IBV_QP_EX_WITH_BIND_MW;
+            wr_local_inv: wr_local_inv, IBV_QP_EX_WITH_LOCAL_INV;
+            wr_rdma_read: wr_rdma_read, IBV_QP_EX_WITH_RDMA_READ;
+            wr_rdma_write: wr_rdma_write, IBV_QP_EX_WITH_RDMA_WRITE;
+            wr_rdma_write_imm: wr_rdma_write_imm, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+            wr_send: wr_send, IBV_QP_EX_WITH_SEND;
+            wr_send_imm: wr_send_imm, IBV_QP_EX_WITH_SEND_WITH_IMM;
+            wr_send_inv: wr_send_inv, IBV_QP_EX_WITH_SEND_WITH_INV;
+            wr_atomic_write: wr_atomic_write, IBV_QP_EX_WITH_ATOMIC_WRITE;
+            wr_flush: wr_flush, IBV_QP_EX_WITH_FLUSH;
+        }
+        always {
+            wr_set_ud_addr: wr_set_ud_addr,
+            wr_set_xrc_srqn: wr_set_xrc_srqn,
+            wr_set_inline_data: wr_set_inline_data,
+            wr_set_inline_data_list: wr_set_inline_data_list,
+            wr_set_sge: wr_set_sge,
+            wr_set_sge_list: wr_set_sge_list,
+            wr_start: wr_start,
+            wr_complete: wr_complete,
+            wr_abort: wr_abort,
+        }
+    }
+}
+
+/// The QP and its batch, between start and completion.
+///
+/// # Safety
+/// The QP is the caller's, and he has started a batch on it.
+unsafe fn open<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a QpObject, &'a mut Batch), Errno> {
+    // SAFETY: the caller's QP.
+    let object = unsafe { QpObject::of(qp.cast())? };
+    let builder = object.builder.as_ref().ok_or(Errno::INVAL)?;
+    // SAFETY: only the thread that has started the batch gets here, one call after the other.
+    Ok((object, unsafe { &mut *builder.batch.get() }))
+}
+
+/// Begins a request; errors are remembered for `ibv_wr_complete`.
+///
+/// # Safety
+/// As for [`open`].
+unsafe fn begin(
+    qp: *mut ibv_qp_ex,
+    op: impl FnOnce(&QpObject) -> Result<(SendOp<LocalData>, LocalData, u32), Errno>,
+) -> Result<Silent, Errno> {
+    // SAFETY: as above.
+    let (object, batch) = unsafe { open(qp)? };
+    // SAFETY: public fields that the application sets before each request.
+    let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
+    let made = op(object).and_then(|(op, data, length)| framed(object, wr_id, flags, op, data, length));
+    match made {
+        Ok(request) => batch.requests.push(request),
+        Err(errno) => batch.refuse(errno),
+    }
+    Ok(Silent)
+}
+
+/// Changes the request that was begun last.
+///
+/// # Safety
+/// As for [`open`].
+unsafe fn amend(
+    qp: *mut ibv_qp_ex,
+    change: impl FnOnce(&QpObject, &mut SendRequest) -> Result<(), Errno>,
+) -> Result<Silent, Errno> {
+    // SAFETY: as above.
+    let (object, batch) = unsafe { open(qp)? };
+    let changed = match batch.requests.last_mut() {
+        Some(request) => change(object, request),
+        None => Err(Errno::INVAL),
+    };
+    if let Err(errno) = changed {
+        batch.refuse(errno);
+    }
+    Ok(Silent)
+}
+
+impl Batch {
+    fn refuse(&mut self, errno: Errno) {
+        self.error.get_or_insert(errno);
+    }
+
+    fn clear(&mut self) {
+        self.requests.clear();
+        self.error = None;
+    }
+}
+
+/// A request without data as yet.
+type Begun = Result<(SendOp<LocalData>, LocalData, u32), Errno>;
+
+fn bare(op: SendOp<LocalData>) -> Begun {
+    Ok((op, LocalData::empty(), 0))
+}
+
+slot! {
+    fn wr_start(qp: *mut ibv_qp_ex) -> Silent {
+        // SAFETY: the caller's QP.
+        let object = unsafe { QpObject::of(qp.cast())? };
+        object.builder.as_ref().ok_or(Errno::INVAL)?.lock.lock();
+        // SAFETY: this thread has the lock.
+        unsafe { open(qp)? }.1.clear();
+        Ok(Silent)
+    }
+
+    /// Posts all of the batch, or nothing.
+    fn wr_complete(qp: *mut ibv_qp_ex) -> () {
+        // SAFETY: the caller's QP, with a batch.
+        let (object, batch) = unsafe { open(qp)? };
+        let result = complete(object, batch);
+        batch.clear();
+        object.builder.iter().for_each(|builder| builder.lock.unlock());
+        result
+    }
+
+    fn wr_abort(qp: *mut ibv_qp_ex) -> Silent {
+        // SAFETY: the caller's QP, with a batch.
+        let (object, batch) = unsafe { open(qp)? };
+        batch.clear();
+        object.builder.iter().for_each(|builder| builder.lock.unlock());
+        Ok(Silent)
+    }
+
+    fn wr_send(qp: *mut ibv_qp_ex) -> Silent {
+        // SAFETY: the caller's QP, with a batch.
+        unsafe { begin(qp, |_| bare(SendOp::Send(SendExtra::Plain))) }
+    }
+
+    fn wr_send_imm(qp: *mut ibv_qp_ex, imm: u32) -> Silent {
+        // SAFETY: the caller's QP, with a batch.
+        unsafe { begin(qp, |_| bare(SendOp::Send(SendExtra::Imm(immediate(imm))))) }
+    }
+
+    fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) -> Silent {
+        // SAFETY: the caller's QP, with a batch.
+        unsafe { begin(qp, |_| bare(SendOp::Send(SendExtra::Invalidate(Rkey(rkey))))) }
+    }
+
+    fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, va: u64) -> Silent {
+        // SAFETY: the caller's QP, with a batch.
+        unsafe { begin(qp, |_| bare(SendOp::Write { remote: remote(va, rkey), imm: None })) }
+    }
+
+    fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, va: u64, imm: u32) -> Silent {
+        let imm = Some(immediate(imm));
+        // SAFETY: the caller's QP, with a batch.
+        unsafe { begin(qp, |_| bare(SendOp::Write { remote: remote(va, rkey), imm })) }
+    }
+
+    fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, va: u64) -> Silent {
+        // SAFETY: the caller's QP, with a batch.
+        unsafe { begin(qp, |_| bare(SendOp::Read { remote: remote(va, rkey) })) }
+    }
+
+    fn wr_atomic_cmp_swp(qp: *mut ibv_qp_ex, rkey: u32, va: u64, compare: u64, swap: u64) -> Silent {
+        // SAFETY: the caller's QP, with a batch.
+        unsafe { begin(qp, |_| bare(SendOp::CompareSwap { remote: remote(va, rkey), compare, swap })) }
+    }
+
+    fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, va: u64, add: u64) -> Silent {
+        // SAFETY: the caller's QP, with a batch.
+        unsafe { begin(qp, |_| bare(SendOp::FetchAdd { remote: remote(va, rkey), add })) }
+    }
+
+    /// The eight bytes are read now.
+    fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, va: u64, value: *const c_void) -> Silent {
+        // SAFETY: the caller's QP, with a batch, and eight bytes of his.
+        unsafe {
+            begin(qp, |_| {
+                let mut bytes = InlineBytes::new();
+                append(&mut bytes, value.expose_provenance(), 8, 8)?;
+                Ok((SendOp::AtomicWrite { remote: remote(va, rkey) }, LocalData::Inline(bytes), 8))
+            })
+        }
+    }
+
+    fn wr_flush(qp: *mut ibv_qp_ex, rkey: u32, va: u64, length: usize, kind: u8, level: u8) -> Silent {
+        // SAFETY: the caller's QP, with a batch.
+        unsafe {
+            begin(qp, |_| {
+                let selectivity = match u32::from(level) {
+                    IBV_FLUSH_RANGE => Selectivity::Range,
+                    IBV_FLUSH_MR => Selectivity::Region,
+                    _ => return Err(Errno::INVAL),
+                };
+                let placement = Placement::from_bits(kind);
+                if u32::from(kind) & !(IBV_FLUSH_GLOBAL | IBV_FLUSH_PERSISTENT) != 0 || kind == 0 {
+                    return Err(Errno::INVAL);
+                }
+                let length = u32::try_from(length).map_err(|_| Errno::INVAL)?;
+                let feth = Feth { placement, selectivity };
+                bare(SendOp::Flush { remote: remote(va, rkey), length, feth })
+            })
+        }
+    }
+
+    fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) -> Silent {
+        // SAFETY: the caller's QP, with a batch.
+        unsafe { begin(qp, |_| bare(SendOp::Local(LocalOp::Invalidate(Rkey(rkey))))) }
+    }
+
+    fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) -> Silent {
+        // SAFETY: the caller's QP, with a batch, and the caller's window and struct.
+        unsafe {
+            begin(qp, |_| {
+                let spec = bind_spec(mw, rkey, borrow(info)?)?;
+                bare(SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(spec)))))
+            })
+        }
+    }
+
+    fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Silent {
+        // SAFETY: the caller's QP, with a batch, and the caller's handle.
+        unsafe {
+            amend(qp, |object, request| {
+                let imm = match request.op {
+                    _ if object.nic.service() != QpType::Ud => return Err(Errno::INVAL),
+                    SendOp::Send(SendExtra::Plain) => None,
+                    SendOp::Send(SendExtra::Imm(imm)) => Some(imm),
+                    _ => return Err(Errno::INVAL),
+                };
+                request.op = datagram(object, ah, qpn, qkey, imm)?;
+                Ok(())
+            })
+        }
+    }
+
+    fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, srqn: u32) -> Silent {
+        // SAFETY: the caller's QP, with a batch.
+        unsafe {
+            amend(qp, |_, request| {
+                request.srqn = Some(Srqn::new(srqn));
+                Ok(())
+            })
+        }
+    }
+
+    fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) -> Silent {
+        let one = ibv_data_buf { addr, length };
+        // SAFETY: the caller's QP, with a batch, and memory of his.
+        unsafe { set_inline(qp, std::slice::from_ref(&one)) }
+    }
+
+    fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) -> Silent {
+        if list.is_null() && count > 0 {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the caller's QP, with a batch, and his list.
+        unsafe {
+            let list = if count == 0 { &[] } else { std::slice::from_raw_parts(list, count) };
+            set_inline(qp, list)
+        }
+    }
+
+    fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) -> Silent {
+        let one = ibv_sge { addr, length, lkey };
+        // SAFETY: the caller's QP, with a batch.
+        unsafe { set_sges(qp, std::slice::from_ref(&one)) }
+    }
+
+    fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) -> Silent {
+        // SAFETY: the caller's QP, with a batch, and his list.
+        unsafe {
+            match element_list(list, count) {
+                Ok(list) => set_sges(qp, list),
+                Err(errno) => amend(qp, |_, _| Err(errno)),
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As for [`open`].
+unsafe fn set_sges(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) -> Result<Silent, Errno> {
+    // SAFETY: as above.
+    unsafe {
+        amend(qp, |_, request| {
+            request.length = total(sges)?;
+            request.data = gathered(sges);
+            Ok(())
+        })
+    }
+}
+
+/// # Safety
+/// As for [`open`]; the buffers are memory of the caller's.
+unsafe fn set_inline(qp: *mut ibv_qp_ex, buffers: &[ibv_data_buf]) -> Result<Silent, Errno> {
+    // SAFETY: as above.
+    unsafe {
+        amend(qp, |object, request| {
+            let most = object.nic.options().max_inline;
+            let mut bytes = InlineBytes::new();
+            for buffer in buffers {
+                append(&mut bytes, buffer.addr.expose_provenance(), buffer.length, most)?;
+            }
+            request.length = bytes.len() as u32;
+            request.data = LocalData::Inline(bytes);
+            Ok(())
+        })
+    }
+}
+
+fn complete(qp: &QpObject, batch: &mut Batch) -> Result<(), Errno> {
+    if let Some(errno) = batch.error {
+        return Err(errno);
+    }
+    batch.requests.iter().try_for_each(|request| qp.nic.check(request))?;
+    let mut poster = qp.nic.sends();
+    if poster.room() < batch.requests.len() {
+        return Err(Errno::NOMEM);
+    }
+    batch.requests.drain(..).try_for_each(|request| poster.push(request))?;
+    Ok(())
+}

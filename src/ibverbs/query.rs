@@ -1,0 +1,382 @@
+//! What the device, its port and its tables say.
+
+use std::ffi::c_int;
+use std::net::IpAddr;
+
+use softrnic_nic::verbs::{Context, DeviceCaps, Gid, PortState};
+
+use crate::abi::*;
+use crate::context::Ctx;
+use crate::device::{interface_of, text};
+use crate::errno::Errno;
+use crate::guard::{OrMinusOne, OrNegated, borrow, borrow_mut, export, slot};
+
+/// The only port.
+pub(crate) const PORT: u32 = 1;
+
+/// The only P_Key: full member of the default partition.
+const PKEY: u16 = 0xFFFF;
+
+/// What we tell of the port's speed when the interface has none to tell, as loopback and veth: four lanes of
+/// 2.5 Gb/s, in 100 Mb/s.
+const PORT_SPEED: u64 = 100;
+const WIDTH_4X: u8 = 2;
+const SPEED_SDR: u8 = 1;
+
+export! {
+    fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> () {
+        // SAFETY: the caller's context and struct.
+        let (ctx, attr) = unsafe { (Ctx::of(context)?, borrow_mut(attr)?) };
+        *attr = device_attr(&ctx.shared.nic, ctx.shared.device.guid());
+        Ok(())
+    }
+
+    /// The old entry point. Its struct ends before `port_cap_flags2`.
+    fn ibv_query_port(context: *mut ibv_context, port: u8, attr: *mut _compat_ibv_port_attr) -> () {
+        // SAFETY: the caller's context.
+        let full = port_attr(unsafe { Ctx::of(context)? }, port)?;
+        // SAFETY: the caller's struct, of that size.
+        unsafe { write_prefix(&full, attr.cast(), size_of::<_compat_ibv_port_attr>()) }
+    }
+
+    /// In units of 100 Mb/s.
+    fn ibv_query_port_speed(context: *mut ibv_context, port: u32, speed: *mut u64) -> () {
+        // SAFETY: the caller's context and number.
+        let (_, speed) = unsafe { (Ctx::of(context)?, borrow_mut(speed)?) };
+        check_port(port)?;
+        *speed = PORT_SPEED;
+        Ok(())
+    }
+
+    fn ibv_query_gid(context: *mut ibv_context, port: u8, index: c_int, gid: *mut ibv_gid) -> OrMinusOne {
+        // SAFETY: the caller's context and GID.
+        let (ctx, gid) = unsafe { (Ctx::of(context)?, borrow_mut(gid)?) };
+        check_port(port.into())?;
+        gid.raw = gid_at(ctx, usize::try_from(index).map_err(|_| Errno::INVAL)?)?.0;
+        Ok(OrMinusOne(0))
+    }
+
+    fn _ibv_query_gid_ex(
+        context: *mut ibv_context,
+        port: u32,
+        index: u32,
+        entry: *mut ibv_gid_entry,
+        flags: u32,
+        entry_size: usize,
+    ) -> () {
+        // SAFETY: the caller's context.
+        let ctx = unsafe { Ctx::of(context)? };
+        if flags != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        check_port(port)?;
+        let gid = gid_at(ctx, index as usize)?;
+        if gid == Gid::ZERO {
+            return Err(Errno::NODATA);
+        }
+        // SAFETY: the caller's struct, of the size that he says.
+        unsafe { write_prefix(&gid_entry(index, gid), entry, entry_size) }
+    }
+
+    fn _ibv_query_gid_table(
+        context: *mut ibv_context,
+        entries: *mut ibv_gid_entry,
+        max_entries: usize,
+        flags: u32,
+        entry_size: usize,
+    ) -> OrNegated<isize> {
+        // SAFETY: the caller's context.
+        let ctx = unsafe { Ctx::of(context)? };
+        if flags != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let mut valid = 0;
+        for index in 0..ctx.shared.nic.gids_used()? {
+            let gid = ctx.shared.nic.gid(index)?;
+            if gid == Gid::ZERO {
+                continue;
+            }
+            if valid == max_entries {
+                return Err(Errno::INVAL);
+            }
+            let place = entries.wrapping_byte_add(valid * entry_size);
+            // SAFETY: fewer than the entries that the caller has room for, of the size that he says.
+            unsafe { write_prefix(&gid_entry(index as u32, gid), place, entry_size)? };
+            valid += 1;
+        }
+        Ok(OrNegated(valid as isize))
+    }
+
+    /// All our GIDs are for RoCE v2, empty places included.
+    fn ibv_query_gid_type(context: *mut ibv_context, port: u8, index: u32, kind: *mut u32) -> OrMinusOne {
+        // SAFETY: the caller's context and number.
+        let (ctx, kind) = unsafe { (Ctx::of(context)?, borrow_mut(kind)?) };
+        check_port(port.into())?;
+        gid_at(ctx, index as usize)?;
+        *kind = IBV_GID_TYPE_SYSFS_ROCE_V2;
+        Ok(OrMinusOne(0))
+    }
+
+    fn ibv_query_pkey(context: *mut ibv_context, port: u8, index: c_int, pkey: *mut u16) -> OrMinusOne {
+        // SAFETY: the caller's context and number.
+        let (_, pkey) = unsafe { (Ctx::of(context)?, borrow_mut(pkey)?) };
+        check_port(port.into())?;
+        if index != 0 {
+            return Err(Errno::INVAL);
+        }
+        *pkey = PKEY.to_be();
+        Ok(OrMinusOne(0))
+    }
+
+    fn ibv_get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> OrMinusOne {
+        // SAFETY: the caller's context.
+        unsafe { Ctx::of(context)? };
+        check_port(port.into())?;
+        if pkey == PKEY.to_be() { Ok(OrMinusOne(0)) } else { Err(Errno::NOENT) }
+    }
+}
+
+slot! {
+    fn query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr, size: usize) -> () {
+        // SAFETY: the caller's context.
+        let full = port_attr(unsafe { Ctx::of(context)? }, port)?;
+        // SAFETY: the caller's struct, of the size that he says.
+        unsafe { write_prefix(&full, attr, size) }
+    }
+
+    fn query_device_ex(
+        context: *mut ibv_context,
+        input: *const ibv_query_device_ex_input,
+        attr: *mut ibv_device_attr_ex,
+        size: usize,
+    ) -> () {
+        // SAFETY: the caller's context.
+        let ctx = unsafe { Ctx::of(context)? };
+        if !input.is_null() {
+            // SAFETY: the caller's struct.
+            if unsafe { borrow(input)? }.comp_mask != 0 {
+                return Err(Errno::INVAL);
+            }
+        }
+        let full = device_attr_ex(&ctx.shared.nic, ctx.shared.device.guid());
+        // SAFETY: the caller's struct, of the size that he says.
+        unsafe { write_prefix(&full, attr, size) }
+    }
+
+    /// The clock of completion timestamps, in nanoseconds.
+    fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> () {
+        // SAFETY: the caller's context and struct.
+        let (ctx, values) = unsafe { (Ctx::of(context)?, borrow_mut(values)?) };
+        if values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK == 0 {
+            values.comp_mask = 0;
+            return Ok(());
+        }
+        let now = ctx.shared.nic.now().as_nanos();
+        // A cycle of this clock is a nanosecond, and providers report cycles in the field for nanoseconds.
+        values.raw_clock = libc::timespec { tv_sec: 0, tv_nsec: now as libc::c_long };
+        values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+        Ok(())
+    }
+}
+
+/// EINVAL unless the port is the one that there is.
+pub(crate) fn check_port(port: u32) -> Result<(), Errno> {
+    if port == PORT { Ok(()) } else { Err(Errno::INVAL) }
+}
+
+/// The GID at a place of the table, which may be empty.
+fn gid_at(ctx: &Ctx, index: usize) -> Result<Gid, Errno> {
+    let nic = &ctx.shared.nic;
+    if index >= nic.caps().gid_table_len {
+        return Err(Errno::INVAL);
+    }
+    Ok(nic.gid(index)?)
+}
+
+fn gid_entry(index: u32, gid: Gid) -> ibv_gid_entry {
+    let address: IpAddr = gid.to_ip();
+    ibv_gid_entry {
+        gid: ibv_gid { raw: gid.0 },
+        gid_index: index,
+        port_num: PORT,
+        gid_type: IBV_GID_TYPE_ROCE_V2,
+        ndev_ifindex: interface_of(address).map_or(0, |(_, index)| index),
+    }
+}
+
+/// Writes as much of a struct as the caller knows, and zeros for what he knows beyond ours.
+///
+/// # Safety
+/// `to` is null or has room for `size` bytes.
+unsafe fn write_prefix<T: Copy>(from: &T, to: *mut T, size: usize) -> Result<(), Errno> {
+    if to.is_null() {
+        return Err(Errno::INVAL);
+    }
+    let ours = size.min(size_of::<T>());
+    // SAFETY: the caller vouches for `size` bytes; `from` has at least `ours`, padding included.
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const *from).cast::<u8>(), to.cast(), ours);
+        std::ptr::write_bytes(to.cast::<u8>().add(ours), 0, size - ours);
+    }
+    Ok(())
+}
+
+fn port_attr(ctx: &Ctx, port: u8) -> Result<ibv_port_attr, Errno> {
+    check_port(port.into())?;
+    let nic = &ctx.shared.nic;
+    let port = nic.port()?;
+    let active = port.state == PortState::Active;
+    Ok(ibv_port_attr {
+        state: if active { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN },
+        max_mtu: softrnic_wire::Mtu::B4096 as u32,
+        active_mtu: port.active_mtu as u32,
+        gid_tbl_len: nic.caps().gid_table_len as c_int,
+        port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+        max_msg_sz: port.max_message,
+        bad_pkey_cntr: port.bad_pkey as u32,
+        qkey_viol_cntr: port.qkey_violations as u32,
+        pkey_tbl_len: 1,
+        lid: 0,
+        sm_lid: 0,
+        lmc: 0,
+        max_vl_num: 1,
+        sm_sl: 0,
+        subnet_timeout: 0,
+        init_type_reply: 0,
+        active_width: WIDTH_4X,
+        active_speed: SPEED_SDR,
+        phys_state: if active { PHYS_STATE_LINK_UP } else { PHYS_STATE_DISABLED },
+        link_layer: IBV_LINK_LAYER_ETHERNET,
+        flags: 0,
+        port_cap_flags2: 0,
+        active_speed_ex: 0,
+    })
+}
+
+/// Capability bits, in the order of their numbers.
+const CAP_FLAGS: u32 = IBV_DEVICE_BAD_PKEY_CNTR
+    | IBV_DEVICE_BAD_QKEY_CNTR
+    | IBV_DEVICE_UD_AV_PORT_ENFORCE
+    | IBV_DEVICE_PORT_ACTIVE_EVENT
+    | IBV_DEVICE_SYS_IMAGE_GUID
+    | IBV_DEVICE_RC_RNR_NAK_GEN
+    | IBV_DEVICE_SRQ_RESIZE
+    | IBV_DEVICE_MEM_WINDOW
+    | IBV_DEVICE_XRC
+    | IBV_DEVICE_MEM_MGT_EXTENSIONS
+    | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+
+/// The vendor of software devices, which have no OUI; rxe says the same.
+const VENDOR: u32 = 0xFF_FFFF;
+
+fn device_attr(nic: &Context, guid: u64) -> ibv_device_attr {
+    let DeviceCaps {
+        max_qp,
+        max_qp_wr,
+        max_sge,
+        max_inline: _,
+        max_cq,
+        max_cqe,
+        max_mr,
+        max_mw,
+        max_pd,
+        max_rd_atomic,
+        max_ah,
+        max_srq,
+        max_srq_wr,
+        max_srq_sge,
+        max_mcast_groups,
+        max_mcast_qp_attach,
+        max_fast_reg_pages: _,
+        gid_table_len: _,
+        max_dm_size: _,
+    } = nic.caps();
+    let number = |value: usize| c_int::try_from(value).unwrap_or(c_int::MAX);
+    ibv_device_attr {
+        fw_ver: text(env!("CARGO_PKG_VERSION")),
+        node_guid: guid,
+        sys_image_guid: guid,
+        max_mr_size: u64::MAX,
+        page_size_cap: !0xFFF,
+        vendor_id: VENDOR,
+        vendor_part_id: 0,
+        hw_ver: 0,
+        max_qp: number(max_qp),
+        max_qp_wr: number(max_qp_wr),
+        device_cap_flags: CAP_FLAGS,
+        max_sge: number(max_sge),
+        max_sge_rd: number(max_sge),
+        max_cq: number(max_cq),
+        max_cqe: number(max_cqe),
+        max_mr: number(max_mr),
+        max_pd: number(max_pd),
+        max_qp_rd_atom: max_rd_atomic.into(),
+        max_ee_rd_atom: 0,
+        max_res_rd_atom: number(max_qp.saturating_mul(max_rd_atomic.into())),
+        max_qp_init_rd_atom: max_rd_atomic.into(),
+        max_ee_init_rd_atom: 0,
+        atomic_cap: IBV_ATOMIC_HCA,
+        max_ee: 0,
+        max_rdd: 0,
+        max_mw: number(max_mw),
+        max_raw_ipv6_qp: 0,
+        max_raw_ethy_qp: 0,
+        max_mcast_grp: number(max_mcast_groups),
+        max_mcast_qp_attach: number(max_mcast_qp_attach),
+        max_total_mcast_qp_attach: number(max_mcast_groups.saturating_mul(max_mcast_qp_attach)),
+        max_ah: number(max_ah),
+        max_fmr: 0,
+        max_map_per_fmr: 0,
+        max_srq: number(max_srq),
+        max_srq_wr: number(max_srq_wr),
+        max_srq_sge: number(max_srq_sge),
+        max_pkeys: 1,
+        local_ca_ack_delay: 15,
+        phys_port_cnt: 1,
+    }
+}
+
+fn device_attr_ex(nic: &Context, guid: u64) -> ibv_device_attr_ex {
+    const SEND_RECV: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+    const ONE_SIDED: u32 = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+    let on_demand = nic.on_demand_available();
+    let odp = |caps: u32| if on_demand { caps } else { 0 };
+    let none = ibv_rss_caps {
+        supported_qpts: 0,
+        max_rwq_indirection_tables: 0,
+        max_rwq_indirection_table_size: 0,
+        rx_hash_fields_mask: 0,
+        rx_hash_function: 0,
+    };
+    ibv_device_attr_ex {
+        orig_attr: device_attr(nic, guid),
+        comp_mask: 0,
+        odp_caps: ibv_odp_caps {
+            general_caps: if on_demand { IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT } else { 0 },
+            per_transport_caps: per_transport_caps {
+                rc_odp_caps: odp(SEND_RECV | ONE_SIDED),
+                uc_odp_caps: odp(SEND_RECV | IBV_ODP_SUPPORT_WRITE),
+                ud_odp_caps: odp(SEND_RECV),
+            },
+        },
+        completion_timestamp_mask: u64::MAX,
+        // kHz: a cycle is a nanosecond.
+        hca_core_clock: 1_000_000,
+        device_cap_flags_ex: u64::from(CAP_FLAGS) | IB_DEVICE_FLUSH_GLOBAL | IB_DEVICE_ATOMIC_WRITE,
+        tso_caps: ibv_tso_caps { max_tso: 0, supported_qpts: 0 },
+        rss_caps: none,
+        max_wq_type_rq: 0,
+        packet_pacing_caps: ibv_packet_pacing_caps {
+            qp_rate_limit_min: 0,
+            qp_rate_limit_max: 0,
+            supported_qpts: 0,
+        },
+        raw_packet_caps: 0,
+        tm_caps: ibv_tm_caps { max_rndv_hdr_size: 0, max_num_tags: 0, flags: 0, max_ops: 0, max_sge: 0 },
+        cq_mod_caps: ibv_cq_moderation_caps { max_cq_count: 0, max_cq_period: 0 },
+        max_dm_size: nic.caps().max_dm_size,
+        pci_atomic_caps: ibv_pci_atomic_caps { fetch_add: 0, swap: 0, compare_swap: 0 },
+        xrc_odp_caps: odp(SEND_RECV | ONE_SIDED),
+        phys_port_cnt_ex: 1,
+    }
+}

@@ -1,0 +1,188 @@
+//! Shared receive queues.
+
+use std::sync::Arc;
+
+use softrnic_nic::runtime::channel::AckCounter;
+use softrnic_nic::verbs::{Srq, SrqOptions};
+
+use crate::abi::*;
+use crate::context::Ctx;
+use crate::cq::CqObject;
+use crate::errno::Errno;
+use crate::guard::{borrow, borrow_mut, export, slot};
+use crate::pd::{PdObject, Users};
+use crate::shown::Shown;
+use crate::xrcd::XrcdObject;
+
+/// A shared receive queue as C sees it, and what it stands for.
+#[repr(C)]
+pub(crate) struct SrqObject {
+    ibv: Shown<ibv_srq>,
+    pub(crate) nic: Arc<Srq>,
+    pub(crate) acks: Arc<AckCounter>,
+    pub(crate) users: Users,
+    pub(crate) max_sge: usize,
+    pd: *mut ibv_pd,
+    /// Of an XRC SRQ.
+    xrc: Option<(*mut ibv_xrcd, *mut ibv_cq)>,
+}
+
+impl SrqObject {
+    /// # Safety
+    /// The pointer is null or an SRQ of ours.
+    #[inline]
+    pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> Result<&'a SrqObject, Errno> {
+        // SAFETY: the caller's SRQ, the first field of which it is.
+        unsafe { borrow(srq.cast()) }
+    }
+}
+
+/// Makes an SRQ, and writes what it has become to `attr`.
+///
+/// # Safety
+/// The pointers are the caller's.
+unsafe fn create(
+    pd: *mut ibv_pd,
+    srq_context: *mut std::ffi::c_void,
+    attr: &mut ibv_srq_attr,
+    xrc: Option<(*mut ibv_xrcd, *mut ibv_cq)>,
+) -> Result<*mut ibv_srq, Errno> {
+    // SAFETY: the caller's PD.
+    let object = unsafe { PdObject::of(pd)? };
+    let ctx = object.ctx()?;
+    if attr.max_sge as usize > ctx.shared.nic.caps().max_srq_sge {
+        return Err(Errno::INVAL);
+    }
+    let parts = match xrc {
+        // SAFETY: the caller's domain and CQ.
+        Some((xrcd, cq)) => Some(unsafe { (XrcdObject::of(xrcd)?, CqObject::of(cq)?) }),
+        None => None,
+    };
+    let options = SrqOptions {
+        max_wr: attr.max_wr as usize,
+        xrc: parts.map(|(xrcd, cq)| (xrcd.domain.key, cq.nic.clone())),
+    };
+    let nic = object.nic.create_srq(options)?;
+    attr.max_wr = nic.max_wr() as u32;
+    object.users.join();
+    if let Some((xrcd, cq)) = parts {
+        xrcd.users.join();
+        cq.users.join();
+    }
+    let acks = Arc::new(AckCounter::new());
+    let source = nic.source();
+    let ibv = ibv_srq {
+        context: ctx.as_ibv(),
+        srq_context,
+        pd,
+        handle: nic.srqn().get(),
+        mutex: libc::PTHREAD_MUTEX_INITIALIZER,
+        cond: libc::PTHREAD_COND_INITIALIZER,
+        events_completed: 0,
+    };
+    let srq = Box::into_raw(Box::new(SrqObject {
+        ibv: Shown::new(ibv),
+        nic,
+        acks: acks.clone(),
+        users: Users::default(),
+        max_sge: attr.max_sge as usize,
+        pd,
+        xrc,
+    }));
+    ctx.shared.events.add(source, srq.cast(), &acks);
+    Ok(srq.cast())
+}
+
+export! {
+    fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+        // SAFETY: the caller's struct.
+        let init = unsafe { borrow_mut(init)? };
+        // SAFETY: the caller's pointers.
+        unsafe { create(pd, init.srq_context, &mut init.attr, None) }
+    }
+
+    fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: i32) -> () {
+        // SAFETY: the caller's SRQ and struct.
+        let (srq, attr) = unsafe { (SrqObject::of(srq)?, borrow(attr)?) };
+        let mask = mask as u32;
+        if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
+            return Err(Errno::INVAL);
+        }
+        if mask & IBV_SRQ_MAX_WR != 0 {
+            srq.nic.resize(attr.max_wr as usize)?;
+        }
+        if mask & IBV_SRQ_LIMIT != 0 {
+            srq.nic.set_limit(attr.srq_limit as usize)?;
+        }
+        Ok(())
+    }
+
+    fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> () {
+        // SAFETY: the caller's SRQ and struct.
+        let (srq, attr) = unsafe { (SrqObject::of(srq)?, borrow_mut(attr)?) };
+        *attr = ibv_srq_attr {
+            max_wr: srq.nic.max_wr() as u32,
+            max_sge: srq.max_sge as u32,
+            srq_limit: srq.nic.limit()? as u32,
+        };
+        Ok(())
+    }
+
+    /// Waits until all events about the SRQ are acknowledged.
+    fn ibv_destroy_srq(srq: *mut ibv_srq) -> () {
+        // SAFETY: the caller's SRQ.
+        let object = unsafe { SrqObject::of(srq)? };
+        object.users.none()?;
+        // SAFETY: the PD of an SRQ outlives it.
+        let pd = unsafe { PdObject::of(object.pd)? };
+        pd.ctx()?.shared.events.remove(object.nic.source());
+        object.acks.wait();
+        pd.users.leave();
+        if let Some((xrcd, cq)) = object.xrc {
+            // SAFETY: they outlive the SRQ: it counts as their user.
+            unsafe {
+                XrcdObject::of(xrcd)?.users.leave();
+                CqObject::of(cq)?.users.leave();
+            }
+        }
+        // SAFETY: made from a box, and used no more: no event names it.
+        drop(unsafe { Box::from_raw(srq.cast::<SrqObject>()) });
+        Ok(())
+    }
+}
+
+slot! {
+    fn create_srq_ex(context: *mut ibv_context, init: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
+        // SAFETY: the caller's context and struct.
+        let (_, init) = unsafe { (Ctx::of(context)?, borrow_mut(init)?) };
+        const KNOWN: u32 =
+            IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+        const XRC: u32 = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+        let mask = init.comp_mask;
+        let kind = if mask & IBV_SRQ_INIT_ATTR_TYPE != 0 { init.srq_type } else { IBV_SRQT_BASIC };
+        if mask & !KNOWN != 0 || kind == IBV_SRQT_TM {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let xrc = match kind {
+            IBV_SRQT_BASIC if mask & XRC == 0 => None,
+            IBV_SRQT_XRC if mask & XRC == XRC => Some((init.xrcd, init.cq)),
+            _ => return Err(Errno::INVAL),
+        };
+        if mask & IBV_SRQ_INIT_ATTR_PD == 0 {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the caller's pointers.
+        unsafe { create(init.pd, init.srq_context, &mut init.attr, xrc) }
+    }
+
+    /// XRC SRQs have numbers that peers name.
+    fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> () {
+        // SAFETY: the caller's SRQ and number.
+        let (srq, number) = unsafe { (SrqObject::of(srq)?, borrow_mut(number)?) };
+        if srq.xrc.is_none() {
+            return Err(Errno::INVAL);
+        }
+        *number = srq.nic.srqn().get();
+        Ok(())
+    }
+}

@@ -1,0 +1,36 @@
+//! What this device does not do. The answers are those of rdma-core's own providers without the feature.
+
+use std::ffi::c_int;
+
+use crate::abi::*;
+use crate::errno::Errno;
+use crate::guard::{OrMinusOne, Plain, export};
+
+export! {
+    /// Hints where on the PCIe bus data should go.
+    fn ibv_alloc_dmah(_context: *mut ibv_context, _attr: *mut ibv_dmah_init_attr) -> *mut ibv_dmah {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn ibv_dealloc_dmah(_dmah: *mut ibv_dmah) -> () {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn ibv_dm_export_dmabuf_fd(_dm: *mut ibv_dm) -> OrMinusOne {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Enhanced connection establishment: options that two NICs of one vendor agree on.
+    fn ibv_query_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> () {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn ibv_set_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> () {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// The bytes of a message may arrive in any order: nothing more is promised.
+    fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _opcode: u32, _flags: u32) -> Plain<c_int> {
+        Ok(Plain(0))
+    }
+}

@@ -1,0 +1,131 @@
+//! XRC domains.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use softrnic_nic::engine::XrcdKey;
+use softrnic_nic::verbs::{Context, Cq, Pd, Qp, Qpn};
+
+use crate::abi::*;
+use crate::context::Ctx;
+use crate::errno::Errno;
+use crate::guard::{borrow, slot};
+use crate::pd::Users;
+
+/// An XRC domain as C sees it, and what it stands for.
+#[repr(C)]
+pub(crate) struct XrcdObject {
+    ibv: ibv_xrcd,
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) users: Users,
+}
+
+/// An XRC domain of the NIC, which several `ibv_xrcd` may share by way of a file.
+pub(crate) struct Domain {
+    context: Context,
+    pub(crate) key: XrcdKey,
+    file: Option<(libc::dev_t, libc::ino_t)>,
+    /// Target QPs are made without a PD and without CQs: what they need comes with the SRQ that each packet
+    /// names. The NIC wants some nevertheless.
+    pub(crate) pd: Arc<Pd>,
+    pub(crate) cq: Arc<Cq>,
+    /// Target QPs by number, for `ibv_open_qp`.
+    targets: Mutex<HashMap<Qpn, std::sync::Weak<Qp>>>,
+}
+
+impl XrcdObject {
+    /// # Safety
+    /// The pointer is null or an XRC domain of ours.
+    pub(crate) unsafe fn of<'a>(xrcd: *mut ibv_xrcd) -> Result<&'a XrcdObject, Errno> {
+        // SAFETY: the caller's domain, the first field of which it is.
+        unsafe { borrow(xrcd.cast()) }
+    }
+}
+
+impl Domain {
+    fn new(context: &Context, file: Option<(libc::dev_t, libc::ino_t)>) -> Result<Arc<Domain>, Errno> {
+        let (pd, cq) = (context.alloc_pd()?, context.create_cq(1, None)?);
+        let key = context.alloc_xrcd()?;
+        Ok(Arc::new(Domain { context: context.clone(), key, file, pd, cq, targets: Mutex::default() }))
+    }
+
+    /// A target QP was made.
+    pub(crate) fn add_target(&self, qp: &Arc<Qp>) {
+        let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.retain(|_, qp| qp.strong_count() > 0);
+        targets.insert(qp.qpn(), Arc::downgrade(qp));
+    }
+
+    /// The target QP with this number.
+    pub(crate) fn target(&self, qpn: Qpn) -> Option<Arc<Qp>> {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner).get(&qpn)?.upgrade()
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // QPs and SRQs of the domain keep it alive.
+        let _ = self.context.dealloc_xrcd(self.key);
+    }
+}
+
+/// Domains that were opened with a file, for others to find.
+static BY_FILE: Mutex<Vec<std::sync::Weak<Domain>>> = Mutex::new(Vec::new());
+
+fn by_file() -> MutexGuard<'static, Vec<std::sync::Weak<Domain>>> {
+    BY_FILE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+slot! {
+    fn open_xrcd(context: *mut ibv_context, attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
+        // SAFETY: the caller's context and struct.
+        let (ctx, attr) = unsafe { (Ctx::of(context)?, borrow(attr)?) };
+        const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+        if attr.comp_mask & !NEEDED != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if attr.comp_mask != NEEDED {
+            return Err(Errno::INVAL);
+        }
+        let domain = find_or_make(ctx, attr.fd, attr.oflags)?;
+        let ibv = ibv_xrcd { context };
+        Ok(Box::into_raw(Box::new(XrcdObject { ibv, domain, users: Users::default() })).cast())
+    }
+
+    fn close_xrcd(xrcd: *mut ibv_xrcd) -> () {
+        // SAFETY: the caller's domain.
+        unsafe { XrcdObject::of(xrcd)? }.users.none()?;
+        // SAFETY: made from a box, and used no more.
+        drop(unsafe { Box::from_raw(xrcd.cast::<XrcdObject>()) });
+        Ok(())
+    }
+}
+
+/// Without a file, a domain of its own; with one, that of the file, within this process. `oflags` work as in
+/// `open`.
+fn find_or_make(ctx: &Ctx, fd: c_int, oflags: c_int) -> Result<Arc<Domain>, Errno> {
+    let create = oflags & libc::O_CREAT != 0;
+    if fd < 0 {
+        return if create { Domain::new(&ctx.shared.nic, None) } else { Err(Errno::INVAL) };
+    }
+    let file = crate::context::identity(fd)?;
+    let device = std::ptr::from_ref(ctx.shared.nic.device());
+    let mut domains = by_file();
+    domains.retain(|domain| domain.strong_count() > 0);
+    let known = domains.iter().filter_map(std::sync::Weak::upgrade).find(|domain| {
+        domain.file == Some(file) && std::ptr::eq(std::ptr::from_ref(domain.context.device()), device)
+    });
+    match known {
+        Some(_) if oflags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL => {
+            Err(Errno(libc::EEXIST))
+        }
+        Some(domain) => Ok(domain),
+        None if !create => Err(Errno::NOENT),
+        None => {
+            let domain = Domain::new(&ctx.shared.nic, Some(file))?;
+            domains.push(Arc::downgrade(&domain));
+            Ok(domain)
+        }
+    }
+}

@@ -1,0 +1,137 @@
+"""What the tests of verbs programs share: running programs on SoftRNIC, in pairs or alone."""
+
+import contextlib
+import os
+import pathlib
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROFILE = os.environ.get("SOFTRNIC_TEST_PROFILE", "release")
+TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / PROFILE
+LIBRARY_DIR = TARGET / "verbs"
+LIBRARY = LIBRARY_DIR / "libibverbs.so.1"
+INTERPOSER = TARGET / "libsoftrnic_interpose.so"
+
+# The longest that a program may take unless a test says otherwise, in seconds.
+TIMEOUT = float(os.environ.get("SOFTRNIC_TEST_TIMEOUT", "60"))
+
+
+def environment(sysfs, **extra):
+    """The environment that shows programs the device."""
+    env = dict(os.environ)
+    for name in [name for name in env if name.startswith("SOFTRNIC_") and not name.startswith("SOFTRNIC_TEST_")]:
+        del env[name]
+    env["LD_LIBRARY_PATH"] = str(LIBRARY_DIR)
+    env["LD_PRELOAD"] = str(INTERPOSER)
+    env["SOFTRNIC_SYSFS"] = str(sysfs)
+    env.update(extra)
+    return env
+
+
+class Program:
+    """A running program. Its output goes to a file, so that nothing blocks."""
+
+    def __init__(self, argv, env, cwd=None):
+        self.argv = [str(word) for word in argv]
+        self.file = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            self.argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=self.file, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def output(self):
+        self.file.seek(0)
+        return self.file.read().decode(errors="replace")
+
+    def wait(self, deadline):
+        """The exit status; None when the deadline passed, and the program was ended."""
+        try:
+            return self.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return None
+
+    def kill(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, 9)
+        self.process.wait()
+
+    def describe(self, status):
+        how = "did not end in time" if status is None else f"ended with {status}"
+        return f"$ {' '.join(self.argv)}\n{self.output()}\n({how})"
+
+
+def free_port():
+    """A TCP port that nobody listens on. The kernel hands out different ones for a while."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def is_listening(port):
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in pathlib.Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                return True
+    return False
+
+
+class VerbsTest(unittest.TestCase):
+    """A test that runs programs on SoftRNIC."""
+
+    # Run by hand, a failure shows all of what the programs said.
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        for file in (LIBRARY, INTERPOSER):
+            if not file.exists():
+                raise RuntimeError(f"{file} is missing: run tools/test verbs, or cargo build and tools/link-ibverbs")
+
+    def setUp(self):
+        sysfs = tempfile.TemporaryDirectory(prefix="softrnic-test-")
+        self.addCleanup(sysfs.cleanup)
+        self.env = environment(sysfs.name)
+
+    def start(self, argv, **extra):
+        program = Program(argv, {**self.env, **extra})
+        self.addCleanup(lambda: program.process.poll() is None and program.kill())
+        return program
+
+    def run_ok(self, argv, timeout=TIMEOUT, **extra):
+        """Runs a program that must succeed; returns its output."""
+        program = self.start(argv, **extra)
+        status = program.wait(time.monotonic() + timeout)
+        self.assertEqual(status, 0, program.describe(status))
+        return program.output()
+
+    def run_pair(self, program, *options, server_options=(), client_options=(), timeout=TIMEOUT, **extra):
+        """Runs a server and then a client of it, as pingpong and perftest do; both must succeed.
+
+        Returns the outputs of both.
+        """
+        port = free_port()
+        words = [program, "-p", port, *options]
+        server = self.start([*words, *server_options], **extra)
+        deadline = time.monotonic() + timeout
+        while not is_listening(port):
+            if server.process.poll() is not None or time.monotonic() > deadline:
+                self.fail(f"the server does not listen\n{server.describe(server.wait(time.monotonic()))}")
+            time.sleep(0.005)
+        client = self.start([*words, *client_options, "127.0.0.1"], **extra)
+        client_status = client.wait(deadline)
+        # A server whose client has failed may wait for ever.
+        server_status = server.wait(deadline if client_status == 0 else time.monotonic() + 2)
+        if (server_status, client_status) != (0, 0):
+            self.fail(f"server: {server.describe(server_status)}\nclient: {client.describe(client_status)}")
+        return server.output(), client.output()
