@@ -7,8 +7,10 @@
 //! - [`dissect`] turns a record into a [`dissect::Roce`] packet: link layer, IP, the headers that
 //!   `softrnic-wire` parses, connection management messages, and whether the ICRC is right.
 //! - [`decode`] prints packets: a line each, all fields, or JSON.
+//! - [`explain`](mod@explain) follows each QP pair and says what happened.
 #![forbid(unsafe_code)]
 
 pub mod capture;
 pub mod decode;
 pub mod dissect;
+pub mod explain;

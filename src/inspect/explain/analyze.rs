@@ -1,0 +1,397 @@
+//! Follows one pair through the capture.
+
+use std::net::IpAddr;
+
+use softrnic_wire::{Mtu, Operation, Qpn, Transport};
+
+use super::collect::Collected;
+use super::connection::Connection;
+use super::event::{Event, Extra, Mark};
+use super::finding::{Finding, Kind, Log, rules};
+use super::pairing::{PairedBy, Plan};
+use super::report::{End, Pair};
+use super::stream::{Context, Lost, Stream, psn_of};
+use super::unreliable::Unreliable;
+use super::words;
+
+/// Round trips looked at per pair.
+const RTT_SAMPLE: usize = 256;
+const MIN_PATIENCE_NS: u64 = 500_000;
+const MAX_PATIENCE_NS: u64 = 20_000_000;
+/// A hole this long was not torn by loss.
+const JUMP: u32 = 256;
+
+/// Follows pair number `number`, whose events are `order`.
+pub(crate) fn analyze(
+    collected: &mut Collected,
+    plan: &Plan,
+    connection: Option<&Connection>,
+    number: usize,
+    order: Vec<u32>,
+    log: &mut Log,
+    lost: &mut Vec<Lost>,
+) -> Pair {
+    let mtu = find_mtu(collected, plan, connection, &order);
+    let rtt_ns = round_trip(collected, plan, &order);
+    let ends = [0, 1].map(|side| end(collected, plan, side));
+    let end_ns = collected.last_ns;
+    let times_ns = match (order.first(), order.last()) {
+        (Some(a), Some(b)) => (collected.events[*a as usize].time_ns, collected.events[*b as usize].time_ns),
+        _ => (0, 0),
+    };
+    let mut pair = Pair {
+        ends,
+        transport: plan.transport,
+        paired_by: plan.paired_by,
+        connection: plan.connection,
+        mtu,
+        rtt_ns,
+        messages: Vec::new(),
+        message_counts: [0; 2],
+        cnps: [0; 2],
+        times_ns,
+        order: Vec::new(),
+        flows: plan.flows,
+    };
+    let mut ctx = Context {
+        events: &mut collected.events,
+        extras: &collected.extras,
+        order: &order,
+        log,
+        lost,
+        pair: number,
+        names: [pair.ends[0].name(), pair.ends[1].name()],
+        flows: plan.flows,
+        mtu,
+        patience_ns: rtt_ns.map_or(MIN_PATIENCE_NS, |rtt| (2 * rtt).clamp(MIN_PATIENCE_NS, MAX_PATIENCE_NS)),
+        end_ns,
+    };
+    match plan.transport {
+        Transport::Rc | Transport::Xrc => reliable(&mut ctx, &mut pair, connection, plan),
+        Transport::Uc => unreliable(&mut ctx, &mut pair),
+        _ => datagrams(&mut ctx, &mut pair),
+    }
+    tell_congestion(&mut ctx, &pair);
+    if plan.paired_by == PairedBy::Nothing && plan.transport != Transport::Uc {
+        tell_one_sided(&mut ctx, &pair);
+    }
+    pair.order = order;
+    pair
+}
+
+fn end(collected: &Collected, plan: &Plan, side: usize) -> End {
+    let (address, qpn): (IpAddr, Option<Qpn>) = plan.ends[side];
+    let flow = plan.flows[side].map(|flow| &collected.flows[flow as usize]);
+    End {
+        address,
+        qpn,
+        packets: flow.map_or(0, |f| f.packets),
+        bytes: flow.map_or(0, |f| f.bytes),
+        ce_marks: flow.map_or(0, |f| f.ce_marks),
+    }
+}
+
+fn reliable(ctx: &mut Context<'_>, pair: &mut Pair, connection: Option<&Connection>, plan: &Plan) {
+    let mut streams = [Stream::new(0), Stream::new(1)];
+    let order = ctx.order;
+    for (at, index) in order.iter().enumerate() {
+        let event = ctx.event(*index);
+        if event.operation == Operation::Cnp {
+            pair.cnps[usize::from(Some(event.flow) != ctx.flows[0])] += 1;
+            continue;
+        }
+        let Some(side) = side_of(ctx, &event) else { continue };
+        let requester = if event.operation.is_request() { side } else { 1 - side };
+        let stream = &mut streams[requester];
+        if event.bad_icrc() {
+            ctx.mark(*index, Mark::Corrupt);
+            tell_corrupt(ctx, *index, side);
+            stream.note_corrupt(event.psn(), *index);
+        } else if event.operation.is_request() {
+            if !stream.started {
+                check_starting_psn(ctx, *index, side, connection, plan);
+            }
+            stream.request(ctx, at);
+        } else {
+            stream.response(ctx, *index);
+        }
+    }
+    for stream in &mut streams {
+        finish(ctx, stream);
+        pair.message_counts[stream.requester] = stream.assembler.count;
+        pair.messages.append(&mut stream.assembler.messages);
+    }
+}
+
+/// Which side sent a packet of the connection; `None` for messages that only concern it.
+fn side_of(ctx: &Context<'_>, event: &Event) -> Option<usize> {
+    ctx.flows.iter().position(|flow| *flow == Some(event.flow))
+}
+
+fn finish(ctx: &mut Context<'_>, stream: &mut Stream) {
+    stream.advance(ctx);
+    let from = stream.segments.partition_point(|s| s.end() <= stream.una);
+    let mut unanswered = 0u64;
+    let mut open = None;
+    for place in from..stream.segments.len() {
+        let segment = stream.segments[place];
+        if segment.sent {
+            stream.assembler.take(ctx, stream.requester, &segment);
+            if !segment.acked && ctx.event(segment.first_event).ack_req() {
+                unanswered += 1;
+                open.get_or_insert(segment);
+            }
+        } else {
+            stream.assembler.interrupt();
+            tell_hole(ctx, stream, place);
+        }
+    }
+    stream.assembler.finish();
+    let troubled = stream.recovery.is_some() || stream.rnr.is_some() || stream.fatal.is_some();
+    stream.tell_unsolved(ctx);
+    let responder_seen = ctx.flows[stream.responder()].is_some();
+    stream.tell_unsent(ctx);
+    if let (Some(first), false, true) = (open, troubled, responder_seen) {
+        let psn = psn_of(first.first);
+        let text = format!(
+            "{} of {} {} still unanswered when the capture ends, the first with PSN {psn}",
+            words::count(unanswered, "request"),
+            ctx.names[stream.requester],
+            if unanswered == 1 { "is" } else { "are" },
+        );
+        ctx.tell(Kind::Unanswered, None, (psn, psn), &[first.first_event], text);
+    }
+}
+
+/// PSNs that were left out and neither sent later nor acknowledged.
+fn tell_hole(ctx: &mut Context<'_>, stream: &mut Stream, place: usize) {
+    let hole = stream.segments[place];
+    let shown_ns = ctx.event(hole.first_event).time_ns;
+    let (first, last) = (psn_of(hole.first), psn_of(hole.last()));
+    let asked = stream.recovery.filter(|r| r.nak.is_some() && (hole.first..hole.end()).contains(&r.at));
+    let since = asked.and_then(|r| r.nak).map_or(shown_ns, |nak| ctx.event(nak).time_ns);
+    let went_on = stream.sent_ns.saturating_sub(since) >= ctx.patience_ns;
+    let name = &ctx.names[stream.requester];
+    if went_on || hole.count >= JUMP {
+        let nak = match asked.and_then(|r| r.nak) {
+            Some(nak) => format!(", although the sequence NAK in packet {} asked for them", ctx.number(nak)),
+            None => String::new(),
+        };
+        let before = psn_of(hole.first - 1);
+        let text = format!(
+            "the PSN of {name} jumps from {before} to {}: {} {} never sent{nak}",
+            last.next(),
+            words::psns(first, last),
+            if hole.count == 1 { "is" } else { "are" },
+        );
+        if asked.is_some() {
+            stream.recovery = None;
+        }
+        ctx.tell(Kind::PsnJump, Some(rules::CONSECUTIVE_PSN), (first, last), &[hole.first_event], text);
+    } else if asked.is_none() {
+        let text = format!(
+            "{} of {name} are missing and were not sent again before the capture ends",
+            words::psns(first, last)
+        );
+        ctx.tell(Kind::RequestLost, None, (first, last), &[hole.first_event], text);
+    }
+}
+
+fn check_starting_psn(
+    ctx: &mut Context<'_>,
+    index: u32,
+    side: usize,
+    connection: Option<&Connection>,
+    plan: &Plan,
+) {
+    let Some(connection) = connection else { return };
+    let active = plan.ends[side].0 == connection.active && plan.ends[side].1 == connection.qpns[0];
+    let Some(agreed) = connection.first_psns[usize::from(!active)] else { return };
+    let event = ctx.event(index);
+    // Within a few packets of it the first ones may simply be missing, which the hole then tells.
+    if event.psn() != agreed {
+        let text = format!(
+            "{} begins with PSN {}, but the other side's {} said {agreed}",
+            ctx.names[side],
+            event.psn(),
+            if active { "REP" } else { "REQ" },
+        );
+        let psns = (event.psn(), event.psn());
+        ctx.tell(Kind::StartingPsn, Some(rules::NEGOTIATED_PSN), psns, &[index], text);
+    }
+}
+
+fn tell_corrupt(ctx: &mut Context<'_>, index: u32, side: usize) {
+    let event = ctx.event(index);
+    let text = format!(
+        "the {} of {} in packet {} has a wrong ICRC: it was damaged on the way, and receivers drop it",
+        words::operation(event.operation),
+        ctx.names[side],
+        event.number
+    );
+    ctx.tell(Kind::BadIcrc, Some(rules::ICRC), (event.psn(), event.psn()), &[index], text);
+}
+
+fn unreliable(ctx: &mut Context<'_>, pair: &mut Pair) {
+    let mut sides = [Unreliable::new(0), Unreliable::new(1)];
+    for index in ctx.order {
+        let event = ctx.event(*index);
+        if event.operation == Operation::Cnp {
+            pair.cnps[usize::from(Some(event.flow) != ctx.flows[0])] += 1;
+        } else if let Some(side) = side_of(ctx, &event) {
+            if event.bad_icrc() {
+                ctx.mark(*index, Mark::Corrupt);
+                tell_corrupt(ctx, *index, side);
+            } else {
+                sides[side].packet(ctx, *index);
+            }
+        }
+    }
+    for (side, mut unreliable) in sides.into_iter().enumerate() {
+        unreliable.assembler.finish();
+        pair.message_counts[side] = unreliable.assembler.count;
+        pair.messages.append(&mut unreliable.assembler.messages);
+    }
+}
+
+fn datagrams(ctx: &mut Context<'_>, pair: &mut Pair) {
+    for index in ctx.order {
+        let event = ctx.event(*index);
+        let Some(side) = side_of(ctx, &event) else { continue };
+        if event.bad_icrc() {
+            ctx.mark(*index, Mark::Corrupt);
+            tell_corrupt(ctx, *index, side);
+        } else {
+            pair.message_counts[side] += 1;
+        }
+    }
+}
+
+fn tell_congestion(ctx: &mut Context<'_>, pair: &Pair) {
+    for side in 0..2 {
+        let other = 1 - side;
+        if pair.cnps[side] > 0 {
+            let first = ctx.order.iter().copied().find(|i| ctx.event(*i).operation == Operation::Cnp);
+            let text = format!(
+                "{} told {} to slow down with {}",
+                ctx.names[other],
+                ctx.names[side],
+                words::count(pair.cnps[side], "congestion notification (CNP)").replace("(CNP)s", "(CNPs)")
+            );
+            if let Some(first) = first {
+                let psn = ctx.event(first).psn();
+                ctx.tell(Kind::Cnp, None, (psn, psn), &[first], text);
+            }
+        }
+        if pair.ends[side].ce_marks > 0 {
+            let marked = ctx.order.iter().copied().find(|i| {
+                let event = ctx.event(*i);
+                event.flags.has(super::event::Flags::CONGESTION) && side_of(ctx, &event) == Some(side)
+            });
+            let text = format!(
+                "{} of {} came with the mark of a congested switch (ECN: congestion experienced)",
+                words::count(pair.ends[side].ce_marks, "packet"),
+                ctx.names[side]
+            );
+            if let Some(marked) = marked {
+                let psn = ctx.event(marked).psn();
+                ctx.tell(Kind::CongestionMarks, None, (psn, psn), &[marked], text);
+            }
+        }
+    }
+}
+
+fn tell_one_sided(ctx: &mut Context<'_>, pair: &Pair) {
+    let Some(first) = ctx.order.first().copied() else { return };
+    let side = usize::from(pair.ends[0].packets == 0);
+    if pair.transport == Transport::Ud {
+        return;
+    }
+    let psn = ctx.event(first).psn();
+    let text = format!(
+        "only what {} sends is in this capture, so answers can not be followed",
+        pair.ends[side].name().replace(" QP unknown", "")
+    );
+    ctx.log.add(Finding {
+        kind: Kind::OneSided,
+        pair: Some(ctx.pair),
+        time_ns: ctx.event(first).time_ns,
+        psns: Some((psn, psn)),
+        packets: vec![ctx.number(first)],
+        rule: None,
+        text,
+    });
+}
+
+/// The path MTU: agreed on in the handshake, or what First and Middle packets carry, or what makes
+/// the PSNs after a READ fit.
+fn find_mtu(
+    collected: &Collected,
+    plan: &Plan,
+    connection: Option<&Connection>,
+    order: &[u32],
+) -> Option<u32> {
+    if let Some(mtu) = connection.and_then(|c| c.mtu) {
+        return Some(mtu.bytes());
+    }
+    if !matches!(plan.transport, Transport::Rc | Transport::Xrc | Transport::Uc) {
+        return None;
+    }
+    use Operation::*;
+    let mut by_read = None;
+    let mut pending: [Option<(u32, u32)>; 2] = [None; 2];
+    let mut largest = 0;
+    for index in order {
+        let event = &collected.events[*index as usize];
+        if event.bad_icrc() {
+            continue;
+        }
+        let full = matches!(
+            event.operation,
+            SendFirst | SendMiddle | WriteFirst | WriteMiddle | ReadResponseFirst | ReadResponseMiddle
+        );
+        if full && let Some(mtu) = Mtu::from_bytes(event.len.into()) {
+            return Some(mtu.bytes());
+        }
+        let Some(side) = plan.flows.iter().position(|f| *f == Some(event.flow)) else { continue };
+        largest = largest.max(u32::from(event.len));
+        if by_read.is_none() && event.operation.is_request() {
+            if let Some((psn, len)) = pending[side].take() {
+                let step = event.psn().get().wrapping_sub(psn) & 0xFF_FFFF;
+                by_read =
+                    Mtu::ALL.iter().rev().find(|m| step > 1 && m.packets(len) == step).map(|m| m.bytes());
+            }
+            let reth = event.extra().and_then(|x| collected.extras.get(x));
+            if let (ReadRequest, Some(Extra::Reth { len, .. })) = (event.operation, reth) {
+                pending[side] = Some((event.psn().get(), *len));
+            }
+        }
+    }
+    by_read.filter(|mtu| *mtu >= largest)
+}
+
+/// The median time from a request that asks for an answer to the answer with its PSN.
+fn round_trip(collected: &Collected, plan: &Plan, order: &[u32]) -> Option<u64> {
+    let mut asked: [Option<(u32, u64)>; 2] = [None; 2];
+    let mut samples = Vec::new();
+    for index in order {
+        let event = &collected.events[*index as usize];
+        let Some(side) = plan.flows.iter().position(|f| *f == Some(event.flow)) else { continue };
+        let psn = event.psn().get();
+        if event.operation.is_request() {
+            if event.ack_req() || event.operation == Operation::ReadRequest {
+                asked[side] = Some((psn, event.time_ns));
+            }
+        } else if let Some((wanted, at)) = asked[1 - side]
+            && wanted == psn
+        {
+            asked[1 - side] = None;
+            samples.push(event.time_ns.saturating_sub(at));
+            if samples.len() == RTT_SAMPLE {
+                break;
+            }
+        }
+    }
+    samples.sort_unstable();
+    samples.get(samples.len() / 2).copied()
+}

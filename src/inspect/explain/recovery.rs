@@ -1,0 +1,376 @@
+//! Losses and how they were made good: from the first sign to the answer that ends the matter.
+
+use softrnic_wire::Operation;
+
+use super::finding::{Kind, rules};
+use super::stream::{Context, RnrWait, Stream, psn_of};
+use super::words;
+
+/// Why a request is sent again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// The responder asked for it.
+    Nak,
+    /// The receiver was not ready.
+    Rnr,
+    /// READ responses or the answer to an atomic are missing.
+    ResponseGap,
+    /// Nothing was heard for this long.
+    Timeout { silence_ns: u64 },
+    /// The packet before it was sent again.
+    Continued,
+    /// No reason can be seen.
+    Unprovoked,
+}
+
+/// One loss.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recovery {
+    pub cause: Cause,
+    /// The PSN that was missing.
+    pub at: i64,
+    /// The PSN after those that were outstanding.
+    pub until: i64,
+    /// Event that first showed it.
+    pub shown_by: u32,
+    pub nak: Option<u32>,
+    /// Whether what provokes a repeat has not led to one yet.
+    pub pending: bool,
+    /// Sequence NAKs although nothing was repeated since the last.
+    pub naks_repeated: u32,
+    /// The capture did not have the request either.
+    pub was_missing: bool,
+    pub operation: Option<Operation>,
+    pub corrupt: Option<u32>,
+    /// The answer that had been seen before the request was repeated.
+    pub answered_before: Option<u32>,
+    pub resends: u32,
+    pub first_resend: Option<u32>,
+    pub last_resend: Option<u32>,
+    pub timeouts: u32,
+    pub silence_ns: u64,
+    pub nak_ignored: bool,
+    /// The requester repeated later PSNs instead.
+    pub passed_over: bool,
+    /// Missing responses, by PSN.
+    pub responses: Option<(i64, i64)>,
+    pub corrupt_response: Option<u32>,
+    pub solved_by: Option<u32>,
+    pub extra_answers: u32,
+}
+
+impl Recovery {
+    pub fn new(cause: Cause, at: i64, shown_by: u32) -> Recovery {
+        Recovery {
+            cause,
+            at,
+            until: at + 1,
+            shown_by,
+            nak: None,
+            pending: true,
+            naks_repeated: 0,
+            was_missing: false,
+            operation: None,
+            corrupt: None,
+            answered_before: None,
+            resends: 0,
+            first_resend: None,
+            last_resend: None,
+            timeouts: 0,
+            silence_ns: 0,
+            nak_ignored: false,
+            passed_over: false,
+            responses: None,
+            corrupt_response: None,
+            solved_by: None,
+            extra_answers: 0,
+        }
+    }
+
+    /// Whether an answer with this PSN belongs to it.
+    pub fn covers(&self, psn: i64) -> bool {
+        (self.at..self.until).contains(&psn)
+    }
+}
+
+impl Stream {
+    /// Everything before `end` is answered.
+    pub fn progress(&mut self, ctx: &mut Context<'_>, end: i64, by: u32) {
+        if let Some(rnr) = self.rnr
+            && rnr.at < end
+        {
+            self.rnr = None;
+            self.tell_rnr(ctx, &rnr, Some(by));
+        }
+        if self.recovery.as_ref().is_some_and(|r| r.at < end)
+            && let Some(mut recovery) = self.recovery.take()
+        {
+            recovery.solved_by = Some(by);
+            self.cool(ctx);
+            self.cooling = Some(recovery);
+        }
+    }
+
+    /// Tells of the last recovery; nothing more will be heard of it.
+    pub fn cool(&mut self, ctx: &mut Context<'_>) {
+        if let Some(recovery) = self.cooling.take() {
+            self.tell_recovery(ctx, &recovery);
+        }
+    }
+
+    fn tell_recovery(&mut self, ctx: &mut Context<'_>, r: &Recovery) {
+        let psn = psn_of(r.at);
+        let requester = ctx.names[self.requester].clone();
+        let responder = ctx.names[self.responder()].clone();
+        let what = r.operation.map_or("request", words::operation);
+        let resent = self.resent_words(ctx, r);
+        let mut packets = vec![r.shown_by];
+        packets
+            .extend([r.nak, r.corrupt, r.answered_before, r.first_resend, r.solved_by].into_iter().flatten());
+        packets.sort_unstable();
+        packets.dedup();
+        let where_lost = if r.was_missing {
+            "was lost before it came to this capture"
+        } else {
+            "was lost after this capture saw it"
+        };
+        let nak = match r.nak {
+            Some(nak) => {
+                format!(" {responder} asked for it with a sequence NAK in packet {}", ctx.number(nak))
+            }
+            None => String::new(),
+        };
+        let (kind, text) = if let Some(corrupt) = r.corrupt {
+            let at = ctx.number(corrupt);
+            (
+                Kind::RequestCorrupted,
+                format!(
+                    "the {what} of {requester} with PSN {psn} arrived damaged in packet {at};{nak}{resent}"
+                ),
+            )
+        } else if r.nak_ignored {
+            (
+                Kind::NakLost,
+                format!(
+                    "the {what} of {requester} with PSN {psn} {where_lost};{nak}, but that did not make {requester} resend: the NAK was lost, or came too late{resent}"
+                ),
+            )
+        } else if r.cause == Cause::Nak {
+            match (r.resends, r.was_missing) {
+                (0, _) => (
+                    Kind::SequenceNak,
+                    format!(
+                        "{responder} missed PSN {psn} of {requester};{nak}; it came late and was not sent again"
+                    ),
+                ),
+                _ => (
+                    Kind::RequestLost,
+                    format!("the {what} of {requester} with PSN {psn} {where_lost};{nak}{resent}"),
+                ),
+            }
+        } else if let Some((first, last)) = r.responses {
+            let psns = words::psns(psn_of(first), psn_of(last));
+            let damaged = match r.corrupt_response {
+                Some(index) => format!(" (packet {} arrived damaged)", ctx.number(index)),
+                None => String::new(),
+            };
+            (
+                Kind::ResponseLost,
+                format!(
+                    "the answer of {responder} with {psns} was lost before it came to this capture{damaged};{resent}"
+                ),
+            )
+        } else {
+            self.name_timeout(ctx, r, what, &requester, &responder, &resent)
+        };
+        ctx.tell(kind, None, (psn, psn), &packets, tidy(&text));
+        if r.was_missing && r.nak.is_none() && r.timeouts > 0 {
+            let text = format!(
+                "PSN {psn} of {requester} was missing and later packets were sent, but no sequence NAK from {responder} is here: it was lost, or those packets were lost too"
+            );
+            ctx.tell(Kind::NakLost, None, (psn, psn), &packets, text);
+        }
+        if r.naks_repeated > 0 {
+            let text = format!(
+                "{responder} sent {} for PSN {psn} before {requester} had sent it again",
+                words::count(u64::from(r.naks_repeated) + 1, "sequence NAK")
+            );
+            ctx.tell(Kind::NakRepeated, Some(rules::NAK_SILENCE), (psn, psn), &packets, text);
+        }
+    }
+
+    /// Names a loss that only silence gives away.
+    fn name_timeout(
+        &self,
+        ctx: &Context<'_>,
+        r: &Recovery,
+        what: &str,
+        requester: &str,
+        responder: &str,
+        resent: &str,
+    ) -> (Kind, String) {
+        let psn = psn_of(r.at);
+        let own_answer = matches!(
+            r.operation,
+            Some(
+                Operation::ReadRequest
+                    | Operation::CompareSwap
+                    | Operation::FetchAdd
+                    | Operation::Flush
+                    | Operation::AtomicWrite
+            )
+        );
+        match r.cause {
+            _ if r.was_missing => (
+                Kind::RequestLost,
+                format!(
+                    "the {what} of {requester} with PSN {psn} was lost before it came to this capture;{resent}"
+                ),
+            ),
+            Cause::Timeout { .. } => match r.answered_before {
+                Some(answer) => (
+                    if own_answer { Kind::ResponseLost } else { Kind::AckLost },
+                    format!(
+                        "the answer of {responder} to PSN {psn}, packet {}, was lost after this capture saw it;{resent}",
+                        ctx.number(answer)
+                    ),
+                ),
+                None if r.extra_answers > 0 => (
+                    Kind::AckDelayed,
+                    format!(
+                        "the answer of {responder} to PSN {psn} took longer than {requester} waited;{resent}; both were answered"
+                    ),
+                ),
+                None => (
+                    Kind::Timeout,
+                    format!(
+                        "the {what} of {requester} with PSN {psn} went unanswered: it, or the answer to it, was lost beyond this capture;{resent}"
+                    ),
+                ),
+            },
+            _ => (
+                Kind::Unprovoked,
+                format!(
+                    "{requester} repeated PSN {psn}, though no NAK asked for it, no answer was missing and it had not waited;{resent}"
+                ),
+            ),
+        }
+    }
+
+    /// What the requester did about it.
+    fn resent_words(&self, ctx: &Context<'_>, r: &Recovery) -> String {
+        let Some(first) = r.first_resend else { return String::new() };
+        let mut text = format!(" sent again as packet {}", ctx.number(first));
+        if r.resends > 1 {
+            text += &format!(", {} in all", words::count(r.resends.into(), "packet"));
+        }
+        if r.timeouts > 0 {
+            text += &format!(" after {} of silence", words::span(r.silence_ns));
+            text += &timeout_exponent(r.silence_ns);
+            if r.timeouts > 1 {
+                text += &format!(", {} times", r.timeouts);
+            }
+        } else if let Some(nak) = r.nak {
+            let after = ctx.event(first).time_ns.saturating_sub(ctx.event(nak).time_ns);
+            text += &format!(", {} after the NAK", words::span(after));
+        }
+        if let Some(by) = r.solved_by {
+            text += &format!(", and answered by packet {}", ctx.number(by));
+        }
+        text
+    }
+
+    /// The end of a time of RNR NAKs: an answer, or the end of the capture.
+    pub fn tell_rnr(&mut self, ctx: &mut Context<'_>, rnr: &RnrWait, by: Option<u32>) {
+        let psn = psn_of(rnr.at);
+        let requester = &ctx.names[self.requester];
+        let begin = format!(
+            "{} had no receive work request for PSN {psn} and sent {} (wait {})",
+            ctx.names[self.responder()],
+            words::count(rnr.count.into(), "RNR NAK"),
+            words::span(rnr.delay_ns)
+        );
+        let last_ns = ctx.event(rnr.last).time_ns;
+        let over_early = ctx.end_ns < last_ns + rnr.delay_ns + rnr.delay_ns / 2 && rnr.count == 1;
+        let (kind, text) = match by {
+            Some(by) => {
+                let answer = ctx.event(by);
+                let after = words::span(answer.time_ns.saturating_sub(ctx.event(rnr.first).time_ns));
+                (
+                    Kind::RnrNak,
+                    format!("{begin}; {after} after the first, packet {} answered it", answer.number),
+                )
+            }
+            None if rnr.resent => (
+                Kind::RnrNak,
+                format!("{begin}; {requester} tried again and the capture ends before an answer"),
+            ),
+            None if over_early => {
+                (Kind::RnrNak, format!("{begin}; the capture ends before the wait is over"))
+            }
+            None => (
+                Kind::RnrRetryExhausted,
+                format!("{begin}; {requester} did not try again: its RNR retries are exhausted"),
+            ),
+        };
+        let mut packets = vec![rnr.first, rnr.last];
+        packets.extend(by);
+        packets.dedup();
+        ctx.tell(kind, None, (psn, psn), &packets, text);
+    }
+
+    /// What is left open when the capture ends.
+    pub fn tell_unsolved(&mut self, ctx: &mut Context<'_>) {
+        self.cool(ctx);
+        if let Some(rnr) = self.rnr.take() {
+            self.tell_rnr(ctx, &rnr, None);
+        }
+        let Some(r) = self.recovery.take() else { return };
+        let psn = psn_of(r.at);
+        let requester = ctx.names[self.requester].clone();
+        let responder = ctx.names[self.responder()].clone();
+        let mut packets = vec![r.shown_by];
+        packets.extend([r.nak, r.first_resend, r.last_resend].into_iter().flatten());
+        packets.sort_unstable();
+        packets.dedup();
+        let (kind, text) = if r.timeouts > 0 || r.resends > 0 {
+            let sends = self.find(r.at).map_or(r.timeouts + 1, |s| self.segments[s].sends);
+            (
+                Kind::RetryExhausted,
+                format!(
+                    "{requester} sent PSN {psn} {}{} and got no answer from {responder} to the end of the capture: retries are exhausted, or soon will be",
+                    words::count(sends.into(), "time"),
+                    if r.silence_ns > 0 {
+                        format!(", waiting up to {}", words::span(r.silence_ns))
+                    } else {
+                        String::new()
+                    },
+                ),
+            )
+        } else if r.passed_over || r.cause != Cause::Nak {
+            return;
+        } else {
+            (
+                Kind::SequenceNak,
+                format!(
+                    "{responder} asked for PSN {psn} of {requester}, which was not sent again before the capture ends"
+                ),
+            )
+        };
+        ctx.tell(kind, None, (psn, psn), &packets, text);
+    }
+}
+
+/// The attribute that would make a timer run for about this long: 4.096 µs times two to the t, as Linux
+/// peers time it (IBTA allows up to four times as much).
+fn timeout_exponent(ns: u64) -> String {
+    match (8..=25u32).find(|t| (4096u64 << t..(4096u64 << t) * 13 / 10).contains(&ns)) {
+        Some(t) => format!(" (as with timeout {t})"),
+        None => String::new(),
+    }
+}
+
+/// Mends the joints of a sentence made of optional pieces.
+fn tidy(text: &str) -> String {
+    text.replace(";;", ";").replace("; ;", ";").trim_end_matches([';', ' ']).to_owned()
+}

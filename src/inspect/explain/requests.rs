@@ -1,0 +1,435 @@
+//! What a request packet means: new, repeated, late, or after a hole.
+
+use std::cmp::Ordering;
+
+use softrnic_wire::{Mtu, Operation};
+
+use super::event::{Event, Extra, Mark};
+use super::finding::{Kind, rules};
+use super::recovery::{Cause, Recovery};
+use super::stream::{Context, Lost, Segment, Stream, psn_of};
+use super::words;
+
+/// Events looked ahead to see whether a repeat is one of many.
+const LOOK_AHEAD: usize = 512;
+/// PSNs by which the beginning may move back.
+const MAX_EARLIER: i64 = 256;
+
+impl Stream {
+    /// The event at place `at` of the pair's order is a request of this direction.
+    pub fn request(&mut self, ctx: &mut Context<'_>, at: usize) {
+        let index = ctx.order[at];
+        let event = ctx.event(index);
+        if !self.started {
+            self.start(event.psn());
+        }
+        let psn = self.unwrap(event.psn());
+        self.note_after_error(ctx, index, &event);
+        match psn.cmp(&self.next) {
+            Ordering::Equal => self.fresh(ctx, index, &event, psn),
+            Ordering::Greater => {
+                self.hole(ctx, index, psn);
+                self.fresh(ctx, index, &event, psn);
+            }
+            Ordering::Less => self.again(ctx, at, &event, psn),
+        }
+        self.sent_ns = event.time_ns;
+        self.take_early_answers(ctx, &event);
+    }
+
+    /// A capture of several queues may show an answer a little before its request.
+    fn take_early_answers(&mut self, ctx: &mut Context<'_>, request: &Event) {
+        while let Some(place) = self.unsent.iter().position(|(psn, index)| {
+            *psn < self.next && request.time_ns.saturating_sub(ctx.event(*index).time_ns) < ctx.patience_ns
+        }) {
+            let (_, index) = self.unsent.remove(place);
+            self.response(ctx, index);
+        }
+    }
+
+    fn fresh(&mut self, ctx: &mut Context<'_>, index: u32, event: &Event, psn: i64) {
+        self.rewind = None;
+        let count = psn_count(ctx, event);
+        self.check_payload(ctx, index, event);
+        self.segments.push_back(Segment::packet(psn, count, event.operation, index));
+        self.next = psn + i64::from(count);
+        self.msn.request(event.operation.starts_message(), event.operation.ends_message());
+    }
+
+    fn hole(&mut self, ctx: &mut Context<'_>, index: u32, psn: i64) {
+        let count = u32::try_from(psn - self.next).unwrap_or(u32::MAX);
+        self.segments.push_back(Segment::hole(self.next, count, index));
+        let (first, last) = (psn_of(self.next), psn_of(psn - 1));
+        ctx.lost.push(Lost { pair: ctx.pair, from: self.requester, first, last, before: index });
+        self.next = psn;
+        self.msn.forget();
+        // What answered these PSNs answered packets that this capture does not have.
+        let answered = self.unsent.iter().copied().filter(|(at, _)| *at < psn).max();
+        self.unsent.retain(|(at, _)| *at >= psn);
+        if let Some((at, by)) = answered {
+            self.acknowledge_before(at + 1, by);
+            self.advance(ctx);
+        }
+    }
+
+    fn again(&mut self, ctx: &mut Context<'_>, at: usize, event: &Event, psn: i64) {
+        let index = ctx.order[at];
+        let oldest = self.oldest();
+        if psn < oldest && self.begin_earlier(ctx, index, event, psn) {
+            return;
+        }
+        let Some(place) = self.find(psn) else {
+            ctx.mark(index, Mark::Duplicate);
+            let text = format!(
+                "{} sent {} again, which it had sent long before",
+                ctx.names[self.requester],
+                words::psns(event.psn(), event.psn())
+            );
+            ctx.tell(Kind::Duplicate, None, (event.psn(), event.psn()), &[index], text);
+            return;
+        };
+        let segment = self.segments[place];
+        let cause = self.provocation(ctx, event, psn, &segment);
+        let burst = self.is_followed_by_repeats(ctx, at, psn + 1);
+        if !segment.sent {
+            self.fill(ctx, index, event, psn, place, cause, burst);
+            return;
+        }
+        self.check_same(ctx, index, event, psn, &segment);
+        let identical =
+            [segment.first_event, segment.last_event].iter().any(|e| ctx.event(*e).icrc == event.icrc);
+        match cause {
+            None if identical && !burst => {
+                ctx.mark(index, Mark::Duplicate);
+                let text = format!(
+                    "the {} of {} with PSN {} is here twice, bit for bit, {} apart: the network duplicated it",
+                    words::operation(event.operation),
+                    ctx.names[self.requester],
+                    event.psn(),
+                    words::span(event.time_ns.saturating_sub(ctx.event(segment.last_event).time_ns)),
+                );
+                ctx.tell(
+                    Kind::Duplicate,
+                    None,
+                    (event.psn(), event.psn()),
+                    &[index, segment.last_event],
+                    text,
+                );
+                self.segments[place].sends += 1;
+            }
+            cause => {
+                self.resent(ctx, index, event, psn, &segment, cause.unwrap_or(Cause::Unprovoked));
+                let segment = &mut self.segments[place];
+                segment.sends += 1;
+                segment.last_event = index;
+                segment.restart = psn;
+            }
+        }
+    }
+
+    /// The first packets of a capture need not be in order: moves the beginning back.
+    fn begin_earlier(&mut self, ctx: &Context<'_>, index: u32, event: &Event, psn: i64) -> bool {
+        let oldest = self.oldest();
+        if self.forgotten || oldest - psn > MAX_EARLIER {
+            return false;
+        }
+        let count = psn_count(ctx, event);
+        let end = psn + i64::from(count);
+        if end > oldest {
+            return false;
+        }
+        if end < oldest {
+            self.segments.push_front(Segment::hole(end, (oldest - end) as u32, index));
+        }
+        let mut segment = Segment::packet(psn, count, event.operation, index);
+        if self.una > oldest {
+            segment.acked = true;
+            segment.retired = true;
+        } else {
+            self.una = psn;
+        }
+        self.segments.push_front(segment);
+        self.msn.forget();
+        true
+    }
+
+    /// A packet that was missing: late, or sent again.
+    #[allow(clippy::too_many_arguments, reason = "the facts were all just found")]
+    fn fill(
+        &mut self,
+        ctx: &mut Context<'_>,
+        index: u32,
+        event: &Event,
+        psn: i64,
+        place: usize,
+        cause: Option<Cause>,
+        burst: bool,
+    ) {
+        let hole = self.segments[place];
+        match cause {
+            None if !burst => {
+                ctx.mark(index, Mark::Late);
+                let text = format!(
+                    "the {} of {} with PSN {} was overtaken by later packets, {} behind the first of them",
+                    words::operation(event.operation),
+                    ctx.names[self.requester],
+                    event.psn(),
+                    words::span(event.time_ns.saturating_sub(ctx.event(hole.first_event).time_ns)),
+                );
+                ctx.tell(Kind::Reordered, None, (event.psn(), event.psn()), &[index, hole.first_event], text);
+                ctx.lost.retain(|lost| {
+                    !(lost.pair == ctx.pair
+                        && lost.from == self.requester
+                        && lost.first == lost.last
+                        && lost.first == event.psn())
+                });
+            }
+            cause => self.resent(ctx, index, event, psn, &hole, cause.unwrap_or(Cause::Unprovoked)),
+        }
+        let end = hole.end();
+        let count = psn_count(ctx, event).min(u32::try_from(end - psn).unwrap_or(u32::MAX));
+        let mut filled = Segment::packet(psn, count, event.operation, index);
+        filled.acked = hole.acked;
+        filled.answered_by = hole.answered_by;
+        let after = filled.end();
+        self.segments[place] = filled;
+        if after < end {
+            self.segments.insert(place + 1, Segment { first: after, count: (end - after) as u32, ..hole });
+        }
+        if hole.first < psn {
+            self.segments.insert(place, Segment { count: (psn - hole.first) as u32, ..hole });
+        }
+        self.msn.request(event.operation.starts_message(), event.operation.ends_message());
+        self.msn.forget();
+        self.check_payload(ctx, index, event);
+    }
+
+    /// Why the requester sends this PSN again, if there is a reason.
+    fn provocation(&self, ctx: &Context<'_>, event: &Event, psn: i64, segment: &Segment) -> Option<Cause> {
+        if self.rewind.is_some_and(|(next, _)| next == psn) {
+            return Some(Cause::Continued);
+        }
+        let now = event.time_ns;
+        if let Some(rnr) = &self.rnr
+            && rnr.at == psn
+            && !rnr.resent
+        {
+            return Some(Cause::Rnr);
+        }
+        let asked = self.recovery.as_ref().filter(|r| r.pending);
+        if let Some(Recovery { cause: Cause::Nak, at, nak: Some(nak), .. }) = asked
+            && psn <= *at
+            && now.saturating_sub(ctx.event(*nak).time_ns) < ctx.patience_ns
+        {
+            return Some(Cause::Nak);
+        }
+        let last_send = if segment.sent { ctx.event(segment.last_event).time_ns } else { self.sent_ns };
+        let silent_since = last_send.max(self.heard_ns);
+        if let Some(Recovery { cause: Cause::ResponseGap, at, .. }) = asked
+            && psn <= *at
+            && now.saturating_sub(silent_since) < ctx.patience_ns
+        {
+            return Some(Cause::ResponseGap);
+        }
+        let silence_ns = now.saturating_sub(silent_since);
+        (silence_ns >= ctx.patience_ns).then_some(Cause::Timeout { silence_ns })
+    }
+
+    /// Whether the requester's next packet repeats too, from `psn` on.
+    fn is_followed_by_repeats(&self, ctx: &Context<'_>, at: usize, psn: i64) -> bool {
+        let flow = ctx.flows[self.requester];
+        let next = ctx.order[at + 1..]
+            .iter()
+            .take(LOOK_AHEAD)
+            .map(|i| ctx.event(*i))
+            .find(|e| Some(e.flow) == flow && e.operation.is_request() && !e.bad_icrc());
+        next.is_some_and(|next| {
+            let follows = self.unwrap(next.psn());
+            follows >= psn && follows < self.next && self.find(follows).is_some_and(|s| self.segments[s].sent)
+        })
+    }
+
+    /// Takes note of a repeat and why it happened.
+    fn resent(
+        &mut self,
+        ctx: &mut Context<'_>,
+        index: u32,
+        event: &Event,
+        psn: i64,
+        segment: &Segment,
+        cause: Cause,
+    ) {
+        ctx.mark(index, Mark::Resent);
+        let next = psn + i64::from(psn_count(ctx, event));
+        let counted = self.rewind.replace((next, cause != Cause::Rnr)).is_some_and(|(_, counted)| counted);
+        match cause {
+            Cause::Continued => {
+                self.rewind = Some((next, counted));
+                if counted && let Some(recovery) = self.recovery.as_mut().or(self.cooling.as_mut()) {
+                    recovery.resends += 1;
+                    recovery.last_resend = Some(index);
+                }
+                return;
+            }
+            Cause::Rnr => {
+                self.after_rnr(ctx, index, event);
+                return;
+            }
+            _ => {}
+        }
+        if self.recovery.as_ref().is_some_and(|r| r.at < psn && r.cause == Cause::Nak && r.pending) {
+            // The requester goes on beyond what the responder asked for; the NAK stays open.
+            if let Some(recovery) = &mut self.recovery {
+                recovery.passed_over = true;
+            }
+            return;
+        }
+        let mut recovery = match self.recovery.take() {
+            Some(recovery) => recovery,
+            None => {
+                self.cool(ctx);
+                let mut recovery = Recovery::new(cause, psn, segment.first_event);
+                recovery.answered_before = segment.answered_by.filter(|_| segment.acked);
+                recovery
+            }
+        };
+        recovery.until = recovery.until.max(self.next);
+        recovery.was_missing |= !segment.sent;
+        recovery.operation.get_or_insert(event.operation);
+        recovery.corrupt = recovery.corrupt.or(self.corrupt_at(psn));
+        recovery.first_resend.get_or_insert(index);
+        recovery.last_resend = Some(index);
+        recovery.resends += 1;
+        if let Cause::Timeout { silence_ns } = cause {
+            recovery.nak_ignored |= recovery.nak.is_some() && recovery.pending;
+            recovery.timeouts += 1;
+            recovery.silence_ns = recovery.silence_ns.max(silence_ns);
+        }
+        recovery.pending = false;
+        self.recovery = Some(recovery);
+    }
+
+    fn after_rnr(&mut self, ctx: &mut Context<'_>, index: u32, event: &Event) {
+        let Some(rnr) = &mut self.rnr else { return };
+        rnr.resent = true;
+        let nak = ctx.event(rnr.last);
+        let waited = event.time_ns.saturating_sub(nak.time_ns);
+        rnr.waited_ns += waited;
+        // Clocks of two machines are involved; two percent is no violation.
+        if waited < rnr.delay_ns - rnr.delay_ns / 50 {
+            let text = format!(
+                "{} sent PSN {} again {} after the RNR NAK in packet {}, which told it to wait {}",
+                ctx.names[self.requester],
+                event.psn(),
+                words::span(waited),
+                nak.number,
+                words::span(rnr.delay_ns),
+            );
+            let packets = [index, rnr.last];
+            ctx.tell(Kind::RnrTooSoon, Some(rules::RNR_WAIT), (event.psn(), event.psn()), &packets, text);
+        }
+    }
+
+    fn note_after_error(&mut self, ctx: &mut Context<'_>, index: u32, event: &Event) {
+        let Some(fatal) = self.fatal else { return };
+        let nak = ctx.event(fatal);
+        if !self.fatal_told && event.time_ns.saturating_sub(nak.time_ns) > ctx.patience_ns {
+            self.fatal_told = true;
+            let text = format!(
+                "{} goes on sending requests {} after the error NAK in packet {}",
+                ctx.names[self.requester],
+                words::span(event.time_ns - nak.time_ns),
+                nak.number
+            );
+            let psns = (event.psn(), event.psn());
+            ctx.tell(Kind::SentAfterError, Some(rules::ERROR_STATE), psns, &[index, fatal], text);
+        }
+    }
+
+    /// A repeat must be the same request; of a READ, the rest of it.
+    fn check_same(&mut self, ctx: &mut Context<'_>, index: u32, event: &Event, psn: i64, segment: &Segment) {
+        let original = ctx.event(segment.first_event);
+        let skipped = (psn - segment.first) as u64 * u64::from(ctx.mtu.unwrap_or(0));
+        let same = original.operation == event.operation
+            && original.len == event.len
+            && match (ctx.extra(&original), ctx.extra(event)) {
+                (
+                    Some(Extra::Reth { va, rkey, len }),
+                    Some(Extra::Reth { va: va2, rkey: rkey2, len: len2 }),
+                ) => {
+                    // Where a READ is taken up again depends on the path MTU.
+                    rkey == rkey2
+                        && (psn == segment.first && va == va2 && len == len2
+                            || psn > segment.first
+                                && (ctx.mtu.is_none()
+                                    || va.wrapping_add(skipped) == va2
+                                        && u64::from(len) == u64::from(len2) + skipped))
+                }
+                (a, b) => a == b,
+            };
+        if !same {
+            ctx.mark(index, Mark::Violation);
+            let text = format!(
+                "{} used PSN {} for a different request before: packet {} was {}, packet {} is {}",
+                ctx.names[self.requester],
+                event.psn(),
+                original.number,
+                words::operation(original.operation),
+                event.number,
+                words::operation(event.operation),
+            );
+            let packets = [index, segment.first_event];
+            ctx.tell(Kind::ResendDiffers, Some(rules::RESEND), (event.psn(), event.psn()), &packets, text);
+        }
+    }
+
+    fn check_payload(&mut self, ctx: &mut Context<'_>, index: u32, event: &Event) {
+        use Operation::*;
+        let len = u32::from(event.len);
+        let name = words::operation(event.operation);
+        let problem = match (event.operation, ctx.mtu) {
+            (SendFirst | SendMiddle | WriteFirst | WriteMiddle, Some(mtu)) if len != mtu => {
+                let kind = match Mtu::from_bytes(len) {
+                    Some(_) => Kind::MtuMismatch,
+                    None => Kind::PayloadLength,
+                };
+                Some((kind, format!("carries {len} bytes where the path MTU is {mtu}")))
+            }
+            (SendLast | SendLastImm | SendLastInv | WriteLast | WriteLastImm, _) if len == 0 => {
+                Some((Kind::PayloadLength, "carries nothing".to_owned()))
+            }
+            (op, Some(mtu)) if (op.is_send() || op.is_write()) && len > mtu => {
+                Some((Kind::PayloadLength, format!("carries {len} bytes, more than the path MTU of {mtu}")))
+            }
+            (AtomicWrite, _) if len != 8 => {
+                Some((Kind::PayloadLength, format!("carries {len} bytes, not 8")))
+            }
+            (ReadRequest | CompareSwap | FetchAdd | Flush, _) if len != 0 => {
+                Some((Kind::PayloadLength, format!("carries {len} bytes, but has no payload")))
+            }
+            _ => None,
+        };
+        let psns = (event.psn(), event.psn());
+        if let Some((kind, what)) = problem {
+            ctx.mark(index, Mark::Violation);
+            let text = format!("the {name} of {} with PSN {} {what}", ctx.names[self.requester], event.psn());
+            ctx.tell(kind, Some(rules::PAYLOAD_LENGTH), psns, &[index], text);
+        }
+        if let Some(Extra::Atomic { va, .. }) = ctx.extra(event)
+            && va % 8 != 0
+        {
+            ctx.mark(index, Mark::Violation);
+            let text =
+                format!("the {name} of {} addresses {va:#x}, no multiple of 8", ctx.names[self.requester]);
+            ctx.tell(Kind::Misaligned, Some(rules::ALIGNMENT), psns, &[index], text);
+        }
+    }
+}
+
+/// PSNs that a request takes: those of its responses for a READ, else one.
+pub(crate) fn psn_count(ctx: &Context<'_>, event: &Event) -> u32 {
+    match (event.operation, ctx.dma_len(event), ctx.mtu) {
+        (Operation::ReadRequest, Some(len), Some(mtu)) => len.div_ceil(mtu).clamp(1, 1 << 22),
+        _ => 1,
+    }
+}

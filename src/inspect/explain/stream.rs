@@ -1,0 +1,340 @@
+//! The state of one direction of a reliable connection: the requests of one side and the answers of the
+//! other, as far as packets tell.
+
+use std::collections::VecDeque;
+
+use softrnic_wire::{Operation, Psn};
+
+use super::assemble::Assembler;
+use super::event::{Event, Extra, Mark};
+use super::finding::{Finding, Kind, Log, Rule};
+use super::msn::MsnCheck;
+use super::recovery::Recovery;
+use super::words;
+
+/// What the analysis of a pair works on.
+pub(crate) struct Context<'c> {
+    pub events: &'c mut [Event],
+    pub extras: &'c [Extra],
+    /// Indices of the pair's events, in the order of time.
+    pub order: &'c [u32],
+    pub log: &'c mut Log,
+    pub lost: &'c mut Vec<Lost>,
+    pub pair: usize,
+    /// What to call the two sides.
+    pub names: [String; 2],
+    /// Flow of each side's packets.
+    pub flows: [Option<u32>; 2],
+    /// Bytes, if known.
+    pub mtu: Option<u32>,
+    /// Silence longer than this is a timeout.
+    pub patience_ns: u64,
+    /// When the capture ends.
+    pub end_ns: u64,
+}
+
+/// Packets that are not in the capture but must have existed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lost {
+    /// Index of the pair.
+    pub pair: usize,
+    /// Which side sent them: 0 or 1.
+    pub from: usize,
+    /// The first PSN.
+    pub first: Psn,
+    /// The last PSN.
+    pub last: Psn,
+    /// Index of the event whose arrival shows that they are missing.
+    pub(crate) before: u32,
+}
+
+impl Context<'_> {
+    /// Tells something that `packets`, given by event index, show.
+    pub fn tell(&mut self, kind: Kind, rule: Option<Rule>, psns: (Psn, Psn), packets: &[u32], text: String) {
+        let time_ns = packets.first().map_or(0, |p| self.events[*p as usize].time_ns);
+        let mut numbers: Vec<u32> = packets.iter().map(|p| self.events[*p as usize].number).collect();
+        numbers.dedup();
+        let pair = Some(self.pair);
+        self.log.add(Finding { kind, pair, time_ns, psns: Some(psns), packets: numbers, rule, text });
+    }
+
+    pub fn event(&self, index: u32) -> Event {
+        self.events[index as usize]
+    }
+
+    pub fn mark(&mut self, index: u32, mark: Mark) {
+        self.events[index as usize].mark = mark;
+    }
+
+    pub fn extra(&self, event: &Event) -> Option<Extra> {
+        event.extra().and_then(|index| self.extras.get(index)).copied()
+    }
+
+    /// Bytes that a READ or WRITE announces.
+    pub fn dma_len(&self, event: &Event) -> Option<u32> {
+        match self.extra(event) {
+            Some(Extra::Reth { len, .. }) => Some(len),
+            _ => None,
+        }
+    }
+
+    pub fn number(&self, index: u32) -> u32 {
+        self.events[index as usize].number
+    }
+}
+
+/// One direction.
+pub(crate) struct Stream {
+    /// Which side asks: 0 or 1.
+    pub requester: usize,
+    pub started: bool,
+    /// The PSN after the highest sent. PSNs are unwrapped here: they do not start anew after 2^24.
+    pub next: i64,
+    /// The oldest PSN that is not acknowledged.
+    pub una: i64,
+    /// All PSNs from the oldest remembered up to `next`, in order and without holes.
+    pub segments: VecDeque<Segment>,
+    pub recovery: Option<Recovery>,
+    /// The last recovery that succeeded; more answers may still belong to it.
+    pub cooling: Option<Recovery>,
+    pub rnr: Option<RnrWait>,
+    /// Where a burst of repeats would go on, and whether it belongs to the recovery.
+    pub rewind: Option<(i64, bool)>,
+    /// Whether segments were dropped to save memory.
+    pub forgotten: bool,
+    /// When the responder was last heard of.
+    pub heard_ns: u64,
+    /// When the requester last sent.
+    pub sent_ns: u64,
+    /// Answers to PSNs that were not sent as far as is known.
+    pub unsent: Vec<(i64, u32)>,
+    /// Damaged packets whose PSN, if it is right, was theirs.
+    pub corrupt: VecDeque<(i64, u32)>,
+    pub fatal: Option<u32>,
+    pub fatal_told: bool,
+    pub msn: MsnCheck,
+    pub assembler: Assembler,
+}
+
+/// Consecutive PSNs with one fate: a request packet, or a hole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    pub first: i64,
+    /// PSNs; more than one for a READ, whose responses take them, and for holes.
+    pub count: u32,
+    /// Whether the packet was seen.
+    pub sent: bool,
+    pub operation: Operation,
+    pub first_event: u32,
+    pub last_event: u32,
+    pub sends: u32,
+    /// Answers that carried the last PSN of the segment.
+    pub answers: u32,
+    pub last_answer: Option<u32>,
+    pub acked: bool,
+    pub answered_by: Option<u32>,
+    pub retired: bool,
+    /// READ responses that came in order.
+    pub got: u32,
+    /// One more than the highest READ response seen beyond a gap; 0 without a gap.
+    pub beyond: u32,
+    /// PSN that the READ was last repeated from.
+    pub restart: i64,
+    /// What an atomic returned.
+    pub value: Option<u64>,
+    pub replay_told: bool,
+}
+
+/// An RNR NAK and what came of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RnrWait {
+    pub at: i64,
+    pub first: u32,
+    pub last: u32,
+    pub count: u32,
+    /// The wait the last one asked for.
+    pub delay_ns: u64,
+    pub waited_ns: u64,
+    /// Repeats of the request since the last RNR NAK.
+    pub resent: bool,
+    pub nak_told: bool,
+}
+
+/// Acknowledged segments kept so that repeats of them are recognised.
+const HISTORY: usize = 1 << 13;
+const CORRUPT_KEPT: usize = 64;
+const UNSENT_KEPT: usize = 64;
+
+impl Segment {
+    pub fn hole(first: i64, count: u32, event: u32) -> Segment {
+        Segment { sent: false, sends: 0, ..Segment::packet(first, count, Operation::SendOnly, event) }
+    }
+
+    pub fn packet(first: i64, count: u32, operation: Operation, event: u32) -> Segment {
+        Segment {
+            first,
+            count,
+            sent: true,
+            operation,
+            first_event: event,
+            last_event: event,
+            sends: 1,
+            answers: 0,
+            last_answer: None,
+            acked: false,
+            answered_by: None,
+            retired: false,
+            got: 0,
+            beyond: 0,
+            restart: first,
+            value: None,
+            replay_told: false,
+        }
+    }
+
+    pub fn end(&self) -> i64 {
+        self.first + i64::from(self.count)
+    }
+
+    pub fn last(&self) -> i64 {
+        self.end() - 1
+    }
+
+    /// Whether a plain ACK does not answer it.
+    pub fn needs_own_answer(&self) -> bool {
+        use Operation::*;
+        self.sent && matches!(self.operation, ReadRequest | CompareSwap | FetchAdd | Flush | AtomicWrite)
+    }
+}
+
+pub(crate) fn psn_of(unwrapped: i64) -> Psn {
+    Psn::new((unwrapped & 0xFF_FFFF) as u32)
+}
+
+impl Stream {
+    pub fn new(requester: usize) -> Stream {
+        Stream {
+            requester,
+            started: false,
+            next: 0,
+            una: 0,
+            segments: VecDeque::new(),
+            recovery: None,
+            cooling: None,
+            rnr: None,
+            rewind: None,
+            forgotten: false,
+            heard_ns: 0,
+            sent_ns: 0,
+            unsent: Vec::new(),
+            corrupt: VecDeque::new(),
+            fatal: None,
+            fatal_told: false,
+            msn: MsnCheck::default(),
+            assembler: Assembler::default(),
+        }
+    }
+
+    pub fn responder(&self) -> usize {
+        1 - self.requester
+    }
+
+    /// The PSN nearest to the newest one that wraps to `psn`.
+    pub fn unwrap(&self, psn: Psn) -> i64 {
+        self.next + i64::from(psn.distance_from(psn_of(self.next)))
+    }
+
+    pub fn start(&mut self, psn: Psn) {
+        // Far enough from zero that nothing remembered is negative.
+        let first = i64::from(psn.get()) + (1 << 32);
+        (self.next, self.una, self.started) = (first, first, true);
+    }
+
+    /// The oldest PSN remembered.
+    pub fn oldest(&self) -> i64 {
+        self.segments.front().map_or(self.next, |s| s.first)
+    }
+
+    /// Index of the segment that holds a PSN between the oldest and `next`.
+    pub fn find(&self, at: i64) -> Option<usize> {
+        let after = self.segments.partition_point(|s| s.first <= at);
+        let index = after.checked_sub(1)?;
+        (at < self.segments[index].end()).then_some(index)
+    }
+
+    pub fn note_corrupt(&mut self, psn: Psn, index: u32) {
+        if self.corrupt.len() == CORRUPT_KEPT {
+            self.corrupt.pop_front();
+        }
+        self.corrupt.push_back((self.unwrap(psn), index));
+    }
+
+    pub fn corrupt_at(&self, at: i64) -> Option<u32> {
+        self.corrupt.iter().rev().find(|(psn, _)| *psn == at).map(|(_, index)| *index)
+    }
+
+    pub fn note_unsent(&mut self, at: i64, index: u32) {
+        if self.unsent.len() < UNSENT_KEPT {
+            self.unsent.push((at, index));
+        }
+    }
+
+    /// Acknowledges everything before `end` that a plain ACK can, and returns the first request that
+    /// needed an answer of its own and did not get it.
+    pub fn acknowledge_before(&mut self, end: i64, by: u32) -> Option<usize> {
+        let mut unanswered = None;
+        let from = self.segments.partition_point(|s| s.end() <= self.una);
+        for index in from..self.segments.len() {
+            let segment = &mut self.segments[index];
+            if segment.first >= end {
+                break;
+            }
+            if segment.acked {
+                continue;
+            }
+            if segment.needs_own_answer() {
+                unanswered.get_or_insert(index);
+            } else if segment.end() <= end {
+                segment.acked = true;
+                segment.answered_by = Some(by);
+            }
+        }
+        unanswered
+    }
+
+    /// Moves the oldest unacknowledged PSN up and takes the messages before it as done.
+    pub fn advance(&mut self, ctx: &mut Context<'_>) {
+        let mut index = self.segments.partition_point(|s| s.end() <= self.una);
+        while let Some(segment) = self.segments.get_mut(index)
+            && segment.acked
+        {
+            self.una = segment.end();
+            segment.retired = true;
+            let segment = *segment;
+            self.retire(ctx, &segment);
+            index += 1;
+        }
+        while self.segments.len() > HISTORY && self.segments.front().is_some_and(|s| s.retired) {
+            self.segments.pop_front();
+            self.forgotten = true;
+        }
+    }
+
+    fn retire(&mut self, ctx: &mut Context<'_>, segment: &Segment) {
+        if segment.sent {
+            self.assembler.take(ctx, self.requester, segment);
+            return;
+        }
+        self.assembler.interrupt();
+        self.msn.forget();
+        let (first, last) = (psn_of(segment.first), psn_of(segment.last()));
+        let by = segment.answered_by.unwrap_or(segment.first_event);
+        let text = format!(
+            "{} of {} are acknowledged by packet {} but are not in this capture: it is incomplete",
+            words::psns(first, last),
+            ctx.names[self.requester],
+            ctx.number(by),
+        );
+        ctx.tell(Kind::CaptureGap, None, (first, last), &[segment.first_event, by], text);
+    }
+}

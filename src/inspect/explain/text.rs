@@ -1,0 +1,227 @@
+//! The report as text.
+
+use std::io::{self, Write};
+
+use super::assemble::Message;
+use super::connection::service_name;
+use super::finding::{Finding, Severity};
+use super::pairing::PairedBy;
+use super::report::{Pair, Report};
+use super::words;
+
+/// How much to write.
+#[derive(Clone, Copy, Debug)]
+pub struct TextOptions {
+    /// Messages listed per pair.
+    pub messages: usize,
+}
+
+impl Default for TextOptions {
+    fn default() -> TextOptions {
+        TextOptions { messages: 20 }
+    }
+}
+
+/// Writes the report for people to read.
+///
+/// # Errors
+/// Those of writing.
+pub fn write_text(report: &Report, options: TextOptions, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{}", report.summary)?;
+    let (first, last) = report.times_ns;
+    if report.summary.records > 0 {
+        let mut utc = Vec::new();
+        crate::decode::utc(&mut utc, first);
+        writeln!(
+            out,
+            "from {}, for {}",
+            String::from_utf8_lossy(&utc),
+            words::span(last.saturating_sub(first))
+        )?;
+    }
+    verdict(report, out)?;
+    connections(report, out)?;
+    for (number, pair) in report.pairs.iter().enumerate() {
+        write_pair(report, number, pair, options, out)?;
+    }
+    let general: Vec<_> = report.findings.iter().filter(|f| f.pair.is_none()).collect();
+    if !general.is_empty() {
+        writeln!(out, "\nfindings of no single pair")?;
+        for finding in general {
+            write_finding(report, finding, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn verdict(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let more: u64 = report.more_findings.iter().map(|(_, _, count)| count).sum();
+    let of = |severity| report.findings.iter().filter(|f| f.severity() == severity).count();
+    let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
+    match (errors, warnings) {
+        (0, 0) => writeln!(out, "no fault found"),
+        _ => {
+            let errors = words::count(errors as u64, "error");
+            let warnings = words::count(warnings as u64, "warning");
+            write!(out, "{errors}, {warnings}")?;
+            if more > 0 {
+                write!(out, ", and {more} more of the same kinds")?;
+            }
+            writeln!(out)
+        }
+    }
+}
+
+fn connections(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    if report.connections.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nconnections")?;
+    for c in &report.connections {
+        let qpn = |qpn: Option<softrnic_wire::Qpn>| qpn.map_or("?".to_owned(), |q| format!("{:#x}", q.get()));
+        writeln!(
+            out,
+            "  {} QP {} asked {} for {} ({}): {}, QP {}; CM packets {}",
+            c.active,
+            qpn(c.qpns[0]),
+            c.passive,
+            service_name(c.service),
+            c.transport,
+            c.state.name(),
+            qpn(c.qpns[1]),
+            list(&c.packets),
+        )?;
+    }
+    Ok(())
+}
+
+fn write_pair(
+    report: &Report,
+    number: usize,
+    pair: &Pair,
+    options: TextOptions,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    writeln!(out, "\npair {}: {} {}", number + 1, pair.transport_name(), pair.name())?;
+    for end in &pair.ends {
+        writeln!(out, "  {} sent {}, {} bytes", end.name(), words::count(end.packets, "packet"), end.bytes)?;
+    }
+    let mut facts = Vec::new();
+    if let Some(mtu) = pair.mtu {
+        facts.push(format!("path MTU {mtu}"));
+    }
+    if let Some(rtt) = pair.rtt_ns {
+        facts.push(format!("answers after {} (median)", words::span(rtt)));
+    }
+    if let Some(how) = pairing_words(pair.paired_by) {
+        facts.push(how.to_owned());
+    }
+    if !facts.is_empty() {
+        writeln!(out, "  {}", facts.join("; "))?;
+    }
+    let mut findings = report.findings_of(number).peekable();
+    if findings.peek().is_some() {
+        writeln!(out, "  findings")?;
+        for finding in findings {
+            write_finding(report, finding, out)?;
+        }
+    }
+    for (_, kind, count) in report.more_findings.iter().filter(|(p, _, _)| *p == Some(number)) {
+        writeln!(out, "    and {count} more of {kind}")?;
+    }
+    write_messages(report, pair, options, out)
+}
+
+fn write_messages(
+    report: &Report,
+    pair: &Pair,
+    options: TextOptions,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let total: u64 = pair.message_counts.iter().sum();
+    if pair.messages.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "  {}", words::count(total, "message"))?;
+    let mut by_time: Vec<&Message> = pair.messages.iter().collect();
+    by_time.sort_by_key(|m| m.start_ns);
+    for message in by_time.iter().take(options.messages) {
+        write_message(report, pair, message, out)?;
+    }
+    let shown = options.messages.min(pair.messages.len()) as u64;
+    if total > shown {
+        writeln!(out, "    and {} more", total - shown)?;
+    }
+    Ok(())
+}
+
+fn write_message(report: &Report, pair: &Pair, m: &Message, out: &mut impl Write) -> io::Result<()> {
+    let mut time = Vec::new();
+    crate::decode::seconds(&mut time, m.start_ns, report.times_ns.0);
+    write!(
+        out,
+        "    {} {} {} of {} bytes, {}, {}",
+        String::from_utf8_lossy(&time),
+        pair.ends[m.requester].name(),
+        m.kind.name(),
+        m.bytes,
+        words::psns(m.first, m.last),
+        if m.packets.0 == m.packets.1 {
+            format!("packet {}", m.packets.0)
+        } else {
+            format!("packets {} to {}", m.packets.0, m.packets.1)
+        },
+    )?;
+    if let Some((by, at)) = m.answer {
+        let after = words::span(at.saturating_sub(m.start_ns));
+        let how = if m.coalesced { "acknowledged together with later ones" } else { "answered" };
+        write!(out, "; {how} by packet {by} after {after}")?;
+    }
+    if m.repeats > 0 {
+        write!(out, "; {} repeated", words::count(m.repeats.into(), "packet"))?;
+    }
+    if !m.whole {
+        write!(out, "; not all of it seen")?;
+    }
+    writeln!(out)
+}
+
+fn write_finding(report: &Report, finding: &Finding, out: &mut impl Write) -> io::Result<()> {
+    let mut time = Vec::new();
+    crate::decode::seconds(&mut time, finding.time_ns, report.times_ns.0);
+    writeln!(
+        out,
+        "    {} {:<7} {}: {}",
+        String::from_utf8_lossy(&time),
+        finding.severity().name(),
+        finding.kind,
+        finding.text
+    )?;
+    if !finding.packets.is_empty() {
+        writeln!(out, "                   packets {}", list(&finding.packets))?;
+    }
+    if let Some(rule) = finding.rule {
+        writeln!(out, "                   rule: {rule}")?;
+    }
+    Ok(())
+}
+
+/// How the pair was found, where that is less than certain.
+const fn pairing_words(by: PairedBy) -> Option<&'static str> {
+    match by {
+        PairedBy::Datagrams | PairedBy::Nothing => None,
+        PairedBy::Handshake => Some("paired by the CM handshake"),
+        PairedBy::Answers => Some("paired by answers to requests"),
+        PairedBy::SourcePort => Some("paired by the UDP source port"),
+        PairedBy::OnlyCandidate => Some("paired because nothing else fits"),
+    }
+}
+
+fn list(numbers: &[u32]) -> String {
+    const SHOWN: usize = 12;
+    let mut text: Vec<String> = numbers.iter().take(SHOWN).map(u32::to_string).collect();
+    if numbers.len() > SHOWN {
+        text.push(format!("and {} more", numbers.len() - SHOWN));
+    }
+    text.join(", ")
+}
