@@ -1,0 +1,56 @@
+//! What a subcommand ends with when it does not succeed.
+
+use std::fmt;
+
+/// Nothing more precise is to be said: the text tells, and the status is 1.
+pub const FAILED: u8 = 1;
+/// The arguments make no sense, as clap has it.
+pub const USAGE: u8 = 2;
+
+/// A message for people, and the exit status.
+#[derive(Debug)]
+pub struct Failure {
+    pub message: String,
+    pub status: u8,
+}
+
+/// What subcommands return.
+pub type Result<T = ()> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub fn new(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), status: FAILED }
+    }
+
+    pub fn usage(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), status: USAGE }
+    }
+
+    pub fn with_status(message: impl Into<String>, status: u8) -> Failure {
+        Failure { message: message.into(), status }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// Any error is a failure; `Failure` is no `Error` itself, so that this does not clash.
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::new(error.to_string())
+    }
+}
+
+/// Says what was being done when an error came.
+pub trait Doing<T> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T, E: fmt::Display> Doing<T> for std::result::Result<T, E> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|error| Failure::new(format!("{}: {error}", what())))
+    }
+}

@@ -1,0 +1,56 @@
+//! The `softrnic` command.
+
+#![forbid(unsafe_code)]
+
+mod demo;
+mod endpoint;
+mod failure;
+mod pair;
+mod pattern;
+mod peer;
+mod progress;
+mod table;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use failure::Result;
+use table::BAD;
+
+const EXAMPLES: &str = "\
+Examples:
+  softrnic demo                    two NICs on this machine move memory, checked byte by byte";
+
+/// A RoCEv2 network adapter made of software
+#[derive(Parser)]
+#[command(name = "softrnic", version, after_help = EXAMPLES, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(demo::DemoArgs),
+    #[command(hide = true)]
+    Peer(peer::PeerArgs),
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            anstream::eprintln!("{BAD}softrnic: error:{BAD:#} {failure}");
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+fn run(command: Command) -> Result {
+    match command {
+        Command::Demo(args) => demo::run(args),
+        Command::Peer(args) => peer::run(args),
+    }
+}

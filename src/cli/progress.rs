@@ -1,0 +1,38 @@
+//! One line on a terminal that says how far a long run is. Nowhere else is anything shown.
+
+use std::io::{IsTerminal, Write};
+
+/// Takes its line away when dropped.
+pub struct Progress {
+    shown: bool,
+    done: usize,
+    total: usize,
+}
+
+impl Progress {
+    /// Of `total` parts none is done.
+    pub fn new(total: usize) -> Progress {
+        Progress { shown: std::io::stderr().is_terminal(), done: 0, total }
+    }
+
+    /// Starts the next part.
+    pub fn next(&mut self, what: &str) {
+        self.done += 1;
+        if !self.shown {
+            return;
+        }
+        const WIDTH: usize = 24;
+        let filled = (WIDTH * self.done / self.total.max(1)).min(WIDTH);
+        let bar = format!("{:█<filled$}{:░<empty$}", "", "", empty = WIDTH - filled);
+        // A terminal that cannot be written to is no reason to stop.
+        let _ = write!(std::io::stderr(), "\r\x1b[2K{bar} {}/{} {what}", self.done, self.total);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[2K");
+        }
+    }
+}
