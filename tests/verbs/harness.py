@@ -64,6 +64,11 @@ class Program:
             os.killpg(self.process.pid, 9)
         self.process.wait()
 
+    def close(self):
+        if self.process.poll() is None:
+            self.kill()
+        self.file.close()
+
     def describe(self, status):
         how = "did not end in time" if status is None else f"ended with {status}"
         return f"$ {' '.join(self.argv)}\n{self.output()}\n({how})"
@@ -105,7 +110,7 @@ class VerbsTest(unittest.TestCase):
 
     def start(self, argv, **extra):
         program = Program(argv, {**self.env, **extra})
-        self.addCleanup(lambda: program.process.poll() is None and program.kill())
+        self.addCleanup(program.close)
         return program
 
     def run_ok(self, argv, timeout=TIMEOUT, **extra):

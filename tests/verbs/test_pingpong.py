@@ -16,7 +16,7 @@ class PingPong(VerbsTest):
     def pingpong(self, program, *options):
         options = ["-g", "0", "-n", "2000", *options]
         for out in self.run_pair(program, *options):
-            self.assertRegex(out, r"\d+ iters in|iters? in ")
+            self.assertRegex(out, r"(?m)\d+ iters in|^success$")
 
 
 def add_tests():
@@ -24,7 +24,7 @@ def add_tests():
     variants += [(program, ["-e"]) for program in PROGRAMS]
     variants += [(program, ["-c"]) for program, checks in PROGRAMS.items() if checks]
     variants += [("ibv_rc_pingpong", option.split()) for option in (
-        "-N", "-N -c", "-t", "-o", "-o -c", "-o -O -P", "-j", "-j -c", "-N -e -t",
+        "-N", "-N -c", "-t", "-o", "-o -c", "-o -O -P", "-j", "-j -c",
     )]
     variants += [("ibv_rc_pingpong", ["-s", size, "-m", mtu, "-n", "200", "-c"])
                  for size, mtu in (("1", "1024"), ("4097", "256"), ("1000000", "4096"))]

@@ -341,6 +341,7 @@ impl Engine {
                 qpn,
                 service: init.service,
                 pd: init.pd,
+                own_pd: init.pd,
                 send_cq: init.send_cq,
                 recv_cq: init.recv_cq,
                 xrcd,
@@ -422,7 +423,7 @@ impl Engine {
         self.by_number.remove(&io.qpn);
         self.by_index[key.index()] = None;
         self.memory.release_qp(io.qpn);
-        self.memory.pd_release(io.pd);
+        self.memory.pd_release(io.own_pd);
         self.cqs[io.send_cq].users -= 1;
         self.cqs[io.recv_cq].users -= 1;
         if let ReceiveQueue::Shared(srq) = io.receives {

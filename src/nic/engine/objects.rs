@@ -53,7 +53,10 @@ pub struct QpIo {
     pub key: QpKey,
     pub qpn: Qpn,
     pub service: QpType,
+    /// The domain of its keys; of an XRC target, that of the SRQ which the last request named.
     pub pd: PdId,
+    /// The domain that it was made in.
+    pub own_pd: PdId,
     pub send_cq: CqKey,
     pub recv_cq: CqKey,
     pub xrcd: Option<XrcdKey>,

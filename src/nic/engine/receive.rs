@@ -68,6 +68,14 @@ impl Engine {
             return Err(DropReason::WrongAddress);
         }
         slot.io.packets_received += 1;
+        // An XRC target has no domain of its own: keys are checked in that of the SRQ which the request names
+        // (IBTA A14).
+        if let Body::Xrc(request) = &packet.body
+            && let Some(srq) = request.srqn().and_then(|srqn| self.shared.xrc_srq(srqn, slot.io.xrcd))
+            && let Some(srq) = self.srqs.get(srq)
+        {
+            slot.io.pd = srq.pd;
+        }
         let mut grh = [0; 40];
         if matches!(packet.body, Body::Ud { .. }) {
             grh = network_header(datagram, id);
