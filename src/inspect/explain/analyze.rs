@@ -6,7 +6,7 @@ use softrnic_wire::{Mtu, Operation, Qpn, Transport};
 
 use super::collect::Collected;
 use super::connection::Connection;
-use super::event::{Event, Extra, Mark};
+use super::event::{Event, Extra, Flow, Mark};
 use super::finding::{Finding, Kind, Log, rules};
 use super::pairing::{PairedBy, Plan};
 use super::report::{End, Pair};
@@ -62,6 +62,7 @@ pub(crate) fn analyze(
         pair: number,
         names: [pair.ends[0].name(), pair.ends[1].name()],
         flows: plan.flows,
+        all_flows: &collected.flows,
         mtu,
         patience_ns: rtt_ns.map_or(MIN_PATIENCE_NS, |rtt| (2 * rtt).clamp(MIN_PATIENCE_NS, MAX_PATIENCE_NS)),
         end_ns,
@@ -97,7 +98,7 @@ fn reliable(ctx: &mut Context<'_>, pair: &mut Pair, connection: Option<&Connecti
     for (at, index) in order.iter().enumerate() {
         let event = ctx.event(*index);
         if event.operation == Operation::Cnp {
-            pair.cnps[usize::from(Some(event.flow) != ctx.flows[0])] += 1;
+            pair.cnps[1 - sender(ctx.all_flows, &pair.ends, ctx.flows, &event)] += 1;
             continue;
         }
         let Some(side) = side_of(ctx, &event) else { continue };
@@ -121,6 +122,18 @@ fn reliable(ctx: &mut Context<'_>, pair: &mut Pair, connection: Option<&Connecti
         pair.message_counts[stream.requester] = stream.assembler.count;
         pair.messages.append(&mut stream.assembler.messages);
     }
+}
+
+/// Which side sent a packet that has to do with the pair: also one that travels beside the connection,
+/// to set it up or slow it down.
+pub(crate) fn sender(flows: &[Flow], ends: &[End; 2], own: [Option<u32>; 2], event: &Event) -> usize {
+    if let Some(side) = own.iter().position(|flow| *flow == Some(event.flow)) {
+        return side;
+    }
+    let key = &flows[event.flow as usize].key;
+    let to_first = key.dst == ends[0].address;
+    let named = ends.iter().position(|end| end.address == key.dst && end.qpn == Some(key.dest));
+    named.map_or(usize::from(to_first && key.src != ends[0].address), |receiver| 1 - receiver)
 }
 
 /// Which side sent a packet of the connection; `None` for messages that only concern it.
@@ -170,7 +183,8 @@ fn tell_hole(ctx: &mut Context<'_>, stream: &mut Stream, place: usize) {
     let (first, last) = (psn_of(hole.first), psn_of(hole.last()));
     let asked = stream.recovery.filter(|r| r.nak.is_some() && (hole.first..hole.end()).contains(&r.at));
     let since = asked.and_then(|r| r.nak).map_or(shown_ns, |nak| ctx.event(nak).time_ns);
-    let went_on = stream.sent_ns.saturating_sub(since) >= ctx.patience_ns;
+    let passed_over = asked.is_some_and(|r| r.passed_over);
+    let went_on = passed_over || stream.sent_ns.saturating_sub(since) >= ctx.patience_ns;
     let name = &ctx.names[stream.requester];
     if went_on || hole.count >= JUMP {
         let nak = match asked.and_then(|r| r.nak) {
@@ -237,7 +251,7 @@ fn unreliable(ctx: &mut Context<'_>, pair: &mut Pair) {
     for index in ctx.order {
         let event = ctx.event(*index);
         if event.operation == Operation::Cnp {
-            pair.cnps[usize::from(Some(event.flow) != ctx.flows[0])] += 1;
+            pair.cnps[1 - sender(ctx.all_flows, &pair.ends, ctx.flows, &event)] += 1;
         } else if let Some(side) = side_of(ctx, &event) {
             if event.bad_icrc() {
                 ctx.mark(*index, Mark::Corrupt);

@@ -61,6 +61,7 @@ pub fn explain<R: Read>(reader: &mut Reader<R>, limits: Limits, progress: impl F
     let mut log = Log::default();
     trust_bad_icrcs(&mut collected, &mut log);
     tell_oddities(&collected, &mut log);
+    collected.summary.shown = collected.summary.roce;
     let connections = connection::follow(&collected.cm, &mut log);
     let plans = pairing::pair(&collected, &connections);
     let orders = distribute(&collected, &plans, &connections);
@@ -84,6 +85,7 @@ pub fn explain<R: Read>(reader: &mut Reader<R>, limits: Limits, progress: impl F
         more_findings,
         lost,
         events: collected.events,
+        flows: collected.flows,
         extras: collected.extras,
         cm: collected.cm,
     }

@@ -4,9 +4,10 @@ use std::net::IpAddr;
 
 use softrnic_wire::{Qpn, Transport};
 
+use super::analyze::sender;
 use super::assemble::Message;
 use super::connection::Connection;
-use super::event::{CmEvent, Event, Extra};
+use super::event::{CmEvent, Event, Extra, Flow};
 use super::finding::{Finding, Kind, Severity};
 use super::pairing::PairedBy;
 use super::stream::Lost;
@@ -30,6 +31,7 @@ pub struct Report {
     /// Packets that must have existed but are not in the capture.
     pub lost: Vec<Lost>,
     pub(crate) events: Vec<Event>,
+    pub(crate) flows: Vec<Flow>,
     pub(crate) extras: Vec<Extra>,
     pub(crate) cm: Vec<CmEvent>,
 }
@@ -132,7 +134,7 @@ impl Report {
         let pair = &self.pairs[pair];
         pair.order.iter().map(|index| {
             let event = &self.events[*index as usize];
-            (usize::from(Some(event.flow) != pair.flows[0]), event)
+            (sender(&self.flows, &pair.ends, pair.flows, event), event)
         })
     }
 }

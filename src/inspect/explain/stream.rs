@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use softrnic_wire::{Operation, Psn};
 
 use super::assemble::Assembler;
-use super::event::{Event, Extra, Mark};
+use super::event::{Event, Extra, Flow, Mark};
 use super::finding::{Finding, Kind, Log, Rule};
 use super::msn::MsnCheck;
 use super::recovery::Recovery;
@@ -25,6 +25,7 @@ pub(crate) struct Context<'c> {
     pub names: [String; 2],
     /// Flow of each side's packets.
     pub flows: [Option<u32>; 2],
+    pub all_flows: &'c [Flow],
     /// Bytes, if known.
     pub mtu: Option<u32>,
     /// Silence longer than this is a timeout.

@@ -103,8 +103,9 @@ fn write_pair(
     out: &mut impl Write,
 ) -> io::Result<()> {
     writeln!(out, "\npair {}: {} {}", number + 1, pair.transport_name(), pair.name())?;
-    for end in &pair.ends {
-        writeln!(out, "  {} sent {}, {} bytes", end.name(), words::count(end.packets, "packet"), end.bytes)?;
+    for (letter, end) in ["A", "B"].into_iter().zip(&pair.ends) {
+        let packets = words::count(end.packets, "packet");
+        writeln!(out, "  {letter} {} sent {packets}, {} bytes", end.name(), end.bytes)?;
     }
     let mut facts = Vec::new();
     if let Some(mtu) = pair.mtu {
@@ -146,7 +147,7 @@ fn write_messages(
     let mut by_time: Vec<&Message> = pair.messages.iter().collect();
     by_time.sort_by_key(|m| m.start_ns);
     for message in by_time.iter().take(options.messages) {
-        write_message(report, pair, message, out)?;
+        write_message(report, message, out)?;
     }
     let shown = options.messages.min(pair.messages.len()) as u64;
     if total > shown {
@@ -155,14 +156,14 @@ fn write_messages(
     Ok(())
 }
 
-fn write_message(report: &Report, pair: &Pair, m: &Message, out: &mut impl Write) -> io::Result<()> {
+fn write_message(report: &Report, m: &Message, out: &mut impl Write) -> io::Result<()> {
     let mut time = Vec::new();
     crate::decode::seconds(&mut time, m.start_ns, report.times_ns.0);
     write!(
         out,
         "    {} {} {} of {} bytes, {}, {}",
         String::from_utf8_lossy(&time),
-        pair.ends[m.requester].name(),
+        if m.requester == 0 { "A → B" } else { "B → A" },
         m.kind.name(),
         m.bytes,
         words::psns(m.first, m.last),

@@ -1,0 +1,168 @@
+//! Connection management, and captures that are odd themselves.
+
+use softrnic_inspect::capture::Reader;
+use softrnic_inspect::explain::{CmState, Kind, Limits, explain};
+use softrnic_wire::*;
+
+use super::common::{A, B, Capture, ids, pcap_header, pcap_record, rej, rep, req};
+use super::{assert_faults, assert_told, only, report, report_of, text};
+
+fn handshake(c: &mut Capture, psn: u32) {
+    c.mad(A, B, 0x10, 1, &req(0x100, A.qpn, 9000));
+    c.mad(B, A, 0x13, 1, &rep(0x200, 0x100, B.qpn, psn));
+    c.mad(A, B, 0x14, 1, &ids(0x100, 0x200));
+}
+
+#[test]
+fn connection_refused_by_the_application() {
+    let mut c = Capture::new();
+    c.mad(A, B, 0x10, 1, &req(0x100, A.qpn, 9000));
+    c.mad(B, A, 0x12, 1, &rej(0, 0x100, 28));
+    let report = assert_faults(&c, &[Kind::ConnectionRefused]);
+    assert!(only(&report, Kind::ConnectionRefused).text.contains("consumer reject (reason 28)"));
+    assert_eq!(report.connections[0].state, CmState::Rejected("consumer reject"));
+}
+
+#[test]
+fn request_for_a_connection_repeated_and_never_answered() {
+    let mut c = Capture::new();
+    let first = c.mad(A, B, 0x10, 1, &req(0x100, A.qpn, 9000));
+    c.wait_us(4_608_000);
+    c.repeat(first);
+    let report = assert_faults(&c, &[Kind::CmRepeated, Kind::CmUnanswered]);
+    assert!(only(&report, Kind::CmRepeated).text.contains("4608 ms"));
+}
+
+#[test]
+fn first_psn_not_the_one_agreed_on() {
+    let mut c = Capture::new();
+    handshake(&mut c, 100);
+    c.send(A, B, 101);
+    c.ack(B, A, 101, 1);
+    assert_faults(&c, &[Kind::StartingPsn]);
+}
+
+#[test]
+fn disconnect_not_answered() {
+    let mut c = Capture::new();
+    handshake(&mut c, 100);
+    c.send(A, B, 100);
+    c.ack(B, A, 100, 1);
+    c.mad(A, B, 0x15, 1, &ids(0x100, 0x200));
+    assert_faults(&c, &[Kind::CmUnanswered]);
+}
+
+#[test]
+fn packets_that_are_none() {
+    let mut c = Capture::new();
+    c.send(A, B, 100);
+    c.ack(B, A, 100, 1);
+    c.send(A, B, 101);
+    // Transport version 3 in the BTH.
+    c.frames.last_mut().unwrap().1[42 + 1] |= 3;
+    let report = assert_faults(&c, &[Kind::Malformed]);
+    assert!(only(&report, Kind::Malformed).text.contains("transport version 3"));
+}
+
+#[test]
+fn partition_that_admits_nobody() {
+    let mut c = Capture::new();
+    let bth = Bth { pkey: Pkey(0x8000), ..Bth::new(Qpn::new(B.qpn), Psn::new(1)) };
+    c.packet(A, B, bth, Body::Rc(Op::SendOnly(SendTail::Plain)), &[]);
+    assert_faults(&c, &[Kind::BadPkey]);
+}
+
+#[test]
+fn every_icrc_wrong() {
+    let mut c = Capture::new();
+    for i in 0..10 {
+        c.send(A, B, 100 + i);
+        c.corrupt_last();
+        c.ack(B, A, 100 + i, i + 1);
+    }
+    let report = assert_faults(&c, &[Kind::IcrcDistrusted]);
+    assert_eq!(report.pairs[0].message_counts[0], 10);
+}
+
+#[test]
+fn packets_captured_at_two_interfaces() {
+    let mut c = Capture::new();
+    for i in 0..10 {
+        c.send(A, B, 100 + i);
+        c.ack(B, A, 100 + i, i + 1);
+    }
+    let mut file = pcap_header(0xA1B2_3C4D, 113);
+    for (time, frame) in &c.frames {
+        for (direction, delay) in [(4, 0), (0, 2000)] {
+            let mut cooked = vec![0, direction, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0, 8, 0];
+            cooked.extend_from_slice(&frame[14..]);
+            pcap_record(&mut file, time + delay, &cooked, cooked.len());
+        }
+    }
+    let report = report_of(&file);
+    assert_eq!(report.faults().count(), 0, "\n{}", text(&report));
+    assert_told(&report, Kind::CapturedTwice);
+    assert_eq!(report.pairs[0].packets(), 20);
+}
+
+#[test]
+fn shuffled_capture_is_put_in_order_by_its_times() {
+    let mut c = Capture::new();
+    for i in 0..50 {
+        c.send(A, B, 100 + i);
+        c.ack(B, A, 100 + i, i + 1);
+    }
+    let n = c.frames.len();
+    for i in 0..n {
+        c.frames.swap(i, (i * 37 + 11) % n);
+    }
+    let report = assert_faults(&c, &[]);
+    assert_told(&report, Kind::ClockBackwards);
+}
+
+#[test]
+fn capture_cut_short() {
+    let mut c = Capture::new();
+    c.send(A, B, 100);
+    c.ack(B, A, 100, 1);
+    c.send(A, B, 101);
+    let file = c.pcap();
+    let report = report_of(&file[..file.len() - 5]);
+    let finding = only(&report, Kind::Damaged);
+    assert!(finding.text.contains("cut short") && finding.text.contains("byte"), "{}", finding.text);
+    assert_eq!(report.pairs[0].packets(), 2);
+}
+
+#[test]
+fn more_packets_than_are_followed() {
+    let mut c = Capture::new();
+    for i in 0..10 {
+        c.send(A, B, 100 + i);
+        c.ack(B, A, 100 + i, i + 1);
+    }
+    let file = c.pcap();
+    let mut reader = Reader::new(&file[..]).unwrap();
+    let report = explain(&mut reader, Limits { packets: 10 }, |_| {});
+    assert_eq!(report.pairs[0].packets(), 10);
+    assert!(only(&report, Kind::NotFollowed).text.contains("the last 10 packets"));
+}
+
+#[test]
+fn a_broken_rule_is_told_forty_times_and_counted() {
+    let mut c = Capture::new();
+    for i in 0..100 {
+        c.fetch_add(A, B, 100 + i, 1);
+        c.atomic_ack(B, A, 100 + i, i + 1, 0);
+    }
+    let report = report(&c);
+    assert_eq!(report.findings.iter().filter(|f| f.kind == Kind::Misaligned).count(), 40);
+    assert_eq!(report.more_findings, [(Some(0), Kind::Misaligned, 60)]);
+    assert!(text(&report).contains("and 60 more of misaligned-atomic"));
+}
+
+#[test]
+fn capture_with_nothing_in_it() {
+    let report = report_of(&pcap_header(0xA1B2_C3D4, 1));
+    assert!(report.findings.is_empty() && report.pairs.is_empty());
+    assert!(text(&report).contains("0 records: 0 RoCE"));
+}
