@@ -88,7 +88,7 @@ impl Traffic {
     }
 
     /// A request has succeeded: its effect is there, complete.
-    fn succeed(&mut self, side: usize, ends: &mut [Endpoint; 2], posted: Posted) {
+    pub(super) fn succeed(&mut self, side: usize, ends: &mut [Endpoint; 2], posted: Posted) {
         let (node, peer) = (ends[side].node, ends[1 - side].node);
         match posted.effect {
             Effect::None => {}
@@ -214,7 +214,12 @@ impl Traffic {
             None => {
                 assert_eq!(cqe.opcode, WcOpcode::Recv, "{cqe:?}");
                 let found = self.contents(node, &receive.buffer);
-                assert!(found[..message.len] == bytes[..], "another message than was sent: {cqe:?}");
+                assert!(
+                    found[..message.len] == bytes[..],
+                    "another message than was sent: {cqe:?} {message:?} {:?} for {:?}",
+                    &found[..found.len().min(32)],
+                    &bytes[..message.len.min(32)]
+                );
             }
         }
     }

@@ -45,7 +45,13 @@ impl Traffic {
                 None => buffer[header..header + len] == bytes,
             }
         });
-        let found = found.unwrap_or_else(|| panic!("another message than any that was sent: {cqe:?}"));
+        let found = found.unwrap_or_else(|| {
+            panic!(
+                "another message than any that was sent: {cqe:?}, expected one of {:?}, {:?}",
+                end.incoming,
+                &buffer[..80]
+            )
+        });
         if self.ordered {
             end.incoming.drain(..=found);
         }

@@ -1,6 +1,7 @@
 //! Opening, disturbing and closing connections.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use softrnic_nic::engine::{QpHandle, QpInit, ReceiveSource, SrqInit};
 use softrnic_transport::{QpState, QpType};
@@ -56,7 +57,9 @@ impl Traffic {
             QpType::XrcInitiator => [QpType::XrcInitiator, QpType::XrcTarget],
             service => [service, service],
         };
-        let handles = [0, 1].map(|end| self.create(plan.nodes[end], services[end], index));
+        let kept = self.connections[index].kept.take();
+        let handles =
+            kept.unwrap_or_else(|| [0, 1].map(|end| self.create(plan.nodes[end], services[end], index)));
         self.connections[index].qpns = [handles[0].qpn, handles[1].qpn];
         let agreement = plan.agreement;
         let psns = [0, 1].map(|_| self.first_psn());
@@ -88,7 +91,7 @@ impl Traffic {
             self.soon(50, Event::Post(index, end));
         }
         if !plan.robust && self.rng.chance(0.5) {
-            self.soon(plan.pause_us * 20, Event::Disturb(index));
+            self.soon(plan.pause_us * 20, Event::Disturb(index, self.connections[index].lives));
         }
     }
 
@@ -124,9 +127,10 @@ impl Traffic {
             let failed = ends.iter().any(Endpoint::has_failed);
             let done = ends.iter().all(|end| end.budget == 0 && end.outstanding.is_empty());
             if failed || done {
+                let lives = connection.lives;
                 self.connections[index].closing = true;
                 // Time for the last messages to arrive, and for the peer to notice.
-                self.soon(if failed { 5_000 } else { 500 }, Event::Close(index));
+                self.soon(if failed { 5_000 } else { 500 }, Event::Close(index, lives));
             }
         }
     }
@@ -156,7 +160,8 @@ impl Traffic {
                 self.forget(index, end);
             }
         }
-        self.soon(50_000, Event::Close(index));
+        let life = self.connections[index].lives;
+        self.soon(50_000, Event::Close(index, life));
     }
 
     /// SQD and back, while packets are under way: nothing may be lost.
@@ -206,12 +211,29 @@ impl Traffic {
         self.world.settle();
         self.connections[index].disturbed = true;
         self.poll();
-        let Some(ends) = self.connections[index].ends.take() else { return };
+        let Some(mut ends) = self.connections[index].ends.take() else { return };
+        for side in 0..2 {
+            // Requests that were not to be signaled, have succeeded, and have none behind them that says so.
+            while let Some(posted) = ends[side].outstanding.pop_front() {
+                assert!(
+                    !posted.signaled && ends[side].send_error.is_none(),
+                    "{} was not flushed",
+                    posted.wr_id
+                );
+                self.succeed(side, &mut ends, posted);
+            }
+            assert!(!alive[side] || ends[side].qp.sends.outstanding() == 0, "not all sends were retired");
+        }
+        // Late datagrams may reach whatever has the same number.
+        let connected = !matches!(plan.service, QpType::Uc | QpType::Ud);
+        let again =
+            connected && alive == [true; 2] && self.connections[index].lives > 0 && self.rng.chance(0.5);
         for (end, alive) in ends.iter().zip(alive) {
-            assert_eq!(end.outstanding.len(), 0, "sends were not flushed");
             assert_eq!(end.receives.len(), 0, "receives were not flushed");
-            let now = self.world.now;
-            if alive {
+            if again {
+                self.world.go(end.node, end.qp.key, QpState::Reset);
+            } else if alive {
+                let now = self.world.now;
                 self.world.nodes[end.node].engine.destroy_qp(now, end.qp.key).expect("destroyed");
             }
             self.by_qpn.remove(&(end.node, end.qp.qpn));
@@ -219,9 +241,14 @@ impl Traffic {
         self.release(&ends);
         self.world.settle();
         let connection = &mut self.connections[index];
+        if again {
+            connection.kept = Some(ends.map(|end| end.qp));
+        }
         if connection.lives > 0 {
             connection.lives -= 1;
-            self.soon(200, Event::Open(index));
+            // A QP that is used again waits until what was sent to it has arrived or is lost (timewait).
+            let wait = if again { Duration::from_millis(20) } else { Duration::ZERO };
+            self.at(wait, Event::Open(index));
         }
     }
 

@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::time::Duration;
 
-use softrnic_nic::engine::{CqKey, RecvRequest, SrqKey, XrcdKey};
+use softrnic_nic::engine::{CqKey, QpHandle, RecvRequest, SrqKey, XrcdKey};
 use softrnic_nic::runtime::queue::RecvRing;
 use softrnic_transport::Counter;
 use softrnic_wire::{Qpn, Srqn, Time};
@@ -80,10 +80,10 @@ enum Event {
     Receive(usize, usize),
     /// A NIC's shared queue is filled up.
     Refill(usize, usize),
-    /// Something bad is done to a connection.
-    Disturb(usize),
-    /// A connection ends.
-    Close(usize),
+    /// Something bad is done to a connection in this life of it.
+    Disturb(usize, u32),
+    /// A connection ends this life.
+    Close(usize, u32),
 }
 
 /// A pair of QPs, again and again.
@@ -91,6 +91,8 @@ struct Connection {
     plan: ConnectionPlan,
     ends: Option<[Endpoint; 2]>,
     qpns: [Qpn; 2],
+    /// QPs of the last life, reset to be used again.
+    kept: Option<[QpHandle; 2]>,
     /// How often it is still opened again.
     lives: u32,
     /// Something bad was done to it.
@@ -166,7 +168,8 @@ impl Traffic {
         for (index, plan) in plan.connections.into_iter().enumerate() {
             let lives = if plan.robust { traffic.rng.below(2) } else { traffic.rng.below(3) } as u32;
             let qpns = Default::default();
-            let connection = Connection { plan, ends: None, qpns, lives, disturbed: false, closing: false };
+            let connection =
+                Connection { plan, ends: None, qpns, kept: None, lives, disturbed: false, closing: false };
             traffic.connections.push(connection);
             traffic.at(Duration::ZERO, Event::Open(index));
         }
@@ -204,8 +207,13 @@ impl Traffic {
             Event::Post(connection, end) => self.post_sends(connection, end),
             Event::Receive(connection, end) => self.post_receives(connection, end),
             Event::Refill(node, which) => self.refill(node, which),
-            Event::Disturb(connection) => self.disturb(connection),
-            Event::Close(connection) => self.close(connection),
+            Event::Disturb(connection, life) if self.connections[connection].lives == life => {
+                self.disturb(connection);
+            }
+            Event::Close(connection, life) if self.connections[connection].lives == life => {
+                self.close(connection);
+            }
+            Event::Disturb(..) | Event::Close(..) => {}
         }
     }
 

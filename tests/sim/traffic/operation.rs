@@ -238,8 +238,8 @@ impl Traffic {
                 (SendOp::Send(SendExtra::Plain), (data, Vec::new()), 8, Status::LocalProtection)
             }
             _ => {
-                let len =
-                    self.sites.iter().map(|site| site.srq.capacity).max().unwrap_or(0).max(longest_send) + 1;
+                let shared = self.sites.iter().map(|site| site.srq.capacity).max().unwrap_or(0);
+                let len = shared.max(longest_send) + 41;
                 let local = self.source(end.node, len)?.0;
                 (SendOp::Send(SendExtra::Plain), local, len, Status::RemoteInvalidRequest)
             }

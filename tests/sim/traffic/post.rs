@@ -12,6 +12,7 @@ impl Traffic {
         let (node, key) = (ends[side].node, ends[side].qp.key);
         let ready = !ends[side].gone && self.world.nodes[node].state(key) == QpState::Rts;
         let mut count = self.rng.between(1, 8);
+        let budget = ends[side].budget;
         while ready && count > 0 && ends[side].budget > 0 && ends[side].can_send() {
             count -= 1;
             let Some(drafts) = self.draft(index, side, &mut ends[side]) else { break };
@@ -29,9 +30,11 @@ impl Traffic {
         }
         let end = &ends[side];
         let again = end.budget > 0 && !end.doomed && !end.has_failed() && !end.gone;
+        // Who could post nothing looks again less often.
+        let pause = if end.budget < budget { plan.pause_us } else { plan.pause_us.max(100) };
         self.connections[index].ends = Some(ends);
         if again {
-            self.soon(plan.pause_us.max(1), Event::Post(index, side));
+            self.soon(pause, Event::Post(index, side));
         }
     }
 }
