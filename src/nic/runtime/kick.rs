@@ -5,9 +5,9 @@
 //! writes to the eventfd; everybody else has left a mark that keeps the thread from going to sleep, or that it
 //! meets when it wakes.
 //!
-//! The order when waking is mark first, eventfd second. Whatever is in the eventfd then belongs to an
-//! announcement that is over, so that emptying it loses nothing; a kicker which is slow to write causes one idle
-//! wake-up later. The other way round, the kick of somebody who comes in between would be lost.
+//! On waking, the thread takes its announcement back first and empties the eventfd second. After the first
+//! nobody begins to write, and what was written belongs to marks that the thread has met; so that emptying loses
+//! nothing. A kicker which is slow to write causes one idle wake-up later.
 
 #[cfg(not(loom))]
 use std::io;

@@ -90,7 +90,7 @@ impl<T> NicLock<T> {
         if self.word.compare_exchange(0, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return Ok(Some(self.guard(true)));
         }
-        let before = self.word.fetch_or(HELD | PENDING, Ordering::AcqRel);
+        let before = self.word.fetch_or(HELD | PENDING, Ordering::Release);
         if before & HELD != 0 {
             return if before & POISONED != 0 { Err(Poisoned) } else { Ok(None) };
         }

@@ -116,6 +116,22 @@ fn loom_poster_and_poller_in_every_interleaving() {
 }
 
 #[test]
+fn loom_posters_after_a_hand_over_take_what_was_left_as_well() {
+    explore(None, || {
+        let nic = Nic::new();
+        nic.append(0);
+        nic.lock.ring().unwrap().unwrap().hand_over();
+        let poster = thread::spawn({
+            let nic = nic.clone();
+            move || nic.post(1)
+        });
+        nic.post(0);
+        poster.join().unwrap();
+        assert_eq!(nic.seen(), [true; 2], "a doorbell was lost");
+    });
+}
+
+#[test]
 fn loom_what_is_handed_over_reaches_the_progress_thread() {
     explore(Some(3), || {
         let nic = Nic::new();
