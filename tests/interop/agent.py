@@ -1,0 +1,126 @@
+"""The program at either end (agent.c), and what it was told to make."""
+
+import dataclasses
+import os
+import select
+import subprocess
+import time
+
+from guest import ROOT
+
+ANSWER_SECONDS = 30
+
+# enum ibv_access_flags
+LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, MW_BIND, FLUSH_GLOBAL = 1, 2, 4, 8, 16, 256
+
+
+class Refused(Exception):
+    """The agent answered `error`; `errno` is 0 when no call failed."""
+
+    def __init__(self, command, answer):
+        super().__init__(f"{command.split()[0]}: {answer.removeprefix('error ')}")
+        self.errno = int(fields(answer).get("errno", "0").rstrip(":"))
+
+
+class Lost(Exception):
+    """The agent ended or does not answer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Completion:
+    id: int
+    status: int
+    opcode: int = 0
+    length: int = 0
+    flags: int = 0
+    value: int = 0  # immediate data or invalidated key
+    source: int = 0
+
+
+class Agent:
+    """A running agent. What it or its libraries say on standard error goes to the file `log`."""
+
+    def __init__(self, name, argv, env=None, log=None):
+        self.name = name
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, bufsize=0, env=env, start_new_session=True
+        )
+        self._rest = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        """Let it end as a program does, so that its captures are complete."""
+        if self.process.poll() is not None:
+            return
+        self.process.stdin.close()
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def send(self, *commands):
+        """Give commands; take() has the answers."""
+        try:
+            self.process.stdin.write("".join(f"{command}\n" for command in commands).encode())
+        except BrokenPipeError:
+            raise Lost(f"{self.name} has ended with {self.process.wait()}") from None
+
+    def take(self, *commands, timeout=ANSWER_SECONDS):
+        """The answers to these commands as dictionaries; Refused for the first that failed, once all are here."""
+        answers = [self._line(time.monotonic() + timeout) for _ in commands]
+        for command, answer in zip(commands, answers):
+            if not answer.startswith("ok"):
+                raise Refused(command, answer)
+        return [fields(answer) for answer in answers]
+
+    def ask(self, *commands):
+        """Give commands and take the answers."""
+        self.send(*commands)
+        return self.take(*commands)
+
+    def wait(self, queue, count, milliseconds=5000):
+        """That many completions of a queue pair, or those that there were in time."""
+        self.send(f"wait qp={queue} n={count} ms={milliseconds}")
+        return self.completions(milliseconds)
+
+    def completions(self, milliseconds=5000):
+        """The answer to a `wait` that was sent."""
+        answer = self._line(time.monotonic() + milliseconds / 1000 + ANSWER_SECONDS)
+        if not answer.startswith("ok"):
+            raise Refused("wait", answer)
+        return [Completion(*map(int, word.split(":"))) for word in answer.split()[1:]]
+
+    def _line(self, deadline):
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise Lost(f"{self.name} does not answer")
+            part = os.read(self.process.stdout.fileno(), 65536)
+            if not part:
+                raise Lost(f"{self.name} has ended with {self.process.wait()}")
+            self._rest += part
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line.decode()
+
+
+def fields(answer):
+    """`ok a=1 b=2` as a dictionary."""
+    return dict(word.split("=", 1) for word in answer.split()[1:] if "=" in word)
+
+
+def build(directory):
+    """Compile the agent; the path of the program."""
+    program = directory / "agent"
+    directory.mkdir(parents=True, exist_ok=True)
+    argv = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, ROOT / "tests/interop/agent.c", "-libverbs"]
+    subprocess.run(list(map(str, argv)), check=True, timeout=120)
+    return program
