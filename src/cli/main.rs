@@ -2,7 +2,9 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod demo;
+mod device;
 mod endpoint;
 mod failure;
 mod pair;
@@ -21,7 +23,8 @@ use table::BAD;
 
 const EXAMPLES: &str = "\
 Examples:
-  softrnic demo                    two NICs on this machine move memory, checked byte by byte";
+  softrnic demo                    two NICs on this machine move memory, checked byte by byte
+  softrnic bench --svg bench.svg   bandwidth, message rate and latency, with a plot";
 
 /// A RoCEv2 network adapter made of software
 #[derive(Parser)]
@@ -34,6 +37,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Demo(demo::DemoArgs),
+    Bench(bench::BenchArgs),
     #[command(hide = true)]
     Peer(peer::PeerArgs),
 }
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result {
     match command {
         Command::Demo(args) => demo::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Peer(args) => peer::run(args),
     }
 }

@@ -2,9 +2,9 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::demo;
 use crate::failure::Result;
 use crate::pair::Line;
+use crate::{bench, demo};
 
 #[derive(Args)]
 pub struct PeerArgs {
@@ -14,12 +14,14 @@ pub struct PeerArgs {
 #[derive(Clone, Copy, ValueEnum)]
 enum Role {
     Demo,
+    Bench,
 }
 
 pub fn run(args: PeerArgs) -> Result {
     let mut line = Line::to_parent();
     let outcome = match args.role {
         Role::Demo => demo::server::run(&mut line),
+        Role::Bench => bench::target::run(&mut line),
     };
     match outcome {
         Ok(()) => Ok(()),

@@ -15,8 +15,9 @@ use clap::Args;
 use softrnic_link::fault::FaultSpec;
 use softrnic_nic::verbs::DeviceSpec;
 
+use crate::device::DevicePair;
 use crate::endpoint::random;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::pair::Peer;
 use crate::table::{GOOD, HEADING, QUIET};
 use crate::units;
@@ -56,12 +57,8 @@ pub struct DemoArgs {
     /// Where the bytes come from; the same seed moves the same bytes [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Device of this process: udp, udp:ADDRESS or xdp:INTERFACE
-    #[arg(long, value_name = "SPEC", default_value = "udp")]
-    device: String,
-    /// Device of the other process
-    #[arg(long, value_name = "SPEC", default_value = "udp")]
-    peer_device: String,
+    #[command(flatten)]
+    devices: DevicePair,
 }
 
 fn seconds(text: &str) -> std::result::Result<f64, String> {
@@ -73,8 +70,7 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
 
 /// The device of one side; `name` goes into captures.
 fn device(text: &str, name: &str, fault: Option<&str>, pcap: Option<&str>) -> Result<DeviceSpec> {
-    let mut spec: DeviceSpec =
-        text.parse().map_err(|error| Failure::usage(format!("device '{text}': {error}")))?;
+    let mut spec = crate::device::parse(text)?;
     spec.name = name.into();
     spec.fault = fault.map(str::parse).transpose()?;
     spec.pcap = pcap.map(str::to_owned);
@@ -94,10 +90,7 @@ fn faults(given: Option<FaultSpec>) -> Result<FaultSpec> {
 }
 
 pub fn run(args: DemoArgs) -> Result {
-    let devices = [args.device.clone(), args.peer_device.clone()];
-    for text in &devices {
-        device(text, "client", None, None)?;
-    }
+    let devices = args.devices.texts("udp")?;
     let fault = faults(args.fault)?.to_string();
     let seed = args.seed.map_or_else(random, Ok)?;
     let pcap = (!args.no_pcap).then_some(args.pcap.as_path());

@@ -92,6 +92,10 @@ const GUARD: usize = 64;
 const PIECE_GAP: usize = 24;
 /// Where the word is that atomics work on.
 pub const WORD: usize = GUARD;
+/// tshark dissects a payload that begins like an EtherType and zeros. One byte and its padding may, so the first
+/// byte of each packet is one that no EtherType begins with.
+const NO_ETHERTYPE: u8 = 0x50;
+const SMALLEST_MTU: usize = 256;
 /// Messages start at odd places.
 const SKEW: usize = 7;
 
@@ -188,6 +192,7 @@ impl Step {
         let mut bytes = vec![0; self.size];
         for message in 0..self.count {
             pattern::fill(pattern::mix(&[self.seed, 0x5555, message as u64]), &mut bytes);
+            bytes.iter_mut().step_by(SMALLEST_MTU).for_each(|byte| *byte = NO_ETHERTYPE | *byte & 0x0F);
             let mut rest = bytes.as_slice();
             for (at, length) in self.pieces(side, message) {
                 let (piece, others) = rest.split_at(length);

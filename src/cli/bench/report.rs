@@ -1,0 +1,63 @@
+//! What a sweep found.
+
+use std::time::Duration;
+
+use anstream::{print, println};
+use serde::Serialize;
+
+use super::Operation;
+use super::latency::Percentiles;
+use crate::table::{QUIET, Table};
+use crate::units;
+
+/// One operation at one size.
+#[derive(Serialize)]
+pub struct Point {
+    pub operation: Operation,
+    /// Bytes of a message.
+    pub size: usize,
+    pub bytes_per_second: f64,
+    pub messages_per_second: f64,
+    /// `None` for an empty WRITE, whose arrival nobody can see.
+    pub latency_us: Option<Percentiles>,
+}
+
+#[derive(Serialize)]
+pub struct Report {
+    /// What the links of both processes ended up as.
+    pub modes: [String; 2],
+    /// Path MTU in bytes.
+    pub mtu: usize,
+    /// How long each measurement took.
+    pub seconds: f64,
+    pub points: Vec<Point>,
+}
+
+impl Report {
+    pub fn print(&self) {
+        println!("{QUIET}{}\n{}\npath MTU {}{QUIET:#}\n", self.modes[0], self.modes[1], self.mtu);
+        print!("{}", self.table());
+        println!("{QUIET}Latency: half of a round trip for SEND and WRITE, a whole one for READ.{QUIET:#}");
+    }
+
+    fn table(&self) -> Table {
+        let titles = ["operation", "size", "bandwidth", "messages", "50 %", "99 %", "99.9 %"];
+        let mut table = Table::new(1, &titles).group(4, "latency");
+        for point in &self.points {
+            let micros = |of: fn(&Percentiles) -> f64| match &point.latency_us {
+                Some(latency) => units::duration(Duration::from_nanos((of(latency) * 1e3) as u64)),
+                None => "–".into(),
+            };
+            table.row(vec![
+                point.operation.name().into(),
+                units::size(point.size as u64),
+                units::bandwidth(point.bytes_per_second),
+                units::rate(point.messages_per_second),
+                micros(|latency| latency.p50),
+                micros(|latency| latency.p99),
+                micros(|latency| latency.p99_9),
+            ]);
+        }
+        table
+    }
+}

@@ -1,0 +1,31 @@
+//! The devices of the two processes of demo and bench.
+
+use clap::Args;
+use softrnic_nic::verbs::DeviceSpec;
+
+use crate::failure::{Failure, Result};
+
+#[derive(Args)]
+pub struct DevicePair {
+    /// Device of this process: udp, udp:ADDRESS or xdp:INTERFACE
+    #[arg(long, value_name = "SPEC")]
+    device: Option<String>,
+    /// Device of the other process
+    #[arg(long, value_name = "SPEC")]
+    peer_device: Option<String>,
+}
+
+impl DevicePair {
+    /// Both specifications, which are well formed; `default` stands in for those that were not given.
+    pub fn texts(&self, default: &str) -> Result<[String; 2]> {
+        let texts =
+            [&self.device, &self.peer_device].map(|text| text.as_deref().unwrap_or(default).to_owned());
+        texts.iter().try_for_each(|text| parse(text).map(drop))?;
+        Ok(texts)
+    }
+}
+
+/// A device that somebody named on the command line.
+pub fn parse(text: &str) -> Result<DeviceSpec> {
+    text.parse().map_err(|error| Failure::usage(format!("device '{text}': {error}")))
+}
