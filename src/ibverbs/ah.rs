@@ -143,7 +143,7 @@ export! {
         // SAFETY: the caller's structs.
         let (ctx, attr, mac) = unsafe { (Ctx::of(context)?, borrow(attr)?, borrow_mut(eth_mac)?) };
         let address = address_vector(attr)?;
-        let src = ctx.shared.nic.gid(address.sgid_index)?;
+        let src = ctx.nic()?.gid(address.sgid_index)?;
         if src == Gid::ZERO {
             return Err(Errno::INVAL);
         }
@@ -176,7 +176,7 @@ export! {
 
 fn create(pd: &PdObject, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
     let ctx = pd.ctx()?;
-    let handle = ctx.shared.nic.create_ah(&address_vector(attr)?)?;
+    let handle = ctx.nic()?.create_ah(&address_vector(attr)?)?;
     pd.users.join();
     let ibv = ibv_ah { context: ctx.as_ibv(), pd: pd.as_ibv(), handle: 0 };
     Ok(Box::into_raw(Box::new(AhObject { ibv, handle, _pd: pd.nic.clone() })).cast())
@@ -211,7 +211,7 @@ fn way_back(ctx: &Ctx, port: u8, wc: &ibv_wc, grh: Option<&[u8; GRH]>) -> Result
 
 /// Our place in the GID table, or for a datagram to a group the first that there is.
 fn gid_index(ctx: &Ctx, gid: Gid) -> Result<u8, Errno> {
-    let nic = &ctx.shared.nic;
+    let nic = ctx.nic()?;
     for index in 0..nic.gids_used()?.min(256) {
         let own = nic.gid(index)?;
         if own == gid || (gid.is_multicast() && own != Gid::ZERO) {

@@ -1,90 +1,75 @@
 //! Contexts: the tables that `verbs.h` calls through, and what the objects of a context have in common.
 
-use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use softrnic_nic::verbs::Context;
 
 use crate::abi::*;
 use crate::device::Device;
 use crate::errno::Errno;
-use crate::event::EventTargets;
+use crate::registry::registry;
+use crate::shown::Shown;
 use crate::{advice, cq, cq_ex, dm, mr, mw, pd, post, qp, qp_ex, query, srq, xrcd};
 
 /// A context as C sees it, and what it stands for.
 #[repr(C)]
 pub(crate) struct Ctx {
-    verbs: verbs_context,
-    pub(crate) shared: Arc<Shared>,
+    verbs: Shown<verbs_context>,
+    pub(crate) file: Arc<File>,
 }
 
 /// What a context and those imported from it share: in the kernel, the open file.
-pub(crate) struct Shared {
-    pub(crate) nic: Context,
+pub(crate) struct File {
+    pub(crate) id: u64,
     pub(crate) device: &'static Device,
+    nic: Context,
+    /// The process that `nic` works in.
+    process: u32,
     /// Stands for the open file: what can be duplicated and imported.
     command: OwnedFd,
     identity: (libc::dev_t, libc::ino_t),
-    pub(crate) events: EventTargets,
-    pub(crate) pds: Handles<softrnic_nic::verbs::Pd>,
-    pub(crate) mrs: Handles<mr::Region>,
-    pub(crate) dms: Handles<dm::Memory>,
 }
 
-/// Objects that can be found by number.
-pub(crate) struct Handles<T> {
-    next: AtomicU32,
-    objects: Mutex<HashMap<u32, Arc<T>>>,
-}
-
-impl<T> Handles<T> {
-    fn new() -> Handles<T> {
-        Handles { next: AtomicU32::new(1), objects: Mutex::new(HashMap::new()) }
-    }
-
-    /// Stores an object under a number that no other has.
-    pub fn add(&self, object: Arc<T>) -> u32 {
-        let handle = self.next.fetch_add(1, Ordering::Relaxed);
-        self.set(handle, object);
-        handle
-    }
-
-    /// Stores an object under a number of its own.
-    pub fn set(&self, handle: u32, object: Arc<T>) {
-        self.lock().insert(handle, object);
-    }
-
-    pub fn get(&self, handle: u32) -> Option<Arc<T>> {
-        self.lock().get(&handle).cloned()
-    }
-
-    pub fn remove(&self, handle: u32) {
-        self.lock().remove(&handle);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u32, Arc<T>>> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+impl File {
+    /// The NIC. A forked process has none at first, and gets one of its own, with another address, which it
+    /// keeps until it ends.
+    fn nic(&self) -> Result<&Context, Errno> {
+        let process = std::process::id();
+        if process == self.process {
+            return Ok(&self.nic);
+        }
+        let known = registry().reopened.get(&(self.id, process)).copied();
+        if let Some(nic) = known {
+            return Ok(nic);
+        }
+        let nic: &'static Context = Box::leak(Box::new(self.device.open()?));
+        registry().reopened.insert((self.id, process), nic);
+        Ok(nic)
     }
 }
 
-/// Every open file of this process, to be found by those who import.
-static OPEN: Mutex<Vec<std::sync::Weak<Shared>>> = Mutex::new(Vec::new());
-
-fn open_files() -> MutexGuard<'static, Vec<std::sync::Weak<Shared>>> {
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for File {
+    fn drop(&mut self) {
+        let mut tables = registry();
+        // What was not destroyed before the device was closed is gone with it, as far as importers go.
+        let abandoned: Vec<_> = tables.exports.extract_if(|key, _| key.0 == self.id).collect();
+        drop(tables);
+        drop(abandoned);
+    }
 }
 
 /// Calls `visit` for the NIC of every open context.
 pub(crate) fn for_each_open(mut visit: impl FnMut(&Context)) {
-    let open: Vec<_> = open_files().iter().filter_map(std::sync::Weak::upgrade).collect();
-    open.iter().for_each(|shared| visit(&shared.nic));
+    let open: Vec<_> = registry().files.iter().filter_map(Weak::upgrade).collect();
+    open.iter().for_each(|file| visit(&file.nic));
 }
 
 impl Ctx {
     pub(crate) fn open(device: &'static Device) -> Result<*mut ibv_context, Errno> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
         let nic = device.open()?;
         // SAFETY: a name and a flag; the result is checked.
         let command = unsafe { libc::memfd_create(c"softrnic".as_ptr(), libc::MFD_CLOEXEC) };
@@ -93,28 +78,26 @@ impl Ctx {
         }
         // SAFETY: a new descriptor that nothing else owns.
         let command = unsafe { OwnedFd::from_raw_fd(command) };
-        let shared = Arc::new(Shared {
+        let file = Arc::new(File {
+            id: LAST.fetch_add(1, Ordering::Relaxed),
             identity: identity(command.as_raw_fd())?,
-            nic,
             device,
+            nic,
+            process: std::process::id(),
             command,
-            events: EventTargets::default(),
-            pds: Handles::new(),
-            mrs: Handles::new(),
-            dms: Handles::new(),
         });
-        let mut open = open_files();
-        open.retain(|shared| shared.strong_count() > 0);
-        open.push(Arc::downgrade(&shared));
-        drop(open);
-        Ok(Ctx::publish(shared))
+        let mut tables = registry();
+        tables.files.retain(|file| file.strong_count() > 0);
+        tables.files.push(Arc::downgrade(&file));
+        drop(tables);
+        Ok(Ctx::publish(file))
     }
 
     pub(crate) fn import(cmd_fd: c_int) -> Result<*mut ibv_context, Errno> {
         let identity = identity(cmd_fd)?;
-        let open: Vec<_> = open_files().iter().filter_map(std::sync::Weak::upgrade).collect();
-        let shared = open.into_iter().find(|shared| shared.identity == identity).ok_or(Errno::INVAL)?;
-        Ok(Ctx::publish(shared))
+        let open: Vec<_> = registry().files.iter().filter_map(Weak::upgrade).collect();
+        let file = open.into_iter().find(|file| file.identity == identity).ok_or(Errno::INVAL)?;
+        Ok(Ctx::publish(file))
     }
 
     /// # Safety
@@ -137,29 +120,38 @@ impl Ctx {
         if context.is_null() {
             return Err(Errno::INVAL);
         }
-        // SAFETY: not null, so part of a `Ctx`. C code changes nothing that is behind this reference: it only
-        // reads the tables.
+        // SAFETY: not null, so part of a `Ctx`.
         Ok(unsafe { &*container(context) })
     }
 
-    fn publish(shared: Arc<Shared>) -> *mut ibv_context {
+    /// The NIC, see [`File::nic`].
+    pub(crate) fn nic(&self) -> Result<&Context, Errno> {
+        let nic = self.file.nic()?;
+        if std::process::id() != self.file.process {
+            // SAFETY: a forked process must be told of its own descriptor; it reads the field between calls.
+            unsafe { (*self.verbs.get()).context.async_fd = nic.event_fd().as_raw_fd() };
+        }
+        Ok(nic)
+    }
+
+    fn publish(file: Arc<File>) -> *mut ibv_context {
         let vectors = std::thread::available_parallelism().map_or(1, |count| count.get()) as c_int;
         let context = ibv_context {
-            device: shared.device.as_ibv(),
+            device: file.device.as_ibv(),
             ops: operations(),
-            cmd_fd: shared.command.as_raw_fd(),
-            async_fd: shared.nic.event_fd().as_fd().as_raw_fd(),
+            cmd_fd: file.command.as_raw_fd(),
+            async_fd: file.nic.event_fd().as_raw_fd(),
             num_comp_vectors: vectors,
             mutex: libc::PTHREAD_MUTEX_INITIALIZER,
             abi_compat: std::ptr::without_provenance_mut(usize::MAX),
         };
-        let ctx = Box::into_raw(Box::new(Ctx { verbs: extended(context), shared }));
-        // SAFETY: the box was just made.
-        unsafe { &raw mut (*ctx).verbs.context }
+        let ctx = Box::leak(Box::new(Ctx { verbs: Shown::new(extended(context)), file }));
+        ctx.as_ibv()
     }
 
     pub(crate) fn as_ibv(&self) -> *mut ibv_context {
-        (&raw const self.verbs.context).cast_mut()
+        // SAFETY: the place of a field, which nothing is read from.
+        unsafe { &raw mut (*self.verbs.get()).context }
     }
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use softrnic_nic::runtime::channel::AckCounter;
-use softrnic_nic::verbs::{Cq, Cqe, CqeExtra};
+use softrnic_nic::verbs::{ContextId, Cq, Cqe, CqeExtra};
 
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::cq_ex::Poll;
 use crate::errno::Errno;
-use crate::event::ChannelObject;
+use crate::event::{ChannelObject, add_target, remove_target};
 use crate::guard::{Outcome, borrow, export, slot};
 use crate::pd::Users;
 use crate::shown::Shown;
@@ -20,6 +20,7 @@ use crate::shown::Shown;
 #[repr(C)]
 pub(crate) struct CqObject {
     pub(crate) ibv: Shown<ibv_cq_ex>,
+    of: ContextId,
     pub(crate) nic: Arc<Cq>,
     pub(crate) completion_acks: AckCounter,
     pub(crate) async_acks: Arc<AckCounter>,
@@ -70,7 +71,8 @@ impl CqObject {
         let place = Box::<CqObject>::new_uninit();
         let token = place.as_ptr().expose_provenance() as u64;
         let reports_to = channel_object.map(|channel| channel.nic.clone());
-        let nic = Cq::new(ctx.shared.nic.clone(), depth, reports_to, Some(token))?;
+        let of = ctx.nic()?.id();
+        let nic = Cq::new(ctx.nic()?.clone(), depth, reports_to, Some(token))?;
         let ibv = poll.table(context, channel, cq_context, nic.depth() as c_int);
         let async_acks = Arc::new(AckCounter::new());
         let source = nic.source();
@@ -78,6 +80,7 @@ impl CqObject {
             place,
             CqObject {
                 ibv: Shown::new(ibv),
+                of,
                 nic,
                 completion_acks: AckCounter::new(),
                 async_acks: async_acks.clone(),
@@ -89,7 +92,7 @@ impl CqObject {
             channel.users().fetch_add(1, Ordering::AcqRel);
         }
         let object = Box::into_raw(object);
-        ctx.shared.events.add(source, object.cast(), &async_acks);
+        add_target(of, source, object.cast(), &async_acks);
         Ok(object)
     }
 }
@@ -124,9 +127,9 @@ export! {
         let object = unsafe { CqObject::of(cq)? };
         object.users.none()?;
         let ibv = object.ibv.get();
-        // SAFETY: fields that never change, and a context that outlives the CQ.
-        let (ctx, channel) = unsafe { (Ctx::of((*ibv).context)?, (*ibv).channel) };
-        ctx.shared.events.remove(object.nic.source());
+        // SAFETY: a field that never changes.
+        let channel = unsafe { (*ibv).channel };
+        remove_target(object.of, object.nic.source());
         // Nothing reports to the CQ any more, so that no event can follow those that are dropped here.
         if let Some(channel) = object.nic.channel() {
             channel.forget(object.nic.token());

@@ -208,7 +208,7 @@ slot! {
             // SAFETY: a CQ's context outlives it.
             let ctx = unsafe { Ctx::of((*object.ibv.get()).context)? };
             let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-            poll.wallclock.set(day.wrapping_sub(ctx.shared.nic.now().as_nanos()));
+            poll.wallclock.set(day.wrapping_sub(ctx.nic()?.now().as_nanos()));
         }
         Ok(Plain(poll.current.get().timestamp.wrapping_add(poll.wallclock.get())))
     }

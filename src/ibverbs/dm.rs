@@ -11,6 +11,7 @@ use crate::errno::Errno;
 use crate::guard::{Silent, borrow, export, slot};
 use crate::mr::{MrObject, Region};
 use crate::pd::PdObject;
+use crate::registry::{Export, registry};
 
 /// A device memory as C sees it, and what it stands for.
 #[repr(C)]
@@ -45,6 +46,11 @@ impl DmObject {
     }
 }
 
+/// Device memory is copied in words of four bytes, as the hardware that has it demands.
+fn check_words(offset: u64, length: usize) -> Result<(), Errno> {
+    if offset.is_multiple_of(4) && length.is_multiple_of(4) { Ok(()) } else { Err(Errno::INVAL) }
+}
+
 slot! {
     fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
         // SAFETY: the caller's context and struct.
@@ -52,10 +58,10 @@ slot! {
         if attr.comp_mask != 0 {
             return Err(Errno::OPNOTSUPP);
         }
-        let nic = ctx.shared.nic.clone();
+        let nic = ctx.nic()?;
         let id = nic.alloc_dm(attr.length as u64, attr.log_align_req)?;
-        let memory = Arc::new(Memory { context: nic, id });
-        let handle = ctx.shared.dms.add(memory.clone());
+        let memory = Arc::new(Memory { context: nic.clone(), id });
+        let handle = registry().export(&ctx.file, Export::Memory(memory.clone()));
         Ok(DmObject::publish(context, handle, memory))
     }
 
@@ -64,7 +70,9 @@ slot! {
         let object = unsafe { DmObject::of(dm)? };
         object.memory.context.free_dm(object.memory.id)?;
         // SAFETY: a memory's context outlives it.
-        unsafe { Ctx::of(object.ibv.context)? }.shared.dms.remove(object.ibv.handle);
+        let file = unsafe { Ctx::of(object.ibv.context)? }.file.id;
+        let removed = registry().exports.remove(&(file, object.ibv.handle));
+        drop(removed);
         // SAFETY: made from a box, and used no more.
         drop(unsafe { Box::from_raw(dm.cast::<DmObject>()) });
         Ok(())
@@ -87,6 +95,7 @@ slot! {
     fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, from: *const c_void, length: usize) -> () {
         // SAFETY: the caller's memory.
         let dm = unsafe { DmObject::of(dm)? };
+        check_words(offset, length)?;
         if length == 0 {
             return Ok(());
         }
@@ -101,6 +110,7 @@ slot! {
     fn memcpy_from_dm(to: *mut c_void, dm: *mut ibv_dm, offset: u64, length: usize) -> () {
         // SAFETY: the caller's memory.
         let dm = unsafe { DmObject::of(dm)? };
+        check_words(offset, length)?;
         if length == 0 {
             return Ok(());
         }
@@ -117,7 +127,8 @@ export! {
     fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
         // SAFETY: the caller's context.
         let ctx = unsafe { Ctx::of(context)? };
-        let memory = ctx.shared.dms.get(handle).ok_or(Errno::NOENT)?;
+        let found = registry().exports.get(&(ctx.file.id, handle)).cloned();
+        let Some(Export::Memory(memory)) = found else { return Err(Errno::NOENT) };
         Ok(DmObject::publish(context, handle, memory))
     }
 

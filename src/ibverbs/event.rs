@@ -3,14 +3,13 @@
 //! The two functions that wait here are not inside [`guard`](crate::guard): they can be cancelled, and a
 //! cancelled thread must not meet a `catch_unwind`. They own nothing and hold no lock while they wait.
 
-use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use softrnic_nic::runtime::channel::AckCounter;
-use softrnic_nic::verbs::{CompletionChannel, EventKind, EventSource};
+use softrnic_nic::verbs::{CompletionChannel, ContextId, EventKind, EventSource};
 
 use crate::abi::*;
 use crate::context::Ctx;
@@ -18,6 +17,7 @@ use crate::cq::CqObject;
 use crate::errno::Errno;
 use crate::guard::{Silent, borrow, export};
 use crate::qp::QpObject;
+use crate::registry::{Target, registry};
 use crate::shown::Shown;
 use crate::srq::SrqObject;
 
@@ -43,44 +43,27 @@ impl ChannelObject {
     }
 }
 
-/// Which C object an asynchronous event is about.
-#[derive(Default)]
-pub(crate) struct EventTargets(Mutex<HashMap<EventSource, Target>>);
-
-#[derive(Clone)]
-struct Target {
-    /// Address of the `ibv_qp`, `ibv_cq` or `ibv_srq`.
-    object: usize,
-    acks: Arc<AckCounter>,
+/// From now on asynchronous events of `source` name `object`.
+pub(crate) fn add_target(of: ContextId, source: EventSource, object: *mut c_void, acks: &Arc<AckCounter>) {
+    let target = Target { object: object.expose_provenance(), acks: acks.clone() };
+    registry().targets.insert((of, source), target);
 }
 
-impl EventTargets {
-    /// From now on events of `source` name `object`.
-    pub fn add(&self, source: EventSource, object: *mut c_void, acks: &Arc<AckCounter>) {
-        let target = Target { object: object.expose_provenance(), acks: acks.clone() };
-        self.lock().insert(source, target);
-    }
+/// The object is being destroyed: its events are no longer given out.
+pub(crate) fn remove_target(of: ContextId, source: EventSource) {
+    registry().targets.remove(&(of, source));
+}
 
-    /// The object is being destroyed: its events are no longer given out.
-    pub fn remove(&self, source: EventSource) {
-        self.lock().remove(&source);
-    }
-
-    /// The object of an event, which counts as delivered. None when it is being destroyed.
-    fn deliver(&self, source: EventSource) -> Option<async_element> {
-        match source {
-            EventSource::Port | EventSource::Device => Some(async_element { port_num: 1 }),
-            source => {
-                let targets = self.lock();
-                let target = targets.get(&source)?;
-                target.acks.delivered();
-                Some(async_element { qp: std::ptr::with_exposed_provenance_mut(target.object) })
-            }
+/// The object of an event, which counts as delivered. None when it is being destroyed.
+fn deliver(of: ContextId, source: EventSource) -> Option<async_element> {
+    match source {
+        EventSource::Port | EventSource::Device => Some(async_element { port_num: 1 }),
+        source => {
+            let tables = registry();
+            let target = tables.targets.get(&(of, source))?;
+            target.acks.delivered();
+            Some(async_element { qp: std::ptr::with_exposed_provenance_mut(target.object) })
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<EventSource, Target>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -88,7 +71,7 @@ export! {
     fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
         // SAFETY: the caller's context.
         let ctx = unsafe { Ctx::of(context)? };
-        let nic = ctx.shared.nic.create_channel()?;
+        let nic = ctx.nic()?.create_channel()?;
         let fd = nic.as_fd().as_raw_fd();
         let ibv = Shown::new(ibv_comp_channel { context, fd, refcnt: 0 });
         Ok(Box::into_raw(Box::new(ChannelObject { ibv, nic })).cast())
@@ -196,7 +179,7 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
     event: *mut ibv_async_event,
 ) -> c_int {
     // SAFETY: the caller's context.
-    let Ok(ctx) = (unsafe { Ctx::of(context) }) else {
+    let Ok(nic) = (unsafe { Ctx::of(context) }).and_then(Ctx::nic) else {
         Errno::INVAL.set();
         return -1;
     };
@@ -204,10 +187,10 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
         Errno::INVAL.set();
         return -1;
     }
+    let of = nic.id();
     loop {
         let mut element = None;
-        let taken =
-            ctx.shared.nic.async_event_with(|event| element = ctx.shared.events.deliver(event.source));
+        let taken = nic.async_event_with(|event| element = deliver(of, event.source));
         match (taken, element) {
             (Ok(taken), Some(element)) => {
                 // SAFETY: the caller's event.

@@ -37,6 +37,7 @@ mod qp_attr;
 mod qp_ex;
 mod query;
 mod rate;
+mod registry;
 mod shown;
 mod srq;
 mod strings;

@@ -9,6 +9,7 @@ use crate::abi::*;
 use crate::errno::Errno;
 use crate::guard::{Silent, borrow, borrow_mut, export, slot};
 use crate::pd::PdObject;
+use crate::registry::{Export, registry};
 use crate::shown::Shown;
 
 /// A memory region as C sees it, and what it stands for.
@@ -73,7 +74,7 @@ impl MrObject {
     /// Makes the C object of a new registration.
     pub(crate) fn publish(pd: &PdObject, region: Region) -> Result<*mut ibv_mr, Errno> {
         let region = Arc::new(region);
-        let handle = pd.ctx()?.shared.mrs.add(region.clone());
+        let handle = registry().export(&pd.ctx()?.file, Export::Region(region.clone()));
         pd.users.join();
         MrObject::wrap(pd, handle, region, false)
     }
@@ -186,7 +187,8 @@ export! {
                 return Err(Errno::INVAL);
             }
             drop(raw);
-            pd.ctx()?.shared.mrs.remove(object.handle);
+            let removed = registry().exports.remove(&(pd.ctx()?.file.id, object.handle));
+            drop(removed);
             pd.users.leave();
         }
         // SAFETY: made from a box, and used no more.
@@ -197,7 +199,8 @@ export! {
     fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
         // SAFETY: the caller's PD.
         let pd = unsafe { PdObject::of(pd)? };
-        let region = pd.ctx()?.shared.mrs.get(handle).ok_or(Errno::NOENT)?;
+        let found = registry().exports.get(&(pd.ctx()?.file.id, handle)).cloned();
+        let Some(Export::Region(region)) = found else { return Err(Errno::NOENT) };
         MrObject::wrap(pd, handle, region, true)
     }
 

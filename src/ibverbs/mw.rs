@@ -109,6 +109,7 @@ pub(crate) unsafe fn bind_spec(
         mr: Lkey(mr),
         addr: info.addr,
         length: info.length,
-        access: Access::from_bits_retain(info.mw_access_flags),
+        // A window gives rights to peers; that its owner may write is the region's to say.
+        access: Access::from_bits_retain(info.mw_access_flags) - Access::LOCAL_WRITE,
     })
 }

@@ -9,6 +9,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{Silent, borrow, export, slot};
+use crate::registry::{Export, registry};
 
 /// How many objects use another one, which cannot be destroyed meanwhile.
 #[derive(Default)]
@@ -98,8 +99,8 @@ export! {
     fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
         // SAFETY: the caller's context.
         let ctx = unsafe { Ctx::of(context)? };
-        let nic = ctx.shared.nic.alloc_pd()?;
-        let handle = ctx.shared.pds.add(nic.clone());
+        let nic = ctx.nic()?.alloc_pd()?;
+        let handle = registry().export(&ctx.file, Export::Pd(nic.clone()));
         Ok(PdObject::publish(context, handle, nic, Kind::Own))
     }
 
@@ -108,7 +109,10 @@ export! {
         let object = unsafe { PdObject::of(pd)? };
         object.users.none()?;
         match object.kind {
-            Kind::Own => object.ctx()?.shared.pds.remove(object.ibv.handle),
+            Kind::Own => {
+                let removed = registry().exports.remove(&(object.ctx()?.file.id, object.ibv.handle));
+                drop(removed);
+            }
             Kind::Imported => {}
             Kind::Parent { pd, td } => {
                 // SAFETY: a parent domain's members are alive: it counts as their user.
@@ -127,7 +131,8 @@ export! {
     fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
         // SAFETY: the caller's context.
         let ctx = unsafe { Ctx::of(context)? };
-        let nic = ctx.shared.pds.get(handle).ok_or(Errno::NOENT)?;
+        let found = registry().exports.get(&(ctx.file.id, handle)).cloned();
+        let Some(Export::Pd(nic)) = found else { return Err(Errno::NOENT) };
         Ok(PdObject::publish(context, handle, nic, Kind::Imported))
     }
 

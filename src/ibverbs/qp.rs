@@ -4,12 +4,13 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use softrnic_nic::runtime::channel::AckCounter;
-use softrnic_nic::verbs::{Gid, Qp, QpOptions, QpState, QpType, Qpn};
+use softrnic_nic::verbs::{ContextId, Gid, Qp, QpOptions, QpState, QpType, Qpn};
 
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
+use crate::event::{add_target, remove_target};
 use crate::guard::{borrow, borrow_mut, export, slot};
 use crate::pd::{PdObject, Users};
 use crate::qp_ex::{self, Builder};
@@ -21,6 +22,7 @@ use crate::xrcd::XrcdObject;
 #[repr(C)]
 pub(crate) struct QpObject {
     pub(crate) ibv: Shown<ibv_qp_ex>,
+    of: ContextId,
     pub(crate) nic: Arc<Qp>,
     pub(crate) acks: Arc<AckCounter>,
     parts: Parts,
@@ -60,11 +62,6 @@ impl QpObject {
     pub(crate) fn show_state(&self, state: QpState) {
         // SAFETY: the field is written in verbs on this QP alone, which callers do one at a time.
         unsafe { (*self.ibv.get()).qp_base.state = state as u32 };
-    }
-
-    pub(crate) fn ctx(&self) -> Result<&Ctx, Errno> {
-        // SAFETY: a QP's context outlives it; the field never changes.
-        unsafe { Ctx::of((*self.ibv.get()).qp_base.context) }
     }
 
     /// What the application gave the QP.
@@ -154,7 +151,7 @@ pub(crate) unsafe fn create(
     request: &Request,
 ) -> Result<*mut ibv_qp, Errno> {
     // SAFETY: the caller's context.
-    let ctx = unsafe { Ctx::of(context)? };
+    unsafe { Ctx::of(context)? };
     let service = service(init.qp_type)?;
     let (nic, parts) = match service {
         // SAFETY: the caller's pointers.
@@ -165,7 +162,7 @@ pub(crate) unsafe fn create(
     parts.join()?;
     let sq_sig_all = init.sq_sig_all != 0;
     let shown = Shape { context, qp_context: init.qp_context, qp_type: init.qp_type, parts };
-    Ok(publish(ctx, nic, shown, sq_sig_all, request.send_ops))
+    Ok(publish(nic, shown, sq_sig_all, request.send_ops))
 }
 
 /// # Safety
@@ -259,7 +256,7 @@ struct Shape {
     parts: Parts,
 }
 
-fn publish(ctx: &Ctx, nic: Arc<Qp>, shape: Shape, sq_sig_all: bool, send_ops: Option<u64>) -> *mut ibv_qp {
+fn publish(nic: Arc<Qp>, shape: Shape, sq_sig_all: bool, send_ops: Option<u64>) -> *mut ibv_qp {
     let parts = shape.parts;
     let base = ibv_qp {
         context: shape.context,
@@ -277,9 +274,10 @@ fn publish(ctx: &Ctx, nic: Arc<Qp>, shape: Shape, sq_sig_all: bool, send_ops: Op
         events_completed: 0,
     };
     let acks = Arc::new(AckCounter::new());
-    let source = nic.source();
+    let (of, source) = (nic.pd().context().id(), nic.source());
     let object = Box::into_raw(Box::new(QpObject {
         ibv: Shown::new(qp_ex::table(base, send_ops)),
+        of,
         nic,
         acks: acks.clone(),
         parts,
@@ -287,7 +285,7 @@ fn publish(ctx: &Ctx, nic: Arc<Qp>, shape: Shape, sq_sig_all: bool, send_ops: Op
         groups: Users::default(),
         builder: send_ops.map(|_| Builder::new()),
     }));
-    ctx.shared.events.add(source, object.cast(), &acks);
+    add_target(of, source, object.cast(), &acks);
     object.cast()
 }
 
@@ -306,7 +304,7 @@ export! {
         let object = unsafe { QpObject::of(qp)? };
         object.groups.none()?;
         let parts = object.parts;
-        object.ctx()?.shared.events.remove(object.nic.source());
+        remove_target(object.of, object.nic.source());
         object.acks.wait();
         // SAFETY: made from a box, and used no more: no event names it.
         drop(unsafe { Box::from_raw(qp.cast::<QpObject>()) });
@@ -319,7 +317,7 @@ slot! {
     fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
         const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
         // SAFETY: the caller's context and struct.
-        let (ctx, attr) = unsafe { (Ctx::of(context)?, borrow(attr)?) };
+        let (_, attr) = unsafe { (Ctx::of(context)?, borrow(attr)?) };
         if attr.comp_mask & !(NEEDED | IBV_QP_OPEN_ATTR_CONTEXT) != 0 {
             return Err(Errno::OPNOTSUPP);
         }
@@ -340,7 +338,7 @@ slot! {
         let named = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;
         let qp_context = if named { attr.qp_context } else { std::ptr::null_mut() };
         let shape = Shape { context, qp_context, qp_type: IBV_QPT_XRC_RECV, parts };
-        Ok(publish(ctx, nic, shape, false, None))
+        Ok(publish(nic, shape, false, None))
     }
 }
 

@@ -27,7 +27,7 @@ export! {
     fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> () {
         // SAFETY: the caller's context and struct.
         let (ctx, attr) = unsafe { (Ctx::of(context)?, borrow_mut(attr)?) };
-        *attr = device_attr(&ctx.shared.nic, ctx.shared.device.guid());
+        *attr = device_attr(ctx.nic()?, ctx.file.device.guid());
         Ok(())
     }
 
@@ -91,8 +91,9 @@ export! {
             return Err(Errno::OPNOTSUPP);
         }
         let mut valid = 0;
-        for index in 0..ctx.shared.nic.gids_used()? {
-            let gid = ctx.shared.nic.gid(index)?;
+        let nic = ctx.nic()?;
+        for index in 0..nic.gids_used()? {
+            let gid = nic.gid(index)?;
             if gid == Gid::ZERO {
                 continue;
             }
@@ -158,7 +159,7 @@ slot! {
                 return Err(Errno::INVAL);
             }
         }
-        let full = device_attr_ex(&ctx.shared.nic, ctx.shared.device.guid());
+        let full = device_attr_ex(ctx.nic()?, ctx.file.device.guid());
         // SAFETY: the caller's struct, of the size that he says.
         unsafe { write_prefix(&full, attr, size) }
     }
@@ -171,7 +172,7 @@ slot! {
             values.comp_mask = 0;
             return Ok(());
         }
-        let now = ctx.shared.nic.now().as_nanos();
+        let now = ctx.nic()?.now().as_nanos();
         // A cycle of this clock is a nanosecond, and providers report cycles in the field for nanoseconds.
         values.raw_clock = libc::timespec { tv_sec: 0, tv_nsec: now as libc::c_long };
         values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
@@ -186,7 +187,7 @@ pub(crate) fn check_port(port: u32) -> Result<(), Errno> {
 
 /// The GID at a place of the table, which may be empty.
 fn gid_at(ctx: &Ctx, index: usize) -> Result<Gid, Errno> {
-    let nic = &ctx.shared.nic;
+    let nic = ctx.nic()?;
     if index >= nic.caps().gid_table_len {
         return Err(Errno::INVAL);
     }
@@ -223,7 +224,7 @@ unsafe fn write_prefix<T: Copy>(from: &T, to: *mut T, size: usize) -> Result<(),
 
 fn port_attr(ctx: &Ctx, port: u8) -> Result<ibv_port_attr, Errno> {
     check_port(port.into())?;
-    let nic = &ctx.shared.nic;
+    let nic = ctx.nic()?;
     let port = nic.port()?;
     let active = port.state == PortState::Active;
     Ok(ibv_port_attr {

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use softrnic_nic::runtime::channel::AckCounter;
-use softrnic_nic::verbs::{Srq, SrqOptions};
+use softrnic_nic::verbs::{ContextId, Srq, SrqOptions};
 
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
+use crate::event::{add_target, remove_target};
 use crate::guard::{borrow, borrow_mut, export, slot};
 use crate::pd::{PdObject, Users};
 use crate::shown::Shown;
@@ -18,6 +19,7 @@ use crate::xrcd::XrcdObject;
 #[repr(C)]
 pub(crate) struct SrqObject {
     ibv: Shown<ibv_srq>,
+    of: ContextId,
     pub(crate) nic: Arc<Srq>,
     pub(crate) acks: Arc<AckCounter>,
     pub(crate) users: Users,
@@ -50,7 +52,7 @@ unsafe fn create(
     // SAFETY: the caller's PD.
     let object = unsafe { PdObject::of(pd)? };
     let ctx = object.ctx()?;
-    if attr.max_sge as usize > ctx.shared.nic.caps().max_srq_sge {
+    if attr.max_sge as usize > ctx.nic()?.caps().max_srq_sge {
         return Err(Errno::INVAL);
     }
     let parts = match xrc {
@@ -70,7 +72,7 @@ unsafe fn create(
         cq.users.join();
     }
     let acks = Arc::new(AckCounter::new());
-    let source = nic.source();
+    let (of, source) = (object.nic.context().id(), nic.source());
     let ibv = ibv_srq {
         context: ctx.as_ibv(),
         srq_context,
@@ -82,6 +84,7 @@ unsafe fn create(
     };
     let srq = Box::into_raw(Box::new(SrqObject {
         ibv: Shown::new(ibv),
+        of,
         nic,
         acks: acks.clone(),
         users: Users::default(),
@@ -89,7 +92,7 @@ unsafe fn create(
         pd,
         xrc,
     }));
-    ctx.shared.events.add(source, srq.cast(), &acks);
+    add_target(of, source, srq.cast(), &acks);
     Ok(srq.cast())
 }
 
@@ -135,7 +138,7 @@ export! {
         object.users.none()?;
         // SAFETY: the PD of an SRQ outlives it.
         let pd = unsafe { PdObject::of(object.pd)? };
-        pd.ctx()?.shared.events.remove(object.nic.source());
+        remove_target(object.of, object.nic.source());
         object.acks.wait();
         pd.users.leave();
         if let Some((xrcd, cq)) = object.xrc {

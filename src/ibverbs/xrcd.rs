@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use softrnic_nic::engine::XrcdKey;
 use softrnic_nic::verbs::{Context, Cq, Pd, Qp, Qpn};
@@ -12,6 +12,7 @@ use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{borrow, slot};
 use crate::pd::Users;
+use crate::registry::registry;
 
 /// An XRC domain as C sees it, and what it stands for.
 #[repr(C)]
@@ -31,7 +32,7 @@ pub(crate) struct Domain {
     pub(crate) pd: Arc<Pd>,
     pub(crate) cq: Arc<Cq>,
     /// Target QPs by number, for `ibv_open_qp`.
-    targets: Mutex<HashMap<Qpn, std::sync::Weak<Qp>>>,
+    targets: Mutex<HashMap<Qpn, Weak<Qp>>>,
 }
 
 impl XrcdObject {
@@ -70,13 +71,6 @@ impl Drop for Domain {
     }
 }
 
-/// Domains that were opened with a file, for others to find.
-static BY_FILE: Mutex<Vec<std::sync::Weak<Domain>>> = Mutex::new(Vec::new());
-
-fn by_file() -> MutexGuard<'static, Vec<std::sync::Weak<Domain>>> {
-    BY_FILE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 slot! {
     fn open_xrcd(context: *mut ibv_context, attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
         // SAFETY: the caller's context and struct.
@@ -107,15 +101,13 @@ slot! {
 fn find_or_make(ctx: &Ctx, fd: c_int, oflags: c_int) -> Result<Arc<Domain>, Errno> {
     let create = oflags & libc::O_CREAT != 0;
     if fd < 0 {
-        return if create { Domain::new(&ctx.shared.nic, None) } else { Err(Errno::INVAL) };
+        return if create { Domain::new(ctx.nic()?, None) } else { Err(Errno::INVAL) };
     }
     let file = crate::context::identity(fd)?;
-    let device = std::ptr::from_ref(ctx.shared.nic.device());
-    let mut domains = by_file();
-    domains.retain(|domain| domain.strong_count() > 0);
-    let known = domains.iter().filter_map(std::sync::Weak::upgrade).find(|domain| {
-        domain.file == Some(file) && std::ptr::eq(std::ptr::from_ref(domain.context.device()), device)
-    });
+    let nic = ctx.nic()?;
+    let same_nic = |domain: &Domain| std::ptr::eq(domain.context.device(), nic.device());
+    let open: Vec<_> = registry().domains.iter().filter_map(Weak::upgrade).collect();
+    let known = open.into_iter().find(|domain| domain.file == Some(file) && same_nic(domain));
     match known {
         Some(_) if oflags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL => {
             Err(Errno(libc::EEXIST))
@@ -123,8 +115,10 @@ fn find_or_make(ctx: &Ctx, fd: c_int, oflags: c_int) -> Result<Arc<Domain>, Errn
         Some(domain) => Ok(domain),
         None if !create => Err(Errno::NOENT),
         None => {
-            let domain = Domain::new(&ctx.shared.nic, Some(file))?;
-            domains.push(Arc::downgrade(&domain));
+            let domain = Domain::new(nic, Some(file))?;
+            let mut tables = registry();
+            tables.domains.retain(|domain| domain.strong_count() > 0);
+            tables.domains.push(Arc::downgrade(&domain));
             Ok(domain)
         }
     }

@@ -35,7 +35,8 @@ impl MemoryTable {
         self.add_region(pd, new)
     }
 
-    /// Registers `length` bytes from `offset` of a device memory. As in verbs, ZERO_BASED must be set.
+    /// Registers `length` bytes from `offset` of a device memory, none being allowed. As in verbs, ZERO_BASED must
+    /// be set.
     pub fn reg_dm_mr(
         &mut self,
         pd: PdId,
@@ -45,7 +46,7 @@ impl MemoryTable {
         access: Access,
     ) -> Result<MrKeys, MemoryError> {
         let access = access.for_region()?;
-        if !access.contains(Access::ZERO_BASED) || access.contains(Access::ON_DEMAND) || length == 0 {
+        if !access.contains(Access::ZERO_BASED) || access.contains(Access::ON_DEMAND) {
             return Err(MemoryError::InvalidArgument);
         }
         let base = self.dms.locate(dm, offset, length)?;

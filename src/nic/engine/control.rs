@@ -185,6 +185,29 @@ impl Engine {
         Ok(())
     }
 
+    /// Removes the completions of a QP from a CQ, whose application end is `old`. A QP that was reset has
+    /// nothing to do with what it was before.
+    ///
+    /// # Errors
+    /// No such CQ.
+    pub fn purge_cq(
+        &mut self,
+        key: CqKey,
+        qpn: Qpn,
+        old: &mut CompletionRing<Cqe>,
+    ) -> Result<(), ControlError> {
+        let cq = self.cqs.get_mut(key).ok_or(ControlError::UnknownObject)?;
+        let (app, mut ring) = completion_ring(old.capacity());
+        while let Some(cqe) = old.pop() {
+            if cqe.qpn != qpn {
+                ring.push(cqe).map_err(|_| ControlError::NoMemory)?;
+            }
+        }
+        *old = app;
+        cq.ring = ring;
+        Ok(())
+    }
+
     /// Destroys a CQ.
     ///
     /// # Errors

@@ -30,6 +30,8 @@ use softrnic_memory::MemoryTable;
 use softrnic_transport::{Config, Counter, Qp, RateParameters, WindowConfig};
 use softrnic_wire::{Gid, Mtu, Qpn, Srqn, Time};
 
+use crate::verbs::DeviceCaps;
+
 pub use completion::{Cqe, CqeExtra};
 pub use control::{ControlError, MAX_QP, QpHandle, QpInit, QpQuery, ReceiveSource, SrqHandle, SrqInit};
 pub use data::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
@@ -127,7 +129,16 @@ pub struct Engine {
 impl Engine {
     /// A NIC without objects.
     pub fn new(config: EngineConfig) -> Engine {
-        let memory_config = softrnic_memory::Config { safe_copies: config.safe_copies, ..Default::default() };
+        let caps = DeviceCaps::default();
+        let limits = softrnic_memory::Limits {
+            max_pd: caps.max_pd,
+            max_mr: caps.max_mr,
+            max_mw: caps.max_mw,
+            max_dm_size: caps.max_dm_size,
+            max_fast_reg_pages: caps.max_fast_reg_pages,
+            ..Default::default()
+        };
+        let memory_config = softrnic_memory::Config { safe_copies: config.safe_copies, limits };
         Engine {
             config,
             memory: MemoryTable::with_config(config.seed, memory_config),

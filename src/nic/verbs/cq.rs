@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use softrnic_wire::Qpn;
+
 use super::caps::DeviceCaps;
 use super::channel::CompletionChannel;
 use super::context::Context;
@@ -106,6 +108,15 @@ impl Cq {
         }
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(self.context.nic().control(|core, _| core.engine.resize_cq(self.key, depth, &mut ring))??)
+    }
+
+    /// Forgets the completions of a QP, which was reset.
+    pub(crate) fn purge(&self, qpn: Qpn) -> Result<(), Error> {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        if ring.is_empty() {
+            return Ok(());
+        }
+        Ok(self.context.nic().control(|core, _| core.engine.purge_cq(self.key, qpn, &mut ring))??)
     }
 
     pub(crate) fn key(&self) -> CqKey {

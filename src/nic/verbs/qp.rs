@@ -199,6 +199,10 @@ impl Qp {
             }
             core.engine.modify_qp(now, self.key, mask, &attr)
         })??;
+        if mask.has(AttrMask::STATE) && attr.state == QpState::Reset {
+            self.send_cq.purge(self.qpn)?;
+            self.recv_cq.purge(self.qpn)?;
+        }
         if mask.has(AttrMask::AV) {
             *self.address.lock().unwrap_or_else(PoisonError::into_inner) = attributes.address;
         }
@@ -384,7 +388,11 @@ impl Qp {
         }
         let elements = match &request.data {
             LocalData::Sges(sges) => sges.len(),
-            LocalData::Inline(bytes) if bytes.len() > self.options.max_inline => {
+            // The eight bytes of an atomic write are part of the request.
+            LocalData::Inline(bytes)
+                if bytes.len() > self.options.max_inline
+                    && !matches!(request.op, SendOp::AtomicWrite { .. }) =>
+            {
                 return Err(PostError::Invalid("more inline bytes than the QP was made for"));
             }
             _ => 0,

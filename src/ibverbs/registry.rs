@@ -1,0 +1,92 @@
+//! What the objects of this process have in common, under one lock.
+//!
+//! One, because a fork has to reckon with it: no other thread may hold it while the process is copied. It is a
+//! leaf: the NIC is never called while it is held, and nothing is dropped that would.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError, Weak};
+
+use softrnic_nic::runtime::channel::AckCounter;
+use softrnic_nic::verbs::{Context, ContextId, EventSource, Pd};
+
+use crate::context::File;
+use crate::{dm, mr, xrcd};
+
+/// The tables.
+#[derive(Default)]
+pub(crate) struct Registry {
+    /// Open files, for those who import devices.
+    pub files: Vec<Weak<File>>,
+    /// XRC domains that were opened with a file.
+    pub domains: Vec<Weak<xrcd::Domain>>,
+    /// Objects that can be imported, by file and handle.
+    pub exports: HashMap<(u64, u32), Export>,
+    /// Which C object an asynchronous event is about.
+    pub targets: HashMap<(ContextId, EventSource), Target>,
+    /// NICs of forked processes, by file and process.
+    pub reopened: HashMap<(u64, u32), &'static Context>,
+    last_handle: u32,
+}
+
+/// An object that can be imported.
+#[derive(Clone)]
+pub(crate) enum Export {
+    Pd(Arc<Pd>),
+    Region(Arc<mr::Region>),
+    Memory(Arc<dm::Memory>),
+}
+
+/// The C object that events are about.
+#[derive(Clone)]
+pub(crate) struct Target {
+    /// Address of the `ibv_qp`, `ibv_cq` or `ibv_srq`.
+    pub object: usize,
+    pub acks: Arc<AckCounter>,
+}
+
+static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
+
+/// The tables, to be held briefly.
+pub(crate) fn registry() -> MutexGuard<'static, Registry> {
+    static FORKS: Once = Once::new();
+    FORKS.call_once(|| {
+        // SAFETY: functions that live as long as the program: the library is never unloaded.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
+    });
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Registry {
+    /// Makes an object of a file importable, and returns its handle.
+    pub fn export(&mut self, file: &File, object: Export) -> u32 {
+        self.last_handle = self.last_handle.wrapping_add(1).max(1);
+        self.exports.insert((file.id, self.last_handle), object);
+        self.last_handle
+    }
+}
+
+/// Held from before a fork until after it, by the thread that forks.
+struct Held(Mutex<Option<MutexGuard<'static, Registry>>>);
+
+// SAFETY: the guard is released by the thread that took it, or by its only descendant in the child.
+unsafe impl Sync for Held {}
+
+static HELD: Held = Held(Mutex::new(None));
+
+fn held() -> MutexGuard<'static, Option<MutexGuard<'static, Registry>>> {
+    HELD.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+extern "C" fn before_fork() {
+    let registry = registry();
+    *held() = Some(registry);
+}
+
+extern "C" fn in_parent() {
+    drop(held().take());
+}
+
+extern "C" fn in_child() {
+    drop(held().take());
+    crate::device::devices().iter().for_each(crate::device::Device::forget);
+}
