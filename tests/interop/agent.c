@@ -16,7 +16,8 @@
  *   fill     mr off len seed back                     pattern, within a background
  *   frame    mr off len back                          the background around a buffer alone
  *   check    mr off len seed back [head]              the pattern and what surrounds it and a header
- *   prefix   mr off len seed back                     how many bytes of the pattern there are before the background
+ *   prefix   mr off len seed back mtu                 how many bytes of the pattern, in whole packets, come before
+ *                                                     the background
  *   which    mr off len seed count                    which of `count` consecutive seeds the bytes are from
  *   word     mr off [set]                             eight bytes as a number
  *   recv     qp id mr off len [key]
@@ -301,6 +302,8 @@ static void prefix(void)
 	if (!bytes)
 		return;
 	there = same(bytes, 0, length, number("seed", 0));
+	if (there != length)
+		there -= there % number("mtu", 1024); /* a byte of the background may look like the pattern */
 	rest = length - there;
 	if (same(bytes + there, bytes + there - region->base, rest, back) != rest) {
 		say("error after %zu of %zu bytes comes something else", there, length);

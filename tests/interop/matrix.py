@@ -111,6 +111,8 @@ def unsupported(cell, near, far):
         return "rxe never answers a repeated FLUSH, so a lost response is not recovered from"
     if cell.lossy and cell.near_starts and cell.op == "read" and cell.size == 0:
         return "rxe drops a repeated READ of no bytes, so a lost response is not recovered from"
+    if cell.lossy and not cell.near_starts and cell.op == "atomic_write":
+        return "rxe repeats a lost ATOMIC WRITE with address 0"
     return None
 
 
