@@ -17,6 +17,7 @@ mod progress;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -52,9 +53,6 @@ pub const BATCH: usize = 32;
 /// Steps that one hold of the NIC may make.
 const ROUNDS_PER_HOLD: usize = 8;
 
-/// Callers who polled within this time are expected to poll again.
-pub(crate) const CALLER_GRACE: Duration = Duration::from_millis(1);
-
 /// What the NIC lock protects.
 pub struct Core {
     /// Objects and protocol.
@@ -77,9 +75,13 @@ pub struct Nic {
     /// Where others look into this NIC; without it (no private directory), they cannot.
     stats: Option<StatsSocket>,
     name: String,
-    /// When the link was last serviced, and when an application last polled; nanoseconds.
+    /// When the link was last serviced, and when an application last polled and posted; nanoseconds.
     last_service: AtomicU64,
     last_poll: AtomicU64,
+    last_post: AtomicU64,
+    /// Whether the progress thread watches the link, and whether it has been asked to.
+    watching: AtomicBool,
+    handed_over: AtomicBool,
     /// When the engine next wants to be driven.
     deadline: AtomicU64,
     /// Until when the progress thread sleeps; 0 while it is awake.
@@ -124,6 +126,9 @@ impl Nic {
             name: name.to_owned(),
             last_service: AtomicU64::new(0),
             last_poll: AtomicU64::new(0),
+            last_post: AtomicU64::new(0),
+            watching: AtomicBool::new(false),
+            handed_over: AtomicBool::new(false),
             deadline: AtomicU64::new(u64::MAX),
             asleep_until: AtomicU64::new(0),
             gathered_since: AtomicU64::new(0),
@@ -167,6 +172,7 @@ impl Nic {
         }
         if let Ok(Some(guard)) = self.core.ring() {
             self.drive(guard);
+            self.last_post.store(self.last_service.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
@@ -189,15 +195,17 @@ impl Nic {
 
     /// The application is about to block: from now on the progress thread serves the link.
     pub fn hand_over(&self) {
-        self.last_poll.store(0, Ordering::SeqCst);
-        self.kick.kick();
+        self.handed_over.store(true, Ordering::SeqCst);
+        if !self.watching.load(Ordering::SeqCst) {
+            self.kick.kick();
+        }
     }
 
     /// Services the NIC until nothing is left to do or the hold has lasted long enough.
     fn drive(&self, mut guard: NicGuard<'_, Core>) -> Step {
         let mut total = Step::default();
+        let mut rounds = 0;
         loop {
-            let mut rounds = 0;
             loop {
                 guard.take_pending();
                 let step = self.round(&mut guard);
@@ -206,11 +214,8 @@ impl Nic {
                 total.completed += step.completed;
                 total.blocked = step.blocked;
                 rounds += 1;
-                if !step.more {
-                    break;
-                }
-                if rounds == ROUNDS_PER_HOLD {
-                    total.more = true;
+                total.more = step.more && rounds >= ROUNDS_PER_HOLD;
+                if !step.more || total.more {
                     break;
                 }
             }
@@ -221,7 +226,12 @@ impl Nic {
             }
             match guard.finish() {
                 Ok(()) => return total,
-                Err(again) => guard = again,
+                Err(again) if rounds < ROUNDS_PER_HOLD => guard = again,
+                // Others keep ringing; whoever waits for the NIC shall have it.
+                Err(again) => {
+                    again.hand_over();
+                    return total;
+                }
             }
         }
     }

@@ -1,7 +1,4 @@
 //! The progress thread: serves peers of a process that calls nothing, and keeps the deadlines.
-//!
-//! While callers poll it leaves the link's descriptor alone: a thread that blocks there is woken for every
-//! datagram that a spinning caller is about to take, which costs the caller 1.3 to 1.8 times its latency.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,11 +9,19 @@ use std::time::Duration;
 
 use softrnic_wire::Time;
 
-use super::{CALLER_GRACE, GATHER_LIMIT, Nic};
+use super::watch::Watch;
+use super::{GATHER_LIMIT, Nic};
 use crate::stats::StatsSocket;
 
-/// After serving packets that nobody polled for, the thread looks again for this long before it blocks.
+/// After serving packets of an application that calls nothing, the thread looks again for this long before it
+/// blocks.
 const SPIN: Duration = Duration::from_micros(50);
+
+/// An application that has not called for this long is taken to be waiting for something else.
+const PASSIVE: Duration = Duration::from_millis(2);
+
+/// The shortest slice that the scheduler grants.
+const SLICE: Duration = Duration::from_micros(100);
 
 /// The running thread; stops when dropped.
 pub struct Progress {
@@ -54,25 +59,33 @@ impl Drop for Progress {
 
 impl Nic {
     fn run(&self) {
+        ask_for_short_slices();
+        let mut watch = Watch::new();
         let mut spin_until = Time::ZERO;
         let mut rest_until = Time::ZERO;
         while !self.stopping.load(Ordering::SeqCst) {
             let now = self.now();
-            let wake =
-                if now < spin_until { Wake { due: true, link: true } } else { self.sleep(now, rest_until) };
+            let wake = if now < spin_until { Wake::LINK } else { self.sleep(now, &mut watch, rest_until) };
             rest_until = Time::ZERO;
             if !wake.due && !wake.link {
                 continue;
             }
-            match self.serve() {
+            let served = self.serve();
+            let now = self.now();
+            match served {
                 Some(0) => {}
-                Some(_) if wake.link => spin_until = self.now() + SPIN,
-                Some(_) => {}
-                // Somebody else drives the NIC and does what is due. Looking on would only take its processor.
-                None => {
-                    spin_until = Time::ZERO;
-                    rest_until = self.now() + GATHER_LIMIT;
+                Some(_) => {
+                    watch.served();
+                    if wake.link && self.is_passive(now) {
+                        spin_until = now + SPIN;
+                    }
+                    continue;
                 }
+                // Somebody else drives the NIC and does what is due. Looking on would only take its processor.
+                None => rest_until = now + GATHER_LIMIT,
+            }
+            if wake.link && now >= spin_until {
+                watch.in_vain(now);
             }
         }
     }
@@ -86,29 +99,31 @@ impl Nic {
         }
     }
 
+    /// Whether the application calls nothing, so that nobody needs the processor that spinning takes.
+    fn is_passive(&self, now: Time) -> bool {
+        let last_call = self.last_poll.load(Ordering::Relaxed).max(self.last_post.load(Ordering::Relaxed));
+        now.since(Time::from_nanos(last_call)) > PASSIVE
+    }
+
     /// Blocks until something may be due, and in any case until `rest_until` unless it is kicked.
-    fn sleep(&self, now: Time, rest_until: Time) -> Wake {
-        let last_poll = Time::from_nanos(self.last_poll.load(Ordering::SeqCst));
-        let callers_poll = now.since(last_poll) < CALLER_GRACE;
-        // Those who poll run the timers as well, so that a deadline can wait until they would have polled.
-        let earliest = if callers_poll { rest_until.max(last_poll + CALLER_GRACE) } else { rest_until };
-        let until =
-            Time::from_nanos(self.deadline.load(Ordering::SeqCst)).max(earliest).min(self.gathered_until());
-        let until = if callers_poll { until.min(last_poll + CALLER_GRACE) } else { until };
-        // Nobody may be driving any more when the rest is over.
-        let until = if rest_until > now { until.min(rest_until) } else { until };
+    fn sleep(&self, now: Time, watch: &mut Watch, rest_until: Time) -> Wake {
+        watch.reconsider(now, Time::from_nanos(self.last_poll.load(Ordering::SeqCst)));
+        self.watching.store(watch.away_until().is_none(), Ordering::SeqCst);
+        if self.handed_over.swap(false, Ordering::SeqCst) {
+            watch.watch();
+            self.watching.store(true, Ordering::SeqCst);
+        }
+        let until = self.wake_time(now, watch, rest_until);
         self.asleep_until.store(until.as_nanos(), Ordering::SeqCst);
         if !self.kick.prepare_sleep() {
             self.asleep_until.store(0, Ordering::SeqCst);
             return Wake { due: true, link: false };
         }
-        // Who moved the deadline before it could see how long this thread sleeps has not kicked.
-        let moved =
-            Time::from_nanos(self.deadline.load(Ordering::SeqCst)).max(earliest).min(self.gathered_until());
-        let missed = moved < until;
+        // Who moved a deadline before it could see how long this thread sleeps has not kicked.
+        let missed = self.wake_time(now, watch, rest_until) < until;
         let timeout =
             if missed { Some(Duration::ZERO) } else { (until != Time::NEVER).then(|| until.since(now)) };
-        let link = self.link_fd.filter(|_| !callers_poll && rest_until <= now);
+        let link = self.link_fd.filter(|_| watch.away_until().is_none() && rest_until <= now);
         let kick = Some(self.kick.as_fd().as_raw_fd());
         let stats = self.stats.as_ref().map(StatsSocket::descriptor);
         let [kicked, readable, port, asked] = wait([kick, link, self.port_fd, stats], timeout);
@@ -122,10 +137,19 @@ impl Nic {
             self.answer_stats();
         }
         let now = self.now();
-        let due = kicked
-            || self.gathered_until() <= now
-            || Time::from_nanos(self.deadline.load(Ordering::SeqCst)) <= now;
-        Wake { due, link: readable }
+        Wake { due: kicked || self.gathered_until().min(self.next_deadline()) <= now, link: readable }
+    }
+
+    /// Until when to sleep. Callers who poll run the timers as well, so that while the thread looks away a
+    /// deadline can wait until it looks again.
+    fn wake_time(&self, now: Time, watch: &Watch, rest_until: Time) -> Time {
+        let next = watch.away_until().unwrap_or_else(|| self.next_deadline()).min(self.gathered_until());
+        // Nobody may be driving any more when the rest is over.
+        if rest_until > now { rest_until } else { next }
+    }
+
+    fn next_deadline(&self) -> Time {
+        Time::from_nanos(self.deadline.load(Ordering::SeqCst))
     }
 
     /// When gathered posts have waited long enough.
@@ -135,6 +159,11 @@ impl Nic {
             since => Time::from_nanos(since) + GATHER_LIMIT,
         }
     }
+}
+
+impl Wake {
+    /// As if the link had woken the thread.
+    const LINK: Wake = Wake { due: false, link: true };
 }
 
 struct Wake {
@@ -165,6 +194,35 @@ fn wait(descriptors: [Option<i32>; 4], timeout: Option<Duration>) -> [bool; 4] {
         )
     };
     fds.map(|fd| ready > 0 && fd.revents != 0)
+}
+
+/// Asks the scheduler for short turns. Under EEVDF (Linux 6.12) a thread with a shorter slice takes the processor
+/// at once when it wakes, even from an application that spins on its memory until this thread has written there.
+/// Older kernels ignore it, and the wake-up waits its turn.
+fn ask_for_short_slices() {
+    #[repr(C)]
+    struct SchedAttr {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    let attr = SchedAttr {
+        size: size_of::<SchedAttr>() as u32,
+        policy: libc::SCHED_OTHER as u32,
+        flags: 0,
+        nice: 0,
+        priority: 0,
+        runtime: SLICE.as_nanos() as u64,
+        deadline: 0,
+        period: 0,
+    };
+    // SAFETY: the structure has the size that it says, and the call changes nothing but this thread's scheduling.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
 }
 
 /// Blocks all signals of this thread, so that a thread spawned meanwhile starts with them blocked.
