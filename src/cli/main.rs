@@ -7,6 +7,7 @@ mod demo;
 mod device;
 mod endpoint;
 mod failure;
+mod lab;
 mod pair;
 mod pattern;
 mod peer;
@@ -38,6 +39,7 @@ struct Cli {
 enum Command {
     Demo(demo::DemoArgs),
     Bench(bench::BenchArgs),
+    Lab(lab::LabArgs),
     #[command(hide = true)]
     Peer(peer::PeerArgs),
 }
@@ -56,6 +58,7 @@ fn run(command: Command) -> Result {
     match command {
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Lab(args) => lab::run(args),
         Command::Peer(args) => peer::run(args),
     }
 }
