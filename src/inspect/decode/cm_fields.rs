@@ -172,6 +172,7 @@ fn reject(rej: &Rej<'_>, sink: &mut dyn FieldSink) {
     served(rej.answers, sink);
     sink.field("reason", Value::Dec(rej.reason.0.into()));
     sink.meaning(Meaning::Name(rej.reason.name()));
+    sink.field("info_length", Value::Dec(rej.info_len.into()));
     if !rej.info.is_empty() {
         sink.field("info", Value::Bytes(rej.info));
     }

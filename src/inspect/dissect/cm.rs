@@ -157,6 +157,8 @@ pub struct Rej<'a> {
     pub answers: Served,
     /// Why.
     pub reason: RejReason,
+    /// Bytes of `info` by the message; at most 72 exist.
+    pub info_len: u8,
     /// More about why.
     pub info: &'a [u8],
 }
@@ -334,9 +336,10 @@ impl<'a> CmMessage<'a> {
                 10,
             ),
             0x0012 => {
-                let info_len = usize::from(b.bits(9, 1, 7)).min(72);
+                let info_len = b.bits(9, 1, 7);
                 let (answers, reason) = (Served(b.bits(8, 6, 2)), RejReason(b.u16(10)));
-                (CmBody::Rej(Rej { ids, answers, reason, info: &body[12..12 + info_len] }), 84)
+                let info = &body[12..12 + usize::from(info_len).min(72)];
+                (CmBody::Rej(Rej { ids, answers, reason, info_len, info }), 84)
             }
             0x0013 => (CmBody::Rep(b.rep(ids)), 36),
             0x0014 => (CmBody::Rtu(ids), 8),

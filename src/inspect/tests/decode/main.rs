@@ -1,0 +1,7 @@
+//! What decoding prints, and whether tshark sees the same.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod frames;
+mod tshark;
