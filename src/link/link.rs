@@ -7,6 +7,8 @@ use std::os::fd::RawFd;
 
 use softrnic_wire::{IpFacts, Time};
 
+use crate::xdp::FrameAudit;
+
 /// The addressing of outgoing datagrams; equal flows may share one segmented send.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Flow {
@@ -197,6 +199,11 @@ pub trait Link: Send {
     /// What was moved and lost so far.
     fn counters(&self) -> LinkCounters;
 
+    /// Where all packet memory is, for links that share some with the kernel and account for it.
+    fn packet_memory(&self) -> Option<FrameAudit> {
+        None
+    }
+
     /// Says that datagrams committed one after the other may be dropped, delayed or reordered on their way
     /// down, so that none may get an identification that depends on its neighbours: from now on the link
     /// sends each by itself, and [`Capabilities::segments`] is 1. Links that never segment need not care.
@@ -251,6 +258,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn counters(&self) -> LinkCounters {
         (**self).counters()
+    }
+
+    fn packet_memory(&self) -> Option<FrameAudit> {
+        (**self).packet_memory()
     }
 
     fn stop_segmenting(&mut self) {

@@ -25,6 +25,7 @@ use std::time::{Duration, SystemTime};
 
 use softrnic_wire::{IpHeader, Time};
 
+use crate::xdp::FrameAudit;
 use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
 
 use frame::{Meta, rx_facts};
@@ -232,6 +233,10 @@ impl<L: Link> Link for CaptureLink<L> {
     fn counters(&self) -> LinkCounters {
         let inner = self.inner.counters();
         LinkCounters { capture_lost: inner.capture_lost + self.lost.load(Ordering::Relaxed), ..inner }
+    }
+
+    fn packet_memory(&self) -> Option<FrameAudit> {
+        self.inner.packet_memory()
     }
 
     fn stop_segmenting(&mut self) {

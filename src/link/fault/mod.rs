@@ -19,6 +19,7 @@ use std::time::Duration;
 use softrnic_wire::{Psn, ROCE_UDP_PORT, Time, UdpFacts};
 
 use crate::rng::Rng;
+use crate::xdp::FrameAudit;
 use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
 
 pub use spec::{Action, Direction, FaultSpec, FaultSpecError, OpcodeSet, Rule};
@@ -199,6 +200,10 @@ impl<L: Link> Link for FaultLink<L> {
     fn counters(&self) -> LinkCounters {
         let inner = self.inner.counters();
         LinkCounters { faults_injected: inner.faults_injected + self.injected, ..inner }
+    }
+
+    fn packet_memory(&self) -> Option<FrameAudit> {
+        self.inner.packet_memory()
     }
 }
 

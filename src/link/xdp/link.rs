@@ -330,6 +330,10 @@ impl Link for XdpLink {
         }
         counters
     }
+
+    fn packet_memory(&self) -> Option<FrameAudit> {
+        Some(self.audit())
+    }
 }
 
 fn deliver(frame: &[u8], counters: &mut LinkCounters, sink: &mut dyn FnMut(Datagram<'_>)) {

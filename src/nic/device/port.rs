@@ -25,7 +25,9 @@ pub enum Place {
 /// The state of the port.
 pub struct Port {
     state: LinkState,
+    /// The MTU of the IP layer below, and what the link can carry of it.
     ip_mtu: usize,
+    link_mtu: usize,
     follow: Option<Follow>,
 }
 
@@ -39,11 +41,12 @@ struct Follow {
 impl Port {
     /// A port that never changes: a loopback address.
     pub fn fixed(ip_mtu: usize) -> Port {
-        Port { state: LinkState::Up, ip_mtu, follow: None }
+        Port { state: LinkState::Up, ip_mtu, link_mtu: ip_mtu, follow: None }
     }
 
-    /// The port of a device at `place`, with its GID table filled in. An address that no interface has, or an
-    /// interface that is not there, makes a port that is down.
+    /// The port of a device at `place`, with its GID table filled in; `ip_mtu` is what the link can carry, in
+    /// bytes. An interface that is not there makes a port that is down. An address that the machine has by a
+    /// route alone has no interface to follow.
     ///
     /// # Errors
     /// Those of netlink sockets.
@@ -53,9 +56,14 @@ impl Port {
             Place::Address(address) => host.owner(*address).and_then(|index| host.interface(index)),
             Place::Interface(name) => host.interface_by_name(name),
         };
-        let mut port = Port { state: LinkState::AdminDown, ip_mtu, follow: None };
+        let state = match place {
+            Place::Address(_) => LinkState::Up,
+            Place::Interface(_) => LinkState::AdminDown,
+        };
+        let mut port = Port { state, ip_mtu, link_mtu: ip_mtu, follow: None };
         if let Some(interface) = found {
             port.state = interface.state;
+            port.ip_mtu = ip_mtu.min(interface.mtu as usize);
             let ifindex = interface.index;
             if place != Place::Interface(interface.name.clone()) {
                 engine.gids().set(0, host.addresses().iter().map(|a| a.ip).find(|ip| place.is(*ip)));
@@ -76,7 +84,8 @@ impl Port {
         self.state
     }
 
-    /// The MTU of the IP layer below, in bytes.
+    /// The largest IP packet that passes, in bytes: the interface's MTU, or what the link was opened for if that
+    /// is less.
     pub fn ip_mtu(&self) -> usize {
         self.ip_mtu
     }
@@ -115,7 +124,7 @@ impl Port {
                 self.go(LinkState::AdminDown, engine);
             }
             HostEvent::MtuChanged { ifindex, mtu } if ifindex == *ours => {
-                self.ip_mtu = mtu as usize;
+                self.ip_mtu = self.link_mtu.min(mtu as usize);
                 engine.set_active_mtu(self.active_mtu());
             }
             HostEvent::MacChanged { ifindex } if ifindex == *ours && whole_interface => {
@@ -137,7 +146,12 @@ impl Port {
             HostEvent::AddressRemoved { ip, .. } => {
                 // The default GID keeps its place whether or not the interface has that address.
                 let first = usize::from(whole_interface);
-                if let Some(index) = engine.gids().find(ip).filter(|index| *index >= first) {
+                // Another interface may have had the same address, and two that are stacked may share it.
+                let kept = match whole_interface {
+                    true => host.stacked_addresses(*ours).any(|address| address.ip == ip),
+                    false => host.owner(ip).is_some(),
+                };
+                if !kept && let Some(index) = engine.gids().find(ip).filter(|index| *index >= first) {
                     engine.gids().set(index, None);
                     engine.raise(Event::GidChange);
                 }

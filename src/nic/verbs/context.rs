@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use softrnic_link::LinkCounters;
+use softrnic_link::xdp::FrameAudit;
 use softrnic_transport::Counter;
 use softrnic_wire::{Gid, Time};
 
@@ -125,6 +126,14 @@ impl Context {
     /// The device has failed.
     pub fn link_counters(&self) -> Result<LinkCounters, Error> {
         Ok(self.nic().control(|core, _| core.link.counters())?)
+    }
+
+    /// Where all packet memory of the link is, if it accounts for any.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn packet_memory(&self) -> Result<Option<FrameAudit>, Error> {
+        Ok(self.nic().control(|core, _| core.link.packet_memory())?)
     }
 
     /// The GID at a place of the table; zero where there is none.
