@@ -68,6 +68,13 @@ impl Arena {
         unsafe { AppRange::new(self.address(), self.len() as u64) }
     }
 
+    /// A piece of it, to be registered by itself.
+    pub fn part(&self, span: Span) -> AppRange {
+        assert!(span.end() <= self.len());
+        // SAFETY: as for the whole.
+        unsafe { AppRange::new(self.address() + span.offset, span.len as u64) }
+    }
+
     /// Takes a free piece whose offset is a multiple of `align`.
     pub fn take(&mut self, len: usize, align: usize) -> Option<Span> {
         if len == 0 {
@@ -121,6 +128,16 @@ impl Arena {
         self.shadow[span.offset..span.end()].copy_from_slice(bytes);
         // SAFETY: inside the memory, to which there are no references.
         unsafe { copy_to_app(self.address() + span.offset, bytes) }
+    }
+
+    /// The application writes to a piece that a NIC may write too.
+    pub fn poke(&mut self, span: Span, bytes: &[u8]) {
+        self.write(span, bytes);
+    }
+
+    /// What the application wrote last.
+    pub fn expected(&self, span: Span) -> Vec<u8> {
+        self.shadow[span.offset..span.end()].to_vec()
     }
 
     /// The application reads.

@@ -1,10 +1,11 @@
 //! Whole NICs on a simulated network in virtual time, and what must hold whatever happens there.
 //!
 //! Everything runs on one thread and follows from a seed. [`traffic`] is random traffic under faults with a
-//! model of what every byte must be; `world` are the NICs and the clock.
+//! model of what every byte must be, [`scenario`] are scripts against one NIC; `world` are the NICs and the clock.
 
 mod arena;
 mod rng;
+pub mod scenario;
 mod tap;
 pub mod traffic;
 mod world;
