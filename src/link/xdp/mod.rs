@@ -8,6 +8,7 @@
 
 mod audit;
 mod grant;
+mod handover;
 mod identity;
 mod link;
 mod membership;
@@ -27,6 +28,7 @@ mod xsk;
 
 pub use audit::FrameAudit;
 pub use grant::{Grant, GrantDescription};
+pub use handover::GrantRequest;
 pub use link::XdpLink;
 pub use options::{AttachChoice, AttachMode, BusyPoll, CopyChoice, XdpError, XdpMode, XdpOptions};
 pub use program::XdpVerdicts;

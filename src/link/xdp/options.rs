@@ -160,6 +160,13 @@ pub enum XdpError {
     Program(String),
     /// Everything that was allowed was refused; one sentence each.
     Refused(Vec<String>),
+    /// No grant could be had from the helper that listens on a socket.
+    Grant {
+        /// The socket.
+        socket: String,
+        /// Why.
+        reason: String,
+    },
 }
 
 impl XdpError {
@@ -183,6 +190,7 @@ impl fmt::Display for XdpError {
             XdpError::System { what, error } => write!(f, "{what}: {error}"),
             XdpError::Program(error) => write!(f, "the XDP program: {error}"),
             XdpError::Refused(reasons) => write!(f, "no permitted mode works: {}", reasons.join("; ")),
+            XdpError::Grant { socket, reason } => write!(f, "no grant from {socket}: {reason}"),
         }
     }
 }

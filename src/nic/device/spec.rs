@@ -9,7 +9,7 @@ use softrnic_link::Link;
 use softrnic_link::capture::{Capture, CaptureOptions};
 use softrnic_link::fault::{FaultLink, FaultSpec};
 use softrnic_link::udp::{self, UdpLink, UdpOptions};
-use softrnic_link::xdp::{XdpLink, XdpOptions};
+use softrnic_link::xdp::{BusyPoll, Grant, XdpError, XdpLink, XdpOptions};
 
 use super::port::Place;
 
@@ -37,6 +37,9 @@ pub enum LinkKind {
         interface: String,
         /// How.
         options: XdpOptions,
+        /// The socket of a privileged helper (`softrnic grant`) to get what needs privilege from; without one the
+        /// process needs the privileges itself, unless `SOFTRNIC_GRANT` names a socket.
+        grant: Option<String>,
     },
 }
 
@@ -58,7 +61,7 @@ pub enum OpenError {
     /// The UDP link.
     Udp(udp::OpenError),
     /// The XDP link.
-    Xdp(softrnic_link::xdp::XdpError),
+    Xdp(XdpError),
     /// The capture file.
     Capture {
         /// Its name.
@@ -117,7 +120,8 @@ impl FromStr for DeviceSpec {
         let link = match kind {
             "udp" => LinkKind::Udp(udp_options(place, options)?),
             "xdp" if !place.is_empty() => {
-                LinkKind::Xdp { interface: place.into(), options: xdp_options(options)? }
+                let (options, grant) = xdp_options(options)?;
+                LinkKind::Xdp { interface: place.into(), options, grant }
             }
             "xdp" => return Err(SpecError("xdp needs an interface: xdp:eth0".into())),
             _ => {
@@ -169,9 +173,15 @@ fn udp_options<'a>(place: &str, options: impl Iterator<Item = &'a str>) -> Resul
     Ok(udp)
 }
 
-fn xdp_options<'a>(options: impl Iterator<Item = &'a str>) -> Result<XdpOptions, SpecError> {
+/// Packets that one call of busy polling may process, as many as interrupts would (`NAPI_POLL_WEIGHT`).
+const BUSY_POLL_BUDGET: u32 = 64;
+
+fn xdp_options<'a>(
+    options: impl Iterator<Item = &'a str>,
+) -> Result<(XdpOptions, Option<String>), SpecError> {
     use softrnic_link::xdp::{AttachChoice, CopyChoice};
     let mut xdp = XdpOptions::default();
+    let mut grant = None;
     for option in options {
         let (key, value) = key_value(option)?;
         match (key, value) {
@@ -185,18 +195,32 @@ fn xdp_options<'a>(options: impl Iterator<Item = &'a str>) -> Result<XdpOptions,
             ("rx", _) => xdp.rx_chunks = number(key, value)?,
             ("tx", _) => xdp.tx_slots = number(key, value)?,
             ("multibuffer", _) => xdp.multi_buffer = switch(key, value)?,
+            ("wakeup", _) => xdp.need_wakeup = switch(key, value)?,
+            ("busypoll", _) => {
+                xdp.busy_poll = Some(BusyPoll { micros: number(key, value)?, budget: BUSY_POLL_BUDGET });
+            }
+            ("grant", _) if !value.is_empty() => grant = Some(value.to_owned()),
             ("queues", _) => {
                 xdp.queues = value.split('.').map(|queue| number(key, queue)).collect::<Result<_, _>>()?;
             }
             _ => {
                 return Err(SpecError(format!(
                     "xdp has no option '{option}': it has attach=best|native|skb, copy=best|copy|zerocopy, \
-                     chunk, rx, tx, multibuffer and queues (0.1.2)"
+                     chunk, rx, tx, multibuffer, wakeup, busypoll (microseconds), queues (0.1.2) and grant (a \
+                     socket)"
                 )));
             }
         }
     }
-    Ok(xdp)
+    Ok((xdp, grant))
+}
+
+fn open_xdp(interface: &str, options: &XdpOptions, grant: Option<&str>) -> Result<XdpLink, XdpError> {
+    let from_environment = std::env::var("SOFTRNIC_GRANT").ok().filter(|socket| !socket.is_empty());
+    match grant.or(from_environment.as_deref()) {
+        Some(socket) => XdpLink::with_grant(Grant::request(socket, interface, options)?, options),
+        None => XdpLink::open(interface, options),
+    }
 }
 
 impl DeviceSpec {
@@ -214,10 +238,24 @@ impl DeviceSpec {
             _ => None,
         };
         let pcap = std::env::var("SOFTRNIC_PCAP").ok().filter(|path| !path.is_empty());
+        let mut specs = DeviceSpec::list(&text)?;
+        for spec in &mut specs {
+            spec.fault = fault.clone();
+            spec.pcap = pcap.clone();
+        }
+        Ok(specs)
+    }
+
+    /// Several devices, separated by commas; `softrnic0` on a free loopback address when there are none. A device
+    /// without a name is `softrnicN`, with its place in the list.
+    ///
+    /// # Errors
+    /// One cannot be understood, or two have the same name.
+    pub fn list(text: &str) -> Result<Vec<DeviceSpec>, SpecError> {
         let mut specs = Vec::new();
         for (index, part) in text.split(',').filter(|part| !part.is_empty()).enumerate() {
             let mut spec: DeviceSpec = part.parse()?;
-            if !part.split(':').next().unwrap_or(part).contains('=') {
+            if !part.split([':', '?']).next().unwrap_or(part).contains('=') {
                 spec.name = format!("softrnic{index}");
             }
             if specs.iter().any(|known: &DeviceSpec| known.name == spec.name) {
@@ -227,10 +265,6 @@ impl DeviceSpec {
         }
         if specs.is_empty() {
             specs.push(DeviceSpec::default());
-        }
-        for spec in &mut specs {
-            spec.fault = fault.clone();
-            spec.pcap = pcap.clone();
         }
         Ok(specs)
     }
@@ -248,8 +282,11 @@ impl DeviceSpec {
                 let place = (!address.is_loopback()).then_some(Place::Address(address));
                 (Box::new(udp), place, Some(address))
             }
-            LinkKind::Xdp { interface, options } => {
-                let xdp = XdpLink::open(interface, options).map_err(OpenError::Xdp)?;
+            LinkKind::Xdp { interface, options, grant } => {
+                let xdp = open_xdp(interface, options, grant.as_deref()).map_err(OpenError::Xdp)?;
+                for refused in &xdp.mode().refused {
+                    tracing::warn!(device = self.name, interface, "{refused}");
+                }
                 (Box::new(xdp), Some(Place::Interface(interface.clone())), None)
             }
         };
