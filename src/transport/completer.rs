@@ -45,18 +45,22 @@ impl<D> Qp<D> {
             return;
         }
         host.count(if code == NakCode::PsnSequence { Counter::RcvdSeqErr } else { Counter::RcvdNak });
-        if self.acknowledge(now, psn, host).is_err() {
-            return self.implied_nak(now, host);
-        }
+        let answered = self.acknowledge(now, psn, host);
         let status = match code {
-            NakCode::PsnSequence => return self.on_sequence_nak(now, host),
-            NakCode::InvalidRequest => Status::RemoteInvalidRequest,
-            NakCode::RemoteAccess => Status::RemoteAccess,
-            NakCode::RemoteOperational => Status::RemoteOperation,
+            NakCode::PsnSequence => None,
+            NakCode::InvalidRequest => Some(Status::RemoteInvalidRequest),
+            NakCode::RemoteAccess => Some(Status::RemoteAccess),
+            NakCode::RemoteOperational => Some(Status::RemoteOperation),
             // Reserved codes, and RD's, which no RC responder may send.
             _ => return host.count(Counter::DropReservedSyndrome),
         };
-        self.fail(status, host);
+        // A READ that is refused has failed, whatever responses before the NAK were lost.
+        let refuses_front = self.sq.entries.front().is_some_and(|front| front.packets > 0 && front.owns(psn));
+        match status {
+            Some(status) if answered.is_ok() || refuses_front => self.fail(status, host),
+            _ if answered.is_err() => self.implied_nak(now, host),
+            _ => self.on_sequence_nak(now, host),
+        }
     }
 
     /// RNR NAK: the responder had no receive WQE for `psn` (IBTA 9.7.5.2.8).
