@@ -31,7 +31,10 @@ pub fn directory() -> PathBuf {
 }
 
 /// Makes the directory, or checks that it is ours and nobody else's.
-pub(crate) fn private_directory() -> io::Result<PathBuf> {
+///
+/// # Errors
+/// It cannot be made, or others can enter it.
+pub fn private_directory() -> io::Result<PathBuf> {
     let path = directory();
     match std::fs::DirBuilder::new().mode(0o700).create(&path) {
         Ok(()) => {}

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use softrnic_link::LinkCounters;
 use softrnic_link::xdp::FrameAudit;
+use softrnic_link::{Capabilities, LinkCounters};
 use softrnic_transport::Counter;
 use softrnic_wire::{Gid, Time};
 
@@ -118,6 +118,14 @@ impl Context {
     pub fn counter(&self, counter: Counter) -> Result<u64, Error> {
         let count = |(known, count)| (known == counter).then_some(count);
         Ok(self.nic().control(|core, _| core.engine.counters().find_map(count))?.unwrap_or(0))
+    }
+
+    /// What the link can do, and the mode that it obtained.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn link_capabilities(&self) -> Result<Capabilities, Error> {
+        Ok(self.nic().control(|core, _| core.link.capabilities().clone())?)
     }
 
     /// What the link has moved and lost since the device was opened.
