@@ -1,4 +1,4 @@
-//! Explains a capture: `explain FILE`.
+//! Explains a capture: `explain FILE [OUT.html]`.
 
 use std::error::Error;
 use std::fs::File;
@@ -6,11 +6,19 @@ use std::io;
 
 use softrnic_inspect::capture::Reader;
 use softrnic_inspect::explain::{Limits, TextOptions, explain, write_text};
+use softrnic_inspect::html::{Details, Page, PageLimits};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let path = std::env::args().nth(1).ok_or("usage: explain FILE")?;
-    let mut reader = Reader::new(File::open(path)?)?;
-    let report = explain(&mut reader, Limits::default(), |_| {});
-    write_text(&report, TextOptions::default(), &mut io::stdout().lock())?;
+    let mut args = std::env::args().skip(1);
+    let path = args.next().ok_or("usage: explain FILE [OUT.html]")?;
+    let report = explain(&mut Reader::new(File::open(&path)?)?, Limits::default(), |_| {});
+    match args.next() {
+        None => write_text(&report, TextOptions::default(), &mut io::stdout().lock())?,
+        Some(html) => {
+            let page = Page::new(&report, &path, PageLimits::default());
+            let details = Details::read(&mut Reader::new(File::open(&path)?)?, &page.wanted(), |_| {});
+            page.write(&details, &mut File::create(html)?)?;
+        }
+    }
     Ok(())
 }

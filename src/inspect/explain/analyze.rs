@@ -107,7 +107,7 @@ fn reliable(ctx: &mut Context<'_>, pair: &mut Pair, connection: Option<&Connecti
         if event.bad_icrc() {
             ctx.mark(*index, Mark::Corrupt);
             tell_corrupt(ctx, *index, side);
-            stream.note_corrupt(event.psn(), *index);
+            stream.note_corrupt(&event, *index);
         } else if event.operation.is_request() {
             if !stream.started {
                 check_starting_psn(ctx, *index, side, connection, plan);

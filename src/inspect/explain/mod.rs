@@ -20,7 +20,7 @@ mod responses;
 mod stream;
 mod text;
 mod unreliable;
-mod words;
+pub(crate) mod words;
 
 use std::io::Read;
 
@@ -28,6 +28,7 @@ use rustc_hash::FxHashMap;
 use softrnic_wire::Transport;
 
 pub use assemble::{Message, MessageKind};
+pub(crate) use connection::service_name;
 pub use connection::{CmState, Connection};
 pub use event::{Event, Flags, Mark};
 pub use finding::{Finding, Kind, Rule, Severity, rules};

@@ -111,7 +111,7 @@ impl Pairing<'_> {
     fn handshakes(&mut self, connections: &[Connection]) {
         let mut by_dest = FxHashMap::default();
         for (index, flow) in self.flows.iter().enumerate() {
-            if flow.key.src_qpn.is_none() {
+            if self.free(index) {
                 let key = flow.key;
                 by_dest.insert((key.src, key.dst, key.dest, key.epoch), index);
             }

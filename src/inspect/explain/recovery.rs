@@ -145,14 +145,14 @@ impl Stream {
             (
                 Kind::RequestCorrupted,
                 format!(
-                    "the {what} of {requester} with PSN {psn} arrived damaged in packet {at};{nak}{resent}"
+                    "the {what} of {requester} with PSN {psn} arrived damaged in packet {at}{nak}{resent}"
                 ),
             )
         } else if r.nak_ignored {
             (
                 Kind::NakLost,
                 format!(
-                    "the {what} of {requester} with PSN {psn} {where_lost};{nak}, but that did not make {requester} resend: the NAK was lost, or came too late{resent}"
+                    "the {what} of {requester} with PSN {psn} {where_lost}{nak}, but that did not make {requester} resend: the NAK was lost, or came too late{resent}"
                 ),
             )
         } else if r.cause == Cause::Nak {
@@ -160,12 +160,12 @@ impl Stream {
                 (0, _) => (
                     Kind::SequenceNak,
                     format!(
-                        "{responder} missed PSN {psn} of {requester};{nak}; it came late and was not sent again"
+                        "{responder} missed PSN {psn} of {requester}{nak}; it came late and was not sent again"
                     ),
                 ),
                 _ => (
                     Kind::RequestLost,
-                    format!("the {what} of {requester} with PSN {psn} {where_lost};{nak}{resent}"),
+                    format!("the {what} of {requester} with PSN {psn} {where_lost}{nak}{resent}"),
                 ),
             }
         } else if let Some((first, last)) = r.responses {
@@ -177,13 +177,13 @@ impl Stream {
             (
                 Kind::ResponseLost,
                 format!(
-                    "the answer of {responder} with {psns} was lost before it came to this capture{damaged};{resent}"
+                    "the answer of {responder} with {psns} was lost before it came to this capture{damaged}{resent}"
                 ),
             )
         } else {
             self.name_timeout(ctx, r, what, &requester, &responder, &resent)
         };
-        ctx.tell(kind, None, (psn, psn), &packets, tidy(&text));
+        ctx.tell(kind, None, (psn, psn), &packets, text);
         if r.was_missing && r.nak.is_none() && r.timeouts > 0 {
             let text = format!(
                 "PSN {psn} of {requester} was missing and later packets were sent, but no sequence NAK from {responder} is here: it was lost, or those packets were lost too"
@@ -224,34 +224,34 @@ impl Stream {
             _ if r.was_missing => (
                 Kind::RequestLost,
                 format!(
-                    "the {what} of {requester} with PSN {psn} was lost before it came to this capture;{resent}"
+                    "the {what} of {requester} with PSN {psn} was lost before it came to this capture{resent}"
                 ),
             ),
             Cause::Timeout { .. } => match r.answered_before {
                 Some(answer) => (
                     if own_answer { Kind::ResponseLost } else { Kind::AckLost },
                     format!(
-                        "the answer of {responder} to PSN {psn}, packet {}, was lost after this capture saw it;{resent}",
+                        "the answer of {responder} to PSN {psn}, packet {}, was lost after this capture saw it{resent}",
                         ctx.number(answer)
                     ),
                 ),
                 None if r.extra_answers > 0 => (
                     Kind::AckDelayed,
                     format!(
-                        "the answer of {responder} to PSN {psn} took longer than {requester} waited;{resent}; both were answered"
+                        "the answer of {responder} to PSN {psn} took longer than {requester} waited{resent}; both were answered"
                     ),
                 ),
                 None => (
                     Kind::Timeout,
                     format!(
-                        "the {what} of {requester} with PSN {psn} went unanswered: it, or the answer to it, was lost beyond this capture;{resent}"
+                        "the {what} of {requester} with PSN {psn} went unanswered: it, or the answer to it, was lost beyond this capture{resent}"
                     ),
                 ),
             },
             _ => (
                 Kind::Unprovoked,
                 format!(
-                    "{requester} repeated PSN {psn}, though no NAK asked for it, no answer was missing and it had not waited;{resent}"
+                    "{requester} repeated PSN {psn}, though no NAK asked for it, no answer was missing and it had not waited{resent}"
                 ),
             ),
         }
@@ -260,7 +260,7 @@ impl Stream {
     /// What the requester did about it.
     fn resent_words(&self, ctx: &Context<'_>, r: &Recovery) -> String {
         let Some(first) = r.first_resend else { return String::new() };
-        let mut text = format!(" sent again as packet {}", ctx.number(first));
+        let mut text = format!("; the request was sent again as packet {}", ctx.number(first));
         if r.resends > 1 {
             text += &format!(", {} in all", words::count(r.resends.into(), "packet"));
         }
@@ -368,9 +368,4 @@ fn timeout_exponent(ns: u64) -> String {
         Some(t) => format!(" (as with timeout {t})"),
         None => String::new(),
     }
-}
-
-/// Mends the joints of a sentence made of optional pieces.
-fn tidy(text: &str) -> String {
-    text.replace(";;", ";").replace("; ;", ";").trim_end_matches([';', ' ']).to_owned()
 }

@@ -131,10 +131,31 @@ impl Report {
 
     /// The packets of a pair in the order of time, each with the side that sent it: 0 or 1.
     pub fn packets_of(&self, pair: usize) -> impl Iterator<Item = (usize, &Event)> {
-        let pair = &self.pairs[pair];
-        pair.order.iter().map(|index| {
+        self.pairs[pair].order.iter().map(move |index| {
             let event = &self.events[*index as usize];
-            (sender(&self.flows, &pair.ends, pair.flows, event), event)
+            (self.side_of(pair, event), event)
         })
+    }
+
+    /// The side of a pair that sent one of its packets: 0 or 1.
+    pub fn side_of(&self, pair: usize, event: &Event) -> usize {
+        let pair = &self.pairs[pair];
+        sender(&self.flows, &pair.ends, pair.flows, event)
+    }
+
+    /// The name of a connection management message.
+    pub fn cm_name(&self, event: &Event) -> Option<&'static str> {
+        match self.extras.get(event.extra()?)? {
+            Extra::Cm(index) => self.cm.get(*index as usize).map(|cm| cm.name),
+            _ => None,
+        }
+    }
+
+    /// Bytes that a READ or WRITE announces.
+    pub fn dma_len(&self, event: &Event) -> Option<u32> {
+        match self.extras.get(event.extra()?)? {
+            Extra::Reth { len, .. } => Some(*len),
+            _ => None,
+        }
     }
 }

@@ -53,7 +53,33 @@ impl Stream {
         self.check_payload(ctx, index, event);
         self.segments.push_back(Segment::packet(psn, count, event.operation, index));
         self.next = psn + i64::from(count);
+        if let Some(damaged) = self.corrupt_at(psn, true) {
+            self.after_damage(ctx, index, event, psn, damaged);
+        }
         self.msn.request(event.operation.starts_message(), event.operation.ends_message());
+    }
+
+    /// The first sound packet with this PSN is a repeat: the one before it was damaged.
+    fn after_damage(&mut self, ctx: &mut Context<'_>, index: u32, event: &Event, psn: i64, damaged: u32) {
+        ctx.mark(index, Mark::Resent);
+        self.rewind = Some((self.next, false));
+        if self.recovery.is_some() {
+            return;
+        }
+        self.cool(ctx);
+        let silent_since = ctx.event(damaged).time_ns.max(self.heard_ns);
+        let silence_ns = event.time_ns.saturating_sub(silent_since);
+        let mut recovery = Recovery::new(Cause::Timeout { silence_ns }, psn, damaged);
+        recovery.until = self.next;
+        recovery.operation = Some(event.operation);
+        recovery.corrupt = Some(damaged);
+        (recovery.first_resend, recovery.last_resend) = (Some(index), Some(index));
+        recovery.resends = 1;
+        recovery.pending = false;
+        if silence_ns >= ctx.patience_ns {
+            (recovery.timeouts, recovery.silence_ns) = (1, silence_ns);
+        }
+        self.recovery = Some(recovery);
     }
 
     fn hole(&mut self, ctx: &mut Context<'_>, index: u32, psn: i64) {
@@ -296,7 +322,7 @@ impl Stream {
         recovery.until = recovery.until.max(self.next);
         recovery.was_missing |= !segment.sent;
         recovery.operation.get_or_insert(event.operation);
-        recovery.corrupt = recovery.corrupt.or(self.corrupt_at(psn));
+        recovery.corrupt = recovery.corrupt.or(self.corrupt_at(psn, true));
         recovery.first_resend.get_or_insert(index);
         recovery.last_resend = Some(index);
         recovery.resends += 1;

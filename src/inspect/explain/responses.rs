@@ -216,7 +216,7 @@ impl Stream {
                 recovery.until = self.next;
                 recovery.was_missing = !segment.sent;
                 recovery.operation = segment.sent.then_some(segment.operation);
-                recovery.corrupt = self.corrupt_at(psn);
+                recovery.corrupt = self.corrupt_at(psn, true);
                 recovery.nak = Some(index);
                 self.recovery = Some(recovery);
                 if let Some(mut previous) = previous {
@@ -496,7 +496,7 @@ impl Stream {
         recovery.until = segment.end();
         recovery.operation = Some(segment.operation);
         recovery.responses = Some((first, last));
-        recovery.corrupt_response = self.corrupt_at(first);
+        recovery.corrupt_response = self.corrupt_at(first, false);
         self.cool(ctx);
         self.recovery = Some(recovery);
     }

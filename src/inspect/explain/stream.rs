@@ -109,8 +109,8 @@ pub(crate) struct Stream {
     pub sent_ns: u64,
     /// Answers to PSNs that were not sent as far as is known.
     pub unsent: Vec<(i64, u32)>,
-    /// Damaged packets whose PSN, if it is right, was theirs.
-    pub corrupt: VecDeque<(i64, u32)>,
+    /// Damaged packets by the PSN in them, their index, and whether they are requests.
+    corrupt: VecDeque<(i64, u32, bool)>,
     pub fatal: Option<u32>,
     pub fatal_told: bool,
     pub msn: MsnCheck,
@@ -263,15 +263,20 @@ impl Stream {
         (at < self.segments[index].end()).then_some(index)
     }
 
-    pub fn note_corrupt(&mut self, psn: Psn, index: u32) {
+    pub fn note_corrupt(&mut self, event: &Event, index: u32) {
         if self.corrupt.len() == CORRUPT_KEPT {
             self.corrupt.pop_front();
         }
-        self.corrupt.push_back((self.unwrap(psn), index));
+        self.corrupt.push_back((self.unwrap(event.psn()), index, event.operation.is_request()));
     }
 
-    pub fn corrupt_at(&self, at: i64) -> Option<u32> {
-        self.corrupt.iter().rev().find(|(psn, _)| *psn == at).map(|(_, index)| *index)
+    /// The last damaged packet with this PSN, a request or an answer.
+    pub fn corrupt_at(&self, at: i64, request: bool) -> Option<u32> {
+        self.corrupt
+            .iter()
+            .rev()
+            .find(|(psn, _, is)| *psn == at && *is == request)
+            .map(|(_, index, _)| *index)
     }
 
     pub fn note_unsent(&mut self, at: i64, index: u32) {

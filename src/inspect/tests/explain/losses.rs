@@ -70,6 +70,34 @@ fn request_damaged_on_the_way() {
 }
 
 #[test]
+fn last_request_damaged_and_sent_again_by_the_timer() {
+    let mut c = begun();
+    c.send(A, B, 104);
+    c.corrupt_last();
+    c.wait_us(TIMER_US);
+    c.send(A, B, 104);
+    c.ack(B, A, 104, 5);
+    let report = assert_faults(&c, &[Kind::BadIcrc, Kind::RequestCorrupted]);
+    let text = &only(&report, Kind::RequestCorrupted).text;
+    assert!(text.contains("as with timeout 14"), "{text}");
+}
+
+#[test]
+fn read_response_damaged() {
+    let mut c = begun();
+    c.read(A, B, 104, 0x1000, 2 * 1024 + 200);
+    c.response(B, A, 104, 0, 3, 5);
+    c.response(B, A, 104, 1, 3, 5);
+    c.corrupt_last();
+    c.response(B, A, 104, 2, 3, 5);
+    c.read(A, B, 105, 0x1000 + 1024, 1024 + 200);
+    c.response(B, A, 104, 1, 3, 5);
+    c.response(B, A, 104, 2, 3, 5);
+    let report = assert_faults(&c, &[Kind::BadIcrc, Kind::ResponseLost]);
+    assert!(only(&report, Kind::ResponseLost).text.contains("packet 11 arrived damaged"));
+}
+
+#[test]
 fn tail_lost_and_sent_again_by_the_timer() {
     let mut c = begun();
     c.send(A, B, 104);

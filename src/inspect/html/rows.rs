@@ -1,0 +1,142 @@
+//! Which packets the ladders draw.
+
+use rustc_hash::FxHashSet;
+
+use super::PageLimits;
+use crate::explain::{Lost, Mark, Pair, Report};
+
+/// The rows of one pair, from top to bottom.
+#[derive(Debug)]
+pub(super) struct Ladder {
+    pub pair: usize,
+    pub rows: Vec<Row>,
+}
+
+/// A row of a ladder.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Row {
+    /// A packet, by its place in the pair's order, and its record number.
+    Packet { at: usize, number: u32 },
+    /// Packets that are missing, by index into the report's.
+    Lost(usize),
+    /// This many packets are not drawn.
+    Skipped(usize),
+}
+
+/// Packets drawn around each that is remarkable.
+const AROUND: usize = 5;
+
+impl Ladder {
+    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.rows.iter().filter_map(|row| match row {
+            Row::Packet { number, .. } => Some(*number),
+            _ => None,
+        })
+    }
+}
+
+/// Spreads the rows over the pairs: those with faults first, none more than its fair share while
+/// others go without.
+pub(super) fn choose(report: &Report, limits: PageLimits) -> Vec<Ladder> {
+    let mut faulty = vec![false; report.pairs.len()];
+    for finding in report.faults() {
+        if let Some(pair) = finding.pair {
+            faulty[pair] = true;
+        }
+    }
+    let mut order: Vec<usize> = (0..report.pairs.len()).collect();
+    order.sort_by_key(|pair| !faulty[*pair]);
+    order.truncate(limits.ladders);
+    order.sort_unstable();
+    let shares = share(&order.iter().map(|p| report.pairs[*p].order.len()).collect::<Vec<_>>(), limits.rows);
+    order.into_iter().zip(shares).map(|(pair, share)| ladder(report, pair, share)).collect()
+}
+
+/// Divides `total` so that the small get all they need and the large the same each.
+fn share(needs: &[usize], total: usize) -> Vec<usize> {
+    let mut sorted: Vec<usize> = needs.to_vec();
+    sorted.sort_unstable();
+    let mut left = total;
+    let mut level = usize::MAX;
+    for (done, need) in sorted.iter().enumerate() {
+        let equal = left / (sorted.len() - done);
+        if *need > equal {
+            level = equal;
+            break;
+        }
+        left -= need;
+    }
+    needs.iter().map(|need| (*need).min(level)).collect()
+}
+
+fn ladder(report: &Report, number: usize, share: usize) -> Ladder {
+    let pair = &report.pairs[number];
+    let lost: Vec<usize> = (0..report.lost.len()).filter(|i| report.lost[*i].pair == number).collect();
+    let drawn = drawn(report, number, pair, &lost, share);
+    let mut rows = Vec::new();
+    let mut skipped = 0;
+    let mut lost = lost.into_iter().peekable();
+    for (at, index) in pair.order.iter().enumerate() {
+        let missing_here = |l: &Lost| l.before <= *index;
+        if drawn[at] {
+            if skipped > 0 {
+                rows.push(Row::Skipped(skipped));
+                skipped = 0;
+            }
+            while let Some(l) = lost.next_if(|l| missing_here(&report.lost[*l])) {
+                rows.push(Row::Lost(l));
+            }
+            rows.push(Row::Packet { at, number: report.events[*index as usize].number });
+        } else {
+            while lost.next_if(|l| missing_here(&report.lost[*l])).is_some() {}
+            skipped += 1;
+        }
+    }
+    if skipped > 0 {
+        rows.push(Row::Skipped(skipped));
+    }
+    Ladder { pair: number, rows }
+}
+
+/// Which packets to draw: all, or the remarkable with their neighbours, then the first.
+fn drawn(report: &Report, number: usize, pair: &Pair, lost: &[usize], share: usize) -> Vec<bool> {
+    let total = pair.order.len();
+    if total <= share {
+        return vec![true; total];
+    }
+    let told: FxHashSet<u32> = report.findings_of(number).flat_map(|f| f.packets.iter().copied()).collect();
+    let gaps: FxHashSet<u32> = lost.iter().map(|l| report.lost[*l].before).collect();
+    let mut drawn = vec![false; total];
+    let mut left = share;
+    let mut draw = |at: usize, left: &mut usize| {
+        if *left > 0 && !drawn[at] {
+            drawn[at] = true;
+            *left -= 1;
+        }
+    };
+    for (at, index) in pair.order.iter().enumerate() {
+        let event = &report.events[*index as usize];
+        if event.mark != Mark::Plain || told.contains(&event.number) || gaps.contains(index) {
+            for near in at.saturating_sub(AROUND)..(at + AROUND + 1).min(total) {
+                draw(near, &mut left);
+            }
+        }
+    }
+    for at in 0..total {
+        draw(at, &mut left);
+    }
+    drawn
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_needs_are_met_and_large_ones_share_the_rest() {
+        assert_eq!(share(&[10, 1000, 20, 5000], 1000), [10, 485, 20, 485]);
+        assert_eq!(share(&[10, 20], 1000), [10, 20]);
+        assert_eq!(share(&[], 10), [0usize; 0]);
+        assert_eq!(share(&[5, 5, 5], 2), [0, 0, 0]);
+    }
+}

@@ -1,0 +1,142 @@
+//! Pages to look at, and what holds for their text.
+
+use softrnic_inspect::capture::Reader;
+use softrnic_inspect::explain::{Limits, Report, explain};
+use softrnic_inspect::html::{Details, Page, PageLimits};
+use softrnic_wire::*;
+
+use super::common::{A, B, Capture, MTU, Side, ids, rej, rep, req};
+
+pub fn render(file: &[u8], title: &str, limits: PageLimits) -> String {
+    let report: Report = explain(&mut Reader::new(file).unwrap(), Limits::default(), |_| {});
+    let page = Page::new(&report, title, limits);
+    let details = Details::read(&mut Reader::new(file).unwrap(), &page.wanted(), |_| {});
+    let mut out = Vec::new();
+    page.write(&details, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// A conversation in which nearly everything happens.
+pub fn eventful() -> Capture {
+    let mut c = Capture::new();
+    let seq = Syndrome::Nak(NakCode::PsnSequence);
+    c.mad(A, B, 0x10, 1, &req(0x100, A.qpn, 9000));
+    c.mad(B, A, 0x13, 1, &rep(0x200, 0x100, B.qpn, 100));
+    c.mad(A, B, 0x14, 1, &ids(0x100, 0x200));
+    c.wait_us(200);
+    c.long_send(A, B, 100, 4);
+    c.ack(B, A, 103, 1);
+    c.send(A, B, 104);
+    c.send(A, B, 106);
+    c.nak(B, A, 105, 2, seq);
+    c.send(A, B, 105);
+    c.send(A, B, 106);
+    c.ack(B, A, 106, 4);
+    c.wait_us(500);
+    c.read(A, B, 107, 0x7f00_0000_1000, 2 * 1024 + 200);
+    c.response(B, A, 107, 0, 3, 5);
+    c.response(B, A, 107, 2, 3, 5);
+    c.read(A, B, 108, 0x7f00_0000_1400, 1024 + 200);
+    c.response(B, A, 107, 1, 3, 5);
+    c.response(B, A, 107, 2, 3, 5);
+    let atomic = c.fetch_add(A, B, 110, 0x2000);
+    c.atomic_ack(B, A, 110, 6, 41);
+    c.repeat(atomic);
+    c.atomic_ack(B, A, 110, 6, 41);
+    c.rc(A, B, 111, Op::WriteOnly(Reth { va: 0x9000, rkey: Rkey(0x77), dma_len: 600 }, None), true, 600);
+    c.corrupt_last();
+    c.wait_us(67_109);
+    c.rc(A, B, 111, Op::WriteOnly(Reth { va: 0x9000, rkey: Rkey(0x77), dma_len: 600 }, None), true, 600);
+    c.ack(B, A, 111, 7);
+    c.send(A, B, 113);
+    c.send(A, B, 112);
+    c.send(A, B, 114);
+    c.ack(B, A, 114, 10);
+    c.send(B, A, 9000);
+    c.nak(A, B, 9000, 0, Syndrome::RnrNak(RnrTimer::new(12)));
+    c.wait_us(660);
+    c.send(B, A, 9000);
+    c.ack(A, B, 9000, 1);
+    c.packet(B, A, cnp_headers(Qpn::new(A.qpn), Pkey::DEFAULT).bth, Body::Cnp, &[0; 16]);
+    c.rc(A, B, 115, Op::SendFirst, false, MTU / 2);
+    c.rc(A, B, 116, Op::WriteOnly(Reth { va: 0x9000, rkey: Rkey(0xBAD), dma_len: 64 }, None), true, 64);
+    c.nak(B, A, 116, 10, Syndrome::Nak(NakCode::RemoteAccess));
+    c.mad(A, B, 0x15, 1, &ids(0x100, 0x200));
+    c.mad(B, A, 0x16, 1, &ids(0x200, 0x100));
+    c.mad(A, B, 0x10, 2, &req(0x101, 0x33, 1));
+    c.mad(B, A, 0x12, 2, &rej(0, 0x101, 8));
+    c
+}
+
+/// Many pairs and many packets, with a loss here and there.
+pub fn large() -> Capture {
+    let mut c = Capture::new();
+    for i in 0..100u32 {
+        let (a, b) = (Side { qpn: 0x100 + i, ..A }, Side { qpn: 0x1000 + 7 * i, ..B });
+        let mut psn = 1000 * i;
+        for round in 0..100u32 {
+            if round % 50 == 20 && i % 3 == 0 {
+                c.send(a, b, psn + 1);
+                c.nak(b, a, psn, round, Syndrome::Nak(NakCode::PsnSequence));
+                c.send(a, b, psn);
+            }
+            c.send(a, b, psn);
+            c.ack(b, a, psn, round + 1);
+            psn += 1;
+        }
+    }
+    c
+}
+
+#[test]
+fn page_of_a_large_capture_stays_small_and_says_so() {
+    let file = large().pcap();
+    let page = render(&file, "large", PageLimits::default());
+    assert!(page.len() < 8 << 20, "{} bytes", page.len());
+    assert!(page.contains("packets of these pairs are not drawn"));
+    assert!(page.contains("without faults have no ladder"));
+    let small = PageLimits { rows: 50, ladders: 3, points: 20, messages: 2 };
+    let page = render(&file, "large", small);
+    assert!(page.len() < 1 << 20, "{} bytes", page.len());
+}
+
+#[test]
+fn page_needs_nothing_but_itself() {
+    let page = render(&eventful().pcap(), "eventful", PageLimits::default());
+    for reference in ["http:", "https:", "src=", "@import", "url("] {
+        let found: Vec<_> = page.match_indices(reference).map(|(at, _)| &page[at..at + 40]).collect();
+        let outside = found.iter().filter(|text| !text.starts_with("http://www.w3.org/2000/svg"));
+        assert_eq!(outside.count(), 0, "{found:?}");
+    }
+}
+
+#[test]
+fn names_from_outside_cannot_become_markup() {
+    let title = "</title><script>alert(1)</script>\"'&";
+    let page = render(&eventful().pcap(), title, PageLimits::default());
+    assert!(!page.contains("<script>alert"));
+    assert!(page.contains("&lt;script&gt;alert(1)"));
+}
+
+#[test]
+fn every_drawn_packet_has_its_fields() {
+    let page = render(&eventful().pcap(), "eventful", PageLimits::default());
+    let start = page.find("id=\"data\">").unwrap() + 10;
+    let end = start + page[start..].find("</script>").unwrap();
+    let data: serde_json::Value = serde_json::from_str(&page[start..end]).unwrap();
+    let mut drawn = 0;
+    for row in data["pairs"].as_array().unwrap().iter().flat_map(|p| p["rows"].as_array().unwrap()) {
+        if let Some(number) = row.get(4).and_then(serde_json::Value::as_u64).filter(|n| *n > 0) {
+            let fields = data["fields"][number.to_string()].as_str().unwrap();
+            assert!(fields.contains("#bth\nopcode 0x") && fields.contains("#icrc\n"), "{fields}");
+            drawn += 1;
+        }
+    }
+    assert_eq!(drawn, eventful().frames.len());
+}
+
+#[test]
+fn page_of_an_empty_capture() {
+    let page = render(&super::common::pcap_header(0xA1B2_C3D4, 1), "empty", PageLimits::default());
+    assert!(page.contains("No RoCE packets.") && page.contains("no fault found"));
+}
