@@ -144,10 +144,17 @@ impl<D> SendQueue<D> {
         }
     }
 
-    /// Moves `at` past the entry that is sent, and past local operations that are done already.
+    /// Moves `at` past the entry that is sent.
     fn skip_sent(&mut self) {
         self.at += 1;
-        while self.at < self.started && self.entries[self.at].packets == 0 {
+        self.skip_done();
+    }
+
+    /// Moves `at` past local operations that are done already. One that has failed stays: nothing behind it
+    /// may ever be sent.
+    fn skip_done(&mut self) {
+        let done = |entry: &Entry<D>| entry.packets == 0 && entry.fault.is_none();
+        while self.at < self.started && done(&self.entries[self.at]) {
             self.at += 1;
         }
     }
@@ -179,9 +186,7 @@ impl<D> SendQueue<D> {
     pub fn rewind(&mut self) -> u64 {
         self.cursor = self.una;
         self.at = 0;
-        while self.at < self.started && self.entries[self.at].packets == 0 {
-            self.at += 1;
-        }
+        self.skip_done();
         self.awaited.clear();
         std::mem::take(&mut self.in_flight)
     }
