@@ -322,7 +322,6 @@ impl<D> Qp<D> {
             if !self.takes_requests() || self.service == QpType::XrcInitiator {
                 return host.count(Counter::DropState);
             }
-            self.note_established(host);
             let request = Request {
                 psn,
                 op,

@@ -96,6 +96,7 @@ impl<D> Qp<D> {
             return self.refuse(request.psn, Refusal::Sequence, host);
         }
         self.responder.nak_sent = false;
+        self.note_established(host);
         match self.execute(&request, host) {
             Ok(()) => {}
             Err(refusal) => self.refuse(request.psn, refusal, host),
@@ -297,7 +298,7 @@ impl<D> Qp<D> {
         responder.expected = request.psn + packets;
         let saved = Saved { first: request.psn, packets, msn: responder.msn, kind: SavedKind::Read(reth) };
         responder.resources.save(saved, self.attr.max_dest_rd_atomic);
-        responder.responses.push(Response::read(saved));
+        responder.responses.push(Response::read(saved, false));
         Ok(())
     }
 
@@ -376,7 +377,7 @@ impl<D> Qp<D> {
         let response = match &request.op {
             Op::ReadRequest(reth) => {
                 match responder.resources.find_read(request.psn, reth, self.config.mtu) {
-                    Some(saved) => Response::read(saved),
+                    Some(saved) => Response::read(saved, true),
                     None => return host.count(Counter::DropDuplicateUnmatched),
                 }
             }

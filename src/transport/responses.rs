@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use softrnic_wire::{Aeth, Headers, Msn, Op, Pad, Psn, Syndrome};
 
+use crate::counters::Counter;
 use crate::host::{Host, Payload, Transmit, TransmitError};
 use crate::qp::{Progress, Qp, Stop};
 use crate::resources::{Saved, SavedKind};
@@ -25,13 +26,13 @@ pub(crate) enum Response {
     Nak(Nak),
     Atomic { psn: Psn, msn: Msn, original: u64 },
     Empty { psn: Psn, msn: Msn },
-    Read { saved: Saved, sent: u32 },
+    Read { saved: Saved, sent: u32, repeated: bool },
 }
 
 impl Response {
-    /// The answer to a READ.
-    pub fn read(saved: Saved) -> Response {
-        Response::Read { saved, sent: 0 }
+    /// The answer to a READ, or to its repetition.
+    pub fn read(saved: Saved, repeated: bool) -> Response {
+        Response::Read { saved, sent: 0, repeated }
     }
 
     /// The answer to an atomic, FLUSH or ATOMIC WRITE.
@@ -124,10 +125,18 @@ impl<D> Qp<D> {
                         self.responder.responses.queue.pop_front();
                     }
                 }
+                // What was answered once and cannot be now is dropped (error class D, IBTA 9.9.3).
+                Err(TransmitError::Remote(_))
+                    if matches!(response, Response::Read { repeated: true, .. }) =>
+                {
+                    self.responder.responses.queue.pop_front();
+                    host.count(Counter::DropDuplicateUnmatched);
+                }
                 Err(TransmitError::Remote(_)) => {
                     // A READ that fails is refused at the PSN of the response that could not be sent.
+                    // Requests behind it were executed, but their answers would acknowledge it.
                     let psn = response.psn() + self.read_progress();
-                    self.responder.responses.queue.pop_front();
+                    self.responder.responses.clear();
                     self.refuse(psn, Refusal::Access, host);
                 }
                 Err(TransmitError::Full) => {
@@ -165,7 +174,7 @@ impl<D> Qp<D> {
                 (psn, Op::AtomicAcknowledge(ack(msn), original), Payload::None, true)
             }
             Response::Empty { psn, msn } => (psn, Op::ReadResponseOnly(ack(msn)), Payload::None, true),
-            Response::Read { saved, sent } => {
+            Response::Read { saved, sent, .. } => {
                 let SavedKind::Read(reth) = saved.kind else { return Ok(true) };
                 let offset = sent as u64 * self.config.mtu as u64;
                 let len = (reth.dma_len as u64 - offset).min(self.config.mtu as u64) as usize;
