@@ -52,6 +52,15 @@ fn other(machine: &mut Machine, command: &str, words: &mut Words<'_>) -> Result<
         "srq" | "xrcsrq" => objects::srq(machine, words, command == "xrcsrq"),
         "mr" => objects::mr(machine, words),
         "mw" => objects::mw(machine, words),
+        "mapping" => {
+            let (name, pages) = (words.next()?, words.number()?);
+            machine.create_mapping(name, pages as usize)
+        }
+        "unmap" => {
+            let mapping = machine.mappings.get(words.next()?).ok_or("no such mapping")?;
+            mapping.unmap(words.number()? as usize);
+            Ok(())
+        }
         "deregister" => objects::deregister(machine, words),
         "modify" => objects::modify(machine, words),
         "destroy" => objects::destroy(machine, words),

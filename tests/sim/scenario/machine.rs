@@ -14,6 +14,7 @@ use softrnic_transport::{QpAttr, QpState, QpType};
 use softrnic_wire::{ICRC_LEN, Psn, Qpn, ROCE_UDP_PORT, Time, UdpFacts, rxe_flush_icrc, seal};
 
 use crate::arena::Span;
+use crate::pages::Pages;
 use crate::tap::describe;
 use crate::world::{Agreement, Node, Region, World};
 
@@ -56,6 +57,7 @@ pub struct Machine {
     pub srqs: BTreeMap<String, SrqHandle>,
     pub memory: BTreeMap<String, Memory>,
     pub windows: BTreeMap<String, u32>,
+    pub mappings: BTreeMap<String, Pages>,
     seen: VecDeque<(Time, Vec<u8>)>,
     cqes: VecDeque<Cqe>,
     /// When the last line took effect.
@@ -88,6 +90,7 @@ impl Machine {
             srqs: BTreeMap::new(),
             memory: BTreeMap::new(),
             windows: BTreeMap::new(),
+            mappings: BTreeMap::new(),
             seen: VecDeque::new(),
             cqes: VecDeque::new(),
             mark: Time::ZERO,
@@ -99,7 +102,7 @@ impl Machine {
         if self.world.is_none() {
             let path = Path { delay: Duration::ZERO, ..Path::default() };
             let mut world = World::new(1, path);
-            let node = Node::new(&world.fabric, NIC.into(), self.options, self.config, 8 << 20);
+            let node = Node::new(&world.fabric, NIC.into(), self.options, self.config, 256 << 10);
             world.nodes.push(node);
             self.mark = world.now;
             self.remote = world.fabric.attach(REMOTE.into(), SimOptions::default()).ok();
@@ -186,6 +189,20 @@ impl Machine {
         let base = if access.contains(Access::ZERO_BASED) { 0 } else { iova };
         self.memory
             .insert(name.into(), Memory { span, region: Region { lkey: keys.lkey, rkey: keys.rkey, base } });
+        Ok(())
+    }
+
+    /// Maps pages and registers them on demand.
+    pub fn create_mapping(&mut self, name: &str, pages: usize) -> Result<(), String> {
+        let mapping = Pages::new(pages);
+        let node = self.node();
+        let base = mapping.range().addr() as u64;
+        let access = crate::world::ALL_ACCESS | Access::ON_DEMAND;
+        let spec = MrSpec { range: mapping.range(), iova: base, access };
+        let keys = node.engine.memory().reg_mr(node.pd, spec).map_err(|error| error.to_string())?;
+        let region = Region { lkey: keys.lkey, rkey: keys.rkey, base };
+        self.memory.insert(name.into(), Memory { span: Span { offset: 0, len: 0 }, region });
+        self.mappings.insert(name.into(), mapping);
         Ok(())
     }
 

@@ -53,7 +53,8 @@ fn cases(text: &str) -> Vec<Case> {
     for line in text.lines().filter_map(|line| line.trim().strip_prefix("with ")) {
         let Some((names, values)) = line.split_once(" in ") else { continue };
         let names: Vec<_> = names.split(',').map(str::trim).collect();
-        let offers = values.split(';').map(|offer| offer.split(',').map(str::trim).collect::<Vec<_>>());
+        let offers =
+            values.split(';').map(|offer| offer.splitn(names.len(), ',').map(str::trim).collect::<Vec<_>>());
         let offers: Vec<Vec<_>> = offers.collect();
         cases = cases
             .iter()
