@@ -6,6 +6,7 @@
 use std::sync::{Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use super::{Core, Nic};
+use crate::engine::Budget;
 use crate::runtime::lock::Detached;
 
 static NICS: Mutex<Vec<Weak<Nic>>> = Mutex::new(Vec::new());
@@ -72,7 +73,7 @@ extern "C" fn parent() {
     let Some(held) = lock(&HELD).take() else { return };
     for (nic, core) in held.cores {
         if let Some(core) = core {
-            nic.drive(nic.core.attach(core));
+            nic.drive(nic.core.attach(core), Budget::default());
         }
     }
 }

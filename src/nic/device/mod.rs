@@ -50,6 +50,9 @@ pub const SERVICE_INTERVAL: Duration = Duration::from_micros(50);
 /// Posts that are gathered before they leave as a batch.
 pub const BATCH: usize = 32;
 
+/// Bytes that are gathered before they leave as a batch: what one segmented send carries.
+pub const BATCH_BYTES: u64 = 60 << 10;
+
 /// Steps that one hold of the NIC may make.
 const ROUNDS_PER_HOLD: usize = 8;
 
@@ -88,6 +91,8 @@ pub struct Nic {
     asleep_until: AtomicU64,
     /// Since when posts are gathered that nobody has sent yet; 0 when there are none.
     gathered_since: AtomicU64,
+    /// When posts were last gathered.
+    last_gather: AtomicU64,
     stopping: AtomicBool,
     /// How often the progress thread woke.
     wakeups: AtomicU64,
@@ -132,6 +137,7 @@ impl Nic {
             deadline: AtomicU64::new(u64::MAX),
             asleep_until: AtomicU64::new(0),
             gathered_since: AtomicU64::new(0),
+            last_gather: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             wakeups: AtomicU64::new(0),
         });
@@ -152,27 +158,27 @@ impl Nic {
     pub fn control<T>(&self, operate: impl FnOnce(&mut Core, Time) -> T) -> Result<T, Poisoned> {
         let mut guard = self.core.lock()?;
         let result = operate(&mut guard, self.now());
-        self.drive(guard);
+        self.drive(guard, Budget::default());
         Ok(result)
     }
 
-    /// Something was posted to the QP at `index`; `busy` when more of its work is in flight and `gathered`
-    /// posts wait already.
-    pub fn on_post(&self, index: usize, busy: bool, gathered: usize) {
+    /// Something was posted to the QP at `index`. It leaves now, or is gathered until the next poll.
+    pub fn on_post(&self, index: usize, leave_now: bool) {
         self.doorbells.ring(index);
-        if busy && gathered < BATCH {
+        if !leave_now {
             // Pairs with the fence of `round`: either that drain sees this doorbell, or this load sees its 0.
             fence(Ordering::SeqCst);
             if self.gathered_since.load(Ordering::Relaxed) == 0 {
                 let now = self.now();
+                self.last_gather.store(now.as_nanos(), Ordering::Relaxed);
                 self.gathered_since.store(now.as_nanos(), Ordering::SeqCst);
                 self.wake_before(now + GATHER_LIMIT);
             }
             return;
         }
         if let Ok(Some(guard)) = self.core.ring() {
-            self.drive(guard);
-            self.last_post.store(self.last_service.load(Ordering::Relaxed), Ordering::Relaxed);
+            // Receiving is for those who poll: it would cost each post a system call.
+            self.drive(guard, Budget { receive: 0, ..Budget::default() });
         }
     }
 
@@ -186,7 +192,7 @@ impl Nic {
         }
         match self.core.try_lock() {
             Ok(Some(guard)) => {
-                self.drive(guard);
+                self.drive(guard, Budget::default());
                 true
             }
             Ok(None) | Err(Poisoned) => false,
@@ -202,13 +208,13 @@ impl Nic {
     }
 
     /// Services the NIC until nothing is left to do or the hold has lasted long enough.
-    fn drive(&self, mut guard: NicGuard<'_, Core>) -> Step {
+    fn drive(&self, mut guard: NicGuard<'_, Core>, budget: Budget) -> Step {
         let mut total = Step::default();
         let mut rounds = 0;
         loop {
             loop {
                 guard.take_pending();
-                let step = self.round(&mut guard);
+                let step = self.round(&mut guard, budget);
                 total.received += step.received;
                 total.sent += step.sent;
                 total.completed += step.completed;
@@ -251,18 +257,23 @@ impl Nic {
         let Ok(mut guard) = self.core.lock() else { return };
         let Core { engine, port, .. } = &mut *guard;
         port.refresh(engine);
-        self.drive(guard);
+        self.drive(guard, Budget::default());
     }
 
-    fn round(&self, core: &mut Core) -> Step {
+    fn round(&self, core: &mut Core, budget: Budget) -> Step {
         let now = self.now();
         self.gathered_since.store(0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let Core { engine, link, routes, .. } = core;
+        if budget.receive == 0 {
+            self.last_post.store(now.as_nanos(), Ordering::Relaxed);
+        }
         self.doorbells.drain(|index| engine.on_doorbell(now, index));
-        let step = engine.step(now, link.as_mut(), Budget::default());
+        let step = engine.step(now, link.as_mut(), budget);
         routes.publish(engine.take_events());
-        self.last_service.store(now.as_nanos(), Ordering::Relaxed);
+        if budget.receive > 0 {
+            self.last_service.store(now.as_nanos(), Ordering::Relaxed);
+        }
         step
     }
 

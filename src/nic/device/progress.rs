@@ -11,11 +11,15 @@ use softrnic_wire::Time;
 
 use super::watch::Watch;
 use super::{GATHER_LIMIT, Nic};
+use crate::engine::Budget;
 use crate::stats::StatsSocket;
 
 /// After serving packets of an application that calls nothing, the thread looks again for this long before it
 /// blocks.
 const SPIN: Duration = Duration::from_micros(50);
+
+/// How long the thread remembers that posts were gathered.
+const GATHER_MEMORY: Duration = Duration::from_millis(2);
 
 /// An application that has not called for this long is taken to be waiting for something else.
 const PASSIVE: Duration = Duration::from_millis(2);
@@ -94,7 +98,7 @@ impl Nic {
     /// has failed.
     fn serve(&self) -> Option<usize> {
         match self.core.try_lock() {
-            Ok(Some(guard)) => Some(self.drive(guard).received),
+            Ok(Some(guard)) => Some(self.drive(guard, Budget::default()).received),
             Ok(None) | Err(_) => None,
         }
     }
@@ -144,6 +148,9 @@ impl Nic {
     /// deadline can wait until it looks again.
     fn wake_time(&self, now: Time, watch: &Watch, rest_until: Time) -> Time {
         let next = watch.away_until().unwrap_or_else(|| self.next_deadline()).min(self.gathered_until());
+        // Who gathers once does so again: looking every so often saves them a system call each time.
+        let gathers = now.since(Time::from_nanos(self.last_gather.load(Ordering::Relaxed))) < GATHER_MEMORY;
+        let next = if gathers { next.min(now + GATHER_LIMIT) } else { next };
         // Nobody may be driving any more when the rest is over.
         if rest_until > now { rest_until } else { next }
     }

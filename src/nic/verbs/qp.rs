@@ -15,7 +15,7 @@ use super::error::{Error, PostError};
 use super::pd::Pd;
 use super::srq::Srq;
 use super::work::{self, WorkRequest};
-use crate::device::EventSource;
+use crate::device::{BATCH, BATCH_BYTES, EventSource};
 use crate::engine::{
     ControlError, LocalData, QpInit, QpKey, QpQuery, ReceiveSource, RecvRequest, SendRequest, XrcdKey,
 };
@@ -80,8 +80,9 @@ pub struct Qp {
 
 struct SendSide {
     ring: SendRing<SendRequest>,
-    /// Posts since the doorbell was last answered.
+    /// Posts and bytes since a doorbell was last answered at once.
     gathered: usize,
+    gathered_bytes: u64,
 }
 
 impl Qp {
@@ -122,7 +123,7 @@ impl Qp {
             qpn: made.qpn,
             service,
             options,
-            sends: Mutex::new(SendSide { ring: made.sends, gathered: 0 }),
+            sends: Mutex::new(SendSide { ring: made.sends, gathered: 0, gathered_bytes: 0 }),
             receives: made.receives.map(Mutex::new),
             state: made.state,
             address: Mutex::new(None),
@@ -313,7 +314,7 @@ impl Qp {
 
     /// The send queue, to post several requests with one doorbell, which rings when the poster is dropped.
     pub fn sends(&self) -> SendPoster<'_> {
-        SendPoster { qp: self, side: Some(self.lock_sends()), posted: 0, busy: false }
+        SendPoster { qp: self, side: Some(self.lock_sends()), posted: 0, bytes: 0, busy: false }
     }
 
     /// Posts a receive into the given memory.
@@ -339,7 +340,7 @@ impl Qp {
         receives.lock().unwrap_or_else(PoisonError::into_inner).push(request).map_err(|_| PostError::Full)?;
         if self.state() == QpState::Err {
             // Only the engine flushes, and it looks at a QP when its doorbell rings.
-            self.context().nic().on_post(self.key.index(), false, 0);
+            self.context().nic().on_post(self.key.index(), true);
         }
         Ok(())
     }
@@ -431,6 +432,7 @@ pub struct SendPoster<'a> {
     qp: &'a Qp,
     side: Option<MutexGuard<'a, SendSide>>,
     posted: usize,
+    bytes: u64,
     busy: bool,
 }
 
@@ -450,8 +452,10 @@ impl SendPoster<'_> {
         if self.posted == 0 {
             self.busy = side.ring.outstanding() > 0;
         }
+        let outgoing = if matches!(request.op, SendOp::Read { .. }) { 0 } else { request.length };
         side.ring.push(request).map_err(|_| PostError::Full)?;
         self.posted += 1;
+        self.bytes += outgoing as u64;
         Ok(())
     }
 }
@@ -463,13 +467,15 @@ impl Drop for SendPoster<'_> {
             return;
         }
         side.gathered += self.posted;
-        let gathered = side.gathered;
-        if !self.busy || gathered >= crate::device::BATCH {
-            side.gathered = 0;
+        side.gathered_bytes += self.bytes;
+        let full = side.gathered >= BATCH || side.gathered_bytes >= BATCH_BYTES;
+        let leave_now = !self.busy || full;
+        if leave_now {
+            (side.gathered, side.gathered_bytes) = (0, 0);
         }
         // The NIC may be driven below: never with the queue's lock held.
         drop(side);
-        self.qp.context().nic().on_post(self.qp.key.index(), self.busy, gathered);
+        self.qp.context().nic().on_post(self.qp.key.index(), leave_now);
     }
 }
 
