@@ -5,13 +5,18 @@
 mod bench;
 mod demo;
 mod device;
+mod devices;
 mod endpoint;
+mod environment;
 mod failure;
 mod lab;
+mod libraries;
+mod output;
 mod pair;
 mod pattern;
 mod peer;
 mod progress;
+mod run;
 mod table;
 mod units;
 
@@ -25,7 +30,9 @@ use table::BAD;
 const EXAMPLES: &str = "\
 Examples:
   softrnic demo                    two NICs on this machine move memory, checked byte by byte
-  softrnic bench --svg bench.svg   bandwidth, message rate and latency, with a plot";
+  softrnic bench --svg bench.svg   bandwidth, message rate and latency, with a plot
+  softrnic devices                 what devices programs would get here
+  softrnic run -- ib_write_bw      an unmodified verbs program on SoftRNIC";
 
 /// A RoCEv2 network adapter made of software
 #[derive(Parser)]
@@ -39,6 +46,9 @@ struct Cli {
 enum Command {
     Demo(demo::DemoArgs),
     Bench(bench::BenchArgs),
+    Devices(devices::DevicesArgs),
+    Run(run::RunArgs),
+    Env(run::EnvArgs),
     Lab(lab::LabArgs),
     #[command(hide = true)]
     Peer(peer::PeerArgs),
@@ -58,6 +68,9 @@ fn run(command: Command) -> Result {
     match command {
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Devices(args) => devices::run(args),
+        Command::Run(args) => run::run(args),
+        Command::Env(args) => run::env(args),
         Command::Lab(args) => lab::run(args),
         Command::Peer(args) => peer::run(args),
     }

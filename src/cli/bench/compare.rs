@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anstream::{eprintln, println};
+use anstream::eprintln;
 use serde::Serialize;
 
 use super::Operation;
@@ -11,6 +11,7 @@ use super::latency::{Percentiles, median};
 use super::measure::Bench;
 use super::sockets;
 use crate::failure::{Failure, Result};
+use crate::output::say;
 use crate::progress::Progress;
 use crate::table::{BAD, GOOD, HEADING, QUIET, Table};
 use crate::units;
@@ -86,22 +87,22 @@ pub fn run(mut bench: Bench<'_>, rounds: usize, time: Duration, bars: Bars, json
             bars,
             reached: enough && quick,
         };
-        println!("{}", serde_json::to_string_pretty(&comparison)?);
+        say!("{}", serde_json::to_string_pretty(&comparison)?);
     } else {
-        println!("{QUIET}{}\n{}{QUIET:#}\n", bench.modes[0], bench.modes[1]);
-        println!("{}", table(&done));
+        say!("{QUIET}{}\n{}{QUIET:#}\n", bench.modes[0], bench.modes[1]);
+        say!("{}", table(&done));
         let verdict = |reached| if reached { GOOD } else { BAD };
         let (style, bar) = (verdict(enough), bars.bandwidth.map(|bar| format!(" (at least {bar} wanted)")));
-        println!(
+        say!(
             "64 KiB WRITE has {style}{bandwidth_ratio:.2} ×{style:#} the bandwidth of one TCP stream{}",
             bar.unwrap_or_default()
         );
         let (style, bar) = (verdict(quick), bars.latency.map(|bar| format!(" (at most {bar} wanted)")));
-        println!(
+        say!(
             "8-byte SEND has {style}{latency_ratio:.2} ×{style:#} the latency of a UDP datagram{}",
             bar.unwrap_or_default()
         );
-        println!(
+        say!(
             "{QUIET}Medians of {} rounds; latency is one way, half of the median round trip.{QUIET:#}",
             done.len()
         );

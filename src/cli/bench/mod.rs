@@ -11,13 +11,13 @@ pub mod target;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anstream::println;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use softrnic_nic::verbs::DeviceSpec;
 
 use crate::device::DevicePair;
 use crate::failure::{Doing, Result};
+use crate::output::say;
 use crate::pair::Peer;
 use crate::progress::Progress;
 use crate::units;
@@ -165,14 +165,14 @@ fn sweep(args: &BenchArgs, peer: &mut Peer, devices: &[String; 2], time: Duratio
     let report = Report { modes: bench.modes.clone(), mtu: bench.mtu(), seconds: args.seconds, points };
     drop(bench);
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say!("{}", serde_json::to_string_pretty(&report)?);
     } else {
         report.print();
     }
     if let Some(path) = &args.svg {
         std::fs::write(path, svg::draw(&report)).doing(|| format!("cannot write {}", path.display()))?;
         if !args.json {
-            println!("The plot is in {}.", path.display());
+            say!("The plot is in {}.", path.display());
         }
     }
     Ok(())

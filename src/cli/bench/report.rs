@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use anstream::{print, println};
 use serde::Serialize;
 
 use super::Operation;
 use super::latency::Percentiles;
+use crate::output::{self, say};
 use crate::table::{QUIET, Table};
 use crate::units;
 
@@ -35,9 +35,9 @@ pub struct Report {
 
 impl Report {
     pub fn print(&self) {
-        println!("{QUIET}{}\n{}\npath MTU {}{QUIET:#}\n", self.modes[0], self.modes[1], self.mtu);
-        print!("{}", self.table());
-        println!("{QUIET}Latency: half of a round trip for SEND and WRITE, a whole one for READ.{QUIET:#}");
+        say!("{QUIET}{}\n{}\npath MTU {}{QUIET:#}\n", self.modes[0], self.modes[1], self.mtu);
+        output::write(format_args!("{}", self.table()));
+        say!("{QUIET}Latency: half of a round trip for SEND and WRITE, a whole one for READ.{QUIET:#}");
     }
 
     fn table(&self) -> Table {

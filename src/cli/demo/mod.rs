@@ -10,7 +10,6 @@ mod step;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anstream::{print, println};
 use clap::Args;
 use softrnic_link::fault::FaultSpec;
 use softrnic_nic::verbs::DeviceSpec;
@@ -18,6 +17,7 @@ use softrnic_nic::verbs::DeviceSpec;
 use crate::device::DevicePair;
 use crate::endpoint::random;
 use crate::failure::Result;
+use crate::output::{self, say};
 use crate::pair::Peer;
 use crate::table::{GOOD, HEADING, QUIET};
 use crate::units;
@@ -96,7 +96,7 @@ pub fn run(args: DemoArgs) -> Result {
     let pcap = (!args.no_pcap).then_some(args.pcap.as_path());
 
     let mut peer = Peer::spawn("demo")?;
-    println!("{HEADING}SoftRNIC demo{HEADING:#}: two processes, each with a RoCEv2 NIC of its own");
+    say!("{HEADING}SoftRNIC demo{HEADING:#}: two processes, each with a RoCEv2 NIC of its own");
     let started = Instant::now();
     let mut passes = Passes::new(&mut peer, &devices, seed);
     let time = Duration::from_secs_f64(args.seconds / 2.0);
@@ -105,13 +105,13 @@ pub fn run(args: DemoArgs) -> Result {
     peer.line().send(&server::Request::Finish)?;
     peer.finish()?;
 
-    println!();
-    print!("{}", report::table(&measured));
-    println!(
+    say!("");
+    output::write(format_args!("{}", report::table(&measured)));
+    say!(
         "{QUIET}Latency: from posting one message to its completion, median. Resent: packets, both sides.{QUIET:#}"
     );
-    println!();
-    println!(
+    say!("");
+    say!(
         "{GOOD}Nothing was lost{GOOD:#}: {} messages, {} checked byte by byte at both ends in {:.1} s \
          (data seed {seed}).",
         moved.messages,
@@ -120,7 +120,7 @@ pub fn run(args: DemoArgs) -> Result {
     );
     if let Some(path) = pcap {
         let path = path.display();
-        println!("The packets are in {path}. Look at them with `wireshark {path}` or `tshark -r {path}`.");
+        say!("The packets are in {path}. Look at them with `wireshark {path}` or `tshark -r {path}`.");
     }
     Ok(())
 }

@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anstream::println;
-
 use super::client::{Connection, Pace};
 use super::plan::{self, Row};
 use super::report::Figures;
 use super::step::Step;
 use crate::failure::{Doing, Result};
+use crate::output::say;
 use crate::pair::Peer;
 use crate::progress::Progress;
 use crate::table::GOOD;
@@ -47,7 +46,7 @@ impl<'a> Passes<'a> {
     ) -> Result<Vec<(Row, Figures)>> {
         match (fault, pcap) {
             (Some(fault), Some(pcap)) => {
-                println!("Pass 2: faults at both NICs, {fault}");
+                say!("Pass 2: faults at both NICs, {fault}");
                 let part = part_of(pcap);
                 let checked = self.check(Some(fault), Some(&part));
                 // Of a pass that failed too: the packets say why.
@@ -55,7 +54,7 @@ impl<'a> Passes<'a> {
                 checked?;
             }
             (Some(fault), None) => {
-                println!("Pass 2: faults at both NICs, {fault}");
+                say!("Pass 2: faults at both NICs, {fault}");
                 self.check(Some(fault), None)?;
             }
             (None, pcap) => self.check(None, pcap)?,
@@ -69,9 +68,9 @@ impl<'a> Passes<'a> {
         let (memory, server) = (plan::memory(MAX_MTU), self.peer.id());
         let mut connection = Connection::open(self.peer, self.devices, fault, pcap.as_deref(), memory)?;
         if fault.is_none() {
-            println!("  client, process {:>7}: {}", std::process::id(), connection.mode());
-            println!("  server, process {server:>7}: {}", connection.server_mode);
-            println!("Pass 1: undisturbed");
+            say!("  client, process {:>7}: {}", std::process::id(), connection.mode());
+            say!("  server, process {server:>7}: {}", connection.server_mode);
+            say!("Pass 1: undisturbed");
         }
         let mtu = connection.mtu();
         let (apart, rows): (Vec<_>, Vec<_>) =
@@ -82,7 +81,7 @@ impl<'a> Passes<'a> {
         let mut connection = Connection::open(self.peer, self.devices, fault, None, memory)?;
         check_rows(&mut connection, &apart, self.seed, &mut self.moved, &mut progress)?;
         drop(progress);
-        println!("  {} operations and sizes: {GOOD}right at both ends{GOOD:#}", rows.len() + apart.len());
+        say!("  {} operations and sizes: {GOOD}right at both ends{GOOD:#}", rows.len() + apart.len());
         connection.close()
     }
 

@@ -1,0 +1,160 @@
+//! `softrnic devices`: what devices there would be, and what their links can do here.
+
+use clap::Args;
+use serde::Serialize;
+use softrnic_nic::verbs::{Context, DeviceSpec, PortState};
+
+use crate::failure::{Failure, Result};
+use crate::output::say;
+use crate::table::{BAD, HEADING, QUIET};
+use crate::units;
+
+const EXAMPLES: &str = "\
+Examples:
+  softrnic devices
+  softrnic devices --device udp:10.0.0.5 --device xdp:eth0
+  softrnic devices --json
+
+Exit status: 0 if all could be opened, 1 if not, 2 for wrong arguments.";
+
+/// Show the devices that programs would get here, and what their links can do
+///
+/// Opens each device for a moment: those given, or those that SOFTRNIC_DEVICES names, or the one that there is when
+/// nothing is configured.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DevicesArgs {
+    /// A device: [NAME=]udp, [NAME=]udp:ADDRESS or [NAME=]xdp:INTERFACE, with ?key=value&… behind
+    #[arg(long, value_name = "SPEC")]
+    device: Vec<String>,
+    /// Print them as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is said of a device.
+#[derive(Serialize)]
+struct Described {
+    name: String,
+    #[serde(flatten)]
+    outcome: Outcome,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    Device(Device),
+    /// Why it cannot be opened.
+    Error(String),
+}
+
+#[derive(Serialize)]
+struct Device {
+    /// The link's kind and the mode it obtained, with what was refused and why.
+    mode: String,
+    /// The address that programs are known by.
+    address: String,
+    /// The GID table.
+    gids: Vec<String>,
+    guid: String,
+    active: bool,
+    /// The largest path MTU, and the MTU of the IP layer below; bytes.
+    active_mtu: u32,
+    ip_mtu: usize,
+    /// Bytes that are sure to be kept while nobody reads.
+    receive_buffer: usize,
+    /// Datagrams that leave in one send.
+    segments: usize,
+    zero_copy: bool,
+    /// Whether the IP header is seen, so that all of the ICRC is verified.
+    sees_ip_header: bool,
+}
+
+pub fn run(args: DevicesArgs) -> Result {
+    let specs = match args.device.as_slice() {
+        [] => DeviceSpec::from_env(),
+        given => DeviceSpec::list(&given.join(",")),
+    };
+    let specs = specs.map_err(|error| Failure::usage(error.to_string()))?;
+    let described: Vec<Described> = specs.into_iter().map(describe).collect();
+    if args.json {
+        say!("{}", serde_json::to_string_pretty(&described)?);
+    } else {
+        described.iter().for_each(Described::print);
+    }
+    let failed = described.iter().filter(|one| matches!(one.outcome, Outcome::Error(_))).count();
+    match failed {
+        0 => Ok(()),
+        1 if described.len() == 1 => Err(Failure::new("the device cannot be opened")),
+        _ => Err(Failure::new(format!("{failed} of {} devices cannot be opened", described.len()))),
+    }
+}
+
+fn describe(spec: DeviceSpec) -> Described {
+    // Looking must leave no capture behind.
+    let spec = DeviceSpec { pcap: None, ..spec };
+    let outcome = match look_at(&spec) {
+        Ok(device) => Outcome::Device(device),
+        Err(failure) => Outcome::Error(failure.message),
+    };
+    Described { name: spec.name, outcome }
+}
+
+fn look_at(spec: &DeviceSpec) -> Result<Device> {
+    let context = Context::open(spec)?;
+    let (port, link) = (context.port()?, context.link_capabilities()?);
+    let mut gids = Vec::new();
+    for index in 0..context.gids_used()? {
+        gids.push(context.gid(index)?.to_string());
+    }
+    Ok(Device {
+        mode: link.mode,
+        address: context.address().to_string(),
+        gids,
+        guid: guid(context.device().guid()),
+        active: port.state == PortState::Active,
+        active_mtu: port.active_mtu.bytes(),
+        ip_mtu: link.ip_mtu,
+        receive_buffer: link.receive_buffer,
+        segments: link.segments,
+        zero_copy: link.zero_copy,
+        sees_ip_header: link.sees_ip_header,
+    })
+}
+
+/// As `ibv_devinfo` has it.
+fn guid(guid: u64) -> String {
+    let digits = format!("{guid:016x}");
+    [&digits[..4], &digits[4..8], &digits[8..12], &digits[12..]].join(":")
+}
+
+impl Described {
+    fn print(&self) {
+        say!("{HEADING}{}{HEADING:#}", self.name);
+        match &self.outcome {
+            Outcome::Device(device) => device.print(),
+            Outcome::Error(reason) => say!("  {BAD}cannot be opened{BAD:#}: {reason}"),
+        }
+    }
+}
+
+impl Device {
+    fn print(&self) {
+        let line = |what: &str, text: String| say!("  {QUIET}{what:<15}{QUIET:#}{text}");
+        line("link", self.mode.clone());
+        line("address", self.address.clone());
+        for (index, gid) in self.gids.iter().enumerate() {
+            line(&format!("GID {index}"), gid.clone());
+        }
+        line("node GUID", self.guid.clone());
+        let state = if self.active { "active" } else { "down" };
+        line("port", format!("{state}, path MTU up to {} (IP MTU {})", self.active_mtu, self.ip_mtu));
+        let held = units::size(self.receive_buffer as u64);
+        line("receive buffer", format!("{held} are sure to be kept while nobody reads"));
+        let icrc = match self.sees_ip_header {
+            true => "all of it verified",
+            false => "verified but for the IPv4 ID, which the link does not show",
+        };
+        line("ICRC", icrc.into());
+    }
+}

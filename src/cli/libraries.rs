@@ -1,0 +1,83 @@
+//! Where the libraries for verbs programs are: they belong to this very build of the command.
+
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Doing, Failure, Result};
+
+const VERBS: &str = "libibverbs.so.1";
+const INTERPOSER: &str = "libsoftrnic_interpose.so";
+
+pub struct Libraries {
+    /// The directory for `LD_LIBRARY_PATH`.
+    pub directory: PathBuf,
+    /// The file for `LD_PRELOAD`.
+    pub interposer: PathBuf,
+}
+
+impl Libraries {
+    /// Those that belong to the running program.
+    pub fn find() -> Result<Libraries> {
+        let program = std::env::current_exe().and_then(std::fs::canonicalize);
+        let program = program.doing(|| "cannot find this program's own file".into())?;
+        Libraries::beside(program.parent().unwrap_or(Path::new("/")))
+    }
+
+    /// Those for a program in `directory`: where cargo and tools/link-ibverbs leave them, or where `make install`
+    /// does.
+    fn beside(directory: &Path) -> Result<Libraries> {
+        let built = Libraries { directory: directory.join("verbs"), interposer: directory.join(INTERPOSER) };
+        let prefix = directory.parent().unwrap_or(directory);
+        let installed = prefix.join("lib/softrnic");
+        let installed = Libraries { interposer: installed.join(INTERPOSER), directory: installed };
+        let candidates = [built, installed];
+        let missing: Vec<PathBuf> = candidates.iter().map(|one| one.directory.join(VERBS)).collect();
+        let Some(found) = candidates.into_iter().find(|one| one.directory.join(VERBS).exists()) else {
+            return Err(Failure::new(format!(
+                "the libraries for verbs programs are not there: neither {} nor {} exists. In a source tree, \
+                 `make build` makes them",
+                missing[0].display(),
+                missing[1].display(),
+            )));
+        };
+        match found.interposer.exists() {
+            true => Ok(found),
+            false => Err(Failure::new(format!(
+                "{} is not there, although {VERBS} is. In a source tree, `make build` makes it",
+                found.interposer.display()
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[&str]) -> PathBuf {
+        let root =
+            std::env::temp_dir().join(format!("softrnic-libraries-{}-{}", std::process::id(), files.len()));
+        for file in files {
+            let path = root.join(file);
+            std::fs::create_dir_all(path.parent().expect("below the root")).expect("a directory");
+            std::fs::write(path, "").expect("a file");
+        }
+        root
+    }
+
+    #[test]
+    fn libraries_are_found_in_a_build_tree_and_below_a_prefix() {
+        let root = tree(&["debug/verbs/libibverbs.so.1", "debug/libsoftrnic_interpose.so"]);
+        let found = Libraries::beside(&root.join("debug")).expect("a build tree");
+        assert_eq!(found.directory, root.join("debug/verbs"));
+        std::fs::remove_dir_all(root).expect("removed");
+
+        let files = ["lib/softrnic/libibverbs.so.1", "lib/softrnic/libsoftrnic_interpose.so", "bin/softrnic"];
+        let root = tree(&files);
+        let found = Libraries::beside(&root.join("bin")).expect("an installation");
+        assert_eq!(found.interposer, root.join(files[1]));
+        std::fs::remove_file(root.join(files[1])).expect("removed");
+        let failure = Libraries::beside(&root.join("bin")).err().expect("half an installation");
+        assert!(failure.message.contains("libsoftrnic_interpose.so"), "{failure}");
+        std::fs::remove_dir_all(root).expect("removed");
+    }
+}

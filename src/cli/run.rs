@@ -1,0 +1,94 @@
+//! `softrnic run` and `softrnic env`: unmodified verbs programs on our NIC.
+
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use clap::Args;
+
+use crate::environment::EnvironmentArgs;
+use crate::failure::{Failure, Result};
+use crate::output;
+
+/// As shells have it.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  softrnic run -- ibv_devinfo
+  softrnic run -- ib_write_bw            and in another shell, with the server's host:
+  softrnic run -- ib_write_bw localhost
+  softrnic run --device udp:10.0.0.5 -- ibv_rc_pingpong -g 0
+  softrnic run --pcap /tmp/%p.pcapng --fault drop=1% -- ./program
+
+The default device's GID index 0 is its IPv4 address: -g 0 for the pingpongs, -x 0 for perftest.
+
+Exit status: the program's; 127 if it does not exist, 126 if it cannot be run, 1 or 2 if it was not tried.";
+
+const ENV_EXAMPLES: &str = "\
+Examples:
+  eval \"$(softrnic env)\"
+  eval \"$(softrnic env --device udp:10.0.0.5 --log info)\"";
+
+/// Run a verbs program, unmodified, on SoftRNIC
+///
+/// The program gets SoftRNIC's libibverbs and finds a device there. With nothing configured, each process has one on
+/// a loopback address of its own.
+#[derive(Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub struct RunArgs {
+    #[command(flatten)]
+    environment: EnvironmentArgs,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Print what sets a shell up like `softrnic run` does a program
+#[derive(Args)]
+#[command(after_help = ENV_EXAMPLES)]
+pub struct EnvArgs {
+    #[command(flatten)]
+    environment: EnvironmentArgs,
+}
+
+/// Becomes the program.
+pub fn run(args: RunArgs) -> Result {
+    let variables = args.environment.variables()?;
+    let Some((program, arguments)) = args.command.split_first() else {
+        return Err(Failure::usage("no program was named"));
+    };
+    let error = Command::new(program).args(arguments).envs(variables).exec();
+    let name = program.to_string_lossy();
+    Err(match error.kind() {
+        ErrorKind::NotFound => Failure::with_status(format!("{name}: no such program"), NOT_FOUND),
+        _ => Failure::with_status(format!("cannot run {name}: {error}"), NOT_EXECUTABLE),
+    })
+}
+
+pub fn env(args: EnvArgs) -> Result {
+    for (name, value) in args.environment.variables()? {
+        output::write_bytes(&[b"export ", name.as_bytes(), b"=", &quoted(&value), b"\n"].concat());
+    }
+    Ok(())
+}
+
+/// For every shell that POSIX describes.
+fn quoted(value: &OsStr) -> Vec<u8> {
+    let parts: Vec<&[u8]> = value.as_bytes().split(|byte| *byte == b'\'').collect();
+    [b"'", parts.join(&b"'\\''"[..]).as_slice(), b"'"].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_survive_a_shell() {
+        assert_eq!(quoted(OsStr::new("/a b")), b"'/a b'");
+        assert_eq!(quoted(OsStr::new("it's")), b"'it'\\''s'");
+    }
+}
