@@ -86,7 +86,14 @@ impl Stream {
         let count = u32::try_from(psn - self.next).unwrap_or(u32::MAX);
         self.segments.push_back(Segment::hole(self.next, count, index));
         let (first, last) = (psn_of(self.next), psn_of(psn - 1));
-        ctx.lost.push(Lost { pair: ctx.pair, from: self.requester, first, last, before: index });
+        ctx.lost.push(Lost {
+            pair: ctx.pair,
+            from: self.requester,
+            requests: true,
+            first,
+            last,
+            before: index,
+        });
         self.next = psn;
         self.msn.forget();
         // What answered these PSNs answered packets that this capture does not have.

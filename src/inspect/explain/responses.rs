@@ -488,6 +488,7 @@ impl Stream {
         ctx.lost.push(Lost {
             pair: ctx.pair,
             from: self.responder(),
+            requests: false,
             first: psn_of(first),
             last: psn_of(last),
             before: index,

@@ -41,6 +41,8 @@ pub struct Lost {
     pub pair: usize,
     /// Which side sent them: 0 or 1.
     pub from: usize,
+    /// Whether they were requests, or answers to the other side's.
+    pub requests: bool,
     /// The first PSN.
     pub first: Psn,
     /// The last PSN.

@@ -53,7 +53,14 @@ impl Unreliable {
             }
             Ordering::Greater => {
                 let (first, last) = (psn_of(next), psn_of(psn - 1));
-                ctx.lost.push(Lost { pair: ctx.pair, from: self.side, first, last, before: index });
+                ctx.lost.push(Lost {
+                    pair: ctx.pair,
+                    from: self.side,
+                    requests: true,
+                    first,
+                    last,
+                    before: index,
+                });
                 let text = format!(
                     "{} of {name} are missing; an unreliable connection does not send them again, so their messages are lost",
                     words::psns(first, last)

@@ -68,7 +68,7 @@ fn plot(report: &Report, pair: usize, side: usize, limit: usize) -> Plot {
         all.push(Point { time_ns: event.time_ns.saturating_sub(start), psn, class, number: event.number });
     }
     let Some(base) = base else { return Plot::default() };
-    for lost in report.lost.iter().filter(|l| l.pair == pair && l.from == side) {
+    for lost in report.lost.iter().filter(|l| l.pair == pair && (l.from == side) == l.requests) {
         let before = &report.events[lost.before as usize];
         let psn = i64::from(lost.first.distance_from(base));
         let time_ns = before.time_ns.saturating_sub(start);

@@ -238,7 +238,7 @@
       drawLadder(part, pair);
     }
     if (pairs.length === 0) element(ladders, "p", { className: "note" }, "No pair has this QP.");
-    $("range").value = state.from === -Infinity ? "" : `${clock(state.from)} s to ${clock(state.to)} s`;
+    $("range").value = state.from === -Infinity ? "drag across a plot to zoom" : `${clock(state.from)} s to ${clock(state.to)} s`;
     const only = pairs.length === data.pairs.length ? null : new Set(pairs.map((p) => String(p.id)));
     for (const node of document.querySelectorAll("#findings li, details[data-pair]")) {
       node.hidden = only !== null && node.dataset.pair !== "all" && !only.has(node.dataset.pair);
@@ -287,6 +287,8 @@
     hideFields();
     row.classList.add("chosen");
     state.chosen = row.dataset.number;
+    // On a phone the fields rise from below; the row moves up to stay in sight.
+    if (innerWidth <= 640) scrollBy(0, row.getBoundingClientRect().top - 150);
     showFields(row, true);
   }
 
