@@ -39,6 +39,7 @@ impl From<std::io::Error> for Errno {
 
 impl From<Error> for Errno {
     fn from(error: Error) -> Errno {
+        tracing::debug!(%error, "a verb is refused");
         match error {
             Error::Spec(_) => Errno::INVAL,
             Error::Open(OpenError::System(error) | OpenError::Capture { error, .. }) => error.into(),
@@ -82,6 +83,7 @@ impl From<MemoryError> for Errno {
 
 impl From<PostError> for Errno {
     fn from(error: PostError) -> Errno {
+        tracing::debug!(%error, "a work request is refused");
         match error {
             PostError::Full => Errno::NOMEM,
             PostError::State | PostError::Invalid(_) | PostError::TooLong => Errno::INVAL,

@@ -1,6 +1,8 @@
 //! Changing and querying attributes of queue pairs.
 
-use softrnic_nic::verbs::{Access, AttrMask, Mtu, Psn, Qkey, QpAccess, QpAttributes, QpState, Qpn, RnrTimer};
+use softrnic_nic::verbs::{
+    Access, AttrMask, Mtu, Psn, Qkey, QpAccess, QpAttributes, QpState, QpType, Qpn, RnrTimer,
+};
 use softrnic_transport::QpAttr;
 
 use crate::abi::*;
@@ -14,7 +16,7 @@ export! {
     fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: i32) -> () {
         // SAFETY: the caller's QP and struct.
         let (qp, attr) = unsafe { (QpObject::of(qp)?, borrow(attr)?) };
-        let mask = AttrMask(mask as u32);
+        let mask = meant(qp.nic.service(), AttrMask(mask as u32));
         let attributes = attributes(attr, mask)?;
         let modified = qp.nic.modify(mask, &attributes);
         if modified.is_ok() || mask.has(AttrMask::STATE) {
@@ -44,6 +46,17 @@ export! {
         };
         Ok(())
     }
+}
+
+/// The attributes that mean something. Each side of XRC has half of RC's; applications give both sides all of them,
+/// and the kernel takes away those of the other side (`modify_qp_mask` of its uverbs).
+fn meant(service: QpType, mask: AttrMask) -> AttrMask {
+    let others = match service {
+        QpType::XrcInitiator => AttrMask::MAX_DEST_RD_ATOMIC.with(AttrMask::MIN_RNR_TIMER),
+        QpType::XrcTarget => AttrMask::MAX_QP_RD_ATOMIC.with(AttrMask::RETRY_CNT).with(AttrMask::RNR_RETRY),
+        _ => AttrMask::NONE,
+    };
+    AttrMask(mask.0 & !others.0)
 }
 
 /// The attributes in `mask`, those that are left out being of no account.

@@ -1,0 +1,67 @@
+"""perftest's programs, between two processes."""
+
+import re
+
+from harness import VerbsTest
+
+RESULT = re.compile(r"(?m)^ (\d+) +(\d+) +([\d.]+) +([\d.]+)")
+
+
+class Perftest(VerbsTest):
+    """Each test is one run of a pair, made by `add_tests`."""
+
+    def perftest(self, program, *options, rows=1):
+        options = ["-x", "0", "-F", *options]
+        outputs = self.run_pair(program, *options, timeout=120)
+        for out in outputs:
+            self.assertNotRegex(out, r"(?i)couldn't|failed|error")
+        # Latency programs print their figures on both sides, one-directional bandwidth programs on the client's.
+        results = RESULT.findall(outputs[1])
+        self.assertGreaterEqual(len(results), rows, outputs[1])
+        for row in results:
+            self.assertGreater(float(row[3]), 0, outputs[1])
+
+
+def add(name, program, *options, rows=1):
+    def test(self):
+        self.perftest(program, *options, rows=rows)
+
+    method = "test_" + re.sub(r"\W+", "_", f"{program}_{name}").rstrip("_")
+    setattr(Perftest, method, test)
+
+
+def add_tests():
+    programs = [f"ib_{verb}_{kind}" for verb in ("send", "write", "read", "atomic") for kind in ("bw", "lat")]
+    for program in programs:
+        bandwidth = program.endswith("_bw")
+        atomic = "atomic" in program
+        add("rc", program, "-n", "500")
+        if not atomic:
+            add("rc_all_sizes", program, "-a", "-n", "20", rows=23)
+            for mtu in ("256", "512", "1024", "2048", "4096"):
+                add(f"rc_mtu_{mtu}", program, "-m", mtu, "-s", "10000", "-n", "200")
+        if bandwidth:
+            add("rc_both_ways", program, "-b", "-n", "500")
+            add("rc_16_qps", program, "-q", "16", "-n", "200")
+        add("rc_three_seconds", program, "-D", "3")
+    for program in ("ib_send_bw", "ib_send_lat", "ib_read_bw", "ib_read_lat"):
+        add("rc_events", program, "-e", "-n", "500")
+    for program in ("ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat"):
+        add("rc_inline", program, "-I", "64", "-s", "64", "-n", "500")
+        for service in ("UC",) if "write" in program else ("UC", "UD"):
+            add(service.lower(), program, "-c", service, "-n", "500", *(["-s", "1024"] if service == "UD" else []))
+            if program.endswith("_bw"):
+                add(f"{service.lower()}_all_sizes", program, "-c", service, "-a", "-n", "20", rows=10)
+                add(f"{service.lower()}_both_ways", program, "-c", service, "-b", "-n", "300",
+                    *(["-s", "1024"] if service == "UD" else []))
+    for program in ("ib_send_bw", "ib_send_lat"):
+        add("rc_srq", program, "--use-srq", "-n", "500")
+        add("ud_events", program, "-c", "UD", "-e", "-s", "512", "-n", "300")
+    add("rc_srq_16_qps", "ib_send_bw", "--use-srq", "-q", "16", "-n", "100")
+    add("rc_fetch_and_add", "ib_atomic_bw", "-A", "FETCH_AND_ADD", "-n", "500")
+    add("rc_compare_and_swap", "ib_atomic_bw", "-A", "CMP_AND_SWAP", "-n", "500")
+    add("xrc", "ib_send_bw", "-c", "XRC", "-n", "300")
+    add("xrc", "ib_write_bw", "-c", "XRC", "-n", "300")
+
+
+add_tests()
