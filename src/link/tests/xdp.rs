@@ -12,7 +12,7 @@ use softrnic_link::xdp::{AttachChoice, AttachMode, BusyPoll, CopyChoice, XdpLink
 use softrnic_link::{Link, TxError};
 use softrnic_wire::ROCE_UDP_PORT;
 
-use support::traffic::{against_echo, contents, exchange, exchange_over, flow, ip, send, settle};
+use support::traffic::{against_echo, contents, exchange, exchange_over, flow, ip, open_again, send, settle};
 use support::{Namespace, Pair, can_run, has_vlans, join, kernel_is, now, wait_for};
 
 #[test]
@@ -84,7 +84,7 @@ fn what_cannot_be_had_is_refused_with_its_reason() {
     }
     let pair = Pair::new(1500, 1);
     let refusal = |options: &XdpOptions| {
-        let refusal = pair.a.enter(|| XdpLink::open("eth0", options).err());
+        let refusal = pair.a.enter(|| open_again("eth0", options).err());
         refusal.expect("refused").to_string()
     };
     let zero_copy = refusal(&XdpOptions { copy: CopyChoice::ZeroCopy, ..XdpOptions::default() });
@@ -126,7 +126,7 @@ fn frames_are_tagged_for_vlan_interfaces() {
     let socket = pair.b.enter(|| UdpSocket::bind((other, ROCE_UDP_PORT)).expect("socket"));
     socket.set_read_timeout(Some(Duration::from_secs(5))).expect("timeout");
     pair.a.enter(|| {
-        let mut link = XdpLink::open("eth0", &XdpOptions::default()).expect("link");
+        let mut link = open_again("eth0", &XdpOptions::default()).expect("link");
         send(&mut link, &flow(source, other), contents(1, 100), 100);
         link.flush(now());
     });
@@ -203,7 +203,7 @@ fn the_kernels_own_udp_sockets_understand_our_frames() {
                 }
             });
             pair.a.enter(|| {
-                let mut link = XdpLink::open("eth0", &XdpOptions::default()).expect("link");
+                let mut link = open_again("eth0", &XdpOptions::default()).expect("link");
                 let flow = flow(ours, theirs);
                 for number in 0..500 {
                     let len = 16 + number as usize * 6;
@@ -360,7 +360,7 @@ fn queues_have_sockets_of_their_own_and_others_stay_with_the_kernel() {
     for queue in [0, 1] {
         let only = XdpOptions { queues: vec![queue], ..XdpOptions::default() };
         pair.a.enter(|| {
-            let mut a = XdpLink::open("eth0", &only).expect("link of a");
+            let mut a = open_again("eth0", &only).expect("link of a");
             // A queue's transmissions arrive on the queue of the same number.
             for number in 0..100 {
                 send(&mut a, &flow("10.0.0.1", "10.0.0.2"), contents(number, 500), 500);
@@ -381,15 +381,48 @@ fn queues_have_sockets_of_their_own_and_others_stay_with_the_kernel() {
     drop(b);
 
     let second = XdpOptions { queues: vec![1], ..XdpOptions::default() };
-    let mut b = pair.b.enter(|| XdpLink::open("eth0", &second).expect("link of b"));
+    let mut b = pair.b.enter(|| open_again("eth0", &second).expect("link of b"));
     let first = XdpOptions { queues: vec![0], ..XdpOptions::default() };
     pair.a.enter(|| {
-        let mut a = XdpLink::open("eth0", &first).expect("link of a");
+        let mut a = open_again("eth0", &first).expect("link of a");
         send(&mut a, &flow("10.0.0.1", "10.0.0.2"), contents(0, 500), 500);
         a.flush(now());
     });
     wait_for("the frame to be passed", || b.verdicts().expect("verdicts").passed_no_socket == 1);
     b.receive(now(), 1, &mut |_| panic!("the frame was the kernel's"));
+}
+
+#[test]
+fn the_descriptor_tells_when_datagrams_arrive() {
+    if !can_run("the_descriptor_tells_when_datagrams_arrive") {
+        return;
+    }
+    let pair = Pair::new(1500, 2);
+    let mut b = pair.b.enter(|| XdpLink::open("eth0", &XdpOptions::default()).expect("link of b"));
+    let mut poll = libc::pollfd { fd: b.descriptor().expect("descriptor"), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one structure, alive for the duration of the call.
+    let mut is_ready = |millis| unsafe { libc::poll(&raw mut poll, 1, millis) == 1 };
+    for queue in [0, 1] {
+        let only = XdpOptions { queues: vec![queue], ..XdpOptions::default() };
+        let mut a = pair.a.enter(|| open_again("eth0", &only).expect("link of a"));
+        pair.a.enter(|| {
+            let flow = flow("10.0.0.1", "10.0.0.2");
+            wait_for("the neighbour", || a.reserve(now(), &flow, 100).is_ok());
+            // What the host had to say is taken in first.
+            wait_for("silence", || {
+                b.receive(now(), 1, &mut |_| {});
+                !is_ready(5)
+            });
+            send(&mut a, &flow, contents(0, 100), 100);
+            a.flush(now());
+            let mut arrived = Vec::new();
+            while arrived.is_empty() {
+                assert!(is_ready(5000), "the datagram must make it ready");
+                arrived = take(&mut b);
+            }
+            assert_eq!(arrived.len(), 1);
+        });
+    }
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! One queue of the interface: its socket, packet memory and rings.
 
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
 use super::memory::Umem;
 use super::options::{AttachMode, CopyChoice, XdpError, XdpOptions};
 use super::receive::Receive;
@@ -8,6 +12,8 @@ use super::xsk::{Xsk, single_buffer};
 
 /// Completion ring of a queue that only receives; the kernel wants one to be there.
 const UNUSED_RING: u32 = 64;
+/// How long the kernel may take to free a queue.
+const FREEING: Duration = Duration::from_millis(500);
 /// What the kernel adds to a frame on its way out, when it counts against the send buffer.
 const SEND_OVERHEAD: usize = 1024;
 
@@ -138,6 +144,20 @@ impl Queue {
     }
 }
 
+/// Binds, after a while if need be: the kernel frees the queue of a socket that was closed, or of a
+/// process that was killed, in the background (`xp_release_deferred`).
+fn bind_once_free(socket: &Xsk, ifindex: u32, queue: u32, flags: u16) -> io::Result<()> {
+    let end = Instant::now() + FREEING;
+    loop {
+        match socket.bind(ifindex, queue, flags) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < end => {
+                thread::sleep(FREEING / 100);
+            }
+            result => return result,
+        }
+    }
+}
+
 fn bind(
     socket: &Xsk,
     setup: &QueueSetup<'_>,
@@ -147,7 +167,7 @@ fn bind(
     let QueueSetup { ifindex, queue, .. } = *setup;
     let wakeup = if setup.options.need_wakeup { libc::XDP_USE_NEED_WAKEUP } else { 0 };
     for mode in modes {
-        match socket.bind(ifindex, queue, mode.flags() | wakeup) {
+        match bind_once_free(socket, ifindex, queue, mode.flags() | wakeup) {
             Ok(()) => return Ok(*mode),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
                 return Err(XdpError::System {

@@ -6,7 +6,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use softrnic_link::xdp::{XdpLink, XdpOptions};
+use softrnic_link::host::Host;
+use softrnic_link::xdp::{XdpError, XdpLink, XdpOptions};
 use softrnic_link::{Flow, Link, TxError};
 
 use super::{Namespace, now, wait_for};
@@ -101,19 +102,20 @@ pub fn against_echo(
 ) {
     let stop = AtomicBool::new(false);
     let (ready, is_ready) = mpsc::channel();
+    let stop = &stop;
     thread::scope(|scope| {
-        let echoing = scope.spawn(|| {
+        let echoing = scope.spawn(move || {
             b.0.enter_here(|| {
-                let mut link = XdpLink::open(b.1, options).expect("link of b");
+                let mut link = open_again(b.1, options).expect("link of b");
                 ready.send(()).expect("listener");
-                echo(&mut link, &stop);
+                echo(&mut link, stop);
                 settle(&mut link);
             });
         });
         if is_ready.recv().is_ok() {
             let working = scope.spawn(|| {
                 a.0.enter_here(|| {
-                    let mut link = XdpLink::open(a.1, options).expect("link of a");
+                    let mut link = open_again(a.1, options).expect("link of a");
                     work(&mut link);
                     settle(&mut link);
                 });
@@ -124,6 +126,18 @@ pub fn against_echo(
         }
         echoing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
+}
+
+/// Opens a link on an interface of this thread's namespace that had one before.
+///
+/// A child that another test starts has the descriptors of this process until it runs its own program,
+/// and so keeps what was closed here alive for a moment.
+pub fn open_again(interface: &str, options: &XdpOptions) -> Result<XdpLink, XdpError> {
+    wait_for("the former program to go", || {
+        let host = Host::open().expect("host");
+        host.interface_by_name(interface).is_none_or(|interface| interface.xdp_programs.is_empty())
+    });
+    XdpLink::open(interface, options)
 }
 
 /// Waits until nothing is on its way, and checks that no packet memory was lost.
