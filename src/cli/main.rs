@@ -9,6 +9,7 @@ mod devices;
 mod endpoint;
 mod environment;
 mod failure;
+mod grant;
 mod lab;
 mod libraries;
 mod output;
@@ -50,6 +51,7 @@ enum Command {
     Run(run::RunArgs),
     Env(run::EnvArgs),
     Lab(lab::LabArgs),
+    Grant(grant::GrantArgs),
     #[command(hide = true)]
     Peer(peer::PeerArgs),
 }
@@ -72,6 +74,7 @@ fn run(command: Command) -> Result {
         Command::Run(args) => run::run(args),
         Command::Env(args) => run::env(args),
         Command::Lab(args) => lab::run(args),
+        Command::Grant(args) => grant::run(args),
         Command::Peer(args) => peer::run(args),
     }
 }

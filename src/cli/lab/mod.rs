@@ -151,7 +151,10 @@ fn up(args: UpArgs) -> Result {
     };
     if let [first, second, ..] = plan.hosts() {
         println!();
-        println!("{QUIET}Try:{QUIET:#}  softrnic lab run {name}{} -- ping -c 1 {}", first.name, second.addresses[0]);
+        println!(
+            "{QUIET}Try:{QUIET:#}  softrnic lab run {name}{} -- ping -c 1 {}",
+            first.name, second.addresses[0]
+        );
     }
     println!("{QUIET}End:{QUIET:#}  softrnic lab down {name}");
     Ok(())

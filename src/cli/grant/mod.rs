@@ -1,0 +1,129 @@
+//! `softrnic grant`: the part of opening a real interface that takes privilege, done for processes without.
+
+mod serve;
+mod user;
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anstream::eprintln;
+use clap::Args;
+use softrnic_link::xdp::XdpOptions;
+use softrnic_nic::verbs::{DeviceSpec, LinkKind};
+
+use crate::endpoint::random;
+use crate::failure::{Doing, Failure, Result};
+use serve::Service;
+use user::User;
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo softrnic grant --interface eth0 -- softrnic demo --device xdp:eth0 --peer-device udp:10.0.0.9
+  sudo softrnic grant --interface eth0 --user alice -- softrnic run --device xdp:eth0 -- ib_write_bw
+  sudo softrnic grant --interface eth0 --user alice --socket /run/softrnic.sock
+  SOFTRNIC_GRANT=/run/softrnic.sock softrnic run --device xdp:eth0 -- ib_write_bw
+
+The helper needs CAP_NET_RAW for the sockets, CAP_NET_ADMIN and CAP_BPF for the XDP program; CAP_SYS_RESOURCE to
+raise the limit of locked memory of those it serves, if that is too low; and CAP_SETUID and CAP_SETGID to run CMD as
+somebody else. The processes it serves need none. An interface serves one process at a time.";
+
+/// Let processes without privileges use an interface: as xdp:INTERFACE, without being root
+///
+/// With CMD, runs it as the user who called sudo, or as --user, and serves it and its children until it ends. With
+/// --socket, serves all processes of that user.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct GrantArgs {
+    /// The interface, with options of the xdp device if need be: eth0, or eth0?attach=skb&queues=0.1
+    #[arg(long = "interface", value_name = "INTERFACE", required = true, value_parser = interface)]
+    interfaces: Vec<Interface>,
+    /// Who is served: a name or a number [default: the user who called sudo, or who runs this]
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
+    /// Where to listen until this is ended
+    #[arg(long, value_name = "PATH", conflicts_with = "command", required_unless_present = "command")]
+    socket: Option<PathBuf>,
+    /// The program to run, and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+/// An interface that may be granted, and how.
+#[derive(Clone)]
+struct Interface {
+    name: String,
+    options: XdpOptions,
+}
+
+fn interface(text: &str) -> std::result::Result<Interface, String> {
+    let spec: DeviceSpec = format!("xdp:{text}").parse().map_err(|error| format!("{error}"))?;
+    match spec.link {
+        LinkKind::Xdp { interface, options, grant: None } => Ok(Interface { name: interface, options }),
+        _ => Err("write INTERFACE, or INTERFACE?attach=…&queues=…&busypoll=…".into()),
+    }
+}
+
+pub fn run(args: GrantArgs) -> Result {
+    let user = User::find(args.user.as_deref())?;
+    let service = Service::new(args.interfaces, user.uid);
+    match args.socket {
+        Some(path) => listen(&service, &user, &path),
+        None => serve_command(&service, &user, &args.command),
+    }
+}
+
+/// Serves at a path, for ever.
+fn listen(service: &Service, user: &User, path: &Path) -> Result {
+    remove_stale(path)?;
+    let listener = UnixListener::bind(path).doing(|| format!("cannot listen at {}", path.display()))?;
+    let private = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(path, private)
+        .and_then(|()| std::os::unix::fs::chown(path, Some(user.uid), None))
+        .doing(|| format!("cannot give {} to user {}", path.display(), user.uid))?;
+    eprintln!("softrnic: serving user {} at {}", user.uid, path.display());
+    service.serve(&listener);
+    Ok(())
+}
+
+/// Removes a socket that nobody listens at any more.
+fn remove_stale(path: &Path) -> Result {
+    let is_socket = path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
+    if !is_socket {
+        return Ok(());
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Err(Failure::new(format!("somebody listens at {} already", path.display()))),
+        Err(_) => std::fs::remove_file(path).doing(|| format!("cannot remove {}", path.display())),
+    }
+}
+
+/// Runs a command that finds the helper in its environment, and ends as the command did.
+fn serve_command(service: &Service, user: &User, words: &[String]) -> Result {
+    // The name goes with the last descriptor, and exists in this network namespace only.
+    let name = format!("softrnic-grant-{:016x}", random()?);
+    let address = SocketAddr::from_abstract_name(&name)?;
+    let listener = UnixListener::bind_addr(&address).doing(|| "cannot listen".into())?;
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).env("SOFTRNIC_GRANT", format!("@{name}"));
+    if user.is_other {
+        // The directories of the caller are not for that user.
+        command.uid(user.uid).gid(user.gid).env_remove("XDG_RUNTIME_DIR");
+        if let Some(home) = &user.home {
+            command.env("HOME", home);
+        }
+    }
+    let mut child = command.spawn().doing(|| format!("cannot run {} as user {}", words[0], user.uid))?;
+    let status = std::thread::scope(|scope| {
+        // The thread ends with the process.
+        scope.spawn(|| service.serve(&listener));
+        let status = child.wait();
+        std::process::exit(
+            status.map_or(1, |status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))),
+        )
+    });
+    status
+}
