@@ -41,11 +41,13 @@ struct Described {
 }
 
 #[derive(Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(untagged)]
 enum Outcome {
     Device(Device),
-    /// Why it cannot be opened.
-    Error(String),
+    Error {
+        /// Why it cannot be opened.
+        error: String,
+    },
 }
 
 #[derive(Serialize)]
@@ -82,7 +84,7 @@ pub fn run(args: DevicesArgs) -> Result {
     } else {
         described.iter().for_each(Described::print);
     }
-    let failed = described.iter().filter(|one| matches!(one.outcome, Outcome::Error(_))).count();
+    let failed = described.iter().filter(|one| matches!(one.outcome, Outcome::Error { .. })).count();
     match failed {
         0 => Ok(()),
         1 if described.len() == 1 => Err(Failure::new("the device cannot be opened")),
@@ -95,7 +97,7 @@ fn describe(spec: DeviceSpec) -> Described {
     let spec = DeviceSpec { pcap: None, ..spec };
     let outcome = match look_at(&spec) {
         Ok(device) => Outcome::Device(device),
-        Err(failure) => Outcome::Error(failure.message),
+        Err(failure) => Outcome::Error { error: failure.message },
     };
     Described { name: spec.name, outcome }
 }
@@ -133,7 +135,7 @@ impl Described {
         say!("{HEADING}{}{HEADING:#}", self.name);
         match &self.outcome {
             Outcome::Device(device) => device.print(),
-            Outcome::Error(reason) => say!("  {BAD}cannot be opened{BAD:#}: {reason}"),
+            Outcome::Error { error } => say!("  {BAD}cannot be opened{BAD:#}: {error}"),
         }
     }
 }

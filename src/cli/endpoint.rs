@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use softrnic_nic::verbs::{
-    Access, AddressVector, Context, Counter, Cq, Cqe, DeviceSpec, Mr, Mtu, Psn, Qp, QpOptions, Qpn, Rkey,
-    Status,
+    Access, AddressVector, Context, Counter, Cq, Cqe, DeviceSpec, Gid, Mr, Mtu, Psn, Qp, QpOptions, Qpn,
+    Rkey, Status,
 };
 
 use crate::failure::{Doing, Failure, Result};
@@ -85,12 +85,24 @@ impl Endpoint {
     pub fn connect(&mut self, peer: &Coordinates) -> Result {
         let mtu = Mtu::from_bytes(peer.mtu).unwrap_or(self.mtu).min(self.mtu);
         let (qpn, psn) = (Qpn::new(peer.qpn), Psn::new(peer.psn));
+        let address = AddressVector { sgid_index: self.own_gid()?, ..AddressVector::to(peer.address) };
         self.qp
-            .connect(AddressVector::to(peer.address), qpn, mtu, self.psn, psn)
+            .connect(address, qpn, mtu, self.psn, psn)
             .doing(|| format!("cannot connect to {}", peer.address))?;
         self.mtu = mtu;
         self.peer = Some(peer.clone());
         Ok(())
+    }
+
+    /// Where our address is in the GID table: on a real interface, the first place has another.
+    fn own_gid(&self) -> Result<usize> {
+        let own = Gid::from(self.context.address());
+        for index in 0..self.context.gids_used()? {
+            if self.context.gid(index)? == own {
+                return Ok(index);
+            }
+        }
+        Err(Failure::new(format!("{} is not in the GID table", self.context.address())))
     }
 
     /// Path MTU in bytes.

@@ -46,8 +46,13 @@ impl EnvironmentArgs {
         let mut variables = vec![
             ("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", &libraries.directory)?),
             ("LD_PRELOAD", prepended("LD_PRELOAD", &libraries.interposer)?),
-            ("SOFTRNIC_SYSFS", sysfs(&devices)?.into()),
         ];
+        match sysfs(&devices) {
+            Ok(directory) => variables.push(("SOFTRNIC_SYSFS", directory.into())),
+            Err(error) => eprintln!(
+                "softrnic: warning: programs that look for devices in /sys by themselves will find none: {error}"
+            ),
+        }
         if !self.device.is_empty() {
             variables.push(("SOFTRNIC_DEVICES", devices.into()));
         }
@@ -103,9 +108,8 @@ fn without<'a>(first: &Path, list: &'a OsStr) -> Vec<&'a OsStr> {
 }
 
 /// The directory in which libibverbs describes the devices. Processes with the same devices share it.
-fn sysfs(devices: &str) -> Result<PathBuf> {
-    let directory = softrnic_nic::stats::private_directory()
-        .doing(|| "cannot use the directory for what processes share".into())?;
+fn sysfs(devices: &str) -> std::io::Result<PathBuf> {
+    let directory = softrnic_nic::stats::private_directory()?;
     Ok(directory.join(format!("sys-{:016x}", fingerprint(&[env!("CARGO_PKG_VERSION"), devices]))))
 }
 

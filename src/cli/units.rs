@@ -62,6 +62,9 @@ fn three_digits(value: f64) -> String {
 /// `4096`, `64K`, `1M`: a size that somebody typed.
 pub fn parse_size(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    if digits.is_empty() {
+        return Err(format!("'{text}' is no size"));
+    }
     let factor = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => 1,
         "k" | "kib" => 1 << 10,

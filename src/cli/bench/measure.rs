@@ -61,7 +61,7 @@ impl<'a> Bench<'a> {
         if operation != Operation::Send {
             return self.post_stream(operation, size, time);
         }
-        self.peer.ask::<()>(&Request::Sink { size })?;
+        self.peer.ask::<()>(&Request::Sink)?;
         let stream = self.post_stream(operation, size, time)?;
         self.stop()?;
         Ok(stream)

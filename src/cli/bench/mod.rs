@@ -56,6 +56,9 @@ pub struct BenchArgs {
     /// Operations to measure
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "send,write,read")]
     operations: Vec<Operation>,
+    /// What to measure
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "bandwidth,latency")]
+    measure: Vec<Measure>,
     /// How long each measurement lasts, in seconds
     #[arg(long, value_name = "N", default_value_t = 0.5, value_parser = seconds)]
     seconds: f64,
@@ -83,7 +86,15 @@ pub struct BenchArgs {
     devices: DevicePair,
 }
 
-/// What is measured.
+/// What is to be found out.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Measure {
+    /// With the message rate.
+    Bandwidth,
+    Latency,
+}
+
+/// How bytes are moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Operation {
@@ -150,14 +161,17 @@ fn sweep(args: &BenchArgs, peer: &mut Peer, devices: &[String; 2], time: Duratio
     for &operation in &args.operations {
         for &size in &args.sizes {
             progress.next(&format!("{} {}", operation.name(), units::size(size as u64)));
-            let latency = bench.latency(operation, size, time)?;
-            let stream = bench.stream(operation, size, time)?;
+            let wanted = |measure| args.measure.contains(&measure);
+            let latency =
+                wanted(Measure::Latency).then(|| bench.latency(operation, size, time)).transpose()?;
+            let stream =
+                wanted(Measure::Bandwidth).then(|| bench.stream(operation, size, time)).transpose()?;
             points.push(Point {
                 operation,
                 size,
-                bytes_per_second: stream.bandwidth(),
-                messages_per_second: stream.rate(),
-                latency_us: latency,
+                bytes_per_second: stream.map(|stream| stream.bandwidth()),
+                messages_per_second: stream.map(|stream| stream.rate()),
+                latency_us: latency.flatten(),
             });
         }
     }

@@ -16,9 +16,10 @@ pub struct Point {
     pub operation: Operation,
     /// Bytes of a message.
     pub size: usize,
-    pub bytes_per_second: f64,
-    pub messages_per_second: f64,
-    /// `None` for an empty WRITE, whose arrival nobody can see.
+    /// `None` for what was not to be measured.
+    pub bytes_per_second: Option<f64>,
+    pub messages_per_second: Option<f64>,
+    /// `None` also for an empty WRITE, whose arrival nobody can see.
     pub latency_us: Option<Percentiles>,
 }
 
@@ -44,15 +45,16 @@ impl Report {
         let titles = ["operation", "size", "bandwidth", "messages", "50 %", "99 %", "99.9 %"];
         let mut table = Table::new(1, &titles).group(4, "latency");
         for point in &self.points {
-            let micros = |of: fn(&Percentiles) -> f64| match &point.latency_us {
-                Some(latency) => units::duration(Duration::from_nanos((of(latency) * 1e3) as u64)),
-                None => "–".into(),
+            let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "–".into());
+            let micros = |of: fn(&Percentiles) -> f64| {
+                let nanos = point.latency_us.as_ref().map(|latency| (of(latency) * 1e3) as u64);
+                or_dash(nanos.map(|nanos| units::duration(Duration::from_nanos(nanos))))
             };
             table.row(vec![
                 point.operation.name().into(),
                 units::size(point.size as u64),
-                units::bandwidth(point.bytes_per_second),
-                units::rate(point.messages_per_second),
+                or_dash(point.bytes_per_second.map(units::bandwidth)),
+                or_dash(point.messages_per_second.map(units::rate)),
                 micros(|latency| latency.p50),
                 micros(|latency| latency.p99),
                 micros(|latency| latency.p99_9),

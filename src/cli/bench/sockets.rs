@@ -98,7 +98,7 @@ pub fn udp_echo(line: &mut Line, look: u32) -> Result {
             continue;
         }
         empty += 1;
-        if empty % look == 0 && stopped(line)? {
+        if empty.is_multiple_of(look) && stopped(line)? {
             return line.send(&());
         }
     }

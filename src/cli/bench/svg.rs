@@ -41,7 +41,7 @@ pub fn draw(report: &Report) -> String {
         title: "Bandwidth",
         top: TOP,
         sizes: &sizes,
-        values: Axis::over(report.points.iter().map(|point| point.bytes_per_second)),
+        values: Axis::over(report.points.iter().filter_map(|point| point.bytes_per_second)),
         unit: units::bandwidth,
     };
     bandwidth.frame(&mut svg, report);
@@ -61,7 +61,7 @@ pub fn draw(report: &Report) -> String {
             points.filter_map(|point| Some((point.size.max(1) as f64, figure(point)?))).collect()
         };
         let _ = writeln!(svg, "<g class=\"{}\">", class(operation));
-        bandwidth.line(&mut svg, "line", &of(|point| Some(point.bytes_per_second)));
+        bandwidth.line(&mut svg, "line", &of(|point| point.bytes_per_second));
         latency.line(&mut svg, "line", &of(|point| point.latency_us.map(|latency| latency.p50)));
         latency.line(&mut svg, "tail", &of(|point| point.latency_us.map(|latency| latency.p99)));
         svg.push_str("</g>\n");

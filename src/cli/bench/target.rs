@@ -18,8 +18,8 @@ pub enum Request {
     Open { device: String, memory: usize },
     /// Connect the QP: nothing.
     Connect(Coordinates),
-    /// Take messages of a size until told to stop. Nothing when ready, nothing when done.
-    Sink { size: usize },
+    /// Take messages until told to stop. Nothing when ready, nothing when done.
+    Sink,
     /// Send every message of a size back, until told to stop. Nothing when ready, nothing when done.
     Echo { operation: Operation, size: usize },
     /// Take a byte stream: the port when ready, how many bytes it had when it has ended.
@@ -59,7 +59,7 @@ pub fn run(line: &mut Line) -> Result {
                 target.as_mut().ok_or_else(open)?.endpoint.connect(&peer)?;
                 line.send(&())?;
             }
-            Request::Sink { size } => target.as_mut().ok_or_else(open)?.sink(line, size)?,
+            Request::Sink => target.as_mut().ok_or_else(open)?.sink(line)?,
             Request::Echo { operation, size } => {
                 let target = target.as_mut().ok_or_else(open)?;
                 match operation {
@@ -101,7 +101,7 @@ impl Target {
         Ok(())
     }
 
-    fn sink(&mut self, line: &mut Line, _size: usize) -> Result {
+    fn sink(&mut self, line: &mut Line) -> Result {
         self.fill_receives()?;
         line.send(&())?;
         let mut empty = 0;
@@ -139,7 +139,7 @@ impl Target {
                 continue;
             }
             empty += 1;
-            if empty % LOOK == 0 && stopped(line)? {
+            if empty.is_multiple_of(LOOK) && stopped(line)? {
                 echo.drain(&self.endpoint, line)?;
                 return line.send(&());
             }
@@ -163,7 +163,7 @@ impl Target {
             }
             echo.poll(&self.endpoint)?;
             empty += 1;
-            if empty % LOOK == 0 && stopped(line)? {
+            if empty.is_multiple_of(LOOK) && stopped(line)? {
                 echo.drain(&self.endpoint, line)?;
                 return line.send(&());
             }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::server::{Opened, Request};
-use super::step::{Operation, Side, Step, WORD, When};
+use super::step::{Atomic, Operation, Side, Step, WORD, When};
 use super::{DEPTH, device};
 use crate::endpoint::{Endpoint, await_completions};
 use crate::failure::{Failure, Result};
@@ -120,31 +120,26 @@ impl<'a> Connection<'a> {
 
     fn requests(&self, step: &Step) -> Result<Vec<WorkRequest>> {
         let atomics = if step.operation.is_atomic() { step.atomics().0 } else { Vec::new() };
-        let mut requests = Vec::with_capacity(step.count);
-        for message in 0..step.count {
-            let far = step.pieces(Side::Server, message)[0].0;
-            let (va, rkey) = self.endpoint.remote(far)?;
-            let mut request = match step.operation {
-                Operation::Send => WorkRequest::send(),
-                Operation::SendImm => WorkRequest::send_imm(step.immediate(message)),
-                Operation::Write => WorkRequest::write(va, rkey),
-                Operation::WriteImm => WorkRequest::write_imm(va, rkey, step.immediate(message)),
-                Operation::Read => WorkRequest::read(va, rkey),
-                Operation::CompareSwap => {
-                    let (word, rkey) = self.endpoint.remote(WORD)?;
-                    WorkRequest::compare_swap(word, rkey, atomics[message].compare, atomics[message].operand)
-                }
-                Operation::FetchAdd => {
-                    let (word, rkey) = self.endpoint.remote(WORD)?;
-                    WorkRequest::fetch_add(word, rkey, atomics[message].operand)
-                }
-            };
-            for (at, length) in step.pieces(Side::Client, message) {
-                request = request.sge(self.endpoint.memory.sge(at, length));
-            }
-            requests.push(request.id(message as u64));
-        }
-        Ok(requests)
+        (0..step.count).map(|message| self.request(step, message, atomics.get(message).copied())).collect()
+    }
+
+    fn request(&self, step: &Step, message: usize, atomic: Option<Atomic>) -> Result<WorkRequest> {
+        let far = step.pieces(Side::Server, message)[0].0;
+        let (va, rkey) = self.endpoint.remote(far)?;
+        let (word, _) = self.endpoint.remote(WORD)?;
+        let Atomic { compare, operand, .. } = atomic.unwrap_or_default();
+        let request = match step.operation {
+            Operation::Send => WorkRequest::send(),
+            Operation::SendImm => WorkRequest::send_imm(step.immediate(message)),
+            Operation::Write => WorkRequest::write(va, rkey),
+            Operation::WriteImm => WorkRequest::write_imm(va, rkey, step.immediate(message)),
+            Operation::Read => WorkRequest::read(va, rkey),
+            Operation::CompareSwap => WorkRequest::compare_swap(word, rkey, compare, operand),
+            Operation::FetchAdd => WorkRequest::fetch_add(word, rkey, operand),
+        };
+        let sge = |(at, length)| self.endpoint.memory.sge(at, length);
+        let places = step.pieces(Side::Client, message).into_iter().map(sge);
+        Ok(places.fold(request, WorkRequest::sge).id(message as u64))
     }
 
     fn verify(&self, step: &Step) -> Result {

@@ -100,7 +100,7 @@ const SMALLEST_MTU: usize = 256;
 const SKEW: usize = 7;
 
 /// An atomic, and what it must find.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Atomic {
     pub original: u64,
     /// Compare and swap, or the number to add.

@@ -1,0 +1,10 @@
+//! The command as people and scripts use it.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod bench;
+mod demo;
+mod devices;
+mod run;
+mod support;

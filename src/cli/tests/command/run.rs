@@ -1,0 +1,148 @@
+//! `softrnic run` and `softrnic env`, with libraries that are only files. What real ones do is tested in
+//! tests/verbs.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::{Outcome, SOFTRNIC, directory, outcome, unconfigured};
+
+/// A copy of the command as `make install` leaves it, with libraries or without.
+struct Installation(PathBuf);
+
+impl Installation {
+    fn new(test: &str) -> Installation {
+        let root = directory(test);
+        let libraries = root.join("lib/softrnic");
+        std::fs::create_dir_all(&libraries).expect("a directory");
+        std::fs::create_dir_all(root.join("bin")).expect("a directory");
+        std::fs::copy(SOFTRNIC, root.join("bin/softrnic")).expect("a copy");
+        for file in ["libibverbs.so.1", "libsoftrnic_interpose.so"] {
+            std::fs::write(libraries.join(file), "").expect("a file");
+        }
+        Installation(root)
+    }
+
+    fn library(&self, file: &str) -> PathBuf {
+        self.0.join("lib/softrnic").join(file)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = unconfigured(Command::new(self.0.join("bin/softrnic")));
+        command.args(arguments).env_remove("LD_PRELOAD").env_remove("LD_LIBRARY_PATH");
+        command.env("XDG_RUNTIME_DIR", &self.0);
+        command
+    }
+
+    fn softrnic(&self, arguments: &[&str]) -> Outcome {
+        outcome(self.command(arguments).output().expect("the command starts"))
+    }
+}
+
+impl Drop for Installation {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Prints what a program is given.
+const SHOW: [&str; 4] = ["--", "sh", "-c", "env | grep -E '^(LD_|SOFTRNIC_)' | sort"];
+
+#[test]
+fn a_program_is_given_the_libraries_and_what_was_asked_for() {
+    let installation = Installation::new("run");
+    let given = ["run", "--device", "udp", "--device", "b=udp:127.77.4.1", "--pcap", "x-%p.pcapng"];
+    let given = [&given[..], &["--fault", "seed=3,drop=1%", "--log", "debug"], &SHOW].concat();
+    let shown = installation.softrnic(&given).expect(0).stdout;
+    let here = std::env::current_dir().expect("a directory");
+    let sysfs = shown.lines().find_map(|line| line.strip_prefix("SOFTRNIC_SYSFS=")).expect("a directory");
+    let expected = format!(
+        "LD_LIBRARY_PATH={}\nLD_PRELOAD={}\nSOFTRNIC_DEVICES=udp,b=udp:127.77.4.1\nSOFTRNIC_FAULT=seed=3,drop=1%\n\
+         SOFTRNIC_LOG=debug\nSOFTRNIC_PCAP={}\nSOFTRNIC_SYSFS={sysfs}\n",
+        installation.0.join("lib/softrnic").display(),
+        installation.library("libsoftrnic_interpose.so").display(),
+        here.join("x-%p.pcapng").display(),
+    );
+    assert_eq!(shown, expected);
+    let private = Path::new(sysfs).parent().expect("a private directory");
+    assert_eq!(private.metadata().expect("it is there").mode() & 0o777, 0o700);
+}
+
+#[test]
+fn a_shell_can_be_set_up_the_same_way_and_twice() {
+    let installation = Installation::new("env");
+    let once =
+        installation.softrnic(&["run", "--device", "udp:127.77.4.2", "--", "sh", "-c", SHOW[3]]).expect(0);
+    let mut shell = unconfigured(Command::new("sh"));
+    let set_up = format!("{}/bin/softrnic env --device udp:127.77.4.2", installation.0.display());
+    shell.args(["-c", &format!("eval \"$({set_up})\" && eval \"$({set_up})\" && {}", SHOW[3])]);
+    shell.env("XDG_RUNTIME_DIR", &installation.0).env_remove("LD_PRELOAD").env_remove("LD_LIBRARY_PATH");
+    let twice = outcome(shell.output().expect("a shell starts")).expect(0);
+    assert_eq!(twice.stdout, once.stdout);
+}
+
+#[test]
+fn what_was_preloaded_before_stays() {
+    let installation = Installation::new("preloaded");
+    let mut run = installation.command(&[&["run"][..], &SHOW].concat());
+    let shown =
+        outcome(run.env("LD_LIBRARY_PATH", "/a:/b").output().expect("the command starts")).expect(0).stdout;
+    assert!(shown.contains("lib/softrnic:/a:/b\n"), "{shown}");
+    assert!(!shown.contains("SOFTRNIC_DEVICES"), "each process finds an address of its own: {shown}");
+}
+
+#[test]
+fn the_command_becomes_the_program() {
+    let installation = Installation::new("becomes");
+    let run = installation.command(&["run", "--", "sh", "-c", "echo $$; exit 42"]);
+    let child = { run }.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
+    let child = child.expect("the command starts");
+    let process = child.id();
+    let ended = outcome(child.wait_with_output().expect("it ends")).expect(42);
+    assert_eq!(ended.stdout, format!("{process}\n"));
+}
+
+#[test]
+fn programs_that_cannot_be_run_have_the_status_of_shells() {
+    let installation = Installation::new("status");
+    installation
+        .softrnic(&["run", "--", "no-such-program"])
+        .expect(127)
+        .says("no-such-program: no such program");
+    installation.softrnic(&["run", "--", "/etc/passwd"]).expect(126).says("/etc/passwd");
+}
+
+#[test]
+fn a_wrong_device_is_told_before_the_program_runs() {
+    let installation = Installation::new("wrong-device");
+    installation
+        .softrnic(&["run", "--device", "ftp", "--", "echo", "ran"])
+        .expect(2)
+        .says("'ftp' is no link");
+    let mut run = installation.command(&["run", "--", "echo", "ran"]);
+    let outcome = outcome(run.env("SOFTRNIC_DEVICES", "ftp").output().expect("the command starts")).expect(2);
+    assert_eq!(outcome.stdout, "");
+}
+
+#[test]
+fn missing_libraries_are_named_with_what_makes_them() {
+    let installation = Installation::new("missing");
+    std::fs::remove_file(installation.library("libsoftrnic_interpose.so")).expect("removed");
+    installation.softrnic(&["run", "--", "true"]).expect(1).says("lib/softrnic/libsoftrnic_interpose.so");
+    std::fs::remove_file(installation.library("libibverbs.so.1")).expect("removed");
+    let outcome = installation.softrnic(&["env"]).expect(1);
+    outcome.says("lib/softrnic/libibverbs.so.1");
+    outcome.says("make build");
+    assert_eq!(outcome.stdout, "");
+}
+
+#[test]
+fn a_directory_that_is_not_private_is_not_used() {
+    let installation = Installation::new("not-private");
+    std::fs::create_dir(installation.0.join("softrnic")).expect("a directory");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(installation.0.join("softrnic"), open).expect("opened");
+    let outcome = installation.softrnic(&[&["run"][..], &SHOW].concat()).expect(0);
+    outcome.says("is not private");
+    assert!(!outcome.stdout.contains("SOFTRNIC_SYSFS"), "{}", outcome.stdout);
+}
