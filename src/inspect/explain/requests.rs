@@ -34,6 +34,7 @@ impl Stream {
             Ordering::Less => self.again(ctx, at, &event, psn),
         }
         self.sent_ns = event.time_ns;
+        self.bound(ctx);
         self.take_early_answers(ctx, &event);
     }
 
@@ -86,7 +87,7 @@ impl Stream {
         let count = u32::try_from(psn - self.next).unwrap_or(u32::MAX);
         self.segments.push_back(Segment::hole(self.next, count, index));
         let (first, last) = (psn_of(self.next), psn_of(psn - 1));
-        ctx.lost.push(Lost {
+        ctx.missing(Lost {
             pair: ctx.pair,
             from: self.requester,
             requests: true,
@@ -210,12 +211,7 @@ impl Stream {
                     words::span(event.time_ns.saturating_sub(ctx.event(hole.first_event).time_ns)),
                 );
                 ctx.tell(Kind::Reordered, None, (event.psn(), event.psn()), &[index, hole.first_event], text);
-                ctx.lost.retain(|lost| {
-                    !(lost.pair == ctx.pair
-                        && lost.from == self.requester
-                        && lost.first == lost.last
-                        && lost.first == event.psn())
-                });
+                ctx.found(self.requester, event.psn(), event.psn());
             }
             cause => self.resent(ctx, index, event, psn, &hole, cause.unwrap_or(Cause::Unprovoked)),
         }

@@ -468,9 +468,7 @@ impl Stream {
             segment.got = segment.got.max(segment.beyond);
             segment.beyond = 0;
             let (first, last) = (psn_of(first), psn_of(last));
-            ctx.lost.retain(|l| {
-                !(l.pair == ctx.pair && l.from != self.requester && (l.first, l.last) == (first, last))
-            });
+            ctx.found(self.responder(), first, last);
             self.recovery = None;
         } else {
             recovery.at = psn + 1;
@@ -485,7 +483,7 @@ impl Stream {
         if self.recovery.as_ref().is_some_and(|r| r.at <= first) || last < first {
             return;
         }
-        ctx.lost.push(Lost {
+        ctx.missing(Lost {
             pair: ctx.pair,
             from: self.responder(),
             requests: false,

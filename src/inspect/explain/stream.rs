@@ -12,6 +12,10 @@ use super::msn::MsnCheck;
 use super::recovery::Recovery;
 use super::words;
 
+/// Missing PSNs noted last, which may yet turn up.
+const RECENTLY_LOST: usize = 64;
+const LOST_KEPT: usize = 100_000;
+
 /// What the analysis of a pair works on.
 pub(crate) struct Context<'c> {
     pub events: &'c mut [Event],
@@ -69,6 +73,23 @@ impl Context<'_> {
         self.events[index as usize].mark = mark;
     }
 
+    /// PSNs turned out not to be missing after all. Only what was noted a short while ago can.
+    pub fn found(&mut self, from: usize, first: Psn, last: Psn) {
+        let recent = self.lost.len().saturating_sub(RECENTLY_LOST);
+        let pair = self.pair;
+        let found = |l: &Lost| (l.pair, l.from, l.first, l.last) == (pair, from, first, last);
+        if let Some(at) = self.lost[recent..].iter().position(found) {
+            self.lost.remove(recent + at);
+        }
+    }
+
+    /// Notes PSNs that are missing.
+    pub fn missing(&mut self, lost: Lost) {
+        if self.lost.len() < LOST_KEPT {
+            self.lost.push(lost);
+        }
+    }
+
     pub fn extra(&self, event: &Event) -> Option<Extra> {
         event.extra().and_then(|index| self.extras.get(index)).copied()
     }
@@ -95,6 +116,8 @@ pub(crate) struct Stream {
     pub next: i64,
     /// The oldest PSN that is not acknowledged.
     pub una: i64,
+    /// PSNs before this have been acknowledged as far as a plain ACK can.
+    acknowledged: i64,
     /// All PSNs from the oldest remembered up to `next`, in order and without holes.
     pub segments: VecDeque<Segment>,
     pub recovery: Option<Recovery>,
@@ -165,6 +188,8 @@ pub(crate) struct RnrWait {
 
 /// Acknowledged segments kept so that repeats of them are recognised.
 const HISTORY: usize = 1 << 13;
+/// Requests, answered or not, that are remembered.
+const MAX_OUTSTANDING: usize = 1 << 15;
 const CORRUPT_KEPT: usize = 64;
 const UNSENT_KEPT: usize = 64;
 
@@ -221,6 +246,7 @@ impl Stream {
             started: false,
             next: 0,
             una: 0,
+            acknowledged: 0,
             segments: VecDeque::new(),
             recovery: None,
             cooling: None,
@@ -290,24 +316,19 @@ impl Stream {
     /// Acknowledges everything before `end` that a plain ACK can, and returns the first request that
     /// needed an answer of its own and did not get it.
     pub fn acknowledge_before(&mut self, end: i64, by: u32) -> Option<usize> {
-        let mut unanswered = None;
-        let from = self.segments.partition_point(|s| s.end() <= self.una);
-        for index in from..self.segments.len() {
-            let segment = &mut self.segments[index];
-            if segment.first >= end {
-                break;
-            }
-            if segment.acked {
-                continue;
-            }
-            if segment.needs_own_answer() {
-                unanswered.get_or_insert(index);
-            } else if segment.end() <= end {
+        // What lies before was gone through by earlier answers.
+        let done = self.una.max(self.acknowledged);
+        let from = self.segments.partition_point(|s| s.end() <= done);
+        for segment in self.segments.range_mut(from..).take_while(|s| s.first < end) {
+            if !segment.acked && !segment.needs_own_answer() && segment.end() <= end {
                 segment.acked = true;
                 segment.answered_by = Some(by);
             }
         }
-        unanswered
+        self.acknowledged = self.acknowledged.max(end);
+        let from = self.segments.partition_point(|s| s.end() <= self.una);
+        let mut waiting = self.segments.range(from..).take_while(|s| s.first < end);
+        waiting.position(|s| !s.acked).map(|at| from + at).filter(|at| self.segments[*at].needs_own_answer())
     }
 
     /// Moves the oldest unacknowledged PSN up and takes the messages before it as done.
@@ -326,6 +347,24 @@ impl Stream {
             self.segments.pop_front();
             self.forgotten = true;
         }
+    }
+
+    /// Lets go of the oldest requests when nobody answers: a capture may lack all answers.
+    pub fn bound(&mut self, ctx: &mut Context<'_>) {
+        if self.segments.len() < MAX_OUTSTANDING {
+            return;
+        }
+        for segment in self.segments.drain(..MAX_OUTSTANDING / 2).collect::<Vec<_>>() {
+            self.una = self.una.max(segment.end());
+            if !segment.retired {
+                if segment.sent {
+                    self.assembler.take(ctx, self.requester, &segment);
+                } else {
+                    self.assembler.interrupt();
+                }
+            }
+        }
+        self.forgotten = true;
     }
 
     fn retire(&mut self, ctx: &mut Context<'_>, segment: &Segment) {

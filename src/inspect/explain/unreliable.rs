@@ -53,7 +53,7 @@ impl Unreliable {
             }
             Ordering::Greater => {
                 let (first, last) = (psn_of(next), psn_of(psn - 1));
-                ctx.lost.push(Lost {
+                ctx.missing(Lost {
                     pair: ctx.pair,
                     from: self.side,
                     requests: true,

@@ -246,3 +246,32 @@ pub fn rej(id: u32, remote: u32, reason: u16) -> Vec<u8> {
     body[10..12].copy_from_slice(&reason.to_be_bytes());
     body
 }
+
+impl Capture {
+    /// An RC packet of any opcode, if the number is one, with `word` all over its headers.
+    pub fn any_rc(&mut self, from: Side, to: Side, psn: u32, opcode: u8, word: u32) {
+        let Some(opcode) = Opcode::from_byte(opcode) else { return };
+        let info = opcode.info();
+        let mut bytes = vec![0; info.headers_len];
+        for place in bytes.chunks_mut(4) {
+            place.copy_from_slice(&word.to_be_bytes()[..place.len()]);
+        }
+        bytes[..2].copy_from_slice(&[opcode.byte(), 0]);
+        bytes.resize(info.headers_len + ICRC_LEN, 0);
+        let body = Packet::parse(&bytes).unwrap().body;
+        let payload = vec![1; (word % 1200) as usize];
+        let bth = Bth {
+            pad: Pad::for_payload(payload.len()),
+            ack_req: word & 1 == 1,
+            ..Bth::new(Qpn::new(to.qpn), Psn::new(psn))
+        };
+        self.packet(from, to, bth, body, &payload);
+    }
+}
+
+/// Gives a frame the ICRC that its content asks for.
+pub fn reseal(frame: &mut [u8]) {
+    if let Ok(facts) = Frame::parse(frame).map(|f| f.facts()) {
+        seal(&facts, &mut frame[42..]);
+    }
+}
