@@ -22,6 +22,8 @@ pub struct Cqe {
     pub src_qpn: Qpn,
     /// Whether a network header precedes the payload.
     pub grh: bool,
+    /// Whether that header is one of IPv4 (IBTA A17.4.5.1: the completion says so).
+    pub ipv4: bool,
     /// When it was generated, in nanoseconds of the engine's clock.
     pub timestamp: u64,
 }

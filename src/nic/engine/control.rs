@@ -365,6 +365,7 @@ impl Engine {
                 service: init.service,
                 pd: init.pd,
                 own_pd: init.pd,
+                ipv4: false,
                 send_cq: init.send_cq,
                 recv_cq: init.recv_cq,
                 xrcd,
@@ -398,14 +399,23 @@ impl Engine {
         mask: AttrMask,
         attr: &QpAttr,
     ) -> Result<(), ControlError> {
+        // What was posted before belongs to the state before.
+        self.on_doorbell(now, key.index());
         self.with_qp(now, None, key, |qp, host| qp.modify(mask, attr, host))
             .ok_or(ControlError::UnknownObject)??;
         let slot = &mut self.qps[key];
         if slot.qp.state() == QpState::Reset {
+            slot.io.waiting = false;
             slot.io.peer.take().into_iter().for_each(|peer| self.peers.leave(peer));
+            self.memory.release_qp(slot.io.qpn);
         } else if mask.has(AttrMask::AV) {
+            let in_flight = slot.qp.status().in_flight;
             let peer = self.peers.join(attr.path.dst);
-            slot.io.peer.replace(peer).into_iter().for_each(|old| self.peers.leave(old));
+            let old = slot.io.peer.replace(peer);
+            slot.io.waiting = false;
+            self.peers.window(old).release(in_flight);
+            self.peers.window(slot.io.peer).charge(in_flight);
+            old.into_iter().for_each(|old| self.peers.leave(old));
         }
         self.activate(key);
         Ok(())
@@ -442,6 +452,7 @@ impl Engine {
         self.with_qp(now, None, key, |qp, host| qp.close(host));
         let Some(slot) = self.qps.remove(key) else { return Ok(()) };
         let io = slot.io;
+        self.timers.remove(io.timer, key);
         io.shared_state.store(QpState::Reset as u8, Ordering::Release);
         self.by_number.remove(&io.qpn);
         self.by_index[key.index()] = None;

@@ -268,6 +268,7 @@ impl Host for HostView<'_, '_> {
             qpn: completion.qpn,
             src_qpn: completion.src_qpn,
             grh: completion.grh,
+            ipv4: completion.grh && self.io.ipv4,
             timestamp: self.now.as_nanos(),
         };
         self.shared.staged.push(Staged { cq, cqe, solicited: completion.solicited });

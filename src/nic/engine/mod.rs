@@ -44,7 +44,7 @@ use host::HostView;
 use objects::{Cq, Group, QpIo, QpSlot, Srq, Xrcd};
 use peers::Peers;
 use shared::Shared;
-use timers::TimerHeap;
+use timers::WakeUps;
 
 /// How an engine is set up.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +118,7 @@ pub struct Engine {
     gids: GidTable,
     peers: Peers,
     shared: Shared,
-    timers: TimerHeap,
+    timers: WakeUps,
     /// QPs that may have something to do, each once.
     active: VecDeque<QpKey>,
     drops: [u64; DropReason::ALL.len()],
@@ -152,7 +152,7 @@ impl Engine {
             gids: GidTable::default(),
             peers: Peers::new(config.window),
             shared: Shared::new(),
-            timers: TimerHeap::default(),
+            timers: WakeUps::default(),
             active: VecDeque::new(),
             drops: [0; DropReason::ALL.len()],
             next_qpn: control::first_number(config.seed),
@@ -169,7 +169,7 @@ impl Engine {
         self.transmit(now, link, budget.transmit, &mut step);
         link.flush(now);
         step.blocked |= link.is_blocked();
-        step.completed = self.publish();
+        step.completed = self.publish(now);
         step.more |= !step.blocked && self.peers.has_wakeable();
         step
     }
@@ -281,11 +281,9 @@ impl Engine {
     }
 
     fn run_timers(&mut self, now: Time) {
-        while let Some((at, key)) = self.timers.pop_due(now) {
+        while let Some(key) = self.timers.pop_due(now) {
             let Some(slot) = self.qps.get_mut(key) else { continue };
-            if slot.io.timer == Some(at) {
-                slot.io.timer = None;
-            }
+            slot.io.timer = None;
             self.with_qp(now, None, key, |qp, host| qp.on_timeout(now, host));
             self.activate(key);
         }
@@ -306,11 +304,10 @@ impl Engine {
     }
 }
 
-/// Keeps an entry in the heap that is no later than the QP's next timer.
-fn schedule(timers: &mut TimerHeap, next: Option<Time>, io: &mut QpIo) {
+/// Keeps an entry that is no later than the QP's next timer.
+fn schedule(timers: &mut WakeUps, next: Option<Time>, io: &mut QpIo) {
     let Some(next) = next else { return };
     if io.timer.is_none_or(|scheduled| next < scheduled) {
-        io.timer = Some(next);
-        timers.push(next, io.key);
+        timers.set(io.timer.replace(next), next, io.key);
     }
 }

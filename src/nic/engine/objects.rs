@@ -57,6 +57,8 @@ pub struct QpIo {
     pub pd: PdId,
     /// The domain that it was made in.
     pub own_pd: PdId,
+    /// Whether the last packet came over IPv4.
+    pub ipv4: bool,
     pub send_cq: CqKey,
     pub recv_cq: CqKey,
     pub xrcd: Option<XrcdKey>,
@@ -67,7 +69,7 @@ pub struct QpIo {
     pub active: bool,
     /// In its peer's list of those that wait for the window.
     pub waiting: bool,
-    /// The earliest of its entries in the timer heap.
+    /// When it is woken next.
     pub timer: Option<Time>,
     /// Packets sent and received, for statistics.
     pub packets_sent: u64,

@@ -68,6 +68,7 @@ impl Engine {
             return Err(DropReason::WrongAddress);
         }
         slot.io.packets_received += 1;
+        slot.io.ipv4 = datagram.dst.is_ipv4();
         // An XRC target has no domain of its own: keys are checked in that of the SRQ which the request names
         // (IBTA A14).
         if let Body::Xrc(request) = &packet.body

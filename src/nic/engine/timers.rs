@@ -1,8 +1,7 @@
-//! When each QP wants to be woken. A QP has few entries here, some of them too early: timers mostly move
-//! later, and an entry that fires too early is cheaper than one that is moved for every ACK.
+//! When each QP wants to be woken. A QP has one entry here, which may be too early: timers mostly move later,
+//! and an entry that fires too early is cheaper than one that is moved for every ACK.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 
 use softrnic_wire::Time;
 
@@ -10,30 +9,39 @@ use super::objects::QpKey;
 
 /// The wake-up times of all QPs.
 #[derive(Default)]
-pub struct TimerHeap {
-    heap: BinaryHeap<Reverse<(Time, QpKey)>>,
+pub struct WakeUps {
+    by_time: BTreeSet<(Time, QpKey)>,
 }
 
-impl TimerHeap {
-    pub fn push(&mut self, at: Time, qp: QpKey) {
-        self.heap.push(Reverse((at, qp)));
+impl WakeUps {
+    /// Moves the entry of a QP from `old`, if it has one, to `at`.
+    pub fn set(&mut self, old: Option<Time>, at: Time, qp: QpKey) {
+        self.remove(old, qp);
+        self.by_time.insert((at, qp));
+    }
+
+    /// Removes the entry that a QP has at `old`, if it has one.
+    pub fn remove(&mut self, old: Option<Time>, qp: QpKey) {
+        if let Some(old) = old {
+            self.by_time.remove(&(old, qp));
+        }
     }
 
     /// The earliest wake-up.
     pub fn next(&self) -> Option<Time> {
-        self.heap.peek().map(|Reverse((at, _))| *at)
+        self.by_time.first().map(|(at, _)| *at)
     }
 
     /// How many wake-ups are planned.
     pub fn len(&self) -> usize {
-        self.heap.len()
+        self.by_time.len()
     }
 
     /// A QP whose time has come.
-    pub fn pop_due(&mut self, now: Time) -> Option<(Time, QpKey)> {
+    pub fn pop_due(&mut self, now: Time) -> Option<QpKey> {
         if self.next()? > now {
             return None;
         }
-        self.heap.pop().map(|Reverse(entry)| entry)
+        self.by_time.pop_first().map(|(_, qp)| qp)
     }
 }
