@@ -201,7 +201,7 @@ impl<D> Qp<D> {
 
     /// Completes whatever at the front needs no more acknowledgement.
     pub(crate) fn complete_ready<H: Host<Data = D>>(&mut self, host: &mut H) {
-        while self.sq.started > 0 && self.state != QpState::Err {
+        while self.sq.started > 0 && !matches!(self.state, QpState::Err | QpState::Sqe) {
             let front = &self.sq.entries[0];
             if let Some(status) = front.fault {
                 return self.fail(status, host);
@@ -238,10 +238,14 @@ impl<D> Qp<D> {
         }
     }
 
-    /// The front entry failed: it reports why, everything behind it is flushed (IBTA 9.9.2).
+    /// The front entry failed: it reports why, everything behind it is flushed (IBTA 9.9.2). Unreliable
+    /// services lose no more than their send queue by it, until it is set to RTS again (IBTA 10.3.1.7).
     pub(crate) fn fail<H: Host<Data = D>>(&mut self, status: Status, host: &mut H) {
         self.complete_front(status, host);
-        self.enter_error(host);
+        match self.service {
+            QpType::Uc | QpType::Ud => self.enter_send_queue_error(host),
+            QpType::Rc | QpType::XrcInitiator | QpType::XrcTarget => self.enter_error(host),
+        }
     }
 
     /// A READ's or atomic's answer was lost: ask again from the first one that is missing.

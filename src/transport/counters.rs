@@ -60,6 +60,8 @@ counters! {
     DropOpcode = "drop_opcode",
     /// Requests dropped in silence after a NAK, until the expected PSN comes.
     DropAfterNak = "drop_after_nak",
+    /// Requests that came while more responses waited than are kept.
+    DropBusy = "drop_responder_busy",
     /// Duplicate READs and atomics for which nothing is saved any more.
     DropDuplicateUnmatched = "drop_duplicate_unmatched",
     /// Responses that acknowledge nothing that is outstanding.

@@ -200,7 +200,7 @@ impl<D> Qp<D> {
     /// Takes a work request. The caller has checked that the state accepts it ([`Qp::accepts_sends`]).
     pub fn post_send<H: Host<Data = D>>(&mut self, wqe: SendWqe<D>, host: &mut H) {
         self.sq.push(wqe);
-        if self.state == QpState::Err {
+        if matches!(self.state, QpState::Err | QpState::Sqe) {
             self.flush_sends(host);
         }
     }
@@ -372,8 +372,22 @@ impl<D> Qp<D> {
             host.complete(completion, srqn);
         }
         self.flush_receives(host);
-        if first_time && host.has_srq() {
+        if first_time && host.has_srq() && self.service != QpType::XrcInitiator {
             host.event(QpEvent::LastWqeReached);
+        }
+    }
+
+    /// Moves to SQE: the send queue is flushed, receiving goes on.
+    pub(crate) fn enter_send_queue_error<H: Host<Data = D>>(&mut self, host: &mut H) {
+        self.state = QpState::Sqe;
+        self.timers = Timers::default();
+        self.flush_sends(host);
+    }
+
+    /// Something that the QP cannot do without has failed, such as a completion queue: moves to ERR.
+    pub fn abort<H: Host<Data = D>>(&mut self, host: &mut H) {
+        if !matches!(self.state, QpState::Reset | QpState::Err) {
+            self.enter_error(host);
         }
     }
 

@@ -23,6 +23,10 @@ pub(crate) enum SavedKind {
     Empty,
 }
 
+/// A quarter of the PSN space. A request that is repeated lies less than half of it behind, and one that
+/// is forgotten at a quarter was, with what has been taken since, acknowledged long ago.
+const OLDEST: i32 = 1 << 22;
+
 /// The newest READs and atomics, oldest first.
 pub(crate) struct Resources {
     saved: VecDeque<Saved>,
@@ -46,14 +50,21 @@ impl Resources {
         self.saved.push_back(saved);
     }
 
+    /// Forgets what lies so far behind `expected` that its PSN would soon seem to lie ahead.
+    pub fn forget_before(&mut self, expected: Psn) {
+        while self.saved.front().is_some_and(|s| expected.distance_from(s.first + s.packets) > OLDEST) {
+            self.saved.pop_front();
+        }
+    }
+
     /// The saved atomic, FLUSH or ATOMIC WRITE at `psn`.
     pub fn find(&self, psn: Psn) -> Option<Saved> {
-        self.saved.iter().find(|s| s.first == psn && !matches!(s.kind, SavedKind::Read(_))).copied()
+        self.saved.iter().rev().find(|s| s.first == psn && !matches!(s.kind, SavedKind::Read(_))).copied()
     }
 
     /// The saved READ that a repeated READ request at `psn` is a part of, cut to what it asks for.
     pub fn find_read(&self, psn: Psn, again: &Reth, mtu: u32) -> Option<Saved> {
-        self.saved.iter().find_map(|s| {
+        self.saved.iter().rev().find_map(|s| {
             let SavedKind::Read(reth) = s.kind else { return None };
             let place = psn.distance_from(s.first);
             if place < 0 || place as u32 >= s.packets {
@@ -75,5 +86,45 @@ impl Resources {
     /// The first PSN after `psn` that belongs to a saved request.
     pub fn first_after(&self, psn: Psn) -> Option<Psn> {
         self.saved.iter().map(|s| s.first).find(|first| first.is_after(psn))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn atomic(first: u32, original: u64) -> Saved {
+        Saved { first: Psn::new(first), packets: 1, msn: Msn::ZERO, kind: SavedKind::Atomic(original) }
+    }
+
+    #[test]
+    fn a_result_of_long_ago_is_not_taken_for_a_recent_one() {
+        let mut resources = Resources::new();
+        resources.save(atomic(0, 1), 4);
+        let half = Psn::new(1 << 23);
+        assert_eq!(resources.first_after(half + 1), Some(Psn::ZERO), "it would seem to lie ahead");
+        resources.forget_before(Psn::new(1 << 22));
+        assert!(resources.find(Psn::ZERO).is_some(), "not old enough");
+        resources.forget_before(Psn::new((1 << 22) + 2));
+        assert!(resources.find(Psn::ZERO).is_none());
+        assert_eq!(resources.first_after(half + 1), None);
+    }
+
+    #[test]
+    fn of_two_results_at_one_psn_the_newer_counts() {
+        let mut resources = Resources::new();
+        resources.save(atomic(7, 1), 4);
+        resources.save(atomic(7, 2), 4);
+        assert!(matches!(resources.find(Psn::new(7)).map(|s| s.kind), Some(SavedKind::Atomic(2))));
+    }
+
+    #[test]
+    fn a_read_as_long_as_half_the_psn_space_can_be_repeated() {
+        let mut resources = Resources::new();
+        let reth = Reth { va: 0, rkey: softrnic_wire::Rkey(1), dma_len: 1 << 31 };
+        let read = Saved { first: Psn::ZERO, packets: 1 << 23, msn: Msn::ZERO, kind: SavedKind::Read(reth) };
+        resources.save(read, 1);
+        resources.forget_before(Psn::new(1 << 23));
+        assert!(resources.find_read(Psn::ZERO, &reth, 256).is_some());
     }
 }

@@ -50,6 +50,12 @@ impl<D> Responder<D> {
             established: false,
         }
     }
+
+    /// Everything before `psn` is done.
+    fn expect(&mut self, psn: Psn) {
+        self.expected = psn;
+        self.resources.forget_before(psn);
+    }
 }
 
 /// Why a request is refused, with what that does to the QP and to the receive WQE it had taken.
@@ -84,6 +90,10 @@ pub(crate) struct Request<'a> {
 impl<D> Qp<D> {
     /// A request packet of the connected, reliable services.
     pub(crate) fn on_request<H: Host<Data = D>>(&mut self, request: Request<'_>, host: &mut H) {
+        if self.responder.responses.is_full() {
+            // Nothing leaves: the link is blocked. The peer will ask again.
+            return host.count(Counter::DropBusy);
+        }
         let ahead = request.psn.distance_from(self.responder.expected);
         if ahead < 0 {
             return self.on_duplicate(&request, host);
@@ -159,9 +169,17 @@ impl<D> Qp<D> {
             }
             _ => true,
         };
-        let has_resources =
-            self.attr.max_dest_rd_atomic > 0 || matches!(op, Op::Flush(..)) || !op_is_saved(op);
+        let has_resources = !op_is_saved(op) || self.has_free_resources();
         if allowed && has_resources { Ok(()) } else { Err(INVALID) }
+    }
+
+    /// Whether one more READ or atomic may be outstanding. Their answers are owed in order, so those that are
+    /// not yet sent are those that are outstanding. rxe may use more, rounded up to a power of two.
+    fn has_free_resources(&self) -> bool {
+        match self.attr.max_dest_rd_atomic as usize {
+            0 => false,
+            depth => self.responder.responses.owed() < depth.next_power_of_two(),
+        }
     }
 
     /// First and Middle carry exactly the path MTU, Last something, Only no more than it (C9-92).
@@ -295,7 +313,7 @@ impl<D> Qp<D> {
         let packets = reth.dma_len.div_ceil(self.config.mtu).max(1);
         let responder = &mut self.responder;
         responder.msn = responder.msn.next();
-        responder.expected = request.psn + packets;
+        responder.expect(request.psn + packets);
         let saved = Saved { first: request.psn, packets, msn: responder.msn, kind: SavedKind::Read(reth) };
         responder.resources.save(saved, self.attr.max_dest_rd_atomic);
         responder.responses.push(Response::read(saved, false));
@@ -352,7 +370,7 @@ impl<D> Qp<D> {
     fn save_and_answer(&mut self, request: &Request<'_>, kind: SavedKind) {
         let responder = &mut self.responder;
         responder.msn = responder.msn.next();
-        responder.expected = request.psn + 1;
+        responder.expect(request.psn + 1);
         let saved = Saved { first: request.psn, packets: 1, msn: responder.msn, kind };
         responder.resources.save(saved, self.attr.max_dest_rd_atomic.max(1));
         responder.responses.push(Response::saved(saved));
@@ -361,7 +379,7 @@ impl<D> Qp<D> {
     /// The packet is executed: the next PSN is expected, and an ACK is due if one was asked for.
     fn accept(&mut self, request: &Request<'_>, ends: bool) {
         let responder = &mut self.responder;
-        responder.expected = request.psn + 1;
+        responder.expect(request.psn + 1);
         if ends {
             responder.msn = responder.msn.next();
         }

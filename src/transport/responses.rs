@@ -52,8 +52,11 @@ impl Response {
     }
 }
 
-/// More responses than this wait only if the peer repeats requests without end; it can repeat them again.
+/// More repeated answers than this wait only if the peer repeats requests without end; it can do so again.
 const MAX_REPEATED: usize = 512;
+
+/// With so many responses waiting no more requests are taken.
+const FULL: usize = 1024;
 
 /// The queue of responses.
 pub(crate) struct Responses {
@@ -67,6 +70,19 @@ impl Responses {
 
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Whether too many wait for another request to be taken.
+    pub fn is_full(&self) -> bool {
+        self.queue.len() >= FULL
+    }
+
+    /// READs and atomics that wait for their first answer.
+    pub fn owed(&self) -> usize {
+        let first = |response: &&Response| {
+            matches!(response, Response::Read { repeated: false, .. } | Response::Atomic { .. })
+        };
+        self.queue.iter().filter(first).count()
     }
 
     pub fn len(&self) -> usize {
