@@ -80,8 +80,19 @@ fn other(machine: &mut Machine, command: &str, words: &mut Words<'_>) -> Result<
             machine.pass(duration(words.next()?)?);
             Ok(())
         }
+        "ignore" if words.take("events") => {
+            while machine.take_event().is_some() {}
+            Ok(())
+        }
         "ignore" => {
             machine.forget_packets();
+            Ok(())
+        }
+        "burst" => machine.burst(words.next()? == "begin"),
+        "tag" => {
+            let (name, tag) = (words.next()?, words.number()? as u32);
+            let key = machine.windows.get_mut(name).ok_or("no such window")?;
+            *key = *key & !0xFF | tag;
             Ok(())
         }
         _ => Err(format!("`{command}` is no command")),
@@ -97,6 +108,7 @@ struct Description {
     data: Option<(u64, usize)>,
     qp: Option<String>,
     seal: Seal,
+    sealed: bool,
     stranger: bool,
     tos: u8,
     /// An opcode byte instead of the named one.
@@ -120,12 +132,14 @@ fn description(machine: &mut Machine, words: &mut Words<'_>) -> Result<Descripti
         data: None,
         qp: None,
         seal: Seal::Good,
+        sealed: false,
         stranger: false,
         tos: 0,
         raw_opcode: None,
     };
     while let Some(word) = words.peek() {
         words.next()?;
+        told.sealed |= matches!(word, "rxe" | "good");
         match word {
             flag if FLAGS.contains(&flag) => {
                 told.fields.insert(field(flag).ok_or("no field")?, 1);
@@ -143,7 +157,8 @@ fn description(machine: &mut Machine, words: &mut Words<'_>) -> Result<Descripti
             "RNR" => drop(told.fields.insert("syndrome", 0x20 | words.number()?)),
             "for" => told.qp = Some(words.next()?.into()),
             "badicrc" => told.seal = Seal::Bad,
-            "rxeicrc" => told.seal = Seal::Rxe,
+            "rxeicrc" | "rxe" => told.seal = Seal::Rxe,
+            "good" => told.seal = Seal::Good,
             "stranger" => told.stranger = true,
             "tos" => told.tos = words.number()? as u8,
             "byte" => told.raw_opcode = Some(words.number()? as u8),
@@ -217,6 +232,9 @@ fn expect_packet(
         if found != expected {
             return Err(format!("{name} is {found:#x}, not {expected:#x}; {}", line()));
         }
+    }
+    if told.sealed && machine.seal_of(&bytes) != Some(told.seal) {
+        return Err(format!("another ICRC; {}", line()));
     }
     if let Some((id, offset)) = told.data
         && payload != &pattern(id, offset + told.len)[offset..]

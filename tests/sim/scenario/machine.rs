@@ -11,7 +11,9 @@ use softrnic_nic::engine::{
     CqKey, Cqe, EngineConfig, Event, QpHandle, QpInit, ReceiveSource, SrqHandle, SrqInit, XrcdKey,
 };
 use softrnic_transport::{QpAttr, QpState, QpType};
-use softrnic_wire::{ICRC_LEN, Psn, Qpn, ROCE_UDP_PORT, Time, UdpFacts, rxe_flush_icrc, seal};
+use softrnic_wire::{
+    ICRC_LEN, IpFacts, Psn, Qpn, ROCE_UDP_PORT, Time, UdpFacts, rxe_flush_icrc, seal, verify,
+};
 
 use crate::arena::Span;
 use crate::pages::Pages;
@@ -19,7 +21,7 @@ use crate::tap::describe;
 use crate::world::{Agreement, Node, Region, World};
 
 /// How a packet's ICRC is made.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seal {
     Good,
     Bad,
@@ -47,6 +49,7 @@ pub struct Memory {
 pub struct Machine {
     pub config: EngineConfig,
     pub options: SimOptions,
+    pub cq_places: usize,
     world: Option<World>,
     remote: Option<SimLink>,
     stranger: Option<SimLink>,
@@ -59,6 +62,8 @@ pub struct Machine {
     pub windows: BTreeMap<String, u32>,
     pub mappings: BTreeMap<String, Pages>,
     seen: VecDeque<(Time, Vec<u8>)>,
+    /// Packets are sent to the NIC, which does not look yet.
+    burst: bool,
     cqes: VecDeque<Cqe>,
     /// When the last line took effect.
     mark: Time,
@@ -80,6 +85,7 @@ impl Machine {
         Machine {
             config,
             options: SimOptions { sees_ip_header: true, ..SimOptions::default() },
+            cq_places: 64,
             world: None,
             remote: None,
             stranger: None,
@@ -92,6 +98,7 @@ impl Machine {
             windows: BTreeMap::new(),
             mappings: BTreeMap::new(),
             seen: VecDeque::new(),
+            burst: false,
             cqes: VecDeque::new(),
             mark: Time::ZERO,
         }
@@ -100,6 +107,7 @@ impl Machine {
     /// The world, made when it is first needed; no option changes it from then on.
     pub fn world(&mut self) -> &mut World {
         if self.world.is_none() {
+            let places = self.cq_places;
             let path = Path { delay: Duration::ZERO, ..Path::default() };
             let mut world = World::new(1, path);
             let node = Node::new(&world.fabric, NIC.into(), self.options, self.config, 256 << 10);
@@ -107,7 +115,7 @@ impl Machine {
             self.mark = world.now;
             self.remote = world.fabric.attach(REMOTE.into(), SimOptions::default()).ok();
             self.stranger = world.fabric.attach(STRANGER.into(), SimOptions::default()).ok();
-            self.cq = Some(world.nodes[0].create_cq(64));
+            self.cq = Some(world.nodes[0].create_cq(places));
             self.other_pd = world.nodes[0].engine.memory().alloc_pd().ok();
             self.xrcd = Some(world.nodes[0].engine.create_xrcd());
             self.world = Some(world);
@@ -255,7 +263,9 @@ impl Machine {
         from_stranger: bool,
         tos: u8,
     ) -> Result<(), String> {
-        self.settle();
+        if !self.burst {
+            self.settle();
+        }
         self.mark = self.world().now;
         let now = self.mark;
         let (link, src) =
@@ -278,8 +288,30 @@ impl Machine {
         slot.bytes.copy_from_slice(&bytes);
         link.commit(now);
         link.flush(now);
-        self.settle();
+        if !self.burst {
+            self.settle();
+        }
         Ok(())
+    }
+
+    /// From `begin` on packets gather, which the NIC then finds all at once.
+    pub fn burst(&mut self, begin: bool) -> Result<(), String> {
+        self.settle();
+        self.burst = begin;
+        Ok(())
+    }
+
+    /// How a packet that the NIC sent is sealed, if it is.
+    pub fn seal_of(&self, bytes: &[u8]) -> Option<Seal> {
+        let ip = IpFacts::v4(NIC.into(), REMOTE.into());
+        let src_port = self.qps.first().map(|(_, actor)| actor.attr.path.sport)?;
+        let facts = UdpFacts { ip, src_port, dst_port: ROCE_UDP_PORT };
+        let (covered, icrc) = bytes.split_last_chunk::<ICRC_LEN>()?;
+        let icrc = u32::from_le_bytes(*icrc);
+        if verify(&facts, bytes) {
+            return Some(Seal::Good);
+        }
+        Some(if rxe_flush_icrc(&facts, covered) == icrc { Seal::Rxe } else { Seal::Bad })
     }
 
     /// The next packet that the NIC sends: one that was sent already, or with `after` the next one ever,

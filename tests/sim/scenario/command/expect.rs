@@ -64,6 +64,7 @@ pub fn memory(machine: &mut Machine, words: &mut Words<'_>) -> Result<(), String
     }
     let span = span(machine, first)?.0;
     let expected = match words.next()? {
+        "zeros" => vec![0; span.len],
         "untouched" => machine.node().arena.expected(span),
         id => match id.split_once('@') {
             Some((id, offset)) => {

@@ -16,6 +16,7 @@ pub fn option(machine: &mut Machine, words: &mut Words<'_>) -> Result<(), String
         "read_chunk" => machine.config.transport.read_chunk = size(words.next()?)? as u32,
         "cnp_interval_us" => machine.config.transport.cnp_interval_us = words.number()? as u32,
         "safe_copies" => machine.config.safe_copies = words.next()? == "on",
+        "cq" => machine.cq_places = words.number()? as usize,
         "hidden" => machine.options.sees_ip_header = words.next()? != "on",
         "window" => {
             let bytes = size(words.next()?)?;
