@@ -21,9 +21,9 @@ class Traffic(LabTest):
 
     def settle(self, *workers):
         for worker in workers:
-            seen = worker.settled()
-            self.assertEqual(seen["counters"]["drop_icrc"] if "drop_icrc" in seen["counters"] else 0, 0)
-            self.assertEqual(seen["counters"]["send_err"], 0)
+            counters = worker.settled()["counters"]
+            wrong = ("drop_icrc", "drop_malformed", "drop_link_malformed", "drop_wrong_address", "send_err")
+            self.assertEqual({name: counters[name] for name in wrong}, dict.fromkeys(wrong, 0))
             worker.end()
 
     def devices(self, lab, near, far):
