@@ -282,7 +282,10 @@ impl Nic {
         let next = [core.engine.poll_timeout(), core.link.poll_timeout()].into_iter().flatten().min();
         let next = next.unwrap_or(Time::NEVER);
         self.deadline.store(next.as_nanos(), Ordering::SeqCst);
-        self.wake_before(next);
+        // While the thread looks away, those who poll run the timers; it reads the deadline when it looks again.
+        if self.watching.load(Ordering::SeqCst) {
+            self.wake_before(next);
+        }
     }
 
     /// How often the progress thread woke: an idle device lets it sleep.
