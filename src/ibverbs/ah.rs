@@ -189,7 +189,6 @@ fn way_back(ctx: &Ctx, port: u8, wc: &ibv_wc, grh: Option<&[u8; GRH]>) -> Result
     check_port(port.into())?;
     let mut attr = NO_ADDRESS;
     attr.dlid = wc.slid;
-    attr.sl = wc.sl;
     attr.src_path_bits = wc.dlid_path_bits;
     attr.port_num = port;
     if wc.wc_flags & IBV_WC_GRH == 0 {

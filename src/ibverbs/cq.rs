@@ -198,7 +198,7 @@ fn work_completion(cqe: &Cqe) -> ibv_wc {
         wc_flags: flags(cqe),
         pkey_index: 0,
         slid: 0,
-        sl: 0,
+        sl: service_level(cqe),
         dlid_path_bits: 0,
     }
 }
@@ -221,6 +221,17 @@ pub(crate) fn flags(cqe: &Cqe) -> u32 {
         CqeExtra::Invalidated(_) => IBV_WC_WITH_INV,
     };
     argument | if cqe.grh { IBV_WC_GRH } else { 0 }
+}
+
+/// RoCE has no service levels. As mlx5 does, and UCX relies on, the field says what kind of network header a datagram
+/// came with (IBTA A17.4.5.1 demands that it be told): bit 3 for UDP below it, then 1 for IPv6 or 2 for IPv4.
+#[inline]
+pub(crate) fn service_level(cqe: &Cqe) -> u8 {
+    match (cqe.grh, cqe.ipv4) {
+        (false, _) => 0,
+        (true, true) => 8 | 2,
+        (true, false) => 8 | 1,
+    }
 }
 
 // `ibv_cq_ex` begins like `ibv_cq`.

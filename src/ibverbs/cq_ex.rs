@@ -8,7 +8,7 @@ use softrnic_nic::verbs::{Cqe, Qpn, Status, WcOpcode};
 
 use crate::abi::*;
 use crate::context::Ctx;
-use crate::cq::{CqObject, argument, flags};
+use crate::cq::{CqObject, argument, flags, service_level};
 use crate::errno::Errno;
 use crate::guard::{Plain, Silent, borrow, slot};
 use crate::hand_lock::HandLock;
@@ -35,6 +35,7 @@ const NOTHING: Cqe = Cqe {
     qpn: Qpn::new(0),
     src_qpn: Qpn::new(0),
     grh: false,
+    ipv4: false,
     timestamp: 0,
 };
 
@@ -194,7 +195,7 @@ readers! {
     read_src_qp -> u32, |cqe| cqe.src_qpn.get();
     read_wc_flags -> u32, |cqe| flags(cqe);
     read_slid -> u32, |_cqe| 0;
-    read_sl -> u8, |_cqe| 0;
+    read_sl -> u8, |cqe| service_level(cqe);
     read_dlid_path_bits -> u8, |_cqe| 0;
     read_completion_ts -> u64, |cqe| cqe.timestamp;
 }
