@@ -126,7 +126,7 @@ impl Endpoint {
 pub fn await_completions(cq: &Cq, count: usize, line: &Line, mut take: impl FnMut(Cqe) -> Result) -> Result {
     let mut left = count;
     let mut outcome = Ok(());
-    let mut idle = Idle::new();
+    let mut idle = Idle::default();
     while left > 0 {
         let found = cq.poll_with(left.min(32), |cqe| {
             if outcome.is_ok() {
@@ -151,29 +151,48 @@ pub fn success(cqe: &Cqe) -> Result {
     }
 }
 
+/// Counts polls that find nothing, and is polite: whoever is waited for may need this very processor.
+#[derive(Default)]
+pub struct Lull(u32);
+
+impl Lull {
+    /// Far more polls than an answer takes that comes from another processor.
+    const YIELD: u32 = 1 << 8;
+    const LOOK: u32 = 1 << 10;
+
+    /// After an empty poll; says now and then that it is time to look at other things.
+    #[inline]
+    pub fn empty(&mut self) -> bool {
+        self.0 = self.0.wrapping_add(1);
+        if self.0.is_multiple_of(Lull::YIELD) {
+            std::thread::yield_now();
+        }
+        self.0.is_multiple_of(Lull::LOOK)
+    }
+
+    /// Something came.
+    #[inline]
+    pub fn end(&mut self) {
+        self.0 = 0;
+    }
+}
+
 /// Watches a polling loop: ends it when the other process is gone, or when nothing has come for too long.
+#[derive(Default)]
 pub struct Idle {
-    rounds: u32,
+    lull: Lull,
     since: Option<Instant>,
 }
 
 impl Idle {
-    /// Empty polls between looks at the clock.
-    const LOOK: u32 = 1 << 10;
-
-    pub fn new() -> Idle {
-        Idle { rounds: 0, since: None }
-    }
-
     /// After each poll, with what it found.
     #[inline]
     pub fn after(&mut self, found: usize, line: &Line, missing: impl FnOnce() -> String) -> Result {
         if found > 0 {
-            *self = Idle::new();
+            *self = Idle::default();
             return Ok(());
         }
-        self.rounds += 1;
-        if !self.rounds.is_multiple_of(Idle::LOOK) {
+        if !self.lull.empty() {
             return Ok(());
         }
         line.check()?;

@@ -77,7 +77,7 @@ impl<'a> Bench<'a> {
         let Endpoint { qp, send_cq, .. } = &self.endpoint;
         let (mut posted, mut completed) = (0, 0);
         let mut last = None;
-        let mut idle = Idle::new();
+        let mut idle = Idle::default();
         let start = Instant::now();
         while last.is_none_or(|last| completed < last) {
             while last.is_none() && posted - completed < depth {
@@ -190,7 +190,7 @@ impl<'a> Bench<'a> {
         let line = self.peer.line();
         let mut pings = layout.pings(&self.endpoint)?;
         let mut mark = Mailboxes::FIRST;
-        let mut idle = Idle::new();
+        let mut idle = Idle::default();
         let start = Instant::now();
         let mut posted = start;
         while posted - start < time {
@@ -200,7 +200,7 @@ impl<'a> Bench<'a> {
                 pings.poll(&self.endpoint)?;
                 idle.after(0, line, || "a WRITE does not come back".into())?;
             }
-            idle = Idle::new();
+            idle = Idle::default();
             mark = Mailboxes::after(mark);
             let now = Instant::now();
             samples.add(now - posted);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::latency::{Percentiles, Samples};
 use super::measure::Stream;
 use super::target::{Request, STOPPING, stopped};
-use crate::endpoint::Idle;
+use crate::endpoint::{Idle, Lull};
 use crate::failure::{Doing, Failure, Result};
 use crate::pair::{Line, Peer};
 
@@ -54,7 +54,7 @@ pub fn udp_ping_pong(peer: &mut Peer, time: Duration) -> Result<Option<Percentil
     let mut samples = Samples::new();
     let mut buffer = [0; PING];
     let line = peer.line();
-    let mut idle = Idle::new();
+    let mut idle = Idle::default();
     let start = Instant::now();
     let mut sent = start;
     while sent - start < time {
@@ -62,7 +62,7 @@ pub fn udp_ping_pong(peer: &mut Peer, time: Duration) -> Result<Option<Percentil
         while !receive(socket.recv(&mut buffer))? {
             idle.after(0, line, || "a datagram does not come back".into())?;
         }
-        idle = Idle::new();
+        idle = Idle::default();
         let now = Instant::now();
         samples.add(now - sent);
         sent = now;
@@ -72,13 +72,13 @@ pub fn udp_ping_pong(peer: &mut Peer, time: Duration) -> Result<Option<Percentil
     Ok(samples.percentiles(2.0))
 }
 
-/// The other end of [`udp_ping_pong`]; looks at the line after so many empty receives.
-pub fn udp_echo(line: &mut Line, look: u32) -> Result {
+/// The other end of [`udp_ping_pong`].
+pub fn udp_echo(line: &mut Line) -> Result {
     let socket = spinning_socket()?;
     line.send(&socket.local_addr()?.port())?;
     let mut buffer = [0; PING];
     let mut peer: Option<SocketAddr> = None;
-    let mut empty = 0u32;
+    let mut lull = Lull::default();
     loop {
         // Connected like the other end as soon as it is known, so that both ways cost the same.
         let came = match peer {
@@ -94,11 +94,10 @@ pub fn udp_echo(line: &mut Line, look: u32) -> Result {
         };
         if came {
             socket.send(&buffer).doing(|| "cannot send by UDP".into())?;
-            empty = 0;
+            lull.end();
             continue;
         }
-        empty += 1;
-        if empty.is_multiple_of(look) && stopped(line)? {
+        if lull.empty() && stopped(line)? {
             return line.send(&());
         }
     }

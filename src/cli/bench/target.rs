@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sockets;
 use super::{DEPTH, Operation, device};
-use crate::endpoint::{Coordinates, Endpoint, INLINE, success};
+use crate::endpoint::{Coordinates, Endpoint, INLINE, Lull, success};
 use crate::failure::{Failure, Result};
 use crate::pair::Line;
 use softrnic_nic::verbs::WorkRequest;
@@ -39,9 +39,6 @@ pub struct Opened {
     pub mode: String,
 }
 
-/// Empty polls between looks at the line.
-const LOOK: u32 = 1 << 10;
-
 /// Serves until told to end.
 pub fn run(line: &mut Line) -> Result {
     let mut target: Option<Target> = None;
@@ -69,7 +66,7 @@ pub fn run(line: &mut Line) -> Result {
                 }
             }
             Request::TcpSink => sockets::tcp_sink(line)?,
-            Request::UdpEcho => sockets::udp_echo(line, LOOK)?,
+            Request::UdpEcho => sockets::udp_echo(line)?,
             Request::Stop => return Err(Failure::new("there is nothing to stop")),
             Request::Finish => return Ok(()),
         }
@@ -104,12 +101,12 @@ impl Target {
     fn sink(&mut self, line: &mut Line) -> Result {
         self.fill_receives()?;
         line.send(&())?;
-        let mut empty = 0;
+        let mut lull = Lull::default();
         loop {
-            let taken = self.take_receives()?;
-            self.fill_receives()?;
-            empty = if taken == 0 { empty + 1 } else { 0 };
-            if empty % LOOK == LOOK - 1 && stopped(line)? {
+            if self.take_receives()? > 0 {
+                lull.end();
+                self.fill_receives()?;
+            } else if lull.empty() && stopped(line)? {
                 return line.send(&());
             }
         }
@@ -130,16 +127,15 @@ impl Target {
         self.fill_receives()?;
         let mut echo = Pings::new(WorkRequest::send(), &self.endpoint, 0, size);
         line.send(&())?;
-        let mut empty = 0u32;
+        let mut lull = Lull::default();
         loop {
             if self.take_receives()? > 0 {
-                empty = 0;
+                lull.end();
                 echo.post(&self.endpoint)?;
                 self.fill_receives()?;
                 continue;
             }
-            empty += 1;
-            if empty.is_multiple_of(LOOK) && stopped(line)? {
+            if lull.empty() && stopped(line)? {
                 echo.drain(&self.endpoint, line)?;
                 return line.send(&());
             }
@@ -151,19 +147,18 @@ impl Target {
         let mut echo = layout.pings(&self.endpoint)?;
         layout.reset(&self.endpoint)?;
         line.send(&())?;
-        let mut empty = 0u32;
+        let mut lull = Lull::default();
         let mut expected = Mailboxes::FIRST;
         loop {
             if layout.arrived(&self.endpoint)? == expected {
-                empty = 0;
+                lull.end();
                 layout.mark(&self.endpoint, &mut echo, expected)?;
                 echo.post(&self.endpoint)?;
                 expected = Mailboxes::after(expected);
                 continue;
             }
             echo.poll(&self.endpoint)?;
-            empty += 1;
-            if empty.is_multiple_of(LOOK) && stopped(line)? {
+            if lull.empty() && stopped(line)? {
                 echo.drain(&self.endpoint, line)?;
                 return line.send(&());
             }
