@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::time::Duration;
 
 use softrnic_link::Link;
 use softrnic_link::sim::{Fabric, Path, SimOptions};
@@ -239,14 +238,6 @@ impl World {
         self.now = self.now.max(next);
         self.settle();
         true
-    }
-
-    /// Lets `duration` pass.
-    pub fn pass(&mut self, duration: Duration) {
-        let end = self.now + duration;
-        self.settle();
-        while self.advance(end) {}
-        self.now = end;
     }
 }
 

@@ -212,7 +212,7 @@ fn expect_packet(
 ) -> Result<(), String> {
     let mut told = description(machine, words)?;
     let name = told.qp.clone().map_or_else(|| machine.first(), Ok)?;
-    let peer = machine.actor(&name)?.peer_qpn.get();
+    let peer = machine.actor(&name)?.attr.dest_qpn.get();
     let bytes = machine.next_packet(after)?;
     let line = || format!("sent: {}", describe(&bytes));
     let (info, fields, payload) = packet::take_apart(&bytes).ok_or_else(line)?;

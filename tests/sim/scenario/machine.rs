@@ -12,7 +12,7 @@ use softrnic_nic::engine::{
 };
 use softrnic_transport::{QpAttr, QpState, QpType};
 use softrnic_wire::{
-    ICRC_LEN, IpFacts, Psn, Qpn, ROCE_UDP_PORT, Time, UdpFacts, rxe_flush_icrc, seal, verify,
+    ICRC_LEN, IpFacts, Mtu, Psn, Qpn, ROCE_UDP_PORT, Time, UdpFacts, rxe_flush_icrc, seal, verify,
 };
 
 use crate::arena::Span;
@@ -33,8 +33,7 @@ pub enum Seal {
 pub struct Actor {
     pub handle: QpHandle,
     pub service: QpType,
-    /// The number of the QP that the script plays.
-    pub peer_qpn: Qpn,
+    /// `dest_qpn` is the QP that the script plays.
     pub attr: QpAttr,
 }
 
@@ -132,24 +131,11 @@ impl Machine {
         self.cq.expect("made with the world")
     }
 
-    /// Makes a QP and brings it up to `state`.
-    pub fn create_qp(
-        &mut self,
-        name: &str,
-        service: QpType,
-        receive: ReceiveSource,
-        depth: usize,
-        change: impl FnOnce(&mut QpAttr),
-        state: QpState,
-    ) -> Result<(), String> {
-        let cq = self.cq();
+    /// The attributes of a QP about which the script says no more.
+    pub fn attributes(&mut self) -> QpAttr {
         let peer_qpn = Qpn::new(0xA00 + self.qps.len() as u32);
-        let world = self.world();
-        let node = &mut world.nodes[0];
-        let init = QpInit { service, pd: node.pd, send_cq: cq, recv_cq: cq, max_send_wr: depth, receive };
-        let handle = node.engine.create_qp(init).map_err(|error| error.to_string())?;
         let agreement = Agreement {
-            mtu: softrnic_wire::Mtu::B1024,
+            mtu: Mtu::B1024,
             timeout: 14,
             retry_cnt: 7,
             rnr_retry: 7,
@@ -157,9 +143,27 @@ impl Machine {
             rd_atomic: 4,
             tos: 0,
         };
-        let mut attr = world.attributes(0, 0, peer_qpn, &agreement, (Psn::new(100), Psn::new(100)));
+        let psns = (Psn::new(100), Psn::new(100));
+        let mut attr = self.world().attributes(0, 0, peer_qpn, &agreement, psns);
         attr.path.dst = REMOTE.into();
-        change(&mut attr);
+        attr
+    }
+
+    /// Makes a QP and brings it up to `state`.
+    pub fn create_qp(
+        &mut self,
+        name: &str,
+        service: QpType,
+        receive: ReceiveSource,
+        depth: usize,
+        attr: QpAttr,
+        state: QpState,
+    ) -> Result<(), String> {
+        let cq = self.cq();
+        let world = self.world();
+        let node = &mut world.nodes[0];
+        let init = QpInit { service, pd: node.pd, send_cq: cq, recv_cq: cq, max_send_wr: depth, receive };
+        let handle = node.engine.create_qp(init).map_err(|error| error.to_string())?;
         for next in [QpState::Init, QpState::Rtr, QpState::Rts] {
             if next as u8 <= state as u8 {
                 let mask = crate::world::mask_to(service, next);
@@ -169,7 +173,7 @@ impl Machine {
         if matches!(state, QpState::Sqd | QpState::Err) {
             world.go(0, handle.key, state);
         }
-        self.qps.push((name.into(), Actor { handle, service, peer_qpn, attr }));
+        self.qps.push((name.into(), Actor { handle, service, attr }));
         self.settle();
         Ok(())
     }

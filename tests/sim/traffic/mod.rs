@@ -21,7 +21,7 @@ use softrnic_wire::{Qpn, Srqn, Time};
 use crate::arena::Span;
 use crate::rng::Rng;
 use crate::world::{Node, World};
-use endpoint::{Endpoint, Receive};
+use endpoint::{Endpoint, Receive, total};
 use plan::{ConnectionPlan, Plan};
 
 pub use plan::Profile;
@@ -132,7 +132,6 @@ struct Site {
 struct Traffic {
     world: World,
     rng: Rng,
-    lossy: bool,
     ordered: bool,
     sites: Vec<Site>,
     connections: Vec<Connection>,
@@ -152,11 +151,9 @@ impl Traffic {
         let longest = plan.connections.iter().map(|c| c.longest_send).max().unwrap_or(0);
         let sites = world.nodes.iter_mut().map(|node| Site::new(node, longest)).collect();
         let path = plan.path;
-        let small_buffers = plan.nodes.iter().any(|node| node.1.receive_buffer < 1 << 20);
         let mut traffic = Traffic {
             world,
-            rng: Rng::new(seed ^ 0x7AFF_1C),
-            lossy: path.loss + path.corrupt > 0.0 || small_buffers,
+            rng: Rng::new(seed ^ 0x007A_FF1C),
             ordered: path.duplicate + path.reorder == 0.0,
             sites,
             connections: Vec::new(),
@@ -267,6 +264,9 @@ impl Traffic {
             );
             node.arena.settle_unknown(word.span);
             node.arena.verify_all();
+            let posted = [&site.srq, &site.xrc_srq].into_iter().flat_map(|queue| queue.posted.values());
+            let posted: usize = posted.map(|receive| total(&receive.buffer)).sum();
+            assert_eq!(node.arena.in_use(), posted + 8, "bytes of requests that nobody knows of any more");
             let usage = node.engine.usage();
             assert_eq!(usage.in_flight, 0, "{usage:?}");
             assert_eq!((usage.queue_pairs, usage.peers, usage.waiting), (0, 0, 0), "{usage:?}");

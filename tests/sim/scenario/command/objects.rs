@@ -37,8 +37,7 @@ pub fn qp(machine: &mut Machine, words: &mut Words<'_>) -> Result<(), String> {
         "xrc_tgt" => QpType::XrcTarget,
         other => return Err(format!("`{other}` is no service")),
     };
-    let mut attr = QpAttr::default();
-    let mut changes: Vec<Box<dyn Fn(&mut QpAttr)>> = Vec::new();
+    let mut attr = machine.attributes();
     let (mut depth, mut state) = (16, QpState::Rts);
     let mut receive = match service {
         QpType::XrcTarget => {
@@ -71,30 +70,8 @@ pub fn qp(machine: &mut Machine, words: &mut Words<'_>) -> Result<(), String> {
             "state" => state = self::state(words.next()?)?,
             other => return Err(format!("`{other}` is no attribute")),
         }
-        let (attr, word) = (attr, word.to_string());
-        changes.push(Box::new(move |out| match word.as_str() {
-            "mtu" => out.mtu = attr.mtu,
-            "sq_psn" => out.sq_psn = attr.sq_psn,
-            "rq_psn" => out.rq_psn = attr.rq_psn,
-            "timeout" => out.timeout = attr.timeout,
-            "retry" => out.retry_cnt = attr.retry_cnt,
-            "rnr_retry" => out.rnr_retry = attr.rnr_retry,
-            "rnr_timer" => out.min_rnr_timer = attr.min_rnr_timer,
-            "rd" => out.max_rd_atomic = attr.max_rd_atomic,
-            "dest_rd" => out.max_dest_rd_atomic = attr.max_dest_rd_atomic,
-            "access" => out.access = attr.access,
-            "tos" => out.path.tos = attr.path.tos,
-            _ => {}
-        }));
     }
-    machine.create_qp(
-        name,
-        service,
-        receive,
-        depth,
-        |out| changes.iter().for_each(|change| change(out)),
-        state,
-    )
+    machine.create_qp(name, service, receive, depth, attr, state)
 }
 
 fn access(list: &str) -> Result<QpAccess, String> {

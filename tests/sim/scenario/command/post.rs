@@ -172,7 +172,7 @@ fn operation(
             SendOp::Flush { remote, length: first as u32, feth }
         }
         "datagram" => {
-            let (path, peer) = machine.actor(name).map(|actor| (actor.attr.path, actor.peer_qpn))?;
+            let (path, peer) = machine.actor(name).map(|actor| (actor.attr.path, actor.attr.dest_qpn))?;
             let dest_qpn = if second == 0 { peer } else { Qpn::new(second as u32) };
             SendOp::Datagram { path, dest_qpn, qkey: Qkey(first as u32), imm }
         }
