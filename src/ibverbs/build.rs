@@ -26,7 +26,7 @@ fn assertions(facts: &str) -> String {
             [field, offset, size] => writeln!(
                 code,
                 "const _: () = assert!(std::mem::offset_of!({name}, {field}) == {offset}, \"offset of {name}.{field}\");\n\
-                 const _: () = assert!(size(|s: &{name}| unsafe {{ &s.{field} }}) == {size}, \"size of {name}.{field}\");"
+                 const _: () = assert!(size(|s: &{name}| {{\n    // SAFETY: never called, only its type is looked at.\n    unsafe {{ &s.{field} }}\n}}) == {size}, \"size of {name}.{field}\");"
             ),
             [] => Ok(()),
             _ => panic!("{FACTS}: {line}"),

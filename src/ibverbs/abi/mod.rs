@@ -21,7 +21,7 @@ pub use queue::*;
 #[cfg(target_arch = "x86_64")]
 mod layout {
     // Fields of unions are reached through never-called closures, to ask their size.
-    #![allow(unused_unsafe, clippy::undocumented_unsafe_blocks)]
+    #![allow(unused_unsafe)]
     use super::*;
 
     const fn size<S, F>(_: fn(&S) -> &F) -> usize {
