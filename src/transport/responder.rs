@@ -373,7 +373,7 @@ impl<D> Qp<D> {
         responder.expect(request.psn + 1);
         let saved = Saved { first: request.psn, packets: 1, msn: responder.msn, kind };
         responder.resources.save(saved, self.attr.max_dest_rd_atomic.max(1));
-        responder.responses.push(Response::saved(saved));
+        responder.responses.push(Response::saved(saved, false));
     }
 
     /// The packet is executed: the next PSN is expected, and an ACK is due if one was asked for.
@@ -401,7 +401,7 @@ impl<D> Qp<D> {
             }
             Op::CompareSwap(_) | Op::FetchAdd(_) | Op::AtomicWrite(_) | Op::Flush(..) => {
                 match responder.resources.find(request.psn) {
-                    Some(saved) => Response::saved(saved),
+                    Some(saved) => Response::saved(saved, true),
                     None => return host.count(Counter::DropDuplicateUnmatched),
                 }
             }

@@ -24,7 +24,7 @@ pub(crate) struct Nak {
 pub(crate) enum Response {
     Ack { psn: Psn, msn: Msn },
     Nak(Nak),
-    Atomic { psn: Psn, msn: Msn, original: u64 },
+    Atomic { psn: Psn, msn: Msn, original: u64, repeated: bool },
     Empty { psn: Psn, msn: Msn },
     Read { saved: Saved, sent: u32, repeated: bool },
 }
@@ -35,10 +35,12 @@ impl Response {
         Response::Read { saved, sent: 0, repeated }
     }
 
-    /// The answer to an atomic, FLUSH or ATOMIC WRITE.
-    pub fn saved(saved: Saved) -> Response {
+    /// The answer to an atomic, FLUSH or ATOMIC WRITE, or to its repetition.
+    pub fn saved(saved: Saved, repeated: bool) -> Response {
         match saved.kind {
-            SavedKind::Atomic(original) => Response::Atomic { psn: saved.first, msn: saved.msn, original },
+            SavedKind::Atomic(original) => {
+                Response::Atomic { psn: saved.first, msn: saved.msn, original, repeated }
+            }
             SavedKind::Empty | SavedKind::Read(_) => Response::Empty { psn: saved.first, msn: saved.msn },
         }
     }
@@ -80,7 +82,10 @@ impl Responses {
     /// READs and atomics that wait for their first answer.
     pub fn owed(&self) -> usize {
         let first = |response: &&Response| {
-            matches!(response, Response::Read { repeated: false, .. } | Response::Atomic { .. })
+            matches!(
+                response,
+                Response::Read { repeated: false, .. } | Response::Atomic { repeated: false, .. }
+            )
         };
         self.queue.iter().filter(first).count()
     }
@@ -186,7 +191,7 @@ impl<D> Qp<D> {
             Response::Nak(Nak { psn, msn, syndrome }) => {
                 (psn, Op::Acknowledge(Aeth { syndrome, msn }), Payload::None, true)
             }
-            Response::Atomic { psn, msn, original } => {
+            Response::Atomic { psn, msn, original, .. } => {
                 (psn, Op::AtomicAcknowledge(ack(msn), original), Payload::None, true)
             }
             Response::Empty { psn, msn } => (psn, Op::ReadResponseOnly(ack(msn)), Payload::None, true),
@@ -214,5 +219,25 @@ impl<D> Qp<D> {
             *sent += 1;
         }
         Ok(done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An atomic whose answer was lost is answered again while new ones come; it takes none of their places.
+    #[test]
+    fn repeated_answers_are_not_owed() {
+        let atomic = |psn| Saved {
+            first: Psn::new(psn),
+            packets: 1,
+            msn: Msn::ZERO,
+            kind: SavedKind::Atomic(u64::from(psn)),
+        };
+        let mut responses = Responses::new();
+        responses.repeat(Response::saved(atomic(1), true));
+        responses.push(Response::saved(atomic(2), false));
+        assert_eq!((responses.len(), responses.owed()), (2, 1));
     }
 }
