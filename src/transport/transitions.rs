@@ -137,6 +137,8 @@ pub const TRANSITIONS: &[Transition] = &[
     ),
     row(Sqd, Sqd, &[Uc], &[], &[M::AV, M::ALT_PATH, M::ACCESS_FLAGS, M::PKEY_INDEX, M::PATH_MIG_STATE]),
     row(Sqd, Sqd, &[Ud], &[], &[M::PKEY_INDEX, M::QKEY]),
+    // The table has it; a reliable service never gets there.
+    row(Sqe, Rts, &[Rc, XrcInitiator, XrcTarget], &[], &[]),
     row(Sqe, Rts, &[Uc], &[], &[M::CUR_STATE, M::ACCESS_FLAGS]),
     row(Sqe, Rts, &[Ud], &[], &[M::CUR_STATE, M::QKEY]),
 ];

@@ -4,6 +4,7 @@
 //! model of what every byte must be, [`scenario`] are scripts against one NIC; `world` are the NICs and the clock.
 
 mod arena;
+pub mod goodput;
 mod pages;
 mod rng;
 pub mod scenario;

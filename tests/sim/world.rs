@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use softrnic_link::Link;
 use softrnic_link::sim::{Fabric, Path, SimOptions};
@@ -43,6 +44,10 @@ pub struct Node {
     pub cqs: HashMap<CqKey, CompletionRing<Cqe>>,
     /// Asynchronous events that nobody has looked at.
     pub events: Vec<Event>,
+    /// How long the NIC is busy with each datagram that it receives; no time, if that is not modelled.
+    pub pace: Option<Duration>,
+    /// When it can take the next datagram.
+    free_at: Time,
 }
 
 /// Rights of everything that can be done with memory.
@@ -79,7 +84,18 @@ impl Node {
             Region { lkey: keys.lkey, rkey: keys.rkey, base }
         });
         let (cqs, events) = (HashMap::new(), Vec::new());
-        Node { engine, link: Tap::new(link), address, arena, pd, regions: regions.into(), cqs, events }
+        Node {
+            engine,
+            link: Tap::new(link),
+            address,
+            arena,
+            pd,
+            regions: regions.into(),
+            cqs,
+            events,
+            pace: None,
+            free_at: Time::ZERO,
+        }
     }
 
     /// Makes a completion queue.
@@ -99,6 +115,26 @@ impl Node {
     pub fn remote(&self, span: Span, region: usize) -> RemoteBuffer {
         let region = self.regions[region];
         RemoteBuffer { va: region.base + span.offset as u64, rkey: region.rkey }
+    }
+
+    /// Lets the NIC do what it has to do. `true` if there is more to do right away.
+    fn step(&mut self, now: Time) -> bool {
+        let mut budget = Budget::default();
+        if self.pace.is_some() {
+            budget.receive = usize::from(now >= self.free_at);
+        }
+        let step = self.engine.step(now, &mut self.link, budget);
+        self.events.extend(self.engine.take_events());
+        match self.pace {
+            None => step.more,
+            Some(pace) => {
+                if step.received > 0 {
+                    self.free_at = now + pace;
+                }
+                // What else has arrived waits; packets that are left to send do not.
+                step.received > 0 || step.sent >= budget.transmit
+            }
+        }
     }
 
     /// The state of a QP.
@@ -213,10 +249,8 @@ impl World {
         loop {
             let mut more = false;
             for node in &mut self.nodes {
-                let step = node.engine.step(self.now, &mut node.link, Budget::default());
+                more |= node.step(self.now);
                 self.steps += 1;
-                more |= step.more;
-                node.events.extend(node.engine.take_events());
             }
             rounds += 1;
             assert!(rounds < 10_000, "a NIC never comes to rest at {:?}", self.now);
@@ -229,7 +263,9 @@ impl World {
     /// When something happens next without anybody's doing.
     pub fn next_time(&self) -> Option<Time> {
         let nodes = self.nodes.iter().flat_map(|n| [n.engine.poll_timeout(), n.link.poll_timeout()]);
-        nodes.chain([self.fabric.next_delivery()]).flatten().min()
+        let busy = self.nodes.iter().filter(|node| node.pace.is_some());
+        let busy = busy.filter(|node| self.fabric.waiting(node.address) > 0).map(|node| Some(node.free_at));
+        nodes.chain(busy).chain([self.fabric.next_delivery()]).flatten().min()
     }
 
     /// Moves time to what happens next, but not past `limit`, and lets it happen. `false` if nothing will.
