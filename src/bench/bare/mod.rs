@@ -1,0 +1,12 @@
+//! Loops that do only what the wire forces, or not even that.
+
+mod frames;
+pub mod memory;
+pub mod ping;
+pub mod rate;
+pub mod raw;
+mod socket;
+pub mod wire;
+pub mod xdp_ping;
+pub mod xdp_stream;
+mod xsk;
