@@ -34,6 +34,7 @@ struct Round {
     /// Bytes per second.
     tcp_bandwidth: f64,
     write_bandwidth: f64,
+    write_retransmitted: u64,
     /// One way.
     udp_latency: Percentiles,
     send_latency: Percentiles,
@@ -67,6 +68,7 @@ pub fn run(mut bench: Bench<'_>, rounds: usize, time: Duration, bars: Bars, json
         done.push(Round {
             tcp_bandwidth: tcp.bandwidth(),
             write_bandwidth: write.bandwidth(),
+            write_retransmitted: write.retransmitted,
             udp_latency: udp,
             send_latency: send,
         });
@@ -121,14 +123,15 @@ pub fn run(mut bench: Bench<'_>, rounds: usize, time: Duration, bars: Bars, json
 }
 
 fn table(rounds: &[Round]) -> Table {
-    let titles = ["round", "TCP", "WRITE 64 KiB", "ratio", "UDP", "SEND 8 B", "ratio"];
-    let mut table = Table::new(1, &titles).group(1, "bandwidth").group(4, "latency");
+    let titles = ["round", "TCP", "WRITE 64 KiB", "resent", "ratio", "UDP", "SEND 8 B", "ratio"];
+    let mut table = Table::new(1, &titles).group(1, "bandwidth").group(5, "latency");
     let micros = |value: f64| units::duration(Duration::from_nanos((value * 1e3) as u64));
     for (number, round) in (1..).zip(rounds) {
         table.row(vec![
             format!("{number}"),
             units::bandwidth(round.tcp_bandwidth),
             units::bandwidth(round.write_bandwidth),
+            round.write_retransmitted.to_string(),
             format!("{:.2}", round.write_bandwidth / round.tcp_bandwidth),
             micros(round.udp_latency.p50),
             micros(round.send_latency.p50),

@@ -28,6 +28,8 @@ pub struct Stream {
     pub messages: u64,
     pub bytes: u64,
     pub elapsed: Duration,
+    /// Packets of ours that were sent more than once.
+    pub retransmitted: u64,
 }
 
 impl Stream {
@@ -73,6 +75,7 @@ impl<'a> Bench<'a> {
         let depth = (STREAM_BYTES / size.max(1)).clamp(least, most) as u64;
         // A completion for each quarter of what is outstanding.
         let every = (depth / 4).max(1);
+        let retransmitted = self.endpoint.retransmitted()?;
         let line = self.peer.line();
         let Endpoint { qp, send_cq, .. } = &self.endpoint;
         let (mut posted, mut completed) = (0, 0);
@@ -99,7 +102,9 @@ impl<'a> Bench<'a> {
                 format!("{} of {posted} messages do not complete", posted - completed)
             })?;
         }
-        Ok(Stream { messages: posted, bytes: posted * size as u64, elapsed: start.elapsed() })
+        let elapsed = start.elapsed();
+        let retransmitted = self.endpoint.retransmitted()? - retransmitted;
+        Ok(Stream { messages: posted, bytes: posted * size as u64, elapsed, retransmitted })
     }
 
     fn request(&self, operation: Operation, size: usize) -> Result<WorkRequest> {

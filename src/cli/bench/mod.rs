@@ -171,6 +171,7 @@ fn sweep(args: &BenchArgs, peer: &mut Peer, devices: &[String; 2], time: Duratio
                 size,
                 bytes_per_second: stream.map(|stream| stream.bandwidth()),
                 messages_per_second: stream.map(|stream| stream.rate()),
+                retransmitted: stream.map(|stream| stream.retransmitted),
                 latency_us: latency.flatten(),
             });
         }

@@ -19,6 +19,8 @@ pub struct Point {
     /// `None` for what was not to be measured.
     pub bytes_per_second: Option<f64>,
     pub messages_per_second: Option<f64>,
+    /// Packets that were sent more than once meanwhile.
+    pub retransmitted: Option<u64>,
     /// `None` also for an empty WRITE, whose arrival nobody can see.
     pub latency_us: Option<Percentiles>,
 }
@@ -42,8 +44,8 @@ impl Report {
     }
 
     fn table(&self) -> Table {
-        let titles = ["operation", "size", "bandwidth", "messages", "50 %", "99 %", "99.9 %"];
-        let mut table = Table::new(1, &titles).group(4, "latency");
+        let titles = ["operation", "size", "bandwidth", "messages", "resent", "50 %", "99 %", "99.9 %"];
+        let mut table = Table::new(1, &titles).group(5, "latency");
         for point in &self.points {
             let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "–".into());
             let micros = |of: fn(&Percentiles) -> f64| {
@@ -55,6 +57,7 @@ impl Report {
                 units::size(point.size as u64),
                 or_dash(point.bytes_per_second.map(units::bandwidth)),
                 or_dash(point.messages_per_second.map(units::rate)),
+                or_dash(point.retransmitted.map(|packets| packets.to_string())),
                 micros(|latency| latency.p50),
                 micros(|latency| latency.p99),
                 micros(|latency| latency.p99_9),

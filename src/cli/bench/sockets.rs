@@ -28,7 +28,7 @@ pub fn tcp_stream(peer: &mut Peer, time: Duration) -> Result<Stream> {
     }
     drop(stream);
     let bytes: u64 = peer.line().receive(STOPPING)?;
-    Ok(Stream { messages: bytes / CHUNK as u64, bytes, elapsed: start.elapsed() })
+    Ok(Stream { messages: bytes / CHUNK as u64, bytes, elapsed: start.elapsed(), retransmitted: 0 })
 }
 
 /// The other end of [`tcp_stream`].
