@@ -8,7 +8,9 @@
  *   open     dev gid                                  device with this GID, and a domain on it
  *   mr       mr dev size access [huge]                memory, registered
  *   dereg    mr
- *   mw       mw dev | mw= bind qp= mr= off= len= access=     type 2 window; binding answers with its key
+ *   mw       mw dev                                   type 2 window
+ *   bind     mw qp mr off len access                  binds it; answers with its key
+ *   unmw     mw
  *   qp       qp dev type(rc|uc|ud) [depth] [srq]
  *   connect  qp gid qpn mtu rq_psn sq_psn [timeout retry rnr min_rnr rd_atomic dest_rd_atomic access qkey until]
  *   error    qp                                       to the error state
@@ -34,6 +36,7 @@
 #include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -455,15 +458,23 @@ static bool next_completion(struct queue *queue, struct ibv_wc *wc, uint64_t mil
 	}
 }
 
-static void bind_window(struct window *window)
+static struct window *the_window(void)
 {
+	uint64_t index = number("mw", 0);
+
+	return index < 64 ? &windows[index] : NULL;
+}
+
+static void bind_window(void)
+{
+	struct window *window = the_window();
 	struct queue *queue = the_queue();
 	struct region *region = the_region();
 	struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED }, *bad;
 	struct ibv_wc wc;
 	int error;
 
-	if (!queue || !queue->qp || !region || !region->mr || !window->mw) {
+	if (!queue || !queue->qp || !region || !region->mr || !window || !window->mw) {
 		failed("bind", EINVAL);
 		return;
 	}
@@ -488,22 +499,31 @@ static void bind_window(struct window *window)
 
 static void make_window(void)
 {
-	uint64_t index = number("mw", 0);
+	struct window *window = the_window();
 	struct device *device = the_device();
 
-	if (index >= 64 || !device || !device->pd) {
+	if (!window || window->mw || !device || !device->pd) {
 		failed("mw", EINVAL);
 		return;
 	}
-	if (text("bind", NULL)) {
-		bind_window(&windows[index]);
-		return;
-	}
-	windows[index].mw = ibv_alloc_mw(device->pd, IBV_MW_TYPE_2);
-	if (!windows[index].mw)
+	window->mw = ibv_alloc_mw(device->pd, IBV_MW_TYPE_2);
+	if (!window->mw)
 		failed("ibv_alloc_mw", errno);
 	else
 		ok();
+}
+
+static void free_window(void)
+{
+	struct window *window = the_window();
+	int error = window && window->mw ? ibv_dealloc_mw(window->mw) : EINVAL;
+
+	if (error) {
+		failed("ibv_dealloc_mw", error);
+		return;
+	}
+	window->mw = NULL;
+	ok();
 }
 
 static enum ibv_qp_type the_type(void)
@@ -513,38 +533,37 @@ static enum ibv_qp_type the_type(void)
 	return strcmp(type, "uc") == 0 ? IBV_QPT_UC : strcmp(type, "ud") == 0 ? IBV_QPT_UD : IBV_QPT_RC;
 }
 
-/* With the newer operations if the library and the device have them. */
+static const uint64_t all_ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+				IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
+				IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+				IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV;
+
+/* An RC queue pair for ibv_wr_*, with as many of the newer operations as the library and the device have. */
 static struct ibv_qp *create_qp(struct queue *queue, enum ibv_qp_type type, const struct ibv_qp_cap *cap)
 {
 	struct device *device = queue->device;
-	struct ibv_qp_init_attr plain = {
+	struct ibv_qp_init_attr_ex attr = {
 		.send_cq = queue->cq, .recv_cq = queue->cq, .srq = queue->srq, .cap = *cap, .qp_type = type,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = device->pd,
 	};
-	uint64_t wanted = 0;
+	const uint64_t newer[] = { SEND_OPS_ATOMIC_WRITE | SEND_OPS_FLUSH, SEND_OPS_ATOMIC_WRITE, 0 };
+	struct ibv_qp *qp;
 
-	if (type == IBV_QPT_RC && (device->more_caps & DEVICE_ATOMIC_WRITE))
-		wanted |= SEND_OPS_ATOMIC_WRITE;
-	if (type == IBV_QPT_RC && (device->more_caps & DEVICE_FLUSH_GLOBAL))
-		wanted |= SEND_OPS_FLUSH;
-	for (; wanted; wanted &= ~(uint64_t)(wanted & SEND_OPS_FLUSH ? SEND_OPS_FLUSH : SEND_OPS_ATOMIC_WRITE)) {
-		struct ibv_qp_init_attr_ex extended = {
-			.send_cq = queue->cq, .recv_cq = queue->cq, .srq = queue->srq, .cap = *cap, .qp_type = type,
-			.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-			.pd = device->pd,
-			.send_ops_flags = wanted | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-					  IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
-					  IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-					  IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW |
-					  IBV_QP_EX_WITH_SEND_WITH_INV,
-		};
-		struct ibv_qp *qp = ibv_create_qp_ex(device->context, &extended);
-		if (qp) {
-			queue->ops = wanted;
-			return qp;
-		}
+	if (type != IBV_QPT_RC) {
+		attr.comp_mask &= ~IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+		return ibv_create_qp_ex(device->context, &attr);
 	}
-	queue->ops = 0;
-	return ibv_create_qp(device->pd, &plain);
+	for (int i = 0; i < 3; i++) {
+		queue->ops = newer[i];
+		if (!(device->more_caps & DEVICE_ATOMIC_WRITE))
+			queue->ops &= ~(uint64_t)SEND_OPS_ATOMIC_WRITE;
+		if (!(device->more_caps & DEVICE_FLUSH_GLOBAL))
+			queue->ops &= ~(uint64_t)SEND_OPS_FLUSH;
+		attr.send_ops_flags = all_ops | queue->ops;
+		if ((qp = ibv_create_qp_ex(device->context, &attr)))
+			return qp;
+	}
+	return NULL;
 }
 
 static void make_queue(void)
@@ -777,7 +796,9 @@ static int build_and_post(struct queue *queue, const char *op, const struct ibv_
 
 	if (!ex)
 		return EOPNOTSUPP;
-	memcpy(&newer, (char *)ex + NEWER_OPS_OFFSET, queue->ops & SEND_OPS_FLUSH ? sizeof newer : sizeof(void *));
+	if (queue->ops)
+		memcpy(&newer, (char *)ex + NEWER_OPS_OFFSET,
+		       queue->ops & SEND_OPS_FLUSH ? sizeof newer : offsetof(struct newer_ops, flush));
 	ibv_wr_start(ex);
 	ex->wr_id = number("id", 0);
 	ex->wr_flags = IBV_SEND_SIGNALED;
@@ -913,7 +934,8 @@ static const struct {
 	{ "qp", make_queue },         { "connect", connect_queue }, { "error", to_error },       { "destroy", destroy_queue },
 	{ "fill", fill },             { "frame", frame },         { "check", check },             { "prefix", prefix },
 	{ "which", which },           { "word", word },           { "recv", post_receive },       { "post", post_send },
-	{ "wait", wait_for },         { "state", query_state },   { "events", list_events },
+	{ "wait", wait_for },         { "state", query_state },   { "events", list_events },      { "bind", bind_window },
+	{ "unmw", free_window },
 };
 
 static void obey(char *line)

@@ -31,20 +31,31 @@ class End:
         self.name = found["name"]
         self.can = {op for op in ("atomic_write", "flush") if found[op] == "1"}
         access = EVERYTHING | (FLUSH_GLOBAL if "flush" in self.can else 0)
-        self.source, self.sink = (self.region(device * 8 + i, access) for i in range(2))
-        self.queues, self.numbers = {}, {}
-        for i, service in enumerate(SERVICES):
-            self.queues[service] = device * 8 + i
-            made = agent.ask(f"qp qp={self.queues[service]} dev={device} type={service}")[0]
-            self.numbers[service] = int(made["qpn"])
-            if service == "rc":
-                # What the library has an interface for, which may be less than the kernel can.
-                self.offers = {op for op in ("atomic_write", "flush") if made[op] == "1"}
+        self.regions = 0
+        self.source, self.sink = self.region(access), self.region(access)
+        self.queues = {service: device * 8 + i for i, service in enumerate(SERVICES)}
+        self.numbers, self.offers = {}, set()
+        for service in SERVICES:
+            self._make_queue(service)
         for i in range(WINDOWS):
             agent.ask(f"mw mw={device * WINDOWS + i} dev={device}")
 
-    def region(self, number, access, size=REGION_BYTES):
-        made = self.agent.ask(f"mr mr={number} dev={self.device} size={size} access={access}")[0]
+    def renew(self, service):
+        """Another queue pair instead of the one of this service."""
+        self.agent.ask(f"destroy qp={self.queues[service]}")
+        self._make_queue(service)
+
+    def _make_queue(self, service):
+        made = self.agent.ask(f"qp qp={self.queues[service]} dev={self.device} type={service}")[0]
+        self.numbers[service] = int(made["qpn"])
+        # What the library has an interface for, which may be less than the kernel can.
+        self.offers |= {op for op in ("atomic_write", "flush") if made[op] == "1"}
+
+    def region(self, access, size=REGION_BYTES, device=None):
+        """More memory, registered."""
+        number, self.regions = self.device * 16 + self.regions, self.regions + 1
+        device = self.device if device is None else device
+        made = self.agent.ask(f"mr mr={number} dev={device} size={size} access={access}")[0]
         return Region(number, int(made["addr"]), int(made["rkey"]))
 
 
@@ -59,19 +70,23 @@ class Pair:
     def other(self, end):
         return self.far if end is self.near else self.near
 
-    def connect(self, mtu=None, services=SERVICES):
-        """Connect the queue pairs, whatever state they are in, with new sequence numbers."""
+    def connect(self, mtu=None, services=SERVICES, also=None):
+        """Connect the queue pairs, whatever state they are in, with new sequence numbers.
+
+        `also` are options for an end that come before the usual ones.
+        """
         self.mtu = mtu or self.mtu
+        also = also or {}
         for service in services:
             first = {end: self._random.randrange(1 << 24) for end in (self.near, self.far)}
             for end in (self.near, self.far):
-                end.agent.send(self._connect(end, service, first))
+                end.agent.send(self._connect(end, service, first, also.get(end, "")))
             for end in (self.near, self.far):
                 end.agent.take(f"connect {service}")
 
-    def _connect(self, end, service, first):
+    def _connect(self, end, service, first, also):
         other = self.other(end)
         return (
-            f"connect qp={end.queues[service]} gid={gid(other.address)} qpn={other.numbers[service]} mtu={self.mtu} "
-            f"sq_psn={first[end]} rq_psn={first[other]} {self.options[end]}"
+            f"connect qp={end.queues[service]} gid={gid(other.address)} qpn={other.numbers[service]} {also} "
+            f"mtu={self.mtu} sq_psn={first[end]} rq_psn={first[other]} {self.options[end]}"
         )

@@ -75,7 +75,7 @@ class Exchange:
         keys = []
         if cell.op == "send_inv":
             binding = [
-                f"mw mw={goal.device * WINDOWS + i} bind=1 qp={self.into} mr={goal.sink.number} off={off} len=8 access=2"
+                f"bind mw={goal.device * WINDOWS + i} qp={self.into} mr={goal.sink.number} off={off} len=8 access=2"
                 for i, off in enumerate(self.offsets)
             ]
             keys = [int(answer["rkey"]) for answer in goal.agent.ask(*binding)]

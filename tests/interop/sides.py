@@ -16,17 +16,19 @@ class Near:
     def __init__(self, guest, program, library, directory):
         self.guest, self.program, self.library, self.directory = guest, program, library, directory
 
-    def start(self, name, link, family, faults=None):
-        """An agent whose capture is `name`.pcapng and whose log is `name`.log."""
+    def start(self, name, link, family, faults=None, options=""):
+        """An agent whose capture is `name`.pcapng and whose log is `name`.log; `options` are those of the device."""
         argv = ["ip", "netns", "exec", self.guest.namespace, str(self.program)]
         with open(self.directory / f"{name}.log", "w") as log:
-            env = self.environment(link, family, faults, self.directory / f"{name}.pcapng")
+            env = self.environment(link, family, faults, self.directory / f"{name}.pcapng", options)
             return Agent("our agent", argv, env, log)
 
-    def environment(self, link, family, faults=None, capture=None):
+    def environment(self, link, family, faults=None, capture=None, options=""):
+        """What a program needs to run on SoftRNIC beside the guest."""
         env = {key: value for key, value in os.environ.items() if not key.startswith("SOFTRNIC_")}
         env["LD_LIBRARY_PATH"] = str(self.library)
-        env["SOFTRNIC_DEVICES"] = f"udp:{self.guest.near_address[family]}" if link == "udp" else f"xdp:{INTERFACE}"
+        place = self.guest.near_address[family] if link == "udp" else INTERFACE
+        env["SOFTRNIC_DEVICES"] = f"{link}:{place}{options}"
         env["SOFTRNIC_LOG"] = "info"
         if faults:
             env["SOFTRNIC_FAULT"] = faults

@@ -1,0 +1,138 @@
+"""Unmodified verbs programs, one end on SoftRNIC and the other in the guest on rxe."""
+
+import dataclasses
+import os
+import re
+import select
+import signal
+import subprocess
+import time
+
+START_SECONDS = 10
+RUN_SECONDS = 15
+
+# Lossless as they run here: unreliable services get no more at once than a small socket buffer holds.
+PINGPONGS = [
+    ["ibv_rc_pingpong", "-n", "200", "-c"],
+    ["ibv_rc_pingpong", "-n", "200", "-e", "-m", "4096", "-s", "20000"],
+    ["ibv_uc_pingpong", "-n", "200", "-c"],
+    ["ibv_ud_pingpong", "-n", "200", "-c"],
+    ["ibv_srq_pingpong", "-n", "200", "-c"],
+]
+PERFTESTS = [
+    ["ib_send_bw", "-n", "200", "-s", "65536"],
+    ["ib_send_bw", "-c", "UC", "-n", "32", "-s", "2048"],
+    ["ib_send_bw", "-c", "UD", "-n", "32", "-s", "2048"],
+    ["ib_send_lat", "-n", "200", "-s", "8"],
+    ["ib_send_lat", "-c", "UC", "-n", "200", "-s", "8"],
+    ["ib_send_lat", "-c", "UD", "-n", "200", "-s", "8"],
+    ["ib_write_bw", "-n", "200", "-s", "65536"],
+    ["ib_write_bw", "-c", "UC", "-n", "32", "-s", "2048"],
+    ["ib_write_lat", "-n", "200", "-s", "8"],
+    ["ib_write_lat", "-c", "UC", "-n", "200", "-s", "8"],
+    ["ib_read_bw", "-n", "200", "-s", "65536"],
+    ["ib_read_lat", "-n", "200", "-s", "8"],
+    ["ib_atomic_bw", "-n", "200"],
+    ["ib_atomic_bw", "-A", "CMP_AND_SWAP", "-n", "200"],
+    ["ib_atomic_lat", "-n", "200"],
+]
+CORE = [PINGPONGS[0], PINGPONGS[3], PERFTESTS[0], PERFTESTS[6], PERFTESTS[10], PERFTESTS[12]]
+
+FIRST_PORT = 20000
+
+
+@dataclasses.dataclass
+class Outcome:
+    program: str
+    guest_serves: bool
+    problem: str = ""
+
+    def __str__(self):
+        return f"{self.program}, the guest is {'server' if self.guest_serves else 'client'}"
+
+
+class Side:
+    """Where a program runs: how to start it, and its address and GID index for others."""
+
+    def __init__(self, name, prefix, env, address, gid_index, device):
+        self.name, self.prefix, self.env = name, prefix, env
+        self.address, self.gid_index, self.device = address, gid_index, device
+
+    def listens(self, port):
+        """Whether somebody waits there for a TCP connection."""
+        argv = [*self.prefix, "cat", "/proc/net/tcp", "/proc/net/tcp6"]
+        table = subprocess.run(argv, capture_output=True, text=True, timeout=START_SECONDS).stdout
+        return any(re.search(rf":{port:04X} [0-9A-F]+:0000 0A ", line) for line in table.splitlines())
+
+
+def run(near, guest, core=False):
+    """Run every program both ways; yield an Outcome for each."""
+    port = FIRST_PORT
+    for argv in CORE if core else PINGPONGS + PERFTESTS:
+        for server, client in ((guest, near), (near, guest)):
+            port += 1
+            yield Outcome(" ".join(argv), server is guest, _pair(argv, server, client, port))
+
+
+def _pair(argv, server, client, port):
+    """Run a program at both sides; what went wrong, or nothing."""
+    serving = _Program(server, _options(argv, server, port))
+    try:
+        if not serving.serves(port):
+            return f"the server does not wait for a client: {serving.said()}"
+        calling = _Program(client, [*_options(argv, client, port), server.address])
+        try:
+            deadline = time.monotonic() + RUN_SECONDS
+            ended = [(program, program.wait(deadline)) for program in (calling, serving)]
+        finally:
+            calling.kill()
+    finally:
+        serving.kill()
+    problems = [f"{p.side.name}: {status}: {p.said()}" for p, status in ended if status != "exit status 0"]
+    return "; ".join(problems)
+
+
+def _options(argv, side, port):
+    if argv[0].startswith("ibv_"):
+        return [*argv, "-d", side.device, "-g", str(side.gid_index), "-p", str(port)]
+    return [*argv, "-d", side.device, "-x", str(side.gid_index), "-p", str(port), "-F"]
+
+
+class _Program:
+    def __init__(self, side, argv):
+        self.side = side
+        self.output = b""
+        self.process = subprocess.Popen(
+            [*side.prefix, *argv], env=side.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+
+    def serves(self, port):
+        """Wait until it listens."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if self.side.listens(port):
+                return True
+        return False
+
+    def wait(self, deadline):
+        """How it ended."""
+        while True:
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            part = os.read(self.process.stdout.fileno(), 65536) if ready else b""
+            if not part:
+                break
+            self.output += part
+        try:
+            return f"exit status {self.process.wait(max(0.1, deadline - time.monotonic()))}"
+        except subprocess.TimeoutExpired:
+            return f"did not end in {RUN_SECONDS} s"
+
+    def said(self):
+        return " | ".join(self.output.decode(errors="replace").split("\n")[-12:]).strip()
+
+    def kill(self):
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
