@@ -66,12 +66,12 @@ class Failed(Exception):
 class Worker:
     """A process with a device, in a host. What it says comes by a thread, so that nothing blocks."""
 
-    def __init__(self, lab, host, device, *, prefix=(), **environment):
+    def __init__(self, lab, host, device, *, prefix=(), program=WORKER, **environment):
         env = {name: value for name, value in os.environ.items() if not name.startswith("SOFTRNIC_")}
         env.update(environment)
         self.host = host
         self.process = subprocess.Popen(
-            lab.inside(host, *prefix, WORKER, device), env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            lab.inside(host, *prefix, program, device), env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, start_new_session=True,
         )
         self.answers = queue.Queue()
@@ -82,7 +82,11 @@ class Worker:
         self.threads = [threading.Thread(target=work, daemon=True) for work in (self.listen, self.collect_errors)]
         for thread in self.threads:
             thread.start()
-        self.opened = self.answer()["opened"]
+        try:
+            self.opened = self.answer()["opened"]
+        except Exception:
+            self.kill()
+            raise
 
     def listen(self):
         for line in self.process.stdout:

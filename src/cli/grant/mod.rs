@@ -27,9 +27,9 @@ Examples:
   sudo softrnic grant --interface eth0 --user alice --socket /run/softrnic.sock
   SOFTRNIC_GRANT=/run/softrnic.sock softrnic run --device xdp:eth0 -- ib_write_bw
 
-The helper needs CAP_NET_RAW for the sockets, CAP_NET_ADMIN and CAP_BPF for the XDP program; CAP_SYS_RESOURCE to
-raise the limit of locked memory of those it serves, if that is too low; and CAP_SETUID and CAP_SETGID to run CMD as
-somebody else. The processes it serves need none. An interface serves one process at a time.";
+The helper needs CAP_NET_RAW for the sockets; CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON for the XDP program;
+CAP_SYS_RESOURCE to raise the limit of locked memory of those it serves, if that is too low; and CAP_SETUID and
+CAP_SETGID to run CMD as somebody else. The processes it serves need none. An interface serves one process at a time.";
 
 /// Let processes without privileges use an interface: as xdp:INTERFACE, without being root
 ///

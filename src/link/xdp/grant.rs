@@ -11,7 +11,8 @@ use super::xsk::Xsk;
 /// What a process needs to open a link without privilege: the attached program, its maps, and one
 /// unbound socket per queue. Packet memory is the process's own.
 ///
-/// Getting a grant takes `CAP_NET_RAW` (sockets), `CAP_BPF` and `CAP_NET_ADMIN` (program, busy polling). Using one
+/// Getting a grant takes `CAP_NET_RAW` (sockets), `CAP_BPF` and `CAP_PERFMON` (the program, which reads packets at
+/// offsets that are not constant) and `CAP_NET_ADMIN` (attaching it, busy polling). Using one
 /// takes none on Linux 5.19 and later, but a memory lock limit (`ulimit -l`) that the packet memory
 /// fits in; before 5.19 access to the maps takes `CAP_BPF` where `kernel.unprivileged_bpf_disabled`
 /// is set.

@@ -70,6 +70,8 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
         queues: description.queues,
         refused,
     };
+    // Datagrams of a peer may all come by the same queue.
+    let rx_chunks = queues.iter().map(|queue| queue.receive.count().chunks).min().unwrap_or(0);
     let chunks_per_frame = max_frame.div_ceil(single_buffer(options.chunk_size));
     let capabilities = Capabilities {
         mode: xdp_mode.to_string(),
@@ -77,7 +79,7 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
         ip_mtu,
         sees_ip_header: true,
         segments: 1,
-        receive_buffer: options.rx_chunks as usize / chunks_per_frame * max_frame,
+        receive_buffer: rx_chunks as usize / chunks_per_frame * max_frame,
         zero_copy: mode.zero_copy,
     };
     let mut identity = Identity {

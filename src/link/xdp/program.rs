@@ -23,6 +23,8 @@ const BPF_XDP: u32 = 37;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
+const LOADING_NEEDS: &str = "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (CAP_SYS_ADMIN before Linux 5.8)";
+
 /// The maps of a loaded program.
 pub(super) struct Maps {
     pub(super) sockets: XskMap<MapData>,
@@ -62,7 +64,7 @@ pub struct XdpVerdicts {
 }
 
 impl Attached {
-    /// Loads the program and attaches it. Needs `CAP_NET_ADMIN` and `CAP_BPF`.
+    /// Loads the program and attaches it. Needs `CAP_NET_ADMIN`, `CAP_BPF` and `CAP_PERFMON`.
     pub(super) fn new(
         ifindex: u32,
         interface: &str,
@@ -99,7 +101,7 @@ impl Attached {
                     Some(libc::EPERM) => {
                         return Err(XdpError::Privilege {
                             what: "attaching the XDP program",
-                            needs: "CAP_NET_ADMIN and CAP_BPF",
+                            needs: "CAP_NET_ADMIN",
                         });
                     }
                     _ => refused.push(match mode {
@@ -163,17 +165,17 @@ pub(super) fn describe_programs(ids: &[u32]) -> String {
 
 fn load(name: &str) -> Result<Ebpf, XdpError> {
     let mut ebpf = EbpfLoader::new().load(OBJECT).map_err(|error| match os_error(&error) {
-        Some(libc::EPERM) => XdpError::Privilege {
-            what: "creating the XDP program's maps",
-            needs: "CAP_BPF (CAP_SYS_ADMIN before Linux 5.8)",
-        },
+        Some(libc::EPERM) => {
+            XdpError::Privilege { what: "creating the XDP program's maps", needs: LOADING_NEEDS }
+        }
         _ => program_error(error),
     })?;
     program(&mut ebpf, name)?.load().map_err(|error| match os_error(&error) {
-        Some(libc::EPERM) => XdpError::Privilege {
-            what: "loading the XDP program",
-            needs: "CAP_BPF and CAP_NET_ADMIN (CAP_SYS_ADMIN before Linux 5.8)",
-        },
+        Some(libc::EPERM) => XdpError::Privilege { what: "loading the XDP program", needs: LOADING_NEEDS },
+        // Offsets into packets that are not constant, which IPv4 options take, want CAP_PERFMON.
+        Some(libc::EACCES) if error.to_string().contains("prohibited for !root") => {
+            XdpError::Privilege { what: "loading the XDP program", needs: LOADING_NEEDS }
+        }
         _ => program_error(error),
     })?;
     Ok(ebpf)
@@ -238,7 +240,19 @@ fn program_error(error: impl std::error::Error) -> XdpError {
         }
         source = error.source();
     }
-    XdpError::Program(text)
+    XdpError::Program(shortened(&text))
+}
+
+/// What the kernel's verifier says can be thousands of lines, of which the last tell what is wrong.
+fn shortened(text: &str) -> String {
+    const LAST: usize = 6;
+    let lines: Vec<&str> = text.trim_end().lines().collect();
+    match lines.split_first() {
+        Some((first, rest)) if rest.len() > LAST => {
+            format!("{first}\n…\n{}", rest[rest.len() - LAST..].join("\n"))
+        }
+        _ => text.to_owned(),
+    }
 }
 
 /// The system's error that is at the bottom of another.

@@ -12,6 +12,9 @@ use super::xsk::{Xsk, single_buffer};
 
 /// Completion ring of a queue that only receives; the kernel wants one to be there.
 const UNUSED_RING: u32 = 64;
+/// Receive chunks and transmit slots below which a queue is of no use.
+const LEAST_CHUNKS: u32 = 256;
+const LEAST_SLOTS: u32 = 64;
 /// How long the kernel may take to free a queue.
 const FREEING: Duration = Duration::from_millis(500);
 /// What the kernel adds to a frame on its way out, when it counts against the send buffer.
@@ -101,23 +104,11 @@ impl Queue {
     ) -> Result<(Queue, Option<Transmit>, BindMode), XdpError> {
         let QueueSetup { modes, options, max_frame, transmits, .. } = *setup;
         let chunk_size = options.chunk_size as usize;
-        let layout = SlotLayout {
-            base: options.rx_chunks as usize * chunk_size,
-            slots: if transmits { options.tx_slots } else { 0 },
-            chunks_per_slot: max_frame.div_ceil(chunk_size) as u32,
-            chunk_size,
-        };
-        let chunks = options.rx_chunks + layout.slots * layout.chunks_per_slot;
-        let umem =
-            Umem::new(chunks as usize, chunk_size).map_err(XdpError::system("allocating packet memory"))?;
-        socket.register(&umem).map_err(XdpError::system(
-            "registering packet memory (more than `ulimit -l` allows, without CAP_IPC_LOCK?)",
-        ))?;
+        let PacketMemory { umem, rx_chunks, layout } = PacketMemory::register(&socket, setup, refused)?;
         let rings_error = "creating a ring";
-        let fill = socket
-            .fill_ring(Receive::fill_ring_size(options.rx_chunks))
-            .map_err(XdpError::system(rings_error))?;
-        let receive_ring = socket.receive_ring(options.rx_chunks).map_err(XdpError::system(rings_error))?;
+        let fill =
+            socket.fill_ring(Receive::fill_ring_size(rx_chunks)).map_err(XdpError::system(rings_error))?;
+        let receive_ring = socket.receive_ring(rx_chunks).map_err(XdpError::system(rings_error))?;
         let transmit_rings = if transmits {
             let ring = socket.transmit_ring(layout.ring_size()).map_err(XdpError::system(rings_error))?;
             let completion =
@@ -133,7 +124,7 @@ impl Queue {
         let receive = Receive::new(
             receive_ring,
             fill,
-            options.rx_chunks,
+            rx_chunks,
             chunk_size,
             mode.max_frame(options.chunk_size, max_frame),
         );
@@ -141,6 +132,60 @@ impl Queue {
             Transmit::new(ring, completion, layout, mode.zero_copy, !options.need_wakeup)
         });
         Ok((Queue { receive, socket, umem }, transmit, mode))
+    }
+}
+
+/// The memory of a queue, registered with its socket.
+struct PacketMemory {
+    umem: Umem,
+    rx_chunks: u32,
+    layout: SlotLayout,
+}
+
+impl PacketMemory {
+    /// Registers what is asked for, or the half of it as often as the limit of locked memory demands.
+    fn register(
+        socket: &Xsk,
+        setup: &QueueSetup<'_>,
+        refused: &mut Vec<String>,
+    ) -> Result<PacketMemory, XdpError> {
+        let QueueSetup { queue, options, max_frame, transmits, .. } = *setup;
+        let chunk_size = options.chunk_size as usize;
+        let (mut rx_chunks, mut slots) = (options.rx_chunks, if transmits { options.tx_slots } else { 0 });
+        let mut too_much = None;
+        loop {
+            let layout = SlotLayout {
+                base: rx_chunks as usize * chunk_size,
+                slots,
+                chunks_per_slot: max_frame.div_ceil(chunk_size) as u32,
+                chunk_size,
+            };
+            let chunks = (rx_chunks + layout.slots * layout.chunks_per_slot) as usize;
+            let umem = Umem::new(chunks, chunk_size).map_err(XdpError::system("allocating packet memory"))?;
+            let kib = umem.memory().len() >> 10;
+            match socket.register(&umem) {
+                Ok(()) => {
+                    if let Some(wanted) = too_much {
+                        refused.push(format!(
+                            "{wanted} KiB of packet memory for queue {queue}: `ulimit -l` allows less, {kib} KiB \
+                             are used"
+                        ));
+                    }
+                    return Ok(PacketMemory { umem, rx_chunks, layout });
+                }
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) && rx_chunks > LEAST_CHUNKS => {
+                    too_much = too_much.or(Some(kib));
+                    rx_chunks /= 2;
+                    slots = (slots / 2).max(slots.min(LEAST_SLOTS));
+                }
+                Err(error) => {
+                    return Err(XdpError::System {
+                        what: "registering packet memory (more than `ulimit -l` allows, without CAP_IPC_LOCK?)",
+                        error,
+                    });
+                }
+            }
+        }
     }
 }
 
