@@ -129,6 +129,15 @@ impl<R: Read> Reader<R> {
         Ok(record)
     }
 
+    /// Whether the next record can be had without waiting for the source, as far as is known.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        match &self.format {
+            Format::Pcap(state) => state.is_ready(&self.window),
+            Format::Ng(state) => state.is_ready(&self.window),
+        }
+    }
+
     /// Bytes of the file consumed so far, for showing progress.
     pub fn offset(&self) -> u64 {
         self.window.offset()

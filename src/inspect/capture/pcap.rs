@@ -79,6 +79,14 @@ impl PcapState {
         Ok(Some(Record { number, time_ns, link: self.link, interface: 0, wire_len, data, offset }))
     }
 
+    /// Whether a whole record is at hand.
+    #[inline]
+    pub fn is_ready<R: Read>(&self, window: &Window<R>) -> bool {
+        let available = window.available();
+        available >= self.record_header
+            && available - self.record_header >= self.word(window.at_hand(16), 8) as usize
+    }
+
     #[inline]
     fn word(&self, bytes: &[u8], at: usize) -> u32 {
         let word = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];

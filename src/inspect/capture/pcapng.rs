@@ -107,6 +107,12 @@ impl NgState {
         }
     }
 
+    /// Whether a whole block is at hand.
+    pub fn is_ready<R: Read>(&self, window: &Window<R>) -> bool {
+        let available = window.available();
+        available >= 8 && available >= self.u32(window.at_hand(8), 4) as usize
+    }
+
     fn begin_section<R: Read>(&mut self, window: &mut Window<R>) -> Result<(), CaptureError> {
         let offset = window.offset();
         let Some(head) = window.peek::<12>()? else {

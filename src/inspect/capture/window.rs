@@ -34,6 +34,7 @@ impl<R: Read> Window<R> {
     }
 
     /// How many bytes are at hand; all that remain once a read found the end.
+    #[inline]
     pub fn available(&self) -> usize {
         self.end - self.start
     }

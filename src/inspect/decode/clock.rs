@@ -31,6 +31,11 @@ impl Clock {
         Clock { form, first: None, last: 0 }
     }
 
+    /// Whether a time is shown as its distance from the one shown before.
+    pub fn depends_on_last(&self) -> bool {
+        self.form == TimeForm::Delta
+    }
+
     /// Takes note of a record, shown or not.
     #[inline]
     pub fn see(&mut self, time_ns: u64) {
@@ -65,11 +70,29 @@ pub(crate) fn seconds(out: &mut Vec<u8>, time_ns: u64, origin_ns: u64) {
         for _ in written..4 {
             out.insert(from, b' ');
         }
+    } else if whole < 1000 {
+        // The whole of it has a fixed size then, which is fast.
+        let mut text = *b"    .000000000";
+        digits(&mut text[..4], whole, b' ');
+        digits(&mut text[5..], distance % NS, b'0');
+        out.extend_from_slice(&text);
+        return;
     } else {
         out.dec_wide(whole, 4);
     }
     out.push(b'.');
     out.dec_zeros(distance % NS, 9);
+}
+
+/// Writes a number that fits to the end of `place`, with `fill` in front.
+#[inline(always)]
+fn digits(place: &mut [u8], value: u64, fill: u8) {
+    let mut value = value as u32;
+    let last = place.len() - 1;
+    for (i, digit) in place.iter_mut().enumerate().rev() {
+        *digit = if value == 0 && i < last { fill } else { b'0' + (value % 10) as u8 };
+        value /= 10;
+    }
 }
 
 /// `2026-01-31T12:34:56.123456789Z`.

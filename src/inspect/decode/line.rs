@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use softrnic_wire::{AtomicEth, Body, Op, Packet, Reth, SendTail, Syndrome};
+use softrnic_wire::{AtomicEth, Body, OPCODES, Op, Packet, Reth, SendTail, Syndrome};
 
 use super::clock::Clock;
 use super::names::{millis, nak_name, placement_name, selectivity_name};
@@ -13,31 +13,49 @@ use crate::dissect::{CmBody, CmMessage, Icrc, Net, Roce, Transport};
 /// Writes lines; keeps the address texts of recent flows.
 #[derive(Debug)]
 pub(crate) struct LineWriter {
-    clock: Clock,
     addresses: AddressTexts,
 }
 
 /// Where the opcode's column ends and the next begins.
 const OPCODE_WIDTH: usize = 28;
+/// No opcode's name is longer.
+const NAME_MAX: usize = 40;
+
+/// The names of all opcodes, filled up to the width of the column, and their lengths then.
+static NAMES: [([u8; NAME_MAX], usize); 256] = {
+    let mut names = [([b' '; NAME_MAX], 0); 256];
+    let mut row = 0;
+    while row < OPCODES.len() {
+        let name = OPCODES[row].name.as_bytes();
+        let place = &mut names[OPCODES[row].opcode.byte() as usize];
+        let mut i = 0;
+        while i < name.len() {
+            place.0[i] = name[i];
+            i += 1;
+        }
+        place.1 = if name.len() < OPCODE_WIDTH { OPCODE_WIDTH } else { name.len() };
+        row += 1;
+    }
+    names
+};
 
 impl LineWriter {
-    pub fn new(clock: Clock) -> LineWriter {
-        LineWriter { clock, addresses: AddressTexts::new() }
-    }
-
-    /// Takes note of a record that may not be shown.
-    #[inline]
-    pub fn see(&mut self, record: &Record<'_>) {
-        self.clock.see(record.time_ns);
+    pub fn new() -> LineWriter {
+        LineWriter { addresses: AddressTexts::new() }
     }
 
     /// Appends the packet's line.
-    pub fn write(&mut self, out: &mut Vec<u8>, record: &Record<'_>, roce: &Roce<'_>) {
+    #[inline]
+    pub fn write(&mut self, out: &mut Vec<u8>, clock: &mut Clock, record: &Record<'_>, roce: &Roce<'_>) {
         out.dec_wide(record.number, 7);
         out.push(b' ');
-        self.clock.write(out, record.time_ns);
+        clock.write(out, record.time_ns);
         out.text("  ");
-        out.extend_from_slice(self.addresses.of(roce.net.src(), roce.net.dst()));
+        let (text, len) = self.addresses.of(roce.net.src(), roce.net.dst());
+        match text.first_chunk::<SHORT_ADDRESSES>() {
+            Some(block) if *len <= SHORT_ADDRESSES => out.front_of(block, *len),
+            _ => out.extend_from_slice(&text[..*len]),
+        }
         vlan(out, roce);
         out.text("  ");
         if matches!(roce.net, Net::V1 { .. }) {
@@ -53,17 +71,14 @@ impl LineWriter {
         out.push(b'\n');
     }
 
-    #[inline]
+    #[inline(always)]
     fn packet(&mut self, out: &mut Vec<u8>, roce: &Roce<'_>, packet: &Packet<'_>) {
-        let from = out.len();
-        out.text(packet.body.opcode().name());
-        out.pad_from(from, OPCODE_WIDTH);
+        let (name, len) = &NAMES[usize::from(packet.body.opcode().byte())];
+        out.front_of(name, *len);
         out.text(" qp ");
-        out.hex(packet.bth.dest_qpn.get().into(), 6);
+        out.hex_of::<6>(packet.bth.dest_qpn.get().into());
         out.text(" psn ");
-        let psn_at = out.len();
-        out.dec(packet.bth.psn.get().into());
-        out.pad_from(psn_at, 8);
+        out.dec_padded(packet.bth.psn.get().into());
         flags(out, packet);
         if roce.net.congestion_experienced() {
             out.text(" CE");
@@ -73,16 +88,16 @@ impl LineWriter {
             Body::Xrc(xrc) => {
                 if let Some(srqn) = xrc.srqn() {
                     out.text(" srq ");
-                    out.hex(srqn.get().into(), 6);
+                    out.hex_of::<6>(srqn.get().into());
                 }
                 operation(out, &xrc.op());
             }
             Body::Uc(op) => operation(out, &Op::from(*op)),
             Body::Ud { deth, imm } => {
                 out.text(" src_qp ");
-                out.hex(deth.src_qpn.get().into(), 6);
+                out.hex_of::<6>(deth.src_qpn.get().into());
                 out.text(" qkey ");
-                out.hex(deth.qkey.0.into(), 8);
+                out.hex_of::<8>(deth.qkey.0.into());
                 if let Some(imm) = imm {
                     immediate(out, imm.0);
                 }
@@ -147,7 +162,7 @@ fn damaged(out: &mut Vec<u8>, roce: &Roce<'_>, transport: &Transport<'_>) {
     }
     if let Some(bth) = roce.bth() {
         out.text(" qp ");
-        out.hex(bth.dest_qpn().get().into(), 6);
+        out.hex_of::<6>(bth.dest_qpn().get().into());
         out.text(" psn ");
         out.dec(bth.psn().get().into());
     }
@@ -162,7 +177,7 @@ fn operation(out: &mut Vec<u8>, op: &Op) {
             SendTail::Imm(imm) => immediate(out, imm.0),
             SendTail::Inv(rkey) => {
                 out.text(" invalidates rkey ");
-                out.hex(rkey.0.into(), 8);
+                out.hex_of::<8>(rkey.0.into());
             }
         },
         Op::WriteFirst(reth) | Op::ReadRequest(reth) | Op::AtomicWrite(reth) => rdma(out, reth),
@@ -184,19 +199,19 @@ fn operation(out: &mut Vec<u8>, op: &Op) {
         Op::AtomicAcknowledge(aeth, original) => {
             acknowledge(out, aeth.syndrome, aeth.msn.get());
             out.text(" original ");
-            out.hex(*original, 16);
+            out.hex_of::<16>(*original);
         }
         Op::CompareSwap(atomic) => {
             target(out, atomic);
             out.text(" compare ");
-            out.hex(atomic.compare, 16);
+            out.hex_of::<16>(atomic.compare);
             out.text(" swap ");
-            out.hex(atomic.swap_or_add, 16);
+            out.hex_of::<16>(atomic.swap_or_add);
         }
         Op::FetchAdd(atomic) => {
             target(out, atomic);
             out.text(" add ");
-            out.hex(atomic.swap_or_add, 16);
+            out.hex_of::<16>(atomic.swap_or_add);
         }
         Op::Flush(feth, reth) => {
             out.text(" for ");
@@ -211,18 +226,18 @@ fn operation(out: &mut Vec<u8>, op: &Op) {
 #[inline]
 fn rdma(out: &mut Vec<u8>, reth: &Reth) {
     out.text(" va ");
-    out.hex(reth.va, 16);
+    out.hex_of::<16>(reth.va);
     out.text(" rkey ");
-    out.hex(reth.rkey.0.into(), 8);
+    out.hex_of::<8>(reth.rkey.0.into());
     out.text(" dma_len ");
     out.dec(reth.dma_len.into());
 }
 
 fn target(out: &mut Vec<u8>, atomic: &AtomicEth) {
     out.text(" va ");
-    out.hex(atomic.va, 16);
+    out.hex_of::<16>(atomic.va);
     out.text(" rkey ");
-    out.hex(atomic.rkey.0.into(), 8);
+    out.hex_of::<8>(atomic.rkey.0.into());
 }
 
 #[inline]
@@ -245,12 +260,12 @@ fn acknowledge(out: &mut Vec<u8>, syndrome: Syndrome, msn: u32) {
             out.text(" NAK ");
             out.text(nak_name(code));
             out.text(" (");
-            out.hex(syndrome.byte().into(), 2);
+            out.hex_of::<2>(syndrome.byte().into());
             out.push(b')');
         }
         Syndrome::Reserved(byte) => {
             out.text(" reserved syndrome ");
-            out.hex(byte.into(), 2);
+            out.hex_of::<2>(byte.into());
         }
     }
     out.text(" msn ");
@@ -259,7 +274,7 @@ fn acknowledge(out: &mut Vec<u8>, syndrome: Syndrome, msn: u32) {
 
 fn immediate(out: &mut Vec<u8>, imm: [u8; 4]) {
     out.text(" imm ");
-    out.hex(u32::from_be_bytes(imm).into(), 8);
+    out.hex_of::<8>(u32::from_be_bytes(imm).into());
 }
 
 #[cold]
@@ -269,10 +284,10 @@ fn connection(out: &mut Vec<u8>, cm: &CmMessage<'_>) {
     match &cm.body {
         CmBody::Req(req) => {
             out.text(" id ");
-            out.hex(req.local_id.into(), 8);
+            out.hex_of::<8>(req.local_id.into());
             service(out, req.service);
             out.text(" qp ");
-            out.hex(req.qpn.get().into(), 6);
+            out.hex_of::<6>(req.qpn.get().into());
             out.text(" psn ");
             out.dec(req.starting_psn.get().into());
             if let Some(mtu) = req.mtu() {
@@ -283,7 +298,7 @@ fn connection(out: &mut Vec<u8>, cm: &CmMessage<'_>) {
         CmBody::Rep(rep) => {
             ids(out, rep.ids.local, rep.ids.remote);
             out.text(" qp ");
-            out.hex(rep.qpn.get().into(), 6);
+            out.hex_of::<6>(rep.qpn.get().into());
             out.text(" psn ");
             out.dec(rep.starting_psn.get().into());
         }
@@ -306,22 +321,22 @@ fn connection(out: &mut Vec<u8>, cm: &CmMessage<'_>) {
         CmBody::Dreq(dreq) => {
             ids(out, dreq.ids.local, dreq.ids.remote);
             out.text(" remote_qp ");
-            out.hex(dreq.remote_qpn.get().into(), 6);
+            out.hex_of::<6>(dreq.remote_qpn.get().into());
         }
         CmBody::SidrReq(req) => {
             out.text(" id ");
-            out.hex(req.request_id.into(), 8);
+            out.hex_of::<8>(req.request_id.into());
             service(out, req.service);
         }
         CmBody::SidrRep(rep) => {
             out.text(" id ");
-            out.hex(rep.request_id.into(), 8);
+            out.hex_of::<8>(rep.request_id.into());
             out.push(b' ');
             out.text(rep.status_name());
             out.text(" qp ");
-            out.hex(rep.qpn.get().into(), 6);
+            out.hex_of::<6>(rep.qpn.get().into());
             out.text(" qkey ");
-            out.hex(rep.qkey.0.into(), 8);
+            out.hex_of::<8>(rep.qkey.0.into());
         }
         CmBody::Lap(lap) => ids(out, lap.ids.local, lap.ids.remote),
         CmBody::Apr(apr) => ids(out, apr.ids.local, apr.ids.remote),
@@ -330,9 +345,9 @@ fn connection(out: &mut Vec<u8>, cm: &CmMessage<'_>) {
 
 fn ids(out: &mut Vec<u8>, local: u32, remote: u32) {
     out.text(" id ");
-    out.hex(local.into(), 8);
+    out.hex_of::<8>(local.into());
     out.text(" to ");
-    out.hex(remote.into(), 8);
+    out.hex_of::<8>(remote.into());
 }
 
 fn service(out: &mut Vec<u8>, id: crate::dissect::ServiceId) {
@@ -365,10 +380,20 @@ fn icrc(out: &mut Vec<u8>, icrc: Icrc) {
 /// The texts of recently seen address pairs; formatting addresses is the dearest part of a line.
 #[derive(Debug)]
 struct AddressTexts {
-    slots: Vec<Option<(IpAddr, IpAddr, Vec<u8>)>>,
+    slots: Vec<Option<Slot>>,
+}
+
+#[derive(Clone, Debug)]
+struct Slot {
+    src: IpAddr,
+    dst: IpAddr,
+    /// Filled up with spaces to [`SHORT_ADDRESSES`], and its length without them.
+    text: (Vec<u8>, usize),
 }
 
 const SLOTS: usize = 256;
+/// Two IPv4 addresses and an arrow take no more.
+const SHORT_ADDRESSES: usize = 40;
 
 impl AddressTexts {
     fn new() -> AddressTexts {
@@ -376,17 +401,24 @@ impl AddressTexts {
     }
 
     #[inline]
-    fn of(&mut self, src: IpAddr, dst: IpAddr) -> &[u8] {
+    fn of(&mut self, src: IpAddr, dst: IpAddr) -> &(Vec<u8>, usize) {
         let slot = &mut self.slots[slot_of(src, dst)];
-        if !matches!(slot, Some((s, d, _)) if *s == src && *d == dst) {
-            let mut text = Vec::new();
-            text.ip(src);
-            text.text(" → ");
-            text.ip(dst);
-            *slot = Some((src, dst, text));
+        if slot.as_ref().is_some_and(|s| s.src != src || s.dst != dst) {
+            *slot = None;
         }
-        slot.as_ref().map_or(&[], |(_, _, text)| text)
+        &slot.get_or_insert_with(|| Slot { src, dst, text: address_text(src, dst) }).text
     }
+}
+
+#[cold]
+fn address_text(src: IpAddr, dst: IpAddr) -> (Vec<u8>, usize) {
+    let mut text = Vec::new();
+    text.ip(src);
+    text.text(" → ");
+    text.ip(dst);
+    let len = text.len();
+    text.resize(len.max(SHORT_ADDRESSES), b' ');
+    (text, len)
 }
 
 #[inline]

@@ -8,6 +8,7 @@ mod json;
 mod line;
 mod names;
 mod out;
+mod parallel;
 mod peers;
 mod summary;
 mod text;
@@ -21,7 +22,7 @@ pub use names::{nak_name, placement_name, selectivity_name, syndrome_kind};
 pub use peers::Peers;
 pub use summary::Summary;
 
-use crate::capture::Reader;
+use crate::capture::{Reader, Record};
 use crate::dissect::{Dissection, Dissector};
 use clock::Clock;
 use line::LineWriter;
@@ -54,6 +55,9 @@ pub struct Options {
     pub filter: Filter,
     /// Stop after printing this many.
     pub limit: Option<u64>,
+    /// Threads that format packets beside the one that reads. With none, whatever has been read is
+    /// printed before more is waited for, which a live capture needs.
+    pub threads: usize,
 }
 
 /// Printed text is handed on in pieces of about this size.
@@ -77,15 +81,39 @@ pub fn decode<R: Read, W: Write>(
     peers: &mut Peers,
     mut progress: impl FnMut(u64),
 ) -> io::Result<Summary> {
+    let clock = Clock::new(options.time);
+    // These look at one packet after the other.
+    let in_order = options.limit.is_some() || !options.filter.qps.is_empty() || clock.depends_on_last();
+    let mut summary = if options.threads == 0 || in_order {
+        one_by_one(reader, out, options, clock, peers, &mut progress)?
+    } else {
+        parallel::decode(reader, out, options, clock, &mut progress)?
+    };
+    summary.dropped_by_capture = reader.dropped_by_capture();
+    progress(reader.offset());
+    Ok(summary)
+}
+
+fn one_by_one<R: Read, W: Write>(
+    reader: &mut Reader<R>,
+    out: &mut W,
+    options: &Options,
+    mut clock: Clock,
+    peers: &mut Peers,
+    progress: &mut dyn FnMut(u64),
+) -> io::Result<Summary> {
     let mut summary = Summary::default();
     let mut dissector = Dissector::new();
-    let mut clock = Clock::new(options.time);
-    let mut lines = LineWriter::new(clock);
+    let mut printer = Printer::new(options);
     let mut text = Vec::with_capacity(FLUSH_AT + (64 << 10));
-    let filtered = !options.filter.is_empty();
     let learns = !options.filter.qps.is_empty();
     let limit = options.limit.unwrap_or(u64::MAX);
     while summary.shown < limit {
+        if !text.is_empty() && (text.len() >= FLUSH_AT || !reader.is_ready()) {
+            out.write_all(&text)?;
+            out.flush()?;
+            text.clear();
+        }
         let record = match reader.next() {
             Ok(Some(record)) => record,
             Ok(None) => break,
@@ -94,39 +122,59 @@ pub fn decode<R: Read, W: Write>(
                 break;
             }
         };
-        summary.records += 1;
         clock.see(record.time_ns);
-        lines.see(&record);
-        match dissector.dissect(&record) {
-            Dissection::Skipped(why) => summary.skip(why),
-            Dissection::Roce(roce) => {
-                summary.count(&record, &roce);
-                if learns {
-                    peers.learn(&roce);
-                }
-                if !filtered || options.filter.matches(&roce, peers) {
-                    summary.shown += 1;
-                    match options.form {
-                        Form::Line => lines.write(&mut text, &record, &roce),
-                        Form::Fields => text::write(&mut text, &mut clock, &record, &roce),
-                        Form::Json => json::write(&mut text, &record, &roce),
-                    }
-                    if text.len() >= FLUSH_AT {
-                        out.write_all(&text)?;
-                        text.clear();
-                    }
-                }
-            }
+        let dissection = dissector.dissect(&record);
+        if let (true, Dissection::Roce(roce)) = (learns, &dissection) {
+            peers.learn(roce);
         }
+        printer.print(&mut text, &mut clock, &mut summary, &record, &dissection, peers);
         if summary.records.is_multiple_of(PROGRESS_EVERY) {
             progress(reader.offset());
         }
     }
     out.write_all(&text)?;
     out.flush()?;
-    summary.dropped_by_capture = reader.dropped_by_capture();
-    progress(reader.offset());
     Ok(summary)
+}
+
+/// Counts packets and prints those that the options ask for.
+struct Printer<'o> {
+    options: &'o Options,
+    filtered: bool,
+    lines: LineWriter,
+}
+
+impl<'o> Printer<'o> {
+    fn new(options: &'o Options) -> Printer<'o> {
+        Printer { options, filtered: !options.filter.is_empty(), lines: LineWriter::new() }
+    }
+
+    #[inline(always)]
+    fn print(
+        &mut self,
+        text: &mut Vec<u8>,
+        clock: &mut Clock,
+        summary: &mut Summary,
+        record: &Record<'_>,
+        dissection: &Dissection<'_>,
+        peers: &Peers,
+    ) {
+        summary.records += 1;
+        match dissection {
+            Dissection::Skipped(why) => summary.skip(*why),
+            Dissection::Roce(roce) => {
+                summary.count(record, roce);
+                if !self.filtered || self.options.filter.matches(roce, peers) {
+                    summary.shown += 1;
+                    match self.options.form {
+                        Form::Line => self.lines.write(text, clock, record, roce),
+                        Form::Fields => text::write(text, clock, record, roce),
+                        Form::Json => json::write(text, record, roce),
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Learns from a whole capture which QPs talk to each other, for filtering by QP in a second pass.

@@ -53,6 +53,23 @@ impl Summary {
         }
     }
 
+    /// Adds what was counted elsewhere.
+    pub(crate) fn add(&mut self, other: &Summary) {
+        self.records += other.records;
+        self.roce += other.roce;
+        self.shown += other.shown;
+        self.bad_icrc += other.bad_icrc;
+        self.rxe_flush_icrc += other.rxe_flush_icrc;
+        self.malformed += other.malformed;
+        self.cut += other.cut;
+        for (why, count) in &other.skipped {
+            match self.skipped.iter_mut().find(|(reason, _)| reason == why) {
+                Some((_, sum)) => *sum += count,
+                None => self.skipped.push((*why, *count)),
+            }
+        }
+    }
+
     /// Records that are not RoCE.
     pub fn not_roce(&self) -> u64 {
         self.skipped.iter().map(|(_, count)| count).sum()

@@ -64,7 +64,7 @@ impl Dissector {
     }
 
     /// Reads one record.
-    #[inline]
+    #[inline(always)]
     pub fn dissect<'a>(&'a mut self, record: &Record<'a>) -> Dissection<'a> {
         if record.link == LinkType::Ethernet && record.data.len() >= record.wire_len as usize {
             return ethernet(record.data, record.data.len(), true);
@@ -73,6 +73,7 @@ impl Dissector {
     }
 
     /// Copies the record behind an Ethernet header, with zeros for what was not captured.
+    #[inline(never)]
     fn lay_out<'a>(&'a mut self, record: &Record<'a>) -> Dissection<'a> {
         let data = record.data;
         let mut header = [0; ETHERNET];
@@ -113,7 +114,7 @@ impl Dissector {
 }
 
 /// Reads an Ethernet frame of which the first `captured` bytes are real.
-#[inline]
+#[inline(always)]
 fn ethernet(frame: &[u8], captured: usize, real_eth: bool) -> Dissection<'_> {
     match Frame::parse(frame) {
         Ok(parsed) => {

@@ -88,7 +88,7 @@ pub enum Icrc {
 impl<'a> Roce<'a> {
     /// Reads transport bytes of which the first `here` were captured; the others must be there, with
     /// any content.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read(net: Net<'a>, eth_captured: bool, whole: &'a [u8], here: usize) -> Roce<'a> {
         debug_assert!(here <= whole.len());
         let transport = match Packet::parse(whole) {
@@ -202,7 +202,7 @@ impl Net<'_> {
         self.traffic_class() & 3 == 3
     }
 
-    #[inline]
+    #[inline(always)]
     fn check_icrc(&self, transport: &[u8]) -> Icrc {
         let Some((covered, received)) = transport.split_last_chunk::<ICRC_LEN>() else {
             return Icrc::Bad { received: 0, computed: 0 };

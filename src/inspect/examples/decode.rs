@@ -16,7 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => Form::Line,
     };
     let mut reader = Reader::new(File::open(path)?)?;
-    let options = Options { form, ..Options::default() };
+    let options = Options { form, threads: 2, ..Options::default() };
     let summary = decode(&mut reader, &mut io::stdout().lock(), &options, &mut Peers::new(), |_| {})?;
     writeln!(io::stderr(), "{summary}")?;
     Ok(())

@@ -73,8 +73,8 @@ pub fn large() -> Capture {
     let mut c = Capture::new();
     for i in 0..100u32 {
         let (a, b) = (Side { qpn: 0x100 + i, ..A }, Side { qpn: 0x1000 + 7 * i, ..B });
-        let mut psn = 1000 * i;
         for round in 0..100u32 {
+            let psn = 1000 * i + round;
             if round % 50 == 20 && i % 3 == 0 {
                 c.send(a, b, psn + 1);
                 c.nak(b, a, psn, round, Syndrome::Nak(NakCode::PsnSequence));
@@ -82,7 +82,6 @@ pub fn large() -> Capture {
             }
             c.send(a, b, psn);
             c.ack(b, a, psn, round + 1);
-            psn += 1;
         }
     }
     c
