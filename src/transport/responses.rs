@@ -90,6 +90,11 @@ impl Responses {
         self.queue.iter().filter(first).count()
     }
 
+    /// Whether an ACK is all that waits.
+    pub fn is_one_ack(&self) -> bool {
+        self.queue.len() == 1 && matches!(self.queue[0], Response::Ack { .. })
+    }
+
     pub fn len(&self) -> usize {
         self.queue.len()
     }

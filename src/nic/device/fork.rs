@@ -31,8 +31,11 @@ unsafe impl Send for Held {}
 pub(super) fn register(nic: Weak<Nic>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: three functions that live as long as the program (the C libraries are never unloaded).
-        unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+        // SAFETY: functions that live as long as the program (the C libraries are never unloaded).
+        unsafe {
+            libc::pthread_atfork(Some(prepare), Some(parent), Some(child));
+            libc::atexit(leave);
+        }
     });
     let mut nics = lock(&NICS);
     nics.retain(|known| known.strong_count() > 0);
@@ -67,6 +70,19 @@ extern "C" fn prepare() {
         })
         .collect();
     *lock(&HELD) = Some(Held { opening, nics, cores });
+}
+
+/// The process exits: what waits to leave with something else leaves now.
+extern "C" fn leave() {
+    // A NIC that another thread drives, or that has failed, is none of ours any more.
+    let Ok(nics) = NICS.try_lock() else { return };
+    for nic in nics.iter().filter_map(Weak::upgrade) {
+        if let Ok(Some(guard)) = nic.core.try_lock() {
+            nic.drive(guard, Budget { receive: 0, ..Budget::default() });
+        }
+        // Its last reference may be this one, and threads must not be joined here.
+        std::mem::forget(nic);
+    }
 }
 
 extern "C" fn parent() {

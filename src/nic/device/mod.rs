@@ -6,6 +6,10 @@
 //!   leave within [`GATHER_LIMIT`] even if nobody calls;
 //! - a poll that finds nothing services the link, and so does one that comes [`SERVICE_INTERVAL`] after the
 //!   last service;
+//! - the ACK of a completion that a poll finds waits for the next post or poll, likely a moment away, so that it
+//!   leaves with the answer; nobody calls within [`GATHER_LIMIT`], it leaves by itself, and so it does before
+//!   control operations and when the process exits. Found by anybody else, a completion is acknowledged before
+//!   it becomes visible;
 //! - a hold of the NIC is bounded: past [`ROUNDS_PER_HOLD`] the rest is the progress thread's.
 
 mod clock;
@@ -157,6 +161,10 @@ impl Nic {
     /// The device has failed.
     pub fn control<T>(&self, operate: impl FnOnce(&mut Core, Time) -> T) -> Result<T, Poisoned> {
         let mut guard = self.core.lock()?;
+        if guard.engine.holds_acks() {
+            // The operation may end the QP that owes them.
+            self.round(&mut guard, Budget { receive: 0, ..Budget::default() });
+        }
         let result = operate(&mut guard, self.now());
         self.drive(guard, Budget::default());
         Ok(result)
@@ -169,10 +177,7 @@ impl Nic {
             // Pairs with the fence of `round`: either that drain sees this doorbell, or this load sees its 0.
             fence(Ordering::SeqCst);
             if self.gathered_since.load(Ordering::Relaxed) == 0 {
-                let now = self.now();
-                self.last_gather.store(now.as_nanos(), Ordering::Relaxed);
-                self.gathered_since.store(now.as_nanos(), Ordering::SeqCst);
-                self.wake_before(now + GATHER_LIMIT);
+                self.gather(self.now());
             }
             return;
         }
@@ -180,6 +185,13 @@ impl Nic {
             // Receiving is for those who poll: it would cost each post a system call.
             self.drive(guard, Budget { receive: 0, ..Budget::default() });
         }
+    }
+
+    /// Something waits to leave with what comes next, but not for long.
+    fn gather(&self, now: Time) {
+        self.last_gather.store(now.as_nanos(), Ordering::Relaxed);
+        self.gathered_since.store(now.as_nanos(), Ordering::SeqCst);
+        self.wake_before(now + GATHER_LIMIT);
     }
 
     /// An application polls. `found` is whether its CQ had something; returns whether the NIC was serviced.
@@ -192,7 +204,7 @@ impl Nic {
         }
         match self.core.try_lock() {
             Ok(Some(guard)) => {
-                self.drive(guard, Budget::default());
+                self.drive(guard, Budget { hold_acks: true, ..Budget::default() });
                 true
             }
             Ok(None) | Err(Poisoned) => false,
@@ -226,6 +238,9 @@ impl Nic {
                 }
             }
             self.note_deadline(&guard);
+            if guard.engine.holds_acks() {
+                self.gather(self.now());
+            }
             if total.more {
                 guard.hand_over();
                 return total;

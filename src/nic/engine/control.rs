@@ -373,6 +373,7 @@ impl Engine {
                 receives,
                 peer: None,
                 active: false,
+                held_ack: false,
                 waiting: false,
                 timer: None,
                 packets_sent: 0,

@@ -81,11 +81,14 @@ pub struct Budget {
     pub receive: usize,
     /// Packets to send.
     pub transmit: usize,
+    /// Whether ACKs may wait for the next step, where a completion that is published now is likely to make the
+    /// caller post something that they can leave with.
+    pub hold_acks: bool,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Budget { receive: 256, transmit: 256 }
+        Budget { receive: 256, transmit: 256, hold_acks: false }
     }
 }
 
@@ -121,6 +124,8 @@ pub struct Engine {
     timers: WakeUps,
     /// QPs that may have something to do, each once.
     active: VecDeque<QpKey>,
+    /// Those of them whose ACK waits for the next step.
+    held: Vec<QpKey>,
     drops: [u64; DropReason::ALL.len()],
     next_qpn: Qpn,
     next_srqn: Srqn,
@@ -154,6 +159,7 @@ impl Engine {
             shared: Shared::new(),
             timers: WakeUps::default(),
             active: VecDeque::new(),
+            held: Vec::new(),
             drops: [0; DropReason::ALL.len()],
             next_qpn: control::first_number(config.seed),
             next_srqn: Srqn::new(1),
@@ -166,7 +172,9 @@ impl Engine {
         self.run_timers(now);
         self.receive(now, link, budget.receive, &mut step);
         self.wake_waiting();
-        self.transmit(now, link, budget.transmit, &mut step);
+        self.held.clear();
+        self.transmit(now, link, budget, &mut step);
+        self.active.extend(self.held.iter().copied());
         link.flush(now);
         step.blocked |= link.is_blocked();
         step.completed = self.publish(now);
@@ -194,6 +202,11 @@ impl Engine {
     /// Whether some QP could send now.
     pub fn has_work(&self) -> bool {
         !self.active.is_empty()
+    }
+
+    /// Whether ACKs wait for the next step.
+    pub fn holds_acks(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// The keys and regions of this NIC.

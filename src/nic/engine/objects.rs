@@ -67,6 +67,8 @@ pub struct QpIo {
     pub peer: Option<PeerId>,
     /// In the list of QPs that have something to do.
     pub active: bool,
+    /// Its ACK was held back in the last step.
+    pub held_ack: bool,
     /// In its peer's list of those that wait for the window.
     pub waiting: bool,
     /// When it is woken next.

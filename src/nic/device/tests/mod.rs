@@ -338,3 +338,42 @@ fn a_device_shows_its_qps_and_counters_to_its_user() {
     assert_eq!(qp.peer, far.context.address());
     assert!(snapshot.counters.contains_key("rcvd_seq_err"));
 }
+
+#[test]
+fn the_ack_of_a_polled_completion_leaves_with_the_answer() {
+    let Pair { near, far, there, .. } = pair();
+    for id in 0..100 {
+        near.qp.post_recv(id, &[near.mr.sge(0, 64)]).expect("posts");
+        far.qp.post(WorkRequest::send().inline(b"question").id(id)).expect("posts");
+        let question = near.completion();
+        assert_eq!(question.status, Status::Success);
+        far.qp.post_recv(id, &[far.mr.sge(0, 64)]).expect("posts");
+        near.qp.post(WorkRequest::send().inline(b"answer").unsignaled()).expect("posts");
+        // The answer, and the end of the question, whoever of the far side's threads saw them first.
+        for _ in 0..2 {
+            assert_eq!(far.completion().status, Status::Success);
+        }
+    }
+    let together = there.sent() - there.flushes();
+    assert!(together > 50, "{together} of 100 ACKs shared a send with the answer");
+}
+
+#[test]
+fn the_ack_of_a_polled_completion_leaves_although_nobody_calls() {
+    let Pair { near, far, there, .. } = pair();
+    near.qp.post_recv(1, &[near.mr.sge(0, 64)]).expect("posts");
+    far.qp.post(WorkRequest::send().inline(b"question")).expect("posts");
+    near.completion();
+    there.wait_sent(1);
+}
+
+#[test]
+fn the_ack_of_a_polled_completion_leaves_before_the_qp_is_destroyed() {
+    let Pair { near, far, there, .. } = pair();
+    near.qp.post_recv(1, &[near.mr.sge(0, 64)]).expect("posts");
+    far.qp.post(WorkRequest::send().inline(b"question")).expect("posts");
+    near.completion();
+    drop(near);
+    assert_eq!(there.sent(), 1);
+    assert_eq!(far.completion().status, Status::Success);
+}
