@@ -16,16 +16,25 @@ const MAX_DATAGRAM: usize = 4200;
 /// One end of a cable between two addresses.
 pub struct Cable {
     address: Ipv4Addr,
-    /// What the other end will receive, and what we will.
-    outgoing: Arc<Mutex<VecDeque<Parcel>>>,
-    incoming: Arc<Mutex<VecDeque<Parcel>>>,
+    outgoing: Arc<Mutex<Way>>,
+    incoming: Arc<Mutex<Way>>,
     arrived: VecDeque<Parcel>,
     outbox: VecDeque<Parcel>,
     reserved: Option<Parcel>,
-    /// Parcels that were read, to be used again. What comes here was the other end's, which gets ours.
+    /// Parcels of ours that can be used again.
     spare: Vec<Parcel>,
+    /// Parcels of the other end that we have read.
+    read: Vec<Parcel>,
     capabilities: Capabilities,
     counters: LinkCounters,
+}
+
+/// One direction.
+#[derive(Default)]
+struct Way {
+    sent: VecDeque<Parcel>,
+    /// Parcels on their way back to who sent them.
+    empty: Vec<Parcel>,
 }
 
 struct Parcel {
@@ -41,11 +50,7 @@ impl Cable {
         [Cable::new(a, Arc::clone(&to_b), Arc::clone(&to_a)), Cable::new(b, to_a, to_b)]
     }
 
-    fn new(
-        address: Ipv4Addr,
-        outgoing: Arc<Mutex<VecDeque<Parcel>>>,
-        incoming: Arc<Mutex<VecDeque<Parcel>>>,
-    ) -> Cable {
+    fn new(address: Ipv4Addr, outgoing: Arc<Mutex<Way>>, incoming: Arc<Mutex<Way>>) -> Cable {
         Cable {
             address,
             outgoing,
@@ -54,6 +59,7 @@ impl Cable {
             outbox: VecDeque::new(),
             reserved: None,
             spare: Vec::new(),
+            read: Vec::new(),
             capabilities: Capabilities {
                 mode: "cable".into(),
                 max_datagram: MAX_DATAGRAM,
@@ -103,7 +109,9 @@ impl Link for Cable {
     fn flush(&mut self, _now: Time) {
         if !self.outbox.is_empty() {
             self.counters.tx_calls += 1;
-            lock(&self.outgoing).append(&mut self.outbox);
+            let mut way = lock(&self.outgoing);
+            way.sent.append(&mut self.outbox);
+            self.spare.append(&mut way.empty);
         }
     }
 
@@ -113,7 +121,9 @@ impl Link for Cable {
 
     fn receive(&mut self, _now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
         if self.arrived.is_empty() {
-            std::mem::swap(&mut self.arrived, &mut lock(&self.incoming));
+            let mut way = lock(&self.incoming);
+            std::mem::swap(&mut self.arrived, &mut way.sent);
+            way.empty.append(&mut self.read);
         }
         for _ in 0..budget {
             let Some(parcel) = self.arrived.pop_front() else { return Overrun::Drained };
@@ -129,7 +139,7 @@ impl Link for Cable {
                 ip_header: None,
                 bytes: &parcel.bytes[..parcel.len],
             });
-            self.spare.push(parcel);
+            self.read.push(parcel);
         }
         if self.arrived.is_empty() { Overrun::Drained } else { Overrun::Budget }
     }

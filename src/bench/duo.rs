@@ -105,22 +105,24 @@ impl Duo {
         self.ends[0].ring(self.now);
     }
 
-    /// Lets both work until neither has anything to do, and takes all completions. Returns how many there were.
-    pub fn run(&mut self) -> usize {
-        let mut taken = 0;
-        loop {
-            let mut moved = 0;
-            for end in &mut self.ends {
-                // A few microseconds, so that no timer ever runs out.
-                self.now += Duration::from_micros(2);
-                let step = end.engine.step(self.now, &mut end.link, Budget::default());
-                moved += step.received + step.sent + usize::from(step.more);
-                taken += end.take();
-            }
-            if moved == 0 {
-                return taken;
-            }
-        }
+    /// Lets one of them, 0 or 1, do what it has to do.
+    pub fn step(&mut self, end: usize) {
+        self.step_end(end);
+    }
+
+    /// Lets both work until neither has anything to do, and takes all completions.
+    pub fn run(&mut self) {
+        while self.step_end(0) | self.step_end(1) {}
+    }
+
+    /// Whether anything was done.
+    fn step_end(&mut self, end: usize) -> bool {
+        // A few microseconds, so that no timer ever runs out.
+        self.now += Duration::from_micros(2);
+        let end = &mut self.ends[end];
+        let step = end.engine.step(self.now, &mut end.link, Budget::default());
+        end.take();
+        step.received + step.sent > 0 || step.more
     }
 
     /// Datagrams that both have sent so far, acknowledgements included.
@@ -246,13 +248,10 @@ impl End {
         self.engine.on_doorbell(now, self.qp.key.index());
     }
 
-    fn take(&mut self) -> usize {
-        let mut taken = 0;
+    fn take(&mut self) {
         while let Some(cqe) = self.completions.pop() {
             assert_eq!(cqe.status, Status::Success);
-            taken += 1;
         }
-        taken
     }
 }
 

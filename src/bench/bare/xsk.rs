@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, XskMap};
 use aya::programs::{Xdp, xdp::XdpMode};
@@ -166,8 +167,17 @@ impl Xsk {
             sxdp_shared_umem_fd: 0,
         };
         let len = size_of_val(&address) as u32;
-        // SAFETY: the address is alive and of the length given.
-        check("bind", unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), len) })
+        // The kernel gives a queue back some time after its last socket was closed.
+        let patience = Instant::now() + Duration::from_secs(2);
+        loop {
+            // SAFETY: the address is alive and of the length given.
+            let done = unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), len) };
+            let busy = done < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EBUSY);
+            if !busy || Instant::now() > patience {
+                return check("bind", done);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 
