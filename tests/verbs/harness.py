@@ -12,22 +12,20 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROFILE = os.environ.get("SOFTRNIC_TEST_PROFILE", "release")
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / PROFILE
-LIBRARY_DIR = TARGET / "verbs"
-LIBRARY = LIBRARY_DIR / "libibverbs.so.1"
+SOFTRNIC = TARGET / "softrnic"
+LIBRARY = TARGET / "verbs/libibverbs.so.1"
 INTERPOSER = TARGET / "libsoftrnic_interpose.so"
 
 # The longest that a program may take unless a test says otherwise, in seconds.
 TIMEOUT = float(os.environ.get("SOFTRNIC_TEST_TIMEOUT", "60"))
 
 
-def environment(sysfs, **extra):
-    """The environment that shows programs the device."""
-    env = dict(os.environ)
-    for name in [name for name in env if name.startswith("SOFTRNIC_") and not name.startswith("SOFTRNIC_TEST_")]:
-        del env[name]
-    env["LD_LIBRARY_PATH"] = str(LIBRARY_DIR)
-    env["LD_PRELOAD"] = str(INTERPOSER)
-    env["SOFTRNIC_SYSFS"] = str(sysfs)
+def environment(runtime, **extra):
+    """An environment in which only the test says anything to SoftRNIC, whose private files go to `runtime`."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SOFTRNIC_")}
+    for name in ("LD_LIBRARY_PATH", "LD_PRELOAD"):
+        env.pop(name, None)
+    env["XDG_RUNTIME_DIR"] = str(runtime)
     env.update(extra)
     return env
 
@@ -99,23 +97,36 @@ class VerbsTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        for file in (LIBRARY, INTERPOSER):
+        for file in (SOFTRNIC, LIBRARY, INTERPOSER):
             if not file.exists():
-                raise RuntimeError(f"{file} is missing: run tools/test verbs, or cargo build and tools/link-ibverbs")
+                raise RuntimeError(f"{file} is missing: run tests/verbs/run, which builds it")
 
     def setUp(self):
-        sysfs = tempfile.TemporaryDirectory(prefix="softrnic-test-")
-        self.addCleanup(sysfs.cleanup)
-        self.env = environment(sysfs.name)
+        runtime = tempfile.TemporaryDirectory(prefix="softrnic-test-")
+        self.addCleanup(runtime.cleanup)
+        self.runtime = pathlib.Path(runtime.name)
+        self.env = environment(runtime.name)
 
-    def start(self, argv, **extra):
-        program = Program(argv, {**self.env, **extra})
+    def compile(self, source, *libraries, compiler="cc"):
+        """Compiles a C program of ours against the distribution's headers and libraries; returns its path."""
+        directory = tempfile.TemporaryDirectory(prefix="softrnic-test-")
+        self.addCleanup(directory.cleanup)
+        program = pathlib.Path(directory.name) / pathlib.Path(source).stem
+        source = pathlib.Path(__file__).parent / "c" / source
+        command = [compiler, "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-o", program, source, *libraries]
+        done = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return program
+
+    def start(self, argv, run=(), cwd=None, **extra):
+        """Starts a program with `softrnic run`, which gets the options `run`."""
+        program = Program([SOFTRNIC, "run", *run, "--", *argv], {**self.env, **extra}, cwd)
         self.addCleanup(program.close)
         return program
 
-    def run_ok(self, argv, timeout=TIMEOUT, **extra):
+    def run_ok(self, argv, timeout=TIMEOUT, **options):
         """Runs a program that must succeed; returns its output."""
-        program = self.start(argv, **extra)
+        program = self.start(argv, **options)
         status = program.wait(time.monotonic() + timeout)
         self.assertEqual(status, 0, program.describe(status))
         return program.output()

@@ -1,0 +1,231 @@
+/*
+ * What can come in between: cancelled threads, signals, forks, and an end with everything alive.
+ *
+ *     interrupted cancel|signals|fork|exit
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#include "check.h"
+
+static struct ibv_context *context;
+static struct ibv_pd *pd;
+static struct ibv_comp_channel *channel;
+static struct ibv_cq *cq;
+static struct ibv_qp *qp;
+static struct ibv_mr *mr;
+static char memory[8192];
+
+static void make(void)
+{
+	context = open_first();
+	pd = ibv_alloc_pd(context);
+	channel = ibv_create_comp_channel(context);
+	cq = ibv_create_cq(context, 64, NULL, channel, 0);
+	mr = ibv_reg_mr(pd, memory, sizeof memory, ALL_ACCESS);
+	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
+					.cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1,
+						.max_recv_sge = 1}};
+	qp = ibv_create_qp(pd, &init);
+	CHECK(pd && channel && cq && mr && qp);
+	connect_to(qp, qp->qp_num);
+}
+
+static void destroy(void)
+{
+	OK(ibv_destroy_qp(qp));
+	OK(ibv_dereg_mr(mr));
+	OK(ibv_destroy_cq(cq));
+	OK(ibv_destroy_comp_channel(channel));
+	OK(ibv_dealloc_pd(pd));
+	OK(ibv_close_device(context));
+}
+
+static void post_write(uint64_t id)
+{
+	struct ibv_sge sge = {(uintptr_t)memory, 4096, mr->lkey};
+	struct ibv_send_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE}, *bad;
+	wr.wr.rdma.remote_addr = (uintptr_t)memory + 4096;
+	wr.wr.rdma.rkey = mr->rkey;
+	OK(ibv_post_send(qp, &wr, &bad));
+}
+
+static void still_works(void)
+{
+	for (int i = 0; i < 50; i++) {
+		post_write(i);
+		expect(cq, IBV_WC_SUCCESS, i);
+	}
+}
+
+static void *wait_for_completion(void *unused)
+{
+	(void)unused;
+	struct ibv_cq *which;
+	void *cq_context;
+	ibv_get_cq_event(channel, &which, &cq_context);
+	return NULL;
+}
+
+static void *wait_for_event(void *unused)
+{
+	(void)unused;
+	struct ibv_async_event event;
+	ibv_get_async_event(context, &event);
+	return NULL;
+}
+
+/* Works until it is cancelled, at whichever of its cancellation points. */
+static void *work(void *unused)
+{
+	(void)unused;
+	for (;;) {
+		struct ibv_wc wc;
+		ibv_poll_cq(cq, 1, &wc);
+		struct ibv_port_attr attr;
+		ibv_query_port(context, 1, &attr);
+		struct ibv_mr *other = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE);
+		if (other)
+			ibv_dereg_mr(other);
+		pthread_testcancel();
+	}
+	return NULL;
+}
+
+static void cancel(void)
+{
+	void *(*jobs[])(void *) = {wait_for_completion, wait_for_event, work};
+	for (int round = 0; round < 30; round++) {
+		pthread_t thread;
+		CHECK(pthread_create(&thread, NULL, jobs[round % 3], NULL) == 0);
+		usleep(2000 + 300 * round);
+		CHECK(pthread_cancel(thread) == 0);
+		void *result;
+		CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+		still_works();
+	}
+	/* Nobody has taken the event that was waited for in vain. */
+	OK(ibv_req_notify_cq(cq, 0));
+	post_write(1);
+	struct ibv_cq *which;
+	void *cq_context;
+	OK(ibv_get_cq_event(channel, &which, &cq_context));
+	CHECK(which == cq);
+	ibv_ack_cq_events(cq, 1);
+	expect(cq, IBV_WC_SUCCESS, 1);
+	destroy();
+}
+
+static volatile sig_atomic_t signals;
+
+static void on_signal(int number)
+{
+	(void)number;
+	signals++;
+}
+
+static void with_signals(void)
+{
+	struct sigaction action = {.sa_handler = on_signal};
+	sigaction(SIGALRM, &action, NULL);
+	struct itimerval often = {{0, 500}, {0, 500}};
+	setitimer(ITIMER_REAL, &often, NULL);
+	int interrupted = 0;
+	for (int i = 0; signals < 500; i++) {
+		OK(ibv_req_notify_cq(cq, 0));
+		post_write(i);
+		struct ibv_cq *which;
+		void *cq_context;
+		while (ibv_get_cq_event(channel, &which, &cq_context) != 0) {
+			CHECK(errno == EINTR);
+			interrupted++;
+		}
+		ibv_ack_cq_events(cq, 1);
+		expect(cq, IBV_WC_SUCCESS, i);
+		struct ibv_mr *other = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE);
+		CHECK(other);
+		OK(ibv_dereg_mr(other));
+	}
+	struct itimerval never = {{0, 0}, {0, 0}};
+	setitimer(ITIMER_REAL, &never, NULL);
+	destroy();
+	printf("%d signals, %d calls interrupted\n", (int)signals, interrupted);
+}
+
+static void *transfer_all_the_time(void *stop)
+{
+	while (!*(volatile int *)stop) {
+		post_write(7);
+		struct ibv_wc wc;
+		while (ibv_poll_cq(cq, 1, &wc) == 0)
+			;
+		CHECK(wc.status == IBV_WC_SUCCESS);
+	}
+	return NULL;
+}
+
+static _Noreturn void child_of_fork(union ibv_gid parents)
+{
+	/* The inherited context has become one of a device of our own. */
+	union ibv_gid own;
+	CHECK(ibv_query_gid(context, 1, 0, &own) == 0 && memcmp(&own, &parents, 16));
+	struct ibv_alloc_dm_attr dm_attr = {.length = 4096};
+	struct ibv_dm *dm = ibv_alloc_dm(context, &dm_attr);
+	CHECK(dm);
+	OK(ibv_free_dm(dm));
+	make();
+	still_works();
+	destroy();
+	_exit(0);
+}
+
+static void forks(void)
+{
+	union ibv_gid gid;
+	CHECK(ibv_query_gid(context, 1, 0, &gid) == 0);
+	int stop = 0;
+	pthread_t thread;
+	CHECK(pthread_create(&thread, NULL, transfer_all_the_time, &stop) == 0);
+	for (int i = 0; i < 10; i++) {
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (child == 0)
+			child_of_fork(gid);
+		int status;
+		CHECK(waitpid(child, &status, 0) == child);
+		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	}
+	stop = 1;
+	CHECK(pthread_join(thread, NULL) == 0);
+	union ibv_gid after;
+	CHECK(ibv_query_gid(context, 1, 0, &after) == 0 && !memcmp(&after, &gid, 16));
+	still_works();
+	/* And a child that does nothing but leave, by way of exit. */
+	pid_t child = fork();
+	if (child == 0)
+		exit(0);
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	still_works();
+	destroy();
+}
+
+int main(int argc, char **argv)
+{
+	CHECK(argc == 2);
+	make();
+	still_works();
+	if (!strcmp(argv[1], "cancel"))
+		cancel();
+	else if (!strcmp(argv[1], "signals"))
+		with_signals();
+	else if (!strcmp(argv[1], "fork"))
+		forks();
+	else
+		post_write(1);
+	puts("all right");
+	return 0;
+}

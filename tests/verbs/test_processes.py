@@ -1,0 +1,135 @@
+"""Many processes, many queue pairs, many threads; processes that are killed; and what else can come in between."""
+
+import os
+import pathlib
+import re
+import socket
+import time
+
+from harness import VerbsTest, free_port, is_listening
+
+
+class Processes(VerbsTest):
+    def test_64_processes_at_once(self):
+        servers = []
+        for _ in range(32):
+            port = free_port()
+            servers.append((port, self.start(["ibv_rc_pingpong", "-g", "0", "-n", "300", "-e", "-c", "-p", port])))
+        deadline = time.monotonic() + 150
+        clients = []
+        for port, server in servers:
+            while not is_listening(port):
+                self.assertIsNone(server.process.poll(), server.output())
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.005)
+            clients.append(self.start(
+                ["ibv_rc_pingpong", "-g", "0", "-n", "300", "-e", "-c", "-p", port, "127.0.0.1"]))
+        addresses = set()
+        for program in [*clients, *(server for _, server in servers)]:
+            status = program.wait(deadline)
+            self.assertEqual(status, 0, program.describe(status))
+            addresses.add(re.search(r"local address:.*GID ::ffff:([\d.]+)", program.output())[1])
+        self.assertEqual(len(addresses), 64, "each process has an address of its own")
+
+    def test_1000_queue_pairs_in_one_process(self):
+        program = self.compile("many.c", "-libverbs")
+        self.assertIn("1000 queue pairs", self.run_ok([program, "1000"]))
+
+    def test_eight_threads_on_queues_of_their_own(self):
+        program = self.compile("threads.c", "-libverbs", "-lpthread")
+        self.assertIn("80000 messages by 8 threads", self.run_ok([program, "separate", "10000"], timeout=120))
+
+    def test_eight_threads_on_the_same_queues(self):
+        program = self.compile("threads.c", "-libverbs", "-lpthread")
+        self.assertIn("80000 messages by 8 threads", self.run_ok([program, "shared", "10000"], timeout=120))
+
+
+class Killed(VerbsTest):
+    TIMEOUT_CODE, RETRIES = 12, 3
+
+    def kill_one_of_two(self, victim):
+        program = self.compile("survivor.c", "-libverbs")
+        port = free_port()
+        sides = {side: self.start([program, side, str(port), str(self.TIMEOUT_CODE), str(self.RETRIES)])
+                 for side in ("server", "client")}
+        deadline = time.monotonic() + 60
+        while not all("transferring" in side.output() for side in sides.values()):
+            for side in sides.values():
+                self.assertIsNone(side.process.poll(), side.output())
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        # While it lives, its address is its own.
+        address = self.local_address(sides[victim].pid)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+            self.assertRaises(OSError, taken.bind, (address, 4791))
+        sides[victim].kill()
+        survivor = sides["client" if victim == "server" else "server"]
+        status = survivor.wait(deadline)
+        self.assertEqual(status, 0, survivor.describe(status))
+        found = re.search(r"first: (.*) after ([\d.]+) s", survivor.output())
+        self.assertEqual(found[1], "transport retry counter exceeded")
+        # IBTA 9.7.6.1.3: a timeout is between its value and four times that.
+        timeout = 4.096e-6 * 2**self.TIMEOUT_CODE
+        self.assertGreaterEqual(float(found[2]), self.RETRIES * timeout)
+        self.assertLessEqual(float(found[2]), 4 * (self.RETRIES + 1) * timeout + 1, "with a second for a busy machine")
+        self.assertIn("clean", survivor.output())
+        # Nothing of what the queue pair had is left but a few sockets to send from, which are kept for the next.
+        self.assertLessEqual(int(re.search(r"descriptors: (-?\d+)", survivor.output())[1]), 4)
+        # The address of the dead is free again.
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+            free.bind((address, 4791))
+
+    @staticmethod
+    def local_address(pid):
+        """The loopback address on which a process receives RoCE packets."""
+        inodes = set()
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            match = re.match(r"socket:\[(\d+)\]", os.readlink(f"/proc/{pid}/fd/{fd}"))
+            if match:
+                inodes.add(match[1])
+        for line in pathlib.Path("/proc/net/udp").read_text().splitlines()[1:]:
+            fields = line.split()
+            address, port = fields[1].split(":")
+            if fields[9] in inodes and int(port, 16) == 4791:
+                return socket.inet_ntoa(bytes.fromhex(address)[::-1])
+        raise AssertionError("the process has no RoCE socket")
+
+    def test_the_server_is_killed(self):
+        self.kill_one_of_two("server")
+
+    def test_the_client_is_killed(self):
+        self.kill_one_of_two("client")
+
+
+class Interrupted(VerbsTest):
+    def interrupted(self, how, timeout=60):
+        program = self.compile("interrupted.c", "-libverbs", "-lpthread")
+        self.assertIn("all right", self.run_ok([program, how], timeout=timeout))
+
+    def test_cancelled_threads(self):
+        self.interrupted("cancel")
+
+    def test_signals_at_any_time(self):
+        self.interrupted("signals")
+
+    def test_forks_while_another_thread_transfers(self):
+        self.interrupted("fork")
+
+    def test_an_end_with_everything_alive(self):
+        self.interrupted("exit")
+
+
+class Memory(VerbsTest):
+    def test_valgrind_finds_nothing_in_a_program_that_uses_every_call(self):
+        program = self.compile("every_call.c", "-libverbs", "-lpthread")
+        out = self.run_ok(
+            ["valgrind", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite",
+             "--show-leak-kinds=definite", program],
+            timeout=300)
+        self.assertIn("every call is all right", out)
+        self.assertIn("definitely lost: 0 bytes", out)
+        self.assertIn("ERROR SUMMARY: 0 errors", out)
+
+    def test_memory_does_not_grow_with_objects_that_come_and_go(self):
+        program = self.compile("churn.c", "-libverbs")
+        self.assertIn("no growth", self.run_ok([program, "3000"], timeout=120))
