@@ -3,11 +3,15 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod capture_file;
+mod decode;
 mod demo;
 mod device;
 mod devices;
+mod doctor;
 mod endpoint;
 mod environment;
+mod explain;
 mod failure;
 mod grant;
 mod lab;
@@ -33,7 +37,9 @@ Examples:
   softrnic demo                    two NICs on this machine move memory, checked byte by byte
   softrnic bench --svg bench.svg   bandwidth, message rate and latency, with a plot
   softrnic devices                 what devices programs would get here
-  softrnic run -- ib_write_bw      an unmodified verbs program on SoftRNIC";
+  softrnic run -- ib_write_bw      an unmodified verbs program on SoftRNIC
+  softrnic decode trace.pcap       the packets of a capture, a line each
+  softrnic explain trace.pcap      what happened in it, and what went wrong";
 
 /// A RoCEv2 network adapter made of software
 #[derive(Parser)]
@@ -50,6 +56,9 @@ enum Command {
     Devices(devices::DevicesArgs),
     Run(run::RunArgs),
     Env(run::EnvArgs),
+    Decode(decode::DecodeArgs),
+    Explain(explain::ExplainArgs),
+    Doctor(doctor::DoctorArgs),
     Lab(lab::LabArgs),
     Grant(grant::GrantArgs),
     #[command(hide = true)]
@@ -73,6 +82,9 @@ fn run(command: Command) -> Result {
         Command::Devices(args) => devices::run(args),
         Command::Run(args) => run::run(args),
         Command::Env(args) => run::env(args),
+        Command::Decode(args) => decode::run(args),
+        Command::Explain(args) => explain::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Grant(args) => grant::run(args),
         Command::Peer(args) => peer::run(args),

@@ -20,6 +20,8 @@ pub use fields::{FieldSink, Meaning, Value, describe, icrc_name};
 pub use filter::{AddressPattern, Filter, FilterError, OpcodePattern, parse_qpn};
 pub use names::{nak_name, placement_name, selectivity_name, syndrome_kind};
 pub use peers::Peers;
+/// What filters by QP compare.
+pub use softrnic_wire::Qpn;
 pub use summary::Summary;
 
 use crate::capture::{Reader, Record};

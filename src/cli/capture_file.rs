@@ -1,0 +1,122 @@
+//! Capture files as arguments: a path, or `-` for standard input; and how far reading them is.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use softrnic_inspect::capture::Reader;
+
+use crate::failure::{Doing, Failure, Result};
+
+/// What to read.
+pub struct CaptureFile {
+    path: PathBuf,
+    /// Standard input, copied so that it can be read twice.
+    copied: Option<File>,
+}
+
+impl CaptureFile {
+    pub fn new(path: PathBuf) -> CaptureFile {
+        CaptureFile { path, copied: None }
+    }
+
+    pub fn is_stdin(&self) -> bool {
+        self.path == Path::new("-")
+    }
+
+    /// What to call it.
+    pub fn name(&self) -> String {
+        match self.path.file_name() {
+            Some(name) if !self.is_stdin() => name.to_string_lossy().into_owned(),
+            _ => "standard input".to_owned(),
+        }
+    }
+
+    /// Makes sure that the capture can be opened more than once.
+    pub fn keep(&mut self) -> Result {
+        if self.is_stdin() && self.copied.is_none() {
+            let mut copy = unnamed_file()?;
+            io::copy(&mut io::stdin().lock(), &mut copy).doing(|| "cannot read standard input".into())?;
+            self.copied = Some(copy);
+        }
+        Ok(())
+    }
+
+    /// Begins to read. With a terminal to show it on, a line tells how far reading is.
+    pub fn open(&self, what: &'static str) -> Result<(Reader<Box<dyn Read>>, ReadProgress)> {
+        let (source, size): (Box<dyn Read>, u64) = match &self.copied {
+            Some(copy) => {
+                let mut copy = copy.try_clone()?;
+                copy.rewind()?;
+                let size = copy.metadata()?.len();
+                (Box::new(copy), size)
+            }
+            None if self.is_stdin() => (Box::new(io::stdin()), 0),
+            None => {
+                let file = File::open(&self.path).doing(|| format!("cannot open {}", self.path.display()))?;
+                let size = file.metadata()?.len();
+                (Box::new(file), size)
+            }
+        };
+        let reader = Reader::new(source).doing(|| self.name())?;
+        Ok((reader, ReadProgress::new(what, size)))
+    }
+}
+
+/// A file without a name, which is gone when it is closed.
+fn unnamed_file() -> Result<File> {
+    let path = std::env::temp_dir().join(format!("softrnic-{}-{:016x}", std::process::id(), random()?));
+    let file = File::options().read(true).write(true).create_new(true).open(&path);
+    let file = file.doing(|| format!("cannot create {}", path.display()))?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| Failure::new(format!("no random numbers: {error}")))?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// A line that says how far reading is; taken away when dropped.
+pub struct ReadProgress {
+    what: &'static str,
+    size: u64,
+    shown: bool,
+    drawn: bool,
+    next: Instant,
+}
+
+const EVERY: Duration = Duration::from_millis(100);
+const WIDTH: usize = 24;
+
+impl ReadProgress {
+    /// Packets that scroll over the same terminal are progress enough.
+    fn new(what: &'static str, size: u64) -> ReadProgress {
+        let shown = size > 0 && io::stderr().is_terminal() && !io::stdout().is_terminal();
+        ReadProgress { what, size, shown, drawn: false, next: Instant::now() + EVERY }
+    }
+
+    /// So many bytes have been read.
+    pub fn at(&mut self, offset: u64) {
+        if !self.shown || Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + EVERY;
+        self.drawn = true;
+        let share = (offset as f64 / self.size as f64).clamp(0.0, 1.0);
+        let filled = (share * WIDTH as f64) as usize;
+        let bar = format!("{:█<filled$}{:░<empty$}", "", "", empty = WIDTH - filled);
+        // A terminal that cannot be written to is no reason to stop.
+        let _ = write!(io::stderr(), "\r\x1b[2K{bar} {:.0} % {}", share * 100.0, self.what);
+    }
+}
+
+impl Drop for ReadProgress {
+    fn drop(&mut self) {
+        if self.drawn {
+            let _ = write!(io::stderr(), "\r\x1b[2K");
+        }
+    }
+}
