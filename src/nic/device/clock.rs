@@ -1,23 +1,32 @@
-//! The monotonic clock, as nanoseconds since the device was opened.
+//! The monotonic clock, as nanoseconds since the process first asked for it.
 
-use std::time::Instant;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use softrnic_wire::Time;
 
-/// A clock with an origin of its own.
+static ORIGIN: OnceLock<Instant> = OnceLock::new();
+
+/// The clock of all devices of the process.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: Instant,
 }
 
 impl Clock {
-    /// A clock that starts a second after zero, so that "never" and "long ago" are both before now.
+    /// The clock. It started a second after zero, so that "never" and "long ago" are both before now.
     pub fn start() -> Clock {
-        Clock { origin: Instant::now() - std::time::Duration::from_secs(1) }
+        Clock { origin: *ORIGIN.get_or_init(|| Instant::now() - Duration::from_secs(1)) }
     }
 
     /// Now.
     pub fn now(&self) -> Time {
         Time::from_nanos(self.origin.elapsed().as_nanos() as u64)
+    }
+
+    /// The time of day, since 1970, when the clock was at zero.
+    pub fn epoch(&self) -> Duration {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        now.saturating_sub(self.origin.elapsed())
     }
 }

@@ -12,6 +12,7 @@
 //!   it becomes visible;
 //! - a hold of the NIC is bounded: past [`ROUNDS_PER_HOLD`] the rest is the progress thread's.
 
+mod captures;
 mod clock;
 mod events;
 mod fork;

@@ -3,10 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
-use std::time::Duration;
 
 use softrnic_link::Link;
-use softrnic_link::capture::{Capture, CaptureOptions};
 use softrnic_link::fault::{FaultLink, FaultSpec};
 use softrnic_link::udp::{self, UdpLink, UdpOptions};
 use softrnic_link::xdp::{BusyPoll, Grant, XdpError, XdpLink, XdpOptions};
@@ -291,9 +289,8 @@ impl DeviceSpec {
             }
         };
         if let Some(path) = &self.pcap {
-            let capture =
-                Capture::create(path, CaptureOptions { epoch: Some(epoch()), ..Default::default() })
-                    .map_err(|error| OpenError::Capture { path: path.clone(), error })?;
+            let capture = super::captures::open(path)
+                .map_err(|error| OpenError::Capture { path: path.clone(), error })?;
             link = Box::new(capture.wrap(link, &self.name));
         }
         if let Some(fault) = &self.fault {
@@ -311,11 +308,4 @@ pub struct OpenedLink {
     pub place: Option<Place>,
     /// The address of a link that has just one.
     pub address: Option<IpAddr>,
-}
-
-/// The time of day at the origin of a device's clock, which starts now.
-fn epoch() -> Duration {
-    use std::time::{SystemTime, UNIX_EPOCH};
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    now.saturating_sub(Duration::from_secs(1))
 }

@@ -22,9 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The largest snapshot that is read: a hundred thousand QPs and more.
 const MAX_SNAPSHOT: u64 = 64 << 20;
 
-/// Where the sockets of this user's devices are: `$XDG_RUNTIME_DIR/softrnic`, or `/tmp/softrnic-UID`.
+/// Where the sockets of this user's devices are: `$XDG_RUNTIME_DIR/softrnic`, or `/tmp/softrnic-UID` where there is
+/// no such directory.
 pub fn directory() -> PathBuf {
-    match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty()) {
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|path| Path::new(path).is_dir()) {
         Some(runtime) => PathBuf::from(runtime).join("softrnic"),
         None => PathBuf::from(format!("/tmp/softrnic-{}", user())),
     }

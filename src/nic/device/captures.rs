@@ -1,0 +1,92 @@
+//! The capture files of this process. Devices with the same path share one file; processes never do.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use softrnic_link::capture::{Capture, CaptureOptions};
+
+use super::clock::Clock;
+
+/// A capture that is being written, and the lock that tells other processes so.
+struct Open {
+    capture: Capture,
+    process: u32,
+    _lock: File,
+}
+
+static OPEN: Mutex<Option<HashMap<PathBuf, Open>>> = Mutex::new(None);
+
+/// The capture at `path`. When another running process writes that file, the process's number goes into the name.
+///
+/// # Errors
+/// The file cannot be written.
+pub(super) fn open(path: &str) -> io::Result<Capture> {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let open = open.get_or_insert_with(HashMap::new);
+    let process = std::process::id();
+    // What a forked child has inherited is its parent's.
+    if let Some(known) = open.get(Path::new(path)).filter(|known| known.process == process) {
+        return Ok(known.capture.clone());
+    }
+    let (lock, file) = claim(path)?;
+    let options = CaptureOptions { epoch: Some(Clock::start().epoch()), ..CaptureOptions::default() };
+    let capture = Capture::create(&file, options)?;
+    open.insert(path.into(), Open { capture: capture.clone(), process, _lock: lock });
+    Ok(capture)
+}
+
+/// Locks the file, or one with this process's number in its name.
+fn claim(path: &str) -> io::Result<(File, PathBuf)> {
+    let number = std::process::id().to_string();
+    let wanted = PathBuf::from(path.replace("%p", &number));
+    if let Some(lock) = lock(&wanted)? {
+        return Ok((lock, wanted));
+    }
+    let mut name = wanted.file_stem().unwrap_or_default().to_os_string();
+    name.push(format!(".{number}"));
+    if let Some(extension) = wanted.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    let own = wanted.with_file_name(name);
+    match lock(&own)? {
+        Some(lock) => Ok((lock, own)),
+        None => Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process writes it")),
+    }
+}
+
+fn lock(path: &Path) -> io::Result<Option<File>> {
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    // SAFETY: an open descriptor; the call does not block.
+    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        return Ok(Some(file));
+    }
+    match io::Error::last_os_error() {
+        error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        error => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_of_a_process_share_a_file_and_processes_do_not() {
+        let folder = std::env::temp_dir().join(format!("softrnic-captures-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("folder");
+        let path = folder.join("all.pcapng");
+        let text = path.to_str().expect("text");
+        assert_eq!(open(text).expect("opens").path(), open(text).expect("opens").path());
+
+        let foreign = folder.join("foreign.pcapng");
+        let _held = lock(&foreign).expect("opens").expect("free");
+        let own = open(foreign.to_str().expect("text")).expect("opens under another name");
+        assert_eq!(own.path(), folder.join(format!("foreign.{}.pcapng", std::process::id())));
+        std::fs::remove_dir_all(&folder).expect("removed");
+    }
+}
