@@ -13,6 +13,9 @@ pub struct DevicePair {
     /// Device of the other process
     #[arg(long, value_name = "SPEC")]
     peer_device: Option<String>,
+    /// Network namespace in which the other process runs (needs root)
+    #[arg(long, value_name = "NAME")]
+    pub peer_netns: Option<String>,
 }
 
 impl DevicePair {

@@ -23,10 +23,18 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts this program again as `softrnic peer ROLE`.
-    pub fn spawn(role: &str) -> Result<Peer> {
+    /// Starts this program again as `softrnic peer ROLE`, in a network namespace if one is named.
+    pub fn spawn(role: &str, netns: Option<&str>) -> Result<Peer> {
         let program = std::env::current_exe().doing(|| "cannot find this program's own file".into())?;
-        let mut child = Command::new(&program)
+        let mut command = match netns {
+            None => Command::new(&program),
+            Some(name) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net=/run/netns/{name}")).arg(&program);
+                command
+            }
+        };
+        let mut child = command
             .args(["peer", role])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

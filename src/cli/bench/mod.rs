@@ -141,7 +141,7 @@ fn device(text: &str, name: &str) -> Result<DeviceSpec> {
 pub fn run(args: BenchArgs) -> Result {
     let devices = args.devices.texts(if args.compare { COMMON_DEVICE } else { "udp" })?;
     let time = Duration::from_secs_f64(args.seconds);
-    let mut peer = Peer::spawn("bench")?;
+    let mut peer = Peer::spawn("bench", args.devices.peer_netns.as_deref())?;
     if args.compare {
         let bars = Bars { bandwidth: args.require_bandwidth, latency: args.require_latency };
         let bench = Bench::open(&mut peer, &devices, compare::WRITE_SIZE)?;

@@ -95,7 +95,7 @@ pub fn run(args: DemoArgs) -> Result {
     let seed = args.seed.map_or_else(random, Ok)?;
     let pcap = (!args.no_pcap).then_some(args.pcap.as_path());
 
-    let mut peer = Peer::spawn("demo")?;
+    let mut peer = Peer::spawn("demo", args.devices.peer_netns.as_deref())?;
     say!("{HEADING}SoftRNIC demo{HEADING:#}: two processes, each with a RoCEv2 NIC of its own");
     let started = Instant::now();
     let mut passes = Passes::new(&mut peer, &devices, seed);
