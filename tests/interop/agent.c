@@ -27,13 +27,14 @@
  *   wait     qp n ms                                  that many completions
  *   state    qp
  *   events   dev                                      asynchronous events that are there
+ *   die                                               by SIGKILL, with everything open
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,6 +43,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <infiniband/verbs.h>
 
@@ -926,6 +928,11 @@ static void list_events(void)
 	}
 }
 
+static void die(void)
+{
+	kill(getpid(), SIGKILL);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -935,7 +942,7 @@ static const struct {
 	{ "fill", fill },             { "frame", frame },         { "check", check },             { "prefix", prefix },
 	{ "which", which },           { "word", word },           { "recv", post_receive },       { "post", post_send },
 	{ "wait", wait_for },         { "state", query_state },   { "events", list_events },      { "bind", bind_window },
-	{ "unmw", free_window },
+	{ "unmw", free_window },     { "die", die },
 };
 
 static void obey(char *line)

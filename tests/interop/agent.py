@@ -63,6 +63,11 @@ class Agent:
         except subprocess.TimeoutExpired:
             self.kill()
 
+    def die(self):
+        """Have it kill itself, and return when it is gone, in the guest too."""
+        self.send("die")
+        self.process.wait(ANSWER_SECONDS)
+
     def kill(self):
         self.process.kill()
         self.process.wait()

@@ -381,3 +381,16 @@ def run(pair, wire, start, kernel, kinds):
             outcome = error
         attempt.free_windows()
         yield case, outcome, expected
+
+
+def run_killed(pair, wire, start):
+    """The target's process is killed, which ends its agent; yield as run() does."""
+    attempt = Attempt(pair, start, wire)
+    attempt.connect(start="timeout=10")
+    attempt.goal.agent.die()
+    wire.take()
+    attempt.post("write")
+    statuses = tuple(completion.status for completion in start.agent.wait(attempt.out, 1, 10000))
+    naks = {p.syndrome for p in wire.take_until_quiet(QUIET) if p.syndrome is not None and p.syndrome >= RNR_NAK}
+    case = Case("WRITE to a killed process, retry_cnt 2", None, Outcome((RETRY,)))
+    yield case, Outcome(statuses, tuple(naks)), case.expected

@@ -287,5 +287,8 @@ class Exchange:
 
 
 def _expect(got, expected, what):
-    if got != expected:
-        raise Wrong(f"{what}: {got} instead of {expected}")
+    if got == expected:
+        return
+    at = next((i for i, (g, e) in enumerate(zip(got, expected)) if g != e), min(len(got), len(expected)))
+    shown = [f"{values[at]}" if at < len(values) else "nothing" for values in (got, expected)]
+    raise Wrong(f"{what}: number {at + 1} of {len(expected)} is {shown[0]} instead of {shown[1]}")

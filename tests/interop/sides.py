@@ -41,7 +41,8 @@ class Far:
     """The peer: one agent in the guest, whose objects stay for all columns."""
 
     def __init__(self, guest, program, directory, wrapper=()):
-        self.guest, self.argv, self.directory = guest, [*wrapper, program], directory
+        self.guest, self.wrapper, self.directory = guest, wrapper, directory
+        self.argv = [*wrapper, program]
         self.agent, self._ends = None, {}
 
     def __enter__(self):

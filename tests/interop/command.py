@@ -1,0 +1,222 @@
+"""The command `tools/interop`."""
+
+import argparse
+import collections
+import contextlib
+import os
+import pathlib
+import shutil
+import sys
+import time
+
+import agent
+import capture
+import errors
+import matrix
+import programs
+import report
+import userland
+from agent import Lost, Refused
+from bench import Bench
+from ends import End, Pair
+from guest import ROOT, Guest
+from sides import Far, Near, build_library
+from wire import Wire
+
+SUMMARY = "SoftRNIC against Linux kernel rxe, in guests; ARGS as tools/interop --help says"
+KERNELS = ["6.1", "sid"]
+PARTS = ["matrix", "errors", "programs", "bench"]
+SEED = 7
+
+
+def main():
+    args = _parse()
+    if args.summary:
+        print(SUMMARY)
+        return 0
+    if os.geteuid() != 0:
+        print("interop: network namespaces, taps and AF_XDP need root: run this with sudo", file=sys.stderr)
+        return 2
+    if missing := capture.missing():
+        print(f"interop: not found: {', '.join(missing)} (tools/setup interop)", file=sys.stderr)
+        return 2
+    run = Interop(args)
+    for kernel in args.kernels:
+        name, _, extent = kernel.partition(":")
+        run.kernel(name, core=extent == "core")
+    return run.end()
+
+
+def _parse():
+    parser = argparse.ArgumentParser(prog="interop", description=__doc__)
+    parser.add_argument("kernels", nargs="*", default=KERNELS, metavar="KERNEL[:core]",
+                        help=f"guest kernels, of {', '.join(userland.kernels.SUITES)}; with :core a part of every "
+                        f"test (default: {' '.join(KERNELS)})")  # fmt: skip
+    parser.add_argument("--parts", default=",".join(PARTS), help="of %(default)s")
+    parser.add_argument("--only", action="append", default=[], metavar="TEXT",
+                        help="only cells, cases and programs whose name has this in it; may be repeated")  # fmt: skip
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "target/interop", metavar="DIR",
+                        help="for captures and logs (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=SEED, help="of the faults (default: %(default)s)")
+    parser.add_argument("--debug", action="store_true", help="with our library unoptimised")
+    parser.add_argument("--keep", action="store_true", help="keep the captures of what passed, too")
+    parser.add_argument("--update-readme", action="store_true", help="write the table into README.md")
+    parser.add_argument("--summary", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.parts = args.parts.split(",")
+    for part in args.parts:
+        if part not in PARTS:
+            parser.error(f"no part called {part}; there are {', '.join(PARTS)}")
+    for kernel in args.kernels:
+        name, colon, extent = kernel.partition(":")
+        if name not in userland.kernels.SUITES or (colon and extent != "core"):
+            parser.error(f"no kernel called {kernel}")
+    return args
+
+
+class Interop:
+    """A run of the command: what it was asked for, and what it found."""
+
+    def __init__(self, args):
+        self.args, self.out = args, args.out
+        shutil.rmtree(self.out / "failed", ignore_errors=True)
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.table = report.Table()
+        self.failures, self.passed = [], collections.Counter()
+        self.begun = time.monotonic()
+        self.library = build_library("debug" if args.debug else "release")
+        self.program = agent.build(self.out)
+
+    def kernel(self, kernel, core):
+        """Everything that was asked for, against one kernel."""
+        print(f"== kernel {kernel}{', the core' if core else ''}", flush=True)
+        with Guest(kernel, f"interop-{kernel}") as guest:
+            near = Near(guest, self.program, self.library, self.out)
+            print(f"guest: Linux {guest.version}", flush=True)
+            with Far(guest, self.program, self.out, userland.wrapper(kernel)) as far:
+                if "matrix" in self.args.parts:
+                    self._matrix(guest, near, far, core)
+                if "errors" in self.args.parts:
+                    self._errors(kernel, guest, near, far, core)
+            if "programs" in self.args.parts:
+                self._programs(guest, near, core)
+            if "bench" in self.args.parts and not core and not self.args.only:
+                print(Bench(guest, self.library).run(), flush=True)
+
+    def end(self):
+        """Print what came of it; the exit status."""
+        if "matrix" in self.args.parts:
+            text = self.table.markdown()
+            print(f"\n{text}")
+            if self.args.update_readme:
+                report.update(ROOT / "README.md", text)
+        for what, why in self.failures:
+            print(f"FAIL {what}: {why}")
+        passed = ", ".join(f"{count} {what}" for what, count in self.passed.items()) or "nothing"
+        print(f"passed: {passed}; failed: {len(self.failures)}; {time.monotonic() - self.begun:.0f} s")
+        return 1 if self.failures or not self.passed else 0
+
+    def _wanted(self, name):
+        return all(text in str(name) for text in self.args.only)
+
+    def _fail(self, what, why):
+        self.failures.append((what, why))
+        print(f"FAIL {what}: {why}", flush=True)
+
+    def _matrix(self, guest, near, far, core):
+        for column in matrix.columns():
+            cells = [cell for cell in matrix.cells(column, core) if self._wanted(cell)]
+            if not cells:
+                continue
+            begun = time.monotonic()
+            name = f"{guest.version}-{column}".replace(", ", "-")
+            faults = matrix.FAULTS.format(seed=self.args.seed) if column.lossy else None
+
+            def start(attempt):
+                return near.start(f"{name}.{attempt}", column.link, column.family, faults)
+
+            run = matrix.Run(column, start, far)
+            results = []
+            with contextlib.closing(run(cells)) as running:
+                for result in running:
+                    results.append(result)
+                    self.table.add(guest.version, result)
+                    if result.outcome == "fail":
+                        self._fail(f"Linux {guest.version}: {result.cell}", result.why)
+            counts = collections.Counter(result.outcome for result in results)
+            self.passed["cells"] += counts["pass"]
+            self._captures(name, run.starts, [result for result in results if result.outcome == "fail"])
+            print(f"{column}: {counts['pass']} pass, {counts['fail']} fail, {counts['no']} not supported; "
+                  f"{time.monotonic() - begun:.1f} s", flush=True)  # fmt: skip
+
+    def _captures(self, name, starts, failed=()):
+        """Ask tshark about each capture, keep the parts that belong to failures, and remove the rest."""
+        for attempt in range(starts):
+            path = self.out / f"{name}.{attempt}.pcapng"
+            if not path.exists():
+                continue
+            complaints = capture.complaints(path)
+            for complaint in complaints:
+                self._fail(f"tshark on {path.name}", complaint)
+            for result in failed:
+                (self.out / "failed").mkdir(exist_ok=True)
+                cell = str(result.cell).replace(", ", "-").replace(" ", "_")
+                capture.cut(path, result.begun, result.ended, self.out / f"failed/{name}.{attempt}-{cell}.pcapng")
+            if not complaints and not self.args.keep:
+                path.unlink()
+
+    def _errors(self, kernel, guest, near, far, core):
+        with Wire(guest) as wire:
+            with self._pair(guest, near, far, 0) as pair:
+                self._cases("we initiate", guest, errors.run(pair, wire, pair.near, kernel, ("SoftRNIC", "rxe")))
+                self._cases("they initiate", guest, errors.run(pair, wire, pair.far, kernel, ("rxe", "SoftRNIC")))
+                self._cases("they initiate", guest, errors.run_killed(pair, wire, pair.far))
+            with self._pair(guest, near, far, 1) as pair:
+                self._cases("we initiate", guest, errors.run_killed(pair, wire, pair.near))
+            far.restart()
+            self._captures(f"{guest.version}-errors", 2)
+            if not core:
+                # What rxe gives rxe: the same cases between two guests.
+                with (
+                    Guest(kernel, f"{guest.name}-b", guest.name) as other,
+                    Far(other, self.program, self.out, far.wrapper) as second,
+                ):
+                    pair = Pair(second.end(4), far.end(4))
+                    self._cases("rxe to rxe", guest, errors.run(pair, wire, pair.near, kernel, ("rxe", "rxe")))
+
+    @contextlib.contextmanager
+    def _pair(self, guest, near, far, attempt):
+        """Our side and the peer's; ours sends one packet a frame, so that the wire is easily read."""
+        with near.start(f"{guest.version}-errors.{attempt}", "udp", 4, options="?segmentation=off") as ours:
+            yield Pair(End(ours, 0, guest.near_address[4]), far.end(4))
+
+    def _cases(self, who, guest, outcomes):
+        before = len(self.failures), self.passed["error cases"]
+        try:
+            for case, outcome, expected in outcomes:
+                if not self._wanted(case.name):
+                    continue
+                if outcome == expected:
+                    self.passed["error cases"] += 1
+                else:
+                    self._fail(f"Linux {guest.version}: {case.name}, {who}", f"{outcome} instead of {expected}")
+        except (Lost, Refused) as error:
+            self._fail(f"Linux {guest.version}: error cases, {who}", error)
+        failed, passed = len(self.failures) - before[0], self.passed["error cases"] - before[1]
+        print(f"errors, {who}: {passed} pass, {failed} fail", flush=True)
+
+    def _programs(self, guest, near, core):
+        begun, before, passed = time.monotonic(), len(self.failures), self.passed["programs"]
+        # The link that has the address only, then the one that has the whole interface.
+        for link, gid_index, part in (("udp", 0, core), ("xdp", 1, True)):
+            prefix = ["ip", "netns", "exec", guest.namespace]
+            env = near.environment(link, 4)
+            ours = programs.Side("our side", prefix, env, guest.near_address[4], gid_index, "softrnic0")
+            theirs = programs.Side("the guest", guest.command(), None, guest.address[4], 1, "rxe0")
+            for outcome in programs.run(ours, theirs, part, self._wanted):
+                if outcome.problem:
+                    self._fail(f"Linux {guest.version}: {outcome}, {link}", outcome.problem)
+                else:
+                    self.passed["programs"] += 1
+        passed, failed = self.passed["programs"] - passed, len(self.failures) - before
+        print(f"programs: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
