@@ -132,6 +132,10 @@ fn ethernet(frame: &[u8], captured: usize, real_eth: bool) -> Dissection<'_> {
         }
         Err(FrameError::RoceV1) => roce_v1(frame, captured, real_eth),
         Err(error) => Dissection::Skipped(match error {
+            // Zeros that stand for what was not captured.
+            FrameError::OtherPort(0) | FrameError::NotUdp(0) if captured < frame.len() => {
+                Skipped::CutTooShort
+            }
             FrameError::NotIp(_) => Skipped::NotIp,
             FrameError::NotUdp(_) => Skipped::NotUdp,
             FrameError::OtherPort(_) => Skipped::OtherPort,

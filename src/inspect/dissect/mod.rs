@@ -25,5 +25,3 @@ pub enum Dissection<'a> {
     Skipped(Skipped),
 }
 
-#[cfg(test)]
-mod tests;

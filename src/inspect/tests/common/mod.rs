@@ -275,3 +275,18 @@ pub fn reseal(frame: &mut [u8]) {
         seal(&facts, &mut frame[42..]);
     }
 }
+
+/// An Ethernet frame without its Ethernet header.
+pub fn raw_ip(frame: &[u8]) -> Vec<u8> {
+    frame[14..].to_vec()
+}
+
+/// An Ethernet frame with one of the headers that Linux writes when capturing on all interfaces.
+pub fn cooked(frame: &[u8], version_2: bool) -> Vec<u8> {
+    let ether_type = &frame[12..14];
+    let header = match version_2 {
+        false => [&[0, 4, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0], ether_type].concat(),
+        true => [ether_type, &[0, 0, 0, 0, 0, 2, 0, 1, 4, 6, 2, 0, 0, 0, 0, 1, 0, 0]].concat(),
+    };
+    [&header, &frame[14..]].concat()
+}
