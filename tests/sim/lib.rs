@@ -4,9 +4,10 @@
 //! model of what every byte must be, [`scenario`] are scripts against one NIC; `world` are the NICs and the clock.
 
 mod arena;
+pub mod fuzz;
 pub mod goodput;
 mod pages;
-mod rng;
+pub mod rng;
 pub mod scenario;
 mod tap;
 pub mod traffic;

@@ -49,7 +49,11 @@ fn seeds(test: &str, profile: Profile, first: u64, count: u64) {
     assert!(failed.is_empty(), "failed seeds: {failed:?}");
     let totals = totals.into_inner().expect("no panic here");
     println!("{count} seeds: {totals:?}");
-    assert!(totals.sends > 0 && totals.retransmitted > 0, "nothing was tried");
+    let tried = [totals.sends, totals.receives, totals.retransmitted, totals.not_ready, totals.windows];
+    assert!(!tried.contains(&0), "something was not tried: {totals:?}");
+    if profile == Profile::Full {
+        assert!(totals.failures > 0, "nothing failed");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use softrnic_nic::engine::{Cqe, CqeExtra};
 use softrnic_transport::{QpType, Status, WcOpcode};
 
 use super::endpoint::{Effect, Endpoint, Message, Posted, Receive, total};
+use super::window::Phase;
 use super::{Event, Traffic};
 use crate::arena::Span;
 use crate::rng::pattern;
@@ -92,6 +93,24 @@ impl Traffic {
         let (node, peer) = (ends[side].node, ends[1 - side].node);
         match posted.effect {
             Effect::None => {}
+            Effect::Bind { key } => {
+                if let Some(window) = &mut ends[side].window {
+                    (window.key, window.phase) = (key, Phase::Bound);
+                }
+            }
+            Effect::Unbind => {
+                if let Some(window) = &mut ends[side].window {
+                    window.phase = Phase::Free;
+                }
+            }
+            Effect::WindowWrite { id } => {
+                if let Some(window) = &mut ends[1 - side].window {
+                    let arena = &mut self.world.nodes[peer].arena;
+                    arena.settle(window.span, &pattern(id, window.span.len), "what a window shows");
+                    window.phase = Phase::Bound;
+                    self.summary.windows += 1;
+                }
+            }
             Effect::Write { target, id } => {
                 if ends[side].service == QpType::Uc {
                     // It may arrive later, in part, or never.
@@ -131,6 +150,7 @@ impl Traffic {
         let mut limbo = None;
         match posted.effect {
             Effect::None | Effect::Word { .. } => {}
+            Effect::Bind { .. } | Effect::Unbind | Effect::WindowWrite { .. } => {}
             Effect::Write { target, .. } => limbo = Some(target),
             Effect::Read { source, kept, .. } => {
                 kept.into_iter().for_each(|span| self.world.nodes[node].arena.settle_unknown(span));
@@ -174,6 +194,9 @@ impl Traffic {
                     let message = end.incoming.pop_front();
                     let message = message.unwrap_or_else(|| panic!("a message that nobody sent: {cqe:?}"));
                     self.check_message(node, &receive, cqe, message);
+                    if let (Some(_), Some(window)) = (message.invalidates, &mut end.window) {
+                        window.phase = Phase::Free;
+                    }
                 }
             }
         } else {

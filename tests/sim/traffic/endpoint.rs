@@ -6,6 +6,7 @@ use softrnic_nic::engine::{QpHandle, RecvRequest, SendRequest};
 use softrnic_transport::{QpType, Status, WcOpcode};
 use softrnic_wire::{Imm, Rkey};
 
+use super::window::Window;
 use crate::arena::Span;
 
 /// See the [module](self).
@@ -24,6 +25,8 @@ pub struct Endpoint {
     pub incoming: VecDeque<Message>,
     /// Words in the peer's memory that only this end's atomics touch.
     pub words: Vec<Word>,
+    /// A window of its own.
+    pub window: Option<Window>,
     /// Messages still to be posted.
     pub budget: u32,
     /// It no longer posts: something was posted that must fail.
@@ -72,6 +75,12 @@ pub enum Effect {
     Word { index: usize, original: Option<u64> },
     /// Adds 1 to a word that many add to.
     Shared,
+    /// Binds the window, which has this key then.
+    Bind { key: Rkey },
+    /// Ends the window.
+    Unbind,
+    /// Puts pattern `id` into everything that the peer's window shows.
+    WindowWrite { id: u64 },
 }
 
 /// A word that one QP's atomics work on.
@@ -126,6 +135,7 @@ impl Endpoint {
             receives: VecDeque::new(),
             incoming: VecDeque::new(),
             words: Vec::new(),
+            window: None,
             budget,
             doomed: false,
             send_error: None,

@@ -80,6 +80,7 @@ impl Traffic {
                 end.words = (0..WORDS).map(|_| Word { span: zero_word(peer), values: [0].into() }).collect();
             }
             side += 1;
+            self.add_window(&mut end);
             end
         });
         let connection = &mut self.connections[index];
@@ -255,6 +256,7 @@ impl Traffic {
     /// Nothing of a connection can be written any more.
     fn release(&mut self, ends: &[Endpoint; 2]) {
         for (side, end) in ends.iter().enumerate() {
+            self.remove_window(end);
             let peer = &mut self.world.nodes[ends[1 - side].node].arena;
             for word in &end.words {
                 let value = u64::from_ne_bytes(peer.read(word.span).try_into().expect("eight bytes"));

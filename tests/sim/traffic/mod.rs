@@ -8,6 +8,7 @@ mod operation;
 mod plan;
 mod post;
 mod receive;
+mod window;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -39,6 +40,8 @@ pub struct Summary {
     pub retransmitted: u64,
     /// RNR NAKs sent.
     pub not_ready: u64,
+    /// WRITEs through memory windows that have succeeded.
+    pub windows: u64,
     /// Virtual time that has passed, in nanoseconds.
     pub nanos: u64,
 }
@@ -51,6 +54,7 @@ impl Summary {
         self.failures += other.failures;
         self.retransmitted += other.retransmitted;
         self.not_ready += other.not_ready;
+        self.windows += other.windows;
         self.nanos += other.nanos;
     }
 }

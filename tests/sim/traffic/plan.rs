@@ -79,7 +79,7 @@ impl Plan {
             // Where the IPv4 identification is hidden, one change in 65,536 goes unnoticed.
             path.corrupt = 0.0;
         }
-        let connections = (0..rng.between(1, if bulky { 3 } else { 8 }))
+        let connections = (0..rng.between(1, if bulky { 3 } else { 10 }))
             .map(|_| connection(rng, nodes.len(), profile, bulky, &path))
             .collect();
         Plan { path, nodes, connections }
@@ -175,7 +175,7 @@ fn connection(rng: &mut Rng, nodes: usize, profile: Profile, bulky: bool, path: 
         agreement,
         longest_send: if service == QpType::Ud { longest_send.min(4096) } else { longest_send },
         longest_access,
-        messages: if bulky { rng.between(1, 4) } else { rng.between(2, 40) } as u32,
+        messages: if bulky { rng.between(1, 4) } else { rng.between(2, 80) } as u32,
         depth: rng.between(1, 24) as usize,
         receives: rng.between(1, 6) as usize,
         shared: full && rng.chance(0.3),

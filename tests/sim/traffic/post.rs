@@ -15,7 +15,12 @@ impl Traffic {
         let budget = ends[side].budget;
         while ready && count > 0 && ends[side].budget > 0 && ends[side].can_send() {
             count -= 1;
-            let Some(drafts) = self.draft(index, side, &mut ends[side]) else { break };
+            let window = if self.rng.chance(0.15) { self.window_operation(side, &mut ends) } else { None };
+            let drafts = match window {
+                Some(draft) => Some(vec![draft]),
+                None => self.draft(index, side, &mut ends[side]),
+            };
+            let Some(drafts) = drafts else { break };
             for draft in drafts {
                 ends[1 - side].incoming.extend(draft.message);
                 self.push(index, side, &mut ends[side], draft);

@@ -1,0 +1,46 @@
+//! What fuzzing runs, so that it can be run without a fuzzer too: over kept inputs, and over random ones.
+//!
+//! Each function takes any bytes at all and panics when something is wrong.
+
+mod captures;
+mod control;
+mod frames;
+mod hostile;
+
+pub use captures::captures;
+pub use control::control;
+pub use frames::frames;
+pub use hostile::hostile;
+
+/// The name and the function of each target.
+pub const TARGETS: [(&str, fn(&[u8])); 4] =
+    [("frames", frames), ("hostile", hostile), ("control", control), ("captures", captures)];
+
+/// Bytes that decide what happens next; zeros once they are used up.
+struct Choices<'a>(&'a [u8]);
+
+impl<'a> Choices<'a> {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.take(1).first().copied().unwrap_or(0)
+    }
+
+    /// At most `len` bytes.
+    fn take(&mut self, len: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        taken
+    }
+
+    fn number(&mut self, bytes: usize) -> u64 {
+        self.take(bytes).iter().fold(0, |number, &byte| number << 8 | u64::from(byte))
+    }
+
+    /// One of `from`, which is not empty.
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[usize::from(self.byte()) % from.len()]
+    }
+}
