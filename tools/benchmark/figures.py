@@ -1,0 +1,127 @@
+"""Medians over rounds, ratios, and the bars that are to be reached."""
+
+from dataclasses import dataclass
+from statistics import median
+
+import plan
+from plan import MAIN, RATE, Name
+
+# A median of fewer rounds is shown and judged, and called what it is.
+ROUNDS = 9
+
+
+class Figures:
+    """What every round found, by name."""
+
+    def __init__(self):
+        self.taken = {}
+        self.failures = {}
+        # Taken once: figures that do not vary with what else the machine does.
+        self.once = {}
+
+    def add(self, number, found):
+        for name, figure in found.items():
+            self.taken.setdefault(name, {})[number] = figure
+
+    def rounds(self, name, attribute):
+        """The values of an attribute by round."""
+        found = {number: getattr(figure, attribute) for number, figure in self.taken.get(name, {}).items()}
+        return {number: value for number, value in found.items() if value is not None}
+
+    def median(self, name, attribute):
+        values = self.rounds(name, attribute).values()
+        return median(values) if values else None
+
+    def ratio(self, above, below, attribute, factor=1.0):
+        """The median of the ratios in each round; above what it is to be compared with."""
+        if isinstance(attribute, str):
+            attribute = (attribute, attribute)
+        over, under = self.rounds(above, attribute[0]), self.rounds(below, attribute[1])
+        ratios = [factor * over[number] / under[number] for number in over if number in under and under[number]]
+        return median(ratios) if ratios else None
+
+
+@dataclass
+class Bar:
+    """A figure that is to be reached. `value` is None when it could not be measured."""
+
+    what: str
+    wanted: str
+    value: float | None
+    reached: bool | None
+    note: str
+    form: str = "{:.2f} ×"
+
+    @property
+    def shown(self):
+        return "not measured" if self.value is None else self.form.format(self.value)
+
+    @property
+    def verdict(self):
+        return {None: "–", True: "PASS", False: "below"}[self.reached]
+
+
+def bars(figures):
+    """Every bar of the project, in order."""
+    found = []
+
+    def bar(what, value, least=None, most=None, note="", form="{:.2f} ×", aimed=None):
+        if least is not None:
+            wanted, reached = f"at least {form.format(least)}", value is not None and value >= least
+        elif most is not None:
+            wanted, reached = f"at most {form.format(most)}", value is not None and value <= most
+        else:
+            wanted, reached = aimed or "reported", True
+        found.append(Bar(what, wanted, value, None if value is None else reached, note, form))
+
+    def stream(subject, operation="write", size=MAIN):
+        return Name("stream", subject, operation, size)
+
+    def latency(subject, operation="", size=8):
+        return Name("latency", subject, operation, size)
+
+    bandwidth = lambda above, below: figures.ratio(above, below, "bandwidth")
+    half_trip = lambda above, below: figures.ratio(above, below, "p50")
+
+    write = stream(plan.PERFTEST)
+    bar("WRITE 64 KiB over udp, against the bare loop over sockets", bandwidth(write, stream(plan.WIRE)), least=0.9,
+        note="how much of what the wire leaves the transport passes on")
+    tcp = stream(plan.TCP, "default", 128 << 10)
+    bar("WRITE 64 KiB over udp, against one TCP stream on loopback", bandwidth(write, tcp), least=1.0,
+        note="what moves to RDMA from sockets gains or loses so much")
+    for operation in ("read", "send"):
+        bar(f"{operation.upper()} 64 KiB against WRITE", bandwidth(stream(plan.PERFTEST, operation), write), least=0.9,
+            note="no operation is a second choice")
+    bar("64-byte SENDs, against one sendto per datagram",
+        figures.ratio(Name("rate", plan.PERFTEST, "send", RATE), Name("rate", plan.SENDTO, "", RATE), "rate"),
+        least=4.0, note="what gathering messages into few system calls gains")
+    spin, block = latency(plan.UDP_SPIN), latency(plan.UDP_BLOCK)
+    bar("SEND 8 B, against half a spinning UDP round trip", half_trip(latency(plan.PERFTEST, "send"), spin), most=1.25,
+        note="what the NIC adds to the kernel's way when the application polls")
+    bar("WRITE 8 B, against the same", half_trip(latency(plan.PERFTEST, "write"), spin), most=2.5,
+        note="the application spins on memory, so another thread must serve the NIC")
+    bar("WRITE 8 B, 99.9th percentile", figures.median(latency(plan.PERFTEST, "write"), "p99_9"), form="{:.1f} µs",
+        note="what the scheduler does to those two threads at worst")
+    bar("SEND 8 B with events, against half a blocking UDP round trip",
+        half_trip(latency(plan.PERFTEST, "send, events"), block), most=1.25,
+        note="what the NIC adds when everyone sleeps")
+    bar("WRITE 64 KiB over xdp, against the bare loop over AF_XDP",
+        bandwidth(stream(plan.PERFTEST_XDP), stream(plan.XDP)), least=0.9, note="as the first, on a real interface")
+    bar("SEND 8 B over xdp, against half an AF_XDP round trip",
+        half_trip(latency(plan.PERFTEST_XDP, "send"), latency(plan.XDP_PING)), most=1.25,
+        note="what the NIC adds to the rings")
+    other = lambda subject, name, size: Name("other", subject, name, size)
+    bar("WRITE 1 MiB, 1 % loss against none",
+        bandwidth(other(plan.PERFTEST, "1 % loss", 1 << 20), other(plan.PERFTEST, "no loss", 1 << 20)), least=0.6,
+        note="the fault layer is there both times, so segmentation is off both times")
+    one = other(plan.RUST, "1 QP", MAIN)
+    bar("1,024 active QPs against one", bandwidth(other(plan.RUST, "1,024 QPs", MAIN), one), least=0.8,
+        note="what it costs to serve many instead of few")
+    bar("8 senders against one", bandwidth(other(plan.RUST, "8 senders", MAIN), one), least=0.7,
+        note="whether windows are shared before buffers overflow")
+    bar("CPU of an idle process with connected QPs", figures.once.get("idle"), most=0.005, form="{:.2%}",
+        note="nothing ticks when nothing is to be done")
+    resident = figures.once.get("resident")
+    bar("resident memory of an idle connected RC QP, per end", resident and resident / 1000, form="{:.1f} kB",
+        aimed="under 20 kB aimed at", note="128 send and 128 receive work requests")
+    return found

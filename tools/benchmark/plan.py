@@ -1,0 +1,188 @@
+"""What one round measures, and in which order.
+
+A measurement has a name (kind, subject, size) and a function that takes it. A round takes each once, so that what
+else the machine does meets all of them alike.
+"""
+
+from dataclasses import dataclass
+
+from programs import LOOPBACK
+from subjects import Bare, Iperf, Libfabric, Loads, Memory, Perftest, RustApi, Ucx
+
+# What a socket gets where nobody has raised net.core.rmem_max.
+COMMON = "udp?rcvbuf=212992"
+UNLIMITED = "udp"
+UNLIMITED_BYTES = 8 << 20
+
+SIZES = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20]
+QUICK_SIZES = [4 << 10, 64 << 10, 1 << 20]
+MAIN = 64 << 10
+LATENCY_SIZES = [8, 4 << 10]
+RATE = 64
+
+# Subjects, in the order of the tables. (Key, what people read.)
+PERFTEST = "perftest, udp"
+PERFTEST_UNLIMITED = "perftest, udp, large buffers"
+PERFTEST_XDP = "perftest, xdp, veth"
+RUST = "Rust API, udp"
+RUST_XDP = "Rust API, xdp, veth"
+TCP = "TCP stream, loopback (iperf3)"
+TCP_VETH = "TCP stream, veth (iperf3)"
+UCX = "UCX over TCP, loopback"
+LIBFABRIC = "libfabric over TCP, loopback"
+WIRE = "bare loop, sockets"
+WIRE_UNLIMITED = "bare loop, sockets, large buffers"
+XDP = "bare loop, AF_XDP, veth"
+RAW = "sockets without anything"
+MEMCPY = "memcpy"
+UDP_SPIN = "UDP ping-pong, spinning"
+UDP_BLOCK = "UDP ping-pong, blocking"
+XDP_PING = "AF_XDP ping-pong, veth"
+SENDTO = "one sendto per datagram"
+
+
+@dataclass(frozen=True)
+class Name:
+    """`kind` is stream, latency, rate or other; `subject` is followed by the operation where there are several."""
+
+    kind: str
+    subject: str
+    operation: str = ""
+    size: int = 0
+
+
+@dataclass
+class Measurement:
+    """`take(seconds)` returns figures by name."""
+
+    label: str
+    take: object
+
+
+class Plan:
+    """All measurements of a round. Without `veth` those that need it are left out."""
+
+    def __init__(self, tools, veth, quick):
+        self.measurements = []
+        self.sizes = QUICK_SIZES if quick else SIZES
+        self.tools = tools
+        self.streams(veth)
+        self.latencies(veth)
+        self.rates(veth)
+        self.others()
+
+    def add(self, name, take):
+        size = f" {name.size}" if name.size else ""
+        label = f"{name.subject}: {name.operation or name.kind}{size}"
+        self.measurements.append(Measurement(label, lambda seconds: {name: take(seconds)}))
+
+    def streams(self, veth):
+        softrnic, loops, libraries = self.tools.softrnic, self.tools.loops, self.tools.libraries
+        common = Perftest(LOOPBACK, COMMON, libraries)
+        perftests = [(PERFTEST, common), (PERFTEST_UNLIMITED, Perftest(LOOPBACK, UNLIMITED, libraries))]
+        tcps = [(TCP, Iperf(LOOPBACK))]
+        apis = [(RUST, RustApi(LOOPBACK, COMMON, softrnic))]
+        if veth:
+            perftests.append((PERFTEST_XDP, Perftest(veth, "xdp:eth0", libraries)))
+            tcps.append((TCP_VETH, Iperf(veth)))
+            apis.append((RUST_XDP, RustApi(veth, "xdp:eth0", softrnic)))
+        bare, memory = Bare(LOOPBACK, loops), Memory(loops)
+        unlimited = ["--rcvbuf", UNLIMITED_BYTES, "--window", 1 << 20]
+        ucx = Ucx(LOOPBACK)
+        for size in self.sizes:
+            for subject, perftest in perftests:
+                self.add(Name("stream", subject, "write", size), bind(perftest.stream, "write", size))
+                if size == MAIN:
+                    for operation in ("read", "send"):
+                        self.add(Name("stream", subject, operation, size), bind(perftest.stream, operation, size))
+            for subject, loop in ((WIRE, []), (WIRE_UNLIMITED, unlimited)):
+                self.add(Name("stream", subject, "write", size), loop_of(bare, "wire", "--size", size, *loop))
+            for subject, iperf in tcps:
+                # One write of a stream has no size of its own, so larger ones would be the same again.
+                if size <= Iperf.LARGEST:
+                    self.add(Name("stream", subject, "write", size), bind(iperf.stream, size))
+            if veth:
+                self.add(Name("stream", XDP, "write", size), loop_of(Bare(veth, loops), "xdp", "--size", size))
+            self.add(Name("stream", UCX, "write", size), bind(ucx.stream, size))
+            self.add(Name("stream", MEMCPY, "write", size), bind(memory.stream, size))
+        for subject, tcp in tcps:
+            self.add(Name("stream", subject, "default", Iperf.BLOCK), bind(tcp.stream, Iperf.BLOCK))
+        self.add(Name("stream", RAW, "write", MAIN), loop_of(bare, "raw"))
+        self.apis = apis
+        for subject, api in apis:
+            self.measurements.append(Measurement(f"{subject}: WRITE", self.api(subject, api, "write", [8, *self.sizes])))
+
+    def latencies(self, veth):
+        loops, libraries = self.tools.loops, self.tools.libraries
+        perftest = Perftest(LOOPBACK, COMMON, libraries)
+        bare, ucx, libfabric = Bare(LOOPBACK, loops), Ucx(LOOPBACK), Libfabric(LOOPBACK)
+        for size in LATENCY_SIZES:
+            for operation in ("send", "write", "read"):
+                self.add(Name("latency", PERFTEST, operation, size), bind(perftest.latency, operation, size))
+            self.add(Name("latency", UDP_SPIN, "", size), loop_latency(bare, "ping", size))
+            events = lambda seconds, size=size: perftest.latency("send", size, seconds, events=True)
+            self.add(Name("latency", PERFTEST, "send, events", size), events)
+            self.add(Name("latency", UDP_BLOCK, "", size), loop_latency(bare, "ping", size, "--block"))
+            if veth:
+                xdp = Perftest(veth, "xdp:eth0", libraries)
+                for operation in ("send", "write"):
+                    self.add(Name("latency", PERFTEST_XDP, operation, size), bind(xdp.latency, operation, size))
+                over_xdp = Bare(veth, loops)
+                self.add(Name("latency", XDP_PING, "", size), loop_latency(over_xdp, "xdp-ping", size))
+            self.add(Name("latency", UCX, "tag", size), bind(ucx.latency, size))
+            self.add(Name("latency", LIBFABRIC, "msg", size), bind(libfabric.latency, size))
+
+    def rates(self, veth):
+        loops, libraries = self.tools.loops, self.tools.libraries
+        perftests = [(PERFTEST, Perftest(LOOPBACK, COMMON, libraries))]
+        if veth:
+            perftests.append((PERFTEST_XDP, Perftest(veth, "xdp:eth0", libraries)))
+        for subject, perftest in perftests:
+            for operation in ("send", "write"):
+                self.add(Name("rate", subject, operation, RATE), bind(perftest.stream, operation, RATE))
+        bare = Bare(LOOPBACK, loops)
+        self.add(Name("rate", SENDTO, "", RATE), loop_of(bare, "rate", "--size", RATE))
+        self.add(Name("rate", WIRE, "write", RATE), loop_of(bare, "wire", "--size", RATE))
+        self.add(Name("rate", UCX, "write", RATE), bind(Ucx(LOOPBACK).stream, RATE))
+        for subject, api in self.apis:
+            # Of 8 bytes for the latency, of 64 for the rate, of 4 KiB for the latency.
+            sizes = [*LATENCY_SIZES, RATE]
+            self.measurements.append(Measurement(f"{subject}: SEND", self.api(subject, api, "send", sizes)))
+
+    def others(self):
+        libraries = self.tools.libraries
+        loads = Loads(self.tools.loops, COMMON)
+        for name, fault in (("no loss", "seed=1,drop=0%"), ("1 % loss", "seed=1,drop=1%")):
+            lossy = Perftest(LOOPBACK, COMMON, libraries, fault)
+            longer = lambda seconds, lossy=lossy: lossy.stream("write", 1 << 20, 2 * seconds)
+            self.add(Name("other", PERFTEST, name, 1 << 20), longer)
+        for name, options in (("1 QP", {}), ("1,024 QPs", {"qps": 1024}), ("8 senders", {"senders": 8})):
+            fan = lambda seconds, options=options: loads.fan(2 * seconds, **options)
+            self.add(Name("other", RUST, name, MAIN), fan)
+
+    def api(self, subject, api, operation, sizes):
+        def take(seconds):
+            # Each size takes twice as long: once for the latency, once for the stream.
+            streams, latencies = api.all(operation, sizes, seconds / 2)
+            found = {Name("stream", subject, operation, size): streams[size] for size in sizes if size > RATE}
+            if RATE in streams:
+                found[Name("rate", subject, operation, RATE)] = streams[RATE]
+            for size, latency in latencies.items():
+                if size in LATENCY_SIZES:
+                    found[Name("latency", subject, operation, size)] = latency
+            return found
+
+        return take
+
+
+def bind(method, *arguments):
+    return lambda seconds: method(*arguments, seconds)
+
+
+def loop_of(bare, loop, *options):
+    return lambda seconds: bare.stream(loop, seconds, *options)
+
+
+def loop_latency(bare, loop, size, *options):
+    return lambda seconds: bare.latency(loop, size, seconds, *options)
+
