@@ -25,7 +25,7 @@ pub use softrnic_wire::Qpn;
 pub use summary::Summary;
 
 use crate::capture::{Reader, Record};
-use crate::dissect::{Dissection, Dissector};
+use crate::dissect::{Dissection, Dissector, Roce};
 use clock::Clock;
 use line::LineWriter;
 
@@ -126,8 +126,8 @@ fn one_by_one<R: Read, W: Write>(
         };
         clock.see(record.time_ns);
         let dissection = dissector.dissect(&record);
-        if let (true, Dissection::Roce(roce)) = (learns, &dissection) {
-            peers.learn(roce);
+        if learns {
+            dissection.for_each(|roce| peers.learn(roce));
         }
         printer.print(&mut text, &mut clock, &mut summary, &record, &dissection, peers);
         if summary.records.is_multiple_of(PROGRESS_EVERY) {
@@ -164,16 +164,33 @@ impl<'o> Printer<'o> {
         summary.records += 1;
         match dissection {
             Dissection::Skipped(why) => summary.skip(*why),
-            Dissection::Roce(roce) => {
-                summary.count(record, roce);
-                if !self.filtered || self.options.filter.matches(roce, peers) {
-                    summary.shown += 1;
-                    match self.options.form {
-                        Form::Line => self.lines.write(text, clock, record, roce),
-                        Form::Fields => text::write(text, clock, record, roce),
-                        Form::Json => json::write(text, record, roce),
-                    }
+            Dissection::Roce(roce) => self.packet(text, clock, summary, record, roce, peers),
+            Dissection::Merged(merged) => {
+                summary.merged += 1;
+                for roce in merged.packets() {
+                    self.packet(text, clock, summary, record, &roce, peers);
                 }
+            }
+        }
+    }
+
+    #[inline]
+    fn packet(
+        &mut self,
+        text: &mut Vec<u8>,
+        clock: &mut Clock,
+        summary: &mut Summary,
+        record: &Record<'_>,
+        roce: &Roce<'_>,
+        peers: &Peers,
+    ) {
+        summary.count(record, roce);
+        if !self.filtered || self.options.filter.matches(roce, peers) {
+            summary.shown += 1;
+            match self.options.form {
+                Form::Line => self.lines.write(text, clock, record, roce),
+                Form::Fields => text::write(text, clock, record, roce),
+                Form::Json => json::write(text, record, roce),
             }
         }
     }
@@ -187,9 +204,7 @@ pub fn learn_peers<R: Read>(reader: &mut Reader<R>, mut progress: impl FnMut(u64
     let mut records = 0u64;
     while let Ok(Some(record)) = reader.next() {
         records += 1;
-        if let Dissection::Roce(roce) = dissector.dissect(&record) {
-            peers.learn(&roce);
-        }
+        dissector.dissect(&record).for_each(|roce| peers.learn(roce));
         if records.is_multiple_of(PROGRESS_EVERY) {
             progress(reader.offset());
         }

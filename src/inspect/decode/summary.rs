@@ -24,6 +24,8 @@ pub struct Summary {
     pub malformed: u64,
     /// Packets of which only a part was captured.
     pub cut: u64,
+    /// Records that held several packets.
+    pub merged: u64,
     /// Records that were not shown because they are not RoCE, by reason.
     pub skipped: Vec<(Skipped, u64)>,
     /// Packets that the capturing program says it lost.
@@ -62,6 +64,7 @@ impl Summary {
         self.rxe_flush_icrc += other.rxe_flush_icrc;
         self.malformed += other.malformed;
         self.cut += other.cut;
+        self.merged += other.merged;
         for (why, count) in &other.skipped {
             match self.skipped.iter_mut().find(|(reason, _)| reason == why) {
                 Some((_, sum)) => *sum += count,
@@ -92,6 +95,9 @@ impl fmt::Display for Summary {
             if count > 0 {
                 write!(f, ", {count} {what}")?;
             }
+        }
+        if self.merged > 0 {
+            write!(f, "; {} records hold several packets, not yet cut apart", self.merged)?;
         }
         if self.not_roce() > 0 {
             write!(f, "; {} skipped", self.not_roce())?;

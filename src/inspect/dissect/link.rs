@@ -2,6 +2,7 @@
 
 use softrnic_wire::{EtherType, Frame, FrameError, RoceV1Frame};
 
+use super::merged::Merged;
 use super::roce::{Net, Roce};
 use super::{Dissection, Icrc};
 use crate::capture::{LinkType, Record};
@@ -128,7 +129,13 @@ fn ethernet(frame: &[u8], captured: usize, real_eth: bool) -> Dissection<'_> {
                 ip_checksum_ok: parsed.ip_checksum_ok(),
             };
             let here = parsed.transport.len().min(captured - header_len);
-            Dissection::Roce(Roce::read(net, real_eth, parsed.transport, here))
+            let roce = Roce::read(net, real_eth, parsed.transport, here);
+            if let Icrc::Bad { .. } = roce.icrc
+                && let Some(merged) = Merged::find(net, real_eth, parsed.transport)
+            {
+                return Dissection::Merged(merged);
+            }
+            Dissection::Roce(roce)
         }
         Err(FrameError::RoceV1) => roce_v1(frame, captured, real_eth),
         Err(error) => Dissection::Skipped(match error {

@@ -5,6 +5,7 @@ mod cm;
 mod cm_names;
 mod link;
 mod mad;
+mod merged;
 mod roce;
 
 pub use bth::BthBytes;
@@ -14,14 +15,28 @@ pub use cm::{
 };
 pub use link::{Dissector, Skipped};
 pub use mad::{MAD_LEN, Mad, MgmtClass};
+pub use merged::Merged;
 pub use roce::{Icrc, Net, Roce, Transport};
 
 /// What a record turned out to be.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::large_enum_variant, reason = "lives on the stack, one at a time")]
 pub enum Dissection<'a> {
     /// A RoCE packet, perhaps a damaged one.
     Roce(Roce<'a>),
+    /// Several RoCE packets that have yet to be cut apart.
+    Merged(Merged<'a>),
     /// Not RoCE, or not recognisable as such.
     Skipped(Skipped),
 }
 
+impl<'a> Dissection<'a> {
+    /// Calls `each` with every packet that the record holds.
+    pub fn for_each(&self, mut each: impl FnMut(&Roce<'a>)) {
+        match self {
+            Dissection::Roce(roce) => each(roce),
+            Dissection::Merged(merged) => merged.packets().for_each(|roce| each(&roce)),
+            Dissection::Skipped(_) => {}
+        }
+    }
+}

@@ -106,9 +106,12 @@ impl Collector {
         kept.last_ns = kept.last_ns.max(record.time_ns);
         match dissector.dissect(record) {
             Dissection::Skipped(why) => kept.summary.skip(why),
-            Dissection::Roce(roce) => {
-                kept.summary.count(record, &roce);
-                self.roce(record, &roce);
+            packets => {
+                kept.summary.merged += u64::from(matches!(packets, Dissection::Merged(_)));
+                packets.for_each(|roce| {
+                    self.kept.summary.count(record, roce);
+                    self.roce(record, roce);
+                });
             }
         }
     }

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::capture::Reader;
 use crate::decode::{FieldSink, Meaning, Out, Value, describe, meaning_text, value_text};
-use crate::dissect::{Dissection, Dissector};
+use crate::dissect::Dissector;
 
 /// Fields by record number.
 #[derive(Debug, Default)]
@@ -32,11 +32,9 @@ impl Details {
             records += 1;
             if record.number == u64::from(next) {
                 wanted.next();
-                if let Dissection::Roce(roce) = dissector.dissect(&record) {
-                    let mut sink = Lines::default();
-                    describe(&record, &roce, &mut sink);
-                    details.by_number.insert(next, String::from_utf8_lossy(&sink.text).into_owned());
-                }
+                let mut sink = Lines::default();
+                dissector.dissect(&record).for_each(|roce| describe(&record, roce, &mut sink));
+                details.by_number.insert(next, String::from_utf8_lossy(&sink.text).into_owned());
             }
             if records.is_multiple_of(4096) {
                 progress(reader.offset());

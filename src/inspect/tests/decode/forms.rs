@@ -267,3 +267,44 @@ fn no_more_than_asked_for() {
     let (text, summary) = print(&c.pcap(), &Options { limit: Some(3), threads: 2, ..Options::default() });
     assert_eq!((text.lines().count(), summary.shown, summary.records), (3, 3, 3));
 }
+
+/// What a capture on loopback sees of a send with `UDP_SEGMENT`.
+fn unsegmented(frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
+    let mut whole = frames[0].1[..42].to_vec();
+    for (_, frame) in frames {
+        whole.extend_from_slice(&frame[42..]);
+    }
+    let len = whole.len() - 14;
+    whole[16..18].copy_from_slice(&(len as u16).to_be_bytes());
+    whole[38..40].copy_from_slice(&(len as u16 - 20).to_be_bytes());
+    whole
+}
+
+#[test]
+fn datagrams_of_several_packets_are_taken_apart() {
+    let reth = Reth { va: 0x1000, rkey: Rkey(7), dma_len: 333 };
+    let make = |which: usize| {
+        let mut c = Capture::new();
+        c.counting_ids = true;
+        for psn in 0..5 {
+            match which {
+                0 => c.rc(A, B, psn, Op::SendMiddle, false, 1024),
+                1 => c.send(A, B, psn),
+                2 => c.rc(A, B, psn, Op::WriteOnly(reth, None), true, 333),
+                _ => c.ack(A, B, psn, psn),
+            };
+        }
+        // The last one may be shorter.
+        c.ack(A, B, 5, 5);
+        c
+    };
+    for which in 0..4 {
+        let apart = make(which);
+        let mut together = Capture::new();
+        together.frame(unsegmented(&apart.frames));
+        let strip = |lines: Vec<String>| lines.iter().map(|l| l[24..].to_owned()).collect::<Vec<_>>();
+        assert_eq!(strip(lines(&together.pcap())), strip(lines(&apart.pcap())), "{which}");
+        let (_, summary) = print(&together.pcap(), &Options::default());
+        assert_eq!((summary.records, summary.roce, summary.merged, summary.bad_icrc), (1, 6, 1, 0));
+    }
+}
