@@ -32,6 +32,18 @@ pub(crate) fn populate(addr: usize, length: u64, write: bool) -> Result<(), Memo
     }
 }
 
+/// Whether the kernel faults pages in on request (`MADV_POPULATE_WRITE`, Linux 5.14 and later). Without it,
+/// registering looks at the list of mappings instead.
+pub fn available() -> bool {
+    let mut byte = 0_u8;
+    let page = std::ptr::from_mut(&mut byte).expose_provenance() & !(page_size() - 1);
+    // SAFETY: changes no contents; the page is one of ours, on the stack.
+    unsafe {
+        libc::madvise(std::ptr::with_exposed_provenance_mut(page), page_size(), libc::MADV_POPULATE_WRITE)
+            == 0
+    }
+}
+
 fn page_size() -> usize {
     // SAFETY: sysconf has no preconditions.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)

@@ -33,8 +33,9 @@ pub(crate) unsafe fn write(addr: usize, src: &[u8]) -> Result<(), Unmapped> {
     unsafe { transfer(libc::process_vm_writev, ours, addr) }
 }
 
-/// Whether the system calls work here. Some sandboxes filter them.
-pub(crate) fn available() -> bool {
+/// Whether copies to and from memory that may be unmapped are possible here: some sandboxes filter the system calls
+/// that they take (`process_vm_readv` and `process_vm_writev`).
+pub fn available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {
         let (source, mut copy, mut back) = ([0x5a_u8; 8], [0; 8], [0; 8]);

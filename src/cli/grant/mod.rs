@@ -117,13 +117,12 @@ fn serve_command(service: &Service, user: &User, words: &[String]) -> Result {
         }
     }
     let mut child = command.spawn().doing(|| format!("cannot run {} as user {}", words[0], user.uid))?;
-    let status = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         // The thread ends with the process.
         scope.spawn(|| service.serve(&listener));
         let status = child.wait();
         std::process::exit(
             status.map_or(1, |status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))),
         )
-    });
-    status
+    })
 }

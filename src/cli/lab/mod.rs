@@ -1,7 +1,7 @@
 //! `softrnic lab`: hosts as network namespaces of this machine, joined by virtual cables.
 
 mod ip;
-mod plan;
+pub mod plan;
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

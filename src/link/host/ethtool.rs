@@ -1,4 +1,4 @@
-//! The two ethtool questions that netlink attributes do not answer.
+//! The ethtool questions that netlink attributes do not answer.
 
 use std::io;
 use std::mem;
@@ -11,6 +11,17 @@ use super::Queues;
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCHANNELS: u32 = 0x3C;
+const ETHTOOL_GSTRINGS: u32 = 0x1B;
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+const ETHTOOL_GFEATURES: u32 = 0x3A;
+/// The set of feature names (`ETH_SS_FEATURES`).
+const FEATURES: u32 = 4;
+
+/// More features than there are: some seventy on Linux 6.
+const MAX_FEATURES: usize = 256;
+/// Words of a name (`ETH_GSTRING_LEN`), and of the four masks of 32 features (`struct ethtool_get_features_block`).
+const NAME_WORDS: usize = 8;
+const BLOCK_WORDS: usize = 4;
 
 /// `struct ethtool_channels` in words: command, four maxima, then counts.
 const CHANNELS_WORDS: usize = 9;
@@ -31,11 +42,44 @@ pub(super) fn driver(name: &str) -> io::Result<String> {
     let mut words = [0; DRVINFO_WORDS];
     words[0] = ETHTOOL_GDRVINFO;
     ethtool(name, &mut words)?;
-    let bytes = words[1..9].iter().flat_map(|word| word.to_ne_bytes()).take_while(|byte| *byte != 0);
-    Ok(String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned())
+    Ok(text(&words[1..9]))
 }
 
-fn ethtool<const N: usize>(name: &str, words: &mut [u32; N]) -> io::Result<()> {
+/// Names of the offloads that are switched on, as `ethtool -k` shows them.
+pub(super) fn offloads(name: &str) -> io::Result<Vec<String>> {
+    // struct ethtool_sset_info: a mask of 64 bits after the command and four bytes of nothing, then counts.
+    let mut info = [0; 5];
+    let wanted = (1u64 << FEATURES).to_ne_bytes();
+    let (low, high) = wanted.split_at(4);
+    info[0] = ETHTOOL_GSSET_INFO;
+    for (word, bytes) in info[2..4].iter_mut().zip([low, high]) {
+        *word = u32::from_ne_bytes(bytes.try_into().unwrap_or_default());
+    }
+    ethtool(name, &mut info)?;
+    let count = info[4] as usize;
+    // The kernel writes all names, whatever room there is.
+    if count > MAX_FEATURES {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let mut names = vec![0; 3 + MAX_FEATURES * NAME_WORDS];
+    names[..2].copy_from_slice(&[ETHTOOL_GSTRINGS, FEATURES]);
+    ethtool(name, &mut names)?;
+    let mut masks = [0; 2 + MAX_FEATURES / 32 * BLOCK_WORDS];
+    masks[..2].copy_from_slice(&[ETHTOOL_GFEATURES, (MAX_FEATURES / 32) as u32]);
+    ethtool(name, &mut masks)?;
+    // Of each block's masks the third says what is active.
+    let is_active = |feature: &usize| masks[2 + feature / 32 * BLOCK_WORDS + 2] >> (feature % 32) & 1 == 1;
+    let feature_name = |feature: usize| text(&names[3 + feature * NAME_WORDS..][..NAME_WORDS]);
+    Ok((0..count).filter(is_active).map(feature_name).collect())
+}
+
+/// A string that fills words up to a zero byte.
+fn text(words: &[u32]) -> String {
+    let bytes = words.iter().flat_map(|word| word.to_ne_bytes()).take_while(|byte| *byte != 0);
+    String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
+}
+
+fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
     // SAFETY: plain C data, for which all zero is valid.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     if name.len() >= request.ifr_name.len() {

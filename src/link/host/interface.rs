@@ -103,6 +103,14 @@ impl Interface {
         ethtool::driver(&self.name)
     }
 
+    /// Names of the offloads that are switched on, as `ethtool -k` shows them: `tx-udp-segmentation`.
+    ///
+    /// # Errors
+    /// Those of the ioctls.
+    pub fn offloads(&self) -> io::Result<Vec<String>> {
+        ethtool::offloads(&self.name)
+    }
+
     pub(super) fn from_message(message: &LinkMessage) -> Interface {
         let flags = message.header.flags.bits();
         let mut interface = Interface {

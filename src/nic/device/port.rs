@@ -185,3 +185,6 @@ fn add_gid(engine: &mut Engine, address: IpAddr) {
     let free = (1..gids.len()).find(|&index| gids.get(index).is_none()).unwrap_or(gids.len().max(1));
     gids.set(free, Some(address));
 }
+
+#[cfg(test)]
+mod tests;

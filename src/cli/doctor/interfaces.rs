@@ -1,0 +1,104 @@
+//! The machine's interfaces, and what xdp devices on them would be.
+
+use std::path::Path;
+
+use softrnic_link::host::{Host, Interface, LinkState};
+use softrnic_link::xdp::{XdpLink, XdpOptions};
+use softrnic_nic::verbs::Mtu;
+
+use super::finding::Findings;
+
+/// The feature by which a card numbers the segments of UDP datagrams itself.
+const SEGMENTATION: &str = "tx-udp-segmentation";
+
+/// Looks at the interfaces that are `wanted`, and opens them; or at all that carry Ethernet.
+pub fn check(findings: &mut Findings, host: &Host, wanted: &[String]) {
+    for name in wanted {
+        match host.interface_by_name(name) {
+            Some(interface) => {
+                check_state(findings, interface);
+                open(findings, interface);
+            }
+            None => {
+                findings.fail("interface", format!("there is no {name}"), "`ip link` lists those there are")
+            }
+        }
+    }
+    let usable = |interface: &&Interface| {
+        interface.is_ethernet
+            && interface.name != "lo"
+            && interface.vlan.is_none()
+            && interface.state == LinkState::Up
+    };
+    let all = host.interfaces().filter(usable).filter(|_| wanted.is_empty());
+    for interface in all {
+        describe(findings, interface);
+        check_offloads(findings, interface);
+    }
+}
+
+fn check_state(findings: &mut Findings, interface: &Interface) {
+    let name = &interface.name;
+    match interface.state {
+        LinkState::Up => describe(findings, interface),
+        LinkState::NoCarrier => {
+            findings.fail(
+                "interface",
+                format!("{name} has no carrier"),
+                "plug the cable in, or start the other end",
+            );
+        }
+        LinkState::AdminDown => {
+            findings.fail("interface", format!("{name} is down"), format!("sudo ip link set {name} up"));
+        }
+    }
+    check_offloads(findings, interface);
+}
+
+fn describe(findings: &mut Findings, interface: &Interface) {
+    let Interface { name, mtu, xdp_programs, .. } = interface;
+    let active = Mtu::from_netdev_mtu(*mtu).bytes();
+    let driver = interface.driver().unwrap_or_else(|_| "unknown driver".into());
+    let queues = interface.queues().rx;
+    let text = format!("{name} ({driver}, {queues} receive queues): MTU {mtu}, so IB MTU {active}");
+    if active < 1024 {
+        findings.warn("interface", text, format!("sudo ip link set {name} mtu 1500"));
+    } else {
+        findings.ok("interface", text);
+    }
+    if !xdp_programs.is_empty() {
+        findings.warn(
+            "interface",
+            format!("{name} has an XDP program already, which an xdp device does not replace"),
+            format!("`ip link show {name}` names it; stop whom it belongs to, or `sudo ip link set {name} xdp off`"),
+        );
+    }
+}
+
+/// Cards may number the IPv4 IDs of segments otherwise than the kernel does, and the ICRC covers them.
+fn check_offloads(findings: &mut Findings, interface: &Interface) {
+    let name = &interface.name;
+    let is_card = Path::new("/sys/class/net").join(name).join("device").exists();
+    let segments =
+        interface.offloads().is_ok_and(|offloads| offloads.iter().any(|name| name == SEGMENTATION));
+    if is_card && segments {
+        findings.warn(
+            "segmentation",
+            format!(
+                "{name} segments UDP datagrams itself, and may number their IPv4 IDs otherwise than the ICRC expects; \
+                 peers would then drop what devices over UDP sockets send by it"
+            ),
+            format!("sudo ethtool -K {name} {SEGMENTATION} off, or --device 'udp:ADDRESS?segmentation=off'"),
+        );
+    }
+}
+
+fn open(findings: &mut Findings, interface: &Interface) {
+    match XdpLink::open(&interface.name, &XdpOptions::default()) {
+        Ok(link) => {
+            let mode = link.mode();
+            findings.ok("xdp", format!("a device opens: {mode}"));
+        }
+        Err(error) => findings.fail("xdp", format!("{}: {error}", interface.name), ""),
+    }
+}

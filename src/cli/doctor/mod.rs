@@ -1,0 +1,85 @@
+//! `softrnic doctor`: what on this machine stands in the way of a device, and what to do about it.
+
+mod finding;
+mod interfaces;
+mod kernel;
+mod peer;
+mod port;
+mod privileges;
+mod sockets;
+mod trial;
+
+use std::net::IpAddr;
+
+use clap::Args;
+use softrnic_link::host::Host;
+
+use crate::failure::{Doing, FAILED, Failure, Result};
+use crate::output::say;
+use finding::{Finding, Findings, Level};
+
+const EXAMPLES: &str = "\
+Examples:
+  softrnic doctor
+  softrnic doctor --peer 10.0.0.2
+  sudo softrnic doctor --interface eth0 --peer 10.0.0.2
+  softrnic doctor --json
+
+Exit status: 0 if nothing stands in the way of what was asked about, 1 if something does, 2 for wrong arguments.";
+
+/// Check what devices need on this machine, and say what to do where something is amiss
+///
+/// Without --interface it is about devices over UDP sockets, and what an xdp device lacks is only a warning. As root,
+/// a network namespace is made for a moment, to see what AF_XDP can do on this kernel.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DoctorArgs {
+    /// An interface to use with xdp; it is opened for a moment, which takes its RoCEv2 datagrams from others
+    #[arg(long, value_name = "INTERFACE")]
+    interface: Vec<String>,
+    /// An address to reach
+    #[arg(long, value_name = "ADDRESS")]
+    peer: Vec<IpAddr>,
+    /// Print the findings as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: DoctorArgs) -> Result {
+    let mut host = Host::open().doing(|| "cannot read this machine's interfaces".into())?;
+    let mut findings = Findings::default();
+    kernel::check(&mut findings);
+    sockets::check(&mut findings);
+    port::check(&mut findings);
+    let can_open = privileges::check(&mut findings, !args.interface.is_empty());
+    if can_open {
+        trial::check(&mut findings);
+    }
+    interfaces::check(&mut findings, &host, &args.interface);
+    for address in args.peer {
+        peer::check(&mut findings, &mut host, address);
+    }
+    report(&findings, args.json)
+}
+
+fn report(findings: &Findings, json: bool) -> Result {
+    let findings = findings.all();
+    if json {
+        say!("{}", serde_json::to_string_pretty(findings)?);
+    } else {
+        findings.iter().for_each(Finding::print);
+    }
+    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    let problems = count(Level::Fail);
+    if !json {
+        say!("");
+        say!("{} in order, {} to know, {problems} in the way", count(Level::Ok), count(Level::Warn));
+    }
+    match problems {
+        0 => Ok(()),
+        // All has been said.
+        _ if json => std::process::exit(FAILED.into()),
+        1 => Err(Failure::new("a problem is in the way, see above")),
+        problems => Err(Failure::new(format!("{problems} problems are in the way, see above"))),
+    }
+}
