@@ -107,6 +107,9 @@ def bars(figures):
         note="what the NIC adds when everyone sleeps")
     bar("WRITE 64 KiB over xdp, against the bare loop over AF_XDP",
         bandwidth(stream(plan.PERFTEST_XDP), stream(plan.XDP)), least=0.9, note="as the first, on a real interface")
+    bar("WRITE 64 KiB over xdp, against frames over AF_XDP without anything",
+        bandwidth(stream(plan.PERFTEST_XDP), stream(plan.XDP_RAW)), least=0.7,
+        note="what headers, ICRC, copies and acknowledgements leave of the interface")
     bar("SEND 8 B over xdp, against half an AF_XDP round trip",
         half_trip(latency(plan.PERFTEST_XDP, "send"), latency(plan.XDP_PING)), most=1.25,
         note="what the NIC adds to the rings")

@@ -34,6 +34,7 @@ WIRE = "bare loop, sockets"
 WIRE_UNLIMITED = "bare loop, sockets, large buffers"
 XDP = "bare loop, AF_XDP, veth"
 RAW = "sockets without anything"
+XDP_RAW = "AF_XDP without anything, veth"
 MEMCPY = "memcpy"
 UDP_SPIN = "UDP ping-pong, spinning"
 UDP_BLOCK = "UDP ping-pong, blocking"
@@ -108,6 +109,8 @@ class Plan:
         for subject, tcp in tcps:
             self.add(Name("stream", subject, "default", Iperf.BLOCK), bind(tcp.stream, Iperf.BLOCK))
         self.add(Name("stream", RAW, "write", MAIN), loop_of(bare, "raw"))
+        if veth:
+            self.add(Name("stream", XDP_RAW, "write", MAIN), loop_of(Bare(veth, loops), "xdp-raw"))
         self.apis = apis
         for subject, api in apis:
             self.measurements.append(Measurement(f"{subject}: WRITE", self.api(subject, api, "write", [8, *self.sizes])))

@@ -67,7 +67,7 @@ def bandwidth_table(figures, sizes):
 def main_table(figures):
     wire, tcp = Name("stream", plan.WIRE, "write", MAIN), Name("stream", plan.TCP, "default", 128 << 10)
     rows = []
-    for subject, operation in [*((subject, "write") for subject in [*STREAMS, plan.RAW]),
+    for subject, operation in [*((subject, "write") for subject in [*STREAMS, plan.RAW, plan.XDP_RAW]),
                                *((subject, operation) for subject in STREAMS for operation in ("read", "send"))]:
         name = Name("stream", subject, operation, MAIN)
         bandwidth = figures.median(name, "bandwidth")

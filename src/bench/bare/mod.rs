@@ -8,5 +8,6 @@ pub mod raw;
 mod socket;
 pub mod wire;
 pub mod xdp_ping;
+pub mod xdp_raw;
 pub mod xdp_stream;
 mod xsk;
