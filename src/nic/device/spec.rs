@@ -3,12 +3,14 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use softrnic_link::Link;
 use softrnic_link::fault::{FaultLink, FaultSpec};
 use softrnic_link::udp::{self, UdpLink, UdpOptions};
 use softrnic_link::xdp::{BusyPoll, Grant, XdpError, XdpLink, XdpOptions};
 
+use super::captures::OpenCapture;
 use super::port::Place;
 
 /// A device by name, link and options: `softrnic0=udp:10.0.0.5?rcvbuf=212992`.
@@ -288,15 +290,17 @@ impl DeviceSpec {
                 (Box::new(xdp), Some(Place::Interface(interface.clone())), None)
             }
         };
+        let mut recorded = None;
         if let Some(path) = &self.pcap {
             let capture = super::captures::open(path)
                 .map_err(|error| OpenError::Capture { path: path.clone(), error })?;
-            link = Box::new(capture.wrap(link, &self.name));
+            link = Box::new(capture.capture.wrap(link, &self.name));
+            recorded = Some(capture);
         }
         if let Some(fault) = &self.fault {
             link = Box::new(FaultLink::new(link, fault));
         }
-        Ok(OpenedLink { link, place, address })
+        Ok(OpenedLink { link, place, address, capture: recorded })
     }
 }
 
@@ -308,4 +312,9 @@ pub struct OpenedLink {
     pub place: Option<Place>,
     /// The address of a link that has just one.
     pub address: Option<IpAddr>,
+    /// The file that it is recorded to, which other devices of the process may share.
+    pub capture: Option<Arc<OpenCapture>>,
 }
+
+#[cfg(test)]
+mod tests;
