@@ -5,38 +5,41 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use softrnic_link::capture::{Capture, CaptureOptions};
 
 use super::clock::Clock;
 
-/// A capture that is being written, and the lock that tells other processes so.
-struct Open {
-    capture: Capture,
+/// A capture that is being written, as long as a device uses it.
+pub struct OpenCapture {
+    pub(super) capture: Capture,
     process: u32,
+    /// Tells other processes to keep off the file.
     _lock: File,
 }
 
-static OPEN: Mutex<Option<HashMap<PathBuf, Open>>> = Mutex::new(None);
+static OPEN: Mutex<Option<HashMap<PathBuf, Weak<OpenCapture>>>> = Mutex::new(None);
 
 /// The capture at `path`. When another running process writes that file, the process's number goes into the name.
 ///
 /// # Errors
 /// The file cannot be written.
-pub(super) fn open(path: &str) -> io::Result<Capture> {
+pub(super) fn open(path: &str) -> io::Result<Arc<OpenCapture>> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let open = open.get_or_insert_with(HashMap::new);
     let process = std::process::id();
     // What a forked child has inherited is its parent's.
-    if let Some(known) = open.get(Path::new(path)).filter(|known| known.process == process) {
-        return Ok(known.capture.clone());
+    let known = open.get(Path::new(path)).and_then(Weak::upgrade);
+    if let Some(known) = known.filter(|known| known.process == process) {
+        return Ok(known);
     }
     let (lock, file) = claim(path)?;
     let options = CaptureOptions { epoch: Some(Clock::start().epoch()), ..CaptureOptions::default() };
     let capture = Capture::create(&file, options)?;
-    open.insert(path.into(), Open { capture: capture.clone(), process, _lock: lock });
-    Ok(capture)
+    let opened = Arc::new(OpenCapture { capture, process, _lock: lock });
+    open.insert(path.into(), Arc::downgrade(&opened));
+    Ok(opened)
 }
 
 /// Locks the file, or one with this process's number in its name.
@@ -81,12 +84,16 @@ mod tests {
         std::fs::create_dir_all(&folder).expect("folder");
         let path = folder.join("all.pcapng");
         let text = path.to_str().expect("text");
-        assert_eq!(open(text).expect("opens").path(), open(text).expect("opens").path());
+        let first = open(text).expect("opens");
+        assert!(Arc::ptr_eq(&first, &open(text).expect("opens")));
+        drop(first);
+        let again = open(text).expect("opens anew");
+        assert_eq!(again.capture.path(), path);
 
         let foreign = folder.join("foreign.pcapng");
         let _held = lock(&foreign).expect("opens").expect("free");
         let own = open(foreign.to_str().expect("text")).expect("opens under another name");
-        assert_eq!(own.path(), folder.join(format!("foreign.{}.pcapng", std::process::id())));
+        assert_eq!(own.capture.path(), folder.join(format!("foreign.{}.pcapng", std::process::id())));
         std::fs::remove_dir_all(&folder).expect("removed");
     }
 }

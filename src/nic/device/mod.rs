@@ -32,6 +32,7 @@ use std::time::Duration;
 use softrnic_link::Link;
 use softrnic_wire::Time;
 
+pub use captures::OpenCapture;
 pub use clock::Clock;
 pub use events::{AsyncEvent, EventKind, EventSink, EventSource};
 pub use spec::{DeviceSpec, LinkKind, OpenError, OpenedLink, SpecError};

@@ -8,7 +8,9 @@ use softrnic_link::Link;
 use softrnic_wire::Gid;
 
 use super::error::Error;
-use crate::device::{DeviceSpec, LinkKind, Nic, OpenedLink, Progress, on_fork_in_child, opening};
+use crate::device::{
+    DeviceSpec, LinkKind, Nic, OpenCapture, OpenedLink, Progress, on_fork_in_child, opening,
+};
 use crate::engine::EngineConfig;
 
 /// A device at work, with its progress thread. It ends with the last context that uses it.
@@ -20,6 +22,8 @@ pub struct Running {
     mode: String,
     guid: u64,
     _progress: Progress,
+    /// Ends, if no other device shares it, when the NIC above has let go of its link.
+    _capture: Option<Arc<OpenCapture>>,
 }
 
 static RUNNING: Mutex<Option<HashMap<String, Weak<Running>>>> = Mutex::new(None);
@@ -44,7 +48,7 @@ impl Running {
     /// # Errors
     /// No descriptors or no thread could be had.
     pub fn with_link(link: Box<dyn Link>, address: IpAddr, name: &str) -> Result<Arc<Running>, Error> {
-        let opened = OpenedLink { link, place: None, address: Some(address) };
+        let opened = OpenedLink { link, place: None, address: Some(address), capture: None };
         let spec = DeviceSpec { name: name.to_owned(), ..DeviceSpec::default() };
         Running::on(&spec, opened).map(Arc::new)
     }
@@ -79,7 +83,15 @@ impl Running {
         })?;
         tracing::info!(device = spec.name, %address, mode, "device open");
         let guid = guid(address);
-        Ok(Running { nic, spec: spec.clone(), address, mode, guid, _progress: progress })
+        Ok(Running {
+            nic,
+            spec: spec.clone(),
+            address,
+            mode,
+            guid,
+            _progress: progress,
+            _capture: opened.capture,
+        })
     }
 
     /// The device's name.
