@@ -51,6 +51,10 @@ impl HostView<'_, '_> {
         let is_flush = matches!(packet.headers.body, Body::Rc(Op::Flush(..)));
         let as_rxe = is_flush && self.wants_rxe_flush(packet.attempt);
         let Some(link) = self.link.as_deref_mut() else { return Err(TransmitError::Full) };
+        let is_sent_once = matches!(packet.headers.body, Body::Uc(_) | Body::Ud { .. });
+        if is_sent_once && !link.has_room(self.now, flow.dst, len) {
+            return Err(TransmitError::Full);
+        }
         let slot = match link.reserve(self.now, &flow, len) {
             Ok(slot) => slot,
             Err(TxError::Full) => return Err(TransmitError::Full),

@@ -5,6 +5,7 @@
 //! (`transmit.rs`), and last the completions, which become visible after the packets have left. It reads no
 //! clock and draws its random numbers from the seed it was given, so the same calls give the same results.
 
+mod caps;
 mod completion;
 mod control;
 mod data;
@@ -30,8 +31,7 @@ use softrnic_memory::MemoryTable;
 use softrnic_transport::{Config, Counter, Qp, RateParameters, WindowConfig};
 use softrnic_wire::{Gid, Mtu, Qpn, Srqn, Time};
 
-use crate::verbs::DeviceCaps;
-
+pub use caps::DeviceCaps;
 pub use completion::{Cqe, CqeExtra};
 pub use control::{ControlError, MAX_QP, QpHandle, QpInit, QpQuery, ReceiveSource, SrqHandle, SrqInit};
 pub use data::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};

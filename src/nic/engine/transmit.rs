@@ -15,6 +15,9 @@ impl Engine {
     pub(super) fn transmit(&mut self, now: Time, link: &mut dyn Link, budget: Budget, step: &mut Step) {
         let may_hold = budget.hold_acks && !self.shared.staged.is_empty();
         let budget = budget.transmit;
+        // QPs in a row that could not send. After one more than there are, the queue is not what is full but
+        // their receivers, and the link says when to try again.
+        let mut stuck = 0;
         while let Some(&key) = self.active.front() {
             if may_hold && self.hold_ack(key) {
                 self.active.pop_front();
@@ -35,6 +38,7 @@ impl Engine {
                 continue;
             };
             step.sent += progress.sent;
+            stuck = if progress.sent == 0 && progress.stop == Stop::LinkFull { stuck + 1 } else { 0 };
             match progress.stop {
                 Stop::LinkFull => {
                     link.flush(now);
@@ -43,6 +47,9 @@ impl Engine {
                         return;
                     }
                     self.active.rotate_left(1);
+                    if stuck > self.active.len() {
+                        return;
+                    }
                 }
                 Stop::Budget => self.active.rotate_left(1),
                 Stop::Idle | Stop::Window => {

@@ -61,6 +61,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             posted += 1;
         }
     }
-    println!("{rounds} rounds of {bytes} bytes, {:.1} us each", start.elapsed().as_micros() as f64 / rounds as f64);
+    println!(
+        "{rounds} rounds of {bytes} bytes, {:.1} us each",
+        start.elapsed().as_micros() as f64 / rounds as f64
+    );
     Ok(())
 }

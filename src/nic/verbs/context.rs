@@ -11,14 +11,14 @@ use softrnic_transport::Counter;
 use softrnic_wire::{Gid, Time};
 
 use super::address::{AddressHandle, AddressVector};
-use super::caps::{DeviceCaps, PortAttributes};
 use super::channel::CompletionChannel;
 use super::cq::Cq;
 use super::error::Error;
 use super::pd::Pd;
+use super::port::PortAttributes;
 use super::running::Running;
 use crate::device::{AsyncEvent, DeviceSpec, EventKind, EventSink, EventSource, Nic};
-use crate::engine::XrcdKey;
+use crate::engine::{DeviceCaps, XrcdKey};
 use crate::runtime::channel::EventChannel;
 
 /// Tells contexts of a process apart.

@@ -4,12 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use softrnic_wire::Qpn;
 
-use super::caps::DeviceCaps;
 use super::channel::CompletionChannel;
 use super::context::Context;
 use super::error::Error;
 use crate::device::EventSource;
-use crate::engine::{ControlError, CqKey, Cqe};
+use crate::engine::{ControlError, CqKey, Cqe, DeviceCaps};
 use crate::runtime::notify::Arming;
 use crate::runtime::queue::CompletionRing;
 

@@ -19,7 +19,6 @@
 //! reached through copies ([`Mr::read`], [`Mr::write`]).
 
 mod address;
-mod caps;
 mod channel;
 mod context;
 mod cq;
@@ -27,6 +26,7 @@ mod device_memory;
 mod error;
 mod mr;
 mod pd;
+mod port;
 mod qp;
 mod running;
 mod srq;
@@ -34,22 +34,24 @@ mod statistics;
 mod work;
 
 pub use address::{AddressHandle, AddressVector};
-pub use caps::{DeviceCaps, PortAttributes, PortState};
 pub use channel::CompletionChannel;
 pub use context::{Context, ContextId};
 pub use cq::Cq;
 pub use error::{Error, PostError};
 pub use mr::{Mr, RawMr};
 pub use pd::Pd;
+pub use port::{PortAttributes, PortState};
 pub use qp::{Qp, QpAttributes, QpOptions, SendPoster};
 pub use running::Running;
 pub use srq::{Srq, SrqOptions};
 pub use work::WorkRequest;
 
 pub use crate::device::{AsyncEvent, DeviceSpec, EventKind, EventSource, LinkKind};
-pub use crate::engine::{ControlError, Cqe, CqeExtra, LocalData, QpQuery, RecvRequest, SendRequest};
-pub use softrnic_link::{Capabilities, LinkCounters};
+pub use crate::engine::{
+    ControlError, Cqe, CqeExtra, DeviceCaps, LocalData, QpQuery, RecvRequest, SendRequest,
+};
 pub use softrnic_link::xdp::FrameAudit;
+pub use softrnic_link::{Capabilities, LinkCounters};
 pub use softrnic_memory::{Access, AppRange, BindSpec, DmId, Lkey, MrSpec, MwType, ReregSpec, Sge};
 pub use softrnic_transport::{AttrMask, Counter, QpAccess, QpState, QpType, Status, WcOpcode};
 pub use softrnic_wire::{Gid, Imm, Mtu, Psn, Qkey, Qpn, Rkey, RnrTimer, Srqn};

@@ -8,7 +8,6 @@ use softrnic_transport::{AttrMask, MAX_MESSAGE, QpAttr, QpState, QpType, SendOp}
 use softrnic_wire::{Gid, Mtu, Psn, Qpn, RnrTimer};
 
 use super::address::AddressVector;
-use super::caps::DeviceCaps;
 use super::context::Context;
 use super::cq::Cq;
 use super::error::{Error, PostError};
@@ -17,7 +16,8 @@ use super::srq::Srq;
 use super::work::{self, WorkRequest};
 use crate::device::{BATCH, BATCH_BYTES, EventSource};
 use crate::engine::{
-    ControlError, LocalData, QpInit, QpKey, QpQuery, ReceiveSource, RecvRequest, SendRequest, XrcdKey,
+    ControlError, DeviceCaps, LocalData, QpInit, QpKey, QpQuery, ReceiveSource, RecvRequest, SendRequest,
+    XrcdKey,
 };
 use crate::runtime::queue::{RecvRing, SendRing};
 

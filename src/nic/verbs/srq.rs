@@ -4,13 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use softrnic_wire::Srqn;
 
-use super::caps::DeviceCaps;
 use super::context::Context;
 use super::cq::Cq;
 use super::error::{Error, PostError};
 use super::pd::Pd;
 use crate::device::EventSource;
-use crate::engine::{ControlError, RecvRequest, SrqInit, SrqKey, XrcdKey};
+use crate::engine::{ControlError, DeviceCaps, RecvRequest, SrqInit, SrqKey, XrcdKey};
 use crate::runtime::queue::RecvRing;
 
 /// What a shared receive queue is made of.
