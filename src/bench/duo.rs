@@ -22,7 +22,7 @@ use crate::cable::Cable;
 pub enum Work {
     /// RDMA WRITE of so many bytes.
     Write(usize),
-    /// SEND of so many bytes, inline up to [`INLINE`] of them.
+    /// SEND of so many bytes, inline up to 64 of them.
     Send(usize),
     /// RDMA READ of so many bytes.
     Read(usize),
@@ -38,7 +38,7 @@ const DEPTH: usize = 128;
 /// Bytes posted at a time.
 const POSTED: usize = 256 << 10;
 
-/// See the [module](self).
+/// A pair of engines in virtual time, and the traffic between them.
 pub struct Duo {
     now: Time,
     ends: [End; 2],

@@ -235,7 +235,8 @@ fn a_refused_change_changes_nothing() {
 
 #[test]
 fn values_out_of_range_are_refused() {
-    let cases: [(u32, fn(&mut QpAttr)); 5] = [
+    type Change = fn(&mut QpAttr);
+    let cases: [(u32, Change); 5] = [
         (1 << 9, |attr| attr.timeout = 32),
         (1 << 10, |attr| attr.retry_cnt = 8),
         (1 << 11, |attr| attr.rnr_retry = 8),

@@ -8,7 +8,7 @@ use softrnic_inspect::explain::{Limits, TextOptions, explain, write_text};
 
 /// Takes the bytes as a capture.
 pub fn captures(data: &[u8]) {
-    let limits = Limits { packets: 1000 };
+    let limits = Limits { packets: 1000, ..Limits::default() };
     if let Ok(mut reader) = Reader::new(data) {
         let _ = decode(&mut reader, &mut sink(), &Options::default(), &mut Peers::new(), |_| {});
     }

@@ -99,7 +99,7 @@ impl Scene {
             (QpType::XrcInitiator, ..) => ReceiveSource::None,
             (QpType::XrcTarget, _, Some(&xrcd)) => ReceiveSource::Xrc(xrcd),
             (QpType::XrcTarget, ..) => return,
-            (_, Some(srq), _) if shared % 2 == 0 => ReceiveSource::Shared(srq.key),
+            (_, Some(srq), _) if shared.is_multiple_of(2) => ReceiveSource::Shared(srq.key),
             _ => ReceiveSource::Own(usize::from(shared % 5)),
         };
         let (send_cq, recv_cq) = (choices.pick(&self.cqs), choices.pick(&self.cqs));
@@ -181,7 +181,7 @@ impl Scene {
         let length = sges.iter().map(|sge| sge.length).sum();
         let target = self.sge(choices);
         let remote = RemoteBuffer { va: target.addr, rkey: Rkey(target.lkey.0) };
-        let imm = (choices.byte() % 2 == 0).then_some(Imm([1, 2, 3, 4]));
+        let imm = (choices.byte().is_multiple_of(2)).then_some(Imm([1, 2, 3, 4]));
         let node = &mut self.world.nodes[0];
         let window = self.windows.last().copied().unwrap_or(Rkey(9));
         let Live { qp, service } = &mut self.qps[index];
@@ -237,7 +237,7 @@ impl Scene {
         let sge = self.sge(choices);
         let data = LocalData::Sges([sge].into_iter().collect());
         let request = RecvRequest { wr_id: 2, data, length: sge.length };
-        if choices.byte() % 4 == 0 {
+        if choices.byte().is_multiple_of(4) {
             if let Some(srq) = self.srqs.last_mut() {
                 let _ = srq.receives.push(request);
             }
@@ -308,7 +308,7 @@ impl Scene {
                 if self.xrcds.is_empty() {
                     self.xrcds.push(node.engine.create_xrcd());
                 }
-                let xrc = (choices.byte() % 2 == 0).then(|| (self.xrcds[0], self.cqs[0]));
+                let xrc = (choices.byte().is_multiple_of(2)).then(|| (self.xrcds[0], self.cqs[0]));
                 let init = SrqInit { pd: node.pd, max_wr: usize::from(choices.byte() % 8), xrc };
                 self.srqs.extend(node.engine.create_srq(init));
             }

@@ -12,8 +12,11 @@ pub use control::control;
 pub use frames::frames;
 pub use hostile::hostile;
 
-/// The name and the function of each target.
-pub const TARGETS: [(&str, fn(&[u8])); 4] =
+/// The name and the function of a target.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target.
+pub const TARGETS: [Target; 4] =
     [("frames", frames), ("hostile", hostile), ("control", control), ("captures", captures)];
 
 /// Bytes that decide what happens next; zeros once they are used up.
