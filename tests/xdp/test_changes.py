@@ -135,6 +135,17 @@ class Changes(LabTest):
         self.works(near, far, mtu=large)
         self.settle(near, far)
 
+    def test_the_mtu_is_too_small_for_a_moment(self):
+        near, far = self.pair()
+        for host in ("h1", "h2"):
+            with self.subTest(host=host):
+                connection = self.traffic(near, far, **PATIENT)
+                self.network.ip(host, "link set eth0 mtu 1500")
+                time.sleep(A_WHILE)
+                self.network.ip(host, "link set eth0 mtu 4500")
+                self.carried_on(connection)
+        self.settle(near, far)
+
     def test_an_mtu_that_still_holds_the_path_mtu_changes_nothing(self):
         near, far = self.pair()
         connection = self.traffic(near, far, **PATIENT)

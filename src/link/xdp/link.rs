@@ -216,7 +216,10 @@ impl Link for XdpLink {
             return Err(TxError::Unreachable);
         }
         if len > max_datagram {
-            return Err(TxError::TooLong);
+            // The interface's or the route's MTU is less than what the link was opened for. It may grow again, and
+            // until then it is as if a switch on the way dropped the frame.
+            self.counters.tx_errors += 1;
+            return Err(TxError::Unreachable);
         }
         let slot = self.transmit.take().ok_or(TxError::Full)?;
         let header_len = header.wire_len();
