@@ -41,7 +41,8 @@ pub enum TxError {
     Full,
     /// The datagram is larger than [`Capabilities::max_datagram`].
     TooLong,
-    /// No route, or the neighbour's address is not known (yet): the datagram counts as lost.
+    /// No route, one whose MTU is too small at the moment, or a neighbour whose address is not known (yet): the
+    /// datagram counts as lost.
     Unreachable,
 }
 
@@ -50,7 +51,7 @@ impl fmt::Display for TxError {
         f.write_str(match self {
             TxError::Full => "all transmit slots are in use",
             TxError::TooLong => "the datagram is longer than the link can carry",
-            TxError::Unreachable => "the destination has no route or no known neighbour address",
+            TxError::Unreachable => "the destination has no route that fits, or no known neighbour address",
         })
     }
 }
@@ -180,7 +181,13 @@ pub trait Link: Send {
     /// Hands at most about `budget` received datagrams to `sink`, in the order of their arrival.
     fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun;
 
-    /// When the link itself wants to be driven again (a delayed datagram), if ever.
+    /// Whether `len` more bytes will find room at the receiver `dst`, where a link can know: asked before
+    /// datagrams that nobody would send again, and that can wait. [`Link::poll_timeout`] says for how long.
+    fn has_room(&mut self, _now: Time, _dst: IpAddr, _len: usize) -> bool {
+        true
+    }
+
+    /// When the link itself wants to be driven again (a delayed datagram, a receiver without room), if ever.
     fn poll_timeout(&self) -> Option<Time> {
         None
     }
@@ -238,6 +245,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
         (**self).receive(now, budget, sink)
+    }
+
+    fn has_room(&mut self, now: Time, dst: IpAddr, len: usize) -> bool {
+        (**self).has_room(now, dst, len)
     }
 
     fn poll_timeout(&self) -> Option<Time> {

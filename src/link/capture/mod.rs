@@ -214,6 +214,10 @@ impl<L: Link> Link for CaptureLink<L> {
         })
     }
 
+    fn has_room(&mut self, now: Time, dst: IpAddr, len: usize) -> bool {
+        self.inner.has_room(now, dst, len)
+    }
+
     fn poll_timeout(&self) -> Option<Time> {
         self.inner.poll_timeout()
     }

@@ -181,6 +181,10 @@ impl<L: Link> Link for FaultLink<L> {
         })
     }
 
+    fn has_room(&mut self, now: Time, dst: IpAddr, len: usize) -> bool {
+        self.inner.has_room(now, dst, len)
+    }
+
     fn poll_timeout(&self) -> Option<Time> {
         [self.inner.poll_timeout(), self.tx.next_time(), self.rx.next_time()].into_iter().flatten().min()
     }

@@ -6,6 +6,7 @@
 
 mod message;
 mod open;
+mod room;
 mod rx;
 mod sys;
 mod tx;
@@ -26,6 +27,7 @@ pub use open::{OpenError, UdpOptions};
 
 use message::SockAddr;
 use open::Local;
+use room::Rooms;
 use rx::{RxBuffers, RxSocket};
 use sys::{Epoll, Socket};
 use tx::{Route, RunLimits, TxQueue};
@@ -50,6 +52,7 @@ pub struct UdpLink {
     ports: Vec<(u16, usize)>,
     tx: TxQueue,
     rx: RxBuffers,
+    rooms: Rooms,
     blocked: Option<usize>,
     epoll: Option<Epoll>,
 }
@@ -88,6 +91,7 @@ impl UdpLink {
             ports: Vec::with_capacity(MAX_PORTS),
             tx: TxQueue::new(limits),
             rx: RxBuffers::new(),
+            rooms: Rooms::default(),
             blocked: None,
             epoll: None,
         })
@@ -128,13 +132,17 @@ impl UdpLink {
             return Err(TxError::Unreachable);
         }
         let (socket, sport) = self.sender(flow.sport);
-        let scope = match flow.dst {
+        Ok(Route { socket, sport, to: SockAddr::new(flow.dst, ROCE_UDP_PORT, self.scope(flow.dst)) })
+    }
+
+    /// The interface that `dst` must be reached through, if its address does not say.
+    fn scope(&self, dst: IpAddr) -> u32 {
+        match dst {
             IpAddr::V6(dst) if dst.is_unicast_link_local() || dst.is_multicast() => {
                 self.local.interface.index
             }
             _ => 0,
-        };
-        Ok(Route { socket, sport, to: SockAddr::new(flow.dst, ROCE_UDP_PORT, scope) })
+        }
     }
 
     fn socket(&self, index: usize) -> &Socket {
@@ -266,7 +274,8 @@ impl Link for UdpLink {
         self.blocked.is_some()
     }
 
-    fn receive(&mut self, _now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
+    fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
+        self.rooms.retried(now);
         let mut left = budget;
         let mut overrun = Overrun::Drained;
         for receiver in &mut self.receivers {
@@ -276,6 +285,22 @@ impl Link for UdpLink {
             }
         }
         overrun
+    }
+
+    fn has_room(&mut self, now: Time, dst: IpAddr, len: usize) -> bool {
+        if dst.is_multicast() {
+            return true;
+        }
+        if let Some(known) = self.rooms.check(now, dst, len) {
+            return known;
+        }
+        self.flush(now);
+        self.rooms.look(now, dst, self.scope(dst));
+        self.rooms.check(now, dst, len).unwrap_or(true)
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.rooms.retry()
     }
 
     fn descriptor(&self) -> Option<RawFd> {

@@ -85,6 +85,46 @@ impl Drop for Socket {
     }
 }
 
+/// A socket for questions to the kernel about other sockets.
+#[derive(Debug)]
+pub(super) struct Diagnosis {
+    fd: RawFd,
+}
+
+impl Diagnosis {
+    pub(super) fn open() -> io::Result<Diagnosis> {
+        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: takes no pointers.
+        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG) })?;
+        Ok(Diagnosis { fd })
+    }
+
+    /// Asks, and returns how many bytes of `answer` were filled: the kernel answers before it returns from
+    /// the first call.
+    pub(super) fn ask(&self, question: &[u8], answer: &mut [u8]) -> io::Result<usize> {
+        let nobody = ptr::null_mut::<libc::sockaddr>();
+        // SAFETY: the pointer and length describe `question`, which the kernel only reads; no address is given.
+        let sent = unsafe {
+            libc::syscall(libc::SYS_sendto, self.fd, question.as_ptr(), question.len(), 0, nobody, 0)
+        };
+        if sent < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let no_len = ptr::null_mut::<libc::socklen_t>();
+        // SAFETY: the pointer and length describe `answer`, which is ours to write; no address is asked for.
+        let received = unsafe {
+            libc::syscall(libc::SYS_recvfrom, self.fd, answer.as_mut_ptr(), answer.len(), 0, nobody, no_len)
+        };
+        if received < 0 { Err(io::Error::last_os_error()) } else { Ok(received as usize) }
+    }
+}
+
+impl Drop for Diagnosis {
+    fn drop(&mut self) {
+        close(self.fd);
+    }
+}
+
 /// One message for [`send_many`].
 #[derive(Clone, Copy)]
 pub(super) struct Outgoing<'a> {

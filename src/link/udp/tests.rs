@@ -23,7 +23,7 @@ fn open_with(change: impl FnOnce(&mut UdpOptions)) -> UdpLink {
 }
 
 /// There is one IPv6 loopback address, and tests run side by side.
-fn ipv6_loopback() -> MutexGuard<'static, ()> {
+pub(super) fn ipv6_loopback() -> MutexGuard<'static, ()> {
     static TAKEN: Mutex<()> = Mutex::new(());
     TAKEN.lock().unwrap_or_else(|e| e.into_inner())
 }

@@ -178,6 +178,8 @@ impl Engine {
         link.flush(now);
         step.blocked |= link.is_blocked();
         step.completed = self.publish(now);
+        // What a QP that has lost a completion gives up is published next.
+        step.more |= !self.shared.staged.is_empty();
         step.more |= !step.blocked && self.peers.has_wakeable();
         step
     }
