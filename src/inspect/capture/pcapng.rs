@@ -17,6 +17,8 @@ const ENHANCED_PACKET: u32 = 6;
 
 /// Bytes of a block before and after its body.
 const BLOCK_FRAME: u32 = 12;
+/// No program writes blocks longer than this.
+const MAX_BLOCK: u32 = 256 << 20;
 const MAX_INTERFACES: usize = 1 << 16;
 /// More of an interface or statistics block than this is not looked at.
 const MAX_DESCRIPTION: usize = 1 << 16;
@@ -88,7 +90,7 @@ impl NgState {
             }
             let kind = self.u32(&head, 0);
             let len = self.u32(&head, 4);
-            if len < BLOCK_FRAME || !len.is_multiple_of(4) {
+            if !(BLOCK_FRAME..=MAX_BLOCK).contains(&len) || !len.is_multiple_of(4) {
                 return Err(CaptureFault::BlockLength(len).at(offset));
             }
             match kind {

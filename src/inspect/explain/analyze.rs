@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use softrnic_wire::{Mtu, Operation, Qpn, Transport};
 
+use super::Limits;
 use super::collect::Collected;
 use super::connection::Connection;
 use super::event::{Event, Extra, Flow, Mark};
@@ -21,16 +22,25 @@ const MAX_PATIENCE_NS: u64 = 20_000_000;
 /// A hole this long was not torn by loss.
 const JUMP: u32 = 256;
 
-/// Follows pair number `number`, whose events are `order`.
+/// Whom to follow.
+#[derive(Clone, Copy)]
+pub(crate) struct Follow<'c> {
+    pub plan: &'c Plan,
+    pub connection: Option<&'c Connection>,
+    /// The pair's number.
+    pub number: usize,
+    pub limits: Limits,
+}
+
+/// Follows a pair, whose events are `order`.
 pub(crate) fn analyze(
     collected: &mut Collected,
-    plan: &Plan,
-    connection: Option<&Connection>,
-    number: usize,
+    follow: Follow<'_>,
     order: Vec<u32>,
     log: &mut Log,
     lost: &mut Vec<Lost>,
 ) -> Pair {
+    let Follow { plan, connection, number, .. } = follow;
     let mtu = find_mtu(collected, plan, connection, &order);
     let rtt_ns = round_trip(collected, plan, &order);
     let ends = [0, 1].map(|side| end(collected, plan, side));
@@ -68,7 +78,7 @@ pub(crate) fn analyze(
         end_ns,
     };
     match plan.transport {
-        Transport::Rc | Transport::Xrc => reliable(&mut ctx, &mut pair, connection, plan),
+        Transport::Rc | Transport::Xrc => reliable(&mut ctx, &mut pair, follow),
         Transport::Uc => unreliable(&mut ctx, &mut pair),
         _ => datagrams(&mut ctx, &mut pair),
     }
@@ -92,8 +102,9 @@ fn end(collected: &Collected, plan: &Plan, side: usize) -> End {
     }
 }
 
-fn reliable(ctx: &mut Context<'_>, pair: &mut Pair, connection: Option<&Connection>, plan: &Plan) {
-    let mut streams = [Stream::new(0), Stream::new(1)];
+fn reliable(ctx: &mut Context<'_>, pair: &mut Pair, follow: Follow<'_>) {
+    let Follow { plan, connection, .. } = follow;
+    let mut streams = [0, 1].map(|side| Stream::new(side, follow.limits.history));
     let order = ctx.order;
     for (at, index) in order.iter().enumerate() {
         let event = ctx.event(*index);
@@ -179,6 +190,10 @@ fn finish(ctx: &mut Context<'_>, stream: &mut Stream) {
 /// PSNs that were left out and neither sent later nor acknowledged.
 fn tell_hole(ctx: &mut Context<'_>, stream: &mut Stream, place: usize) {
     let hole = stream.segments[place];
+    if hole.acked {
+        stream.tell_capture_gap(ctx, &hole);
+        return;
+    }
     let shown_ns = ctx.event(hole.first_event).time_ns;
     let (first, last) = (psn_of(hole.first), psn_of(hole.last()));
     let asked = stream.recovery.filter(|r| r.nak.is_some() && (hole.first..hole.end()).contains(&r.at));

@@ -47,11 +47,13 @@ use pairing::Plan;
 pub struct Limits {
     /// Packets kept; each takes some fifty bytes.
     pub packets: usize,
+    /// Acknowledged requests remembered per direction, so that repeats of them are recognised.
+    pub history: usize,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { packets: 10_000_000 }
+        Limits { packets: 10_000_000, history: 8192 }
     }
 }
 
@@ -72,8 +74,13 @@ pub fn explain<R: Read>(reader: &mut Reader<R>, limits: Limits, progress: impl F
         .zip(orders)
         .enumerate()
         .map(|(number, (plan, order))| {
-            let connection = plan.connection.map(|c| &connections[c]);
-            analyze::analyze(&mut collected, plan, connection, number, order, &mut log, &mut lost)
+            let follow = analyze::Follow {
+                plan,
+                connection: plan.connection.map(|c| &connections[c]),
+                number,
+                limits,
+            };
+            analyze::analyze(&mut collected, follow, order, &mut log, &mut lost)
         })
         .collect();
     let (findings, more_findings) = log.finish();

@@ -364,7 +364,7 @@ impl Stream {
 /// The attribute that would make a timer run for about this long: 4.096 µs times two to the t, as Linux
 /// peers time it (IBTA allows up to four times as much).
 fn timeout_exponent(ns: u64) -> String {
-    match (8..=25u32).find(|t| (4096u64 << t..(4096u64 << t) * 13 / 10).contains(&ns)) {
+    match (10..=25u32).find(|t| (4096u64 << t..(4096u64 << t) * 13 / 10).contains(&ns)) {
         Some(t) => format!(" (as with timeout {t})"),
         None => String::new(),
     }

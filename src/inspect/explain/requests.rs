@@ -156,7 +156,7 @@ impl Stream {
                 let segment = &mut self.segments[place];
                 segment.sends += 1;
                 segment.last_event = index;
-                segment.restart = psn;
+                segment.note_restart(psn);
             }
         }
     }

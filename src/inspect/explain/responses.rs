@@ -9,6 +9,9 @@ use super::stream::{Context, Lost, RnrWait, Segment, Stream, psn_of};
 use super::words;
 use crate::decode::nak_name;
 
+/// PSNs acknowledged beyond a READ that show that the requester does not wait for it.
+const MOVED_ON: i64 = 512;
+
 impl Stream {
     /// The event is an answer to requests of this direction.
     pub fn response(&mut self, ctx: &mut Context<'_>, index: u32) {
@@ -68,10 +71,40 @@ impl Stream {
             && self.segments[place].end() < end
         {
             self.response_gap(ctx, index, place, end);
+            self.pass_over_uncaptured(ctx, index, place, end);
         }
         self.advance(ctx);
         let settled = self.settled_before(end);
         self.progress(ctx, settled, index);
+    }
+
+    /// A requester that goes on for long without asking for a READ's answers again has them: it is this
+    /// capture that does not.
+    fn pass_over_uncaptured(&mut self, ctx: &mut Context<'_>, index: u32, place: usize, end: i64) {
+        let segment = self.segments[place];
+        let quiet = self.recovery.as_ref().is_some_and(|r| {
+            r.responses.is_some() && r.resends == 0 && (segment.first..segment.end()).contains(&r.at)
+        });
+        if !quiet || end - segment.end() < MOVED_ON {
+            return;
+        }
+        self.recovery = None;
+        let segment = &mut self.segments[place];
+        segment.acked = true;
+        segment.answered_by = Some(index);
+        let gap = Segment::hole(segment.first + i64::from(segment.got), segment.count - segment.got, index);
+        self.tell_uncaptured_answer(ctx, &gap);
+    }
+
+    fn tell_uncaptured_answer(&self, ctx: &mut Context<'_>, gap: &Segment) {
+        let (first, last) = (psn_of(gap.first), psn_of(gap.last()));
+        let text = format!(
+            "the answers of {} with {} are not in this capture, though {} must have had them: it is incomplete",
+            ctx.names[self.responder()],
+            words::psns(first, last),
+            ctx.names[self.requester],
+        );
+        ctx.tell(Kind::CaptureGap, None, (first, last), &[gap.first_event], text);
     }
 
     /// How far matters are settled once everything before `end` is acknowledged: a READ that still waits
@@ -153,6 +186,12 @@ impl Stream {
         self.accept(ctx, index, psn);
         let delay_ns = u64::from(timer.delay_us()) * 1000;
         match &mut self.rnr {
+            Some(rnr)
+                if rnr.at == psn && !rnr.resent && ctx.event(rnr.last).icrc == ctx.event(index).icrc =>
+            {
+                let earlier = Some(rnr.last);
+                self.duplicate_nak(ctx, index, earlier);
+            }
             Some(rnr) if rnr.at == psn => {
                 rnr.last = index;
                 rnr.count += 1;
@@ -181,6 +220,7 @@ impl Stream {
             ctx.mark(index, Mark::Late);
             return;
         }
+        let segment = self.segments[place];
         self.accept(ctx, index, psn);
         if let Some(rnr) = &mut self.rnr
             && rnr.at == psn
@@ -200,8 +240,15 @@ impl Stream {
             }
             return;
         }
-        let segment = self.segments[place];
         match &mut self.recovery {
+            Some(recovery)
+                if recovery.at == psn
+                    && recovery.pending
+                    && recovery.nak.is_some_and(|nak| ctx.event(nak).icrc == ctx.event(index).icrc) =>
+            {
+                let earlier = recovery.nak;
+                self.duplicate_nak(ctx, index, earlier);
+            }
             Some(recovery) if recovery.at == psn => {
                 recovery.naks_repeated += u32::from(recovery.nak.is_some() && recovery.pending);
                 recovery.nak = Some(index);
@@ -227,6 +274,18 @@ impl Stream {
                 }
             }
         }
+    }
+
+    /// The same NAK again, bit for bit, before the requester did anything.
+    fn duplicate_nak(&mut self, ctx: &mut Context<'_>, index: u32, earlier: Option<u32>) {
+        ctx.mark(index, Mark::Duplicate);
+        let psn = ctx.event(index).psn();
+        let text = format!(
+            "the NAK of {} with PSN {psn} is here twice, bit for bit: the network duplicated it",
+            ctx.names[self.responder()]
+        );
+        let packets: Vec<u32> = [Some(index), earlier].into_iter().flatten().collect();
+        ctx.tell(Kind::Duplicate, None, (psn, psn), &packets, text);
     }
 
     fn error_nak(&mut self, ctx: &mut Context<'_>, index: u32, psn: i64, code: NakCode) {
@@ -382,7 +441,7 @@ impl Stream {
         let request = ctx.event(segment.first_event);
         let total = ctx.dma_len(&request).unwrap_or(0);
         let last = segment.count - 1;
-        let begins = offset == 0 || segment.restart == segment.first + i64::from(offset);
+        let begins = offset == 0 || segment.restarts.contains(&(segment.first + i64::from(offset)));
         // Linux rxe continues a READ that is taken up again with Middle and Last.
         let fits = match event.operation {
             Operation::ReadResponseFirst => begins && offset < last,

@@ -111,6 +111,8 @@ impl Context<'_> {
 pub(crate) struct Stream {
     /// Which side asks: 0 or 1.
     pub requester: usize,
+    /// Acknowledged segments kept so that repeats of them are recognised.
+    history: usize,
     pub started: bool,
     /// The PSN after the highest sent. PSNs are unwrapped here: they do not start anew after 2^24.
     pub next: i64,
@@ -164,8 +166,8 @@ pub(crate) struct Segment {
     pub got: u32,
     /// One more than the highest READ response seen beyond a gap; 0 without a gap.
     pub beyond: u32,
-    /// PSN that the READ was last repeated from.
-    pub restart: i64,
+    /// PSNs that a READ was last repeated from.
+    pub restarts: [i64; RESTARTS],
     /// What an atomic returned.
     pub value: Option<u64>,
     pub replay_told: bool,
@@ -186,10 +188,10 @@ pub(crate) struct RnrWait {
     pub nak_told: bool,
 }
 
-/// Acknowledged segments kept so that repeats of them are recognised.
-const HISTORY: usize = 1 << 13;
-/// Requests, answered or not, that are remembered.
-const MAX_OUTSTANDING: usize = 1 << 15;
+/// Answers to a few repeats of a READ may be under way at once.
+const RESTARTS: usize = 4;
+/// Requests remembered when nobody answers, in units of those remembered when somebody does.
+const UNANSWERED: usize = 4;
 const CORRUPT_KEPT: usize = 64;
 const UNSENT_KEPT: usize = 64;
 
@@ -214,7 +216,7 @@ impl Segment {
             retired: false,
             got: 0,
             beyond: 0,
-            restart: first,
+            restarts: [first; RESTARTS],
             value: None,
             replay_told: false,
         }
@@ -226,6 +228,14 @@ impl Segment {
 
     pub fn last(&self) -> i64 {
         self.end() - 1
+    }
+
+    /// Takes note of a repeat that begins at `psn`.
+    pub fn note_restart(&mut self, psn: i64) {
+        if !self.restarts.contains(&psn) {
+            self.restarts.rotate_right(1);
+            self.restarts[0] = psn;
+        }
     }
 
     /// Whether a plain ACK does not answer it.
@@ -240,9 +250,10 @@ pub(crate) fn psn_of(unwrapped: i64) -> Psn {
 }
 
 impl Stream {
-    pub fn new(requester: usize) -> Stream {
+    pub fn new(requester: usize, history: usize) -> Stream {
         Stream {
             requester,
+            history,
             started: false,
             next: 0,
             una: 0,
@@ -316,6 +327,7 @@ impl Stream {
     /// Acknowledges everything before `end` that a plain ACK can, and returns the first request that
     /// needed an answer of its own and did not get it.
     pub fn acknowledge_before(&mut self, end: i64, by: u32) -> Option<usize> {
+        self.split_hole(end);
         // What lies before was gone through by earlier answers.
         let done = self.una.max(self.acknowledged);
         let from = self.segments.partition_point(|s| s.end() <= done);
@@ -331,6 +343,19 @@ impl Stream {
         waiting.position(|s| !s.acked).map(|at| from + at).filter(|at| self.segments[*at].needs_own_answer())
     }
 
+    /// An answer in the middle of a hole tells only of the part before it.
+    fn split_hole(&mut self, at: i64) {
+        if let Some(place) = self.find(at)
+            && let hole = self.segments[place]
+            && !hole.sent
+            && hole.first < at
+        {
+            self.segments[place].count = (at - hole.first) as u32;
+            let rest = Segment { first: at, count: (hole.end() - at) as u32, ..hole };
+            self.segments.insert(place + 1, rest);
+        }
+    }
+
     /// Moves the oldest unacknowledged PSN up and takes the messages before it as done.
     pub fn advance(&mut self, ctx: &mut Context<'_>) {
         let mut index = self.segments.partition_point(|s| s.end() <= self.una);
@@ -343,7 +368,7 @@ impl Stream {
             self.retire(ctx, &segment);
             index += 1;
         }
-        while self.segments.len() > HISTORY && self.segments.front().is_some_and(|s| s.retired) {
+        while self.segments.len() > self.history && self.segments.front().is_some_and(|s| s.retired) {
             self.segments.pop_front();
             self.forgotten = true;
         }
@@ -351,10 +376,11 @@ impl Stream {
 
     /// Lets go of the oldest requests when nobody answers: a capture may lack all answers.
     pub fn bound(&mut self, ctx: &mut Context<'_>) {
-        if self.segments.len() < MAX_OUTSTANDING {
+        let most = UNANSWERED * self.history + 2;
+        if self.segments.len() < most {
             return;
         }
-        for segment in self.segments.drain(..MAX_OUTSTANDING / 2).collect::<Vec<_>>() {
+        for segment in self.segments.drain(..most / 2).collect::<Vec<_>>() {
             self.una = self.una.max(segment.end());
             if !segment.retired {
                 if segment.sent {
@@ -374,6 +400,11 @@ impl Stream {
         }
         self.assembler.interrupt();
         self.msn.forget();
+        self.tell_capture_gap(ctx, segment);
+    }
+
+    /// PSNs that were answered, so they were sent; this capture does not have them.
+    pub fn tell_capture_gap(&self, ctx: &mut Context<'_>, segment: &Segment) {
         let (first, last) = (psn_of(segment.first), psn_of(segment.last()));
         let by = segment.answered_by.unwrap_or(segment.first_event);
         let text = format!(

@@ -39,6 +39,11 @@ fn use_all(file: &[u8]) -> String {
     decode(&mut reader, &mut Vec::new(), &Options { filter, ..Options::default() }, &mut peers, |_| {})
         .unwrap();
 
+    // Remembering little is where indices go wrong.
+    for history in [0, 1, 3] {
+        let limits = Limits { history, ..Limits::default() };
+        explain(&mut Reader::new(file).unwrap(), limits, |_| {});
+    }
     let report = explain(&mut Reader::new(file).unwrap(), Limits::default(), |_| {});
     let page = Page::new(&report, "hostile", PageLimits { rows: 40, ..PageLimits::default() });
     let details = Details::read(&mut Reader::new(file).unwrap(), &page.wanted(), |_| {});

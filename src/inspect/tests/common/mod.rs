@@ -25,7 +25,7 @@ pub struct Capture {
     pub frames: Vec<(u64, Vec<u8>)>,
     /// Whether every packet takes another IP ID, as those of Linux rxe do.
     pub counting_ids: bool,
-    next_id: u16,
+    pub next_id: u16,
     pub tos: u8,
 }
 

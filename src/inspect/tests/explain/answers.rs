@@ -78,6 +78,7 @@ fn reserved_nak_code_and_syndrome() {
 #[test]
 fn psn_jump_that_the_responder_protests() {
     let mut c = begun();
+    c.counting_ids = true;
     for _ in 0..3 {
         c.send(A, B, 110);
         c.nak(B, A, 103, 4, Syndrome::Nak(NakCode::PsnSequence));
@@ -107,6 +108,29 @@ fn packets_missing_from_the_capture_alone() {
     let mut c = begun();
     c.send(A, B, 105);
     c.ack(B, A, 105, 7);
+    assert_faults(&c, &[Kind::CaptureGap]);
+}
+
+#[test]
+fn nak_inside_a_hole_of_the_capture() {
+    let mut c = begun();
+    c.send(A, B, 110);
+    c.nak(B, A, 108, 9, Syndrome::Nak(NakCode::PsnSequence));
+    for psn in 108..=110 {
+        c.send(A, B, psn);
+    }
+    c.ack(B, A, 110, 12);
+    assert_faults(&c, &[Kind::CaptureGap, Kind::RequestLost]);
+}
+
+#[test]
+fn answers_missing_from_the_capture_alone() {
+    let mut c = begun();
+    c.read(A, B, 103, 0x1000, 64);
+    for i in 0..600 {
+        c.send(A, B, 104 + i);
+        c.ack(B, A, 104 + i, 6 + i);
+    }
     assert_faults(&c, &[Kind::CaptureGap]);
 }
 

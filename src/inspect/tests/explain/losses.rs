@@ -171,6 +171,7 @@ fn request_and_the_nak_for_it_lost() {
 #[test]
 fn responder_repeats_its_nak() {
     let mut c = begun();
+    c.counting_ids = true;
     c.send(A, B, 105);
     c.nak(B, A, 104, 4, SEQ);
     c.send(A, B, 106);
@@ -231,6 +232,23 @@ fn network_doubles_an_ack() {
     c.send(A, B, 105);
     c.ack(B, A, 105, 6);
     assert_faults(&c, &[Kind::Duplicate]);
+}
+
+#[test]
+fn network_doubles_naks() {
+    let mut c = begun();
+    c.send(A, B, 105);
+    let nak = c.nak(B, A, 104, 4, SEQ);
+    c.repeat(nak);
+    c.send(A, B, 104);
+    c.send(A, B, 105);
+    let rnr = c.nak(B, A, 104, 4, Syndrome::RnrNak(RnrTimer::new(12)));
+    c.repeat(rnr);
+    c.wait_us(700);
+    c.send(A, B, 104);
+    c.send(A, B, 105);
+    c.ack(B, A, 105, 6);
+    assert_faults(&c, &[Kind::Duplicate, Kind::Duplicate, Kind::RequestLost, Kind::RnrNak]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod common;
 mod answers;
 mod clean;
 mod losses;
+mod network;
 mod other;
 
 use common::Capture;

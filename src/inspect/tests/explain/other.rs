@@ -142,7 +142,7 @@ fn more_packets_than_are_followed() {
     }
     let file = c.pcap();
     let mut reader = Reader::new(&file[..]).unwrap();
-    let report = explain(&mut reader, Limits { packets: 10 }, |_| {});
+    let report = explain(&mut reader, Limits { packets: 10, ..Limits::default() }, |_| {});
     assert_eq!(report.pairs[0].packets(), 10);
     assert!(only(&report, Kind::NotFollowed).text.contains("the last 10 packets"));
 }
