@@ -6,6 +6,7 @@ import contextlib
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import time
 
@@ -40,11 +41,17 @@ def main():
     if missing := capture.missing():
         print(f"interop: not found: {', '.join(missing)} (tools/setup interop)", file=sys.stderr)
         return 2
-    run = Interop(args)
-    for kernel in args.kernels:
-        name, _, extent = kernel.partition(":")
-        run.kernel(name, core=extent == "core")
-    return run.end()
+    # So that guests and agents are ended when we are.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda n, _: sys.exit(128 + n))
+    try:
+        run = Interop(args)
+        for kernel in args.kernels:
+            name, _, extent = kernel.partition(":")
+            run.kernel(name, core=extent == "core")
+        return run.end()
+    except KeyboardInterrupt:
+        return 130
 
 
 def _parse():
@@ -60,6 +67,7 @@ def _parse():
     parser.add_argument("--seed", type=int, default=SEED, help="of the faults (default: %(default)s)")
     parser.add_argument("--debug", action="store_true", help="with our library unoptimised")
     parser.add_argument("--keep", action="store_true", help="keep the captures of what passed, too")
+    parser.add_argument("--packets", action="store_true", help="show what each error case put on the wire")
     parser.add_argument("--update-readme", action="store_true", help="write the table into README.md")
     parser.add_argument("--summary", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -193,9 +201,11 @@ class Interop:
     def _cases(self, who, guest, outcomes):
         before = len(self.failures), self.passed["error cases"]
         try:
-            for case, outcome, expected in outcomes:
+            for case, outcome, expected, packets in outcomes:
                 if not self._wanted(case.name):
                     continue
+                if self.args.packets:
+                    print(f"{case.name}, {who}: {outcome}", *packets, sep="\n    ")
                 if outcome == expected:
                     self.passed["error cases"] += 1
                 else:

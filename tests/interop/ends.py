@@ -37,8 +37,16 @@ class End:
         self.numbers, self.offers = {}, set()
         for service in SERVICES:
             self._make_queue(service)
-        for i in range(WINDOWS):
-            agent.ask(f"mw mw={device * WINDOWS + i} dev={device}")
+        self._windows("mw")
+
+    def renew_windows(self):
+        """Unbound windows instead of those that there are."""
+        self._windows("unmw")
+        self._windows("mw")
+
+    def _windows(self, command):
+        numbers = range(self.device * WINDOWS, (self.device + 1) * WINDOWS)
+        self.agent.ask(*[f"{command} mw={number} dev={self.device}" for number in numbers])
 
     def renew(self, service):
         """Another queue pair instead of the one of this service."""

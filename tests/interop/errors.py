@@ -17,11 +17,12 @@ NAMES = {
 RTS, ERR = 3, 6
 STATES = {0: "RESET", 1: "INIT", 2: "RTR", RTS: "RTS", 4: "SQD", 5: "SQE", ERR: "ERR"}
 # AETH syndromes
-RNR_NAK, INVALID, ACCESS, OPERATION = 0x20, 0x61, 0x62, 0x63
+RNR_NAK, SEQUENCE, INVALID, ACCESS, OPERATION = 0x20, 0x60, 0x61, 0x62, 0x63
 RNR_CODE = 5  # 0.06 ms
 EINVAL = 22
 
 LENGTH = 64
+SOON = "timeout=10 retry=2"  # gives up after 3 times 4 ms
 QUIET = 0.03  # seconds without a packet after which a case is over
 
 
@@ -71,15 +72,15 @@ class Attempt:
 
     def __init__(self, pair, start, wire):
         self.pair, self.start, self.goal, self.wire = pair, start, pair.other(start), wire
-        self.windows = []
+        self.windows, self.packets = [], []
 
     def connect(self, start="", goal="", service="rc"):
         """Connect new queue pairs with these options of either end: what went wrong with old ones is forgotten."""
         for end in (self.start, self.goal):
             end.renew(service)
-        # Few retries: with 7 rxe tries for ever.
-        start = f"retry=2 rnr=2 {start}"
-        goal = f"min_rnr={RNR_CODE} {goal}"
+        # With 7 retries rxe tries for ever.
+        start = f"{start} retry=6 rnr=2 timeout=16"
+        goal = f"{goal} min_rnr={RNR_CODE}"
         self.pair.connect(mtu=1024, services=[service], also={self.start: start, self.goal: goal})
         self.out, self.into = self.start.queues[service], self.goal.queues[service]
 
@@ -106,7 +107,7 @@ class Attempt:
 
     def outcome(self, sends=1, receives=0, service="rc", received_in=300):
         """Wait for completions and see what came of it."""
-        sent = self.start.agent.wait(self.out, sends, 3000)
+        sent = self.start.agent.wait(self.out, sends)
         received = self.goal.agent.wait(self.into, receives, received_in) if receives else []
         packets = self.wire.take_until_quiet(QUIET)
         naks = []
@@ -206,8 +207,18 @@ def not_ready(x, op):
     return outcome
 
 
+def two_not_ready(x):
+    """What the target says to the second of two, while the first waits for a receive."""
+    x.connect(start="timeout=18")
+    x.wire.take()
+    local = f"mr={x.start.source.number} off={MARGIN} len={LENGTH}"
+    x.start.agent.ask(*[f"post qp={x.out} op=send id={i} {local}" for i in range(2)])
+    outcome = x.outcome(sends=2)
+    return dataclasses.replace(outcome, naks=tuple(sorted(set(outcome.naks))))
+
+
 def destroyed(x):
-    x.connect(start="timeout=10")
+    x.connect(start=SOON)
     x.goal.agent.ask(f"error qp={x.into}")
     x.wire.take()
     x.post("write")
@@ -346,6 +357,8 @@ CASES = [
           "rxe 6.1 answers": Outcome((OK,), (), (OK,), (RTS, RTS))}),
     Case("SEND, no receive, rnr_retry 2", lambda x: not_ready(x, "send"), RNR_EXHAUSTED),
     Case("WRITE IMM, no receive, rnr_retry 2", lambda x: not_ready(x, "write_imm"), RNR_EXHAUSTED),
+    Case("SEND twice, no receive, rnr_retry 2", two_not_ready, Outcome((RNR, FLUSHED), (RNR_NAK + RNR_CODE,), (), (ERR, RTS)),
+         {"rxe answers": Outcome((RNR, FLUSHED), (RNR_NAK + RNR_CODE, SEQUENCE), (), (ERR, RTS))}),
     # the rest of a queue pair's life
     Case("WRITE, then others behind it", behind_the_failed_one,
          Outcome((OK, REM_ACCESS, FLUSHED, FLUSHED), (ACCESS,), (), (ERR, ERR))),
@@ -366,7 +379,7 @@ CASES = [
 
 
 def run(pair, wire, start, kernel, kinds):
-    """Run every case from `start`; yield (case, outcome or error, expected)."""
+    """Run every case from `start`; yield (case, outcome or error, expected, packets)."""
     for case in CASES:
         attempt = Attempt(pair, start, wire)
         goal = attempt.goal
@@ -380,17 +393,18 @@ def run(pair, wire, start, kernel, kinds):
         except Refused as error:
             outcome = error
         attempt.free_windows()
-        yield case, outcome, expected
+        yield case, outcome, expected, attempt.packets
 
 
 def run_killed(pair, wire, start):
     """The target's process is killed, which ends its agent; yield as run() does."""
     attempt = Attempt(pair, start, wire)
-    attempt.connect(start="timeout=10")
+    attempt.connect(start=SOON)
     attempt.goal.agent.die()
     wire.take()
     attempt.post("write")
-    statuses = tuple(completion.status for completion in start.agent.wait(attempt.out, 1, 10000))
-    naks = {p.syndrome for p in wire.take_until_quiet(QUIET) if p.syndrome is not None and p.syndrome >= RNR_NAK}
+    statuses = tuple(completion.status for completion in start.agent.wait(attempt.out, 1))
+    packets = wire.take_until_quiet(QUIET)
+    naks = {p.syndrome for p in packets if p.syndrome is not None and p.syndrome >= RNR_NAK}
     case = Case("WRITE to a killed process, retry_cnt 2", None, Outcome((RETRY,)))
-    yield case, Outcome(statuses, tuple(naks)), case.expected
+    yield case, Outcome(statuses, tuple(naks)), case.expected, packets

@@ -166,6 +166,8 @@ class Run:
     def _recover(self):
         try:
             self.pair.connect()
+            for end in (self.pair.near, self.pair.far):
+                end.renew_windows()
         except (Refused, Lost):
             self._forget()
 
