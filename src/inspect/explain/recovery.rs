@@ -251,7 +251,8 @@ impl Stream {
             _ => (
                 Kind::Unprovoked,
                 format!(
-                    "{requester} repeated PSN {psn}, though no NAK asked for it, no answer was missing and it had not waited{resent}"
+                    "{requester} repeated PSN {psn}, though no NAK asked for it, no answer was missing, and {} had passed since it was sent or the last answer came{resent}",
+                    words::span(r.silence_ns),
                 ),
             ),
         }

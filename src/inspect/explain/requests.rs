@@ -252,16 +252,20 @@ impl Stream {
         {
             return Some(Cause::Nak);
         }
-        let last_send = if segment.sent { ctx.event(segment.last_event).time_ns } else { self.sent_ns };
-        let silent_since = last_send.max(self.heard_ns);
+        let silence_ns = self.silence_before(ctx, event, segment);
         if let Some(Recovery { cause: Cause::ResponseGap, at, .. }) = asked
             && psn <= *at
-            && now.saturating_sub(silent_since) < ctx.patience_ns
+            && silence_ns < ctx.patience_ns
         {
             return Some(Cause::ResponseGap);
         }
-        let silence_ns = now.saturating_sub(silent_since);
         (silence_ns >= ctx.patience_ns).then_some(Cause::Timeout { silence_ns })
+    }
+
+    /// How long before `event` the PSN was last sent, or anything was heard of the responder.
+    fn silence_before(&self, ctx: &Context<'_>, event: &Event, segment: &Segment) -> u64 {
+        let last_send = if segment.sent { ctx.event(segment.last_event).time_ns } else { self.sent_ns };
+        event.time_ns.saturating_sub(last_send.max(self.heard_ns))
     }
 
     /// Whether the requester's next packet repeats too, from `psn` on.
@@ -329,6 +333,9 @@ impl Stream {
         recovery.first_resend.get_or_insert(index);
         recovery.last_resend = Some(index);
         recovery.resends += 1;
+        if cause == Cause::Unprovoked {
+            recovery.silence_ns = self.silence_before(ctx, event, segment);
+        }
         if let Cause::Timeout { silence_ns } = cause {
             recovery.nak_ignored |= recovery.nak.is_some() && recovery.pending;
             recovery.timeouts += 1;
