@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use softrnic_link::Link;
 use softrnic_link::sim::{Fabric, Path, SimOptions};
-use softrnic_memory::{Access, Lkey, MrSpec, PdId, Sge};
+use softrnic_memory::{Access, Lkey, MemoryTable, MrSpec, PdId, Sge};
 use softrnic_nic::engine::{Budget, CqKey, Cqe, Engine, EngineConfig, Event, QpKey};
 use softrnic_nic::runtime::queue::CompletionRing;
 use softrnic_transport::{AttrMask, Path as QpPath, QpAccess, QpAttr, QpState, QpType, RemoteBuffer};
@@ -38,7 +38,7 @@ pub struct Node {
     pub arena: Arena,
     /// The application's protection domain.
     pub pd: PdId,
-    /// Regions that all cover the arena: at its address, at another one, and zero-based.
+    /// Regions that all cover the arena: at its address, at another one, zero-based, and on demand.
     pub regions: Vec<Region>,
     /// The application's ends of the completion queues.
     pub cqs: HashMap<CqKey, CompletionRing<Cqe>>,
@@ -74,15 +74,19 @@ impl Node {
         let pd = engine.memory().alloc_pd().expect("a PD");
         let range = arena.range();
         let elsewhere = 0xABCD_0000_0000 + config.seed % 1000 * 8;
-        let spaces = [
+        let mut spaces = vec![
             (range.addr() as u64, ALL_ACCESS),
             (elsewhere, ALL_ACCESS),
             (0, ALL_ACCESS | Access::ZERO_BASED),
         ];
-        let regions = spaces.map(|(base, access)| {
+        if MemoryTable::on_demand_available() {
+            spaces.push((elsewhere, ALL_ACCESS | Access::ON_DEMAND));
+        }
+        let register = |(base, access)| {
             let keys = engine.memory().reg_mr(pd, MrSpec { range, iova: base, access }).expect("a region");
             Region { lkey: keys.lkey, rkey: keys.rkey, base }
-        });
+        };
+        let regions: Vec<_> = spaces.into_iter().map(register).collect();
         let (cqs, events) = (HashMap::new(), Vec::new());
         Node {
             engine,
@@ -90,7 +94,7 @@ impl Node {
             address,
             arena,
             pd,
-            regions: regions.into(),
+            regions,
             cqs,
             events,
             pace: None,

@@ -1,8 +1,11 @@
 //! The unreliable services: what arrives must have been sent, whole, though not all arrives.
 
+use std::net::IpAddr;
+
 use softrnic_nic::engine::Cqe;
 use softrnic_transport::WcOpcode;
 use softrnic_transport::{QpType, Status};
+use softrnic_wire::ipv4_checksum;
 
 use super::Traffic;
 use super::complete::extra;
@@ -26,6 +29,25 @@ impl Traffic {
         Some(draft)
     }
 
+    /// The 40 bytes before a datagram: an IPv6 header, or an IPv4 header in the latter half.
+    fn check_header(&self, node: usize, header: &[u8]) {
+        let octets = |address: IpAddr| match address {
+            IpAddr::V4(v4) => v4.octets().to_vec(),
+            IpAddr::V6(v6) => v6.octets().to_vec(),
+        };
+        let (own, nodes) = (self.world.nodes[node].address, &self.world.nodes);
+        let half = octets(own).len();
+        let (source, destination) = header[GRH_LEN - 2 * half..].split_at(half);
+        assert_eq!(destination, octets(own), "{header:x?}");
+        assert!(nodes.iter().any(|node| octets(node.address) == source), "{header:x?}");
+        let start = if own.is_ipv4() { [0x45, header[20]] } else { [0x60, header[0] & 0xF0] };
+        assert_eq!(start[0], start[1], "{header:x?}");
+        if own.is_ipv4() {
+            assert_eq!(header[..20], [0; 20]);
+            assert_eq!(ipv4_checksum(header[20..].try_into().expect("a header")), 0);
+        }
+    }
+
     /// Finds the message that a receive has taken. Where nothing overtakes and nothing is doubled, it is a
     /// later one than the last.
     pub(super) fn unreliable_receive(&mut self, end: &mut Endpoint, receive: &Receive, cqe: Cqe) {
@@ -33,6 +55,9 @@ impl Traffic {
         let header = if datagram { GRH_LEN } else { 0 };
         assert_eq!(cqe.grh, datagram, "{cqe:?}");
         let buffer = self.contents(end.node, &receive.buffer);
+        if datagram {
+            self.check_header(end.node, &buffer[..GRH_LEN]);
+        }
         let len = (cqe.byte_len as usize).checked_sub(header).expect("the header counts");
         let found = end.incoming.iter().position(|message| {
             let written = cqe.opcode == WcOpcode::RecvRdmaWithImm;

@@ -142,6 +142,7 @@ struct Traffic {
     by_qpn: HashMap<(usize, Qpn), (usize, usize)>,
     events: BinaryHeap<Reverse<(Time, u64, Event)>>,
     next_id: u64,
+    rounds: u64,
     summary: Summary,
 }
 
@@ -164,6 +165,7 @@ impl Traffic {
             by_qpn: HashMap::new(),
             events: BinaryHeap::new(),
             next_id: 1,
+            rounds: 0,
             summary: Summary::default(),
         };
         for (index, plan) in plan.connections.into_iter().enumerate() {
@@ -183,6 +185,7 @@ impl Traffic {
             self.world.settle();
             self.poll();
             self.close_finished();
+            self.check_step();
             let event = self.events.peek().map(|Reverse((at, ..))| *at);
             let quiet = event.is_none() && self.world.fabric.next_delivery().is_none();
             if quiet && self.is_done() {
@@ -198,6 +201,20 @@ impl Traffic {
             {
                 self.events.pop();
                 self.handle(event);
+            }
+        }
+    }
+
+    /// What holds at all times; the longer checks now and then.
+    fn check_step(&mut self) {
+        self.rounds += 1;
+        for node in &self.world.nodes {
+            let usage = node.engine.usage();
+            let statuses = node.engine.qps().map(|(_, _, query, _)| query.status);
+            assert_eq!(usage.in_flight, statuses.map(|status| status.in_flight).sum::<u64>(), "{usage:?}");
+            assert!(usage.timers <= usage.queue_pairs && usage.peers <= usage.queue_pairs, "{usage:?}");
+            if self.rounds.is_multiple_of(500) {
+                node.arena.verify_all();
             }
         }
     }
