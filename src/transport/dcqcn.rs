@@ -174,3 +174,6 @@ impl RateControl {
         self.current = (self.current + self.target).div_ceil(2).min(p.rpg_max_rate);
     }
 }
+
+#[cfg(test)]
+mod tests;
