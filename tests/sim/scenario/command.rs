@@ -6,7 +6,8 @@ mod post;
 
 use std::time::Duration;
 
-use softrnic_wire::Pad;
+use softrnic_memory::Lkey;
+use softrnic_wire::{Pad, Rkey};
 
 use super::machine::{Machine, Seal};
 use super::packet::{self, Fields, field};
@@ -56,6 +57,10 @@ fn other(machine: &mut Machine, command: &str, words: &mut Words<'_>) -> Result<
             let (name, pages) = (words.next()?, words.number()?);
             machine.create_mapping(name, pages as usize)
         }
+        "fastmr" => {
+            let (name, mapping) = (words.next()?, words.next()?);
+            machine.create_fast_mr(name, mapping)
+        }
         "unmap" => {
             let mapping = machine.mappings.get(words.next()?).ok_or("no such mapping")?;
             mapping.unmap(words.number()? as usize);
@@ -91,6 +96,11 @@ fn other(machine: &mut Machine, command: &str, words: &mut Words<'_>) -> Result<
         "burst" => machine.burst(words.next()? == "begin"),
         "tag" => {
             let (name, tag) = (words.next()?, words.number()? as u32);
+            if let Some(memory) = machine.memory.get_mut(name) {
+                let key = memory.region.rkey.0 & !0xFF | tag;
+                (memory.region.lkey, memory.region.rkey) = (Lkey(key), Rkey(key));
+                return Ok(());
+            }
             let key = machine.windows.get_mut(name).ok_or("no such window")?;
             *key = *key & !0xFF | tag;
             Ok(())

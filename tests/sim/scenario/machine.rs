@@ -218,6 +218,19 @@ impl Machine {
         Ok(())
     }
 
+    /// Makes a fast-register region that will cover a mapping.
+    pub fn create_fast_mr(&mut self, name: &str, mapping: &str) -> Result<(), String> {
+        let range = self.mappings.get(mapping).ok_or("no such mapping")?.range();
+        let base = range.addr() as u64;
+        let node = self.node();
+        let keys = node.engine.memory().alloc_mr(node.pd, 8).map_err(|error| error.to_string())?;
+        let mapped = node.engine.memory().map_pages(keys.lkey, &[range], 4096, base);
+        mapped.map_err(|error| error.to_string())?;
+        let region = Region { lkey: keys.lkey, rkey: keys.rkey, base };
+        self.memory.insert(name.into(), Memory { span: Span { offset: 0, len: 0 }, region });
+        Ok(())
+    }
+
     pub fn actor(&mut self, name: &str) -> Result<&mut Actor, String> {
         let found = self.qps.iter_mut().find(|(known, _)| known == name);
         found.map(|(_, actor)| actor).ok_or_else(|| format!("there is no QP `{name}`"))

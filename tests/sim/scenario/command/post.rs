@@ -1,7 +1,7 @@
 //! Lines that post work requests, and that write memory as the application.
 
 use softrnic_memory::{Access, BindSpec, Lkey, Sge};
-use softrnic_nic::engine::{InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
+use softrnic_nic::engine::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
 use softrnic_transport::{LocalOp, RemoteBuffer, SendExtra, SendOp};
 use softrnic_wire::{Feth, Imm, Placement, Qkey, Qpn, Rkey, Selectivity, Srqn};
 
@@ -10,6 +10,7 @@ use crate::arena::Span;
 use crate::rng::pattern;
 use crate::scenario::machine::Machine;
 use crate::scenario::value::{Words, number};
+use crate::world::ALL_ACCESS;
 
 /// `NAME+OFFSET:LENGTH`.
 pub fn span(machine: &Machine, word: &str) -> Result<(Span, Sge), String> {
@@ -177,6 +178,11 @@ fn operation(
             SendOp::Datagram { path, dest_qpn, qkey: Qkey(first as u32), imm }
         }
         "invalidate" => SendOp::Local(LocalOp::Invalidate(remote.rkey)),
+        "fastreg" => {
+            let (lkey, new_key) = (Lkey(remote.rkey.0), remote.rkey.0 & !0xFF | first as u32);
+            let request = FastRegister { lkey, new_key, access: ALL_ACCESS };
+            SendOp::Local(LocalOp::FastRegister(LocalData::FastRegister(Box::new(request))))
+        }
         // The window is the key, the piece of memory is the local data.
         "bind" => {
             let LocalData::Sges(sges) = &parts.data else { return Err("bind what?".into()) };
