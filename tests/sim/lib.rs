@@ -3,12 +3,12 @@
 //! Everything runs on one thread and follows from a seed. [`traffic`] is random traffic under faults with a
 //! model of what every byte must be, [`scenario`] are scripts against one NIC; `world` are the NICs and the clock.
 
-mod arena;
+pub mod arena;
 pub mod fuzz;
 pub mod goodput;
 mod pages;
 pub mod rng;
 pub mod scenario;
-mod tap;
+pub mod tap;
 pub mod traffic;
-mod world;
+pub mod world;
