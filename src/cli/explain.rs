@@ -51,7 +51,9 @@ pub fn run(args: ExplainArgs) -> Result {
     }
     let report = {
         let (mut reader, mut progress) = file.open("reading")?;
-        explain(&mut reader, Limits { packets: args.packets, ..Limits::default() }, |offset| progress.at(offset))
+        explain(&mut reader, Limits { packets: args.packets, ..Limits::default() }, |offset| {
+            progress.at(offset)
+        })
     };
     match &args.html {
         Some(out) => write_page(&report, &file, out, args.messages)?,

@@ -65,7 +65,8 @@ def _parse():
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "target/interop", metavar="DIR",
                         help="for captures and logs (default: %(default)s)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=SEED, help="of the faults (default: %(default)s)")
-    parser.add_argument("--debug", action="store_true", help="with our library unoptimised")
+    parser.add_argument("--library", type=pathlib.Path, metavar="DIR",
+                        help="where our libibverbs.so.1 is, if it is not to be built")  # fmt: skip
     parser.add_argument("--keep", action="store_true", help="keep the captures of what passed, too")
     parser.add_argument("--packets", action="store_true", help="show what each error case put on the wire")
     parser.add_argument("--update-readme", action="store_true", help="write the table into README.md")
@@ -92,7 +93,7 @@ class Interop:
         self.table = report.Table()
         self.failures, self.passed = [], collections.Counter()
         self.begun = time.monotonic()
-        self.library = build_library("debug" if args.debug else "release")
+        self.library = args.library.resolve() if args.library else build_library()
         self.program = agent.build(self.out)
 
     def kernel(self, kernel, core):

@@ -71,9 +71,8 @@ class Far:
         self.agent, self._ends = None, {}
 
 
-def build_library(profile="release"):
+def build_library():
     """Build our libibverbs; the directory to put into LD_LIBRARY_PATH."""
-    flags = ["--release"] if profile == "release" else []
-    subprocess.run(["cargo", "build", "--locked", *flags, "-p", "softrnic-ibverbs"], check=True, cwd=ROOT)
-    subprocess.run([ROOT / "tools/link-ibverbs", profile], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
-    return ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / profile / "verbs"
+    subprocess.run(["cargo", "build", "--locked", "--release", "-p", "softrnic-ibverbs"], check=True, cwd=ROOT)
+    subprocess.run([ROOT / "tools/link-ibverbs", "release"], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+    return ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release/verbs"

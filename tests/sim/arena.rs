@@ -52,7 +52,7 @@ impl Arena {
     }
 
     /// Bytes in all.
-    pub fn len(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.shadow.len()
     }
 
@@ -65,12 +65,12 @@ impl Arena {
     pub fn range(&self) -> AppRange {
         // SAFETY: the memory lives until the arena is dropped, after the engines that know of it; nobody holds
         // a reference into it, and everything happens on one thread.
-        unsafe { AppRange::new(self.address(), self.len() as u64) }
+        unsafe { AppRange::new(self.address(), self.size() as u64) }
     }
 
     /// A piece of it, to be registered by itself.
     pub fn part(&self, span: Span) -> AppRange {
-        assert!(span.end() <= self.len());
+        assert!(span.end() <= self.size());
         // SAFETY: as for the whole.
         unsafe { AppRange::new(self.address() + span.offset, span.len as u64) }
     }
@@ -124,7 +124,7 @@ impl Arena {
     /// The application writes.
     pub fn write(&mut self, span: Span, bytes: &[u8]) {
         assert_eq!(span.len, bytes.len());
-        assert!(span.end() <= self.len());
+        assert!(span.end() <= self.size());
         self.shadow[span.offset..span.end()].copy_from_slice(bytes);
         // SAFETY: inside the memory, to which there are no references.
         unsafe { copy_to_app(self.address() + span.offset, bytes) }
@@ -143,7 +143,7 @@ impl Arena {
     /// The application reads.
     pub fn read(&self, span: Span) -> Vec<u8> {
         let mut bytes = vec![0; span.len];
-        assert!(span.end() <= self.len());
+        assert!(span.end() <= self.size());
         // SAFETY: inside the memory, to which there are no references.
         unsafe { copy_from_app(self.address() + span.offset, &mut bytes) }
         bytes
@@ -183,12 +183,12 @@ impl Arena {
             self.verify(Span { offset, len: exposed - offset }, "memory that nobody may write");
             offset = exposed + len;
         }
-        self.verify(Span { offset, len: self.len() - offset }, "memory that nobody may write");
+        self.verify(Span { offset, len: self.size() - offset }, "memory that nobody may write");
     }
 
     /// Bytes that are neither free nor given back.
     pub fn in_use(&self) -> usize {
-        self.len() - self.free.values().sum::<usize>()
+        self.size() - self.free.values().sum::<usize>()
     }
 
     fn verify(&self, span: Span, what: &str) {

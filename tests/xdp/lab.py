@@ -221,6 +221,8 @@ class Connection:
         Connection.count += 1
         self.name = f"c{Connection.count}"
         self.near, self.far = near, far
+        # As applications do it, whose ports may differ.
+        path.setdefault("mtu", min(near.look()["active_mtu"], far.look()["active_mtu"]))
         near_index, far_index = near.gid_index(source), far.gid_index(target)
         near_end = near.make(self.name, gid_index=near_index, slots=slots, size=size)
         far_end = far.make(self.name, gid_index=far_index, slots=slots, size=size)
@@ -236,13 +238,26 @@ class Connection:
         self.near.stop(self.name)
         return self.finish()
 
-    def finish(self, timeout=PATIENCE):
+    def finish(self, timeout=PATIENCE + 10):
         """Waits for all of a plan; what it was."""
-        finished = self.near.finished(self.name, timeout)
-        assert finished["error"] is None, finished
+        try:
+            finished = self.near.finished(self.name, timeout)
+        except (AssertionError, Failed) as problem:
+            raise Failed(f"{problem}\n{self.describe()}") from problem
+        assert finished["error"] is None, f"{finished}\n{self.describe()}"
         self.far.stop(self.name)
         self.far.finished(self.name)
         return finished
+
+    def describe(self):
+        """Both ends, for people."""
+        lines = []
+        for worker in (self.near, self.far):
+            lines.append(f"{worker.host}: {worker.tell({'query': {'name': self.name}})['text']}")
+            lines.append(f"  ended: {worker.ends.get(self.name)}; events: {worker.events}")
+            counters = worker.look()["counters"]
+            lines.append(f"  {({name: count for name, count in counters.items() if count})}")
+        return "\n".join(lines)
 
     def drop(self):
         self.near.drop(self.name)

@@ -33,6 +33,7 @@ def main():
     seed = random.SystemRandom().getrandbits(32) if arguments.seed is None else arguments.seed
     print(f"soak: {arguments.seconds:g} s; again with --seed {seed}", flush=True)
     lab = Lab("--hosts", "3", "--mtu", "4500")
+    started = time.monotonic()
     try:
         soak = Soak(lab, random.Random(seed))
         try:
@@ -41,7 +42,7 @@ def main():
         finally:
             soak.kill()
     except (AssertionError, Failed) as problem:
-        sys.exit(f"soak: {problem}")
+        sys.exit(f"soak: after {time.monotonic() - started:.0f} s: {problem}")
     finally:
         lab.down()
 
@@ -92,7 +93,8 @@ class Soak:
         """Nothing has failed, and all packet memory is somewhere."""
         for connection in self.connections.values():
             ended = connection.near.ends.get(connection.name) or connection.far.ends.get(connection.name)
-            assert ended is None, f"a connection ended after {elapsed:.0f} s: {ended}; {self.disturbed}"
+            if ended is not None:
+                raise Failed(f"a connection ended: {ended}; {self.disturbed}\n{connection.describe()}")
         for host, worker in self.workers.items():
             memory = worker.look()["memory"]
             assert memory is None or memory["exact"], f"{host} after {elapsed:.0f} s: {memory}"

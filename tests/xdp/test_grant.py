@@ -31,7 +31,7 @@ class Grants(LabTest):
         """The status files of the processes that run a program."""
         for status in pathlib.Path("/proc").glob("[0-9]*/status"):
             try:
-                if os.readlink(status.parent / "exe") == program:
+                if os.path.samefile(status.parent / "exe", program):
                     yield dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
             except OSError:
                 continue

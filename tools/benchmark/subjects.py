@@ -30,8 +30,9 @@ class Latency:
     p99_9: float | None = None
 
 
-# Bytes of a first, short run.
+# Bytes of a first, short run, and how many messages that is at most.
 PILOT_BYTES = 32 << 20
+PILOT_MESSAGES = 200
 
 
 class Counted:
@@ -52,7 +53,7 @@ class Counted:
         """
         key = (key, size)
         if key not in self.rates:
-            count = max(least, min(200, PILOT_BYTES // size))
+            count = max(least, min(PILOT_MESSAGES, PILOT_BYTES // size))
             rate, cpu, _ = run(count)
             self.rates[key], self.pilots[key] = rate, (count, cpu)
         pilot_count, pilot_cpu = self.pilots[key]
@@ -80,7 +81,7 @@ class Perftest(Counted):
 
         def run(count):
             text, cpu = self.run(f"ib_{operation}_bw", "-s", size, "-n", count, "--report_gbits", *options)
-            row = re.search(rf"(?m)^ *{size} +\d+ +\S+ +([\d.]+) +[\d.]+ *$", text)
+            row = re.search(rf"(?m)^\s*{size}\s+\d+\s+\S+\s+([\d.]+)\s+[\d.]+\s*$", text)
             if not row or float(row[1]) <= 0:
                 raise Failure(f"perftest has printed no result\n{text}")
             # Gigabits have more digits than messages, which it counts in millions.
@@ -97,7 +98,7 @@ class Perftest(Counted):
         def run(count):
             text, cpu = self.run(f"ib_{operation}_lat", "-s", size, "-n", count, *options)
             # bytes, iterations, min, max, typical, average, deviation, 99 %, 99.9 %
-            row = re.search(rf"(?m)^ *{size} +\d+((?: +[\d.]+)+) *$", text)
+            row = re.search(rf"(?m)^\s*{size}\s+\d+((?:\s+[\d.]+)+)\s*$", text)
             columns = [float(word) for word in row[1].split()] if row else []
             if len(columns) < 7 or columns[3] <= 0:
                 raise Failure(f"perftest has printed no percentiles\n{text}")
@@ -194,6 +195,8 @@ class Iperf(Counted):
     # iperf3's own default; what it writes and reads at a time.
     BLOCK = 128 << 10
     LARGEST = 1 << 20
+    # A shorter run may be over before the receiver has counted anything.
+    LEAST = 256 << 20
 
     def __init__(self, place):
         super().__init__()
@@ -211,7 +214,7 @@ class Iperf(Counted):
                 raise Failure(f"iperf3 has moved nothing\n{outcome.client}")
             return bandwidth / size, outcome.cpu, bandwidth
 
-        per_message, bandwidth = self.run_for("stream", size, seconds, 16, 50_000_000, run)
+        per_message, bandwidth = self.run_for("stream", size, seconds, self.LEAST // size, 50_000_000, run)
         return Stream(bandwidth, bandwidth / size, per_message / size, per_message)
 
 

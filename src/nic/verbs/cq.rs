@@ -37,8 +37,9 @@ impl Cq {
         let token = token.unwrap_or_else(|| NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let notify = channel.as_ref().map(|channel| channel.notify(token));
         let sink = context.sink();
+        let places = roomy(depth);
         let (key, ring, arming) = context.nic().control(|core, _| {
-            let made = core.engine.create_cq(depth, notify);
+            let made = core.engine.create_cq(places, notify);
             core.routes.add(EventSource::Cq(made.0), sink);
             made
         })?;
@@ -106,7 +107,8 @@ impl Cq {
             return Err(ControlError::Invalid("a CQ has between 1 and max_cqe places").into());
         }
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(self.context.nic().control(|core, _| core.engine.resize_cq(self.key, depth, &mut ring))??)
+        let places = roomy(depth);
+        Ok(self.context.nic().control(|core, _| core.engine.resize_cq(self.key, places, &mut ring))??)
     }
 
     /// Forgets the completions of a QP, which was reset.
@@ -121,6 +123,13 @@ impl Cq {
     pub(crate) fn key(&self) -> CqKey {
         self.key
     }
+}
+
+/// More places than were asked for, as devices give them. Programs rely on it: `ib_send_lat -e` asks for one, waits
+/// for the events of two CQs on one channel, and so may find the other CQ's completion first and send again.
+fn roomy(depth: usize) -> usize {
+    const LEAST: usize = 16;
+    (depth + 1).next_power_of_two().clamp(LEAST, DeviceCaps::default().max_cqe)
 }
 
 fn drain(ring: &mut CompletionRing<Cqe>, most: usize, take: &mut impl FnMut(Cqe)) -> usize {

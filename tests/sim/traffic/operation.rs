@@ -208,7 +208,7 @@ impl Traffic {
 
     /// A request that must fail.
     fn wrong(&mut self, end: &Endpoint, peer: usize, longest_send: usize) -> Option<Draft> {
-        let whole = self.world.nodes[peer].arena.len();
+        let whole = self.world.nodes[peer].arena.size();
         let anywhere = self.anywhere(peer, Span { offset: 0, len: 8 });
         let (op, local, len, status) = match self.rng.below(6) {
             0 => {

@@ -31,7 +31,7 @@ pub fn run(end: &End, plan: &Plan, stop: &AtomicBool) -> Result<Finished, Proble
         if driver.is_quiet() && ended || driver.is_dead() {
             return Ok(driver.finished);
         }
-        waiting.take(&mut found)?;
+        waiting.take(&mut found).map_err(|problem| format!("{problem}: {}", driver.describe()))?;
         for cqe in found.drain(..) {
             driver.take(&cqe)?;
         }
@@ -274,6 +274,14 @@ impl<'a> Driver<'a> {
         *self.finished.messages.entry(operation).or_default() += 1;
         self.finished.bytes += length as u64;
         Ok(())
+    }
+
+    /// What is under way, for people.
+    fn describe(&self) -> String {
+        let slots: Vec<_> =
+            self.slots.iter().map(|slot| (slot.operation, slot.length, slot.awaited)).collect();
+        let Driver { started, outstanding, echoes, .. } = self;
+        format!("{started} started, {outstanding} outstanding, {} echoes to come, {slots:?}", echoes.len())
     }
 
     /// Nothing is under way.

@@ -99,6 +99,10 @@ impl Worker {
                 self.busy(&name)?.stop.store(true, Ordering::Relaxed);
                 Ok(Answer::Done)
             }
+            Command::Query { name } => {
+                let qp = &self.busy(&name)?.end.qp;
+                Ok(Answer::Text(format!("{:?}, {:?}", qp.query()?, qp.address())))
+            }
             Command::Drop { name } => {
                 self.ends.remove(&name).ok_or("no such end")?;
                 Ok(Answer::Done)

@@ -29,6 +29,8 @@ pub enum Command {
     Drive { name: String, plan: Plan },
     /// Let what is under way end.
     Stop { name: String },
+    /// Describe its QP: [`Answer::Text`].
+    Query { name: String },
     /// Destroy it.
     Drop { name: String },
     /// Say how the device is: [`Answer::Seen`].
@@ -116,6 +118,7 @@ pub enum Answer {
     Made(Coordinates),
     Done,
     Seen(State),
+    Text(String),
     Error(String),
 }
 
