@@ -268,3 +268,6 @@ fn checksum_is_right(header: &[u8]) -> bool {
     let sum: u32 = header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
     (sum & 0xFFFF) + (sum >> 16) == 0xFFFF
 }
+
+#[cfg(test)]
+mod tests;

@@ -140,3 +140,6 @@ macro_rules! slot {
 }
 
 pub(crate) use {export, slot};
+
+#[cfg(test)]
+mod tests;

@@ -139,7 +139,7 @@ export! {
     fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
         const MEMORY: u64 = IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF;
         const FILE: u64 = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
-        // SAFETY: the caller's PD and struct; `buf` is read by nobody, and need not be there.
+        // SAFETY: the caller's PD and struct.
         let (object, attr) = unsafe { (PdObject::of(pd)?, borrow(attr)?) };
         let (mask, access) = (attr.comp_mask, attr.access as u32);
         if mask & !(MEMORY | FILE | IBV_REG_MR_MASK_IOVA) != 0 {
@@ -153,6 +153,10 @@ export! {
             }
             (memory, 0) if memory & IBV_REG_MR_MASK_ADDR != 0 => {
                 let iova = iova.unwrap_or(attr.addr.addr() as u64);
+                if memory & IBV_REG_MR_MASK_BUF != 0 {
+                    // SAFETY: the caller's buffer.
+                    unsafe { Buffer::of(attr.buf)? }.check(pd, attr.addr, attr.length)?;
+                }
                 // SAFETY: the caller's PD and memory.
                 unsafe { register(pd, attr.addr, attr.length, iova, access) }
             }
@@ -238,12 +242,7 @@ export! {
         access: c_int,
     ) -> *mut ibv_mr {
         // SAFETY: the caller's buffer.
-        let buffer = unsafe { borrow(buf.cast::<Buffer>())? };
-        let offset = addr.addr().checked_sub(buffer.mapping.addr.addr()).ok_or(Errno::INVAL)?;
-        let fits = offset.checked_add(length).is_some_and(|end| end <= buffer.mapping.length);
-        if buffer.pd != pd.addr() || !fits {
-            return Err(Errno::INVAL);
-        }
+        unsafe { Buffer::of(buf)? }.check(pd, addr, length)?;
         // SAFETY: the caller's PD, and memory inside the buffer, which he keeps until he has deregistered it.
         unsafe { register(pd, addr, length, addr.addr() as u64, access as u32) }
     }
@@ -253,6 +252,22 @@ export! {
 struct Buffer {
     mapping: Mapping,
     pd: usize,
+}
+
+impl Buffer {
+    /// # Safety
+    /// The pointer is null or a buffer of ours.
+    unsafe fn of<'a>(buf: *mut ibv_buf) -> Result<&'a Buffer, Errno> {
+        // SAFETY: the caller's buffer, which is nothing but ours.
+        unsafe { borrow(buf.cast()) }
+    }
+
+    /// Whether memory is in the buffer, and the buffer is the domain's.
+    fn check(&self, pd: *mut ibv_pd, addr: *mut c_void, length: usize) -> Result<(), Errno> {
+        let offset = addr.addr().checked_sub(self.mapping.addr.addr()).ok_or(Errno::INVAL)?;
+        let fits = offset.checked_add(length).is_some_and(|end| end <= self.mapping.length);
+        if self.pd == pd.addr() && fits { Ok(()) } else { Err(Errno::INVAL) }
+    }
 }
 
 slot! {

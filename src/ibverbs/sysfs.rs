@@ -124,3 +124,6 @@ export! {
         Ok(OrMinusOne(text.len() as i32))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,7 +32,7 @@ pub(super) fn write(
         out.text(",\"rows\":[");
         for (place, row) in ladder.rows.iter().enumerate() {
             comma(out, place);
-            write_row(out, report, ladder.pair, row);
+            write_row(out, report, ladder.pair, row, details);
         }
         out.text("],\"plots\":[");
         for (place, plot) in plots(report, ladder.pair, points).iter().enumerate() {
@@ -41,19 +41,7 @@ pub(super) fn write(
         }
         out.text("]}");
     }
-    out.text("],\"fields\":{");
-    let mut first = true;
-    for number in ladders.iter().flat_map(Ladder::numbers) {
-        if let Some(fields) = details.of(number) {
-            comma(out, usize::from(!first));
-            first = false;
-            out.push(b'"');
-            out.dec(number.into());
-            out.text("\":");
-            json(out, fields);
-        }
-    }
-    out.text("}}</script>\n");
+    out.text("]}</script>\n");
 }
 
 fn comma(out: &mut Vec<u8>, place: usize) {
@@ -62,8 +50,8 @@ fn comma(out: &mut Vec<u8>, place: usize) {
     }
 }
 
-/// `[time, direction, class, mark, number, label]`, or `[count]` for packets not drawn.
-fn write_row(out: &mut Vec<u8>, report: &Report, pair: usize, row: &Row) {
+/// `[time, direction, class, mark, number, label, fields]`, or `[count]` for packets not drawn.
+fn write_row(out: &mut Vec<u8>, report: &Report, pair: usize, row: &Row, details: &Details) {
     let start = report.times_ns.0;
     let (time_ns, from, class, mark, number, label) = match row {
         Row::Skipped(count) => {
@@ -106,6 +94,12 @@ fn write_row(out: &mut Vec<u8>, report: &Report, pair: usize, row: &Row) {
     out.dec(number.into());
     out.push(b',');
     json(out, &label);
+    if let Row::Packet { id, .. } = row
+        && let Some(fields) = details.of(*id)
+    {
+        out.push(b',');
+        json(out, fields);
+    }
     out.push(b']');
 }
 

@@ -8,10 +8,13 @@ use crate::capture::Reader;
 use crate::decode::{FieldSink, Meaning, Out, Value, describe, meaning_text, value_text};
 use crate::dissect::Dissector;
 
-/// Fields by record number.
+/// A packet of the capture: record number and PSN, since a record may hold several packets.
+pub type PacketId = (u32, u32);
+
+/// Fields by packet.
 #[derive(Debug, Default)]
 pub struct Details {
-    by_number: FxHashMap<u32, String>,
+    by_packet: FxHashMap<PacketId, String>,
 }
 
 impl Details {
@@ -20,21 +23,32 @@ impl Details {
         Details::default()
     }
 
-    /// Reads the fields of the records `wanted`, which are in rising order, up to the last of them.
+    /// Reads the fields of the packets `wanted`, which are in rising order, up to the last of them.
     /// Damage ends the reading.
-    pub fn read<R: Read>(reader: &mut Reader<R>, wanted: &[u32], mut progress: impl FnMut(u64)) -> Details {
+    pub fn read<R: Read>(
+        reader: &mut Reader<R>,
+        wanted: &[PacketId],
+        mut progress: impl FnMut(u64),
+    ) -> Details {
         let mut details = Details::default();
         let mut dissector = Dissector::new();
-        let mut wanted = wanted.iter().copied().peekable();
+        let mut left = wanted;
         let mut records = 0u64;
-        while let Some(next) = wanted.peek().copied() {
+        while let Some((next, _)) = left.first().copied() {
             let Ok(Some(record)) = reader.next() else { break };
             records += 1;
             if record.number == u64::from(next) {
-                wanted.next();
-                let mut sink = Lines::default();
-                dissector.dissect(&record).for_each(|roce| describe(&record, roce, &mut sink));
-                details.by_number.insert(next, String::from_utf8_lossy(&sink.text).into_owned());
+                let here = left.iter().take_while(|(number, _)| *number == next).count();
+                let (now, later) = left.split_at(here);
+                left = later;
+                dissector.dissect(&record).for_each(|roce| {
+                    let id = (next, roce.bth().map_or(0, |bth| bth.psn().get()));
+                    if now.contains(&id) {
+                        let mut sink = Lines::default();
+                        describe(&record, roce, &mut sink);
+                        details.by_packet.insert(id, String::from_utf8_lossy(&sink.text).into_owned());
+                    }
+                });
             }
             if records.is_multiple_of(4096) {
                 progress(reader.offset());
@@ -43,8 +57,8 @@ impl Details {
         details
     }
 
-    pub(super) fn of(&self, number: u32) -> Option<&str> {
-        self.by_number.get(&number).map(String::as_str)
+    pub(super) fn of(&self, packet: PacketId) -> Option<&str> {
+        self.by_packet.get(&packet).map(String::as_str)
     }
 }
 

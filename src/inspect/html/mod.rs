@@ -14,7 +14,7 @@ mod rows;
 
 use std::io::{self, Write};
 
-pub use details::Details;
+pub use details::{Details, PacketId};
 
 use crate::explain::Report;
 
@@ -52,10 +52,10 @@ impl<'r> Page<'r> {
         Page { report, title, limits, ladders: rows::choose(report, limits) }
     }
 
-    /// The record numbers of the packets that will be drawn, in rising order: those whose fields
-    /// [`Details::read`] should look up.
-    pub fn wanted(&self) -> Vec<u32> {
-        let mut wanted: Vec<u32> = self.ladders.iter().flat_map(rows::Ladder::numbers).collect();
+    /// The packets that will be drawn, in rising order: those whose fields [`Details::read`] should look
+    /// up.
+    pub fn wanted(&self) -> Vec<PacketId> {
+        let mut wanted: Vec<PacketId> = self.ladders.iter().flat_map(rows::Ladder::packets).collect();
         wanted.sort_unstable();
         wanted.dedup();
         wanted

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use super::PageLimits;
+use super::{PacketId, PageLimits};
 use crate::explain::{Lost, Mark, Pair, Report};
 
 /// The rows of one pair, from top to bottom.
@@ -15,8 +15,8 @@ pub(super) struct Ladder {
 /// A row of a ladder.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Row {
-    /// A packet, by its place in the pair's order, and its record number.
-    Packet { at: usize, number: u32 },
+    /// A packet, by its place in the pair's order.
+    Packet { at: usize, id: PacketId },
     /// Packets that are missing, by index into the report's.
     Lost(usize),
     /// This many packets are not drawn.
@@ -27,9 +27,9 @@ pub(super) enum Row {
 const AROUND: usize = 5;
 
 impl Ladder {
-    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+    pub fn packets(&self) -> impl Iterator<Item = PacketId> {
         self.rows.iter().filter_map(|row| match row {
-            Row::Packet { number, .. } => Some(*number),
+            Row::Packet { id, .. } => Some(*id),
             _ => None,
         })
     }
@@ -86,7 +86,8 @@ fn ladder(report: &Report, number: usize, share: usize) -> Ladder {
             while let Some(l) = lost.next_if(|l| missing_here(&report.lost[*l])) {
                 rows.push(Row::Lost(l));
             }
-            rows.push(Row::Packet { at, number: report.events[*index as usize].number });
+            let event = &report.events[*index as usize];
+            rows.push(Row::Packet { at, id: (event.number, event.psn().get()) });
         } else {
             while lost.next_if(|l| missing_here(&report.lost[*l])).is_some() {}
             skipped += 1;

@@ -6,7 +6,7 @@
   const ladders = $("ladders");
   if (!ladders) { document.body.dataset.ready = "0"; return; }
 
-  const state = { pair: "all", qp: "", from: -Infinity, to: Infinity, chosen: 0 };
+  const state = { pair: "all", qp: "", from: -Infinity, to: Infinity, chosen: null };
 
   function svg(parent, name, attributes, text) {
     const node = document.createElementNS(SVG, name);
@@ -93,7 +93,7 @@
         last = null;
         continue;
       }
-      const [time, from, cls, mark, number, label] = row;
+      const [time, from, cls, mark, number, label, fields] = row;
       const wait = last === null ? 0 : time - last;
       // Time runs down, its long stretches shortened to their logarithm.
       y += 26 + (wait > 1e5 ? Math.min(60, 14 * Math.log10(wait / 1e5)) : 0);
@@ -109,6 +109,7 @@
       });
       if (number) group.id = `p${number}`;
       group.dataset.number = number;
+      group.fields = fields;
       svg(group, "rect", { class: "hit", x: 0, y: y - 17, width, height: 26 });
       svg(group, "text", { class: "dim", x: 2, y: y + 2 }, narrow ? clock(time).slice(0, 9) : clock(time));
       if (!narrow && number) {
@@ -253,11 +254,11 @@
   function hideFields() {
     panel.hidden = true;
     for (const node of document.querySelectorAll(".row.chosen")) node.classList.remove("chosen");
-    state.chosen = 0;
+    state.chosen = null;
   }
   function showFields(row, keep) {
     const number = row.dataset.number;
-    const fields = data.fields[number];
+    const fields = row.fields;
     panel.replaceChildren();
     if (keep) {
       const close = element(panel, "button", { type: "button", className: "close" }, "✕");
@@ -286,7 +287,7 @@
   function choose(row) {
     hideFields();
     row.classList.add("chosen");
-    state.chosen = row.dataset.number;
+    state.chosen = row;
     // On a phone the fields rise from below; the row moves up to stay in sight.
     if (innerWidth <= 640) scrollBy(0, row.getBoundingClientRect().top - 150);
     showFields(row, true);
@@ -301,7 +302,7 @@
   });
   ladders.addEventListener("click", (event) => {
     const row = event.target.closest(".row");
-    if (row && state.chosen !== row.dataset.number) choose(row); else hideFields();
+    if (row && state.chosen !== row) choose(row); else hideFields();
   });
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") hideFields();

@@ -10,7 +10,7 @@
 //!   leaves with the answer; nobody calls within [`GATHER_LIMIT`], it leaves by itself, and so it does before
 //!   control operations and when the process exits. Found by anybody else, a completion is acknowledged before
 //!   it becomes visible;
-//! - a hold of the NIC is bounded: past [`ROUNDS_PER_HOLD`] the rest is the progress thread's.
+//! - a hold of the NIC is bounded: past `ROUNDS_PER_HOLD` the rest is the progress thread's.
 
 mod captures;
 mod clock;

@@ -2,7 +2,7 @@
 
 use super::Engine;
 
-/// See the [module](self). Everything but `in_flight`, which is in bytes, is a number of entries.
+/// What an engine keeps. Everything but `in_flight`, which is in bytes, is a number of entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     /// Queue pairs.

@@ -1,0 +1,98 @@
+use std::ptr::null_mut;
+
+use super::*;
+use crate::abi::*;
+use crate::device::{ibv_close_device, ibv_free_device_list, ibv_get_device_list, ibv_open_device};
+use crate::event::{ibv_ack_async_event, ibv_get_async_event};
+use crate::pd::ibv_alloc_pd;
+use crate::query::ibv_query_device;
+
+slot! {
+    fn pointer(fails: bool) -> *mut c_int {
+        if fails { Err(Errno::NOENT) } else { panic!("as the test wants it") }
+    }
+
+    fn status(fails: bool) -> () {
+        if fails { Err(Errno::NOENT) } else { panic!("as the test wants it") }
+    }
+
+    fn number(fails: bool) -> OrMinusOne {
+        if fails { Err(Errno::NOENT) } else { panic!("as the test wants it") }
+    }
+
+    fn length(fails: bool) -> OrNegated<isize> {
+        if fails { Err(Errno::NOENT) } else { panic!("as the test wants it") }
+    }
+
+    fn nothing(fails: bool) -> Silent {
+        if fails { Err(Errno::NOENT) } else { panic!("as the test wants it") }
+    }
+
+    fn plain(fails: bool) -> Plain<u32> {
+        if fails { Err(Errno::NOENT) } else { panic!("as the test wants it") }
+    }
+}
+
+fn errno() -> c_int {
+    std::io::Error::last_os_error().raw_os_error().unwrap()
+}
+
+/// The only test of this crate that opens a device: a panic is every device's end.
+#[test]
+fn a_panic_is_an_io_error_and_the_end_of_every_open_device() {
+    let mut count = 0;
+    // SAFETY: called as verbs.h says.
+    unsafe {
+        let list = ibv_get_device_list(&mut count);
+        assert_eq!(count, 1);
+        let context = ibv_open_device(*list);
+        ibv_free_device_list(list);
+        assert!(!context.is_null());
+        let mut attr = std::mem::zeroed();
+        assert_eq!(ibv_query_device(context, &mut attr), 0);
+
+        assert!(pointer(false).is_null());
+        assert_eq!(errno(), libc::EIO);
+        assert_eq!(status(false), libc::EIO);
+        Errno::INVAL.set();
+        assert_eq!((number(false), errno()), (-1, libc::EIO));
+        assert_eq!(length(false), -(libc::EIO as isize));
+        nothing(false);
+        assert_eq!(plain(false), 0);
+
+        let mut event = std::mem::zeroed::<ibv_async_event>();
+        assert_eq!(ibv_get_async_event(context, &mut event), 0);
+        assert_eq!(event.event_type, IBV_EVENT_DEVICE_FATAL);
+        ibv_ack_async_event(&mut event);
+        assert!(ibv_alloc_pd(context).is_null());
+        assert_eq!(errno(), libc::EIO);
+        assert_eq!(ibv_close_device(context), 0);
+    }
+}
+
+#[test]
+fn errors_reach_c_in_the_way_of_each_type() {
+    // SAFETY: the functions take no pointers.
+    unsafe {
+        assert!(pointer(true).is_null());
+        assert_eq!(errno(), libc::ENOENT);
+        assert_eq!(status(true), libc::ENOENT);
+        Errno::INVAL.set();
+        assert_eq!((number(true), errno()), (-1, libc::ENOENT));
+        assert_eq!(length(true), -(libc::ENOENT as isize));
+        nothing(true);
+        assert_eq!(plain(true), 0);
+    }
+}
+
+#[test]
+fn null_is_refused() {
+    // SAFETY: null is what these functions tell apart.
+    unsafe {
+        assert_eq!(borrow::<u64>(null_mut()), Err(Errno::INVAL));
+        assert_eq!(borrow_mut::<u64>(null_mut()), Err(Errno::INVAL));
+        assert_eq!(ibv_query_device(null_mut(), null_mut()), libc::EINVAL);
+        assert!(ibv_alloc_pd(null_mut()).is_null());
+        assert_eq!(errno(), libc::EINVAL);
+    }
+}
