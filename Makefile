@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 # A directory of our own: the system's libibverbs stays what programs find by themselves.
 LIBRARIES = $(DESTDIR)$(PREFIX)/lib/softrnic
 
-.PHONY: help demo test build bench install
+.PHONY: help demo test build install
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 \t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -23,16 +23,13 @@ build: ## the softrnic command and the libraries, optimised
 	$(CARGO) build --locked --release --workspace
 	tools/link-ibverbs release
 
-bench: ## bandwidth, latency and message rate; ARGS go to softrnic bench
-	$(CARGO) run --locked --release -p softrnic-cli -- bench $(ARGS)
-
 install: build ## the command and its libraries, below PREFIX (/usr/local), never over the system's
 	install -D -m 755 target/release/softrnic $(DESTDIR)$(PREFIX)/bin/softrnic
 	install -D -m 644 target/release/verbs/libibverbs.so.1 $(LIBRARIES)/libibverbs.so.1
 	install -D -m 644 target/release/libsoftrnic_interpose.so $(LIBRARIES)/libsoftrnic_interpose.so
 
 # Longer runs are tools of their own: `make fuzz` is tools/fuzz, given ARGS.
-RUNS := $(filter fuzz soak interop,$(notdir $(wildcard tools/*)))
+RUNS := $(filter bench fuzz soak interop,$(notdir $(wildcard tools/*)))
 .PHONY: $(RUNS)
 $(RUNS):
 	tools/$@ $(ARGS)
