@@ -11,8 +11,8 @@ import time
 from lab import Connection, Failed, Lab, Worker
 
 FAULTS = "drop=0.5%,duplicate=0.3%,reorder=0.5%,corrupt=0.2%"
-# 0.54 s for each of eight tries: longer than any disturbance that must not end a connection.
-PATIENT = {"timeout": 17, "retry_cnt": 7}
+# 1.1 s for each of eight tries: longer than any disturbance that must not end a connection.
+PATIENT = {"timeout": 18, "retry_cnt": 7}
 DEVICES = {"h1": "xdp:eth0", "h2": "xdp:eth0", "h3": "udp:10.77.0.3"}
 # Who drives traffic to whom, from which address to which, and with what.
 ROUTES = [

@@ -73,13 +73,14 @@ pub struct Path {
     pub gid_index: usize,
     /// In bytes; the device's largest, when 0.
     pub mtu: u32,
+    /// One second for each try, unless told otherwise: machines may be slow.
     pub timeout: u8,
     pub retry_cnt: u8,
 }
 
 impl Default for Path {
     fn default() -> Path {
-        Path { gid_index: 0, mtu: 0, timeout: 14, retry_cnt: 7 }
+        Path { gid_index: 0, mtu: 0, timeout: 18, retry_cnt: 7 }
     }
 }
 
