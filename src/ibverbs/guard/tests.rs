@@ -44,7 +44,7 @@ fn a_panic_is_an_io_error_and_the_end_of_every_open_device() {
     // SAFETY: called as verbs.h says.
     unsafe {
         let list = ibv_get_device_list(&mut count);
-        assert_eq!(count, 1);
+        assert!(count > 0);
         let context = ibv_open_device(*list);
         ibv_free_device_list(list);
         assert!(!context.is_null());

@@ -4,6 +4,7 @@
 //! lend records without copying them, honour each interface's clock resolution, keep memory bounded
 //! whatever lengths a hostile file claims, and say at which byte a damaged file goes wrong.
 
+mod batch;
 mod error;
 mod pcap;
 mod pcapng;
@@ -11,8 +12,10 @@ mod window;
 
 use std::io::Read;
 
+pub use batch::Batch;
 pub use error::{CaptureError, CaptureFault};
 
+use batch::Place;
 use pcap::PcapState;
 use pcapng::NgState;
 use window::Window;
@@ -45,6 +48,8 @@ pub struct Record<'a> {
     pub data: &'a [u8],
     /// Byte of the file at which the record begins.
     pub offset: u64,
+    /// Bytes of the record before the frame.
+    pub header_len: u32,
 }
 
 /// How a frame begins; the numbers of the tcpdump registry.
@@ -127,6 +132,32 @@ impl<R: Read> Reader<R> {
         };
         self.records += u64::from(record.is_some());
         Ok(record)
+    }
+
+    /// Takes up the records that have been read already, and at least one. Their bytes are not copied:
+    /// the batch takes the reader's buffer and leaves its own. False at the end of the file.
+    ///
+    /// # Errors
+    /// As of [`Reader::next`]; the batch then holds what came before.
+    pub fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
+        batch.clear();
+        let outcome = loop {
+            if !batch.is_empty() && !self.is_ready() {
+                break Ok(true);
+            }
+            let place = match self.next() {
+                Ok(Some(record)) => Place::of(&record),
+                Ok(None) => break Ok(!batch.is_empty()),
+                Err(error) => break Err(error),
+            };
+            // Seen from the next byte, which is behind the frame.
+            let behind = (self.window.offset() - place.frame_offset) as usize;
+            batch.push(place, self.window.place() - behind);
+            self.window.hold(true);
+        };
+        self.window.hold(false);
+        self.window.swap(&mut batch.buffer);
+        outcome
     }
 
     /// Whether the next record can be had without waiting for the source, as far as is known.

@@ -76,7 +76,9 @@ impl PcapState {
         }
         let time_ns = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.tick_ns;
         let data = &window.take(total)[self.record_header..];
-        Ok(Some(Record { number, time_ns, link: self.link, interface: 0, wire_len, data, offset }))
+        let header_len = self.record_header as u32;
+        let (link, interface) = (self.link, 0);
+        Ok(Some(Record { number, time_ns, link, interface, wire_len, data, offset, header_len }))
     }
 
     /// Whether a whole record is at hand.

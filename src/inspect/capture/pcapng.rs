@@ -221,6 +221,7 @@ impl NgState {
             wire_len: place.wire_len,
             data,
             offset,
+            header_len: place.header as u32,
         })
     }
 

@@ -15,11 +15,12 @@ pub(super) struct Window<R> {
     /// File offset of `buffer[start]`.
     offset: u64,
     eof: bool,
+    held: bool,
 }
 
 impl<R: Read> Window<R> {
     pub fn new(source: R) -> Window<R> {
-        Window { source, buffer: vec![0; CHUNK], start: 0, end: 0, offset: 0, eof: false }
+        Window { source, buffer: vec![0; CHUNK], start: 0, end: 0, offset: 0, eof: false, held: false }
     }
 
     /// File offset of the next byte.
@@ -82,12 +83,34 @@ impl<R: Read> Window<R> {
         Ok(true)
     }
 
+    /// Gives away the buffer, and goes on in `other` with the bytes not yet stepped over.
+    pub fn swap(&mut self, other: &mut Vec<u8>) {
+        let left = self.end - self.start;
+        other.resize(self.buffer.len().max(other.len()), 0);
+        other[..left].copy_from_slice(&self.buffer[self.start..self.end]);
+        std::mem::swap(&mut self.buffer, other);
+        (self.start, self.end) = (0, left);
+    }
+
+    /// Where in the buffer the next byte is.
+    #[inline]
+    pub fn place(&self) -> usize {
+        self.start
+    }
+
+    /// While held, bytes stay where they are in the buffer, also those stepped over.
+    pub fn hold(&mut self, held: bool) {
+        self.held = held;
+    }
+
     #[cold]
     fn fill(&mut self, n: usize) -> Result<bool, CaptureError> {
-        self.buffer.copy_within(self.start..self.end, 0);
-        self.end -= self.start;
-        self.start = 0;
-        while self.end < n && !self.eof {
+        if !self.held {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        while self.end - self.start < n && !self.eof {
             if self.buffer.len() == self.end {
                 // Grows with what really arrives, so a false length cannot make it large.
                 self.buffer.resize(self.end + CHUNK, 0);
@@ -96,9 +119,12 @@ impl<R: Read> Window<R> {
                 Ok(0) => self.eof = true,
                 Ok(got) => self.end += got,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(CaptureFault::Io(e.kind()).at(self.offset + self.end as u64)),
+                Err(e) => {
+                    let unread = (self.end - self.start) as u64;
+                    return Err(CaptureFault::Io(e.kind()).at(self.offset + unread));
+                }
             }
         }
-        Ok(self.end >= n)
+        Ok(self.end - self.start >= n)
     }
 }

@@ -1,5 +1,5 @@
-//! Decoding with helpers: one thread reads records into batches, others print them to text, and the
-//! first writes the texts out in order.
+//! Decoding with helpers: one thread finds the records, others print them to text, and the first writes
+//! the texts out in order.
 
 use std::io::{self, Read, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -7,103 +7,53 @@ use std::thread;
 
 use super::clock::Clock;
 use super::{Options, Printer, Summary};
-use crate::capture::{LinkType, Reader, Record};
+use crate::capture::{Batch, Reader};
 use crate::decode::Peers;
 use crate::dissect::Dissector;
 
-/// A batch holds about this many bytes of frames.
-const BATCH: usize = 1 << 20;
-/// And no more records than this, so that small ones do not make long texts.
-const BATCH_RECORDS: usize = 8192;
 /// Batches that each helper has waiting.
 const QUEUE: usize = 2;
 
-/// Records copied out of the reader, and what became of them.
-struct Batch {
+/// Records, and what became of them.
+struct Work {
     clock: Clock,
-    data: Vec<u8>,
-    records: Vec<Copied>,
+    batch: Batch,
     text: Vec<u8>,
     summary: Summary,
 }
 
-/// A record whose bytes end at `end` of the batch's data, where the next one's begin.
-struct Copied {
-    number: u64,
-    time_ns: u64,
-    link: LinkType,
-    interface: u32,
-    wire_len: u32,
-    offset: u64,
-    end: usize,
-}
-
-impl Batch {
-    fn new(clock: Clock) -> Batch {
-        Batch {
-            clock,
-            data: Vec::with_capacity(BATCH + (64 << 10)),
-            records: Vec::with_capacity(BATCH_RECORDS),
-            text: Vec::new(),
-            summary: Summary::default(),
-        }
-    }
-
-    /// Takes records up; false when there are no more.
+impl Work {
+    /// Takes records up; false when there will be no more.
     fn fill<R: Read>(&mut self, reader: &mut Reader<R>, clock: &mut Clock) -> bool {
-        self.data.clear();
-        self.records.clear();
         self.text.clear();
         self.summary = Summary::default();
-        while self.data.len() < BATCH && self.records.len() < BATCH_RECORDS {
-            match reader.next() {
-                Ok(Some(r)) => {
-                    clock.see(r.time_ns);
-                    self.data.extend_from_slice(r.data);
-                    self.records.push(Copied {
-                        number: r.number,
-                        time_ns: r.time_ns,
-                        link: r.link,
-                        interface: r.interface,
-                        wire_len: r.wire_len,
-                        offset: r.offset,
-                        end: self.data.len(),
-                    });
-                }
-                Ok(None) => break,
-                Err(error) => {
-                    self.summary.damage = Some(error);
-                    break;
-                }
+        let more = match reader.next_batch(&mut self.batch) {
+            Ok(more) => more,
+            Err(error) => {
+                self.summary.damage = Some(error);
+                false
             }
+        };
+        if let Some(first) = self.batch.records().next() {
+            clock.see(first.time_ns);
         }
         self.clock = *clock;
-        self.data.len() >= BATCH || self.records.len() >= BATCH_RECORDS
+        more
     }
 
     fn print(&mut self, dissector: &mut Dissector, printer: &mut Printer<'_>, peers: &Peers) {
-        let mut begin = 0;
-        for r in &self.records {
-            let record = Record {
-                number: r.number,
-                time_ns: r.time_ns,
-                link: r.link,
-                interface: r.interface,
-                wire_len: r.wire_len,
-                data: &self.data[begin..r.end],
-                offset: r.offset,
-            };
-            begin = r.end;
+        let Work { clock, batch, text, summary } = self;
+        for record in batch.records() {
             let dissection = dissector.dissect(&record);
-            printer.print(&mut self.text, &mut self.clock, &mut self.summary, &record, &dissection, peers);
+            printer.print(text, clock, summary, &record, &dissection, peers);
         }
     }
 }
 
 /// A helper's two ends: batches go in, and come out in the same order.
 struct Helper {
-    todo: SyncSender<Box<Batch>>,
-    done: Receiver<Box<Batch>>,
+    todo: SyncSender<Box<Work>>,
+    done: Receiver<Box<Work>>,
 }
 
 /// [`super::decode`], for options that look at every packet by itself.
@@ -117,19 +67,26 @@ pub(super) fn decode<R: Read, W: Write>(
     thread::scope(|scope| {
         let helpers: Vec<Helper> = (0..options.threads)
             .map(|_| {
-                let (todo, work) = sync_channel::<Box<Batch>>(QUEUE);
+                let (todo, work) = sync_channel::<Box<Work>>(QUEUE);
                 let (finished, done) = sync_channel(QUEUE);
                 scope.spawn(move || help(options, &work, &finished));
                 Helper { todo, done }
             })
             .collect();
         let mut summary = Summary::default();
-        let mut spare: Vec<Box<Batch>> = Vec::new();
+        let mut spare: Vec<Box<Work>> = Vec::new();
         let (mut given, mut taken) = (0, 0);
         let mut more = true;
         while more || taken < given {
             if more && given - taken < QUEUE * helpers.len() {
-                let mut batch = spare.pop().unwrap_or_else(|| Box::new(Batch::new(clock)));
+                let mut batch = spare.pop().unwrap_or_else(|| {
+                    Box::new(Work {
+                        clock,
+                        batch: Batch::new(),
+                        text: Vec::new(),
+                        summary: Summary::default(),
+                    })
+                });
                 more = batch.fill(reader, &mut clock);
                 progress(reader.offset());
                 let helper = &helpers[given % helpers.len()];
@@ -151,7 +108,7 @@ pub(super) fn decode<R: Read, W: Write>(
     })
 }
 
-fn help(options: &Options, work: &Receiver<Box<Batch>>, finished: &SyncSender<Box<Batch>>) {
+fn help(options: &Options, work: &Receiver<Box<Work>>, finished: &SyncSender<Box<Work>>) {
     let mut dissector = Dissector::new();
     let mut printer = Printer::new(options);
     let peers = Peers::new();
