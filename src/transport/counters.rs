@@ -1,11 +1,11 @@
 //! What a queue pair counts. Names follow rxe's hw_counters where they mean the same.
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal,)*) => {
         /// Something that a QP counts.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(usize)]
-        pub enum Counter { $($(#[$doc])* $variant,)* }
+        pub enum Counter { $($(#[doc = $doc])* $variant,)* }
 
         impl Counter {
             /// Every counter, in the order of their numbers.
@@ -14,6 +14,11 @@ macro_rules! counters {
             /// The counter's name in statistics.
             pub const fn name(self) -> &'static str {
                 match self { $(Counter::$variant => $name,)* }
+            }
+
+            /// What it counts, in a sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Counter::$variant => concat!($($doc),*).trim_ascii(),)* }
             }
         }
     };

@@ -326,21 +326,9 @@ impl Nic {
 /// Every counter with its name: the transport's (named as rxe's hw_counters where they mean the same), datagrams
 /// dropped by reason, and the link's.
 pub(crate) fn counters(core: &Core, wakeups: u64) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-    let link = core.link.counters();
     let transport = core.engine.counters().map(|(counter, value)| (counter.name(), value));
     let drops = core.engine.drops().map(|(reason, value)| (reason.name(), value));
-    transport.chain(drops).chain([
-        ("sent_pkts", link.tx_datagrams),
-        ("sent_bytes", link.tx_bytes),
-        ("sent_calls", link.tx_calls),
-        ("send_err", link.tx_errors),
-        ("rcvd_pkts", link.rx_datagrams),
-        ("rcvd_bytes", link.rx_bytes),
-        ("rcvd_calls", link.rx_calls),
-        ("rcvd_overruns", link.rx_overruns),
-        ("drop_link_malformed", link.rx_malformed),
-        ("capture_lost", link.capture_lost),
-        ("faults_injected", link.faults_injected),
-        ("progress_wakeups", wakeups),
-    ])
+    let link = crate::stats::link_counters(core.link.counters());
+    let own = [("link_downed", core.port.downs()), ("progress_wakeups", wakeups)];
+    transport.chain(drops).chain(link).chain(own)
 }

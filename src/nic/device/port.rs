@@ -25,6 +25,7 @@ pub enum Place {
 /// The state of the port.
 pub struct Port {
     state: LinkState,
+    downs: u64,
     /// The MTU of the IP layer below, and what the link can carry of it.
     ip_mtu: usize,
     link_mtu: usize,
@@ -41,7 +42,7 @@ struct Follow {
 impl Port {
     /// A port that never changes: a loopback address.
     pub fn fixed(ip_mtu: usize) -> Port {
-        Port { state: LinkState::Up, ip_mtu, link_mtu: ip_mtu, follow: None }
+        Port { state: LinkState::Up, downs: 0, ip_mtu, link_mtu: ip_mtu, follow: None }
     }
 
     /// The port of a device at `place`, with its GID table filled in; `ip_mtu` is what the link can carry, in
@@ -60,7 +61,7 @@ impl Port {
             Place::Address(_) => LinkState::Up,
             Place::Interface(_) => LinkState::AdminDown,
         };
-        let mut port = Port { state, ip_mtu, link_mtu: ip_mtu, follow: None };
+        let mut port = Port { state, downs: 0, ip_mtu, link_mtu: ip_mtu, follow: None };
         if let Some(interface) = found {
             port.state = interface.state;
             port.ip_mtu = ip_mtu.min(interface.mtu as usize);
@@ -82,6 +83,11 @@ impl Port {
     /// Whether datagrams can pass.
     pub fn state(&self) -> LinkState {
         self.state
+    }
+
+    /// How often it went down.
+    pub fn downs(&self) -> u64 {
+        self.downs
     }
 
     /// The largest IP packet that passes, in bytes: the interface's MTU, or what the link was opened for if that
@@ -164,6 +170,7 @@ impl Port {
         let was_up = self.state == LinkState::Up;
         let is_up = state == LinkState::Up;
         self.state = state;
+        self.downs += u64::from(was_up && !is_up);
         if was_up != is_up {
             engine.raise(if is_up { Event::PortActive } else { Event::PortError });
         }

@@ -10,7 +10,7 @@ use softrnic_wire::{Qpn, Srqn, Time};
 
 use super::completion::Cqe;
 use super::data::{RecvRequest, SendRequest};
-use super::objects::{Cq, QpIo, QpSlot, ReceiveQueue, Srq, Xrcd};
+use super::objects::{Cq, QpCounts, QpIo, QpSlot, ReceiveQueue, Srq, Xrcd};
 use super::{CqKey, Engine, LocalData, QpKey, SrqKey, XrcdKey};
 use crate::runtime::notify::{Arming, Notify, arming};
 use crate::runtime::queue::{CompletionRing, RecvRing, SendRing, completion_ring, recv_ring, send_ring};
@@ -376,8 +376,7 @@ impl Engine {
                 held_ack: false,
                 waiting: false,
                 timer: None,
-                packets_sent: 0,
-                packets_received: 0,
+                counts: QpCounts::default(),
                 shared_state,
             },
         });
@@ -431,11 +430,11 @@ impl Engine {
         Ok(QpQuery { attr: *slot.qp.attr(), status: slot.qp.status() })
     }
 
-    /// Every QP with its number, service and state, for statistics.
-    pub fn qps(&self) -> impl Iterator<Item = (Qpn, QpType, QpQuery, [u64; 2])> + '_ {
+    /// Every QP with its number, service, state and counts, for statistics.
+    pub fn qps(&self) -> impl Iterator<Item = (Qpn, QpType, QpQuery, QpCounts)> + '_ {
         self.qps.values().map(|slot| {
             let query = QpQuery { attr: *slot.qp.attr(), status: slot.qp.status() };
-            (slot.io.qpn, slot.io.service, query, [slot.io.packets_sent, slot.io.packets_received])
+            (slot.io.qpn, slot.io.service, query, slot.io.counts)
         })
     }
 

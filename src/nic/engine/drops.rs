@@ -1,11 +1,11 @@
 //! Datagrams that no QP ever saw, counted by reason.
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+    ($($(#[doc = $doc:literal])* $variant:ident = $name:literal,)*) => {
         /// Why a received datagram was dropped before it reached a QP.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(usize)]
-        pub enum DropReason { $($(#[$doc])* $variant,)* }
+        pub enum DropReason { $($(#[doc = $doc])* $variant,)* }
 
         impl DropReason {
             /// Every reason, in the order of their numbers.
@@ -14,6 +14,11 @@ macro_rules! reasons {
             /// The counter's name in statistics.
             pub const fn name(self) -> &'static str {
                 match self { $(DropReason::$variant => $name,)* }
+            }
+
+            /// What it counts, in a sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(DropReason::$variant => concat!($($doc),*).trim_ascii(),)* }
             }
         }
     };

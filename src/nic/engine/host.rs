@@ -85,7 +85,8 @@ impl HostView<'_, '_> {
             seal(&facts, slot.bytes);
         }
         link.commit(self.now);
-        self.io.packets_sent += 1;
+        self.io.counts.packets_sent += 1;
+        self.io.counts.bytes_sent += len as u64;
         Ok(())
     }
 
@@ -299,5 +300,12 @@ impl Host for HostView<'_, '_> {
 
     fn count(&mut self, counter: Counter) {
         self.shared.counters[counter as usize] += 1;
+        let own = &mut self.io.counts;
+        match counter {
+            Counter::RetransmittedPacket => own.retransmitted += 1,
+            Counter::SendRnrErr => own.rnr_sent += 1,
+            Counter::RcvdRnrErr => own.rnr_received += 1,
+            _ => {}
+        }
     }
 }

@@ -37,7 +37,7 @@ pub use control::{ControlError, MAX_QP, QpHandle, QpInit, QpQuery, ReceiveSource
 pub use data::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
 pub use drops::DropReason;
 pub use gid_table::GidTable;
-pub use objects::{CqKey, Event, QpKey, SrqKey, XrcdKey};
+pub use objects::{CqKey, Event, QpCounts, QpKey, SrqKey, XrcdKey};
 pub use usage::Usage;
 
 use host::HostView;

@@ -48,6 +48,25 @@ pub struct QpSlot {
     pub io: QpIo,
 }
 
+/// What is counted for each QP by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QpCounts {
+    /// Packets sent, those sent again included.
+    pub packets_sent: u64,
+    /// Packets that came for it and were not damaged.
+    pub packets_received: u64,
+    /// Bytes of the packets sent, from the BTH to the ICRC.
+    pub bytes_sent: u64,
+    /// Bytes of the packets received, likewise.
+    pub bytes_received: u64,
+    /// Request packets sent more than once.
+    pub retransmitted: u64,
+    /// RNR NAKs sent.
+    pub rnr_sent: u64,
+    /// RNR NAKs received.
+    pub rnr_received: u64,
+}
+
 /// The surroundings of a QP.
 pub struct QpIo {
     pub key: QpKey,
@@ -73,9 +92,8 @@ pub struct QpIo {
     pub waiting: bool,
     /// When it is woken next.
     pub timer: Option<Time>,
-    /// Packets sent and received, for statistics.
-    pub packets_sent: u64,
-    pub packets_received: u64,
+    /// For statistics.
+    pub counts: QpCounts,
     /// State as the application's threads see it without the NIC lock.
     pub shared_state: Arc<std::sync::atomic::AtomicU8>,
 }

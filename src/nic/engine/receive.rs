@@ -67,7 +67,8 @@ impl Engine {
         if slot.io.service != QpType::Ud && (datagram.src != path.dst || datagram.dst != path.src) {
             return Err(DropReason::WrongAddress);
         }
-        slot.io.packets_received += 1;
+        slot.io.counts.packets_received += 1;
+        slot.io.counts.bytes_received += datagram.bytes.len() as u64;
         slot.io.ipv4 = datagram.dst.is_ipv4();
         // An XRC target has no domain of its own: keys are checked in that of the SRQ which the request names
         // (IBTA A14).

@@ -21,11 +21,16 @@ pub(crate) struct StatsSocket {
 impl StatsSocket {
     pub fn open(device: &str) -> io::Result<StatsSocket> {
         let process = std::process::id();
-        let path = private_directory()?.join(format!("{process}-{device}.sock"));
+        let directory = private_directory()?;
+        let path = directory.join(format!("{process}-{device}.sock"));
+        // Between bind and listen a socket refuses connections, as one does whose process is gone: it takes its
+        // name when it listens.
+        let unnamed = directory.join(format!("{process}-{device}.new"));
         // A leftover of an earlier process with our number.
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path)?;
+        let _ = std::fs::remove_file(&unnamed);
+        let listener = UnixListener::bind(&unnamed)?;
         listener.set_nonblocking(true)?;
+        std::fs::rename(&unnamed, &path)?;
         Ok(StatsSocket { listener, path, process })
     }
 

@@ -57,6 +57,12 @@ pub struct QpSnapshot {
     pub paced_rate: Option<u64>,
     pub packets_sent: u64,
     pub packets_received: u64,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    /// Request packets sent more than once.
+    pub retransmitted: u64,
+    pub rnr_sent: u64,
+    pub rnr_received: u64,
 }
 
 /// A peer address at one moment.
@@ -87,7 +93,7 @@ impl Snapshot {
             qps: core
                 .engine
                 .qps()
-                .map(|(qpn, service, query, [packets_sent, packets_received])| QpSnapshot {
+                .map(|(qpn, service, query, counts)| QpSnapshot {
                     qpn: qpn.get(),
                     service: service_name(service).to_owned(),
                     state: state_name(query.status.state).to_owned(),
@@ -102,8 +108,13 @@ impl Snapshot {
                     retries_left: query.status.retries_left,
                     rnr_wait: query.status.rnr_wait,
                     paced_rate: query.status.paced_rate,
-                    packets_sent,
-                    packets_received,
+                    packets_sent: counts.packets_sent,
+                    packets_received: counts.packets_received,
+                    bytes_sent: counts.bytes_sent,
+                    bytes_received: counts.bytes_received,
+                    retransmitted: counts.retransmitted,
+                    rnr_sent: counts.rnr_sent,
+                    rnr_received: counts.rnr_received,
                 })
                 .collect(),
             peers: core

@@ -306,7 +306,7 @@ impl Scene {
         assert!(usage.peers == 1 && usage.queue_pairs == count, "{usage:?}");
         let arrived = node.link.counters().rx_datagrams;
         let dropped: u64 = node.engine.drops().map(|(_, count)| count).sum();
-        let delivered: u64 = node.engine.qps().map(|(.., packets)| packets[1]).sum();
+        let delivered: u64 = node.engine.qps().map(|(.., counts)| counts.packets_received).sum();
         assert_eq!(arrived, dropped + delivered, "every datagram is counted once");
     }
 }

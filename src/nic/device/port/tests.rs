@@ -49,6 +49,7 @@ fn the_carrier_decides_the_state_and_each_change_is_one_event() {
     assert_eq!(events(port, engine, HostEvent::LinkUp { ifindex }), []);
     assert_eq!(events(port, engine, HostEvent::LinkRemoved { ifindex: ifindex + 1 }), [], "somebody else's");
     assert_eq!(events(port, engine, HostEvent::LinkRemoved { ifindex }), [Event::PortError]);
+    assert_eq!(port.downs(), 2);
 }
 
 #[test]

@@ -1,0 +1,149 @@
+//! Asking the devices of running processes.
+//!
+//! A socket may belong to a process that is stopped, stuck or not what it seems. Every one is asked by a thread of
+//! its own, with a deadline for all of the answer and a bound on its length, so that none can hold up the others.
+
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use super::{Snapshot, check_private, directory, user};
+
+/// How long a device may take to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The largest snapshot that is read, in bytes: a hundred thousand QPs and more.
+const MAX_SNAPSHOT: u64 = 64 << 20;
+
+/// Threads that ask at the same time.
+const AT_ONCE: usize = 64;
+
+/// What the devices of this user's running processes say.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    /// Those that answered, by process and name.
+    pub snapshots: Vec<Snapshot>,
+    /// Those that did not, by name of their sockets.
+    pub silent: Vec<Silent>,
+}
+
+/// A device that does not answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Silent {
+    /// Process and device, as in the socket's name: `1234-softrnic0`.
+    pub name: String,
+    /// What was wrong.
+    pub why: String,
+}
+
+/// Asks all devices of this user's running processes. Sockets that nobody listens on any more, left by processes
+/// that were killed, are removed.
+///
+/// # Errors
+/// The directory cannot be read, or others can enter it. That it is not there means that nothing runs.
+pub fn look() -> io::Result<Look> {
+    look_into(&directory())
+}
+
+/// The snapshots of [`look`] alone.
+///
+/// # Errors
+/// Those of [`look`].
+pub fn running() -> io::Result<Vec<Snapshot>> {
+    Ok(look()?.snapshots)
+}
+
+pub(super) fn look_into(directory: &Path) -> io::Result<Look> {
+    match check_private(directory) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Look::default()),
+        Err(error) => return Err(error),
+    }
+    let mut sockets: Vec<PathBuf> =
+        std::fs::read_dir(directory)?.flatten().map(|entry| entry.path()).collect();
+    sockets.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
+    sockets.sort();
+    let mut look = Look::default();
+    for some in sockets.chunks(AT_ONCE) {
+        let answers: Vec<io::Result<Snapshot>> = std::thread::scope(|scope| {
+            let asking: Vec<_> = some.iter().map(|path| scope.spawn(|| read(path))).collect();
+            let panicked = |_| Err(io::Error::other("asking it failed"));
+            asking.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+        });
+        for (path, answer) in some.iter().zip(answers) {
+            match answer {
+                Ok(snapshot) => look.snapshots.push(snapshot),
+                // Nobody listens there: the process is gone. Somebody else may have removed it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    let _ = std::fs::remove_file(path);
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                    look.silent.push(Silent { name, why: error.to_string() });
+                }
+            }
+        }
+    }
+    look.snapshots.sort_by(|a, b| (a.pid, &a.device).cmp(&(b.pid, &b.device)));
+    Ok(look)
+}
+
+/// One device's snapshot. What it says of its process is what the kernel says.
+fn read(socket: &Path) -> io::Result<Snapshot> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut stream = connect(socket)?;
+    let peer = sockopt::socket_peercred(&stream)?;
+    if peer.uid.as_raw() != user() {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user"));
+    }
+    let mut text = Vec::new();
+    let mut part = vec![0; 1 << 16];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(late());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part) {
+            Ok(0) => break,
+            Ok(len) => text.extend_from_slice(&part[..len]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(late()),
+            Err(error) => return Err(error),
+        }
+        if text.len() as u64 > MAX_SNAPSHOT {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer is too long"));
+        }
+    }
+    if text.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it said nothing"));
+    }
+    let no_snapshot =
+        |_| io::Error::new(io::ErrorKind::InvalidData, "its answer is not what this version reads");
+    let mut snapshot: Snapshot = serde_json::from_slice(&text).map_err(no_snapshot)?;
+    snapshot.pid = peer.pid.as_raw_pid().unsigned_abs();
+    Ok(snapshot)
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
+}
+
+/// Connects without waiting for a process that accepts nobody.
+pub(super) fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let descriptor = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&descriptor, &SocketAddrUnix::new(socket)?) {
+        Ok(()) => {}
+        Err(Errno::AGAIN) => return Err(io::Error::new(io::ErrorKind::TimedOut, "it accepts nobody")),
+        Err(error) => return Err(error.into()),
+    }
+    let stream = UnixStream::from(descriptor);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}

@@ -1,0 +1,45 @@
+//! What the counters of a device mean.
+
+use softrnic_link::LinkCounters;
+use softrnic_transport::Counter;
+
+use crate::engine::DropReason;
+
+macro_rules! link_counters {
+    ($($name:literal = $field:ident, $meaning:literal;)*) => {
+        /// What a link counts, by name.
+        pub(crate) fn link_counters(counters: LinkCounters) -> impl Iterator<Item = (&'static str, u64)> {
+            [$(($name, counters.$field)),*].into_iter()
+        }
+
+        const LINK: &[(&str, &str)] = &[$(($name, $meaning)),*];
+    };
+}
+
+link_counters! {
+    "sent_pkts" = tx_datagrams, "Packets handed to the network.";
+    "sent_bytes" = tx_bytes, "Bytes of the packets handed to the network, from the BTH to the ICRC.";
+    "sent_calls" = tx_calls, "System calls or doorbells that sent packets.";
+    "send_err" = tx_errors, "Packets that the kernel refused to send.";
+    "rcvd_pkts" = rx_datagrams, "Packets received.";
+    "rcvd_bytes" = rx_bytes, "Bytes of the packets received, from the BTH to the ICRC.";
+    "rcvd_calls" = rx_calls, "System calls or ring reads that received packets.";
+    "rcvd_overruns" = rx_overruns, "Packets that the kernel dropped because they were not read in time.";
+    "drop_link_malformed" = rx_malformed, "Datagrams that were truncated or too long for a buffer.";
+    "capture_lost" = capture_lost, "Packets that could not be written to the capture file.";
+    "faults_injected" = faults_injected, "Packets dropped, doubled, delayed, reordered or damaged on purpose.";
+}
+
+const OWN: &[(&str, &str)] = &[
+    ("link_downed", "Times that the port went down."),
+    ("progress_wakeups", "Times that the progress thread woke."),
+];
+
+/// What a counter of [`Snapshot::counters`](super::Snapshot::counters) counts; `None` for a name that this version
+/// does not know.
+pub fn meaning(name: &str) -> Option<&'static str> {
+    let transport = || Counter::ALL.iter().find(|c| c.name() == name).map(|c| c.meaning());
+    let drops = || DropReason::ALL.iter().find(|r| r.name() == name).map(|r| r.meaning());
+    let others = || LINK.iter().chain(OWN).find(|(known, _)| *known == name).map(|(_, text)| *text);
+    transport().or_else(drops).or_else(others)
+}
