@@ -37,7 +37,7 @@ impl Cq {
         let token = token.unwrap_or_else(|| NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let notify = channel.as_ref().map(|channel| channel.notify(token));
         let sink = context.sink();
-        let places = roomy(depth);
+        let places = rounded(depth);
         let (key, ring, arming) = context.nic().control(|core, _| {
             let made = core.engine.create_cq(places, notify);
             core.routes.add(EventSource::Cq(made.0), sink);
@@ -107,7 +107,7 @@ impl Cq {
             return Err(ControlError::Invalid("a CQ has between 1 and max_cqe places").into());
         }
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let places = roomy(depth);
+        let places = rounded(depth);
         Ok(self.context.nic().control(|core, _| core.engine.resize_cq(self.key, places, &mut ring))??)
     }
 
@@ -125,11 +125,10 @@ impl Cq {
     }
 }
 
-/// More places than were asked for, as devices give them. Programs rely on it: `ib_send_lat -e` asks for one, waits
-/// for the events of two CQs on one channel, and so may find the other CQ's completion first and send again.
-fn roomy(depth: usize) -> usize {
-    const LEAST: usize = 16;
-    (depth + 1).next_power_of_two().clamp(LEAST, DeviceCaps::default().max_cqe)
+/// As many places as common hardware gives: at least one more than were asked for. Programs rely on it without knowing.
+/// `ib_send_lat -e` asks for one; when the answer to a message overtakes its lost ACK, it needs two.
+fn rounded(depth: usize) -> usize {
+    (depth + 1).next_power_of_two().min(DeviceCaps::default().max_cqe)
 }
 
 fn drain(ring: &mut CompletionRing<Cqe>, most: usize, take: &mut impl FnMut(Cqe)) -> usize {
