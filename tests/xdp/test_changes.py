@@ -256,6 +256,19 @@ class Changes(LabTest):
         self.works(near, far)
         self.settle(near, far)
 
+    def test_a_peer_is_killed_that_has_acknowledged_everything(self):
+        near, far = self.pair()
+        connection = Connection(near, far, *V4, slots=4, **IMPATIENT)
+        # It takes in messages, and does not answer them any more.
+        far.stop(connection.name)
+        far.finished(connection.name)
+        connection.drive(operations=["send"])
+        self.until("the messages", lambda: far.look()["counters"]["rdma_recvs"] == 4)
+        time.sleep(A_WHILE)
+        far.kill()
+        self.broke(connection)
+        self.settle(near)
+
     def test_a_peer_that_is_killed_does_not_disturb_others(self):
         lab = self.lab("--hosts", "3", "--mtu", "4500")
         near, dying, other = (self.worker(lab, host) for host in ("h1", "h2", "h3"))

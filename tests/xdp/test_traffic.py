@@ -1,6 +1,10 @@
 """Every operation between hosts, over AF_XDP on both sides or on one; every byte is checked by the workers."""
 
-from lab import OPERATIONS, Connection, LabTest, has_vlans, kernel_is, note
+import pathlib
+import subprocess
+import sys
+
+from lab import OPERATIONS, PATIENCE, Connection, LabTest, has_vlans, kernel_is, note
 
 V4 = ("10.77.0.1", "10.77.0.2")
 V6 = ("fd77::1", "fd77::2")
@@ -98,6 +102,30 @@ class Traffic(LabTest):
         near, far = self.worker(lab, "h1"), self.worker(lab, "h2", "udp:10.77.1.2")
         self.exchange(near, far, ("10.77.0.1", "10.77.1.2"))
         self.settle(near, far)
+
+    def test_frames_that_a_switch_has_tagged(self):
+        for tags in (["8100:6007"], ["88a8:0064", "8100:0007"]):
+            with self.subTest(tags=tags):
+                lab = self.lab("--mtu", "4500")
+                tagger = self.tagger(lab, tags)
+                near, far = self.devices(lab, "xdp", "xdp")
+                for addresses in (V4, V6):
+                    self.exchange(near, far, addresses)
+                self.settle(near, far)
+                tagged, _ = tagger.communicate(timeout=PATIENCE)
+                # There is no way around it.
+                self.assertGreater(int(tagged), 2 * MESSAGES)
+
+    def tagger(self, lab, tags):
+        """Puts a tagging switch in the place of a lab's bridge."""
+        for port in ("h1", "h2"):
+            lab.ip("switch", f"link set {port} nomaster")
+        words = lab.inside("switch", sys.executable, "-B", pathlib.Path(__file__).with_name("tagger.py"), "h1", "h2", *tags)
+        tagger = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(tagger.communicate)
+        self.addCleanup(tagger.kill)
+        self.assertEqual(tagger.stdout.readline(), "ready\n")
+        return tagger
 
     def test_tagged_with_a_vlan(self):
         if not has_vlans():

@@ -60,8 +60,9 @@ impl Host {
         let Host { requests, notifications, tables, resolver, generation } = self;
         let mut note = |event| {
             *generation += 1;
-            if !matches!(event, HostEvent::NeighbourChanged { .. }) {
-                resolver.forget_routes();
+            match event {
+                HostEvent::NeighbourChanged { ip, ifindex } => resolver.forget_question((ifindex, ip)),
+                _ => resolver.forget_routes(),
             }
             sink(event);
         };
@@ -126,8 +127,8 @@ impl Host {
     /// The way to a destination as of the last [`Host::poll`].
     ///
     /// While the neighbour is pending or unreachable, or known but not confirmed for long, the kernel
-    /// is asked to resolve it, four times a second at most; the answer comes as a
-    /// [`HostEvent::NeighbourChanged`].
+    /// is asked to resolve it, four times a second at most unless it forgets what it knew; the answer
+    /// comes as a [`HostEvent::NeighbourChanged`].
     ///
     /// # Errors
     /// See [`NoRoute`].

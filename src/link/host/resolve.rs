@@ -114,6 +114,11 @@ impl Resolver {
         self.routes.clear();
     }
 
+    /// A neighbour has changed: if it is not known any more, it may be asked for at once.
+    pub(super) fn forget_question(&mut self, neighbour: NeighbourKey) {
+        self.asked.remove(&neighbour);
+    }
+
     pub(super) fn resolve(
         &mut self,
         now: Time,

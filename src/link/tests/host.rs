@@ -242,6 +242,31 @@ fn a_neighbour_that_does_not_answer_is_pending_and_then_unreachable() {
 }
 
 #[test]
+fn a_neighbour_that_is_forgotten_is_asked_for_at_once() {
+    if !can_run("a_neighbour_that_is_forgotten_is_asked_for_at_once") {
+        return;
+    }
+    let pair = Pair::new(1500, 1);
+    pair.a.enter(|| {
+        let mut host = Host::open().expect("host");
+        let query = query("10.0.0.2", None, None);
+        // As if no time passed, so that it is no repeated question that is answered.
+        let now = now();
+        let is_known = |host: &mut Host| {
+            host.poll(&mut |_| {}).expect("poll");
+            matches!(host.resolve(now, &query).expect("routed").neighbour, Neighbour::Known(_))
+        };
+        for _ in 0..3 {
+            wait_for("the neighbour to be known", || is_known(&mut host));
+            pair.a.ip("neigh flush dev eth0");
+            host.poll(&mut |_| {}).expect("poll");
+            assert_eq!(host.resolve(now, &query).expect("routed").neighbour, Neighbour::Pending);
+        }
+        wait_for("the neighbour to be known", || is_known(&mut host));
+    });
+}
+
+#[test]
 fn vlan_interfaces_name_their_tags() {
     let test = "vlan_interfaces_name_their_tags";
     if !can_run(test) || !has_vlans(test) {

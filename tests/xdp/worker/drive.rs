@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use softrnic_nic::verbs::{Cqe, CqeExtra, Status, WorkRequest};
 
@@ -21,7 +22,7 @@ pub fn run(end: &End, plan: &Plan, stop: &AtomicBool) -> Result<Finished, Proble
     let mut waiting = Waiting::new([&end.send_cq, &end.recv_cq], &end.channel, plan.events);
     let mut found = Vec::new();
     for place in 0..end.layout.receives() {
-        end.post_receive(place)?;
+        driver.post_receive(place)?;
     }
     loop {
         let ended = stop.load(Ordering::Relaxed) || plan.messages.is_some_and(|most| driver.started >= most);
@@ -31,12 +32,23 @@ pub fn run(end: &End, plan: &Plan, stop: &AtomicBool) -> Result<Finished, Proble
         if driver.is_quiet() && ended || driver.is_dead() {
             return Ok(driver.finished);
         }
+        driver.probe()?;
         waiting.take(&mut found).map_err(|problem| format!("{problem}: {}", driver.describe()))?;
         for cqe in found.drain(..) {
+            if cqe.wr_id != PROBE {
+                waiting.progress();
+                driver.heard = Instant::now();
+            }
             driver.take(&cqe)?;
         }
     }
 }
+
+/// After waiting so long for echoes alone, the peer is asked whether it is there: nothing else would tell.
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// The work request that asks.
+const PROBE: u64 = u64::MAX;
 
 struct Driver<'a> {
     end: &'a End,
@@ -49,6 +61,10 @@ struct Driver<'a> {
     started: u64,
     /// Send work requests that have not completed.
     outstanding: u64,
+    /// Receive work requests that have not completed.
+    receives: u64,
+    /// When something came from the peer, or it was last asked.
+    heard: Instant,
     finished: Finished,
 }
 
@@ -96,6 +112,8 @@ impl<'a> Driver<'a> {
             echoes: VecDeque::new(),
             started: 0,
             outstanding: 0,
+            receives: 0,
+            heard: Instant::now(),
             finished: Finished::default(),
         }
     }
@@ -211,9 +229,28 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
+    /// Writes nothing, which a peer that is there acknowledges; if it was silent for long.
+    fn probe(&mut self) -> Result<(), Problem> {
+        if self.outstanding > 0 || self.finished.error.is_some() || self.heard.elapsed() < SILENCE {
+            return Ok(());
+        }
+        self.heard = Instant::now();
+        let (va, rkey) = self.end.remote(self.end.layout.target(0))?;
+        self.end.qp.post(WorkRequest::write(va, rkey).id(PROBE))?;
+        self.outstanding += 1;
+        Ok(())
+    }
+
+    fn post_receive(&mut self, place: usize) -> Result<(), Problem> {
+        self.end.post_receive(place)?;
+        self.receives += 1;
+        Ok(())
+    }
+
     fn take(&mut self, cqe: &Cqe) -> Result<(), Problem> {
         let is_receive = cqe.opcode.is_receive();
-        self.outstanding -= u64::from(!is_receive);
+        let counted = if is_receive { &mut self.receives } else { &mut self.outstanding };
+        *counted = counted.checked_sub(1).ok_or("a completion of nothing")?;
         match cqe.status {
             Status::Success => {}
             Status::Flushed => {
@@ -225,6 +262,9 @@ impl<'a> Driver<'a> {
                 return Ok(());
             }
             status => return Err(format!("a second completion in error: {status:?}").into()),
+        }
+        if cqe.wr_id == PROBE {
+            return Ok(());
         }
         let slot = if is_receive { self.take_echo(cqe)? } else { cqe.wr_id as usize };
         self.slots[slot].awaited -= 1;
@@ -250,7 +290,7 @@ impl<'a> Driver<'a> {
         self.end.memory.read(self.end.layout.receive(place), &mut came)?;
         self.end.memory.read(self.end.layout.source(echo.slot), &mut sent)?;
         compare(&sent, &came, "an echo")?;
-        self.end.post_receive(place)?;
+        self.post_receive(place)?;
         Ok(echo.slot)
     }
 
@@ -280,18 +320,23 @@ impl<'a> Driver<'a> {
     fn describe(&self) -> String {
         let slots: Vec<_> =
             self.slots.iter().map(|slot| (slot.operation, slot.length, slot.awaited)).collect();
-        let Driver { started, outstanding, echoes, .. } = self;
-        format!("{started} started, {outstanding} outstanding, {} echoes to come, {slots:?}", echoes.len())
+        let Driver { started, outstanding, receives, echoes, .. } = self;
+        format!(
+            "{started} started, {outstanding} and {receives} outstanding, {} echoes to come, {slots:?}",
+            echoes.len()
+        )
     }
 
     /// Nothing is under way.
     fn is_quiet(&self) -> bool {
-        self.finished.error.is_none() && self.slots.iter().all(|slot| slot.awaited == 0)
+        self.finished.error.is_none()
+            && self.outstanding == 0
+            && self.slots.iter().all(|slot| slot.awaited == 0)
     }
 
-    /// The QP has failed, and every send work request has completed.
+    /// The QP has failed, and every work request has completed.
     fn is_dead(&self) -> bool {
-        self.finished.error.is_some() && self.outstanding == 0
+        self.finished.error.is_some() && self.outstanding == 0 && self.receives == 0
     }
 
     /// Where mistakes hide, or anything.

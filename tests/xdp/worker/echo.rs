@@ -21,7 +21,7 @@ pub fn run(end: &End, stop: &AtomicBool) -> Result<Finished, Problem> {
     let mut found = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         waiting.take(&mut found)?;
-        waiting.idle();
+        waiting.progress();
         for cqe in found.drain(..) {
             match cqe.status {
                 Status::Success => answer(end, &cqe, &mut finished)?,

@@ -24,11 +24,11 @@ impl<'a> Waiting<'a> {
         Waiting { queues, channel, events, empty: 0, since: Instant::now() }
     }
 
-    /// Takes what is there, and waits a little when that is nothing. An error when nothing has come for too long.
+    /// Takes what is there, and waits a little when that is nothing. An error when there was no progress for too long.
     pub fn take(&mut self, found: &mut Vec<Cqe>) -> Result<(), String> {
         self.poll(found);
         if !found.is_empty() {
-            (self.empty, self.since) = (0, Instant::now());
+            self.empty = 0;
             return Ok(());
         }
         self.empty += 1;
@@ -43,8 +43,8 @@ impl<'a> Waiting<'a> {
         Ok(())
     }
 
-    /// Nothing is expected; so nothing is late.
-    pub fn idle(&mut self) {
+    /// What was waited for has come, or nothing is expected; so nothing is late.
+    pub fn progress(&mut self) {
         self.since = Instant::now();
     }
 
