@@ -153,6 +153,8 @@ pub enum Overrun {
     Drained,
     /// The budget was used up; there may be more.
     Budget,
+    /// There may be more, but probably not, and to ask would have taken a system call. The next call will.
+    Unknown,
 }
 
 /// Something that carries datagrams. One caller at a time; no call blocks.

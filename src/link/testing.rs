@@ -109,7 +109,7 @@ pub(crate) fn send(
 /// Reads everything that is there now.
 pub(crate) fn drain(link: &mut (impl Link + ?Sized), now: Time) -> Vec<Received> {
     let mut got = Vec::new();
-    while link.receive(now, 64, &mut |datagram| got.push(datagram.into())) == crate::Overrun::Budget {}
+    while link.receive(now, 64, &mut |datagram| got.push(datagram.into())) != crate::Overrun::Drained {}
     got
 }
 

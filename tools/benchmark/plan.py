@@ -38,6 +38,7 @@ XDP_RAW = "AF_XDP without anything, veth"
 MEMCPY = "memcpy"
 UDP_SPIN = "UDP ping-pong, spinning"
 UDP_BLOCK = "UDP ping-pong, blocking"
+WIRE_PING = "bare SENDs and ACKs, sockets"
 XDP_PING = "AF_XDP ping-pong, veth"
 SENDTO = "one sendto per datagram"
 
@@ -123,6 +124,7 @@ class Plan:
             for operation in ("send", "write", "read"):
                 self.add(Name("latency", PERFTEST, operation, size), bind(perftest.latency, operation, size))
             self.add(Name("latency", UDP_SPIN, "", size), loop_latency(bare, "ping", size))
+            self.add(Name("latency", WIRE_PING, "", size), loop_latency(bare, "wire-ping", size))
             events = lambda seconds, size=size: perftest.latency("send", size, seconds, events=True)
             self.add(Name("latency", PERFTEST, "send, events", size), events)
             self.add(Name("latency", UDP_BLOCK, "", size), loop_latency(bare, "ping", size, "--block"))

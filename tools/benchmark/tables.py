@@ -90,7 +90,8 @@ def main_table(figures):
 def latency_table(figures):
     subjects = [
         (plan.PERFTEST, "send"), (plan.PERFTEST, "write"), (plan.PERFTEST, "send, events"), (plan.PERFTEST, "read"),
-        (plan.RUST, "send"), (plan.RUST, "write"), (plan.UDP_SPIN, ""), (plan.UDP_BLOCK, ""), (plan.UCX, "tag"),
+        (plan.RUST, "send"), (plan.RUST, "write"), (plan.UDP_SPIN, ""), (plan.WIRE_PING, ""),
+        (plan.UDP_BLOCK, ""), (plan.UCX, "tag"),
         (plan.LIBFABRIC, "msg"), (plan.PERFTEST_XDP, "send"), (plan.PERFTEST_XDP, "write"), (plan.RUST_XDP, "send"),
         (plan.XDP_PING, ""),
     ]  # fmt: skip

@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use crc32fast::Hasher;
 use softrnic_wire::{
-    Aeth, BTH_LEN, Body, Bth, Headers, ICRC_LEN, IPV4_LEN, IpFacts, Msn, Op, Psn, Qpn, Reth, Rkey, UDP_LEN,
-    UdpFacts, seal, verify,
+    Aeth, BTH_LEN, Body, Bth, Headers, ICRC_LEN, IPV4_LEN, IpFacts, Msn, Op, Psn, Qpn, Reth, Rkey, SendTail,
+    UDP_LEN, UdpFacts, seal, verify,
 };
 
 /// Payload of a packet, as with path MTU 4096.
@@ -185,6 +185,28 @@ pub fn emit_ack(facts: &UdpFacts, psn: Psn, out: &mut [u8; ACK_LEN]) {
     let body = Body::Rc(Op::Acknowledge(Aeth::ack(Msn::new(0))));
     Headers { bth: Bth::new(QPN, psn), body }.emit(out);
     seal(facts, out);
+}
+
+/// Bytes of a SEND's packet besides its payload.
+pub const SEND_HEADERS: usize = BTH_LEN + ICRC_LEN;
+
+/// Writes a SEND of one packet that asks for an acknowledgement; `out` is as long as it, and the payload a multiple
+/// of four bytes.
+pub fn emit_send(facts: &UdpFacts, psn: Psn, payload: &[u8], out: &mut [u8]) {
+    let mut bth = Bth::new(QPN, psn);
+    bth.ack_req = true;
+    Headers { bth, body: Body::Rc(Op::SendOnly(SendTail::Plain)) }.emit(out);
+    out[BTH_LEN..BTH_LEN + payload.len()].copy_from_slice(payload);
+    seal(facts, out);
+}
+
+/// The PSN and payload of a SEND of one packet.
+pub fn read_send<'a>(facts: &UdpFacts, transport: &'a [u8]) -> Option<(Psn, &'a [u8])> {
+    const SEND_ONLY: u8 = 0x04;
+    let [opcode, .., a, b, c] = *transport.first_chunk::<BTH_LEN>()?;
+    let payload = transport.get(BTH_LEN..transport.len() - ICRC_LEN)?;
+    let good = opcode == SEND_ONLY && verify(facts, transport);
+    good.then(|| (Psn::new(u32::from_be_bytes([0, a, b, c])), payload))
 }
 
 /// The PSN that an acknowledgement is of.

@@ -7,6 +7,7 @@ pub mod rate;
 pub mod raw;
 mod socket;
 pub mod wire;
+pub mod wire_ping;
 pub mod xdp_ping;
 pub mod xdp_raw;
 pub mod xdp_stream;

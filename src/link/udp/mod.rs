@@ -279,9 +279,10 @@ impl Link for UdpLink {
         let mut left = budget;
         let mut overrun = Overrun::Drained;
         for receiver in &mut self.receivers {
-            overrun = self.rx.receive(receiver, &mut left, &mut self.counters, sink);
-            if overrun == Overrun::Budget {
-                break;
+            match self.rx.receive(receiver, &mut left, &mut self.counters, sink) {
+                Overrun::Drained => {}
+                Overrun::Unknown => overrun = Overrun::Unknown,
+                Overrun::Budget => return Overrun::Budget,
             }
         }
         overrun

@@ -13,8 +13,9 @@ use super::tx::DEFAULT_TTL;
 const BUFFER: usize = 1 << 16;
 /// A distance that keeps the buffers' first bytes in different sets of the caches.
 const STRIDE: usize = BUFFER + 5 * 64;
-/// Messages per call while little arrives; grows to [`BATCH`] as calls come back full.
-const MIN_BATCH: usize = 4;
+/// Messages per call at first; grows to [`BATCH`] as calls come back full. One is the ping-pong, where asking for
+/// more would only cost time.
+const MIN_BATCH: usize = 1;
 
 /// A socket that is read, and what is known of it.
 pub(super) struct RxSocket {
@@ -59,7 +60,10 @@ impl RxBuffers {
             let room = self.batch.min(*budget);
             let got = match self.fill(&rx.socket, room) {
                 Ok(got) => got,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Overrun::Drained,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.batch = (self.batch / 2).max(MIN_BATCH);
+                    return Overrun::Drained;
+                }
                 Err(e) => {
                     // An ICMP error for something sent earlier; reading it has cleared it.
                     counters.tx_errors += u64::from(e.kind() != io::ErrorKind::Interrupted);
@@ -80,6 +84,10 @@ impl RxBuffers {
                 return Overrun::Drained;
             }
             self.batch = (self.batch * 2).min(BATCH);
+            if room == 1 && *budget > 0 {
+                // Most likely the only one, and whoever waits for it should not wait for the proof.
+                return Overrun::Unknown;
+            }
         }
         Overrun::Budget
     }

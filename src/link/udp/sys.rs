@@ -163,16 +163,21 @@ pub(super) fn send_many<'a>(
         }
         count += 1;
     }
+    let headers = headers.as_mut_ptr();
     // SAFETY: the first `count` headers are initialised; what they point to is borrowed for `'a` or lives
-    // in `iovecs`, and sending only reads it.
+    // in `iovecs`, and sending only reads it. An mmsghdr begins with its msghdr.
     let sent = unsafe {
-        libc::syscall(
-            libc::SYS_sendmmsg,
-            socket.fd,
-            headers.as_mut_ptr(),
-            count as libc::c_uint,
-            libc::MSG_NOSIGNAL,
-        )
+        match count {
+            // Cheaper than a batch of one.
+            1 => libc::syscall(libc::SYS_sendmsg, socket.fd, headers, libc::MSG_NOSIGNAL).min(1),
+            _ => libc::syscall(
+                libc::SYS_sendmmsg,
+                socket.fd,
+                headers,
+                count as libc::c_uint,
+                libc::MSG_NOSIGNAL,
+            ),
+        }
     };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
 }
@@ -236,21 +241,30 @@ pub(super) fn receive_many<'a>(
         count += 1;
     }
     // SAFETY: the first `count` headers are initialised and point into distinct buffers and metas that
-    // are exclusively borrowed for `'a`.
-    let received = unsafe {
-        libc::syscall(
-            libc::SYS_recvmmsg,
-            socket.fd,
-            headers.as_mut_ptr(),
-            count as libc::c_uint,
-            libc::MSG_DONTWAIT,
-            ptr::null_mut::<libc::timespec>(),
-        )
+    // are exclusively borrowed for `'a`. An mmsghdr begins with its msghdr.
+    let result = unsafe {
+        let headers = headers.as_mut_ptr();
+        match count {
+            // Cheaper than a batch of one, which also would look whether there is a second.
+            1 => libc::syscall(libc::SYS_recvmsg, socket.fd, headers, libc::MSG_DONTWAIT),
+            _ => libc::syscall(
+                libc::SYS_recvmmsg,
+                socket.fd,
+                headers,
+                count as libc::c_uint,
+                libc::MSG_DONTWAIT,
+                ptr::null_mut::<libc::timespec>(),
+            ),
+        }
     };
-    if received < 0 {
+    if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    let received = received as usize;
+    if count == 1 {
+        // SAFETY: the first header was initialised above.
+        unsafe { headers[0].assume_init_mut() }.msg_len = result as libc::c_uint;
+    }
+    let received = if count == 1 { 1 } else { result as usize };
     for (header, meta) in headers.iter().zip(metas).take(received) {
         // SAFETY: these headers were initialised above and their metas are still exclusively ours.
         unsafe {

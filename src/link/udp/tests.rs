@@ -396,9 +396,12 @@ fn a_budget_is_kept_about() {
     }
     a.flush(NOW);
     let mut got = 0;
+    // One at first, in case there is only one.
+    assert_eq!(b.receive(NOW, 7, &mut |_| got += 1), Overrun::Unknown);
+    assert_eq!(got, 1);
     assert_eq!(b.receive(NOW, 7, &mut |_| got += 1), Overrun::Budget);
-    assert_eq!(got, 7);
-    while b.receive(NOW, 7, &mut |_| got += 1) == Overrun::Budget {}
+    assert_eq!(got, 8);
+    while b.receive(NOW, 7, &mut |_| got += 1) != Overrun::Drained {}
     assert_eq!(got, 50);
     assert_eq!(b.receive(NOW, 7, &mut |_| got += 1), Overrun::Drained);
 }

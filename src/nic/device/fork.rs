@@ -78,7 +78,7 @@ extern "C" fn leave() {
     let Ok(nics) = NICS.try_lock() else { return };
     for nic in nics.iter().filter_map(Weak::upgrade) {
         if let Ok(Some(guard)) = nic.core.try_lock() {
-            nic.drive(guard, Budget { receive: 0, ..Budget::default() });
+            nic.drive(nic.now(), guard, Budget { receive: 0, ..Budget::default() });
         }
         // Its last reference may be this one, and threads must not be joined here.
         std::mem::forget(nic);
@@ -89,7 +89,7 @@ extern "C" fn parent() {
     let Some(held) = lock(&HELD).take() else { return };
     for (nic, core) in held.cores {
         if let Some(core) = core {
-            nic.drive(nic.core.attach(core), Budget::default());
+            nic.drive(nic.now(), nic.core.attach(core), Budget::default());
         }
     }
 }

@@ -29,7 +29,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-use softrnic_link::Link;
+use softrnic_link::{Capabilities, Link};
+use softrnic_transport::WindowConfig;
 use softrnic_wire::Time;
 
 pub use captures::OpenCapture;
@@ -47,8 +48,12 @@ pub use fork::{on_fork_in_child, opening};
 pub use port::{Place, Port};
 pub use progress::Progress;
 
-/// The longest that a gathered post waits when nobody polls.
+/// The longest that a gathered post waits when nobody polls. The first time after a while of polling that kept
+/// everything moving, it may be [`LONGEST_LOOK`].
 pub const GATHER_LIMIT: Duration = Duration::from_micros(100);
+
+/// The longest between two looks of the progress thread for what was gathered and not sent.
+pub const LONGEST_LOOK: Duration = Duration::from_millis(1);
 
 /// A poll services the link when nobody has for this long, even if it has found completions.
 pub const SERVICE_INTERVAL: Duration = Duration::from_micros(50);
@@ -97,8 +102,9 @@ pub struct Nic {
     asleep_until: AtomicU64,
     /// Since when posts are gathered that nobody has sent yet; 0 when there are none.
     gathered_since: AtomicU64,
-    /// When posts were last gathered.
+    /// When posts were last gathered, and how often the progress thread looks for gathered ones; nanoseconds.
     last_gather: AtomicU64,
+    look: AtomicU64,
     stopping: AtomicBool,
     /// How often the progress thread woke.
     wakeups: AtomicU64,
@@ -117,6 +123,7 @@ impl Nic {
         name: &str,
     ) -> std::io::Result<(Arc<Nic>, Progress)> {
         let link_fd = link.descriptor();
+        let config = EngineConfig { window: bounded(config.window, link.capabilities()), ..config };
         let mut engine = Engine::new(config);
         let kick = Arc::new(Kick::new()?);
         let ip_mtu = link.capabilities().ip_mtu;
@@ -144,6 +151,7 @@ impl Nic {
             asleep_until: AtomicU64::new(0),
             gathered_since: AtomicU64::new(0),
             last_gather: AtomicU64::new(0),
+            look: AtomicU64::new(GATHER_LIMIT.as_nanos() as u64),
             stopping: AtomicBool::new(false),
             wakeups: AtomicU64::new(0),
         });
@@ -163,12 +171,13 @@ impl Nic {
     /// The device has failed.
     pub fn control<T>(&self, operate: impl FnOnce(&mut Core, Time) -> T) -> Result<T, Poisoned> {
         let mut guard = self.core.lock()?;
+        let now = self.now();
         if guard.engine.holds_acks() {
             // The operation may end the QP that owes them.
-            self.round(&mut guard, Budget { receive: 0, ..Budget::default() });
+            self.round(now, &mut guard, Budget { receive: 0, ..Budget::default() });
         }
-        let result = operate(&mut guard, self.now());
-        self.drive(guard, Budget::default());
+        let result = operate(&mut guard, now);
+        self.drive(self.now(), guard, Budget::default());
         Ok(result)
     }
 
@@ -185,7 +194,7 @@ impl Nic {
         }
         if let Ok(Some(guard)) = self.core.ring() {
             // Receiving is for those who poll: it would cost each post a system call.
-            self.drive(guard, Budget { receive: 0, ..Budget::default() });
+            self.drive(self.now(), guard, Budget { receive: 0, ..Budget::default() });
         }
     }
 
@@ -193,7 +202,7 @@ impl Nic {
     fn gather(&self, now: Time) {
         self.last_gather.store(now.as_nanos(), Ordering::Relaxed);
         self.gathered_since.store(now.as_nanos(), Ordering::SeqCst);
-        self.wake_before(now + GATHER_LIMIT);
+        self.wake_before(now + self.look());
     }
 
     /// An application polls. `found` is whether its CQ had something; returns whether the NIC was serviced.
@@ -206,7 +215,7 @@ impl Nic {
         }
         match self.core.try_lock() {
             Ok(Some(guard)) => {
-                self.drive(guard, Budget { hold_acks: true, ..Budget::default() });
+                self.drive(now, guard, Budget { hold_acks: true, ..Budget::default() });
                 true
             }
             Ok(None) | Err(Poisoned) => false,
@@ -221,14 +230,18 @@ impl Nic {
         }
     }
 
-    /// Services the NIC until nothing is left to do or the hold has lasted long enough.
-    fn drive(&self, mut guard: NicGuard<'_, Core>, budget: Budget) -> Step {
+    /// Services the NIC until nothing is left to do or the hold has lasted long enough. It is `now`: the clock is
+    /// read as seldom as can be, since spinning on an empty CQ is mostly this.
+    fn drive(&self, mut now: Time, mut guard: NicGuard<'_, Core>, budget: Budget) -> Step {
         let mut total = Step::default();
         let mut rounds = 0;
         loop {
             loop {
                 guard.take_pending();
-                let step = self.round(&mut guard, budget);
+                if rounds > 0 {
+                    now = self.now();
+                }
+                let step = self.round(now, &mut guard, budget);
                 total.received += step.received;
                 total.sent += step.sent;
                 total.completed += step.completed;
@@ -241,7 +254,7 @@ impl Nic {
             }
             self.note_deadline(&guard);
             if guard.engine.holds_acks() {
-                self.gather(self.now());
+                self.gather(now);
             }
             if total.more {
                 guard.hand_over();
@@ -274,13 +287,15 @@ impl Nic {
         let Ok(mut guard) = self.core.lock() else { return };
         let Core { engine, port, .. } = &mut *guard;
         port.refresh(engine);
-        self.drive(guard, Budget::default());
+        self.drive(self.now(), guard, Budget::default());
     }
 
-    fn round(&self, core: &mut Core, budget: Budget) -> Step {
-        let now = self.now();
-        self.gathered_since.store(0, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+    fn round(&self, now: Time, core: &mut Core, budget: Budget) -> Step {
+        // Who gathers from here on marks it: only a mark that somebody may have relied on needs the fence.
+        if self.gathered_since.load(Ordering::Relaxed) != 0 {
+            self.gathered_since.store(0, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+        }
         let Core { engine, link, routes, .. } = core;
         if budget.receive == 0 {
             self.last_post.store(now.as_nanos(), Ordering::Relaxed);
@@ -298,11 +313,25 @@ impl Nic {
     fn note_deadline(&self, core: &Core) {
         let next = [core.engine.poll_timeout(), core.link.poll_timeout()].into_iter().flatten().min();
         let next = next.unwrap_or(Time::NEVER);
+        // Whoever stored it has told the thread, or the thread was to read it when it looks again.
+        if self.next_deadline() == next {
+            return;
+        }
         self.deadline.store(next.as_nanos(), Ordering::SeqCst);
         // While the thread looks away, those who poll run the timers; it reads the deadline when it looks again.
         if self.watching.load(Ordering::SeqCst) {
             self.wake_before(next);
         }
+    }
+
+    /// When the engine next wants to be driven.
+    fn next_deadline(&self) -> Time {
+        Time::from_nanos(self.deadline.load(Ordering::SeqCst))
+    }
+
+    /// How long what is gathered may wait for the progress thread.
+    fn look(&self) -> Duration {
+        Duration::from_nanos(self.look.load(Ordering::Relaxed))
     }
 
     /// How often the progress thread woke: an idle device lets it sleep.
@@ -321,6 +350,14 @@ impl Nic {
             self.kick.kick();
         }
     }
+}
+
+/// No more in flight to a peer, and READ from it, than our own receive buffer is likely to hold, coalesced as most
+/// of it comes: the peer's buffer is likely the same. A window that grows until the peer drops ends in a go-back-N
+/// several hundred times a second.
+fn bounded(window: WindowConfig, link: &Capabilities) -> WindowConfig {
+    let held = link.receive_buffer.saturating_mul(2) as u64;
+    WindowConfig { max: window.max.min(held.max(window.initial)), ..window }
 }
 
 /// Every counter with its name: the transport's (named as rxe's hw_counters where they mean the same), datagrams

@@ -10,7 +10,7 @@ use std::time::Duration;
 use softrnic_wire::Time;
 
 use super::watch::Watch;
-use super::{GATHER_LIMIT, Nic};
+use super::{GATHER_LIMIT, LONGEST_LOOK, Nic};
 use crate::engine::Budget;
 use crate::stats::StatsSocket;
 
@@ -98,7 +98,7 @@ impl Nic {
     /// has failed.
     fn serve(&self) -> Option<usize> {
         match self.core.try_lock() {
-            Ok(Some(guard)) => Some(self.drive(guard, Budget::default()).received),
+            Ok(Some(guard)) => Some(self.drive(self.now(), guard, Budget::default()).received),
             Ok(None) | Err(_) => None,
         }
     }
@@ -115,6 +115,7 @@ impl Nic {
         self.watching.store(watch.away_until().is_none(), Ordering::SeqCst);
         if self.handed_over.swap(false, Ordering::SeqCst) {
             watch.watch();
+            self.look_every(GATHER_LIMIT);
             self.watching.store(true, Ordering::SeqCst);
         }
         let until = self.wake_time(now, watch, rest_until);
@@ -141,7 +142,13 @@ impl Nic {
             self.answer_stats();
         }
         let now = self.now();
-        Wake { due: kicked || self.gathered_until().min(self.next_deadline()) <= now, link: readable }
+        let overdue = self.gathered_until() <= now;
+        if overdue {
+            self.look_every(GATHER_LIMIT);
+        } else if until <= now {
+            self.look_every((self.look() * 2).min(LONGEST_LOOK));
+        }
+        Wake { due: kicked || overdue || self.next_deadline() <= now, link: readable }
     }
 
     /// Until when to sleep. Callers who poll run the timers as well, so that while the thread looks away a
@@ -150,20 +157,20 @@ impl Nic {
         let next = watch.away_until().unwrap_or_else(|| self.next_deadline()).min(self.gathered_until());
         // Who gathers once does so again: looking every so often saves them a system call each time.
         let gathers = now.since(Time::from_nanos(self.last_gather.load(Ordering::Relaxed))) < GATHER_MEMORY;
-        let next = if gathers { next.min(now + GATHER_LIMIT) } else { next };
+        let next = if gathers { next.min(now + self.look()) } else { next };
         // Nobody may be driving any more when the rest is over.
         if rest_until > now { rest_until } else { next }
     }
 
-    fn next_deadline(&self) -> Time {
-        Time::from_nanos(self.deadline.load(Ordering::SeqCst))
+    fn look_every(&self, interval: Duration) {
+        self.look.store(interval.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// When gathered posts have waited long enough.
     fn gathered_until(&self) -> Time {
         match self.gathered_since.load(Ordering::SeqCst) {
             0 => Time::NEVER,
-            since => Time::from_nanos(since) + GATHER_LIMIT,
+            since => Time::from_nanos(since) + self.look(),
         }
     }
 }
@@ -207,6 +214,8 @@ fn wait(descriptors: [Option<i32>; 4], timeout: Option<Duration>) -> [bool; 4] {
 /// at once when it wakes, even from an application that spins on its memory until this thread has written there.
 /// Older kernels ignore it, and the wake-up waits its turn.
 fn ask_for_short_slices() {
+    /// `SCHED_FLAG_KEEP_POLICY`. A real-time policy then refuses what follows, and stays as it is.
+    const KEEP_POLICY: u64 = 8;
     #[repr(C)]
     struct SchedAttr {
         size: u32,
@@ -220,9 +229,9 @@ fn ask_for_short_slices() {
     }
     let attr = SchedAttr {
         size: size_of::<SchedAttr>() as u32,
-        policy: libc::SCHED_OTHER as u32,
-        flags: 0,
-        nice: 0,
+        policy: 0,
+        flags: KEEP_POLICY,
+        nice: own_nice(),
         priority: 0,
         runtime: SLICE.as_nanos() as u64,
         deadline: 0,
@@ -230,6 +239,12 @@ fn ask_for_short_slices() {
     };
     // SAFETY: the structure has the size that it says, and the call changes nothing but this thread's scheduling.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
+}
+
+/// The nice value of this thread, which it keeps.
+fn own_nice() -> i32 {
+    // SAFETY: takes no pointers. Fails only for others' threads; -1 is a value like any other.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
 }
 
 /// Blocks all signals of this thread, so that a thread spawned meanwhile starts with them blocked.

@@ -268,6 +268,33 @@ fn progress_threads_that_block_signals() -> usize {
 }
 
 #[test]
+fn the_progress_thread_keeps_the_priority_of_its_creator() {
+    const NICE: i32 = 3;
+    // SAFETY: takes no pointers; on Linux it concerns this thread alone.
+    assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) }, 0);
+    let Pair { near, far, .. } = pair();
+    near.qp.post(near.write_to(&far, 1)).expect("posts");
+    near.completion();
+    // The thread has acted on its scheduling before it first sleeps, and an idle NIC lets it sleep.
+    let end = Instant::now() + Duration::from_secs(20);
+    while near.context.nic().wakeups() == 0 {
+        assert!(Instant::now() < end, "the thread never slept");
+        std::thread::yield_now();
+    }
+    let mut seen = 0;
+    for task in std::fs::read_dir("/proc/self/task").expect("proc") {
+        let stat = std::fs::read_to_string(task.expect("entry").path().join("stat")).unwrap_or_default();
+        let Some((name, rest)) = stat.rsplit_once(')') else { continue };
+        if name.ends_with("(softrnic") {
+            // Field 19 of stat(5); `rest` begins with the third.
+            assert_eq!(rest.split_whitespace().nth(16), Some("3"), "{stat}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 0, "a progress thread was looked at");
+}
+
+#[test]
 fn memory_is_out_of_reach_once_deregistered() {
     let Pair { near, far, .. } = pair();
     let request = near.write_to(&far, 1);

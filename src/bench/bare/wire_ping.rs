@@ -1,0 +1,136 @@
+//! What the wire forces of a ping-pong of SENDs: each side sends its SEND and the acknowledgement of the other's
+//! together, addressed (a connected socket would number packets as no peer can know), with headers and ICRC, and
+//! copies the payload. No queue pairs, no keys, no completions.
+
+use std::time::Instant;
+
+use clap::Args;
+use softrnic_wire::{Psn, UdpFacts};
+
+use super::frames::{ACK_LEN, SEND_HEADERS, emit_ack, emit_send, facts, read_ack, read_send, with_id};
+use super::socket::{Run, Socket};
+use crate::options::{Places, Timing, size};
+use crate::process::{Line, Result, pair};
+use crate::stats::{RoundTrips, Samples};
+
+/// Round trips of SENDs and their ACKs over UDP sockets, both processes spinning: headers, ICRC, one copy
+#[derive(Args)]
+pub struct WirePingArgs {
+    #[command(flatten)]
+    timing: Timing,
+    #[command(flatten)]
+    places: Places,
+    /// Bytes of a message, a multiple of four
+    #[arg(long, default_value = "8", value_parser = size)]
+    size: usize,
+    /// Receive buffer of the sockets, in bytes
+    #[arg(long, default_value_t = 212_992)]
+    rcvbuf: usize,
+}
+
+pub fn run(args: &WirePingArgs) -> Result<RoundTrips> {
+    if !args.size.is_multiple_of(4) || args.size > 4096 {
+        return Err("the size must be a multiple of four, at most 4096: one packet without padding".into());
+    }
+    let Places { sender, receiver, .. } = args.places;
+    pair(
+        &args.places,
+        move |mut line| {
+            let mut side = Side::open(args, receiver, sender, &mut line)?;
+            let mut waits = 0_u32;
+            loop {
+                if side.receive()? {
+                    side.send()?;
+                    waits = 0;
+                    continue;
+                }
+                waits += 1;
+                if waits.is_multiple_of(1 << 12) && line.stopped()? {
+                    return Ok(());
+                }
+            }
+        },
+        move |line| {
+            let mut side = Side::open(args, sender, receiver, line)?;
+            let mut samples = Samples::new();
+            let (time, start) = (args.timing.duration(), Instant::now());
+            let mut sent = start;
+            while sent - start < time {
+                side.send()?;
+                while !side.receive()? {}
+                let now = Instant::now();
+                samples.add(now - sent);
+                sent = now;
+            }
+            line.stop()?;
+            Ok(samples.summary()?)
+        },
+    )
+}
+
+struct Side {
+    socket: Socket,
+    out: UdpFacts,
+    back: UdpFacts,
+    memory: Vec<u8>,
+    outbox: Vec<u8>,
+    inbox: Vec<u8>,
+    next: Psn,
+    /// What came and is not yet acknowledged.
+    came: Option<Psn>,
+}
+
+impl Side {
+    fn open(
+        args: &WirePingArgs,
+        here: std::net::Ipv4Addr,
+        there: std::net::Ipv4Addr,
+        line: &mut Line,
+    ) -> Result<Side> {
+        let mut socket = Socket::bind(here, args.rcvbuf)?;
+        let own = socket.port()?;
+        line.say(&[own.into()])?;
+        let [port] = line.hear()?;
+        socket.set_peer(there, port as u16);
+        Ok(Side {
+            socket,
+            out: facts(here, own, there, port as u16),
+            back: facts(there, port as u16, here, own),
+            memory: vec![7; args.size],
+            outbox: vec![0; SEND_HEADERS + args.size + ACK_LEN],
+            inbox: vec![0; 1 << 16],
+            next: Psn::new(0),
+            came: None,
+        })
+    }
+
+    fn send(&mut self) -> Result<()> {
+        let segment = SEND_HEADERS + self.memory.len();
+        let (send, ack) = self.outbox.split_at_mut(segment);
+        emit_send(&self.out, self.next, &self.memory, send);
+        self.next += 1;
+        let mut len = segment;
+        if let Some(psn) = self.came.take() {
+            let ack = ack.first_chunk_mut().ok_or("no room for an acknowledgement")?;
+            emit_ack(&with_id(&self.out, 1), psn, ack);
+            len += ACK_LEN;
+        }
+        Ok(self.socket.send(&self.outbox, &[Run { start: 0, len, segment }])?)
+    }
+
+    /// Whether the other's SEND has come.
+    fn receive(&mut self) -> Result<bool> {
+        let Some(received) = self.socket.receive(&mut self.inbox)? else { return Ok(false) };
+        for (place, packet) in self.inbox[..received.len].chunks(received.segment).enumerate() {
+            let facts = with_id(&self.back, place);
+            if packet.len() == ACK_LEN && place > 0 {
+                read_ack(&facts, packet).ok_or("a bad acknowledgement came")?;
+                continue;
+            }
+            let (psn, payload) = read_send(&facts, packet).ok_or("a packet that is no SEND came")?;
+            self.memory.copy_from_slice(payload);
+            self.came = Some(psn);
+        }
+        Ok(self.came.is_some())
+    }
+}
