@@ -246,6 +246,21 @@ impl<D> Qp<D> {
     pub fn poll_transmit<H: Host<Data = D>>(&mut self, now: Time, host: &mut H, budget: usize) -> Progress {
         let mut progress = Progress { sent: 0, stop: Stop::Idle };
         self.transmit_cnp(host, &mut progress);
+        if self.responder.responses.is_one_ack() {
+            // Behind a request, the shorter ACK can share a segmented send with it; in front of it, never, and a
+            // second send is most of a small message's latency.
+            self.transmit_requests(now, host, budget, &mut progress);
+            self.report_drained(host);
+            let stop = progress.stop;
+            if stop != Stop::LinkFull {
+                let budget = progress.sent + 1;
+                self.transmit_responses(host, budget, &mut progress);
+                if progress.stop != Stop::LinkFull {
+                    progress.stop = stop;
+                }
+            }
+            return progress;
+        }
         self.transmit_responses(host, budget, &mut progress);
         if progress.stop == Stop::Idle {
             self.transmit_requests(now, host, budget, &mut progress);

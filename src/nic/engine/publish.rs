@@ -11,7 +11,7 @@ impl Engine {
     pub(super) fn publish(&mut self, now: Time) -> usize {
         let count = self.shared.staged.len();
         let mut lost = Vec::new();
-        for staged in self.shared.staged.drain(..) {
+        for staged in self.shared.staged.drain() {
             let Some(cq) = self.cqs.get_mut(staged.cq) else { continue };
             if cq.ring.push(staged.cqe).is_err() {
                 lost.push(staged.cqe.qpn);

@@ -9,16 +9,47 @@ use super::objects::{Event, SrqKey, XrcdKey};
 
 /// Outputs that wait for the end of the step, counters, and the directory of XRC receive queues.
 pub struct Shared {
-    pub staged: Vec<Staged>,
+    pub staged: StagedCompletions,
     pub events: Vec<Event>,
     pub counters: [u64; Counter::ALL.len()],
     pub xrc_srqs: FxHashMap<Srqn, (SrqKey, XrcdKey)>,
 }
 
+/// Completions of this step.
+#[derive(Default)]
+pub struct StagedCompletions {
+    sends: Vec<Staged>,
+    receives: Vec<Staged>,
+}
+
+impl StagedCompletions {
+    pub fn push(&mut self, staged: Staged) {
+        match staged.cqe.opcode.is_receive() {
+            true => self.receives.push(staged),
+            false => self.sends.push(staged),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.sends.is_empty() && self.receives.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.sends.len() + self.receives.len()
+    }
+
+    /// Requests' ends first. An ACK that shares a segmented send with an answer is behind it, but belongs before it:
+    /// programs that wait for either of two CQs, `ib_send_lat -e` for one, expect what they know from devices that
+    /// acknowledge before the application can answer.
+    pub fn drain(&mut self) -> impl Iterator<Item = Staged> + '_ {
+        self.sends.drain(..).chain(self.receives.drain(..))
+    }
+}
+
 impl Shared {
     pub fn new() -> Shared {
         Shared {
-            staged: Vec::new(),
+            staged: StagedCompletions::default(),
             events: Vec::new(),
             counters: [0; Counter::ALL.len()],
             xrc_srqs: FxHashMap::default(),

@@ -389,7 +389,7 @@ fn a_device_shows_its_qps_and_counters_to_its_user() {
 }
 
 #[test]
-fn the_ack_of_a_polled_completion_leaves_with_the_answer_and_before_it() {
+fn the_ack_of_a_polled_completion_leaves_with_the_answer_and_is_seen_before_it() {
     let Pair { near, far, there, .. } = pair();
     for id in 0..100 {
         near.qp.post_recv(id, &[near.mr.sge(0, 64)]).expect("posts");
