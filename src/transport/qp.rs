@@ -246,7 +246,7 @@ impl<D> Qp<D> {
     pub fn poll_transmit<H: Host<Data = D>>(&mut self, now: Time, host: &mut H, budget: usize) -> Progress {
         let mut progress = Progress { sent: 0, stop: Stop::Idle };
         self.transmit_cnp(host, &mut progress);
-        if self.responder.responses.is_one_ack() {
+        if self.responder.responses.is_one_ack() && host.sends_segments() {
             // Behind a request, the shorter ACK can share a segmented send with it; in front of it, never, and a
             // second send is most of a small message's latency.
             self.transmit_requests(now, host, budget, &mut progress);

@@ -17,6 +17,8 @@ struct Pipe {
     datagrams: VecDeque<(Flow, Vec<u8>)>,
     /// Datagrams that ever entered.
     sent: usize,
+    /// Their opcodes, in order.
+    opcodes: Vec<u8>,
     /// Flushes that sent something.
     flushes: usize,
     /// Threads that received from here, in order, without repetition.
@@ -47,6 +49,10 @@ impl Direction {
 
     pub fn sent(&self) -> usize {
         self.lock().sent
+    }
+
+    pub fn opcodes(&self) -> Vec<u8> {
+        self.lock().opcodes.clone()
     }
 
     pub fn flushes(&self) -> usize {
@@ -91,8 +97,8 @@ pub struct WireLink {
     counters: LinkCounters,
 }
 
-/// Two ends, and the directions: from the first to the second, and back.
-pub fn wire() -> (WireLink, WireLink, Arc<Direction>, Arc<Direction>) {
+/// Two ends, and the directions: from the first to the second, and back. Up to `segments` datagrams leave in one send.
+pub fn wire(segments: usize) -> (WireLink, WireLink, Arc<Direction>, Arc<Direction>) {
     let (there, back) = (Direction::new(), Direction::new());
     let end = |out: &Arc<Direction>, inward: &Arc<Direction>| WireLink {
         out: out.clone(),
@@ -104,7 +110,7 @@ pub fn wire() -> (WireLink, WireLink, Arc<Direction>, Arc<Direction>) {
             max_datagram: 8192,
             ip_mtu: 8220,
             sees_ip_header: false,
-            segments: 1,
+            segments,
             receive_buffer: 1 << 20,
             zero_copy: false,
         },
@@ -141,6 +147,7 @@ impl Link for WireLink {
         let mut pipe = self.out.lock();
         pipe.flushes += 1;
         pipe.sent += self.queued.len();
+        pipe.opcodes.extend(self.queued.iter().map(|(_, bytes)| bytes[0]));
         if pipe.cut {
             self.queued.clear();
         } else {
