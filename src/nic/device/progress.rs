@@ -132,7 +132,7 @@ impl Nic {
         let kick = Some(self.kick.as_fd().as_raw_fd());
         let stats = self.stats.as_ref().map(StatsSocket::descriptor);
         let [kicked, readable, port, asked] = wait([kick, link, self.port_fd, stats], timeout);
-        self.kick.clear();
+        self.kick.clear(kicked);
         self.wakeups.fetch_add(1, Ordering::Relaxed);
         self.asleep_until.store(0, Ordering::SeqCst);
         if port {

@@ -125,8 +125,15 @@ impl<E> AsFd for EventChannel<E> {
 /// are about.
 #[derive(Debug, Default)]
 pub struct AckCounter {
-    unacknowledged: Mutex<u64>,
+    unacknowledged: Mutex<Unacknowledged>,
     all_acknowledged: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Unacknowledged {
+    events: u64,
+    /// Threads in [`AckCounter::wait`]: without any, to wake them would be a system call for nothing.
+    waiting: u32,
 }
 
 impl AckCounter {
@@ -137,27 +144,29 @@ impl AckCounter {
 
     /// The application is given an event.
     pub fn delivered(&self) {
-        *self.count() += 1;
+        self.lock().events += 1;
     }
 
     /// The application acknowledges this many; more than it was given count as all.
     pub fn acknowledge(&self, events: u32) {
-        let mut count = self.count();
-        *count = count.saturating_sub(events.into());
-        if *count == 0 {
+        let mut state = self.lock();
+        state.events = state.events.saturating_sub(events.into());
+        if state.events == 0 && state.waiting > 0 {
             self.all_acknowledged.notify_all();
         }
     }
 
     /// Waits until everything delivered was acknowledged. No cancellation point.
     pub fn wait(&self) {
-        let mut count = self.count();
-        while *count > 0 {
-            count = self.all_acknowledged.wait(count).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        state.waiting += 1;
+        while state.events > 0 {
+            state = self.all_acknowledged.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        state.waiting -= 1;
     }
 
-    fn count(&self) -> MutexGuard<'_, u64> {
+    fn lock(&self) -> MutexGuard<'_, Unacknowledged> {
         self.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -60,10 +60,12 @@ impl Kick {
         slept
     }
 
-    /// The progress thread is awake, and will look for work after this.
-    pub fn clear(&self) {
-        self.state.swap(AWAKE, Ordering::AcqRel);
-        self.event.empty();
+    /// The progress thread is awake, and will look for work after this. `readable` is whether it found the
+    /// descriptor so: without that and without a mark there is nothing to empty, and no system call.
+    pub fn clear(&self, readable: bool) {
+        if self.state.swap(AWAKE, Ordering::AcqRel) == KICKED || readable {
+            self.event.empty();
+        }
     }
 
     #[cfg(all(loom, test))]

@@ -37,7 +37,7 @@ fn loom_no_kick_is_lost() {
     the_sleeper_sees_all(Kick::model, Kick::kick, |kick, others| {
         if kick.prepare_sleep() {
             sleep(others, || kick.is_readable());
-            kick.clear();
+            kick.clear(kick.is_readable());
         }
     });
 }

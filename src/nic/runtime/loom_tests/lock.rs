@@ -77,7 +77,7 @@ impl Nic {
             }
             if self.kick.prepare_sleep() {
                 sleep(&mut others, || self.kick.is_readable());
-                self.kick.clear();
+                self.kick.clear(self.kick.is_readable());
             }
         }
     }

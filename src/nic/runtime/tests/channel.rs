@@ -192,7 +192,7 @@ fn nothing_else_is_a_cancellation_point() {
         let acks = AckCounter::new();
         assert!(kick.prepare_sleep());
         drop(lock.ring());
-        kick.clear();
+        kick.clear(true);
         channel.send(1);
         channel.drain_matching(|_| true);
         acks.delivered();

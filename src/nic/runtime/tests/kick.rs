@@ -28,7 +28,7 @@ fn a_kick_wakes_a_sleeper_once() {
     kick.kick();
     kick.kick();
     assert!(is_readable(&kick, 0));
-    kick.clear();
+    kick.clear(true);
     assert!(!is_readable(&kick, 0));
     assert!(kick.prepare_sleep(), "the kicks were seen when it woke");
 }
@@ -37,10 +37,21 @@ fn a_kick_wakes_a_sleeper_once() {
 fn a_sleeper_that_wakes_by_itself_sleeps_again() {
     let kick = Kick::new().unwrap();
     assert!(kick.prepare_sleep());
-    kick.clear();
+    kick.clear(false);
     assert!(kick.prepare_sleep());
     kick.kick();
     assert!(is_readable(&kick, 0));
+}
+
+#[test]
+fn a_kick_after_the_sleeper_has_looked_is_not_left_in_the_descriptor() {
+    let kick = Kick::new().unwrap();
+    assert!(kick.prepare_sleep());
+    let seen = is_readable(&kick, 0);
+    kick.kick();
+    kick.clear(seen);
+    assert!(!is_readable(&kick, 0), "a descriptor that stays readable would keep the thread awake");
+    assert!(kick.prepare_sleep());
 }
 
 #[test]
@@ -60,7 +71,7 @@ fn no_kick_is_lost_between_threads() {
         while work.load(Ordering::Relaxed) < 2 * KICKS {
             if kick.prepare_sleep() {
                 assert!(is_readable(&kick, 10_000), "asleep for ever");
-                kick.clear();
+                kick.clear(true);
             }
         }
     });

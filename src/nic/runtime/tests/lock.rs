@@ -70,7 +70,7 @@ fn dropping_a_guard_passes_on_what_came_meanwhile() {
     let (lock, kick) = lock_with_kick(());
     drop(lock.lock().unwrap());
     assert!(kick.prepare_sleep(), "nothing came");
-    kick.clear();
+    kick.clear(true);
     let guard = lock.lock().unwrap();
     assert!(lock.ring().unwrap().is_none());
     drop(guard);
