@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use softrnic_inspect::explain::{Limits, Report, Severity, TextOptions, explain, write_text};
 use softrnic_inspect::html::{Details, Page, PageLimits};
+use softrnic_inspect::svg::write_svg;
 
 use crate::capture_file::CaptureFile;
 use crate::failure::{Doing, Failure, Result};
@@ -16,6 +17,7 @@ const EXAMPLES: &str = "\
 Examples:
   softrnic explain trace.pcap
   softrnic explain --html story.html trace.pcapng
+  softrnic explain --svg ladder.svg trace.pcapng
   ssh host tcpdump -w - -c 10000 udp port 4791 | softrnic explain -
 
 Exit status: 0 if no fault was found, 1 if the capture could not be read, 2 for wrong arguments, 3 if faults were found.";
@@ -36,6 +38,12 @@ pub struct ExplainArgs {
     /// Write a page with ladder diagrams instead of text
     #[arg(long, value_name = "OUT.html")]
     html: Option<PathBuf>,
+    /// Write the ladder diagrams as a picture instead of text
+    #[arg(long, value_name = "OUT.svg", conflicts_with = "html")]
+    svg: Option<PathBuf>,
+    /// Packets to draw in the picture at most
+    #[arg(long, value_name = "COUNT", default_value_t = 200, requires = "svg")]
+    rows: usize,
     /// Messages to list per QP pair
     #[arg(long, value_name = "COUNT", default_value_t = TextOptions::default().messages)]
     messages: usize,
@@ -55,9 +63,10 @@ pub fn run(args: ExplainArgs) -> Result {
             progress.at(offset)
         })
     };
-    match &args.html {
-        Some(out) => write_page(&report, &file, out, args.messages)?,
-        None => {
+    match (&args.html, &args.svg) {
+        (Some(out), _) => write_page(&report, &file, out, args.messages)?,
+        (None, Some(out)) => write_picture(&report, &file, out, args.rows)?,
+        (None, None) => {
             let options = TextOptions { messages: args.messages };
             match write_text(&report, options, &mut BufWriter::new(io::stdout().lock())) {
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(141),
@@ -75,7 +84,7 @@ pub fn run(args: ExplainArgs) -> Result {
     Ok(())
 }
 
-fn write_page(report: &Report, file: &CaptureFile, out: &PathBuf, messages: usize) -> Result {
+fn write_page(report: &Report, file: &CaptureFile, out: &Path, messages: usize) -> Result {
     let title = file.name();
     let page = Page::new(report, &title, PageLimits { messages, ..PageLimits::default() });
     let details = {
@@ -86,8 +95,21 @@ fn write_page(report: &Report, file: &CaptureFile, out: &PathBuf, messages: usiz
     let mut target = BufWriter::new(File::create(out).doing(cannot)?);
     page.write(&details, &mut target).doing(cannot)?;
     target.flush().doing(cannot)?;
+    conclude(report, out);
+    Ok(())
+}
+
+fn write_picture(report: &Report, file: &CaptureFile, out: &Path, rows: usize) -> Result {
+    let cannot = || format!("cannot write {}", out.display());
+    let mut target = BufWriter::new(File::create(out).doing(cannot)?);
+    write_svg(report, &file.name(), rows, &mut target).doing(cannot)?;
+    target.flush().doing(cannot)?;
+    conclude(report, out);
+    Ok(())
+}
+
+fn conclude(report: &Report, out: &Path) {
     let of = |severity| report.findings.iter().filter(|f| f.severity() == severity).count();
     let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
     say!("{}: {} QP pairs, {errors} errors, {warnings} warnings", out.display(), report.pairs.len());
-    Ok(())
 }

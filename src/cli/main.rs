@@ -22,7 +22,9 @@ mod pattern;
 mod peer;
 mod progress;
 mod run;
+mod stats;
 mod table;
+mod top;
 mod units;
 
 use std::process::ExitCode;
@@ -39,7 +41,8 @@ Examples:
   softrnic devices                 what devices programs would get here
   softrnic run -- ib_write_bw      an unmodified verbs program on SoftRNIC
   softrnic decode trace.pcap       the packets of a capture, a line each
-  softrnic explain trace.pcap      what happened in it, and what went wrong";
+  softrnic explain trace.pcap      what happened in it, and what went wrong
+  softrnic top                     the NICs of your running processes, live";
 
 /// A RoCEv2 network adapter made of software
 #[derive(Parser)]
@@ -58,6 +61,8 @@ enum Command {
     Env(run::EnvArgs),
     Decode(decode::DecodeArgs),
     Explain(explain::ExplainArgs),
+    Top(top::TopArgs),
+    Stats(stats::StatsArgs),
     Doctor(doctor::DoctorArgs),
     Lab(lab::LabArgs),
     Grant(grant::GrantArgs),
@@ -84,6 +89,8 @@ fn run(command: Command) -> Result {
         Command::Env(args) => run::env(args),
         Command::Decode(args) => decode::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Top(args) => top::run(args),
+        Command::Stats(args) => stats::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Grant(args) => grant::run(args),

@@ -10,9 +10,11 @@ pub const QUIET: Style = Style::new().dimmed();
 pub const GOOD: Style = AnsiColor::Green.on_default().bold();
 pub const BAD: Style = AnsiColor::Red.on_default().bold();
 
-/// A table: the first columns named in `left` are aligned left, the others right.
+/// A table: the first `left` columns are aligned left, and those from `words` on; the others right.
 pub struct Table {
     left: usize,
+    /// The last columns of words, behind the numbers.
+    words: usize,
     /// Titles over several columns: where they start, and their text.
     groups: Vec<(usize, String)>,
     titles: Vec<String>,
@@ -23,14 +25,25 @@ const GAP: usize = 2;
 
 impl Table {
     pub fn new(left: usize, titles: &[&str]) -> Table {
-        let titles = titles.iter().map(|title| (*title).to_owned()).collect();
-        Table { left, groups: Vec::new(), titles, rows: Vec::new() }
+        let titles: Vec<String> = titles.iter().map(|title| (*title).to_owned()).collect();
+        Table { left, words: titles.len(), groups: Vec::new(), titles, rows: Vec::new() }
     }
 
     /// Puts a title over the columns from `column` on.
     pub fn group(mut self, column: usize, title: impl Into<String>) -> Table {
         self.groups.push((column, title.into()));
         self
+    }
+
+    /// Aligns the columns from `column` on left too.
+    pub fn words(self, column: usize) -> Table {
+        Table { words: column, ..self }
+    }
+
+    /// The heading and the rows as text without colours.
+    pub fn lines(&self) -> Vec<String> {
+        let widths = self.widths();
+        std::iter::once(&self.titles).chain(&self.rows).map(|row| self.line(&widths, row)).collect()
     }
 
     pub fn row(&mut self, cells: Vec<String>) {
@@ -53,7 +66,7 @@ impl Table {
         let mut line = String::new();
         for (column, (cell, &width)) in cells.iter().zip(widths).enumerate() {
             let gap = if column == 0 { 0 } else { GAP };
-            let _ = if column < self.left {
+            let _ = if column < self.left || column >= self.words {
                 write!(line, "{:gap$}{cell:<width$}", "")
             } else {
                 write!(line, "{:gap$}{cell:>width$}", "")

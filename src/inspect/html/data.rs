@@ -52,38 +52,17 @@ fn comma(out: &mut Vec<u8>, place: usize) {
 
 /// `[time, direction, class, mark, number, label, fields]`, or `[count]` for packets not drawn.
 fn write_row(out: &mut Vec<u8>, report: &Report, pair: usize, row: &Row, details: &Details) {
-    let start = report.times_ns.0;
-    let (time_ns, from, class, mark, number, label) = match row {
-        Row::Skipped(count) => {
+    let Shown { time_ns, from, class, mark, number, label } = match shown(report, pair, row) {
+        Ok(shown) => shown,
+        Err(count) => {
             out.push(b'[');
-            out.dec(*count as u64);
+            out.dec(count as u64);
             out.push(b']');
             return;
         }
-        Row::Lost(index) => {
-            let lost = &report.lost[*index];
-            let before = &report.events[lost.before as usize];
-            let label = match lost.first == lost.last {
-                true => format!("PSN {} missing", lost.first),
-                false => format!("PSNs {} to {} missing", lost.first, lost.last),
-            };
-            (before.time_ns, lost.from, "lost", "lost", 0, label)
-        }
-        Row::Packet { at, .. } => {
-            let index = report.pairs[pair].order[*at];
-            let event = &report.events[index as usize];
-            (
-                event.time_ns,
-                report.side_of(pair, event),
-                class(event),
-                mark(event.mark),
-                event.number,
-                label(report, event),
-            )
-        }
     };
     out.push(b'[');
-    out.dec(time_ns.saturating_sub(start));
+    out.dec(time_ns);
     out.push(b',');
     out.dec(from as u64);
     out.text(",\"");
@@ -101,6 +80,47 @@ fn write_row(out: &mut Vec<u8>, report: &Report, pair: usize, row: &Row, details
         json(out, fields);
     }
     out.push(b']');
+}
+
+/// What a row shows.
+pub(crate) struct Shown {
+    /// Since the capture began.
+    pub time_ns: u64,
+    /// The side that sent it, 0 or 1.
+    pub from: usize,
+    pub class: &'static str,
+    pub mark: &'static str,
+    /// The packet, or 0 where packets are missing.
+    pub number: u32,
+    pub label: String,
+}
+
+/// What a row shows, or how many packets it leaves out.
+pub(crate) fn shown(report: &Report, pair: usize, row: &Row) -> Result<Shown, usize> {
+    let since = |time_ns: u64| time_ns.saturating_sub(report.times_ns.0);
+    match row {
+        Row::Skipped(count) => Err(*count),
+        Row::Lost(index) => {
+            let lost = &report.lost[*index];
+            let label = match lost.first == lost.last {
+                true => format!("PSN {} missing", lost.first),
+                false => format!("PSNs {} to {} missing", lost.first, lost.last),
+            };
+            let time_ns = since(report.events[lost.before as usize].time_ns);
+            Ok(Shown { time_ns, from: lost.from, class: "lost", mark: "lost", number: 0, label })
+        }
+        Row::Packet { at, .. } => {
+            let event = &report.events[report.pairs[pair].order[*at] as usize];
+            Ok(Shown {
+                time_ns: since(event.time_ns),
+                from: report.side_of(pair, event),
+                class: class(event),
+                mark: mark(event.mark),
+                number: event.number,
+                label: label(report, event),
+            })
+        }
+    }
 }
 
 fn class(event: &Event) -> &'static str {

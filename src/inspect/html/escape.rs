@@ -3,7 +3,7 @@
 use crate::decode::{Out, json_text};
 
 /// Appends text as element content or attribute value.
-pub(super) fn html(out: &mut Vec<u8>, text: &str) {
+pub(crate) fn html(out: &mut Vec<u8>, text: &str) {
     for byte in text.bytes() {
         match byte {
             b'&' => out.text("&amp;"),
@@ -17,7 +17,7 @@ pub(super) fn html(out: &mut Vec<u8>, text: &str) {
 }
 
 /// Appends text as a JSON string that may stand inside a script element.
-pub(super) fn json(out: &mut Vec<u8>, text: &str) {
+pub(crate) fn json(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let mut rest = text;
     while let Some(at) = rest.find('<') {

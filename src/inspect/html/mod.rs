@@ -5,12 +5,12 @@
 //! the capture, the page stays below a few megabytes: [`PageLimits`] says how much is drawn, and the
 //! page says what it leaves out.
 
-mod data;
+pub(crate) mod data;
 mod details;
-mod escape;
+pub(crate) mod escape;
 mod page;
 mod plot;
-mod rows;
+pub(crate) mod rows;
 
 use std::io::{self, Write};
 

@@ -7,14 +7,14 @@ use crate::explain::{Lost, Mark, Pair, Report};
 
 /// The rows of one pair, from top to bottom.
 #[derive(Debug)]
-pub(super) struct Ladder {
+pub(crate) struct Ladder {
     pub pair: usize,
     pub rows: Vec<Row>,
 }
 
 /// A row of a ladder.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Row {
+pub(crate) enum Row {
     /// A packet, by its place in the pair's order.
     Packet { at: usize, id: PacketId },
     /// Packets that are missing, by index into the report's.
@@ -37,7 +37,7 @@ impl Ladder {
 
 /// Spreads the rows over the pairs: those with faults first, none more than its fair share while
 /// others go without.
-pub(super) fn choose(report: &Report, limits: PageLimits) -> Vec<Ladder> {
+pub(crate) fn choose(report: &Report, limits: PageLimits) -> Vec<Ladder> {
     let mut faulty = vec![false; report.pairs.len()];
     for finding in report.faults() {
         if let Some(pair) = finding.pair {

@@ -39,11 +39,14 @@ pub struct CaptureOptions {
     /// The time of day, since 1970, at [`Time::ZERO`] of the links; without it the clock is asked when the
     /// first datagram passes. Simulations set it, so that files repeat.
     pub epoch: Option<Duration>,
+    /// Whether nothing in the file may come from the machine's clock: the statistics at its end are then those of
+    /// the time of the last packet.
+    pub repeatable: bool,
 }
 
 impl Default for CaptureOptions {
     fn default() -> CaptureOptions {
-        CaptureOptions { queue_bytes: 16 << 20, epoch: None }
+        CaptureOptions { queue_bytes: 16 << 20, epoch: None, repeatable: false }
     }
 }
 
@@ -73,7 +76,7 @@ impl Capture {
         let queue = Arc::new(Queue::new(options.queue_bytes));
         let writer = process::spawn_without_signals("softrnic-capture", {
             let queue = Arc::clone(&queue);
-            move || writer::run(file, &queue)
+            move || writer::run(file, &queue, options.repeatable)
         })?;
         process::finish_at_exit(&queue);
         let file = CaptureFile { path, options, queue, writer: Some(writer) };

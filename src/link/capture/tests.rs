@@ -296,7 +296,7 @@ fn the_file_is_readable_while_it_is_written() {
 #[test]
 fn what_the_queue_cannot_hold_is_counted_everywhere() {
     let file = TempFile::new();
-    let options = CaptureOptions { queue_bytes: 64 << 10, epoch: Some(EPOCH) };
+    let options = CaptureOptions { queue_bytes: 64 << 10, epoch: Some(EPOCH), repeatable: true };
     let capture = Capture::create(&file.0, options).unwrap();
     let (a, _b) = sim_pair(SimOptions { transmit_buffer: usize::MAX, ..SimOptions::default() });
     let mut a = capture.wrap(a, "softrnic0");

@@ -29,9 +29,9 @@ const UNICAST: u32 = 0b001 << 2;
 const MULTICAST: u32 = 0b010 << 2;
 
 /// Writes what `queue` brings until it says that the file ends.
-pub(super) fn run(file: File, queue: &Queue) {
+pub(super) fn run(file: File, queue: &Queue, repeatable: bool) {
     let mut output = Output::Broken(Vec::new());
-    match CaptureWriter::new(BufWriter::with_capacity(1 << 18, file)) {
+    match CaptureWriter::new(BufWriter::with_capacity(1 << 18, file), repeatable) {
         Ok(writer) => output = Output::Open(Box::new(writer)),
         Err(e) => queue.fail(e),
     }
@@ -90,7 +90,9 @@ struct CaptureWriter<W: Write> {
     pcapng: PcapNgWriter<W>,
     interfaces: Vec<WrittenInterface>,
     frame: Vec<u8>,
-    started: Duration,
+    repeatable: bool,
+    started: Option<Duration>,
+    last: Duration,
 }
 
 struct WrittenInterface {
@@ -99,7 +101,7 @@ struct WrittenInterface {
 }
 
 impl<W: Write> CaptureWriter<W> {
-    fn new(output: W) -> Result<CaptureWriter<W>, String> {
+    fn new(output: W, repeatable: bool) -> Result<CaptureWriter<W>, String> {
         let application = concat!("SoftRNIC ", env!("CARGO_PKG_VERSION"));
         let section = SectionHeaderBlock {
             endianness: Endianness::native(),
@@ -107,7 +109,9 @@ impl<W: Write> CaptureWriter<W> {
             ..SectionHeaderBlock::default()
         };
         let pcapng = PcapNgWriter::with_section_header(output, section).map_err(|e| e.to_string())?;
-        Ok(CaptureWriter { pcapng, interfaces: Vec::new(), frame: Vec::new(), started: wall_clock() })
+        let started = (!repeatable).then(wall_clock);
+        let (interfaces, frame, last) = (Vec::new(), Vec::new(), Duration::ZERO);
+        Ok(CaptureWriter { pcapng, interfaces, frame, repeatable, started, last })
     }
 
     /// On an error, says how many of the batch's packets are surely in the file.
@@ -145,6 +149,8 @@ impl<W: Write> CaptureWriter<W> {
 
     fn packet(&mut self, meta: &Meta, bytes: &[u8], lost_before: u64) -> Result<(), String> {
         frame::build(meta, bytes, &mut self.frame);
+        self.last = Duration::from_nanos(meta.time);
+        self.started.get_or_insert(self.last);
         let group = self.frame.first().is_some_and(|byte| byte & 1 != 0);
         let flags = if meta.outbound { OUTBOUND } else { INBOUND } | if group { MULTICAST } else { UNICAST };
         let mut options = vec![EnhancedPacketOption::Flags(flags)];
@@ -167,7 +173,8 @@ impl<W: Write> CaptureWriter<W> {
 
     /// Ends the file with what each interface carried and what is missing.
     fn statistics(&mut self) -> Result<(), String> {
-        let now = wall_clock();
+        let now = if self.repeatable { self.last } else { wall_clock() };
+        let started = self.started.unwrap_or(now);
         for (index, WrittenInterface { interface, written }) in self.interfaces.iter().enumerate() {
             let lost = interface.lost.load(Ordering::Relaxed);
             let comment = match lost {
@@ -178,7 +185,7 @@ impl<W: Write> CaptureWriter<W> {
                 interface_id: index as u32,
                 timestamp: now,
                 options: vec![
-                    InterfaceStatisticsOption::IsbStartTime(self.started),
+                    InterfaceStatisticsOption::IsbStartTime(started),
                     InterfaceStatisticsOption::IsbEndTime(now),
                     InterfaceStatisticsOption::IsbIfRecv(written + lost),
                     InterfaceStatisticsOption::IsbIfDrop(lost),

@@ -90,6 +90,7 @@ pub(super) fn look_into(directory: &Path) -> io::Result<Look> {
         }
     }
     look.snapshots.sort_by(|a, b| (a.pid, &a.device).cmp(&(b.pid, &b.device)));
+    look.snapshots.dedup_by(|a, b| (a.pid, &a.device) == (b.pid, &b.device));
     Ok(look)
 }
 
@@ -127,7 +128,36 @@ fn read(socket: &Path) -> io::Result<Snapshot> {
         |_| io::Error::new(io::ErrorKind::InvalidData, "its answer is not what this version reads");
     let mut snapshot: Snapshot = serde_json::from_slice(&text).map_err(no_snapshot)?;
     snapshot.pid = peer.pid.as_raw_pid().unsigned_abs();
+    tame(&mut snapshot);
     Ok(snapshot)
+}
+
+/// Makes sure that what is shown of a process cannot be more than a line of text, nor one QP or peer be two.
+fn tame(snapshot: &mut Snapshot) {
+    const LONGEST: usize = 500;
+    let plain = |text: &mut String| {
+        if text.chars().any(char::is_control) || text.chars().nth(LONGEST).is_some() {
+            let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+            *text = text.chars().take(LONGEST).map(shown).collect();
+        }
+    };
+    plain(&mut snapshot.program);
+    plain(&mut snapshot.device);
+    plain(&mut snapshot.mode);
+    let is_name = |text: &str| {
+        text.len() <= LONGEST
+            && text.starts_with(|c: char| c.is_ascii_lowercase())
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    snapshot.counters.retain(|name, _| is_name(name));
+    for qp in &mut snapshot.qps {
+        plain(&mut qp.service);
+        plain(&mut qp.state);
+    }
+    snapshot.qps.sort_by_key(|qp| qp.qpn);
+    snapshot.qps.dedup_by_key(|qp| qp.qpn);
+    snapshot.peers.sort_by_key(|peer| peer.address);
+    snapshot.peers.dedup_by_key(|peer| peer.address);
 }
 
 fn late() -> io::Error {

@@ -98,6 +98,24 @@ fn those_that_do_not_answer_hold_up_nobody_and_are_named() {
 }
 
 #[test]
+fn names_cannot_reach_a_terminal_as_commands() {
+    let directory = Directory::new("names");
+    let mut odd = snapshot("softrnic0");
+    odd.program = "\x1b[2J\nprogram".into();
+    odd.mode = "x".repeat(5000);
+    odd.counters = [("sent_pkts".to_owned(), 1), ("sent_pkts{} 1\n".to_owned(), 2)].into();
+    let answer = serde_json::to_vec(&odd).expect("JSON");
+    let again = answer.clone();
+    directory.answering("1-odd.sock", move |mut stream| stream.write_all(&answer).expect("written"));
+    directory.answering("2-odd.sock", move |mut stream| stream.write_all(&again).expect("written"));
+    let look = directory.look();
+    let [shown] = look.snapshots.as_slice() else { panic!("one device of one process: {look:?}") };
+    assert_eq!(shown.program, "\u{FFFD}[2J\u{FFFD}program");
+    assert_eq!(shown.mode.len(), 500);
+    assert_eq!(shown.counters.keys().collect::<Vec<_>>(), ["sent_pkts"]);
+}
+
+#[test]
 fn an_endless_answer_is_cut_off() {
     let directory = Directory::new("endless");
     directory.answering("1-endless.sock", |mut stream| {

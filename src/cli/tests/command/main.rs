@@ -6,5 +6,8 @@ mod arguments;
 mod bench;
 mod demo;
 mod devices;
+mod looking;
 mod run;
+mod stats;
 mod support;
+mod top;

@@ -1,0 +1,36 @@
+//! What counters are about.
+
+/// A group of counters that are shown together.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Group {
+    /// What went through.
+    Traffic,
+    /// What was repeated, refused or slowed.
+    Recovery,
+    /// What was thrown away.
+    Dropped,
+}
+
+impl Group {
+    pub const ALL: [Group; 3] = [Group::Traffic, Group::Recovery, Group::Dropped];
+
+    /// The group of a counter, by its name.
+    pub fn of(name: &str) -> Group {
+        match name {
+            "sent_pkts" | "sent_bytes" | "sent_calls" | "rcvd_pkts" | "rcvd_bytes" | "rcvd_calls"
+            | "rdma_sends" | "rdma_recvs" | "progress_wakeups" => Group::Traffic,
+            "bad_pkey" | "qkey_viol" | "send_err" | "rcvd_overruns" | "capture_lost" => Group::Dropped,
+            name if name.starts_with("drop_") => Group::Dropped,
+            _ => Group::Recovery,
+        }
+    }
+
+    /// Its heading.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Group::Traffic => "traffic",
+            Group::Recovery => "repeats, refusals, congestion",
+            Group::Dropped => "dropped",
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! `softrnic stats`: what the NICs of the user's running processes have counted.
+
+mod groups;
+mod http;
+mod prometheus;
+mod text;
+
+use std::net::SocketAddr;
+
+use clap::Args;
+use serde::Serialize;
+use softrnic_nic::stats::{Look, Snapshot, look};
+
+use crate::failure::{Doing, Failure, Result};
+use crate::output::{say, write};
+
+pub use groups::Group;
+pub use text::{peer, peer_qpn};
+
+const EXAMPLES: &str = "\
+Examples:
+  softrnic stats
+  softrnic stats --json | jq '.devices[].counters.rcvd_seq_err'
+  softrnic stats --metrics 127.0.0.1:9418     and let Prometheus scrape http://127.0.0.1:9418/metrics
+
+Counters have the names of kernel rxe's hw_counters where they mean the same.
+
+Exit status: 0, also when nothing runs; 1 if nothing could be read; 2 for wrong arguments.";
+
+/// Show what the NICs of your running processes have counted
+///
+/// Asks every device of every process of this user, once; devices that do not answer within a second are named.
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct StatsArgs {
+    #[command(flatten)]
+    selection: Selection,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+    /// Also counters that are 0
+    #[arg(short, long, conflicts_with = "json")]
+    all: bool,
+    /// Serve the numbers to Prometheus over HTTP, on this address and port and no other, until interrupted
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["json", "all"])]
+    metrics: Option<SocketAddr>,
+}
+
+/// Which devices.
+#[derive(Args, Clone)]
+pub struct Selection {
+    /// Only this process
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+    /// Only devices of this name
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+}
+
+impl Selection {
+    /// Asks those that are selected.
+    pub fn look(&self) -> Result<Look> {
+        let mut found = look().doing(|| "cannot look for devices".into())?;
+        found.snapshots.retain(|snapshot| {
+            self.pid.is_none_or(|pid| pid == snapshot.pid)
+                && self.device.as_ref().is_none_or(|name| *name == snapshot.device)
+        });
+        found.silent.retain(|silent| {
+            let (pid, device) = silent.name.split_once('-').unwrap_or((&silent.name, ""));
+            self.pid.is_none_or(|wanted| wanted.to_string() == pid)
+                && self.device.as_ref().is_none_or(|name| name == device)
+        });
+        Ok(found)
+    }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Everything<'a> {
+    devices: &'a [Snapshot],
+    silent: Vec<Silent<'a>>,
+}
+
+#[derive(Serialize)]
+struct Silent<'a> {
+    name: &'a str,
+    error: &'a str,
+}
+
+pub fn run(args: StatsArgs) -> Result {
+    if let Some(address) = args.metrics {
+        return http::serve(address, &args.selection);
+    }
+    let look = args.selection.look()?;
+    if args.json {
+        let silent = look.silent.iter().map(|s| Silent { name: &s.name, error: &s.why }).collect();
+        say!("{}", serde_json::to_string_pretty(&Everything { devices: &look.snapshots, silent })?);
+    } else {
+        write(format_args!("{}", text::report(&look, args.all)));
+    }
+    match look.snapshots.is_empty() && !look.silent.is_empty() {
+        true => Err(Failure::new("no device answers")),
+        false => Ok(()),
+    }
+}

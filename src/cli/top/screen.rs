@@ -1,0 +1,165 @@
+//! The terminal while it is ours: given back as it was whatever ends the program.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anstream::ColorChoice;
+use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use crossterm::terminal::{
+    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+    LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use crossterm::{execute, queue};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM};
+use signal_hook::low_level;
+
+use super::view::Line;
+
+/// How long a signal may wait to be noticed.
+const NOTICE: Duration = Duration::from_millis(100);
+
+/// What was typed.
+pub enum Key {
+    Quit,
+    Refresh,
+    /// Down by so many lines.
+    Scroll(isize),
+    /// The terminal has another size, or is ours again.
+    Redraw,
+}
+
+/// The terminal, until dropped.
+pub struct Screen {
+    colours: bool,
+    /// The signal that wants to end this process, or 0.
+    signal: Arc<AtomicUsize>,
+}
+
+impl Screen {
+    /// Takes the terminal over.
+    pub fn enter() -> io::Result<Screen> {
+        let signal = Arc::new(AtomicUsize::new(0));
+        for number in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+            signal_hook::flag::register_usize(number, Arc::clone(&signal), number.unsigned_abs() as usize)?;
+        }
+        restore_before_panics();
+        let colours = anstream::AutoStream::choice(&io::stdout()) != ColorChoice::Never;
+        // From here on it is given back, also when taking it over goes wrong half way.
+        let screen = Screen { colours, signal };
+        take_over()?;
+        Ok(screen)
+    }
+
+    /// Columns and rows.
+    pub fn size(&self) -> io::Result<(usize, usize)> {
+        let (columns, rows) = crossterm::terminal::size()?;
+        Ok((columns.into(), rows.into()))
+    }
+
+    /// Shows these lines from the top, cut off where the screen ends.
+    pub fn draw(&self, lines: &[&Line], columns: usize) -> io::Result<()> {
+        let mut out = Vec::new();
+        queue!(out, BeginSynchronizedUpdate)?;
+        for (row, line) in lines.iter().enumerate() {
+            let text: String = line.text.chars().take(columns).collect();
+            let style = if self.colours { line.style } else { anstyle::Style::new() };
+            queue!(out, MoveTo(0, row.try_into().unwrap_or(u16::MAX)))?;
+            // Cleared first: on the last column there is no place behind the text.
+            queue!(out, Clear(ClearType::UntilNewLine))?;
+            write!(out, "{style}{text}{style:#}")?;
+        }
+        let below = lines.len().try_into().unwrap_or(u16::MAX);
+        if usize::from(below) < self.size()?.1 {
+            queue!(out, MoveTo(0, below), Clear(ClearType::FromCursorDown))?;
+        }
+        queue!(out, EndSynchronizedUpdate)?;
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(&out)?;
+        stdout.flush()
+    }
+
+    /// Waits for a key that means something, until `due`.
+    pub fn key(&mut self, due: Instant) -> io::Result<Option<Key>> {
+        loop {
+            let signal = self.signal.load(Ordering::Relaxed);
+            if signal != 0 {
+                give_back();
+                // Ends as if nobody had caught it, so that the parent sees why.
+                low_level::emulate_default_handler(signal.try_into().unwrap_or(SIGTERM))?;
+                return Ok(Some(Key::Quit));
+            }
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            if !event::poll(left.min(NOTICE))? {
+                continue;
+            }
+            match event::read()? {
+                Event::Resize(..) => return Ok(Some(Key::Redraw)),
+                Event::Key(key) if key.kind != KeyEventKind::Release => {
+                    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+                    match key.code {
+                        KeyCode::Char('z') if control => return self.suspend().map(Some),
+                        KeyCode::Char('c' | 'd') if control => return Ok(Some(Key::Quit)),
+                        KeyCode::Char('q' | 'Q') | KeyCode::Esc => return Ok(Some(Key::Quit)),
+                        KeyCode::Char(' ') => return Ok(Some(Key::Refresh)),
+                        KeyCode::Down | KeyCode::Char('j') => return Ok(Some(Key::Scroll(1))),
+                        KeyCode::Up | KeyCode::Char('k') => return Ok(Some(Key::Scroll(-1))),
+                        KeyCode::PageDown => return Ok(Some(Key::Scroll(self.page()?))),
+                        KeyCode::PageUp => return Ok(Some(Key::Scroll(-self.page()?))),
+                        KeyCode::Home => return Ok(Some(Key::Scroll(isize::MIN))),
+                        KeyCode::End => return Ok(Some(Key::Scroll(isize::MAX))),
+                        _ => {}
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn page(&self) -> io::Result<isize> {
+        Ok(self.size()?.1.saturating_sub(2).try_into().unwrap_or(1))
+    }
+
+    /// Stops until somebody continues us, as the terminal would have done.
+    fn suspend(&mut self) -> io::Result<Key> {
+        give_back();
+        low_level::raise(SIGSTOP)?;
+        take_over()?;
+        Ok(Key::Redraw)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+fn take_over() -> io::Result<()> {
+    enable_raw_mode()?;
+    execute!(io::stdout(), EnterAlternateScreen, Hide)
+}
+
+/// As far as it is still there.
+fn give_back() {
+    let _ = execute!(io::stdout(), EndSynchronizedUpdate, LeaveAlternateScreen, Show);
+    let _ = disable_raw_mode();
+}
+
+/// A message is of no use on a screen that goes away.
+fn restore_before_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            give_back();
+            before(panic);
+        }));
+    });
+}
