@@ -14,7 +14,10 @@ DIRECTORIES = ["bin", "dev", "host", "proc", "sbin", "sys", "tmp"]
 
 
 def build(kernel):
-    """Build the initramfs for a fetched kernel, unless the cache has it; return its path."""
+    """Build the initramfs for a fetched kernel, unless the cache has it; return its path.
+
+    agent() has the command server that is in it, which runs on the host as well.
+    """
     busybox = shutil.which("busybox")
     if not busybox:
         raise Failure("busybox is not installed; `tools/rxe-peer fetch` installs what is needed")
@@ -24,7 +27,7 @@ def build(kernel):
     for source in sources:
         digest.update(hashlib.sha256(source.read_bytes()).digest())
     image = cache_dir() / "images" / f"{kernel.name}-{digest.hexdigest()[:16]}.cpio"
-    if image.is_file():
+    if image.is_file() and agent(image).is_file():
         return image
 
     image.parent.mkdir(parents=True, exist_ok=True)
@@ -42,10 +45,16 @@ def build(kernel):
         (root / "init").chmod(0o755)
         new = Path(work) / "image"
         _pack(root, new)
-        for old in image.parent.glob(f"{kernel.name}-*.cpio"):
+        for old in image.parent.glob(f"{kernel.name}-*.cpio*"):
             old.unlink()
+        shutil.copy(root / "agent", agent(image))
         new.rename(image)
     return image
+
+
+def agent(image):
+    """The command server of an initramfs, as a program of its own."""
+    return image.with_name(image.name + "-agent")
 
 
 def _pack(root, target):

@@ -17,7 +17,7 @@ import image
 import kernels
 import network
 from channel import PORTS, Session
-from common import Failure, say
+from common import Failure, run, say
 
 RUN = Path("/run/softrnic-rxe-peer")
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,31}")
@@ -58,7 +58,7 @@ class Guest:
                 said += (self.directory / log).read_text(errors="replace").splitlines()[-lines:]
         return "\n".join(line.rstrip() for line in said if line.strip())
 
-    def up(self, kernel, mtu, net=None, memory=1024, cpus=1):
+    def up(self, kernel, mtu, net=None, memory=1024, cpus=1, cpu="max"):
         """Boot the guest and return when its rxe device is active; on failure nothing stays."""
         if not 1280 <= mtu <= 9000:
             raise Failure(f"MTU {mtu} is not between 1280 and 9000")
@@ -70,18 +70,18 @@ class Guest:
             if self.running():
                 raise Failure(f"guest {self.name} is up already")
             self._remove()
-            return self._boot(directory, initramfs, kernel, mtu, net, memory, cpus)
+            return self._boot(directory, initramfs, kernel, mtu, net, memory, cpus, cpu)
 
     def down(self):
         """End the guest and remove what was made for it; return whether there was anything."""
         with _locked(self.name):
             return self._remove()
 
-    def _boot(self, directory, initramfs, kernel, mtu, net, memory, cpus):
+    def _boot(self, directory, initramfs, kernel, mtu, net, memory, cpus, cpu):
         begun = time.monotonic()
         try:
             state = self._prepare(net, kernel, (directory / "version").read_text(), mtu)
-            qemu = self._start(state, directory / "kernel", initramfs, memory, cpus)
+            qemu = self._start(state, directory / "kernel", initramfs, memory, cpus, cpu)
             self._await(qemu, state)
             state["ready"] = round(time.monotonic() - begun, 1)
             self._record(state)
@@ -134,16 +134,20 @@ class Guest:
             network.add_tap(net, host, mtu)
         return state
 
-    def _start(self, state, kernel, initramfs, memory, cpus):
+    def _start(self, state, kernel, initramfs, memory, cpus, cpu):
         mtu, peer, tap = state["mtu"], state["peer"], f"tap{state['host']}"
+        # The guest's time stamp counter is the host's. Measuring it by itself, on a host that is busy, the guest may
+        # be wrong by any factor, and with it every timeout there.
+        tsc = run(image.agent(initramfs), "tsc").strip()
         parameters = (
             "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off no_timer_check tsc=reliable "
+            f"tsc_early_khz={tsc} "
             f"peer.name={self.name} peer.mtu={mtu} peer.ip4={peer['ipv4']}/24 peer.ip6={peer['ipv6']}/64"
         )
         argv = [
             "ip", "netns", "exec", state["wire_namespace"], "qemu-system-x86_64",
             "-name", f"rxe-peer-{self.name}", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-            "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max",
+            "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", cpu,
             "-smp", str(cpus), "-m", str(memory),
             "-kernel", kernel, "-initrd", initramfs, "-append", parameters,
             "-chardev", f"file,id=console,path={self.directory}/console.log", "-serial", "chardev:console",

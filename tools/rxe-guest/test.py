@@ -88,6 +88,18 @@ class Commands(unittest.TestCase):
             )
             self.assertEqual(done.returncode, 0, done.stdout.decode() + done.stderr.decode())
 
+    def test_a_second_takes_as_long_in_the_guest_as_outside(self):
+        """On a busy host, too: a guest that measures its clock by itself may be wrong by a factor of 70."""
+        moments = []
+        for _ in range(2):
+            before = time.monotonic()
+            there = float(run("cat", "/proc/uptime").stdout.split()[0])
+            moments.append((before, there, time.monotonic()))
+            time.sleep(2)
+        (begun, first, answered), (asked, second, ended) = moments
+        self.assertGreater(second - first, (asked - answered) * 0.99 - 0.02)
+        self.assertLess(second - first, (ended - begun) * 1.01 + 0.02)
+
     def test_exit_statuses_are_those_of_a_shell(self):
         for script, status in (("exit 7", 7), ("kill -9 $$", 137), ("kill -TERM $$", 143)):
             self.assertEqual(run("sh", "-c", script).returncode, status)
