@@ -21,12 +21,15 @@ softrnic)
     ;;
 esac
 
-"$program" -p "$port" -F "$@" >/dev/null 2>&1 &
+said=/tmp/bench-$port.log
+"$program" -p "$port" -F "$@" >"$said" 2>&1 &
 server=$!
+# Both ends' words when something goes wrong.
+trap '[ $? -eq 0 ] || cat "$said"; rm -f "$said"' EXIT
 # The server listens before the client calls: the port in hexadecimal, state 0A.
 listening=$(printf ':%04X [0-9A-F]*:0000 0A' "$port")
 until grep -qs "$listening" /proc/net/tcp /proc/net/tcp6; do
     kill -0 "$server"
 done
-"$program" -p "$port" -F "$@" 127.0.0.1
+"$program" -p "$port" -F "$@" 127.0.0.1 2>&1
 wait "$server"

@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
 import sys
 import time
 
@@ -87,7 +88,7 @@ class Interop:
     """A run of the command: what it was asked for, and what it found."""
 
     def __init__(self, args):
-        self.args, self.out = args, args.out
+        self.args, self.out = args, args.out.resolve()
         shutil.rmtree(self.out / "failed", ignore_errors=True)
         self.out.mkdir(parents=True, exist_ok=True)
         self.table = report.Table()
@@ -102,6 +103,8 @@ class Interop:
         with Guest(kernel, f"interop-{kernel}") as guest:
             near = Near(guest, self.program, self.library, self.out)
             print(f"guest: Linux {guest.version}", flush=True)
+            if not guest.sees(self.program):
+                raise RuntimeError(f"the guest has directories of its own instead of that of {self.program}; see --out")
             with Far(guest, self.program, self.out, userland.wrapper(kernel)) as far:
                 if "matrix" in self.args.parts:
                     self._matrix(guest, near, far, core)
@@ -110,7 +113,9 @@ class Interop:
             if "programs" in self.args.parts:
                 self._programs(guest, near, core)
             if "bench" in self.args.parts and not core and not self.args.only:
-                print(Bench(guest, self.library).run(), flush=True)
+                self._bench(guest)
+            if problem := guest.clock_problem():
+                self._fail(f"Linux {guest.version}: its clock", problem)
 
     def end(self):
         """Print what came of it; the exit status."""
@@ -150,13 +155,31 @@ class Interop:
                 for result in running:
                     results.append(result)
                     self.table.add(guest.version, result)
-                    if result.outcome == "fail":
+                    if result.outcome == "fail" and result.begun:
                         self._fail(f"Linux {guest.version}: {result.cell}", result.why)
             counts = collections.Counter(result.outcome for result in results)
             self.passed["cells"] += counts["pass"]
-            self._captures(name, run.starts, [result for result in results if result.outcome == "fail"])
+            self._captures(name, run.starts, [result for result in results if result.outcome == "fail" and result.begun])
+            if run.given_up:
+                self._give_up(name, guest, far, sum(result.why == "not tried" for result in results))
             print(f"{column}: {counts['pass']} pass, {counts['fail']} fail, {counts['no']} not supported; "
                   f"{time.monotonic() - begun:.1f} s", flush=True)  # fmt: skip
+
+    def _bench(self, guest):
+        try:
+            print(Bench(guest, self.library).run(), flush=True)
+            self.passed["benches"] += 1
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            self._fail(f"Linux {guest.version}: bench", error)
+
+    def _give_up(self, name, guest, far, untried):
+        """Keep what the guest says, and go on with another one."""
+        (self.out / "failed").mkdir(exist_ok=True)
+        where = self.out / f"failed/{name}-guest.txt"
+        where.write_text(guest.condition())
+        self._fail(f"{name}", f"the ends could not be connected any more, {untried} cells not tried; see {where}")
+        far.restart()
+        guest.renew()
 
     def _captures(self, name, starts, failed=()):
         """Ask tshark about each capture, keep the parts that belong to failures, and remove the rest."""

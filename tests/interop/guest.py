@@ -3,6 +3,7 @@
 import json
 import pathlib
 import subprocess
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RXE_PEER = ROOT / "tools/rxe-peer"
@@ -17,28 +18,66 @@ class Guest:
 
     def __enter__(self):
         if not self._state():
-            net = ["--net", self.net] if self.net else []
-            _tool("up", "--name", self.name, "--kernel", self.kernel, *net)
-            self.ours = True
+            self._boot()
         state = self._state()
         self.version = state["version"]
         self.namespace, self.wire_namespace = state["namespace"], state["wire_namespace"]
         self.address = {4: state["peer"]["ipv4"], 6: state["peer"]["ipv6"]}
         self.near_address = {4: state["local"]["ipv4"], 6: state["local"]["ipv6"]}
         self._lengthen_queue(f"tap{state['host']}")
+        self.since = self._clocks()
         return self
 
     def __exit__(self, *_):
         if self.ours:
             _tool("down", "--name", self.name)
 
+    def renew(self):
+        """Another guest instead of this one, which does not work any more."""
+        _tool("down", "--name", self.name)
+        self._boot()
+        self.__enter__()
+
+    def clock_problem(self):
+        """What is wrong with the guest's clock since it was entered, if anything. Its timeouts depend on it."""
+        (begun, first, answered), (asked, second, ended) = self.since, self._clocks()
+        there, least, most = second - first, asked - answered, ended - begun
+        if least * 0.98 - 0.05 <= there <= most * 1.02 + 0.05:
+            return None
+        return f"{there:.2f} s went by in the guest in {most:.2f} s"
+
+    def condition(self):
+        """What there is to say about a guest that may not work any more."""
+        script = "ip -s link; ip neigh; cat /proc/interrupts /proc/softirqs; ps; dmesg | tail -50"
+        asked = subprocess.run(self.command("sh", "-c", script), capture_output=True, text=True, timeout=BOOT_SECONDS)
+        console = _tool("console", "--name", self.name, check=False)
+        return f"clock: {self.clock_problem() or 'right'}\n{asked.stdout}{asked.stderr}\nconsole:\n{console.stdout}{console.stderr}"
+
     def command(self, *argv):
         """The command line that runs `argv` in the guest."""
         return [str(RXE_PEER), "run", "--name", self.name, "--", *map(str, argv)]
 
+    def sees(self, path):
+        """Whether a file of ours is there in the guest, too."""
+        return subprocess.run(self.command("test", "-e", path), timeout=60).returncode == 0
+
     def run(self, *argv, timeout=60):
         """The output of a command in the guest."""
-        return subprocess.run(self.command(*argv), check=True, capture_output=True, text=True, timeout=timeout).stdout
+        done = subprocess.run(self.command(*argv), capture_output=True, text=True, timeout=timeout)
+        if done.returncode != 0:
+            raise RuntimeError(f"{' '.join(map(str, argv))} in the guest ended with {done.returncode}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def _clocks(self):
+        """Its uptime, between two readings of our clock."""
+        before = time.monotonic()
+        uptime = float(self.run("cat", "/proc/uptime").split()[0])
+        return before, uptime, time.monotonic()
+
+    def _boot(self):
+        net = ["--net", self.net] if self.net else []
+        _tool("up", "--name", self.name, "--kernel", self.kernel, *net)
+        self.ours = True
 
     def _state(self):
         shown = _tool("status", "--name", self.name, "--json", check=False)
