@@ -3,11 +3,12 @@
 //!
 //! The rules (each has a test in `tests.rs`):
 //! - a post on an idle QP leaves at once; posts on a busy one gather until the next poll or a full batch, and
-//!   leave within [`GATHER_LIMIT`] even if nobody calls;
+//!   leave within [`GATHER_LIMIT`] even if nobody calls, the first time after a while of calls within
+//!   [`LONGEST_LOOK`];
 //! - a poll that finds nothing services the link, and so does one that comes [`SERVICE_INTERVAL`] after the
 //!   last service;
 //! - the ACK of a completion that a poll finds waits for the next post or poll, likely a moment away, so that it
-//!   leaves with the answer; nobody calls within [`GATHER_LIMIT`], it leaves by itself, and so it does before
+//!   leaves with the answer; if nobody calls it leaves by itself, as gathered posts do, and so it does before
 //!   control operations and when the process exits. Found by anybody else, a completion is acknowledged before
 //!   it becomes visible;
 //! - a hold of the NIC is bounded: past `ROUNDS_PER_HOLD` the rest is the progress thread's.
@@ -48,11 +49,11 @@ pub use fork::{on_fork_in_child, opening};
 pub use port::{Place, Port};
 pub use progress::Progress;
 
-/// The longest that a gathered post waits when nobody polls. The first time after a while of polling that kept
-/// everything moving, it may be [`LONGEST_LOOK`].
+/// The longest that a gathered post waits when nobody polls.
 pub const GATHER_LIMIT: Duration = Duration::from_micros(100);
 
-/// The longest between two looks of the progress thread for what was gathered and not sent.
+/// The longest between two looks of the progress thread for what was gathered and not sent: it looks less and less
+/// often while callers send everything themselves, since each look takes the processor of one who spins.
 pub const LONGEST_LOOK: Duration = Duration::from_millis(1);
 
 /// A poll services the link when nobody has for this long, even if it has found completions.
