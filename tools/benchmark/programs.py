@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
 # The longest that one measurement may take, in seconds.
-PATIENCE = 120
+PATIENCE = 40
 
 
 class Failure(Exception):
