@@ -12,7 +12,7 @@ use crate::context::Ctx;
 use crate::cq_ex::Poll;
 use crate::errno::Errno;
 use crate::event::{ChannelObject, add_target, remove_target};
-use crate::guard::{Outcome, borrow, export, slot};
+use crate::guard::{Outcome, borrow, data_path, export, slot};
 use crate::pd::Users;
 use crate::shown::Shown;
 
@@ -156,7 +156,7 @@ impl Outcome for Found {
     }
 }
 
-slot! {
+data_path! {
     fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> Found {
         // SAFETY: the caller's CQ.
         let cq = unsafe { CqObject::of(cq)? };
@@ -177,6 +177,9 @@ slot! {
         Ok(())
     }
 
+}
+
+slot! {
     /// Moderation of events is not offered, and `ibv_query_device_ex` says so.
     fn modify_cq(_cq: *mut ibv_cq, _attr: *mut ibv_modify_cq_attr) -> () {
         Err(Errno::OPNOTSUPP)

@@ -10,7 +10,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::cq::{CqObject, argument, flags, service_level};
 use crate::errno::Errno;
-use crate::guard::{Plain, Silent, borrow, slot};
+use crate::guard::{Plain, Silent, borrow, data_path, slot};
 use crate::hand_lock::HandLock;
 use crate::pd::PdObject;
 
@@ -137,6 +137,9 @@ slot! {
         Ok(cq.cast())
     }
 
+}
+
+data_path! {
     /// ENOENT when there is nothing; then `ibv_end_poll` must not follow.
     fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> () {
         // SAFETY: the caller's CQ, and a struct that may be missing.
@@ -176,7 +179,7 @@ fn take(cq: &CqObject) -> Result<(), Errno> {
 
 macro_rules! readers {
     ($($name:ident -> $type:ty, |$cqe:ident| $value:expr;)*) => {
-        slot! {$(
+        data_path! {$(
             fn $name(cq: *mut ibv_cq_ex) -> Plain<$type> {
                 // SAFETY: the caller's CQ.
                 let $cqe = &unsafe { CqObject::of(cq.cast())? }.poll.current.get();
@@ -200,7 +203,7 @@ readers! {
     read_completion_ts -> u64, |cqe| cqe.timestamp;
 }
 
-slot! {
+data_path! {
     fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> Plain<u64> {
         // SAFETY: the caller's CQ.
         let object = unsafe { CqObject::of(cq.cast())? };

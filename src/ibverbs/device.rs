@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::net::IpAddr;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use softrnic_link::host::Host;
 use softrnic_nic::verbs::{Context, DeviceSpec, LinkKind};
@@ -11,6 +11,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{OrMinusOne, Outcome, Plain, Silent, borrow, export};
+use crate::registry::registry;
 use crate::sysfs;
 
 /// A device as C sees it, and what it stands for.
@@ -24,8 +25,6 @@ pub(crate) struct Device {
     index: usize,
     /// Host order.
     guid: OnceLock<u64>,
-    /// Keeps the NIC running, and with it its address, between one context and the next.
-    kept: Mutex<Option<Context>>,
 }
 
 // SAFETY: the public part is written before the device is shared, and its pointers are null.
@@ -47,7 +46,7 @@ impl Device {
             dev_path: text(&class.join("infiniband_verbs").join(&node).to_string_lossy()),
             ibdev_path: text(&class.join("infiniband").join(&spec.name).to_string_lossy()),
         };
-        Device { ibv, _driver: [0; 64], spec, index, guid: OnceLock::new(), kept: Mutex::new(None) }
+        Device { ibv, _driver: [0; 64], spec, index, guid: OnceLock::new() }
     }
 
     /// What `ibv_device` pointers of ours point to.
@@ -73,8 +72,7 @@ impl Device {
         })?;
         self.guid.get_or_init(|| context.device().guid());
         if matches!(&self.spec.link, LinkKind::Udp(udp) if udp.address.is_none()) {
-            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.get_or_insert_with(|| context.clone());
+            registry().kept.entry(self.index).or_insert_with(|| context.clone());
         }
         Ok(context)
     }
@@ -83,13 +81,6 @@ impl Device {
     pub(crate) fn guid(&self) -> u64 {
         let guid = self.guid.get().copied();
         guid.or_else(|| self.open().ok().map(|context| context.device().guid())).unwrap_or(0).to_be()
-    }
-
-    /// Forgets the NIC: it belongs to the parent of a forked process.
-    pub(crate) fn forget(&self) {
-        if let Ok(mut kept) = self.kept.try_lock() {
-            std::mem::forget(kept.take());
-        }
     }
 
     fn describe(&self) {

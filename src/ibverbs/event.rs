@@ -1,6 +1,6 @@
 //! Events: completion channels and asynchronous events.
 //!
-//! The two functions that wait here are not inside [`guard`](crate::guard): they can be cancelled, and a
+//! The two functions that wait here do so outside of [`guard`](crate::guard): they can be cancelled, and a
 //! cancelled thread must not meet a `catch_unwind`. They own nothing and hold no lock while they wait.
 
 use std::ffi::{c_int, c_void};
@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use softrnic_nic::runtime::channel::AckCounter;
-use softrnic_nic::verbs::{CompletionChannel, ContextId, EventKind, EventSource};
+use softrnic_nic::verbs::{CompletionChannel, Context, ContextId, EventKind, EventSource};
 
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
-use crate::guard::{Silent, borrow, export};
+use crate::guard::{Outcome, Silent, borrow, export, guard};
 use crate::qp::QpObject;
 use crate::registry::{Target, registry};
 use crate::shown::Shown;
@@ -123,6 +123,39 @@ export! {
     }
 }
 
+/// What became of the right to take an event.
+enum Taken {
+    Event,
+    /// The object of the event is gone: wait again.
+    Gone,
+}
+
+impl Outcome for Taken {
+    type C = Option<c_int>;
+    fn into_c(result: Result<Taken, Errno>) -> Option<c_int> {
+        match result {
+            Ok(Taken::Event) => Some(0),
+            Ok(Taken::Gone) => None,
+            Err(errno) => Some(failed(errno)),
+        }
+    }
+}
+
+/// What an event is waited for on.
+struct Source<'a, T>(&'a T);
+
+impl<'a, T> Outcome for Source<'a, T> {
+    type C = Option<&'a T>;
+    fn into_c(result: Result<Self, Errno>) -> Option<&'a T> {
+        result.map_or_else(|errno| (failed(errno), None).1, |Source(source)| Some(source))
+    }
+}
+
+fn failed(errno: Errno) -> c_int {
+    errno.set();
+    -1
+}
+
 /// Waits for the next completion event.
 ///
 /// # Safety
@@ -133,35 +166,42 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller's channel.
-    let Ok(object) = (unsafe { ChannelObject::of(channel) }) else {
-        Errno::INVAL.set();
-        return -1;
-    };
     if cq.is_null() || cq_context.is_null() {
-        Errno::INVAL.set();
-        return -1;
+        return failed(Errno::INVAL);
     }
-    let taken = object.nic.event_with(|&token| {
+    // SAFETY: the caller's channel.
+    let Some(object) = guard(|| Ok(Source(unsafe { ChannelObject::of(channel)? }))) else { return -1 };
+    loop {
+        if let Err(error) = object.nic.wait() {
+            return failed(error.into());
+        }
+        // SAFETY: the caller's pointers.
+        if let Some(done) = guard(|| Ok(unsafe { take_completion(object, cq, cq_context) })) {
+            return done;
+        }
+    }
+}
+
+/// # Safety
+/// The pointers are the caller's.
+unsafe fn take_completion(
+    channel: &ChannelObject,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> Taken {
+    let taken = channel.nic.take(|&token| {
         // SAFETY: tokens are addresses of CQs, and a CQ that is being destroyed has its events drained under the
         // lock that is held here, before it goes away.
         unsafe { &*cq_of(token) }.completion_acks.delivered();
     });
-    match taken {
-        Ok(token) => {
-            let found = cq_of(token);
-            // SAFETY: the caller's pointers, and a CQ that lives until this event is acknowledged.
-            unsafe {
-                *cq = found.cast();
-                *cq_context = (*found).context_of_application();
-            }
-            0
-        }
-        Err(error) => {
-            Errno::from(error).set();
-            -1
-        }
+    let Some(token) = taken else { return Taken::Gone };
+    let found = cq_of(token);
+    // SAFETY: the caller's pointers, and a CQ that lives until this event is acknowledged.
+    unsafe {
+        *cq = found.cast();
+        *cq_context = (*found).context_of_application();
     }
+    Taken::Event
 }
 
 /// The CQ that a token stands for.
@@ -178,33 +218,31 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    // SAFETY: the caller's context.
-    let Ok(nic) = (unsafe { Ctx::of(context) }).and_then(Ctx::nic) else {
-        Errno::INVAL.set();
-        return -1;
-    };
     if event.is_null() {
-        Errno::INVAL.set();
-        return -1;
+        return failed(Errno::INVAL);
     }
-    let of = nic.id();
+    // SAFETY: the caller's context.
+    let Some(nic) = guard(|| Ok(Source(unsafe { Ctx::of(context)? }.nic()?))) else { return -1 };
     loop {
-        let mut element = None;
-        let taken = nic.async_event_with(|event| element = deliver(of, event.source));
-        match (taken, element) {
-            (Ok(taken), Some(element)) => {
-                // SAFETY: the caller's event.
-                unsafe { *event = ibv_async_event { element, event_type: number(taken.kind) } };
-                return 0;
-            }
-            // The object is on its way out.
-            (Ok(_), None) => {}
-            (Err(error), _) => {
-                Errno::from(error).set();
-                return -1;
-            }
+        if let Err(error) = nic.wait_async_event() {
+            return failed(error.into());
+        }
+        // SAFETY: the caller's event.
+        if let Some(done) = guard(|| Ok(unsafe { take_async(nic, event) })) {
+            return done;
         }
     }
+}
+
+/// # Safety
+/// The event is the caller's.
+unsafe fn take_async(nic: &Context, event: *mut ibv_async_event) -> Taken {
+    let mut element = None;
+    let taken = nic.take_async_event(|event| element = deliver(nic.id(), event.source));
+    let (Some(taken), Some(element)) = (taken, element) else { return Taken::Gone };
+    // SAFETY: as above.
+    unsafe { *event = ibv_async_event { element, event_type: number(taken.kind) } };
+    Taken::Event
 }
 
 fn number(kind: EventKind) -> u32 {

@@ -319,6 +319,7 @@ fn register_file(
     if length == 0 || access.intersects(Access::ON_DEMAND) {
         return Err(Errno::INVAL);
     }
+    check_file(fd, offset, length)?;
     let into_page = offset % PAGE;
     let mapped = length.checked_add(into_page as usize).ok_or(Errno::INVAL)?;
     let mapping = map(mapped, libc::MAP_SHARED, fd, (offset - into_page) as libc::off_t)?;
@@ -329,6 +330,21 @@ fn register_file(
     // Applications know such memory by its offset, and the region has no address.
     let region = Region { raw: Mutex::new(Some(raw)), _mapping: Some(mapping), addr: 0, length };
     MrObject::publish(pd, region)
+}
+
+/// EINVAL for what is beyond the end of a file that has one, where touching the mapping would end the process.
+fn check_file(fd: c_int, offset: u64, length: usize) -> Result<(), Errno> {
+    // SAFETY: all zeros is a valid `stat`, and the kernel fills it.
+    let (status, stat) = unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        (libc::fstat(fd, &mut stat), stat)
+    };
+    if status != 0 {
+        return Err(Errno::last());
+    }
+    let end = offset.checked_add(length as u64).ok_or(Errno::INVAL)?;
+    let sized = stat.st_mode & libc::S_IFMT == libc::S_IFREG || stat.st_size > 0;
+    if sized && end > stat.st_size as u64 { Err(Errno::INVAL) } else { Ok(()) }
 }
 
 fn map(length: usize, flags: c_int, fd: c_int, offset: libc::off_t) -> Result<Mapping, Errno> {

@@ -7,7 +7,7 @@ use softrnic_transport::{LocalOp, SendOp};
 
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::guard::{borrow, slot};
+use crate::guard::{borrow, data_path, slot};
 use crate::mr::MrObject;
 use crate::pd::PdObject;
 use crate::qp::QpObject;
@@ -59,6 +59,9 @@ slot! {
         Ok(())
     }
 
+}
+
+data_path! {
     /// Binds a type 1 window: a work request on the QP's send queue, under a key that is new each time.
     fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> () {
         // SAFETY: the caller's QP and structs.

@@ -11,12 +11,12 @@ use crate::abi::*;
 use crate::advice::sge;
 use crate::ah::AhObject;
 use crate::errno::Errno;
-use crate::guard::slot;
+use crate::guard::data_path;
 use crate::mw::bind_spec;
 use crate::qp::QpObject;
 use crate::srq::SrqObject;
 
-slot! {
+data_path! {
     fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> () {
         // SAFETY: the caller's QP.
         let qp = unsafe { QpObject::of(qp)? };

@@ -10,7 +10,7 @@ use softrnic_wire::{Feth, Placement, Selectivity};
 
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::guard::{Silent, borrow, borrow_mut, export, slot};
+use crate::guard::{Silent, borrow, borrow_mut, data_path, export, slot};
 use crate::hand_lock::HandLock;
 use crate::mw::bind_spec;
 use crate::post::{append, datagram, element_list, framed, gathered, immediate, remote, total};
@@ -143,6 +143,15 @@ pub(crate) fn table(qp_base: ibv_qp, send_ops: Option<u64>) -> ibv_qp_ex {
     }
 }
 
+/// The end of a batch, whatever it comes to.
+struct Unlocks<'a>(&'a QpObject);
+
+impl Drop for Unlocks<'_> {
+    fn drop(&mut self) {
+        self.0.builder.iter().for_each(|builder| builder.lock.unlock());
+    }
+}
+
 /// The QP and its batch, between start and completion.
 ///
 /// # Safety
@@ -213,7 +222,7 @@ fn bare(op: SendOp<LocalData>) -> Begun {
     Ok((op, LocalData::empty(), 0))
 }
 
-slot! {
+data_path! {
     fn wr_start(qp: *mut ibv_qp_ex) -> Silent {
         // SAFETY: the caller's QP.
         let object = unsafe { QpObject::of(qp.cast())? };
@@ -227,17 +236,17 @@ slot! {
     fn wr_complete(qp: *mut ibv_qp_ex) -> () {
         // SAFETY: the caller's QP, with a batch.
         let (object, batch) = unsafe { open(qp)? };
+        let _unlocks = Unlocks(object);
         let result = complete(object, batch);
         batch.clear();
-        object.builder.iter().for_each(|builder| builder.lock.unlock());
         result
     }
 
     fn wr_abort(qp: *mut ibv_qp_ex) -> Silent {
         // SAFETY: the caller's QP, with a batch.
         let (object, batch) = unsafe { open(qp)? };
+        let _unlocks = Unlocks(object);
         batch.clear();
-        object.builder.iter().for_each(|builder| builder.lock.unlock());
         Ok(Silent)
     }
 
@@ -363,7 +372,8 @@ slot! {
 
     fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) -> Silent {
         if list.is_null() && count > 0 {
-            return Err(Errno::INVAL);
+            // SAFETY: the caller's QP, with a batch.
+            return unsafe { amend(qp, |_, _| Err(Errno::INVAL)) };
         }
         // SAFETY: the caller's QP, with a batch, and his list.
         unsafe {

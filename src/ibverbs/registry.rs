@@ -25,6 +25,8 @@ pub(crate) struct Registry {
     pub targets: HashMap<(ContextId, EventSource), Target>,
     /// NICs of forked processes, by file and process.
     pub reopened: HashMap<(u64, u32), &'static Context>,
+    /// By the number of their device, NICs that are to go on between one context and the next, with their address.
+    pub kept: HashMap<usize, Context>,
     last_handle: u32,
 }
 
@@ -87,6 +89,8 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
-    drop(held().take());
-    crate::device::devices().iter().for_each(crate::device::Device::forget);
+    if let Some(mut tables) = held().take() {
+        // They belong to the parent.
+        std::mem::forget(std::mem::take(&mut tables.kept));
+    }
 }

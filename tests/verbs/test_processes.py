@@ -109,6 +109,9 @@ class Interrupted(VerbsTest):
     def test_cancelled_threads(self):
         self.interrupted("cancel")
 
+    def test_a_cancellation_waits_until_a_call_is_over(self):
+        self.interrupted("pending")
+
     def test_signals_at_any_time(self):
         self.interrupted("signals")
 

@@ -37,12 +37,19 @@ impl CompletionChannel {
         self.events.recv(|_| {})
     }
 
-    /// Like [`CompletionChannel::event`]; `taken` sees the token before the CQ can go away.
+    /// The first half of [`CompletionChannel::event`], the only one that blocks and that can be cancelled. Whoever
+    /// waits with it keeps nothing that is to be dropped.
     ///
     /// # Errors
     /// `EAGAIN`, or `EINTR` after a signal.
-    pub fn event_with(&self, taken: impl FnOnce(&u64)) -> io::Result<u64> {
-        self.events.recv(taken)
+    pub fn wait(&self) -> io::Result<()> {
+        self.events.wait()
+    }
+
+    /// The second half, once after each `Ok` of the first; `taken` sees the token before the CQ can go away. `None` if
+    /// that has happened: wait again.
+    pub fn take(&self, taken: impl FnOnce(&u64)) -> Option<u64> {
+        self.events.take(taken)
     }
 
     /// Removes the events of a CQ that is being destroyed.

@@ -230,12 +230,19 @@ impl Context {
         self.inner.events.0.recv(|_| {})
     }
 
-    /// Like [`Context::async_event`]; `taken` sees the event before the object it is about can go away.
+    /// The first half of [`Context::async_event`], the only one that blocks and that can be cancelled. Whoever waits
+    /// with it keeps nothing that is to be dropped.
     ///
     /// # Errors
     /// `EAGAIN`, or `EINTR` after a signal.
-    pub fn async_event_with(&self, taken: impl FnOnce(&AsyncEvent)) -> std::io::Result<AsyncEvent> {
-        self.inner.events.0.recv(taken)
+    pub fn wait_async_event(&self) -> std::io::Result<()> {
+        self.inner.events.0.wait()
+    }
+
+    /// The second half, once after each `Ok` of the first; `taken` sees the event before the object it is about can go
+    /// away. `None` if that has happened: wait again.
+    pub fn take_async_event(&self, taken: impl FnOnce(&AsyncEvent)) -> Option<AsyncEvent> {
+        self.inner.events.0.take(taken)
     }
 
     /// Removes the events about an object that is being destroyed.

@@ -297,6 +297,7 @@ static void memory(void)
 	CHECK(mr && mr->length == 8192);
 	OK(ibv_dereg_mr(mr));
 	NULL_WITH(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, ALL_ACCESS), EBADF);
+	NULL_WITH(ibv_reg_dmabuf_mr(pd, 4096, SIZE, 0, fd, ALL_ACCESS), EINVAL);
 	close(fd);
 
 	/* On-demand memory, advice about it, and memory that goes away under it. */
@@ -727,6 +728,10 @@ static void extended(void)
 	ibv_wr_send(qpx);
 	ibv_wr_send(qpx);
 	ibv_wr_set_inline_data(qpx, far, 4096);
+	FAILS(ibv_wr_complete(qpx), EINVAL);
+	ibv_wr_start(qpx);
+	ibv_wr_send(qpx);
+	ibv_wr_set_inline_data_list(qpx, 1, NULL);
 	FAILS(ibv_wr_complete(qpx), EINVAL);
 	CHECK(ibv_start_poll(ex, &poll_attr) == ENOENT);
 	OK(ibv_dealloc_mw(mw));

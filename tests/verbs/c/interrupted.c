@@ -1,7 +1,7 @@
 /*
  * What can come in between: cancelled threads, signals, forks, and an end with everything alive.
  *
- *     interrupted cancel|signals|fork|exit
+ *     interrupted cancel|pending|signals|fork|exit
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -119,6 +119,89 @@ static void cancel(void)
 	destroy();
 }
 
+/* Calls everything with a cancellation pending: only waiting for events may act on it. */
+static void *call_everything(void *done)
+{
+	CHECK(pthread_cancel(pthread_self()) == 0);
+	int count;
+	struct ibv_device **list = ibv_get_device_list(&count);
+	CHECK(list && count == 1);
+	struct ibv_context *own = ibv_open_device(list[0]);
+	CHECK(own);
+	ibv_free_device_list(list);
+	struct ibv_context *same = ibv_import_device(own->cmd_fd);
+	CHECK(same);
+	OK(ibv_close_device(same));
+	struct ibv_device_attr_ex attr;
+	OK(ibv_query_device_ex(own, NULL, &attr));
+	struct ibv_port_attr port;
+	OK(ibv_query_port(own, 1, &port));
+	struct ibv_gid_entry entry;
+	OK(ibv_query_gid_ex(own, 1, 0, &entry, 0));
+	CHECK(ibv_query_gid_table(own, &entry, 1, 0) == 1);
+	struct ibv_ah_attr address = address_of(own);
+	extern int ibv_resolve_eth_l2_from_gid(struct ibv_context *, struct ibv_ah_attr *, uint8_t[6], uint16_t *);
+	uint8_t mac[6];
+	OK(ibv_resolve_eth_l2_from_gid(own, &address, mac, NULL));
+	extern int ibv_read_sysfs_file(const char *, const char *, char *, size_t);
+	char text[8];
+	ibv_read_sysfs_file("/proc/sys/kernel", "ostype", text, sizeof text);
+
+	struct ibv_pd *own_pd = ibv_alloc_pd(own);
+	struct ibv_comp_channel *own_channel = ibv_create_comp_channel(own);
+	struct ibv_cq *own_cq = ibv_create_cq(own, 16, NULL, own_channel, 0);
+	struct ibv_mr *own_mr = ibv_reg_mr(own_pd, memory, sizeof memory, ALL_ACCESS);
+	struct ibv_ah *ah = ibv_create_ah(own_pd, &address);
+	struct ibv_srq_init_attr srq_init = {.attr = {.max_wr = 8, .max_sge = 1}};
+	struct ibv_srq *srq = ibv_create_srq(own_pd, &srq_init);
+	struct ibv_qp_init_attr init = {.send_cq = own_cq, .recv_cq = own_cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
+					.srq = srq, .cap = {.max_send_wr = 16, .max_send_sge = 1}};
+	struct ibv_qp *own_qp = ibv_create_qp(own_pd, &init);
+	CHECK(own_pd && own_channel && own_cq && own_mr && ah && srq && own_qp);
+	connect_to(own_qp, own_qp->qp_num);
+	OK(ibv_resize_cq(own_cq, 40));
+	OK(ibv_req_notify_cq(own_cq, 0));
+	for (int i = 0; i < 200; i++) {
+		struct ibv_sge sge = {(uintptr_t)memory, 2048, own_mr->lkey};
+		struct ibv_recv_wr receive = {.wr_id = i, .sg_list = &sge, .num_sge = 1}, *bad_receive;
+		OK(ibv_post_srq_recv(srq, &receive, &bad_receive));
+		struct ibv_send_wr send = {.wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+		OK(ibv_post_send(own_qp, &send, &bad));
+		expect(own_cq, IBV_WC_SUCCESS, i);
+		expect(own_cq, IBV_WC_SUCCESS, i);
+	}
+	struct ibv_qp_init_attr queried;
+	struct ibv_qp_attr qp_attr;
+	OK(ibv_query_qp(own_qp, &qp_attr, IBV_QP_STATE, &queried));
+	OK(ibv_destroy_qp(own_qp));
+	OK(ibv_destroy_srq(srq));
+	OK(ibv_destroy_ah(ah));
+	OK(ibv_dereg_mr(own_mr));
+	OK(ibv_destroy_cq(own_cq));
+	OK(ibv_destroy_comp_channel(own_channel));
+	OK(ibv_dealloc_pd(own_pd));
+	OK(ibv_close_device(own));
+	*(int *)done = 1;
+	struct ibv_cq *which;
+	void *cq_context;
+	ibv_get_cq_event(channel, &which, &cq_context);
+	return NULL;
+}
+
+static void pending(void)
+{
+	for (int round = 0; round < 5; round++) {
+		int done = 0;
+		pthread_t thread;
+		void *result;
+		CHECK(pthread_create(&thread, NULL, call_everything, &done) == 0);
+		CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+		CHECK(done);
+		still_works();
+	}
+	destroy();
+}
+
 static volatile sig_atomic_t signals;
 
 static void on_signal(int number)
@@ -220,6 +303,8 @@ int main(int argc, char **argv)
 	still_works();
 	if (!strcmp(argv[1], "cancel"))
 		cancel();
+	else if (!strcmp(argv[1], "pending"))
+		pending();
 	else if (!strcmp(argv[1], "signals"))
 		with_signals();
 	else if (!strcmp(argv[1], "fork"))
