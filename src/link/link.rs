@@ -195,7 +195,8 @@ pub trait Link: Send {
     }
 
     /// The descriptor that becomes readable when datagrams have arrived; `None` in simulation.
-    /// It becomes writable (or readable, where it stands for several) when a blocked link can send again.
+    /// It becomes writable (or readable, where it stands for several) when a blocked link can send again, unless
+    /// [`Link::poll_timeout`] says when to try.
     /// It may be another one after [`Link::flush`], [`Link::join`] and [`Link::leave`].
     fn descriptor(&self) -> Option<RawFd>;
 

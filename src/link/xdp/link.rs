@@ -29,6 +29,9 @@ const HOST_INTERVAL_IDLE: Duration = Duration::from_millis(1);
 /// The same while a datagram waits for a neighbour.
 const HOST_INTERVAL_PENDING: Duration = Duration::from_micros(100);
 
+/// How soon what the interface had no room for is tried again.
+const RETRY: Duration = Duration::from_micros(100);
+
 /// Ethernet frames are no shorter, without their checksum.
 const MIN_FRAME: usize = 60;
 
@@ -53,7 +56,8 @@ pub struct XdpLink {
     /// Slots on their way to ourselves.
     pub(super) own: VecDeque<OwnFrame>,
     pub(super) own_since: Time,
-    pub(super) blocked: bool,
+    /// When to try again to send what the interface had no room for.
+    pub(super) retry_at: Option<Time>,
     /// The queue that is read first next time.
     pub(super) first_queue: usize,
     pub(super) readiness: Readiness,
@@ -142,14 +146,13 @@ impl XdpLink {
         if changed || result.is_err() {
             self.identity.update(&self.host, &mut self.maps);
             self.paths.clear();
-            self.set_blocked(self.blocked);
+            self.set_blocked(now, self.is_blocked());
         }
     }
 
     /// What waits for an interface that is down needs no driving: its coming up does that.
-    fn set_blocked(&mut self, blocked: bool) {
-        self.blocked = blocked && self.identity.is_up;
-        self.readiness.set_writable(self.blocked);
+    fn set_blocked(&mut self, now: Time, blocked: bool) {
+        self.retry_at = (blocked && self.identity.is_up).then_some(now + RETRY);
     }
 
     /// The target and headers of `flow`, after a look at the host when its neighbour is not known.
@@ -272,12 +275,12 @@ impl Link for XdpLink {
         self.counters.tx_calls += kicked.calls;
         self.counters.tx_errors += kicked.dropped;
         self.transmit.reap();
-        self.set_blocked(!kicked.down && self.transmit.is_blocked());
+        self.set_blocked(now, !kicked.down && self.transmit.is_blocked());
         self.check_host(now, HOST_INTERVAL_BUSY);
     }
 
     fn is_blocked(&self) -> bool {
-        self.blocked
+        self.retry_at.is_some()
     }
 
     fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
@@ -293,7 +296,8 @@ impl Link for XdpLink {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        (!self.own.is_empty()).then_some(self.own_since)
+        let own = (!self.own.is_empty()).then_some(self.own_since);
+        [own, self.retry_at].into_iter().flatten().min()
     }
 
     fn descriptor(&self) -> Option<RawFd> {

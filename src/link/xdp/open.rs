@@ -92,9 +92,8 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
         max_datagram: capabilities.max_datagram,
     };
     identity.update(&host, &mut maps);
-    let mut descriptors: Vec<_> = queues.iter().map(|queue| queue.socket.as_raw_fd()).collect();
-    descriptors.push(host.as_raw_fd());
-    let readiness = Readiness::new(&descriptors).map_err(XdpError::system("watching the sockets"))?;
+    let sockets: Vec<_> = queues.iter().map(|queue| queue.socket.as_raw_fd()).collect();
+    let readiness = Readiness::new(&sockets).map_err(XdpError::system("watching the sockets"))?;
     let slots = options.tx_slots as usize;
     Ok(XdpLink {
         capabilities,
@@ -110,7 +109,7 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
         reserved: None,
         own: VecDeque::with_capacity(slots),
         own_since: Time::ZERO,
-        blocked: false,
+        retry_at: None,
         first_queue: 0,
         readiness,
         counters: LinkCounters::default(),
