@@ -92,6 +92,9 @@ def is_listening(port):
 class VerbsTest(unittest.TestCase):
     """A test that runs programs on SoftRNIC."""
 
+    # What programs are run with.
+    command = SOFTRNIC
+
     # Run by hand, a failure shows all of what the programs said.
     maxDiff = None
 
@@ -120,7 +123,7 @@ class VerbsTest(unittest.TestCase):
 
     def start(self, argv, run=(), cwd=None, **extra):
         """Starts a program with `softrnic run`, which gets the options `run`."""
-        program = Program([SOFTRNIC, "run", *run, "--", *argv], {**self.env, **extra}, cwd)
+        program = Program([self.command, "run", *run, "--", *argv], {**self.env, **extra}, cwd)
         self.addCleanup(program.close)
         return program
 

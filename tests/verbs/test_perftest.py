@@ -36,7 +36,10 @@ def add_tests():
         bandwidth = program.endswith("_bw")
         atomic = "atomic" in program
         add("rc", program, "-n", "500")
-        if not atomic:
+        if atomic:
+            for mtu in ("256", "4096"):
+                add(f"rc_mtu_{mtu}", program, "-m", mtu, "-n", "200")
+        else:
             add("rc_all_sizes", program, "-a", "-n", "20", rows=23)
             for mtu in ("256", "512", "1024", "2048", "4096"):
                 add(f"rc_mtu_{mtu}", program, "-m", mtu, "-s", "10000", "-n", "200")
@@ -44,19 +47,27 @@ def add_tests():
             add("rc_both_ways", program, "-b", "-n", "500")
             add("rc_16_qps", program, "-q", "16", "-n", "200")
         add("rc_three_seconds", program, "-D", "3")
-    for program in ("ib_send_bw", "ib_send_lat", "ib_read_bw", "ib_read_lat"):
+    # perftest has no events for WRITE.
+    for program in [program for program in programs if "write" not in program]:
         add("rc_events", program, "-e", "-n", "500")
     for program in ("ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat"):
+        bandwidth = program.endswith("_bw")
         add("rc_inline", program, "-I", "64", "-s", "64", "-n", "500")
         for service in ("UC",) if "write" in program else ("UC", "UD"):
-            add(service.lower(), program, "-c", service, "-n", "500", *(["-s", "1024"] if service == "UD" else []))
-            if program.endswith("_bw"):
-                add(f"{service.lower()}_all_sizes", program, "-c", service, "-a", "-n", "20", rows=10)
-                add(f"{service.lower()}_both_ways", program, "-c", service, "-b", "-n", "300",
-                    *(["-s", "1024"] if service == "UD" else []))
+            name, small = service.lower(), ["-s", "1024"] if service == "UD" else []
+            add(name, program, "-c", service, "-n", "500", *small)
+            add(f"{name}_all_sizes", program, "-c", service, "-a", "-n", "20", rows=12 if service == "UD" else 23)
+            add(f"{name}_three_seconds", program, "-c", service, "-D", "3", *small)
+            if bandwidth:
+                add(f"{name}_both_ways", program, "-c", service, "-b", "-n", "300", *small)
+                add(f"{name}_16_qps", program, "-c", service, "-q", "16", "-n", "100", *small)
+            if "send" in program:
+                add(f"{name}_events", program, "-c", service, "-e", "-n", "300", *small)
+        for mtu in ("256", "4096"):
+            add(f"uc_mtu_{mtu}", program, "-c", "UC", "-m", mtu, "-s", "10000", "-n", "100")
     for program in ("ib_send_bw", "ib_send_lat"):
         add("rc_srq", program, "--use-srq", "-n", "500")
-        add("ud_events", program, "-c", "UD", "-e", "-s", "512", "-n", "300")
+        add("ud_srq", program, "-c", "UD", "--use-srq", "-s", "1024", "-n", "200")
     add("rc_srq_16_qps", "ib_send_bw", "--use-srq", "-q", "16", "-n", "100")
     add("rc_fetch_and_add", "ib_atomic_bw", "-A", "FETCH_AND_ADD", "-n", "500")
     add("rc_compare_and_swap", "ib_atomic_bw", "-A", "CMP_AND_SWAP", "-n", "500")

@@ -1,0 +1,49 @@
+"""What `make install` leaves behind, and a shell that was set up by `softrnic env`."""
+
+import pathlib
+import re
+import subprocess
+import tempfile
+
+from harness import PROFILE, ROOT, VerbsTest
+
+
+class Install(VerbsTest):
+    def setUp(self):
+        super().setUp()
+        if PROFILE != "release":
+            self.skipTest("make install installs the release build")
+        directory = tempfile.TemporaryDirectory(prefix="softrnic-test-")
+        self.addCleanup(directory.cleanup)
+        self.prefix = pathlib.Path(directory.name) / "prefix"
+        # What the test runs was built already.
+        command = ["make", "-C", ROOT, "--old-file=build", "install", f"PREFIX={self.prefix}"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_the_command_and_its_libraries_and_nothing_else_are_installed(self):
+        installed = {str(file.relative_to(self.prefix)) for file in self.prefix.rglob("*") if file.is_file()}
+        self.assertEqual(installed, {
+            "bin/softrnic",
+            "lib/softrnic/libibverbs.so.1",
+            "lib/softrnic/libsoftrnic_interpose.so",
+        })
+
+    def test_programs_run_with_the_installed_libraries(self):
+        self.command = self.prefix / "bin/softrnic"
+        out = self.run_ok(["ldd", "/usr/bin/ibv_rc_pingpong"])
+        self.assertIn(f"libibverbs.so.1 => {self.prefix}/lib/softrnic/libibverbs.so.1", out)
+        self.assertIn(f"{self.prefix}/lib/softrnic/libsoftrnic_interpose.so", out)
+        for out in self.run_pair("ibv_rc_pingpong", "-g", "0", "-c"):
+            self.assertRegex(out, r"(?m)^1000 iters in")
+
+    def test_a_shell_is_set_up_by_env(self):
+        script = """
+            eval "$("$0" env --device shelled=udp:127.9.8.7)"
+            ibv_devices && cat /sys/class/infiniband/shelled/node_type
+        """
+        done = subprocess.run(["/bin/sh", "-c", script, self.prefix / "bin/softrnic"], env=self.env,
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(re.search(r"(?m)^\s+shelled\s+[0-9a-f]{16}$", done.stdout), done.stdout)
+        self.assertIn("1: CA", done.stdout)
