@@ -15,6 +15,7 @@
 
 mod captures;
 mod clock;
+mod eager;
 mod events;
 mod fork;
 mod gone;
@@ -44,6 +45,7 @@ use crate::runtime::doorbells::DoorbellSet;
 use crate::runtime::kick::Kick;
 use crate::runtime::lock::{NicGuard, NicLock, Poisoned};
 use crate::stats::{Snapshot, StatsSocket};
+use eager::Eagerness;
 use events::EventRoutes;
 pub use fork::{on_fork_in_child, opening};
 pub use port::{Place, Port};
@@ -112,6 +114,7 @@ pub struct Nic {
     look: AtomicU64,
     /// Polls in a row that found nothing to do.
     vain_polls: AtomicU32,
+    eagerness: Eagerness,
     stopping: AtomicBool,
     /// How often the progress thread woke.
     wakeups: AtomicU64,
@@ -160,6 +163,7 @@ impl Nic {
             last_gather: AtomicU64::new(0),
             look: AtomicU64::new(GATHER_LIMIT.as_nanos() as u64),
             vain_polls: AtomicU32::new(0),
+            eagerness: Eagerness::default(),
             stopping: AtomicBool::new(false),
             wakeups: AtomicU64::new(0),
         });
@@ -242,7 +246,7 @@ impl Nic {
     }
 
     /// The application is about to block: from now on the progress thread serves the link.
-    pub fn hand_over(&self) {
+    fn hand_over(&self) {
         self.handed_over.store(true, Ordering::SeqCst);
         if !self.watching.load(Ordering::SeqCst) {
             self.kick.kick();

@@ -86,6 +86,11 @@ impl<E> EventChannel<E> {
         Some(event)
     }
 
+    /// Whether events are there. Another reader may be faster.
+    pub fn has_events(&self) -> bool {
+        !self.sent.is_empty() || !self.older().is_empty()
+    }
+
     /// Removes the events that match, those of an object that is being destroyed, and returns their number. The
     /// descriptor is readable afterwards only if other events are there.
     ///

@@ -2,14 +2,17 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use crate::device::Nic;
 use crate::runtime::channel::EventChannel;
 use crate::runtime::notify::Notify;
 
 /// Where armed completion queues report. Events carry the token that their CQ was made with.
 pub struct CompletionChannel {
     events: Arc<EventChannel<u64>>,
+    /// Not kept alive by this: a channel may be left when its device is closed.
+    nic: Weak<Nic>,
 }
 
 /// Tells a channel about one CQ.
@@ -25,8 +28,8 @@ impl Notify for ChannelNotify {
 }
 
 impl CompletionChannel {
-    pub(crate) fn new() -> io::Result<CompletionChannel> {
-        Ok(CompletionChannel { events: Arc::new(EventChannel::new()?) })
+    pub(crate) fn new(nic: Weak<Nic>) -> io::Result<CompletionChannel> {
+        Ok(CompletionChannel { events: Arc::new(EventChannel::new()?), nic })
     }
 
     /// Takes the next event, and waits for it unless the descriptor is non-blocking: the token of the CQ.
@@ -34,7 +37,16 @@ impl CompletionChannel {
     /// # Errors
     /// `EAGAIN`, or `EINTR` after a signal.
     pub fn event(&self) -> io::Result<u64> {
+        self.look_on();
         self.events.recv(|_| {})
+    }
+
+    /// Looks on for a moment and serves the NIC, where waiting so has paid lately. Call before [`wait`](Self::wait),
+    /// which works without it, and wakes up more slowly.
+    pub fn look_on(&self) {
+        if let Some(nic) = self.nic.upgrade() {
+            nic.look_on(|| self.events.has_events());
+        }
     }
 
     /// The first half of [`CompletionChannel::event`], the only one that blocks and that can be cancelled. Whoever

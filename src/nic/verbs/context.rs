@@ -191,7 +191,7 @@ impl Context {
     /// # Errors
     /// No descriptor is to be had.
     pub fn create_channel(&self) -> Result<Arc<CompletionChannel>, Error> {
-        Ok(Arc::new(CompletionChannel::new()?))
+        Ok(Arc::new(CompletionChannel::new(Arc::downgrade(&self.inner.device.nic))?))
     }
 
     /// Makes a completion queue with at least `depth` places, which reports to `channel` when armed.

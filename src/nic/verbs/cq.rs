@@ -85,7 +85,7 @@ impl Cq {
     /// afterwards: what is there already fires nothing.
     pub fn arm(&self, solicited_only: bool) {
         self.arming.arm(solicited_only);
-        self.context.nic().hand_over();
+        self.context.nic().on_arm();
     }
 
     /// The channel that it reports to.

@@ -197,6 +197,29 @@ fn arming_hands_the_link_over_and_the_event_comes() {
 }
 
 #[test]
+fn a_descriptor_that_is_polled_gets_its_event_after_eager_waits_have_paid() {
+    use std::os::fd::{AsFd, AsRawFd};
+    let Pair { near, far, .. } = pair();
+    let mut eager = false;
+    for id in 0..40 {
+        near.cq.poll_with(16, |_| {});
+        near.cq.arm(false);
+        near.qp.post(near.write_to(&far, id)).expect("posts");
+        // Nobody looks on here: the progress thread must notice by itself.
+        if id % 4 == 3 {
+            let mut poll =
+                libc::pollfd { fd: near.channel.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one descriptor of ours.
+            assert_eq!(unsafe { libc::poll(&mut poll, 1, 20_000) }, 1, "the event of {id} never came");
+        }
+        assert_eq!(near.channel.event().expect("an event"), near.cq.token());
+        assert_eq!(near.completion().wr_id, id);
+        eager |= near.context.nic().waits_eagerly();
+    }
+    assert!(eager, "no eager wait of 40 has paid");
+}
+
+#[test]
 fn only_solicited_completions_wake_a_cq_that_asked_for_those() {
     use std::os::fd::{AsFd, AsRawFd};
     let Pair { near, far, .. } = pair();
