@@ -18,17 +18,20 @@ mod peers;
 mod publish;
 mod receive;
 mod shared;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod transmit;
 mod usage;
 
 use std::collections::VecDeque;
+use std::sync::atomic::{Ordering, fence};
 
 use rustc_hash::FxHashMap;
 use slotmap::SlotMap;
 use softrnic_link::Link;
 use softrnic_memory::MemoryTable;
-use softrnic_transport::{Config, Counter, Qp, RateParameters, WindowConfig};
+use softrnic_transport::{Config, Counter, Qp, QpState, RateParameters, WindowConfig};
 use softrnic_wire::{Gid, Mtu, Qpn, Srqn, Time};
 
 pub use caps::DeviceCaps;
@@ -287,9 +290,14 @@ impl Engine {
             now,
         };
         let result = drive(qp, &mut host);
-        let state = qp.state() as u8;
-        if io.shared_state.load(std::sync::atomic::Ordering::Relaxed) != state {
-            io.shared_state.store(state, std::sync::atomic::Ordering::Release);
+        let state = qp.state();
+        if host.io.shared_state.load(Ordering::Relaxed) != state as u8 {
+            host.io.shared_state.store(state as u8, Ordering::Release);
+            if state == QpState::Err {
+                // Pairs with the fence of who posts a receive: he sees the new state, or this sees his receive.
+                fence(Ordering::SeqCst);
+                qp.on_recv_posted(&mut host);
+            }
         }
         schedule(&mut self.timers, qp.poll_timeout(), io);
         Some(result)

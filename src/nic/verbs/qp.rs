@@ -1,6 +1,6 @@
 //! Queue pairs.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use softrnic_memory::Sge;
@@ -338,6 +338,8 @@ impl Qp {
             return Err(PostError::State);
         }
         receives.lock().unwrap_or_else(PoisonError::into_inner).push(request).map_err(|_| PostError::Full)?;
+        // Pairs with the fence of the engine when the QP fails, see `Engine::with_qp`.
+        fence(Ordering::SeqCst);
         if self.state() == QpState::Err {
             // Only the engine flushes, and it looks at a QP when its doorbell rings.
             self.context().nic().on_post(self.key.index(), true);
