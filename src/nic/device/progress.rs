@@ -111,8 +111,7 @@ impl Nic {
 
     /// Blocks until something may be due, and in any case until `rest_until` unless it is kicked.
     fn sleep(&self, now: Time, watch: &mut Watch, rest_until: Time) -> Wake {
-        watch.reconsider(now, Time::from_nanos(self.last_poll.load(Ordering::SeqCst)));
-        if watch.away_until().is_none() {
+        if watch.reconsider(now, Time::from_nanos(self.last_poll.load(Ordering::SeqCst))) {
             self.eagerness.missed();
         }
         self.watching.store(watch.away_until().is_none(), Ordering::SeqCst);

@@ -47,15 +47,18 @@ impl Watch {
         }
     }
 
-    /// Time has passed; `last_poll` is when an application last polled.
-    pub fn reconsider(&mut self, now: Time, last_poll: Time) {
-        let Some(until) = self.away_until.filter(|until| *until <= now) else { return };
-        if last_poll + self.away_for >= until {
+    /// Time has passed; `last_poll` is when an application last polled. Says whether the thread looks again because
+    /// nobody polls any more.
+    pub fn reconsider(&mut self, now: Time, last_poll: Time) -> bool {
+        let Some(until) = self.away_until.filter(|until| *until <= now) else { return false };
+        let polls = last_poll + self.away_for >= until;
+        if polls {
             self.away_for = (self.away_for * 2).min(LONGEST);
             self.away_until = Some(now + self.away_for);
         } else {
             self.watch();
         }
+        !polls
     }
 
     /// The link is the thread's now.
