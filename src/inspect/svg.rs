@@ -128,7 +128,7 @@ fn packet(out: &mut Vec<u8>, shown: &Shown, y: f64) {
 
 /// An arrow with its head and sign; one that did not arrive ends on its way.
 fn arrow(out: &mut Vec<u8>, [x1, y1]: [f64; 2], [x2, y2]: [f64; 2], class: &str, mark: &str) {
-    let stops = class == "lost" || mark == "corrupt";
+    let stops = mark == "lost" || mark == "corrupt";
     let share = if stops { LOST_AT } else { 1.0 };
     let along = |share: f64| [x1 + (x2 - x1) * share, y1 + (y2 - y1) * share];
     let [x, y] = along(share);

@@ -4,21 +4,21 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
-use softrnic_link::sim::SimLink;
 use softrnic_link::{Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, TxError, TxSlot};
 use softrnic_wire::{Packet, Time};
 
 /// See the [module](self).
 pub struct Tap {
-    link: SimLink,
+    link: Box<dyn Link>,
+    address: IpAddr,
     on: bool,
     to: Option<IpAddr>,
 }
 
 impl Tap {
-    /// Wraps a link.
-    pub fn new(link: SimLink) -> Tap {
-        Tap { link, on: std::env::var_os("SOFTRNIC_TRACE").is_some(), to: None }
+    /// Wraps the link of the NIC at `address`.
+    pub fn new(link: Box<dyn Link>, address: IpAddr) -> Tap {
+        Tap { link, address, on: std::env::var_os("SOFTRNIC_TRACE").is_some(), to: None }
     }
 }
 
@@ -54,7 +54,7 @@ impl Link for Tap {
     fn commit(&mut self, now: Time) {
         if let (true, Some(to)) = (self.on, self.to) {
             let line = describe(self.link.reserved());
-            eprintln!("{:>12} {} -> {to}: {line}", now.as_nanos(), self.link.address());
+            eprintln!("{:>12} {} -> {to}: {line}", now.as_nanos(), self.address);
         }
         self.link.commit(now);
     }
@@ -68,7 +68,7 @@ impl Link for Tap {
     }
 
     fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
-        let (on, to) = (self.on, self.link.address());
+        let (on, to) = (self.on, self.address);
         self.link.receive(now, budget, &mut |datagram| {
             if on {
                 let (from, line) = (datagram.src, describe(datagram.bytes));

@@ -68,6 +68,11 @@ impl Node {
         memory: usize,
     ) -> Node {
         let link = fabric.attach(address, options).expect("a free address");
+        Node::on(Box::new(link), address, config, memory)
+    }
+
+    /// A NIC at `address` on a link of any kind.
+    pub fn on(link: Box<dyn Link>, address: IpAddr, config: EngineConfig, memory: usize) -> Node {
         let mut engine = Engine::new(config);
         engine.gids().set(0, Some(address));
         let arena = Arena::new(memory);
@@ -90,7 +95,7 @@ impl Node {
         let (cqs, events) = (HashMap::new(), Vec::new());
         Node {
             engine,
-            link: Tap::new(link),
+            link: Tap::new(link, address),
             address,
             arena,
             pd,

@@ -300,12 +300,16 @@ fn tell_congestion(ctx: &mut Context<'_>, pair: &Pair) {
     for side in 0..2 {
         let other = 1 - side;
         if pair.cnps[side] > 0 {
-            let first = ctx.order.iter().copied().find(|i| ctx.event(*i).operation == Operation::Cnp);
+            let first = ctx.order.iter().copied().find(|i| {
+                let event = ctx.event(*i);
+                event.operation == Operation::Cnp
+                    && sender(ctx.all_flows, &pair.ends, ctx.flows, &event) == other
+            });
             let text = format!(
                 "{} told {} to slow down with {}",
                 ctx.names[other],
                 ctx.names[side],
-                words::count(pair.cnps[side], "congestion notification (CNP)").replace("(CNP)s", "(CNPs)")
+                words::count(pair.cnps[side], "CNP")
             );
             if let Some(first) = first {
                 let psn = ctx.event(first).psn();

@@ -63,6 +63,8 @@ pub enum Mark {
     Plain,
     /// Damaged on the way; receivers drop it.
     Corrupt,
+    /// Lost after the capture saw it, as the responder tells.
+    LostLater,
     /// Sent again by the requester.
     Resent,
     /// The same packet twice, without anybody having asked for it.

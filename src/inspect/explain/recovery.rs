@@ -2,6 +2,7 @@
 
 use softrnic_wire::Operation;
 
+use super::event::Mark;
 use super::finding::{Kind, rules};
 use super::stream::{Context, RnrWait, Stream, psn_of};
 use super::words;
@@ -41,6 +42,8 @@ pub(crate) struct Recovery {
     /// The capture did not have the request either.
     pub was_missing: bool,
     pub operation: Option<Operation>,
+    /// The packet that the responder says it lacks.
+    pub original: Option<u32>,
     pub corrupt: Option<u32>,
     /// The answer that had been seen before the request was repeated.
     pub answered_before: Option<u32>,
@@ -55,6 +58,10 @@ pub(crate) struct Recovery {
     /// Missing responses, by PSN.
     pub responses: Option<(i64, i64)>,
     pub corrupt_response: Option<u32>,
+    /// A READ was taken up again behind its beginning; whether the response that it was taken up from is here.
+    pub taken_up: Option<bool>,
+    /// The request came before this PSN, which was sent earlier.
+    pub overtook: Option<i64>,
     pub solved_by: Option<u32>,
     pub extra_answers: u32,
 }
@@ -71,6 +78,7 @@ impl Recovery {
             naks_repeated: 0,
             was_missing: false,
             operation: None,
+            original: None,
             corrupt: None,
             answered_before: None,
             resends: 0,
@@ -82,6 +90,8 @@ impl Recovery {
             passed_over: false,
             responses: None,
             corrupt_response: None,
+            taken_up: None,
+            overtook: None,
             solved_by: None,
             extra_answers: 0,
         }
@@ -136,7 +146,7 @@ impl Stream {
         };
         let nak = match r.nak {
             Some(nak) => {
-                format!(" {responder} asked for it with a sequence NAK in packet {}", ctx.number(nak))
+                format!("; {responder} asked for it with a sequence NAK in packet {}", ctx.number(nak))
             }
             None => String::new(),
         };
@@ -156,7 +166,14 @@ impl Stream {
                 ),
             )
         } else if r.cause == Cause::Nak {
-            match (r.resends, r.was_missing) {
+            match (r.resends, r.overtook) {
+                (1.., Some(overtaken)) => (
+                    Kind::SequenceNak,
+                    format!(
+                        "the {what} of {requester} with PSN {psn} came ahead of PSN {}, and a responder takes requests only in order{nak}{resent}",
+                        psn_of(overtaken)
+                    ),
+                ),
                 (0, _) => (
                     Kind::SequenceNak,
                     format!(
@@ -184,6 +201,11 @@ impl Stream {
             self.name_timeout(ctx, r, what, &requester, &responder, &resent)
         };
         ctx.tell(kind, None, (psn, psn), &packets, text);
+        if let (Kind::RequestLost | Kind::NakLost, Some(original)) = (kind, r.original)
+            && ctx.event(original).mark == Mark::Plain
+        {
+            ctx.mark(original, Mark::LostLater);
+        }
         if r.was_missing && r.nak.is_none() && r.timeouts > 0 {
             let text = format!(
                 "PSN {psn} of {requester} was missing and later packets were sent, but no sequence NAK from {responder} is here: it was lost, or those packets were lost too"
@@ -227,18 +249,28 @@ impl Stream {
                     "the {what} of {requester} with PSN {psn} was lost before it came to this capture{resent}"
                 ),
             ),
+            Cause::Timeout { .. } if r.extra_answers > 0 && r.answered_before.is_none() => (
+                Kind::AckDelayed,
+                format!(
+                    "the answer of {responder} to PSN {psn} took longer than {requester} waited{resent}; both were answered"
+                ),
+            ),
+            _ if let Some(is_here) = r.taken_up => {
+                let place =
+                    if is_here { "after this capture saw it" } else { "before it came to this capture" };
+                (
+                    Kind::ResponseLost,
+                    format!(
+                        "{requester} took up a READ again from PSN {psn} on: the response of {responder} with that PSN was lost {place}{resent}"
+                    ),
+                )
+            }
             Cause::Timeout { .. } => match r.answered_before {
                 Some(answer) => (
                     if own_answer { Kind::ResponseLost } else { Kind::AckLost },
                     format!(
                         "the answer of {responder} to PSN {psn}, packet {}, was lost after this capture saw it{resent}",
                         ctx.number(answer)
-                    ),
-                ),
-                None if r.extra_answers > 0 => (
-                    Kind::AckDelayed,
-                    format!(
-                        "the answer of {responder} to PSN {psn} took longer than {requester} waited{resent}; both were answered"
                     ),
                 ),
                 None => (

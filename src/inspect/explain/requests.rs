@@ -212,6 +212,7 @@ impl Stream {
                 );
                 ctx.tell(Kind::Reordered, None, (event.psn(), event.psn()), &[index, hole.first_event], text);
                 ctx.found(self.requester, event.psn(), event.psn());
+                self.late = Some((psn, index));
             }
             cause => self.resent(ctx, index, event, psn, &hole, cause.unwrap_or(Cause::Unprovoked)),
         }
@@ -323,6 +324,9 @@ impl Stream {
                 self.cool(ctx);
                 let mut recovery = Recovery::new(cause, psn, segment.first_event);
                 recovery.answered_before = segment.answered_by.filter(|_| segment.acked);
+                let within = event.operation == Operation::ReadRequest && segment.sent && psn > segment.first;
+                recovery.taken_up =
+                    within.then_some(segment.acked || psn < segment.first + i64::from(segment.got));
                 recovery
             }
         };

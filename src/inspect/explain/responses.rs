@@ -263,8 +263,12 @@ impl Stream {
                 recovery.until = self.next;
                 recovery.was_missing = !segment.sent;
                 recovery.operation = segment.sent.then_some(segment.operation);
+                recovery.original = segment.sent.then_some(segment.first_event);
                 recovery.corrupt = self.corrupt_at(psn, true);
                 recovery.nak = Some(index);
+                let came_before = |late: u32| segment.sent && segment.first_event < late;
+                recovery.overtook =
+                    self.late.filter(|(at, late)| *at < psn && came_before(*late)).map(|(at, _)| at);
                 self.recovery = Some(recovery);
                 if let Some(mut previous) = previous {
                     // The responder asks for something else now, so it has that.

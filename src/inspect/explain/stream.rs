@@ -126,6 +126,8 @@ pub(crate) struct Stream {
     /// The last recovery that succeeded; more answers may still belong to it.
     pub cooling: Option<Recovery>,
     pub rnr: Option<RnrWait>,
+    /// The request that was last overtaken by others, and its event.
+    pub late: Option<(i64, u32)>,
     /// Where a burst of repeats would go on, and whether it belongs to the recovery.
     pub rewind: Option<(i64, bool)>,
     /// Whether segments were dropped to save memory.
@@ -262,6 +264,7 @@ impl Stream {
             recovery: None,
             cooling: None,
             rnr: None,
+            late: None,
             rewind: None,
             forgotten: false,
             heard_ns: 0,

@@ -138,6 +138,7 @@ const fn mark(mark: Mark) -> &'static str {
     match mark {
         Mark::Plain => "",
         Mark::Corrupt => "corrupt",
+        Mark::LostLater => "lost",
         Mark::Resent => "resent",
         Mark::Duplicate => "duplicate",
         Mark::Late => "late",

@@ -11,7 +11,9 @@ const SCRIPT: &str = include_str!("script.js");
 pub(super) fn head(out: &mut Vec<u8>, title: &str) {
     out.text("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     out.text("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
-    out.text("<meta name=\"color-scheme\" content=\"light dark\">\n<title>");
+    out.text("<meta name=\"color-scheme\" content=\"light dark\">\n");
+    out.text("<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; ");
+    out.text("script-src 'unsafe-inline'; style-src 'unsafe-inline'\">\n<title>");
     html(out, title);
     out.text(" explained</title>\n<link rel=\"icon\" href=\"data:,\">\n<style>\n");
     out.text(STYLE);

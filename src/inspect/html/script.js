@@ -36,14 +36,14 @@
   };
   const LEGEND = [
     ["req", "", "request"], ["ack", "", "ACK"], ["resp", "", "READ or atomic answer"], ["nak", "", "NAK"],
-    ["rnr", "", "RNR NAK"], ["cnp", "", "CNP"], ["lost", "lost", "missing here"], ["req", "corrupt", "damaged"],
+    ["rnr", "", "RNR NAK"], ["cnp", "", "CNP"], ["lost", "lost", "missing here"], ["req", "lost", "lost further on"], ["req", "corrupt", "damaged"],
     ["req", "resent", "sent again"], ["req", "duplicate", "doubled"], ["req", "late", "overtaken"],
     ["resp", "replay", "answered again"], ["req", "violation", "breaks a rule"],
   ];
 
   // An arrow from x1 to x2 with its head and sign; one that did not arrive ends half way.
   function arrow(parent, x1, y1, x2, y2, cls, mark, place = 0.86) {
-    const stops = cls === "lost" || mark === "corrupt";
+    const stops = mark === "lost" || mark === "corrupt";
     const share = stops ? 0.62 : 1;
     const x = x1 + (x2 - x1) * share, y = y1 + (y2 - y1) * share;
     svg(parent, "line", { class: "arrow", x1, y1, x2: x, y2: y });
@@ -105,7 +105,7 @@
       drawn += 1;
       const group = svg(box, "g", {
         class: `row c-${cls} m-${mark}`, tabindex: 0, role: "listitem",
-        "aria-label": `${number ? "packet " + number : "missing"}, ${label}${mark ? ", " + mark : ""}`,
+        "aria-label": `${number ? "packet " + number : "missing"}, ${label}${mark ? ", " + (mark === "lost" && number ? "lost further on" : mark) : ""}`,
       });
       if (number) group.id = `p${number}`;
       group.dataset.number = number;
@@ -363,6 +363,12 @@
   });
   let width = innerWidth;
   addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
+
+  // On paper nothing can be opened.
+  addEventListener("beforeprint", () => {
+    hideFields();
+    for (const closed of document.querySelectorAll("details")) closed.open = true;
+  });
 
   legend();
   draw();

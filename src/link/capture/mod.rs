@@ -4,7 +4,8 @@
 //! network. Frames get complete Ethernet, IP and UDP headers: the IP header as the ICRC covers it, made-up
 //! but stable MAC addresses, correct checksums. The data path only copies into a bounded queue; a thread
 //! builds and writes the frames, a few milliseconds behind. What does not fit in the queue is counted, in
-//! [`LinkCounters::capture_lost`], at the next packet in the file, and in the statistics at its end.
+//! [`LinkCounters::capture_lost`], at the next packet in the file, in the statistics at its end, and on standard
+//! error when the file ends.
 
 mod frame;
 mod process;
@@ -75,8 +76,8 @@ impl Capture {
         let file = File::create(&path)?;
         let queue = Arc::new(Queue::new(options.queue_bytes));
         let writer = process::spawn_without_signals("softrnic-capture", {
-            let queue = Arc::clone(&queue);
-            move || writer::run(file, &queue, options.repeatable)
+            let (queue, path) = (Arc::clone(&queue), path.clone());
+            move || writer::run(file, &path, &queue, options.repeatable)
         })?;
         process::finish_at_exit(&queue);
         let file = CaptureFile { path, options, queue, writer: Some(writer) };

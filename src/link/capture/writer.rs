@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
@@ -29,7 +30,7 @@ const UNICAST: u32 = 0b001 << 2;
 const MULTICAST: u32 = 0b010 << 2;
 
 /// Writes what `queue` brings until it says that the file ends.
-pub(super) fn run(file: File, queue: &Queue, repeatable: bool) {
+pub(super) fn run(file: File, path: &Path, queue: &Queue, repeatable: bool) {
     let mut output = Output::Broken(Vec::new());
     match CaptureWriter::new(BufWriter::with_capacity(1 << 18, file), repeatable) {
         Ok(writer) => output = Output::Open(Box::new(writer)),
@@ -45,6 +46,7 @@ pub(super) fn run(file: File, queue: &Queue, repeatable: bool) {
             queue.fail(e);
         }
         if last {
+            output.tell_losses(path, queue.error());
             queue.finished();
             return;
         }
@@ -73,6 +75,22 @@ impl Output {
                 self.count_lost(batch, 0);
                 Ok(())
             }
+        }
+    }
+
+    /// Whoever asked for the file shall not believe that it is complete.
+    fn tell_losses(&self, path: &Path, error: Option<String>) {
+        let lost = |interface: &Interface| interface.lost.load(Ordering::Relaxed);
+        let lost: u64 = match self {
+            Output::Open(writer) => writer.interfaces.iter().map(|one| lost(&one.interface)).sum(),
+            Output::Broken(interfaces) => interfaces.iter().map(lost).sum(),
+        };
+        if lost > 0 || error.is_some() {
+            let why = error.unwrap_or_else(|| "the capture could not keep up".into());
+            let path = path.display();
+            // A program without standard error is not told.
+            let _ =
+                writeln!(std::io::stderr(), "softrnic: {path}: {lost} packets could not be written: {why}");
         }
     }
 

@@ -97,6 +97,16 @@ fn a_capture_that_cannot_be_written_is_named() {
     softrnic(&["demo", "--pcap", "/nonexistent/demo.pcapng"]).expect(1).says("/nonexistent/demo.pcapng");
 }
 
+#[test]
+fn what_a_full_disk_keeps_out_of_the_capture_is_counted_aloud() {
+    let outcome = softrnic(&["demo", "--pcap", "/dev/full", "--seconds", "0.5"]).expect(1);
+    let line = outcome.stderr.lines().find(|line| line.contains("could not be written"));
+    let line = line.unwrap_or_else(|| panic!("nothing is said:\n{}", outcome.stderr));
+    let lost = line.strip_prefix("softrnic: /dev/full: ").and_then(|rest| rest.split(' ').next());
+    assert!(lost.is_some_and(|lost| lost.parse::<u64>().is_ok_and(|lost| lost > 100)), "{line}");
+    assert!(line.contains("No space left on device"), "{line}");
+}
+
 /// A demo that would take long, and the process it has started.
 fn long_demo() -> (std::process::Child, String) {
     let mut demo = unconfigured(Command::new(SOFTRNIC));

@@ -11,3 +11,4 @@ mod run;
 mod stats;
 mod support;
 mod top;
+mod tour;

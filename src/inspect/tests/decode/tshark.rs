@@ -29,6 +29,19 @@ fn agrees_on_traffic_between_two_linux_devices() {
 }
 
 #[test]
+fn agrees_on_the_captures_of_the_tour() {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tour");
+    let mut captures: Vec<_> =
+        std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path()).collect();
+    captures.retain(|path| path.extension().is_some_and(|extension| extension == "pcapng"));
+    assert!(captures.len() >= 8, "{captures:?}");
+    for path in captures {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        compare(&name, &std::fs::read(path).unwrap());
+    }
+}
+
+#[test]
 fn agrees_on_every_opcode_with_every_header_filled() {
     let mut capture = Capture::new();
     every_opcode(&mut capture, &mut Noise(1));

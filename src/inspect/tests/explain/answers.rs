@@ -272,7 +272,7 @@ fn read_retried_at_the_wrong_address() {
     c.wait_us(67_000);
     c.read(A, B, 104, 0x1000, 200);
     c.response(B, A, 103, 1, 2, 5);
-    assert_faults(&c, &[Kind::ResendDiffers, Kind::Timeout]);
+    assert_faults(&c, &[Kind::ResendDiffers, Kind::ResponseLost]);
 }
 
 #[test]

@@ -43,9 +43,7 @@ fn fits_a_phone_and_follows_the_colour_scheme() {
     let page = render(&eventful().pcap(), "eventful", PageLimits::default()).replace("</body>", MEASURE);
     for (name, dark) in [("phone-light", false), ("phone-dark", true)] {
         let Some(dom) = dom_of(name, &page, 390, dark) else { return };
-        let start = dom.find("data-measured=\"").unwrap() + 15;
-        let measured = dom[start..].split('"').next().unwrap().replace("&quot;", "\"");
-        let measured: serde_json::Value = serde_json::from_str(&measured).unwrap();
+        let measured = measured(&dom);
         assert_eq!(measured["wide"], serde_json::json!([]), "{measured}");
         assert!(measured["scroll"].as_u64() <= measured["inner"].as_u64(), "{measured}");
         let brightness = |of: &str| -> u32 {
@@ -54,6 +52,65 @@ fn fits_a_phone_and_follows_the_colour_scheme() {
         };
         assert_eq!(brightness("back") < brightness("text"), dark, "{measured}");
     }
+}
+
+/// Adds a script that uses the page as a reader does.
+#[test]
+fn filters_zooms_and_shows_fields() {
+    const USE: &str = r##"<script>addEventListener("load", () => {
+        const $ = (id) => document.getElementById(id), seen = {};
+        const rows = () => document.querySelectorAll("svg.ladder .row").length;
+        const type = (text) => { $("qp").value = text; $("qp").dispatchEvent(new Event("input")); };
+        seen.all = rows();
+        type("0x11"); seen.connection = rows();
+        type("1"); seen.management = rows();
+        type("0x999"); seen.nobody = rows();
+        type(""); seen.again = rows();
+        $("in").click(); seen.zoomed = rows(); seen.range = $("range").value;
+        $("whole").click(); seen.whole = rows();
+        document.querySelector("svg.ladder .row[id]").dispatchEvent(new MouseEvent("click", { bubbles: true }));
+        seen.fields = $("fields").hidden ? "" : $("fields").textContent;
+        document.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+        seen.escaped = $("fields").hidden;
+        document.querySelector("#findings a").click();
+        seen.chosen = document.querySelectorAll(".row.chosen").length;
+        dispatchEvent(new Event("beforeprint"));
+        seen.closed = document.querySelectorAll("details:not([open])").length;
+        document.body.dataset.measured = JSON.stringify(seen);
+    });</script></body>"##;
+    let page = render(&eventful().pcap(), "eventful", PageLimits::default()).replace("</body>", USE);
+    let Some(dom) = dom("used", &page, 1280) else { return };
+    let seen = measured(&dom);
+    let number = |name: &str| seen[name].as_u64().unwrap_or_else(|| panic!("{seen}"));
+    assert!(number("connection") > 20 && number("management") >= 2, "{seen}");
+    assert_eq!(number("connection") + number("management"), number("all"), "{seen}");
+    assert_eq!(
+        (number("nobody"), number("again"), number("whole")),
+        (0, number("all"), number("all")),
+        "{seen}"
+    );
+    assert!(number("zoomed") < number("all"), "{seen}");
+    assert!(seen["range"].as_str().unwrap().contains(" s to "), "{seen}");
+    let fields = seen["fields"].as_str().unwrap();
+    assert!(fields.contains("bth") && fields.contains("psn"), "{seen}");
+    assert_eq!((&seen["escaped"], number("chosen"), number("closed")), (&true.into(), 1, 0), "{seen}");
+}
+
+#[test]
+fn prints_on_paper_with_dark_colours_left_out() {
+    let page = render(&eventful().pcap(), "eventful", PageLimits::default());
+    let Some(pdf) = printed("printed", &page) else { return };
+    assert!(pdf.starts_with(b"%PDF-"));
+    let pages = pdf.windows(12).filter(|w| w.starts_with(b"/Type /Page") && w[11] != b's').count();
+    // Ladders are as tall as they are drawn, without holes between them.
+    assert!((2..=8).contains(&pages), "{pages} pages");
+}
+
+/// What a script left in `data-measured`.
+fn measured(dom: &str) -> serde_json::Value {
+    let start = dom.find("data-measured=\"").expect("the script came to its end") + 15;
+    let text = dom[start..].split('"').next().unwrap().replace("&quot;", "\"").replace("&amp;", "&");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 fn count(text: &str, what: &str) -> usize {
@@ -66,12 +123,31 @@ fn dom(name: &str, page: &str, width: u32) -> Option<String> {
 
 /// The document after its script ran; `None` without Chromium, except in continuous integration.
 fn dom_of(name: &str, page: &str, width: u32, dark: bool) -> Option<String> {
+    let mut arguments = vec![format!("--window-size={width},900"), "--dump-dom".to_owned()];
+    if dark {
+        arguments.push("--force-dark-mode".to_owned());
+    }
+    let dom = String::from_utf8(browse(name, page, &arguments)?).unwrap();
+    assert!(dom.contains("data-ready="), "the page's script did not come to its end:\n{dom}");
+    Some(dom)
+}
+
+/// The page as PDF, printed by a reader who likes it dark.
+fn printed(name: &str, page: &str) -> Option<Vec<u8>> {
+    let pdf = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("page-{name}.pdf"));
+    let print = format!("--print-to-pdf={}", pdf.display());
+    browse(name, page, &[print, "--force-dark-mode".to_owned()])?;
+    Some(std::fs::read(pdf).expect("a PDF"))
+}
+
+/// Standard output of a browser that opens the page and has nothing to complain about.
+fn browse(name: &str, page: &str, arguments: &[String]) -> Option<Vec<u8>> {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("page-{name}"));
     let profile = directory.join("profile");
     std::fs::create_dir_all(&profile).unwrap();
     let path = directory.join("page.html");
     std::fs::write(&path, page).unwrap();
-    let output = browser(&path, &profile, width, dark);
+    let output = browser(&path, &profile, arguments);
     std::fs::remove_dir_all(&profile).unwrap();
     let output = match output {
         Ok(output) => output,
@@ -84,31 +160,26 @@ fn dom_of(name: &str, page: &str, width: u32, dark: bool) -> Option<String> {
     let log = String::from_utf8_lossy(&output.stderr);
     let complaints: Vec<_> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
     assert!(complaints.is_empty(), "{complaints:?}");
-    let dom = String::from_utf8(output.stdout).unwrap();
-    assert!(dom.contains("data-ready="), "the page's script did not come to its end:\n{log}");
-    Some(dom)
+    Some(output.stdout)
 }
 
-fn browser(page: &Path, profile: &Path, width: u32, dark: bool) -> std::io::Result<std::process::Output> {
-    let mut chromium = Command::new("chromium");
-    chromium.args([
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--hide-scrollbars",
-        "--enable-logging=stderr",
-        "--timeout=20000",
-        "--dump-dom",
-    ]);
-    if dark {
-        chromium.arg("--force-dark-mode");
-    }
-    chromium.arg(format!("--window-size={width},900"));
-    chromium.arg(format!("--user-data-dir={}", profile.display()));
-    chromium.arg(format!("file://{}", page.display())).output()
+fn browser(page: &Path, profile: &Path, arguments: &[String]) -> std::io::Result<std::process::Output> {
+    Command::new("chromium")
+        .args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--hide-scrollbars",
+            "--enable-logging=stderr",
+            "--timeout=20000",
+        ])
+        .args(arguments)
+        .arg(format!("--user-data-dir={}", profile.display()))
+        .arg(format!("file://{}", page.display()))
+        .output()
 }
