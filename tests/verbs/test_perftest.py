@@ -4,7 +4,8 @@ import re
 
 from harness import VerbsTest
 
-RESULT = re.compile(r"(?m)^ (\d+) +(\d+) +([\d.]+) +([\d.]+)")
+# Size, iterations and figures. Bandwidth in MB/s may round to nothing; the message rate, which comes last, does not.
+RESULT = re.compile(r"(?m)^ \d+ +\d+(?:\s+[\d.]+)+?[ \t]+([\d.]+)[ \t]*$")
 
 
 class Perftest(VerbsTest):
@@ -18,8 +19,8 @@ class Perftest(VerbsTest):
         # Latency programs print their figures on both sides, one-directional bandwidth programs on the client's.
         results = RESULT.findall(outputs[1])
         self.assertGreaterEqual(len(results), rows, outputs[1])
-        for row in results:
-            self.assertGreater(float(row[3]), 0, outputs[1])
+        for last in results:
+            self.assertGreater(float(last), 0, outputs[1])
 
 
 def add(name, program, *options, rows=1):
@@ -35,12 +36,13 @@ def add_tests():
     for program in programs:
         bandwidth = program.endswith("_bw")
         atomic = "atomic" in program
+        all_sizes = ["-a", "-n", "20" if bandwidth else "10"]
         add("rc", program, "-n", "500")
         if atomic:
             for mtu in ("256", "4096"):
                 add(f"rc_mtu_{mtu}", program, "-m", mtu, "-n", "200")
         else:
-            add("rc_all_sizes", program, "-a", "-n", "20", rows=23)
+            add("rc_all_sizes", program, *all_sizes, rows=23)
             for mtu in ("256", "512", "1024", "2048", "4096"):
                 add(f"rc_mtu_{mtu}", program, "-m", mtu, "-s", "10000", "-n", "200")
         if bandwidth:
@@ -52,11 +54,12 @@ def add_tests():
         add("rc_events", program, "-e", "-n", "500")
     for program in ("ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat"):
         bandwidth = program.endswith("_bw")
+        all_sizes = ["-a", "-n", "20" if bandwidth else "10"]
         add("rc_inline", program, "-I", "64", "-s", "64", "-n", "500")
         for service in ("UC",) if "write" in program else ("UC", "UD"):
             name, small = service.lower(), ["-s", "1024"] if service == "UD" else []
             add(name, program, "-c", service, "-n", "500", *small)
-            add(f"{name}_all_sizes", program, "-c", service, "-a", "-n", "20", rows=12 if service == "UD" else 23)
+            add(f"{name}_all_sizes", program, "-c", service, *all_sizes, rows=12 if service == "UD" else 23)
             add(f"{name}_three_seconds", program, "-c", service, "-D", "3", *small)
             if bandwidth:
                 add(f"{name}_both_ways", program, "-c", service, "-b", "-n", "300", *small)
