@@ -16,6 +16,9 @@ SOFTRNIC = TARGET / "softrnic"
 LIBRARY = TARGET / "verbs/libibverbs.so.1"
 INTERPOSER = TARGET / "libsoftrnic_interpose.so"
 
+# The library that programs were linked with, and find without us.
+DISTRIBUTION = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"
+
 # The longest that a program may take unless a test says otherwise, in seconds.
 TIMEOUT = float(os.environ.get("SOFTRNIC_TEST_TIMEOUT", "60"))
 

@@ -3,9 +3,8 @@
 import re
 import subprocess
 
-from harness import LIBRARY, ROOT, VerbsTest
+from harness import DISTRIBUTION, LIBRARY, ROOT, VerbsTest
 
-DISTRIBUTION = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"
 TYPES = {"FUNC", "OBJECT"}
 
 
@@ -46,6 +45,10 @@ class Exports(VerbsTest):
     def test_a_program_linked_with_the_distributions_library(self):
         program = self.compile("every_call.c", "-libverbs", "-lpthread")
         self.assertIn("every call is all right", self.run_ok([program]))
+
+    def test_a_program_that_uses_calls_newer_than_the_distribution(self):
+        program = self.compile("other_calls.c", "-libverbs", "-ldl")
+        self.assertIn("every other call is all right", self.run_ok([program]))
 
     def test_a_program_that_uses_dlvsym(self):
         program = self.compile("dlvsym.c", "-ldl")

@@ -6,7 +6,7 @@ import re
 import socket
 import time
 
-from harness import VerbsTest, free_port, is_listening
+from harness import DISTRIBUTION, LIBRARY, VerbsTest, free_port, is_listening
 
 
 class Processes(VerbsTest):
@@ -123,15 +123,25 @@ class Interrupted(VerbsTest):
 
 
 class Memory(VerbsTest):
-    def test_valgrind_finds_nothing_in_a_program_that_uses_every_call(self):
-        program = self.compile("every_call.c", "-libverbs", "-lpthread")
+    def valgrind(self, source, *arguments, libraries, says):
+        program = self.compile(source, *libraries)
         out = self.run_ok(
             ["valgrind", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite",
-             "--show-leak-kinds=definite", program],
+             "--show-leak-kinds=definite", program, *arguments],
             timeout=300)
-        self.assertIn("every call is all right", out)
-        self.assertIn("definitely lost: 0 bytes", out)
+        self.assertIn(says, out)
         self.assertIn("ERROR SUMMARY: 0 errors", out)
+        return out
+
+    def test_valgrind_finds_nothing_in_a_program_that_uses_every_call(self):
+        out = self.valgrind("every_call.c", libraries=["-libverbs", "-lpthread"], says="every call is all right")
+        self.assertIn("definitely lost: 0 bytes", out)
+
+    def test_valgrind_finds_nothing_in_a_program_that_uses_newer_calls(self):
+        self.valgrind("other_calls.c", libraries=["-libverbs", "-ldl"], says="every other call is all right")
+
+    def test_valgrind_finds_nothing_in_pure_functions(self):
+        self.valgrind("same_as_distribution.c", LIBRARY, DISTRIBUTION, libraries=["-ldl"], says="0 differences")
 
     def test_memory_does_not_grow_with_objects_that_come_and_go(self):
         program = self.compile("churn.c", "-libverbs")
