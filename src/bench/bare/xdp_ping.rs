@@ -8,7 +8,7 @@ use softrnic_wire::{
     EthHeader, FrameHeader, IPV4_LEN, IpFacts, IpHeader, MacAddr, ROCE_UDP_PORT, UDP_LEN, UdpFacts,
 };
 
-use super::frames::facts;
+use super::frames::{ACK_LEN, facts};
 use super::xsk::{self, Xsk};
 use crate::options::{Places, Timing, size};
 use crate::process::{Line, Result, pair};
@@ -24,6 +24,15 @@ pub struct XdpPingArgs {
     /// Bytes behind the UDP header; an 8-byte SEND has 24
     #[arg(long, default_value = "24", value_parser = size)]
     size: usize,
+    /// With each frame, by the same system call, one as long as the ACK that RoCEv2 demands
+    #[arg(long)]
+    ack: bool,
+}
+
+impl XdpPingArgs {
+    fn frames(&self) -> usize {
+        1 + usize::from(self.ack)
+    }
 }
 
 /// Where the two processes are, and their interfaces.
@@ -71,11 +80,13 @@ impl Station {
         Ok(Station { xsk, header, back: facts(there, ROCE_UDP_PORT, here, ROCE_UDP_PORT) })
     }
 
-    fn send(&mut self, len: usize) -> Result<()> {
-        let frame = ETH_LEN + IPV4_LEN + UDP_LEN + len;
-        let slot = self.xsk.slot(frame).ok_or("no slot is free")?;
-        self.header.emit(slot, len);
-        self.xsk.commit(frame);
+    fn send(&mut self, args: &XdpPingArgs) -> Result<()> {
+        for len in [args.size, ACK_LEN].into_iter().take(args.frames()) {
+            let frame = ETH_LEN + IPV4_LEN + UDP_LEN + len;
+            let slot = self.xsk.slot(frame).ok_or("no slot is free")?;
+            self.header.emit(slot, len);
+            self.xsk.commit(frame);
+        }
         self.xsk.flush()
     }
 }
@@ -86,8 +97,11 @@ fn ask(args: &XdpPingArgs, line: &mut Line) -> Result<RoundTrips> {
     let (time, start) = (args.timing.duration(), Instant::now());
     let mut sent = start;
     while sent - start < time {
-        station.send(args.size)?;
-        while station.xsk.receive(|_| Ok(()))? == 0 {}
+        station.send(args)?;
+        let mut came = 0;
+        while came < args.frames() {
+            came += station.xsk.receive(|_| Ok(()))?;
+        }
         let now = Instant::now();
         samples.add(now - sent);
         sent = now;
@@ -98,11 +112,12 @@ fn ask(args: &XdpPingArgs, line: &mut Line) -> Result<RoundTrips> {
 
 fn echo(args: &XdpPingArgs, mut line: Line) -> Result<()> {
     let mut station = Station::open(&args.places, args.places.places.receiver, &mut line)?;
-    let mut empty = 0_u32;
+    let (mut came, mut empty) = (0, 0_u32);
     loop {
-        if station.xsk.receive(|_| Ok(()))? > 0 {
-            station.send(args.size)?;
-            empty = 0;
+        came += station.xsk.receive(|_| Ok(()))?;
+        if came >= args.frames() {
+            station.send(args)?;
+            (came, empty) = (0, 0);
             continue;
         }
         empty += 1;
