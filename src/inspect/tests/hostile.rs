@@ -8,6 +8,7 @@ use softrnic_inspect::capture::Reader;
 use softrnic_inspect::decode::{Filter, Form, Options, Peers, decode, learn_peers};
 use softrnic_inspect::explain::{Limits, TextOptions, explain, write_text};
 use softrnic_inspect::html::{Details, Page, PageLimits};
+use softrnic_inspect::svg::write_svg;
 use softrnic_wire::Qpn;
 
 /// Does everything that can be done with a file. Returns what `explain` says of it, or the reason it
@@ -48,6 +49,7 @@ fn use_all(file: &[u8]) -> String {
     let page = Page::new(&report, "hostile", PageLimits { rows: 40, ..PageLimits::default() });
     let details = Details::read(&mut Reader::new(file).unwrap(), &page.wanted(), |_| {});
     page.write(&details, &mut Vec::new()).unwrap();
+    write_svg(&report, "hostile", 40, &mut Vec::new()).unwrap();
     let mut text = Vec::new();
     write_text(&report, TextOptions::default(), &mut text).unwrap();
     String::from_utf8(text).unwrap()
