@@ -290,3 +290,16 @@ pub fn cooked(frame: &[u8], version_2: bool) -> Vec<u8> {
     };
     [&header, &frame[14..]].concat()
 }
+
+/// What is tried with a program that is not there cannot pass: said on standard error, which the test harness does
+/// not hide, and in the summary of `make test`; in continuous integration it fails.
+pub fn skip(program: &str, error: &std::io::Error) {
+    use std::io::Write;
+    assert!(std::env::var_os("CI").is_none(), "no {program}: {error}");
+    let line = format!("decode and explain were not tried with {program}: {error} (tools/setup inspect)\n");
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
+    if let Some(path) = std::env::var_os("SOFTRNIC_TEST_SKIPS") {
+        let mut summary = std::fs::File::options().append(true).open(path).unwrap();
+        summary.write_all(line.as_bytes()).unwrap();
+    }
+}
