@@ -9,6 +9,7 @@ use softrnic_link::Link;
 use softrnic_link::fault::{FaultLink, FaultSpec};
 use softrnic_link::udp::{self, UdpLink, UdpOptions};
 use softrnic_link::xdp::{BusyPoll, Grant, XdpError, XdpLink, XdpOptions};
+use softrnic_transport::Config as TransportConfig;
 
 use super::captures::OpenCapture;
 use super::port::Place;
@@ -24,6 +25,9 @@ pub struct DeviceSpec {
     pub fault: Option<FaultSpec>,
     /// Capture file; `%p` stands for the process's number.
     pub pcap: Option<String>,
+    /// How its QPs behave besides their attributes: `early=off` leaves lost packets to the local ACK timeout alone,
+    /// `ecn=on` marks packets as ECN-capable and slows down on CNPs.
+    pub transport: TransportConfig,
 }
 
 /// The link of a device.
@@ -93,6 +97,7 @@ impl Default for DeviceSpec {
             link: LinkKind::Udp(UdpOptions::default()),
             fault: None,
             pcap: None,
+            transport: TransportConfig::default(),
         }
     }
 }
@@ -116,7 +121,16 @@ impl FromStr for DeviceSpec {
         }
         let (link, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (kind, place) = link.split_once(':').unwrap_or((link, ""));
-        let options = options.split('&').filter(|option| !option.is_empty());
+        let mut transport = TransportConfig::default();
+        let mut of_link = Vec::new();
+        for option in options.split('&').filter(|option| !option.is_empty()) {
+            match option.split_once('=') {
+                Some((key @ "early", value)) => transport.early_retransmission = switch(key, value)?,
+                Some((key @ "ecn", value)) => transport.congestion_control = switch(key, value)?,
+                _ => of_link.push(option),
+            }
+        }
+        let options = of_link.into_iter();
         let link = match kind {
             "udp" => LinkKind::Udp(udp_options(place, options)?),
             "xdp" if !place.is_empty() => {
@@ -128,7 +142,7 @@ impl FromStr for DeviceSpec {
                 return Err(SpecError(format!("'{rest}' is no link: use udp, udp:ADDRESS or xdp:INTERFACE")));
             }
         };
-        Ok(DeviceSpec { name: name.into(), link, fault: None, pcap: None })
+        Ok(DeviceSpec { name: name.into(), link, fault: None, pcap: None, transport })
     }
 }
 
@@ -165,7 +179,7 @@ fn udp_options<'a>(place: &str, options: impl Iterator<Item = &'a str>) -> Resul
             "coalescing" => udp.gro = switch(key, value)?,
             _ => {
                 return Err(SpecError(format!(
-                    "udp has no option '{key}': it has rcvbuf, segmentation and coalescing"
+                    "udp has no option '{key}': it has rcvbuf, segmentation and coalescing; every device has early and ecn"
                 )));
             }
         }
@@ -207,7 +221,7 @@ fn xdp_options<'a>(
                 return Err(SpecError(format!(
                     "xdp has no option '{option}': it has attach=best|native|skb, copy=best|copy|zerocopy, \
                      chunk, rx, tx, multibuffer, wakeup, busypoll (microseconds), queues (0.1.2) and grant (a \
-                     socket)"
+                     socket); every device has early and ecn"
                 )));
             }
         }

@@ -365,6 +365,8 @@ impl Engine {
                 service: init.service,
                 pd: init.pd,
                 own_pd: init.pd,
+                ecn_capable: self.config.transport.congestion_control
+                    && matches!(init.service, QpType::Rc | QpType::XrcInitiator),
                 ipv4: false,
                 send_cq: init.send_cq,
                 recv_cq: init.recv_cq,

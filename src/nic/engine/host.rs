@@ -37,7 +37,16 @@ pub struct HostView<'a, 'l> {
     pub now: Time,
 }
 
+/// ECN field: ECN-capable, as senders say it.
+const ECT_0: u8 = 0b10;
+const ECN: u8 = 0b11;
+
 impl HostView<'_, '_> {
+    /// The TOS of a packet. The application's own ECN bits stay.
+    fn marked(&self, tos: u8) -> u8 {
+        if self.io.ecn_capable && tos & ECN == 0 { tos | ECT_0 } else { tos }
+    }
+
     fn fill(&mut self, packet: &Transmit<'_, LocalData>) -> Result<(), TransmitError> {
         let payload_len = packet.payload.len();
         let len = packet.headers.transport_len(payload_len);
@@ -45,7 +54,7 @@ impl HostView<'_, '_> {
             src: packet.path.src,
             dst: packet.path.dst,
             sport: packet.path.sport,
-            tos: packet.path.tos,
+            tos: self.marked(packet.path.tos),
             ttl: packet.path.ttl,
         };
         let is_flush = matches!(packet.headers.body, Body::Rc(Op::Flush(..)));

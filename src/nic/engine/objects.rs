@@ -76,6 +76,8 @@ pub struct QpIo {
     pub pd: PdId,
     /// The domain that it was made in.
     pub own_pd: PdId,
+    /// Packets may be marked by congested switches instead of being dropped.
+    pub ecn_capable: bool,
     /// Whether the last packet came over IPv4.
     pub ipv4: bool,
     pub send_cq: CqKey,

@@ -61,6 +61,7 @@ impl Running {
         let seed =
             getrandom::u64().map_err(|error| Error::System(std::io::Error::other(error.to_string())))?;
         let mut config = EngineConfig::with_seed(seed);
+        config.transport = spec.transport;
         config.safe_copies = std::env::var("SOFTRNIC_SAFE_COPIES").is_ok_and(|value| value == "1");
         let mode = opened.link.capabilities().mode.clone();
         let (nic, progress) = Nic::start(config, opened.link, opened.place, &spec.name)?;

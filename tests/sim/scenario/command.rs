@@ -9,7 +9,7 @@ use std::time::Duration;
 use softrnic_memory::Lkey;
 use softrnic_wire::{Pad, Rkey};
 
-use super::machine::{Machine, Seal};
+use super::machine::{Machine, Seal, Seen};
 use super::packet::{self, Fields, field};
 use super::value::{Words, duration, number};
 use crate::rng::pattern;
@@ -120,7 +120,7 @@ struct Description {
     seal: Seal,
     sealed: bool,
     stranger: bool,
-    tos: u8,
+    tos: Option<u8>,
     /// An opcode byte instead of the named one.
     raw_opcode: Option<u8>,
 }
@@ -144,7 +144,7 @@ fn description(machine: &mut Machine, words: &mut Words<'_>) -> Result<Descripti
         seal: Seal::Good,
         sealed: false,
         stranger: false,
-        tos: 0,
+        tos: None,
         raw_opcode: None,
     };
     while let Some(word) = words.peek() {
@@ -170,7 +170,7 @@ fn description(machine: &mut Machine, words: &mut Words<'_>) -> Result<Descripti
             "rxeicrc" | "rxe" => told.seal = Seal::Rxe,
             "good" => told.seal = Seal::Good,
             "stranger" => told.stranger = true,
-            "tos" => told.tos = words.number()? as u8,
+            "tos" => told.tos = Some(words.number()? as u8),
             "byte" => told.raw_opcode = Some(words.number()? as u8),
             name => {
                 let name = field(name).ok_or_else(|| format!("`{name}` is no field"))?;
@@ -212,7 +212,7 @@ fn send_packet(machine: &mut Machine, words: &mut Words<'_>) -> Result<(), Strin
     if let Some(byte) = told.raw_opcode {
         bytes[0] = byte;
     }
-    machine.inject(bytes, told.seal, told.stranger, told.tos)
+    machine.inject(bytes, told.seal, told.stranger, told.tos.unwrap_or(0))
 }
 
 fn expect_packet(
@@ -223,8 +223,11 @@ fn expect_packet(
     let mut told = description(machine, words)?;
     let name = told.qp.clone().map_or_else(|| machine.first(), Ok)?;
     let peer = machine.actor(&name)?.attr.dest_qpn.get();
-    let bytes = machine.next_packet(after)?;
+    let Seen { tos, bytes, .. } = machine.next_packet(after)?;
     let line = || format!("sent: {}", describe(&bytes));
+    if told.tos.is_some_and(|expected| expected != tos) {
+        return Err(format!("tos is {tos:#x}; {}", line()));
+    }
     let (info, fields, payload) = packet::take_apart(&bytes).ok_or_else(line)?;
     if info.opcode.byte() != told.info.opcode.byte() || payload.len() != told.len {
         return Err(line());

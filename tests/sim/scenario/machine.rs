@@ -44,6 +44,13 @@ pub struct Memory {
     pub region: Region,
 }
 
+/// A packet that the NIC has sent.
+pub struct Seen {
+    at: Time,
+    pub tos: u8,
+    pub bytes: Vec<u8>,
+}
+
 /// See the [module](self).
 pub struct Machine {
     pub config: EngineConfig,
@@ -60,7 +67,7 @@ pub struct Machine {
     pub memory: BTreeMap<String, Memory>,
     pub windows: BTreeMap<String, u32>,
     pub mappings: BTreeMap<String, Pages>,
-    seen: VecDeque<(Time, Vec<u8>)>,
+    seen: VecDeque<Seen>,
     /// Packets are sent to the NIC, which does not look yet.
     burst: bool,
     cqes: VecDeque<Cqe>,
@@ -252,7 +259,7 @@ impl Machine {
         let now = world.now;
         for link in [&mut self.remote, &mut self.stranger].into_iter().flatten() {
             link.receive(now, usize::MAX, &mut |datagram| {
-                self.seen.push_back((now, datagram.bytes.to_vec()))
+                self.seen.push_back(Seen { at: now, tos: datagram.tos, bytes: datagram.bytes.to_vec() })
             });
         }
         for ring in world.nodes[0].cqs.values_mut() {
@@ -333,31 +340,31 @@ impl Machine {
 
     /// The next packet that the NIC sends: one that was sent already, or with `after` the next one ever,
     /// which must come that much after the last line.
-    pub fn next_packet(&mut self, after: Option<Duration>) -> Result<Vec<u8>, String> {
+    pub fn next_packet(&mut self, after: Option<Duration>) -> Result<Seen, String> {
         self.settle();
         let Some(after) = after else {
-            let next = self.seen.pop_front().map(|(_, bytes)| bytes);
-            return next.ok_or_else(|| "nothing was sent".into());
+            return self.seen.pop_front().ok_or_else(|| "nothing was sent".into());
         };
         let expected = self.mark + after;
         while self.seen.is_empty() && self.world().advance(expected + after + TOLERANCE) {
             self.look();
         }
-        let (at, bytes) = self.seen.pop_front().ok_or("nothing was sent, not even later")?;
+        let seen = self.seen.pop_front().ok_or("nothing was sent, not even later")?;
+        let at = seen.at;
         let late = at.since(expected).max(expected.since(at));
         if late > TOLERANCE {
-            let (took, line) = (at.since(self.mark), describe(&bytes));
+            let (took, line) = (at.since(self.mark), describe(&seen.bytes));
             return Err(format!("sent after {took:?}: {line}"));
         }
         self.mark = at;
-        Ok(bytes)
+        Ok(seen)
     }
 
     /// Nothing may have been sent.
     pub fn nothing_sent(&mut self) -> Result<(), String> {
         self.settle();
         match self.seen.front() {
-            Some((_, bytes)) => Err(format!("sent: {}", describe(bytes))),
+            Some(seen) => Err(format!("sent: {}", describe(&seen.bytes))),
             None => Ok(()),
         }
     }

@@ -42,6 +42,16 @@ fn every_option_of_an_interface_is_understood() {
 }
 
 #[test]
+fn every_device_can_leave_loss_to_the_timer_and_react_to_congestion() {
+    let transport = |text: &str| text.parse::<DeviceSpec>().expect("a device").transport;
+    assert_eq!(transport("udp"), TransportConfig::default());
+    for link in ["udp:10.0.0.1?rcvbuf=4096&", "xdp:eth0?rx=512&"] {
+        let config = transport(&format!("{link}early=off&ecn=on"));
+        assert_eq!((config.early_retransmission, config.congestion_control), (false, true));
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_named() {
     for (text, says) in [
         ("xdp", "xdp:eth0"),
@@ -50,6 +60,7 @@ fn what_makes_no_sense_is_named() {
         ("xdp:eth0?grant=", "grant"),
         ("xdp:eth0?queues=0,1", "queues"),
         ("xdp:eth0?fast", "fast"),
+        ("udp?ecn=maybe", "ecn=maybe"),
         ("ib:eth0", "ib:eth0"),
         ("a b=udp", "a b"),
         ("udp:10.0.0.300", "10.0.0.300"),
