@@ -28,7 +28,7 @@ mod watch;
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use softrnic_link::{Capabilities, Link};
@@ -67,9 +67,9 @@ pub const BATCH: usize = 32;
 /// Bytes that are gathered before they leave as a batch: what one segmented send carries.
 pub const BATCH_BYTES: u64 = 60 << 10;
 
-/// Polls in vain after which a caller yields: more than an answer takes that is on its way, and so seldom that nobody
-/// notices who has the processor for himself.
-const YIELD_EVERY: u32 = 16;
+/// How long a caller polls in vain before it yields: longer than an answer takes that is on its way, and so seldom
+/// that nobody notices who has the processor for himself.
+const YIELD_AFTER: Duration = Duration::from_micros(12);
 
 /// Steps that one hold of the NIC may make.
 const ROUNDS_PER_HOLD: usize = 8;
@@ -112,8 +112,8 @@ pub struct Nic {
     /// When posts were last gathered, and how often the progress thread looks for gathered ones; nanoseconds.
     last_gather: AtomicU64,
     look: AtomicU64,
-    /// Polls in a row that found nothing to do.
-    vain_polls: AtomicU32,
+    /// Since when polls have found nothing to do; 0 when the last one has.
+    vain_since: AtomicU64,
     eagerness: Eagerness,
     stopping: AtomicBool,
     /// How often the progress thread woke.
@@ -162,7 +162,7 @@ impl Nic {
             gathered_since: AtomicU64::new(0),
             last_gather: AtomicU64::new(0),
             look: AtomicU64::new(GATHER_LIMIT.as_nanos() as u64),
-            vain_polls: AtomicU32::new(0),
+            vain_since: AtomicU64::new(0),
             eagerness: Eagerness::default(),
             stopping: AtomicBool::new(false),
             wakeups: AtomicU64::new(0),
@@ -228,7 +228,7 @@ impl Nic {
         match self.core.try_lock() {
             Ok(Some(guard)) => {
                 let step = self.drive(now, guard, Budget { hold_acks: true, ..Budget::default() });
-                self.be_polite(step.received + step.sent + step.completed > 0);
+                self.be_polite(now, step.received + step.sent + step.completed > 0);
                 true
             }
             Ok(None) | Err(Poisoned) => false,
@@ -237,11 +237,14 @@ impl Nic {
 
     /// Whoever polls in vain for long may have the processor that the answer needs: another process of this machine,
     /// or a progress thread, has to run first.
-    fn be_polite(&self, useful: bool) {
-        let vain = if useful { 0 } else { self.vain_polls.load(Ordering::Relaxed).wrapping_add(1) };
-        self.vain_polls.store(vain, Ordering::Relaxed);
-        if vain != 0 && vain.is_multiple_of(YIELD_EVERY) {
+    fn be_polite(&self, now: Time, useful: bool) {
+        let since = self.vain_since.load(Ordering::Relaxed);
+        if useful || since == 0 {
+            let since = if useful { 0 } else { now.as_nanos() };
+            self.vain_since.store(since, Ordering::Relaxed);
+        } else if now.since(Time::from_nanos(since)) >= YIELD_AFTER {
             std::thread::yield_now();
+            self.vain_since.store(0, Ordering::Relaxed);
         }
     }
 
