@@ -15,7 +15,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
-use crate::guard::{Outcome, Silent, borrow, export, guard, guard_data_path};
+use crate::guard::{Outcome, Silent, borrow, export, guard};
 use crate::qp::QpObject;
 use crate::registry::{Target, registry};
 use crate::shown::Shown;
@@ -172,7 +172,7 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
     // SAFETY: the caller's channel.
     let Some(object) = guard(|| Ok(Source(unsafe { ChannelObject::of(channel)? }))) else { return -1 };
     loop {
-        guard_data_path(|| {
+        guard(|| {
             object.nic.look_on();
             Ok(Silent)
         });
