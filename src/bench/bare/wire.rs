@@ -53,10 +53,12 @@ fn send(args: &WireArgs, line: &mut Line) -> Result<Stream> {
         unacknowledged: VecDeque::with_capacity(1 << 16),
         in_flight: 0,
         asked: 0,
+        ending: false,
         window: args.window,
     };
     let (time, cpu, start) = (args.timing.duration(), cpu_time(), Instant::now());
     while start.elapsed() < time || !state.cutter.at_message_start() {
+        state.ending = start.elapsed() >= time;
         state.burst()?;
         state.acknowledgements()?;
     }
@@ -92,6 +94,8 @@ struct Sender {
     in_flight: usize,
     /// Bytes since a packet asked for an acknowledgement.
     asked: usize,
+    /// The time is over: the next end of a message is the last.
+    ending: bool,
     window: usize,
 }
 
@@ -108,7 +112,9 @@ impl Sender {
             }
             self.cutter.advance();
             let next = self.cutter.peek().transport_len();
-            let ends_burst = self.in_flight + len + next > self.window || end + len + next > BURST;
+            // Bursts and messages need never end together otherwise.
+            let ends = self.ending && piece.is_last();
+            let ends_burst = ends || self.in_flight + len + next > self.window || end + len + next > BURST;
             let place = self.place(end, len);
             let facts = with_id(&self.out, place);
             let ack = piece.emit(&facts, &self.memory, ends_burst, &mut self.outbox[end..end + len]);
@@ -117,6 +123,9 @@ impl Sender {
             self.asked += len;
             if ack {
                 self.unacknowledged.push_back((piece.psn(), std::mem::take(&mut self.asked)));
+            }
+            if ends {
+                break;
             }
         }
         Ok(self.socket.send(&self.outbox, &self.runs)?)

@@ -20,8 +20,8 @@ pub struct WirePingArgs {
     timing: Timing,
     #[command(flatten)]
     places: Places,
-    /// Bytes of a message, a multiple of four
-    #[arg(long, default_value = "8", value_parser = size)]
+    /// Bytes of a SEND's packet, a multiple of four; an 8-byte SEND has 24
+    #[arg(long, default_value = "24", value_parser = size)]
     size: usize,
     /// Receive buffer of the sockets, in bytes
     #[arg(long, default_value_t = 212_992)]
@@ -29,8 +29,8 @@ pub struct WirePingArgs {
 }
 
 pub fn run(args: &WirePingArgs) -> Result<RoundTrips> {
-    if !args.size.is_multiple_of(4) || args.size > 4096 {
-        return Err("the size must be a multiple of four, at most 4096: one packet without padding".into());
+    if !args.size.is_multiple_of(4) || !(SEND_HEADERS + 4..=SEND_HEADERS + 4096).contains(&args.size) {
+        return Err("the size must be a multiple of four from 20 to 4112: one packet without padding".into());
     }
     let Places { sender, receiver, .. } = args.places;
     pair(
@@ -96,8 +96,8 @@ impl Side {
             socket,
             out: facts(here, own, there, port as u16),
             back: facts(there, port as u16, here, own),
-            memory: vec![7; args.size],
-            outbox: vec![0; SEND_HEADERS + args.size + ACK_LEN],
+            memory: vec![7; args.size - SEND_HEADERS],
+            outbox: vec![0; args.size + ACK_LEN],
             inbox: vec![0; 1 << 16],
             next: Psn::new(0),
             came: None,

@@ -112,6 +112,8 @@ pub struct Nic {
     /// When posts were last gathered, and how often the progress thread looks for gathered ones; nanoseconds.
     last_gather: AtomicU64,
     look: AtomicU64,
+    /// Whoever spins keeps everybody else from running.
+    one_processor: bool,
     /// Since when polls have found nothing to do; 0 when the last one has.
     vain_since: AtomicU64,
     eagerness: Eagerness,
@@ -162,6 +164,7 @@ impl Nic {
             gathered_since: AtomicU64::new(0),
             last_gather: AtomicU64::new(0),
             look: AtomicU64::new(GATHER_LIMIT.as_nanos() as u64),
+            one_processor: std::thread::available_parallelism().is_ok_and(|count| count.get() == 1),
             vain_since: AtomicU64::new(0),
             eagerness: Eagerness::default(),
             stopping: AtomicBool::new(false),
@@ -242,7 +245,7 @@ impl Nic {
         if useful || since == 0 {
             let since = if useful { 0 } else { now.as_nanos() };
             self.vain_since.store(since, Ordering::Relaxed);
-        } else if now.since(Time::from_nanos(since)) >= YIELD_AFTER {
+        } else if self.one_processor || now.since(Time::from_nanos(since)) >= YIELD_AFTER {
             std::thread::yield_now();
             self.vain_since.store(0, Ordering::Relaxed);
         }
