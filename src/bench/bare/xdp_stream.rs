@@ -45,7 +45,9 @@ fn send(args: &XdpArgs, line: &mut Line) -> Result<Stream> {
     let (mut in_flight, mut asked) = (0, 0);
     let (time, cpu, start) = (args.timing.duration(), cpu_time(), Instant::now());
     loop {
-        let over = start.elapsed() >= time && cutter.at_message_start();
+        // Batches and messages need never end together: then the next end of a message is the last.
+        let ending = start.elapsed() >= time;
+        let mut over = ending && cutter.at_message_start();
         if over && in_flight == 0 {
             break;
         }
@@ -59,7 +61,8 @@ fn send(args: &XdpArgs, line: &mut Line) -> Result<Stream> {
             let Some(frame) = station.xsk.slot(BELOW + len) else { break };
             cutter.advance();
             let next = cutter.peek().transport_len();
-            let ends_burst = place + 1 == args.batch || in_flight + len + next > args.window;
+            over = ending && piece.is_last();
+            let ends_burst = over || place + 1 == args.batch || in_flight + len + next > args.window;
             station.header.emit(frame, len);
             let ack = piece.emit(&facts, &memory, ends_burst, &mut frame[BELOW..]);
             station.xsk.commit(BELOW + len);
