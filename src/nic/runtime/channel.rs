@@ -23,9 +23,27 @@ pub struct EventChannel<E> {
     tokens: EventFd,
     /// What has been sent. The NIC takes no lock to send.
     sent: SegQueue<E>,
-    /// What is older than that, and the lock of the reading side. Every event in either place has a token in the
-    /// eventfd, or with a reader who is about to take an event.
-    older: Mutex<VecDeque<E>>,
+    /// The lock of the reading side.
+    reading: Mutex<Reading<E>>,
+}
+
+/// Every event, here or in `sent`, has a token in the eventfd, or with a reader who is about to take an event.
+struct Reading<E> {
+    /// What is older than what has been `sent` and not looked at.
+    older: VecDeque<E>,
+    /// Tokens that readers hold for events that were drained. Each ends with the next reader who is about to take an
+    /// event: one that he took instead would leave its own token behind, and a descriptor that is readable for nothing.
+    void: usize,
+}
+
+impl<E> Reading<E> {
+    fn take_oldest(&mut self, sent: &SegQueue<E>) -> Option<E> {
+        if self.void > 0 {
+            self.void -= 1;
+            return None;
+        }
+        self.older.pop_front().or_else(|| sent.pop())
+    }
 }
 
 impl<E> EventChannel<E> {
@@ -35,10 +53,12 @@ impl<E> EventChannel<E> {
     /// No descriptor is to be had.
     pub fn new() -> io::Result<EventChannel<E>> {
         let tokens = EventFd::new(libc::EFD_SEMAPHORE)?;
-        Ok(EventChannel { tokens, sent: SegQueue::new(), older: Mutex::new(VecDeque::new()) })
+        let reading = Reading { older: VecDeque::new(), void: 0 };
+        Ok(EventChannel { tokens, sent: SegQueue::new(), reading: Mutex::new(reading) })
     }
 
-    /// Appends an event. Takes no lock, never blocks, and is no cancellation point.
+    /// Appends an event. Takes no lock, never blocks, and is no cancellation point. One thread at a time: whoever
+    /// holds the NIC.
     pub fn send(&self, event: E) {
         self.sent.push(event);
         self.tokens.add_one();
@@ -55,8 +75,8 @@ impl<E> EventChannel<E> {
     pub fn recv(&self, taken: impl FnOnce(&E)) -> io::Result<E> {
         loop {
             self.wait()?;
-            let mut older = self.older();
-            if let Some(event) = self.oldest(&mut older) {
+            let mut reading = self.reading();
+            if let Some(event) = reading.take_oldest(&self.sent) {
                 taken(&event);
                 return Ok(event);
             }
@@ -80,15 +100,15 @@ impl<E> EventChannel<E> {
     /// The second half of [`recv`](Self::recv), to be called once after each `Ok` of [`wait`](Self::wait). No
     /// cancellation point. `None` if the event was drained in between: wait again.
     pub fn take(&self, taken: impl FnOnce(&E)) -> Option<E> {
-        let mut older = self.older();
-        let event = self.oldest(&mut older)?;
+        let mut reading = self.reading();
+        let event = reading.take_oldest(&self.sent)?;
         taken(&event);
         Some(event)
     }
 
     /// Whether events are there. Another reader may be faster.
     pub fn has_events(&self) -> bool {
-        !self.sent.is_empty() || !self.older().is_empty()
+        !self.sent.is_empty() || !self.reading().older.is_empty()
     }
 
     /// Removes the events that match, those of an object that is being destroyed, and returns their number. The
@@ -96,26 +116,21 @@ impl<E> EventChannel<E> {
     ///
     /// The caller has made sure that no more of them are being sent: the NIC has let go of the object.
     pub fn drain_matching(&self, mut matches: impl FnMut(&E) -> bool) -> usize {
-        let mut older = self.older();
+        let mut reading = self.reading();
+        let Reading { older, void } = &mut *reading;
         while let Some(event) = self.sent.pop() {
             older.push_back(event);
         }
         let before = older.len();
         older.retain(|event| !matches(event));
         let removed = before - older.len();
-        // A token that is not there is with a reader, who will find no event for it and read again.
-        for _ in 0..removed {
-            self.tokens.try_take();
-        }
+        // A token that is not there is with a reader.
+        *void += (0..removed).filter(|_| !self.tokens.try_take()).count();
         removed
     }
 
-    fn oldest(&self, older: &mut VecDeque<E>) -> Option<E> {
-        older.pop_front().or_else(|| self.sent.pop())
-    }
-
-    fn older(&self) -> MutexGuard<'_, VecDeque<E>> {
-        self.older.lock().unwrap_or_else(PoisonError::into_inner)
+    fn reading(&self) -> MutexGuard<'_, Reading<E>> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -72,6 +72,18 @@ fn draining_leaves_the_descriptor_with_what_is_left() {
 }
 
 #[test]
+fn the_token_of_a_drained_event_is_good_for_no_other() {
+    let channel = EventChannel::new().unwrap();
+    channel.send(1);
+    channel.wait().unwrap();
+    assert_eq!(channel.drain_matching(|_| true), 1);
+    channel.send(2);
+    assert_eq!(channel.take(|_| {}), None);
+    assert_eq!(recv(&channel).unwrap(), 2);
+    assert!(!is_readable(&channel));
+}
+
+#[test]
 fn what_is_counted_when_taken_is_counted_before_it_can_be_drained() {
     let channel = EventChannel::new().unwrap();
     let acks = AckCounter::new();
