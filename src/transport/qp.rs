@@ -246,13 +246,14 @@ impl<D> Qp<D> {
     pub fn poll_transmit<H: Host<Data = D>>(&mut self, now: Time, host: &mut H, budget: usize) -> Progress {
         let mut progress = Progress { sent: 0, stop: Stop::Idle };
         self.transmit_cnp(host, &mut progress);
-        if self.responder.responses.is_one_ack() && host.sends_segments() {
+        let keep = self.responder.responses.one_ack().is_some() && self.has_requests() && host.keeps_ack();
+        if keep || (self.responder.responses.one_ack().is_some() && host.sends_segments()) {
             // Behind a request, the shorter ACK can share a segmented send with it; in front of it, never, and a
             // second send is most of a small message's latency.
             self.transmit_requests(now, host, budget, &mut progress);
             self.report_drained(host);
             let stop = progress.stop;
-            if stop != Stop::LinkFull {
+            if stop != Stop::LinkFull && (!keep || progress.sent == 0) {
                 let budget = progress.sent + 1;
                 self.transmit_responses(host, budget, &mut progress);
                 if progress.stop != Stop::LinkFull {
@@ -269,11 +270,18 @@ impl<D> Qp<D> {
         progress
     }
 
-    /// Whether an ACK is all that the QP has to send.
-    pub fn owes_only_an_ack(&self) -> bool {
-        !self.cnp_due
-            && self.responder.responses.is_one_ack()
-            && (self.sq.at == self.sq.entries.len() || self.requester.rnr_wait)
+    /// The last PSN that the peer has not been told of, where an ACK is all that the responder has to send.
+    pub fn owed_ack(&self) -> Option<Psn> {
+        self.responder.responses.one_ack()
+    }
+
+    /// Whether there is more to send than the responder's part.
+    pub fn has_more_than_an_ack(&self) -> bool {
+        self.cnp_due || self.has_requests()
+    }
+
+    fn has_requests(&self) -> bool {
+        self.sq.at < self.sq.entries.len() && !self.requester.rnr_wait
     }
 
     /// Follows the port's active MTU, in bytes: the limit of UD payloads.
@@ -310,9 +318,7 @@ impl<D> Qp<D> {
 
     /// Whether a packet could be sent now, as far as the QP itself knows.
     pub fn wants_transmit(&self) -> bool {
-        self.cnp_due
-            || !self.responder.responses.is_empty()
-            || (self.sq.at < self.sq.entries.len() && !self.requester.rnr_wait)
+        self.cnp_due || !self.responder.responses.is_empty() || self.has_requests()
     }
 
     /// Whether `post_send` is legal (IBTA 10.3.1): RTS, SQD, SQE, and ERR, where it is flushed.

@@ -90,9 +90,12 @@ impl Responses {
         self.queue.iter().filter(first).count()
     }
 
-    /// Whether an ACK is all that waits.
-    pub fn is_one_ack(&self) -> bool {
-        self.queue.len() == 1 && matches!(self.queue[0], Response::Ack { .. })
+    /// The PSN of the ACK, if that is all that waits.
+    pub fn one_ack(&self) -> Option<Psn> {
+        match (self.queue.len(), self.queue.front()) {
+            (1, Some(Response::Ack { psn, .. })) => Some(*psn),
+            _ => None,
+        }
     }
 
     pub fn len(&self) -> usize {

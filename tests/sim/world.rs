@@ -7,12 +7,13 @@ use std::time::Duration;
 use softrnic_link::Link;
 use softrnic_link::sim::{Fabric, Path, SimOptions};
 use softrnic_memory::{Access, Lkey, MemoryTable, MrSpec, PdId, Sge};
-use softrnic_nic::engine::{Budget, CqKey, Cqe, Engine, EngineConfig, Event, QpKey};
+use softrnic_nic::engine::{Budget, Caller, CqKey, Cqe, Engine, EngineConfig, Event, QpKey};
 use softrnic_nic::runtime::queue::CompletionRing;
 use softrnic_transport::{AttrMask, Path as QpPath, QpAccess, QpAttr, QpState, QpType, RemoteBuffer};
 use softrnic_wire::{Mtu, Psn, Qkey, Qpn, Rkey, RnrTimer, Time};
 
 use crate::arena::{Arena, Span};
+use crate::rng::Rng;
 use crate::tap::Tap;
 
 /// A region over a node's whole arena.
@@ -46,6 +47,8 @@ pub struct Node {
     pub events: Vec<Event>,
     /// How long the NIC is busy with each datagram that it receives; no time, if that is not modelled.
     pub pace: Option<Duration>,
+    /// Draws who drives the NIC next; nobody who may call again, if that is not modelled.
+    pub callers: Option<Rng>,
     /// When it can take the next datagram.
     free_at: Time,
 }
@@ -103,6 +106,7 @@ impl Node {
             cqs,
             events,
             pace: None,
+            callers: None,
             free_at: Time::ZERO,
         }
     }
@@ -129,6 +133,10 @@ impl Node {
     /// Lets the NIC do what it has to do. `true` if there is more to do right away.
     fn step(&mut self, now: Time) -> bool {
         let mut budget = Budget::default();
+        if let Some(rng) = &mut self.callers {
+            budget.caller =
+                rng.pick(&[Caller::Poll, Caller::Poll, Caller::Post, Caller::Thread, Caller::Control]);
+        }
         if self.pace.is_some() {
             budget.receive = usize::from(now >= self.free_at);
         }
@@ -170,6 +178,9 @@ pub struct Agreement {
     /// Traffic class.
     pub tos: u8,
 }
+
+/// Whoever has made a NIC wait for his next call makes it after this time.
+const NEXT_CALL: Duration = Duration::from_micros(2);
 
 /// Q_Key of all datagram QPs.
 pub const QKEY: Qkey = Qkey(0x1122_3344);
@@ -274,7 +285,9 @@ impl World {
         let nodes = self.nodes.iter().flat_map(|n| [n.engine.poll_timeout(), n.link.poll_timeout()]);
         let busy = self.nodes.iter().filter(|node| node.pace.is_some());
         let busy = busy.filter(|node| self.fabric.waiting(node.address) > 0).map(|node| Some(node.free_at));
-        nodes.chain(busy).chain([self.fabric.next_delivery()]).flatten().min()
+        let called = self.nodes.iter().filter(|node| node.engine.awaits_call());
+        let called = called.map(|_| Some(self.now + NEXT_CALL));
+        nodes.chain(busy).chain(called).chain([self.fabric.next_delivery()]).flatten().min()
     }
 
     /// Moves time to what happens next, but not past `limit`, and lets it happen. `false` if nothing will.

@@ -2,15 +2,15 @@
 //! thread when nobody does (`progress.rs`).
 //!
 //! The rules (each has a test in `tests.rs`):
-//! - a post on an idle QP leaves at once; posts on a busy one gather until the next poll or a full batch, and
-//!   leave within [`GATHER_LIMIT`] even if nobody calls, the first time after a while of calls within
+//! - a post on a QP with [few](FEW) requests outstanding leaves at once; posts on a busy one gather until the next
+//!   poll or a full batch, and leave within [`GATHER_LIMIT`] even if nobody calls, the first time after a while of calls within
 //!   [`LONGEST_LOOK`];
 //! - a poll that finds nothing services the link, and so does one that comes [`SERVICE_INTERVAL`] after the
 //!   last service;
 //! - the ACK of a completion that a poll finds waits for the next post or poll, likely a moment away, so that it
-//!   leaves with the answer; if nobody calls it leaves by itself, as gathered posts do, and so it does before
-//!   control operations and when the process exits. Found by anybody else, a completion is acknowledged before
-//!   it becomes visible;
+//!   leaves with the answer, or with a later one (`engine/held_acks.rs`); if nobody calls it leaves by itself, as
+//!   gathered posts do, and so it does before control operations and when the process exits. Found by anybody else,
+//!   a completion is acknowledged before it becomes visible;
 //! - a hold of the NIC is bounded: past `ROUNDS_PER_HOLD` the rest is the progress thread's.
 
 mod captures;
@@ -40,7 +40,7 @@ pub use clock::Clock;
 pub use events::{AsyncEvent, EventKind, EventSink, EventSource};
 pub use spec::{DeviceSpec, LinkKind, OpenError, OpenedLink, SpecError};
 
-use crate::engine::{Budget, Engine, EngineConfig, Step};
+use crate::engine::{Budget, Caller, Engine, EngineConfig, Step};
 use crate::runtime::doorbells::DoorbellSet;
 use crate::runtime::kick::Kick;
 use crate::runtime::lock::{NicGuard, NicLock, Poisoned};
@@ -60,6 +60,9 @@ pub const LONGEST_LOOK: Duration = Duration::from_millis(1);
 
 /// A poll services the link when nobody has for this long, even if it has found completions.
 pub const SERVICE_INTERVAL: Duration = Duration::from_micros(50);
+
+/// With no more requests outstanding than these, a post leaves at once: a peer that answers may acknowledge that late.
+pub const FEW: usize = 8;
 
 /// Posts that are gathered before they leave as a batch.
 pub const BATCH: usize = 32;
@@ -209,7 +212,8 @@ impl Nic {
         }
         if let Ok(Some(guard)) = self.core.ring() {
             // Receiving is for those who poll: it would cost each post a system call.
-            self.drive(self.now(), guard, Budget { receive: 0, ..Budget::default() });
+            let budget = Budget { receive: 0, caller: Caller::Post, ..Budget::default() };
+            self.drive(self.now(), guard, budget);
         }
     }
 
@@ -230,7 +234,7 @@ impl Nic {
         }
         match self.core.try_lock() {
             Ok(Some(guard)) => {
-                let step = self.drive(now, guard, Budget { hold_acks: true, ..Budget::default() });
+                let step = self.drive(now, guard, Budget { caller: Caller::Poll, ..Budget::default() });
                 self.be_polite(now, step.received + step.sent + step.completed > 0);
                 true
             }
@@ -282,7 +286,7 @@ impl Nic {
                 }
             }
             self.note_deadline(&guard);
-            if guard.engine.holds_acks() {
+            if guard.engine.awaits_call() {
                 self.gather(now);
             }
             if total.more {

@@ -11,7 +11,7 @@ use softrnic_wire::Time;
 
 use super::watch::Watch;
 use super::{GATHER_LIMIT, LONGEST_LOOK, Nic};
-use crate::engine::Budget;
+use crate::engine::{Budget, Caller};
 use crate::stats::StatsSocket;
 
 /// After serving packets of an application that calls nothing, the thread looks again for this long before it
@@ -98,7 +98,10 @@ impl Nic {
     /// has failed.
     fn serve(&self) -> Option<usize> {
         match self.core.try_lock() {
-            Ok(Some(guard)) => Some(self.drive(self.now(), guard, Budget::default()).received),
+            Ok(Some(guard)) => {
+                let budget = Budget { caller: Caller::Thread, ..Budget::default() };
+                Some(self.drive(self.now(), guard, budget).received)
+            }
             Ok(None) | Err(_) => None,
         }
     }

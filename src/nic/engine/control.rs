@@ -10,6 +10,7 @@ use softrnic_wire::{Qpn, Srqn, Time};
 
 use super::completion::Cqe;
 use super::data::{RecvRequest, SendRequest};
+use super::held_acks::AckHold;
 use super::objects::{Cq, QpCounts, QpIo, QpSlot, ReceiveQueue, Srq, Xrcd};
 use super::{CqKey, Engine, LocalData, QpKey, SrqKey, XrcdKey};
 use crate::runtime::notify::{Arming, Notify, arming};
@@ -375,7 +376,7 @@ impl Engine {
                 receives,
                 peer: None,
                 active: false,
-                held_ack: false,
+                ack: AckHold::new(self.config.ack_trial),
                 waiting: false,
                 timer: None,
                 counts: QpCounts::default(),

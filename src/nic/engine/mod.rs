@@ -11,6 +11,7 @@ mod control;
 mod data;
 mod drops;
 mod gid_table;
+mod held_acks;
 mod host;
 mod multicast;
 mod objects;
@@ -43,6 +44,7 @@ pub use gid_table::GidTable;
 pub use objects::{CqKey, Event, QpCounts, QpKey, SrqKey, XrcdKey};
 pub use usage::Usage;
 
+use held_acks::HeldAcks;
 use host::HostView;
 use objects::{Cq, Group, QpIo, QpSlot, Srq, Xrcd};
 use peers::Peers;
@@ -62,6 +64,8 @@ pub struct EngineConfig {
     pub rate: RateParameters,
     /// Copies that survive unmapped memory, for every region.
     pub safe_copies: bool,
+    /// Answers of a QP that carry their ACKs before it is tried without.
+    pub ack_trial: u32,
 }
 
 impl EngineConfig {
@@ -73,6 +77,7 @@ impl EngineConfig {
             window: WindowConfig::default(),
             rate: RateParameters::default(),
             safe_copies: false,
+            ack_trial: 256,
         }
     }
 }
@@ -84,14 +89,26 @@ pub struct Budget {
     pub receive: usize,
     /// Packets to send.
     pub transmit: usize,
-    /// Whether ACKs may wait for the next step, where a completion that is published now is likely to make the
-    /// caller post something that they can leave with.
-    pub hold_acks: bool,
+    /// On whose behalf it is done, who is likely to call again or not: ACKs may wait for that.
+    pub caller: Caller,
+}
+
+/// Who drives an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Caller {
+    /// An application that polls a CQ.
+    Poll,
+    /// An application that has posted.
+    Post,
+    /// The progress thread, since nobody else does.
+    Thread,
+    /// Anybody else, who may end the QP that owes an ACK: none waits.
+    Control,
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Budget { receive: 256, transmit: 256, hold_acks: false }
+        Budget { receive: 256, transmit: 256, caller: Caller::Control }
     }
 }
 
@@ -127,8 +144,7 @@ pub struct Engine {
     timers: WakeUps,
     /// QPs that may have something to do, each once.
     active: VecDeque<QpKey>,
-    /// Those of them whose ACK waits for the next step.
-    held: Vec<QpKey>,
+    held_acks: HeldAcks,
     drops: [u64; DropReason::ALL.len()],
     next_qpn: Qpn,
     next_srqn: Srqn,
@@ -162,7 +178,7 @@ impl Engine {
             shared: Shared::new(),
             timers: WakeUps::default(),
             active: VecDeque::new(),
-            held: Vec::new(),
+            held_acks: HeldAcks::default(),
             drops: [0; DropReason::ALL.len()],
             next_qpn: control::first_number(config.seed),
             next_srqn: Srqn::new(1),
@@ -175,9 +191,10 @@ impl Engine {
         self.run_timers(now);
         self.receive(now, link, budget.receive, &mut step);
         self.wake_waiting();
-        self.held.clear();
+        self.release_kept_acks(now, budget.caller);
+        self.held_acks.until_next_call.clear();
         self.transmit(now, link, budget, &mut step);
-        self.active.extend(self.held.iter().copied());
+        self.active.extend(self.held_acks.until_next_call.iter().copied());
         link.flush(now);
         step.blocked |= link.is_blocked();
         step.completed = self.publish(now);
@@ -201,7 +218,7 @@ impl Engine {
 
     /// When the next timer fires, if any runs.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.timers.next()
+        [self.timers.next(), self.held_acks.next()].into_iter().flatten().min()
     }
 
     /// Whether some QP could send now.
@@ -210,8 +227,13 @@ impl Engine {
     }
 
     /// Whether ACKs wait for the next step.
+    pub fn awaits_call(&self) -> bool {
+        !self.held_acks.until_next_call.is_empty()
+    }
+
+    /// Whether ACKs wait at all.
     pub fn holds_acks(&self) -> bool {
-        !self.held.is_empty()
+        self.awaits_call() || self.held_acks.next().is_some()
     }
 
     /// The keys and regions of this NIC.

@@ -4,8 +4,9 @@ use softrnic_link::Link;
 use softrnic_transport::Stop;
 use softrnic_wire::Time;
 
+use super::held_acks::Hold;
 use super::objects::QpKey;
-use super::{Budget, Engine, Step};
+use super::{Budget, Caller, Engine, Step};
 
 /// Packets that one QP sends before it is another's turn: what one segmented send carries at 4 KiB.
 const QUANTUM: usize = 16;
@@ -13,16 +14,23 @@ const QUANTUM: usize = 16;
 impl Engine {
     /// Lets active QPs send until nothing is left, the budget is used up, or the link is full.
     pub(super) fn transmit(&mut self, now: Time, link: &mut dyn Link, budget: Budget, step: &mut Step) {
-        let may_hold = budget.hold_acks && !self.shared.staged.is_empty();
-        let budget = budget.transmit;
+        let completes = !self.shared.staged.is_empty();
+        let Budget { transmit: budget, caller, .. } = budget;
         // QPs in a row that could not send. After one more than there are, the queue is not what is full but
         // their receivers, and the link says when to try again.
         let mut stuck = 0;
         while let Some(&key) = self.active.front() {
-            if may_hold && self.hold_ack(key) {
-                self.active.pop_front();
-                self.held.push(key);
-                continue;
+            match self.hold_ack(now, caller, key, completes) {
+                Hold::No => {}
+                Hold::UntilNextCall => {
+                    self.active.pop_front();
+                    self.held_acks.until_next_call.push(key);
+                    continue;
+                }
+                Hold::UntilNextRequest => {
+                    self.deactivate();
+                    continue;
+                }
             }
             if step.sent >= budget {
                 step.more = true;
@@ -30,13 +38,17 @@ impl Engine {
             }
             let quantum = QUANTUM.min(budget - step.sent);
             let progress = self.with_qp(now, Some(&mut *link), key, |qp, host| {
-                host.io.held_ack = false;
-                qp.poll_transmit(now, host, quantum)
+                host.io.ack.sending(now, caller);
+                let progress = qp.poll_transmit(now, host, quantum);
+                (progress, host.io.ack.sent(now, qp.owed_ack()))
             });
-            let Some(progress) = progress else {
+            let Some((progress, kept_until)) = progress else {
                 self.active.pop_front();
                 continue;
             };
+            if let Some(until) = kept_until {
+                self.held_acks.keep(until, key);
+            }
             step.sent += progress.sent;
             stuck = if progress.sent == 0 && progress.stop == Stop::LinkFull { stuck + 1 } else { 0 };
             match progress.stop {
@@ -65,11 +77,19 @@ impl Engine {
         }
     }
 
-    /// Whether the QP's ACK can wait: it has nothing else to send, and the ACK has not waited before.
-    fn hold_ack(&mut self, key: QpKey) -> bool {
-        let Some(slot) = self.qps.get_mut(key) else { return false };
-        let hold = !slot.io.held_ack && slot.qp.owes_only_an_ack();
-        slot.io.held_ack = hold;
-        hold
+    /// Whether an ACK that is all that the QP has to send can wait.
+    fn hold_ack(&mut self, now: Time, caller: Caller, key: QpKey, completes: bool) -> Hold {
+        let Some(slot) = self.qps.get_mut(key) else { return Hold::No };
+        match slot.qp.owed_ack() {
+            Some(psn) if !slot.qp.has_more_than_an_ack() => slot.io.ack.decide(now, caller, psn, completes),
+            _ => Hold::No,
+        }
+    }
+
+    /// The first of the active QPs has nothing to do.
+    fn deactivate(&mut self) {
+        if let Some(slot) = self.active.pop_front().and_then(|key| self.qps.get_mut(key)) {
+            slot.io.active = false;
+        }
     }
 }

@@ -14,7 +14,7 @@ use super::error::{Error, PostError};
 use super::pd::Pd;
 use super::srq::Srq;
 use super::work::{self, WorkRequest};
-use crate::device::{BATCH, BATCH_BYTES, EventSource};
+use crate::device::{BATCH, BATCH_BYTES, EventSource, FEW};
 use crate::engine::{
     ControlError, DeviceCaps, LocalData, QpInit, QpKey, QpQuery, ReceiveSource, RecvRequest, SendRequest,
     XrcdKey,
@@ -452,7 +452,7 @@ impl SendPoster<'_> {
         self.qp.check(&request)?;
         let Some(side) = self.side.as_deref_mut() else { return Err(PostError::State) };
         if self.posted == 0 {
-            self.busy = side.ring.outstanding() > 0;
+            self.busy = side.ring.outstanding() > FEW;
         }
         let outgoing = if matches!(request.op, SendOp::Read { .. }) { 0 } else { request.length };
         side.ring.push(request).map_err(|_| PostError::Full)?;

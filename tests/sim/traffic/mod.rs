@@ -150,7 +150,8 @@ impl Traffic {
     fn new(seed: u64, plan: Plan) -> Traffic {
         let mut world = World::new(seed, plan.path);
         for &(address, options, config, memory) in &plan.nodes {
-            let node = Node::new(&world.fabric, address, options, config, memory);
+            let mut node = Node::new(&world.fabric, address, options, config, memory);
+            node.callers = Some(Rng::new(config.seed ^ 0xCA11));
             world.nodes.push(node);
         }
         let longest = plan.connections.iter().map(|c| c.longest_send).max().unwrap_or(0);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use softrnic_transport::{QpState, Status, WcOpcode};
 use softrnic_wire::{Mtu, Psn};
 
-use crate::device::{BATCH, SERVICE_INTERVAL};
+use crate::device::{BATCH, FEW, SERVICE_INTERVAL};
 use crate::verbs::{
     Access, AddressVector, CompletionChannel, Context, Cq, Cqe, Mr, Pd, Qp, QpOptions, Running, WorkRequest,
 };
@@ -93,17 +93,20 @@ fn a_post_on_an_idle_qp_leaves_at_once() {
 #[test]
 fn posts_on_a_busy_qp_leave_together_with_the_next_poll() {
     let Pair { near, far, there, .. } = pair();
-    // Without answers the first stays in flight.
+    // Without answers the first ones stay in flight.
     there.cut();
-    near.qp.post(near.write_to(&far, 0)).expect("posts");
+    for id in 0..=FEW as u64 {
+        near.qp.post(near.write_to(&far, id)).expect("posts");
+    }
     let flushes = there.flushes();
+    assert_eq!(flushes, FEW + 1, "few leave at once");
     let start = Instant::now();
     for id in 1..5 {
         near.qp.post(near.write_to(&far, id)).expect("posts");
     }
-    let gathered = there.sent() == 1;
+    let gathered = there.sent() == FEW + 1;
     near.cq.poll_with(1, |_| {});
-    there.wait_sent(5);
+    there.wait_sent(FEW + 5);
     // A machine that was busy meanwhile may have let the progress thread send some of them.
     if gathered && start.elapsed() < super::GATHER_LIMIT {
         assert_eq!(there.flushes(), flushes + 1, "one send for all of them");
@@ -114,19 +117,20 @@ fn posts_on_a_busy_qp_leave_together_with_the_next_poll() {
 fn a_full_batch_leaves_without_a_poll() {
     let Pair { near, far, there, .. } = pair();
     there.cut();
-    for id in 0..=BATCH as u64 {
+    for id in 0..=(FEW + BATCH) as u64 {
         near.qp.post(near.write_to(&far, id)).expect("posts");
     }
-    assert_eq!(there.sent(), BATCH + 1);
+    assert_eq!(there.sent(), FEW + 1 + BATCH);
 }
 
 #[test]
 fn gathered_posts_leave_although_nobody_calls() {
     let Pair { near, far, there, .. } = pair();
     there.cut();
-    near.qp.post(near.write_to(&far, 0)).expect("posts");
-    near.qp.post(near.write_to(&far, 1)).expect("posts");
-    there.wait_sent(2);
+    for id in 0..=FEW as u64 + 1 {
+        near.qp.post(near.write_to(&far, id)).expect("posts");
+    }
+    there.wait_sent(FEW + 2);
 }
 
 #[test]
@@ -439,6 +443,82 @@ fn the_ack_of_a_polled_completion_leaves_with_the_answer_and_is_seen_before_it()
         let acks_first = there.opcodes().chunks(2).filter(|pair| pair[0] == ACK).count();
         assert_eq!(acks_first == 100, ack_first, "{acks_first} ACKs of 100 left first");
     }
+}
+
+/// As in a ping-pong of WRITEs that spins on memory.
+#[test]
+fn the_ack_of_a_write_leaves_with_the_answer_of_an_application_that_spins_on_its_memory() {
+    let Pair { near, far, there, .. } = pair_on(wire(16));
+    let await_mark = |end: &End, round| {
+        let mut mark = [0];
+        while mark[0] != round {
+            end.mr.read(64, &mut mark).expect("inside");
+            std::hint::spin_loop();
+        }
+    };
+    let write_mark = |end: &End, peer: &End, round| {
+        let request = WorkRequest::write(peer.mr.addr() + 64, peer.mr.rkey()).inline(&[round]);
+        end.qp.post(request).expect("posts");
+    };
+    for round in 1..=200u8 {
+        write_mark(&far, &near, round);
+        await_mark(&near, round);
+        write_mark(&near, &far, round);
+        assert_eq!(far.completion().status, Status::Success);
+        await_mark(&far, round);
+    }
+    let together = there.sent() - there.flushes();
+    assert!(together > 0, "no ACK of 200 shared a send with the answer");
+}
+
+#[test]
+fn a_peer_that_does_not_wait_for_acks_gets_few() {
+    const ACK: u8 = 0x11;
+    const ROUNDS: usize = 3000;
+    let Pair { near, far, there, .. } = pair_on(wire(16));
+    let mut acknowledged = 0;
+    for _ in 0..ROUNDS {
+        near.qp.post_recv(0, &[near.mr.sge(0, 64)]).expect("posts");
+        far.qp.post_recv(0, &[far.mr.sge(0, 64)]).expect("posts");
+        far.qp.post(WorkRequest::send().inline(b"question")).expect("posts");
+        assert_eq!(near.completion().status, Status::Success);
+        near.qp.post(WorkRequest::send().inline(b"answer").unsignaled()).expect("posts");
+        loop {
+            let completion = far.completion();
+            assert_eq!(completion.status, Status::Success);
+            match completion.opcode {
+                WcOpcode::Send => acknowledged += 1,
+                _ => break,
+            }
+        }
+    }
+    // The last are acknowledged as well, before anything else is asked.
+    drop(near);
+    while acknowledged < ROUNDS {
+        assert_eq!(far.completion().opcode, WcOpcode::Send);
+        acknowledged += 1;
+    }
+    let acks = there.opcodes().iter().filter(|opcode| **opcode == ACK).count();
+    assert!(acks < ROUNDS - ROUNDS / 20, "{acks} ACKs for {ROUNDS} requests");
+}
+
+/// `ib_send_lat` is such a peer.
+#[test]
+fn a_peer_that_waits_for_acks_gets_them_with_the_answer() {
+    const ROUNDS: usize = 3000;
+    let Pair { near, far, there, .. } = pair_on(wire(16));
+    for _ in 0..ROUNDS {
+        near.qp.post_recv(0, &[near.mr.sge(0, 64)]).expect("posts");
+        far.qp.post_recv(0, &[far.mr.sge(0, 64)]).expect("posts");
+        far.qp.post(WorkRequest::send().inline(b"question")).expect("posts");
+        assert_eq!(near.completion().status, Status::Success);
+        near.qp.post(WorkRequest::send().inline(b"answer").unsignaled()).expect("posts");
+        let mut seen = [far.completion().opcode, far.completion().opcode];
+        seen.sort_by_key(|opcode| *opcode as u8);
+        assert_eq!(seen, [WcOpcode::Send, WcOpcode::Recv]);
+    }
+    let alone = 2 * there.flushes() - there.sent();
+    assert!(alone < ROUNDS, "{alone} sends of {ROUNDS} had one packet");
 }
 
 #[test]

@@ -1,0 +1,188 @@
+//! ACKs that wait for company.
+//!
+//! An ACK by itself costs both sides about what a short message costs. So it waits where something is likely to come
+//! that it can leave with, or that makes it needless, because a later ACK says the same (IBTA 9.7.5.1.2):
+//! - found by a polling caller together with a completion, until the next call, which is likely to post the answer;
+//! - found by the progress thread, likewise, if the application has answered so before (it spins on its memory);
+//! - when the answer is posted, until the peer's next request, if the peer has been seen not to wait for ACKs.
+//!
+//! The last two are guesses. One that was wrong costs the peer a delay, so after it the guess is not made for a while.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use softrnic_wire::{Psn, Time};
+
+use super::objects::QpKey;
+use super::{Caller, Engine};
+
+/// How long an ACK waits for the peer's next request.
+const PATIENCE: Duration = Duration::from_micros(50);
+
+/// A post so soon after an ACK of the progress thread is an answer, which the ACK could have left with.
+const ANSWER: Duration = Duration::from_micros(20);
+
+/// Requests that are answered without an ACK, at most, before one leaves again: few, as the peer's send queue may be.
+const MOST_KEPT: u32 = 8;
+
+/// Answers that carry their ACKs after it went wrong without: twice as many as the last time, up to this. Each time it
+/// goes well halves it, so that a peer that was only late once is soon forgiven.
+const MOST_CARRIED: u32 = 1 << 16;
+
+/// What is known of the ACKs of one QP.
+pub struct AckHold {
+    /// The ACK has waited for one call already.
+    held: bool,
+    /// The ACK that waits for the peer's next request, and until when.
+    kept: Option<(Psn, Time)>,
+    /// How many ACKs in a row were not sent.
+    unsent: u32,
+    /// When the progress thread sent an ACK that went alone.
+    alone_at: Option<Time>,
+    /// The application answers what the progress thread finds.
+    answers: bool,
+    /// Answers that will carry their ACKs, and how many they were to be the last time.
+    carry: u32,
+    carried: u32,
+    /// A caller posts, so that the ACK may be kept; and it is.
+    posting: bool,
+    keeping: bool,
+}
+
+impl AckHold {
+    /// `trial`: answers that carry their ACKs before it is tried without.
+    pub fn new(trial: u32) -> AckHold {
+        AckHold {
+            held: false,
+            kept: None,
+            unsent: 0,
+            alone_at: None,
+            answers: false,
+            carry: trial,
+            carried: trial.saturating_mul(2),
+            posting: false,
+            keeping: false,
+        }
+    }
+
+    /// An ACK up to `psn` is all that the QP has to send. `completes`: so that completions are published now.
+    pub fn decide(&mut self, now: Time, caller: Caller, psn: Psn, completes: bool) -> Hold {
+        match self.kept {
+            Some((kept, _)) if kept == psn => return Hold::UntilNextRequest,
+            Some(_) => {
+                self.kept = None;
+                self.carried /= 2;
+            }
+            None => {}
+        }
+        let waited = self.held;
+        self.held = !waited
+            && match caller {
+                Caller::Poll => completes,
+                Caller::Thread => self.answers && !completes,
+                Caller::Post | Caller::Control => false,
+            };
+        if self.held {
+            return Hold::UntilNextCall;
+        }
+        if caller == Caller::Thread {
+            self.answers &= !waited;
+            self.alone_at = Some(now);
+        }
+        Hold::No
+    }
+
+    /// The QP is about to send.
+    pub fn sending(&mut self, now: Time, caller: Caller) {
+        self.held = false;
+        self.keeping = false;
+        self.posting = caller == Caller::Post;
+        if self.posting && self.alone_at.take().is_some_and(|at| now.since(at) < ANSWER) {
+            self.answers = true;
+        }
+    }
+
+    /// Whether the ACK stays while an answer leaves that it could leave with.
+    pub fn keeps(&mut self) -> bool {
+        if !self.posting || self.unsent >= MOST_KEPT {
+            return false;
+        }
+        self.carry = self.carry.saturating_sub(1);
+        self.keeping = self.carry == 0;
+        self.keeping
+    }
+
+    /// The QP has sent; `owed` is what it still has to acknowledge. Until when to keep that, if it is to be kept.
+    pub fn sent(&mut self, now: Time, owed: Option<Psn>) -> Option<Time> {
+        let Some(psn) = owed else {
+            self.unsent = 0;
+            self.kept = None;
+            return None;
+        };
+        if !self.keeping {
+            return None;
+        }
+        self.unsent += 1;
+        let until = now + PATIENCE;
+        self.kept = Some((psn, until));
+        Some(until)
+    }
+
+    /// What was kept until `until` is to be sent, unless it has left already. `late`: since the peer has sent nothing.
+    fn release(&mut self, until: Time, late: bool) -> bool {
+        if self.kept.is_none_or(|(_, time)| time != until) {
+            return false;
+        }
+        self.kept = None;
+        self.held = true;
+        if late {
+            self.carried = (self.carried * 2).clamp(1, MOST_CARRIED);
+            self.carry = self.carried;
+        }
+        true
+    }
+}
+
+/// Whether a QP that has nothing else to send sends its ACK.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hold {
+    No,
+    UntilNextCall,
+    UntilNextRequest,
+}
+
+/// ACKs that wait, of all QPs.
+#[derive(Default)]
+pub struct HeldAcks {
+    /// Until the next step.
+    pub until_next_call: Vec<QpKey>,
+    /// Until the peer's next request, or until then. Those that have left are still here.
+    kept: VecDeque<(Time, QpKey)>,
+}
+
+impl HeldAcks {
+    pub fn keep(&mut self, until: Time, key: QpKey) {
+        self.kept.push_back((until, key));
+    }
+
+    /// When the first has been kept for long enough.
+    pub fn next(&self) -> Option<Time> {
+        self.kept.front().map(|&(until, _)| until)
+    }
+}
+
+impl Engine {
+    /// ACKs that were kept for long enough leave in this step; all of them for a caller who may end what owes them.
+    pub(super) fn release_kept_acks(&mut self, now: Time, caller: Caller) {
+        while let Some(&(until, key)) = self.held_acks.kept.front() {
+            let late = until <= now;
+            if !late && caller != Caller::Control {
+                return;
+            }
+            self.held_acks.kept.pop_front();
+            if self.qps.get_mut(key).is_some_and(|slot| slot.io.ack.release(until, late)) {
+                self.activate(key);
+            }
+        }
+    }
+}
