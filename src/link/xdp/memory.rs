@@ -16,14 +16,14 @@ pub(super) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Zeroed memory of our own, which a forked child does not get: the kernel writes into it.
+    /// Zeroed memory of our own, which a forked child does not get: the kernel writes into it. In large pages where
+    /// the system has them, since going round thousands of small ones takes more translations than are cached.
     pub(super) fn anonymous(len: usize) -> io::Result<Mapping> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
-        let mapping = Mapping::map(len, flags, -1, 0)?;
-        // SAFETY: the range is the mapping just made.
-        if unsafe { libc::madvise(mapping.base.as_ptr().cast(), len, libc::MADV_DONTFORK) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let mapping = Mapping::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
+        mapping.advise(libc::MADV_DONTFORK)?;
+        // Kernels without large pages refuse, and small ones do as well. Nothing was touched yet: the pages come when
+        // the memory is registered, and stay.
+        let _small_pages = mapping.advise(libc::MADV_HUGEPAGE);
         Ok(mapping)
     }
 
@@ -38,6 +38,12 @@ impl Mapping {
 
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    fn advise(&self, advice: libc::c_int) -> io::Result<()> {
+        // SAFETY: the range is this mapping's.
+        let done = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     fn map(len: usize, flags: libc::c_int, fd: libc::c_int, offset: libc::off_t) -> io::Result<Mapping> {
