@@ -125,7 +125,7 @@ impl Body {
     /// Bytes of BTH and extended headers.
     #[inline]
     pub fn headers_len(&self) -> usize {
-        self.opcode().info().headers_len
+        self.opcode().headers_len()
     }
 
     /// The operation, for the transports that share [`Op`].
@@ -142,21 +142,23 @@ impl Body {
     /// Reads the extended headers of `info`'s opcode.
     #[inline]
     pub(crate) fn read(info: &OpcodeInfo, r: &mut Reader<'_>) -> Option<Body> {
-        Some(match info.transport {
-            Transport::Rc => Body::Rc(Op::read(info.operation, r)?),
-            Transport::Xrc => {
-                let srqn = if info.is_request { Some(Srqn::new(r.u32()?)) } else { None };
-                Body::Xrc(XrcBody { srqn, op: Op::read(info.operation, r)? })
-            }
-            Transport::Uc => Body::Uc(UcOp::from_op(Op::read(info.operation, r)?)?),
+        let srqn = match info.transport {
+            Transport::Xrc if info.is_request => Some(Srqn::new(r.u32()?)),
             Transport::Ud => {
                 let deth = Deth::read(r)?;
                 let imm = if info.operation.has_imm() { Some(read_imm(r)?) } else { None };
-                Body::Ud { deth, imm }
+                return Some(Body::Ud { deth, imm });
             }
-            Transport::Cnp => Body::Cnp,
-            Transport::Rd => return None,
-        })
+            Transport::Cnp => return Some(Body::Cnp),
+            _ => None,
+        };
+        let op = Op::read(info.operation, r)?;
+        match info.transport {
+            Transport::Rc => Some(Body::Rc(op)),
+            Transport::Xrc => Some(Body::Xrc(XrcBody { srqn, op })),
+            Transport::Uc => UcOp::from_op(op).map(Body::Uc),
+            _ => None,
+        }
     }
 
     #[inline]
@@ -248,7 +250,8 @@ impl Op {
         }
     }
 
-    #[inline]
+    // Inlined, so that the operation is made where it stays: copies of what was just stored in pieces are slow.
+    #[inline(always)]
     fn read(operation: Operation, r: &mut Reader<'_>) -> Option<Op> {
         Some(match operation {
             Operation::SendFirst => Op::SendFirst,

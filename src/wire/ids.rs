@@ -241,6 +241,8 @@ impl Default for Pkey {
     }
 }
 
-/// Immediate data, in network order, handed through unread.
+/// Immediate data, in network order, handed through unread. Aligned like the other numbers, so that what may hold one is
+/// moved in whole words.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[repr(align(4))]
 pub struct Imm(pub [u8; 4]);

@@ -1,7 +1,7 @@
 //! Opcodes as data: what each says about its packet.
 
 use crate::mtu::Mtu;
-use crate::opcode_table::{INDEX, OPCODES};
+use crate::opcode_table::{HEADERS_LEN, INDEX, OPCODES};
 
 /// The transport service in the top three bits of an opcode.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -305,6 +305,12 @@ impl Opcode {
     #[inline]
     pub const fn info(self) -> &'static OpcodeInfo {
         &OPCODES[INDEX[self.0 as usize] as usize]
+    }
+
+    /// Bytes of BTH and extended headers.
+    #[inline]
+    pub const fn headers_len(self) -> usize {
+        HEADERS_LEN[self.0 as usize] as usize
     }
 
     /// Transport service.

@@ -88,6 +88,17 @@ pub(crate) const INDEX: [u8; 256] = {
     index
 };
 
+/// Bytes of BTH and extended headers of each opcode byte; 0 where there is no such opcode.
+pub(crate) const HEADERS_LEN: [u8; 256] = {
+    let mut lens = [0; 256];
+    let mut row = 0;
+    while row < OPCODES.len() {
+        lens[OPCODES[row].opcode.byte() as usize] = OPCODES[row].headers_len as u8;
+        row += 1;
+    }
+    lens
+};
+
 const NO_ROW: u8 = u8::MAX;
 
 /// Place of a packet in its message.

@@ -134,7 +134,7 @@ impl Headers {
     #[inline]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let opcode = self.body.opcode();
-        let len = opcode.info().headers_len;
+        let len = opcode.headers_len();
         let mut w = Writer(&mut buf[..len]);
         self.bth.write(opcode, &mut w);
         self.body.write(&mut w);

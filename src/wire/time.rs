@@ -25,7 +25,17 @@ impl Time {
 
     /// How long after `earlier` this is; zero if it is not after it.
     pub const fn since(self, earlier: Time) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.nanos_since(earlier))
+    }
+
+    /// How many nanoseconds after `earlier` this is; zero if it is not after it.
+    pub const fn nanos_since(self, earlier: Time) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// The time `nanos` nanoseconds after this one.
+    pub const fn after_nanos(self, nanos: u64) -> Time {
+        Time(self.0.saturating_add(nanos))
     }
 }
 

@@ -83,10 +83,20 @@ pub enum IcrcForm {
 
 /// The ICRC of the packet that carries `transport`: BTH to the last byte of padding, the ICRC's own
 /// place not included.
-#[inline]
+// Inlined, so that the facts are not first copied together: what was just stored in pieces is slow to load as a whole.
+#[inline(always)]
 pub fn icrc(facts: &UdpFacts, transport: &[u8]) -> u32 {
-    let mut hasher = hash_prefix(facts, transport);
-    hasher.update(transport.get(BTH_LEN..).unwrap_or_default());
+    let mut masked = [0xFF; MASKED];
+    let at = mask_ip_and_udp(facts, transport.len(), &mut masked);
+    let (front, rest) = transport.split_at(transport.len().min(MASKED - at));
+    let end = at + front.len();
+    masked[at..end].copy_from_slice(front);
+    masked[at + BTH_VARIANT_BYTE] = 0xFF;
+    let mut hasher = Hasher::new_with_initial(CRC_OF_LRH);
+    hasher.update(&masked[..end]);
+    if !rest.is_empty() {
+        hasher.update(rest);
+    }
     hasher.finalize()
 }
 
@@ -94,8 +104,7 @@ pub fn icrc(facts: &UdpFacts, transport: &[u8]) -> u32 {
 /// FLUSH no payload offset, so BTH, FETH and RETH enter the sum a second time, unmasked.
 #[inline]
 pub fn rxe_flush_icrc(facts: &UdpFacts, transport: &[u8]) -> u32 {
-    let mut hasher = hash_prefix(facts, transport);
-    hasher.update(transport.get(BTH_LEN..).unwrap_or_default());
+    let mut hasher = Hasher::new_with_initial(icrc(facts, transport));
     hasher.update(transport);
     hasher.finalize()
 }
@@ -150,15 +159,18 @@ pub fn verify_either_flush(facts: &UdpFacts, packet: &[u8]) -> Option<IcrcForm> 
 const CRC_OF_LRH: u32 = 0x2144_DF1C;
 
 const BTH_VARIANT_BYTE: usize = 4;
-const MAX_PREFIX: usize = IPV6_LEN + UDP_LEN + BTH_LEN;
 
-/// Hashes everything up to the end of the BTH, which is where masking ends.
+/// Bytes that are copied to be masked: the headers, and the payload of short packets, which is then hashed in the
+/// same call. Another call would cost more than all of its bytes.
+const MASKED: usize = IPV6_LEN + UDP_LEN + BTH_LEN + 64;
+
+/// Writes the IP and UDP headers of a packet with `transport_len` bytes before its ICRC to the front of `masked`, which
+/// is all ones, and returns their length.
 #[inline]
-fn hash_prefix(facts: &UdpFacts, transport: &[u8]) -> Hasher {
-    let mut prefix = [0xFF; MAX_PREFIX];
+fn mask_ip_and_udp(facts: &UdpFacts, transport_len: usize, masked: &mut [u8; MASKED]) -> usize {
     // Longer packets than IP can carry have no right answer; the wrapped lengths only keep this total.
-    let udp_len = (transport.len() + ICRC_LEN + UDP_LEN) as u16;
-    let mut w = Writer(&mut prefix);
+    let udp_len = (transport_len + ICRC_LEN + UDP_LEN) as u16;
+    let mut w = Writer(masked);
     match facts.ip {
         IpFacts::V4 { src, dst, id, flags_frag } => {
             w.put([0x45, 0xFF]);
@@ -181,11 +193,7 @@ fn hash_prefix(facts: &UdpFacts, transport: &[u8]) -> Hasher {
     w.u16(facts.dst_port);
     w.u16(udp_len);
     w.u16(0xFFFF);
-    let (bth, bth_len) = masked_bth(transport);
-    w.put(bth);
-    let mut hasher = Hasher::new_with_initial(CRC_OF_LRH);
-    hasher.update(&prefix[..facts.ip.ip_header_len() + UDP_LEN + bth_len]);
-    hasher
+    facts.ip.ip_header_len() + UDP_LEN
 }
 
 /// The BTH with its variant byte replaced by ones, and how much of it `transport` holds.
