@@ -6,6 +6,7 @@ use crate::completion::{Completion, Status};
 use crate::counters::Counter;
 use crate::host::Host;
 use crate::qp::Qp;
+use crate::send_queue::Entry;
 use crate::timers::ack_timeout;
 use crate::wqe::SendOp;
 use crate::{QpState, QpType};
@@ -92,7 +93,7 @@ impl<D> Qp<D> {
         self.rewind(host);
         self.requester.restarted_at = None;
         self.requester.rnr_wait = true;
-        self.timers.rnr = Some(now + timer.delay());
+        self.timers.rnr = now + timer.delay();
     }
 
     /// A READ response or an atomic's answer.
@@ -194,8 +195,8 @@ impl<D> Qp<D> {
         requester.restarted_at = None;
         requester.early_resends = 0;
         requester.probing = false;
-        self.timers.ack = None;
-        self.timers.early = None;
+        self.timers.ack = Time::NEVER;
+        self.timers.early = Time::NEVER;
         self.arm_retransmission(now);
     }
 
@@ -216,25 +217,24 @@ impl<D> Qp<D> {
 
     /// Reports the front entry and removes it.
     pub(crate) fn complete_front<H: Host<Data = D>>(&mut self, status: Status, host: &mut H) {
-        let Some(entry) = self.sq.pop() else { return };
-        let wqe = entry.wqe;
+        let Some(Entry { wqe, .. }) = self.sq.entries.front() else { return };
+        let is_reported = wqe.signaled || status != Status::Success;
+        let completion = is_reported.then(|| Completion {
+            wr_id: wqe.wr_id,
+            status,
+            opcode: wqe.wc_opcode(),
+            byte_len: if status == Status::Success { wqe.length } else { 0 },
+            imm: None,
+            invalidated: None,
+            qpn: self.qpn,
+            src_qpn: softrnic_wire::Qpn::new(0),
+            grh: false,
+            solicited: status != Status::Success,
+        });
+        self.sq.pop();
         host.retire_sends(1);
-        if wqe.signaled || status != Status::Success {
-            host.complete(
-                Completion {
-                    wr_id: wqe.wr_id,
-                    status,
-                    opcode: wqe.wc_opcode(),
-                    byte_len: if status == Status::Success { wqe.length } else { 0 },
-                    imm: None,
-                    invalidated: None,
-                    qpn: self.qpn,
-                    src_qpn: softrnic_wire::Qpn::new(0),
-                    grh: false,
-                    solicited: status != Status::Success,
-                },
-                None,
-            );
+        if let Some(completion) = completion {
+            host.complete(completion, None);
         }
     }
 
@@ -284,8 +284,8 @@ impl<D> Qp<D> {
         host.window().release(released);
         self.rtt.abandon();
         self.requester.since_ack_request = 0;
-        self.timers.ack = None;
-        self.timers.early = None;
+        self.timers.ack = Time::NEVER;
+        self.timers.early = Time::NEVER;
     }
 
     /// Starts the retransmission timers if something is in flight and they do not run.
@@ -293,12 +293,13 @@ impl<D> Qp<D> {
         if !self.sq.is_outstanding() || matches!(self.service, QpType::Uc | QpType::Ud) {
             return;
         }
-        if self.timers.ack.is_none() {
-            self.timers.ack = ack_timeout(self.attr.timeout).map(|timeout| now + timeout);
+        if self.timers.ack == Time::NEVER {
+            self.timers.ack = ack_timeout(now, self.attr.timeout);
         }
         let resends = self.requester.early_resends;
-        if self.timers.early.is_none() && self.config.early_retransmission && resends < MAX_EARLY_RESENDS {
-            self.timers.early = Some(now + self.rtt.patience() * (1 << resends));
+        let may_resend = self.config.early_retransmission && resends < MAX_EARLY_RESENDS;
+        if self.timers.early == Time::NEVER && may_resend {
+            self.timers.early = now.after_nanos(self.rtt.patience() << resends);
         }
     }
 

@@ -100,7 +100,7 @@ impl<D> Qp<D> {
             sq: SendQueue::new(Psn::ZERO),
             requester: Requester::new(),
             responder: Responder::new(),
-            timers: Timers::default(),
+            timers: Timers::STOPPED,
             rtt: RttEstimator::default(),
             rate_parameters,
             rate: None,
@@ -224,9 +224,9 @@ impl<D> Qp<D> {
             self.note_congestion(now, host);
         }
         match (&packet.body, self.service) {
-            (Body::Rc(op), QpType::Rc) => self.on_reliable(now, packet, *op, None, host),
+            (Body::Rc(op), QpType::Rc) => self.on_reliable(now, packet, op, None, host),
             (Body::Xrc(xrc), QpType::XrcInitiator | QpType::XrcTarget) => {
-                self.on_reliable(now, packet, xrc.op(), xrc.srqn(), host);
+                self.on_reliable(now, packet, &xrc.op(), xrc.srqn(), host);
             }
             (Body::Uc(op), QpType::Uc) if self.takes_requests() => {
                 self.note_established(host);
@@ -304,7 +304,7 @@ impl<D> Qp<D> {
             && let Some(rate) = &mut self.rate
         {
             if rate.on_timer(now) {
-                self.timers.rate = Some(rate.next_timer());
+                self.timers.rate = rate.next_timer();
             } else {
                 self.rate = None;
             }
@@ -341,7 +341,7 @@ impl<D> Qp<D> {
         &mut self,
         now: Time,
         packet: &Packet<'_>,
-        op: Op,
+        op: &Op,
         srqn: Option<softrnic_wire::Srqn>,
         host: &mut H,
     ) {
@@ -363,7 +363,7 @@ impl<D> Qp<D> {
         if !matches!(self.state, QpState::Rts | QpState::Sqd) {
             return host.count(Counter::DropState);
         }
-        match op {
+        match *op {
             Op::Acknowledge(aeth) => match aeth.syndrome {
                 Syndrome::Ack(_) => self.on_ack(now, psn, host),
                 Syndrome::RnrNak(timer) => self.on_rnr_nak(now, psn, timer, host),
@@ -389,7 +389,7 @@ impl<D> Qp<D> {
     pub(crate) fn enter_error<H: Host<Data = D>>(&mut self, host: &mut H) {
         let first_time = self.state != QpState::Err;
         self.state = QpState::Err;
-        self.timers = Timers::default();
+        self.timers = Timers::STOPPED;
         self.rate = None;
         self.requester.rnr_wait = false;
         host.window().release(std::mem::take(&mut self.sq.in_flight));
@@ -408,7 +408,7 @@ impl<D> Qp<D> {
     /// Moves to SQE: the send queue is flushed, receiving goes on.
     pub(crate) fn enter_send_queue_error<H: Host<Data = D>>(&mut self, host: &mut H) {
         self.state = QpState::Sqe;
-        self.timers = Timers::default();
+        self.timers = Timers::STOPPED;
         self.flush_sends(host);
     }
 
@@ -500,7 +500,7 @@ impl<D> Qp<D> {
             Some(rate) => rate.on_cnp(now),
             None => self.rate = Some(RateControl::new(self.rate_parameters, now)),
         }
-        self.timers.rate = self.rate.as_ref().map(RateControl::next_timer);
+        self.timers.rate = self.rate.as_ref().map_or(Time::NEVER, RateControl::next_timer);
     }
 
     /// The packet body that carries a request of `entry`; `None` if the service has no such request.

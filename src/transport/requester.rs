@@ -218,7 +218,7 @@ impl<D> Qp<D> {
         }
         match self.rate.as_ref().and_then(|rate| rate.hold(now)) {
             Some(until) => {
-                self.timers.pace = Some(until);
+                self.timers.pace = until;
                 Err(Stop::Idle)
             }
             None => Ok(()),

@@ -80,7 +80,7 @@ const INVALID: Refusal = Refusal::Invalid(Status::RemoteInvalidRequest);
 /// A request, with the header facts that the stages need.
 pub(crate) struct Request<'a> {
     pub psn: Psn,
-    pub op: Op,
+    pub op: &'a Op,
     pub srqn: Option<Srqn>,
     pub ack_req: bool,
     pub solicited: bool,
@@ -115,10 +115,10 @@ impl<D> Qp<D> {
 
     /// The stages for a request with the expected PSN.
     fn execute<H: Host<Data = D>>(&mut self, request: &Request<'_>, host: &mut H) -> Result<(), Refusal> {
-        self.check_sequence(&request.op)?;
-        self.check_access(&request.op)?;
+        self.check_sequence(request.op)?;
+        self.check_access(request.op)?;
         self.check_length(request)?;
-        match request.op {
+        match *request.op {
             Op::SendFirst | Op::SendMiddle | Op::SendLast(_) | Op::SendOnly(_) => {
                 self.receive_send(request, host)
             }
@@ -186,14 +186,14 @@ impl<D> Qp<D> {
     fn check_length(&self, request: &Request<'_>) -> Result<(), Refusal> {
         let len = request.payload.len();
         let mtu = self.config.mtu as usize;
-        let valid = match &request.op {
+        let valid = match request.op {
             Op::SendFirst | Op::SendMiddle | Op::WriteFirst(_) | Op::WriteMiddle => len == mtu,
             Op::SendLast(_) | Op::WriteLast(_) => (1..=mtu).contains(&len),
             Op::SendOnly(_) | Op::WriteOnly(..) => len <= mtu,
             Op::AtomicWrite(reth) => len == 8 && reth.dma_len == 8,
             _ => len == 0,
         };
-        let dma_len = match &request.op {
+        let dma_len = match request.op {
             Op::WriteFirst(reth) | Op::WriteOnly(reth, _) | Op::ReadRequest(reth) => reth.dma_len,
             _ => 0,
         };
@@ -205,37 +205,34 @@ impl<D> Qp<D> {
         request: &Request<'_>,
         host: &mut H,
     ) -> Result<(), Refusal> {
-        if matches!(request.op, Op::SendFirst | Op::SendOnly(_)) {
+        let (wqe, srqn, received) = if matches!(request.op, Op::SendFirst | Op::SendOnly(_)) {
             let wqe = host.take_recv(request.srqn).map_err(|none| match none {
                 NoRecv::Empty => Refusal::NotReady,
                 NoRecv::NoQueue => INVALID,
             })?;
-            self.responder.open = Some(Open::Send { wqe, srqn: request.srqn, received: 0 });
-        }
-        let Some(Open::Send { wqe, received, .. }) = &mut self.responder.open else { return Err(INVALID) };
-        let total = *received + request.payload.len() as u64;
-        if total > wqe.length as u64 || total > MAX_MESSAGE as u64 {
-            return Err(Refusal::Invalid(Status::LocalLength));
-        }
-        host.place(&wqe.data, *received, request.payload).map_err(|_| Refusal::Operational)?;
-        *received = total;
-        let (Op::SendLast(tail) | Op::SendOnly(tail)) = request.op else {
+            (wqe, request.srqn, 0)
+        } else {
+            let open = self.responder.open.take();
+            let Some(Open::Send { wqe, srqn, received }) = open else { return Err(INVALID) };
+            (wqe, srqn, received)
+        };
+        let total = received + request.payload.len() as u64;
+        let placed = place_send(&wqe, received, request, host);
+        let (Ok(()), Op::SendLast(tail) | Op::SendOnly(tail)) = (placed, *request.op) else {
+            // There is more to come, or it is refused.
+            self.responder.open = Some(Open::Send { wqe, srqn, received: total });
+            placed?;
             self.accept(request, false);
             return Ok(());
         };
-        if let SendTail::Inv(rkey) = tail
-            && host.invalidate_remote(rkey).is_err()
-        {
-            return Err(Refusal::Invalidate(rkey));
-        }
-        let Some(Open::Send { wqe, received, .. }) = self.responder.open.take() else { return Err(INVALID) };
         self.accept(request, true);
-        let imm = if let SendTail::Imm(imm) = tail { Some(imm) } else { None };
-        let invalidated = if let SendTail::Inv(rkey) = tail { Some(rkey) } else { None };
         let mut completion = self.receive_completion(&wqe, Status::Success, request.solicited);
-        completion.byte_len = received as u32;
-        completion.imm = imm;
-        completion.invalidated = invalidated;
+        completion.byte_len = total as u32;
+        match tail {
+            SendTail::Plain => {}
+            SendTail::Imm(imm) => completion.imm = Some(imm),
+            SendTail::Inv(rkey) => completion.invalidated = Some(rkey),
+        }
         host.count(Counter::RdmaRecvs);
         host.complete(completion, request.srqn);
         Ok(())
@@ -246,7 +243,7 @@ impl<D> Qp<D> {
         request: &Request<'_>,
         host: &mut H,
     ) -> Result<(), Refusal> {
-        let started = match request.op {
+        let started = match *request.op {
             Op::WriteFirst(reth) | Op::WriteOnly(reth, _) => {
                 if reth.dma_len > 0 {
                     host.check_remote(reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Write)
@@ -268,7 +265,7 @@ impl<D> Qp<D> {
         if if ends { len != left } else { len >= left } {
             return Err(INVALID);
         }
-        let imm = match request.op {
+        let imm = match *request.op {
             Op::WriteLast(imm) | Op::WriteOnly(_, imm) => imm,
             _ => None,
         };
@@ -392,7 +389,7 @@ impl<D> Qp<D> {
     fn on_duplicate<H: Host<Data = D>>(&mut self, request: &Request<'_>, host: &mut H) {
         host.count(Counter::DuplicateRequest);
         let responder = &mut self.responder;
-        let response = match &request.op {
+        let response = match request.op {
             Op::ReadRequest(reth) => {
                 match responder.resources.find_read(request.psn, reth, self.config.mtu) {
                     Some(saved) => Response::read(saved, true),
@@ -485,6 +482,26 @@ impl<D> Qp<D> {
             self.responder.established = true;
             host.event(QpEvent::CommunicationEstablished);
         }
+    }
+}
+
+/// Puts the payload of a SEND behind what was received before, and invalidates the key that it names.
+fn place_send<H: Host>(
+    wqe: &RecvWqe<H::Data>,
+    received: u64,
+    request: &Request<'_>,
+    host: &mut H,
+) -> Result<(), Refusal> {
+    let total = received + request.payload.len() as u64;
+    if total > wqe.length as u64 || total > MAX_MESSAGE as u64 {
+        return Err(Refusal::Invalid(Status::LocalLength));
+    }
+    host.place(&wqe.data, received, request.payload).map_err(|_| Refusal::Operational)?;
+    match *request.op {
+        Op::SendLast(SendTail::Inv(rkey)) | Op::SendOnly(SendTail::Inv(rkey)) => {
+            host.invalidate_remote(rkey).map_err(|_| Refusal::Invalidate(rkey))
+        }
+        _ => Ok(()),
     }
 }
 

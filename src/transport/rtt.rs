@@ -1,21 +1,19 @@
 //! Smoothed round-trip time of one QP, after RFC 6298's estimator.
 
-use std::time::Duration;
-
 use softrnic_wire::{Psn, Time};
 
-/// One measurement at a time: a packet that asked for an ACK, and when it left.
+/// One measurement at a time: a packet that asked for an ACK, and when it left. Durations are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RttEstimator {
-    smoothed: Option<Duration>,
-    variation: Duration,
+    smoothed: Option<u64>,
+    variation: u64,
     probe: Option<(Psn, Time)>,
 }
 
 /// Before anything is measured.
-const INITIAL: Duration = Duration::from_millis(4);
+const INITIAL: u64 = 4_000_000;
 /// A peer's process may be waiting for a processor; below this a resend is more noise than help.
-const FLOOR: Duration = Duration::from_micros(800);
+const FLOOR: u64 = 800_000;
 
 impl RttEstimator {
     /// A packet that asks for an answer leaves for the first time.
@@ -32,7 +30,7 @@ impl RttEstimator {
             return;
         }
         self.probe = None;
-        let sample = now.since(sent);
+        let sample = now.nanos_since(sent);
         match self.smoothed {
             None => {
                 self.smoothed = Some(sample);
@@ -50,8 +48,8 @@ impl RttEstimator {
         self.probe = None;
     }
 
-    /// How long to wait for progress before resending early.
-    pub fn patience(&self) -> Duration {
+    /// How long to wait for progress before resending early, in nanoseconds.
+    pub fn patience(&self) -> u64 {
         match self.smoothed {
             None => INITIAL,
             Some(smoothed) => (smoothed * 2 + self.variation * 4).max(FLOOR),

@@ -175,11 +175,10 @@ impl<D> SendQueue<D> {
     }
 
     /// Removes the front entry, which is complete.
-    pub fn pop(&mut self) -> Option<Entry<D>> {
-        let entry = self.entries.pop_front()?;
+    pub fn pop(&mut self) {
+        self.entries.pop_front();
         self.started = self.started.saturating_sub(1);
         self.at = self.at.saturating_sub(1);
-        Some(entry)
     }
 
     /// Goes back to `una` and returns the cost that is no longer in flight.
