@@ -378,7 +378,7 @@ impl Engine {
                 active: false,
                 ack: AckHold::new(self.config.ack_trial),
                 waiting: false,
-                timer: None,
+                timer: Time::NEVER,
                 counts: QpCounts::default(),
                 shared_state,
             },
@@ -404,8 +404,11 @@ impl Engine {
     ) -> Result<(), ControlError> {
         // What was posted before belongs to the state before.
         self.on_doorbell(now, key.index());
-        self.with_qp(now, None, key, |qp, host| qp.modify(mask, attr, host))
-            .ok_or(ControlError::UnknownObject)??;
+        self.with_qp(now, None, key, |qp, host| {
+            host.activate();
+            qp.modify(mask, attr, host)
+        })
+        .ok_or(ControlError::UnknownObject)??;
         let slot = &mut self.qps[key];
         if slot.qp.state() == QpState::Reset {
             slot.io.waiting = false;
@@ -420,7 +423,6 @@ impl Engine {
             self.peers.window(slot.io.peer).charge(in_flight);
             old.into_iter().for_each(|old| self.peers.leave(old));
         }
-        self.activate(key);
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! The NIC as one QP sees it: the transport's [`Host`] over memory, queues and the link.
 
+use std::collections::VecDeque;
+
 use slotmap::SlotMap;
 use softrnic_link::{Flow, Link, TxError};
 use softrnic_memory::{Access, BindSpec, FlushScope, MemoryTable};
@@ -8,13 +10,13 @@ use softrnic_transport::{
     RecvWqe, RemoteAccess, RemoteFault, Transmit, TransmitError, Window,
 };
 use softrnic_wire::{
-    Body, Feth, ICRC_LEN, Op, Placement, ROCE_UDP_PORT, Rkey, Selectivity, Srqn, Time, UdpFacts,
+    Body, Feth, ICRC_LEN, Op, Placement, ROCE_UDP_PORT, Rkey, Selectivity, Srqn, Time, UdpFacts, XrcBody,
     rxe_flush_icrc, seal,
 };
 
 use super::completion::{Cqe, CqeExtra};
 use super::data::LocalData;
-use super::objects::{CqKey, Event, QpIo, ReceiveQueue, Srq, SrqKey};
+use super::objects::{CqKey, Event, QpIo, QpKey, ReceiveQueue, Srq, SrqKey};
 use super::peers::Peers;
 use super::shared::Shared;
 
@@ -32,6 +34,8 @@ pub struct HostView<'a, 'l> {
     pub peers: &'a mut Peers,
     pub srqs: &'a mut SlotMap<SrqKey, Srq>,
     pub shared: &'a mut Shared,
+    /// QPs that may have something to do, each once.
+    pub active: &'a mut VecDeque<QpKey>,
     /// Absent while packets are received: nothing is sent then.
     pub link: Option<&'a mut (dyn Link + 'l)>,
     pub now: Time,
@@ -42,9 +46,26 @@ const ECT_0: u8 = 0b10;
 const ECN: u8 = 0b11;
 
 impl HostView<'_, '_> {
+    /// Marks the QP as having something to do.
+    pub fn activate(&mut self) {
+        if !self.io.active {
+            self.io.active = true;
+            self.active.push_back(self.io.key);
+        }
+    }
+
     /// The TOS of a packet. The application's own ECN bits stay.
     fn marked(&self, tos: u8) -> u8 {
         if self.io.ecn_capable && tos & ECN == 0 { tos | ECT_0 } else { tos }
+    }
+
+    /// An XRC target has no domain of its own: keys are checked in that of the SRQ which the request names (IBTA A14).
+    pub fn use_domain_of(&mut self, request: &XrcBody) {
+        if let Some(srq) = request.srqn().and_then(|srqn| self.shared.xrc_srq(srqn, self.io.xrcd))
+            && let Some(srq) = self.srqs.get(srq)
+        {
+            self.io.pd = srq.pd;
+        }
     }
 
     fn fill(&mut self, packet: &Transmit<'_, LocalData>) -> Result<(), TransmitError> {
@@ -86,7 +107,9 @@ impl HostView<'_, '_> {
             }
         }
         let pad = tail.len() - ICRC_LEN;
-        tail[..pad].fill(0);
+        if pad > 0 {
+            tail[..pad].fill(0);
+        }
         let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
         if as_rxe {
             seal_as_rxe(&facts, slot.bytes);

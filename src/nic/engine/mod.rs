@@ -46,7 +46,7 @@ pub use usage::Usage;
 
 use held_acks::HeldAcks;
 use host::HostView;
-use objects::{Cq, Group, QpIo, QpSlot, Srq, Xrcd};
+use objects::{Cq, Group, QpSlot, Srq, Xrcd};
 use peers::Peers;
 use shared::Shared;
 use timers::WakeUps;
@@ -194,7 +194,9 @@ impl Engine {
         self.release_kept_acks(now, budget.caller);
         self.held_acks.until_next_call.clear();
         self.transmit(now, link, budget, &mut step);
-        self.active.extend(self.held_acks.until_next_call.iter().copied());
+        for &key in &self.held_acks.until_next_call {
+            self.active.push_back(key);
+        }
         link.flush(now);
         step.blocked |= link.is_blocked();
         step.completed = self.publish(now);
@@ -212,8 +214,8 @@ impl Engine {
                 qp.post_send(wqe, host);
             }
             qp.on_recv_posted(host);
+            host.activate();
         });
-        self.activate(key);
     }
 
     /// When the next timer fires, if any runs.
@@ -308,6 +310,7 @@ impl Engine {
             peers: &mut self.peers,
             srqs: &mut self.srqs,
             shared: &mut self.shared,
+            active: &mut self.active,
             link,
             now,
         };
@@ -321,16 +324,22 @@ impl Engine {
                 qp.on_recv_posted(&mut host);
             }
         }
-        schedule(&mut self.timers, qp.poll_timeout(), io);
+        // An entry that is no later than the QP's next timer.
+        if let Some(next) = qp.poll_timeout()
+            && next < io.timer
+        {
+            self.timers.set(std::mem::replace(&mut io.timer, next), next, key);
+        }
         Some(result)
     }
 
     fn run_timers(&mut self, now: Time) {
         while let Some(key) = self.timers.pop_due(now) {
-            let Some(slot) = self.qps.get_mut(key) else { continue };
-            slot.io.timer = None;
-            self.with_qp(now, None, key, |qp, host| qp.on_timeout(now, host));
-            self.activate(key);
+            self.with_qp(now, None, key, |qp, host| {
+                host.io.timer = Time::NEVER;
+                qp.on_timeout(now, host);
+                host.activate();
+            });
         }
     }
 
@@ -346,13 +355,5 @@ impl Engine {
                 }
             }
         });
-    }
-}
-
-/// Keeps an entry that is no later than the QP's next timer.
-fn schedule(timers: &mut WakeUps, next: Option<Time>, io: &mut QpIo) {
-    let Some(next) = next else { return };
-    if io.timer.is_none_or(|scheduled| next < scheduled) {
-        timers.set(io.timer.replace(next), next, io.key);
     }
 }

@@ -93,8 +93,8 @@ pub struct QpIo {
     pub ack: AckHold,
     /// In its peer's list of those that wait for the window.
     pub waiting: bool,
-    /// When it is woken next.
-    pub timer: Option<Time>,
+    /// When it is woken next, if ever.
+    pub timer: Time,
     /// For statistics.
     pub counts: QpCounts,
     /// State as the application's threads see it without the NIC lock.

@@ -5,27 +5,34 @@ use softrnic_wire::Time;
 
 use super::Engine;
 use super::objects::Event;
+use super::shared::Shared;
 
 impl Engine {
     /// Publishes what was completed since the last call, and wakes who asked to be woken.
     pub(super) fn publish(&mut self, now: Time) -> usize {
         let count = self.shared.staged.len();
         let mut lost = Vec::new();
-        for staged in self.shared.staged.drain() {
-            let Some(cq) = self.cqs.get_mut(staged.cq) else { continue };
-            if cq.ring.push(staged.cqe).is_err() {
+        let Shared { staged, events, .. } = &mut self.shared;
+        for run in staged.runs() {
+            let Some(cq) = self.cqs.get_mut(run[0].cq) else { continue };
+            let mut solicited = None;
+            for staged in run {
+                if cq.ring.push(staged.cqe).is_ok() {
+                    solicited = solicited.max(Some(staged.solicited));
+                    continue;
+                }
                 lost.push(staged.cqe.qpn);
                 if !std::mem::replace(&mut cq.overrun, true) {
-                    self.shared.events.push(Event::CqError(staged.cq));
+                    events.push(Event::CqError(staged.cq));
                 }
-                continue;
             }
-            if cq.armed.should_fire(staged.solicited)
+            if solicited.is_some_and(|solicited| cq.armed.should_fire(solicited))
                 && let Some(notify) = &cq.notify
             {
                 notify.completion();
             }
         }
+        staged.clear();
         // A QP whose completion is lost cannot go on (IBTA 9.9.3, error class G).
         for qpn in lost {
             if let Some(&key) = self.by_number.get(&qpn) {

@@ -62,63 +62,53 @@ impl Engine {
         id: (u16, u16),
         packet: &Packet<'_>,
     ) -> Result<(), DropReason> {
-        let slot = self.qps.get_mut(key).ok_or(DropReason::UnknownQp)?;
-        let path = &slot.qp.attr().path;
-        if slot.io.service != QpType::Ud && (datagram.src != path.dst || datagram.dst != path.src) {
-            return Err(DropReason::WrongAddress);
-        }
-        slot.io.counts.packets_received += 1;
-        slot.io.counts.bytes_received += datagram.bytes.len() as u64;
-        slot.io.ipv4 = datagram.dst.is_ipv4();
-        // An XRC target has no domain of its own: keys are checked in that of the SRQ which the request names
-        // (IBTA A14).
-        if let Body::Xrc(request) = &packet.body
-            && let Some(srq) = request.srqn().and_then(|srqn| self.shared.xrc_srq(srqn, slot.io.xrcd))
-            && let Some(srq) = self.srqs.get(srq)
-        {
-            slot.io.pd = srq.pd;
-        }
-        let mut grh = [0; 40];
-        if matches!(packet.body, Body::Ud { .. }) {
-            grh = network_header(datagram, id);
-        }
-        let received = Received { ce: datagram.tos & CE == CE, grh: &grh };
-        self.with_qp(now, None, key, |qp, host| qp.on_packet(now, packet, received, host));
-        self.activate(key);
-        Ok(())
+        self.with_qp(now, None, key, |qp, host| {
+            let path = &qp.attr().path;
+            if qp.service() != QpType::Ud && (datagram.src != path.dst || datagram.dst != path.src) {
+                return Err(DropReason::WrongAddress);
+            }
+            host.io.counts.packets_received += 1;
+            host.io.counts.bytes_received += datagram.bytes.len() as u64;
+            host.io.ipv4 = datagram.dst.is_ipv4();
+            if let Body::Xrc(request) = &packet.body {
+                host.use_domain_of(request);
+            }
+            let mut grh = [0; 40];
+            if matches!(packet.body, Body::Ud { .. }) {
+                grh = network_header(datagram, id);
+            }
+            let received = Received { ce: datagram.tos & CE == CE, grh: &grh };
+            qp.on_packet(now, packet, received, host);
+            host.activate();
+            Ok(())
+        })
+        .unwrap_or(Err(DropReason::UnknownQp))
     }
 }
 
 /// Verifies the ICRC. Returns the IPv4 identification and flags that it was computed over.
 fn verified_id(datagram: &Datagram<'_>) -> Option<(u16, u16)> {
+    let (id, flags_frag) = match datagram.id {
+        HeaderId::Seen { id, flags } => (id, flags),
+        HeaderId::Hidden { hint } => (hint, DF),
+        HeaderId::None => (0, 0),
+    };
+    let ip = match (datagram.src, datagram.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => IpFacts::V4 { src, dst, id, flags_frag },
+        (IpAddr::V6(src), IpAddr::V6(dst)) => IpFacts::V6 { src, dst },
+        _ => return None,
+    };
+    let facts = UdpFacts { ip, src_port: datagram.sport, dst_port: ROCE_UDP_PORT };
     let flush = datagram.bytes[0] == FLUSH_BYTE;
-    let facts = |id, flags_frag| {
-        let ip = match (datagram.src, datagram.dst) {
-            (IpAddr::V4(src), IpAddr::V4(dst)) => IpFacts::V4 { src, dst, id, flags_frag },
-            (IpAddr::V6(src), IpAddr::V6(dst)) => IpFacts::V6 { src, dst },
-            _ => return None,
-        };
-        Some(UdpFacts { ip, src_port: datagram.sport, dst_port: ROCE_UDP_PORT })
-    };
-    let check = |id, flags| {
-        let facts = facts(id, flags)?;
-        let good = if flush {
-            verify_either_flush(&facts, datagram.bytes).is_some()
-        } else {
-            verify(&facts, datagram.bytes)
-        };
-        good.then_some((id, flags))
-    };
-    match datagram.id {
-        HeaderId::Seen { id, flags } => check(id, flags),
-        HeaderId::None => check(0, 0),
-        HeaderId::Hidden { hint } => check(hint, DF).or_else(|| {
-            let facts = facts(0, DF)?;
-            let id = verify_unknown_id(&facts, datagram.bytes)
-                .or_else(|| flush.then(|| verify_unknown_id_rxe_flush(&facts, datagram.bytes)).flatten())?;
-            Some((id, DF))
-        }),
+    if verify(&facts, datagram.bytes) || flush && verify_either_flush(&facts, datagram.bytes).is_some() {
+        return Some((id, flags_frag));
     }
+    if !matches!(datagram.id, HeaderId::Hidden { .. }) {
+        return None;
+    }
+    let id = verify_unknown_id(&facts, datagram.bytes)
+        .or_else(|| flush.then(|| verify_unknown_id_rxe_flush(&facts, datagram.bytes)).flatten())?;
+    Some((id, DF))
 }
 
 /// The 40 bytes in front of a UD payload: the IPv6 header, or zeros and the IPv4 header (as rxe fills it).

@@ -38,11 +38,17 @@ impl StagedCompletions {
         self.sends.len() + self.receives.len()
     }
 
-    /// Requests' ends first. An ACK that shares a segmented send with an answer is behind it, but belongs before it:
-    /// programs that wait for either of two CQs, `ib_send_lat -e` for one, expect what they know from devices that
-    /// acknowledge before the application can answer.
-    pub fn drain(&mut self) -> impl Iterator<Item = Staged> + '_ {
-        self.sends.drain(..).chain(self.receives.drain(..))
+    /// Requests' ends first, and together what follows each other in one CQ. An ACK that shares a segmented send with
+    /// an answer is behind it, but belongs before it: programs that wait for either of two CQs, `ib_send_lat -e` for
+    /// one, expect what they know from devices that acknowledge before the application can answer.
+    pub fn runs(&self) -> impl Iterator<Item = &[Staged]> {
+        let same_cq = |a: &Staged, b: &Staged| a.cq == b.cq;
+        self.sends.chunk_by(same_cq).chain(self.receives.chunk_by(same_cq))
+    }
+
+    pub fn clear(&mut self) {
+        self.sends.clear();
+        self.receives.clear();
     }
 }
 

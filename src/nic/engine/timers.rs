@@ -15,14 +15,14 @@ pub struct WakeUps {
 
 impl WakeUps {
     /// Moves the entry of a QP from `old`, if it has one, to `at`.
-    pub fn set(&mut self, old: Option<Time>, at: Time, qp: QpKey) {
+    pub fn set(&mut self, old: Time, at: Time, qp: QpKey) {
         self.remove(old, qp);
         self.by_time.insert((at, qp));
     }
 
     /// Removes the entry that a QP has at `old`, if it has one.
-    pub fn remove(&mut self, old: Option<Time>, qp: QpKey) {
-        if let Some(old) = old {
+    pub fn remove(&mut self, old: Time, qp: QpKey) {
+        if old != Time::NEVER {
             self.by_time.remove(&(old, qp));
         }
     }

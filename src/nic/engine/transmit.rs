@@ -40,6 +40,11 @@ impl Engine {
             let progress = self.with_qp(now, Some(&mut *link), key, |qp, host| {
                 host.io.ack.sending(now, caller);
                 let progress = qp.poll_transmit(now, host, quantum);
+                host.io.active = matches!(progress.stop, Stop::LinkFull | Stop::Budget);
+                if progress.stop == Stop::Window && !host.io.waiting {
+                    host.io.waiting = true;
+                    host.peers.wait(host.io.peer, key);
+                }
                 (progress, host.io.ack.sent(now, qp.owed_ack()))
             });
             let Some((progress, kept_until)) = progress else {
@@ -66,12 +71,6 @@ impl Engine {
                 Stop::Budget => self.active.rotate_left(1),
                 Stop::Idle | Stop::Window => {
                     self.active.pop_front();
-                    let Some(slot) = self.qps.get_mut(key) else { continue };
-                    slot.io.active = false;
-                    if progress.stop == Stop::Window && !slot.io.waiting {
-                        slot.io.waiting = true;
-                        self.peers.wait(slot.io.peer, key);
-                    }
                 }
             }
         }
