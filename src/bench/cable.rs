@@ -65,7 +65,7 @@ impl Cable {
                 max_datagram: MAX_DATAGRAM,
                 ip_mtu: MAX_DATAGRAM + 28,
                 sees_ip_header: false,
-                segments: 1,
+                segments: 128,
                 receive_buffer: 4 << 20,
                 zero_copy: false,
             },

@@ -11,29 +11,30 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [operation, size, warm, count] = arguments.as_slice() else { return usage() };
     let (Ok(size), Ok(warm), Ok(count)) = (size.parse(), warm.parse(), count.parse()) else { return usage() };
-    let work = match operation.as_str() {
-        "write" => Work::Write(size),
-        "send" => Work::Send(size),
-        "read" => Work::Read(size),
+    let transfer: &dyn Fn(&mut Duo, usize) = match operation.as_str() {
+        "write" => &|duo, count| duo.transfer(Work::Write(size), count),
+        "send" => &|duo, count| duo.transfer(Work::Send(size), count),
+        "read" => &|duo, count| duo.transfer(Work::Read(size), count),
+        "ping" => &|duo, count| duo.ping(size, count),
         _ => return usage(),
     };
     let mut duo = Duo::new();
-    duo.transfer(work, warm);
+    transfer(&mut duo, warm);
     let before = duo.packets();
-    counted(&mut duo, work, count);
+    counted(&mut duo, transfer, count);
     println!("{}", duo.packets() - before);
     ExitCode::SUCCESS
 }
 
 /// Callgrind counts inside of this function only.
 #[inline(never)]
-fn counted(duo: &mut Duo, work: Work, count: usize) {
-    duo.transfer(work, count);
+fn counted(duo: &mut Duo, transfer: &dyn Fn(&mut Duo, usize), count: usize) {
+    transfer(duo, count);
 }
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: softrnic-count write|send|read SIZE WARM-UP COUNT    prints how many packets COUNT took"
+        "usage: softrnic-count write|send|read|ping SIZE WARM-UP COUNT    prints how many packets COUNT took"
     );
     ExitCode::from(2)
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use softrnic_link::Link;
 use softrnic_memory::{Access, AppRange, Lkey, MrSpec, Sge};
 use softrnic_nic::engine::{
-    Budget, Cqe, Engine, EngineConfig, InlineBytes, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest,
-    SendRequest, SgeList,
+    Budget, Caller, Cqe, Engine, EngineConfig, InlineBytes, LocalData, QpHandle, QpInit, ReceiveSource,
+    RecvRequest, SendRequest, SgeList,
 };
 use softrnic_nic::runtime::queue::CompletionRing;
 use softrnic_transport::{
@@ -90,6 +90,24 @@ impl Duo {
         }
     }
 
+    /// Passes a SEND of `len` bytes to and fro `count` times. As with an application that polls, each leaves when the
+    /// one before has been taken, with the ACK of that one right behind it while the peer is not seen to do without.
+    ///
+    /// # Panics
+    /// When one fails.
+    pub fn ping(&mut self, len: usize, count: usize) {
+        for turn in 0..count {
+            let (from, to) = (turn % 2, (turn + 1) % 2);
+            self.ends[to].post_receive();
+            let remote = RemoteBuffer { va: 0, rkey: Rkey(0) };
+            self.ends[from].post(Work::Send(len), remote);
+            self.ends[from].ring(self.now);
+            self.step_with(from, Budget { receive: 0, caller: Caller::Post, ..Budget::default() });
+            self.step_with(to, Budget { caller: Caller::Poll, ..Budget::default() });
+        }
+        self.run();
+    }
+
     /// Posts messages of the first NIC, and receives of the second where they need some, and rings the bells.
     pub fn post(&mut self, work: Work, count: usize) {
         let (va, rkey) = (self.ends[1].base(), self.ends[1].rkey);
@@ -115,12 +133,16 @@ impl Duo {
         while self.step_end(0) | self.step_end(1) {}
     }
 
-    /// Whether anything was done.
     fn step_end(&mut self, end: usize) -> bool {
+        self.step_with(end, Budget::default())
+    }
+
+    /// Whether anything was done.
+    fn step_with(&mut self, end: usize, budget: Budget) -> bool {
         // A few microseconds, so that no timer ever runs out.
         self.now += Duration::from_micros(2);
         let end = &mut self.ends[end];
-        let step = end.engine.step(self.now, &mut end.link, Budget::default());
+        let step = end.engine.step(self.now, &mut end.link, budget);
         end.take();
         step.received + step.sent > 0 || step.more
     }
@@ -277,6 +299,13 @@ mod tests {
             // READs have a request each, the others at most one acknowledgement each.
             assert!(packets <= 300 * (data_packets + 1), "{work:?}: {packets}");
         }
+    }
+
+    #[test]
+    fn a_ping_pong_takes_a_send_and_an_ack_each_turn() {
+        let mut duo = Duo::new();
+        duo.ping(8, 100);
+        assert_eq!(duo.packets(), 200);
     }
 
     #[test]

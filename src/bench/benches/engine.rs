@@ -23,6 +23,16 @@ fn whole(c: &mut Criterion) {
     group.finish();
 }
 
+/// One SEND and the ACK of the one before, there or back.
+fn ping(c: &mut Criterion) {
+    let mut duo = Duo::new();
+    duo.ping(8, 2 * STREAM);
+    let mut group = c.benchmark_group("ping");
+    group.throughput(Throughput::Elements(STREAM as u64));
+    group.bench_function("Send(8)", |b| b.iter(|| duo.ping(8, STREAM)));
+    group.finish();
+}
+
 fn parts(c: &mut Criterion) {
     let mut group = c.benchmark_group("part");
     group.throughput(Throughput::Elements(BURST as u64));
@@ -69,5 +79,5 @@ fn warm(work: Work) -> Duo {
     duo
 }
 
-criterion_group!(benches, whole, parts);
+criterion_group!(benches, whole, ping, parts);
 criterion_main!(benches);
