@@ -47,7 +47,9 @@ pub struct Node {
     pub events: Vec<Event>,
     /// How long the NIC is busy with each datagram that it receives; no time, if that is not modelled.
     pub pace: Option<Duration>,
-    /// Draws who drives the NIC next; nobody who may call again, if that is not modelled.
+    /// Who drives the NIC.
+    pub caller: Caller,
+    /// Draws who does in each step.
     pub callers: Option<Rng>,
     /// When it can take the next datagram.
     free_at: Time,
@@ -106,6 +108,7 @@ impl Node {
             cqs,
             events,
             pace: None,
+            caller: Caller::Control,
             callers: None,
             free_at: Time::ZERO,
         }
@@ -132,11 +135,11 @@ impl Node {
 
     /// Lets the NIC do what it has to do. `true` if there is more to do right away.
     fn step(&mut self, now: Time) -> bool {
-        let mut budget = Budget::default();
         if let Some(rng) = &mut self.callers {
-            budget.caller =
+            self.caller =
                 rng.pick(&[Caller::Poll, Caller::Poll, Caller::Post, Caller::Thread, Caller::Control]);
         }
+        let mut budget = Budget { caller: self.caller, ..Budget::default() };
         if self.pace.is_some() {
             budget.receive = usize::from(now >= self.free_at);
         }
