@@ -88,7 +88,8 @@ pub enum IcrcForm {
 pub fn icrc(facts: &UdpFacts, transport: &[u8]) -> u32 {
     let mut masked = [0xFF; MASKED];
     let at = mask_ip_and_udp(facts, transport.len(), &mut masked);
-    let (front, rest) = transport.split_at(transport.len().min(MASKED - at));
+    let together = if transport.len() <= MASKED - at { transport.len() } else { BTH_LEN };
+    let (front, rest) = transport.split_at(together);
     let end = at + front.len();
     masked[at..end].copy_from_slice(front);
     masked[at + BTH_VARIANT_BYTE] = 0xFF;
@@ -160,8 +161,8 @@ const CRC_OF_LRH: u32 = 0x2144_DF1C;
 
 const BTH_VARIANT_BYTE: usize = 4;
 
-/// Bytes that are copied to be masked: the headers, and the payload of short packets, which is then hashed in the
-/// same call. Another call would cost more than all of its bytes.
+/// Bytes that are copied to be masked: the headers, and all of a short packet, which is then hashed in one call. Another
+/// call would cost more than all of its bytes.
 const MASKED: usize = IPV6_LEN + UDP_LEN + BTH_LEN + 64;
 
 /// Writes the IP and UDP headers of a packet with `transport_len` bytes before its ICRC to the front of `masked`, which
