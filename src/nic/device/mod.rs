@@ -2,8 +2,9 @@
 //! thread when nobody does (`progress.rs`).
 //!
 //! The rules (each has a test in `tests.rs`):
-//! - a post on a QP with [few](FEW) requests outstanding leaves at once; posts on a busy one gather until the next
-//!   poll or a full batch, and leave within [`GATHER_LIMIT`] even if nobody calls, the first time after a while of calls within
+//! - a post on an idle QP leaves at once, and so does the first one after a message has come, which is likely its
+//!   answer, with [few](FEW) outstanding; posts on a busy one gather until the next poll or a full batch, and leave
+//!   within [`GATHER_LIMIT`] even if nobody calls, the first time after a while of calls within
 //!   [`LONGEST_LOOK`];
 //! - a poll that finds nothing services the link, and so does one that comes [`SERVICE_INTERVAL`] after the
 //!   last service;
@@ -61,7 +62,7 @@ pub const LONGEST_LOOK: Duration = Duration::from_millis(1);
 /// A poll services the link when nobody has for this long, even if it has found completions.
 pub const SERVICE_INTERVAL: Duration = Duration::from_micros(50);
 
-/// With no more requests outstanding than these, a post leaves at once: a peer that answers may acknowledge that late.
+/// With no more requests outstanding than these, an answer leaves at once: a peer that answers may acknowledge late.
 pub const FEW: usize = 8;
 
 /// Posts that are gathered before they leave as a batch.
@@ -115,6 +116,8 @@ pub struct Nic {
     asleep_until: AtomicU64,
     /// Since when posts are gathered that nobody has sent yet; 0 when there are none.
     gathered_since: AtomicU64,
+    /// A message has come that no post may have answered.
+    asked: AtomicBool,
     /// When posts were last gathered, and how often the progress thread looks for gathered ones; nanoseconds.
     last_gather: AtomicU64,
     look: AtomicU64,
@@ -168,6 +171,7 @@ impl Nic {
             deadline: AtomicU64::new(u64::MAX),
             asleep_until: AtomicU64::new(0),
             gathered_since: AtomicU64::new(0),
+            asked: AtomicBool::new(false),
             last_gather: AtomicU64::new(0),
             look: AtomicU64::new(GATHER_LIMIT.as_nanos() as u64),
             one_processor: std::thread::available_parallelism().is_ok_and(|count| count.get() == 1),
@@ -223,6 +227,11 @@ impl Nic {
         if let Ok(Some(guard)) = self.core.ring() {
             self.drive(self.now(), guard, POSTED);
         }
+    }
+
+    /// Whether a post is likely to be an answer: the first one after a message has come.
+    pub fn answers(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) && self.asked.swap(false, Ordering::Relaxed)
     }
 
     /// Something waits to leave with what comes next, but not for long.
@@ -343,6 +352,9 @@ impl Nic {
         }
         self.doorbells.drain(|index| engine.on_doorbell(now, index));
         let step = engine.step(now, link.as_mut(), budget);
+        if step.received_messages {
+            self.asked.store(true, Ordering::Relaxed);
+        }
         routes.publish(engine.take_events());
         if budget.receive > 0 {
             self.last_service.store(now.as_nanos(), Ordering::Relaxed);

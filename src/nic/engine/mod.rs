@@ -121,6 +121,8 @@ pub struct Step {
     pub sent: usize,
     /// Completions published.
     pub completed: usize,
+    /// Some of them are of receives.
+    pub received_messages: bool,
     /// There is more to do right away.
     pub more: bool,
     /// The link is full; go on when it can send again.
@@ -199,6 +201,7 @@ impl Engine {
         }
         link.flush(now);
         step.blocked |= link.is_blocked();
+        step.received_messages = self.shared.staged.has_receives();
         step.completed = self.publish(now);
         // What a QP that has lost a completion gives up is published next.
         step.more |= !self.shared.staged.is_empty();

@@ -38,6 +38,11 @@ impl StagedCompletions {
         self.sends.len() + self.receives.len()
     }
 
+    /// Whether messages have come.
+    pub fn has_receives(&self) -> bool {
+        !self.receives.is_empty()
+    }
+
     /// Requests' ends first, and together what follows each other in one CQ. An ACK that shares a segmented send with
     /// an answer is behind it, but belongs before it: programs that wait for either of two CQs, `ib_send_lat -e` for
     /// one, expect what they know from devices that acknowledge before the application can answer.

@@ -452,7 +452,9 @@ impl SendPoster<'_> {
         self.qp.check(&request)?;
         let Some(side) = self.side.as_deref_mut() else { return Err(PostError::State) };
         if self.posted == 0 {
-            self.busy = side.ring.outstanding() > FEW;
+            let outstanding = side.ring.outstanding();
+            let few = if self.qp.context().nic().answers() { FEW } else { 0 };
+            self.busy = outstanding > few;
         }
         let outgoing = if matches!(request.op, SendOp::Read { .. }) { 0 } else { request.length };
         side.ring.push(request).map_err(|_| PostError::Full)?;
