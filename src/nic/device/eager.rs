@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use super::Nic;
 
-/// How long a caller looks on: a few round trips to a peer that answers at once.
-const LOOK_ON: Duration = Duration::from_micros(30);
+/// How long a caller looks on: longer than a peer that sleeps takes to answer, so that two that have fallen asleep find
+/// back to looking on, one after the other.
+const LOOK_ON: Duration = Duration::from_micros(100);
 
 /// The most waits that are not eager after one that was in vain.
 const MOST_SKIPPED: u32 = 64;

@@ -358,6 +358,7 @@ impl Engine {
         let state = Arc::new(AtomicU8::new(QpState::Reset as u8));
         let qp = Qp::<LocalData>::new(qpn, init.service, self.config.transport, self.config.rate);
         let shared_state = state.clone();
+        let polled = self.cqs[init.recv_cq].notify.is_none();
         let key = self.qps.insert_with_key(|key| QpSlot {
             qp,
             io: QpIo {
@@ -376,7 +377,7 @@ impl Engine {
                 receives,
                 peer: None,
                 active: false,
-                ack: AckHold::new(self.config.ack_trial),
+                ack: AckHold::new(self.config.ack_trial, polled),
                 waiting: false,
                 timer: Time::NEVER,
                 counts: QpCounts::default(),

@@ -44,14 +44,17 @@ pub struct AckHold {
     /// Answers that will carry their ACKs, and how many they were to be the last time.
     carry: u32,
     carried: u32,
+    /// Whether answers may leave without their ACKs at all.
+    polled: bool,
     /// A caller posts, so that the ACK may be kept; and it is.
     posting: bool,
     keeping: bool,
 }
 
 impl AckHold {
-    /// `trial`: answers that carry their ACKs before it is tried without.
-    pub fn new(trial: u32) -> AckHold {
+    /// `trial`: answers that carry their ACKs before it is tried without. `polled`: the application can only poll; one
+    /// that sleeps until an event comes is likely to have a peer that does, and that must not wait for long.
+    pub fn new(trial: u32, polled: bool) -> AckHold {
         AckHold {
             held: false,
             kept: None,
@@ -60,6 +63,7 @@ impl AckHold {
             answers: false,
             carry: trial,
             carried: trial.saturating_mul(2),
+            polled,
             posting: false,
             keeping: false,
         }
@@ -104,7 +108,7 @@ impl AckHold {
 
     /// Whether the ACK stays while an answer leaves that it could leave with.
     pub fn keeps(&mut self) -> bool {
-        if !self.posting || self.unsent >= MOST_KEPT {
+        if !self.polled || !self.posting || self.unsent >= MOST_KEPT {
             return false;
         }
         self.carry = self.carry.saturating_sub(1);
