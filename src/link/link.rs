@@ -87,9 +87,9 @@ pub struct Datagram<'a> {
     pub dst: IpAddr,
     /// UDP source port; any value is acceptable.
     pub sport: u16,
-    /// IPv4 TOS or IPv6 traffic class; its low two bits are ECN.
+    /// IPv4 TOS or IPv6 traffic class; its low two bits are ECN. See [`Link::show_headers`].
     pub tos: u8,
-    /// IPv4 TTL or IPv6 hop limit.
+    /// IPv4 TTL or IPv6 hop limit. See [`Link::show_headers`].
     pub ttl: u8,
     /// IPv4 identification and flags as far as they are known.
     pub id: HeaderId,
@@ -218,6 +218,10 @@ pub trait Link: Send {
     /// down, so that none may get an identification that depends on its neighbours: from now on the link
     /// sends each by itself, and [`Capabilities::segments`] is 1. Links that never segment need not care.
     fn stop_segmenting(&mut self) {}
+
+    /// Says that somebody looks at the TOS and TTL of received datagrams. A link that has to ask for them may until
+    /// then leave both at their defaults, except that it always shows the marks of a congested network.
+    fn show_headers(&mut self) {}
 }
 
 /// A boxed link is a link, so that the layers can wrap one whose kind is chosen at run time.
@@ -280,5 +284,9 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn stop_segmenting(&mut self) {
         (**self).stop_segmenting();
+    }
+
+    fn show_headers(&mut self) {
+        (**self).show_headers();
     }
 }

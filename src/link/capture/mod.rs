@@ -85,7 +85,8 @@ impl Capture {
     }
 
     /// Records what passes `link`, as the traffic of an interface called `name`.
-    pub fn wrap<L: Link>(&self, link: L, name: &str) -> CaptureLink<L> {
+    pub fn wrap<L: Link>(&self, mut link: L, name: &str) -> CaptureLink<L> {
+        link.show_headers();
         let mut capabilities = link.capabilities().clone();
         capabilities.mode.push_str(&format!(", captured to {}", self.file.path.display()));
         let lost = Arc::new(AtomicU64::new(0));
@@ -250,6 +251,10 @@ impl<L: Link> Link for CaptureLink<L> {
     fn stop_segmenting(&mut self) {
         self.inner.stop_segmenting();
         self.capabilities.segments = self.inner.capabilities().segments;
+    }
+
+    fn show_headers(&mut self) {
+        self.inner.show_headers();
     }
 }
 

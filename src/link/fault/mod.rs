@@ -209,6 +209,10 @@ impl<L: Link> Link for FaultLink<L> {
     fn packet_memory(&self) -> Option<FrameAudit> {
         self.inner.packet_memory()
     }
+
+    fn show_headers(&mut self) {
+        self.inner.show_headers();
+    }
 }
 
 /// A datagram that leaves later than it was committed.

@@ -353,6 +353,13 @@ impl Link for UdpLink {
         self.tx.set_segments(1);
         self.capabilities.segments = 1;
     }
+
+    fn show_headers(&mut self) {
+        let socket = &self.receivers[0].socket;
+        // Sockets of UDP cannot refuse.
+        let _ = open::ask_for_tos(socket, self.local.address);
+        let _ = open::ask_for_ttl(socket, self.local.address);
+    }
 }
 
 fn is_earlier_error(error: &io::Error) -> bool {

@@ -47,6 +47,7 @@ fn hints(got: &[Received]) -> Vec<u16> {
 #[test]
 fn a_datagram_arrives_with_its_addressing_and_a_good_icrc() {
     let (mut a, mut b) = (open(), open());
+    b.show_headers();
     let to_b = Flow { sport: 0xC123, tos: 0x6A, ttl: 17, ..flow(a.address(), b.address()) };
     send(&mut a, NOW, &to_b, 5, 100).unwrap();
     a.flush(NOW);
@@ -71,9 +72,28 @@ fn a_datagram_arrives_with_its_addressing_and_a_good_icrc() {
 }
 
 #[test]
+fn headers_are_shown_to_who_asks() {
+    let _only = ipv6_loopback();
+    for address in [None, Some("::1".parse().unwrap())] {
+        let mut link = open_with(|o| o.address = address);
+        let own = Flow { tos: 0x6A, ttl: 17, ..flow(link.address(), link.address()) };
+        let headers = |link: &mut UdpLink| {
+            send(link, NOW, &own, 0, 8).unwrap();
+            link.flush(NOW);
+            let got = &receive(link, 1)[0];
+            (got.tos, got.ttl)
+        };
+        assert_eq!(headers(&mut link), (tx::DEFAULT_TOS, tx::DEFAULT_TTL));
+        link.show_headers();
+        assert_eq!(headers(&mut link), (0x6A, 17));
+    }
+}
+
+#[test]
 fn ipv6_carries_traffic_class_hop_limit_and_segmented_runs() {
     let _only = ipv6_loopback();
     let mut a = open_with(|o| o.address = Some("::1".parse().unwrap()));
+    a.show_headers();
     let own = Flow { sport: 0xC00A, tos: 0x1A, ttl: 9, ..flow(a.address(), a.address()) };
     for psn in 0..20 {
         send(&mut a, NOW, &own, psn, 4096).unwrap();

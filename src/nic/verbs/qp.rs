@@ -114,6 +114,10 @@ impl Qp {
         let sink = pd.context().sink();
         let made = pd.context().nic().control(|core, _| {
             let made = core.engine.create_qp(init)?;
+            if service == QpType::Ud {
+                // They are in the header that precedes each datagram in its receive buffer.
+                core.link.show_headers();
+            }
             core.routes.add(EventSource::Qp(made.key), sink);
             Ok::<_, ControlError>(made)
         })??;
@@ -506,5 +510,51 @@ impl Drop for Qp {
         });
         let source = self.source();
         self.context().forget_events(|event| event.source == source);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use softrnic_memory::Access;
+    use softrnic_wire::Qkey;
+
+    use super::*;
+    use crate::device::DeviceSpec;
+
+    /// Sockets are asked for a datagram's TOS only where somebody sees it.
+    #[test]
+    fn a_datagram_comes_with_the_header_it_was_sent_with() {
+        const QKEY: Qkey = Qkey(0x11);
+        let context = Context::open(&DeviceSpec::default()).expect("a device");
+        let pd = context.alloc_pd().expect("a PD");
+        let cq = context.create_cq(4, None).expect("a CQ");
+        let memory = pd.register(vec![0; 64], Access::LOCAL_WRITE).expect("a region");
+        let qp = pd.create_qp(QpType::Ud, &cq, &cq, QpOptions::default()).expect("a QP");
+        let mut attributes = QpAttributes::default();
+        attributes.transport.qkey = QKEY;
+        let init = AttrMask::STATE.with(AttrMask::PKEY_INDEX).with(AttrMask::PORT).with(AttrMask::QKEY);
+        let steps = [
+            (QpState::Init, init),
+            (QpState::Rtr, AttrMask::STATE),
+            (QpState::Rts, AttrMask::STATE.with(AttrMask::SQ_PSN)),
+        ];
+        for (state, mask) in steps {
+            attributes.transport.state = state;
+            qp.modify(mask, &attributes).expect("an allowed transition");
+        }
+        qp.post_recv(1, &[memory.sge(0, 64)]).expect("room");
+        let to = AddressVector { traffic_class: 0x6A, ..AddressVector::to(context.address()) };
+        let request = WorkRequest::datagram(to, qp.qpn(), QKEY, None).unsignaled().inline(b"8 bytes.");
+        qp.post(request).expect("room");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while cq.poll_with(1, |_| ()) == 0 {
+            assert!(Instant::now() < deadline, "no datagram came");
+        }
+        let mut received = [0; 48];
+        memory.read(0, &mut received).expect("in bounds");
+        assert_eq!((received[20], received[21], received[28]), (0x45, 0x6A, 64));
+        assert_eq!(received[40..], *b"8 bytes.");
     }
 }

@@ -112,6 +112,17 @@ fn the_kernel_numbers_what_it_segments_as_the_icrcs_expect() {
 }
 
 #[test]
+fn marks_of_congestion_are_shown_to_everybody() {
+    in_private_network(|| {
+        let mut a = open_near();
+        send(&mut a, NOW, &Flow { tos: 0x6B, ttl: 17, ..to(1) }, 0, 8).unwrap();
+        a.flush(NOW);
+        let got = &receive(&mut a, 1)[0];
+        assert_eq!((got.tos, got.ttl), (0x6B, tx::DEFAULT_TTL));
+    });
+}
+
+#[test]
 fn datagrams_beyond_the_mtu_of_the_way_are_counted_as_errors() {
     in_private_network(|| {
         let mut a = open_near();
