@@ -98,7 +98,8 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) const CAPACITY: usize = 160;
+    /// Four messages: TOS, TTL, drops and the size of segments.
+    pub(super) const CAPACITY: usize = 4 * ControlWriter::space(size_of::<c_int>());
 
     pub(super) fn new() -> Control {
         Control { bytes: [0; Control::CAPACITY] }

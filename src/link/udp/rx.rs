@@ -93,6 +93,10 @@ impl RxBuffers {
     }
 
     fn fill(&mut self, socket: &Socket, room: usize) -> io::Result<usize> {
+        if room == 1 {
+            let incoming = Incoming { buffer: &mut self.memory[..BUFFER], meta: &mut self.metas[0] };
+            return sys::receive_one(socket, incoming).map(|()| 1);
+        }
         let buffers = self.memory.chunks_exact_mut(STRIDE).map(|chunk| &mut chunk[..BUFFER]);
         let room = buffers.zip(&mut self.metas).take(room);
         sys::receive_many(socket, room.map(|(buffer, meta)| Incoming { buffer, meta }))

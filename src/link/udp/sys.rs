@@ -237,6 +237,31 @@ impl IncomingMeta {
     }
 }
 
+/// Receives one message, without blocking. Cheaper than a batch of one, which also would look whether there is a
+/// second.
+pub(super) fn receive_one(socket: &Socket, room: Incoming<'_>) -> io::Result<()> {
+    let Incoming { buffer, meta } = room;
+    let mut iovec = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: all-zero is a valid msghdr.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    header.msg_name = meta.from.as_mut_ptr().cast();
+    header.msg_namelen = SockAddr::CAPACITY;
+    header.msg_iov = &raw mut iovec;
+    header.msg_iovlen = 1;
+    header.msg_control = meta.control.as_mut_ptr().cast();
+    header.msg_controllen = Control::CAPACITY;
+    // SAFETY: the header points to `iovec`, and both to memory that is exclusively borrowed.
+    let len = unsafe { libc::syscall(libc::SYS_recvmsg, socket.fd, &raw mut header, libc::MSG_DONTWAIT) };
+    if len < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    meta.len = len as usize;
+    meta.flags = header.msg_flags;
+    meta.from_len = header.msg_namelen;
+    meta.control_len = header.msg_controllen;
+    Ok(())
+}
+
 /// Receives into as many of `room` (at most [`BATCH`]) as there are messages, without blocking.
 pub(super) fn receive_many<'a>(
     socket: &Socket,
@@ -266,30 +291,21 @@ pub(super) fn receive_many<'a>(
         count += 1;
     }
     // SAFETY: the first `count` headers are initialised and point into distinct buffers and metas that
-    // are exclusively borrowed for `'a`. An mmsghdr begins with its msghdr.
-    let result = unsafe {
-        let headers = headers.as_mut_ptr();
-        match count {
-            // Cheaper than a batch of one, which also would look whether there is a second.
-            1 => libc::syscall(libc::SYS_recvmsg, socket.fd, headers, libc::MSG_DONTWAIT),
-            _ => libc::syscall(
-                libc::SYS_recvmmsg,
-                socket.fd,
-                headers,
-                count as libc::c_uint,
-                libc::MSG_DONTWAIT,
-                ptr::null_mut::<libc::timespec>(),
-            ),
-        }
+    // are exclusively borrowed for `'a`.
+    let received = unsafe {
+        libc::syscall(
+            libc::SYS_recvmmsg,
+            socket.fd,
+            headers.as_mut_ptr(),
+            count as libc::c_uint,
+            libc::MSG_DONTWAIT,
+            ptr::null_mut::<libc::timespec>(),
+        )
     };
-    if result < 0 {
+    if received < 0 {
         return Err(io::Error::last_os_error());
     }
-    if count == 1 {
-        // SAFETY: the first header was initialised above.
-        unsafe { headers[0].assume_init_mut() }.msg_len = result as libc::c_uint;
-    }
-    let received = if count == 1 { 1 } else { result as usize };
+    let received = received as usize;
     for (header, meta) in headers.iter().zip(metas).take(received) {
         // SAFETY: these headers were initialised above and their metas are still exclusively ours.
         unsafe {
