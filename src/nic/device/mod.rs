@@ -241,7 +241,7 @@ impl Nic {
         self.wake_before(now + self.look());
     }
 
-    /// An application polls. `found` is whether its CQ had something; returns whether the NIC was serviced.
+    /// An application polls. `found` is whether its CQ had something; returns whether completions came meanwhile.
     pub fn on_poll(&self, found: bool) -> bool {
         let now = self.now();
         self.last_poll.store(now.as_nanos(), Ordering::Relaxed);
@@ -253,7 +253,7 @@ impl Nic {
             Ok(Some(guard)) => {
                 let step = self.drive(now, guard, Budget { caller: Caller::Poll, ..Budget::default() });
                 self.be_polite(now, step.received + step.sent + step.completed > 0);
-                true
+                step.completed > 0
             }
             Ok(None) | Err(Poisoned) => false,
         }

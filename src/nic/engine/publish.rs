@@ -26,8 +26,8 @@ impl Engine {
                     events.push(Event::CqError(staged.cq));
                 }
             }
-            if solicited.is_some_and(|solicited| cq.armed.should_fire(solicited))
-                && let Some(notify) = &cq.notify
+            if let Some(notify) = &cq.notify
+                && solicited.is_some_and(|solicited| cq.armed.should_fire(solicited))
             {
                 notify.completion();
             }
