@@ -132,9 +132,13 @@ impl AckHold {
         Some(until)
     }
 
+    fn is_kept_until(&self, until: Time) -> bool {
+        self.kept.is_some_and(|(_, time)| time == until)
+    }
+
     /// What was kept until `until` is to be sent, unless it has left already. `late`: since the peer has sent nothing.
     fn release(&mut self, until: Time, late: bool) -> bool {
-        if self.kept.is_none_or(|(_, time)| time != until) {
+        if !self.is_kept_until(until) {
             return false;
         }
         self.kept = None;
@@ -160,15 +164,11 @@ pub enum Hold {
 pub struct HeldAcks {
     /// Until the next step.
     pub until_next_call: Vec<QpKey>,
-    /// Until the peer's next request, or until then. Those that have left are still here.
+    /// Until the peer's next request, or until then. Those that have left may still be here.
     kept: VecDeque<(Time, QpKey)>,
 }
 
 impl HeldAcks {
-    pub fn keep(&mut self, until: Time, key: QpKey) {
-        self.kept.push_back((until, key));
-    }
-
     /// When the first has been kept for long enough.
     pub fn next(&self) -> Option<Time> {
         self.kept.front().map(|&(until, _)| until)
@@ -176,6 +176,17 @@ impl HeldAcks {
 }
 
 impl Engine {
+    /// Keeps the ACK of a QP. Those in front that have left meanwhile are forgotten: nobody needs to wake for them.
+    pub(super) fn keep_ack(&mut self, until: Time, key: QpKey) {
+        let kept = &mut self.held_acks.kept;
+        while let Some(&(until, key)) = kept.front()
+            && !self.qps.get(key).is_some_and(|slot| slot.io.ack.is_kept_until(until))
+        {
+            kept.pop_front();
+        }
+        kept.push_back((until, key));
+    }
+
     /// ACKs that were kept for long enough leave in this step; all of them for a caller who may end what owes them.
     pub(super) fn release_kept_acks(&mut self, now: Time, caller: Caller) {
         while let Some(&(until, key)) = self.held_acks.kept.front() {

@@ -52,7 +52,7 @@ impl Engine {
                 continue;
             };
             if let Some(until) = kept_until {
-                self.held_acks.keep(until, key);
+                self.keep_ack(until, key);
             }
             step.sent += progress.sent;
             stuck = if progress.sent == 0 && progress.stop == Stop::LinkFull { stuck + 1 } else { 0 };
