@@ -343,7 +343,7 @@ impl Nic {
     fn round(&self, now: Time, core: &mut Core, budget: Budget) -> Step {
         // Who gathers from here on marks it: only a mark that somebody may have relied on needs the fence.
         if self.gathered_since.load(Ordering::Relaxed) != 0 {
-            self.gathered_since.store(0, Ordering::SeqCst);
+            self.gathered_since.store(0, Ordering::Relaxed);
             fence(Ordering::SeqCst);
         }
         let Core { engine, link, routes, .. } = core;
@@ -371,9 +371,10 @@ impl Nic {
             return;
         }
         self.deadline.store(next.as_nanos(), Ordering::SeqCst);
-        // While the thread looks away, those who poll run the timers; it reads the deadline when it looks again.
+        // While the thread looks away, those who poll run the timers; it reads the deadline when it looks again. So
+        // it does when it looks soon after: a kick would cost whoever has its processor more than the delay.
         if self.watching.load(Ordering::SeqCst) {
-            self.wake_before(next);
+            self.wake_before(next + self.look());
         }
     }
 
