@@ -293,6 +293,7 @@ impl Nic {
                 }
                 let step = self.round(now, &mut guard, budget);
                 total.received += step.received;
+                total.requests |= step.requests;
                 total.sent += step.sent;
                 total.completed += step.completed;
                 total.blocked = step.blocked;

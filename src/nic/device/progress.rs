@@ -11,7 +11,7 @@ use softrnic_wire::Time;
 
 use super::watch::Watch;
 use super::{GATHER_LIMIT, LONGEST_LOOK, Nic};
-use crate::engine::{Budget, Caller};
+use crate::engine::{Budget, Caller, Step};
 use crate::stats::StatsSocket;
 
 /// After serving packets of an application that calls nothing, the thread looks again for this long before it
@@ -77,7 +77,9 @@ impl Nic {
             let served = self.serve();
             let now = self.now();
             match served {
-                Some(0) => {}
+                Some(step) if step.received == 0 => {}
+                // An application that polls would have found these.
+                Some(step) if !step.requests && self.polls(now) => {}
                 Some(_) => {
                     watch.served();
                     if wake.link && self.is_passive(now) {
@@ -94,16 +96,20 @@ impl Nic {
         }
     }
 
-    /// Services the NIC, and returns how many datagrams came; `None` if somebody else is at it, or the device
-    /// has failed.
-    fn serve(&self) -> Option<usize> {
+    /// Services the NIC; `None` if somebody else is at it, or the device has failed.
+    fn serve(&self) -> Option<Step> {
         match self.core.try_lock() {
             Ok(Some(guard)) => {
                 let budget = Budget { caller: Caller::Thread, ..Budget::default() };
-                Some(self.drive(self.now(), guard, budget).received)
+                Some(self.drive(self.now(), guard, budget))
             }
             Ok(None) | Err(_) => None,
         }
+    }
+
+    /// Whether the application polls.
+    fn polls(&self, now: Time) -> bool {
+        now.since(Time::from_nanos(self.last_poll.load(Ordering::Relaxed))) < GATHER_LIMIT
     }
 
     /// Whether the application calls nothing, so that nobody needs the processor that spinning takes.
@@ -114,7 +120,9 @@ impl Nic {
 
     /// Blocks until something may be due, and in any case until `rest_until` unless it is kicked.
     fn sleep(&self, now: Time, watch: &mut Watch, rest_until: Time) -> Wake {
-        if watch.reconsider(now, Time::from_nanos(self.last_poll.load(Ordering::SeqCst))) {
+        let last_poll = Time::from_nanos(self.last_poll.load(Ordering::SeqCst));
+        // Whoever drives the NIC for long has not stopped.
+        if watch.reconsider(now, if self.core.is_held() { now } else { last_poll }) {
             self.eagerness.missed();
         }
         self.watching.store(watch.away_until().is_none(), Ordering::SeqCst);

@@ -2,9 +2,9 @@
 //!
 //! A thread that is woken for every datagram which a polling caller takes anyway costs that caller 1.3 to 1.8
 //! times its latency. But nobody says when an application stops polling: it may go on to spin on memory that only
-//! this thread will write. So the thread judges by what it finds when the link wakes it. Datagrams: it is needed
-//! here. Nothing, a few times in a row: a caller was faster, and it looks away for a while; longer and longer as
-//! long as callers keep polling.
+//! this thread will write. So the thread judges by what it finds when the link wakes it. What peers ask for: it is
+//! needed here. Nothing, or only answers that a caller polls for, a few times in a row: it looks away for a while;
+//! longer and longer as long as callers keep polling.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Watch {
         self.away_until
     }
 
-    /// The link woke the thread, which found datagrams.
+    /// The link woke the thread, which was needed.
     pub fn served(&mut self) {
         self.in_vain = 0;
         self.away_for = FIRST;
@@ -47,7 +47,7 @@ impl Watch {
         }
     }
 
-    /// Time has passed; `last_poll` is when an application last polled. Says whether the thread looks again because
+    /// Time has passed; `last_poll` is when an application was last seen to poll. Says whether the thread looks again because
     /// nobody polls any more.
     pub fn reconsider(&mut self, now: Time, last_poll: Time) -> bool {
         let Some(until) = self.away_until.filter(|until| *until <= now) else { return false };

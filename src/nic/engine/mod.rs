@@ -117,6 +117,8 @@ impl Default for Budget {
 pub struct Step {
     /// Datagrams received.
     pub received: usize,
+    /// Some of them are requests of peers, and not only answers to our own.
+    pub requests: bool,
     /// Packets sent.
     pub sent: usize,
     /// Completions published.

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use softrnic_link::{Datagram, HeaderId, Link, Overrun};
 use softrnic_transport::{QpType, Received};
 use softrnic_wire::{
-    BTH_LEN, Body, DF, IpFacts, Packet, Pkey, Qpn, ROCE_UDP_PORT, Time, UdpFacts, ipv4_checksum, verify,
-    verify_either_flush, verify_unknown_id, verify_unknown_id_rxe_flush,
+    BTH_LEN, Body, DF, IpFacts, Opcode, Packet, Pkey, Qpn, ROCE_UDP_PORT, Time, UdpFacts, ipv4_checksum,
+    verify, verify_either_flush, verify_unknown_id, verify_unknown_id_rxe_flush,
 };
 
 use super::objects::QpKey;
@@ -23,14 +23,16 @@ impl Engine {
         if budget == 0 {
             return;
         }
-        let mut received = 0;
+        let (mut received, mut requests) = (0, false);
         let overrun = link.receive(now, budget, &mut |datagram| {
             received += 1;
+            requests |= is_request(datagram.bytes);
             if let Err(reason) = self.on_datagram(now, &datagram) {
                 self.drop_datagram(reason);
             }
         });
         step.received += received;
+        step.requests |= requests;
         step.more |= overrun == Overrun::Budget;
     }
 
@@ -84,6 +86,11 @@ impl Engine {
         })
         .unwrap_or(Err(DropReason::UnknownQp))
     }
+}
+
+/// Whether a datagram says that it is a request.
+fn is_request(bytes: &[u8]) -> bool {
+    bytes.first().and_then(|&byte| Opcode::from_byte(byte)).is_some_and(|opcode| opcode.info().is_request)
 }
 
 /// Verifies the ICRC. Returns the IPv4 identification and flags that it was computed over.

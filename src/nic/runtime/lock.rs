@@ -114,6 +114,11 @@ impl<T> NicLock<T> {
         if word & POISONED != 0 { Err(Poisoned) } else { Ok(None) }
     }
 
+    /// Whether somebody drives the NIC just now: a hint, which is old as soon as it is read.
+    pub fn is_held(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & HELD != 0
+    }
+
     /// For control operations and the progress thread: waits until it is the holder.
     ///
     /// # Errors

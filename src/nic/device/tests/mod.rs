@@ -209,6 +209,68 @@ fn the_progress_thread_leaves_the_link_to_callers_who_poll() {
 }
 
 #[test]
+fn the_progress_thread_leaves_acks_to_callers_who_poll() {
+    let Pair { near, far, back, .. } = pair();
+    let watching = || near.context.nic().watching.load(Ordering::SeqCst);
+    let end = Instant::now() + Duration::from_secs(20);
+    for acks in 1.. {
+        near.cq.poll_with(16, |_| {});
+        near.qp.post(near.write_to(&far, 0)).expect("posts");
+        // It takes them all the same as long as it watches: nobody else does.
+        while back.taken() < acks {
+            assert!(Instant::now() < end, "the ACK of {acks} was not taken");
+            std::hint::spin_loop();
+        }
+        if acks > 1 && !watching() {
+            break;
+        }
+        assert!(Instant::now() < end, "the progress thread watches after {acks} ACKs that it took");
+    }
+}
+
+#[test]
+fn the_progress_thread_looks_for_what_peers_ask_for_although_a_caller_polls() {
+    let Pair { near, far, there, .. } = pair();
+    let end = Instant::now() + Duration::from_secs(20);
+    for id in 0..100 {
+        near.cq.poll_with(16, |_| {});
+        let acks = there.sent();
+        far.qp.post(far.write_to(&near, id)).expect("posts");
+        while there.sent() == acks {
+            assert!(Instant::now() < end, "WRITE {id} was not acknowledged");
+            std::hint::spin_loop();
+        }
+        assert_eq!(far.completion().status, Status::Success);
+        assert!(near.context.nic().watching.load(Ordering::SeqCst), "it looked away after {id} WRITEs");
+    }
+}
+
+#[test]
+fn the_progress_thread_does_not_look_while_a_caller_drives_for_long() {
+    let Pair { near, far, .. } = pair();
+    let nic = near.context.nic();
+    let watching = || nic.watching.load(Ordering::SeqCst);
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        while watching() {
+            near.qp.post(near.write_to(&far, 0)).expect("posts");
+            near.completion();
+        }
+        let looked = nic.control(|_, _| {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_millis(5) && !watching() {
+                std::hint::spin_loop();
+            }
+            watching()
+        });
+        if !looked.expect("works") {
+            break;
+        }
+        assert!(Instant::now() < end, "the progress thread looks each time");
+    }
+}
+
+#[test]
 fn arming_hands_the_link_over_and_the_event_comes() {
     let Pair { near, far, .. } = pair();
     for id in 0..50 {

@@ -20,8 +20,9 @@ struct Pipe {
     packets: Vec<(u8, Psn)>,
     /// Flushes that sent something.
     flushes: usize,
-    /// Calls of receive.
+    /// Calls of receive, and datagrams that they took.
     receives: usize,
+    taken: usize,
     /// Everything is lost from now on.
     cut: bool,
 }
@@ -58,6 +59,10 @@ impl Direction {
 
     pub fn receives(&self) -> usize {
         self.lock().receives
+    }
+
+    pub fn taken(&self) -> usize {
+        self.lock().taken
     }
 
     /// Loses everything from now on.
@@ -159,6 +164,7 @@ impl Link for WireLink {
         pipe.receives += 1;
         let count = budget.min(pipe.datagrams.len());
         let taken: Vec<_> = pipe.datagrams.drain(..count).collect();
+        pipe.taken += count;
         let overrun = if pipe.datagrams.is_empty() { Overrun::Drained } else { Overrun::Budget };
         if overrun == Overrun::Drained {
             let mut count = [0; 8];
