@@ -155,6 +155,9 @@ impl Nic {
             self.answer_stats();
         }
         let now = self.now();
+        if link.is_some() && !readable && until <= now && self.polls(now) {
+            watch.look_away(now);
+        }
         let overdue = self.gathered_until() <= now;
         if overdue {
             self.look_every(GATHER_LIMIT);
@@ -171,6 +174,9 @@ impl Nic {
         // Who gathers once does so again: looking every so often saves them a system call each time.
         let gathers = now.since(Time::from_nanos(self.last_gather.load(Ordering::Relaxed))) < GATHER_MEMORY;
         let next = if gathers { next.min(now + self.look()) } else { next };
+        // Whether it is needed at all shows only after a while.
+        let judges = watch.away_until().is_none() && self.polls(now);
+        let next = if judges { next.min(now + LONGEST_LOOK) } else { next };
         // Nobody may be driving any more when the rest is over.
         if rest_until > now { rest_until } else { next }
     }

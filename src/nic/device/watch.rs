@@ -5,6 +5,8 @@
 //! this thread will write. So the thread judges by what it finds when the link wakes it. What peers ask for: it is
 //! needed here. Nothing, or only answers that a caller polls for, a few times in a row: it looks away for a while;
 //! longer and longer as long as callers keep polling.
+//! Nor does the kernel let a thread return that it has woken for a datagram which is gone by then: then nothing for as
+//! long as the thread looks away at most says the same.
 
 use std::time::Duration;
 
@@ -43,8 +45,13 @@ impl Watch {
     pub fn in_vain(&mut self, now: Time) {
         self.in_vain += 1;
         if self.in_vain >= PATIENCE {
-            self.away_until = Some(now + self.away_for);
+            self.look_away(now);
         }
+    }
+
+    /// Callers have polled all the while and left nothing for the thread.
+    pub fn look_away(&mut self, now: Time) {
+        self.away_until = Some(now + self.away_for);
     }
 
     /// Time has passed; `last_poll` is when an application was last seen to poll. Says whether the thread looks again because
