@@ -98,8 +98,8 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Four messages: TOS, TTL, drops and the size of segments.
-    pub(super) const CAPACITY: usize = 4 * ControlWriter::space(size_of::<c_int>());
+    /// Three messages: TOS, TTL and the size of segments.
+    pub(super) const CAPACITY: usize = 3 * ControlWriter::space(size_of::<c_int>());
 
     pub(super) fn new() -> Control {
         Control { bytes: [0; Control::CAPACITY] }
@@ -161,8 +161,6 @@ pub(super) struct RxFacts {
     pub(super) ttl: Option<u8>,
     /// The size of each datagram when several were coalesced.
     pub(super) segment: Option<usize>,
-    /// The socket's count of dropped datagrams, modulo 2^32.
-    pub(super) drops: Option<u32>,
 }
 
 impl RxFacts {
@@ -178,7 +176,6 @@ impl RxFacts {
                 (libc::SOL_UDP, libc::UDP_GRO) => {
                     facts.segment = int(data).and_then(|n| usize::try_from(n).ok()).filter(|n| *n > 0);
                 }
-                (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => facts.drops = int(data).map(|n| n as u32),
                 _ => {}
             }
             bytes = rest;
@@ -216,11 +213,10 @@ mod tests {
         writer.push(libc::SOL_IP, libc::IP_TOS, &[0x2a]);
         writer.push(libc::SOL_UDP, libc::UDP_GRO, &1040_i32.to_ne_bytes());
         writer.push(libc::SOL_IP, libc::IP_TTL, &63_i32.to_ne_bytes());
-        writer.push(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &u32::MAX.to_ne_bytes());
         let len = writer.finish();
         assert_eq!(
             RxFacts::parse(&control.bytes()[..len]),
-            RxFacts { tos: 0x2a, ttl: Some(63), segment: Some(1040), drops: Some(u32::MAX) }
+            RxFacts { tos: 0x2a, ttl: Some(63), segment: Some(1040) }
         );
     }
 

@@ -86,7 +86,7 @@ impl UdpLink {
             local,
             capabilities,
             counters: LinkCounters::default(),
-            receivers: vec![RxSocket::new(main, local.address)],
+            receivers: vec![RxSocket { socket: main, address: local.address }],
             senders: Vec::with_capacity(MAX_PORTS),
             ports: Vec::with_capacity(MAX_PORTS),
             tx: TxQueue::new(limits),
@@ -327,7 +327,7 @@ impl Link for UdpLink {
                 self.epoll = Some(epoll);
             }
         }
-        self.receivers.push(RxSocket::new(socket, group));
+        self.receivers.push(RxSocket { socket, address: group });
         Ok(())
     }
 
@@ -335,7 +335,8 @@ impl Link for UdpLink {
         // Closing the socket ends the membership and removes it from the epoll instance.
         match self.receivers[1..].iter().position(|receiver| receiver.address == group) {
             Some(index) => {
-                self.receivers.remove(index + 1);
+                let left = self.receivers.remove(index + 1);
+                self.counters.rx_overruns += u64::from(left.socket.drops());
             }
             None => return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL)),
         }
@@ -346,7 +347,8 @@ impl Link for UdpLink {
     }
 
     fn counters(&self) -> LinkCounters {
-        self.counters
+        let dropped: u64 = self.receivers.iter().map(|receiver| u64::from(receiver.socket.drops())).sum();
+        LinkCounters { rx_overruns: self.counters.rx_overruns + dropped, ..self.counters }
     }
 
     fn stop_segmenting(&mut self) {

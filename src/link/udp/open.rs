@@ -272,9 +272,8 @@ fn set_up_sender(socket: &Socket, address: IpAddr, interface: Interface) -> io::
     }
 }
 
-/// Makes the socket tell drops, and accept the zero UDP checksums of rxe over IPv6.
+/// Makes the socket accept the zero UDP checksums of rxe over IPv6.
 fn set_up_receiver(socket: &Socket, address: IpAddr) -> io::Result<()> {
-    socket.set(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
     if address.is_ipv6() {
         socket.set(libc::SOL_UDP, UDP_NO_CHECK6_RX, 1)?;
     }

@@ -22,13 +22,6 @@ pub(super) struct RxSocket {
     pub(super) socket: Socket,
     /// The address it is bound to, hence where everything on it was sent to.
     pub(super) address: IpAddr,
-    drops: u32,
-}
-
-impl RxSocket {
-    pub(super) fn new(socket: Socket, address: IpAddr) -> RxSocket {
-        RxSocket { socket, address, drops: 0 }
-    }
 }
 
 /// The buffers of a link, shared by its sockets.
@@ -50,7 +43,7 @@ impl RxBuffers {
     /// Hands over what `rx` has, until it is empty or `budget` datagrams were given away.
     pub(super) fn receive(
         &mut self,
-        rx: &mut RxSocket,
+        rx: &RxSocket,
         budget: &mut usize,
         counters: &mut LinkCounters,
         sink: &mut dyn FnMut(Datagram<'_>),
@@ -107,15 +100,11 @@ impl RxBuffers {
 fn deliver(
     bytes: &[u8],
     meta: &IncomingMeta,
-    rx: &mut RxSocket,
+    rx: &RxSocket,
     counters: &mut LinkCounters,
     sink: &mut dyn FnMut(Datagram<'_>),
 ) -> usize {
     let facts = RxFacts::parse(&meta.control.bytes()[..meta.control_len.min(meta.control.bytes().len())]);
-    if let Some(drops) = facts.drops {
-        counters.rx_overruns += u64::from(drops.wrapping_sub(rx.drops));
-        rx.drops = drops;
-    }
     let from = meta.from.to_std(meta.from_len);
     let Some(from) = from.filter(|_| meta.flags & libc::MSG_TRUNC == 0 && !bytes.is_empty()) else {
         counters.rx_malformed += 1;

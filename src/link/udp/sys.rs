@@ -66,6 +66,25 @@ impl Socket {
         Ok(value)
     }
 
+    /// Datagrams that found no room, modulo 2^32.
+    pub(super) fn drops(&self) -> u32 {
+        /// From linux/sock_diag.h: the last of the figures that the option gives.
+        const SK_MEMINFO_DROPS: usize = 8;
+        let mut figures = [0u32; SK_MEMINFO_DROPS + 1];
+        let mut len = size_of_val(&figures) as libc::socklen_t;
+        // SAFETY: `figures` has room for `len` bytes. If the call fails they stay 0.
+        unsafe {
+            libc::getsockopt(
+                self.fd,
+                libc::SOL_SOCKET,
+                libc::SO_MEMINFO,
+                figures.as_mut_ptr().cast(),
+                &mut len,
+            );
+        }
+        figures[SK_MEMINFO_DROPS]
+    }
+
     pub(super) fn fd(&self) -> RawFd {
         self.fd
     }

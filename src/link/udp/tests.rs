@@ -308,9 +308,6 @@ fn what_the_kernel_drops_is_counted() {
     a.flush(NOW);
     let before = drain(&mut b, NOW).len() as u64;
     assert!((1..200).contains(&before));
-    send(&mut a, NOW, &to_b, 200, 4096).unwrap();
-    a.flush(NOW);
-    assert_eq!(psns(&receive(&mut b, 1)), [200]);
     assert_eq!(b.counters().rx_overruns, 200 - before);
 }
 
