@@ -32,9 +32,9 @@ pub fn run(args: &RawArgs) -> Result<Stream> {
 }
 
 fn send(args: &RawArgs, line: &mut Line) -> Result<Stream> {
-    let mut socket = Socket::bind(args.places.sender, args.rcvbuf)?;
+    let socket = Socket::bind(args.places.sender, args.rcvbuf)?;
     let [port] = line.hear()?;
-    socket.set_peer(args.places.receiver, port as u16);
+    socket.connect(args.places.receiver, port as u16)?;
     line.say(&[socket.port()?.into()])?;
     let segments = (MAX_RUN / args.size).clamp(1, MAX_SEGMENTS);
     let run = Run { start: 0, len: segments * args.size, segment: args.size };
@@ -63,10 +63,10 @@ fn send(args: &RawArgs, line: &mut Line) -> Result<Stream> {
 }
 
 fn receive(args: &RawArgs, mut line: Line) -> Result<()> {
-    let mut socket = Socket::bind(args.places.receiver, args.rcvbuf)?;
+    let socket = Socket::bind(args.places.receiver, args.rcvbuf)?;
     line.say(&[socket.port()?.into()])?;
     let [port] = line.hear()?;
-    socket.set_peer(args.places.sender, port as u16);
+    socket.connect(args.places.sender, port as u16)?;
     let mut buffer = vec![0; 1 << 16];
     let (mut datagrams, mut bytes) = (0_u64, 0_u64);
     let cpu = cpu_time();

@@ -74,10 +74,10 @@ fn send(args: &WireArgs, line: &mut Line) -> Result<Stream> {
 
 /// Opens this side's socket, and tells the other process its port; returns the other's.
 fn open(args: &WireArgs, here: Ipv4Addr, there: Ipv4Addr, line: &mut Line) -> Result<(Socket, u16)> {
-    let mut socket = Socket::bind(here, args.rcvbuf)?;
+    let socket = Socket::bind(here, args.rcvbuf)?;
     line.say(&[socket.port()?.into()])?;
     let [port] = line.hear()?;
-    socket.set_peer(there, port as u16);
+    socket.connect(there, port as u16)?;
     Ok((socket, port as u16))
 }
 

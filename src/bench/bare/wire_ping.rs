@@ -1,6 +1,5 @@
 //! What the wire forces of a ping-pong of SENDs: each side sends its SEND and the acknowledgement of the other's
-//! together, addressed (a connected socket would number packets as no peer can know), with headers and ICRC, and
-//! copies the payload. No queue pairs, no keys, no completions.
+//! together, with headers and ICRC, and copies the payload. No queue pairs, no keys, no completions.
 
 use std::time::Instant;
 
@@ -87,11 +86,11 @@ impl Side {
         there: std::net::Ipv4Addr,
         line: &mut Line,
     ) -> Result<Side> {
-        let mut socket = Socket::bind(here, args.rcvbuf)?;
+        let socket = Socket::bind(here, args.rcvbuf)?;
         let own = socket.port()?;
         line.say(&[own.into()])?;
         let [port] = line.hear()?;
-        socket.set_peer(there, port as u16);
+        socket.connect(there, port as u16)?;
         Ok(Side {
             socket,
             out: facts(here, own, there, port as u16),

@@ -7,7 +7,7 @@ const V4_LEN: usize = size_of::<libc::sockaddr_in>();
 const V6_LEN: usize = size_of::<libc::sockaddr_in6>();
 
 /// A `sockaddr_in` or `sockaddr_in6`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C, align(8))]
 pub(super) struct SockAddr {
     bytes: [u8; V6_LEN],

@@ -1,13 +1,14 @@
 //! RoCEv2 over an ordinary UDP socket: no privileges, works in any container.
 //!
-//! The socket is not connected and sends with DF, so Linux gives each datagram IPv4 ID 0, and 0, 1, 2, …
-//! to the segments of one `UDP_SEGMENT` send; that makes the ICRC computable beforehand. What arrives
-//! does not show its ID, and [`HeaderId::Hidden`](crate::HeaderId::Hidden) says which is the likeliest.
+//! Sockets send with DF. Linux gives what one that is not connected sends IPv4 ID 0, and 0, 1, 2, … to the segments of
+//! one `UDP_SEGMENT` send; that makes the ICRC computable beforehand. Those that only send are connected and count
+//! differently, see [`sender`]. What arrives does not show its ID, and [`HeaderId::Hidden`](crate::HeaderId::Hidden) says which is the likeliest.
 
 mod message;
 mod open;
 mod room;
 mod rx;
+mod sender;
 mod sys;
 mod tx;
 
@@ -29,6 +30,7 @@ use message::SockAddr;
 use open::Local;
 use room::Rooms;
 use rx::{RxBuffers, RxSocket};
+use sender::Sender;
 use sys::{Epoll, Socket};
 use tx::{Route, RunLimits, TxQueue};
 
@@ -47,7 +49,7 @@ pub struct UdpLink {
     /// The socket on our address first, then one for each group.
     receivers: Vec<RxSocket>,
     /// Sockets bound to other source ports; index 0 of a [`Route`] is the main socket, n is `senders[n - 1]`.
-    senders: Vec<Socket>,
+    senders: Vec<Sender>,
     /// Source ports that were asked for, with the socket that serves them.
     ports: Vec<(u16, usize)>,
     tx: TxQueue,
@@ -102,19 +104,20 @@ impl UdpLink {
         self.local.address
     }
 
-    /// The socket that sends from `wanted`, and the port it really sends from.
-    fn sender(&mut self, wanted: u16) -> (usize, u16) {
+    /// The socket that sends from the port of `flow`, or else the main one.
+    fn sender(&mut self, flow: &Flow, to: SockAddr) -> usize {
+        let wanted = flow.sport;
         if wanted == ROCE_UDP_PORT || wanted == 0 {
-            return (MAIN, ROCE_UDP_PORT);
+            return MAIN;
         }
         let known = self.ports.iter().find(|(port, _)| *port == wanted);
-        let index = match known {
+        match known {
             Some((_, index)) => *index,
             None if self.ports.len() < MAX_PORTS => {
                 // A port that somebody else has is remembered too, so as not to try it for each run.
-                let index = match open::open_sender(&self.local, wanted) {
-                    Ok(socket) => {
-                        self.senders.push(socket);
+                let index = match Sender::open(&self.local, wanted, flow.dst, to) {
+                    Ok(sender) => {
+                        self.senders.push(sender);
                         self.senders.len()
                     }
                     Err(_) => MAIN,
@@ -123,16 +126,24 @@ impl UdpLink {
                 index
             }
             None => MAIN,
-        };
-        (index, if index == MAIN { ROCE_UDP_PORT } else { wanted })
+        }
     }
 
     fn route(&mut self, flow: &Flow) -> Result<Route, TxError> {
         if flow.src != self.local.address || flow.dst.is_ipv4() != flow.src.is_ipv4() {
             return Err(TxError::Unreachable);
         }
-        let (socket, sport) = self.sender(flow.sport);
-        Ok(Route { socket, sport, to: SockAddr::new(flow.dst, ROCE_UDP_PORT, self.scope(flow.dst)) })
+        let to = SockAddr::new(flow.dst, ROCE_UDP_PORT, self.scope(flow.dst));
+        let index = self.sender(flow, to);
+        if let Some(sender) = index.checked_sub(1).map(|place| &mut self.senders[place]) {
+            if !sender.is_certain() && self.tx.unsent().is_empty() {
+                sender.learn_id();
+            }
+            if sender.is_certain() {
+                return Ok(sender.route(index, to));
+            }
+        }
+        Ok(Route { socket: MAIN, sport: ROCE_UDP_PORT, to: Some(to), first_id: 0 })
     }
 
     /// The interface that `dst` must be reached through, if its address does not say.
@@ -148,7 +159,7 @@ impl UdpLink {
     fn socket(&self, index: usize) -> &Socket {
         match index {
             MAIN => &self.receivers[0].socket,
-            _ => &self.senders[index - 1],
+            _ => &self.senders[index - 1].socket,
         }
     }
 
@@ -166,6 +177,9 @@ impl UdpLink {
         let Some(run) = self.tx.unsent().first() else { return };
         self.counters.tx_errors += run.count() as u64;
         let segmented = run.count() > 1;
+        if let Some(place) = run.socket().checked_sub(1) {
+            self.senders[place].refused();
+        }
         self.tx.advance(1);
         // EIO: the device below cannot have checksums filled in, or transforms packets (IPsec).
         if segmented && error.raw_os_error() == Some(libc::EIO) {
@@ -233,7 +247,9 @@ impl Link for UdpLink {
 
     #[inline]
     fn commit(&mut self, _now: Time) {
-        self.tx.commit();
+        if let Some(place) = self.tx.commit().and_then(|socket| socket.checked_sub(1)) {
+            self.senders[place].queued();
+        }
     }
 
     fn flush(&mut self, _now: Time) {
@@ -243,7 +259,7 @@ impl Link for UdpLink {
             let index = first.socket();
             let socket = match index {
                 MAIN => &self.receivers[0].socket,
-                _ => &self.senders[index - 1],
+                _ => &self.senders[index - 1].socket,
             };
             let result = sys::send_many(socket, self.tx.span());
             self.counters.tx_calls += 1;

@@ -243,7 +243,7 @@ fn interface_of(socket: &Socket, address: IpAddr) -> io::Result<Interface> {
     Ok(Interface { index: sys::interface_index(socket, &name)?, mtu: sys::interface_mtu(socket, &name)? })
 }
 
-/// Makes the socket send with DF and, since it is not connected, with IPv4 ID 0, so that the ICRC can be
+/// Makes the socket send with DF and, while it is not connected, with IPv4 ID 0, so that the ICRC can be
 /// computed beforehand; and through the interface of `address` when the destination is a group.
 fn set_up_sender(socket: &Socket, address: IpAddr, interface: Interface) -> io::Result<()> {
     socket.set(libc::SOL_SOCKET, libc::SO_SNDBUF, WANTED_SEND_BUFFER)?;
@@ -315,8 +315,11 @@ fn probe_segments(address: IpAddr, scope: u32) -> usize {
     let control_len = writer.finish();
     let payload = [0; 128];
     for segments in [128, 64] {
-        let message =
-            Outgoing { to: &to, payload: &payload[..segments], control: &control.bytes()[..control_len] };
+        let message = Outgoing {
+            to: Some(&to),
+            payload: &payload[..segments],
+            control: &control.bytes()[..control_len],
+        };
         let sent = sys::send_many(&socket, std::iter::once(message));
         if sent.is_ok_and(|sent| sent == 1) && socket.wait_readable(100).unwrap_or(false) {
             return segments;

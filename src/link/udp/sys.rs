@@ -37,6 +37,21 @@ impl Socket {
         Ok(())
     }
 
+    /// Makes `address` the destination of what is sent without one.
+    pub(super) fn connect(&self, address: &SockAddr) -> io::Result<()> {
+        // SAFETY: the pointer and length describe the initialised bytes of `address`.
+        check(unsafe { libc::connect(self.fd, address.as_ptr().cast(), address.len()) })?;
+        Ok(())
+    }
+
+    /// Undoes [`Socket::connect`]; what the socket is bound to stays.
+    pub(super) fn disconnect(&self) -> io::Result<()> {
+        let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+        // SAFETY: the pointer and length describe `nowhere`.
+        check(unsafe { libc::connect(self.fd, &raw const nowhere, size_of_val(&nowhere) as u32) })?;
+        Ok(())
+    }
+
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
         let mut address = SockAddr::empty();
         let mut len = SockAddr::CAPACITY;
@@ -83,6 +98,26 @@ impl Socket {
             );
         }
         figures[SK_MEMINFO_DROPS]
+    }
+
+    /// Takes the packet at the head of the error queue; returns how many bytes of `packet` were filled.
+    pub(super) fn take_returned(&self, packet: &mut [u8]) -> io::Result<usize> {
+        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+        let nobody = ptr::null_mut::<libc::sockaddr>();
+        let no_len = ptr::null_mut::<libc::socklen_t>();
+        // SAFETY: the pointer and length describe `packet`, which is ours to write; no address is asked for.
+        let len = unsafe {
+            libc::syscall(
+                libc::SYS_recvfrom,
+                self.fd,
+                packet.as_mut_ptr(),
+                packet.len(),
+                flags,
+                nobody,
+                no_len,
+            )
+        };
+        if len < 0 { Err(io::Error::last_os_error()) } else { Ok(len as usize) }
     }
 
     pub(super) fn fd(&self) -> RawFd {
@@ -147,7 +182,8 @@ impl Drop for Diagnosis {
 /// One message for [`send_many`].
 #[derive(Clone, Copy)]
 pub(super) struct Outgoing<'a> {
-    pub(super) to: &'a SockAddr,
+    /// `None` where the socket is connected to.
+    pub(super) to: Option<&'a SockAddr>,
     pub(super) payload: &'a [u8],
     pub(super) control: &'a [u8],
 }
@@ -180,8 +216,10 @@ pub(super) fn send_many<'a>(
         });
         // SAFETY: all-zero is a valid mmsghdr.
         let header = header.write(unsafe { mem::zeroed() });
-        header.msg_hdr.msg_name = message.to.as_ptr().cast_mut().cast();
-        header.msg_hdr.msg_namelen = message.to.len();
+        if let Some(to) = message.to {
+            header.msg_hdr.msg_name = to.as_ptr().cast_mut().cast();
+            header.msg_hdr.msg_namelen = to.len();
+        }
         header.msg_hdr.msg_iov = iovec;
         header.msg_hdr.msg_iovlen = 1;
         if !message.control.is_empty() {
@@ -219,8 +257,8 @@ fn send_one(socket: &Socket, message: &Outgoing<'_>) -> io::Result<usize> {
             message.payload.as_ptr(),
             message.payload.len(),
             libc::MSG_NOSIGNAL,
-            message.to.as_ptr(),
-            message.to.len(),
+            message.to.map_or(ptr::null(), SockAddr::as_ptr),
+            message.to.map_or(0, SockAddr::len),
         )
     };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) }

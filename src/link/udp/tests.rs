@@ -56,7 +56,7 @@ fn a_datagram_arrives_with_its_addressing_and_a_good_icrc() {
     let r = &got[0];
     assert_eq!((r.src, r.dst), (a.address(), b.address()));
     assert_eq!((r.sport, r.tos, r.ttl, r.psn()), (0xC123, 0x6A, 17, 5));
-    assert!(r.icrc_ok() && r.ip_header.is_none());
+    assert!(r.recovered_id().is_some() && r.ip_header.is_none());
 
     let to_b = flow(a.address(), b.address());
     send(&mut a, NOW, &to_b, 6, 100).unwrap();
@@ -280,8 +280,31 @@ fn source_ports_are_used_as_wanted_while_they_can_be_had() {
     let mut got = receive(&mut b, flows.len());
     got.sort_by_key(Received::psn);
     assert_eq!(got.iter().map(|r| r.sport).collect::<Vec<_>>(), expected);
-    assert!(got.iter().all(Received::icrc_ok));
+    assert!(got.iter().all(|r| r.recovered_id().is_some()));
     drop(taken);
+}
+
+#[test]
+fn a_socket_of_a_source_port_is_connected_and_knows_what_it_counts() {
+    let (mut a, mut b) = (open(), open());
+    let to_b = Flow { sport: 0xC0DE, ..flow(a.address(), b.address()) };
+    for psn in 0..3 {
+        send(&mut a, NOW, &to_b, psn, 64).unwrap();
+        a.flush(NOW);
+    }
+    let ids = ids(&receive(&mut b, 3));
+    assert_eq!([ids[1].wrapping_sub(ids[0]), ids[2].wrapping_sub(ids[1])], [1, 1]);
+    // The peer has gone: its machine says so at the next send, and that is no reason to lose it.
+    drop(b);
+    for psn in 3..6 {
+        send(&mut a, NOW, &to_b, psn, 64).unwrap();
+        a.flush(NOW);
+    }
+    assert_eq!(a.counters().tx_datagrams, 6);
+    let mut b = open_with(|o| o.address = Some(to_b.dst));
+    send(&mut a, NOW, &to_b, 6, 64).unwrap();
+    a.flush(NOW);
+    assert_eq!(self::ids(&receive(&mut b, 1)), [ids[2].wrapping_add(4)]);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The transmit queue: datagrams in one contiguous buffer, gathered into runs that leave as one send.
 //!
 //! A run is what one `UDP_SEGMENT` send can carry: datagrams of one flow and of equal size, except that a
-//! shorter one may end it. The kernel numbers the segments' IPv4 IDs from 0, so the place in the run is
-//! the ID that the ICRC must be computed with; a datagram sent alone has ID 0, which is the same rule.
+//! shorter one may end it. The kernel counts the segments' IPv4 IDs up, so the first ID and the place in the run make
+//! the ID that the ICRC must be computed with; a datagram sent alone is a run of one.
 
 use softrnic_wire::{DF, IpFacts};
 
@@ -37,7 +37,10 @@ pub(super) struct RunLimits {
 pub(super) struct Route {
     pub(super) socket: usize,
     pub(super) sport: u16,
-    pub(super) to: SockAddr,
+    /// `None` where the socket is connected to.
+    pub(super) to: Option<SockAddr>,
+    /// The IPv4 ID of the run's first datagram.
+    pub(super) first_id: u16,
 }
 
 /// Datagrams that leave in one send.
@@ -179,7 +182,12 @@ impl TxQueue {
             return None;
         }
         self.reserved = Reserved::Append { start, len };
-        Some(Place { start, len, id: last.count as u16, sport: last.route.sport })
+        Some(Place {
+            start,
+            len,
+            id: last.route.first_id.wrapping_add(last.count as u16),
+            sport: last.route.sport,
+        })
     }
 
     /// Reserves as the first datagram of a new run.
@@ -190,7 +198,7 @@ impl TxQueue {
             return Err(TxError::Full);
         }
         self.reserved = Reserved::Start { start, len, flow: *flow, route };
-        Ok(Place { start, len, id: 0, sport: route.sport })
+        Ok(Place { start, len, id: route.first_id, sport: route.sport })
     }
 
     pub(super) fn bytes_mut(&mut self, place: &Place) -> &mut [u8] {
@@ -206,20 +214,23 @@ impl TxQueue {
         }
     }
 
-    pub(super) fn commit(&mut self) {
+    /// Queues what was reserved last; says through which socket, if that starts a run.
+    pub(super) fn commit(&mut self) -> Option<usize> {
         match std::mem::replace(&mut self.reserved, Reserved::Nothing) {
-            Reserved::Nothing => {}
+            Reserved::Nothing => None,
             Reserved::Append { start, len } => {
                 if let Some(last) = self.runs.last_mut() {
                     last.add(len);
                     self.tail = start + len;
                 }
+                None
             }
             Reserved::Start { start, len, flow, route } => {
                 let mut run = Run::new(flow, route, start, len);
                 run.add(len);
                 self.runs.push(run);
                 self.tail = start + len;
+                Some(route.socket)
             }
         }
     }
@@ -239,7 +250,7 @@ impl TxQueue {
         }
         let buffer = &self.buffer;
         self.runs[self.sent..self.sent + end].iter().map(|run| Outgoing {
-            to: &run.route.to,
+            to: run.route.to.as_ref(),
             payload: &buffer[run.start..run.start + run.len],
             control: run.sealed_control(),
         })

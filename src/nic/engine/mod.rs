@@ -12,6 +12,7 @@ mod data;
 mod drops;
 mod gid_table;
 mod held_acks;
+mod hidden_ids;
 mod host;
 mod multicast;
 mod objects;
@@ -45,6 +46,7 @@ pub use objects::{CqKey, Event, QpCounts, QpKey, SrqKey, XrcdKey};
 pub use usage::Usage;
 
 use held_acks::HeldAcks;
+use hidden_ids::HiddenIds;
 use host::HostView;
 use objects::{Cq, Group, QpSlot, Srq, Xrcd};
 use peers::Peers;
@@ -149,6 +151,7 @@ pub struct Engine {
     /// QPs that may have something to do, each once.
     active: VecDeque<QpKey>,
     held_acks: HeldAcks,
+    hidden_ids: HiddenIds,
     drops: [u64; DropReason::ALL.len()],
     next_qpn: Qpn,
     next_srqn: Srqn,
@@ -183,6 +186,7 @@ impl Engine {
             timers: WakeUps::default(),
             active: VecDeque::new(),
             held_acks: HeldAcks::default(),
+            hidden_ids: HiddenIds::new(),
             drops: [0; DropReason::ALL.len()],
             next_qpn: control::first_number(config.seed),
             next_srqn: Srqn::new(1),

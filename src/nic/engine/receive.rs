@@ -40,7 +40,12 @@ impl Engine {
         if datagram.bytes.len() < BTH_LEN {
             return Err(DropReason::Malformed);
         }
-        let id = verified_id(datagram).ok_or(DropReason::Icrc)?;
+        let id = match datagram.id {
+            HeaderId::Hidden { hint } => self.hidden_id(datagram, hint).map(|id| (id, DF)),
+            HeaderId::Seen { id, flags } => is_sound(datagram, id, flags).then_some((id, flags)),
+            HeaderId::None => is_sound(datagram, 0, 0).then_some((0, 0)),
+        };
+        let id = id.ok_or(DropReason::Icrc)?;
         let packet = Packet::parse(datagram.bytes).map_err(|_| DropReason::Malformed)?;
         if !packet.bth.pkey.matches(Pkey::DEFAULT) {
             return Err(DropReason::Pkey);
@@ -53,6 +58,16 @@ impl Engine {
                 self.deliver(now, key, datagram, id, &packet)
             }
         }
+    }
+
+    /// Verifies the ICRC where the link does not show the IPv4 identification, and returns that.
+    fn hidden_id(&mut self, datagram: &Datagram<'_>, place: u16) -> Option<u16> {
+        let IpAddr::V4(src) = datagram.src else { return None };
+        let sender = self.hidden_ids.of(src, datagram.sport);
+        let expected = sender.expected(place);
+        let id = if is_sound(datagram, expected, DF) { expected } else { recovered_id(datagram)? };
+        sender.seen(place, id);
+        Some(id)
     }
 
     /// Hands a packet to a QP, if it comes from where the QP is connected to.
@@ -93,29 +108,34 @@ fn is_request(bytes: &[u8]) -> bool {
     bytes.first().and_then(|&byte| Opcode::from_byte(byte)).is_some_and(|opcode| opcode.info().is_request)
 }
 
-/// Verifies the ICRC. Returns the IPv4 identification and flags that it was computed over.
-fn verified_id(datagram: &Datagram<'_>) -> Option<(u16, u16)> {
-    let (id, flags_frag) = match datagram.id {
-        HeaderId::Seen { id, flags } => (id, flags),
-        HeaderId::Hidden { hint } => (hint, DF),
-        HeaderId::None => (0, 0),
-    };
+/// Verifies the ICRC with an IPv4 identification and flags.
+#[inline]
+fn is_sound(datagram: &Datagram<'_>, id: u16, flags_frag: u16) -> bool {
+    facts(datagram, id, flags_frag).is_some_and(|facts| {
+        verify(&facts, datagram.bytes)
+            || is_flush(datagram) && verify_either_flush(&facts, datagram.bytes).is_some()
+    })
+}
+
+/// Verifies the ICRC whatever the IPv4 identification was, and returns that.
+fn recovered_id(datagram: &Datagram<'_>) -> Option<u16> {
+    let facts = facts(datagram, 0, DF)?;
+    verify_unknown_id(&facts, datagram.bytes)
+        .or_else(|| is_flush(datagram).then(|| verify_unknown_id_rxe_flush(&facts, datagram.bytes)).flatten())
+}
+
+fn is_flush(datagram: &Datagram<'_>) -> bool {
+    datagram.bytes[0] == FLUSH_BYTE
+}
+
+#[inline]
+fn facts(datagram: &Datagram<'_>, id: u16, flags_frag: u16) -> Option<UdpFacts> {
     let ip = match (datagram.src, datagram.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => IpFacts::V4 { src, dst, id, flags_frag },
         (IpAddr::V6(src), IpAddr::V6(dst)) => IpFacts::V6 { src, dst },
         _ => return None,
     };
-    let facts = UdpFacts { ip, src_port: datagram.sport, dst_port: ROCE_UDP_PORT };
-    let flush = datagram.bytes[0] == FLUSH_BYTE;
-    if verify(&facts, datagram.bytes) || flush && verify_either_flush(&facts, datagram.bytes).is_some() {
-        return Some((id, flags_frag));
-    }
-    if !matches!(datagram.id, HeaderId::Hidden { .. }) {
-        return None;
-    }
-    let id = verify_unknown_id(&facts, datagram.bytes)
-        .or_else(|| flush.then(|| verify_unknown_id_rxe_flush(&facts, datagram.bytes)).flatten())?;
-    Some((id, DF))
+    Some(UdpFacts { ip, src_port: datagram.sport, dst_port: ROCE_UDP_PORT })
 }
 
 /// The 40 bytes in front of a UD payload: the IPv6 header, or zeros and the IPv4 header (as rxe fills it).

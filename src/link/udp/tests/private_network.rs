@@ -95,20 +95,79 @@ fn the_kernel_numbers_what_it_segments_as_the_icrcs_expect() {
             send(&mut a, NOW, &to(2), psn, 1024).unwrap();
         }
         send(&mut a, NOW, &to(2), 10, 100).unwrap();
-        send(&mut a, NOW, &Flow { tos: 2, sport: 0xC077, ..to(2) }, 11, 1024).unwrap();
+        send(&mut a, NOW, &Flow { tos: 2, ..to(2) }, 11, 1024).unwrap();
         a.flush(NOW);
         assert_eq!((a.counters().tx_errors, a.counters().tx_datagrams), (0, 12));
-        let frames = frames(&mut sniffer, 12);
-        let mut ids = Vec::new();
-        for frame in &frames {
-            let frame = softrnic_wire::Frame::parse(frame).unwrap();
-            assert!(softrnic_wire::verify(&frame.facts(), frame.transport));
-            let softrnic_wire::IpFacts::V4 { id, flags_frag, .. } = frame.header.ip.facts else { panic!() };
-            assert_eq!(flags_frag, softrnic_wire::DF);
-            ids.push(id);
-        }
+        let ids = ids_of(&frames(&mut sniffer, 12), ROCE_UDP_PORT);
         assert_eq!(ids, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0]);
     });
+}
+
+/// Sent from a port of its own, the IDs count on.
+#[test]
+fn the_kernel_numbers_what_a_connected_socket_sends_as_the_icrcs_expect() {
+    in_private_network(|| {
+        let output = Command::new("ip").args("link set near gso_max_segs 1".split(' ')).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut sniffer = sniffer();
+        let mut a = open_near();
+        let from_its_own_port = Flow { sport: 0xC077, ..to(2) };
+        let mut psn = 0;
+        let mut send_some = |a: &mut UdpLink, flow: &Flow, payload| {
+            send(a, NOW, flow, psn, payload).unwrap();
+            psn += 1;
+        };
+        // Alone, in a run, several runs in one call, to somebody else, and with a TOS.
+        send_some(&mut a, &from_its_own_port, 64);
+        a.flush(NOW);
+        for payload in [1024, 1024, 1024, 100, 1024, 1024] {
+            send_some(&mut a, &from_its_own_port, payload);
+        }
+        send_some(&mut a, &Flow { dst: "10.77.0.3".parse().unwrap(), ..from_its_own_port }, 64);
+        send_some(&mut a, &Flow { tos: 2, ..from_its_own_port }, 64);
+        a.flush(NOW);
+        // What is reserved and given up takes no ID.
+        a.reserve(NOW, &from_its_own_port, 64).unwrap();
+        send_some(&mut a, &from_its_own_port, 64);
+        a.flush(NOW);
+        // Nobody answers for the other one.
+        assert_eq!((a.counters().tx_errors, a.counters().tx_datagrams), (0, 10));
+        let ids = ids_of(&frames(&mut sniffer, 9), 0xC077);
+        let steps: Vec<u16> = ids.iter().map(|id| id.wrapping_sub(ids[0])).collect();
+        assert_eq!(steps, [0, 1, 2, 3, 4, 2, 3, 4, 5]);
+    });
+}
+
+#[test]
+fn ids_are_learnt_anew_when_the_kernel_has_refused_a_send() {
+    in_private_network(|| {
+        let mut sniffer = sniffer();
+        let mut a = open_near();
+        let from_its_own_port = Flow { sport: 0xC077, ..to(2) };
+        for (psn, mtu) in [(0, 1500), (2, 1000), (4, 1500)] {
+            let output =
+                Command::new("ip").args(["link", "set", "near", "mtu", &mtu.to_string()]).output().unwrap();
+            assert!(output.status.success());
+            for psn in [psn, psn + 1] {
+                send(&mut a, NOW, &from_its_own_port, psn, 1024).unwrap();
+                a.flush(NOW);
+            }
+        }
+        assert_eq!((a.counters().tx_errors, a.counters().tx_datagrams), (2, 4));
+        ids_of(&frames(&mut sniffer, 4), 0xC077);
+    });
+}
+
+/// The IDs of `frames`, whose ICRCs are checked.
+fn ids_of(frames: &[Vec<u8>], sport: u16) -> Vec<u16> {
+    let id_of = |bytes: &Vec<u8>| {
+        let frame = softrnic_wire::Frame::parse(bytes).unwrap();
+        assert!(softrnic_wire::verify(&frame.facts(), frame.transport));
+        let softrnic_wire::IpFacts::V4 { id, flags_frag, .. } = frame.header.ip.facts else { panic!() };
+        assert_eq!((flags_frag, frame.header.src_port), (softrnic_wire::DF, sport));
+        id
+    };
+    frames.iter().map(id_of).collect()
 }
 
 #[test]
@@ -162,7 +221,7 @@ fn fill_and_drain(sport: u16) {
     // Nobody answers for 10.77.0.3, so what is sent there waits and fills the send buffer.
     let dead = Flow { sport, ..to(3) };
     a.reserve(NOW, &dead, 64).unwrap();
-    let (index, _) = a.sender(sport);
+    let index = a.sender(&dead, SockAddr::new(dead.dst, ROCE_UDP_PORT, 0));
     a.socket(index).set(libc::SOL_SOCKET, libc::SO_SNDBUF, 8192).unwrap();
     let mut psn = 0;
     while !a.is_blocked() {
