@@ -73,7 +73,7 @@ pub struct BenchArgs {
     #[arg(long)]
     compare: bool,
     /// Turns of --compare, whose medians count
-    #[arg(long, value_name = "N", default_value_t = 7, requires = "compare",
+    #[arg(long, value_name = "N", default_value_t = 11, requires = "compare",
           value_parser = clap::value_parser!(u32).range(5..=1000))]
     rounds: u32,
     /// Fail if WRITE has less than this share of TCP's bandwidth
