@@ -155,8 +155,10 @@ impl Nic {
             self.answer_stats();
         }
         let now = self.now();
-        if link.is_some() && !readable && until <= now && self.polls(now) {
-            watch.look_away(now);
+        if link.is_some() && !readable && self.polls(now) {
+            watch.silent(now);
+        } else {
+            watch.heard();
         }
         let overdue = self.gathered_until() <= now;
         if overdue {
