@@ -128,7 +128,7 @@ pub struct LinkCounters {
     pub tx_bytes: u64,
     /// Sends (system calls or doorbells) used for them.
     pub tx_calls: u64,
-    /// Datagrams that the kernel refused to send.
+    /// Datagrams that the kernel refused to send, and reports by ICMP of those that a peer refused to take.
     pub tx_errors: u64,
     /// Datagrams received.
     pub rx_datagrams: u64,
@@ -136,7 +136,7 @@ pub struct LinkCounters {
     pub rx_bytes: u64,
     /// Receive calls used for them.
     pub rx_calls: u64,
-    /// Datagrams that the kernel dropped because we were slow (`SO_RXQ_OVFL`, full rings).
+    /// Datagrams that the kernel dropped because we were slow (full buffers and rings).
     pub rx_overruns: u64,
     /// Datagrams that were malformed below the transport (truncated, too long for a buffer).
     pub rx_malformed: u64,

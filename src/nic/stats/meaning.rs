@@ -20,7 +20,7 @@ link_counters! {
     "sent_pkts" = tx_datagrams, "Packets handed to the network.";
     "sent_bytes" = tx_bytes, "Bytes of the packets handed to the network, from the BTH to the ICRC.";
     "sent_calls" = tx_calls, "System calls or doorbells that sent packets.";
-    "send_err" = tx_errors, "Packets that the kernel refused to send.";
+    "send_err" = tx_errors, "Packets that the kernel refused to send, or the machine of the peer to take (ICMP).";
     "rcvd_pkts" = rx_datagrams, "Packets received.";
     "rcvd_bytes" = rx_bytes, "Bytes of the packets received, from the BTH to the ICRC.";
     "rcvd_calls" = rx_calls, "System calls or ring reads that received packets.";
