@@ -2,7 +2,8 @@
 //!
 //! Sockets send with DF. Linux gives what one that is not connected sends IPv4 ID 0, and 0, 1, 2, … to the segments of
 //! one `UDP_SEGMENT` send; that makes the ICRC computable beforehand. Those that only send are connected and count
-//! differently, see [`sender`]. What arrives does not show its ID, and [`HeaderId::Hidden`](crate::HeaderId::Hidden) says which is the likeliest.
+//! differently, see `sender.rs`. What arrives does not show its ID, and
+//! [`HeaderId::Hidden`](crate::HeaderId::Hidden) says which is the likeliest.
 
 mod message;
 mod open;
@@ -178,7 +179,7 @@ impl UdpLink {
         self.counters.tx_errors += run.count() as u64;
         let segmented = run.count() > 1;
         if let Some(place) = run.socket().checked_sub(1) {
-            self.senders[place].refused();
+            self.senders[place].refused(run.first_id());
         }
         self.tx.advance(1);
         // EIO: the device below cannot have checksums filled in, or transforms packets (IPsec).

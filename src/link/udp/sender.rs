@@ -54,9 +54,12 @@ impl Sender {
         self.next_id = self.next_id.wrapping_add(self.step);
     }
 
-    /// The kernel has refused a send, and perhaps counted it.
-    pub(super) fn refused(&mut self) {
-        self.is_certain = self.step == 0;
+    /// The kernel has refused the send that was to have `id`. Unless it has counted that, another takes its place, so
+    /// that what is queued behind it fits.
+    pub(super) fn refused(&mut self, id: u16) {
+        if let (IpAddr::V4(address), 1) = (self.local.address, self.step) {
+            self.is_certain &= sent_id(&self.socket, address, 1) == Some(id);
+        }
     }
 
     pub(super) fn is_certain(&self) -> bool {
@@ -76,23 +79,21 @@ impl Sender {
 }
 
 /// The IPv4 ID of what the connected `socket` sends next; `None` if the kernel does not say, or counts differently.
-/// Found by sending to a socket of our own.
 fn next_id(socket: &Socket, address: Ipv4Addr, segments: usize) -> Option<u16> {
-    let sink = Socket::open(false).ok()?;
-    sink.bind(&SockAddr::new(address.into(), 0, 0)).ok()?;
-    let to = SockAddr::new(address.into(), sink.local_addr().ok()?.port(), 0);
-    let [first, second, third] =
-        [1, segments.min(2), 1].map(|segments| sent_id(socket, address, &to, segments));
+    let [first, second, third] = [1, segments.min(2), 1].map(|segments| sent_id(socket, address, segments));
     let next = first?.wrapping_add(3);
     let counts_sends = second? == first?.wrapping_add(1) && third?.wrapping_add(1) == next;
     counts_sends.then_some(next)
 }
 
-/// Sends `segments` bytes in as many datagrams; says with which IPv4 ID the first of them left.
-fn sent_id(socket: &Socket, address: Ipv4Addr, to: &SockAddr, segments: usize) -> Option<u16> {
+/// Sends as many datagrams as `segments`, in one send, to a socket of our own; says which IPv4 ID the first had.
+fn sent_id(socket: &Socket, address: Ipv4Addr, segments: usize) -> Option<u16> {
     const ETHERNET: usize = EthHeader::untagged(MacAddr([0; 6]), MacAddr([0; 6])).wire_len();
     /// From linux/net_tstamp.h: when the packet is given to its interface, which is before the call returns.
     const SOF_TIMESTAMPING_TX_SCHED: u32 = 1 << 8;
+    let sink = Socket::open(false).ok()?;
+    sink.bind(&SockAddr::new(address.into(), 0, 0)).ok()?;
+    let to = SockAddr::new(address.into(), sink.local_addr().ok()?.port(), 0);
     let mut control = Control::new();
     let mut writer = ControlWriter::new(&mut control);
     writer.push(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &SOF_TIMESTAMPING_TX_SCHED.to_ne_bytes());
@@ -100,7 +101,7 @@ fn sent_id(socket: &Socket, address: Ipv4Addr, to: &SockAddr, segments: usize) -
         writer.push(libc::SOL_UDP, libc::UDP_SEGMENT, &1_u16.to_ne_bytes());
     }
     let len = writer.finish();
-    let message = Outgoing { to: Some(to), payload: &[0; 2][..segments], control: &control.bytes()[..len] };
+    let message = Outgoing { to: Some(&to), payload: &[0; 2][..segments], control: &control.bytes()[..len] };
     sys::send_many(socket, std::iter::once(message)).ok()?;
     let mut packet = [0; 256];
     let len = socket.take_returned(&mut packet).ok()?;

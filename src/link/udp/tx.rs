@@ -76,6 +76,11 @@ impl Run {
         self.route.socket
     }
 
+    /// The IPv4 ID of its first datagram.
+    pub(super) fn first_id(&self) -> u16 {
+        self.route.first_id
+    }
+
     /// Datagrams in it.
     pub(super) fn count(&self) -> usize {
         self.count
