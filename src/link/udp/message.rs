@@ -22,6 +22,11 @@ impl SockAddr {
         SockAddr { bytes: [0; V6_LEN], len: 0 }
     }
 
+    /// An address of no family (`AF_UNSPEC`).
+    pub(super) fn nowhere() -> SockAddr {
+        SockAddr { bytes: [0; V6_LEN], len: V4_LEN as u32 }
+    }
+
     /// `scope` is the interface index that link-local IPv6 addresses need.
     pub(super) fn new(ip: IpAddr, port: u16, scope: u32) -> SockAddr {
         let mut bytes = [0; V6_LEN];

@@ -1,6 +1,6 @@
 //! The socket calls of the UDP link behind safe functions; all of its `unsafe` is here.
 //!
-//! Sending and receiving go through `syscall`, since the C library's wrappers are cancellation
+//! Connecting, sending and receiving go through `syscall`, since the C library's wrappers are cancellation
 //! points and a thread cancelled inside one would never release the NIC.
 
 use std::ffi::c_int;
@@ -40,16 +40,13 @@ impl Socket {
     /// Makes `address` the destination of what is sent without one.
     pub(super) fn connect(&self, address: &SockAddr) -> io::Result<()> {
         // SAFETY: the pointer and length describe the initialised bytes of `address`.
-        check(unsafe { libc::connect(self.fd, address.as_ptr().cast(), address.len()) })?;
-        Ok(())
+        let result = unsafe { libc::syscall(libc::SYS_connect, self.fd, address.as_ptr(), address.len()) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// Undoes [`Socket::connect`]; what the socket is bound to stays.
     pub(super) fn disconnect(&self) -> io::Result<()> {
-        let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
-        // SAFETY: the pointer and length describe `nowhere`.
-        check(unsafe { libc::connect(self.fd, &raw const nowhere, size_of_val(&nowhere) as u32) })?;
-        Ok(())
+        self.connect(&SockAddr::nowhere())
     }
 
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {

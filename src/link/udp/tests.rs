@@ -308,6 +308,24 @@ fn a_socket_of_a_source_port_is_connected_and_knows_what_it_counts() {
 }
 
 #[test]
+fn a_socket_that_is_disconnected_keeps_its_port() {
+    let (mut a, mut b) = (open(), open());
+    let to_b = Flow { sport: 0xC0DE, ..flow(a.address(), b.address()) };
+    send(&mut a, NOW, &to_b, 0, 64).unwrap();
+    a.flush(NOW);
+    receive(&mut b, 1);
+    let sender = &a.senders[0].socket;
+    sender.disconnect().unwrap();
+    assert_eq!(sender.local_addr().unwrap(), (a.address(), 0xC0DE).into());
+    let payload = &[0; 32];
+    let to = SockAddr::new(b.address(), ROCE_UDP_PORT, 0);
+    sys::send_many(sender, std::iter::once(sys::Outgoing { to: None, payload, control: &[] })).unwrap_err();
+    let message = sys::Outgoing { to: Some(&to), payload, control: &[] };
+    assert_eq!(sys::send_many(sender, std::iter::once(message)).unwrap(), 1);
+    assert_eq!(receive(&mut b, 1)[0].sport, 0xC0DE);
+}
+
+#[test]
 fn a_port_that_is_taken_falls_back_to_the_main_one() {
     let (mut a, mut b) = (open(), open());
     let _taken = UdpSocket::bind((a.address(), 0xC0DE)).unwrap();
