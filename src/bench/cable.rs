@@ -135,7 +135,7 @@ impl Link for Cable {
                 sport: parcel.flow.sport,
                 tos: parcel.flow.tos,
                 ttl: parcel.flow.ttl,
-                id: HeaderId::Hidden { hint: 0 },
+                id: HeaderId::Hidden { place: 0 },
                 ip_header: None,
                 bytes: &parcel.bytes[..parcel.len],
             });

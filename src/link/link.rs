@@ -68,11 +68,11 @@ pub enum HeaderId {
         /// IPv4 flags and fragment offset, as in the header.
         flags: u16,
     },
-    /// The header is hidden; `hint` is the most likely identification (the place of the datagram in
-    /// a coalesced run), with DF set.
+    /// The header is hidden; it has DF set.
     Hidden {
-        /// The identification to try first.
-        hint: u16,
+        /// The place of the datagram in the send that it was part of, as far as is known: its identification, if the
+        /// sender's begin with 0, and otherwise how far it is from the first.
+        place: u16,
     },
     /// IPv6 has no identification.
     None,

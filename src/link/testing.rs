@@ -44,8 +44,8 @@ impl Received {
             (IpAddr::V4(src), IpAddr::V4(dst), HeaderId::Seen { id, flags }) => {
                 IpFacts::V4 { src, dst, id, flags_frag: flags }
             }
-            (IpAddr::V4(src), IpAddr::V4(dst), HeaderId::Hidden { hint }) => {
-                IpFacts::V4 { src, dst, id: hint, flags_frag: DF }
+            (IpAddr::V4(src), IpAddr::V4(dst), HeaderId::Hidden { place }) => {
+                IpFacts::V4 { src, dst, id: place, flags_frag: DF }
             }
             (IpAddr::V6(src), IpAddr::V6(dst), HeaderId::None) => IpFacts::V6 { src, dst },
             other => panic!("addresses and ID do not fit: {other:?}"),

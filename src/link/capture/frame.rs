@@ -26,7 +26,7 @@ pub(super) struct Meta {
 pub(super) fn rx_facts(datagram: &Datagram<'_>) -> Option<IpFacts> {
     let (id, flags_frag) = match datagram.id {
         HeaderId::Seen { id, flags } => (id, flags),
-        HeaderId::Hidden { hint } => (hint, DF),
+        HeaderId::Hidden { place } => (place, DF),
         HeaderId::None => (0, DF),
     };
     match (datagram.src, datagram.dst) {

@@ -167,7 +167,7 @@ impl Link for SimLink {
             let id = match (parcel.dst, seen) {
                 (IpAddr::V6(_), _) => HeaderId::None,
                 (IpAddr::V4(_), true) => HeaderId::Seen { id: parcel.id, flags: DF },
-                (IpAddr::V4(_), false) => HeaderId::Hidden { hint: 0 },
+                (IpAddr::V4(_), false) => HeaderId::Hidden { place: 0 },
             };
             sink(Datagram {
                 src: parcel.src,

@@ -3,7 +3,7 @@
 //! Sockets send with DF. Linux gives what one that is not connected sends IPv4 ID 0, and 0, 1, 2, … to the segments of
 //! one `UDP_SEGMENT` send; that makes the ICRC computable beforehand. Those that only send are connected and count
 //! differently, see `sender.rs`. What arrives does not show its ID, and
-//! [`HeaderId::Hidden`](crate::HeaderId::Hidden) says which is the likeliest.
+//! [`HeaderId::Hidden`](crate::HeaderId::Hidden) says what is known of it.
 
 mod message;
 mod open;

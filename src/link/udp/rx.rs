@@ -113,7 +113,7 @@ fn deliver(
     let mut given = 0;
     for (index, datagram) in bytes.chunks(facts.segment.unwrap_or(bytes.len())).enumerate() {
         let id = match rx.address {
-            IpAddr::V4(_) => HeaderId::Hidden { hint: index as u16 },
+            IpAddr::V4(_) => HeaderId::Hidden { place: index as u16 },
             IpAddr::V6(_) => HeaderId::None,
         };
         counters.rx_datagrams += 1;

@@ -36,12 +36,12 @@ fn ids(got: &[Received]) -> Vec<u16> {
     got.iter().map(|r| r.recovered_id().expect("a good ICRC")).collect()
 }
 
-fn hints(got: &[Received]) -> Vec<u16> {
-    let hint = |r: &Received| match r.id {
-        HeaderId::Hidden { hint } => hint,
+fn places(got: &[Received]) -> Vec<u16> {
+    let place = |r: &Received| match r.id {
+        HeaderId::Hidden { place } => place,
         other => panic!("{other:?}"),
     };
-    got.iter().map(hint).collect()
+    got.iter().map(place).collect()
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn equal_datagrams_leave_as_one_run_numbered_from_zero() {
     let got = receive(&mut b, 40);
     assert_eq!(psns(&got), (0..40).collect::<Vec<_>>());
     assert_eq!(ids(&got), (0..40).collect::<Vec<_>>());
-    assert_eq!(hints(&got), (0..40).collect::<Vec<_>>());
+    assert_eq!(places(&got), (0..40).collect::<Vec<_>>());
     assert!(got.iter().all(Received::icrc_ok));
     assert_eq!(a.counters().tx_calls, 1);
     assert!(b.counters().rx_calls < 40);
@@ -138,7 +138,7 @@ fn a_receiver_without_coalescing_gets_the_same_datagrams() {
     a.flush(NOW);
     let got = receive(&mut b, 40);
     assert_eq!(ids(&got), (0..40).collect::<Vec<_>>());
-    assert_eq!(hints(&got), vec![0; 40]);
+    assert_eq!(places(&got), vec![0; 40]);
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl Engine {
             return Err(DropReason::Malformed);
         }
         let id = match datagram.id {
-            HeaderId::Hidden { hint } => self.hidden_id(datagram, hint).map(|id| (id, DF)),
+            HeaderId::Hidden { place } => self.hidden_id(datagram, place).map(|id| (id, DF)),
             HeaderId::Seen { id, flags } => is_sound(datagram, id, flags).then_some((id, flags)),
             HeaderId::None => is_sound(datagram, 0, 0).then_some((0, 0)),
         };

@@ -22,8 +22,7 @@ fn in_private_network(body: fn()) {
             "link set far up",
             "neighbour add 10.77.0.2 lladdr 02:00:00:00:00:02 dev near nud permanent",
         ] {
-            let output = Command::new("ip").args(command.split(' ')).output()?;
-            assert!(output.status.success(), "ip {command}: {}", String::from_utf8_lossy(&output.stderr));
+            ip(command);
         }
         body();
         Ok(())
@@ -31,11 +30,16 @@ fn in_private_network(body: fn()) {
     match outcome.join() {
         Ok(Ok(())) => {}
         Ok(Err(e)) if std::env::var_os("CI").is_none() => {
-            eprintln!("SKIPPED: a network namespace is needed, which takes root and iproute2: {e}");
+            eprintln!("SKIPPED: a network namespace is needed, which takes root: {e}");
         }
         Ok(Err(e)) => panic!("no network namespace: {e}"),
         Err(panic) => std::panic::resume_unwind(panic),
     }
+}
+
+fn ip(command: &str) {
+    let output = Command::new("ip").args(command.split(' ')).output().expect("iproute2");
+    assert!(output.status.success(), "ip {command}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 fn open_near() -> UdpLink {
@@ -86,8 +90,7 @@ fn frames(sniffer: &mut File, count: usize) -> Vec<Vec<u8>> {
 fn the_kernel_numbers_what_it_segments_as_the_icrcs_expect() {
     in_private_network(|| {
         // The interface takes no more than one segment, so the kernel has to make them.
-        let output = Command::new("ip").args("link set near gso_max_segs 1".split(' ')).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        ip("link set near gso_max_segs 1");
         let mut sniffer = sniffer();
         let mut a = open_near();
         assert_eq!((a.capabilities().ip_mtu, a.capabilities().max_datagram), (1500, 1472));
@@ -107,8 +110,7 @@ fn the_kernel_numbers_what_it_segments_as_the_icrcs_expect() {
 #[test]
 fn the_kernel_numbers_what_a_connected_socket_sends_as_the_icrcs_expect() {
     in_private_network(|| {
-        let output = Command::new("ip").args("link set near gso_max_segs 1".split(' ')).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        ip("link set near gso_max_segs 1");
         let mut sniffer = sniffer();
         let mut a = open_near();
         let from_its_own_port = Flow { sport: 0xC077, ..to(2) };
@@ -145,9 +147,7 @@ fn a_send_that_the_kernel_refuses_does_not_disturb_the_ids() {
         let mut a = open_near();
         let from_its_own_port = Flow { sport: 0xC077, ..to(2) };
         for (psn, mtu) in [(0, 1500), (2, 1000), (4, 1500)] {
-            let output =
-                Command::new("ip").args(["link", "set", "near", "mtu", &mtu.to_string()]).output().unwrap();
-            assert!(output.status.success());
+            ip(&format!("link set near mtu {mtu}"));
             // What is queued behind a refused one leaves with the ID that it was made for.
             for (psn, payload) in [(psn, 1024), (psn + 1, 64)] {
                 send(&mut a, NOW, &Flow { tos: payload as u8, ..from_its_own_port }, psn, payload).unwrap();
@@ -189,8 +189,7 @@ fn datagrams_beyond_the_mtu_of_the_way_are_counted_as_errors() {
         let mut sniffer = sniffer();
         assert_eq!(a.reserve(NOW, &to(2), 1473).err(), Some(TxError::TooLong));
         // The interface's MTU falls after the link was opened.
-        let output = Command::new("ip").args("link set near mtu 1000".split(' ')).output().unwrap();
-        assert!(output.status.success());
+        ip("link set near mtu 1000");
         send(&mut a, NOW, &to(2), 0, 1024).unwrap();
         send(&mut a, NOW, &to(2), 1, 64).unwrap();
         a.flush(NOW);
@@ -238,9 +237,7 @@ fn fill_and_drain(sport: u16) {
     assert_eq!(wait(&a, libc::POLLIN | libc::POLLOUT, Duration::ZERO), 0);
     assert_eq!(a.counters().tx_errors, 0);
 
-    let command = "neighbour replace 10.77.0.3 lladdr 02:00:00:00:00:03 dev near nud permanent";
-    let output = Command::new("ip").args(command.split(' ')).output().unwrap();
-    assert!(output.status.success());
+    ip("neighbour replace 10.77.0.3 lladdr 02:00:00:00:00:03 dev near nud permanent");
     while a.is_blocked() {
         assert_ne!(wait(&a, libc::POLLIN | libc::POLLOUT, Duration::from_secs(5)), 0);
         a.flush(NOW);

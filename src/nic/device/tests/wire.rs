@@ -179,7 +179,7 @@ impl Link for WireLink {
                 sport: flow.sport,
                 tos: flow.tos,
                 ttl: flow.ttl,
-                id: HeaderId::Hidden { hint: 0 },
+                id: HeaderId::Hidden { place: 0 },
                 ip_header: None,
                 bytes,
             });
