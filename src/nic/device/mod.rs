@@ -255,7 +255,12 @@ impl Nic {
                 self.be_polite(now, step.received + step.sent + step.completed > 0);
                 step.completed > 0
             }
-            Ok(None) | Err(Poisoned) => false,
+            // Whoever holds the NIC may be waiting for this processor.
+            Ok(None) => {
+                self.be_polite(now, false);
+                false
+            }
+            Err(Poisoned) => false,
         }
     }
 

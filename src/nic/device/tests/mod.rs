@@ -4,9 +4,11 @@ mod wire;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 use softrnic_transport::{QpState, Status, WcOpcode};
 use softrnic_wire::{Mtu, Psn};
 
@@ -268,6 +270,43 @@ fn the_progress_thread_does_not_look_while_a_caller_drives_for_long() {
         }
         assert!(Instant::now() < end, "the progress thread looks each time");
     }
+}
+
+#[test]
+fn a_caller_who_polls_lets_the_holder_of_the_nic_have_the_processor() {
+    let Pair { near, .. } = pair();
+    let nic = near.context.nic();
+    let mut processors = sched_getaffinity(None).expect("processors");
+    let first = (0..CpuSet::MAX_CPU).find(|cpu| processors.is_set(*cpu)).expect("one");
+    processors.clear();
+    processors.set(first);
+    let cpu_time = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("positive");
+    let hold = Duration::from_millis(30);
+    let (held, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            sched_setaffinity(None, &processors).expect("one processor");
+            let held = nic.control(|_, _| {
+                held.store(true, Ordering::SeqCst);
+                let start = cpu_time();
+                while cpu_time() - start < hold {}
+            });
+            done.store(true, Ordering::SeqCst);
+            held.expect("works");
+        });
+        scope.spawn(|| {
+            sched_setaffinity(None, &processors).expect("one processor");
+            while !held.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            let start = cpu_time();
+            while !done.load(Ordering::SeqCst) {
+                near.cq.poll_with(1, |_| {});
+            }
+            let polled = cpu_time() - start;
+            assert!(polled < hold / 2, "polled for {polled:?} while the holder had {hold:?}");
+        });
+    });
 }
 
 #[test]
