@@ -246,10 +246,12 @@ impl<D> Qp<D> {
     pub fn poll_transmit<H: Host<Data = D>>(&mut self, now: Time, host: &mut H, budget: usize) -> Progress {
         let mut progress = Progress { sent: 0, stop: Stop::Idle };
         self.transmit_cnp(host, &mut progress);
-        let keep = self.responder.responses.one_ack().is_some() && self.has_requests() && host.keeps_ack();
-        if keep || (self.responder.responses.one_ack().is_some() && host.sends_segments()) {
+        let lone_ack = self.responder.responses.one_ack().is_some();
+        let keep = lone_ack && self.has_requests() && host.keeps_ack();
+        if keep || (lone_ack && (host.sends_segments() || self.next_is_short_write())) {
             // Behind a request, the shorter ACK can share a segmented send with it; in front of it, never, and a
-            // second send is most of a small message's latency.
+            // second send is most of a small message's latency. And where each packet arrives by itself, a peer that
+            // has posted, and polls for the end of that, would stop to look for a WRITE that is yet to come.
             self.transmit_requests(now, host, budget, &mut progress);
             self.report_drained(host);
             let stop = progress.stop;
@@ -278,6 +280,18 @@ impl<D> Qp<D> {
     /// Whether there is more to send than the responder's part.
     pub fn has_more_than_an_ack(&self) -> bool {
         self.cnp_due || self.has_requests()
+    }
+
+    /// Whether something that was sent is not acknowledged.
+    pub fn awaits_ack(&self) -> bool {
+        self.sq.is_outstanding()
+    }
+
+    /// Whether the next request is one packet that the peer's application finds in its memory and nowhere else.
+    fn next_is_short_write(&self) -> bool {
+        self.sq.entries.get(self.sq.at).is_some_and(|entry| {
+            matches!(entry.wqe.op, SendOp::Write { imm: None, .. }) && entry.wqe.length <= self.config.mtu
+        })
     }
 
     fn has_requests(&self) -> bool {

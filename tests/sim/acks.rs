@@ -24,12 +24,16 @@ struct Pair {
 
 impl Pair {
     fn new(ack_trial: u32) -> Pair {
+        Pair::on(SimOptions::default(), ack_trial)
+    }
+
+    fn on(options: SimOptions, ack_trial: u32) -> Pair {
         let mut world = World::new(1, Path { delay: Duration::from_micros(1), ..Path::default() });
         let mut ends = Vec::new();
         for index in [NEAR, FAR] {
             let address = Ipv4Addr::new(10, 0, 0, index as u8 + 1).into();
             let config = EngineConfig { ack_trial, ..EngineConfig::with_seed(index as u64) };
-            let mut node = Node::new(&world.fabric, address, SimOptions::default(), config, 1 << 20);
+            let mut node = Node::new(&world.fabric, address, options, config, 1 << 20);
             let cq = node.create_cq(4096);
             let init = QpInit {
                 service: QpType::Rc,
@@ -85,13 +89,36 @@ impl Pair {
         self.world.advance(self.world.now + Duration::from_micros(1));
     }
 
-    fn ask_by_send(&mut self) {
-        let receive = || RecvRequest { wr_id: 0, data: LocalData::empty(), length: 0 };
-        for end in [NEAR, FAR] {
-            let receives = self.ends[end].receives.as_mut().expect("a receive queue of its own");
-            assert!(receives.push(receive()).is_ok(), "the receive queue is full");
+    fn post_receives(&mut self, end: usize, count: usize) {
+        let receives = self.ends[end].receives.as_mut().expect("a receive queue of its own");
+        for _ in 0..count {
+            let receive = RecvRequest { wr_id: 0, data: LocalData::empty(), length: 0 };
+            assert!(receives.push(receive).is_ok(), "the receive queue is full");
         }
+    }
+
+    fn ask_by_send(&mut self) {
+        self.post_receives(NEAR, 1);
+        self.post_receives(FAR, 1);
         self.ask(SendOp::Send(SendExtra::Plain), Caller::Poll);
+    }
+
+    fn write(&self) -> SendOp<LocalData> {
+        SendOp::Write { remote: self.mailbox, imm: None }
+    }
+
+    /// A WRITE of the far NIC is found at the near one by a caller who polls for the end of a request of his own. Its
+    /// ACK is on its way when this returns.
+    fn ask_who_waits(&mut self) {
+        self.post(FAR, self.write());
+        self.world.settle();
+        let found = self.world.now + Duration::from_micros(1);
+        self.world.now += Duration::from_nanos(500);
+        self.post(NEAR, SendOp::Send(SendExtra::Plain));
+        self.world.nodes[NEAR].caller = Caller::Post;
+        self.world.settle();
+        self.world.nodes[NEAR].caller = Caller::Poll;
+        self.world.advance(found);
     }
 
     /// The near NIC's application answers. Returns how many packets its NIC has sent since `before`.
@@ -122,13 +149,8 @@ impl Pair {
 #[test]
 fn what_the_progress_thread_finds_is_acknowledged_with_the_answer_where_one_has_come() {
     let mut pair = Pair::new(u32::MAX);
-    let write = |pair: &Pair| SendOp::Write { remote: pair.mailbox, imm: None };
-    let receive = RecvRequest { wr_id: 0, data: LocalData::empty(), length: 0 };
-    for _ in 0..8 {
-        let receives = pair.ends[FAR].receives.as_mut().expect("a receive queue of its own");
-        assert!(receives.push(receive.clone()).is_ok());
-    }
-    let question = write(&pair);
+    pair.post_receives(FAR, 8);
+    let question = pair.write();
     pair.ask(question.clone(), Caller::Thread);
     assert_eq!(pair.sent(), 1, "nothing is known yet: the ACK leaves at once");
     assert_eq!(pair.answer(1), 1);
@@ -145,6 +167,67 @@ fn what_the_progress_thread_finds_is_acknowledged_with_the_answer_where_one_has_
 
     pair.ask(question, Caller::Thread);
     assert_eq!(pair.sent(), 6, "and the next one at once");
+}
+
+#[test]
+fn what_comes_before_the_end_of_ones_own_request_is_acknowledged_with_the_answer_where_one_has_come() {
+    let mut pair = Pair::new(u32::MAX);
+    pair.post_receives(FAR, 16);
+    pair.ask_who_waits();
+    assert_eq!(pair.sent(), 2, "nothing is known yet: the ACK leaves at once");
+    assert_eq!(pair.answer(2), 1);
+
+    pair.ask_who_waits();
+    assert_eq!(pair.sent(), 4, "the application has answered before: the ACK waits");
+    assert_eq!(pair.answer(4), 2, "and leaves with the answer");
+    assert_eq!(pair.ends[FAR].sends.outstanding(), 0);
+
+    pair.ask_who_waits();
+    let found = pair.world.now;
+    assert_eq!(pair.sent(), 7);
+    while pair.sent() == 7 {
+        assert!(pair.world.advance(found + Duration::from_micros(20)), "the ACK never leaves");
+    }
+    assert_eq!(pair.world.now - found, Duration::from_micros(10), "no answer came");
+
+    pair.ask_who_waits();
+    assert_eq!(pair.sent(), 10, "and the next one leaves at once");
+}
+
+#[test]
+fn an_ack_does_not_wait_for_an_answer_that_the_peer_does_not_wait_for() {
+    let mut pair = Pair::new(u32::MAX);
+    pair.post_receives(FAR, 16);
+    pair.ask_who_waits();
+    pair.answer(2);
+    pair.ask_who_waits();
+    let before = pair.sent();
+    pair.post(FAR, pair.write());
+    pair.world.settle();
+    let found = pair.world.now + Duration::from_micros(1);
+    while pair.world.advance(found) {}
+    assert_eq!(pair.sent(), before + 1, "one ACK for both");
+    assert_eq!(pair.ends[FAR].sends.outstanding(), 2, "which is on its way");
+}
+
+#[test]
+fn a_peer_that_polls_for_the_end_of_its_write_has_the_answer_by_then() {
+    // Each packet takes a while, so that the second one comes later than the first.
+    let options = SimOptions { bandwidth: Some(1_000_000_000), ..SimOptions::default() };
+    let mut pair = Pair::on(options, u32::MAX);
+    let question = pair.write();
+    pair.ask(question, Caller::Poll);
+    pair.world.nodes[NEAR].caller = Caller::Poll;
+    pair.post(NEAR, pair.write());
+    let mut seen = Vec::new();
+    while pair.world.nodes[FAR].link.counters().rx_datagrams < 2 {
+        let before = pair.world.nodes[FAR].link.counters().rx_datagrams;
+        assert!(pair.world.advance(pair.world.now + Duration::from_micros(100)));
+        if pair.world.nodes[FAR].link.counters().rx_datagrams > before {
+            seen.push(pair.ends[FAR].sends.outstanding());
+        }
+    }
+    assert_eq!(seen, [1, 0], "the answer, then the end of the question");
 }
 
 #[test]

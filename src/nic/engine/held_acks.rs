@@ -4,9 +4,12 @@
 //! that it can leave with, or that makes it needless, because a later ACK says the same (IBTA 9.7.5.1.2):
 //! - found by a polling caller together with a completion, until the next call, which is likely to post the answer;
 //! - found by the progress thread, likewise, if the application has answered so before (it spins on its memory);
+//! - found by a caller who polls for the end of a request of his own, until the answer, if he has answered so before
+//!   (where each packet arrives by itself, the peer's WRITE comes a moment before the ACK that is polled for);
 //! - when the answer is posted, until the peer's next request, if the peer has been seen not to wait for ACKs.
 //!
-//! The last two are guesses. One that was wrong costs the peer a delay, so after it the guess is not made for a while.
+//! All but the first are guesses. One that was wrong costs the peer a delay, so after it the guess is not made for a
+//! while.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,7 +22,10 @@ use super::{Caller, Engine};
 /// How long an ACK waits for the peer's next request.
 const PATIENCE: Duration = Duration::from_micros(50);
 
-/// A post so soon after an ACK of the progress thread is an answer, which the ACK could have left with.
+/// How long it waits for an answer: several times what the ACK takes that comes behind a WRITE.
+const BEHIND: Duration = Duration::from_micros(10);
+
+/// A post so soon after an ACK that went alone is an answer, which the ACK could have left with.
 const ANSWER: Duration = Duration::from_micros(20);
 
 /// Requests that are answered without an ACK, at most, before one leaves again: few, as the peer's send queue may be.
@@ -33,13 +39,13 @@ const MOST_CARRIED: u32 = 1 << 16;
 pub struct AckHold {
     /// The ACK has waited for one call already.
     held: bool,
-    /// The ACK that waits for the peer's next request, and until when.
-    kept: Option<(Psn, Time)>,
+    /// The ACK that waits for something that comes.
+    kept: Option<Kept>,
     /// How many ACKs in a row were not sent.
     unsent: u32,
-    /// When the progress thread sent an ACK that went alone.
+    /// When an ACK went alone for which no answer was in sight.
     alone_at: Option<Time>,
-    /// The application answers what the progress thread finds.
+    /// The application answers what it finds in its memory.
     answers: bool,
     /// Answers that will carry their ACKs, and how many they were to be the last time.
     carry: u32,
@@ -69,31 +75,38 @@ impl AckHold {
         }
     }
 
-    /// An ACK up to `psn` is all that the QP has to send. `completes`: so that completions are published now.
-    pub fn decide(&mut self, now: Time, caller: Caller, psn: Psn, completes: bool) -> Hold {
-        match self.kept {
-            Some((kept, _)) if kept == psn => return Hold::UntilNextRequest,
-            Some(_) => {
-                self.kept = None;
-                self.carried /= 2;
+    /// Whether an ACK that is all that the QP has to send waits.
+    pub fn decide(&mut self, now: Time, caller: Caller, ack: LoneAck) -> Hold {
+        if let Some(kept) = self.kept {
+            if kept.psn == ack.psn {
+                return Hold::Kept;
             }
-            None => {}
+            self.kept = None;
+            match kept.company {
+                Company::Request => self.carried /= 2,
+                // The peer goes on: it does not wait for an answer.
+                Company::Answer => self.answers = false,
+            }
         }
-        let waited = self.held;
-        self.held = !waited
-            && match caller {
-                Caller::Poll => completes,
-                Caller::Thread => self.answers && !completes,
-                Caller::Post | Caller::Control => false,
-            };
-        if self.held {
-            return Hold::UntilNextCall;
+        let waited = std::mem::take(&mut self.held);
+        let hold = match caller {
+            _ if waited => Hold::No,
+            Caller::Poll if ack.completes => Hold::UntilNextCall,
+            Caller::Poll if self.answers && ack.awaits => Hold::Until(now + BEHIND),
+            Caller::Thread if self.answers && !ack.completes => Hold::UntilNextCall,
+            _ => Hold::No,
+        };
+        match hold {
+            Hold::UntilNextCall => self.held = true,
+            Hold::Until(until) => self.kept = Some(Kept { psn: ack.psn, until, company: Company::Answer }),
+            Hold::No if caller == Caller::Thread => {
+                self.answers &= !waited;
+                self.alone_at = Some(now);
+            }
+            Hold::No if caller == Caller::Poll && ack.awaits && !waited => self.alone_at = Some(now),
+            Hold::No | Hold::Kept => {}
         }
-        if caller == Caller::Thread {
-            self.answers &= !waited;
-            self.alone_at = Some(now);
-        }
-        Hold::No
+        hold
     }
 
     /// The QP is about to send.
@@ -128,27 +141,55 @@ impl AckHold {
         }
         self.unsent += 1;
         let until = now + PATIENCE;
-        self.kept = Some((psn, until));
+        self.kept = Some(Kept { psn, until, company: Company::Request });
         Some(until)
     }
 
     fn is_kept_until(&self, until: Time) -> bool {
-        self.kept.is_some_and(|(_, time)| time == until)
+        self.kept.is_some_and(|kept| kept.until == until)
     }
 
-    /// What was kept until `until` is to be sent, unless it has left already. `late`: since the peer has sent nothing.
+    /// What was kept until `until` is to be sent, unless it has left already. `late`: since nothing has come.
     fn release(&mut self, until: Time, late: bool) -> bool {
-        if !self.is_kept_until(until) {
-            return false;
-        }
-        self.kept = None;
+        let Some(kept) = self.kept.take_if(|kept| kept.until == until) else { return false };
         self.held = true;
-        if late {
-            self.carried = (self.carried * 2).clamp(1, MOST_CARRIED);
-            self.carry = self.carried;
+        match kept.company {
+            _ if !late => {}
+            Company::Answer => self.answers = false,
+            Company::Request => {
+                self.carried = (self.carried * 2).clamp(1, MOST_CARRIED);
+                self.carry = self.carried;
+            }
         }
         true
     }
+}
+
+/// An ACK that is kept, and until when.
+#[derive(Clone, Copy)]
+struct Kept {
+    psn: Psn,
+    until: Time,
+    company: Company,
+}
+
+/// What a kept ACK waits for.
+#[derive(Clone, Copy)]
+enum Company {
+    /// The answer to what it acknowledges.
+    Answer,
+    /// The peer's next request.
+    Request,
+}
+
+/// An ACK that is all that a QP has to send.
+#[derive(Clone, Copy)]
+pub struct LoneAck {
+    pub psn: Psn,
+    /// Completions are published now.
+    pub completes: bool,
+    /// A request of the QP is to be acknowledged by the peer.
+    pub awaits: bool,
 }
 
 /// Whether a QP that has nothing else to send sends its ACK.
@@ -156,7 +197,9 @@ impl AckHold {
 pub enum Hold {
     No,
     UntilNextCall,
-    UntilNextRequest,
+    Until(Time),
+    /// It waits already.
+    Kept,
 }
 
 /// ACKs that wait, of all QPs.
@@ -164,7 +207,7 @@ pub enum Hold {
 pub struct HeldAcks {
     /// Until the next step.
     pub until_next_call: Vec<QpKey>,
-    /// Until the peer's next request, or until then. Those that have left may still be here.
+    /// Until something comes, or until then, by time. Those that have left may still be here.
     kept: VecDeque<(Time, QpKey)>,
 }
 
@@ -184,7 +227,13 @@ impl Engine {
         {
             kept.pop_front();
         }
-        kept.push_back((until, key));
+        match kept.back() {
+            Some(&(last, _)) if last > until => {
+                let place = kept.partition_point(|&(other, _)| other <= until);
+                kept.insert(place, (until, key));
+            }
+            _ => kept.push_back((until, key)),
+        }
     }
 
     /// ACKs that were kept for long enough leave in this step; all of them for a caller who may end what owes them.

@@ -4,7 +4,7 @@ use softrnic_link::Link;
 use softrnic_transport::Stop;
 use softrnic_wire::Time;
 
-use super::held_acks::Hold;
+use super::held_acks::{Hold, LoneAck};
 use super::objects::QpKey;
 use super::{Budget, Caller, Engine, Step};
 
@@ -27,8 +27,13 @@ impl Engine {
                     self.held_acks.until_next_call.push(key);
                     continue;
                 }
-                Hold::UntilNextRequest => {
+                Hold::Kept => {
                     self.deactivate();
+                    continue;
+                }
+                Hold::Until(until) => {
+                    self.deactivate();
+                    self.keep_ack(until, key);
                     continue;
                 }
             }
@@ -80,7 +85,10 @@ impl Engine {
     fn hold_ack(&mut self, now: Time, caller: Caller, key: QpKey, completes: bool) -> Hold {
         let Some(slot) = self.qps.get_mut(key) else { return Hold::No };
         match slot.qp.owed_ack() {
-            Some(psn) if !slot.qp.has_more_than_an_ack() => slot.io.ack.decide(now, caller, psn, completes),
+            Some(psn) if !slot.qp.has_more_than_an_ack() => {
+                let awaits = slot.qp.awaits_ack();
+                slot.io.ack.decide(now, caller, LoneAck { psn, completes, awaits })
+            }
             _ => Hold::No,
         }
     }
