@@ -115,6 +115,9 @@ def bars(figures):
     bar("SEND 8 B over xdp, against half an AF_XDP round trip",
         half_trip(latency(plan.PERFTEST_XDP, "send"), latency(plan.XDP_PING)), most=1.25,
         note="what the NIC adds to the rings")
+    bar("the same, over AF_XDP against a bare loop of SENDs and ACKs",
+        half_trip(latency(plan.PERFTEST_XDP, "send"), latency(plan.XDP_WIRE_PING)),
+        note="what the NIC adds where each packet goes through the kernel by itself")
     other = lambda subject, name, size: Name("other", subject, name, size)
     bar("WRITE 1 MiB, 1 % loss against none",
         bandwidth(other(plan.PERFTEST, "1 % loss", 1 << 20), other(plan.PERFTEST, "no loss", 1 << 20)), least=0.6,

@@ -40,6 +40,7 @@ UDP_SPIN = "UDP ping-pong, spinning"
 UDP_BLOCK = "UDP ping-pong, blocking"
 WIRE_PING = "bare SENDs and ACKs, sockets"
 XDP_PING = "AF_XDP ping-pong, veth"
+XDP_WIRE_PING = "bare SENDs and ACKs, AF_XDP, veth"
 SENDTO = "one sendto per datagram"
 
 
@@ -134,6 +135,7 @@ class Plan:
                     self.add(Name("latency", PERFTEST_XDP, operation, size), bind(xdp.latency, operation, size))
                 over_xdp = Bare(veth, loops)
                 self.add(Name("latency", XDP_PING, "", size), loop_latency(over_xdp, "xdp-ping", size))
+                self.add(Name("latency", XDP_WIRE_PING, "", size), loop_latency(over_xdp, "xdp-ping", size, "--ack"))
             self.add(Name("latency", UCX, "tag", size), bind(ucx.latency, size))
             self.add(Name("latency", LIBFABRIC, "msg", size), bind(libfabric.latency, size))
 

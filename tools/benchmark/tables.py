@@ -93,7 +93,7 @@ def latency_table(figures):
         (plan.RUST, "send"), (plan.RUST, "write"), (plan.UDP_SPIN, ""), (plan.WIRE_PING, ""),
         (plan.UDP_BLOCK, ""), (plan.UCX, "tag"),
         (plan.LIBFABRIC, "msg"), (plan.PERFTEST_XDP, "send"), (plan.PERFTEST_XDP, "write"), (plan.RUST_XDP, "send"),
-        (plan.XDP_PING, ""),
+        (plan.XDP_PING, ""), (plan.XDP_WIRE_PING, ""),
     ]  # fmt: skip
     rows = []
     for subject, operation in subjects:
