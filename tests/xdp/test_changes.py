@@ -1,5 +1,6 @@
 """What happens to the network, and to the peer, in the middle of transfers."""
 
+import ipaddress
 import time
 
 from lab import OPERATIONS, Connection, LabTest
@@ -13,6 +14,12 @@ A_WHILE = 0.3
 PATIENT = {"timeout": 18, "retry_cnt": 7}
 # 17 ms for each of four tries.
 IMPATIENT = {"timeout": 12, "retry_cnt": 3}
+
+
+def link_local(mac):
+    """The link-local address of an interface with this MAC: with its modified EUI-64 (RFC 4291, appendix A)."""
+    mac = bytes.fromhex(mac.replace(":", ""))
+    return str(ipaddress.IPv6Address(bytes([0xFE, 0x80, *bytes(6), mac[0] ^ 2, *mac[1:3], 0xFF, 0xFE, *mac[3:]])))
 
 
 class Changes(LabTest):
@@ -191,9 +198,7 @@ class Changes(LabTest):
         near, far = self.pair()
         gids = near.look()["gids"]
         mac = self.network.run("h1", "cat", "/sys/class/net/eth0/address").strip()
-        words = [int(byte, 16) for byte in mac.split(":")]
-        words[0] ^= 2
-        eui = "fe80::{:x}{:02x}:{:x}ff:fe{:02x}:{:x}{:02x}".format(*words)
+        eui = link_local(mac)
         self.assertEqual(gids, {"0": eui, "1": V4[0], "2": V6[0]})
         for number in (21, 22):
             self.network.ip("h1", f"addr add 10.77.0.{number}/24 dev eth0")
