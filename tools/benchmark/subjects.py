@@ -98,7 +98,7 @@ class Perftest(Counted):
         def run(count):
             text, cpu = self.run(f"ib_{operation}_lat", "-s", size, "-n", count, *options)
             # bytes, iterations, min, max, typical, average, deviation (which may overflow to nan), 99 %, 99.9 %
-            row = re.search(rf"(?m)^\s*{size}\s+\d+((?:\s+(?:[\d.]+|-?nan))+)\s*$", text)
+            row = re.search(rf"(?m)^\s*{size}\s+\d+((?:\s+[\d.]+){{4}}\s+(?:[\d.]+|-?nan)(?:\s+[\d.]+)+)\s*$", text)
             columns = [float(word) for word in row[1].split()] if row else []
             if len(columns) < 7 or columns[3] <= 0:
                 raise Failure(f"perftest has printed no percentiles\n{text}")
