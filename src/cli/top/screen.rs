@@ -51,6 +51,8 @@ impl Screen {
         // From here on it is given back, also when taking it over goes wrong half way.
         let screen = Screen { colours, signal };
         take_over()?;
+        // The first poll begins to listen for new sizes: one that comes after the size was asked for is then seen.
+        event::poll(Duration::ZERO)?;
         Ok(screen)
     }
 
