@@ -1,8 +1,10 @@
 """What the tests of verbs programs share: running programs on SoftRNIC, in pairs or alone."""
 
 import contextlib
+import itertools
 import os
 import pathlib
+import random
 import socket
 import subprocess
 import tempfile
@@ -75,12 +77,18 @@ class Program:
         return f"$ {' '.join(self.argv)}\n{self.output()}\n({how})"
 
 
+# Below those that the kernel gives to clients, one of which might have it before the server does. In no order, so
+# that runs side by side seldom meet.
+PORTS = itertools.cycle(random.sample(range(20000, 32768), 32768 - 20000))
+
+
 def free_port():
-    """A TCP port that nobody listens on. The kernel hands out different ones for a while."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A TCP port that nobody has. Another one each time."""
+    for port in PORTS:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def is_listening(port):
