@@ -30,6 +30,8 @@ enum Command {
     WirePing(bare::wire_ping::WirePingArgs),
     Rate(bare::rate::RateArgs),
     Memcpy(bare::memory::MemoryArgs),
+    /// A cache line from one processor to another and back
+    CacheLine,
     Xdp(bare::xdp_stream::XdpArgs),
     XdpPing(bare::xdp_ping::XdpPingArgs),
     XdpRaw(bare::xdp_raw::XdpRawArgs),
@@ -56,6 +58,7 @@ fn run(command: Command) -> Result<()> {
         Command::WirePing(args) => print(&bare::wire_ping::run(&args)?),
         Command::Rate(args) => print(&bare::rate::run(&args)?),
         Command::Memcpy(args) => print(&bare::memory::run(&args)?),
+        Command::CacheLine => print(&bare::cache_line::run()?),
         Command::Xdp(args) => print(&bare::xdp_stream::run(&args)?),
         Command::XdpPing(args) => print(&bare::xdp_ping::run(&args)?),
         Command::XdpRaw(args) => print(&bare::xdp_raw::run(&args)?),

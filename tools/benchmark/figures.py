@@ -18,6 +18,8 @@ class Figures:
         self.failures = {}
         # Taken once: figures that do not vary with what else the machine does.
         self.once = {}
+        # Nanoseconds of a cache line's round trip, taken before each measurement.
+        self.cache_line = []
 
     def add(self, number, found):
         for name, figure in found.items():
@@ -39,6 +41,15 @@ class Figures:
         over, under = self.rounds(above, attribute[0]), self.rounds(below, attribute[1])
         ratios = [factor * over[number] / under[number] for number in over if number in under and under[number]]
         return median(ratios) if ratios else None
+
+    def distance(self):
+        """A sentence on how far apart the processors were, which a host may move."""
+        if not self.cache_line:
+            return ""
+        least, middle = min(self.cache_line), median(self.cache_line)
+        far = sum(time > 2 * least for time in self.cache_line) / len(self.cache_line)
+        return (f"A cache line went from one processor to the other and back in {middle:.0f} ns (median; at best "
+                f"{least:.0f} ns, and in more than twice that {far:.0%} of the time).")
 
 
 @dataclass

@@ -288,3 +288,8 @@ class Memory:
 
     def stream(self, size, seconds):
         return loop_stream(self.bare.call("memcpy", seconds, "--size", size))
+
+
+def cache_line(program):
+    """Nanoseconds that a cache line takes from one processor to another and back."""
+    return json.loads(single([program, "cache-line"]).client)["nanoseconds"]

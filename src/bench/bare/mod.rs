@@ -1,5 +1,6 @@
 //! Loops that do only what the wire forces, or not even that.
 
+pub mod cache_line;
 mod frames;
 pub mod memory;
 pub mod ping;
