@@ -44,7 +44,7 @@ def tables(figures, sizes):
 
 def bars_table(figures):
     rows = [[bar.what, bar.wanted, bar.shown, bar.verdict, bar.note] for bar in bars(figures)]
-    return Table("What is to be reached", ["figure", "wanted", "reached", "", "means"], rows)
+    return Table("What is to be reached", ["figure", "wanted", "reached", "", "means"], rows, figures.distance())
 
 
 STREAMS = [
