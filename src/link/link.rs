@@ -171,7 +171,7 @@ pub trait Link: Send {
     /// The bytes of the slot that was reserved last, for layers that look at what the caller wrote.
     fn reserved(&self) -> &[u8];
 
-    /// Queues the slot that was reserved last.
+    /// Queues the slot that was reserved last. It leaves at once or with the next [`Link::flush`].
     fn commit(&mut self, now: Time);
 
     /// Sends everything that is queued, as far as the network below takes it.

@@ -343,6 +343,41 @@ fn a_flood_that_is_read_meanwhile_loses_no_packet_memory() {
     });
 }
 
+#[test]
+fn a_burst_leaves_by_the_batch() {
+    if !can_run("a_burst_leaves_by_the_batch") {
+        return;
+    }
+    let pair = Pair::new(4500, 1);
+    let options = XdpOptions::default();
+    let mut b = pair.b.enter(|| XdpLink::open("eth0", &options).expect("link of b"));
+    pair.a.enter(|| {
+        let mut a = XdpLink::open("eth0", &options).expect("link of a");
+        let flow = flow("10.0.0.1", "10.0.0.2");
+        let longest = a.capabilities().max_datagram;
+        send(&mut a, &flow, contents(0, 8), 16);
+        a.flush(now());
+        wait_for("the neighbour to be known", || !take(&mut b).is_empty());
+        // The kernel takes 32 descriptors per call; the longest frames have two.
+        for (len, batch) in [(16, 32), (longest, 16)] {
+            let mut burst = |frames| {
+                (0..frames).for_each(|number| send(&mut a, &flow, contents(number, 8), len));
+                a.counters().tx_calls
+            };
+            let before = burst(batch - 1);
+            assert_eq!(take(&mut b), []);
+            assert_eq!(burst(1), before + 1);
+            let mut arrived = 0;
+            wait_for("a batch", || {
+                arrived += take(&mut b).len() as u64;
+                arrived == batch
+            });
+        }
+        settle(&mut a);
+    });
+    settle(&mut b);
+}
+
 /// Short and long in turn.
 fn a_length(number: u64, longest: usize) -> usize {
     [16, 3000, longest - 300, longest][number as usize % 4]

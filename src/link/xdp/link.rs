@@ -166,6 +166,15 @@ impl XdpLink {
         (path.target, path.header(flow), path.max_datagram)
     }
 
+    /// Makes the kernel send what is queued, and says whether the interface is down.
+    fn kick(&mut self) -> bool {
+        let kicked = self.transmit.kick(&self.queues[0].socket);
+        self.counters.tx_calls += kicked.calls;
+        self.counters.tx_errors += kicked.dropped;
+        self.transmit.reap();
+        kicked.down
+    }
+
     fn receive_own(&mut self, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> usize {
         // What the sink makes the link send to itself is for the next call.
         let count = self.own.len().min(budget);
@@ -268,14 +277,15 @@ impl Link for XdpLink {
         // SAFETY: the slot is not the kernel's yet.
         unsafe { self.queues[0].umem.bytes_mut(end, padded - len) }.fill(0);
         self.transmit.queue(slot, padded);
+        // Earlier than all at once: frames are still in the cache when the kernel copies them, and the peer can begin.
+        if self.transmit.has_batch() {
+            self.kick();
+        }
     }
 
     fn flush(&mut self, now: Time) {
-        let kicked = self.transmit.kick(&self.queues[0].socket);
-        self.counters.tx_calls += kicked.calls;
-        self.counters.tx_errors += kicked.dropped;
-        self.transmit.reap();
-        self.set_blocked(now, !kicked.down && self.transmit.is_blocked());
+        let down = self.kick();
+        self.set_blocked(now, !down && self.transmit.is_blocked());
         self.check_host(now, HOST_INTERVAL_BUSY);
     }
 

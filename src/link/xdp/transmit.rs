@@ -51,6 +51,9 @@ impl SlotLayout {
     }
 }
 
+/// Descriptors that the kernel takes per call (net/xdp/xsk.c, `TX_BATCH_SIZE`).
+const BATCH: u32 = 32;
+
 /// Calls without visible progress after which the network below counts as full.
 const PATIENCE: u32 = 2;
 
@@ -133,6 +136,11 @@ impl Transmit {
         }
         self.pending[slot as usize] = descriptors;
         self.in_flight += u32::from(descriptors);
+    }
+
+    /// Whether as much is queued as the kernel takes at once.
+    pub(super) fn has_batch(&self) -> bool {
+        self.ring.unpublished() >= BATCH
     }
 
     /// Shows the kernel what was queued and makes it send as much as it takes.
