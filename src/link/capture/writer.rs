@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption, InterfaceTsResolution,
@@ -15,6 +14,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 use pcap_file::pcapng::blocks::interface_statistics::{InterfaceStatisticsBlock, InterfaceStatisticsOption};
 use pcap_file::pcapng::blocks::opt_common::CommonOption;
 use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
+use pcap_file::pcapng::{PcapNgWriteError, PcapNgWriter};
 use pcap_file::{DataLink, Endianness};
 
 use super::frame::{self, Meta};
@@ -126,7 +126,7 @@ impl<W: Write> CaptureWriter<W> {
             options: vec![SectionHeaderOption::UserApplication(application.into())],
             ..SectionHeaderBlock::default()
         };
-        let pcapng = PcapNgWriter::with_section_header(output, section).map_err(|e| e.to_string())?;
+        let pcapng = PcapNgWriter::with_section_header(output, section).map_err(cause)?;
         let started = (!repeatable).then(wall_clock);
         let (interfaces, frame, last) = (Vec::new(), Vec::new(), Duration::ZERO);
         Ok(CaptureWriter { pcapng, interfaces, frame, repeatable, started, last })
@@ -160,7 +160,7 @@ impl<W: Write> CaptureWriter<W> {
                 InterfaceDescriptionOption::IfTsResol(InterfaceTsResolution::NANO),
             ],
         };
-        self.pcapng.write_pcapng_block(block).map_err(|e| e.to_string())?;
+        self.pcapng.write_pcapng_block(block).map_err(cause)?;
         self.interfaces.push(WrittenInterface { interface: interface.clone(), written: 0 });
         Ok(())
     }
@@ -182,7 +182,7 @@ impl<W: Write> CaptureWriter<W> {
             data: Cow::Borrowed(&self.frame),
             options,
         };
-        self.pcapng.write_pcapng_block(block).map_err(|e| e.to_string())?;
+        self.pcapng.write_pcapng_block(block).map_err(cause)?;
         if let Some(interface) = self.interfaces.get_mut(meta.interface as usize) {
             interface.written += 1;
         }
@@ -210,12 +210,32 @@ impl<W: Write> CaptureWriter<W> {
                     InterfaceStatisticsOption::Common(CommonOption::Comment(comment.into())),
                 ],
             };
-            self.pcapng.write_pcapng_block(block).map_err(|e| e.to_string())?;
+            self.pcapng.write_pcapng_block(block).map_err(cause)?;
         }
         Ok(())
     }
 }
 
+/// The error itself says only that there was one while writing.
+fn cause(error: PcapNgWriteError) -> String {
+    match error {
+        PcapNgWriteError::Io(error) => error.to_string(),
+        error => error.to_string(),
+    }
+}
+
 fn wall_clock() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_buffer_takes_first_is_reported_with_its_cause() {
+        let full = File::options().write(true).open("/dev/full").expect("there is one");
+        let error = CaptureWriter::new(full, true).err().expect("it is full");
+        assert!(error.contains("No space left on device"), "{error}");
+    }
 }
