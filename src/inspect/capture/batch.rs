@@ -1,6 +1,6 @@
 //! Many records at once, with the buffer they lie in, for handing to another thread.
 
-use super::{LinkType, Record};
+use super::{Direction, LinkType, Record};
 
 /// Records and their bytes.
 #[derive(Debug, Default)]
@@ -16,6 +16,7 @@ pub(super) struct Place {
     time_ns: u64,
     link: LinkType,
     interface: u32,
+    direction: Option<Direction>,
     wire_len: u32,
     captured: u32,
     offset: u64,
@@ -39,6 +40,7 @@ impl Place {
             time_ns: record.time_ns,
             link: record.link,
             interface: record.interface,
+            direction: record.direction,
             wire_len: record.wire_len,
             captured: record.data.len() as u32,
             offset: record.offset,
@@ -71,6 +73,7 @@ impl Batch {
             time_ns: place.time_ns,
             link: place.link,
             interface: place.interface,
+            direction: place.direction,
             wire_len: place.wire_len,
             data: &self.buffer[*at..*at + place.captured as usize],
             offset: place.offset,

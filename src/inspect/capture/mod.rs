@@ -42,6 +42,8 @@ pub struct Record<'a> {
     pub link: LinkType,
     /// Index of the pcapng interface; 0 in pcap.
     pub interface: u32,
+    /// Whether it came or went, where the file tells.
+    pub direction: Option<Direction>,
     /// Bytes the frame had on the wire, `data.len()` or more unless the file is odd.
     pub wire_len: u32,
     /// The bytes that were kept.
@@ -50,6 +52,14 @@ pub struct Record<'a> {
     pub offset: u64,
     /// Bytes of the record before the frame.
     pub header_len: u32,
+}
+
+/// Which way a frame went, seen from who captured it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[allow(missing_docs)]
+pub enum Direction {
+    Inbound,
+    Outbound,
 }
 
 /// How a frame begins; the numbers of the tcpdump registry.

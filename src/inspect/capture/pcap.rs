@@ -77,8 +77,8 @@ impl PcapState {
         let time_ns = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.tick_ns;
         let data = &window.take(total)[self.record_header..];
         let header_len = self.record_header as u32;
-        let (link, interface) = (self.link, 0);
-        Ok(Some(Record { number, time_ns, link, interface, wire_len, data, offset, header_len }))
+        let (link, interface, direction) = (self.link, 0, None);
+        Ok(Some(Record { number, time_ns, link, interface, direction, wire_len, data, offset, header_len }))
     }
 
     /// Whether a whole record is at hand.

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use super::error::{CaptureError, CaptureFault};
 use super::window::Window;
-use super::{LinkType, MAX_RECORD, Record};
+use super::{Direction, LinkType, MAX_RECORD, Record};
 
 pub(super) const SECTION_MAGIC: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
 
@@ -23,6 +23,8 @@ const MAX_INTERFACES: usize = 1 << 16;
 /// More of an interface or statistics block than this is not looked at.
 const MAX_DESCRIPTION: usize = 1 << 16;
 
+/// `epb_flags`, and `pack_flags` of the obsolete block, with the direction in the lowest two bits.
+const OPT_FLAGS: u16 = 2;
 const OPT_TSRESOL: u16 = 9;
 const OPT_TSOFFSET: u16 = 14;
 const OPT_IFDROP: u16 = 5;
@@ -212,17 +214,35 @@ impl NgState {
         if trailer != len {
             return Err(CaptureFault::BlockEnds(len, trailer).at(offset));
         }
+        let direction = self.direction(block, kind, place.header + captured);
         let data = &window.take(len as usize)[place.header..place.header + captured];
         Ok(Record {
             number,
             time_ns: interface.clock.to_ns(place.ticks),
             link: interface.link,
             interface: place.interface,
+            direction,
             wire_len: place.wire_len,
             data,
             offset,
             header_len: place.header as u32,
         })
+    }
+
+    /// What the options behind the frame, which ends at `end`, say of the packet's direction.
+    #[inline]
+    fn direction(&self, block: &[u8], kind: u32, end: usize) -> Option<Direction> {
+        if kind == SIMPLE_PACKET {
+            return None;
+        }
+        let options = &block[..block.len() - 4];
+        let (_, flags) = Options::of(self, options, end.next_multiple_of(4))
+            .find(|(code, value)| *code == OPT_FLAGS && value.len() == 4)?;
+        match self.u32(flags, 0) & 0b11 {
+            1 => Some(Direction::Inbound),
+            2 => Some(Direction::Outbound),
+            _ => None,
+        }
     }
 
     /// `None` when the block is shorter than its fixed fields.

@@ -7,7 +7,8 @@ use rustc_hash::FxHashMap;
 use softrnic_wire::{Body, Op, Packet, ParseError, Qpn, Transport};
 
 use super::event::{CmEvent, CmFacts, Event, EventParts, Extra, Flags, Flow, FlowKey};
-use crate::capture::{LinkType, Reader, Record};
+use super::sightings::{Key, Sightings};
+use crate::capture::{Reader, Record};
 use crate::decode::Summary;
 use crate::dissect::{Dissection, Dissector, Icrc, Roce, Transport as Dissected};
 
@@ -75,7 +76,7 @@ struct Collector {
     flow_of: FxHashMap<FlowKey, u32>,
     /// How many connections a QP has had, by its address and number.
     epochs: FxHashMap<(IpAddr, Qpn), Epoch>,
-    recent: Recent,
+    sightings: Sightings,
 }
 
 /// The connection that now owns a QPN: the communication id that announced it.
@@ -92,7 +93,7 @@ impl Collector {
             limit,
             flow_of: FxHashMap::default(),
             epochs: FxHashMap::default(),
-            recent: Recent::default(),
+            sightings: Sightings::default(),
         }
     }
 
@@ -147,8 +148,7 @@ impl Collector {
         // What was not captured cannot be compared; the PSN stands in, so that packets differ at least there.
         let icrc = if roce.icrc == Icrc::NotCaptured { psn.get() } else { packet.icrc };
         let operation = packet.body.opcode().operation();
-        let tag = capture_tag(record);
-        if self.recent.seen_elsewhere(Sighting { flow, psn: psn.get(), icrc, tag, time_ns: record.time_ns }) {
+        if self.sightings.is_known(Key { flow, psn: psn.get(), icrc, bad }, record) {
             self.kept.captured_twice += 1;
             return;
         }
@@ -295,62 +295,5 @@ fn extra_of(op: &Op) -> Option<Extra> {
             Some(Extra::Atomic { va: a.va, rkey: a.rkey, operands: (a.swap_or_add, a.compare) })
         }
         op => op.reth().map(|r| Extra::Reth { va: r.va, rkey: r.rkey, len: r.dma_len }),
-    }
-}
-
-/// What tells two sightings of one packet apart: the interface, and whether it came or went.
-fn capture_tag(record: &Record<'_>) -> u64 {
-    let cooked = match (record.link, record.data) {
-        // Packet type.
-        (LinkType::LinuxSll, [_, direction, ..]) => u64::from(*direction) + 1,
-        // Interface index and packet type.
-        (LinkType::LinuxSll2, [_, _, _, _, a, b, c, d, _, _, direction, ..]) => {
-            (u64::from(u32::from_be_bytes([*a, *b, *c, *d])) << 8) + u64::from(*direction) + 1
-        }
-        _ => 0,
-    };
-    u64::from(record.interface) << 40 | cooked
-}
-
-/// The last packets seen, to recognise one that was captured at two places.
-#[derive(Default)]
-struct Recent {
-    ring: Vec<Sighting>,
-    next: usize,
-    /// Stays empty while every packet has the same tag, as in most captures.
-    tags: Vec<u64>,
-}
-
-#[derive(Clone, Copy)]
-struct Sighting {
-    flow: u32,
-    psn: u32,
-    icrc: u32,
-    tag: u64,
-    time_ns: u64,
-}
-
-impl Recent {
-    const LEN: usize = 256;
-    const WITHIN_NS: u64 = 50_000_000;
-
-    fn seen_elsewhere(&mut self, new: Sighting) -> bool {
-        if !self.tags.contains(&new.tag) && self.tags.len() < 16 {
-            self.tags.push(new.tag);
-        }
-        let twice = self.tags.len() > 1
-            && self.ring.iter().any(|old| {
-                old.tag != new.tag
-                    && (old.flow, old.psn, old.icrc) == (new.flow, new.psn, new.icrc)
-                    && new.time_ns.abs_diff(old.time_ns) < Recent::WITHIN_NS
-            });
-        if !twice {
-            match self.ring.get_mut(self.next) {
-                Some(place) => *place = new,
-                None => self.ring.push(new),
-            }
-            self.next = (self.next + 1) % Recent::LEN;
-        }
-        twice
     }
 }

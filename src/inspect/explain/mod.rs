@@ -17,6 +17,7 @@ mod recovery;
 mod report;
 mod requests;
 mod responses;
+mod sightings;
 mod stream;
 mod text;
 mod unreliable;
@@ -209,7 +210,7 @@ fn tell_oddities(collected: &Collected, log: &mut Log) {
     }
     if collected.captured_twice > 0 {
         let text = format!(
-            "{} were captured at two interfaces and are counted once",
+            "{} were captured twice, at two interfaces or as they left and as they came, and are counted once",
             words::count(collected.captured_twice, "packet")
         );
         tell(Kind::CapturedTwice, collected.first_ns, Vec::new(), None, text);

@@ -4,7 +4,7 @@ use softrnic_inspect::capture::Reader;
 use softrnic_inspect::explain::{CmState, Kind, Limits, explain};
 use softrnic_wire::*;
 
-use super::common::{A, B, Capture, ids, pcap_header, pcap_record, rej, rep, req};
+use super::common::{A, B, Capture, Side, ids, pcap_header, pcap_record, pcapng, rej, rep, req};
 use super::{assert_faults, assert_told, only, report, report_of, text};
 
 fn handshake(c: &mut Capture, psn: u32) {
@@ -103,6 +103,78 @@ fn packets_captured_at_two_interfaces() {
     assert_eq!(report.faults().count(), 0, "\n{}", text(&report));
     assert_told(&report, Kind::CapturedTwice);
     assert_eq!(report.pairs[0].packets(), 20);
+}
+
+/// A device that talks to itself: what it sends it also receives, `burst` packets later.
+fn talking_to_itself(c: &Capture, burst: usize) -> Vec<u8> {
+    let mut packets = Vec::new();
+    for frames in c.frames.chunks(burst) {
+        for (leaves, delay) in [(true, 0), (false, 1000)] {
+            packets.extend(frames.iter().map(|(time, frame)| (time + delay, leaves, frame.as_slice())));
+        }
+    }
+    pcapng(&packets)
+}
+
+#[test]
+fn device_that_talks_to_itself_has_no_network_that_duplicates() {
+    let own = Side { ip: A.ip, qpn: 0x33 };
+    let mut c = Capture::new();
+    for i in 0..200 {
+        c.long_send(A, own, 100 + 10 * i, 10);
+        c.ack(own, A, 109 + 10 * i, i + 1);
+    }
+    for burst in [1, 11, 1100] {
+        let report = report_of(&talking_to_itself(&c, burst));
+        assert_eq!(report.faults().count(), 0, "\n{}", text(&report));
+        assert_eq!(report.pairs[0].packets(), 2200);
+    }
+}
+
+#[test]
+fn duplicates_of_a_device_that_talks_to_itself_are_found() {
+    let own = Side { ip: A.ip, qpn: 0x33 };
+    let mut c = Capture::new();
+    let first = c.send(A, own, 100);
+    c.ack(own, A, 100, 1);
+    c.send(A, own, 101);
+    c.ack(own, A, 101, 2);
+    // By the device, which sends it twice and receives it twice.
+    c.repeat(first);
+    let file = talking_to_itself(&c, 1);
+    let report = report_of(&file);
+    assert_eq!(report.faults().map(|f| f.kind).collect::<Vec<_>>(), [Kind::Duplicate], "\n{}", text(&report));
+    // By the network, which delivers twice what was sent once.
+    let frames: Vec<_> = c.frames[..4].iter().map(|(time, frame)| (*time, frame.as_slice())).collect();
+    let mut packets: Vec<_> = frames
+        .iter()
+        .flat_map(|(time, frame)| [(*time, true, *frame), (time + 1000, false, *frame)])
+        .collect();
+    packets.insert(2, (frames[0].0 + 3000, false, frames[0].1));
+    let report = report_of(&pcapng(&packets));
+    assert_eq!(report.faults().map(|f| f.kind).collect::<Vec<_>>(), [Kind::Duplicate], "\n{}", text(&report));
+    assert_eq!(report.pairs[0].packets(), 5);
+}
+
+#[test]
+fn damage_between_a_device_and_itself_is_found() {
+    let own = Side { ip: A.ip, qpn: 0x33 };
+    let mut c = Capture::new();
+    for i in 0..20 {
+        c.send(A, own, 100 + i);
+        c.ack(own, A, 100 + i, i + 1);
+    }
+    let mut damaged = c.frames[4].1.clone();
+    let at = damaged.len() - 6;
+    damaged[at] ^= 0x10;
+    let mut packets = Vec::new();
+    for (place, (time, frame)) in c.frames.iter().enumerate() {
+        packets.push((*time, true, frame.as_slice()));
+        let arrives = if place == 4 { &damaged } else { frame };
+        packets.push((time + 1000, false, arrives.as_slice()));
+    }
+    let report = report_of(&pcapng(&packets));
+    assert_eq!(report.faults().map(|f| f.kind).collect::<Vec<_>>(), [Kind::BadIcrc], "\n{}", text(&report));
 }
 
 #[test]
