@@ -2,7 +2,8 @@
 //!
 //! This crate turns received bytes into checked values and values into bytes: Ethernet, IPv4, IPv6
 //! and UDP ([`Frame`], [`FrameHeader`]), the Base Transport Header with every extended header
-//! ([`Packet`], [`Headers`]), PSN arithmetic ([`Psn`]) and the invariant CRC ([`icrc()`]). One
+//! ([`Packet`], [`Headers`]), management datagrams with the connection manager's messages ([`Mad`],
+//! [`CmMessage`]), PSN arithmetic ([`Psn`]) and the invariant CRC ([`icrc()`]). One
 //! constant table, [`OPCODES`], says for each opcode which headers follow, what payload is legal
 //! and what the packet does; parsing, emission and the tests all read it.
 //!
@@ -54,6 +55,7 @@ mod headers;
 mod icrc;
 mod ids;
 mod ip;
+mod mad;
 mod mtu;
 mod opcode;
 mod opcode_table;
@@ -79,6 +81,10 @@ pub use icrc::{
 };
 pub use ids::{Imm, Msn, Pkey, Psn, Qkey, Qpn, Rkey, Srqn};
 pub use ip::{IPV4_LEN, IPV6_LEN, IpHeader, ipv4_checksum};
+pub use mad::{
+    AddressPair, Apr, Bits, CmBody, CmIds, CmInfo, CmMessage, CmPath, Dreq, Lap, MAD_BODY_LEN, MAD_LEN, Mad,
+    MgmtClass, Mra, PortSpace, PrivateHeader, Rej, RejReason, Rep, Req, Served, ServiceId, SidrRep, SidrReq,
+};
 pub use mtu::Mtu;
 pub use opcode::{Header, Opcode, OpcodeInfo, Operation, PayloadRule, Transport};
 pub use opcode_table::OPCODES;

@@ -1,12 +1,11 @@
 //! The fields of management datagrams.
 
-use softrnic_wire::Mtu;
+use softrnic_wire::{
+    Bits, CmBody, CmIds, CmMessage, CmPath, Lap, MAD_BODY_LEN, Mad, MgmtClass, PrivateHeader, Rej, Rep, Req,
+    Served, ServiceId, SidrRep, SidrReq,
+};
 
 use super::fields::{FieldSink, Meaning, Value};
-use crate::dissect::{
-    CmBody, CmIds, CmMessage, CmPath, Lap, MAD_LEN, Mad, MgmtClass, PrivateHeader, Rej, Rep, Req, Served,
-    ServiceId, SidrRep, SidrReq,
-};
 
 /// Tells the fields of a management datagram.
 pub(super) fn mad(mad: &Mad<'_>, sink: &mut dyn FieldSink) {
@@ -26,15 +25,15 @@ pub(super) fn mad(mad: &Mad<'_>, sink: &mut dyn FieldSink) {
     match (mad.body, mad.cm()) {
         (_, Some(cm)) => message(&cm, sink),
         (None, None) => sink.field("body", Value::Text("not captured whole")),
-        (Some(_), None) => sink.field("body_length", Value::Dec(MAD_LEN as u64 - 24)),
+        (Some(_), None) => sink.field("body_length", Value::Dec(MAD_BODY_LEN as u64)),
     }
 }
 
 fn message(cm: &CmMessage<'_>, sink: &mut dyn FieldSink) {
     sink.layer("cm");
     sink.field("message", Value::Text(cm.name()));
-    let mut private = cm.private;
-    match &cm.body {
+    let mut private = cm.private();
+    match cm.body() {
         CmBody::Req(req) => request(req, sink),
         CmBody::Mra(mra) => {
             ids(mra.ids, sink);
@@ -54,8 +53,8 @@ fn message(cm: &CmMessage<'_>, sink: &mut dyn FieldSink) {
         CmBody::Apr(apr) => {
             ids(apr.ids, sink);
             sink.field("status", Value::Dec(apr.status.into()));
-            if !apr.info.is_empty() {
-                sink.field("info", Value::Bytes(apr.info));
+            if !apr.info.bytes().is_empty() {
+                sink.field("info", Value::Bytes(apr.info.bytes()));
             }
         }
     }
@@ -64,10 +63,10 @@ fn message(cm: &CmMessage<'_>, sink: &mut dyn FieldSink) {
     {
         sink.layer("rdma_cm");
         sink.field("version", Value::Hex(header.version.into(), 2));
-        sink.field("ip_version", Value::Dec(header.ip_version.into()));
+        sink.field("ip_version", Value::Dec(header.addresses.ip_version().into()));
         sink.field("src_port", Value::Dec(header.src_port.into()));
-        sink.field("src", Value::Ip(header.src));
-        sink.field("dst", Value::Ip(header.dst));
+        sink.field("src", Value::Ip(header.addresses.src()));
+        sink.field("dst", Value::Ip(header.addresses.dst()));
         private = &private[PrivateHeader::LEN..];
     }
     private_data(private, sink);
@@ -75,7 +74,7 @@ fn message(cm: &CmMessage<'_>, sink: &mut dyn FieldSink) {
 
 /// The RDMA CM's header is there when the service id was made by it.
 fn carries_private_header(cm: &CmMessage<'_>) -> bool {
-    match &cm.body {
+    match cm.body() {
         CmBody::Req(req) => req.service.port().is_some(),
         CmBody::SidrReq(req) => req.service.port().is_some(),
         _ => false,
@@ -98,53 +97,53 @@ fn ids(ids: CmIds, sink: &mut dyn FieldSink) {
 }
 
 fn served(answers: Served, sink: &mut dyn FieldSink) {
-    sink.field("answers", Value::Dec(answers.0.into()));
+    sink.field("answers", Value::Dec(answers.0.get().into()));
     sink.meaning(Meaning::Name(answers.name()));
 }
 
 /// A time given as 4.096 µs times a power of two.
-fn exponent(name: &'static str, exponent: u8, sink: &mut dyn FieldSink) {
-    sink.field(name, Value::Dec(exponent.into()));
-    sink.meaning(Meaning::Micros((4096u64 << exponent.min(31)) / 1000));
+fn exponent(name: &'static str, exponent: Bits<5>, sink: &mut dyn FieldSink) {
+    sink.field(name, Value::Dec(exponent.get().into()));
+    sink.meaning(Meaning::Micros((4096u64 << exponent.get()) / 1000));
 }
 
 fn service(id: ServiceId, sink: &mut dyn FieldSink) {
     sink.field("service_id", Value::Hex(id.0, 16));
     if let Some((space, port)) = id.port() {
-        sink.meaning(Meaning::Name(space));
+        sink.meaning(Meaning::Name(space.name()));
         sink.field("dst_port", Value::Dec(port.into()));
     }
 }
 
 fn request(req: &Req, sink: &mut dyn FieldSink) {
     sink.field("local_id", Value::Hex(req.local_id.into(), 8));
-    sink.field("vendor_id", Value::Hex(req.vendor_id.into(), 6));
+    sink.field("vendor_id", Value::Hex(req.vendor_id.get().into(), 6));
     service(req.service, sink);
     sink.field("ca_guid", Value::Hex(req.ca_guid, 16));
     sink.field("qkey", Value::Hex(req.qkey.0.into(), 8));
     sink.field("local_qp", Value::Hex(req.qpn.get().into(), 6));
     sink.field("responder_resources", Value::Dec(req.responder_resources.into()));
-    sink.field("local_eecn", Value::Hex(req.eecn.0.into(), 6));
+    sink.field("local_eecn", Value::Hex(req.eecn.0.get().into(), 6));
     sink.field("initiator_depth", Value::Dec(req.initiator_depth.into()));
-    sink.field("remote_eecn", Value::Hex(req.eecn.1.into(), 6));
+    sink.field("remote_eecn", Value::Hex(req.eecn.1.get().into(), 6));
     exponent("remote_cm_timeout", req.remote_cm_timeout, sink);
-    sink.field("transport", Value::Dec(req.transport.into()));
+    sink.field("transport", Value::Dec(req.transport.get().into()));
     sink.meaning(Meaning::Name(req.transport_name()));
     sink.field("flow_control", Value::Flag(req.flow_control));
     sink.field("starting_psn", Value::Dec(req.starting_psn.get().into()));
     exponent("local_cm_timeout", req.local_cm_timeout, sink);
-    sink.field("retry_count", Value::Dec(req.retry_count.into()));
+    sink.field("retry_count", Value::Dec(req.retry_count.get().into()));
     sink.field("pkey", Value::Hex(req.pkey.0.into(), 4));
-    sink.field("path_mtu", Value::Dec(req.mtu_code.into()));
-    match Mtu::from_code(req.mtu_code) {
+    sink.field("path_mtu", Value::Dec(req.mtu_code.get().into()));
+    match req.mtu() {
         Some(mtu) => sink.meaning(Meaning::Count(mtu.bytes().into(), "bytes")),
         None => sink.meaning(Meaning::Name("reserved")),
     }
     sink.field("rdc_exists", Value::Flag(req.rdc_exists));
-    sink.field("rnr_retry_count", Value::Dec(req.rnr_retry_count.into()));
-    sink.field("max_cm_retries", Value::Dec(req.max_cm_retries.into()));
+    sink.field("rnr_retry_count", Value::Dec(req.rnr_retry_count.get().into()));
+    sink.field("max_cm_retries", Value::Dec(req.max_cm_retries.get().into()));
     sink.field("srq", Value::Flag(req.srq));
-    sink.field("extended_transport", Value::Dec(req.extended_transport.into()));
+    sink.field("extended_transport", Value::Dec(req.extended_transport.get().into()));
     path(&req.primary, "primary_path", sink);
     if req.alternate.local_lid != 0 || req.alternate.local_gid.0 != [0; 16] {
         path(&req.alternate, "alternate_path", sink);
@@ -158,11 +157,11 @@ fn path(path: &CmPath, layer: &'static str, sink: &mut dyn FieldSink) {
     sink.field("remote_lid", Value::Hex(path.remote_lid.into(), 4));
     sink.field("local_gid", Value::Gid(path.local_gid));
     sink.field("remote_gid", Value::Gid(path.remote_gid));
-    sink.field("flow_label", Value::Hex(path.flow_label.into(), 5));
-    sink.field("packet_rate", Value::Dec(path.packet_rate.into()));
+    sink.field("flow_label", Value::Hex(path.flow_label.get().into(), 5));
+    sink.field("packet_rate", Value::Dec(path.packet_rate.get().into()));
     sink.field("traffic_class", Value::Hex(path.traffic_class.into(), 2));
     sink.field("hop_limit", Value::Dec(path.hop_limit.into()));
-    sink.field("sl", Value::Dec(path.sl.into()));
+    sink.field("sl", Value::Dec(path.sl.get().into()));
     sink.field("subnet_local", Value::Flag(path.subnet_local));
     exponent("ack_timeout", path.ack_timeout, sink);
 }
@@ -172,9 +171,9 @@ fn reject(rej: &Rej<'_>, sink: &mut dyn FieldSink) {
     served(rej.answers, sink);
     sink.field("reason", Value::Dec(rej.reason.0.into()));
     sink.meaning(Meaning::Name(rej.reason.name()));
-    sink.field("info_length", Value::Dec(rej.info_len.into()));
-    if !rej.info.is_empty() {
-        sink.field("info", Value::Bytes(rej.info));
+    sink.field("info_length", Value::Dec(rej.info.claimed_len().into()));
+    if !rej.info.bytes().is_empty() {
+        sink.field("info", Value::Bytes(rej.info.bytes()));
     }
 }
 
@@ -182,15 +181,15 @@ fn reply(rep: &Rep, sink: &mut dyn FieldSink) {
     ids(rep.ids, sink);
     sink.field("qkey", Value::Hex(rep.qkey.0.into(), 8));
     sink.field("local_qp", Value::Hex(rep.qpn.get().into(), 6));
-    sink.field("local_eecn", Value::Hex(rep.eecn.into(), 6));
-    sink.field("vendor_id", Value::Hex(rep.vendor_id.into(), 6));
+    sink.field("local_eecn", Value::Hex(rep.eecn.get().into(), 6));
+    sink.field("vendor_id", Value::Hex(rep.vendor_id.get().into(), 6));
     sink.field("starting_psn", Value::Dec(rep.starting_psn.get().into()));
     sink.field("responder_resources", Value::Dec(rep.responder_resources.into()));
     sink.field("initiator_depth", Value::Dec(rep.initiator_depth.into()));
     exponent("target_ack_delay", rep.target_ack_delay, sink);
-    sink.field("failover", Value::Dec(rep.failover.into()));
+    sink.field("failover", Value::Dec(rep.failover.get().into()));
     sink.field("flow_control", Value::Flag(rep.flow_control));
-    sink.field("rnr_retry_count", Value::Dec(rep.rnr_retry_count.into()));
+    sink.field("rnr_retry_count", Value::Dec(rep.rnr_retry_count.get().into()));
     sink.field("srq", Value::Flag(rep.srq));
     sink.field("ca_guid", Value::Hex(rep.ca_guid, 16));
 }
@@ -205,12 +204,12 @@ fn sidr_reply(rep: &SidrRep<'_>, sink: &mut dyn FieldSink) {
     sink.field("request_id", Value::Hex(rep.request_id.into(), 8));
     sink.field("status", Value::Dec(rep.status.into()));
     sink.meaning(Meaning::Name(rep.status_name()));
-    sink.field("vendor_id", Value::Hex(rep.vendor_id.into(), 6));
+    sink.field("vendor_id", Value::Hex(rep.vendor_id.get().into(), 6));
     sink.field("qp", Value::Hex(rep.qpn.get().into(), 6));
     service(rep.service, sink);
     sink.field("qkey", Value::Hex(rep.qkey.0.into(), 8));
-    if !rep.info.is_empty() {
-        sink.field("info", Value::Bytes(rep.info));
+    if !rep.info.bytes().is_empty() {
+        sink.field("info", Value::Bytes(rep.info.bytes()));
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::net::IpAddr;
 
-use softrnic_wire::{AtomicEth, Body, OPCODES, Op, Packet, Reth, SendTail, Syndrome};
+use softrnic_wire::{
+    AtomicEth, Body, CmBody, CmMessage, OPCODES, Op, Packet, Reth, SendTail, ServiceId, Syndrome,
+};
 
 use super::clock::Clock;
 use super::names::{millis, nak_name, placement_name, selectivity_name};
 use super::out::Out;
 use crate::capture::Record;
-use crate::dissect::{CmBody, CmMessage, Icrc, Net, Roce, Transport};
+use crate::dissect::{Icrc, Net, Roce, Transport};
 
 /// Writes lines; keeps the address texts of recent flows.
 #[derive(Debug)]
@@ -281,7 +283,7 @@ fn immediate(out: &mut Vec<u8>, imm: [u8; 4]) {
 fn connection(out: &mut Vec<u8>, cm: &CmMessage<'_>) {
     out.text("  CM ");
     out.text(cm.name());
-    match &cm.body {
+    match cm.body() {
         CmBody::Req(req) => {
             out.text(" id ");
             out.hex_of::<8>(req.local_id.into());
@@ -350,11 +352,11 @@ fn ids(out: &mut Vec<u8>, local: u32, remote: u32) {
     out.hex_of::<8>(remote.into());
 }
 
-fn service(out: &mut Vec<u8>, id: crate::dissect::ServiceId) {
+fn service(out: &mut Vec<u8>, id: ServiceId) {
     out.text(" service ");
     match id.port() {
         Some((space, port)) => {
-            out.text(space);
+            out.text(space.name());
             out.push(b':');
             out.dec(port.into());
         }

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use rustc_hash::FxHashMap;
-use softrnic_wire::{Body, Psn, Qpn};
+use softrnic_wire::{Body, CmBody, Psn, Qpn};
 
-use crate::dissect::{CmBody, Roce};
+use crate::dissect::Roce;
 
 /// The QPs that talk to each other, as far as the packets seen so far tell: from connection requests
 /// and replies, and from answers whose PSN is that of a recent request.
@@ -62,7 +62,7 @@ impl Peers {
 
     fn learn_cm(&mut self, roce: &Roce<'_>, src: IpAddr, dst: IpAddr) {
         let Some(cm) = roce.mad().and_then(|mad| mad.cm()) else { return };
-        match &cm.body {
+        match cm.body() {
             CmBody::Req(req) => {
                 if self.offers.len() >= REMEMBERED {
                     self.offers.clear();

@@ -1,20 +1,12 @@
 //! From a captured record to a RoCE packet: link layer, IP and UDP (or GRH), transport headers, ICRC.
 
 mod bth;
-mod cm;
-mod cm_names;
 mod link;
-mod mad;
 mod merged;
 mod roce;
 
 pub use bth::BthBytes;
-pub use cm::{
-    Apr, CmBody, CmIds, CmMessage, CmPath, Dreq, Lap, Mra, PrivateHeader, Rej, RejReason, Rep, Req, Served,
-    ServiceId, SidrRep, SidrReq,
-};
 pub use link::{Dissector, Skipped};
-pub use mad::{MAD_LEN, Mad, MgmtClass};
 pub use merged::Merged;
 pub use roce::{Icrc, Net, Roce, Transport};
 

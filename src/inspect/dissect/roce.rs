@@ -3,12 +3,11 @@
 use std::net::IpAddr;
 
 use softrnic_wire::{
-    BTH_LEN, Body, EthHeader, FrameHeader, GRH_LEN, Gid, ICRC_LEN, IcrcForm, IpFacts, Opcode, Packet,
+    BTH_LEN, Body, EthHeader, FrameHeader, GRH_LEN, Gid, ICRC_LEN, IcrcForm, IpFacts, Mad, Opcode, Packet,
     ParseError, icrc, icrc_roce_v1, verify_either_flush,
 };
 
 use super::bth::BthBytes;
-use super::mad::Mad;
 
 /// A RoCE packet and everything around it.
 #[derive(Clone, Copy, Debug)]

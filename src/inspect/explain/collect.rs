@@ -142,7 +142,7 @@ impl Collector {
         }
         let bad = !roce.icrc.acceptable();
         let cm = if bad { None } else { roce.mad().and_then(|mad| mad.cm()) };
-        let epoch = cm.as_ref().map_or(0, |cm| self.note_epoch(roce.net.src(), &CmFacts::of(&cm.body)));
+        let epoch = cm.as_ref().map_or(0, |cm| self.note_epoch(roce.net.src(), &CmFacts::of(cm.body())));
         let flow = self.flow(roce, packet);
         let psn = packet.bth.psn;
         // What was not captured cannot be compared; the PSN stands in, so that packets differ at least there.
@@ -155,7 +155,7 @@ impl Collector {
         let index = self.kept.events.len() as u32;
         let extra = match (&cm, &packet.body) {
             (Some(cm), _) => {
-                let message = CmFacts::of(&cm.body);
+                let message = CmFacts::of(cm.body());
                 self.kept.cm.push(CmEvent {
                     time_ns: record.time_ns,
                     number: record.number as u32,

@@ -3,11 +3,10 @@
 use std::net::IpAddr;
 
 use rustc_hash::FxHashMap;
-use softrnic_wire::{Mtu, Psn, Qpn};
+use softrnic_wire::{CmIds, Mtu, Psn, Qpn, ServiceId};
 
 use super::event::{CmEvent, CmFacts};
 use super::finding::{Finding, Kind, Log};
-use crate::dissect::{CmIds, ServiceId};
 
 /// A connection as its CM messages tell it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -275,7 +274,7 @@ impl Connection {
 pub(crate) fn service_name(service: Option<ServiceId>) -> String {
     match service {
         Some(id) => match id.port() {
-            Some((space, port)) => format!("{space} port {port}"),
+            Some((space, port)) => format!("{} port {port}", space.name()),
             None => format!("service {:#018x}", id.0),
         },
         None => "an unknown service".to_owned(),

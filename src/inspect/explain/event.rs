@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use softrnic_wire::{Aeth, Msn, Operation, Psn, Qpn, Rkey, Syndrome, Transport};
-
-use crate::dissect::{CmBody, CmIds, Req, ServiceId};
+use softrnic_wire::{
+    Aeth, CmBody, CmIds, Msn, Operation, Psn, Qpn, Req, Rkey, ServiceId, Syndrome, Transport,
+};
 
 /// A valid packet of some flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,7 +162,7 @@ impl CmFacts {
                 ids: rep.ids,
                 qpn: rep.qpn,
                 starting_psn: rep.starting_psn,
-                rnr_retry: rep.rnr_retry_count,
+                rnr_retry: rep.rnr_retry_count.get() as u8,
             },
             CmBody::Rtu(ids) => CmFacts::Rtu(*ids),
             CmBody::Rej(rej) => {
@@ -190,10 +190,10 @@ impl ReqFacts {
             qpn: req.qpn,
             starting_psn: req.starting_psn,
             service: req.service,
-            mtu_code: req.mtu_code,
-            retry_count: req.retry_count,
-            rnr_retry: req.rnr_retry_count,
-            ack_timeout: req.primary.ack_timeout,
+            mtu_code: req.mtu_code.get() as u8,
+            retry_count: req.retry_count.get() as u8,
+            rnr_retry: req.rnr_retry_count.get() as u8,
+            ack_timeout: req.primary.ack_timeout.get() as u8,
             transport: req.transport_name(),
         }
     }

@@ -3,6 +3,7 @@
 mod frames;
 mod layout;
 mod legal;
+mod mads;
 mod oracles;
 mod properties;
 mod refusals;

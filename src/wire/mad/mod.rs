@@ -1,14 +1,25 @@
-//! Management datagrams (IBTA 13.4.2), which travel to QP 1.
+//! Management datagrams (IBTA 13.4.2), which travel to QP 1, and the messages of the connection manager in them.
 
-use super::cm::CmMessage;
+mod cm;
+mod layout;
+mod messages;
+mod names;
+mod service;
+
+pub use cm::{CmBody, CmMessage};
+pub use layout::Bits;
+pub use messages::{
+    Apr, CmIds, CmInfo, CmPath, Dreq, Lap, Mra, Rej, RejReason, Rep, Req, Served, SidrRep, SidrReq,
+};
+pub use service::{AddressPair, PortSpace, PrivateHeader, ServiceId};
 
 /// Bytes of a management datagram.
 pub const MAD_LEN: usize = 256;
-
+/// Bytes behind its header.
+pub const MAD_BODY_LEN: usize = MAD_LEN - HEADER;
 const HEADER: usize = 24;
-const BODY: usize = MAD_LEN - HEADER;
 
-/// A management datagram's header, and its body if all of it was captured.
+/// A management datagram's header, and its body if all of it is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mad<'a> {
     /// 1.
@@ -28,7 +39,7 @@ pub struct Mad<'a> {
     /// Carries ECE options in connection requests, else 0.
     pub attribute_modifier: u32,
     /// What follows the header.
-    pub body: Option<&'a [u8; BODY]>,
+    pub body: Option<&'a [u8; MAD_BODY_LEN]>,
 }
 
 /// Management class.
@@ -38,21 +49,14 @@ pub struct MgmtClass(pub u8);
 impl MgmtClass {
     /// Connections are set up and torn down with it.
     pub const COMMUNICATION: MgmtClass = MgmtClass(0x07);
-
-    /// Its name, or `other`.
-    pub const fn name(self) -> &'static str {
-        match self.0 {
-            0x01 | 0x81 => "subnet management",
-            0x03 => "subnet administration",
-            0x04 => "performance management",
-            0x05 => "baseboard management",
-            0x06 => "device management",
-            0x07 => "communication management",
-            0x08 => "SNMP tunnelling",
-            _ => "other",
-        }
-    }
 }
+
+/// The base version of every MAD.
+const BASE_VERSION: u8 = 1;
+/// The class version of communication management.
+const CM_CLASS_VERSION: u8 = 2;
+/// The method of every connection management message.
+const SEND: u8 = 3;
 
 impl<'a> Mad<'a> {
     /// Reads the header; `None` when the bytes are too few for one.
@@ -74,7 +78,8 @@ impl<'a> Mad<'a> {
         })
     }
 
-    /// The connection management message, if this is one and was captured whole.
+    /// The connection management message, if this is one and all of it is there. Versions and method are not looked
+    /// at: see [`Mad::is_cm_send`].
     pub fn cm(&self) -> Option<CmMessage<'a>> {
         if self.class != MgmtClass::COMMUNICATION {
             return None;
@@ -82,11 +87,33 @@ impl<'a> Mad<'a> {
         CmMessage::read(self.attribute_id, self.body?)
     }
 
-    /// The name of the message, also when its body was not captured.
+    /// Whether versions, class and method are those of connection management messages. A receiver drops others.
+    pub fn is_cm_send(&self) -> bool {
+        (self.base_version, self.class, self.class_version, self.method)
+            == (BASE_VERSION, MgmtClass::COMMUNICATION, CM_CLASS_VERSION, SEND)
+    }
+
+    /// The name of the message, also when its body is not there.
     pub fn message_name(&self) -> &'static str {
         match self.class {
             MgmtClass::COMMUNICATION => CmMessage::name_of(self.attribute_id),
             other => other.name(),
+        }
+    }
+}
+
+impl CmMessage<'_> {
+    /// Writes the datagram that carries the message over the whole of `bytes`. `modifier` is the attribute modifier:
+    /// ECE options, else 0.
+    pub fn emit_mad(&self, transaction_id: u64, modifier: u32, bytes: &mut [u8; MAD_LEN]) {
+        let header = [BASE_VERSION, MgmtClass::COMMUNICATION.0, CM_CLASS_VERSION, SEND, 0, 0, 0, 0];
+        bytes[..8].copy_from_slice(&header);
+        bytes[8..16].copy_from_slice(&transaction_id.to_be_bytes());
+        bytes[16..18].copy_from_slice(&self.body().attribute_id().to_be_bytes());
+        bytes[18..20].fill(0);
+        bytes[20..24].copy_from_slice(&modifier.to_be_bytes());
+        if let Some((_, body)) = bytes.split_last_chunk_mut() {
+            self.emit(body);
         }
     }
 }

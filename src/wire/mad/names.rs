@@ -1,6 +1,8 @@
-//! What the codes of connection management messages are called.
+//! What the codes of management datagrams are called.
 
-use super::cm::{CmBody, CmMessage, RejReason, Req, Served, SidrRep};
+use super::MgmtClass;
+use super::cm::{CmBody, CmMessage};
+use super::messages::{RejReason, Req, Served, SidrRep};
 
 impl CmMessage<'_> {
     /// The name of the message with this attribute id.
@@ -24,7 +26,7 @@ impl CmMessage<'_> {
 
     /// The message's name.
     pub const fn name(&self) -> &'static str {
-        match self.body {
+        match self.body() {
             CmBody::Req(_) => "REQ",
             CmBody::Mra(_) => "MRA",
             CmBody::Rej(_) => "REJ",
@@ -43,7 +45,7 @@ impl CmMessage<'_> {
 impl Req {
     /// The transport service by name.
     pub const fn transport_name(&self) -> &'static str {
-        match (self.transport, self.extended_transport) {
+        match (self.transport.get(), self.extended_transport.get()) {
             (0, _) => "RC",
             (1, _) => "UC",
             (2, _) => "RD",
@@ -56,7 +58,7 @@ impl Req {
 impl Served {
     /// The message's name.
     pub const fn name(self) -> &'static str {
-        match self.0 {
+        match self.0.get() {
             0 => "REQ",
             1 => "REP",
             2 => "another message",
@@ -119,6 +121,22 @@ impl SidrRep<'_> {
             4 => "redirect to another QP",
             5 => "version not supported",
             _ => "reserved",
+        }
+    }
+}
+
+impl MgmtClass {
+    /// Its name, or `other`.
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            0x01 | 0x81 => "subnet management",
+            0x03 => "subnet administration",
+            0x04 => "performance management",
+            0x05 => "baseboard management",
+            0x06 => "device management",
+            0x07 => "communication management",
+            0x08 => "SNMP tunnelling",
+            _ => "other",
         }
     }
 }
