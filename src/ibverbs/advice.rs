@@ -6,24 +6,27 @@ use crate::abi::*;
 use crate::errno::Errno;
 use crate::guard::slot;
 use crate::pd::PdObject;
+use crate::post::element_list;
+
+/// The elements that fit into an attribute of the kernel's interface, whose length has 16 bits.
+const MOST: usize = u16::MAX as usize / size_of::<ibv_sge>();
 
 slot! {
     /// Faults in on-demand memory. It has happened when this returns, whether or not that was asked for; without
     /// it, mistakes are not reported, as verbs has it for advice that is merely queued.
     fn advise_mr(pd: *mut ibv_pd, advice: u32, flags: u32, sges: *mut ibv_sge, count: u32) -> () {
-        // SAFETY: the caller's PD.
-        let pd = unsafe { PdObject::of(pd)? };
+        let pd = PdObject::of(pd)?;
         let (write, must_fault) = match advice {
             IBV_ADVISE_MR_ADVICE_PREFETCH => (false, true),
             IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => (true, true),
             IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => (false, false),
             _ => return Err(Errno::OPNOTSUPP),
         };
-        if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 || sges.is_null() {
+        if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 {
             return Err(Errno::INVAL);
         }
-        // SAFETY: `count` elements of the caller's.
-        let sges = unsafe { std::slice::from_raw_parts(sges, count as usize) };
+        // SAFETY: `count` elements of the caller's, if there are no more than `MOST`.
+        let sges = unsafe { element_list(sges, count as usize, MOST)? };
         let sges: Vec<Sge> = sges.iter().map(sge).collect();
         // Pages that are there need nothing.
         if !must_fault {

@@ -11,27 +11,24 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{OrMinusOne, borrow, borrow_mut, export};
+use crate::object::{Kind, Seal, find_last, object, publish, retire};
 use crate::pd::PdObject;
 use crate::query::check_port;
+use crate::registry::registry;
+use crate::shown::Shown;
 
 /// An address handle as C sees it, and what it stands for.
 #[repr(C)]
 pub(crate) struct AhObject {
-    ibv: ibv_ah,
-    pub(crate) handle: AddressHandle,
+    ibv: Shown<ibv_ah>,
+    seal: Seal,
+    owner: *mut ibv_pd,
+    pub(crate) nic: AddressHandle,
     /// Keeps the domain.
     _pd: Arc<Pd>,
 }
 
-impl AhObject {
-    /// # Safety
-    /// The pointer is null or an address handle of ours.
-    #[inline]
-    pub(crate) unsafe fn of<'a>(ah: *mut ibv_ah) -> Result<&'a AhObject, Errno> {
-        // SAFETY: the caller's handle, the first field of which it is.
-        unsafe { borrow(ah.cast()) }
-    }
-}
+object!(AhObject, Ah, ibv_ah, handle);
 
 /// What C calls an address handle's attributes, checked as the kernel does for RoCE.
 pub(crate) fn address_vector(attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
@@ -89,18 +86,16 @@ pub(crate) const NO_ADDRESS: ibv_ah_attr = ibv_ah_attr {
 
 export! {
     fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-        // SAFETY: the caller's PD and struct.
-        let (object, attr) = unsafe { (PdObject::of(pd)?, borrow(attr)?) };
+        // SAFETY: the caller's struct.
+        let (object, attr) = (PdObject::of(pd)?, unsafe { borrow(attr)? });
         create(object, attr)
     }
 
     fn ibv_destroy_ah(ah: *mut ibv_ah) -> () {
-        // SAFETY: the caller's handle.
-        let object = unsafe { AhObject::of(ah)? };
-        // SAFETY: the PD of a handle outlives it.
-        unsafe { PdObject::of(object.ibv.pd)? }.users.leave();
-        // SAFETY: made from a box, and used no more.
-        drop(unsafe { Box::from_raw(ah.cast::<AhObject>()) });
+        let object: &AhObject = find_last(ah)?;
+        PdObject::of(object.owner)?.users.leave();
+        // SAFETY: found, and used no more.
+        drop(unsafe { retire::<AhObject>(ah) });
         Ok(())
     }
 
@@ -176,10 +171,11 @@ export! {
 
 fn create(pd: &PdObject, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
     let ctx = pd.ctx()?;
-    let handle = ctx.nic()?.create_ah(&address_vector(attr)?)?;
+    let nic = ctx.nic()?.create_ah(&address_vector(attr)?)?;
     pd.users.join();
-    let ibv = ibv_ah { context: ctx.as_ibv(), pd: pd.as_ibv(), handle: 0 };
-    Ok(Box::into_raw(Box::new(AhObject { ibv, handle, _pd: pd.nic.clone() })).cast())
+    let owner = pd.as_ibv();
+    let ibv = Shown::new(ibv_ah { context: ctx.as_ibv(), pd: owner, handle: registry().handle() });
+    Ok(publish(Box::new(AhObject { ibv, seal: Seal::new(Kind::Ah), owner, nic, _pd: pd.nic.clone() })))
 }
 
 /// Bytes that stand before a datagram: a GRH, or for IPv4 20 undefined bytes and the IP header.

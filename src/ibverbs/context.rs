@@ -5,11 +5,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use softrnic_nic::device::Process;
 use softrnic_nic::verbs::Context;
 
 use crate::abi::*;
 use crate::device::Device;
 use crate::errno::Errno;
+use crate::object::{Kind, Object, Seal, Shows, find, publish, retire};
 use crate::registry::registry;
 use crate::shown::Shown;
 use crate::{advice, cq, cq_ex, dm, mr, mw, pd, post, qp, qp_ex, query, srq, xrcd};
@@ -18,7 +20,24 @@ use crate::{advice, cq, cq_ex, dm, mr, mw, pd, post, qp, qp_ex, query, srq, xrcd
 #[repr(C)]
 pub(crate) struct Ctx {
     verbs: Shown<verbs_context>,
+    seal: Seal,
     pub(crate) file: Arc<File>,
+}
+
+// SAFETY: `repr(C)`, and what C sees comes first.
+unsafe impl Object for Ctx {
+    const KIND: Kind = Kind::Context;
+    type C = verbs_context;
+    /// A child gets a device of its own with them, see [`File::nic`].
+    const INHERITED: bool = true;
+
+    fn seal(&self) -> &Seal {
+        &self.seal
+    }
+
+    fn shows(&self) -> Shows {
+        Shows { context: self.verbs.get().addr(), handle: 0 }
+    }
 }
 
 /// What a context and those imported from it share: in the kernel, the open file.
@@ -27,7 +46,7 @@ pub(crate) struct File {
     pub(crate) device: &'static Device,
     nic: Context,
     /// The process that `nic` works in.
-    process: u32,
+    process: Process,
     /// Stands for the open file: what can be duplicated and imported.
     command: OwnedFd,
     identity: (libc::dev_t, libc::ino_t),
@@ -37,9 +56,12 @@ impl File {
     /// The NIC. A forked process has none at first, and gets one of its own, with another address, which it
     /// keeps until it ends.
     fn nic(&self) -> Result<&Context, Errno> {
-        let process = std::process::id();
+        let process = Process::current();
         if process == self.process {
             return Ok(&self.nic);
+        }
+        if !process.is_in_order() {
+            return Err(Errno::IO);
         }
         let known = registry().reopened.get(&(self.id, process)).copied();
         if let Some(nic) = known {
@@ -69,8 +91,11 @@ pub(crate) fn for_each_open(mut visit: impl FnMut(&Context)) {
 
 impl Ctx {
     pub(crate) fn open(device: &'static Device) -> Result<*mut ibv_context, Errno> {
+        Ctx::with(device, device.open()?)
+    }
+
+    pub(crate) fn with(device: &'static Device, nic: Context) -> Result<*mut ibv_context, Errno> {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        let nic = device.open()?;
         // SAFETY: a name and a flag; the result is checked.
         let command = unsafe { libc::memfd_create(c"softrnic".as_ptr(), libc::MFD_CLOEXEC) };
         if command < 0 {
@@ -83,7 +108,7 @@ impl Ctx {
             identity: identity(command.as_raw_fd())?,
             device,
             nic,
-            process: std::process::id(),
+            process: Process::current(),
             command,
         });
         let mut tables = registry();
@@ -100,34 +125,34 @@ impl Ctx {
         Ok(Ctx::publish(file))
     }
 
-    /// # Safety
-    /// The context is the caller's, and is used no more.
-    pub(crate) unsafe fn close(context: *mut ibv_context) -> Result<(), Errno> {
-        if context.is_null() {
-            return Err(Errno::INVAL);
-        }
-        // SAFETY: contexts are only made by `publish`, from a box.
-        drop(unsafe { Box::from_raw(container(context)) });
+    pub(crate) fn close(context: *mut ibv_context) -> Result<(), Errno> {
+        Ctx::of(context)?;
+        // SAFETY: found, and the caller uses it no more.
+        drop(unsafe { retire::<Ctx>(container(context)) });
         Ok(())
     }
 
     /// What an `ibv_context` pointer of ours is part of.
-    ///
-    /// # Safety
-    /// The pointer is null or that of an open context.
-    #[inline]
-    pub(crate) unsafe fn of<'a>(context: *mut ibv_context) -> Result<&'a Ctx, Errno> {
+    pub(crate) fn of<'a>(context: *mut ibv_context) -> Result<&'a Ctx, Errno> {
         if context.is_null() {
             return Err(Errno::INVAL);
         }
-        // SAFETY: not null, so part of a `Ctx`.
-        Ok(unsafe { &*container(context) })
+        find(container(context))
+    }
+
+    /// EINVAL unless the objects of two contexts know each other: those of one open file do.
+    pub(crate) fn check_same(one: *mut ibv_context, other: *mut ibv_context) -> Result<(), Errno> {
+        if one == other || Ctx::of(one)?.file.id == Ctx::of(other)?.file.id {
+            return Ok(());
+        }
+        tracing::debug!("an object is another context's");
+        Err(Errno::INVAL)
     }
 
     /// The NIC, see [`File::nic`].
     pub(crate) fn nic(&self) -> Result<&Context, Errno> {
         let nic = self.file.nic()?;
-        if std::process::id() != self.file.process {
+        if Process::current() != self.file.process {
             // SAFETY: a forked process must be told of its own descriptor; it reads the field between calls.
             unsafe { (*self.verbs.get()).context.async_fd = nic.event_fd().as_raw_fd() };
         }
@@ -145,8 +170,10 @@ impl Ctx {
             mutex: libc::PTHREAD_MUTEX_INITIALIZER,
             abi_compat: std::ptr::without_provenance_mut(usize::MAX),
         };
-        let ctx = Box::leak(Box::new(Ctx { verbs: Shown::new(extended(context)), file }));
-        ctx.as_ibv()
+        let verbs = Shown::new(extended(context));
+        let verbs = publish(Box::new(Ctx { verbs, seal: Seal::new(Kind::Context), file }));
+        // SAFETY: the place of a field, which nothing is read from.
+        unsafe { &raw mut (*verbs).context }
     }
 
     pub(crate) fn as_ibv(&self) -> *mut ibv_context {
@@ -156,10 +183,8 @@ impl Ctx {
 }
 
 /// The start of the `Ctx` that a context is in.
-fn container(context: *mut ibv_context) -> *mut Ctx {
-    context
-        .wrapping_byte_sub(std::mem::offset_of!(Ctx, verbs) + std::mem::offset_of!(verbs_context, context))
-        .cast()
+fn container(context: *mut ibv_context) -> *mut verbs_context {
+    context.wrapping_byte_sub(std::mem::offset_of!(verbs_context, context)).cast()
 }
 
 /// Which file a descriptor is for: the same for duplicates, and different for any two others.

@@ -12,15 +12,19 @@ use crate::context::Ctx;
 use crate::cq_ex::Poll;
 use crate::errno::Errno;
 use crate::event::{ChannelObject, add_target, remove_target};
-use crate::guard::{Outcome, borrow, data_path, export, slot};
+use crate::guard::{Outcome, data_path, export, slot};
+use crate::object::{Kind, Seal, find, find_last, live, object, publish, retire};
 use crate::pd::Users;
+use crate::registry::registry;
 use crate::shown::Shown;
 
 /// A completion queue as C sees it, and what it stands for. All are made as extended ones.
 #[repr(C)]
 pub(crate) struct CqObject {
     pub(crate) ibv: Shown<ibv_cq_ex>,
+    seal: Seal,
     of: ContextId,
+    channel: *mut ibv_comp_channel,
     pub(crate) nic: Arc<Cq>,
     pub(crate) completion_acks: AckCounter,
     pub(crate) async_acks: Arc<AckCounter>,
@@ -29,13 +33,26 @@ pub(crate) struct CqObject {
     pub(crate) poll: Poll,
 }
 
+object!(CqObject, Cq, ibv_cq, handle);
+
 impl CqObject {
+    pub(crate) fn of<'a>(cq: *mut ibv_cq) -> Result<&'a CqObject, Errno> {
+        find(cq)
+    }
+
+    /// On the data path.
+    ///
     /// # Safety
     /// The pointer is null or a CQ of ours.
     #[inline]
-    pub(crate) unsafe fn of<'a>(cq: *mut ibv_cq) -> Result<&'a CqObject, Errno> {
-        // SAFETY: the caller's CQ, the first field of which it is.
-        unsafe { borrow(cq.cast()) }
+    pub(crate) unsafe fn live<'a>(cq: *mut ibv_cq) -> Result<&'a CqObject, Errno> {
+        // SAFETY: as above.
+        unsafe { live(cq) }
+    }
+
+    pub(crate) fn context(&self) -> *mut ibv_context {
+        // SAFETY: a field that the application lets be.
+        unsafe { (*self.ibv.get()).context }
     }
 
     /// What the application gave the CQ, for it to be recognised in events.
@@ -55,32 +72,36 @@ impl CqObject {
         channel: *mut ibv_comp_channel,
         comp_vector: u32,
         poll: Poll,
-    ) -> Result<*mut CqObject, Errno> {
-        // SAFETY: the caller's context.
-        let ctx = unsafe { Ctx::of(context)? };
-        // SAFETY: the caller's context; the field never changes.
+    ) -> Result<*mut ibv_cq, Errno> {
+        let ctx = Ctx::of(context)?;
+        // SAFETY: an open context; the field never changes.
         if i64::from(comp_vector) >= i64::from(unsafe { (*context).num_comp_vectors }) {
             return Err(Errno::INVAL);
         }
         let channel_object = match channel.is_null() {
             true => None,
-            // SAFETY: the caller's channel.
-            false => Some(unsafe { ChannelObject::of(channel)? }),
+            false => Some(ChannelObject::of(channel)?),
         };
+        if let Some(channel) = channel_object {
+            Ctx::check_same(context, channel.context())?;
+        }
         // The CQ's address is what its events carry, so it must be known before there is a CQ.
         let place = Box::<CqObject>::new_uninit();
         let token = place.as_ptr().expose_provenance() as u64;
         let reports_to = channel_object.map(|channel| channel.nic.clone());
         let of = ctx.nic()?.id();
         let nic = Cq::new(ctx.nic()?.clone(), depth, reports_to, Some(token))?;
-        let ibv = poll.table(context, channel, cq_context, nic.depth() as c_int);
+        let handle = registry().handle();
+        let ibv = poll.table(context, channel, cq_context, handle, nic.depth() as c_int);
         let async_acks = Arc::new(AckCounter::new());
         let source = nic.source();
         let object = Box::write(
             place,
             CqObject {
                 ibv: Shown::new(ibv),
+                seal: Seal::new(Kind::Cq),
                 of,
+                channel,
                 nic,
                 completion_acks: AckCounter::new(),
                 async_acks: async_acks.clone(),
@@ -91,9 +112,9 @@ impl CqObject {
         if let Some(channel) = channel_object {
             channel.users().fetch_add(1, Ordering::AcqRel);
         }
-        let object = Box::into_raw(object);
-        add_target(of, source, object.cast(), &async_acks);
-        Ok(object)
+        let cq = publish(object);
+        add_target(of, source, cq.cast(), &async_acks);
+        Ok(cq)
     }
 }
 
@@ -108,13 +129,11 @@ export! {
         let depth = usize::try_from(cqe).map_err(|_| Errno::INVAL)?;
         let vector = u32::try_from(comp_vector).map_err(|_| Errno::INVAL)?;
         // SAFETY: the caller's pointers.
-        let cq = unsafe { CqObject::create(context, depth, cq_context, channel, vector, Poll::plain())? };
-        Ok(cq.cast())
+        unsafe { CqObject::create(context, depth, cq_context, channel, vector, Poll::plain()) }
     }
 
     fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> () {
-        // SAFETY: the caller's CQ.
-        let object = unsafe { CqObject::of(cq)? };
+        let object = CqObject::of(cq)?;
         object.nic.resize(usize::try_from(cqe).map_err(|_| Errno::INVAL)?)?;
         // SAFETY: the field is written here alone, by a caller who lets nobody else resize the CQ meanwhile.
         unsafe { (*object.ibv.get()).cqe = object.nic.depth() as c_int };
@@ -123,12 +142,8 @@ export! {
 
     /// Waits until all events about the CQ are acknowledged.
     fn ibv_destroy_cq(cq: *mut ibv_cq) -> () {
-        // SAFETY: the caller's CQ.
-        let object = unsafe { CqObject::of(cq)? };
+        let object: &CqObject = find_last(cq)?;
         object.users.none()?;
-        let ibv = object.ibv.get();
-        // SAFETY: a field that never changes.
-        let channel = unsafe { (*ibv).channel };
         remove_target(object.of, object.nic.source());
         // Nothing reports to the CQ any more, so that no event can follow those that are dropped here.
         if let Some(channel) = object.nic.channel() {
@@ -136,12 +151,11 @@ export! {
         }
         object.completion_acks.wait();
         object.async_acks.wait();
-        if !channel.is_null() {
-            // SAFETY: a CQ's channel outlives it: it counts as its user.
-            unsafe { ChannelObject::of(channel)? }.users().fetch_sub(1, Ordering::AcqRel);
+        if !object.channel.is_null() {
+            ChannelObject::of(object.channel)?.users().fetch_sub(1, Ordering::AcqRel);
         }
-        // SAFETY: made from a box, and used no more: no event names it.
-        drop(unsafe { Box::from_raw(cq.cast::<CqObject>()) });
+        // SAFETY: found, and used no more: no event names it.
+        drop(unsafe { retire::<CqObject>(cq) });
         Ok(())
     }
 }
@@ -159,8 +173,11 @@ impl Outcome for Found {
 data_path! {
     fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> Found {
         // SAFETY: the caller's CQ.
-        let cq = unsafe { CqObject::of(cq)? };
+        let cq = unsafe { CqObject::live(cq)? };
         let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
+        if wc.is_null() && most > 0 {
+            return Err(Errno::INVAL);
+        }
         let mut next = wc;
         Ok(Found(cq.nic.poll_with(most, |cqe| {
             // SAFETY: the caller has room for `most` completions, and no more are taken.
@@ -173,7 +190,7 @@ data_path! {
 
     fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> () {
         // SAFETY: the caller's CQ.
-        unsafe { CqObject::of(cq)? }.nic.arm(solicited_only != 0);
+        unsafe { CqObject::live(cq)? }.nic.arm(solicited_only != 0);
         Ok(())
     }
 

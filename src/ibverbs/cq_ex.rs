@@ -64,6 +64,7 @@ impl Poll {
         context: *mut ibv_context,
         channel: *mut ibv_comp_channel,
         cq_context: *mut c_void,
+        handle: u32,
         cqe: c_int,
     ) -> ibv_cq_ex {
         macro_rules! readers {
@@ -72,7 +73,7 @@ impl Poll {
                     context,
                     channel,
                     cq_context,
-                    handle: 0,
+                    handle,
                     cqe,
                     mutex: libc::PTHREAD_MUTEX_INITIALIZER,
                     cond: libc::PTHREAD_COND_INITIALIZER,
@@ -114,8 +115,8 @@ slot! {
             | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
             | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
         const MASK: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
-        // SAFETY: the caller's context and struct.
-        let (_, attr) = unsafe { (Ctx::of(context)?, borrow(attr)?) };
+        // SAFETY: the caller's struct.
+        let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask & !MASK != 0 || attr.wc_flags & !WC_FLAGS != 0 {
             return Err(Errno::OPNOTSUPP);
         }
@@ -125,8 +126,7 @@ slot! {
             return Err(Errno::OPNOTSUPP);
         }
         if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD != 0 {
-            // SAFETY: the caller's parent domain.
-            unsafe { PdObject::of(attr.parent_domain)? };
+            Ctx::check_same(context, PdObject::of(attr.parent_domain)?.context())?;
         }
         let poll = Poll::extended(flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0);
         let depth = attr.cqe as usize;
@@ -143,7 +143,7 @@ data_path! {
     /// ENOENT when there is nothing; then `ibv_end_poll` must not follow.
     fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> () {
         // SAFETY: the caller's CQ, and a struct that may be missing.
-        let (cq, attr) = unsafe { (CqObject::of(cq.cast())?, attr.as_ref()) };
+        let (cq, attr) = unsafe { (CqObject::live(cq.cast())?, attr.as_ref()) };
         if attr.is_some_and(|attr| attr.comp_mask != 0) {
             return Err(Errno::INVAL);
         }
@@ -153,12 +153,12 @@ data_path! {
 
     fn next_poll(cq: *mut ibv_cq_ex) -> () {
         // SAFETY: the caller's CQ.
-        take(unsafe { CqObject::of(cq.cast())? })
+        take(unsafe { CqObject::live(cq.cast())? })
     }
 
     fn end_poll(cq: *mut ibv_cq_ex) -> Silent {
         // SAFETY: the caller's CQ.
-        unsafe { CqObject::of(cq.cast())? }.poll.unlock();
+        unsafe { CqObject::live(cq.cast())? }.poll.unlock();
         Ok(Silent)
     }
 }
@@ -182,7 +182,7 @@ macro_rules! readers {
         data_path! {$(
             fn $name(cq: *mut ibv_cq_ex) -> Plain<$type> {
                 // SAFETY: the caller's CQ.
-                let $cqe = &unsafe { CqObject::of(cq.cast())? }.poll.current.get();
+                let $cqe = &unsafe { CqObject::live(cq.cast())? }.poll.current.get();
                 Ok(Plain($value))
             }
         )*}
@@ -206,11 +206,10 @@ readers! {
 data_path! {
     fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> Plain<u64> {
         // SAFETY: the caller's CQ.
-        let object = unsafe { CqObject::of(cq.cast())? };
+        let object = unsafe { CqObject::live(cq.cast())? };
         let poll = &object.poll;
         if poll.wallclock.get() == 0 {
-            // SAFETY: a CQ's context outlives it.
-            let ctx = unsafe { Ctx::of((*object.ibv.get()).context)? };
+            let ctx = Ctx::of(object.context())?;
             let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
             poll.wallclock.set(day.wrapping_sub(ctx.nic()?.now().as_nanos()));
         }

@@ -33,7 +33,7 @@ unsafe impl Sync for Device {}
 unsafe impl Send for Device {}
 
 impl Device {
-    fn new(index: usize, spec: DeviceSpec) -> Device {
+    pub(crate) fn new(index: usize, spec: DeviceSpec) -> Device {
         let node = format!("uverbs{index}");
         let root = sysfs::root().unwrap_or_else(|| "/sys".into());
         let class = root.join("class");
@@ -105,6 +105,11 @@ impl Device {
 /// The devices that the environment asks for; fixed at the first call.
 pub(crate) fn devices() -> &'static [Device] {
     static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
+    if let Some(devices) = DEVICES.get() {
+        return devices;
+    }
+    // No child finds the list half made.
+    let _opening = softrnic_nic::device::opening();
     DEVICES.get_or_init(|| {
         crate::log::start();
         let specs = DeviceSpec::from_env().unwrap_or_else(|error| {
@@ -217,8 +222,7 @@ export! {
     }
 
     fn ibv_close_device(context: *mut ibv_context) -> () {
-        // SAFETY: the caller's context, which it uses no more.
-        unsafe { Ctx::close(context) }
+        Ctx::close(context)
     }
 
     /// Opens the device that `cmd_fd`, a duplicate of another context's, belongs to. The two share handles.

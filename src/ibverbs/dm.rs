@@ -10,71 +10,82 @@ use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{Silent, borrow, export, slot};
 use crate::mr::{MrObject, Region};
+use crate::object::{Kind, Seal, find, find_last, object, publish, retire};
 use crate::pd::PdObject;
 use crate::registry::{Export, registry};
+use crate::shown::Shown;
 
 /// A device memory as C sees it, and what it stands for.
 #[repr(C)]
 pub(crate) struct DmObject {
-    ibv: ibv_dm,
+    ibv: Shown<ibv_dm>,
+    seal: Seal,
     memory: Arc<Memory>,
+    /// Where it can be imported from.
+    exported: (u64, u32),
+    imported: bool,
 }
+
+object!(DmObject, Dm, ibv_dm, handle);
 
 /// A device memory of the NIC, which an importer may share.
 pub(crate) struct Memory {
     context: Context,
     id: DmId,
+    length: u64,
 }
 
 impl DmObject {
-    /// # Safety
-    /// The pointer is null or a device memory of ours.
-    unsafe fn of<'a>(dm: *mut ibv_dm) -> Result<&'a DmObject, Errno> {
-        // SAFETY: the caller's memory, the first field of which it is.
-        unsafe { borrow(dm.cast()) }
+    fn of<'a>(dm: *mut ibv_dm) -> Result<&'a DmObject, Errno> {
+        find(dm)
     }
 
-    fn publish(context: *mut ibv_context, handle: u32, memory: Arc<Memory>) -> *mut ibv_dm {
+    fn publish(
+        context: *mut ibv_context,
+        exported: (u64, u32),
+        memory: Arc<Memory>,
+        imported: bool,
+    ) -> *mut ibv_dm {
         let ibv = ibv_dm {
             context,
             memcpy_to_dm: Some(memcpy_to_dm),
             memcpy_from_dm: Some(memcpy_from_dm),
             comp_mask: 1,
-            handle,
+            handle: exported.1,
         };
-        Box::into_raw(Box::new(DmObject { ibv, memory })).cast()
+        let (ibv, seal) = (Shown::new(ibv), Seal::new(Kind::Dm));
+        publish(Box::new(DmObject { ibv, seal, memory, exported, imported }))
     }
 }
 
-/// Device memory is copied in words of four bytes, as the hardware that has it demands.
-fn check_words(offset: u64, length: usize) -> Result<(), Errno> {
-    if offset.is_multiple_of(4) && length.is_multiple_of(4) { Ok(()) } else { Err(Errno::INVAL) }
+/// Device memory is copied in words of four bytes, as the hardware that has it demands, and no more of it than there is.
+fn check_words(dm: &DmObject, offset: u64, length: usize) -> Result<(), Errno> {
+    let words = offset.is_multiple_of(4) && length.is_multiple_of(4);
+    let fits = offset.checked_add(length as u64).is_some_and(|end| end <= dm.memory.length);
+    if words && fits { Ok(()) } else { Err(Errno::INVAL) }
 }
 
 slot! {
     fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
-        // SAFETY: the caller's context and struct.
-        let (ctx, attr) = unsafe { (Ctx::of(context)?, borrow(attr)?) };
+        // SAFETY: the caller's struct.
+        let (ctx, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask != 0 {
             return Err(Errno::OPNOTSUPP);
         }
         let nic = ctx.nic()?;
         let id = nic.alloc_dm(attr.length as u64, attr.log_align_req)?;
-        let memory = Arc::new(Memory { context: nic.clone(), id });
+        let memory = Arc::new(Memory { context: nic.clone(), id, length: attr.length as u64 });
         let handle = registry().export(&ctx.file, Export::Memory(memory.clone()));
-        Ok(DmObject::publish(context, handle, memory))
+        Ok(DmObject::publish(context, (ctx.file.id, handle), memory, false))
     }
 
     fn free_dm(dm: *mut ibv_dm) -> () {
-        // SAFETY: the caller's memory.
-        let object = unsafe { DmObject::of(dm)? };
+        let object: &DmObject = find_last(dm)?;
         object.memory.context.free_dm(object.memory.id)?;
-        // SAFETY: a memory's context outlives it.
-        let file = unsafe { Ctx::of(object.ibv.context)? }.file.id;
-        let removed = registry().exports.remove(&(file, object.ibv.handle));
+        let removed = registry().exports.remove(&object.exported);
         drop(removed);
-        // SAFETY: made from a box, and used no more.
-        drop(unsafe { Box::from_raw(dm.cast::<DmObject>()) });
+        // SAFETY: found, and used no more.
+        drop(unsafe { retire::<DmObject>(dm) });
         Ok(())
     }
 
@@ -85,17 +96,17 @@ slot! {
         length: usize,
         access: c_uint,
     ) -> *mut ibv_mr {
-        // SAFETY: the caller's PD and memory.
-        let (pd, dm) = unsafe { (PdObject::of(pd)?, DmObject::of(dm)?) };
+        let (pd, dm) = (PdObject::of(pd)?, DmObject::of(dm)?);
+        // SAFETY: a field that `find` has just compared.
+        Ctx::check_same(pd.context(), unsafe { (*dm.ibv.get()).context })?;
         let access = Access::from_bits_retain(access);
         let raw = pd.nic.register_dm(dm.memory.id, offset, length as u64, access)?;
         MrObject::publish(pd, Region::new(raw, 0, length))
     }
 
     fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, from: *const c_void, length: usize) -> () {
-        // SAFETY: the caller's memory.
-        let dm = unsafe { DmObject::of(dm)? };
-        check_words(offset, length)?;
+        let dm = DmObject::of(dm)?;
+        check_words(dm, offset, length)?;
         if length == 0 {
             return Ok(());
         }
@@ -108,9 +119,8 @@ slot! {
     }
 
     fn memcpy_from_dm(to: *mut c_void, dm: *mut ibv_dm, offset: u64, length: usize) -> () {
-        // SAFETY: the caller's memory.
-        let dm = unsafe { DmObject::of(dm)? };
-        check_words(offset, length)?;
+        let dm = DmObject::of(dm)?;
+        check_words(dm, offset, length)?;
         if length == 0 {
             return Ok(());
         }
@@ -125,17 +135,17 @@ slot! {
 
 export! {
     fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
-        // SAFETY: the caller's context.
-        let ctx = unsafe { Ctx::of(context)? };
-        let found = registry().exports.get(&(ctx.file.id, handle)).cloned();
+        let exported = (Ctx::of(context)?.file.id, handle);
+        let found = registry().exports.get(&exported).cloned();
         let Some(Export::Memory(memory)) = found else { return Err(Errno::NOENT) };
-        Ok(DmObject::publish(context, handle, memory))
+        Ok(DmObject::publish(context, exported, memory, true))
     }
 
+    /// Only what was imported.
     fn ibv_unimport_dm(dm: *mut ibv_dm) -> Silent {
-        if !dm.is_null() {
-            // SAFETY: the caller's imported memory, made from a box, and used no more.
-            drop(unsafe { Box::from_raw(dm.cast::<DmObject>()) });
+        if find_last::<DmObject>(dm)?.imported {
+            // SAFETY: found, and used no more.
+            drop(unsafe { retire::<DmObject>(dm) });
         }
         Ok(Silent)
     }

@@ -16,6 +16,7 @@ use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
 use crate::guard::{Outcome, Silent, borrow, export, guard};
+use crate::object::{Kind, Seal, find, find_last, object, publish, retire};
 use crate::qp::QpObject;
 use crate::registry::{Target, registry};
 use crate::shown::Shown;
@@ -25,15 +26,20 @@ use crate::srq::SrqObject;
 #[repr(C)]
 pub(crate) struct ChannelObject {
     ibv: Shown<ibv_comp_channel>,
+    seal: Seal,
     pub(crate) nic: Arc<CompletionChannel>,
 }
 
+object!(ChannelObject, Channel, ibv_comp_channel);
+
 impl ChannelObject {
-    /// # Safety
-    /// The pointer is null or a channel of ours.
-    pub(crate) unsafe fn of<'a>(channel: *mut ibv_comp_channel) -> Result<&'a ChannelObject, Errno> {
-        // SAFETY: the caller's channel, the first field of which it is.
-        unsafe { borrow(channel.cast()) }
+    pub(crate) fn of<'a>(channel: *mut ibv_comp_channel) -> Result<&'a ChannelObject, Errno> {
+        find(channel)
+    }
+
+    pub(crate) fn context(&self) -> *mut ibv_context {
+        // SAFETY: a field that the application lets be.
+        unsafe { (*self.ibv.get()).context }
     }
 
     /// Number of CQs that report here; public, but only ours to change.
@@ -69,27 +75,25 @@ fn deliver(of: ContextId, source: EventSource) -> Option<async_element> {
 
 export! {
     fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
-        // SAFETY: the caller's context.
-        let ctx = unsafe { Ctx::of(context)? };
+        let ctx = Ctx::of(context)?;
         let nic = ctx.nic()?.create_channel()?;
         let fd = nic.as_fd().as_raw_fd();
         let ibv = Shown::new(ibv_comp_channel { context, fd, refcnt: 0 });
-        Ok(Box::into_raw(Box::new(ChannelObject { ibv, nic })).cast())
+        Ok(publish(Box::new(ChannelObject { ibv, seal: Seal::new(Kind::Channel), nic })))
     }
 
     fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> () {
-        // SAFETY: the caller's channel.
-        if unsafe { ChannelObject::of(channel)? }.users().load(Ordering::Acquire) > 0 {
+        if find_last::<ChannelObject>(channel)?.users().load(Ordering::Acquire) > 0 {
             return Err(Errno::BUSY);
         }
-        // SAFETY: made from a box, and used no more.
-        drop(unsafe { Box::from_raw(channel.cast::<ChannelObject>()) });
+        // SAFETY: found, without users, and used no more.
+        drop(unsafe { retire::<ChannelObject>(channel) });
         Ok(())
     }
 
     fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: u32) -> Silent {
         // SAFETY: the caller's CQ.
-        let cq = unsafe { CqObject::of(cq)? };
+        let cq = unsafe { CqObject::live(cq)? };
         cq.completion_acks.acknowledge(nevents);
         Ok(Silent)
     }
@@ -99,8 +103,8 @@ export! {
         let event = unsafe { borrow(event)? };
         match event.event_type {
             IBV_EVENT_CQ_ERR => {
-                // SAFETY: such an event names a CQ, which lives until its events are acknowledged.
-                unsafe { CqObject::of(event.element.cq)? }.async_acks.acknowledge(1);
+                // SAFETY: such an event names a CQ.
+                CqObject::of(unsafe { event.element.cq })?.async_acks.acknowledge(1);
             }
             IBV_EVENT_QP_FATAL
             | IBV_EVENT_QP_REQ_ERR
@@ -110,12 +114,12 @@ export! {
             | IBV_EVENT_PATH_MIG
             | IBV_EVENT_PATH_MIG_ERR
             | IBV_EVENT_QP_LAST_WQE_REACHED => {
-                // SAFETY: such an event names a QP, which lives until its events are acknowledged.
-                unsafe { QpObject::of(event.element.qp)? }.acks.acknowledge(1);
+                // SAFETY: such an event names a QP.
+                QpObject::of(unsafe { event.element.qp })?.acks.acknowledge(1);
             }
             IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
-                // SAFETY: such an event names an SRQ, which lives until its events are acknowledged.
-                unsafe { SrqObject::of(event.element.srq)? }.acks.acknowledge(1);
+                // SAFETY: such an event names an SRQ.
+                SrqObject::of(unsafe { event.element.srq })?.acks.acknowledge(1);
             }
             _ => {}
         }
@@ -169,8 +173,7 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
     if cq.is_null() || cq_context.is_null() {
         return failed(Errno::INVAL);
     }
-    // SAFETY: the caller's channel.
-    let Some(object) = guard(|| Ok(Source(unsafe { ChannelObject::of(channel)? }))) else { return -1 };
+    let Some(object) = guard(|| Ok(Source(ChannelObject::of(channel)?))) else { return -1 };
     loop {
         guard(|| {
             object.nic.look_on();
@@ -225,8 +228,7 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
     if event.is_null() {
         return failed(Errno::INVAL);
     }
-    // SAFETY: the caller's context.
-    let Some(nic) = guard(|| Ok(Source(unsafe { Ctx::of(context)? }.nic()?))) else { return -1 };
+    let Some(nic) = guard(|| Ok(Source(Ctx::of(context)?.nic()?))) else { return -1 };
     loop {
         if let Err(error) = nic.wait_async_event() {
             return failed(error.into());

@@ -13,7 +13,7 @@
 //! builder from two threads at once. `// SAFETY:` comments that say "the caller's" mean this. Null is refused
 //! all the same wherever it can be told.
 
-mod abi;
+pub mod abi;
 mod advice;
 mod ah;
 mod context;
@@ -29,6 +29,7 @@ mod log;
 mod marshall;
 mod mr;
 mod mw;
+mod object;
 mod pd;
 mod post;
 mod private;
@@ -42,5 +43,6 @@ mod shown;
 mod srq;
 mod strings;
 mod sysfs;
+pub mod testing;
 mod unsupported;
 mod xrcd;

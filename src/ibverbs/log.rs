@@ -1,5 +1,7 @@
 //! Logging: off, unless `SOFTRNIC_LOG` names a level.
 
+use std::io;
+
 use tracing::level_filters::LevelFilter;
 
 /// Sends what is logged at `SOFTRNIC_LOG` or above (error, warn, info, debug, trace) to stderr.
@@ -9,9 +11,23 @@ pub(crate) fn start() {
         return;
     };
     // Another copy of this library may have been first; then its subscriber stays.
-    let _ = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .try_init();
+    let _ =
+        tracing_subscriber::fmt().with_max_level(level).with_writer(|| Stderr).with_ansi(false).try_init();
+}
+
+/// The descriptor, without the lock that Rust puts before it: a child whose parent was logging would wait for ever.
+struct Stderr;
+
+impl io::Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // SAFETY: the kernel reads the bytes. By way of `syscall`, since the caller may hold the NIC, and must not be
+        // cancelled there.
+        let written =
+            unsafe { libc::syscall(libc::SYS_write, libc::STDERR_FILENO, bytes.as_ptr(), bytes.len()) };
+        usize::try_from(written).map_err(|_| io::Error::last_os_error())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

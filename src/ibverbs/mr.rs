@@ -1,13 +1,16 @@
 //! Memory regions.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use softrnic_nic::verbs::{Access, AppRange, MrSpec, RawMr, ReregSpec};
 
 use crate::abi::*;
+use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{Silent, borrow, borrow_mut, export, slot};
+use crate::object::{Kind, Object, Seal, Shows, find, find_last, live, object, publish, retire};
 use crate::pd::PdObject;
 use crate::registry::{Export, registry};
 use crate::shown::Shown;
@@ -16,10 +19,15 @@ use crate::shown::Shown;
 #[repr(C)]
 pub(crate) struct MrObject {
     ibv: Shown<ibv_mr>,
-    handle: u32,
+    seal: Seal,
+    pd: AtomicPtr<ibv_pd>,
+    /// Where it can be imported from.
+    exported: (u64, u32),
     region: Arc<Region>,
     imported: bool,
 }
+
+object!(MrObject, Mr, ibv_mr, handle);
 
 /// A registration, which an importer may share.
 pub(crate) struct Region {
@@ -59,38 +67,43 @@ impl Region {
 }
 
 impl MrObject {
+    /// Its local key, for work requests.
+    ///
     /// # Safety
     /// The pointer is null or a region of ours.
-    pub(crate) unsafe fn of<'a>(mr: *mut ibv_mr) -> Result<&'a MrObject, Errno> {
-        // SAFETY: the caller's region, the first field of which it is.
-        unsafe { borrow(mr.cast()) }
-    }
-
-    pub(crate) fn lkey(&self) -> u32 {
-        // SAFETY: a field that changes in `ibv_rereg_mr` alone.
-        unsafe { (*self.ibv.get()).lkey }
+    pub(crate) unsafe fn lkey(mr: *mut ibv_mr) -> Result<u32, Errno> {
+        // SAFETY: the caller's region; the field changes in `ibv_rereg_mr` alone.
+        unsafe { Ok((*live::<MrObject>(mr)?.ibv.get()).lkey) }
     }
 
     /// Makes the C object of a new registration.
     pub(crate) fn publish(pd: &PdObject, region: Region) -> Result<*mut ibv_mr, Errno> {
         let region = Arc::new(region);
-        let handle = registry().export(&pd.ctx()?.file, Export::Region(region.clone()));
+        let file = &pd.ctx()?.file;
+        let handle = registry().export(file, Export::Region(region.clone()));
         pd.users.join();
-        MrObject::wrap(pd, handle, region, false)
+        MrObject::wrap(pd, (file.id, handle), region, false)
     }
 
-    fn wrap(pd: &PdObject, handle: u32, region: Arc<Region>, imported: bool) -> Result<*mut ibv_mr, Errno> {
+    fn wrap(
+        pd: &PdObject,
+        exported: (u64, u32),
+        region: Arc<Region>,
+        imported: bool,
+    ) -> Result<*mut ibv_mr, Errno> {
         let keys = region.raw().as_ref().ok_or(Errno::INVAL)?.keys();
         let ibv = ibv_mr {
             context: pd.context(),
             pd: pd.as_ibv(),
             addr: std::ptr::with_exposed_provenance_mut(region.addr),
             length: region.length,
-            handle,
+            handle: exported.1,
             lkey: keys.lkey.0,
             rkey: keys.rkey.0,
         };
-        Ok(Box::into_raw(Box::new(MrObject { ibv: Shown::new(ibv), handle, region, imported })).cast())
+        let (ibv, seal) = (Shown::new(ibv), Seal::new(Kind::Mr));
+        let pd = AtomicPtr::new(pd.as_ibv());
+        Ok(publish(Box::new(MrObject { ibv, seal, pd, exported, region, imported })))
     }
 }
 
@@ -131,16 +144,15 @@ export! {
         fd: c_int,
         access: c_int,
     ) -> *mut ibv_mr {
-        // SAFETY: the caller's PD.
-        let pd = unsafe { PdObject::of(pd)? };
+        let pd = PdObject::of(pd)?;
         register_file(pd, offset, length, iova, fd, Access::from_bits_retain(access as u32))
     }
 
     fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
         const MEMORY: u64 = IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF;
         const FILE: u64 = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
-        // SAFETY: the caller's PD and struct.
-        let (object, attr) = unsafe { (PdObject::of(pd)?, borrow(attr)?) };
+        // SAFETY: the caller's struct.
+        let (object, attr) = (PdObject::of(pd)?, unsafe { borrow(attr)? });
         let (mask, access) = (attr.comp_mask, attr.access as u32);
         if mask & !(MEMORY | FILE | IBV_REG_MR_MASK_IOVA) != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -154,8 +166,7 @@ export! {
             (memory, 0) if memory & IBV_REG_MR_MASK_ADDR != 0 => {
                 let iova = iova.unwrap_or(attr.addr.addr() as u64);
                 if memory & IBV_REG_MR_MASK_BUF != 0 {
-                    // SAFETY: the caller's buffer.
-                    unsafe { Buffer::of(attr.buf)? }.check(pd, attr.addr, attr.length)?;
+                    find::<Buffer>(attr.buf)?.check(pd, attr.addr, attr.length)?;
                 }
                 // SAFETY: the caller's PD and memory.
                 unsafe { register(pd, attr.addr, attr.length, iova, access) }
@@ -177,11 +188,9 @@ export! {
     }
 
     fn ibv_dereg_mr(mr: *mut ibv_mr) -> () {
-        // SAFETY: the caller's region.
-        let object = unsafe { MrObject::of(mr)? };
-        // SAFETY: the PD of a region outlives it.
-        let pd = unsafe { PdObject::of((*object.ibv.get()).pd)? };
+        let object: &MrObject = find_last(mr)?;
         if !object.imported {
+            let pd = PdObject::of(object.pd.load(Ordering::Relaxed))?;
             let mut raw = object.region.raw();
             if let Some(registered) = raw.take()
                 && let Err((kept, _)) = registered.deregister()
@@ -191,46 +200,46 @@ export! {
                 return Err(Errno::INVAL);
             }
             drop(raw);
-            let removed = registry().exports.remove(&(pd.ctx()?.file.id, object.handle));
+            let removed = registry().exports.remove(&object.exported);
             drop(removed);
             pd.users.leave();
         }
-        // SAFETY: made from a box, and used no more.
-        drop(unsafe { Box::from_raw(mr.cast::<MrObject>()) });
+        // SAFETY: found, and used no more.
+        drop(unsafe { retire::<MrObject>(mr) });
         Ok(())
     }
 
     fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
-        // SAFETY: the caller's PD.
-        let pd = unsafe { PdObject::of(pd)? };
-        let found = registry().exports.get(&(pd.ctx()?.file.id, handle)).cloned();
+        let pd = PdObject::of(pd)?;
+        let exported = (pd.ctx()?.file.id, handle);
+        let found = registry().exports.get(&exported).cloned();
         let Some(Export::Region(region)) = found else { return Err(Errno::NOENT) };
-        MrObject::wrap(pd, handle, region, true)
+        MrObject::wrap(pd, exported, region, true)
     }
 
+    /// Only what was imported.
     fn ibv_unimport_mr(mr: *mut ibv_mr) -> Silent {
-        if !mr.is_null() {
-            // SAFETY: the caller's imported region, made from a box, and used no more.
-            drop(unsafe { Box::from_raw(mr.cast::<MrObject>()) });
+        if find_last::<MrObject>(mr)?.imported {
+            // SAFETY: found, and used no more.
+            drop(unsafe { retire::<MrObject>(mr) });
         }
         Ok(Silent)
     }
 
     /// Makes a buffer in memory that suits the device best: for this one, any that is aligned to pages.
     fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void {
-        // SAFETY: the caller's PD and pointer.
-        let (_, buf) = unsafe { (PdObject::of(pd)?, borrow_mut(buf)?) };
+        // SAFETY: the caller's pointer.
+        let (_, buf) = (PdObject::of(pd)?, unsafe { borrow_mut(buf)? });
         let mapping = map(size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
         let addr = mapping.addr;
-        *buf = Box::into_raw(Box::new(Buffer { mapping, pd: pd.addr() })).cast();
+        *buf = publish(Box::new(Buffer { seal: Seal::new(Kind::Buffer), mapping, pd: pd.addr() }));
         Ok(addr)
     }
 
     fn ibv_free_buf(buf: *mut ibv_buf) -> Silent {
-        if !buf.is_null() {
-            // SAFETY: made from a box in `ibv_alloc_buf`, and used no more.
-            drop(unsafe { Box::from_raw(buf.cast::<Buffer>()) });
-        }
+        find_last::<Buffer>(buf)?;
+        // SAFETY: found, and used no more.
+        drop(unsafe { retire::<Buffer>(buf) });
         Ok(Silent)
     }
 
@@ -241,27 +250,35 @@ export! {
         length: usize,
         access: c_int,
     ) -> *mut ibv_mr {
-        // SAFETY: the caller's buffer.
-        unsafe { Buffer::of(buf)? }.check(pd, addr, length)?;
-        // SAFETY: the caller's PD, and memory inside the buffer, which he keeps until he has deregistered it.
+        find::<Buffer>(buf)?.check(pd, addr, length)?;
+        // SAFETY: memory inside the buffer, which he keeps until he has deregistered it.
         unsafe { register(pd, addr, length, addr.addr() as u64, access as u32) }
     }
 }
 
 /// A buffer of `ibv_alloc_buf`.
+#[repr(C)]
 struct Buffer {
+    seal: Seal,
     mapping: Mapping,
     pd: usize,
 }
 
-impl Buffer {
-    /// # Safety
-    /// The pointer is null or a buffer of ours.
-    unsafe fn of<'a>(buf: *mut ibv_buf) -> Result<&'a Buffer, Errno> {
-        // SAFETY: the caller's buffer, which is nothing but ours.
-        unsafe { borrow(buf.cast()) }
+// SAFETY: C sees nothing of it.
+unsafe impl Object for Buffer {
+    const KIND: Kind = Kind::Buffer;
+    type C = ibv_buf;
+
+    fn seal(&self) -> &Seal {
+        &self.seal
     }
 
+    fn shows(&self) -> Shows {
+        Shows { context: 0, handle: 0 }
+    }
+}
+
+impl Buffer {
     /// Whether memory is in the buffer, and the buffer is the domain's.
     fn check(&self, pd: *mut ibv_pd, addr: *mut c_void, length: usize) -> Result<(), Errno> {
         let offset = addr.addr().checked_sub(self.mapping.addr.addr()).ok_or(Errno::INVAL)?;
@@ -272,8 +289,7 @@ impl Buffer {
 
 slot! {
     fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
-        // SAFETY: the caller's PD.
-        let pd = unsafe { PdObject::of(pd)? };
+        let pd = PdObject::of(pd)?;
         MrObject::publish(pd, Region::new(pd.nic.alloc_null_mr()?, 0, usize::MAX))
     }
 }
@@ -287,8 +303,7 @@ unsafe fn register(
     iova: u64,
     access: u32,
 ) -> Result<*mut ibv_mr, Errno> {
-    // SAFETY: the caller's PD.
-    let pd = unsafe { PdObject::of(pd)? };
+    let pd = PdObject::of(pd)?;
     let access = Access::from_bits_retain(access);
     let addr = addr.expose_provenance();
     let implicit = addr == 0 && length == usize::MAX && access.contains(Access::ON_DEMAND);
@@ -387,8 +402,7 @@ unsafe fn reregister(
 ) -> Result<Rereg, Errno> {
     const TRANSLATION: c_int = IBV_REREG_MR_CHANGE_TRANSLATION;
     const KNOWN: c_int = TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
-    // SAFETY: the caller's region.
-    let object = unsafe { MrObject::of(mr)? };
+    let object: &MrObject = find(mr)?;
     let translation = flags & TRANSLATION != 0;
     if flags & !KNOWN != 0 || flags == 0 || (translation && (length == 0 || addr.is_null())) {
         return Err(Errno::INVAL);
@@ -401,8 +415,9 @@ unsafe fn reregister(
         change.translation = Some((range, addr.addr() as u64));
     }
     if flags & IBV_REREG_MR_CHANGE_PD != 0 {
-        // SAFETY: the caller's PD.
-        let pd = unsafe { PdObject::of(pd)? };
+        let pd = PdObject::of(pd)?;
+        // SAFETY: a field that `find` has just compared.
+        Ctx::check_same(pd.context(), unsafe { (*object.ibv.get()).context })?;
         change.pd = Some(pd.nic.id());
         new_pd = Some(pd);
     }
@@ -424,7 +439,7 @@ unsafe fn reregister(
         }
         if let Some(pd) = new_pd {
             pd.users.join();
-            PdObject::of((*ibv).pd)?.users.leave();
+            PdObject::of(object.pd.swap(pd.as_ibv(), Ordering::Relaxed))?.users.leave();
             (*ibv).pd = pd.as_ibv();
         }
     }

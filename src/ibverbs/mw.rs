@@ -9,6 +9,7 @@ use crate::abi::*;
 use crate::errno::Errno;
 use crate::guard::{borrow, data_path, slot};
 use crate::mr::MrObject;
+use crate::object::{Kind, Seal, find_last, live, object, publish, retire};
 use crate::pd::PdObject;
 use crate::qp::QpObject;
 use crate::shown::Shown;
@@ -17,25 +18,18 @@ use crate::shown::Shown;
 #[repr(C)]
 pub(crate) struct MwObject {
     ibv: Shown<ibv_mw>,
+    seal: Seal,
     owner: *mut ibv_pd,
     pd: Arc<Pd>,
     /// The key that it was made with; later ones differ in the low byte.
     rkey: Rkey,
 }
 
-impl MwObject {
-    /// # Safety
-    /// The pointer is null or a window of ours.
-    unsafe fn of<'a>(mw: *mut ibv_mw) -> Result<&'a MwObject, Errno> {
-        // SAFETY: the caller's window, the first field of which it is.
-        unsafe { borrow(mw.cast()) }
-    }
-}
+object!(MwObject, Mw, ibv_mw, handle);
 
 slot! {
     fn alloc_mw(pd: *mut ibv_pd, mw_type: u32) -> *mut ibv_mw {
-        // SAFETY: the caller's PD.
-        let object = unsafe { PdObject::of(pd)? };
+        let object = PdObject::of(pd)?;
         let kind = match mw_type {
             IBV_MW_TYPE_1 => MwType::Type1,
             IBV_MW_TYPE_2 => MwType::Type2,
@@ -44,18 +38,16 @@ slot! {
         let rkey = object.nic.alloc_mw(kind)?;
         object.users.join();
         let ibv = ibv_mw { context: object.context(), pd, rkey: rkey.0, handle: rkey.0 >> 8, type_: mw_type };
-        let ibv = Shown::new(ibv);
-        Ok(Box::into_raw(Box::new(MwObject { ibv, owner: pd, pd: object.nic.clone(), rkey })).cast())
+        let (ibv, seal) = (Shown::new(ibv), Seal::new(Kind::Mw));
+        Ok(publish(Box::new(MwObject { ibv, seal, owner: pd, pd: object.nic.clone(), rkey })))
     }
 
     fn dealloc_mw(mw: *mut ibv_mw) -> () {
-        // SAFETY: the caller's window.
-        let object = unsafe { MwObject::of(mw)? };
+        let object: &MwObject = find_last(mw)?;
         object.pd.dealloc_mw(object.rkey)?;
-        // SAFETY: the PD of a window outlives it.
-        unsafe { PdObject::of(object.owner)? }.users.leave();
-        // SAFETY: made from a box, and used no more.
-        drop(unsafe { Box::from_raw(mw.cast::<MwObject>()) });
+        PdObject::of(object.owner)?.users.leave();
+        // SAFETY: found, and used no more.
+        drop(unsafe { retire::<MwObject>(mw) });
         Ok(())
     }
 
@@ -65,9 +57,9 @@ data_path! {
     /// Binds a type 1 window: a work request on the QP's send queue, under a key that is new each time.
     fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> () {
         // SAFETY: the caller's QP and structs.
-        let (qp, bind) = unsafe { (QpObject::of(qp)?, borrow(bind)?) };
+        let (qp, bind) = unsafe { (QpObject::live(qp)?, borrow(bind)?) };
         // SAFETY: the caller's window; the field is C's as well as ours.
-        let shown = unsafe { MwObject::of(mw)? }.ibv.get();
+        let shown = unsafe { live::<MwObject>(mw)? }.ibv.get();
         // SAFETY: as above.
         let old = unsafe { (*shown).rkey };
         let rkey = (old & !0xFF) | (old.wrapping_add(1) & 0xFF);
@@ -100,9 +92,9 @@ pub(crate) unsafe fn bind_spec(
     info: &ibv_mw_bind_info,
 ) -> Result<BindSpec, Errno> {
     // SAFETY: the caller's window.
-    let window = unsafe { MwObject::of(mw)? };
+    let window: &MwObject = unsafe { live(mw)? };
     // SAFETY: the caller's region, if he names one: an unbind needs none.
-    let mr = if info.mr.is_null() { 0 } else { unsafe { MrObject::of(info.mr)? }.lkey() };
+    let mr = if info.mr.is_null() { 0 } else { unsafe { MrObject::lkey(info.mr)? } };
     if info.mr.is_null() && info.length != 0 {
         return Err(Errno::INVAL);
     }

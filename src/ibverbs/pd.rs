@@ -9,7 +9,9 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{Silent, borrow, export, slot};
+use crate::object::{Kind, Seal, find, find_last, object, publish, retire};
 use crate::registry::{Export, registry};
+use crate::shown::Shown;
 
 /// How many objects use another one, which cannot be destroyed meanwhile.
 #[derive(Default)]
@@ -34,13 +36,19 @@ impl Users {
 /// A protection domain as C sees it, and what it stands for.
 #[repr(C)]
 pub(crate) struct PdObject {
-    ibv: ibv_pd,
+    ibv: Shown<ibv_pd>,
+    seal: Seal,
     pub(crate) nic: Arc<Pd>,
     pub(crate) users: Users,
-    kind: Kind,
+    /// Where it can be imported from: the open file, and its handle there.
+    pub(crate) exported: (u64, u32),
+    context: *mut ibv_context,
+    origin: Origin,
 }
 
-enum Kind {
+object!(PdObject, Pd, ibv_pd, handle);
+
+enum Origin {
     Own,
     /// A second name for a PD that another context has.
     Imported,
@@ -52,94 +60,83 @@ enum Kind {
 }
 
 impl PdObject {
-    /// # Safety
-    /// The pointer is null or a PD of ours.
-    pub(crate) unsafe fn of<'a>(pd: *mut ibv_pd) -> Result<&'a PdObject, Errno> {
-        // SAFETY: the caller's PD, the first field of which it is.
-        unsafe { borrow(pd.cast()) }
+    pub(crate) fn of<'a>(pd: *mut ibv_pd) -> Result<&'a PdObject, Errno> {
+        find(pd)
     }
 
     /// The context of a PD of ours.
     pub(crate) fn ctx(&self) -> Result<&Ctx, Errno> {
-        // SAFETY: a PD's context outlives it.
-        unsafe { Ctx::of(self.ibv.context) }
+        Ctx::of(self.context)
     }
 
     pub(crate) fn context(&self) -> *mut ibv_context {
-        self.ibv.context
+        self.context
     }
 
     pub(crate) fn as_ibv(&self) -> *mut ibv_pd {
-        (&raw const self.ibv).cast_mut()
+        self.ibv.get()
     }
 
-    fn publish(context: *mut ibv_context, handle: u32, nic: Arc<Pd>, kind: Kind) -> *mut ibv_pd {
-        let ibv = ibv_pd { context, handle };
-        Box::into_raw(Box::new(PdObject { ibv, nic, users: Users::default(), kind })).cast()
+    fn publish(context: *mut ibv_context, exported: (u64, u32), nic: Arc<Pd>, origin: Origin) -> *mut ibv_pd {
+        let ibv = Shown::new(ibv_pd { context, handle: exported.1 });
+        let (seal, users) = (Seal::new(Kind::Pd), Users::default());
+        publish(Box::new(PdObject { ibv, seal, nic, users, exported, context, origin }))
     }
 }
 
 /// A thread domain: a promise of the application that we make no use of.
 #[repr(C)]
 struct TdObject {
-    ibv: ibv_td,
+    ibv: Shown<ibv_td>,
+    seal: Seal,
     users: Users,
 }
 
-impl TdObject {
-    /// # Safety
-    /// The pointer is null or a thread domain of ours.
-    unsafe fn of<'a>(td: *mut ibv_td) -> Result<&'a TdObject, Errno> {
-        // SAFETY: the caller's thread domain, the first field of which it is.
-        unsafe { borrow(td.cast()) }
-    }
-}
+object!(TdObject, Td, ibv_td);
 
 export! {
     fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-        // SAFETY: the caller's context.
-        let ctx = unsafe { Ctx::of(context)? };
+        let ctx = Ctx::of(context)?;
         let nic = ctx.nic()?.alloc_pd()?;
         let handle = registry().export(&ctx.file, Export::Pd(nic.clone()));
-        Ok(PdObject::publish(context, handle, nic, Kind::Own))
+        Ok(PdObject::publish(context, (ctx.file.id, handle), nic, Origin::Own))
     }
 
     fn ibv_dealloc_pd(pd: *mut ibv_pd) -> () {
-        // SAFETY: the caller's PD.
-        let object = unsafe { PdObject::of(pd)? };
+        let object: &PdObject = find_last(pd)?;
         object.users.none()?;
-        match object.kind {
-            Kind::Own => {
-                let removed = registry().exports.remove(&(object.ctx()?.file.id, object.ibv.handle));
+        match object.origin {
+            Origin::Own => {
+                let removed = registry().exports.remove(&object.exported);
                 drop(removed);
             }
-            Kind::Imported => {}
-            Kind::Parent { pd, td } => {
-                // SAFETY: a parent domain's members are alive: it counts as their user.
-                unsafe { PdObject::of(pd)? }.users.leave();
+            Origin::Imported => {}
+            Origin::Parent { pd, td } => {
+                PdObject::of(pd)?.users.leave();
                 if !td.is_null() {
-                    // SAFETY: as above.
-                    unsafe { TdObject::of(td)? }.users.leave();
+                    find::<TdObject>(td)?.users.leave();
                 }
             }
         }
-        // SAFETY: made from a box, and used no more.
-        drop(unsafe { Box::from_raw(pd.cast::<PdObject>()) });
+        // SAFETY: found, without users, and used no more.
+        drop(unsafe { retire::<PdObject>(pd) });
         Ok(())
     }
 
     fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
-        // SAFETY: the caller's context.
-        let ctx = unsafe { Ctx::of(context)? };
+        let ctx = Ctx::of(context)?;
         let found = registry().exports.get(&(ctx.file.id, handle)).cloned();
         let Some(Export::Pd(nic)) = found else { return Err(Errno::NOENT) };
-        Ok(PdObject::publish(context, handle, nic, Kind::Imported))
+        Ok(PdObject::publish(context, (ctx.file.id, handle), nic, Origin::Imported))
     }
 
+    /// Only what was imported, and nothing uses any more.
     fn ibv_unimport_pd(pd: *mut ibv_pd) -> Silent {
-        if !pd.is_null() {
-            // SAFETY: the caller's imported PD, made from a box, and used no more.
-            drop(unsafe { Box::from_raw(pd.cast::<PdObject>()) });
+        let object: &PdObject = find_last(pd)?;
+        object.users.none()?;
+        if let Origin::Imported = object.origin {
+            // SAFETY: found, without users, and used no more.
+            drop(unsafe { retire::<PdObject>(pd) });
         }
         Ok(Silent)
     }
@@ -147,19 +144,19 @@ export! {
 
 slot! {
     fn alloc_td(context: *mut ibv_context, attr: *mut ibv_td_init_attr) -> *mut ibv_td {
-        // SAFETY: the caller's context and struct.
-        let (_, attr) = unsafe { (Ctx::of(context)?, borrow(attr)?) };
+        // SAFETY: the caller's struct.
+        let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask != 0 {
             return Err(Errno::OPNOTSUPP);
         }
-        Ok(Box::into_raw(Box::new(TdObject { ibv: ibv_td { context }, users: Users::default() })).cast())
+        let ibv = Shown::new(ibv_td { context });
+        Ok(publish(Box::new(TdObject { ibv, seal: Seal::new(Kind::Td), users: Users::default() })))
     }
 
     fn dealloc_td(td: *mut ibv_td) -> () {
-        // SAFETY: the caller's thread domain.
-        unsafe { TdObject::of(td)? }.users.none()?;
-        // SAFETY: made from a box, and used no more.
-        drop(unsafe { Box::from_raw(td.cast::<TdObject>()) });
+        find_last::<TdObject>(td)?.users.none()?;
+        // SAFETY: found, without users, and used no more.
+        drop(unsafe { retire::<TdObject>(td) });
         Ok(())
     }
 
@@ -170,22 +167,24 @@ slot! {
         attr: *mut ibv_parent_domain_init_attr,
     ) -> *mut ibv_pd {
         const KNOWN: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
-        // SAFETY: the caller's context and struct.
-        let (_, attr) = unsafe { (Ctx::of(context)?, borrow(attr)?) };
+        // SAFETY: the caller's struct.
+        let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask & !KNOWN != 0 {
             return Err(Errno::OPNOTSUPP);
         }
-        // SAFETY: the caller's PD, which may not be null.
-        let pd = unsafe { PdObject::of(attr.pd)? };
-        if let Kind::Parent { .. } = pd.kind {
+        let pd = PdObject::of(attr.pd)?;
+        Ctx::check_same(context, pd.context)?;
+        if let Origin::Parent { .. } = pd.origin {
             return Err(Errno::INVAL);
         }
-        pd.users.join();
         if !attr.td.is_null() {
-            // SAFETY: the caller's thread domain.
-            unsafe { TdObject::of(attr.td)? }.users.join();
+            let td: &TdObject = find(attr.td)?;
+            // SAFETY: a field that `find` has just compared.
+            Ctx::check_same(context, unsafe { (*td.ibv.get()).context })?;
+            td.users.join();
         }
-        let kind = Kind::Parent { pd: attr.pd, td: attr.td };
-        Ok(PdObject::publish(context, pd.ibv.handle, pd.nic.clone(), kind))
+        pd.users.join();
+        let origin = Origin::Parent { pd: attr.pd, td: attr.td };
+        Ok(PdObject::publish(context, pd.exported, pd.nic.clone(), origin))
     }
 }

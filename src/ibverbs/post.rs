@@ -13,13 +13,14 @@ use crate::ah::AhObject;
 use crate::errno::Errno;
 use crate::guard::data_path;
 use crate::mw::bind_spec;
+use crate::object::live;
 use crate::qp::QpObject;
 use crate::srq::SrqObject;
 
 data_path! {
     fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> () {
         // SAFETY: the caller's QP.
-        let qp = unsafe { QpObject::of(qp)? };
+        let qp = unsafe { QpObject::live(qp)? };
         let mut poster = qp.nic.sends();
         let mut next = wr;
         // SAFETY: a list of the caller's, which ends with null.
@@ -38,7 +39,7 @@ data_path! {
 
     fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> () {
         // SAFETY: the caller's QP.
-        let qp = unsafe { QpObject::of(qp)? };
+        let qp = unsafe { QpObject::live(qp)? };
         let most = qp.nic.options().max_recv_sge;
         // SAFETY: the caller's list and pointer.
         unsafe { post_receives(wr, bad, most, |request| Ok(qp.nic.post_recv_request(request)?)) }
@@ -46,7 +47,7 @@ data_path! {
 
     fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> () {
         // SAFETY: the caller's SRQ.
-        let srq = unsafe { SrqObject::of(srq)? };
+        let srq = unsafe { live::<SrqObject>(srq)? };
         // SAFETY: the caller's list and pointer.
         unsafe { post_receives(wr, bad, srq.max_sge, |request| Ok(srq.nic.post_recv(request)?)) }
     }
@@ -91,10 +92,7 @@ unsafe fn blame<T>(bad: *mut *mut T, wr: *mut T) {
 #[inline]
 unsafe fn recv_request(wr: &ibv_recv_wr, most: usize) -> Result<RecvRequest, Errno> {
     // SAFETY: as above.
-    let sges = unsafe { elements(wr.sg_list, wr.num_sge)? };
-    if sges.len() > most {
-        return Err(Errno::INVAL);
-    }
+    let sges = unsafe { elements(wr.sg_list, wr.num_sge, most)? };
     Ok(RecvRequest { wr_id: wr.wr_id, length: total(sges)?, data: gathered(sges) })
 }
 
@@ -106,7 +104,7 @@ unsafe fn recv_request(wr: &ibv_recv_wr, most: usize) -> Result<RecvRequest, Err
 unsafe fn send_request(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendRequest, Errno> {
     // SAFETY: as above; which member of a union there is follows from the opcode.
     unsafe {
-        let sges = elements(wr.sg_list, wr.num_sge)?;
+        let sges = elements(wr.sg_list, wr.num_sge, qp.nic.options().max_send_sge)?;
         let op = operation(qp, wr)?;
         let sinks = matches!(op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
         if sinks && wr.send_flags & IBV_SEND_INLINE != 0 {
@@ -213,7 +211,7 @@ pub(crate) unsafe fn datagram(
     imm: Option<Imm>,
 ) -> Result<SendOp<LocalData>, Errno> {
     // SAFETY: the caller's handle.
-    let path = unsafe { AhObject::of(ah)? }.handle.path(qp.nic.qpn());
+    let path = unsafe { live::<AhObject>(ah)? }.nic.path(qp.nic.qpn());
     Ok(SendOp::Datagram { path, dest_qpn: Qpn::new(remote_qpn), qkey: Qkey(remote_qkey), imm })
 }
 
@@ -228,16 +226,32 @@ pub(crate) fn immediate(imm_data: u32) -> Imm {
     Imm(imm_data.to_ne_bytes())
 }
 
+/// The elements of a work request. Their number comes first: no more than `most` are ever looked at.
+///
 /// # Safety
-/// `count` elements from `list` on are the caller's.
+/// `count` elements from `list` on are the caller's, if there are no more than `most`.
 #[inline]
-unsafe fn elements<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [ibv_sge], Errno> {
-    match usize::try_from(count) {
-        Ok(0) => Ok(&[]),
-        Ok(_) if list.is_null() => Err(Errno::INVAL),
+unsafe fn elements<'a>(list: *const ibv_sge, count: c_int, most: usize) -> Result<&'a [ibv_sge], Errno> {
+    let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
+    // SAFETY: as above.
+    unsafe { element_list(list, count, most) }
+}
+
+/// As [`elements`], for callers whose number is not signed.
+///
+/// # Safety
+/// As for [`elements`].
+#[inline]
+pub(crate) unsafe fn element_list<'a, T>(
+    list: *const T,
+    count: usize,
+    most: usize,
+) -> Result<&'a [T], Errno> {
+    match count {
+        0 => Ok(&[]),
+        _ if count > most || list.is_null() => Err(Errno::INVAL),
         // SAFETY: as above.
-        Ok(count) => Ok(unsafe { std::slice::from_raw_parts(list, count) }),
-        Err(_) => Err(Errno::INVAL),
+        _ => Ok(unsafe { std::slice::from_raw_parts(list, count) }),
     }
 }
 
@@ -291,13 +305,4 @@ pub(crate) unsafe fn append(
     // SAFETY: as above.
     unsafe { copy_from_app(addr, &mut bytes[at..to]) };
     Ok(())
-}
-
-/// For callers with a pointer to elements and a count.
-///
-/// # Safety
-/// As for `std::slice::from_raw_parts`.
-pub(crate) unsafe fn element_list<'a>(list: *const ibv_sge, count: usize) -> Result<&'a [ibv_sge], Errno> {
-    // SAFETY: as above.
-    unsafe { elements(list, c_int::try_from(count).map_err(|_| Errno::INVAL)?) }
 }

@@ -12,6 +12,7 @@ use crate::cq::CqObject;
 use crate::errno::Errno;
 use crate::event::{add_target, remove_target};
 use crate::guard::{borrow, borrow_mut, export, slot};
+use crate::object::{self, Kind, Seal, find, live, object};
 use crate::pd::{PdObject, Users};
 use crate::qp_ex::{self, Builder};
 use crate::shown::Shown;
@@ -22,6 +23,7 @@ use crate::xrcd::XrcdObject;
 #[repr(C)]
 pub(crate) struct QpObject {
     pub(crate) ibv: Shown<ibv_qp_ex>,
+    seal: Seal,
     of: ContextId,
     pub(crate) nic: Arc<Qp>,
     pub(crate) acks: Arc<AckCounter>,
@@ -43,13 +45,21 @@ struct Parts {
     xrcd: *mut ibv_xrcd,
 }
 
+object!(QpObject, Qp, ibv_qp, handle);
+
 impl QpObject {
+    pub(crate) fn of<'a>(qp: *mut ibv_qp) -> Result<&'a QpObject, Errno> {
+        find(qp)
+    }
+
+    /// On the data path.
+    ///
     /// # Safety
     /// The pointer is null or a QP of ours.
     #[inline]
-    pub(crate) unsafe fn of<'a>(qp: *mut ibv_qp) -> Result<&'a QpObject, Errno> {
-        // SAFETY: the caller's QP, the first field of which it is.
-        unsafe { borrow(qp.cast()) }
+    pub(crate) unsafe fn live<'a>(qp: *mut ibv_qp) -> Result<&'a QpObject, Errno> {
+        // SAFETY: as above.
+        unsafe { live(qp) }
     }
 
     /// Whether a work request with these flags is to be completed.
@@ -99,22 +109,19 @@ impl Parts {
     }
 
     fn each(self, visit: impl Fn(&Users)) -> Result<(), Errno> {
-        // SAFETY: they outlive the QP.
-        unsafe {
-            if !self.pd.is_null() {
-                visit(&PdObject::of(self.pd)?.users);
+        if !self.pd.is_null() {
+            visit(&PdObject::of(self.pd)?.users);
+        }
+        for cq in [self.send_cq, self.recv_cq] {
+            if !cq.is_null() {
+                visit(&CqObject::of(cq)?.users);
             }
-            for cq in [self.send_cq, self.recv_cq] {
-                if !cq.is_null() {
-                    visit(&CqObject::of(cq)?.users);
-                }
-            }
-            if !self.srq.is_null() {
-                visit(&SrqObject::of(self.srq)?.users);
-            }
-            if !self.xrcd.is_null() {
-                visit(&XrcdObject::of(self.xrcd)?.users);
-            }
+        }
+        if !self.srq.is_null() {
+            visit(&SrqObject::of(self.srq)?.users);
+        }
+        if !self.xrcd.is_null() {
+            visit(&XrcdObject::of(self.xrcd)?.users);
         }
         Ok(())
     }
@@ -142,22 +149,16 @@ pub(crate) fn service(qp_type: u32) -> Result<QpType, Errno> {
 }
 
 /// Makes a QP, and writes what it can do to `init.cap`.
-///
-/// # Safety
-/// The pointers are the caller's.
-pub(crate) unsafe fn create(
+pub(crate) fn create(
     context: *mut ibv_context,
     init: &mut ibv_qp_init_attr,
     request: &Request,
 ) -> Result<*mut ibv_qp, Errno> {
-    // SAFETY: the caller's context.
-    unsafe { Ctx::of(context)? };
+    Ctx::of(context)?;
     let service = service(init.qp_type)?;
     let (nic, parts) = match service {
-        // SAFETY: the caller's pointers.
-        QpType::XrcTarget => unsafe { create_target(init, request)? },
-        // SAFETY: the caller's pointers.
-        _ => unsafe { create_other(service, init, request)? },
+        QpType::XrcTarget => create_target(context, init, request)?,
+        _ => create_other(context, service, init, request)?,
     };
     parts.join()?;
     let sq_sig_all = init.sq_sig_all != 0;
@@ -165,11 +166,13 @@ pub(crate) unsafe fn create(
     Ok(publish(nic, shown, sq_sig_all, request.send_ops))
 }
 
-/// # Safety
-/// The pointers are the caller's.
-unsafe fn create_target(init: &mut ibv_qp_init_attr, request: &Request) -> Result<(Arc<Qp>, Parts), Errno> {
-    // SAFETY: the caller's domain.
-    let xrcd = unsafe { XrcdObject::of(request.xrcd)? };
+fn create_target(
+    context: *mut ibv_context,
+    init: &mut ibv_qp_init_attr,
+    request: &Request,
+) -> Result<(Arc<Qp>, Parts), Errno> {
+    let xrcd = XrcdObject::of(request.xrcd)?;
+    Ctx::check_same(context, xrcd.context())?;
     let domain = &xrcd.domain;
     let options = QpOptions {
         max_send_wr: 0,
@@ -195,24 +198,27 @@ unsafe fn create_target(init: &mut ibv_qp_init_attr, request: &Request) -> Resul
     Ok((nic, parts))
 }
 
-/// # Safety
-/// The pointers are the caller's.
-unsafe fn create_other(
+fn create_other(
+    context: *mut ibv_context,
     service: QpType,
     init: &mut ibv_qp_init_attr,
     request: &Request,
 ) -> Result<(Arc<Qp>, Parts), Errno> {
     let initiator = service == QpType::XrcInitiator;
     let recv_cq = if initiator && init.recv_cq.is_null() { init.send_cq } else { init.recv_cq };
-    // SAFETY: the caller's PD and CQs.
     let (pd, send_cq, recv_cq) =
-        unsafe { (PdObject::of(request.pd)?, CqObject::of(init.send_cq)?, CqObject::of(recv_cq)?) };
+        (PdObject::of(request.pd)?, CqObject::of(init.send_cq)?, CqObject::of(recv_cq)?);
+    for of in [pd.context(), send_cq.context(), recv_cq.context()] {
+        Ctx::check_same(context, of)?;
+    }
     let srq = match init.srq.is_null() {
         true => None,
         false if initiator => return Err(Errno::INVAL),
-        // SAFETY: the caller's SRQ.
-        false => Some(unsafe { SrqObject::of(init.srq)? }),
+        false => Some(SrqObject::of(init.srq)?),
     };
+    if let Some(srq) = srq {
+        Ctx::check_same(context, srq.context())?;
+    }
     let receives = srq.is_none() && !initiator;
     let cap = init.cap;
     let options = QpOptions {
@@ -275,8 +281,9 @@ fn publish(nic: Arc<Qp>, shape: Shape, sq_sig_all: bool, send_ops: Option<u64>) 
     };
     let acks = Arc::new(AckCounter::new());
     let (of, source) = (nic.pd().context().id(), nic.source());
-    let object = Box::into_raw(Box::new(QpObject {
+    let qp = object::publish(Box::new(QpObject {
         ibv: Shown::new(qp_ex::table(base, send_ops)),
+        seal: Seal::new(Kind::Qp),
         of,
         nic,
         acks: acks.clone(),
@@ -285,29 +292,27 @@ fn publish(nic: Arc<Qp>, shape: Shape, sq_sig_all: bool, send_ops: Option<u64>) 
         groups: Users::default(),
         builder: send_ops.map(|_| Builder::new()),
     }));
-    add_target(of, source, object.cast(), &acks);
-    object.cast()
+    add_target(of, source, qp.cast(), &acks);
+    qp
 }
 
 export! {
     fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-        // SAFETY: the caller's PD and struct.
-        let (object, init) = unsafe { (PdObject::of(pd)?, borrow_mut(init)?) };
+        // SAFETY: the caller's struct.
+        let (object, init) = (PdObject::of(pd)?, unsafe { borrow_mut(init)? });
         let request = Request { pd, xrcd: std::ptr::null_mut(), send_ops: None };
-        // SAFETY: the caller's pointers.
-        unsafe { create(object.context(), init, &request) }
+        create(object.context(), init, &request)
     }
 
     /// Waits until all events about the QP are acknowledged.
     fn ibv_destroy_qp(qp: *mut ibv_qp) -> () {
-        // SAFETY: the caller's QP.
-        let object = unsafe { QpObject::of(qp)? };
+        let object: &QpObject = object::find_last(qp)?;
         object.groups.none()?;
         let parts = object.parts;
         remove_target(object.of, object.nic.source());
         object.acks.wait();
-        // SAFETY: made from a box, and used no more: no event names it.
-        drop(unsafe { Box::from_raw(qp.cast::<QpObject>()) });
+        // SAFETY: found, and used no more: no event names it.
+        drop(unsafe { object::retire::<QpObject>(qp) });
         parts.leave()
     }
 }
@@ -316,16 +321,17 @@ slot! {
     /// A second handle of an XRC target QP of the same domain.
     fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
         const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
-        // SAFETY: the caller's context and struct.
-        let (_, attr) = unsafe { (Ctx::of(context)?, borrow(attr)?) };
+        // SAFETY: the caller's struct.
+        let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask & !(NEEDED | IBV_QP_OPEN_ATTR_CONTEXT) != 0 {
             return Err(Errno::OPNOTSUPP);
         }
         if attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
             return Err(Errno::INVAL);
         }
-        // SAFETY: the caller's domain.
-        let domain = &unsafe { XrcdObject::of(attr.xrcd)? }.domain;
+        let xrcd = XrcdObject::of(attr.xrcd)?;
+        Ctx::check_same(context, xrcd.context())?;
+        let domain = &xrcd.domain;
         let nic = domain.target(Qpn::new(attr.qp_num)).ok_or(Errno::INVAL)?;
         let parts = Parts {
             pd: std::ptr::null_mut(),
@@ -345,15 +351,15 @@ slot! {
 /// Attaches a UD QP to a multicast group, or detaches it.
 ///
 /// # Safety
-/// The QP and the GID are the caller's.
+/// The GID is the caller's.
 pub(crate) unsafe fn multicast(
     qp: *mut ibv_qp,
     gid: *const ibv_gid,
     _lid: u16,
     attach: bool,
 ) -> Result<(), Errno> {
-    // SAFETY: the caller's QP and GID, every bit pattern of which is 16 bytes.
-    let (qp, gid) = unsafe { (QpObject::of(qp)?, Gid(borrow(gid)?.raw)) };
+    // SAFETY: the caller's GID, every bit pattern of which is 16 bytes.
+    let (qp, gid) = (QpObject::of(qp)?, unsafe { Gid(borrow(gid)?.raw) });
     if attach {
         qp.nic.attach_multicast(gid)?;
         qp.groups.join();

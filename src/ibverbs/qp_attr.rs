@@ -14,8 +14,8 @@ use crate::query::check_port;
 
 export! {
     fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: i32) -> () {
-        // SAFETY: the caller's QP and struct.
-        let (qp, attr) = unsafe { (QpObject::of(qp)?, borrow(attr)?) };
+        // SAFETY: the caller's struct.
+        let (qp, attr) = (QpObject::of(qp)?, unsafe { borrow(attr)? });
         let mask = meant(qp.nic.service(), AttrMask(mask as u32));
         let attributes = attributes(attr, mask)?;
         let modified = qp.nic.modify(mask, &attributes);
@@ -31,7 +31,7 @@ export! {
         _mask: i32,
         init: *mut ibv_qp_init_attr,
     ) -> () {
-        // SAFETY: the caller's QP and structs.
+        // SAFETY: the caller's structs.
         let (qp, attr, init) = unsafe { (QpObject::of(qp)?, borrow_mut(attr)?, borrow_mut(init)?) };
         *attr = query(qp)?;
         let identity = qp.identity();

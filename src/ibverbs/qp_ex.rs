@@ -84,16 +84,15 @@ slot! {
             return Err(Errno::INVAL);
         }
         let request = Request { pd: init.pd, xrcd: init.xrcd, send_ops };
-        // SAFETY: the extended struct begins like the plain one, and is the caller's as what it points to is.
-        unsafe { create(context, &mut *(&raw mut *init).cast::<ibv_qp_init_attr>(), &request) }
+        // SAFETY: the extended struct begins like the plain one.
+        create(context, unsafe { &mut *(&raw mut *init).cast::<ibv_qp_init_attr>() }, &request)
     }
 }
 
 export! {
     /// Null unless the QP was made for `ibv_wr_*`.
     fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-        // SAFETY: the caller's QP.
-        let object = unsafe { QpObject::of(qp)? };
+        let object = QpObject::of(qp)?;
         object.builder.as_ref().ok_or(Errno::INVAL)?;
         Ok(object.ibv.get())
     }
@@ -158,7 +157,7 @@ impl Drop for Unlocks<'_> {
 /// The QP is the caller's, and he has started a batch on it.
 unsafe fn open<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a QpObject, &'a mut Batch), Errno> {
     // SAFETY: the caller's QP.
-    let object = unsafe { QpObject::of(qp.cast())? };
+    let object = unsafe { QpObject::live(qp.cast())? };
     let builder = object.builder.as_ref().ok_or(Errno::INVAL)?;
     // SAFETY: only the thread that has started the batch gets here, one call after the other.
     Ok((object, unsafe { &mut *builder.batch.get() }))
@@ -225,7 +224,7 @@ fn bare(op: SendOp<LocalData>) -> Begun {
 data_path! {
     fn wr_start(qp: *mut ibv_qp_ex) -> Silent {
         // SAFETY: the caller's QP.
-        let object = unsafe { QpObject::of(qp.cast())? };
+        let object = unsafe { QpObject::live(qp.cast())? };
         object.builder.as_ref().ok_or(Errno::INVAL)?.lock.lock();
         // SAFETY: this thread has the lock.
         unsafe { open(qp)? }.1.clear();
@@ -297,6 +296,9 @@ data_path! {
         unsafe {
             begin(qp, |_| {
                 let mut bytes = InlineBytes::new();
+                if value.is_null() {
+                    return Err(Errno::INVAL);
+                }
                 append(&mut bytes, value.expose_provenance(), 8, 8)?;
                 Ok((SendOp::AtomicWrite { remote: remote(va, rkey) }, LocalData::Inline(bytes), 8))
             })
@@ -371,14 +373,12 @@ data_path! {
     }
 
     fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) -> Silent {
-        if list.is_null() && count > 0 {
-            // SAFETY: the caller's QP, with a batch.
-            return unsafe { amend(qp, |_, _| Err(Errno::INVAL)) };
-        }
         // SAFETY: the caller's QP, with a batch, and his list.
         unsafe {
-            let list = if count == 0 { &[] } else { std::slice::from_raw_parts(list, count) };
-            set_inline(qp, list)
+            match element_list(list, count, MOST_BUFFERS) {
+                Ok(list) => set_inline(qp, list),
+                Err(errno) => amend(qp, |_, _| Err(errno)),
+            }
         }
     }
 
@@ -391,7 +391,8 @@ data_path! {
     fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) -> Silent {
         // SAFETY: the caller's QP, with a batch, and his list.
         unsafe {
-            match element_list(list, count) {
+            let most = QpObject::live(qp.cast())?.nic.options().max_send_sge;
+            match element_list(list, count, most) {
                 Ok(list) => set_sges(qp, list),
                 Err(errno) => amend(qp, |_, _| Err(errno)),
             }
@@ -411,6 +412,9 @@ unsafe fn set_sges(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) -> Result<Silent, Errno
         })
     }
 }
+
+/// Buffers of inline data. Nobody has a reason for more than there can be bytes.
+const MOST_BUFFERS: usize = 1024;
 
 /// # Safety
 /// As for [`open`]; the buffers are memory of the caller's.

@@ -33,8 +33,7 @@ export! {
 
     /// The old entry point. Its struct ends before `port_cap_flags2`.
     fn ibv_query_port(context: *mut ibv_context, port: u8, attr: *mut _compat_ibv_port_attr) -> () {
-        // SAFETY: the caller's context.
-        let full = port_attr(unsafe { Ctx::of(context)? }, port)?;
+        let full = port_attr(Ctx::of(context)?, port)?;
         // SAFETY: the caller's struct, of that size.
         unsafe { write_prefix(&full, attr.cast(), size_of::<_compat_ibv_port_attr>()) }
     }
@@ -64,8 +63,7 @@ export! {
         flags: u32,
         entry_size: usize,
     ) -> () {
-        // SAFETY: the caller's context.
-        let ctx = unsafe { Ctx::of(context)? };
+        let ctx = Ctx::of(context)?;
         if flags != 0 {
             return Err(Errno::OPNOTSUPP);
         }
@@ -85,10 +83,12 @@ export! {
         flags: u32,
         entry_size: usize,
     ) -> OrNegated<isize> {
-        // SAFETY: the caller's context.
-        let ctx = unsafe { Ctx::of(context)? };
+        let ctx = Ctx::of(context)?;
         if flags != 0 {
             return Err(Errno::OPNOTSUPP);
+        }
+        if entry_size < size_of::<ibv_gid_entry>() {
+            return Err(Errno::INVAL);
         }
         let mut valid = 0;
         let nic = ctx.nic()?;
@@ -130,8 +130,7 @@ export! {
     }
 
     fn ibv_get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> OrMinusOne {
-        // SAFETY: the caller's context.
-        unsafe { Ctx::of(context)? };
+        Ctx::of(context)?;
         check_port(port.into())?;
         if pkey == PKEY.to_be() { Ok(OrMinusOne(0)) } else { Err(Errno::NOENT) }
     }
@@ -139,8 +138,7 @@ export! {
 
 slot! {
     fn query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr, size: usize) -> () {
-        // SAFETY: the caller's context.
-        let full = port_attr(unsafe { Ctx::of(context)? }, port)?;
+        let full = port_attr(Ctx::of(context)?, port)?;
         // SAFETY: the caller's struct, of the size that he says.
         unsafe { write_prefix(&full, attr, size) }
     }
@@ -151,8 +149,7 @@ slot! {
         attr: *mut ibv_device_attr_ex,
         size: usize,
     ) -> () {
-        // SAFETY: the caller's context.
-        let ctx = unsafe { Ctx::of(context)? };
+        let ctx = Ctx::of(context)?;
         if !input.is_null() {
             // SAFETY: the caller's struct.
             if unsafe { borrow(input)? }.comp_mask != 0 {
@@ -205,12 +202,15 @@ fn gid_entry(index: u32, gid: Gid) -> ibv_gid_entry {
     }
 }
 
+/// No struct of a caller's is longer, however new its header is.
+const LONGEST_STRUCT: usize = 4096;
+
 /// Writes as much of a struct as the caller knows, and zeros for what he knows beyond ours.
 ///
 /// # Safety
-/// `to` is null or has room for `size` bytes.
+/// `to` is null or has room for `size` bytes, if that is a size that a struct can have.
 unsafe fn write_prefix<T: Copy>(from: &T, to: *mut T, size: usize) -> Result<(), Errno> {
-    if to.is_null() {
+    if to.is_null() || size > LONGEST_STRUCT {
         return Err(Errno::INVAL);
     }
     let ours = size.min(size_of::<T>());

@@ -6,10 +6,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError, Weak};
 
+use softrnic_nic::device::Process;
 use softrnic_nic::runtime::channel::AckCounter;
 use softrnic_nic::verbs::{Context, ContextId, EventSource, Pd};
 
 use crate::context::File;
+use crate::object::Objects;
 use crate::{dm, mr, xrcd};
 
 /// The tables.
@@ -24,9 +26,11 @@ pub(crate) struct Registry {
     /// Which C object an asynchronous event is about.
     pub targets: HashMap<(ContextId, EventSource), Target>,
     /// NICs of forked processes, by file and process.
-    pub reopened: HashMap<(u64, u32), &'static Context>,
+    pub reopened: HashMap<(u64, Process), &'static Context>,
     /// By the number of their device, NICs that are to go on between one context and the next, with their address.
     pub kept: HashMap<usize, Context>,
+    /// Everything that C has a pointer to.
+    pub objects: Objects,
     last_handle: u32,
 }
 
@@ -61,8 +65,14 @@ pub(crate) fn registry() -> MutexGuard<'static, Registry> {
 impl Registry {
     /// Makes an object of a file importable, and returns its handle.
     pub fn export(&mut self, file: &File, object: Export) -> u32 {
+        let handle = self.handle();
+        self.exports.insert((file.id, handle), object);
+        handle
+    }
+
+    /// A handle that no other object has.
+    pub fn handle(&mut self) -> u32 {
         self.last_handle = self.last_handle.wrapping_add(1).max(1);
-        self.exports.insert((file.id, self.last_handle), object);
         self.last_handle
     }
 }

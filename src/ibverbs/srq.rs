@@ -11,6 +11,7 @@ use crate::cq::CqObject;
 use crate::errno::Errno;
 use crate::event::{add_target, remove_target};
 use crate::guard::{borrow, borrow_mut, export, slot};
+use crate::object::{Kind, Seal, find, find_last, object, publish, retire};
 use crate::pd::{PdObject, Users};
 use crate::shown::Shown;
 use crate::xrcd::XrcdObject;
@@ -19,6 +20,7 @@ use crate::xrcd::XrcdObject;
 #[repr(C)]
 pub(crate) struct SrqObject {
     ibv: Shown<ibv_srq>,
+    seal: Seal,
     of: ContextId,
     pub(crate) nic: Arc<Srq>,
     pub(crate) acks: Arc<AckCounter>,
@@ -29,37 +31,39 @@ pub(crate) struct SrqObject {
     xrc: Option<(*mut ibv_xrcd, *mut ibv_cq)>,
 }
 
+object!(SrqObject, Srq, ibv_srq, handle);
+
 impl SrqObject {
-    /// # Safety
-    /// The pointer is null or an SRQ of ours.
-    #[inline]
-    pub(crate) unsafe fn of<'a>(srq: *mut ibv_srq) -> Result<&'a SrqObject, Errno> {
-        // SAFETY: the caller's SRQ, the first field of which it is.
-        unsafe { borrow(srq.cast()) }
+    pub(crate) fn of<'a>(srq: *mut ibv_srq) -> Result<&'a SrqObject, Errno> {
+        find(srq)
+    }
+
+    pub(crate) fn context(&self) -> *mut ibv_context {
+        // SAFETY: a field that the application lets be.
+        unsafe { (*self.ibv.get()).context }
     }
 }
 
 /// Makes an SRQ, and writes what it has become to `attr`.
-///
-/// # Safety
-/// The pointers are the caller's.
-unsafe fn create(
+fn create(
     pd: *mut ibv_pd,
     srq_context: *mut std::ffi::c_void,
     attr: &mut ibv_srq_attr,
     xrc: Option<(*mut ibv_xrcd, *mut ibv_cq)>,
 ) -> Result<*mut ibv_srq, Errno> {
-    // SAFETY: the caller's PD.
-    let object = unsafe { PdObject::of(pd)? };
+    let object = PdObject::of(pd)?;
     let ctx = object.ctx()?;
     if attr.max_sge as usize > ctx.nic()?.caps().max_srq_sge {
         return Err(Errno::INVAL);
     }
     let parts = match xrc {
-        // SAFETY: the caller's domain and CQ.
-        Some((xrcd, cq)) => Some(unsafe { (XrcdObject::of(xrcd)?, CqObject::of(cq)?) }),
+        Some((xrcd, cq)) => Some((XrcdObject::of(xrcd)?, CqObject::of(cq)?)),
         None => None,
     };
+    if let Some((xrcd, cq)) = parts {
+        Ctx::check_same(object.context(), xrcd.context())?;
+        Ctx::check_same(object.context(), cq.context())?;
+    }
     let options = SrqOptions {
         max_wr: attr.max_wr as usize,
         xrc: parts.map(|(xrcd, cq)| (xrcd.domain.key, cq.nic.clone())),
@@ -82,8 +86,9 @@ unsafe fn create(
         cond: libc::PTHREAD_COND_INITIALIZER,
         events_completed: 0,
     };
-    let srq = Box::into_raw(Box::new(SrqObject {
+    let srq = publish(Box::new(SrqObject {
         ibv: Shown::new(ibv),
+        seal: Seal::new(Kind::Srq),
         of,
         nic,
         acks: acks.clone(),
@@ -93,20 +98,19 @@ unsafe fn create(
         xrc,
     }));
     add_target(of, source, srq.cast(), &acks);
-    Ok(srq.cast())
+    Ok(srq)
 }
 
 export! {
     fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
         // SAFETY: the caller's struct.
         let init = unsafe { borrow_mut(init)? };
-        // SAFETY: the caller's pointers.
-        unsafe { create(pd, init.srq_context, &mut init.attr, None) }
+        create(pd, init.srq_context, &mut init.attr, None)
     }
 
     fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: i32) -> () {
-        // SAFETY: the caller's SRQ and struct.
-        let (srq, attr) = unsafe { (SrqObject::of(srq)?, borrow(attr)?) };
+        // SAFETY: the caller's struct.
+        let (srq, attr) = (SrqObject::of(srq)?, unsafe { borrow(attr)? });
         let mask = mask as u32;
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             return Err(Errno::INVAL);
@@ -121,8 +125,8 @@ export! {
     }
 
     fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> () {
-        // SAFETY: the caller's SRQ and struct.
-        let (srq, attr) = unsafe { (SrqObject::of(srq)?, borrow_mut(attr)?) };
+        // SAFETY: the caller's struct.
+        let (srq, attr) = (SrqObject::of(srq)?, unsafe { borrow_mut(attr)? });
         *attr = ibv_srq_attr {
             max_wr: srq.nic.max_wr() as u32,
             max_sge: srq.max_sge as u32,
@@ -133,31 +137,26 @@ export! {
 
     /// Waits until all events about the SRQ are acknowledged.
     fn ibv_destroy_srq(srq: *mut ibv_srq) -> () {
-        // SAFETY: the caller's SRQ.
-        let object = unsafe { SrqObject::of(srq)? };
+        let object: &SrqObject = find_last(srq)?;
         object.users.none()?;
-        // SAFETY: the PD of an SRQ outlives it.
-        let pd = unsafe { PdObject::of(object.pd)? };
+        let pd = PdObject::of(object.pd)?;
         remove_target(object.of, object.nic.source());
         object.acks.wait();
         pd.users.leave();
         if let Some((xrcd, cq)) = object.xrc {
-            // SAFETY: they outlive the SRQ: it counts as their user.
-            unsafe {
-                XrcdObject::of(xrcd)?.users.leave();
-                CqObject::of(cq)?.users.leave();
-            }
+            XrcdObject::of(xrcd)?.users.leave();
+            CqObject::of(cq)?.users.leave();
         }
-        // SAFETY: made from a box, and used no more: no event names it.
-        drop(unsafe { Box::from_raw(srq.cast::<SrqObject>()) });
+        // SAFETY: found, and used no more: no event names it.
+        drop(unsafe { retire::<SrqObject>(srq) });
         Ok(())
     }
 }
 
 slot! {
     fn create_srq_ex(context: *mut ibv_context, init: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
-        // SAFETY: the caller's context and struct.
-        let (_, init) = unsafe { (Ctx::of(context)?, borrow_mut(init)?) };
+        // SAFETY: the caller's struct.
+        let (_, init) = (Ctx::of(context)?, unsafe { borrow_mut(init)? });
         const KNOWN: u32 =
             IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
         const XRC: u32 = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
@@ -174,14 +173,14 @@ slot! {
         if mask & IBV_SRQ_INIT_ATTR_PD == 0 {
             return Err(Errno::INVAL);
         }
-        // SAFETY: the caller's pointers.
-        unsafe { create(init.pd, init.srq_context, &mut init.attr, xrc) }
+        Ctx::check_same(context, PdObject::of(init.pd)?.context())?;
+        create(init.pd, init.srq_context, &mut init.attr, xrc)
     }
 
     /// XRC SRQs have numbers that peers name.
     fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> () {
-        // SAFETY: the caller's SRQ and number.
-        let (srq, number) = unsafe { (SrqObject::of(srq)?, borrow_mut(number)?) };
+        // SAFETY: the caller's number.
+        let (srq, number) = (SrqObject::of(srq)?, unsafe { borrow_mut(number)? });
         if srq.xrc.is_none() {
             return Err(Errno::INVAL);
         }

@@ -11,13 +11,16 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{borrow, slot};
+use crate::object::{Kind, Seal, find, find_last, object, publish, retire};
 use crate::pd::Users;
 use crate::registry::registry;
+use crate::shown::Shown;
 
 /// An XRC domain as C sees it, and what it stands for.
 #[repr(C)]
 pub(crate) struct XrcdObject {
-    ibv: ibv_xrcd,
+    ibv: Shown<ibv_xrcd>,
+    seal: Seal,
     pub(crate) domain: Arc<Domain>,
     pub(crate) users: Users,
 }
@@ -35,12 +38,16 @@ pub(crate) struct Domain {
     targets: Mutex<HashMap<Qpn, Weak<Qp>>>,
 }
 
+object!(XrcdObject, Xrcd, ibv_xrcd);
+
 impl XrcdObject {
-    /// # Safety
-    /// The pointer is null or an XRC domain of ours.
-    pub(crate) unsafe fn of<'a>(xrcd: *mut ibv_xrcd) -> Result<&'a XrcdObject, Errno> {
-        // SAFETY: the caller's domain, the first field of which it is.
-        unsafe { borrow(xrcd.cast()) }
+    pub(crate) fn of<'a>(xrcd: *mut ibv_xrcd) -> Result<&'a XrcdObject, Errno> {
+        find(xrcd)
+    }
+
+    pub(crate) fn context(&self) -> *mut ibv_context {
+        // SAFETY: a field that the application lets be.
+        unsafe { (*self.ibv.get()).context }
     }
 }
 
@@ -73,8 +80,8 @@ impl Drop for Domain {
 
 slot! {
     fn open_xrcd(context: *mut ibv_context, attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
-        // SAFETY: the caller's context and struct.
-        let (ctx, attr) = unsafe { (Ctx::of(context)?, borrow(attr)?) };
+        // SAFETY: the caller's struct.
+        let (ctx, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
         if attr.comp_mask & !NEEDED != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -83,15 +90,14 @@ slot! {
             return Err(Errno::INVAL);
         }
         let domain = find_or_make(ctx, attr.fd, attr.oflags)?;
-        let ibv = ibv_xrcd { context };
-        Ok(Box::into_raw(Box::new(XrcdObject { ibv, domain, users: Users::default() })).cast())
+        let (ibv, seal) = (Shown::new(ibv_xrcd { context }), Seal::new(Kind::Xrcd));
+        Ok(publish(Box::new(XrcdObject { ibv, seal, domain, users: Users::default() })))
     }
 
     fn close_xrcd(xrcd: *mut ibv_xrcd) -> () {
-        // SAFETY: the caller's domain.
-        unsafe { XrcdObject::of(xrcd)? }.users.none()?;
-        // SAFETY: made from a box, and used no more.
-        drop(unsafe { Box::from_raw(xrcd.cast::<XrcdObject>()) });
+        find_last::<XrcdObject>(xrcd)?.users.none()?;
+        // SAFETY: found, without users, and used no more.
+        drop(unsafe { retire::<XrcdObject>(xrcd) });
         Ok(())
     }
 }

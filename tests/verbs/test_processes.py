@@ -118,8 +118,17 @@ class Interrupted(VerbsTest):
     def test_forks_while_another_thread_transfers(self):
         self.interrupted("fork")
 
+    def test_what_a_child_inherits_fails_at_once_whatever_the_parents_threads_held(self):
+        self.interrupted("inherit", timeout=120)
+
     def test_an_end_with_everything_alive(self):
         self.interrupted("exit")
+
+
+class Careless(VerbsTest):
+    def test_wrong_counts_and_wrong_objects_are_refused(self):
+        program = self.compile("careless.c", "-libverbs")
+        self.assertIn("all refused", self.run_ok([program], run=["--device", "udp", "--device", "udp"]))
 
 
 class Memory(VerbsTest):

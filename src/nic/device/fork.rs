@@ -2,10 +2,13 @@
 //! know only one of the two processes. So around a fork every NIC stands still, and the child then drops its
 //! copies: the descriptors are closed, whatever it still holds of them fails, and a device that it opens is a new
 //! one.
+//!
+//! Locks of single objects are not held still: another thread of the parent may have any of them, and then nobody in the
+//! child ever gives it back. So a verb asks whose the object is ([`Process`](super::Process)) before it takes one.
 
 use std::sync::{Mutex, MutexGuard, Once, PoisonError, Weak};
 
-use super::{Core, Nic};
+use super::{Core, Nic, Process, process};
 use crate::engine::Budget;
 use crate::runtime::lock::Detached;
 
@@ -29,29 +32,41 @@ unsafe impl Send for Held {}
 
 /// A NIC that a fork has to reckon with.
 pub(super) fn register(nic: Weak<Nic>) {
+    handle_forks();
+    let mut nics = lock(&NICS);
+    nics.retain(|known| known.strong_count() > 0);
+    nics.push(nic);
+}
+
+/// From now on forks find the handlers.
+fn handle_forks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        process::watch();
         // SAFETY: functions that live as long as the program (the C libraries are never unloaded).
         unsafe {
             libc::pthread_atfork(Some(prepare), Some(parent), Some(child));
             libc::atexit(leave);
         }
     });
-    let mut nics = lock(&NICS);
-    nics.retain(|known| known.strong_count() > 0);
-    nics.push(nic);
 }
 
 /// Keeps forks away while the devices of the process change.
-pub fn opening() -> MutexGuard<'static, ()> {
-    lock(&OPENING)
+pub fn opening() -> Opening {
+    handle_forks();
+    Opening(lock(&OPENING))
 }
+
+/// While it lives, the process does not fork.
+#[must_use = "forks are kept away while it lives"]
+pub struct Opening(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 /// Called in the child once its copies are gone.
 static FORGET: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
 
-/// Has `forget` called in the child of every fork, to drop what refers to the parent's NICs.
-pub fn on_fork_in_child(forget: fn()) {
+/// Has `forget` called in the child of every fork, to drop what refers to the parent's NICs. Whoever asks keeps forks
+/// away meanwhile, so that no child finds the list locked.
+pub fn on_fork_in_child(_: &Opening, forget: fn()) {
     let mut known = lock(&FORGET);
     if !known.contains(&forget) {
         known.push(forget);
@@ -59,7 +74,7 @@ pub fn on_fork_in_child(forget: fn()) {
 }
 
 extern "C" fn prepare() {
-    let opening = opening();
+    let opening = lock(&OPENING);
     let nics = lock(&NICS);
     let cores = nics
         .iter()
@@ -74,6 +89,10 @@ extern "C" fn prepare() {
 
 /// The process exits: what waits to leave with something else leaves now.
 extern "C" fn leave() {
+    // A child whose fork had no handlers has the parent's descriptors still.
+    if !Process::current().is_in_order() {
+        return;
+    }
     // A NIC that another thread drives, or that has failed, is none of ours any more.
     let Ok(nics) = NICS.try_lock() else { return };
     for nic in nics.iter().filter_map(Weak::upgrade) {
@@ -108,6 +127,7 @@ extern "C" fn child() {
     held.nics.clear();
     let Held { opening, nics, .. } = held;
     drop((nics, opening));
+    process::begin_child();
     for forget in lock(&FORGET).iter() {
         forget();
     }

@@ -21,6 +21,7 @@ mod events;
 mod fork;
 mod gone;
 mod port;
+mod process;
 mod progress;
 mod spec;
 #[cfg(test)]
@@ -48,8 +49,9 @@ use crate::runtime::lock::{NicGuard, NicLock, Poisoned};
 use crate::stats::{Snapshot, StatsSocket};
 use eager::Eagerness;
 use events::EventRoutes;
-pub use fork::{on_fork_in_child, opening};
+pub use fork::{Opening, on_fork_in_child, opening};
 pub use port::{Place, Port};
+pub use process::Process;
 pub use progress::Progress;
 
 /// The longest that a gathered post waits when nobody polls.

@@ -31,8 +31,8 @@ static RUNNING: Mutex<Option<HashMap<String, Weak<Running>>>> = Mutex::new(None)
 impl Running {
     /// The running device of this name, or a newly started one.
     pub(crate) fn open(spec: &DeviceSpec) -> Result<Arc<Running>, Error> {
-        on_fork_in_child(forget_running);
-        let _opening = opening();
+        let opening = opening();
+        on_fork_in_child(&opening, forget_running);
         let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
         let devices = running.get_or_insert_with(HashMap::new);
         if let Some(device) = devices.get(&spec.name).and_then(Weak::upgrade) {

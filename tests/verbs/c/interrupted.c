@@ -1,11 +1,13 @@
 /*
  * What can come in between: cancelled threads, signals, forks, and an end with everything alive.
  *
- *     interrupted cancel|pending|signals|fork|exit
+ *     interrupted cancel|pending|signals|fork|inherit|exit
  */
+#define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 
@@ -296,6 +298,145 @@ static void forks(void)
 	destroy();
 }
 
+/* What threads of the parent may be doing, with whatever locks, when it forks. */
+static int stop;
+static struct ibv_srq *srq;
+static struct ibv_ah *ah;
+static struct ibv_mw *mw;
+static struct ibv_qp_ex *extended;
+static struct ibv_cq_ex *polled;
+
+static void *post_all_the_time(void *unused)
+{
+	struct ibv_recv_wr receive = {.num_sge = 0}, *bad_receive;
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE}, *bad;
+	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+		ibv_post_send(qp, &wr, &bad);
+		ibv_post_srq_recv(srq, &receive, &bad_receive);
+		ibv_wr_start(extended);
+		ibv_wr_rdma_write(extended, 0, 0);
+		ibv_wr_abort(extended);
+	}
+	return unused;
+}
+
+static void *poll_all_the_time(void *unused)
+{
+	struct ibv_wc wc[8];
+	struct ibv_poll_cq_attr attr = {0};
+	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+		CHECK(ibv_poll_cq(cq, 8, wc) >= 0);
+		if (!ibv_start_poll(polled, &attr))
+			ibv_end_poll(polled);
+		ibv_req_notify_cq(cq, 0);
+	}
+	return unused;
+}
+
+static void *create_all_the_time(void *unused)
+{
+	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+		struct ibv_mr *other = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE);
+		struct ibv_cq *other_cq = ibv_create_cq(context, 4, NULL, NULL, 0);
+		struct ibv_pd *other_pd = ibv_alloc_pd(context);
+		CHECK(other && other_cq && other_pd);
+		OK(ibv_dereg_mr(other));
+		OK(ibv_destroy_cq(other_cq));
+		OK(ibv_dealloc_pd(other_pd));
+	}
+	return unused;
+}
+
+#define NULL_EIO(call) NULL_WITH(call, EIO)
+
+static _Noreturn void child_that_inherits(void)
+{
+	alarm(20);
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE}, *bad;
+	struct ibv_recv_wr receive = {.num_sge = 0}, *bad_receive;
+	struct ibv_wc wc;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC};
+	struct ibv_srq_init_attr srq_init = {.attr = {.max_wr = 1}};
+	struct ibv_srq_attr srq_attr;
+	struct ibv_ah_attr ah_attr = {.is_global = 1, .port_num = 1};
+	struct ibv_poll_cq_attr poll = {0};
+	struct ibv_mw_bind bind = {0};
+	struct ibv_cq *which;
+	void *cq_context;
+	FAILS(ibv_post_send(qp, &wr, &bad), EIO);
+	FAILS(ibv_post_recv(qp, &receive, &bad_receive), EIO);
+	FAILS(ibv_post_srq_recv(srq, &receive, &bad_receive), EIO);
+	FAILS(ibv_poll_cq(cq, 1, &wc), -EIO);
+	FAILS(ibv_req_notify_cq(cq, 0), EIO);
+	FAILS(ibv_start_poll(polled, &poll), EIO);
+	ibv_wr_start(extended);
+	ibv_wr_rdma_write(extended, 0, 0);
+	FAILS(ibv_wr_complete(extended), EIO);
+	FAILS(ibv_bind_mw(qp, mw, &bind), EIO);
+	FAILS(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EIO);
+	FAILS(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), EIO);
+	FAILS(ibv_query_srq(srq, &srq_attr), EIO);
+	FAILS(ibv_resize_cq(cq, 10), EIO);
+	FAILS(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_CMD);
+	FAILS(ibv_get_cq_event(channel, &which, &cq_context), -1);
+	CHECK(errno == EIO);
+	NULL_EIO(ibv_reg_mr(pd, memory, 4096, 0));
+	NULL_EIO(ibv_create_qp(pd, &init));
+	NULL_EIO(ibv_create_srq(pd, &srq_init));
+	NULL_EIO(ibv_create_ah(pd, &ah_attr));
+	NULL_EIO(ibv_alloc_mw(pd, IBV_MW_TYPE_1));
+	NULL_EIO(ibv_qp_to_qp_ex(qp));
+	ibv_ack_cq_events(cq, 1);
+	FAILS(ibv_destroy_qp(qp), EIO);
+	FAILS(ibv_destroy_srq(srq), EIO);
+	FAILS(ibv_destroy_ah(ah), EIO);
+	FAILS(ibv_dealloc_mw(mw), EIO);
+	FAILS(ibv_dereg_mr(mr), EIO);
+	FAILS(ibv_destroy_cq(cq), EIO);
+	FAILS(ibv_destroy_comp_channel(channel), EIO);
+	FAILS(ibv_dealloc_pd(pd), EIO);
+	_exit(0);
+}
+
+static void inherits(void)
+{
+	struct ibv_srq_init_attr srq_init = {.attr = {.max_wr = 64, .max_sge = 1}};
+	struct ibv_ah_attr ah_attr = address_of(context);
+	struct ibv_cq_init_attr_ex cq_init = {.cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS};
+	srq = ibv_create_srq(pd, &srq_init);
+	ah = ibv_create_ah(pd, &ah_attr);
+	mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	polled = ibv_create_cq_ex(context, &cq_init);
+	struct ibv_qp_init_attr_ex init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .pd = pd,
+					   .cap = {.max_send_wr = 1, .max_send_sge = 1},
+					   .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+					   .send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE};
+	struct ibv_qp *own = ibv_create_qp_ex(context, &init);
+	CHECK(srq && ah && mw && polled && own);
+	extended = ibv_qp_to_qp_ex(own);
+	void *(*jobs[])(void *) = {post_all_the_time, post_all_the_time, poll_all_the_time, create_all_the_time};
+	pthread_t threads[4];
+	for (int i = 0; i < 4; i++)
+		CHECK(pthread_create(&threads[i], NULL, jobs[i], NULL) == 0);
+	for (int i = 0; i < 60; i++) {
+		/* Every third child is made behind the back of the C library, whose handlers do not run. */
+		pid_t child = i % 3 == 2 ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
+		CHECK(child >= 0);
+		if (child == 0)
+			child_that_inherits();
+		int status;
+		CHECK(waitpid(child, &status, 0) == child);
+		if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+			fprintf(stderr, "child %d: status %#x\n", i, status);
+			exit(1);
+		}
+	}
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+	for (int i = 0; i < 4; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
@@ -309,6 +450,8 @@ int main(int argc, char **argv)
 		with_signals();
 	else if (!strcmp(argv[1], "fork"))
 		forks();
+	else if (!strcmp(argv[1], "inherit"))
+		inherits();
 	else
 		post_write(1);
 	puts("all right");
