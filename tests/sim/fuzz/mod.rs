@@ -6,18 +6,25 @@ mod captures;
 mod control;
 mod frames;
 mod hostile;
+mod verbs;
 
 pub use captures::captures;
 pub use control::control;
 pub use frames::frames;
 pub use hostile::hostile;
+pub use verbs::verbs;
 
 /// The name and the function of a target.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 4] =
-    [("frames", frames), ("hostile", hostile), ("control", control), ("captures", captures)];
+pub const TARGETS: [Target; 5] = [
+    ("frames", frames),
+    ("hostile", hostile),
+    ("control", control),
+    ("captures", captures),
+    ("verbs", verbs),
+];
 
 /// Bytes that decide what happens next; zeros once they are used up.
 struct Choices<'a>(&'a [u8]);
