@@ -230,6 +230,8 @@ pub struct RejReason(pub u16);
 impl RejReason {
     /// Nobody answered in time.
     pub const TIMEOUT: RejReason = RejReason(4);
+    /// The receiver has no such communication id.
+    pub const INVALID_COMMUNICATION_ID: RejReason = RejReason(6);
     /// Nobody listens for the service.
     pub const INVALID_SERVICE_ID: RejReason = RejReason(8);
     /// The receiver has a connection of that QP already.

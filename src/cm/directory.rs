@@ -1,0 +1,213 @@
+//! Every connection and listener, and the ways to find one.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::net::IpAddr;
+
+use softrnic_wire::{Qpn, ServiceId, Time};
+
+use crate::connection::Connection;
+use crate::params::Listen;
+
+/// Names a connection, or a question to a datagram service, on this device: the local communication id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CommId(u32);
+
+impl CommId {
+    /// The number that messages carry.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// Names a listener.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ListenerId(u64);
+
+pub(crate) struct Listener {
+    pub id: ListenerId,
+    pub listen: Listen,
+    /// Requests that no application has answered.
+    pub pending: usize,
+}
+
+#[derive(Default)]
+pub(crate) struct Directory {
+    connections: BTreeMap<CommId, Connection>,
+    /// Passive connections by the peer's GUID and communication id.
+    by_remote_id: BTreeMap<(u64, u32), CommId>,
+    /// Connections by the peer's GUID and QP, while that QP is theirs.
+    by_remote_qp: BTreeMap<(u64, Qpn), CommId>,
+    /// Questions to our datagram services, by who asked and the request id.
+    questions: BTreeMap<(IpAddr, u32), CommId>,
+    timers: BTreeSet<(Time, CommId)>,
+    listeners: BTreeMap<ServiceId, Listener>,
+    next_listener: u64,
+    pub pending: usize,
+}
+
+impl Directory {
+    /// A number that no connection has.
+    pub fn free_id(&self, random: &mut dyn FnMut() -> u32) -> CommId {
+        loop {
+            let id = CommId(random());
+            if id.0 != 0 && !self.connections.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    pub fn insert(&mut self, connection: Connection) {
+        self.connections.insert(connection.id, connection);
+    }
+
+    pub fn get(&self, id: CommId) -> Option<&Connection> {
+        self.connections.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: CommId) -> Option<&mut Connection> {
+        self.connections.get_mut(&id)
+    }
+
+    /// The connection that a message names by our number.
+    pub fn find(&self, local: u32) -> Option<&Connection> {
+        self.connections.get(&CommId(local))
+    }
+
+    pub fn find_by_remote_id(&self, guid: u64, remote: u32) -> Option<&Connection> {
+        self.get(*self.by_remote_id.get(&(guid, remote))?)
+    }
+
+    pub fn find_by_remote_qp(&self, guid: u64, qpn: Qpn) -> Option<&Connection> {
+        self.get(*self.by_remote_qp.get(&(guid, qpn))?)
+    }
+
+    pub fn find_question(&self, from: IpAddr, request: u32) -> Option<&Connection> {
+        self.get(*self.questions.get(&(from, request))?)
+    }
+
+    /// A request of this peer's is known from now on.
+    pub fn note_remote_id(&mut self, id: CommId) {
+        if let Some(c) = self.connections.get(&id) {
+            self.by_remote_id.insert((c.remote_guid, c.remote_id), id);
+        }
+    }
+
+    /// The peer's QP belongs to this connection from now on.
+    pub fn note_remote_qp(&mut self, id: CommId) {
+        if let Some(c) = self.connections.get(&id) {
+            self.by_remote_qp.insert((c.remote_guid, c.remote.qpn), id);
+        }
+    }
+
+    pub fn note_question(&mut self, id: CommId) {
+        if let Some(c) = self.connections.get(&id) {
+            self.questions.insert((c.route.remote, c.remote_id), id);
+        }
+    }
+
+    /// The peer's QP is another connection's to use.
+    pub fn forget_remote_qp(&mut self, id: CommId) {
+        let Some(c) = self.connections.get(&id) else { return };
+        remove_if(&mut self.by_remote_qp, (c.remote_guid, c.remote.qpn), id);
+    }
+
+    pub fn remove(&mut self, id: CommId) -> Option<Connection> {
+        self.forget_remote_qp(id);
+        self.set_timer(id, Time::NEVER);
+        let c = self.connections.get(&id)?;
+        remove_if(&mut self.by_remote_id, (c.remote_guid, c.remote_id), id);
+        remove_if(&mut self.questions, (c.route.remote, c.remote_id), id);
+        self.connections.remove(&id)
+    }
+
+    /// Sets the one timer that a connection has.
+    pub fn set_timer(&mut self, id: CommId, at: Time) {
+        let Some(c) = self.connections.get_mut(&id) else { return };
+        let old = core::mem::replace(&mut c.timer, at);
+        if old != Time::NEVER {
+            self.timers.remove(&(old, id));
+        }
+        if at != Time::NEVER {
+            self.timers.insert((at, id));
+        }
+    }
+
+    pub fn next_timer(&self) -> Option<Time> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    pub fn pop_due(&mut self, now: Time) -> Option<CommId> {
+        let &(at, id) = self.timers.first()?;
+        if at > now {
+            return None;
+        }
+        self.set_timer(id, Time::NEVER);
+        Some(id)
+    }
+
+    pub fn listen(&mut self, listen: Listen) -> Option<ListenerId> {
+        if self.listeners.contains_key(&listen.service) {
+            return None;
+        }
+        let id = ListenerId(self.next_listener);
+        self.next_listener += 1;
+        self.listeners.insert(listen.service, Listener { id, listen, pending: 0 });
+        Some(id)
+    }
+
+    pub fn listener(&mut self, service: ServiceId) -> Option<&mut Listener> {
+        self.listeners.get_mut(&service)
+    }
+
+    pub fn remove_listener(&mut self, id: ListenerId) -> bool {
+        let service = self.listeners.values().find(|l| l.id == id).map(|l| l.listen.service);
+        service.is_some_and(|service| self.listeners.remove(&service).is_some())
+    }
+
+    /// The connections that a listener was asked for and that nobody has answered.
+    pub fn unanswered(&self, listener: ListenerId) -> Box<[CommId]> {
+        use crate::connection::State::{ReqRcvd, SidrReqRcvd};
+        let waits =
+            |c: &&Connection| c.listener == Some(listener) && matches!(c.state, ReqRcvd | SidrReqRcvd);
+        self.connections.values().filter(waits).map(|c| c.id).collect()
+    }
+
+    /// One more request waits for an answer.
+    pub fn note_pending(&mut self, service: ServiceId) {
+        self.pending += 1;
+        if let Some(listener) = self.listeners.get_mut(&service) {
+            listener.pending += 1;
+        }
+    }
+
+    /// A request of this listener's was answered, or is gone.
+    pub fn note_answered(&mut self, listener: ListenerId) {
+        self.pending -= 1;
+        if let Some(listener) = self.listeners.values_mut().find(|l| l.id == listener) {
+            listener.pending -= 1;
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    pub fn timers(&self) -> usize {
+        self.timers.len()
+    }
+
+    pub fn listeners(&self) -> usize {
+        self.listeners.len()
+    }
+
+    pub fn index_entries(&self) -> usize {
+        self.by_remote_id.len() + self.by_remote_qp.len() + self.questions.len()
+    }
+}
+
+fn remove_if<K: Ord>(map: &mut BTreeMap<K, CommId>, key: K, id: CommId) {
+    if map.get(&key) == Some(&id) {
+        map.remove(&key);
+    }
+}

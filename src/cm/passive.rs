@@ -1,0 +1,320 @@
+//! The side that is asked: REQ, REP, RTU.
+
+use softrnic_wire::{
+    Bits, CmBody, CmIds, CmInfo, CmMessage, Mad, Mra, Mtu, PrivateHeader, Rej, RejReason, Rep, Req, Served,
+    Time,
+};
+
+use crate::cm::{Cm, mad};
+use crate::config::{MRA_TIMEOUT, exponent};
+use crate::connection::{Connection, Side, State};
+use crate::directory::{CommId, ListenerId};
+use crate::error::CmError;
+use crate::event::{Event, Request};
+use crate::params::{AcceptParams, CmTransport, Ece, Listen, Path, Route};
+
+impl Cm {
+    /// Takes requests for a service from now on.
+    ///
+    /// # Errors
+    /// Somebody listens for it already.
+    pub fn listen(&mut self, listen: Listen) -> Result<ListenerId, CmError> {
+        self.directory.listen(listen).ok_or(CmError::ServiceTaken)
+    }
+
+    /// Takes no more requests. What was not answered is refused.
+    ///
+    /// # Errors
+    /// No such listener.
+    pub fn unlisten(&mut self, now: Time, listener: ListenerId) -> Result<(), CmError> {
+        for id in self.directory.unanswered(listener) {
+            self.destroy(now, id);
+        }
+        if self.directory.remove_listener(listener) { Ok(()) } else { Err(CmError::UnknownId) }
+    }
+
+    /// Agrees to a connection. The QP can receive and send by now: the peer may send at once.
+    ///
+    /// # Errors
+    /// Nobody asks any more, or too much private data.
+    pub fn accept(&mut self, now: Time, id: CommId, params: &AcceptParams) -> Result<(), CmError> {
+        let ca_guid = self.config.ca_guid;
+        let ack_delay = self.config.ack_delay;
+        let connection = self.directory.get_mut(id).ok_or(CmError::UnknownId)?;
+        if connection.state != State::ReqRcvd {
+            return Err(CmError::WrongState);
+        }
+        let is_xrc = connection.transport == Some(CmTransport::Xrc);
+        let rep = Rep {
+            ids: connection.ids(),
+            qpn: if is_xrc { Default::default() } else { params.qpn },
+            // The number of an XRC target has the place of an end-to-end context (kernel: cm_format_rep).
+            eecn: Bits::new(if is_xrc { params.qpn.get() } else { 0 }),
+            vendor_id: Bits::new(params.ece.vendor_id),
+            starting_psn: params.starting_psn,
+            responder_resources: params.responder_resources,
+            initiator_depth: if is_xrc { 0 } else { params.initiator_depth },
+            target_ack_delay: Bits::new(ack_delay.into()),
+            flow_control: params.flow_control,
+            rnr_retry_count: Bits::new(params.rnr_retry.min(7).into()),
+            srq: params.srq || is_xrc,
+            ca_guid,
+            ..Rep::default()
+        };
+        let message = CmMessage::new(CmBody::Rep(rep), &params.private).ok_or(CmError::TooLong)?;
+        let bytes = mad(connection.transaction, params.ece.options, &message);
+        connection.state = State::RepSent;
+        connection.local = Side {
+            qpn: params.qpn,
+            starting_psn: params.starting_psn,
+            responder_resources: params.responder_resources,
+            initiator_depth: params.initiator_depth,
+            rnr_retry: params.rnr_retry,
+        };
+        let interval = exponent(connection.peer_response);
+        self.note_answered(id);
+        self.send_until_answered(now, id, bytes, interval);
+        Ok(())
+    }
+
+    /// Refuses a connection, before it is agreed to or, on the active side, after.
+    ///
+    /// # Errors
+    /// There is nothing to refuse, or too much private data or information.
+    pub fn reject(
+        &mut self,
+        id: CommId,
+        reason: RejReason,
+        info: &[u8],
+        private: &[u8],
+    ) -> Result<(), CmError> {
+        let connection = self.directory.get(id).ok_or(CmError::UnknownId)?;
+        let answers = match connection.state {
+            State::ReqRcvd => Served::REQ,
+            State::RepRcvd => Served::REP,
+            _ => return Err(CmError::WrongState),
+        };
+        let info = CmInfo::new(info).ok_or(CmError::TooLong)?;
+        let rej = Rej { ids: connection.ids(), answers, reason, info };
+        let message = CmMessage::new(CmBody::Rej(rej), private).ok_or(CmError::TooLong)?;
+        let (route, transaction) = (connection.route, connection.transaction);
+        self.send(route, transaction, &message);
+        self.note_answered(id);
+        self.directory.remove(id);
+        Ok(())
+    }
+
+    /// The first packet has come to the QP of a connection that the peer has not confirmed: it uses it, so the
+    /// confirmation was lost (IBTA 12.9.7.2).
+    pub fn notify_established(&mut self, id: CommId) {
+        if self.state(id) == Some(State::RepSent) {
+            self.established(id, &[]);
+        }
+    }
+
+    pub(crate) fn on_req(&mut self, now: Time, route: Route, mad: &Mad<'_>, req: &Req, private: &[u8]) {
+        if let Some(known) = self.directory.find_by_remote_id(req.ca_guid, req.local_id) {
+            let asked =
+                (known.state == State::ReqRcvd).then(|| (known.ids(), known.route, known.transaction));
+            self.note_duplicate();
+            // A lost REP is repeated by its own timer.
+            if let Some((ids, route, transaction)) = asked {
+                let service_timeout = Bits::new(MRA_TIMEOUT.into());
+                self.send_empty(
+                    route,
+                    transaction,
+                    CmBody::Mra(Mra { ids, answers: Served::REQ, service_timeout }),
+                );
+            }
+            return;
+        }
+        if let Some(stale) = self.directory.find_by_remote_qp(req.ca_guid, req.qpn).map(|c| c.id) {
+            self.refuse(route, mad, req, RejReason::STALE_CONNECTION, &[]);
+            return self.end_stale(now, stale);
+        }
+        match self.judge(req, private) {
+            Ok(None) => self.counters.drop_backlog += 1,
+            Ok(Some(offer)) => self.offer(offer, mad, req, private),
+            Err(reason) => {
+                let gid = self.first_gid().0;
+                let info: &[u8] = if reason == RejReason::INVALID_GID { &gid } else { &[] };
+                self.refuse(route, mad, req, reason, info);
+            }
+        }
+    }
+
+    /// Whether a request can be put before an application, in the order in which Linux looks; `None` when too many
+    /// wait already.
+    fn judge(&mut self, req: &Req, private: &[u8]) -> Result<Option<Offer>, RejReason> {
+        let has_gid = self.has_gid(req.primary.remote_gid);
+        let is_full = self.directory.pending >= self.config.max_pending;
+        let Some(listener) = self.directory.listener(req.service) else {
+            return Err(RejReason::INVALID_SERVICE_ID);
+        };
+        if !has_gid {
+            return Err(RejReason::INVALID_GID);
+        }
+        if req.alternate.local_lid != 0 {
+            return Err(RejReason::INVALID_ALTERNATE_GID);
+        }
+        let is_of_rdma_cm = req.service.port().is_some();
+        let header = PrivateHeader::read(private);
+        if is_of_rdma_cm && header.is_none_or(|header| header.version != 0) {
+            return Err(RejReason::CONSUMER_DEFINED);
+        }
+        let transport = match (req.transport.get(), req.extended_transport.get()) {
+            (0, _) => CmTransport::Rc,
+            (1, _) => CmTransport::Uc,
+            (3, 1) => CmTransport::Xrc,
+            _ => return Err(RejReason::CONSUMER_DEFINED),
+        };
+        let Some(mtu) = req.mtu() else { return Err(RejReason::CONSUMER_DEFINED) };
+        if listener.listen.transport != Some(transport) {
+            return Err(RejReason::CONSUMER_DEFINED);
+        }
+        if is_full || listener.pending >= listener.listen.backlog {
+            return Ok(None);
+        }
+        Ok(Some(Offer { listener: listener.id, transport, mtu }))
+    }
+
+    /// Puts a request before the application.
+    fn offer(&mut self, offer: Offer, mad: &Mad<'_>, req: &Req, private: &[u8]) {
+        let id = self.fresh_id();
+        let Offer { listener, transport, mtu } = offer;
+        // What follows goes to the address that the peer names, as Linux does it.
+        let (local, remote) = (req.primary.remote_gid.to_ip(), req.primary.local_gid.to_ip());
+        let route = Route { local, remote };
+        let path = Path {
+            route,
+            flow_label: req.primary.flow_label.get(),
+            traffic_class: req.primary.traffic_class,
+            hop_limit: req.primary.hop_limit,
+            mtu,
+        };
+        let remote = Side {
+            qpn: req.qpn,
+            starting_psn: req.starting_psn,
+            responder_resources: req.responder_resources,
+            initiator_depth: req.initiator_depth,
+            rnr_retry: req.rnr_retry_count.get() as u8,
+        };
+        self.directory.insert(Connection {
+            id,
+            state: State::ReqRcvd,
+            listener: Some(listener),
+            transport: Some(transport),
+            route,
+            service: req.service,
+            path: Some(path),
+            transaction: mad.transaction_id,
+            remote_id: req.local_id,
+            remote_guid: req.ca_guid,
+            local: Side::default(),
+            remote,
+            retry_count: req.retry_count.get() as u8,
+            timeout: req.primary.ack_timeout.get() as u8,
+            peer_response: req.local_cm_timeout.get() as u8,
+            repeat: None,
+            answer: None,
+            orphaned: false,
+            timer: Time::NEVER,
+        });
+        self.directory.note_remote_id(id);
+        self.directory.note_remote_qp(id);
+        self.directory.note_pending(req.service);
+        self.tell(Event::Request(Request {
+            id,
+            listener,
+            service: req.service,
+            path,
+            transport,
+            qpn: req.qpn,
+            responder_resources: req.initiator_depth,
+            initiator_depth: req.responder_resources,
+            retry_count: req.retry_count.get() as u8,
+            rnr_retry: req.rnr_retry_count.get() as u8,
+            flow_control: req.flow_control,
+            srq: req.srq,
+            private: private.into(),
+            ece: Ece { vendor_id: req.vendor_id.get(), options: mad.attribute_modifier },
+        }));
+    }
+
+    pub(crate) fn on_rtu(&mut self, ids: CmIds, private: &[u8]) {
+        let found = self.directory.find(ids.remote).filter(|c| c.remote_id == ids.local);
+        match found.map(|c| (c.id, c.state)) {
+            Some((id, State::RepSent)) => self.established(id, private),
+            Some((_, State::Established)) => self.note_duplicate(),
+            _ => self.note_unexpected(),
+        }
+    }
+
+    pub(crate) fn on_rej(&mut self, now: Time, rej: &Rej<'_>, private: &[u8]) {
+        let Some(id) = self.rejected_connection(rej) else { return self.note_unexpected() };
+        let Some(connection) = self.directory.get_mut(id) else { return };
+        let orphaned = connection.orphaned;
+        match connection.state {
+            State::ReqSent if rej.reason == RejReason::STALE_CONNECTION => self.enter_timewait(now, id),
+            State::ReqSent | State::RepSent | State::RepRcvd | State::ReqRcvd => {
+                self.note_answered(id);
+                self.directory.remove(id);
+            }
+            State::Established | State::DreqSent | State::DreqRcvd => self.enter_timewait(now, id),
+            State::Timewait | State::SidrReqSent | State::SidrReqRcvd => return self.note_unexpected(),
+        }
+        if !orphaned {
+            let (info, private) = (rej.info.bytes().into(), private.into());
+            self.tell(Event::Rejected { id, reason: rej.reason, info, private });
+        }
+    }
+
+    /// The connection that a REJ is about. A peer that gave up on its REQ does not know our number, one that refuses
+    /// ours straight away has none of its own.
+    fn rejected_connection(&self, rej: &Rej<'_>) -> Option<CommId> {
+        if rej.reason == RejReason::TIMEOUT {
+            let guid = u64::from_be_bytes(*rej.info.bytes().first_chunk()?);
+            return self.directory.find_by_remote_id(guid, rej.ids.local).map(|c| c.id);
+        }
+        let connection = self.directory.find(rej.ids.remote)?;
+        let fits = match connection.state {
+            State::ReqSent => rej.answers == Served::REQ || rej.ids.local == 0,
+            _ => connection.remote_id == rej.ids.local,
+        };
+        fits.then_some(connection.id)
+    }
+
+    fn established(&mut self, id: CommId, private: &[u8]) {
+        self.stop_repeating(id);
+        if let Some(connection) = self.directory.get_mut(id) {
+            connection.state = State::Established;
+        }
+        if !self.is_orphaned(id) {
+            self.tell(Event::Established(id, private.into()));
+        }
+    }
+
+    /// Refuses a request for which nothing is kept.
+    fn refuse(&mut self, route: Route, mad: &Mad<'_>, req: &Req, reason: RejReason, info: &[u8]) {
+        self.counters.refused += 1;
+        let ids = CmIds { local: 0, remote: req.local_id };
+        let info = CmInfo::new(info).unwrap_or_default();
+        let rej = Rej { ids, answers: Served::REQ, reason, info };
+        self.send_empty(route, mad.transaction_id, CmBody::Rej(rej));
+    }
+
+    /// A request is not pending any more.
+    pub(crate) fn note_answered(&mut self, id: CommId) {
+        let Some(connection) = self.directory.get_mut(id) else { return };
+        if let Some(listener) = connection.listener.take() {
+            self.directory.note_answered(listener);
+        }
+    }
+}
+
+/// What a request that may be put before an application is for.
+struct Offer {
+    listener: ListenerId,
+    transport: CmTransport,
+    mtu: Mtu,
+}
