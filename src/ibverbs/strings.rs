@@ -34,6 +34,10 @@ export! {
     fn ibv_wc_status_str(status: i32) -> Text {
         Ok(lookup(WC_STATUSES, status))
     }
+
+    fn ibv_wr_opcode_str(opcode: i32) -> Text {
+        Ok(lookup(WR_OPCODES, opcode))
+    }
 }
 
 const NODE_TYPES: &[&CStr] = &[
@@ -98,4 +102,23 @@ const WC_STATUSES: &[&CStr] = &[
     c"general error",
     c"TM error",
     c"TM software rendezvous",
+];
+
+const WR_OPCODES: &[&CStr] = &[
+    c"rdma-write",
+    c"rdma-write-with-imm",
+    c"send",
+    c"send-with-imm",
+    c"rdma-read",
+    c"atomic-cmp-and-swp",
+    c"atomic-fetch-and-add",
+    c"local-inv",
+    c"bind-mw",
+    c"send-with-inv",
+    c"tso",
+    c"driver1",
+    c"unknown",
+    c"unknown",
+    c"flush",
+    c"atomic-write",
 ];

@@ -1,6 +1,6 @@
 //! What this device does not do. The answers are those of rdma-core's own providers without the feature.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
 use crate::abi::*;
 use crate::errno::Errno;
@@ -32,5 +32,50 @@ export! {
     /// The bytes of a message may arrive in any order: nothing more is promised.
     fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _opcode: u32, _flags: u32) -> Plain<c_int> {
         Ok(Plain(0))
+    }
+
+    fn ibv_export_buf_dmabuf_fd(_buf: *mut ibv_buf) -> OrMinusOne {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    /// Counters that the device raises instead of writing completions.
+    fn _ibv_query_comp_cntr_caps(_context: *mut ibv_context, _caps: *mut c_void, _size: usize) -> () {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn ibv_create_comp_cntr(_context: *mut ibv_context, _attr: *mut c_void) -> *mut c_void {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn ibv_destroy_comp_cntr(_counter: *mut c_void) -> () {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn ibv_set_comp_cntr(_counter: *mut c_void, _value: u64) -> () {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn ibv_set_err_comp_cntr(_counter: *mut c_void, _value: u64) -> () {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn ibv_inc_comp_cntr(_counter: *mut c_void, _amount: u64) -> () {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn ibv_inc_err_comp_cntr(_counter: *mut c_void, _amount: u64) -> () {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn ibv_read_comp_cntr(_counter: *mut c_void, _value: *mut u64) -> () {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn ibv_read_err_comp_cntr(_counter: *mut c_void, _value: *mut u64) -> () {
+        Err(Errno::OPNOTSUPP)
+    }
+
+    fn ibv_qp_attach_comp_cntr(_qp: *mut ibv_qp, _counter: *mut c_void, _attr: *mut c_void) -> () {
+        Err(Errno::OPNOTSUPP)
     }
 }

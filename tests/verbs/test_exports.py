@@ -1,11 +1,22 @@
 """The exported symbols, and programs that look for them in different ways."""
 
+import ctypes
+import errno
 import re
 import subprocess
 
 from harness import DISTRIBUTION, LIBRARY, ROOT, VerbsTest
 
 TYPES = {"FUNC", "OBJECT"}
+
+# The private nodes that there have been, and a name that the first release with each has brought.
+PRIVATE_NODES = {
+    34: "ibv_cmd_query_device_any",
+    57: "ibv_wr_opcode_str",
+    59: "ibv_cmd_alloc_dmah",
+    64: "ibv_dmabuf_heap_alloc",
+    65: "ibv_cmd_create_comp_cntr",
+}
 
 
 class Exports(VerbsTest):
@@ -14,16 +25,36 @@ class Exports(VerbsTest):
         for line in (ROOT / "src/ibverbs/exports.txt").read_text().splitlines():
             if line and not line.startswith("#"):
                 listed.add(tuple(line.split()))
-        built = set()
+        built, defaults = set(), []
         out = subprocess.run(["readelf", "--dyn-syms", "-W", LIBRARY], check=True, capture_output=True, text=True).stdout
         for line in out.splitlines():
             fields = line.split()
             # Num Value Size Type Bind Vis Ndx Name; default versions are marked with @@, undefined symbols with UND.
             if len(fields) >= 8 and fields[3] in TYPES and fields[6] not in ("UND", "ABS"):
-                name, _, version = fields[7].partition("@@")
-                self.assertTrue(version, f"{fields[7]} has no default version")
+                name, default, version = fields[7].partition("@@")
+                if not default:
+                    name, _, version = fields[7].partition("@")
+                self.assertTrue(version, f"{fields[7]} has no version")
                 built.add((version, fields[3], name))
+                defaults += [name] if default else []
         self.assertEqual(built, listed)
+        self.assertEqual(sorted(defaults), sorted({name for _, _, name in listed}), "one default version for each")
+
+    def test_every_generation_of_rdma_core_finds_its_private_node(self):
+        library = ctypes.CDLL(str(LIBRARY))
+        library_of = ctypes.CDLL(None).dlvsym
+        library_of.restype = ctypes.c_void_p
+        library_of.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p]
+        for generation, newest in PRIVATE_NODES.items():
+            version = f"IBVERBS_PRIVATE_{generation}".encode()
+            for name in (f"verbs_register_driver_{generation}", "ibv_query_gid_type", newest):
+                address = library_of(library._handle, name.encode(), version)
+                self.assertTrue(address, f"{name}@{version}")
+            # Stubs answer in every node.
+            unsupported = library_of(library._handle, b"ibv_cmd_reg_mr", version)
+            self.assertEqual(ctypes.CFUNCTYPE(ctypes.c_int)(unsupported)(), errno.EOPNOTSUPP)
+            older = library_of(library._handle, newest.encode(), b"IBVERBS_PRIVATE_34")
+            self.assertEqual(bool(older), generation == 34, newest)
 
     def test_the_list_has_every_default_symbol_of_the_distribution(self):
         out = subprocess.run(["readelf", "--dyn-syms", "-W", DISTRIBUTION], check=True, capture_output=True, text=True)
