@@ -22,8 +22,12 @@ class Results(unittest.TestCase):
 class Perftest(VerbsTest):
     """Each test is one run of a pair, made by `add_tests`."""
 
-    def perftest(self, program, *options, rows=1):
-        options = ["-x", "0", "-F", *options]
+    def test_the_place_of_the_gid_is_found_or_given(self):
+        for place in ([], ["-x", "0"], ["-x", "1"]):
+            self.perftest("ib_write_bw", "-n", "100", place=place)
+
+    def perftest(self, program, *options, rows=1, place=("-x", "0")):
+        options = [*place, "-F", *options]
         outputs = self.run_pair(program, *options, timeout=120)
         for out in outputs:
             self.assertNotRegex(out, r"(?i)couldn't|failed|error")

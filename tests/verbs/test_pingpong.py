@@ -19,6 +19,11 @@ class PingPong(VerbsTest):
             self.assertRegex(out, r"(?m)\d+ iters in|^success$")
 
 
+    def test_from_the_place_that_some_clients_have_built_in(self):
+        for out in self.run_pair("ibv_rc_pingpong", "-g", "1", "-c"):
+            self.assertRegex(out, r"(?m)^1000 iters in")
+
+
 def add_tests():
     variants = [(program, []) for program in PROGRAMS]
     variants += [(program, ["-e"]) for program in PROGRAMS]

@@ -2,7 +2,7 @@
 //!
 //! The GID table of a device on an interface is laid out as rxe does it: place 0 is the default GID, made from
 //! the hardware address, whether or not the interface has that address; then one place for each address, in the
-//! order in which they came. A device on one address has that address at place 0 and no other.
+//! order in which they came. A device on one address has that address at places 0 and 1, and no other.
 
 use std::io;
 use std::net::IpAddr;
@@ -67,7 +67,7 @@ impl Port {
             port.ip_mtu = ip_mtu.min(interface.mtu as usize);
             let ifindex = interface.index;
             if place != Place::Interface(interface.name.clone()) {
-                engine.gids().set(0, host.addresses().iter().map(|a| a.ip).find(|ip| place.is(*ip)));
+                engine.gids().set_only(host.addresses().iter().map(|a| a.ip).find(|ip| place.is(*ip)));
             } else {
                 engine.gids().set(0, Some(Gid::link_local(interface.mac).to_ip()));
                 let addresses: Vec<IpAddr> =
@@ -143,7 +143,7 @@ impl Port {
                 if whole {
                     add_gid(engine, ip);
                 } else if place.is(ip) {
-                    engine.gids().set(0, Some(ip));
+                    engine.gids().set_only(Some(ip));
                 }
                 if whole || place.is(ip) {
                     engine.raise(Event::GidChange);
@@ -158,7 +158,10 @@ impl Port {
                     false => host.owner(ip).is_some(),
                 };
                 if !kept && let Some(index) = engine.gids().find(ip).filter(|index| *index >= first) {
-                    engine.gids().set(index, None);
+                    match whole_interface {
+                        true => engine.gids().set(index, None),
+                        false => engine.gids().set_only(None),
+                    }
                     engine.raise(Event::GidChange);
                 }
             }

@@ -40,6 +40,13 @@ impl GidTable {
         self.entries[index] = address;
     }
 
+    /// Puts the address of a device that has one only at places 0 and 1. Hardware and rxe have the default GID, which
+    /// is no address of ours, at 0 and their first address at 1, and some clients take place 1 unasked.
+    pub fn set_only(&mut self, address: Option<IpAddr>) {
+        self.set(0, address);
+        self.set(1, address);
+    }
+
     /// Places that were ever used.
     pub fn len(&self) -> usize {
         self.entries.len()

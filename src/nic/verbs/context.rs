@@ -88,7 +88,7 @@ impl Context {
         &self.inner.device
     }
 
-    /// The device's first address, which GID index 0 (on the default device) stands for.
+    /// The device's first address, which GID index 0 (on a device with one address) stands for.
     pub fn address(&self) -> IpAddr {
         self.inner.device.address()
     }

@@ -67,14 +67,11 @@ impl Running {
         let (nic, progress) = Nic::start(config, opened.link, opened.place, &spec.name)?;
         let address = nic.control(|core, _| {
             if opened.address.is_some() {
-                core.engine.gids().set(0, opened.address);
+                core.engine.gids().set_only(opened.address);
             }
             core.engine.set_active_mtu(core.port.active_mtu());
             let gids = core.engine.gids();
-            // The default GID of an interface is not what people know it by.
-            (0..gids.len())
-                .filter_map(|index| gids.get(index))
-                .max_by_key(|ip| (ip.is_ipv4(), !is_link_local(*ip)))
+            Running::known_by((0..gids.len()).filter_map(|index| gids.get(index)))
         })?;
         let address = address.ok_or_else(|| {
             Error::System(std::io::Error::new(
@@ -83,7 +80,7 @@ impl Running {
             ))
         })?;
         tracing::info!(device = spec.name, %address, mode, "device open");
-        let guid = guid(address);
+        let guid = Running::guid_of(address);
         Ok(Running {
             nic,
             spec: spec.clone(),
@@ -93,6 +90,20 @@ impl Running {
             _progress: progress,
             _capture: opened.capture,
         })
+    }
+
+    /// The address that people know a device by. The default GID of an interface is not.
+    pub(crate) fn known_by(addresses: impl Iterator<Item = IpAddr>) -> Option<IpAddr> {
+        addresses.max_by_key(|ip| (ip.is_ipv4(), !is_link_local(*ip)))
+    }
+
+    /// A stable, locally administered EUI-64 from the device's address: peers remember it across connections.
+    pub(crate) fn guid_of(address: IpAddr) -> u64 {
+        let gid = Gid::from(address);
+        let low = u64::from_be_bytes(gid.0[8..].try_into().unwrap_or_default());
+        let high = u64::from_be_bytes(gid.0[..8].try_into().unwrap_or_default());
+        let mixed = (low ^ high.rotate_left(17)) & 0x00FF_FFFF_FFFF_FFFF;
+        0x0200_0000_0000_0000 | mixed
     }
 
     /// The device's name.
@@ -132,13 +143,4 @@ fn is_link_local(address: IpAddr) -> bool {
 fn forget_running() {
     // Nobody holds it: it is taken only by those who are opening, and a fork waits for them.
     *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = None;
-}
-
-/// A stable, locally administered EUI-64 from the device's address: peers remember it across connections.
-fn guid(address: IpAddr) -> u64 {
-    let gid = Gid::from(address);
-    let low = u64::from_be_bytes(gid.0[8..].try_into().unwrap_or_default());
-    let high = u64::from_be_bytes(gid.0[..8].try_into().unwrap_or_default());
-    let mixed = (low ^ high.rotate_left(17)) & 0x00FF_FFFF_FFFF_FFFF;
-    0x0200_0000_0000_0000 | mixed
 }

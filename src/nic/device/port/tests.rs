@@ -96,15 +96,36 @@ fn an_address_that_the_interface_still_has_stays() {
 }
 
 #[test]
-fn a_device_on_one_address_has_that_one_gid() {
+fn a_device_on_one_address_has_it_at_places_0_and_1() {
     let mut engine = engine();
     let address = ip("127.0.0.1");
     let mut port = Port::follow(Place::Address(address), LINK_MTU, &mut engine).expect("netlink");
-    assert_eq!((engine.gids().get(0), engine.gids().len()), (Some(address), 1));
+    let gids =
+        |engine: &mut Engine| (0..engine.gids().len()).map(|at| engine.gids().get(at)).collect::<Vec<_>>();
+    assert_eq!(gids(&mut engine), [Some(address); 2]);
     let ifindex = port.follow.as_ref().expect("an interface").ifindex;
     let other = HostEvent::AddressAdded { ip: ip("192.0.2.9"), ifindex };
     assert_eq!(events(&mut port, &mut engine, other), []);
-    assert_eq!(engine.gids().len(), 1);
+    assert_eq!(gids(&mut engine), [Some(address); 2]);
+}
+
+#[test]
+fn an_address_that_goes_leaves_both_places_and_comes_back_to_both() {
+    let mut engine = engine();
+    // The machine does not have it, so that its going away is believed.
+    let address = ip("192.0.2.1");
+    let mut port = Port::follow(Place::Address(ip("127.0.0.1")), LINK_MTU, &mut engine).expect("netlink");
+    let follow = port.follow.as_mut().expect("an interface");
+    follow.place = Place::Address(address);
+    let ifindex = follow.ifindex;
+    for (change, at_both) in [
+        (HostEvent::AddressAdded { ip: address, ifindex }, Some(address)),
+        (HostEvent::AddressRemoved { ip: address, ifindex }, None),
+        (HostEvent::AddressAdded { ip: address, ifindex }, Some(address)),
+    ] {
+        assert_eq!(events(&mut port, &mut engine, change), [Event::GidChange]);
+        assert_eq!((engine.gids().get(0), engine.gids().get(1)), (at_both, at_both));
+    }
 }
 
 #[test]
