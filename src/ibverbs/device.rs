@@ -82,24 +82,6 @@ impl Device {
         let guid = self.guid.get().copied();
         guid.or_else(|| self.open().ok().map(|context| context.device().guid())).unwrap_or(0).to_be()
     }
-
-    fn describe(&self) {
-        // Addresses that are found when the device is opened are loopback addresses.
-        let given = match &self.spec.link {
-            LinkKind::Udp(options) => options.address,
-            LinkKind::Xdp { .. } => None,
-        };
-        let interface = match &self.spec.link {
-            LinkKind::Xdp { interface, .. } => interface.clone(),
-            LinkKind::Udp(_) => given.and_then(interface_of).map_or_else(|| "lo".into(), |(name, _)| name),
-        };
-        sysfs::describe(&sysfs::Entry {
-            name: &self.spec.name,
-            node: &format!("uverbs{}", self.index),
-            interface: &interface,
-            gids: 1,
-        });
-    }
 }
 
 /// The devices that the environment asks for; fixed at the first call.
@@ -118,14 +100,6 @@ pub(crate) fn devices() -> &'static [Device] {
         });
         specs.into_iter().enumerate().map(|(index, spec)| Device::new(index, spec)).collect()
     })
-}
-
-/// Describes all devices under `SOFTRNIC_SYSFS`, once.
-pub(crate) fn describe_all() {
-    static DONE: OnceLock<()> = OnceLock::new();
-    if sysfs::root().is_some() {
-        DONE.get_or_init(|| devices().iter().for_each(Device::describe));
-    }
 }
 
 /// Every open device fails: a thread panicked, and nobody knows what it left behind.
@@ -171,7 +145,7 @@ impl Outcome for Name {
 
 export! {
     fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
-        describe_all();
+        sysfs::describe_all();
         let devices = devices();
         // SAFETY: calloc may be asked for anything.
         let list: *mut *mut ibv_device =
@@ -217,7 +191,7 @@ export! {
     fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
         // SAFETY: the caller's device.
         let device = unsafe { Device::of(device)? };
-        describe_all();
+        sysfs::describe_all();
         Ctx::open(device)
     }
 

@@ -1,8 +1,7 @@
 //! What programs expect to find in `/sys`, kept under a directory of our own.
 //!
 //! `SOFTRNIC_SYSFS` names that directory; libibverbs describes its devices there, and the preloaded interposer
-//! leads programs to it that look at `/sys/class/infiniband` by themselves. Processes share it, so it says only
-//! what is true for all of them. Without the variable there is no tree.
+//! leads programs to it that look at `/sys/class/infiniband` by themselves. Without the variable there is no tree.
 
 use std::ffi::{CStr, CString, OsStr, c_char};
 use std::io::Read;
@@ -10,72 +9,27 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use softrnic_nic::verbs::DeviceSpec;
+
+use crate::device::devices;
 use crate::errno::Errno;
 use crate::guard::{OrMinusOne, Outcome, export};
-
-/// A device, as sysfs shows it.
-pub(crate) struct Entry<'a> {
-    /// Name of the device, `softrnic0`.
-    pub name: &'a str,
-    /// Name of its device node, `uverbs0`.
-    pub node: &'a str,
-    /// Network interface of the addresses.
-    pub interface: &'a str,
-    /// How many GIDs are described; their addresses are each process's own.
-    pub gids: usize,
-}
 
 /// The root that our files are under, if there is one.
 pub(crate) fn root() -> Option<PathBuf> {
     std::env::var_os("SOFTRNIC_SYSFS").filter(|root| !root.is_empty()).map(PathBuf::from)
 }
 
-/// Describes a device, unless another process has done so already.
-pub(crate) fn describe(entry: &Entry<'_>) {
+/// Describes the devices of this process, once.
+pub(crate) fn describe_all() {
+    static DONE: OnceLock<()> = OnceLock::new();
     let Some(root) = root() else { return };
-    if let Err(error) = write_tree(&root, entry) {
-        tracing::warn!(%error, root = %root.display(), "cannot describe {} for sysfs readers", entry.name);
-    }
-}
-
-fn write_tree(root: &Path, entry: &Entry<'_>) -> std::io::Result<()> {
-    let class = root.join("class/infiniband");
-    let verbs = root.join("class/infiniband_verbs").join(entry.node);
-    std::fs::create_dir_all(&class)?;
-    std::fs::create_dir_all(&verbs)?;
-    std::fs::write(verbs.join("ibdev"), format!("{}\n", entry.name))?;
-    std::fs::write(verbs.join("abi_version"), "1\n")?;
-    let device = class.join(entry.name);
-    if device.exists() {
-        return Ok(());
-    }
-    // Made under another name and renamed: readers see all of it or nothing.
-    let draft = class.join(format!(".{}.{}", entry.name, std::process::id()));
-    let port = draft.join("ports/1");
-    std::fs::create_dir_all(port.join("gid_attrs/types"))?;
-    std::fs::create_dir_all(port.join("gid_attrs/ndevs"))?;
-    std::fs::create_dir_all(port.join("pkeys"))?;
-    std::fs::create_dir_all(draft.join("device/net").join(entry.interface))?;
-    for (file, text) in [
-        ("node_type", "1: CA\n"),
-        ("node_desc", "SoftRNIC\n"),
-        ("ports/1/state", "4: ACTIVE\n"),
-        ("ports/1/phys_state", "5: LinkUp\n"),
-        ("ports/1/link_layer", "Ethernet\n"),
-        ("ports/1/pkeys/0", "0xffff\n"),
-        ("ports/1/lid", "0x0\n"),
-    ] {
-        std::fs::write(draft.join(file), text)?;
-    }
-    for index in 0..entry.gids {
-        std::fs::write(port.join(format!("gid_attrs/types/{index}")), "RoCE v2\n")?;
-        std::fs::write(port.join(format!("gid_attrs/ndevs/{index}")), format!("{}\n", entry.interface))?;
-    }
-    match std::fs::rename(&draft, &device) {
-        // Another process was faster.
-        Err(_) if device.exists() => std::fs::remove_dir_all(&draft),
-        done => done,
-    }
+    DONE.get_or_init(|| {
+        let specs: Vec<DeviceSpec> = devices().iter().map(|device| device.spec.clone()).collect();
+        if let Err(error) = softrnic_nic::sysfs::describe(&root, &specs) {
+            tracing::warn!(%error, root = %root.display(), "cannot describe the devices for sysfs readers");
+        }
+    });
 }
 
 /// A path for C that lives for ever.
@@ -93,7 +47,7 @@ export! {
     fn ibv_get_sysfs_path() -> &'static StaticPath {
         static PATH: OnceLock<StaticPath> = OnceLock::new();
         Ok(PATH.get_or_init(|| {
-            crate::device::describe_all();
+            describe_all();
             let path = root().or_else(|| std::env::var_os("SYSFS_PATH").map(PathBuf::from));
             let path = path.unwrap_or_else(|| "/sys".into());
             StaticPath(CString::new(path.as_os_str().as_bytes()).unwrap_or_else(|_| c"/sys".to_owned()))

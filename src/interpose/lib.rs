@@ -1,9 +1,10 @@
 //! A library to preload, for programs that look for RDMA devices behind libibverbs' back.
 //!
 //! It rewrites paths and does nothing else. `/sys/class/infiniband` and `/sys/class/infiniband_verbs` become the
-//! same directories below `$SOFTRNIC_SYSFS`, where libibverbs describes the device; `/dev/infiniband/NAME`
-//! becomes `/dev/null`, a character device that anybody may open, if NAME is one of the devices there. All
-//! other paths, and everything when the variable is not set, go to the next library as they are.
+//! same directories below `$SOFTRNIC_SYSFS`, where the devices are described; `/dev/infiniband/NAME`
+//! becomes `/dev/null`, a character device that anybody may open, if NAME is one of the devices there. That holds for
+//! paths that are relative to `/sys`, `/sys/class` or `/dev` as well; whoever has gone further is in the other
+//! directory already. All other paths, and everything when the variable is not set, go to the next library as they are.
 //!
 //! It runs before and inside anything: no allocation, no locks, no state but cached addresses, and no use of
 //! `std::fs`, which would come back here.

@@ -1,6 +1,6 @@
 //! Which path a path stands for.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 
 const VERBS_CLASS: &[u8] = b"/class/infiniband_verbs/";
 
@@ -24,17 +24,25 @@ impl Buffer {
     }
 }
 
-/// The path to use instead of `path`, in `buffer` or elsewhere with the same lifetime; `path` itself in nearly
+/// The path to use instead of `path`, which is relative to the directory `base`, in `buffer` or elsewhere with the same lifetime; `path` itself in nearly
 /// all cases.
 ///
 /// # Safety
 /// `path` is null or a C string.
-pub unsafe fn rewrite(path: *const c_char, buffer: &mut Buffer) -> *const c_char {
+pub unsafe fn rewrite(base: c_int, path: *const c_char, buffer: &mut Buffer) -> *const c_char {
     if path.is_null() {
         return path;
     }
     // SAFETY: not null, so a C string, as the caller promises.
     let text = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let mut absolute = Buffer::new();
+    let text = match text.first() {
+        Some(b'/') => text,
+        _ => match absolute.resolve(base, text) {
+            Some(resolved) => resolved,
+            None => return path,
+        },
+    };
     let Some(target) = target(text) else { return path };
     // SAFETY: the name is a C string. As everywhere in C, the program must not change its environment meanwhile.
     let root = unsafe { libc::getenv(c"SOFTRNIC_SYSFS".as_ptr()) };
@@ -53,6 +61,47 @@ pub unsafe fn rewrite(path: *const c_char, buffer: &mut Buffer) -> *const c_char
             _ => path,
         },
     }
+}
+
+/// What every relative path that concerns us has in it.
+const SIGN: &[u8] = b"infiniband";
+
+impl Buffer {
+    /// The absolute path of a relative one that may concern us.
+    fn resolve(&mut self, base: c_int, path: &[u8]) -> Option<&[u8]> {
+        if !path.windows(SIGN.len()).any(|part| part == SIGN) {
+            return None;
+        }
+        let path = path.strip_prefix(b"./").unwrap_or(path);
+        let mut directory = [0; 32];
+        // Longer ones are none that we look for.
+        let length = directory_path(base, &mut directory)?;
+        Some(self.join(&[directory.get(..length)?, b"/", path])?.to_bytes())
+    }
+}
+
+/// Where a directory is, with symbolic links resolved. Asks the kernel directly: `readlink` is one of the functions we
+/// stand in for.
+fn directory_path(base: c_int, into: &mut [u8; 32]) -> Option<usize> {
+    let mut link = [0; 32];
+    let link: &CStr = if base == libc::AT_FDCWD {
+        c"/proc/self/cwd"
+    } else {
+        const PREFIX: &[u8] = b"/proc/self/fd/";
+        link[..PREFIX.len()].copy_from_slice(PREFIX);
+        let mut number = u32::try_from(base).ok()?;
+        let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+        for at in (PREFIX.len()..PREFIX.len() + digits).rev() {
+            link[at] = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+        CStr::from_bytes_until_nul(&link).ok()?
+    };
+    // SAFETY: the path is a C string, and `into` has room for as much as is said.
+    let length = unsafe {
+        libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), into.as_mut_ptr(), into.len())
+    };
+    usize::try_from(length).ok().filter(|length| *length < into.len())
 }
 
 /// What a path is about, if it concerns us.
@@ -79,3 +128,6 @@ fn exists(path: &CStr) -> bool {
     // SAFETY: the path is a C string.
     unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path.as_ptr(), libc::F_OK) == 0 }
 }
+
+#[cfg(test)]
+mod tests;

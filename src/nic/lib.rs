@@ -4,6 +4,7 @@
 //! [`engine::Engine::step`] in whatever time the caller says it is. [`runtime`] puts it to work between
 //! application threads: the NIC lock with its doorbell, the rings between threads and engine, and the
 //! progress thread. [`verbs`] is the interface for Rust programs, and what the C libraries translate to.
+//! [`sysfs`] describes devices in files, for programs that look for them there.
 //! Nothing here knows C types.
 
 #[cfg(not(loom))]
@@ -12,5 +13,7 @@ pub mod engine;
 pub mod runtime;
 #[cfg(not(loom))]
 pub mod stats;
+#[cfg(not(loom))]
+pub mod sysfs;
 #[cfg(not(loom))]
 pub mod verbs;

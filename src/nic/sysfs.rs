@@ -1,0 +1,175 @@
+//! What programs that look for RDMA devices in sysfs are to find, below a directory of our own.
+//!
+//! Processes with the same devices share the tree, so it says only what is true for all of them. A device that finds
+//! an address for itself has another one in each process: here its GUIDs and GIDs are zero, and the verbs tell them.
+//! As in the kernel's sysfs, a class directory has links to what describes the devices. A description is made complete
+//! before its link is, and never changes, so readers see all of one state or all of another.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use softrnic_link::host::{Host, Interface, LinkState};
+use softrnic_wire::Gid;
+
+use crate::device::{DeviceSpec, LinkKind};
+use crate::verbs::Running;
+
+/// The interface of all addresses that have no other.
+const LOOPBACK: &str = "lo";
+
+/// Describes the devices below `root`, in `class/infiniband` and `class/infiniband_verbs`.
+///
+/// # Errors
+/// Those of the file system.
+pub fn describe(root: &Path, devices: &[DeviceSpec]) -> io::Result<()> {
+    let host = Host::open().ok();
+    let verbs = root.join("class/infiniband_verbs");
+    put(&verbs, "abi_version", "6\n")?;
+    for (number, spec) in devices.iter().enumerate() {
+        let node = verbs.join(format!("uverbs{number}"));
+        put(&node, "ibdev", &format!("{}\n", spec.name))?;
+        put(&node, "abi_version", "1\n")?;
+        publish(root, &spec.name, &Facts::of(spec, host.as_ref()))?;
+    }
+    Ok(())
+}
+
+/// What there is to say of a device, the rest being the same for all.
+#[derive(Hash)]
+struct Facts {
+    interface: String,
+    active: bool,
+    guid: u64,
+    gids: Vec<Gid>,
+}
+
+impl Facts {
+    fn of(spec: &DeviceSpec, host: Option<&Host>) -> Facts {
+        match &spec.link {
+            LinkKind::Udp(options) => Facts::of_address(options.address, host),
+            LinkKind::Xdp { interface, .. } => Facts::of_interface(interface, host),
+        }
+    }
+
+    /// A device on one address, which is found only when the device is opened if it is not given.
+    fn of_address(address: Option<IpAddr>, host: Option<&Host>) -> Facts {
+        let owner = host.zip(address).and_then(|(host, address)| host.interface(host.owner(address)?));
+        Facts {
+            interface: owner.map_or(LOOPBACK, |interface| &interface.name).to_owned(),
+            active: owner.is_none_or(is_up),
+            guid: address.map_or(0, Running::guid_of),
+            gids: vec![address.map_or(Gid::ZERO, Gid::from); 2],
+        }
+    }
+
+    fn of_interface(name: &str, host: Option<&Host>) -> Facts {
+        let found = host.and_then(|host| Some((host, host.interface_by_name(name)?)));
+        let mut gids = Vec::new();
+        if let Some((host, interface)) = found {
+            gids.push(Gid::link_local(interface.mac));
+            for address in host.stacked_addresses(interface.index) {
+                let gid = Gid::from(address.ip);
+                if !gids.contains(&gid) {
+                    gids.push(gid);
+                }
+            }
+        }
+        Facts {
+            interface: name.to_owned(),
+            active: found.is_some_and(|(_, interface)| is_up(interface)),
+            guid: Running::known_by(gids.iter().map(|gid| gid.to_ip())).map_or(0, Running::guid_of),
+            gids,
+        }
+    }
+
+    /// Writes the files of a device's directory, as the kernel has them.
+    fn write(&self, directory: &Path) -> io::Result<()> {
+        let groups = [48, 32, 16, 0].map(|shift| format!("{:04x}", self.guid >> shift & 0xFFFF));
+        let guid = groups.join(":");
+        let (state, physical) =
+            if self.active { ("4: ACTIVE", "5: LinkUp") } else { ("1: DOWN", "3: Disabled") };
+        for (file, text) in [
+            ("node_type", "1: CA"),
+            ("node_desc", "SoftRNIC"),
+            ("node_guid", &guid),
+            ("sys_image_guid", &guid),
+            ("fw_ver", env!("CARGO_PKG_VERSION")),
+            ("hw_rev", "0x0"),
+            ("hca_type", "SoftRNIC"),
+            ("board_id", "SoftRNIC"),
+        ] {
+            put(directory, file, &format!("{text}\n"))?;
+        }
+        let port = directory.join("ports/1");
+        // What ibv_query_port says: four lanes of 2.5 Gb/s, CM_SUP and IP_BASED_GIDS.
+        for (file, text) in [
+            ("state", state),
+            ("phys_state", physical),
+            ("rate", "10 Gb/sec (4X SDR)"),
+            ("cap_mask", "0x04010000"),
+            ("link_layer", "Ethernet"),
+            ("lid", "0x0"),
+            ("lid_mask_count", "0"),
+            ("sm_lid", "0x0"),
+            ("sm_sl", "0"),
+            ("pkeys/0", "0xffff"),
+        ] {
+            put(&port, file, &format!("{text}\n"))?;
+        }
+        for (index, gid) in self.gids.iter().enumerate() {
+            put(&port, &format!("gids/{index}"), &format!("{gid}\n"))?;
+            put(&port, &format!("gid_attrs/types/{index}"), "RoCE v2\n")?;
+            put(&port, &format!("gid_attrs/ndevs/{index}"), &format!("{}\n", self.interface))?;
+        }
+        std::fs::create_dir_all(directory.join("device/net").join(&self.interface))
+    }
+}
+
+fn is_up(interface: &Interface) -> bool {
+    interface.state == LinkState::Up
+}
+
+/// Lets `class/infiniband/NAME` lead to a description of these facts, which is made unless there is one.
+fn publish(root: &Path, name: &str, facts: &Facts) -> io::Result<()> {
+    let mut hasher = DefaultHasher::new();
+    (env!("CARGO_PKG_VERSION"), facts).hash(&mut hasher);
+    let described = format!("{name}.{:016x}", hasher.finish());
+    let devices = root.join("devices");
+    let directory = devices.join(&described);
+    let draft = devices.join(format!(".{described}.{}", std::process::id()));
+    if !directory.exists() {
+        facts.write(&draft)?;
+        match std::fs::rename(&draft, &directory) {
+            // Another process was faster.
+            Err(_) if directory.exists() => std::fs::remove_dir_all(&draft)?,
+            done => done?,
+        }
+    }
+    let class = root.join("class/infiniband");
+    std::fs::create_dir_all(&class)?;
+    let (link, target) = (class.join(name), Path::new("../../devices").join(&described));
+    if std::fs::read_link(&link).is_ok_and(|existing| existing == target) {
+        return Ok(());
+    }
+    // A link cannot be written over, but another can take its place.
+    match std::fs::remove_file(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => std::os::unix::fs::symlink(&target, &draft)?,
+    }
+    std::fs::rename(&draft, &link)
+}
+
+/// Writes a file, unless it says that already.
+fn put(directory: &Path, file: &str, text: &str) -> io::Result<()> {
+    let path = directory.join(file);
+    if std::fs::read(&path).is_ok_and(|existing| existing == text.as_bytes()) {
+        return Ok(());
+    }
+    path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    std::fs::write(path, text)
+}
+
+#[cfg(test)]
+mod tests;
