@@ -26,6 +26,7 @@ build: ## the softrnic command and the libraries, optimised
 install: build ## the command and its libraries, below PREFIX (/usr/local), never over the system's
 	install -D -m 755 target/release/softrnic $(DESTDIR)$(PREFIX)/bin/softrnic
 	install -D -m 644 target/release/verbs/libibverbs.so.1 $(LIBRARIES)/libibverbs.so.1
+	ln -sf libibverbs.so.1 $(LIBRARIES)/libibverbs.so
 	install -D -m 644 target/release/libsoftrnic_interpose.so $(LIBRARIES)/libsoftrnic_interpose.so
 
 # Longer runs are tools of their own: `make fuzz` is tools/fuzz, given ARGS.

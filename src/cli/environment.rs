@@ -42,19 +42,19 @@ impl EnvironmentArgs {
     /// The variables to set, in a fixed order.
     pub fn variables(&self) -> Result<Vec<(&'static str, OsString)>> {
         let libraries = Libraries::find()?;
-        let devices = self.devices()?;
+        let (names, devices) = self.devices()?;
         let mut variables = vec![
-            ("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", &libraries.directory)?),
-            ("LD_PRELOAD", prepended("LD_PRELOAD", &libraries.interposer)?),
+            ("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", &[&libraries.directory])?),
+            ("LD_PRELOAD", prepended("LD_PRELOAD", &[&libraries.interposer, &libraries.verbs()])?),
         ];
-        match sysfs(&devices) {
+        match sysfs(&names, &devices) {
             Ok(directory) => variables.push(("SOFTRNIC_SYSFS", directory.into())),
             Err(error) => eprintln!(
                 "softrnic: warning: programs that look for devices in /sys by themselves will find none: {error}"
             ),
         }
         if !self.device.is_empty() {
-            variables.push(("SOFTRNIC_DEVICES", devices.into()));
+            variables.push(("SOFTRNIC_DEVICES", names.into()));
         }
         if let Some(pcap) = &self.pcap {
             // Programs may go elsewhere before they open a device.
@@ -71,46 +71,49 @@ impl EnvironmentArgs {
         Ok(variables)
     }
 
-    /// The devices, which are checked here: programs could only say that there are none.
-    fn devices(&self) -> Result<String> {
+    /// The devices as they were named, and what that means. They are checked here: programs could only say that there
+    /// are none.
+    fn devices(&self) -> Result<(String, Vec<DeviceSpec>)> {
         let wrong = |error: softrnic_nic::device::SpecError| Failure::usage(error.to_string());
         if self.device.is_empty() {
-            DeviceSpec::from_env().map_err(wrong)?;
-            return Ok(env::var("SOFTRNIC_DEVICES").unwrap_or_default());
+            let specs = DeviceSpec::from_env().map_err(wrong)?;
+            return Ok((env::var("SOFTRNIC_DEVICES").unwrap_or_default(), specs));
         }
-        let devices = self.device.join(",");
-        DeviceSpec::list(&devices).map_err(wrong)?;
-        Ok(devices)
+        let names = self.device.join(",");
+        let specs = DeviceSpec::list(&names).map_err(wrong)?;
+        Ok((names, specs))
     }
 }
 
-/// `first` and what the variable has already, `first` taken out of it. The dynamic linker splits at colons, and the
-/// list of what to preload at spaces too.
-fn prepended(variable: &str, first: &Path) -> Result<OsString> {
-    let bytes = first.as_os_str().as_bytes();
-    if bytes.iter().any(|byte| *byte == b':' || byte.is_ascii_whitespace()) {
-        return Err(Failure::new(format!(
-            "the dynamic linker cannot be given {}: there is a colon or a space in it",
-            first.display()
-        )));
+/// `first`, and what else the variable has already. The dynamic linker splits at colons, and the list of what to
+/// preload at spaces too.
+fn prepended(variable: &str, first: &[&Path]) -> Result<OsString> {
+    for path in first {
+        if path.as_os_str().as_bytes().iter().any(|byte| *byte == b':' || byte.is_ascii_whitespace()) {
+            return Err(Failure::new(format!(
+                "the dynamic linker cannot be given {}: there is a colon or a space in it",
+                path.display()
+            )));
+        }
     }
     let known = env::var_os(variable).unwrap_or_default();
-    Ok(without(first, &known).into_iter().fold(first.as_os_str().to_owned(), |mut list, entry| {
-        list.push(":");
-        list.push(entry);
-        list
-    }))
+    let entries = first.iter().map(|path| path.as_os_str()).chain(without(first, &known));
+    Ok(entries.collect::<Vec<_>>().join(OsStr::new(":")))
 }
 
-fn without<'a>(first: &Path, list: &'a OsStr) -> Vec<&'a OsStr> {
+fn without<'a>(first: &[&Path], list: &'a OsStr) -> impl Iterator<Item = &'a OsStr> {
     let entries = list.as_bytes().split(|byte| *byte == b':' || *byte == b' ').map(OsStr::from_bytes);
-    entries.filter(|entry| !entry.is_empty() && *entry != first.as_os_str()).collect()
+    entries.filter(|entry| !entry.is_empty() && !first.iter().any(|path| path.as_os_str() == *entry))
 }
 
-/// The directory in which libibverbs describes the devices. Processes with the same devices share it.
-fn sysfs(devices: &str) -> std::io::Result<PathBuf> {
+/// The directory in which the devices are described. Processes with the same devices share it. Not all programs that
+/// look there load libibverbs, so they are described now.
+fn sysfs(names: &str, devices: &[DeviceSpec]) -> std::io::Result<PathBuf> {
     let directory = softrnic_nic::stats::private_directory()?;
-    Ok(directory.join(format!("sys-{:016x}", fingerprint(&[env!("CARGO_PKG_VERSION"), devices]))))
+    let directory =
+        directory.join(format!("sysfs-{:016x}", fingerprint(&[env!("CARGO_PKG_VERSION"), names])));
+    softrnic_nic::sysfs::describe(&directory, devices)?;
+    Ok(directory)
 }
 
 /// FNV-1a, the same in every build: directories outlive it.
@@ -126,8 +129,13 @@ mod tests {
     #[test]
     fn a_list_loses_what_is_put_before_it() {
         let list = OsStr::new("/a:/lib/b: /c:");
-        assert_eq!(without(Path::new("/lib/b"), list), ["/a", "/c"]);
-        assert!(without(Path::new("/lib/b"), OsStr::new("")).is_empty());
+        let without = |first: &[&str], list| {
+            let first: Vec<&Path> = first.iter().map(Path::new).collect();
+            super::without(&first, list).map(OsStr::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(without(&["/lib/b"], list), ["/a", "/c"]);
+        assert_eq!(without(&["/lib/b", "/c"], list), ["/a"]);
+        assert!(without(&["/lib/b"], OsStr::new("")).is_empty());
     }
 
     #[test]
@@ -138,7 +146,8 @@ mod tests {
 
     #[test]
     fn a_path_that_the_linker_would_split_is_refused() {
-        assert!(prepended("SOFTRNIC_TEST_NOT_SET", Path::new("/with space/lib")).is_err());
-        assert_eq!(prepended("SOFTRNIC_TEST_NOT_SET", Path::new("/lib/x")).expect("usable"), "/lib/x");
+        assert!(prepended("SOFTRNIC_TEST_NOT_SET", &[Path::new("/with space/lib")]).is_err());
+        let two = [Path::new("/lib/x"), Path::new("/lib/y")];
+        assert_eq!(prepended("SOFTRNIC_TEST_NOT_SET", &two).expect("usable"), "/lib/x:/lib/y");
     }
 }

@@ -10,7 +10,7 @@ const INTERPOSER: &str = "libsoftrnic_interpose.so";
 pub struct Libraries {
     /// The directory for `LD_LIBRARY_PATH`.
     pub directory: PathBuf,
-    /// The file for `LD_PRELOAD`.
+    /// What programs that look for devices by themselves need preloaded.
     pub interposer: PathBuf,
 }
 
@@ -22,6 +22,12 @@ impl Libraries {
         Libraries::beside(program.parent().unwrap_or(Path::new("/")))
     }
 
+    /// The library itself. Programs with a copy of their own, under another name as Python wheels have it, would use
+    /// that if this were not preloaded.
+    pub fn verbs(&self) -> PathBuf {
+        self.directory.join(VERBS)
+    }
+
     /// Those for a program in `directory`: where cargo and tools/link-ibverbs leave them, or where `make install`
     /// does.
     fn beside(directory: &Path) -> Result<Libraries> {
@@ -30,8 +36,8 @@ impl Libraries {
         let installed = prefix.join("lib/softrnic");
         let installed = Libraries { interposer: installed.join(INTERPOSER), directory: installed };
         let candidates = [built, installed];
-        let missing: Vec<PathBuf> = candidates.iter().map(|one| one.directory.join(VERBS)).collect();
-        let Some(found) = candidates.into_iter().find(|one| one.directory.join(VERBS).exists()) else {
+        let missing: Vec<PathBuf> = candidates.iter().map(Libraries::verbs).collect();
+        let Some(found) = candidates.into_iter().find(|one| one.verbs().exists()) else {
             return Err(Failure::new(format!(
                 "the libraries for verbs programs are not there: neither {} nor {} exists. In a source tree, \
                  `make build` makes them",

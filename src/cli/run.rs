@@ -24,7 +24,7 @@ Examples:
   softrnic run --device udp:10.0.0.5 -- ibv_rc_pingpong -g 0
   softrnic run --pcap /tmp/%p.pcapng --fault drop=1% -- ./program
 
-The default device's GID index 0 is its IPv4 address: -g 0 for the pingpongs, -x 0 for perftest.
+The default device's address is at GID indices 0 and 1: -g 0 for the pingpongs; perftest finds it by itself.
 
 Exit status: the program's; 127 if it does not exist, 126 if it cannot be run, 1 or 2 if it was not tried.";
 

@@ -1,6 +1,7 @@
 """The device as ibverbs-utils show it."""
 
 import re
+import time
 
 from harness import VerbsTest
 
@@ -58,10 +59,10 @@ class Devices(VerbsTest):
         self.assertIn("192.0.2.77", program.output())
 
     def test_programs_find_the_device_in_sysfs_and_dev(self):
-        self.run_ok(["ibv_devices"])
         attributes = "/sys/class/infiniband/softrnic0/ports/1/gid_attrs"
-        self.assertEqual(self.run_ok(["cat", f"{attributes}/types/0"]), "RoCE v2\n")
-        self.assertEqual(self.run_ok(["cat", f"{attributes}/ndevs/0"]), "lo\n")
+        for place in ("0", "1"):
+            self.assertEqual(self.run_ok(["cat", f"{attributes}/types/{place}"]), "RoCE v2\n")
+            self.assertEqual(self.run_ok(["cat", f"{attributes}/ndevs/{place}"]), "lo\n")
         self.assertEqual(self.run_ok(["ls", "/sys/class/infiniband/softrnic0/device/net"]), "lo\n")
         self.assertEqual(self.run_ok(["stat", "-c", "%F", "/dev/infiniband/uverbs0"]), "character special file\n")
         self.run_ok(["test", "-r", "/dev/infiniband/uverbs0", "-a", "-w", "/dev/infiniband/uverbs0"])
@@ -69,3 +70,44 @@ class Devices(VerbsTest):
         missing = self.start(["stat", "/dev/infiniband/uverbs1"])
         self.assertNotEqual(missing.process.wait(20), 0)
         self.assertEqual(self.run_ok(["cat", "/proc/sys/kernel/ostype"]), "Linux\n")
+
+    def test_programs_find_the_device_from_where_they_have_gone(self):
+        state = "softrnic0/ports/1/state"
+        for directory in ("/sys/class/infiniband", "/sys/class/infiniband/softrnic0/ports"):
+            rest = f"/sys/class/infiniband/{state}".removeprefix(f"{directory}/")
+            self.assertEqual(self.run_ok(["sh", "-c", f"cd {directory} && cat {rest}"]), "4: ACTIVE\n")
+        self.assertEqual(self.run_ok(["sh", "-c", f"cd /sys/class && cat infiniband/{state}"]), "4: ACTIVE\n")
+        self.assertEqual(self.run_ok(["sh", "-c", "cd /sys && ls class/infiniband"]), "softrnic0\n")
+        program = self.compile("sysfs.c")
+        self.assertIn("all right", self.run_ok([program, "softrnic0"]))
+
+    def test_the_gid_is_at_both_places_that_clients_have_built_in(self):
+        out = self.run_ok(["ibv_devinfo", "-v"], run=["--device", "udp:127.9.8.3"])
+        self.assertEqual(re.findall(r"GID\[ *(\d+)\]:\s+(\S+), RoCE v2", out),
+                         [("0", "::ffff:127.9.8.3"), ("1", "::ffff:127.9.8.3")])
+
+    def test_ibstat_and_ibstatus_say_what_the_verbs_say(self):
+        device = ["--device", "udp:127.9.8.4"]
+        status = self.run_ok(["ibstatus"], run=device)
+        self.assertIn("Infiniband device 'softrnic0' port 1 status:", status)
+        self.assertIn("0000:0000:0000:0000:0000:ffff:7f09:0804", status)
+        self.assertNotIn("unknown", status)
+        out = self.run_ok(["ibstat"], run=device)
+        facts = dict(re.findall(r"(?m)^\s*([\w ]+): (.+)$", out))
+        info = self.run_ok(["ibv_devinfo", "-v"], run=device)
+        told = dict(re.findall(r"(?m)^\s*([\w ]+):\s+(.+?)\s*$", info))
+        self.assertEqual(facts["Node GUID"], "0x" + told["node_guid"].replace(":", ""))
+        self.assertEqual(facts["System image GUID"], "0x" + told["sys_image_guid"].replace(":", ""))
+        self.assertEqual(facts["Firmware version"], told["fw_ver"])
+        self.assertEqual((facts["State"], facts["Physical state"]), ("Active", "LinkUp"))
+        self.assertEqual((facts["Rate"], facts["Link layer"]), ("10", told["link_layer"]))
+        self.assertEqual((told["active_width"], told["active_speed"]), ("4X (2)", "2.5 Gbps (1)"))
+        self.assertEqual(int(facts["Capability mask"], 16), int(told["port_cap_flags"], 16))
+
+    def test_ibv_asyncwatch_opens_the_device_and_waits(self):
+        program = self.start(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "softrnic0"])
+        deadline = time.monotonic() + 20
+        while "async event FD" not in program.output() and time.monotonic() < deadline:
+            self.assertIsNone(program.process.poll(), program.output())
+            time.sleep(0.02)
+        self.assertRegex(program.output(), r"softrnic0: async event FD \d+")

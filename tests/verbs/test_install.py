@@ -25,9 +25,13 @@ class Install(VerbsTest):
         installed = {str(file.relative_to(self.prefix)) for file in self.prefix.rglob("*") if file.is_file()}
         self.assertEqual(installed, {
             "bin/softrnic",
+            "lib/softrnic/libibverbs.so",
             "lib/softrnic/libibverbs.so.1",
             "lib/softrnic/libsoftrnic_interpose.so",
         })
+
+    def test_the_name_without_a_number_is_a_link(self):
+        self.assertEqual((self.prefix / "lib/softrnic/libibverbs.so").readlink(), pathlib.Path("libibverbs.so.1"))
 
     def test_programs_run_with_the_installed_libraries(self):
         self.command = self.prefix / "bin/softrnic"

@@ -57,10 +57,11 @@ fn a_program_is_given_the_libraries_and_what_was_asked_for() {
     let here = std::env::current_dir().expect("a directory");
     let sysfs = shown.lines().find_map(|line| line.strip_prefix("SOFTRNIC_SYSFS=")).expect("a directory");
     let expected = format!(
-        "LD_LIBRARY_PATH={}\nLD_PRELOAD={}\nSOFTRNIC_DEVICES=udp,b=udp:127.77.4.1\nSOFTRNIC_FAULT=seed=3,drop=1%\n\
+        "LD_LIBRARY_PATH={}\nLD_PRELOAD={}:{}\nSOFTRNIC_DEVICES=udp,b=udp:127.77.4.1\nSOFTRNIC_FAULT=seed=3,drop=1%\n\
          SOFTRNIC_LOG=debug\nSOFTRNIC_PCAP={}\nSOFTRNIC_SYSFS={sysfs}\n",
         installation.0.join("lib/softrnic").display(),
         installation.library("libsoftrnic_interpose.so").display(),
+        installation.library("libibverbs.so.1").display(),
         here.join("x-%p.pcapng").display(),
     );
     assert_eq!(shown, expected);
