@@ -65,15 +65,27 @@ pub(crate) fn registry() -> MutexGuard<'static, Registry> {
 impl Registry {
     /// Makes an object of a file importable, and returns its handle.
     pub fn export(&mut self, file: &File, object: Export) -> u32 {
-        let handle = self.handle();
-        self.exports.insert((file.id, handle), object);
-        handle
+        self.last_handle =
+            handle_after(self.last_handle, |handle| self.exports.contains_key(&(file.id, handle)));
+        self.exports.insert((file.id, self.last_handle), object);
+        self.last_handle
     }
 
-    /// A handle that no other object has.
+    /// A handle to show: nothing is found by it, so it matters to nobody that handles go round.
     pub fn handle(&mut self) -> u32 {
-        self.last_handle = self.last_handle.wrapping_add(1).max(1);
+        self.last_handle = handle_after(self.last_handle, |_| false);
         self.last_handle
+    }
+}
+
+/// The next handle that is not `taken`; 0 is none. Handles go round, and objects may live that long.
+fn handle_after(last: u32, taken: impl Fn(u32) -> bool) -> u32 {
+    let mut handle = last;
+    loop {
+        handle = handle.wrapping_add(1);
+        if handle != 0 && !taken(handle) {
+            return handle;
+        }
     }
 }
 
@@ -102,5 +114,16 @@ extern "C" fn in_child() {
     if let Some(mut tables) = held().take() {
         // They belong to the parent.
         std::mem::forget(std::mem::take(&mut tables.kept));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::handle_after;
+
+    #[test]
+    fn a_handle_that_has_gone_round_names_no_live_object() {
+        let live = [1, 2, u32::MAX];
+        assert_eq!(handle_after(u32::MAX - 1, |handle| live.contains(&handle)), 3);
     }
 }
