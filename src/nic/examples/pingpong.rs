@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let cq = context.create_cq(1024, None)?;
     let options = QpOptions { max_recv_wr: 500, ..QpOptions::default() };
     let qp = pd.create_rc_qp(&cq, &cq, options)?;
-    let psn = Psn::new(0x00AB_CDEF);
+    let psn = Psn::new(getrandom::u32().map_err(|error| error.to_string())?);
 
     let mut stream = TcpStream::connect((server.as_str(), 18515))?;
     let gid: String = context.gid(0)?.0.iter().map(|byte| format!("{byte:02x}")).collect();
