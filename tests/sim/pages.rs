@@ -36,6 +36,17 @@ impl Pages {
         // SAFETY: inside the mapping, to which there are no references.
         assert_eq!(unsafe { libc::munmap(start, self.len - first * PAGE) }, 0);
     }
+
+    /// Lets nobody touch the pages from `first` on, and anybody those before it.
+    pub fn protect(&self, first: usize) {
+        let (open, len) = (first * PAGE, self.len);
+        assert!(open <= len);
+        let none = (self.address + open, len - open, libc::PROT_NONE);
+        for (start, len, rights) in [(self.address, open, libc::PROT_READ | libc::PROT_WRITE), none] {
+            // SAFETY: inside the mapping, to which there are no references.
+            assert_eq!(unsafe { libc::mprotect(ptr::with_exposed_provenance_mut(start), len, rights) }, 0);
+        }
+    }
 }
 
 impl Drop for Pages {
