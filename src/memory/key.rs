@@ -1,6 +1,6 @@
 use std::fmt;
 
-use rand_chacha::ChaCha8Rng;
+use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rustc_hash::FxHashMap;
 use softrnic_wire::Rkey;
@@ -42,12 +42,12 @@ pub(crate) fn with_tag(key: u32, tag: u8) -> u32 {
 /// others it was given, and a key is not soon valid again after its object is gone.
 pub(crate) struct KeyMap<T> {
     entries: FxHashMap<u32, T>,
-    random: ChaCha8Rng,
+    random: ChaCha20Rng,
 }
 
 impl<T> KeyMap<T> {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { entries: FxHashMap::default(), random: ChaCha8Rng::seed_from_u64(seed) }
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
+        Self { entries: FxHashMap::default(), random: ChaCha20Rng::from_seed(seed) }
     }
 
     /// Adds the object that `make` builds for the key it is told; `None` when most keys are taken.

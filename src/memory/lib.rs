@@ -29,7 +29,7 @@
 //!
 //! let buffer = vec![0_u8; 100].leak();
 //! let (addr, length) = (buffer.as_mut_ptr().expose_provenance(), 100);
-//! let mut table = MemoryTable::new(42);
+//! let mut table = MemoryTable::new([42; 32]);
 //! let pd = table.alloc_pd()?;
 //! // SAFETY: leaked memory stays; nothing else uses it.
 //! let range = unsafe { AppRange::new(addr, length) };

@@ -68,12 +68,12 @@ pub struct MemoryTable {
 
 impl MemoryTable {
     /// An empty table. Keys follow from `seed`, which must be unpredictable unless a run is to be repeated.
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: [u8; 32]) -> Self {
         Self::with_config(seed, Config::default())
     }
 
     /// An empty table with options.
-    pub fn with_config(seed: u64, config: Config) -> Self {
+    pub fn with_config(seed: [u8; 32], config: Config) -> Self {
         Self {
             config,
             pds: PdTable::default(),

@@ -26,7 +26,7 @@ fn world(v6: bool, sees_ip_header: bool) -> World {
     let mut world = World::new(1, Path { delay: Duration::from_micros(1), ..Path::default() });
     for index in 1..=3 {
         let options = SimOptions { sees_ip_header, counts_ids: true, ..SimOptions::default() };
-        let config = EngineConfig::with_seed(index.into());
+        let config = EngineConfig::with_seed(u64::from(index));
         let node = Node::new(&world.fabric, node_at(v6, index), options, config, 64 << 10);
         world.nodes.push(node);
         world.nodes.last_mut().expect("just made").create_cq(16);

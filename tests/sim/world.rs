@@ -10,7 +10,7 @@ use softrnic_memory::{Access, Lkey, MemoryTable, MrSpec, PdId, Sge};
 use softrnic_nic::engine::{Budget, Caller, CqKey, Cqe, Engine, EngineConfig, Event, QpKey};
 use softrnic_nic::runtime::queue::CompletionRing;
 use softrnic_transport::{AttrMask, Path as QpPath, QpAccess, QpAttr, QpState, QpType, RemoteBuffer};
-use softrnic_wire::{Mtu, Psn, Qkey, Qpn, Rkey, RnrTimer, Time};
+use softrnic_wire::{Gid, Mtu, Psn, Qkey, Qpn, Rkey, RnrTimer, Time};
 
 use crate::arena::{Arena, Span};
 use crate::rng::Rng;
@@ -83,7 +83,8 @@ impl Node {
         let arena = Arena::new(memory);
         let pd = engine.memory().alloc_pd().expect("a PD");
         let range = arena.range();
-        let elsewhere = 0xABCD_0000_0000 + config.seed % 1000 * 8;
+        let [.., low] = Gid::from(address).0;
+        let elsewhere = 0xABCD_0000_0000 + 8 * u64::from(low);
         let mut spaces = vec![
             (range.addr() as u64, ALL_ACCESS),
             (elsewhere, ALL_ACCESS),

@@ -140,14 +140,8 @@ pub struct QpQuery {
 /// The most QPs of a device.
 pub const MAX_QP: usize = 1 << 20;
 
-/// Where QP numbers begin, unpredictable for peers. 0 and 1 are special, 0xFFFFFF is multicast.
-pub(super) fn first_number(seed: u64) -> Qpn {
-    // SplitMix64's finaliser: neighbouring seeds give unrelated numbers.
-    let mut x = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    Qpn::new(((x >> 40) as u32).clamp(2, 0xFF_FFFE))
-}
+/// The most SRQs of a device.
+pub const MAX_SRQ: usize = 1 << 20;
 
 impl Engine {
     /// Makes a completion queue with `capacity` places; `notify` is told when an armed CQ gets something.
@@ -247,8 +241,11 @@ impl Engine {
     /// Makes a shared receive queue.
     ///
     /// # Errors
-    /// Unknown PD, CQ or XRC domain.
+    /// Unknown PD, CQ or XRC domain, or too many SRQs.
     pub fn create_srq(&mut self, init: SrqInit) -> Result<SrqHandle, ControlError> {
+        if self.srqs.len() >= MAX_SRQ {
+            return Err(ControlError::NoMemory);
+        }
         if let Some((xrcd, cq)) = init.xrc {
             if !self.xrcds.contains_key(xrcd) || !self.cqs.contains_key(cq) {
                 return Err(ControlError::UnknownObject);
@@ -258,8 +255,8 @@ impl Engine {
         }
         self.memory.pd_retain(init.pd)?;
         let (receives, ring) = recv_ring(init.max_wr);
-        let srqn = self.next_srqn;
-        self.next_srqn = Srqn::new(srqn.get() + 1);
+        let srqn = Srqn::new(self.srq_numbers.take(|number| self.srqns.contains(&Srqn::new(number))));
+        self.srqns.insert(srqn);
         let key = self.srqs.insert(Srq { ring, pd: init.pd, srqn, limit: 0, users: 0, xrc: init.xrc });
         if let Some((xrcd, _)) = init.xrc {
             self.shared.xrc_srqs.insert(srqn, (key, xrcd));
@@ -313,6 +310,7 @@ impl Engine {
             Some(_) => {}
         }
         let Some(srq) = self.srqs.remove(key) else { return Ok(()) };
+        self.srqns.remove(&srq.srqn);
         self.memory.pd_release(srq.pd);
         if let Some((xrcd, cq)) = srq.xrc {
             self.shared.xrc_srqs.remove(&srq.srqn);
@@ -353,7 +351,7 @@ impl Engine {
         self.memory.pd_retain(init.pd)?;
         self.cqs[init.send_cq].users += 1;
         self.cqs[init.recv_cq].users += 1;
-        let qpn = self.take_qpn();
+        let qpn = Qpn::new(self.qp_numbers.take(|number| self.by_number.contains_key(&Qpn::new(number))));
         let (sends, nic_sends) = send_ring(init.max_send_wr);
         let state = Arc::new(AtomicU8::new(QpState::Reset as u8));
         let qp = Qp::<LocalData>::new(qpn, init.service, self.config.transport, self.config.rate);
@@ -474,18 +472,6 @@ impl Engine {
         }
         io.peer.into_iter().for_each(|peer| self.peers.leave(peer));
         Ok(())
-    }
-
-    /// Numbers go round, so that one is not used again soon (wire: peers may still send to the old QP).
-    fn take_qpn(&mut self) -> Qpn {
-        loop {
-            let qpn = self.next_qpn;
-            let next = qpn.get() + 1;
-            self.next_qpn = Qpn::new(if next >= 0xFF_FFFF { 2 } else { next });
-            if !self.by_number.contains_key(&qpn) {
-                return qpn;
-            }
-        }
     }
 
     /// The address at a place of the GID table.

@@ -15,10 +15,12 @@ mod held_acks;
 mod hidden_ids;
 mod host;
 mod multicast;
+mod numbers;
 mod objects;
 mod peers;
 mod publish;
 mod receive;
+mod seed;
 mod shared;
 #[cfg(test)]
 mod tests;
@@ -29,7 +31,7 @@ mod usage;
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use slotmap::SlotMap;
 use softrnic_link::Link;
 use softrnic_memory::MemoryTable;
@@ -38,18 +40,23 @@ use softrnic_wire::{Gid, Mtu, Qpn, Srqn, Time};
 
 pub use caps::DeviceCaps;
 pub use completion::{Cqe, CqeExtra};
-pub use control::{ControlError, MAX_QP, QpHandle, QpInit, QpQuery, ReceiveSource, SrqHandle, SrqInit};
+pub use control::{
+    ControlError, MAX_QP, MAX_SRQ, QpHandle, QpInit, QpQuery, ReceiveSource, SrqHandle, SrqInit,
+};
 pub use data::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
 pub use drops::DropReason;
 pub use gid_table::GidTable;
 pub use objects::{CqKey, Event, QpCounts, QpKey, SrqKey, XrcdKey};
+pub use seed::Seed;
 pub use usage::Usage;
 
 use held_acks::HeldAcks;
 use hidden_ids::HiddenIds;
 use host::HostView;
+use numbers::Numbers;
 use objects::{Cq, Group, QpSlot, Srq, Xrcd};
 use peers::Peers;
+use seed::Purpose;
 use shared::Shared;
 use timers::WakeUps;
 
@@ -57,7 +64,7 @@ use timers::WakeUps;
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
     /// Seed of all numbers that peers must not be able to predict.
-    pub seed: u64,
+    pub seed: Seed,
     /// Knobs of the transport.
     pub transport: Config,
     /// The bound on bytes in flight to one peer.
@@ -71,10 +78,10 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
-    /// The defaults, with a seed.
-    pub fn with_seed(seed: u64) -> EngineConfig {
+    /// The defaults, with a seed; a number makes runs that can be repeated.
+    pub fn with_seed(seed: impl Into<Seed>) -> EngineConfig {
         EngineConfig {
-            seed,
+            seed: seed.into(),
             transport: Config::default(),
             window: WindowConfig::default(),
             rate: RateParameters::default(),
@@ -153,8 +160,10 @@ pub struct Engine {
     held_acks: HeldAcks,
     hidden_ids: HiddenIds,
     drops: [u64; DropReason::ALL.len()],
-    next_qpn: Qpn,
-    next_srqn: Srqn,
+    qp_numbers: Numbers,
+    srq_numbers: Numbers,
+    /// Those of live SRQs.
+    srqns: FxHashSet<Srqn>,
 }
 
 impl Engine {
@@ -172,7 +181,7 @@ impl Engine {
         let memory_config = softrnic_memory::Config { safe_copies: config.safe_copies, limits };
         Engine {
             config,
-            memory: MemoryTable::with_config(config.seed, memory_config),
+            memory: MemoryTable::with_config(config.seed.of(Purpose::MemoryKeys), memory_config),
             qps: SlotMap::with_key(),
             by_number: FxHashMap::default(),
             by_index: Vec::new(),
@@ -188,8 +197,10 @@ impl Engine {
             held_acks: HeldAcks::default(),
             hidden_ids: HiddenIds::new(),
             drops: [0; DropReason::ALL.len()],
-            next_qpn: control::first_number(config.seed),
-            next_srqn: Srqn::new(1),
+            // 0 and 1 are special, 0xFFFFFF is multicast.
+            qp_numbers: Numbers::new(config.seed.of(Purpose::QueuePairs), 2..=0xFF_FFFE),
+            srq_numbers: Numbers::new(config.seed.of(Purpose::SharedReceiveQueues), 1..=0xFF_FFFF),
+            srqns: FxHashSet::default(),
         }
     }
 

@@ -36,3 +36,56 @@ fn a_receive_that_is_posted_while_its_qp_fails_is_flushed() {
     let flushed = completions.pop().expect("flushed");
     assert_eq!((flushed.wr_id, flushed.status), (7, Status::Flushed));
 }
+
+/// XRC SRQs are found by their number, so none may have that of another.
+#[test]
+fn an_srq_number_that_has_gone_round_names_no_live_srq() {
+    let mut engine = Engine::new(EngineConfig::with_seed(1));
+    let pd = engine.memory().alloc_pd().expect("a PD");
+    let (cq, ..) = engine.create_cq(1, None);
+    let xrcd = engine.create_xrcd();
+    let init = SrqInit { pd, max_wr: 1, xrc: Some((xrcd, cq)) };
+    let first = engine.create_srq(init).expect("an SRQ");
+    engine.srq_numbers.skip((1 << 24) - 1);
+    let second = engine.create_srq(init).expect("an SRQ");
+    assert_ne!(second.srqn, first.srqn, "the first is still there");
+    engine.destroy_srq(first.key).expect("destroyed");
+    engine.srq_numbers.skip((1 << 24) - 2);
+    assert_eq!(engine.create_srq(init).expect("an SRQ").srqn, first.srqn, "and now it is not");
+}
+
+#[test]
+fn a_qp_number_that_has_gone_round_names_no_live_qp() {
+    let mut engine = Engine::new(EngineConfig::with_seed(1));
+    let pd = engine.memory().alloc_pd().expect("a PD");
+    let (cq, ..) = engine.create_cq(1, None);
+    let receive = ReceiveSource::Own(1);
+    let init = QpInit { service: QpType::Ud, pd, send_cq: cq, recv_cq: cq, max_send_wr: 1, receive };
+    let first = engine.create_qp(init).expect("a QP").qpn;
+    engine.qp_numbers.skip((1 << 24) - 1);
+    assert_ne!(engine.create_qp(init).expect("a QP").qpn, first);
+}
+
+/// From the first QPN a 64-bit seed could be found by trying, and from that every key.
+#[test]
+fn keys_do_not_follow_from_qp_numbers() {
+    let numbers = |secret: [u8; 32]| {
+        let mut engine = Engine::new(EngineConfig::with_seed(Seed::new(secret)));
+        let pd = engine.memory().alloc_pd().expect("a PD");
+        let (cq, ..) = engine.create_cq(1, None);
+        let receive = ReceiveSource::Own(1);
+        let init = QpInit { service: QpType::Ud, pd, send_cq: cq, recv_cq: cq, max_send_wr: 1, receive };
+        let qpns: Vec<u32> = (0..16).map(|_| engine.create_qp(init).expect("a QP").qpn.get()).collect();
+        let keys: Vec<u32> =
+            (0..16).map(|_| engine.memory().alloc_null_mr(pd).expect("a region").lkey.0).collect();
+        (qpns, keys)
+    };
+    // A bit anywhere in the secret, those beyond the first 64 too, changes all that can be seen.
+    for bit in [0, 63, 64, 100, 255] {
+        let mut other = [9; 32];
+        other[bit / 8] ^= 1 << (bit % 8);
+        let ((qpns, keys), (other_qpns, other_keys)) = (numbers([9; 32]), numbers(other));
+        assert!(qpns.iter().all(|qpn| !other_qpns.contains(qpn)), "bit {bit}");
+        assert!(keys.iter().all(|key| !other_keys.contains(key)), "bit {bit}");
+    }
+}

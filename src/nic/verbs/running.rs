@@ -11,7 +11,7 @@ use super::error::Error;
 use crate::device::{
     DeviceSpec, LinkKind, Nic, OpenCapture, OpenedLink, Progress, on_fork_in_child, opening,
 };
-use crate::engine::EngineConfig;
+use crate::engine::{EngineConfig, Seed};
 
 /// A device at work, with its progress thread. It ends with the last context that uses it.
 pub struct Running {
@@ -58,9 +58,10 @@ impl Running {
     }
 
     fn on(spec: &DeviceSpec, opened: OpenedLink) -> Result<Running, Error> {
-        let seed =
-            getrandom::u64().map_err(|error| Error::System(std::io::Error::other(error.to_string())))?;
-        let mut config = EngineConfig::with_seed(seed);
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret)
+            .map_err(|error| Error::System(std::io::Error::other(error.to_string())))?;
+        let mut config = EngineConfig::with_seed(Seed::new(secret));
         config.transport = spec.transport;
         config.safe_copies = std::env::var("SOFTRNIC_SAFE_COPIES").is_ok_and(|value| value == "1");
         let mode = opened.link.capabilities().mode.clone();

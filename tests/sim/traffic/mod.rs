@@ -151,7 +151,7 @@ impl Traffic {
         let mut world = World::new(seed, plan.path);
         for &(address, options, config, memory) in &plan.nodes {
             let mut node = Node::new(&world.fabric, address, options, config, memory);
-            node.callers = Some(Rng::new(config.seed ^ 0xCA11));
+            node.callers = Some(Rng::new(seed ^ 0xCA11 ^ (world.nodes.len() as u64) << 16));
             world.nodes.push(node);
         }
         let longest = plan.connections.iter().map(|c| c.longest_send).max().unwrap_or(0);

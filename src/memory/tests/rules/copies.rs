@@ -5,7 +5,7 @@ use crate::world::{ALL, PAGE, Pages, World, sge};
 
 /// A table that copies plainly, one that copies safely, and an on-demand region in a plain one.
 fn worlds() -> [(World, Access); 3] {
-    let safe = MemoryTable::with_config(9, Config { safe_copies: true, ..Config::default() });
+    let safe = MemoryTable::with_config([9; 32], Config { safe_copies: true, ..Config::default() });
     [(World::new(), Access::empty()), (World::of(safe), Access::empty()), (World::new(), Access::ON_DEMAND)]
 }
 

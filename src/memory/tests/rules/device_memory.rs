@@ -79,7 +79,7 @@ fn a_refused_registration_does_not_hold_device_memory() {
 #[test]
 fn device_memory_is_finite_and_comes_back() {
     let limits = Limits { max_dm_size: 100, ..Limits::default() };
-    let mut table = MemoryTable::with_config(1, Config { limits, ..Config::default() });
+    let mut table = MemoryTable::with_config([1; 32], Config { limits, ..Config::default() });
     assert_eq!(table.alloc_dm(0, 0), Err(MemoryError::InvalidArgument));
     assert_eq!(table.alloc_dm(8, 40), Err(MemoryError::InvalidArgument));
     assert_eq!(table.alloc_dm(u64::MAX, 0), Err(MemoryError::NoMemory));

@@ -7,7 +7,7 @@ use crate::world::{ALL, Pages, World, sge};
 
 #[test]
 fn a_domain_with_users_is_busy() {
-    let mut table = MemoryTable::new(1);
+    let mut table = MemoryTable::new([1; 32]);
     let pd = table.alloc_pd().unwrap();
     table.pd_retain(pd).unwrap();
     assert_eq!(table.dealloc_pd(pd), Err(MemoryError::Busy));
@@ -73,7 +73,7 @@ fn every_bit_of_a_key_counts() {
 fn keys_are_unique_and_do_not_follow_from_one_another() {
     const COUNT: usize = 20_000;
     let keys = |seed| {
-        let mut table = MemoryTable::new(seed);
+        let mut table = MemoryTable::new([seed; 32]);
         let pd = table.alloc_pd().unwrap();
         (0..COUNT).map(|_| table.alloc_null_mr(pd).unwrap().lkey.0).collect::<Vec<_>>()
     };
@@ -95,7 +95,7 @@ fn keys_are_unique_and_do_not_follow_from_one_another() {
 #[test]
 fn limits_hold() {
     let limits = Limits { max_pd: 1, max_mr: 1, max_mw: 1, max_mr_size: 4096, ..Limits::default() };
-    let mut w = World::of(MemoryTable::with_config(3, Config { limits, ..Config::default() }));
+    let mut w = World::of(MemoryTable::with_config([3; 32], Config { limits, ..Config::default() }));
     let pages = Pages::new(2);
     assert_eq!(w.table.alloc_pd(), Err(MemoryError::NoMemory));
     let spec = softrnic_memory::MrSpec { range: pages.range(), iova: 0, access: Access::empty() };

@@ -6,7 +6,7 @@ const ODP: Access = ALL.union(Access::ON_DEMAND);
 
 #[test]
 fn memory_unmapped_under_a_region_is_a_fault_and_not_a_crash() {
-    let safe = MemoryTable::with_config(9, Config { safe_copies: true, ..Config::default() });
+    let safe = MemoryTable::with_config([9; 32], Config { safe_copies: true, ..Config::default() });
     for (mut w, access) in [(World::new(), ODP), (World::of(safe), ALL)] {
         let pages = Pages::new(3);
         let keys = w.reg(pages.range(), access);

@@ -108,7 +108,7 @@ pub struct World {
 
 impl World {
     pub fn new() -> Self {
-        Self::of(MemoryTable::new(7))
+        Self::of(MemoryTable::new([7; 32]))
     }
 
     pub fn of(mut table: MemoryTable) -> Self {
