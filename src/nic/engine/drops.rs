@@ -29,6 +29,8 @@ reasons! {
     Malformed = "drop_malformed",
     /// The ICRC is wrong.
     Icrc = "drop_icrc",
+    /// The ICRC fits an IPv4 ID that the sender is not expected to use: damaged, or the first after a change.
+    UnexpectedId = "drop_unexpected_id",
     /// P_Key does not match.
     Pkey = "bad_pkey",
     /// No QP has this number.

@@ -41,11 +41,11 @@ impl Engine {
             return Err(DropReason::Malformed);
         }
         let id = match datagram.id {
-            HeaderId::Hidden { place } => self.hidden_id(datagram, place).map(|id| (id, DF)),
-            HeaderId::Seen { id, flags } => is_sound(datagram, id, flags).then_some((id, flags)),
-            HeaderId::None => is_sound(datagram, 0, 0).then_some((0, 0)),
+            HeaderId::Hidden { place } => (self.hidden_id(now, datagram, place)?, DF),
+            HeaderId::Seen { id, flags } if is_sound(datagram, id, flags) => (id, flags),
+            HeaderId::None if is_sound(datagram, 0, 0) => (0, 0),
+            HeaderId::Seen { .. } | HeaderId::None => return Err(DropReason::Icrc),
         };
-        let id = id.ok_or(DropReason::Icrc)?;
         let packet = Packet::parse(datagram.bytes).map_err(|_| DropReason::Malformed)?;
         if !packet.bth.pkey.matches(Pkey::DEFAULT) {
             return Err(DropReason::Pkey);
@@ -61,13 +61,10 @@ impl Engine {
     }
 
     /// Verifies the ICRC where the link does not show the IPv4 identification, and returns that.
-    fn hidden_id(&mut self, datagram: &Datagram<'_>, place: u16) -> Option<u16> {
-        let IpAddr::V4(src) = datagram.src else { return None };
-        let sender = self.hidden_ids.of(src, datagram.sport);
-        let expected = sender.expected(place);
-        let id = if is_sound(datagram, expected, DF) { expected } else { recovered_id(datagram)? };
-        sender.seen(place, id);
-        Some(id)
+    fn hidden_id(&mut self, now: Time, datagram: &Datagram<'_>, place: u16) -> Result<u16, DropReason> {
+        let IpAddr::V4(src) = datagram.src else { return Err(DropReason::Icrc) };
+        let sender = (src, datagram.sport);
+        self.hidden_ids.verify(now, sender, place, |guess| recovered_id(datagram, guess))
     }
 
     /// Hands a packet to a QP, if it comes from where the QP is connected to.
@@ -117,9 +114,10 @@ fn is_sound(datagram: &Datagram<'_>, id: u16, flags_frag: u16) -> bool {
     })
 }
 
-/// Verifies the ICRC whatever the IPv4 identification was, and returns that.
-fn recovered_id(datagram: &Datagram<'_>) -> Option<u16> {
-    let facts = facts(datagram, 0, DF)?;
+/// Verifies the ICRC with an IPv4 identification, or with whichever it takes, and returns that.
+#[inline]
+fn recovered_id(datagram: &Datagram<'_>, guess: u16) -> Option<u16> {
+    let facts = facts(datagram, guess, DF)?;
     verify_unknown_id(&facts, datagram.bytes)
         .or_else(|| is_flush(datagram).then(|| verify_unknown_id_rxe_flush(&facts, datagram.bytes)).flatten())
 }

@@ -3,20 +3,22 @@
 //! A CRC is linear: two packets that differ only in the 32 bits of ID, flags and fragment offset
 //! have ICRCs that differ by `delta * x^(32 + n)` modulo the CRC polynomial, where `delta` is those
 //! bits' difference and `n` the number of bits that follow them. The factor has an inverse, so a
-//! received ICRC and one computed with a guessed ID tell `delta`, and with it the sender's ID. Half
-//! of the 32 check bits remain: of damaged packets one in 2^16 passes, since any ID will do.
+//! received ICRC and one computed with a guessed ID tell `delta`, and with it the sender's ID. A
+//! wrong guess leaves half of the 32 check bits: any ID will do for one in 2^16 of damaged packets, so
+//! callers must know which IDs are likely.
 
 use super::{DF, IpFacts, UdpFacts, icrc, is_flush, rxe_flush_icrc, split_icrc};
 use crate::frame::UDP_LEN;
 use crate::ip::IPV4_LEN;
 
-/// Verifies `packet` (BTH to ICRC inclusive) and returns the IPv4 ID it was sent with. What `facts`
-/// say about ID and flags is not used: DF is expected, ID 0 is tried first, and any other ID is
-/// recovered from the ICRC. For IPv6, which has no ID, this is [`crate::verify`] and returns 0.
+/// Verifies `packet` (BTH to ICRC inclusive) and returns the IPv4 ID it was sent with. The ID of `facts`
+/// is a guess that is tried first; any other is recovered from the ICRC, and says more about the guess
+/// than about the packet if the packet is damaged. DF is expected, whatever `facts` say. For IPv6,
+/// which has no ID, this is [`crate::verify`] and returns 0.
 #[inline]
 pub fn verify_unknown_id(facts: &UdpFacts, packet: &[u8]) -> Option<u16> {
     let (covered, received) = split_icrc(packet)?;
-    let facts = with_id_0(facts);
+    let facts = with_df(facts);
     resolve(&facts, received ^ icrc(&facts, covered), covered.len())
 }
 
@@ -27,7 +29,7 @@ pub fn verify_unknown_id_rxe_flush(facts: &UdpFacts, packet: &[u8]) -> Option<u1
     if !is_flush(covered) {
         return None;
     }
-    let facts = with_id_0(facts);
+    let facts = with_df(facts);
     resolve(&facts, received ^ rxe_flush_icrc(&facts, covered), 2 * covered.len())
 }
 
@@ -82,9 +84,10 @@ impl IdRecovery {
 #[inline]
 fn resolve(facts: &UdpFacts, difference: u32, hashed_len: usize) -> Option<u16> {
     match (difference, facts.ip) {
-        (0, _) => Some(0),
-        (_, IpFacts::V4 { .. }) => match IdRecovery::new(hashed_len).recover(difference, 0) {
-            Some((id, DF)) => Some(id),
+        (0, IpFacts::V4 { id, .. }) => Some(id),
+        (0, IpFacts::V6 { .. }) => Some(0),
+        (_, IpFacts::V4 { id: guess, .. }) => match IdRecovery::new(hashed_len).recover(difference, 0) {
+            Some((change, DF)) => Some(guess ^ change),
             _ => None,
         },
         (_, IpFacts::V6 { .. }) => None,
@@ -92,9 +95,11 @@ fn resolve(facts: &UdpFacts, difference: u32, hashed_len: usize) -> Option<u16> 
 }
 
 #[inline]
-fn with_id_0(facts: &UdpFacts) -> UdpFacts {
+fn with_df(facts: &UdpFacts) -> UdpFacts {
     match facts.ip {
-        IpFacts::V4 { src, dst, .. } => UdpFacts { ip: IpFacts::v4(src, dst), ..*facts },
+        IpFacts::V4 { src, dst, id, .. } => {
+            UdpFacts { ip: IpFacts::V4 { src, dst, id, flags_frag: DF }, ..*facts }
+        }
         IpFacts::V6 { .. } => *facts,
     }
 }

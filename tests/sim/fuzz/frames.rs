@@ -1,8 +1,8 @@
 //! Whatever arrives can be read or is refused, and what was read can be written again.
 
 use softrnic_wire::{
-    Frame, Packet, RoceV1Frame, icrc, icrc_roce_v1, rxe_flush_icrc, verify, verify_either_flush,
-    verify_unknown_id, verify_unknown_id_rxe_flush,
+    DF, Frame, IpFacts, Packet, RoceV1Frame, UdpFacts, icrc, icrc_roce_v1, rxe_flush_icrc, verify,
+    verify_either_flush, verify_unknown_id, verify_unknown_id_rxe_flush,
 };
 
 /// Takes the bytes as an Ethernet frame, and as what UDP carries.
@@ -14,10 +14,7 @@ pub fn frames(data: &[u8]) {
             verify(&facts, frame.transport),
             verify_either_flush(&facts, frame.transport),
         );
-        let _ = (
-            verify_unknown_id(&facts, frame.transport),
-            verify_unknown_id_rxe_flush(&facts, frame.transport),
-        );
+        recovered(&facts, frame.transport);
         let _ = (icrc(&facts, frame.transport), rxe_flush_icrc(&facts, frame.transport));
         packet(frame.transport);
     }
@@ -26,6 +23,20 @@ pub fn frames(data: &[u8]) {
         packet(frame.transport);
     }
     packet(data);
+}
+
+/// The ID that makes a packet sound does not depend on the one that was guessed, and does make it sound.
+fn recovered(facts: &UdpFacts, transport: &[u8]) {
+    let IpFacts::V4 { src, dst, id, .. } = facts.ip else { return };
+    let with = |id| UdpFacts { ip: IpFacts::V4 { src, dst, id, flags_frag: DF }, ..*facts };
+    let found = verify_unknown_id(facts, transport);
+    for guess in [0, 1, id ^ 0x55AA] {
+        assert_eq!(verify_unknown_id(&with(guess), transport), found);
+    }
+    assert!(found.is_none_or(|id| verify(&with(id), transport)));
+    let found = verify_unknown_id_rxe_flush(facts, transport);
+    assert_eq!(verify_unknown_id_rxe_flush(&with(!id), transport), found);
+    assert!(found.is_none_or(|id| verify_either_flush(&with(id), transport).is_some()));
 }
 
 fn packet(bytes: &[u8]) {
