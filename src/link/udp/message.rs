@@ -60,6 +60,15 @@ impl SockAddr {
         address
     }
 
+    /// The bytes of an address, as far as there is room for them.
+    pub(super) fn of_bytes(from: &[u8]) -> SockAddr {
+        let mut address = SockAddr::empty();
+        let len = from.len().min(V6_LEN);
+        address.bytes[..len].copy_from_slice(&from[..len]);
+        address.len = len as u32;
+        address
+    }
+
     pub(super) fn as_ptr(&self) -> *const u8 {
         self.bytes.as_ptr()
     }
@@ -108,6 +117,14 @@ impl Control {
 
     pub(super) fn new() -> Control {
         Control { bytes: [0; Control::CAPACITY] }
+    }
+
+    /// The bytes of control messages, as far as there is room for them.
+    pub(super) fn of_bytes(from: &[u8]) -> Control {
+        let mut control = Control::new();
+        let len = from.len().min(Control::CAPACITY);
+        control.bytes[..len].copy_from_slice(&from[..len]);
+        control
     }
 
     pub(super) fn as_mut_ptr(&mut self) -> *mut u8 {

@@ -26,6 +26,10 @@ use softrnic_wire::{IPV4_LEN, IPV6_LEN, MAX_TRANSPORT_LEN, ROCE_UDP_PORT, Time, 
 use crate::{Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, TxError, TxSlot};
 
 pub use open::{OpenError, UdpOptions};
+#[doc(hidden)]
+pub use room::answered_room;
+#[doc(hidden)]
+pub use rx::{RawMessage, replay};
 
 use message::SockAddr;
 use open::Local;

@@ -222,6 +222,12 @@ fn answered(sequence: u32, bytes: &[u8]) -> Option<Fill> {
     }
 }
 
+/// How much of how much room an answer of the kernel to question `sequence` tells of, for fuzzing.
+#[doc(hidden)]
+pub fn answered_room(sequence: u32, answer: &[u8]) -> Option<(usize, usize)> {
+    answered(sequence, answer).map(|fill| (fill.used, fill.limit))
+}
+
 fn short(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..at + 2).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes)
 }

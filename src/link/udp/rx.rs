@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::{Datagram, HeaderId, LinkCounters, Overrun};
 
-use super::message::RxFacts;
+use super::message::{Control, RxFacts, SockAddr};
 use super::sys::{self, BATCH, Incoming, IncomingMeta, Socket};
 use super::tx::DEFAULT_TTL;
 
@@ -69,7 +69,7 @@ impl RxBuffers {
             };
             counters.rx_calls += 1;
             for (bytes, meta) in self.memory.chunks_exact(STRIDE).zip(&self.metas).take(got) {
-                let given = deliver(&bytes[..meta.len.min(BUFFER)], meta, rx, counters, sink);
+                let given = deliver(&bytes[..meta.len.min(BUFFER)], meta, rx.address, counters, sink);
                 *budget = budget.saturating_sub(given);
             }
             if got < room {
@@ -100,7 +100,7 @@ impl RxBuffers {
 fn deliver(
     bytes: &[u8],
     meta: &IncomingMeta,
-    rx: &RxSocket,
+    to: IpAddr,
     counters: &mut LinkCounters,
     sink: &mut dyn FnMut(Datagram<'_>),
 ) -> usize {
@@ -112,7 +112,7 @@ fn deliver(
     };
     let mut given = 0;
     for (index, datagram) in bytes.chunks(facts.segment.unwrap_or(bytes.len())).enumerate() {
-        let id = match rx.address {
+        let id = match to {
             IpAddr::V4(_) => HeaderId::Hidden { place: index as u16 },
             IpAddr::V6(_) => HeaderId::None,
         };
@@ -121,7 +121,7 @@ fn deliver(
         given += 1;
         sink(Datagram {
             src: from.ip(),
-            dst: rx.address,
+            dst: to,
             sport: from.port(),
             tos: facts.tos,
             ttl: facts.ttl.unwrap_or(DEFAULT_TTL),
@@ -131,4 +131,35 @@ fn deliver(
         });
     }
     given
+}
+
+/// What a receive call said of a message, in the kernel's own form.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct RawMessage<'a> {
+    pub payload: &'a [u8],
+    /// A socket address, and how long the kernel says it is.
+    pub from: (&'a [u8], u32),
+    /// Control messages, and how long the kernel says they are.
+    pub control: (&'a [u8], usize),
+    pub flags: i32,
+    /// The address that the socket is bound to.
+    pub to: IpAddr,
+}
+
+/// Hands over the datagrams of a message as if it had been received, for fuzzing. Returns what that adds to the counters,
+/// and to what the budget counts.
+#[doc(hidden)]
+pub fn replay(message: &RawMessage<'_>, sink: &mut dyn FnMut(Datagram<'_>)) -> (LinkCounters, usize) {
+    let meta = IncomingMeta {
+        from: SockAddr::of_bytes(message.from.0),
+        from_len: message.from.1,
+        control: Control::of_bytes(message.control.0),
+        control_len: message.control.1,
+        len: message.payload.len(),
+        flags: message.flags,
+    };
+    let mut counters = LinkCounters::default();
+    let given = deliver(message.payload, &meta, message.to, &mut counters, sink);
+    (counters, given)
 }

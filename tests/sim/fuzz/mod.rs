@@ -6,24 +6,27 @@ mod captures;
 mod control;
 mod frames;
 mod hostile;
+mod sockets;
 mod verbs;
 
 pub use captures::captures;
 pub use control::control;
 pub use frames::frames;
 pub use hostile::hostile;
+pub use sockets::sockets;
 pub use verbs::verbs;
 
 /// The name and the function of a target.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 5] = [
+pub const TARGETS: [Target; 6] = [
     ("frames", frames),
     ("hostile", hostile),
     ("control", control),
     ("captures", captures),
     ("verbs", verbs),
+    ("sockets", sockets),
 ];
 
 /// Bytes that decide what happens next; zeros once they are used up.
