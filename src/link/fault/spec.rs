@@ -11,7 +11,7 @@ use softrnic_wire::{Opcode, Psn, Qpn};
 ///
 /// * `seed=7` makes the dice repeatable (without it, 0).
 /// * `drop=1%`, `duplicate=0.5%`, `corrupt=0.1%`, `reorder=0.5%` and `delay=200us:5%` affect that
-///   share of the datagrams that are sent.
+///   share of the datagrams that are sent. `dup` is short for `duplicate`.
 /// * `drop:op=rc_send_only:psn=5:nth=1` is a rule: the action, then conditions that must all hold.
 ///
 /// The conditions are `op=` (an opcode's name as the specification writes it, in small letters with
@@ -139,6 +139,7 @@ fn parse_rule(item: &str) -> Result<Rule, String> {
         Some((name, value)) => (name.trim(), Some(value.trim())),
         None => (head, None),
     };
+    let name = if name == "dup" { "duplicate" } else { name };
     let mut rule = Rule {
         action: Action::Drop,
         direction: Direction::Tx,

@@ -363,8 +363,12 @@ fn compare(expected: &[u8], found: &[u8], what: &str) -> Result<(), Problem> {
     match expected.iter().zip(found).position(|(expected, found)| expected != found) {
         None => Ok(()),
         Some(at) => {
+            let wrong = expected.iter().zip(found).filter(|(expected, found)| expected != found).count();
             let (expected, found) = (expected[at], found[at]);
-            Err(format!("{what}: byte {at} of {length} is {found:#04x}, not {expected:#04x}").into())
+            Err(format!(
+                "{wrong} wrong bytes in {what}: byte {at} of {length} is {found:#04x}, not {expected:#04x}"
+            )
+            .into())
         }
     }
 }
