@@ -7,6 +7,11 @@ use crate::error::MemoryError;
 pub struct PdId(u32);
 
 impl PdId {
+    /// The domain whose value is `value`, if there is one.
+    pub fn new(value: u32) -> PdId {
+        PdId(value)
+    }
+
     /// The value, to show or to pass through C.
     pub fn get(self) -> u32 {
         self.0

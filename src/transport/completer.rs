@@ -130,6 +130,7 @@ impl<D> Qp<D> {
         answer: Answer<'_>,
         host: &mut H,
     ) -> Result<(), Status> {
+        let domain = host.own_domain();
         let front = &self.sq.entries[0];
         let is_last_awaited = self.sq.awaited.front().is_none_or(|&(_, last)| last == psn);
         match (&front.wqe.op, answer) {
@@ -143,10 +144,11 @@ impl<D> Qp<D> {
                 if bytes.len() as u64 != expected {
                     return Err(Status::LocalLength);
                 }
-                host.place(&front.wqe.data, offset, bytes).map_err(|_| Status::LocalProtection)
+                host.place(domain, &front.wqe.data, offset, bytes).map_err(|_| Status::LocalProtection)
             }
             (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, Answer::Atomic(original)) => {
-                host.place(&front.wqe.data, 0, &original.to_ne_bytes()).map_err(|_| Status::LocalProtection)
+                let bytes = original.to_ne_bytes();
+                host.place(domain, &front.wqe.data, 0, &bytes).map_err(|_| Status::LocalProtection)
             }
             (SendOp::AtomicWrite { .. }, Answer::ReadEnd([])) => Ok(()),
             (SendOp::Flush { .. }, Answer::ReadEnd([])) => {

@@ -69,6 +69,10 @@ counters! {
     DropBusy = "drop_responder_busy",
     /// Duplicate READs and atomics for which nothing is saved any more.
     DropDuplicateUnmatched = "drop_duplicate_unmatched",
+    /// Duplicate requests whose answer waits to be sent, or is being sent.
+    DropDuplicateWaiting = "drop_duplicate_waiting",
+    /// Duplicate READs that were answered in part: the peer repeats without getting on.
+    DuplicateReadCut = "duplicate_read_cut",
     /// Responses that acknowledge nothing that is outstanding.
     DropGhostResponse = "drop_ghost_response",
     /// Responses with a reserved syndrome.

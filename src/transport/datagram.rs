@@ -29,12 +29,13 @@ impl<D> Qp<D> {
         let Ok(wqe) = host.take_recv(None) else {
             return host.count(Counter::DropNoRecv);
         };
+        let domain = host.own_domain();
         let total = GRH_LEN + packet.payload.len() as u64;
         let status = if total > wqe.length as u64 {
             Status::LocalLength
         } else if host
-            .place(&wqe.data, 0, grh)
-            .and_then(|()| host.place(&wqe.data, GRH_LEN, packet.payload))
+            .place(domain, &wqe.data, 0, grh)
+            .and_then(|()| host.place(domain, &wqe.data, GRH_LEN, packet.payload))
             .is_err()
         {
             Status::LocalProtection

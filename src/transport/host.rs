@@ -21,6 +21,10 @@ pub enum RemoteFault {
     Unmapped,
 }
 
+/// A protection domain, by a number that means something to the host alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Domain(pub u32);
+
 /// The right that a request needs on a remote key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemoteAccess {
@@ -96,6 +100,8 @@ pub enum Payload<'a, D> {
     },
     /// `len` bytes that a peer READs.
     Remote {
+        /// The domain of the request that is answered.
+        domain: Domain,
         /// The peer's key, checked again when copying.
         rkey: Rkey,
         /// Address.
@@ -136,8 +142,8 @@ pub enum TransmitError {
     TooLong,
 }
 
-/// The NIC as one QP sees it while it is being driven. Every call is about that QP, its protection
-/// domain, its queues and its peer.
+/// The NIC as one QP sees it while it is being driven. Every call is about that QP, its queues and its peer;
+/// where no [`Domain`] is given, about its own protection domain.
 pub trait Host {
     /// Where local bytes live: a scatter/gather list or inline bytes.
     type Data;
@@ -157,8 +163,20 @@ pub trait Host {
     /// Checks the local keys of a request before it starts; `sink` when bytes will be placed there.
     fn check_local(&mut self, data: &Self::Data, sink: bool) -> Result<(), LocalFault>;
 
-    /// Copies received bytes to local data at `offset`.
-    fn place(&mut self, data: &Self::Data, offset: u64, bytes: &[u8]) -> Result<(), LocalFault>;
+    /// The QP's own domain.
+    fn own_domain(&self) -> Domain;
+
+    /// The domain of an XRC SRQ; `None` if there is no such SRQ in the QP's XRC domain.
+    fn srq_domain(&self, srqn: Srqn) -> Option<Domain>;
+
+    /// Copies received bytes to local data of `domain` at `offset`.
+    fn place(
+        &mut self,
+        domain: Domain,
+        data: &Self::Data,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), LocalFault>;
 
     /// Executes a local operation of the send queue.
     fn execute(&mut self, op: &LocalOp<Self::Data>) -> Result<(), LocalOpFault>;
@@ -170,24 +188,45 @@ pub trait Host {
     fn has_srq(&self) -> bool;
 
     /// Checks a remote key for `len` bytes at `va`.
-    fn check_remote(&mut self, rkey: Rkey, va: u64, len: u64, need: RemoteAccess) -> Result<(), RemoteFault>;
+    fn check_remote(
+        &mut self,
+        domain: Domain,
+        rkey: Rkey,
+        va: u64,
+        len: u64,
+        need: RemoteAccess,
+    ) -> Result<(), RemoteFault>;
 
     /// RDMA WRITE of bytes to a range that was checked when the message began; checked again here.
-    fn write_remote(&mut self, rkey: Rkey, va: u64, bytes: &[u8]) -> Result<(), RemoteFault>;
+    fn write_remote(&mut self, domain: Domain, rkey: Rkey, va: u64, bytes: &[u8]) -> Result<(), RemoteFault>;
 
     /// Runs an atomic operation and returns the word's former value.
-    fn atomic(&mut self, rkey: Rkey, va: u64, op: AtomicOp) -> Result<u64, RemoteFault>;
+    fn atomic(&mut self, domain: Domain, rkey: Rkey, va: u64, op: AtomicOp) -> Result<u64, RemoteFault>;
 
     /// Stores eight bytes at once, after all earlier writes.
-    fn atomic_write(&mut self, rkey: Rkey, va: u64, bytes: [u8; 8]) -> Result<(), RemoteFault>;
+    fn atomic_write(
+        &mut self,
+        domain: Domain,
+        rkey: Rkey,
+        va: u64,
+        bytes: [u8; 8],
+    ) -> Result<(), RemoteFault>;
 
     /// Makes a range visible or persistent.
-    fn flush_remote(&mut self, rkey: Rkey, va: u64, len: u64, feth: Feth) -> Result<(), RemoteFault>;
+    fn flush_remote(
+        &mut self,
+        domain: Domain,
+        rkey: Rkey,
+        va: u64,
+        len: u64,
+        feth: Feth,
+    ) -> Result<(), RemoteFault>;
 
     /// Invalidates a key at the peer's request.
-    fn invalidate_remote(&mut self, rkey: Rkey) -> Result<(), RemoteFault>;
+    fn invalidate_remote(&mut self, domain: Domain, rkey: Rkey) -> Result<(), RemoteFault>;
 
-    /// Reports a completion. It becomes visible after all packets sent so far have left.
+    /// Reports a completion. It becomes visible after all packets sent so far have left. That of a receive which
+    /// came from an XRC SRQ that is no more is dropped: the receive went with it.
     fn complete(&mut self, completion: Completion, srqn: Option<Srqn>);
 
     /// Gives `count` send queue slots back to the application.

@@ -18,6 +18,7 @@ mod dcqcn;
 mod host;
 mod path;
 mod qp;
+mod repeats;
 mod requester;
 mod resources;
 mod responder;
@@ -37,7 +38,7 @@ pub use config::Config;
 pub use counters::Counter;
 pub use dcqcn::RateParameters;
 pub use host::{
-    AtomicOp, Host, LocalFault, LocalOpFault, NoRecv, Payload, RemoteAccess, RemoteFault, Transmit,
+    AtomicOp, Domain, Host, LocalFault, LocalOpFault, NoRecv, Payload, RemoteAccess, RemoteFault, Transmit,
     TransmitError,
 };
 pub use path::Path;

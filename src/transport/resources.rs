@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use softrnic_wire::{Msn, Psn, Reth};
 
+use crate::host::Domain;
+
 /// A READ or atomic that was executed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Saved {
@@ -15,8 +17,8 @@ pub(crate) struct Saved {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SavedKind {
-    /// Executed again from memory.
-    Read(Reth),
+    /// Executed again from memory, in the domain that the request was checked in.
+    Read(Domain, Reth),
     /// The former value is replayed.
     Atomic(u64),
     /// FLUSH and ATOMIC WRITE: the empty response is replayed.
@@ -59,13 +61,13 @@ impl Resources {
 
     /// The saved atomic, FLUSH or ATOMIC WRITE at `psn`.
     pub fn find(&self, psn: Psn) -> Option<Saved> {
-        self.saved.iter().rev().find(|s| s.first == psn && !matches!(s.kind, SavedKind::Read(_))).copied()
+        self.saved.iter().rev().find(|s| s.first == psn && !matches!(s.kind, SavedKind::Read(..))).copied()
     }
 
     /// The saved READ that a repeated READ request at `psn` is a part of, cut to what it asks for.
     pub fn find_read(&self, psn: Psn, again: &Reth, mtu: u32) -> Option<Saved> {
         self.saved.iter().rev().find_map(|s| {
-            let SavedKind::Read(reth) = s.kind else { return None };
+            let SavedKind::Read(domain, reth) = s.kind else { return None };
             let place = psn.distance_from(s.first);
             if place < 0 || place as u32 >= s.packets {
                 return None;
@@ -78,7 +80,7 @@ impl Resources {
                 first: psn,
                 packets: again.dma_len.div_ceil(mtu).max(1),
                 msn: s.msn,
-                kind: SavedKind::Read(*again),
+                kind: SavedKind::Read(domain, *again),
             })
         })
     }
@@ -122,7 +124,12 @@ mod tests {
     fn a_read_as_long_as_half_the_psn_space_can_be_repeated() {
         let mut resources = Resources::new();
         let reth = Reth { va: 0, rkey: softrnic_wire::Rkey(1), dma_len: 1 << 31 };
-        let read = Saved { first: Psn::ZERO, packets: 1 << 23, msn: Msn::ZERO, kind: SavedKind::Read(reth) };
+        let read = Saved {
+            first: Psn::ZERO,
+            packets: 1 << 23,
+            msn: Msn::ZERO,
+            kind: SavedKind::Read(Domain(0), reth),
+        };
         resources.save(read, 1);
         resources.forget_before(Psn::new(1 << 23));
         assert!(resources.find_read(Psn::ZERO, &reth, 256).is_some());

@@ -1,13 +1,14 @@
 //! The responder: a request passes through named stages, each of which may end it (IBTA 9.7.4, 9.7.5.1).
 //!
-//! PSN → opcode sequence → access flags → resources → length → R_Key → execute → acknowledge.
+//! PSN → opcode sequence → access flags → resources → XRC SRQ → length → R_Key → execute → acknowledge.
 
 use softrnic_wire::{Bth, Feth, Msn, NakCode, Op, Psn, Reth, Rkey, SendTail, Srqn, Syndrome};
 
 use crate::completion::{Completion, QpEvent, Status, WcOpcode};
 use crate::counters::Counter;
-use crate::host::{AtomicOp, Host, NoRecv, RemoteAccess};
+use crate::host::{AtomicOp, Domain, Host, NoRecv, RemoteAccess};
 use crate::qp::Qp;
+use crate::repeats::RepeatCredit;
 use crate::resources::{Resources, Saved, SavedKind};
 use crate::responses::{Nak, Response, Responses};
 use crate::wqe::RecvWqe;
@@ -18,7 +19,16 @@ pub(crate) enum Open<D> {
     /// A SEND into a receive WQE.
     Send { wqe: RecvWqe<D>, srqn: Option<Srqn>, received: u64 },
     /// A WRITE; the range was checked as a whole.
-    Write { reth: Reth, done: u64 },
+    Write { reth: Reth, srqn: Option<Srqn>, done: u64 },
+}
+
+impl<D> Open<D> {
+    /// The XRC SRQ that the message names.
+    fn srqn(&self) -> Option<Srqn> {
+        match self {
+            Open::Send { srqn, .. } | Open::Write { srqn, .. } => *srqn,
+        }
+    }
 }
 
 /// The responder's state.
@@ -33,6 +43,7 @@ pub(crate) struct Responder<D> {
     pub nak_sent: bool,
     pub resources: Resources,
     pub responses: Responses,
+    pub repeat_credit: RepeatCredit,
     /// COMM_EST was raised.
     pub established: bool,
 }
@@ -47,6 +58,7 @@ impl<D> Responder<D> {
             nak_sent: false,
             resources: Resources::new(),
             responses: Responses::new(),
+            repeat_credit: RepeatCredit::default(),
             established: false,
         }
     }
@@ -115,39 +127,47 @@ impl<D> Qp<D> {
 
     /// The stages for a request with the expected PSN.
     fn execute<H: Host<Data = D>>(&mut self, request: &Request<'_>, host: &mut H) -> Result<(), Refusal> {
-        self.check_sequence(request.op)?;
+        self.check_sequence(request)?;
         self.check_access(request.op)?;
+        // An XRC request is checked in the domain of the SRQ that it names (IBTA Annex A14).
+        let domain = match request.srqn {
+            Some(srqn) => host.srq_domain(srqn).ok_or(INVALID)?,
+            None => host.own_domain(),
+        };
         self.check_length(request)?;
         match *request.op {
             Op::SendFirst | Op::SendMiddle | Op::SendLast(_) | Op::SendOnly(_) => {
-                self.receive_send(request, host)
+                self.receive_send(request, domain, host)
             }
             Op::WriteFirst(_) | Op::WriteMiddle | Op::WriteLast(_) | Op::WriteOnly(..) => {
-                self.receive_write(request, host)
+                self.receive_write(request, domain, host)
             }
-            Op::ReadRequest(reth) => self.receive_read(request, reth, host),
+            Op::ReadRequest(reth) => self.receive_read(request, domain, reth, host),
             Op::CompareSwap(eth) => {
                 let op = AtomicOp::CompareSwap { compare: eth.compare, swap: eth.swap_or_add };
-                self.receive_atomic(request, eth.rkey, eth.va, op, host)
+                self.receive_atomic(request, domain, (eth.rkey, eth.va), op, host)
             }
             Op::FetchAdd(eth) => {
                 let op = AtomicOp::FetchAdd { add: eth.swap_or_add };
-                self.receive_atomic(request, eth.rkey, eth.va, op, host)
+                self.receive_atomic(request, domain, (eth.rkey, eth.va), op, host)
             }
-            Op::AtomicWrite(reth) => self.receive_atomic_write(request, reth, host),
-            Op::Flush(feth, reth) => self.receive_flush(request, feth, reth, host),
+            Op::AtomicWrite(reth) => self.receive_atomic_write(request, domain, reth, host),
+            Op::Flush(feth, reth) => self.receive_flush(request, domain, feth, reth, host),
             _ => Err(INVALID),
         }
     }
 
-    /// Middle and Last belong to a message of their kind, everything else starts one (C9-82 to C9-87).
-    fn check_sequence(&self, op: &Op) -> Result<(), Refusal> {
-        let fits = match op {
-            Op::SendMiddle | Op::SendLast(_) => matches!(self.responder.open, Some(Open::Send { .. })),
-            Op::WriteMiddle | Op::WriteLast(_) => matches!(self.responder.open, Some(Open::Write { .. })),
-            _ => self.responder.open.is_none(),
+    /// Middle and Last belong to a message of their kind, everything else starts one (C9-82 to C9-87). All packets
+    /// of an XRC message name the same SRQ.
+    fn check_sequence(&self, request: &Request<'_>) -> Result<(), Refusal> {
+        let open = self.responder.open.as_ref();
+        let fits = match request.op {
+            Op::SendMiddle | Op::SendLast(_) => matches!(open, Some(Open::Send { .. })),
+            Op::WriteMiddle | Op::WriteLast(_) => matches!(open, Some(Open::Write { .. })),
+            _ => open.is_none(),
         };
-        if fits { Ok(()) } else { Err(INVALID) }
+        let same_srq = open.is_none_or(|open| open.srqn() == request.srqn);
+        if fits && same_srq { Ok(()) } else { Err(INVALID) }
     }
 
     /// The QP's own access flags; a violation is an invalid request, not an access error (C9-90).
@@ -203,6 +223,7 @@ impl<D> Qp<D> {
     fn receive_send<H: Host<Data = D>>(
         &mut self,
         request: &Request<'_>,
+        domain: Domain,
         host: &mut H,
     ) -> Result<(), Refusal> {
         let (wqe, srqn, received) = if matches!(request.op, Op::SendFirst | Op::SendOnly(_)) {
@@ -217,7 +238,7 @@ impl<D> Qp<D> {
             (wqe, srqn, received)
         };
         let total = received + request.payload.len() as u64;
-        let placed = place_send(&wqe, received, request, host);
+        let placed = place_send(&wqe, received, request, domain, host);
         let (Ok(()), Op::SendLast(tail) | Op::SendOnly(tail)) = (placed, *request.op) else {
             // There is more to come, or it is refused.
             self.responder.open = Some(Open::Send { wqe, srqn, received: total });
@@ -234,19 +255,20 @@ impl<D> Qp<D> {
             SendTail::Inv(rkey) => completion.invalidated = Some(rkey),
         }
         host.count(Counter::RdmaRecvs);
-        host.complete(completion, request.srqn);
+        host.complete(completion, srqn);
         Ok(())
     }
 
     fn receive_write<H: Host<Data = D>>(
         &mut self,
         request: &Request<'_>,
+        domain: Domain,
         host: &mut H,
     ) -> Result<(), Refusal> {
         let started = match *request.op {
             Op::WriteFirst(reth) | Op::WriteOnly(reth, _) => {
                 if reth.dma_len > 0 {
-                    host.check_remote(reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Write)
+                    host.check_remote(domain, reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Write)
                         .map_err(|_| Refusal::Access)?;
                 }
                 Some(reth)
@@ -255,7 +277,7 @@ impl<D> Qp<D> {
         };
         let (reth, done) = match (started, &self.responder.open) {
             (Some(reth), _) => (reth, 0),
-            (None, Some(Open::Write { reth, done })) => (*reth, *done),
+            (None, Some(Open::Write { reth, done, .. })) => (*reth, *done),
             _ => return Err(INVALID),
         };
         let left = reth.dma_len as u64 - done;
@@ -277,14 +299,16 @@ impl<D> Qp<D> {
             })?),
             None => None,
         };
-        if len > 0 && host.write_remote(reth.rkey, reth.va.wrapping_add(done), request.payload).is_err() {
+        if len > 0
+            && host.write_remote(domain, reth.rkey, reth.va.wrapping_add(done), request.payload).is_err()
+        {
             if let Some(wqe) = &wqe {
                 let failed = self.receive_completion(wqe, Status::RemoteAccess, true);
                 host.complete(failed, request.srqn);
             }
             return Err(Refusal::Access);
         }
-        self.responder.open = (!ends).then_some(Open::Write { reth, done: done + len });
+        self.responder.open = (!ends).then_some(Open::Write { reth, srqn: request.srqn, done: done + len });
         self.accept(request, ends);
         if let (Some(wqe), Some(imm)) = (wqe, imm) {
             let mut completion = self.receive_completion(&wqe, Status::Success, request.solicited);
@@ -300,36 +324,39 @@ impl<D> Qp<D> {
     fn receive_read<H: Host<Data = D>>(
         &mut self,
         request: &Request<'_>,
+        domain: Domain,
         reth: Reth,
         host: &mut H,
     ) -> Result<(), Refusal> {
         if reth.dma_len > 0 {
-            host.check_remote(reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Read)
+            host.check_remote(domain, reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Read)
                 .map_err(|_| Refusal::Access)?;
         }
         let packets = reth.dma_len.div_ceil(self.config.mtu).max(1);
         let responder = &mut self.responder;
         responder.msn = responder.msn.next();
         responder.expect(request.psn + packets);
-        let saved = Saved { first: request.psn, packets, msn: responder.msn, kind: SavedKind::Read(reth) };
+        let saved =
+            Saved { first: request.psn, packets, msn: responder.msn, kind: SavedKind::Read(domain, reth) };
         responder.resources.save(saved, self.attr.max_dest_rd_atomic);
-        responder.responses.push(Response::read(saved, false));
+        responder.repeat_credit.note_read(request.psn, packets);
+        responder.responses.push(Response::read(saved));
         Ok(())
     }
 
     fn receive_atomic<H: Host<Data = D>>(
         &mut self,
         request: &Request<'_>,
-        rkey: Rkey,
-        va: u64,
+        domain: Domain,
+        (rkey, va): (Rkey, u64),
         op: AtomicOp,
         host: &mut H,
     ) -> Result<(), Refusal> {
         if !va.is_multiple_of(8) {
             return Err(INVALID);
         }
-        host.check_remote(rkey, va, 8, RemoteAccess::Atomic).map_err(|_| Refusal::Access)?;
-        let original = host.atomic(rkey, va, op).map_err(|_| Refusal::Access)?;
+        host.check_remote(domain, rkey, va, 8, RemoteAccess::Atomic).map_err(|_| Refusal::Access)?;
+        let original = host.atomic(domain, rkey, va, op).map_err(|_| Refusal::Access)?;
         self.save_and_answer(request, SavedKind::Atomic(original));
         Ok(())
     }
@@ -337,6 +364,7 @@ impl<D> Qp<D> {
     fn receive_atomic_write<H: Host<Data = D>>(
         &mut self,
         request: &Request<'_>,
+        domain: Domain,
         reth: Reth,
         host: &mut H,
     ) -> Result<(), Refusal> {
@@ -344,8 +372,8 @@ impl<D> Qp<D> {
         if !reth.va.is_multiple_of(8) {
             return Err(INVALID);
         }
-        host.check_remote(reth.rkey, reth.va, 8, RemoteAccess::Write).map_err(|_| Refusal::Access)?;
-        host.atomic_write(reth.rkey, reth.va, bytes).map_err(|_| Refusal::Access)?;
+        host.check_remote(domain, reth.rkey, reth.va, 8, RemoteAccess::Write).map_err(|_| Refusal::Access)?;
+        host.atomic_write(domain, reth.rkey, reth.va, bytes).map_err(|_| Refusal::Access)?;
         self.save_and_answer(request, SavedKind::Empty);
         Ok(())
     }
@@ -353,13 +381,15 @@ impl<D> Qp<D> {
     fn receive_flush<H: Host<Data = D>>(
         &mut self,
         request: &Request<'_>,
+        domain: Domain,
         feth: Feth,
         reth: Reth,
         host: &mut H,
     ) -> Result<(), Refusal> {
-        host.check_remote(reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Flush(feth))
+        host.check_remote(domain, reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Flush(feth))
             .map_err(|_| Refusal::Access)?;
-        host.flush_remote(reth.rkey, reth.va, reth.dma_len as u64, feth).map_err(|_| Refusal::Access)?;
+        host.flush_remote(domain, reth.rkey, reth.va, reth.dma_len as u64, feth)
+            .map_err(|_| Refusal::Access)?;
         self.save_and_answer(request, SavedKind::Empty);
         Ok(())
     }
@@ -391,10 +421,10 @@ impl<D> Qp<D> {
         let responder = &mut self.responder;
         let response = match request.op {
             Op::ReadRequest(reth) => {
-                match responder.resources.find_read(request.psn, reth, self.config.mtu) {
-                    Some(saved) => Response::read(saved, true),
-                    None => return host.count(Counter::DropDuplicateUnmatched),
-                }
+                return match responder.resources.find_read(request.psn, reth, self.config.mtu) {
+                    Some(saved) => self.repeat_read(saved, host),
+                    None => host.count(Counter::DropDuplicateUnmatched),
+                };
             }
             Op::CompareSwap(_) | Op::FetchAdd(_) | Op::AtomicWrite(_) | Op::Flush(..) => {
                 match responder.resources.find(request.psn) {
@@ -408,7 +438,30 @@ impl<D> Qp<D> {
                 Response::Ack { psn: newest, msn: responder.msn }
             }
         };
-        responder.responses.repeat(response);
+        if !responder.responses.repeat(response) {
+            host.count(Counter::DropDuplicateWaiting);
+        }
+    }
+
+    /// Answers a repeated READ, or a part of it. An answer that is being sent goes back to where the repeat begins,
+    /// so that there is never more than one, and in the order of the PSNs.
+    fn repeat_read<H: Host<Data = D>>(&mut self, again: Saved, host: &mut H) {
+        let Responder { repeat_credit: credit, responses, .. } = &mut self.responder;
+        credit.note_repeat(again.first);
+        if let Some(sent_again) = responses.sent_from(again.first) {
+            let sent_again = sent_again.min(again.packets);
+            if sent_again == 0 || !credit.take_all(sent_again) {
+                return host.count(Counter::DropDuplicateWaiting);
+            }
+            return responses.send_again(again);
+        }
+        let granted = credit.take(again.packets);
+        if granted < again.packets {
+            host.count(Counter::DuplicateReadCut);
+        }
+        if !responses.repeat(Response::Read { saved: again, sent: 0, end: granted, repeated: true }) {
+            host.count(Counter::DropDuplicateWaiting);
+        }
     }
 
     /// Sends the NAK that a refusal calls for and does to the QP what its error class demands.
@@ -490,16 +543,17 @@ fn place_send<H: Host>(
     wqe: &RecvWqe<H::Data>,
     received: u64,
     request: &Request<'_>,
+    domain: Domain,
     host: &mut H,
 ) -> Result<(), Refusal> {
     let total = received + request.payload.len() as u64;
     if total > wqe.length as u64 || total > MAX_MESSAGE as u64 {
         return Err(Refusal::Invalid(Status::LocalLength));
     }
-    host.place(&wqe.data, received, request.payload).map_err(|_| Refusal::Operational)?;
+    host.place(domain, &wqe.data, received, request.payload).map_err(|_| Refusal::Operational)?;
     match *request.op {
         Op::SendLast(SendTail::Inv(rkey)) | Op::SendOnly(SendTail::Inv(rkey)) => {
-            host.invalidate_remote(rkey).map_err(|_| Refusal::Invalidate(rkey))
+            host.invalidate_remote(domain, rkey).map_err(|_| Refusal::Invalidate(rkey))
         }
         _ => Ok(()),
     }

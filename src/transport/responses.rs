@@ -22,17 +22,34 @@ pub(crate) struct Nak {
 /// One response, or a run of READ responses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Response {
-    Ack { psn: Psn, msn: Msn },
+    Ack {
+        psn: Psn,
+        msn: Msn,
+    },
     Nak(Nak),
-    Atomic { psn: Psn, msn: Msn, original: u64, repeated: bool },
-    Empty { psn: Psn, msn: Msn },
-    Read { saved: Saved, sent: u32, repeated: bool },
+    Atomic {
+        psn: Psn,
+        msn: Msn,
+        original: u64,
+        repeated: bool,
+    },
+    Empty {
+        psn: Psn,
+        msn: Msn,
+    },
+    /// `sent` packets of it are sent, and no more than `end` will be.
+    Read {
+        saved: Saved,
+        sent: u32,
+        end: u32,
+        repeated: bool,
+    },
 }
 
 impl Response {
-    /// The answer to a READ, or to its repetition.
-    pub fn read(saved: Saved, repeated: bool) -> Response {
-        Response::Read { saved, sent: 0, repeated }
+    /// The answer to a READ.
+    pub fn read(saved: Saved) -> Response {
+        Response::Read { saved, sent: 0, end: saved.packets, repeated: false }
     }
 
     /// The answer to an atomic, FLUSH or ATOMIC WRITE, or to its repetition.
@@ -41,7 +58,7 @@ impl Response {
             SavedKind::Atomic(original) => {
                 Response::Atomic { psn: saved.first, msn: saved.msn, original, repeated }
             }
-            SavedKind::Empty | SavedKind::Read(_) => Response::Empty { psn: saved.first, msn: saved.msn },
+            SavedKind::Empty | SavedKind::Read(..) => Response::Empty { psn: saved.first, msn: saved.msn },
         }
     }
 
@@ -51,6 +68,13 @@ impl Response {
             Response::Nak(nak) => nak.psn,
             Response::Read { saved, .. } => saved.first,
         }
+    }
+
+    /// Where in the answer to a READ the packet `psn` is, and how many of its packets are sent.
+    fn place_of(&self, psn: Psn) -> Option<(u32, u32)> {
+        let Response::Read { saved, sent, end, .. } = self else { return None };
+        let place = psn.distance_from(saved.first);
+        (place >= 0 && (place as u32) < *end).then_some((place as u32, *sent))
     }
 }
 
@@ -119,20 +143,42 @@ impl Responses {
         self.queue.push_back(response);
     }
 
-    /// Queues the answer to a repeated request, unless the same answer still waits.
-    pub fn repeat(&mut self, response: Response) {
+    /// Queues the answer to a repeated request before those to later ones, unless the same answer still waits.
+    pub fn repeat(&mut self, response: Response) -> bool {
         let same = |waiting: &Response| {
             waiting.psn() == response.psn()
                 && std::mem::discriminant(waiting) == std::mem::discriminant(&response)
         };
-        if let Response::Read { .. } = response
-            && let Some(waiting) = self.queue.iter_mut().find(|waiting| same(waiting))
-        {
-            *waiting = response;
-            return;
+        if self.queue.len() >= MAX_REPEATED || self.queue.iter().any(same) {
+            return false;
         }
-        if self.queue.len() < MAX_REPEATED && !self.queue.iter().any(same) {
+        if matches!(response, Response::Ack { .. }) {
             self.push(response);
+            return true;
+        }
+        let later = |waiting: &Response| waiting.psn().is_after(response.psn());
+        let at = self.queue.iter().position(later).unwrap_or(self.queue.len());
+        self.queue.insert(at, response);
+        true
+    }
+
+    /// How many packets from `psn` on have been sent of the READ answer that holds `psn`, if one is queued.
+    pub fn sent_from(&self, psn: Psn) -> Option<u32> {
+        self.queue
+            .iter()
+            .find_map(|response| response.place_of(psn))
+            .map(|(place, sent)| sent.saturating_sub(place))
+    }
+
+    /// That answer begins again, in the form that its repetition asks for.
+    pub fn send_again(&mut self, again: Saved) {
+        for response in &mut self.queue {
+            if response.place_of(again.first).is_some()
+                && let Response::Read { saved, sent, end, .. } = response
+            {
+                (*saved, *sent, *end) = (again, 0, again.packets);
+                return;
+            }
         }
     }
 }
@@ -203,8 +249,8 @@ impl<D> Qp<D> {
                 (psn, Op::AtomicAcknowledge(ack(msn), original), Payload::None, true)
             }
             Response::Empty { psn, msn } => (psn, Op::ReadResponseOnly(ack(msn)), Payload::None, true),
-            Response::Read { saved, sent, .. } => {
-                let SavedKind::Read(reth) = saved.kind else { return Ok(true) };
+            Response::Read { saved, sent, end, .. } => {
+                let SavedKind::Read(domain, reth) = saved.kind else { return Ok(true) };
                 let offset = sent as u64 * self.config.mtu as u64;
                 let len = (reth.dma_len as u64 - offset).min(self.config.mtu as u64) as usize;
                 let op = match Place::of(sent, saved.packets) {
@@ -214,9 +260,12 @@ impl<D> Qp<D> {
                     Place::Only => Op::ReadResponseOnly(ack(saved.msn)),
                 };
                 let va = reth.va.wrapping_add(offset);
-                let payload =
-                    if len == 0 { Payload::None } else { Payload::Remote { rkey: reth.rkey, va, len } };
-                (saved.first + sent, op, payload, sent + 1 == saved.packets)
+                let payload = if len == 0 {
+                    Payload::None
+                } else {
+                    Payload::Remote { domain, rkey: reth.rkey, va, len }
+                };
+                (saved.first + sent, op, payload, sent + 1 == end)
             }
         };
         let mut bth = self.response_bth(psn);

@@ -6,7 +6,7 @@ use crate::MAX_MESSAGE;
 use crate::completion::Status;
 use crate::completion::WcOpcode;
 use crate::counters::Counter;
-use crate::host::{Host, RemoteAccess};
+use crate::host::{Domain, Host, RemoteAccess};
 use crate::qp::Qp;
 use crate::responder::Open;
 
@@ -62,12 +62,13 @@ impl<D> Qp<D> {
         if !valid {
             return Err(REQUEST);
         }
+        let domain = host.own_domain();
         match op {
             Op::SendFirst | Op::SendMiddle | Op::SendLast(_) | Op::SendOnly(_) => {
-                self.unreliable_send(packet, op, host)
+                self.unreliable_send(packet, op, domain, host)
             }
             _ if !self.attr.access.remote_write => Err(REQUEST),
-            _ => self.unreliable_write(packet, op, host),
+            _ => self.unreliable_write(packet, op, domain, host),
         }
     }
 
@@ -75,6 +76,7 @@ impl<D> Qp<D> {
         &mut self,
         packet: &Packet<'_>,
         op: Op,
+        domain: Domain,
         host: &mut H,
     ) -> Result<(), Dropped> {
         if matches!(op, Op::SendFirst | Op::SendOnly(_)) {
@@ -91,7 +93,7 @@ impl<D> Qp<D> {
         let total = *received + packet.payload.len() as u64;
         let status = if total > wqe.length as u64 || total > MAX_MESSAGE as u64 {
             Status::LocalLength
-        } else if host.place(&wqe.data, *received, packet.payload).is_err() {
+        } else if host.place(domain, &wqe.data, *received, packet.payload).is_err() {
             Status::LocalProtection
         } else {
             Status::Success
@@ -123,6 +125,7 @@ impl<D> Qp<D> {
         &mut self,
         packet: &Packet<'_>,
         op: Op,
+        domain: Domain,
         host: &mut H,
     ) -> Result<(), Dropped> {
         const REQUEST: Dropped = Dropped(Counter::DropUcRequest);
@@ -130,14 +133,14 @@ impl<D> Qp<D> {
             (Op::WriteFirst(reth) | Op::WriteOnly(reth, _), _) => {
                 let checked = reth.dma_len == 0
                     || host
-                        .check_remote(reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Write)
+                        .check_remote(domain, reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Write)
                         .is_ok();
                 if !checked || reth.dma_len > MAX_MESSAGE {
                     return Err(REQUEST);
                 }
                 (reth, 0)
             }
-            (_, Some(Open::Write { reth, done })) => (*reth, *done),
+            (_, Some(Open::Write { reth, done, .. })) => (*reth, *done),
             _ => return Err(Dropped(Counter::DropUcSequence)),
         };
         let len = packet.payload.len() as u64;
@@ -158,11 +161,13 @@ impl<D> Qp<D> {
                 None
             }
         };
-        if len > 0 && host.write_remote(reth.rkey, reth.va.wrapping_add(done), packet.payload).is_err() {
+        if len > 0
+            && host.write_remote(domain, reth.rkey, reth.va.wrapping_add(done), packet.payload).is_err()
+        {
             self.responder.spare = wqe.or(self.responder.spare.take());
             return Err(REQUEST);
         }
-        self.responder.open = (!ends).then_some(Open::Write { reth, done: done + len });
+        self.responder.open = (!ends).then_some(Open::Write { reth, srqn: None, done: done + len });
         if let Some(wqe) = wqe {
             let mut completion = self.receive_completion(&wqe, Status::Success, packet.bth.solicited);
             completion.opcode = WcOpcode::RecvRdmaWithImm;

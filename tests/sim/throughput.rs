@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use softrnic_sim_tests::goodput;
+use softrnic_sim_tests::goodput::{self, Kind};
 
 /// The table follows from the seed, so every change of the transport that matters shows here. To accept one:
 /// `SOFTRNIC_UPDATE=1 cargo test -p softrnic-sim-tests --test throughput`.
@@ -20,10 +20,10 @@ fn goodput_is_what_the_kept_table_says() {
 
 #[test]
 fn loss_costs_no_more_than_it_must() {
-    let lossless = goodput::goodput(0.0, 1, 1);
+    let lossless = goodput::goodput(Kind::Write, 0.0, 1, 1);
     assert!(lossless > 9.0, "{lossless}");
     for (loss, share) in [(0.001, 0.9), (0.01, 0.6)] {
-        let found = goodput::goodput(loss, 1, 1) / lossless;
+        let found = goodput::goodput(Kind::Write, loss, 1, 1) / lossless;
         assert!(found > share, "{found:.2} of the goodput is left at {loss}");
     }
 }

@@ -364,7 +364,6 @@ impl Engine {
                 qpn,
                 service: init.service,
                 pd: init.pd,
-                own_pd: init.pd,
                 ecn_capable: self.config.transport.congestion_control
                     && matches!(init.service, QpType::Rc | QpType::XrcInitiator),
                 ipv4: false,
@@ -461,7 +460,7 @@ impl Engine {
         self.by_number.remove(&io.qpn);
         self.by_index[key.index()] = None;
         self.memory.release_qp(io.qpn);
-        self.memory.pd_release(io.own_pd);
+        self.memory.pd_release(io.pd);
         self.cqs[io.send_cq].users -= 1;
         self.cqs[io.recv_cq].users -= 1;
         if let ReceiveQueue::Shared(srq) = io.receives {

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use slotmap::SlotMap;
 use softrnic_link::{Flow, Link, TxError};
-use softrnic_memory::{Access, BindSpec, FlushScope, MemoryTable};
+use softrnic_memory::{Access, BindSpec, FlushScope, MemoryTable, PdId};
 use softrnic_transport::{
-    AtomicOp, Completion, Counter, Host, LocalFault, LocalOp, LocalOpFault, NoRecv, Payload, QpEvent,
+    AtomicOp, Completion, Counter, Domain, Host, LocalFault, LocalOp, LocalOpFault, NoRecv, Payload, QpEvent,
     RecvWqe, RemoteAccess, RemoteFault, Transmit, TransmitError, Window,
 };
 use softrnic_wire::{
-    Body, Feth, ICRC_LEN, Op, Placement, ROCE_UDP_PORT, Rkey, Selectivity, Srqn, Time, UdpFacts, XrcBody,
+    Body, Feth, ICRC_LEN, Op, Placement, ROCE_UDP_PORT, Rkey, Selectivity, Srqn, Time, UdpFacts,
     rxe_flush_icrc, seal,
 };
 
@@ -59,13 +59,9 @@ impl HostView<'_, '_> {
         if self.io.ecn_capable && tos & ECN == 0 { tos | ECT_0 } else { tos }
     }
 
-    /// An XRC target has no domain of its own: keys are checked in that of the SRQ which the request names (IBTA A14).
-    pub fn use_domain_of(&mut self, request: &XrcBody) {
-        if let Some(srq) = request.srqn().and_then(|srqn| self.shared.xrc_srq(srqn, self.io.xrcd))
-            && let Some(srq) = self.srqs.get(srq)
-        {
-            self.io.pd = srq.pd;
-        }
+    /// The XRC SRQ with this number, if it is of the QP's XRC domain.
+    fn xrc_srq(&self, srqn: Srqn) -> Option<&Srq> {
+        self.shared.xrc_srq(srqn, self.io.xrcd).and_then(|key| self.srqs.get(key))
     }
 
     fn fill(&mut self, packet: &Transmit<'_, LocalData>) -> Result<(), TransmitError> {
@@ -100,9 +96,9 @@ impl HostView<'_, '_> {
             Payload::Local { data, offset, .. } => {
                 gather(self.memory, self.io, data, *offset, body).map_err(TransmitError::Local)?;
             }
-            Payload::Remote { rkey, va, .. } => {
+            Payload::Remote { domain, rkey, va, .. } => {
                 self.memory
-                    .read_remote(self.io.pd, self.io.qpn, *rkey, *va, body)
+                    .read_remote(pd(*domain), self.io.qpn, *rkey, *va, body)
                     .map_err(|fault| TransmitError::Remote(remote_fault(fault)))?;
             }
         }
@@ -161,6 +157,11 @@ fn remote_fault(fault: softrnic_memory::RemoteFault) -> RemoteFault {
     }
 }
 
+/// What the transport calls a domain.
+fn pd(domain: Domain) -> PdId {
+    PdId::new(domain.0)
+}
+
 fn flush_access(feth: Feth) -> Access {
     let mut access = Access::empty();
     if feth.placement.contains(Placement::GLOBAL_VISIBILITY) {
@@ -197,10 +198,24 @@ impl Host for HostView<'_, '_> {
         }
     }
 
-    fn place(&mut self, data: &LocalData, offset: u64, bytes: &[u8]) -> Result<(), LocalFault> {
+    fn own_domain(&self) -> Domain {
+        Domain(self.io.pd.get())
+    }
+
+    fn srq_domain(&self, srqn: Srqn) -> Option<Domain> {
+        self.xrc_srq(srqn).map(|srq| Domain(srq.pd.get()))
+    }
+
+    fn place(
+        &mut self,
+        domain: Domain,
+        data: &LocalData,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), LocalFault> {
         match data {
             LocalData::Sges(sges) => {
-                self.memory.scatter(self.io.pd, sges, offset, bytes).map_err(|_| LocalFault)
+                self.memory.scatter(pd(domain), sges, offset, bytes).map_err(|_| LocalFault)
             }
             _ => Err(LocalFault),
         }
@@ -248,7 +263,14 @@ impl Host for HostView<'_, '_> {
         !matches!(self.io.receives, ReceiveQueue::Own(_))
     }
 
-    fn check_remote(&mut self, rkey: Rkey, va: u64, len: u64, need: RemoteAccess) -> Result<(), RemoteFault> {
+    fn check_remote(
+        &mut self,
+        domain: Domain,
+        rkey: Rkey,
+        va: u64,
+        len: u64,
+        need: RemoteAccess,
+    ) -> Result<(), RemoteFault> {
         let access = match need {
             RemoteAccess::Read => Access::REMOTE_READ,
             RemoteAccess::Write => Access::REMOTE_WRITE,
@@ -256,15 +278,15 @@ impl Host for HostView<'_, '_> {
             // A FLUSH of a whole region names no range.
             RemoteAccess::Flush(_) => return Ok(()),
         };
-        self.memory.check_remote(self.io.pd, self.io.qpn, rkey, va, len, access).map_err(remote_fault)
+        self.memory.check_remote(pd(domain), self.io.qpn, rkey, va, len, access).map_err(remote_fault)
     }
 
-    fn write_remote(&mut self, rkey: Rkey, va: u64, bytes: &[u8]) -> Result<(), RemoteFault> {
-        self.memory.write_remote(self.io.pd, self.io.qpn, rkey, va, bytes).map_err(remote_fault)
+    fn write_remote(&mut self, domain: Domain, rkey: Rkey, va: u64, bytes: &[u8]) -> Result<(), RemoteFault> {
+        self.memory.write_remote(pd(domain), self.io.qpn, rkey, va, bytes).map_err(remote_fault)
     }
 
-    fn atomic(&mut self, rkey: Rkey, va: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
-        let (pd, qpn) = (self.io.pd, self.io.qpn);
+    fn atomic(&mut self, domain: Domain, rkey: Rkey, va: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
+        let (pd, qpn) = (pd(domain), self.io.qpn);
         match op {
             AtomicOp::CompareSwap { compare, swap } => {
                 self.memory.compare_swap(pd, qpn, rkey, va, compare, swap).map_err(remote_fault)
@@ -273,31 +295,43 @@ impl Host for HostView<'_, '_> {
         }
     }
 
-    fn atomic_write(&mut self, rkey: Rkey, va: u64, bytes: [u8; 8]) -> Result<(), RemoteFault> {
-        self.memory.atomic_write(self.io.pd, self.io.qpn, rkey, va, bytes).map_err(remote_fault)
+    fn atomic_write(
+        &mut self,
+        domain: Domain,
+        rkey: Rkey,
+        va: u64,
+        bytes: [u8; 8],
+    ) -> Result<(), RemoteFault> {
+        self.memory.atomic_write(pd(domain), self.io.qpn, rkey, va, bytes).map_err(remote_fault)
     }
 
-    fn flush_remote(&mut self, rkey: Rkey, va: u64, len: u64, feth: Feth) -> Result<(), RemoteFault> {
+    fn flush_remote(
+        &mut self,
+        domain: Domain,
+        rkey: Rkey,
+        va: u64,
+        len: u64,
+        feth: Feth,
+    ) -> Result<(), RemoteFault> {
         let scope = match feth.selectivity {
             Selectivity::Range => FlushScope::Range { va, len },
             _ => FlushScope::Region,
         };
-        self.memory.flush(self.io.pd, self.io.qpn, rkey, scope, flush_access(feth)).map_err(remote_fault)
+        self.memory.flush(pd(domain), self.io.qpn, rkey, scope, flush_access(feth)).map_err(remote_fault)
     }
 
-    fn invalidate_remote(&mut self, rkey: Rkey) -> Result<(), RemoteFault> {
-        self.memory.invalidate(self.io.qpn, self.io.pd, rkey, true).map_err(|_| RemoteFault::Access)
+    fn invalidate_remote(&mut self, domain: Domain, rkey: Rkey) -> Result<(), RemoteFault> {
+        self.memory.invalidate(self.io.qpn, pd(domain), rkey, true).map_err(|_| RemoteFault::Access)
     }
 
     fn complete(&mut self, completion: Completion, srqn: Option<Srqn>) {
-        let cq = if !completion.opcode.is_receive() {
-            self.io.send_cq
-        } else {
-            let xrc = srqn.and_then(|srqn| self.shared.xrc_srq(srqn, self.io.xrcd));
-            match xrc.and_then(|key| self.srqs.get(key)).and_then(|srq| srq.xrc) {
+        let cq = match srqn {
+            _ if !completion.opcode.is_receive() => self.io.send_cq,
+            None => self.io.recv_cq,
+            Some(srqn) => match self.xrc_srq(srqn).and_then(|srq| srq.xrc) {
                 Some((_, cq)) => cq,
-                None => self.io.recv_cq,
-            }
+                None => return,
+            },
         };
         let extra = match (completion.imm, completion.invalidated) {
             (Some(imm), _) => CqeExtra::Imm(imm),

@@ -73,10 +73,7 @@ pub struct QpIo {
     pub key: QpKey,
     pub qpn: Qpn,
     pub service: QpType,
-    /// The domain of its keys; of an XRC target, that of the SRQ which the last request named.
     pub pd: PdId,
-    /// The domain that it was made in.
-    pub own_pd: PdId,
     /// Packets may be marked by congested switches instead of being dropped.
     pub ecn_capable: bool,
     /// Whether the last packet came over IPv4.

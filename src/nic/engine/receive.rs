@@ -84,9 +84,6 @@ impl Engine {
             host.io.counts.packets_received += 1;
             host.io.counts.bytes_received += datagram.bytes.len() as u64;
             host.io.ipv4 = datagram.dst.is_ipv4();
-            if let Body::Xrc(request) = &packet.body {
-                host.use_domain_of(request);
-            }
             let mut grh = [0; 40];
             if matches!(packet.body, Body::Ud { .. }) {
                 grh = network_header(datagram, id);

@@ -185,11 +185,12 @@ impl Machine {
         Ok(())
     }
 
-    pub fn create_srq(&mut self, name: &str, places: usize, xrc: bool) -> Result<(), String> {
-        let (cq, xrcd) = (self.cq(), self.xrcd);
+    pub fn create_srq(&mut self, name: &str, places: usize, xrc: bool, other_pd: bool) -> Result<(), String> {
+        let (cq, xrcd, other) = (self.cq(), self.xrcd, self.other_pd);
         let node = self.node();
         let xrc = xrcd.filter(|_| xrc).map(|xrcd| (xrcd, cq));
-        let init = SrqInit { pd: node.pd, max_wr: places, xrc };
+        let pd = if other_pd { other.ok_or("no PD")? } else { node.pd };
+        let init = SrqInit { pd, max_wr: places, xrc };
         let srq = node.engine.create_srq(init).map_err(|error| error.to_string())?;
         self.srqs.insert(name.into(), srq);
         Ok(())

@@ -104,7 +104,8 @@ pub fn state(word: &str) -> Result<QpState, String> {
 
 pub fn srq(machine: &mut Machine, words: &mut Words<'_>, xrc: bool) -> Result<(), String> {
     let (name, places) = (words.next()?, words.number()?);
-    machine.create_srq(name, places as usize, xrc)
+    let elsewhere = words.take("elsewhere");
+    machine.create_srq(name, places as usize, xrc, elsewhere)
 }
 
 pub fn limit(machine: &mut Machine, words: &mut Words<'_>) -> Result<(), String> {
@@ -186,7 +187,11 @@ pub fn modify(machine: &mut Machine, words: &mut Words<'_>) -> Result<(), String
 }
 
 pub fn destroy(machine: &mut Machine, words: &mut Words<'_>) -> Result<(), String> {
-    let key = machine.actor(words.next()?)?.handle.key;
+    let name = words.next()?;
+    if let Some(key) = machine.srqs.get(name).map(|srq| srq.key) {
+        return machine.node().engine.destroy_srq(key).map_err(|error| error.to_string());
+    }
+    let key = machine.actor(name)?.handle.key;
     let world = machine.world();
     let now = world.now;
     world.nodes[0].engine.destroy_qp(now, key).map_err(|error| error.to_string())?;
