@@ -1,8 +1,12 @@
 //! Event channels with a descriptor that applications poll.
 //!
-//! The descriptor is an eventfd used as a semaphore: its count is the number of events, and each reader takes
-//! one from it before it takes one event. Reading it is the only blocking call, and the only cancellation point,
-//! of the runtime. No lock is held there, and a reader that is cancelled has taken nothing.
+//! Behind it is an eventfd used as a semaphore: its count is the number of events, and each reader takes one from it
+//! before it takes one event. Reading it is the only blocking call, and the only cancellation point, of the runtime. No
+//! lock is held there, and a reader that is cancelled has taken nothing.
+//!
+//! An eventfd is always writable, and the kernel's event descriptors never are; a server that polls for both would spin.
+//! So applications are shown an epoll instance that watches the eventfd: it is readable while that is, and never
+//! writable. Whether a reader waits is theirs to say, by `O_NONBLOCK` on what they were shown.
 //!
 //! Cancellation unwinds the stack by force. It passes Rust frames, and through a function of the C ABI that has
 //! nothing to drop itself, but `catch_unwind` on its way ends the process. So a C library that offers the call
@@ -11,7 +15,7 @@
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_queue::SegQueue;
@@ -21,6 +25,8 @@ use super::eventfd::EventFd;
 /// A queue of events from the NIC to the application.
 pub struct EventChannel<E> {
     tokens: EventFd,
+    /// What applications poll.
+    shown: OwnedFd,
     /// What has been sent. The NIC takes no lock to send.
     sent: SegQueue<E>,
     /// The lock of the reading side.
@@ -53,8 +59,9 @@ impl<E> EventChannel<E> {
     /// No descriptor is to be had.
     pub fn new() -> io::Result<EventChannel<E>> {
         let tokens = EventFd::new(libc::EFD_SEMAPHORE)?;
+        let shown = readable_with(tokens.as_fd())?;
         let reading = Reading { older: VecDeque::new(), void: 0 };
-        Ok(EventChannel { tokens, sent: SegQueue::new(), reading: Mutex::new(reading) })
+        Ok(EventChannel { tokens, shown, sent: SegQueue::new(), reading: Mutex::new(reading) })
     }
 
     /// Appends an event. Takes no lock, never blocks, and is no cancellation point. One thread at a time: whoever
@@ -90,10 +97,16 @@ impl<E> EventChannel<E> {
     /// # Errors
     /// As `recv`.
     pub fn wait(&self) -> io::Result<()> {
+        // SAFETY: asks for the flags of a descriptor of ours.
+        if unsafe { libc::fcntl(self.shown.as_raw_fd(), libc::F_GETFL) } & libc::O_NONBLOCK != 0 {
+            let taken = self.tokens.try_take();
+            return if taken { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EAGAIN)) };
+        }
         let mut token = 0u64;
         // SAFETY: the kernel writes at most the 8 bytes of `token`. If the thread is cancelled, unwinding leaves
         // this frame, which has nothing to drop.
-        let read = unsafe { read(self.as_fd().as_raw_fd(), (&raw mut token).cast(), size_of::<u64>()) };
+        let read =
+            unsafe { read(self.tokens.as_fd().as_raw_fd(), (&raw mut token).cast(), size_of::<u64>()) };
         if read < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
@@ -137,7 +150,24 @@ impl<E> EventChannel<E> {
 /// What applications poll: readable while there are events. Its flags belong to the application.
 impl<E> AsFd for EventChannel<E> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.tokens.as_fd()
+        self.shown.as_fd()
+    }
+}
+
+/// A descriptor that is readable while another is, and never writable.
+fn readable_with(watched: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+    // SAFETY: a new descriptor, which is owned from here on; the kernel reads the event.
+    unsafe {
+        let made = libc::epoll_create1(libc::EPOLL_CLOEXEC);
+        if made < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let made = OwnedFd::from_raw_fd(made);
+        match libc::epoll_ctl(made.as_raw_fd(), libc::EPOLL_CTL_ADD, watched.as_raw_fd(), &mut event) {
+            0 => Ok(made),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 }
 
