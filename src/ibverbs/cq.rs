@@ -166,7 +166,13 @@ pub(crate) struct Found(usize);
 impl Outcome for Found {
     type C = c_int;
     fn into_c(result: Result<Found, Errno>) -> c_int {
-        result.map_or_else(|errno| -errno.0, |Found(count)| count as c_int)
+        result.map_or_else(
+            |errno| {
+                errno.set();
+                -errno.0
+            },
+            |Found(count)| count as c_int,
+        )
     }
 }
 

@@ -139,7 +139,13 @@ pub(crate) struct Name(*const c_char);
 impl Outcome for Name {
     type C = *const c_char;
     fn into_c(result: Result<Name, Errno>) -> *const c_char {
-        result.map_or(std::ptr::null(), |Name(name)| name)
+        result.map_or_else(
+            |errno| {
+                errno.set();
+                std::ptr::null()
+            },
+            |Name(name)| name,
+        )
     }
 }
 
@@ -182,10 +188,11 @@ export! {
         Ok(Plain(device.guid()))
     }
 
+    /// The kernel's number for the device, as NETLINK_RDMA tells it: it has none.
     fn ibv_get_device_index(device: *mut ibv_device) -> OrMinusOne {
         // SAFETY: the caller's device.
-        let device = unsafe { Device::of(device)? };
-        Ok(OrMinusOne(device.index as c_int))
+        unsafe { Device::of(device)? };
+        Ok(OrMinusOne(-1))
     }
 
     fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {

@@ -24,7 +24,22 @@ impl Errno {
         std::io::Error::last_os_error().into()
     }
 
+    /// EINVAL, with the reason for whoever reads the log.
+    #[cold]
+    pub fn invalid(why: &str) -> Errno {
+        tracing::debug!(why, "a verb is refused");
+        Errno::INVAL
+    }
+
+    /// The thread's `errno`.
+    #[inline]
+    pub fn current() -> Errno {
+        // SAFETY: the location belongs to this thread and is always valid.
+        Errno(unsafe { *libc::__errno_location() })
+    }
+
     /// Sets the thread's `errno`.
+    #[inline]
     pub fn set(self) {
         // SAFETY: the location belongs to this thread and is always valid.
         unsafe { *libc::__errno_location() = self.0 }

@@ -6,7 +6,7 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use softrnic_nic::runtime::channel::AckCounter;
 use softrnic_nic::verbs::{CompletionChannel, Context, ContextId, EventKind, EventSource};
@@ -94,6 +94,8 @@ export! {
     fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: u32) -> Silent {
         // SAFETY: the caller's CQ.
         let cq = unsafe { CqObject::live(cq)? };
+        // SAFETY: a counter of the CQ.
+        unsafe { count(&raw mut (*cq.ibv.get()).comp_events_completed, nevents) };
         cq.completion_acks.acknowledge(nevents);
         Ok(Silent)
     }
@@ -104,7 +106,10 @@ export! {
         match event.event_type {
             IBV_EVENT_CQ_ERR => {
                 // SAFETY: such an event names a CQ.
-                CqObject::of(unsafe { event.element.cq })?.async_acks.acknowledge(1);
+                let cq = CqObject::of(unsafe { event.element.cq })?;
+                // SAFETY: a counter of the CQ.
+                unsafe { count(&raw mut (*cq.ibv.get()).async_events_completed, 1) };
+                cq.async_acks.acknowledge(1);
             }
             IBV_EVENT_QP_FATAL
             | IBV_EVENT_QP_REQ_ERR
@@ -115,16 +120,31 @@ export! {
             | IBV_EVENT_PATH_MIG_ERR
             | IBV_EVENT_QP_LAST_WQE_REACHED => {
                 // SAFETY: such an event names a QP.
-                QpObject::of(unsafe { event.element.qp })?.acks.acknowledge(1);
+                let qp = QpObject::of(unsafe { event.element.qp })?;
+                // SAFETY: a counter of the QP.
+                unsafe { count(&raw mut (*qp.ibv.get()).qp_base.events_completed, 1) };
+                qp.acks.acknowledge(1);
             }
             IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
                 // SAFETY: such an event names an SRQ.
-                SrqObject::of(unsafe { event.element.srq })?.acks.acknowledge(1);
+                let srq = SrqObject::of(unsafe { event.element.srq })?;
+                // SAFETY: a counter of the SRQ.
+                unsafe { count(&raw mut (*srq.ibv.get()).events_completed, 1) };
+                srq.acks.acknowledge(1);
             }
             _ => {}
         }
         Ok(Silent)
     }
+}
+
+/// Counts acknowledged events where applications can see it.
+///
+/// # Safety
+/// The counter is in a live object, and written here alone.
+unsafe fn count(counter: *mut u32, events: u32) {
+    // SAFETY: as above; it is aligned.
+    unsafe { AtomicU32::from_ptr(counter) }.fetch_add(events, Ordering::Relaxed);
 }
 
 /// What became of the right to take an event.

@@ -35,7 +35,10 @@ impl Outcome for () {
     fn into_c(result: Result<Self, Errno>) -> c_int {
         match result {
             Ok(()) => 0,
-            Err(errno) => errno.0,
+            Err(errno) => {
+                errno.set();
+                errno.0
+            }
         }
     }
 }
@@ -62,7 +65,13 @@ pub(crate) struct OrNegated<T>(pub T);
 impl Outcome for OrNegated<isize> {
     type C = isize;
     fn into_c(result: Result<Self, Errno>) -> isize {
-        result.map_or_else(|errno| -(errno.0 as isize), |OrNegated(value)| value)
+        result.map_or_else(
+            |errno| {
+                errno.set();
+                -(errno.0 as isize)
+            },
+            |OrNegated(value)| value,
+        )
     }
 }
 
@@ -91,10 +100,14 @@ pub(crate) fn guard<O: Outcome>(body: impl FnOnce() -> Result<O, Errno>) -> O::C
     guard_data_path(body)
 }
 
-/// Runs the body of a function that meets no cancellation point.
+/// Runs the body of a function that meets no cancellation point. What system calls leave in `errno` is not the caller's
+/// business: it is set by failures alone.
 #[inline]
 pub(crate) fn guard_data_path<O: Outcome>(body: impl FnOnce() -> Result<O, Errno>) -> O::C {
-    O::into_c(catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| panicked()))
+    let before = Errno::current();
+    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| panicked());
+    before.set();
+    O::into_c(result)
 }
 
 #[cold]

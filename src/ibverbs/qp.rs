@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use softrnic_nic::runtime::channel::AckCounter;
 use softrnic_nic::verbs::{ContextId, Gid, Qp, QpOptions, QpState, QpType, Qpn};
@@ -29,6 +30,8 @@ pub(crate) struct QpObject {
     pub(crate) acks: Arc<AckCounter>,
     parts: Parts,
     pub(crate) sq_sig_all: bool,
+    /// As they were set last, with those that mean nothing to the NIC.
+    pub(crate) access_flags: AtomicU32,
     /// Multicast groups that it is attached to.
     groups: Users,
     /// Whether `ibv_wr_*` may be used, and what they have built so far.
@@ -289,6 +292,7 @@ fn publish(nic: Arc<Qp>, shape: Shape, sq_sig_all: bool, send_ops: Option<u64>) 
         acks: acks.clone(),
         parts,
         sq_sig_all,
+        access_flags: AtomicU32::new(0),
         groups: Users::default(),
         builder: send_ops.map(|_| Builder::new()),
     }));

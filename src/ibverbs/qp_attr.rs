@@ -1,5 +1,7 @@
 //! Changing and querying attributes of queue pairs.
 
+use std::sync::atomic::Ordering;
+
 use softrnic_nic::verbs::{
     Access, AttrMask, Mtu, Psn, Qkey, QpAccess, QpAttributes, QpState, QpType, Qpn, RnrTimer,
 };
@@ -18,22 +20,31 @@ export! {
         let (qp, attr) = (QpObject::of(qp)?, unsafe { borrow(attr)? });
         let mask = meant(qp.nic.service(), AttrMask(mask as u32));
         let attributes = attributes(attr, mask)?;
-        let modified = qp.nic.modify(mask, &attributes);
-        if modified.is_ok() || mask.has(AttrMask::STATE) {
-            qp.show_state(qp.nic.state());
+        qp.nic.modify(mask, &attributes)?;
+        if mask.has(AttrMask::ACCESS_FLAGS) {
+            qp.access_flags.store(attr.qp_access_flags, Ordering::Relaxed);
         }
-        Ok(modified?)
+        if mask.has(AttrMask::STATE) {
+            qp.show_state(attributes.transport.state);
+        }
+        Ok(())
     }
 
+    /// All attributes, whatever the mask says, as from the kernel. Only who asks for the state has it shown in the QP:
+    /// UCX looks at a QP that has failed, and relies on it seeming as it was.
     fn ibv_query_qp(
         qp: *mut ibv_qp,
         attr: *mut ibv_qp_attr,
-        _mask: i32,
+        mask: i32,
         init: *mut ibv_qp_init_attr,
     ) -> () {
         // SAFETY: the caller's structs.
         let (qp, attr, init) = unsafe { (QpObject::of(qp)?, borrow_mut(attr)?, borrow_mut(init)?) };
-        *attr = query(qp)?;
+        let (found, state) = query(qp)?;
+        *attr = found;
+        if AttrMask(mask as u32).has(AttrMask::STATE) {
+            qp.show_state(state);
+        }
         let identity = qp.identity();
         *init = ibv_qp_init_attr {
             qp_context: identity.qp_context,
@@ -69,13 +80,14 @@ fn attributes(attr: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttributes, Errno>
         to.cur_state = state(attr.cur_qp_state)?;
     }
     if mask.has(AttrMask::PKEY_INDEX) && attr.pkey_index != 0 {
-        return Err(Errno::INVAL);
+        return Err(Errno::invalid("pkey_index is not 0, where the only P_Key is"));
     }
     if mask.has(AttrMask::PORT) {
-        check_port(attr.port_num.into())?;
+        check_port(attr.port_num.into()).map_err(|_| Errno::invalid("port_num is not 1"))?;
     }
     if mask.has(AttrMask::PATH_MTU) {
-        to.mtu = *Mtu::ALL.iter().find(|mtu| **mtu as u32 == attr.path_mtu).ok_or(Errno::INVAL)?;
+        let mtu = Mtu::ALL.iter().find(|mtu| **mtu as u32 == attr.path_mtu);
+        to.mtu = *mtu.ok_or_else(|| Errno::invalid("path_mtu is none of 1 to 5"))?;
     }
     let address = match mask.has(AttrMask::AV) {
         true => Some(address_vector(&attr.ah_attr)?),
@@ -89,9 +101,7 @@ fn attributes(attr: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttributes, Errno>
     to.sq_psn = Psn::new(attr.sq_psn);
     to.max_rd_atomic = attr.max_rd_atomic;
     to.max_dest_rd_atomic = attr.max_dest_rd_atomic;
-    if mask.has(AttrMask::MIN_RNR_TIMER) && attr.min_rnr_timer > 31 {
-        return Err(Errno::INVAL);
-    }
+    // Five bits, as for rxe and hardware.
     to.min_rnr_timer = RnrTimer::new(attr.min_rnr_timer & 31);
     to.timeout = attr.timeout;
     to.retry_cnt = attr.retry_cnt;
@@ -102,7 +112,7 @@ fn attributes(attr: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttributes, Errno>
 fn state(number: u32) -> Result<QpState, Errno> {
     const STATES: [QpState; 7] =
         [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Sqe, QpState::Err];
-    STATES.get(number as usize).copied().ok_or(Errno::INVAL)
+    STATES.get(number as usize).copied().ok_or_else(|| Errno::invalid("there is no such state"))
 }
 
 fn access(flags: u32) -> QpAccess {
@@ -116,8 +126,9 @@ fn access(flags: u32) -> QpAccess {
     }
 }
 
-fn access_flags(access: QpAccess) -> u32 {
-    let mut flags = Access::LOCAL_WRITE;
+/// What the NIC has, and of what was `set` that which means nothing to it.
+fn access_flags(access: QpAccess, set: Access) -> u32 {
+    let mut flags = set;
     flags.set(Access::REMOTE_WRITE, access.remote_write);
     flags.set(Access::REMOTE_READ, access.remote_read);
     flags.set(Access::REMOTE_ATOMIC, access.remote_atomic);
@@ -126,11 +137,10 @@ fn access_flags(access: QpAccess) -> u32 {
     flags.bits()
 }
 
-fn query(qp: &QpObject) -> Result<ibv_qp_attr, Errno> {
+fn query(qp: &QpObject) -> Result<(ibv_qp_attr, QpState), Errno> {
     let found = qp.nic.query()?;
     let (attr, status) = (found.attr, found.status);
-    qp.show_state(status.state);
-    Ok(ibv_qp_attr {
+    let shown = ibv_qp_attr {
         qp_state: status.state as u32,
         cur_qp_state: status.state as u32,
         path_mtu: attr.mtu as u32,
@@ -139,7 +149,10 @@ fn query(qp: &QpObject) -> Result<ibv_qp_attr, Errno> {
         rq_psn: status.expected_psn.get(),
         sq_psn: status.send_psn.get(),
         dest_qp_num: attr.dest_qpn.get(),
-        qp_access_flags: access_flags(attr.access),
+        qp_access_flags: access_flags(
+            attr.access,
+            Access::from_bits_retain(qp.access_flags.load(Ordering::Relaxed)),
+        ),
         cap: caps(&qp.nic),
         ah_attr: qp.nic.address().as_ref().map_or(NO_ADDRESS, ah_attr),
         alt_ah_attr: NO_ADDRESS,
@@ -157,5 +170,6 @@ fn query(qp: &QpObject) -> Result<ibv_qp_attr, Errno> {
         alt_port_num: 0,
         alt_timeout: 0,
         rate_limit: 0,
-    })
+    };
+    Ok((shown, status.state))
 }

@@ -19,7 +19,7 @@ use crate::xrcd::XrcdObject;
 /// A shared receive queue as C sees it, and what it stands for.
 #[repr(C)]
 pub(crate) struct SrqObject {
-    ibv: Shown<ibv_srq>,
+    pub(crate) ibv: Shown<ibv_srq>,
     seal: Seal,
     of: ContextId,
     pub(crate) nic: Arc<Srq>,

@@ -3,7 +3,9 @@
  * are; and objects that were never made, are of another kind, of another context, gone, or carry another's handle.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <sys/mman.h>
 
 #include "check.h"
@@ -153,10 +155,72 @@ static void objects(void)
 	FAILS(ibv_dealloc_pd(pd), EBUSY);
 }
 
+/* What programs see beside the answers. */
+static void seen(void)
+{
+	/* errno is a failure's, and nobody else's. */
+	struct ibv_wc wc;
+	struct ibv_port_attr port;
+	errno = 77;
+	CHECK(ibv_poll_cq(cq, 1, &wc) == 0 && errno == 77);
+	OK(ibv_query_port(context, 1, &port));
+	CHECK(errno == 77);
+	struct ibv_qp_attr attr = {.qp_state = 99}, found;
+	struct ibv_qp_init_attr init;
+	FAILS(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
+	CHECK(errno == EINVAL);
+	errno = 0;
+	FAILS(ibv_poll_cq(cq, 1, NULL), -EINVAL);
+	CHECK(errno == EINVAL);
+
+	/* The QP shows the state that was asked for, and flags come back as they were set. */
+	OK(ibv_query_qp(qp, &found, 0, &init));
+	CHECK(found.qp_access_flags == (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
+	attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
+	attr.min_rnr_timer = 32 + 12;
+	OK(ibv_modify_qp(qp, &attr, IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER));
+	qp->state = IBV_QPS_SQD;
+	OK(ibv_query_qp(qp, &found, IBV_QP_AV, &init));
+	CHECK(found.qp_access_flags == attr.qp_access_flags && found.min_rnr_timer == 12);
+	CHECK(found.qp_state == IBV_QPS_RTS && qp->state == IBV_QPS_SQD);
+	OK(ibv_query_qp(qp, &found, IBV_QP_STATE, &init));
+	CHECK(qp->state == IBV_QPS_RTS);
+
+	/* Channels are readable when they have events, and never writable; what is acknowledged is counted. */
+	struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+	struct ibv_cq *own = ibv_create_cq(context, 8, NULL, channel, 0), *which;
+	CHECK(channel && own);
+	struct ibv_qp_init_attr_ex ex = init_attr();
+	ex.send_cq = ex.recv_cq = own;
+	struct ibv_qp *other = ibv_create_qp_ex(context, &ex);
+	CHECK(other);
+	connect_to(other, other->qp_num);
+	struct pollfd polled[2] = {{.fd = channel->fd, .events = POLLIN | POLLOUT},
+				   {.fd = context->async_fd, .events = POLLIN | POLLOUT}};
+	CHECK(poll(polled, 2, 0) == 0);
+	OK(ibv_req_notify_cq(own, 0));
+	struct ibv_send_wr send = {.opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
+	OK(ibv_post_send(other, &send, &bad));
+	CHECK(poll(polled, 1, 10000) == 1 && polled[0].revents == POLLIN);
+	void *cq_context;
+	OK(ibv_get_cq_event(channel, &which, &cq_context));
+	CHECK(which == own && poll(polled, 1, 0) == 0);
+	CHECK(fcntl(channel->fd, F_SETFL, O_NONBLOCK) == 0);
+	errno = 0;
+	FAILS(ibv_get_cq_event(channel, &which, &cq_context), -1);
+	CHECK(errno == EAGAIN);
+	ibv_ack_cq_events(own, 1);
+	CHECK(own->comp_events_completed == 1);
+	OK(ibv_destroy_qp(other));
+	OK(ibv_destroy_cq(own));
+	OK(ibv_destroy_comp_channel(channel));
+}
+
 int main(void)
 {
 	make();
 	counts();
+	seen();
 	objects();
 	OK(ibv_destroy_qp(qp));
 	OK(ibv_destroy_srq(srq));
