@@ -148,10 +148,10 @@ class VerbsTest(unittest.TestCase):
     def run_pair(self, program, *options, server_options=(), client_options=(), timeout=TIMEOUT, **extra):
         """Runs a server and then a client of it, as pingpong and perftest do; both must succeed.
 
-        Returns the outputs of both.
+        A program may be several words. Returns the outputs of both.
         """
         port = free_port()
-        words = [program, "-p", port, *options]
+        words = [*([program] if isinstance(program, str) else program), "-p", port, *options]
         server = self.start([*words, *server_options], **extra)
         deadline = time.monotonic() + timeout
         while not is_listening(port):
