@@ -34,6 +34,9 @@ const KEPT: u32 = 1 << 10;
 /// After so many ticks of silence a counter that jumps may be anywhere.
 const FORGOTTEN: u32 = 1 << 16;
 
+/// Tells keys from that of a free place.
+const TAKEN: u64 = 1 << 63;
+
 /// What was seen of senders; they are told apart by address and source port.
 pub struct HiddenIds {
     senders: Box<[Sender]>,
@@ -45,7 +48,7 @@ pub struct HiddenIds {
 /// One sender.
 #[derive(Clone, Copy, Default)]
 struct Sender {
-    /// Address and port.
+    /// Address and port, and [`TAKEN`]; 0 for a place that nobody has.
     key: u64,
     /// When it was last heard, sound or not.
     heard: u32,
@@ -125,7 +128,7 @@ impl Sender {
     /// The likeliest ID of the next datagram; of an unknown sender that it sends with 0.
     #[inline]
     fn expected(&self, place: u16) -> u16 {
-        self.numberings[0].map_or(place, |numbering| numbering.expected(place))
+        self.numberings[0].as_ref().map_or(place, |numbering| numbering.expected(place))
     }
 
     /// Takes note that the ID was as expected; whether anything was.
@@ -200,22 +203,31 @@ fn place_of<'a>(
     address: u32,
     sport: u16,
 ) -> &'a mut Sender {
-    let key = u64::from(address) << 16 | u64::from(sport);
+    let key = TAKEN | u64::from(address) << 16 | u64::from(sport);
     let set = hash(key) % SETS * WAYS;
-    let ways = &mut senders[set..set + WAYS];
-    let silence = |sender: &Sender| tick.wrapping_sub(sender.heard);
-    let found = ways.iter().position(|sender| sender.key == key && sender.was_heard);
+    let found = senders[set..set + WAYS].iter().position(|sender| sender.key == key);
     match found {
-        Some(way) if silence(&ways[way]) < FORGOTTEN => &mut ways[way],
-        _ => {
-            let worth = |sender: &Sender| (sender.was_heard, sender.is_known, u32::MAX - silence(sender));
-            let way = found.or_else(|| (0..WAYS).min_by_key(|&way| worth(&ways[way]))).unwrap_or(0);
-            let keeps = found.is_none() && ways[way].is_known && silence(&ways[way]) < KEPT;
-            let place = if keeps { nobody } else { &mut ways[way] };
-            *place = Sender { key, ..Sender::default() };
-            place
-        }
+        Some(way) if tick.wrapping_sub(senders[set + way].heard) < FORGOTTEN => &mut senders[set + way],
+        _ => new_place(&mut senders[set..set + WAYS], nobody, tick, key, found),
     }
+}
+
+/// The place of a sender that is new, or forgotten where it was found.
+#[cold]
+fn new_place<'a>(
+    ways: &'a mut [Sender],
+    nobody: &'a mut Sender,
+    tick: u32,
+    key: u64,
+    found: Option<usize>,
+) -> &'a mut Sender {
+    let silence = |sender: &Sender| tick.wrapping_sub(sender.heard);
+    let worth = |sender: &Sender| (sender.key != 0, sender.is_known, u32::MAX - silence(sender));
+    let way = found.or_else(|| (0..WAYS).min_by_key(|&way| worth(&ways[way]))).unwrap_or(0);
+    let keeps = found.is_none() && ways[way].is_known && silence(&ways[way]) < KEPT;
+    let place = if keeps { nobody } else { &mut ways[way] };
+    *place = Sender { key, ..Sender::default() };
+    place
 }
 
 #[inline]

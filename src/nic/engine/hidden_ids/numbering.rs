@@ -46,7 +46,7 @@ impl Numbering {
     /// A datagram had the ID that was expected.
     #[inline]
     pub fn follow(&mut self, place: u16, id: u16) {
-        self.spread -= self.spread.div_ceil(SPREAD);
+        self.spread = self.spread.saturating_sub(self.spread / SPREAD + 1);
         self.advance(place, id);
     }
 
