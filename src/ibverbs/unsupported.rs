@@ -34,8 +34,9 @@ export! {
         Ok(Plain(0))
     }
 
+    /// None of our buffers is a DMA-BUF.
     fn ibv_export_buf_dmabuf_fd(_buf: *mut ibv_buf) -> OrMinusOne {
-        Err(Errno::OPNOTSUPP)
+        Err(Errno::NODATA)
     }
 
     /// Counters that the device raises instead of writing completions.

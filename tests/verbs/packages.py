@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -47,7 +48,8 @@ def python():
 
 
 def debian(suite, packages):
-    """A directory into which packages of another Debian suite are unpacked."""
+    """A directory into which packages of another Debian suite are unpacked. `{python}` in their names stands for the
+    suite's Python, such as `python3.13`."""
     sys.path.insert(0, str(ROOT / "tools/rxe-guest"))
     import common
     import kernels
@@ -56,7 +58,8 @@ def debian(suite, packages):
         archive = kernels._Archive(suite, new.parent / "apt")
         try:
             archive.update()
-            debs = archive.download(packages, new.parent)
+            python = re.search(r"(python3\.\d+)-minimal", archive._apt("apt-cache", "depends", "python3-minimal"))[1]
+            debs = archive.download([name.format(python=python) for name in packages], new.parent)
         except common.Failure as failure:
             raise unittest.SkipTest(f"cannot get packages of {suite}: {failure}") from None
         for deb in debs:

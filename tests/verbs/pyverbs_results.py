@@ -4,6 +4,7 @@ Like their own run_tests.py, except for how results are told.
 """
 
 import json
+import multiprocessing
 import sys
 import unittest
 from importlib.machinery import SourceFileLoader
@@ -34,6 +35,8 @@ class Results(unittest.TestResult):
 
 def main():
     output = sys.argv.pop(1)
+    # As it was before Python 3.14: tests hand themselves to their children.
+    multiprocessing.set_start_method("fork")
     # What run_tests.py does.
     from args_parser import parser
 
