@@ -55,16 +55,22 @@ pub enum Profile {
     Basic,
     /// Everything.
     Full,
+    /// Everything, where packets are damaged and links hide the IPv4 ID, which the ICRC covers.
+    Damaged,
 }
 
 impl Plan {
     /// The plan of a seed.
     pub fn new(seed: u64, profile: Profile) -> Plan {
         let rng = &mut Rng::new(seed);
-        let full = profile == Profile::Full;
-        let path = path(rng);
+        let full = profile != Profile::Basic;
+        let damaged = profile == Profile::Damaged;
+        let mut path = path(rng);
         let mut early = rng.chance(0.8);
-        let v6 = rng.chance(0.25);
+        let v6 = rng.chance(0.25) && !damaged;
+        if damaged {
+            path.corrupt = path.corrupt.max(0.03);
+        }
         if path.loss + path.corrupt > 0.06 {
             // Without it one stall in a thousand uses up seven retries.
             early = true;
@@ -72,9 +78,12 @@ impl Plan {
         let count = if full { rng.between(1, 4) as usize } else { 2 };
         let bulky = rng.chance(0.06);
         let memory = if bulky { 24 << 20 } else { 1 << 20 };
-        let nodes: Vec<_> = (0..count)
+        let mut nodes: Vec<_> = (0..count)
             .map(|i| (address(v6, i), options(rng), engine(rng, seed ^ i as u64, early), memory))
             .collect();
+        for (_, options, ..) in &mut nodes {
+            options.sees_ip_header &= !damaged;
+        }
         let connections = (0..rng.between(1, if bulky { 3 } else { 10 }))
             .map(|_| connection(rng, nodes.len(), profile, bulky, &path))
             .collect();
@@ -137,7 +146,7 @@ fn engine(rng: &mut Rng, seed: u64, early: bool) -> EngineConfig {
 }
 
 fn connection(rng: &mut Rng, nodes: usize, profile: Profile, bulky: bool, path: &Path) -> ConnectionPlan {
-    let full = profile == Profile::Full;
+    let full = profile != Profile::Basic;
     let service = match rng.below(10) {
         _ if !full => QpType::Rc,
         0 => QpType::Uc,
