@@ -90,6 +90,7 @@ impl<D> Qp<D> {
             }
             _ => self.requester.rnr_retries_left -= 1,
         }
+        self.fall_silent(host);
         self.rewind(host);
         self.requester.restarted_at = None;
         self.requester.rnr_wait = true;
@@ -189,14 +190,13 @@ impl<D> Qp<D> {
     /// Progress: `una` moves to `to`, which lies in the front entry or just behind it.
     fn advance_una<H: Host<Data = D>>(&mut self, now: Time, to: Psn, host: &mut H) {
         let freed = self.sq.acknowledge_to(to, self.config.mtu);
-        host.window().on_progress(freed);
+        self.note_answer(now, freed, host);
         self.rtt.acknowledged(to - 1, now);
         let requester = &mut self.requester;
         requester.retries_left = self.attr.retry_cnt;
         requester.rnr_retries_left = self.attr.rnr_retry;
         requester.restarted_at = None;
         requester.early_resends = 0;
-        requester.probing = false;
         self.timers.ack = Time::NEVER;
         self.timers.early = Time::NEVER;
         self.arm_retransmission(now);
@@ -282,8 +282,7 @@ impl<D> Qp<D> {
 
     /// Moves the cursor back to `una`.
     pub(crate) fn rewind<H: Host<Data = D>>(&mut self, host: &mut H) {
-        let released = self.sq.rewind();
-        host.window().release(released);
+        self.recall_flight(host);
         self.rtt.abandon();
         self.requester.since_ack_request = 0;
         self.timers.ack = Time::NEVER;
@@ -297,11 +296,13 @@ impl<D> Qp<D> {
         }
         if self.timers.ack == Time::NEVER {
             self.timers.ack = ack_timeout(now, self.attr.timeout);
+            self.requester.waits_since = now;
         }
         let resends = self.requester.early_resends;
         let may_resend = self.config.early_retransmission && resends < MAX_EARLY_RESENDS;
-        if self.timers.early == Time::NEVER && may_resend {
+        if self.timers.early == Time::NEVER && (may_resend || !self.is_probing()) {
             self.timers.early = now.after_nanos(self.rtt.patience() << resends);
+            self.requester.waits_since = now;
         }
     }
 
@@ -313,23 +314,27 @@ impl<D> Qp<D> {
             return self.fail(Status::RetryExceeded, host);
         }
         self.requester.retries_left -= 1;
-        host.window().on_loss(now);
+        self.suspect_loss(now, host);
+        self.fall_silent(host);
         self.restart(host);
         self.requester.restarted_at = None;
     }
 
-    /// A few round trips without progress: a NAK or the last packets may be lost.
+    /// A few round trips without progress: a NAK or the last packets may be lost, or the peer's QP is gone.
     pub(crate) fn on_early_timeout<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
+        self.fall_silent(host);
+        if !self.config.early_retransmission {
+            return;
+        }
         let ack = self.timers.ack;
         host.count(Counter::EarlyRetransmit);
         // The first silence may only be a peer that waits for a processor: no reason to shrink the window.
         if self.requester.early_resends > 0 {
-            host.window().on_loss(now);
+            self.suspect_loss(now, host);
         }
         self.restart(host);
         self.requester.restarted_at = None;
         self.requester.early_resends += 1;
-        self.requester.probing = true;
         // The attribute's timer goes on as if nothing had been resent: only progress re-arms it.
         self.timers.ack = ack;
     }

@@ -15,6 +15,7 @@ mod config;
 mod counters;
 mod datagram;
 mod dcqcn;
+mod flight;
 mod host;
 mod path;
 mod qp;

@@ -77,6 +77,8 @@ pub struct QpStatus {
     pub expected_psn: Psn,
     pub msn: Msn,
     pub in_flight: u64,
+    /// Of those, bytes that the window to the peer counts.
+    pub charged: u64,
     pub queued_sends: usize,
     pub retries_left: u8,
     pub rnr_wait: bool,
@@ -138,6 +140,7 @@ impl<D> Qp<D> {
             expected_psn: self.responder.expected,
             msn: self.responder.msn,
             in_flight: self.sq.in_flight,
+            charged: self.charged(),
             queued_sends: self.sq.entries.len(),
             retries_left: self.requester.retries_left,
             rnr_wait: self.requester.rnr_wait,
@@ -347,7 +350,7 @@ impl<D> Qp<D> {
 
     /// Gives up everything in flight before the QP is destroyed; nothing is completed.
     pub fn close<H: Host<Data = D>>(&mut self, host: &mut H) {
-        host.window().release(std::mem::take(&mut self.sq.in_flight));
+        self.drop_flight(host);
         self.state = QpState::Reset;
     }
 
@@ -406,7 +409,7 @@ impl<D> Qp<D> {
         self.timers = Timers::STOPPED;
         self.rate = None;
         self.requester.rnr_wait = false;
-        host.window().release(std::mem::take(&mut self.sq.in_flight));
+        self.drop_flight(host);
         self.flush_sends(host);
         let spare = self.responder.spare.take().map(|wqe| (wqe, None));
         for (wqe, srqn) in self.take_open_receive().into_iter().chain(spare) {
@@ -458,7 +461,7 @@ impl<D> Qp<D> {
 
     /// Back to the beginning: queues are emptied without completions.
     fn reset<H: Host<Data = D>>(&mut self, host: &mut H) {
-        host.window().release(self.sq.in_flight);
+        self.drop_flight(host);
         host.retire_sends(self.sq.entries.len() as u32);
         while !host.has_srq() && host.take_recv(None).is_ok() {}
         *self = Qp::new(self.qpn, self.service, self.config, self.rate_parameters);

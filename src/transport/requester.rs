@@ -5,6 +5,7 @@ use softrnic_wire::{AtomicEth, Bth, Headers, Op, Pad, Psn, Reth, SendTail, Time}
 use crate::completion::Status;
 use crate::config::Config;
 use crate::counters::Counter;
+use crate::flight::Standing;
 use crate::host::{Host, LocalOpFault, Payload, Transmit, TransmitError};
 use crate::qp::{Progress, Qp, Stop};
 use crate::segment::{self, Place};
@@ -14,9 +15,6 @@ use crate::{QpState, QpType};
 
 /// A packet that carries this many packets' worth of unacknowledged data asks for an ACK.
 const ACK_SPACING: u32 = 16;
-
-/// While nothing has come back since an early resend, this many packets probe the path.
-const PROBE_PACKETS: u32 = 2;
 
 /// The requester's state besides the queue.
 #[derive(Debug)]
@@ -33,8 +31,12 @@ pub(crate) struct Requester {
     pub restarted_at: Option<Psn>,
     /// Early resends since the last progress.
     pub early_resends: u32,
-    /// Resending early: only a probe until something comes back.
-    pub probing: bool,
+    /// Whether the peer answers.
+    pub standing: Standing,
+    /// What was sent last has not been answered, while others of the peer were.
+    pub lost_alone: bool,
+    /// When the retransmission timers were started.
+    pub waits_since: Time,
     /// SQ_DRAINED has been raised for this stay in SQD.
     pub drained_reported: bool,
 }
@@ -48,7 +50,9 @@ impl Requester {
             rnr_wait: false,
             restarted_at: None,
             early_resends: 0,
-            probing: false,
+            standing: Standing::New,
+            lost_alone: false,
+            waits_since: Time::ZERO,
             drained_reported: false,
         }
     }
@@ -157,16 +161,17 @@ impl<D> Qp<D> {
         let entry = &self.sq.entries[self.sq.at];
         let from = self.sq.cursor;
         let place = (from - entry.first) as u32;
+        if entry.wants_response() && self.sq.awaited.len() >= self.attr.max_rd_atomic.max(1) as usize {
+            return Err(Stop::Idle);
+        }
+        let entry = &self.sq.entries[self.sq.at];
         let to = if entry.is_read() {
             segment::read_chunk_end(entry.first, entry.packets, place, self.config.read_chunk_packets())
         } else {
             from + 1
         };
-        if entry.wants_response() && self.sq.awaited.len() >= self.attr.max_rd_atomic.max(1) as usize {
-            return Err(Stop::Idle);
-        }
         let cost = self.sq.cost_to(to, mtu);
-        self.check_window(now, host)?;
+        self.check_room(now, cost, host)?;
 
         let entry = &self.sq.entries[self.sq.at];
         let ends = to == entry.first + entry.packets;
@@ -175,7 +180,7 @@ impl<D> Qp<D> {
         let ack_req = reliable
             && (ends
                 || entry.wants_response()
-                || self.requester.probing
+                || self.is_probing()
                 || self.requester.since_ack_request + 1 >= ACK_SPACING
                 || !host.window().stays_open_after(cost + mtu as u64));
         let mut bth = Bth::new(self.attr.dest_qpn, from);
@@ -205,17 +210,12 @@ impl<D> Qp<D> {
         Ok(())
     }
 
-    /// Whether the peer's window, the probe and the congestion control let a packet go.
-    fn check_window<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) -> Result<(), Stop> {
-        if self.service == QpType::Ud {
+    /// Whether the peer's window and the congestion control let a packet go.
+    fn check_room<H: Host<Data = D>>(&mut self, now: Time, cost: u64, host: &mut H) -> Result<(), Stop> {
+        if matches!(self.service, QpType::Uc | QpType::Ud) {
             return Ok(());
         }
-        if self.requester.probing && self.sq.cursor.distance_from(self.sq.una) as u32 >= PROBE_PACKETS {
-            return Err(Stop::Idle);
-        }
-        if self.service != QpType::Uc && !host.window().is_open() {
-            return Err(Stop::Window);
-        }
+        self.enter_window(cost, host)?;
         match self.rate.as_ref().and_then(|rate| rate.hold(now)) {
             Some(until) => {
                 self.timers.pace = until;
@@ -268,7 +268,7 @@ impl<D> Qp<D> {
             }
             return;
         }
-        host.window().charge(cost);
+        self.charge(cost, host);
         self.sq.advance(to, cost);
         self.arm_retransmission(now);
     }

@@ -11,7 +11,7 @@ use crate::completion::Status;
 use crate::wqe::{SendOp, SendWqe};
 
 /// What a packet costs the window besides its payload.
-const PACKET_OVERHEAD: u64 = 64;
+pub(crate) const PACKET_OVERHEAD: u64 = 64;
 
 /// A work request on its way.
 pub(crate) struct Entry<D> {
@@ -181,12 +181,12 @@ impl<D> SendQueue<D> {
         self.at = self.at.saturating_sub(1);
     }
 
-    /// Goes back to `una` and returns the cost that is no longer in flight.
-    pub fn rewind(&mut self) -> u64 {
+    /// Goes back to `una`: nothing is in flight any more.
+    pub fn rewind(&mut self) {
         self.cursor = self.una;
         self.at = 0;
         self.skip_done();
         self.awaited.clear();
-        std::mem::take(&mut self.in_flight)
+        self.in_flight = 0;
     }
 }

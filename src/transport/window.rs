@@ -34,6 +34,8 @@ pub struct Window {
     threshold: u64,
     in_flight: u64,
     no_cut_before: Time,
+    /// When the peer last acknowledged anything.
+    progressed: Time,
 }
 
 /// Losses within this time of a cut belong to the same event.
@@ -51,12 +53,19 @@ impl Window {
             threshold: config.max,
             in_flight: 0,
             no_cut_before: Time::ZERO,
+            progressed: Time::ZERO,
         }
     }
 
     /// Whether a packet may go: there is room, or nothing at all is in flight.
     pub fn is_open(&self) -> bool {
         self.in_flight < self.limit
+    }
+
+    /// Whether a QP that has nothing in flight may send a packet although the window is closed. The reserve is as large
+    /// as the window, so that those who fill that do not hold up who needs little.
+    pub fn has_reserve(&self) -> bool {
+        self.in_flight < self.limit.saturating_mul(2)
     }
 
     /// Whether another `bytes` after the next `next` bytes would find the window open.
@@ -85,7 +94,8 @@ impl Window {
     }
 
     /// `bytes` in flight were acknowledged.
-    pub fn on_progress(&mut self, bytes: u64) {
+    pub fn on_progress(&mut self, now: Time, bytes: u64) {
+        self.progressed = now;
         let was_full = self.in_flight * 2 >= self.limit;
         self.release(bytes);
         if was_full {
@@ -96,6 +106,11 @@ impl Window {
             };
             self.limit = (self.limit + growth).min(self.config.max);
         }
+    }
+
+    /// Whether the peer has acknowledged anything after `since`.
+    pub fn progressed_after(&self, since: Time) -> bool {
+        self.progressed > since
     }
 
     /// Something was lost on the way.

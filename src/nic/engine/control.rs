@@ -410,16 +410,16 @@ impl Engine {
         let slot = &mut self.qps[key];
         if slot.qp.state() == QpState::Reset {
             slot.io.waiting = false;
-            slot.io.peer.take().into_iter().for_each(|peer| self.peers.leave(peer));
+            slot.io.peer.take().into_iter().for_each(|peer| self.peers.leave(peer, key));
             self.memory.release_qp(slot.io.qpn);
         } else if mask.has(AttrMask::AV) {
-            let in_flight = slot.qp.status().in_flight;
+            let charged = slot.qp.status().charged;
             let peer = self.peers.join(attr.path.dst);
             let old = slot.io.peer.replace(peer);
             slot.io.waiting = false;
-            self.peers.window(old).release(in_flight);
-            self.peers.window(slot.io.peer).charge(in_flight);
-            old.into_iter().for_each(|old| self.peers.leave(old));
+            self.peers.window(old).release(charged);
+            self.peers.window(slot.io.peer).charge(charged);
+            old.into_iter().for_each(|old| self.peers.leave(old, key));
         }
         Ok(())
     }
@@ -469,7 +469,7 @@ impl Engine {
         if let Some(xrcd) = io.xrcd {
             self.xrcds[xrcd].users -= 1;
         }
-        io.peer.into_iter().for_each(|peer| self.peers.leave(peer));
+        io.peer.into_iter().for_each(|peer| self.peers.leave(peer, key));
         Ok(())
     }
 

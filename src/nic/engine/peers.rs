@@ -79,9 +79,10 @@ impl Peers {
     }
 
     /// A QP is no longer connected to it.
-    pub fn leave(&mut self, id: PeerId) {
+    pub fn leave(&mut self, id: PeerId, key: QpKey) {
         let Some(peer) = self.peers[id.0].as_mut() else { return };
         peer.users -= 1;
+        peer.waiting.retain(|&waiting| waiting != key);
         if peer.users == 0 {
             self.by_address.remove(&peer.address);
             self.peers[id.0] = None;

@@ -212,7 +212,7 @@ impl Traffic {
         for node in &self.world.nodes {
             let usage = node.engine.usage();
             let statuses = node.engine.qps().map(|(_, _, query, _)| query.status);
-            assert_eq!(usage.in_flight, statuses.map(|status| status.in_flight).sum::<u64>(), "{usage:?}");
+            assert_eq!(usage.in_flight, statuses.map(|status| status.charged).sum::<u64>(), "{usage:?}");
             assert!(usage.timers <= usage.queue_pairs && usage.peers <= usage.queue_pairs, "{usage:?}");
             if self.rounds.is_multiple_of(500) {
                 node.arena.verify_all();
