@@ -15,7 +15,7 @@
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_queue::SegQueue;
@@ -26,7 +26,7 @@ use super::eventfd::EventFd;
 pub struct EventChannel<E> {
     tokens: EventFd,
     /// What applications poll.
-    shown: OwnedFd,
+    shown: Shown,
     /// What has been sent. The NIC takes no lock to send.
     sent: SegQueue<E>,
     /// The lock of the reading side.
@@ -59,7 +59,7 @@ impl<E> EventChannel<E> {
     /// No descriptor is to be had.
     pub fn new() -> io::Result<EventChannel<E>> {
         let tokens = EventFd::new(libc::EFD_SEMAPHORE)?;
-        let shown = readable_with(tokens.as_fd())?;
+        let shown = Shown::new(tokens.as_fd())?;
         let reading = Reading { older: VecDeque::new(), void: 0 };
         Ok(EventChannel { tokens, shown, sent: SegQueue::new(), reading: Mutex::new(reading) })
     }
@@ -98,7 +98,7 @@ impl<E> EventChannel<E> {
     /// As `recv`.
     pub fn wait(&self) -> io::Result<()> {
         // SAFETY: asks for the flags of a descriptor of ours.
-        if unsafe { libc::fcntl(self.shown.as_raw_fd(), libc::F_GETFL) } & libc::O_NONBLOCK != 0 {
+        if unsafe { libc::fcntl(self.shown.0, libc::F_GETFL) } & libc::O_NONBLOCK != 0 {
             let taken = self.tokens.try_take();
             return if taken { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EAGAIN)) };
         }
@@ -150,24 +150,36 @@ impl<E> EventChannel<E> {
 /// What applications poll: readable while there are events. Its flags belong to the application.
 impl<E> AsFd for EventChannel<E> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shown.as_fd()
+        // SAFETY: the descriptor stays open as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(self.shown.0) }
     }
 }
 
 /// A descriptor that is readable while another is, and never writable.
-fn readable_with(watched: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-    // SAFETY: a new descriptor, which is owned from here on; the kernel reads the event.
-    unsafe {
-        let made = libc::epoll_create1(libc::EPOLL_CLOEXEC);
+struct Shown(RawFd);
+
+impl Shown {
+    fn new(watched: BorrowedFd<'_>) -> io::Result<Shown> {
+        // SAFETY: touches no memory of ours.
+        let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if made < 0 {
             return Err(io::Error::last_os_error());
         }
-        let made = OwnedFd::from_raw_fd(made);
-        match libc::epoll_ctl(made.as_raw_fd(), libc::EPOLL_CTL_ADD, watched.as_raw_fd(), &mut event) {
+        let made = Shown(made);
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        // SAFETY: the kernel reads the event.
+        match unsafe { libc::epoll_ctl(made.0, libc::EPOLL_CTL_ADD, watched.as_raw_fd(), &mut event) } {
             0 => Ok(made),
             _ => Err(io::Error::last_os_error()),
         }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is ours, and nobody uses it any more. Not by way of `close`, which is a cancellation
+        // point.
+        unsafe { libc::syscall(libc::SYS_close, self.0) };
     }
 }
 
