@@ -77,7 +77,7 @@ impl EnvironmentArgs {
         let wrong = |error: softrnic_nic::device::SpecError| Failure::usage(error.to_string());
         if self.device.is_empty() {
             let specs = DeviceSpec::from_env().map_err(wrong)?;
-            return Ok((env::var("SOFTRNIC_DEVICES").unwrap_or_default(), specs));
+            return Ok((softrnic_nic::environment::text("SOFTRNIC_DEVICES").unwrap_or_default(), specs));
         }
         let names = self.device.join(",");
         let specs = DeviceSpec::list(&names).map_err(wrong)?;

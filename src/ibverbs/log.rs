@@ -2,11 +2,12 @@
 
 use std::io;
 
+use softrnic_nic::environment;
 use tracing::level_filters::LevelFilter;
 
 /// Sends what is logged at `SOFTRNIC_LOG` or above (error, warn, info, debug, trace) to stderr.
 pub(crate) fn start() {
-    let Some(level) = std::env::var("SOFTRNIC_LOG").ok().and_then(|level| level.parse::<LevelFilter>().ok())
+    let Some(level) = environment::text("SOFTRNIC_LOG").and_then(|level| level.parse::<LevelFilter>().ok())
     else {
         return;
     };

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use softrnic_nic::environment;
 use softrnic_nic::verbs::DeviceSpec;
 
 use crate::device::devices;
@@ -17,7 +18,7 @@ use crate::guard::{OrMinusOne, Outcome, export};
 
 /// The root that our files are under, if there is one.
 pub(crate) fn root() -> Option<PathBuf> {
-    std::env::var_os("SOFTRNIC_SYSFS").filter(|root| !root.is_empty()).map(PathBuf::from)
+    environment::path("SOFTRNIC_SYSFS")
 }
 
 /// Describes the devices of this process, once.
@@ -48,7 +49,7 @@ export! {
         static PATH: OnceLock<StaticPath> = OnceLock::new();
         Ok(PATH.get_or_init(|| {
             describe_all();
-            let path = root().or_else(|| std::env::var_os("SYSFS_PATH").map(PathBuf::from));
+            let path = root().or_else(|| environment::path("SYSFS_PATH"));
             let path = path.unwrap_or_else(|| "/sys".into());
             StaticPath(CString::new(path.as_os_str().as_bytes()).unwrap_or_else(|_| c"/sys".to_owned()))
         }))

@@ -44,6 +44,11 @@ pub unsafe fn rewrite(base: c_int, path: *const c_char, buffer: &mut Buffer) -> 
         },
     };
     let Some(target) = target(text) else { return path };
+    // A program with more rights than who started it does not believe the environment (as `softrnic_nic::environment`).
+    // SAFETY: reads a number that the process was given when it began; takes no pointers.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return path;
+    }
     // SAFETY: the name is a C string. As everywhere in C, the program must not change its environment meanwhile.
     let root = unsafe { libc::getenv(c"SOFTRNIC_SYSFS".as_ptr()) };
     if root.is_null() {

@@ -10,6 +10,8 @@
 #[cfg(not(loom))]
 pub mod device;
 pub mod engine;
+#[cfg(not(loom))]
+pub mod environment;
 pub mod runtime;
 #[cfg(not(loom))]
 pub mod stats;

@@ -7,6 +7,7 @@
 //! [`LinkCounters::capture_lost`], at the next packet in the file, in the statistics at its end, and on standard
 //! error when the file ends.
 
+mod file;
 mod frame;
 mod process;
 mod queue;
@@ -29,6 +30,7 @@ use softrnic_wire::{IpHeader, Time};
 use crate::xdp::FrameAudit;
 use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
 
+pub use file::open as open_file;
 use frame::{Meta, rx_facts};
 use queue::{Interface, Queue};
 
@@ -69,11 +71,24 @@ impl Capture {
     /// Creates the file, or empties it; `%p` in `path` becomes the process's number, for programs that
     /// start others with the same environment.
     ///
+    /// The file is for its owner alone (see [`open_file`]).
+    ///
     /// # Errors
-    /// Those of creating a file and a thread.
+    /// Those of opening a file and creating a thread.
     pub fn create(path: impl AsRef<Path>, options: CaptureOptions) -> io::Result<Capture> {
         let path = expand(path.as_ref());
-        let file = File::create(&path)?;
+        let file = file::open(&path)?;
+        Capture::to(file, path, options)
+    }
+
+    /// Writes to a file that was [opened](open_file) before, and empties it. `path` is what it is called.
+    ///
+    /// # Errors
+    /// Those of emptying a file and creating a thread.
+    pub fn to(file: File, path: PathBuf, options: CaptureOptions) -> io::Result<Capture> {
+        if file.metadata()?.is_file() {
+            file.set_len(0)?;
+        }
         let queue = Arc::new(Queue::new(options.queue_bytes));
         let writer = process::spawn_without_signals("softrnic-capture", {
             let (queue, path) = (Arc::clone(&queue), path.clone());

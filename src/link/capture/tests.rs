@@ -365,3 +365,38 @@ fn the_clock_of_the_machine_sets_the_times_when_nothing_else_does() {
     assert!(before <= times[0] && times[0] <= after);
     assert_eq!(times[1] - times[0], Duration::from_nanos(777));
 }
+
+#[test]
+fn a_capture_is_for_its_owner_and_overwrites_nothing_that_is_not_meant() {
+    use std::os::unix::fs::{MetadataExt, symlink};
+    let (file, link, second) = (TempFile::new(), TempFile::new(), TempFile::new());
+    drop(file.capture());
+    assert_eq!(std::fs::metadata(&file.0).unwrap().mode() & 0o777, 0o600);
+
+    std::fs::write(&file.0, "dear").unwrap();
+    symlink(&file.0, &link.0).unwrap();
+    std::fs::hard_link(&file.0, &second.0).unwrap();
+    for planted in [&link, &second] {
+        let refused = Capture::create(&planted.0, CaptureOptions::default()).err().expect("refused");
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{refused}");
+    }
+    assert_eq!(std::fs::read(&file.0).unwrap(), b"dear");
+}
+
+#[test]
+fn a_capture_waits_for_no_pipe_and_shows_nothing_to_others() {
+    let (pipe, foreign) = (TempFile::new(), TempFile::new());
+    let name = std::ffi::CString::new(pipe.0.to_str().unwrap()).unwrap();
+    // SAFETY: a C string.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let refused = Capture::create(&pipe.0, CaptureOptions::default()).err().expect("nobody reads it");
+    assert_eq!(refused.kind(), io::ErrorKind::NotConnected, "{refused}");
+
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("SKIPPED: to give a file away takes root");
+    }
+    std::fs::write(&foreign.0, "").unwrap();
+    std::os::unix::fs::chown(&foreign.0, Some(65534), None).unwrap();
+    let refused = Capture::create(&foreign.0, CaptureOptions::default()).err().expect("another user's");
+    assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied, "{refused}");
+}

@@ -1,13 +1,13 @@
 //! The capture files of this process. Devices with the same path share one file; processes never do.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use softrnic_link::capture::{Capture, CaptureOptions};
+use softrnic_link::capture::{Capture, CaptureOptions, open_file};
 
 use super::clock::Clock;
 
@@ -34,9 +34,10 @@ pub(super) fn open(path: &str) -> io::Result<Arc<OpenCapture>> {
     if let Some(known) = known.filter(|known| known.process == process) {
         return Ok(known);
     }
-    let (lock, file) = claim(path)?;
+    let (file, path_of_file) = claim(path)?;
     let options = CaptureOptions { epoch: Some(Clock::start().epoch()), ..CaptureOptions::default() };
-    let capture = Capture::create(&file, options)?;
+    let lock = file.try_clone()?;
+    let capture = Capture::to(file, path_of_file, options)?;
     let opened = Arc::new(OpenCapture { capture, process, _lock: lock });
     open.insert(path.into(), Arc::downgrade(&opened));
     Ok(opened)
@@ -63,7 +64,7 @@ fn claim(path: &str) -> io::Result<(File, PathBuf)> {
 }
 
 fn lock(path: &Path) -> io::Result<Option<File>> {
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    let file = open_file(path)?;
     // SAFETY: an open descriptor; the call does not block.
     if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
         return Ok(Some(file));

@@ -13,6 +13,7 @@ use softrnic_transport::Config as TransportConfig;
 
 use super::captures::OpenCapture;
 use super::port::Place;
+use crate::environment;
 
 /// A device by name, link and options: `softrnic0=udp:10.0.0.5?rcvbuf=212992`.
 #[derive(Clone, Debug)]
@@ -230,7 +231,7 @@ fn xdp_options<'a>(
 }
 
 fn open_xdp(interface: &str, options: &XdpOptions, grant: Option<&str>) -> Result<XdpLink, XdpError> {
-    let from_environment = std::env::var("SOFTRNIC_GRANT").ok().filter(|socket| !socket.is_empty());
+    let from_environment = environment::text("SOFTRNIC_GRANT");
     match grant.or(from_environment.as_deref()) {
         Some(socket) => XdpLink::with_grant(Grant::request(socket, interface, options)?, options),
         None => XdpLink::open(interface, options),
@@ -244,14 +245,10 @@ impl DeviceSpec {
     /// # Errors
     /// A variable cannot be understood.
     pub fn from_env() -> Result<Vec<DeviceSpec>, SpecError> {
-        let text = std::env::var("SOFTRNIC_DEVICES").unwrap_or_default();
-        let fault = match std::env::var("SOFTRNIC_FAULT") {
-            Ok(spec) if !spec.is_empty() => {
-                Some(spec.parse::<FaultSpec>().map_err(|error| SpecError(error.to_string()))?)
-            }
-            _ => None,
-        };
-        let pcap = std::env::var("SOFTRNIC_PCAP").ok().filter(|path| !path.is_empty());
+        let text = environment::text("SOFTRNIC_DEVICES").unwrap_or_default();
+        let fault = environment::text("SOFTRNIC_FAULT").map(|spec| spec.parse::<FaultSpec>());
+        let fault = fault.transpose().map_err(|error| SpecError(error.to_string()))?;
+        let pcap = environment::text("SOFTRNIC_PCAP");
         let mut specs = DeviceSpec::list(&text)?;
         for spec in &mut specs {
             spec.fault = fault.clone();
