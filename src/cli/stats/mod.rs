@@ -1,15 +1,13 @@
 //! `softrnic stats`: what the NICs of the user's running processes have counted.
 
 mod groups;
-mod http;
-mod prometheus;
 mod text;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 
 use clap::Args;
 use serde::Serialize;
-use softrnic_nic::stats::{Look, Snapshot, look};
+use softrnic_nic::stats::{Look, Snapshot, look, metrics};
 
 use crate::failure::{Doing, Failure, Result};
 use crate::output::{say, write};
@@ -89,9 +87,12 @@ struct Silent<'a> {
 
 pub fn run(args: StatsArgs) -> Result {
     if let Some(address) = args.metrics {
-        return http::serve(address, &args.selection);
+        return serve(address, args.selection);
     }
     let look = args.selection.look()?;
+    for directory in &look.passed_over {
+        eprintln!("softrnic: {directory}");
+    }
     if args.json {
         let silent = look.silent.iter().map(|s| Silent { name: &s.name, error: &s.why }).collect();
         say!("{}", serde_json::to_string_pretty(&Everything { devices: &look.snapshots, silent })?);
@@ -102,4 +103,11 @@ pub fn run(args: StatsArgs) -> Result {
         true => Err(Failure::new("no device answers")),
         false => Ok(()),
     }
+}
+
+/// Serves until the process ends.
+fn serve(address: SocketAddr, selection: Selection) -> Result {
+    let listener = TcpListener::bind(address).doing(|| format!("cannot listen on {address}"))?;
+    say!("metrics at http://{}/metrics", listener.local_addr()?);
+    Ok(metrics::serve(listener, move || selection.look().map_err(|failure| failure.message))?)
 }

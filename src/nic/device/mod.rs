@@ -28,7 +28,7 @@ mod spec;
 mod tests;
 mod watch;
 
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
@@ -330,14 +330,22 @@ impl Nic {
         }
     }
 
-    /// Somebody wants to look.
-    fn answer_stats(&self) {
-        let Some(stats) = &self.stats else { return };
-        stats.answer(|| {
-            let mut guard = self.core.lock().ok()?;
-            let time = self.now().as_nanos();
-            Some(Snapshot::take(&self.name, time, self.wakeups(), &mut guard))
-        });
+    /// Answers those who want to look, in a thread of its own.
+    fn answer_stats(&self, stop: BorrowedFd<'_>) {
+        if let Some(stats) = &self.stats {
+            stats.serve(stop, || self.now(), || self.snapshot());
+        }
+    }
+
+    fn snapshot(&self) -> Option<Snapshot> {
+        let mut snapshot = Snapshot::of(&self.name);
+        let mut guard = self.core.lock().ok()?;
+        snapshot.take(self.now().as_nanos(), self.wakeups(), &mut guard);
+        while snapshot.take_qps(&guard) {
+            drop(guard);
+            guard = self.core.lock().ok()?;
+        }
+        Some(snapshot)
     }
 
     /// Something about the port has changed.

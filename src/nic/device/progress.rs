@@ -12,7 +12,7 @@ use softrnic_wire::Time;
 use super::watch::Watch;
 use super::{GATHER_LIMIT, LONGEST_LOOK, Nic};
 use crate::engine::{Budget, Caller, Step};
-use crate::stats::StatsSocket;
+use crate::stats::Answering;
 
 /// After serving packets of an application that calls nothing, the thread looks again for this long before it
 /// blocks.
@@ -23,6 +23,9 @@ const GATHER_MEMORY: Duration = Duration::from_millis(2);
 
 /// An application that has not called for this long is taken to be waiting for something else.
 const PASSIVE: Duration = Duration::from_millis(2);
+
+/// A thread that is too busy to sleep looks this often whether there is anything else to attend to.
+const ATTEND: Duration = Duration::from_millis(10);
 
 /// The shortest slice that the scheduler grants.
 const SLICE: Duration = Duration::from_micros(100);
@@ -61,15 +64,31 @@ impl Drop for Progress {
     }
 }
 
+/// What the thread attends to besides the NIC.
+#[derive(Default)]
+struct Others {
+    answering: Answering,
+    /// Until when they can wait if the thread does not sleep.
+    due: Time,
+}
+
 impl Nic {
-    fn run(&self) {
+    fn run(self: &Arc<Nic>) {
         ask_for_short_slices();
         let mut watch = Watch::new();
+        let mut others = Others::default();
         let mut spin_until = Time::ZERO;
         let mut rest_until = Time::ZERO;
         while !self.stopping.load(Ordering::SeqCst) {
             let now = self.now();
-            let wake = if now < spin_until { Wake::LINK } else { self.sleep(now, &mut watch, rest_until) };
+            if others.due <= now {
+                self.attend(&mut others, now);
+            }
+            let wake = if now < spin_until {
+                Wake::LINK
+            } else {
+                self.sleep(now, &mut watch, rest_until, &mut others)
+            };
             rest_until = Time::ZERO;
             if !wake.due && !wake.link {
                 continue;
@@ -93,6 +112,32 @@ impl Nic {
             if wake.link && now >= spin_until {
                 watch.in_vain(now);
             }
+        }
+        others.answering.stop();
+    }
+
+    /// Looks after the others although the NIC leaves no time to sleep.
+    fn attend(self: &Arc<Nic>, others: &mut Others, now: Time) {
+        let asked = self.stats_fd(others, now).ok();
+        let [port, asked] = wait([self.port_fd, asked], Some(Duration::ZERO));
+        self.attend_to(others, now, port, asked);
+    }
+
+    /// The socket to be watched for those who look, or from when on it is.
+    fn stats_fd(&self, others: &mut Others, now: Time) -> Result<i32, Time> {
+        let from = others.answering.watches_from();
+        let stats = self.stats.as_ref().ok_or(Time::NEVER)?;
+        if from <= now { Ok(stats.descriptor()) } else { Err(from) }
+    }
+
+    fn attend_to(self: &Arc<Nic>, others: &mut Others, now: Time, port: bool, asked: bool) {
+        others.due = now + ATTEND;
+        if port {
+            self.refresh_port();
+        }
+        if asked {
+            let nic = Arc::clone(self);
+            others.answering.start(now, &self.kick, move |stop| nic.answer_stats(stop));
         }
     }
 
@@ -119,7 +164,7 @@ impl Nic {
     }
 
     /// Blocks until something may be due, and in any case until `rest_until` unless it is kicked.
-    fn sleep(&self, now: Time, watch: &mut Watch, rest_until: Time) -> Wake {
+    fn sleep(self: &Arc<Nic>, now: Time, watch: &mut Watch, rest_until: Time, others: &mut Others) -> Wake {
         let last_poll = Time::from_nanos(self.last_poll.load(Ordering::SeqCst));
         // Whoever drives the NIC for long has not stopped.
         if watch.reconsider(now, if self.core.is_held() { now } else { last_poll }) {
@@ -131,7 +176,8 @@ impl Nic {
             self.look_every(GATHER_LIMIT);
             self.watching.store(true, Ordering::SeqCst);
         }
-        let until = self.wake_time(now, watch, rest_until);
+        let stats = self.stats_fd(others, now);
+        let until = self.wake_time(now, watch, rest_until).min(stats.err().unwrap_or(Time::NEVER));
         self.asleep_until.store(until.as_nanos(), Ordering::SeqCst);
         if !self.kick.prepare_sleep() {
             self.asleep_until.store(0, Ordering::SeqCst);
@@ -143,18 +189,13 @@ impl Nic {
             if missed { Some(Duration::ZERO) } else { (until != Time::NEVER).then(|| until.since(now)) };
         let link = self.link_fd.filter(|_| watch.away_until().is_none() && rest_until <= now);
         let kick = Some(self.kick.as_fd().as_raw_fd());
-        let stats = self.stats.as_ref().map(StatsSocket::descriptor);
-        let [kicked, readable, port, asked] = wait([kick, link, self.port_fd, stats], timeout);
+        let [kicked, readable, port, asked] = wait([kick, link, self.port_fd, stats.ok()], timeout);
         self.kick.clear(kicked);
         self.wakeups.fetch_add(1, Ordering::Relaxed);
         self.asleep_until.store(0, Ordering::SeqCst);
-        if port {
-            self.refresh_port();
-        }
-        if asked {
-            self.answer_stats();
-        }
         let now = self.now();
+        self.attend_to(others, now, port, asked);
+        let now = if port || asked { self.now() } else { now };
         if link.is_some() && !readable && self.polls(now) {
             watch.silent(now);
         } else {
@@ -209,7 +250,7 @@ struct Wake {
 }
 
 /// Waits until one of the descriptors is readable; says which.
-fn wait(descriptors: [Option<i32>; 4], timeout: Option<Duration>) -> [bool; 4] {
+fn wait<const N: usize>(descriptors: [Option<i32>; N], timeout: Option<Duration>) -> [bool; N] {
     let mut fds =
         descriptors.map(|fd| libc::pollfd { fd: fd.unwrap_or(-1), events: libc::POLLIN, revents: 0 });
     let timespec = timeout.map(|timeout| libc::timespec {

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use super::{Snapshot, check_private, directory, user};
+use super::directory::{check_private, directories};
+use super::{Snapshot, user};
 
 /// How long a device may take to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -29,6 +30,8 @@ pub struct Look {
     pub snapshots: Vec<Snapshot>,
     /// Those that did not, by name of their sockets.
     pub silent: Vec<Silent>,
+    /// Directories that should have sockets but are not this user's own, and why.
+    pub passed_over: Vec<String>,
 }
 
 /// A device that does not answer.
@@ -44,9 +47,17 @@ pub struct Silent {
 /// that were killed, are removed.
 ///
 /// # Errors
-/// The directory cannot be read, or others can enter it. That it is not there means that nothing runs.
+/// A directory cannot be read. That there is none means that nothing runs.
 pub fn look() -> io::Result<Look> {
-    look_into(&directory())
+    let (directories, passed_over) = directories();
+    let mut all = Look { passed_over, ..Look::default() };
+    for directory in directories {
+        let Look { snapshots, silent, .. } = look_into(&directory)?;
+        all.snapshots.extend(snapshots);
+        all.silent.extend(silent);
+    }
+    all.snapshots.sort_by(|a, b| (a.pid, &a.device).cmp(&(b.pid, &b.device)));
+    Ok(all)
 }
 
 /// The snapshots of [`look`] alone.
@@ -70,7 +81,7 @@ pub(super) fn look_into(directory: &Path) -> io::Result<Look> {
     let mut look = Look::default();
     for some in sockets.chunks(AT_ONCE) {
         let answers: Vec<io::Result<Snapshot>> = std::thread::scope(|scope| {
-            let asking: Vec<_> = some.iter().map(|path| scope.spawn(|| read(path))).collect();
+            let asking: Vec<_> = some.iter().map(|path| scope.spawn(|| ask(path))).collect();
             let panicked = |_| Err(io::Error::other("asking it failed"));
             asking.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
         });
@@ -95,7 +106,7 @@ pub(super) fn look_into(directory: &Path) -> io::Result<Look> {
 }
 
 /// One device's snapshot. What it says of its process is what the kernel says.
-fn read(socket: &Path) -> io::Result<Snapshot> {
+pub(crate) fn ask(socket: &Path) -> io::Result<Snapshot> {
     let deadline = Instant::now() + PATIENCE;
     let mut stream = connect(socket)?;
     let peer = sockopt::socket_peercred(&stream)?;
@@ -124,12 +135,23 @@ fn read(socket: &Path) -> io::Result<Snapshot> {
     if text.is_empty() {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it said nothing"));
     }
-    let no_snapshot =
-        |_| io::Error::new(io::ErrorKind::InvalidData, "its answer is not what this version reads");
-    let mut snapshot: Snapshot = serde_json::from_slice(&text).map_err(no_snapshot)?;
+    let mut snapshot = Snapshot::read(&text)?;
     snapshot.pid = peer.pid.as_raw_pid().unsigned_abs();
-    tame(&mut snapshot);
     Ok(snapshot)
+}
+
+impl Snapshot {
+    /// Reads what somebody gives out as a snapshot.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn read(text: &[u8]) -> io::Result<Snapshot> {
+        let no_snapshot =
+            |_| io::Error::new(io::ErrorKind::InvalidData, "its answer is not what this version reads");
+        let mut snapshot: Snapshot = serde_json::from_slice(text).map_err(no_snapshot)?;
+        tame(&mut snapshot);
+        Ok(snapshot)
+    }
 }
 
 /// Makes sure that what is shown of a process cannot be more than a line of text, nor one QP or peer be two.

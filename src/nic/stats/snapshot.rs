@@ -76,57 +76,73 @@ pub struct PeerSnapshot {
     pub in_flight: u64,
 }
 
+/// QPs that are looked at during one hold of the NIC.
+const PART: usize = 256;
+
 impl Snapshot {
-    pub(crate) fn take(device: &str, time_ns: u64, wakeups: u64, core: &mut Core) -> Snapshot {
-        let gids = core.engine.gids();
-        let gids = (0..gids.len()).filter_map(|index| Some((index, gids.get(index)?))).collect();
-        let counters = crate::device::counters(core, wakeups);
+    /// What is known of a device without holding its NIC.
+    pub(crate) fn of(device: &str) -> Snapshot {
         Snapshot {
             pid: std::process::id(),
             program: program_name(),
             device: device.to_owned(),
-            mode: core.link.capabilities().mode.clone(),
-            time_ns,
-            gids,
-            active_mtu: core.port.active_mtu().bytes(),
-            counters: counters.map(|(name, value)| (name.to_owned(), value)).collect(),
-            qps: core
-                .engine
-                .qps()
-                .map(|(qpn, service, query, counts)| QpSnapshot {
-                    qpn: qpn.get(),
-                    service: service_name(service).to_owned(),
-                    state: state_name(query.status.state).to_owned(),
-                    peer: query.attr.path.dst,
-                    peer_qpn: query.attr.dest_qpn.get(),
-                    send_psn: query.status.send_psn.get(),
-                    una_psn: query.status.una.get(),
-                    expected_psn: query.status.expected_psn.get(),
-                    msn: query.status.msn.get(),
-                    in_flight: query.status.in_flight,
-                    queued_sends: query.status.queued_sends,
-                    retries_left: query.status.retries_left,
-                    rnr_wait: query.status.rnr_wait,
-                    paced_rate: query.status.paced_rate,
-                    packets_sent: counts.packets_sent,
-                    packets_received: counts.packets_received,
-                    bytes_sent: counts.bytes_sent,
-                    bytes_received: counts.bytes_received,
-                    retransmitted: counts.retransmitted,
-                    rnr_sent: counts.rnr_sent,
-                    rnr_received: counts.rnr_received,
-                })
-                .collect(),
-            peers: core
-                .engine
-                .peers()
-                .map(|(address, window)| PeerSnapshot {
-                    address,
-                    window: window.limit(),
-                    in_flight: window.in_flight(),
-                })
-                .collect(),
+            mode: String::new(),
+            time_ns: 0,
+            gids: BTreeMap::new(),
+            active_mtu: 0,
+            counters: BTreeMap::new(),
+            qps: Vec::new(),
+            peers: Vec::new(),
         }
+    }
+
+    /// All but the QPs.
+    pub(crate) fn take(&mut self, time_ns: u64, wakeups: u64, core: &mut Core) {
+        let gids = core.engine.gids();
+        self.gids = (0..gids.len()).filter_map(|index| Some((index, gids.get(index)?))).collect();
+        self.mode = core.link.capabilities().mode.clone();
+        self.time_ns = time_ns;
+        self.active_mtu = core.port.active_mtu().bytes();
+        let counters = crate::device::counters(core, wakeups);
+        self.counters = counters.map(|(name, value)| (name.to_owned(), value)).collect();
+        let of_peer = |(address, window): (IpAddr, &softrnic_transport::Window)| PeerSnapshot {
+            address,
+            window: window.limit(),
+            in_flight: window.in_flight(),
+        };
+        self.peers = core.engine.peers().map(of_peer).collect();
+    }
+
+    /// Some more QPs; false when there are no more. Many are not taken in one hold of the NIC, so that nobody waits
+    /// long: each is then shown as it was at one moment, if not at the same as all others.
+    pub(crate) fn take_qps(&mut self, core: &Core) -> bool {
+        let before = self.qps.len();
+        self.qps.extend(core.engine.qps().skip(before).take(PART).map(|(qpn, service, query, counts)| {
+            QpSnapshot {
+                qpn: qpn.get(),
+                service: service_name(service).to_owned(),
+                state: state_name(query.status.state).to_owned(),
+                peer: query.attr.path.dst,
+                peer_qpn: query.attr.dest_qpn.get(),
+                send_psn: query.status.send_psn.get(),
+                una_psn: query.status.una.get(),
+                expected_psn: query.status.expected_psn.get(),
+                msn: query.status.msn.get(),
+                in_flight: query.status.in_flight,
+                queued_sends: query.status.queued_sends,
+                retries_left: query.status.retries_left,
+                rnr_wait: query.status.rnr_wait,
+                paced_rate: query.status.paced_rate,
+                packets_sent: counts.packets_sent,
+                packets_received: counts.packets_received,
+                bytes_sent: counts.bytes_sent,
+                bytes_received: counts.bytes_received,
+                retransmitted: counts.retransmitted,
+                rnr_sent: counts.rnr_sent,
+                rnr_received: counts.rnr_received,
+            }
+        }));
+        self.qps.len() == before + PART
     }
 }
 

@@ -1,5 +1,6 @@
 //! A test for each rule of who drives the NIC, and when.
 
+mod statistics;
 mod wire;
 
 use std::net::IpAddr;

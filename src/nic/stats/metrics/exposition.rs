@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use softrnic_nic::stats::{Look, QpSnapshot, Snapshot, meaning};
+use crate::stats::{Look, QpSnapshot, Snapshot, meaning};
 
 /// A metric of one QP.
 type OfQp = (&'static str, Type, &'static str, fn(&QpSnapshot) -> u64);
@@ -147,7 +147,7 @@ mod tests {
             peers: Vec::new(),
         };
         let snapshots = vec![snapshot(1, "a \"b\\\nc"), snapshot(2, "d")];
-        let text = exposition(&Look { snapshots, silent: Vec::new() });
+        let text = exposition(&Look { snapshots, ..Look::default() });
         let expected = "# HELP softrnic_rcvd_seq_err_total NAKs for a PSN sequence error received.\n\
             # TYPE softrnic_rcvd_seq_err_total counter\n\
             softrnic_rcvd_seq_err_total{pid=\"1\",program=\"a \\\"b\\\\\\nc\",device=\"softrnic0\"} 18446744073709551615\n\

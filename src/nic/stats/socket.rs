@@ -1,0 +1,186 @@
+//! The socket of a device.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use softrnic_wire::Time;
+
+use super::serve::{Heard, Limits, Server};
+use super::{Snapshot, private_directory, user};
+use crate::runtime::kick::Kick;
+
+/// What those can have who look. They ask nothing, so that a request of theirs is longer than any may be.
+pub const LIMITS: Limits = Limits {
+    clients: 64,
+    accepted: 16,
+    bytes: 4 << 20,
+    request: 0,
+    patience: Duration::from_secs(1),
+    pace: Duration::from_millis(2),
+};
+
+/// How long a snapshot is good for: however many look, the NIC is stopped for it no more often than this.
+pub const LIFETIME: Duration = Duration::from_millis(100);
+
+/// How long the thread waits for somebody else who looks before it ends.
+const LINGER: Duration = Duration::from_secs(3);
+
+/// Where a device answers those who want to look. Removed when dropped, except by a forked child.
+pub(crate) struct StatsSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    process: u32,
+}
+
+impl StatsSocket {
+    pub fn open(device: &str) -> io::Result<StatsSocket> {
+        let process = std::process::id();
+        let directory = private_directory()?;
+        let path = directory.join(format!("{process}-{device}.sock"));
+        // Between bind and listen a socket refuses connections, as one does whose process is gone: it takes its
+        // name when it listens.
+        let unnamed = directory.join(format!("{process}-{device}.new"));
+        // A leftover of an earlier process with our number.
+        let _ = std::fs::remove_file(&unnamed);
+        let listener = UnixListener::bind(&unnamed)?;
+        listener.set_nonblocking(true)?;
+        std::fs::rename(&unnamed, &path)?;
+        Ok(StatsSocket { listener, path, process })
+    }
+
+    pub fn descriptor(&self) -> RawFd {
+        self.listener.as_raw_fd()
+    }
+
+    /// Answers those who look until nobody has for a while, or `stop` is closed. `snapshot` is asked for no more
+    /// often than a snapshot lives.
+    pub fn serve(
+        &self,
+        stop: BorrowedFd<'_>,
+        now: impl Fn() -> Time,
+        mut snapshot: impl FnMut() -> Option<Snapshot>,
+    ) {
+        let mut cached = Cached::default();
+        let mut server = Server::new(&self.listener, LIMITS, is_ours, |_: &[u8], now| {
+            cached.get(now, || serde_json::to_vec(&snapshot()?).ok())
+        });
+        let mut until = now() + LINGER;
+        loop {
+            let time = now();
+            if server.wait(time, until.since(time), stop) {
+                return;
+            }
+            let time = now();
+            if server.round(time).accepted > 0 || server.clients() > 0 {
+                until = time + LINGER;
+            } else if until <= time {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for StatsSocket {
+    fn drop(&mut self) {
+        if self.process == std::process::id() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The last snapshot.
+#[derive(Default)]
+pub struct Cached {
+    text: Option<(Arc<[u8]>, Time)>,
+}
+
+impl Cached {
+    /// The last snapshot, or a new one when it has become old.
+    pub fn get(&mut self, now: Time, take: impl FnOnce() -> Option<Vec<u8>>) -> Heard {
+        if self.text.as_ref().is_none_or(|(_, until)| *until <= now) {
+            self.text = take().map(|text| (text.into(), now + LIFETIME));
+        }
+        self.text.as_ref().map_or(Heard::Leave, |(text, _)| Heard::Say(Arc::clone(text)))
+    }
+}
+
+/// Whether a client is of our user, or may do everything anyhow.
+pub fn is_ours(client: BorrowedFd<'_>) -> bool {
+    sockopt::socket_peercred(client).is_ok_and(|peer| peer.uid.is_root() || peer.uid.as_raw() == user())
+}
+
+/// The thread that answers. It starts when somebody looks and ends when nobody does any more: a process at which
+/// nobody looks has none.
+#[derive(Default)]
+pub(crate) struct Answering {
+    running: Option<Running>,
+    /// No thread could be had: not before then again.
+    not_before: Time,
+}
+
+struct Running {
+    thread: JoinHandle<()>,
+    /// Closed to stop it.
+    stop: UnixStream,
+    finished: Arc<AtomicBool>,
+}
+
+/// Tells the progress thread that nobody watches the socket any more, however the thread has ended.
+struct Finished(Arc<AtomicBool>, Arc<Kick>);
+
+impl Drop for Finished {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+        self.1.kick();
+    }
+}
+
+impl Answering {
+    /// When the socket is to be watched for those who look: never while the thread does.
+    pub fn watches_from(&mut self) -> Time {
+        if self.running.as_ref().is_some_and(|running| running.finished.load(Ordering::SeqCst)) {
+            self.stop();
+        }
+        if self.running.is_some() { Time::NEVER } else { self.not_before }
+    }
+
+    /// Somebody looks: `answer` runs in the thread until it returns, at the latest when its argument is closed.
+    pub fn start(
+        &mut self,
+        now: Time,
+        kick: &Arc<Kick>,
+        answer: impl FnOnce(BorrowedFd<'_>) + Send + 'static,
+    ) {
+        let started = UnixStream::pair().and_then(|(stop, stopped)| {
+            let finished = Arc::new(AtomicBool::new(false));
+            let last = Finished(Arc::clone(&finished), Arc::clone(kick));
+            let thread = std::thread::Builder::new().name("softrnic-stats".into()).spawn(move || {
+                let _last = last;
+                answer(stopped.as_fd());
+            })?;
+            Ok(Running { thread, stop, finished })
+        });
+        match started {
+            Ok(running) => self.running = Some(running),
+            Err(error) => {
+                tracing::debug!(%error, "no statistics for want of a thread");
+                self.not_before = now + LINGER;
+            }
+        }
+    }
+
+    /// Ends the thread.
+    pub fn stop(&mut self) {
+        if let Some(Running { thread, stop, .. }) = self.running.take() {
+            drop(stop);
+            let _ = thread.join();
+        }
+    }
+}
