@@ -98,9 +98,10 @@ struct {
 	__type(value, __u32);
 } sockets SEC(".maps");
 
-// How many frames had each verdict.
+// How many frames had each verdict. Processes can only read it, so any of them may have it.
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(map_flags, BPF_F_RDONLY);
 	__uint(max_entries, VERDICTS);
 	__type(key, __u32);
 	__type(value, __u64);

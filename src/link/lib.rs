@@ -5,8 +5,12 @@
 //! [`capture`] and [`fault`] layers, which wrap any link, look at the transport headers.
 //! Start reading with the [`Link`] trait.
 
+mod cancel;
 pub mod capture;
 pub mod fault;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod host;
 mod link;
 mod rng;
@@ -16,4 +20,5 @@ mod testing;
 pub mod udp;
 pub mod xdp;
 
+pub use cancel::Uncancelled;
 pub use link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};

@@ -1,9 +1,12 @@
 """Applications without privileges on real interfaces, and the exact capabilities that it takes."""
 
+import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
+import sys
 import tempfile
 
 from lab import SOFTRNIC, WORKER, Connection, LabTest, Worker
@@ -62,36 +65,112 @@ class Grants(LabTest):
         near.end()
 
     def test_a_helper_serves_one_process_after_the_other(self):
-        socket = self.place / "grant"
-        helper = self.helper(socket)
+        path = self.place / "grant"
+        helper = self.helper(path)
         for _ in range(3):
-            near = self.unprivileged(self.as_nobody(), SOFTRNIC_GRANT=str(socket))
+            near = self.unprivileged(self.as_nobody(), SOFTRNIC_GRANT=str(path))
             self.carries_traffic(near)
             with self.assertRaisesRegex(Exception, "already has an XDP program"):
-                self.unprivileged(self.as_nobody(), f"xdp:eth0?grant={socket}")
+                self.unprivileged(self.as_nobody(), f"xdp:eth0?grant={path}")
             near.end()
         self.assertIsNone(helper.poll())
 
     def test_a_helper_serves_whom_it_is_for_and_what_it_is_for(self):
-        socket = self.place / "grant"
-        self.helper(socket, "eth0?attach=skb")
+        path = self.place / "grant"
+        self.helper(path, "eth0?attach=skb")
         for device, prefix, problem in (
-            (f"xdp:lo?grant={socket}", self.as_nobody(), "it is for eth0 only"),
-            (f"xdp:eth0?grant={socket}", [], f"it is for user {NOBODY} only"),
-            (f"xdp:eth0?attach=native&grant={socket}", self.as_nobody(), "native XDP is wanted, but it is for SKB"),
-            (f"xdp:eth0?queues=3&grant={socket}", self.as_nobody(), r"queues \[3\] are wanted, but it is for \[0\]"),
+            (f"xdp:lo?grant={path}", self.as_nobody(), "it is for eth0 only"),
+            (f"xdp:eth0?grant={path}", [], f"it is for user {NOBODY} only"),
+            (f"xdp:eth0?attach=native&grant={path}", self.as_nobody(), "native XDP is wanted, but it is for SKB"),
+            (f"xdp:eth0?queues=3&grant={path}", self.as_nobody(), r"queues \[3\] are wanted, but it is for \[0\]"),
             (f"xdp:eth0?grant={self.place}/other", self.as_nobody(), "No such file"),
         ):
             with self.subTest(device=device), self.assertRaisesRegex(Exception, problem):
                 self.unprivileged(prefix, device)
-        near = self.unprivileged(self.as_nobody(), f"xdp:eth0?attach=skb&grant={socket}")
+        near = self.unprivileged(self.as_nobody(), f"xdp:eth0?attach=skb&grant={path}")
         self.assertIn("SKB", near.opened["mode"])
         near.end()
         with self.assertRaisesRegex(Exception, "in another network namespace"):
             lab = self.lab()
             lab.ip("h1", "link set eth0 name eth9")
-            worker = Worker(lab, "h1", f"xdp:eth0?grant={socket}", prefix=self.as_nobody(), program=self.program)
+            worker = Worker(lab, "h1", f"xdp:eth0?grant={path}", prefix=self.as_nobody(), program=self.program)
             self.addCleanup(worker.kill)
+
+    def test_whoever_is_granted_an_interface_has_nothing_else(self):
+        path = self.place / "grant"
+        self.helper(path)
+        self.network.ip("h1", "link add other type veth peer name other-end")
+        escape = shutil.copy(pathlib.Path(__file__).parent / "escape.py", self.place)
+        words = [*self.as_nobody(), sys.executable, escape, path, "eth0", "other"]
+        met = json.loads(self.network.run("h1", *words))
+        # Without other namespaces there is nothing to share with.
+        self.assertIn(met.pop("share the memory from other namespaces"), ("ENODEV", "EINVAL", "no namespaces"))
+        self.assertEqual(met, {
+            "bind to another interface": "EBUSY",
+            "bind to another queue": "EBUSY",
+            "bind again": "EBUSY",
+            "register other memory": "EBUSY",
+            "make another ring": "EBUSY",
+            "a socket of its own": "EPERM",
+            "write the counters": "EPERM",
+            "freeze the counters": "EPERM",
+            "write to the link": "EINVAL",
+            "write to the socket": "EINVAL",
+            "write to the memory as to a map": "EINVAL",
+            "the program by its number": "EPERM",
+            "maps by their numbers": ["EPERM"],
+            "load a program": "EPERM",
+            "another program at the link": "EINVAL",
+            "shrink the memory": "EPERM",
+            "steer somebody else's address": "closed",
+        })
+        # Nothing of it is left.
+        near = self.unprivileged(self.as_nobody(), SOFTRNIC_GRANT=str(path))
+        self.carries_traffic(near)
+        near.end()
+
+    def test_nobody_waits_for_a_caller_that_says_nothing(self):
+        path = self.place / "grant"
+        self.helper(path)
+        # One after the other, each would be waited for for two seconds: longer than an application waits in all.
+        script = "import socket, sys, time\nall = [socket.socket(socket.AF_UNIX) for _ in range(30)]\n"
+        script += "[one.connect(sys.argv[1]) for one in all]\nprint(flush=True)\ntime.sleep(1000)"
+        silent = subprocess.Popen([*self.as_nobody(), sys.executable, "-c", script, path], stdout=subprocess.PIPE)
+        self.addCleanup(silent.stdout.close)
+        self.addCleanup(silent.wait)
+        self.addCleanup(silent.kill)
+        silent.stdout.readline()
+        near = self.unprivileged(self.as_nobody(), SOFTRNIC_GRANT=str(path))
+        near.end()
+
+    def test_a_stranger_is_refused_before_it_says_anything(self):
+        path = self.place / "grant"
+        self.helper(path)
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.settimeout(60)
+            stranger.connect(str(path))
+            self.assertEqual(stranger.recv(100), f"refused\nit is for user {NOBODY} only\n\n".encode())
+
+    def test_a_grant_follows_the_interface_and_outlives_the_helper(self):
+        path = self.place / "grant"
+        helper = self.helper(path)
+        near = self.unprivileged(self.as_nobody(), SOFTRNIC_GRANT=str(path))
+        self.carries_traffic(near)
+        for change in ("down", "name eth9", "up"):
+            self.network.ip("h1", f"link set {'eth9' if change == 'up' else 'eth0'} {change}")
+        self.network.ip("h1", "addr add 10.77.0.31/24 dev eth9")
+        near.event("PortError", "PortActive", "GidChange")
+        far = self.worker(self.network, "h2")
+        connection = Connection(near, far, "10.77.0.31", "10.77.0.2")
+        connection.drive(messages=100)
+        connection.finish()
+        helper.kill()
+        helper.wait()
+        again = Connection(near, far, "10.77.0.31", "10.77.0.2")
+        again.drive(messages=100)
+        again.finish()
+        far.end()
+        near.end()
 
     def test_exactly_these_capabilities_open_an_interface(self):
         near = self.unprivileged(self.with_capabilities(CAPABILITIES))
@@ -117,8 +196,8 @@ class Grants(LabTest):
         self.assertNotIn("packet memory", near.opened["mode"])
         near.end()
 
-    def helper(self, socket, interface="eth0"):
-        argv = [SOFTRNIC, "grant", "--interface", interface, "--user", str(NOBODY), "--socket", socket]
+    def helper(self, path, interface="eth0"):
+        argv = [SOFTRNIC, "grant", "--interface", interface, "--user", str(NOBODY), "--socket", path]
         helper = subprocess.Popen(self.network.inside("h1", *argv), stderr=subprocess.PIPE, text=True)
         self.addCleanup(helper.stderr.close)
         self.addCleanup(helper.wait)

@@ -28,8 +28,9 @@ Examples:
   SOFTRNIC_GRANT=/run/softrnic.sock softrnic run --device xdp:eth0 -- ib_write_bw
 
 The helper needs CAP_NET_RAW for the sockets; CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON for the XDP program;
-CAP_SYS_RESOURCE to raise the limit of locked memory of those it serves, if that is too low; and CAP_SETUID and
-CAP_SETGID to run CMD as somebody else. The processes it serves need none. An interface serves one process at a time.";
+CAP_IPC_LOCK or CAP_SYS_RESOURCE where its limit of locked memory is too low for packets; and CAP_SETUID and
+CAP_SETGID to run CMD as somebody else. The processes it serves need none, and Linux 6.4. What they get is tied to the
+interface, its queues and its addresses. An interface serves one process at a time.";
 
 /// Let processes without privileges use an interface: as xdp:INTERFACE, without being root
 ///

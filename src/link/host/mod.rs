@@ -3,10 +3,13 @@
 //! [`Host`] reads them over netlink once, follows the kernel's notifications afterwards, and never
 //! blocks. It changes nothing; the only thing it sends is an empty datagram to the discard port of a
 //! peer whose hardware address is wanted, which makes the kernel resolve it and needs no privilege.
+//! A link looks at it now and then while its caller posts or polls; meanwhile that thread cannot be cancelled.
 //! Start reading with [`Host::resolve`].
 
 mod ethtool;
 mod event;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod interface;
 mod netlink;
 mod resolve;
@@ -15,13 +18,15 @@ mod tables;
 use std::io;
 use std::mem;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::LinkMessage;
 use netlink_packet_route::neighbour::NeighbourMessage;
 use softrnic_wire::Time;
+
+use crate::Uncancelled;
 
 pub use event::HostEvent;
 pub use interface::{Address, Interface, LinkState, Queues, Vlan};
@@ -57,6 +62,7 @@ impl Host {
     /// # Errors
     /// Those of the netlink sockets; what was read before stays valid.
     pub fn poll(&mut self, sink: &mut dyn FnMut(HostEvent)) -> io::Result<()> {
+        let _uncancelled = Uncancelled::new();
         let Host { requests, notifications, tables, resolver, generation } = self;
         let mut note = |event| {
             *generation += 1;
@@ -110,18 +116,7 @@ impl Host {
 
     /// Whether `ifindex` is `lower` or a VLAN interface on top of it.
     pub fn is_stacked(&self, ifindex: u32, lower: u32) -> bool {
-        let mut ifindex = ifindex;
-        // Stacks of VLANs are shallow, but the kernel's data must not make this endless.
-        for _ in 0..8 {
-            if ifindex == lower {
-                return true;
-            }
-            match self.interface(ifindex).and_then(|interface| interface.vlan.as_ref()) {
-                Some(vlan) => ifindex = vlan.lower,
-                None => return false,
-            }
-        }
-        false
+        self.tables.is_stacked(ifindex, lower)
     }
 
     /// The way to a destination as of the last [`Host::poll`].
@@ -133,11 +128,18 @@ impl Host {
     /// # Errors
     /// See [`NoRoute`].
     pub fn resolve(&mut self, now: Time, query: &Query) -> Result<Resolution, NoRoute> {
+        let _uncancelled = Uncancelled::new();
         self.resolver.resolve(now, query, &self.tables, &mut self.requests)
     }
 }
 
 /// The descriptor becomes readable when [`Host::poll`] has something to do.
+impl AsFd for Host {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.notifications.as_fd()
+    }
+}
+
 impl AsRawFd for Host {
     fn as_raw_fd(&self) -> RawFd {
         self.notifications.as_raw_fd()

@@ -1,7 +1,7 @@
 //! Requests and notifications on a plain, non-blocking rtnetlink socket.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -58,24 +58,8 @@ impl Requests {
         self.socket.send(&bytes, 0)?;
         loop {
             let len = receive(&self.socket, &mut self.buffer)?;
-            let mut end = None;
-            for message in messages(&self.buffer[..len]) {
-                if message.header.sequence_number != self.sequence {
-                    continue;
-                }
-                match message.payload {
-                    NetlinkPayload::InnerMessage(inner) => {
-                        sink(inner);
-                        if flags & NLM_F_DUMP == 0 {
-                            end = Some(Ok(()));
-                        }
-                    }
-                    NetlinkPayload::Done(_) => end = Some(Ok(())),
-                    NetlinkPayload::Error(error) if error.code.is_some() => end = Some(Err(error.to_io())),
-                    _ => {}
-                }
-            }
-            if let Some(end) = end {
+            let is_dump = flags & NLM_F_DUMP != 0;
+            if let Some(end) = take_answer(&self.buffer[..len], self.sequence, is_dump, sink) {
                 return end;
             }
         }
@@ -131,6 +115,12 @@ impl Notifications {
     }
 }
 
+impl AsFd for Notifications {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 impl AsRawFd for Notifications {
     fn as_raw_fd(&self) -> RawFd {
         self.socket.as_raw_fd()
@@ -152,8 +142,32 @@ fn receive(socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(len.min(capacity))
 }
 
+/// Gives the part of the answer to a request that a datagram has to `sink`. `Some` when the answer is over.
+pub(super) fn take_answer(
+    datagram: &[u8],
+    sequence: u32,
+    is_dump: bool,
+    sink: &mut dyn FnMut(RouteNetlinkMessage),
+) -> Option<io::Result<()>> {
+    let mut end = None;
+    for message in messages(datagram).filter(|message| message.header.sequence_number == sequence) {
+        match message.payload {
+            NetlinkPayload::InnerMessage(inner) => {
+                sink(inner);
+                if !is_dump {
+                    end = Some(Ok(()));
+                }
+            }
+            NetlinkPayload::Done(_) => end = Some(Ok(())),
+            NetlinkPayload::Error(error) if error.code.is_some() => end = Some(Err(error.to_io())),
+            _ => {}
+        }
+    }
+    end
+}
+
 /// The messages of a datagram; one that the packet library cannot read is left out.
-fn messages(mut datagram: &[u8]) -> impl Iterator<Item = NetlinkMessage<RouteNetlinkMessage>> {
+pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = NetlinkMessage<RouteNetlinkMessage>> {
     std::iter::from_fn(move || {
         loop {
             let length = u32::from_ne_bytes(*datagram.first_chunk()?) as usize;

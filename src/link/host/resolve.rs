@@ -93,7 +93,7 @@ impl std::error::Error for NoRoute {}
 
 /// A route as the kernel would choose it.
 #[derive(Clone, Copy, Debug)]
-struct Route {
+pub(super) struct Route {
     ifindex: u32,
     gateway: Option<IpAddr>,
     src: Option<IpAddr>,
@@ -210,6 +210,11 @@ fn ask_route(query: &Query, requests: &mut Requests) -> Result<Route, NoRoute> {
     message.attributes.extend(query.src.map(|src| RouteAttribute::Source(src.into())));
     message.attributes.extend(query.oif.map(RouteAttribute::Oif));
     let answer = requests.get(RouteNetlinkMessage::GetRoute(message)).map_err(|_| NoRoute::Unroutable)?;
+    route_of(answer)
+}
+
+/// The route that an answer is about.
+pub(super) fn route_of(answer: RouteNetlinkMessage) -> Result<Route, NoRoute> {
     let RouteNetlinkMessage::NewRoute(answer) = answer else {
         return Err(NoRoute::Unroutable);
     };
@@ -247,7 +252,7 @@ fn address_of(address: &RouteAddress) -> Option<IpAddr> {
 }
 
 /// The interface below all VLANs, and the tags on the way down, the one nearest the payload first.
-fn unstack(interface: &Interface, tables: &Tables) -> Result<(u32, Vec<Vlan>), NoRoute> {
+pub(super) fn unstack(interface: &Interface, tables: &Tables) -> Result<(u32, Vec<Vlan>), NoRoute> {
     let mut vlans = Vec::new();
     let mut interface = interface;
     while let Some(vlan) = &interface.vlan {

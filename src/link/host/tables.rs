@@ -108,6 +108,21 @@ impl Tables {
         }
     }
 
+    /// Whether `ifindex` is `lower` or a VLAN interface on top of it.
+    pub(super) fn is_stacked(&self, mut ifindex: u32, lower: u32) -> bool {
+        // Stacks of VLANs are shallow, but the kernel's data must not make this endless.
+        for _ in 0..8 {
+            if ifindex == lower {
+                return true;
+            }
+            match self.links.get(&ifindex).and_then(|interface| interface.vlan.as_ref()) {
+                Some(vlan) => ifindex = vlan.lower,
+                None => return false,
+            }
+        }
+        false
+    }
+
     fn add_address(&mut self, address: Address, sink: &mut dyn FnMut(HostEvent)) {
         let same = |known: &&mut Address| (known.ifindex, known.ip) == (address.ifindex, address.ip);
         if let Some(known) = self.addresses.iter_mut().find(same) {

@@ -4,13 +4,14 @@ mod support;
 
 use std::env;
 use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use softrnic_link::Link;
 use softrnic_link::host::Host;
-use softrnic_link::xdp::{Grant, XdpError, XdpLink, XdpOptions};
+use softrnic_link::xdp::{Grant, GrantRequest, XdpError, XdpLink, XdpOptions};
 
 use support::traffic::{contents, flow, open_again, send, settle};
 use support::{Namespace, Pair, can_run, now, run, wait_for};
@@ -119,12 +120,16 @@ fn a_grant_opens_a_link_without_privilege() {
     thread::scope(|scope| {
         let unprivileged = scope.spawn(|| {
             pair.a.enter_here(|| {
-                let (description, descriptors) =
-                    Grant::acquire("eth0", &options).expect("grant").into_descriptors();
+                let (near, far) = UnixStream::pair().expect("a pair");
+                let _helper = thread::spawn(|| {
+                    let request = GrantRequest::read(far).expect("a request");
+                    let keeper = request.grant(&XdpOptions::default()).expect("sent").expect("a grant");
+                    keeper.keep().expect("an application that makes sense");
+                });
                 become_nobody();
                 let refusal = Grant::acquire("lo", &options).err().expect("refusal").to_string();
                 assert_eq!(refusal, "an AF_XDP socket needs CAP_NET_RAW");
-                let grant = Grant::from_descriptors(description, descriptors).expect("whole");
+                let grant = Grant::ask(near, "eth0", &options).expect("a grant");
                 let mut link = XdpLink::with_grant(grant, &options).expect("link of a");
                 assert_eq!(link.mode().queues, [0]);
                 for number in 0..100 {

@@ -4,26 +4,32 @@ use std::os::fd::OwnedFd;
 
 use crate::host::Host;
 
+use super::memory::Sharing;
 use super::options::{AttachMode, XdpError, XdpOptions};
-use super::program::{Attached, describe_programs};
+use super::program::{Attached, Maps, describe_programs};
+use super::queue::{BoundQueue, QueueLayout, QueueSetup, bind_modes};
+use super::steering::Steering;
 use super::xsk::Xsk;
 
-/// What a process needs to open a link without privilege: the attached program, its maps, and one
-/// unbound socket per queue. Packet memory is the process's own.
+/// Ethernet header with two VLAN tags.
+pub(super) const LINK_HEADER: usize = 22;
+
+/// An interface that is ready to be used: the attached program, and for each receive queue a socket that is bound to
+/// it, with packet memory.
 ///
-/// Getting a grant takes `CAP_NET_RAW` (sockets), `CAP_BPF` and `CAP_PERFMON` (the program, which reads packets at
-/// offsets that are not constant) and `CAP_NET_ADMIN` (attaching it, busy polling). Using one
-/// takes none on Linux 5.19 and later, but a memory lock limit (`ulimit -l`) that the packet memory
-/// fits in; before 5.19 access to the maps takes `CAP_BPF` where `kernel.unprivileged_bpf_disabled`
-/// is set.
+/// Getting one takes `CAP_NET_RAW` (sockets), `CAP_BPF` and `CAP_PERFMON` (the program, which reads packets at
+/// offsets that are not constant), `CAP_NET_ADMIN` (attaching it, busy polling), and a memory lock limit
+/// (`ulimit -l`) that the packet memory fits in. Using one takes nothing. One that a helper has handed over is tied
+/// to its interface and queues, and to the addresses that the helper lets the program steer.
 pub struct Grant {
     pub(super) description: GrantDescription,
-    pub(super) link: OwnedFd,
-    pub(super) maps: [OwnedFd; 3],
-    pub(super) sockets: Vec<Xsk>,
+    pub(super) program: OwnedFd,
+    pub(super) verdicts: OwnedFd,
+    pub(super) queues: Vec<BoundQueue>,
+    pub(super) steering: Steering,
 }
 
-/// What the descriptors of a [`Grant`] are for.
+/// What was prepared.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GrantDescription {
     /// The interface, in the network namespace of the process that got the grant.
@@ -32,95 +38,112 @@ pub struct GrantDescription {
     pub interface: String,
     /// Where the program runs.
     pub attach: AttachMode,
-    /// Whether the program takes frames of several buffers.
-    pub frags: bool,
+    /// Whether the driver uses the packet memory itself.
+    pub zero_copy: bool,
+    /// Whether frames may span chunks.
+    pub multi_buffer: bool,
     /// Whether the sockets poll the driver.
     pub busy_poll: bool,
-    /// The receive queues, one socket each.
-    pub queues: Vec<u32>,
+    /// Bytes of a chunk of packet memory.
+    pub chunk_size: u32,
+    /// The longest frame of the interface's MTU, in bytes.
+    pub max_frame: u32,
+    /// The receive queues, one socket each. The first also transmits.
+    pub queues: Vec<QueueLayout>,
     /// What was refused so far, one sentence each.
     pub refused: Vec<String>,
 }
 
 impl Grant {
-    /// Loads and attaches the program to `interface` and creates the sockets.
+    /// Loads and attaches the program to `interface`, and creates and binds the sockets, for this process.
     ///
     /// # Errors
     /// See [`XdpError`]; in particular [`XdpError::Occupied`] and [`XdpError::Privilege`].
     pub fn acquire(interface: &str, options: &XdpOptions) -> Result<Grant, XdpError> {
-        options.check()?;
-        let host = Host::open().map_err(XdpError::system("reading the machine's interfaces"))?;
-        let Some(interface) = host.interface_by_name(interface) else {
-            return Err(XdpError::NoInterface(interface.to_owned()));
-        };
-        if !interface.is_ethernet {
-            return Err(XdpError::NotEthernet(interface.name.clone()));
-        }
-        if !interface.xdp_programs.is_empty() {
-            let programs = describe_programs(&interface.xdp_programs);
-            return Err(XdpError::Occupied { interface: interface.name.clone(), programs });
-        }
-        let queues = match options.queues.as_slice() {
-            [] => (0..interface.queues().rx).collect(),
-            queues => queues.to_vec(),
-        };
-        let sockets: Vec<Xsk> =
-            queues.iter().map(|_| Xsk::new()).collect::<Result<_, _>>().map_err(|error| {
-                match error.raw_os_error() {
-                    Some(libc::EPERM) => {
-                        XdpError::Privilege { what: "an AF_XDP socket", needs: "CAP_NET_RAW" }
-                    }
-                    _ => XdpError::System { what: "creating an AF_XDP socket", error },
-                }
-            })?;
-        if let Some(busy_poll) = options.busy_poll {
-            for socket in &sockets {
-                socket
-                    .set_busy_poll(busy_poll)
-                    .map_err(XdpError::system("switching busy polling on (without CAP_NET_ADMIN?)"))?;
-            }
-        }
-        let mut refused = Vec::new();
-        let attached = Attached::new(interface.index, &interface.name, options.attach, &mut refused)?;
-        Ok(Grant {
-            description: GrantDescription {
-                ifindex: interface.index,
-                interface: interface.name.clone(),
-                attach: attached.mode,
-                frags: attached.frags,
-                busy_poll: options.busy_poll.is_some(),
-                queues,
-                refused,
-            },
-            link: attached.link,
-            maps: attached.maps,
-            sockets,
-        })
+        let Prepared { description, program, maps, queues } = prepare(interface, options, Sharing::Private)?;
+        let Maps { addresses, verdicts, .. } = maps;
+        Ok(Grant { description, program, verdicts, queues, steering: Steering::Own(addresses) })
     }
+}
 
-    /// The descriptors, to be sent to another process: the program's link, its three maps, then the
-    /// sockets in the order of the queues.
-    pub fn into_descriptors(self) -> (GrantDescription, Vec<OwnedFd>) {
-        let sockets = self.sockets.into_iter().map(Xsk::into_fd);
-        (self.description, [self.link].into_iter().chain(self.maps).chain(sockets).collect())
-    }
+/// What preparing an interface makes.
+pub(super) struct Prepared {
+    pub(super) description: GrantDescription,
+    pub(super) program: OwnedFd,
+    pub(super) maps: Maps,
+    pub(super) queues: Vec<BoundQueue>,
+}
 
-    /// The opposite of [`Grant::into_descriptors`].
-    ///
-    /// # Errors
-    /// [`XdpError::BadOption`] for the wrong number of descriptors.
-    pub fn from_descriptors(
-        description: GrantDescription,
-        descriptors: Vec<OwnedFd>,
-    ) -> Result<Grant, XdpError> {
-        let mut descriptors = descriptors.into_iter();
-        let mut next = || descriptors.next().ok_or(XdpError::BadOption("a grant has more descriptors"));
-        let link = next()?;
-        let maps = [next()?, next()?, next()?];
-        let sockets: Vec<_> = descriptors.map(Xsk::from_fd).collect();
-        if sockets.len() != description.queues.len() {
-            return Err(XdpError::BadOption("a grant has one socket for each queue"));
-        }
-        Ok(Grant { description, link, maps, sockets })
+pub(super) fn prepare(interface: &str, options: &XdpOptions, sharing: Sharing) -> Result<Prepared, XdpError> {
+    options.check()?;
+    let host = Host::open().map_err(XdpError::system("reading the machine's interfaces"))?;
+    let Some(interface) = host.interface_by_name(interface) else {
+        return Err(XdpError::NoInterface(interface.to_owned()));
+    };
+    if !interface.is_ethernet {
+        return Err(XdpError::NotEthernet(interface.name.clone()));
     }
+    if !interface.xdp_programs.is_empty() {
+        let programs = describe_programs(&interface.xdp_programs);
+        return Err(XdpError::Occupied { interface: interface.name.clone(), programs });
+    }
+    let numbers = match options.queues.as_slice() {
+        [] => (0..interface.queues().rx).collect(),
+        queues => queues.to_vec(),
+    };
+    let sockets = sockets(numbers.len(), options)?;
+    let mut refused = Vec::new();
+    let mut attached = Attached::new(interface.index, &interface.name, options.attach, &mut refused)?;
+    let max_frame = interface.mtu as usize + LINK_HEADER;
+    let mut modes = bind_modes(options, attached.mode, attached.frags, max_frame, &mut refused);
+    let mut queues: Vec<BoundQueue> = Vec::new();
+    for (queue, socket) in numbers.into_iter().zip(sockets) {
+        let transmits = queues.is_empty();
+        let setup = QueueSetup {
+            ifindex: interface.index,
+            queue,
+            modes: &modes,
+            options,
+            max_frame,
+            transmits,
+            sharing,
+        };
+        let (bound, mode) = BoundQueue::open(socket, &setup, &mut refused)?;
+        attached.maps.sockets.set(queue, &bound.socket)?;
+        queues.push(bound);
+        // What the first queue got the others must get too.
+        modes = vec![mode];
+    }
+    let &[mode] = modes.as_slice() else {
+        return Err(XdpError::BadOption("a link needs at least one queue"));
+    };
+    let description = GrantDescription {
+        ifindex: interface.index,
+        interface: interface.name.clone(),
+        attach: attached.mode,
+        zero_copy: mode.zero_copy,
+        multi_buffer: mode.multi_buffer,
+        busy_poll: options.busy_poll.is_some(),
+        chunk_size: options.chunk_size,
+        max_frame: max_frame as u32,
+        queues: queues.iter().map(|bound| bound.layout).collect(),
+        refused,
+    };
+    Ok(Prepared { description, program: attached.link, maps: attached.maps, queues })
+}
+
+fn sockets(count: usize, options: &XdpOptions) -> Result<Vec<Xsk>, XdpError> {
+    let sockets: std::io::Result<Vec<Xsk>> = (0..count).map(|_| Xsk::new()).collect();
+    let sockets = sockets.map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM) => XdpError::Privilege { what: "an AF_XDP socket", needs: "CAP_NET_RAW" },
+        _ => XdpError::System { what: "creating an AF_XDP socket", error },
+    })?;
+    if let Some(busy_poll) = options.busy_poll {
+        for socket in &sockets {
+            socket
+                .set_busy_poll(busy_poll)
+                .map_err(XdpError::system("switching busy polling on (without CAP_NET_ADMIN?)"))?;
+        }
+    }
+    Ok(sockets)
 }

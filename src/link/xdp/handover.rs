@@ -1,31 +1,45 @@
 //! Handing a [`Grant`] from a privileged process to another one, over a Unix socket.
 //!
-//! The application names the interface in one line. The helper answers with `granted` and the description, one
-//! fact a line, the descriptors travelling along; or with `refused` and a reason; and closes.
+//! The application says what it wants. The helper answers with `granted` and the description, the descriptors
+//! travelling along, or with `refused` and a reason. After a grant the connection stays: the application says which
+//! groups it wishes to receive, and its end tells the helper that the grant is not used any more.
 
-use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
+mod text;
+
+use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
 
-use super::grant::{Grant, GrantDescription};
+use super::grant::{Grant, GrantDescription, Prepared, prepare};
+use super::keeper::Keeper;
+use super::memory::Sharing;
 use super::options::{AttachChoice, AttachMode, XdpError, XdpOptions};
+use super::program::Maps;
+use super::queue::BoundQueue;
+use super::steering::Steering;
 use crate::host::Host;
+pub(super) use text::Wish;
 
 /// The most descriptors that one message carries (`SCM_MAX_FD`).
 const MAX_DESCRIPTORS: usize = 253;
+/// Those of a grant with as many queues as the program knows.
+const MOST_DESCRIPTORS: usize = 2 + 2 * MAX_QUEUES;
+/// `MAX_QUEUES` of xdp-prog/softrnic_xdp.c.
+pub(super) const MAX_QUEUES: usize = 256;
 /// Longer than any request or answer that makes sense, in bytes.
 const MAX_TEXT: usize = 16 << 10;
 /// How long the helper may take: drivers that reset their hardware to attach a program need seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an application may take to say what it wants, or to take the answer.
+const BREVITY: Duration = Duration::from_secs(2);
 
 impl Grant {
     /// Asks the helper that listens on `socket` (a path, or `@` and an abstract name) for `interface`.
@@ -34,11 +48,57 @@ impl Grant {
     /// [`XdpError::Grant`]: nobody listens, the helper refuses, or what it grants is not what `options` insist on.
     pub fn request(socket: &str, interface: &str, options: &XdpOptions) -> Result<Grant, XdpError> {
         let failed = |reason: String| XdpError::Grant { socket: socket.to_owned(), reason };
-        let answer = ask(socket, interface).map_err(|error| failed(error.to_string()))?;
-        let (description, descriptors) = answer.map_err(failed)?;
-        let description = parse(&description).ok_or_else(|| failed("the answer makes no sense".into()))?;
-        check(&description, interface, options).map_err(failed)?;
-        Grant::from_descriptors(description, descriptors)
+        let stream = connect(socket).map_err(|error| failed(error.to_string()))?;
+        Grant::ask(stream, interface, options).map_err(failed)
+    }
+
+    /// The same of a helper that is connected already.
+    ///
+    /// # Errors
+    /// A sentence that says what [`Grant::request`] would.
+    pub fn ask(stream: UnixStream, interface: &str, options: &XdpOptions) -> Result<Grant, String> {
+        let answer = ask(&stream, interface, options).map_err(|error| error.to_string())?;
+        let (description, descriptors) = answer?;
+        let description = text::read_description(&description).ok_or("the answer makes no sense")?;
+        check(&description, interface, options)?;
+        Grant::from_parts(description, descriptors, stream).map_err(|error| error.to_string())
+    }
+
+    fn from_parts(
+        description: GrantDescription,
+        descriptors: Vec<OwnedFd>,
+        stream: UnixStream,
+    ) -> Result<Grant, XdpError> {
+        if descriptors.len() != 2 + 2 * description.queues.len() {
+            return Err(XdpError::BadOption("it has the wrong number of descriptors"));
+        }
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or(XdpError::BadOption("it has too few descriptors"));
+        let (program, verdicts) = (next()?, next()?);
+        let mut queues = Vec::new();
+        for layout in &description.queues {
+            let (socket, memory) = (next()?, next()?);
+            let max_frame = description.max_frame as usize;
+            queues.push(BoundQueue::handed_over(socket, memory, *layout, description.chunk_size, max_frame)?);
+        }
+        Ok(Grant { description, program, verdicts, queues, steering: Steering::Helper(stream) })
+    }
+}
+
+impl GrantDescription {
+    /// Whether there can be such a grant: nothing that is computed from it overflows.
+    fn is_sane(&self) -> bool {
+        let in_range = |size: u32| XdpOptions::RING_SIZES.contains(&size) && size.is_power_of_two();
+        let mut transmit = true;
+        let queues_are = self.queues.iter().all(|layout| {
+            let tx_slots_are = if transmit { in_range(layout.tx_slots) } else { layout.tx_slots == 0 };
+            transmit = false;
+            in_range(layout.rx_chunks) && tx_slots_are
+        });
+        XdpOptions::CHUNK_SIZES.contains(&self.chunk_size)
+            && (64..=1 << 17).contains(&self.max_frame)
+            && (1..=MAX_QUEUES).contains(&self.queues.len())
+            && queues_are
     }
 }
 
@@ -46,6 +106,7 @@ impl Grant {
 pub struct GrantRequest {
     stream: UnixStream,
     interface: String,
+    options: XdpOptions,
 }
 
 impl GrantRequest {
@@ -54,13 +115,27 @@ impl GrantRequest {
     /// # Errors
     /// It says nothing in time, or nothing that makes sense.
     pub fn read(stream: UnixStream) -> io::Result<GrantRequest> {
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        stream.set_write_timeout(Some(Duration::from_secs(2)))?;
-        let mut line = String::new();
-        BufReader::new((&stream).take(MAX_TEXT as u64)).read_line(&mut line)?;
-        let interface = line.strip_suffix('\n').and_then(|line| line.strip_prefix("grant "));
-        let interface = interface.ok_or(io::ErrorKind::InvalidData)?.to_owned();
-        Ok(GrantRequest { stream, interface })
+        let end = Instant::now() + BREVITY;
+        stream.set_write_timeout(Some(BREVITY))?;
+        let mut request = Vec::new();
+        let mut bytes = [0; 1024];
+        while !request.ends_with(b"\n\n") {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            stream.set_read_timeout(Some(left))?;
+            match (&stream).read(&mut bytes)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                len => request.extend_from_slice(&bytes[..len]),
+            }
+            if request.len() > MAX_TEXT {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+        }
+        let request = String::from_utf8(request).map_err(|_| io::ErrorKind::InvalidData)?;
+        let (interface, options) = text::read_request(&request).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(GrantRequest { stream, interface, options })
     }
 
     /// The interface that is asked for.
@@ -68,57 +143,115 @@ impl GrantRequest {
         &self.interface
     }
 
-    /// Hands the grant over; this process keeps none of its descriptors.
-    ///
-    /// # Errors
-    /// The application has gone away, or has too little room for descriptors.
-    pub fn grant(self, grant: Grant) -> io::Result<()> {
-        let (description, descriptors) = grant.into_descriptors();
-        let text = describe(&description);
-        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-        let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !ancillary.push(SendAncillaryMessage::ScmRights(&borrowed)) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "more queues than can be granted"));
-        }
-        let bytes = [IoSlice::new(text.as_bytes())];
-        let sent = rustix::net::sendmsg(&self.stream, &bytes, &mut ancillary, SendFlags::NOSIGNAL)?;
-        (&self.stream).write_all(&text.as_bytes()[sent..])
-    }
-
     /// Says no.
     ///
     /// # Errors
-    /// The application has gone away.
+    /// As for [`refuse`].
     pub fn refuse(self, reason: &str) -> io::Result<()> {
-        (&self.stream).write_all(format!("refused\n{reason}").as_bytes())
+        refuse(&self.stream, reason)
     }
+
+    /// Prepares the interface, attached and bound as `own` says, hands it over, and keeps nothing but what decides
+    /// which addresses are steered. If that does not work the application is told why.
+    ///
+    /// # Errors
+    /// The application has gone away, or has too little room for descriptors.
+    pub fn grant(self, own: &XdpOptions) -> io::Result<Option<Keeper>> {
+        let XdpOptions { attach, queues, busy_poll, .. } = own.clone();
+        let options = XdpOptions { attach, queues, busy_poll, ..self.options };
+        let prepared = match prepare(&self.interface, &options, Sharing::Shared) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                refuse(&self.stream, &error.to_string())?;
+                return Ok(None);
+            }
+        };
+        let Prepared { description, program, maps, queues } = prepared;
+        let Maps { addresses, verdicts, .. } = maps;
+        let stream = self.stream.try_clone()?;
+        let keeper = match Keeper::new(stream, &description, options.addresses, addresses) {
+            Ok(keeper) => keeper,
+            Err(error) => {
+                refuse(&self.stream, &error.to_string())?;
+                return Ok(None);
+            }
+        };
+        let mut descriptors = vec![program.as_fd(), verdicts.as_fd()];
+        for queue in &queues {
+            descriptors.push(queue.socket.as_fd());
+            descriptors.extend(queue.umem.file());
+        }
+        send(&self.stream, &text::write_description(&description), &descriptors)?;
+        Ok(Some(keeper))
+    }
+}
+
+/// Says no to an application.
+///
+/// # Errors
+/// It has gone away, or takes nothing.
+pub fn refuse(stream: &UnixStream, reason: &str) -> io::Result<()> {
+    stream.set_write_timeout(Some(BREVITY))?;
+    // An empty line would end it early.
+    let lines: Vec<&str> = reason.lines().filter(|line| !line.is_empty()).collect();
+    send(stream, &format!("refused\n{}\n\n", lines.join("\n")), &[])
+}
+
+/// Sends a text, and descriptors with its first bytes.
+pub(super) fn send(stream: &UnixStream, text: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut rest = text.as_bytes();
+    for some in descriptors.chunks(MAX_DESCRIPTORS) {
+        let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !ancillary.push(SendAncillaryMessage::ScmRights(some)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let (first, others) = rest.split_at(1);
+        rustix::net::sendmsg(stream, &[IoSlice::new(first)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        rest = others;
+    }
+    while !rest.is_empty() {
+        let sent = rustix::net::send(stream, rest, SendFlags::NOSIGNAL)?;
+        rest = &rest[sent..];
+    }
+    Ok(())
 }
 
 /// The helper's answer: description and descriptors, or why not.
 type Answer = Result<(String, Vec<OwnedFd>), String>;
 
-fn ask(socket: &str, interface: &str) -> io::Result<Answer> {
+fn connect(socket: &str) -> io::Result<UnixStream> {
+    match socket.strip_prefix('@') {
+        Some(name) => UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?),
+        None => UnixStream::connect(socket),
+    }
+}
+
+fn ask(stream: &UnixStream, interface: &str, options: &XdpOptions) -> io::Result<Answer> {
     if interface.contains('\n') {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let mut stream = match socket.strip_prefix('@') {
-        Some(name) => UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?,
-        None => UnixStream::connect(socket)?,
-    };
     stream.set_read_timeout(Some(PATIENCE))?;
-    stream.write_all(format!("grant {interface}\n").as_bytes())?;
+    // A helper that is not for us says so without listening.
+    let asked = send(stream, &text::write_request(interface, options), &[]);
     let mut text = Vec::new();
     let mut descriptors = Vec::new();
-    while receive(&stream, &mut text, &mut descriptors)? > 0 {
-        if text.len() > MAX_TEXT {
-            return Err(io::ErrorKind::InvalidData.into());
+    while !text.ends_with(b"\n\n") {
+        match receive(stream, &mut text, &mut descriptors)? {
+            0 => {
+                asked?;
+                break;
+            }
+            _ if text.len() > MAX_TEXT || descriptors.len() > MOST_DESCRIPTORS => {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            _ => {}
         }
     }
     let text = String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData)?;
     match text.split_once('\n') {
         Some(("granted", description)) => Ok(Ok((description.to_owned(), descriptors))),
-        Some(("refused", reason)) => Ok(Err(reason.to_owned())),
+        Some(("refused", reason)) => Ok(Err(reason.trim_end().to_owned())),
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it does not answer as a helper does")),
     }
 }
@@ -145,40 +278,28 @@ fn receive(stream: &UnixStream, text: &mut Vec<u8>, descriptors: &mut Vec<OwnedF
     Ok(message.bytes)
 }
 
-fn describe(description: &GrantDescription) -> String {
-    let GrantDescription { ifindex, interface, attach, frags, busy_poll, queues, refused } = description;
-    let attach = match attach {
-        AttachMode::Native => "native",
-        AttachMode::Skb => "skb",
-    };
-    let queues: Vec<String> = queues.iter().map(u32::to_string).collect();
-    let queues = queues.join(" ");
-    let mut text = format!(
-        "granted\nifindex {ifindex}\ninterface {interface}\nattach {attach}\nfrags {frags}\n\
-         busy_poll {busy_poll}\nqueues {queues}\n"
-    );
-    for reason in refused {
-        text.push_str(&format!("refused {}\n", reason.replace('\n', " ")));
-    }
-    text
-}
+/// What is received of wishes, until a line of it is whole.
+#[derive(Default)]
+pub(super) struct Wishes(Vec<u8>);
 
-fn parse(text: &str) -> Option<GrantDescription> {
-    let mut lines = text.lines();
-    let mut fact = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
-    Some(GrantDescription {
-        ifindex: u32::from_str(fact("ifindex")?).ok()?,
-        interface: fact("interface")?.to_owned(),
-        attach: match fact("attach")? {
-            "native" => AttachMode::Native,
-            "skb" => AttachMode::Skb,
-            _ => return None,
-        },
-        frags: fact("frags")?.parse().ok()?,
-        busy_poll: fact("busy_poll")?.parse().ok()?,
-        queues: fact("queues")?.split(' ').map(u32::from_str).collect::<Result<_, _>>().ok()?,
-        refused: lines.map(|line| line.strip_prefix("refused ").map(str::to_owned)).collect::<Option<_>>()?,
-    })
+impl Wishes {
+    /// Longer than any wish.
+    const MAX_LINE: usize = 64;
+
+    /// # Errors
+    /// A line that is no wish.
+    pub(super) fn add(&mut self, bytes: &[u8], sink: &mut dyn FnMut(Wish)) -> io::Result<()> {
+        self.0.extend_from_slice(bytes);
+        let mut rest = self.0.as_slice();
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line = str::from_utf8(&rest[..end]).map_err(|_| io::ErrorKind::InvalidData)?;
+            sink(line.parse().map_err(|()| io::ErrorKind::InvalidData)?);
+            rest = &rest[end + 1..];
+        }
+        let used = self.0.len() - rest.len();
+        self.0.drain(..used);
+        if self.0.len() > Wishes::MAX_LINE { Err(io::ErrorKind::InvalidData.into()) } else { Ok(()) }
+    }
 }
 
 /// What the helper chose must be what was asked for, and where we are.
@@ -200,8 +321,9 @@ fn check(granted: &GrantDescription, interface: &str, options: &XdpOptions) -> R
         }
         _ => {}
     }
-    if !options.queues.is_empty() && options.queues != granted.queues {
-        return Err(format!("queues {:?} are wanted, but it is for {:?}", options.queues, granted.queues));
+    let queues: Vec<u32> = granted.queues.iter().map(|layout| layout.queue).collect();
+    if !options.queues.is_empty() && options.queues != queues {
+        return Err(format!("queues {:?} are wanted, but it is for {queues:?}", options.queues));
     }
     if options.busy_poll.is_some() && !granted.busy_poll {
         return Err("busy polling is wanted, but it is without".into());
@@ -210,65 +332,4 @@ fn check(granted: &GrantDescription, interface: &str, options: &XdpOptions) -> R
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_description_survives_the_way() {
-        let description = GrantDescription {
-            ifindex: 7,
-            interface: "eth0".into(),
-            attach: AttachMode::Skb,
-            frags: true,
-            busy_poll: false,
-            queues: vec![0, 3],
-            refused: vec![
-                "native XDP: the driver does not take it (os error 95)".into(),
-                "two\nlines".into(),
-            ],
-        };
-        let text = describe(&description);
-        let mut back = parse(text.strip_prefix("granted\n").expect("granted")).expect("a description");
-        assert_eq!(back.refused.pop().as_deref(), Some("two lines"));
-        back.refused.push("two\nlines".into());
-        assert_eq!(back, description);
-    }
-
-    #[test]
-    fn what_is_no_description_is_refused() {
-        for text in
-            ["", "ifindex 1\n", "ifindex x\ninterface a\nattach skb\nfrags true\nbusy_poll true\nqueues 0\n"]
-        {
-            assert_eq!(parse(text), None);
-        }
-    }
-
-    #[test]
-    fn a_refusal_and_nonsense_are_told_apart() {
-        let answer = |reply: &'static [u8]| {
-            let name = format!("@softrnic-handover-test-{}-{}", std::process::id(), reply.len());
-            let address = SocketAddr::from_abstract_name(name.trim_start_matches('@')).expect("a name");
-            let listener = std::os::unix::net::UnixListener::bind_addr(&address).expect("binds");
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    let (stream, _) = listener.accept().expect("accepts");
-                    let request = GrantRequest::read(stream).expect("a request");
-                    assert_eq!(request.interface(), "eth9");
-                    (&request.stream).write_all(reply).expect("writes");
-                });
-                let granted = Grant::request(&name, "eth9", &XdpOptions::default());
-                granted.err().expect("nothing was granted").to_string()
-            })
-        };
-        assert!(answer(b"refused\nnot for you").ends_with(": not for you"));
-        assert!(answer(b"HTTP/1.1 400 Bad Request\n").contains("does not answer as a helper does"));
-        assert!(answer(b"granted\nifindex 1\n").ends_with("makes no sense"));
-    }
-
-    #[test]
-    fn nobody_there_is_an_error() {
-        let error =
-            Grant::request("/nowhere/at/all", "eth0", &XdpOptions::default()).err().expect("an error");
-        assert!(error.to_string().starts_with("no grant from /nowhere/at/all: No such file"));
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use softrnic_wire::{Gid, MacAddr};
 
 use crate::host::{Host, LinkState};
 
-use super::program::Maps;
+use super::steering::Steering;
 
 /// The link's interface and addresses, as of the last look at the host.
 pub(super) struct Identity {
@@ -27,7 +27,7 @@ pub(super) struct Identity {
 
 impl Identity {
     /// Follows the host, and makes the XDP program follow too.
-    pub(super) fn update(&mut self, host: &Host, maps: &mut Maps) {
+    pub(super) fn update(&mut self, host: &Host, steering: &mut Steering) {
         let interface = host.interface(self.ifindex);
         self.is_up = interface.is_some_and(|interface| interface.state == LinkState::Up);
         let mut addresses = HashSet::new();
@@ -41,10 +41,11 @@ impl Identity {
             addresses.retain(|address| self.wanted.contains(address));
         }
         // An address that the map does not take is not ours: it is tried again with the next change.
-        addresses.retain(|address| self.addresses.contains(address) || maps.add_address(*address).is_ok());
+        addresses
+            .retain(|address| self.addresses.contains(address) || steering.add_address(*address).is_ok());
         for gone in self.addresses.difference(&addresses) {
             // It can only be missing already.
-            let _missing = maps.remove_address(*gone);
+            let _missing = steering.remove_address(*gone);
         }
         self.addresses = addresses;
     }

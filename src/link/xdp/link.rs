@@ -9,7 +9,9 @@ use std::time::Duration;
 use softrnic_wire::{Frame, FrameHeader, IpFacts, Time};
 
 use crate::host::{Host, HostEvent};
-use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
+use crate::{
+    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot, Uncancelled,
+};
 
 use super::audit::FrameAudit;
 use super::grant::Grant;
@@ -18,9 +20,10 @@ use super::membership::Membership;
 use super::open;
 use super::options::{XdpError, XdpMode, XdpOptions};
 use super::paths::{Paths, Target};
-use super::program::{Maps, XdpVerdicts};
+use super::program::{Verdicts, XdpVerdicts};
 use super::queue::Queue;
 use super::readiness::Readiness;
+use super::steering::Steering;
 use super::transmit::Transmit;
 
 /// How often the host's changes are looked at while datagrams flow, and while none do.
@@ -49,7 +52,8 @@ pub struct XdpLink {
     pub(super) queues: Vec<Queue>,
     /// Slots in the packet memory of the first queue, which is the one that transmits.
     pub(super) transmit: Transmit,
-    pub(super) maps: Maps,
+    pub(super) steering: Steering,
+    pub(super) verdicts: Verdicts,
     pub(super) membership: Membership,
     pub(super) paths: Paths,
     pub(super) reserved: Option<Reserved>,
@@ -116,7 +120,7 @@ impl XdpLink {
     /// # Errors
     /// Those of reading its map.
     pub fn verdicts(&self) -> io::Result<XdpVerdicts> {
-        self.maps.verdicts()
+        self.verdicts.read()
     }
 
     /// Where all packet memory is.
@@ -139,12 +143,14 @@ impl XdpLink {
             return;
         }
         self.host_checked = now;
+        // The libraries for netlink and BPF call the C library.
+        let _uncancelled = Uncancelled::new();
         let mut changed = false;
         let result = self.host.poll(&mut |event| {
             changed |= !matches!(event, HostEvent::NeighbourChanged { .. } | HostEvent::RoutesChanged);
         });
         if changed || result.is_err() {
-            self.identity.update(&self.host, &mut self.maps);
+            self.identity.update(&self.host, &mut self.steering);
             self.paths.clear();
             self.set_blocked(now, self.is_blocked());
         }
@@ -322,7 +328,7 @@ impl Link for XdpLink {
             return Ok(());
         }
         self.membership.join(group, self.identity.ifindex, &self.host)?;
-        self.maps.add_address(group)?;
+        self.steering.join(group)?;
         self.identity.groups.insert(group);
         self.paths.clear();
         Ok(())
@@ -331,7 +337,7 @@ impl Link for XdpLink {
     fn leave(&mut self, group: IpAddr) -> io::Result<()> {
         self.membership.leave(group);
         if self.identity.groups.remove(&group) {
-            self.maps.remove_address(group)?;
+            self.steering.leave(group)?;
             self.paths.clear();
         }
         Ok(())

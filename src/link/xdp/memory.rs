@@ -1,10 +1,11 @@
 //! Memory shared with the kernel: the UMEM, and what the rings are mapped into.
 
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::slice;
+
+use rustix::fs::{MemfdFlags, SealFlags};
 
 /// A mapping that is unmapped when dropped.
 pub(super) struct Mapping {
@@ -23,6 +24,14 @@ impl Mapping {
         mapping.advise(libc::MADV_DONTFORK)?;
         // Kernels without large pages refuse, and small ones do as well. Nothing was touched yet: the pages come when
         // the memory is registered, and stay.
+        let _small_pages = mapping.advise(libc::MADV_HUGEPAGE);
+        Ok(mapping)
+    }
+
+    /// Memory that another process may have mapped as well, which a forked child does not get.
+    fn of_file(file: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
+        let mapping = Mapping::map(len, libc::MAP_SHARED, file.as_raw_fd(), 0)?;
+        mapping.advise(libc::MADV_DONTFORK)?;
         let _small_pages = mapping.advise(libc::MADV_HUGEPAGE);
         Ok(mapping)
     }
@@ -72,12 +81,49 @@ impl Drop for Mapping {
 pub(super) struct Umem {
     memory: Mapping,
     chunk_size: usize,
+    /// What it is mapped from, where another process is to have it.
+    file: Option<OwnedFd>,
 }
 
+/// Whose packet memory is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sharing {
+    /// This process's alone.
+    Private,
+    /// It has a descriptor, with which another process can map it.
+    Shared,
+}
+
+/// What keeps the size of shared packet memory as it is: whoever has it mapped can rely on it.
+const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
 impl Umem {
-    pub(super) fn new(chunks: usize, chunk_size: usize) -> io::Result<Umem> {
+    pub(super) fn new(chunks: usize, chunk_size: usize, sharing: Sharing) -> io::Result<Umem> {
         let len = chunks.checked_mul(chunk_size).ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(Umem { memory: Mapping::anonymous(len)?, chunk_size })
+        if sharing == Sharing::Private {
+            return Ok(Umem { memory: Mapping::anonymous(len)?, chunk_size, file: None });
+        }
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("softrnic-packets", flags)?;
+        rustix::fs::ftruncate(&file, len as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SIZE_SEALS | SealFlags::SEAL)?;
+        Ok(Umem { memory: Mapping::of_file(file.as_fd(), len)?, chunk_size, file: Some(file) })
+    }
+
+    /// Maps what another process made.
+    pub(super) fn of_file(file: OwnedFd, chunks: usize, chunk_size: usize) -> io::Result<Umem> {
+        let len = chunks.checked_mul(chunk_size).ok_or(io::ErrorKind::InvalidInput)?;
+        // Memory that is cut off while it is mapped ends the process.
+        let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SIZE_SEALS);
+        if !sealed || rustix::fs::fstat(&file)?.st_size as u64 != len as u64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(Umem { memory: Mapping::of_file(file.as_fd(), len)?, chunk_size, file: None })
+    }
+
+    /// What another process can map it from.
+    pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
     }
 
     pub(super) fn memory(&self) -> &Mapping {

@@ -7,9 +7,12 @@
 //! Start reading with [`XdpLink`].
 
 mod audit;
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod grant;
 mod handover;
 mod identity;
+mod keeper;
 mod link;
 mod membership;
 mod memory;
@@ -21,14 +24,17 @@ mod queue;
 mod readiness;
 mod receive;
 mod ring;
-#[cfg(test)]
+mod steering;
+#[cfg(any(test, feature = "fuzz"))]
 mod testing;
 mod transmit;
 mod xsk;
 
 pub use audit::FrameAudit;
 pub use grant::{Grant, GrantDescription};
-pub use handover::GrantRequest;
+pub use handover::{GrantRequest, refuse};
+pub use keeper::Keeper;
 pub use link::XdpLink;
 pub use options::{AttachChoice, AttachMode, BusyPoll, CopyChoice, XdpError, XdpMode, XdpOptions};
 pub use program::XdpVerdicts;
+pub use queue::QueueLayout;

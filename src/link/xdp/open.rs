@@ -8,55 +8,42 @@ use softrnic_wire::{IPV4_LEN, Time, UDP_LEN};
 use crate::host::Host;
 use crate::{Capabilities, LinkCounters};
 
-use super::grant::Grant;
+use super::grant::{Grant, GrantDescription, LINK_HEADER};
 use super::identity::Identity;
 use super::link::XdpLink;
 use super::membership::Membership;
 use super::options::{XdpError, XdpMode, XdpOptions};
 use super::paths::Paths;
-use super::program::Maps;
-use super::queue::{Queue, QueueSetup, bind_modes};
+use super::program::Verdicts;
+use super::queue::BindMode;
 use super::readiness::Readiness;
 use super::xsk::single_buffer;
 
-/// Ethernet header with two VLAN tags.
-const LINK_HEADER: usize = 22;
-
 pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpError> {
     options.check()?;
-    let Grant { description, link, maps, sockets } = grant;
+    let Grant { description, program, verdicts, queues: bound, mut steering } = grant;
+    let GrantDescription { ifindex, zero_copy, multi_buffer, chunk_size, .. } = description;
+    let wanted_frame = description.max_frame as usize;
     let mut refused = description.refused;
-    let ifindex = description.ifindex;
-    let mut maps = Maps::new(maps)?;
     let host = Host::open().map_err(XdpError::system("reading the machine's interfaces"))?;
     let interface =
         host.interface(ifindex).ok_or_else(|| XdpError::NoInterface(description.interface.clone()))?;
-    let max_frame = interface.mtu as usize + LINK_HEADER;
 
-    let mut modes = bind_modes(options, description.attach, description.frags, max_frame, &mut refused);
+    let mode = BindMode { zero_copy, multi_buffer };
     let mut queues = Vec::new();
     let mut transmit = None;
-    for (&queue, socket) in description.queues.iter().zip(sockets) {
-        let transmits = queues.is_empty();
-        let setup = QueueSetup { ifindex, queue, modes: &modes, options, max_frame, transmits };
-        let (opened, its_transmit, mode) = Queue::open(socket, &setup, &mut refused)?;
-        maps.sockets
-            .set(queue, opened.socket.as_raw_fd(), 0)
-            .map_err(|error| XdpError::Program(format!("queue {queue} cannot be steered to: {error}")))?;
+    for bound in bound {
+        let (queue, its_transmit) = bound.start(mode, !options.need_wakeup, wanted_frame)?;
         transmit = transmit.or(its_transmit);
-        queues.push(opened);
-        // What the first queue got the others must get too.
-        modes = vec![mode];
+        queues.push(queue);
     }
-    let (Some(transmit), &[mode]) = (transmit, modes.as_slice()) else {
-        return Err(XdpError::BadOption("a link needs at least one queue"));
-    };
+    let transmit = transmit.ok_or(XdpError::BadOption("a link needs at least one queue"))?;
 
-    let max_frame = mode.max_frame(options.chunk_size, max_frame);
-    if !mode.multi_buffer && max_frame < interface.mtu as usize + LINK_HEADER {
+    let max_frame = mode.max_frame(chunk_size, wanted_frame);
+    if max_frame < wanted_frame {
         refused.push(format!(
             "MTU {}: frames of one buffer hold IP packets of {} bytes only",
-            interface.mtu,
+            wanted_frame - LINK_HEADER,
             max_frame - LINK_HEADER
         ));
     }
@@ -67,12 +54,12 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
         zero_copy: mode.zero_copy,
         multi_buffer: mode.multi_buffer,
         busy_poll: description.busy_poll,
-        queues: description.queues,
+        queues: description.queues.iter().map(|layout| layout.queue).collect(),
         refused,
     };
     // Datagrams of a peer may all come by the same queue.
     let rx_chunks = queues.iter().map(|queue| queue.receive.count().chunks).min().unwrap_or(0);
-    let chunks_per_frame = max_frame.div_ceil(single_buffer(options.chunk_size));
+    let chunks_per_frame = max_frame.div_ceil(single_buffer(chunk_size));
     let capabilities = Capabilities {
         mode: xdp_mode.to_string(),
         max_datagram: ip_mtu - IPV4_LEN - UDP_LEN,
@@ -91,7 +78,7 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
         groups: HashSet::new(),
         max_datagram: capabilities.max_datagram,
     };
-    identity.update(&host, &mut maps);
+    identity.update(&host, &mut steering);
     let sockets: Vec<_> = queues.iter().map(|queue| queue.socket.as_raw_fd()).collect();
     let readiness = Readiness::new(&sockets).map_err(XdpError::system("watching the sockets"))?;
     let slots = options.tx_slots as usize;
@@ -103,7 +90,8 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
         host_checked: Time::ZERO,
         queues,
         transmit,
-        maps,
+        steering,
+        verdicts: Verdicts::new(verdicts)?,
         membership: Membership::default(),
         paths: Paths::default(),
         reserved: None,
@@ -113,6 +101,6 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
         first_queue: 0,
         readiness,
         counters: LinkCounters::default(),
-        _program: link,
+        _program: program,
     })
 }

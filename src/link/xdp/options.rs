@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 
 /// How an `xdp` link is to be set up. The default takes the best that the interface offers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -205,13 +206,18 @@ impl std::error::Error for XdpError {
 }
 
 impl XdpOptions {
+    /// Sizes of a chunk, in bytes.
+    pub(super) const CHUNK_SIZES: [u32; 2] = [2048, 4096];
+    /// Receive chunks and transmit slots, powers of two.
+    pub(super) const RING_SIZES: RangeInclusive<u32> = 64..=1 << 16;
+
     /// # Errors
     /// [`XdpError::BadOption`] for values that the kernel would refuse without saying which.
     pub(super) fn check(&self) -> Result<(), XdpError> {
-        if !matches!(self.chunk_size, 2048 | 4096) {
+        if !XdpOptions::CHUNK_SIZES.contains(&self.chunk_size) {
             return Err(XdpError::BadOption("chunk_size must be 2048 or 4096"));
         }
-        let ring = 64..=1 << 16;
+        let ring = XdpOptions::RING_SIZES;
         if !(self.rx_chunks.is_power_of_two() && ring.contains(&self.rx_chunks)) {
             return Err(XdpError::BadOption("rx_chunks must be a power of two from 64 to 65536"));
         }

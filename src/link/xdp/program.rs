@@ -4,18 +4,16 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-use aya::maps::{HashMap, Map, MapData, PerCpuArray, XskMap};
+use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, XskMap};
 use aya::programs::{Xdp, loaded_programs};
 use aya::{Ebpf, EbpfLoader};
 use softrnic_wire::Gid;
 
 use super::options::{AttachChoice, AttachMode, XdpError};
+use super::xsk::Xsk;
 
 /// Built from `xdp-prog/softrnic_xdp.c`; see the Makefile beside it. ELF structures are read in place.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../xdp-prog/softrnic_xdp.bpf.o");
-
-/// Sockets by queue, addresses, and verdict counters.
-const MAP_NAMES: [&str; 3] = ["sockets", "addresses", "verdicts"];
 
 // linux/bpf.h and linux/if_link.h.
 const BPF_LINK_CREATE: libc::c_int = 28;
@@ -27,16 +25,25 @@ const LOADING_NEEDS: &str = "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (CAP_SYS_ADM
 
 /// The maps of a loaded program.
 pub(super) struct Maps {
-    pub(super) sockets: XskMap<MapData>,
-    pub(super) addresses: HashMap<MapData, [u8; 16], u8>,
-    pub(super) verdicts: PerCpuArray<MapData, u64>,
+    pub(super) sockets: Sockets,
+    pub(super) addresses: Addresses,
+    /// Readable only, as the program's source says: anybody may have it.
+    pub(super) verdicts: OwnedFd,
 }
+
+/// The sockets that the program steers to.
+pub(super) struct Sockets(XskMap<MapData>);
+
+/// The addresses whose datagrams the program steers.
+pub(super) struct Addresses(HashMap<MapData, [u8; 16], u8>);
+
+/// What the program counts.
+pub(super) struct Verdicts(PerCpuArray<MapData, u64>);
 
 /// A program that is attached for as long as this value, and so the process, exists.
 pub(super) struct Attached {
     pub(super) link: OwnedFd,
-    /// In the order that [`Maps::new`] takes them.
-    pub(super) maps: [OwnedFd; 3],
+    pub(super) maps: Maps,
     pub(super) mode: AttachMode,
     /// Whether it takes frames of several buffers.
     pub(super) frags: bool,
@@ -81,8 +88,11 @@ impl Attached {
             }
         };
         let name = if frags { "steer_frags" } else { "steer_linear" };
-        let [sockets, addresses, verdicts] = MAP_NAMES.map(|name| map_descriptor(&ebpf, name));
-        let maps = [sockets?, addresses?, verdicts?];
+        let maps = Maps {
+            sockets: Sockets(map(map_descriptor(&ebpf, "sockets")?)?),
+            addresses: Addresses(map(map_descriptor(&ebpf, "addresses")?)?),
+            verdicts: map_descriptor(&ebpf, "verdicts")?,
+        };
         let program = program(&mut ebpf, name)?;
         let fd = program.fd().map_err(|error| XdpError::Program(error.to_string()))?;
         let modes: &[AttachMode] = match choice {
@@ -115,27 +125,34 @@ impl Attached {
     }
 }
 
-impl Maps {
-    pub(super) fn new([sockets, addresses, verdicts]: [OwnedFd; 3]) -> Result<Maps, XdpError> {
-        Ok(Maps {
-            sockets: from_fd(sockets)?.try_into().map_err(program_error)?,
-            addresses: from_fd(addresses)?.try_into().map_err(program_error)?,
-            verdicts: from_fd(verdicts)?.try_into().map_err(program_error)?,
-        })
+impl Sockets {
+    /// Frames of a receive queue go to `socket`, which is bound to it.
+    pub(super) fn set(&mut self, queue: u32, socket: &Xsk) -> Result<(), XdpError> {
+        self.0
+            .set(queue, socket.as_raw_fd(), 0)
+            .map_err(|error| XdpError::Program(format!("queue {queue} cannot be steered to: {error}")))
     }
+}
 
+impl Addresses {
     /// The program steers datagrams to `ip` from now on.
-    pub(super) fn add_address(&mut self, ip: IpAddr) -> io::Result<()> {
-        self.addresses.insert(Gid::from(ip).0, 1, 0).map_err(io::Error::other)
+    pub(super) fn add(&mut self, ip: IpAddr) -> io::Result<()> {
+        self.0.insert(Gid::from(ip).0, 1, 0).map_err(io::Error::other)
     }
 
-    pub(super) fn remove_address(&mut self, ip: IpAddr) -> io::Result<()> {
-        self.addresses.remove(&Gid::from(ip).0).map_err(io::Error::other)
+    pub(super) fn remove(&mut self, ip: IpAddr) -> io::Result<()> {
+        self.0.remove(&Gid::from(ip).0).map_err(io::Error::other)
+    }
+}
+
+impl Verdicts {
+    pub(super) fn new(map: OwnedFd) -> Result<Verdicts, XdpError> {
+        Ok(Verdicts(self::map(map)?))
     }
 
-    pub(super) fn verdicts(&self) -> io::Result<XdpVerdicts> {
+    pub(super) fn read(&self) -> io::Result<XdpVerdicts> {
         let count = |index: u32| -> io::Result<u64> {
-            Ok(self.verdicts.get(&index, 0).map_err(io::Error::other)?.iter().sum())
+            Ok(self.0.get(&index, 0).map_err(io::Error::other)?.iter().sum())
         };
         Ok(XdpVerdicts {
             redirected: count(0)?,
@@ -226,8 +243,9 @@ fn map_descriptor(ebpf: &Ebpf, name: &str) -> Result<OwnedFd, XdpError> {
     }
 }
 
-fn from_fd(fd: OwnedFd) -> Result<Map, XdpError> {
-    MapData::from_fd(fd).and_then(Map::from_map_data).map_err(program_error)
+fn map<M: TryFrom<Map, Error = MapError>>(fd: OwnedFd) -> Result<M, XdpError> {
+    let map = MapData::from_fd(fd).and_then(Map::from_map_data).map_err(program_error)?;
+    map.try_into().map_err(program_error)
 }
 
 fn program_error(error: impl std::error::Error) -> XdpError {

@@ -1,30 +1,71 @@
 //! One queue of the interface: its socket, packet memory and rings.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::memory::Umem;
+use super::memory::{Sharing, Umem};
 use super::options::{AttachMode, CopyChoice, XdpError, XdpOptions};
 use super::receive::Receive;
+use super::ring::{Consumer, Desc, Producer};
 use super::transmit::{SlotLayout, Transmit};
-use super::xsk::{Xsk, single_buffer};
+use super::xsk::{RingKind, Xsk, single_buffer};
 
 /// Completion ring of a queue that only receives; the kernel wants one to be there.
 const UNUSED_RING: u32 = 64;
 /// Receive chunks and transmit slots below which a queue is of no use.
 const LEAST_CHUNKS: u32 = 256;
 const LEAST_SLOTS: u32 = 64;
+/// The most packet memory that a helper has pinned for another process, in bytes for each queue: many times the
+/// default.
+const MOST_SHARED: usize = 256 << 20;
 /// How long the kernel may take to free a queue.
 const FREEING: Duration = Duration::from_millis(500);
 /// What the kernel adds to a frame on its way out, when it counts against the send buffer.
 const SEND_OVERHEAD: usize = 1024;
 
-/// A queue that is bound. The socket goes before the memory that it uses.
+/// A queue in use. The socket goes before the memory that it uses.
 pub(super) struct Queue {
     pub(super) receive: Receive,
     pub(super) socket: Xsk,
     pub(super) umem: Umem,
+}
+
+/// A queue whose socket is bound to it, before anything was received or sent.
+pub(super) struct BoundQueue {
+    rings: Rings,
+    pub(super) socket: Xsk,
+    pub(super) umem: Umem,
+    pub(super) layout: QueueLayout,
+}
+
+/// The part of a queue's layout that was decided when it was bound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QueueLayout {
+    /// The receive queue.
+    pub queue: u32,
+    /// Chunks for receiving, the first of its packet memory.
+    pub rx_chunks: u32,
+    /// Slots for transmitting; none where it only receives.
+    pub tx_slots: u32,
+}
+
+impl QueueLayout {
+    fn transmit(&self, chunk_size: u32, max_frame: usize) -> SlotLayout {
+        SlotLayout {
+            base: self.rx_chunks as usize * chunk_size as usize,
+            slots: self.tx_slots,
+            chunks_per_slot: max_frame.div_ceil(chunk_size as usize) as u32,
+            chunk_size: chunk_size as usize,
+        }
+    }
+
+    /// Chunks of its packet memory.
+    pub(super) fn chunks(&self, chunk_size: u32, max_frame: usize) -> usize {
+        let slots = self.transmit(chunk_size, max_frame);
+        self.rx_chunks as usize + slots.slots as usize * slots.chunks_per_slot as usize
+    }
 }
 
 /// How a queue is to be opened.
@@ -38,6 +79,7 @@ pub(super) struct QueueSetup<'a> {
     pub(super) max_frame: usize,
     /// Whether it also transmits.
     pub(super) transmits: bool,
+    pub(super) sharing: Sharing,
 }
 
 /// What the kernel accepted.
@@ -94,96 +136,138 @@ pub(super) fn bind_modes(
     modes.collect()
 }
 
-impl Queue {
+impl BoundQueue {
     /// Sets up the rings of `socket` and binds it in the first of the modes that the kernel accepts.
-    /// The transmit half is there when `setup` asks for it.
     pub(super) fn open(
         socket: Xsk,
         setup: &QueueSetup<'_>,
         refused: &mut Vec<String>,
-    ) -> Result<(Queue, Option<Transmit>, BindMode), XdpError> {
-        let QueueSetup { modes, options, max_frame, transmits, .. } = *setup;
-        let chunk_size = options.chunk_size as usize;
-        let PacketMemory { umem, rx_chunks, layout } = PacketMemory::register(&socket, setup, refused)?;
-        let rings_error = "creating a ring";
-        let fill =
-            socket.fill_ring(Receive::fill_ring_size(rx_chunks)).map_err(XdpError::system(rings_error))?;
-        let receive_ring = socket.receive_ring(rx_chunks).map_err(XdpError::system(rings_error))?;
-        let transmit_rings = if transmits {
-            let ring = socket.transmit_ring(layout.ring_size()).map_err(XdpError::system(rings_error))?;
-            let completion =
-                socket.completion_ring(layout.completion_size()).map_err(XdpError::system(rings_error))?;
-            Some((ring, completion))
-        } else {
-            socket.completion_ring(UNUSED_RING).map_err(XdpError::system(rings_error))?;
-            None
-        };
-        let mode = bind(&socket, setup, modes, refused)?;
-        let in_flight = layout.slots as usize * (max_frame + SEND_OVERHEAD);
+    ) -> Result<(BoundQueue, BindMode), XdpError> {
+        let (umem, layout) = register(&socket, setup, refused)?;
+        let slots = layout.transmit(setup.options.chunk_size, setup.max_frame);
+        // Before Linux 6.4 rings cannot be mapped once the socket is bound.
+        let rings = Rings::size(&socket, layout, slots)
+            .and_then(|()| Rings::map(&socket, layout, slots))
+            .map_err(XdpError::system("creating a ring"))?;
+        let mode = bind(&socket, setup, setup.modes, refused)?;
+        Ok((BoundQueue { rings, socket, umem, layout }, mode))
+    }
+
+    /// One that another process has bound.
+    pub(super) fn handed_over(
+        socket: OwnedFd,
+        memory: OwnedFd,
+        layout: QueueLayout,
+        chunk_size: u32,
+        max_frame: usize,
+    ) -> Result<BoundQueue, XdpError> {
+        let socket = Xsk::from_fd(socket);
+        let umem = Umem::of_file(memory, layout.chunks(chunk_size, max_frame), chunk_size as usize)
+            .map_err(XdpError::system("mapping packet memory"))?;
+        let slots = layout.transmit(chunk_size, max_frame);
+        let rings = Rings::map(&socket, layout, slots)
+            .map_err(XdpError::system("mapping the rings of a bound socket (which takes Linux 6.4)"))?;
+        Ok(BoundQueue { rings, socket, umem, layout })
+    }
+
+    /// Puts the queue to use, which gives all chunks to the kernel. The transmit half is there where it has slots.
+    pub(super) fn start(
+        self,
+        mode: BindMode,
+        always_wake: bool,
+        max_frame: usize,
+    ) -> Result<(Queue, Option<Transmit>), XdpError> {
+        let BoundQueue { rings, socket, umem, layout } = self;
+        let chunk_size = umem.chunk_size();
+        let slots = layout.transmit(chunk_size as u32, max_frame);
+        let in_flight = slots.slots as usize * (max_frame + SEND_OVERHEAD);
         socket.set_send_buffer(in_flight).map_err(XdpError::system("setting the send buffer"))?;
         let receive = Receive::new(
-            receive_ring,
-            fill,
-            rx_chunks,
+            rings.receive,
+            rings.fill,
+            layout.rx_chunks,
             chunk_size,
-            mode.max_frame(options.chunk_size, max_frame),
+            mode.max_frame(chunk_size as u32, max_frame),
         );
-        let transmit = transmit_rings.map(|(ring, completion)| {
-            Transmit::new(ring, completion, layout, mode.zero_copy, !options.need_wakeup)
-        });
-        Ok((Queue { receive, socket, umem }, transmit, mode))
+        let transmit = rings
+            .transmit
+            .map(|(ring, completion)| Transmit::new(ring, completion, slots, mode.zero_copy, always_wake));
+        Ok((Queue { receive, socket, umem }, transmit))
     }
 }
 
-/// The memory of a queue, registered with its socket.
-struct PacketMemory {
-    umem: Umem,
-    rx_chunks: u32,
-    layout: SlotLayout,
+/// The rings of a queue. One that only receives has a completion ring all the same, which nobody looks at.
+struct Rings {
+    fill: Producer<u64>,
+    receive: Consumer<Desc>,
+    transmit: Option<(Producer<Desc>, Consumer<u64>)>,
 }
 
-impl PacketMemory {
-    /// Registers what is asked for, or the half of it as often as the limit of locked memory demands.
-    fn register(
-        socket: &Xsk,
-        setup: &QueueSetup<'_>,
-        refused: &mut Vec<String>,
-    ) -> Result<PacketMemory, XdpError> {
-        let QueueSetup { queue, options, max_frame, transmits, .. } = *setup;
-        let chunk_size = options.chunk_size as usize;
-        let (mut rx_chunks, mut slots) = (options.rx_chunks, if transmits { options.tx_slots } else { 0 });
-        let mut too_much = None;
-        loop {
-            let layout = SlotLayout {
-                base: rx_chunks as usize * chunk_size,
-                slots,
-                chunks_per_slot: max_frame.div_ceil(chunk_size) as u32,
-                chunk_size,
-            };
-            let chunks = (rx_chunks + layout.slots * layout.chunks_per_slot) as usize;
-            let umem = Umem::new(chunks, chunk_size).map_err(XdpError::system("allocating packet memory"))?;
-            let kib = umem.memory().len() >> 10;
-            match socket.register(&umem) {
-                Ok(()) => {
-                    if let Some(wanted) = too_much {
-                        refused.push(format!(
-                            "{wanted} KiB of packet memory for queue {queue}: `ulimit -l` allows less, {kib} KiB \
-                             are used"
-                        ));
-                    }
-                    return Ok(PacketMemory { umem, rx_chunks, layout });
+impl Rings {
+    fn size(socket: &Xsk, layout: QueueLayout, slots: SlotLayout) -> io::Result<()> {
+        socket.size_ring(RingKind::Fill, Receive::fill_ring_size(layout.rx_chunks))?;
+        socket.size_ring(RingKind::Receive, layout.rx_chunks)?;
+        if layout.tx_slots == 0 {
+            return socket.size_ring(RingKind::Completion, UNUSED_RING);
+        }
+        socket.size_ring(RingKind::Transmit, slots.ring_size())?;
+        socket.size_ring(RingKind::Completion, slots.completion_size())
+    }
+
+    fn map(socket: &Xsk, layout: QueueLayout, slots: SlotLayout) -> io::Result<Rings> {
+        let transmit = if layout.tx_slots == 0 {
+            None
+        } else {
+            Some((socket.transmit_ring(slots.ring_size())?, socket.completion_ring(slots.completion_size())?))
+        };
+        Ok(Rings {
+            fill: socket.fill_ring(Receive::fill_ring_size(layout.rx_chunks))?,
+            receive: socket.receive_ring(layout.rx_chunks)?,
+            transmit,
+        })
+    }
+}
+
+/// Registers the packet memory that is asked for, or the half of it as often as the limit of locked memory demands.
+fn register(
+    socket: &Xsk,
+    setup: &QueueSetup<'_>,
+    refused: &mut Vec<String>,
+) -> Result<(Umem, QueueLayout), XdpError> {
+    let QueueSetup { queue, options, max_frame, transmits, sharing, .. } = *setup;
+    let mut layout = QueueLayout {
+        queue,
+        rx_chunks: options.rx_chunks,
+        tx_slots: if transmits { options.tx_slots } else { 0 },
+    };
+    let mut too_much = None;
+    loop {
+        let chunks = layout.chunks(options.chunk_size, max_frame);
+        if sharing == Sharing::Shared && chunks * options.chunk_size as usize > MOST_SHARED {
+            return Err(XdpError::BadOption("more than 256 MiB of packet memory for a queue is not granted"));
+        }
+        let umem = Umem::new(chunks, options.chunk_size as usize, sharing)
+            .map_err(XdpError::system("allocating packet memory"))?;
+        let kib = umem.memory().len() >> 10;
+        match socket.register(&umem) {
+            Ok(()) => {
+                if let Some(wanted) = too_much {
+                    refused.push(format!(
+                        "{wanted} KiB of packet memory for queue {queue}: `ulimit -l` allows less, {kib} KiB are used"
+                    ));
                 }
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) && rx_chunks > LEAST_CHUNKS => {
-                    too_much = too_much.or(Some(kib));
-                    rx_chunks /= 2;
-                    slots = (slots / 2).max(slots.min(LEAST_SLOTS));
-                }
-                Err(error) => {
-                    return Err(XdpError::System {
-                        what: "registering packet memory (more than `ulimit -l` allows, without CAP_IPC_LOCK?)",
-                        error,
-                    });
-                }
+                return Ok((umem, layout));
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) && layout.rx_chunks > LEAST_CHUNKS => {
+                too_much = too_much.or(Some(kib));
+                layout.rx_chunks /= 2;
+                layout.tx_slots = (layout.tx_slots / 2).max(layout.tx_slots.min(LEAST_SLOTS));
+            }
+            Err(error) => {
+                return Err(XdpError::System {
+                    what: "registering packet memory (more than `ulimit -l` allows, without CAP_IPC_LOCK?)",
+                    error,
+                });
             }
         }
     }

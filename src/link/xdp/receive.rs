@@ -104,7 +104,7 @@ impl Receive {
         let in_kernel = self.in_kernel.iter().filter(|in_kernel| **in_kernel).count() as u64;
         ReceiveCount {
             ring,
-            fill: u64::from(self.fill.outstanding() + self.fill.unpublished()),
+            fill: u64::from(self.fill.outstanding()) + u64::from(self.fill.unpublished()),
             chunks: self.in_kernel.len() as u64,
             held: self.in_kernel.len() as u64 - in_kernel,
             in_kernel,
@@ -148,8 +148,12 @@ impl Receive {
     }
 
     fn recycle(&mut self, chunk: usize) {
-        self.in_kernel[chunk] = true;
-        self.fill.push((chunk * self.chunk_size) as u64);
+        // There is an entry for each chunk, unless the kernel's index makes no sense.
+        if self.fill.try_push((chunk * self.chunk_size) as u64) {
+            self.in_kernel[chunk] = true;
+        } else {
+            self.violations += 1;
+        }
     }
 
     /// Gives ring entries and chunks back to the kernel, which needs an entry for each chunk.

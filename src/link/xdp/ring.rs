@@ -113,10 +113,15 @@ impl<T: Copy> Producer<T> {
 
     /// Whether `count` more entries fit.
     pub(super) fn has_room(&mut self, count: u32) -> bool {
-        if self.ring.size - self.next.wrapping_sub(self.consumer) < count {
+        if self.room() < count {
             self.consumer = self.ring.consumer().load(Ordering::Acquire);
         }
-        self.ring.size - self.next.wrapping_sub(self.consumer) >= count
+        self.room() >= count
+    }
+
+    /// Free entries, as far as we know; none when the other side says that it has consumed what it never had.
+    fn room(&self) -> u32 {
+        self.ring.size.saturating_sub(self.next.wrapping_sub(self.consumer))
     }
 
     /// Appends an entry, which the kernel does not see yet.
@@ -124,11 +129,19 @@ impl<T: Copy> Producer<T> {
     /// # Panics
     /// When the ring is full.
     pub(super) fn push(&mut self, entry: T) {
-        assert!(self.has_room(1), "ring is full");
+        assert!(self.try_push(entry), "ring is full");
+    }
+
+    /// The same; false when the ring is full.
+    pub(super) fn try_push(&mut self, entry: T) -> bool {
+        if !self.has_room(1) {
+            return false;
+        }
         // SAFETY: the slot is in the mapping, and not the kernel's: it is beyond what was published,
         // and the kernel has consumed what was there before.
         unsafe { self.ring.entry(self.next).write(entry) };
         self.next = self.next.wrapping_add(1);
+        true
     }
 
     /// Shows the kernel what was pushed.
@@ -151,6 +164,19 @@ impl<T: Copy> Producer<T> {
 
     pub(super) fn needs_wakeup(&self) -> bool {
         self.ring.needs_wakeup()
+    }
+
+    /// Publishes any index.
+    #[cfg(feature = "fuzz")]
+    pub(super) fn forge_index(&mut self, index: u32) {
+        self.ring.producer().store(index, Ordering::Release);
+    }
+
+    /// Writes an entry, whoever it belongs to.
+    #[cfg(feature = "fuzz")]
+    pub(super) fn forge_entry(&mut self, index: u32, entry: T) {
+        // SAFETY: in the mapping, as `Ring::entry` says; both sides are one thread's.
+        unsafe { self.ring.entry(index).write(entry) };
     }
 }
 
@@ -205,6 +231,12 @@ impl<T: Copy> Consumer<T> {
     #[cfg(test)]
     pub(super) fn cached(&self) -> u32 {
         self.producer.wrapping_sub(self.next)
+    }
+
+    /// Publishes any index.
+    #[cfg(feature = "fuzz")]
+    pub(super) fn forge_index(&mut self, index: u32) {
+        self.ring.consumer().store(index, Ordering::Release);
     }
 
     /// Entries that the kernel has produced and we have not stepped over.

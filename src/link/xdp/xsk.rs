@@ -1,9 +1,13 @@
 //! An AF_XDP socket: system calls, and nothing else.
+//!
+//! Those of the data path are `rustix`'s, which makes them itself: the C library's are cancellation points, and a
+//! thread that is cancelled inside one never gives the NIC back.
 
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr;
+
+use rustix::net::{RecvFlags, SendFlags};
 
 use super::memory::{Mapping, Umem};
 use super::options::BusyPoll;
@@ -36,6 +40,44 @@ pub(super) struct XskStatistics {
     pub(super) invalid: u64,
 }
 
+/// The four rings of a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RingKind {
+    Fill,
+    Completion,
+    Receive,
+    Transmit,
+}
+
+impl RingKind {
+    fn size_option(self) -> libc::c_int {
+        match self {
+            RingKind::Fill => libc::XDP_UMEM_FILL_RING,
+            RingKind::Completion => libc::XDP_UMEM_COMPLETION_RING,
+            RingKind::Receive => libc::XDP_RX_RING,
+            RingKind::Transmit => libc::XDP_TX_RING,
+        }
+    }
+
+    fn page_offset(self) -> libc::off_t {
+        match self {
+            RingKind::Fill => libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t,
+            RingKind::Completion => libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t,
+            RingKind::Receive => libc::XDP_PGOFF_RX_RING,
+            RingKind::Transmit => libc::XDP_PGOFF_TX_RING,
+        }
+    }
+
+    fn offsets(self, all: &libc::xdp_mmap_offsets) -> &libc::xdp_ring_offset {
+        match self {
+            RingKind::Fill => &all.fr,
+            RingKind::Completion => &all.cr,
+            RingKind::Receive => &all.rx,
+            RingKind::Transmit => &all.tx,
+        }
+    }
+}
+
 impl Xsk {
     /// Needs `CAP_NET_RAW`; nothing later does.
     pub(super) fn new() -> io::Result<Xsk> {
@@ -53,10 +95,6 @@ impl Xsk {
         Xsk(fd)
     }
 
-    pub(super) fn into_fd(self) -> OwnedFd {
-        self.0
-    }
-
     /// Makes `umem`, which must outlive the socket, the packet memory.
     pub(super) fn register(&self, umem: &Umem) -> io::Result<()> {
         // SAFETY: plain C data, for which all zero is valid.
@@ -67,29 +105,28 @@ impl Xsk {
         self.set(libc::SOL_XDP, libc::XDP_UMEM_REG, &registration)
     }
 
+    /// Gives the socket a ring of so many entries.
+    pub(super) fn size_ring(&self, ring: RingKind, size: u32) -> io::Result<()> {
+        self.set(libc::SOL_XDP, ring.size_option(), &size)
+    }
+
     pub(super) fn fill_ring(&self, size: u32) -> io::Result<Producer<u64>> {
-        let offset = libc::XDP_UMEM_PGOFF_FILL_RING as libc::off_t;
-        let (memory, offsets) =
-            self.ring::<u64>(libc::XDP_UMEM_FILL_RING, size, offset, |offsets| &offsets.fr)?;
+        let (memory, offsets) = self.map_ring::<u64>(RingKind::Fill, size)?;
         Ok(Producer::new(memory, offsets, size))
     }
 
     pub(super) fn completion_ring(&self, size: u32) -> io::Result<Consumer<u64>> {
-        let offset = libc::XDP_UMEM_PGOFF_COMPLETION_RING as libc::off_t;
-        let (memory, offsets) =
-            self.ring::<u64>(libc::XDP_UMEM_COMPLETION_RING, size, offset, |offsets| &offsets.cr)?;
+        let (memory, offsets) = self.map_ring::<u64>(RingKind::Completion, size)?;
         Ok(Consumer::new(memory, offsets, size))
     }
 
     pub(super) fn receive_ring(&self, size: u32) -> io::Result<Consumer<Desc>> {
-        let (memory, offsets) =
-            self.ring::<Desc>(libc::XDP_RX_RING, size, libc::XDP_PGOFF_RX_RING, |offsets| &offsets.rx)?;
+        let (memory, offsets) = self.map_ring::<Desc>(RingKind::Receive, size)?;
         Ok(Consumer::new(memory, offsets, size))
     }
 
     pub(super) fn transmit_ring(&self, size: u32) -> io::Result<Producer<Desc>> {
-        let (memory, offsets) =
-            self.ring::<Desc>(libc::XDP_TX_RING, size, libc::XDP_PGOFF_TX_RING, |offsets| &offsets.tx)?;
+        let (memory, offsets) = self.map_ring::<Desc>(RingKind::Transmit, size)?;
         Ok(Producer::new(memory, offsets, size))
     }
 
@@ -120,24 +157,14 @@ impl Xsk {
 
     /// Makes the kernel look at the transmit ring.
     pub(super) fn wake_transmit(&self) -> io::Result<()> {
-        // SAFETY: no bytes and no address are given.
-        let sent = unsafe { libc::sendto(self.raw(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0) };
-        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        rustix::net::send(self, &[], SendFlags::DONTWAIT)?;
+        Ok(())
     }
 
     /// Makes the kernel look at the fill ring, and poll the driver when busy polling.
     pub(super) fn wake_receive(&self) {
-        // SAFETY: no bytes and no address are given. What fails is seen in the receive ring.
-        unsafe {
-            libc::recvfrom(
-                self.raw(),
-                ptr::null_mut(),
-                0,
-                libc::MSG_DONTWAIT,
-                ptr::null_mut(),
-                ptr::null_mut(),
-            );
-        }
+        // What fails is seen in the receive ring.
+        let _failed = rustix::net::recv(self, &mut [0; 0][..], RecvFlags::DONTWAIT);
     }
 
     pub(super) fn statistics(&self) -> io::Result<XskStatistics> {
@@ -149,23 +176,16 @@ impl Xsk {
         })
     }
 
-    /// Sets a ring's size and maps it.
-    fn ring<T>(
-        &self,
-        option: libc::c_int,
-        size: u32,
-        offset: libc::off_t,
-        select: impl Fn(&libc::xdp_mmap_offsets) -> &libc::xdp_ring_offset,
-    ) -> io::Result<(Mapping, Offsets)> {
-        self.set(libc::SOL_XDP, option, &size)?;
+    /// Maps a ring of so many entries; since Linux 6.4 also when the socket is bound.
+    fn map_ring<T>(&self, kind: RingKind, size: u32) -> io::Result<(Mapping, Offsets)> {
         let (offsets, len) = self.get::<libc::xdp_mmap_offsets>(libc::XDP_MMAP_OFFSETS)?;
         if len < size_of::<libc::xdp_mmap_offsets>() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel is older than 5.4"));
         }
-        let ring = select(&offsets);
+        let ring = kind.offsets(&offsets);
         let entries = ring.desc as usize;
         let bytes = entries + size as usize * size_of::<T>();
-        let memory = Mapping::of_socket(self.as_fd(), bytes, offset)?;
+        let memory = Mapping::of_socket(self.as_fd(), bytes, kind.page_offset())?;
         let offsets = Offsets {
             producer: ring.producer as usize,
             consumer: ring.consumer as usize,

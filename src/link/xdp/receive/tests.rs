@@ -1,3 +1,4 @@
+use super::super::memory::Sharing;
 use super::super::testing::ring_pair;
 use super::*;
 
@@ -36,7 +37,7 @@ fn receive_and_kernel() -> (Receive, Kernel, Umem) {
     let (ring, our_ring) = ring_pair(CHUNKS);
     let (our_fill, fill) = ring_pair(Receive::fill_ring_size(CHUNKS));
     let receive = Receive::new(our_ring, our_fill, CHUNKS, CHUNK, 4 * CHUNK);
-    (receive, Kernel { fill, ring }, Umem::new(CHUNKS as usize, CHUNK).expect("memory"))
+    (receive, Kernel { fill, ring }, Umem::new(CHUNKS as usize, CHUNK, Sharing::Private).expect("memory"))
 }
 
 fn exact(receive: &Receive) -> bool {
@@ -110,7 +111,7 @@ fn a_budget_ends_a_drain_and_the_next_goes_on() {
 
 /// A UMEM of four chunks in which every byte tells its address.
 fn umem() -> Umem {
-    let mut umem = Umem::new(4, CHUNK).expect("memory");
+    let mut umem = Umem::new(4, CHUNK, Sharing::Private).expect("memory");
     // SAFETY: no kernel knows of it.
     for (address, byte) in unsafe { umem.bytes_mut(0, 4 * CHUNK) }.iter_mut().enumerate() {
         *byte = (address % 251) as u8;
