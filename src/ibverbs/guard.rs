@@ -6,6 +6,8 @@
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use softrnic_link::Uncancelled;
+
 use crate::errno::Errno;
 
 /// A return type of C, with its way to say that something failed.
@@ -93,15 +95,15 @@ impl<T: Default> Outcome for Plain<T> {
     }
 }
 
-/// Runs the body of an exported function. Meanwhile the thread cannot be cancelled: that unwinds its stack by force,
-/// at any system call that libc makes a cancellation point, and must not meet what is to be dropped.
+/// Runs the body of an exported function. Meanwhile the thread cannot be cancelled.
 pub(crate) fn guard<O: Outcome>(body: impl FnOnce() -> Result<O, Errno>) -> O::C {
     let _uncancelled = Uncancelled::new();
     guard_data_path(body)
 }
 
-/// Runs the body of a function that meets no cancellation point. What system calls leave in `errno` is not the caller's
-/// business: it is set by failures alone.
+/// Runs the body of a function that meets no cancellation point: what it calls makes its system calls itself, or
+/// holds cancellations back while it does (tools/check-cancellation). What system calls leave in `errno` is not the
+/// caller's business: it is set by failures alone.
 #[inline]
 pub(crate) fn guard_data_path<O: Outcome>(body: impl FnOnce() -> Result<O, Errno>) -> O::C {
     let before = Errno::current();
@@ -137,36 +139,6 @@ pub(crate) unsafe fn borrow_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Err
     unsafe { pointer.as_mut() }.ok_or(Errno::INVAL)
 }
 
-/// While it lives, a cancellation of this thread waits.
-struct Uncancelled {
-    before: c_int,
-}
-
-impl Uncancelled {
-    fn new() -> Uncancelled {
-        let mut before = PTHREAD_CANCEL_ENABLE;
-        // SAFETY: changes this thread alone; the state is ours to be written to.
-        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
-        Uncancelled { before }
-    }
-}
-
-impl Drop for Uncancelled {
-    fn drop(&mut self) {
-        // SAFETY: as it was before. Enabling is no cancellation point by itself, as long as the thread's type is the
-        // usual deferred one; the other allows no library calls at all.
-        unsafe { pthread_setcancelstate(self.before, &mut 0) };
-    }
-}
-
-// The values are glibc's and musl's; `libc` has neither them nor the function.
-const PTHREAD_CANCEL_ENABLE: c_int = 0;
-const PTHREAD_CANCEL_DISABLE: c_int = 1;
-
-unsafe extern "C" {
-    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-}
-
 /// Declares functions that C calls. The body sees the arguments as they are, returns
 /// `Result<impl Outcome, Errno>`, and runs inside [`guard`].
 macro_rules! export {
@@ -189,7 +161,7 @@ macro_rules! slot {
     )*};
 }
 
-/// As [`slot`], for functions that post or poll. They make system calls in ways that are no cancellation points.
+/// As [`slot`], for functions that post or poll, see [`guard_data_path`].
 macro_rules! data_path {
     ($($(#[$attr:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $outcome:ty $body:block)*) => {$(
         $(#[$attr])*

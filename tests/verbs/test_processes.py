@@ -112,6 +112,10 @@ class Interrupted(VerbsTest):
     def test_a_cancellation_waits_until_a_call_is_over(self):
         self.interrupted("pending")
 
+    def test_a_thread_can_be_cancelled_in_every_call(self):
+        program = self.compile("cancelled.c", "-libverbs", "-lpthread")
+        self.assertIn("all right", self.run_ok([program, "0", "127.0.0"], timeout=240))
+
     def test_signals_at_any_time(self):
         self.interrupted("signals")
 

@@ -1,12 +1,13 @@
 """Verbs programs that know nothing of SoftRNIC, unmodified, on real interfaces."""
 
 import contextlib
+import pathlib
 import re
 import subprocess
 import tempfile
 import time
 
-from lab import PATIENCE, SOFTRNIC, LabTest, kernel_is
+from lab import PATIENCE, ROOT, SOFTRNIC, LabTest, kernel_is, run
 
 PORT = "18517"
 # As /proc/net/tcp says it.
@@ -73,6 +74,14 @@ class Programs(LabTest):
             self.assertEqual(statuses, [0, 0], said)
             return client.output(), server.output()
 
+    def compile(self, source):
+        """Compiles a C program of the tests of verbs; returns its path."""
+        directory = tempfile.TemporaryDirectory(prefix="softrnic-test-")
+        self.addCleanup(directory.cleanup)
+        program = pathlib.Path(directory.name) / pathlib.Path(source).stem
+        run("cc", "-g", "-O1", "-o", program, ROOT / "tests/verbs/c" / source, "-libverbs", "-lpthread")
+        return program
+
     def every_direction(self, words):
         lab = self.lab("--mtu", "4500")
         udp = [f"udp:{ADDRESS[host]}" for host in ("h1", "h2")]
@@ -118,6 +127,17 @@ class Programs(LabTest):
         ):
             with self.subTest(words=words):
                 self.pair(lab, [words[0], "-d", "softrnic0", "-x", "{gid}", "-F", *words[1:]])
+
+    def test_a_thread_can_be_cancelled_in_every_call(self):
+        lab = self.lab()
+        program = self.compile("cancelled.c")
+        # Changes of the host are taken in by whoever posts or polls.
+        with Program(lab, "h1", "xdp:eth0", [program, V4_GID, "10.77.0"]) as cancelled:
+            deadline = time.monotonic() + 240
+            while cancelled.process.poll() is None and time.monotonic() < deadline:
+                for verb in ("add", "del"):
+                    lab.ip("h1", f"addr {verb} 10.77.0.250/24 dev eth0")
+            self.assertEqual((cancelled.process.poll(), cancelled.output()[-200:]), (0, "all right\n"))
 
     def test_devinfo_shows_the_port_and_its_gids(self):
         lab = self.lab("--mtu", "4500")
