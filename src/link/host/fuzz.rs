@@ -7,7 +7,7 @@ use super::resolve::{route_of, unstack};
 use super::tables::Tables;
 
 /// Most of what the kernel says in one datagram.
-const LONGEST: usize = 1024;
+const LONGEST: usize = 4096;
 
 /// Pieces of the bytes are datagrams, each announced by its length.
 pub fn netlink(data: &[u8]) {

@@ -105,7 +105,9 @@ pub fn grant(data: &[u8]) {
             }
         }
         1 => {
-            let descriptors: Vec<OwnedFd> = choices.take(8).iter().map(|&kind| descriptor(kind)).collect();
+            let count = usize::from(choices.byte() % 8);
+            let descriptors: Vec<OwnedFd> =
+                choices.take(count).iter().map(|&kind| descriptor(kind)).collect();
             let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
             let text = String::from_utf8_lossy(choices.0);
             if !text.is_empty() {

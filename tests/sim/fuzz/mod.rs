@@ -14,19 +14,23 @@ pub use control::control;
 pub use frames::frames;
 pub use hostile::hostile;
 pub use sockets::sockets;
+pub use softrnic_link::fuzz::{grant, netlink, xdp};
 pub use verbs::verbs;
 
 /// The name and the function of a target.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 9] = [
     ("frames", frames),
     ("hostile", hostile),
     ("control", control),
     ("captures", captures),
     ("verbs", verbs),
     ("sockets", sockets),
+    ("xdp", xdp),
+    ("netlink", netlink),
+    ("grant", grant),
 ];
 
 /// Bytes that decide what happens next; zeros once they are used up.
