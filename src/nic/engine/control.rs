@@ -246,14 +246,17 @@ impl Engine {
         if self.srqs.len() >= MAX_SRQ {
             return Err(ControlError::NoMemory);
         }
+        if let Some((xrcd, cq)) = init.xrc
+            && !(self.xrcds.contains_key(xrcd) && self.cqs.contains_key(cq))
+        {
+            return Err(ControlError::UnknownObject);
+        }
+        // Nothing fails from here on, so that what is counted is in use.
+        self.memory.pd_retain(init.pd)?;
         if let Some((xrcd, cq)) = init.xrc {
-            if !self.xrcds.contains_key(xrcd) || !self.cqs.contains_key(cq) {
-                return Err(ControlError::UnknownObject);
-            }
             self.xrcds[xrcd].users += 1;
             self.cqs[cq].users += 1;
         }
-        self.memory.pd_retain(init.pd)?;
         let (receives, ring) = recv_ring(init.max_wr);
         let srqn = Srqn::new(self.srq_numbers.take(|number| self.srqns.contains(&Srqn::new(number))));
         self.srqns.insert(srqn);
@@ -325,12 +328,21 @@ impl Engine {
     /// # Errors
     /// Unknown PD, CQ, SRQ or XRC domain, or too many QPs.
     pub fn create_qp(&mut self, init: QpInit) -> Result<QpHandle, ControlError> {
-        if !self.cqs.contains_key(init.send_cq) || !self.cqs.contains_key(init.recv_cq) {
+        let sources_exist = match init.receive {
+            ReceiveSource::Shared(srq) => self.srqs.contains_key(srq),
+            ReceiveSource::Xrc(xrcd) => self.xrcds.contains_key(xrcd),
+            ReceiveSource::Own(_) | ReceiveSource::None => true,
+        };
+        if !sources_exist || !self.cqs.contains_key(init.send_cq) || !self.cqs.contains_key(init.recv_cq) {
             return Err(ControlError::UnknownObject);
         }
         if self.qps.len() >= MAX_QP {
             return Err(ControlError::NoMemory);
         }
+        // Nothing fails from here on, so that what is counted is in use.
+        self.memory.pd_retain(init.pd)?;
+        self.cqs[init.send_cq].users += 1;
+        self.cqs[init.recv_cq].users += 1;
         let mut xrcd = None;
         let (receives, app_receives) = match init.receive {
             ReceiveSource::Own(places) => {
@@ -338,19 +350,16 @@ impl Engine {
                 (ReceiveQueue::Own(nic), Some(app))
             }
             ReceiveSource::Shared(key) => {
-                self.srqs.get_mut(key).ok_or(ControlError::UnknownObject)?.users += 1;
+                self.srqs[key].users += 1;
                 (ReceiveQueue::Shared(key), None)
             }
             ReceiveSource::Xrc(key) => {
-                self.xrcds.get_mut(key).ok_or(ControlError::UnknownObject)?.users += 1;
+                self.xrcds[key].users += 1;
                 xrcd = Some(key);
                 (ReceiveQueue::None, None)
             }
             ReceiveSource::None => (ReceiveQueue::None, None),
         };
-        self.memory.pd_retain(init.pd)?;
-        self.cqs[init.send_cq].users += 1;
-        self.cqs[init.recv_cq].users += 1;
         let qpn = Qpn::new(self.qp_numbers.take(|number| self.by_number.contains_key(&Qpn::new(number))));
         let (sends, nic_sends) = send_ring(init.max_send_wr);
         let state = Arc::new(AtomicU8::new(QpState::Reset as u8));

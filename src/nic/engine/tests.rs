@@ -89,3 +89,49 @@ fn keys_do_not_follow_from_qp_numbers() {
         assert!(keys.iter().all(|key| !other_keys.contains(key)), "bit {bit}");
     }
 }
+
+/// Whatever makes a QP or an SRQ fail, the PD, CQ, SRQ and XRC domain that it named can be given back at once.
+#[test]
+fn a_qp_or_srq_that_is_refused_leaves_nothing_in_use() {
+    let mut engine = Engine::new(EngineConfig::with_seed(1));
+    let (gone_cq, ..) = engine.create_cq(1, None);
+    let gone_pd = engine.memory().alloc_pd().expect("PD");
+    let gone_xrcd = engine.create_xrcd();
+    let gone_srq = engine.create_srq(SrqInit { pd: gone_pd, max_wr: 1, xrc: None }).expect("SRQ").key;
+    engine.destroy_srq(gone_srq).expect("unused");
+    engine.destroy_cq(gone_cq).expect("unused");
+    engine.destroy_xrcd(gone_xrcd).expect("unused");
+    engine.memory().dealloc_pd(gone_pd).expect("unused");
+
+    let pd = engine.memory().alloc_pd().expect("PD");
+    let (cq, ..) = engine.create_cq(1, None);
+    let xrcd = engine.create_xrcd();
+    let srq = engine.create_srq(SrqInit { pd, max_wr: 1, xrc: None }).expect("SRQ").key;
+    let qp = |service, pd, send_cq, recv_cq, receive| QpInit {
+        service,
+        pd,
+        send_cq,
+        recv_cq,
+        max_send_wr: 1,
+        receive,
+    };
+    let refused = [
+        qp(QpType::Rc, gone_pd, cq, cq, ReceiveSource::Own(1)),
+        qp(QpType::Rc, gone_pd, cq, cq, ReceiveSource::Shared(srq)),
+        qp(QpType::XrcTarget, gone_pd, cq, cq, ReceiveSource::Xrc(xrcd)),
+        qp(QpType::Rc, pd, gone_cq, cq, ReceiveSource::Shared(srq)),
+        qp(QpType::Rc, pd, cq, gone_cq, ReceiveSource::Shared(srq)),
+        qp(QpType::Rc, pd, cq, cq, ReceiveSource::Shared(gone_srq)),
+        qp(QpType::XrcTarget, pd, cq, cq, ReceiveSource::Xrc(gone_xrcd)),
+    ];
+    for init in refused {
+        assert!(engine.create_qp(init).is_err(), "{init:?}");
+    }
+    for (pd, xrc) in [(gone_pd, Some((xrcd, cq))), (pd, Some((gone_xrcd, cq))), (pd, Some((xrcd, gone_cq)))] {
+        assert!(engine.create_srq(SrqInit { pd, max_wr: 1, xrc }).is_err(), "{xrc:?}");
+    }
+    assert_eq!(engine.destroy_srq(srq), Ok(()));
+    assert_eq!(engine.destroy_xrcd(xrcd), Ok(()));
+    assert_eq!(engine.destroy_cq(cq), Ok(()));
+    assert_eq!(engine.memory().dealloc_pd(pd), Ok(()));
+}
