@@ -175,7 +175,7 @@ impl End {
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         let spec = MrSpec { range, iova: base as u64, access };
         let keys = engine.memory().reg_mr(pd, spec).unwrap_or_else(|error| panic!("a region: {error}"));
-        let (cq, completions, _) = engine.create_cq(2 * DEPTH, None);
+        let (cq, completions, _) = engine.create_cq(2 * DEPTH, None).expect("a CQ");
         let init = QpInit {
             service: QpType::Rc,
             pd,

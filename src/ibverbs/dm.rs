@@ -113,9 +113,8 @@ slot! {
         if from.is_null() {
             return Err(Errno::INVAL);
         }
-        // SAFETY: `length` bytes of the caller's, which nobody changes during the call.
-        let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) };
-        Ok(dm.memory.context.write_dm(dm.memory.id, offset, bytes)?)
+        // SAFETY: the application has `length` bytes there. They may be registered, and change meanwhile.
+        Ok(unsafe { dm.memory.context.fill_dm(dm.memory.id, offset, from.cast(), length) }?)
     }
 
     fn memcpy_from_dm(to: *mut c_void, dm: *mut ibv_dm, offset: u64, length: usize) -> () {
@@ -127,9 +126,8 @@ slot! {
         if to.is_null() {
             return Err(Errno::INVAL);
         }
-        // SAFETY: room for `length` bytes of the caller's, which nobody else uses during the call.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), length) };
-        Ok(dm.memory.context.read_dm(dm.memory.id, offset, bytes)?)
+        // SAFETY: the application has room for `length` bytes there. They may be registered, and change meanwhile.
+        Ok(unsafe { dm.memory.context.show_dm(dm.memory.id, offset, to.cast(), length) }?)
     }
 }
 

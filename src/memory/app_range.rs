@@ -1,5 +1,7 @@
 use std::ptr;
 
+use crate::racing;
+
 /// A range of application memory that its owner allows the NIC to read and write.
 ///
 /// Making one is where the promise about memory is given; everything behind it is safe code.
@@ -55,7 +57,7 @@ impl AppRange {
 /// `dst.len()` bytes from `addr` are readable and are not part of `dst`.
 pub unsafe fn copy_from_app(addr: usize, dst: &mut [u8]) {
     // SAFETY: the caller vouches for the source; the destination is a live slice that does not overlap it.
-    unsafe { ptr::copy_nonoverlapping(ptr::with_exposed_provenance::<u8>(addr), dst.as_mut_ptr(), dst.len()) }
+    unsafe { racing::copy(ptr::with_exposed_provenance(addr), dst.as_mut_ptr(), dst.len()) }
 }
 
 /// Copies `src` to application memory that no key covers.
@@ -65,5 +67,5 @@ pub unsafe fn copy_from_app(addr: usize, dst: &mut [u8]) {
 /// `src.len()` bytes from `addr` are writable and are not part of `src`.
 pub unsafe fn copy_to_app(addr: usize, src: &[u8]) {
     // SAFETY: the caller vouches for the destination; the source is a live slice that does not overlap it.
-    unsafe { ptr::copy_nonoverlapping(src.as_ptr(), ptr::with_exposed_provenance_mut::<u8>(addr), src.len()) }
+    unsafe { racing::copy(src.as_ptr(), ptr::with_exposed_provenance_mut(addr), src.len()) }
 }

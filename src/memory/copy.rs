@@ -8,6 +8,7 @@ use crate::check::{LocalFault, RemoteFault};
 use crate::key::Lkey;
 use crate::page_list::PageList;
 use crate::pd::PdId;
+use crate::racing;
 use crate::region::Target;
 use crate::safe_copy::{self, Unmapped};
 use crate::sge::Sge;
@@ -111,13 +112,9 @@ impl Target<'_> {
     unsafe fn read(self, dst: &mut [u8]) -> Result<(), Unmapped> {
         match self {
             Self::Plain(addr) => {
-                // SAFETY: registered and in bounds, so readable by the promise of `AppRange::new` (or it is device
-                // memory that the table owns). `dst` is memory of the NIC, which nobody registers. The
-                // application may write the source meanwhile, see the crate's documentation; nothing here
-                // depends on the values read.
-                unsafe {
-                    ptr::copy_nonoverlapping(ptr::with_exposed_provenance(addr), dst.as_mut_ptr(), dst.len())
-                }
+                // SAFETY: registered and in bounds, so readable: who called `AppRange::new` keeps application memory
+                // mapped, the table keeps device memory. `dst` is memory of the NIC, which nobody registers.
+                unsafe { racing::copy(ptr::with_exposed_provenance(addr), dst.as_mut_ptr(), dst.len()) }
                 Ok(())
             }
             Self::Guarded(addr) => safe_copy::read(addr, dst),
@@ -141,11 +138,9 @@ impl Target<'_> {
     unsafe fn write(self, src: &[u8]) -> Result<(), Unmapped> {
         match self {
             Self::Plain(addr) => {
-                // SAFETY: as in `read`; the promise covers writing because the region has LOCAL_WRITE.
-                unsafe {
-                    let dst = ptr::with_exposed_provenance_mut(addr);
-                    ptr::copy_nonoverlapping(src.as_ptr(), dst, src.len());
-                }
+                // SAFETY: as in `read`; the promise covers writing, since nothing is resolved for writing in a region
+                // without LOCAL_WRITE.
+                unsafe { racing::copy(src.as_ptr(), ptr::with_exposed_provenance_mut(addr), src.len()) }
                 Ok(())
             }
             // SAFETY: registered for writing.

@@ -1,13 +1,15 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use crate::error::MemoryError;
+use crate::racing;
 use crate::region::within;
 use crate::table::MemoryTable;
 
-/// Memory of the device (`ibv_alloc_dm`). Values are not reused until all 2^32 were given out.
+/// Names a device memory (`ibv_alloc_dm`) of a table. Values are not reused until all 2^32 were given out.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DmId(u32);
 
@@ -23,119 +25,149 @@ const MIN_ALIGN: usize = 4096;
 /// Largest alignment that can be asked for, as a power of two.
 const MAX_LOG_ALIGN: u32 = 21;
 
-#[derive(Default)]
-pub(crate) struct DmTable {
-    allocations: FxHashMap<u32, Allocation>,
-    last: u32,
-    total: u64,
-}
+/// Memory of a device, which lives as long as anybody has it. Peers and the application may read and write it at the
+/// same time, as they may registered memory.
+#[derive(Clone)]
+pub struct DeviceMemory(Arc<Allocation>);
 
-/// Zeroed memory that only the table knows; freed when dropped.
 struct Allocation {
     addr: usize,
     length: u64,
     layout: Layout,
+}
+
+impl DeviceMemory {
+    /// `length` bytes of zeros, aligned to `1 << log_align` bytes or better. Takes long if they are many.
+    pub fn new(length: u64, log_align: u32) -> Result<Self, MemoryError> {
+        if length == 0 || log_align > MAX_LOG_ALIGN {
+            return Err(MemoryError::InvalidArgument);
+        }
+        let size = usize::try_from(length).map_err(|_| MemoryError::NoMemory)?;
+        let layout = Layout::from_size_align(size, MIN_ALIGN.max(1 << log_align))
+            .map_err(|_| MemoryError::NoMemory)?;
+        // SAFETY: the length is not 0.
+        let memory = unsafe { alloc_zeroed(layout) };
+        if memory.is_null() {
+            return Err(MemoryError::NoMemory);
+        }
+        Ok(Self(Arc::new(Allocation { addr: memory.expose_provenance(), length, layout })))
+    }
+
+    /// Length in bytes.
+    pub fn length(&self) -> u64 {
+        self.0.length
+    }
+
+    /// Copies `length` bytes of application memory at `from` to `offset` (`ibv_memcpy_to_dm`).
+    ///
+    /// # Safety
+    ///
+    /// `length` bytes from `from` are readable during the call, and not part of this memory.
+    pub unsafe fn fill(&self, offset: u64, from: *const u8, length: usize) -> Result<(), MemoryError> {
+        let to = self.locate(offset, length as u64)?;
+        // SAFETY: the caller vouches for the source; the destination is in the allocation, which `self` keeps.
+        unsafe { racing::copy(from, ptr::with_exposed_provenance_mut(to), length) };
+        Ok(())
+    }
+
+    /// Copies `length` bytes from `offset` on to application memory at `to` (`ibv_memcpy_from_dm`).
+    ///
+    /// # Safety
+    ///
+    /// `length` bytes from `to` are writable during the call, and not part of this memory.
+    pub unsafe fn show(&self, offset: u64, to: *mut u8, length: usize) -> Result<(), MemoryError> {
+        let from = self.locate(offset, length as u64)?;
+        // SAFETY: the caller vouches for the destination; the source is in the allocation, which `self` keeps.
+        unsafe { racing::copy(ptr::with_exposed_provenance(from), to, length) };
+        Ok(())
+    }
+
+    /// Address of `offset`, when `length` bytes follow it.
+    fn locate(&self, offset: u64, length: u64) -> Result<usize, MemoryError> {
+        if !within(0, self.0.length, offset, length) {
+            return Err(MemoryError::InvalidArgument);
+        }
+        Ok(self.0.addr + offset as usize)
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `DeviceMemory::new` with this layout. Regions in it kept it alive: the table holds it
+        // while there are any.
+        unsafe { dealloc(ptr::with_exposed_provenance_mut(self.addr), self.layout) }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct DmTable {
+    entries: FxHashMap<u32, Entry>,
+    last: u32,
+    total: u64,
+}
+
+struct Entry {
+    memory: DeviceMemory,
     regions: u32,
 }
 
 impl MemoryTable {
-    /// Allocates `length` bytes of zeroed device memory, aligned to `1 << log_align` bytes or better.
-    pub fn alloc_dm(&mut self, length: u64, log_align: u32) -> Result<DmId, MemoryError> {
-        let max = self.config.limits.max_dm_size;
-        if length == 0 || log_align > MAX_LOG_ALIGN {
-            return Err(MemoryError::InvalidArgument);
+    /// Adds device memory. It comes back if that is more than the device has, for it takes long to free.
+    pub fn add_dm(&mut self, memory: DeviceMemory) -> Result<DmId, (DeviceMemory, MemoryError)> {
+        let left = self.config.limits.max_dm_size.saturating_sub(self.dms.total);
+        if memory.length() > left || self.dms.entries.try_reserve(1).is_err() {
+            return Err((memory, MemoryError::NoMemory));
         }
-        if length > max - self.dms.total.min(max) {
-            return Err(MemoryError::NoMemory);
-        }
-        self.dms.alloc(length, MIN_ALIGN.max(1 << log_align))
+        Ok(self.dms.add(memory))
     }
 
-    /// Frees device memory; [`MemoryError::Busy`] while regions lie in it.
-    pub fn free_dm(&mut self, dm: DmId) -> Result<(), MemoryError> {
-        let allocation = self.dms.get(dm)?;
-        if allocation.regions > 0 {
+    /// Takes device memory out, to be freed by the caller; [`MemoryError::Busy`] while regions lie in it.
+    pub fn free_dm(&mut self, dm: DmId) -> Result<DeviceMemory, MemoryError> {
+        if self.dms.get(dm)?.regions > 0 {
             return Err(MemoryError::Busy);
         }
-        self.dms.total -= allocation.length;
-        self.dms.allocations.remove(&dm.0);
-        Ok(())
+        let entry = self.dms.entries.remove(&dm.0).ok_or(MemoryError::UnknownObject)?;
+        self.dms.total -= entry.memory.length();
+        Ok(entry.memory)
     }
 
-    /// Writes `src` to device memory from `offset` on (`ibv_memcpy_to_dm`).
-    pub fn copy_to_dm(&mut self, dm: DmId, offset: u64, src: &[u8]) -> Result<(), MemoryError> {
-        let addr = self.dms.locate(dm, offset, src.len() as u64)?;
-        // SAFETY: inside a live allocation, which safe code has no reference to.
-        unsafe { ptr::copy_nonoverlapping(src.as_ptr(), ptr::with_exposed_provenance_mut(addr), src.len()) }
-        Ok(())
-    }
-
-    /// Reads device memory from `offset` on into `dst` (`ibv_memcpy_from_dm`).
-    pub fn copy_from_dm(&self, dm: DmId, offset: u64, dst: &mut [u8]) -> Result<(), MemoryError> {
-        let addr = self.dms.locate(dm, offset, dst.len() as u64)?;
-        // SAFETY: inside a live allocation, which safe code has no reference to.
-        unsafe { ptr::copy_nonoverlapping(ptr::with_exposed_provenance(addr), dst.as_mut_ptr(), dst.len()) }
-        Ok(())
-    }
-
-    /// Length of a device memory, in bytes.
-    pub fn dm_length(&self, dm: DmId) -> Option<u64> {
-        self.dms.get(dm).ok().map(|allocation| allocation.length)
+    /// The device memory of this name.
+    pub fn dm(&self, dm: DmId) -> Result<DeviceMemory, MemoryError> {
+        Ok(self.dms.get(dm)?.memory.clone())
     }
 }
 
 impl DmTable {
     /// Address of `offset`, when `length` bytes follow it.
     pub(crate) fn locate(&self, dm: DmId, offset: u64, length: u64) -> Result<usize, MemoryError> {
-        let allocation = self.get(dm)?;
-        if !within(0, allocation.length, offset, length) {
-            return Err(MemoryError::InvalidArgument);
-        }
-        Ok(allocation.addr + offset as usize)
+        self.get(dm)?.memory.locate(offset, length)
     }
 
     pub(crate) fn retain(&mut self, dm: DmId) {
-        if let Some(allocation) = self.allocations.get_mut(&dm.0) {
-            allocation.regions += 1;
+        if let Some(entry) = self.entries.get_mut(&dm.0) {
+            entry.regions += 1;
         }
     }
 
     pub(crate) fn release(&mut self, dm: DmId) {
-        if let Some(allocation) = self.allocations.get_mut(&dm.0) {
-            allocation.regions -= 1;
+        if let Some(entry) = self.entries.get_mut(&dm.0) {
+            entry.regions -= 1;
         }
     }
 
-    fn alloc(&mut self, length: u64, align: usize) -> Result<DmId, MemoryError> {
-        let allocation = Allocation::new(length, align).ok_or(MemoryError::NoMemory)?;
+    fn add(&mut self, memory: DeviceMemory) -> DmId {
         loop {
             self.last = self.last.wrapping_add(1);
-            if self.last != 0 && !self.allocations.contains_key(&self.last) {
+            if self.last != 0 && !self.entries.contains_key(&self.last) {
                 break;
             }
         }
-        self.allocations.insert(self.last, allocation);
-        self.total += length;
-        Ok(DmId(self.last))
+        self.total += memory.length();
+        self.entries.insert(self.last, Entry { memory, regions: 0 });
+        DmId(self.last)
     }
 
-    fn get(&self, dm: DmId) -> Result<&Allocation, MemoryError> {
-        self.allocations.get(&dm.0).ok_or(MemoryError::UnknownObject)
-    }
-}
-
-impl Allocation {
-    fn new(length: u64, align: usize) -> Option<Self> {
-        let layout = Layout::from_size_align(usize::try_from(length).ok()?, align).ok()?;
-        // SAFETY: the caller refuses length 0.
-        let memory = unsafe { alloc_zeroed(layout) };
-        (!memory.is_null()).then(|| Self { addr: memory.expose_provenance(), length, layout, regions: 0 })
-    }
-}
-
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout; regions in it are gone or go with the table.
-        unsafe { dealloc(ptr::with_exposed_provenance_mut(self.addr), self.layout) }
+    fn get(&self, dm: DmId) -> Result<&Entry, MemoryError> {
+        self.entries.get(&dm.0).ok_or(MemoryError::UnknownObject)
     }
 }

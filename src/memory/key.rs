@@ -50,10 +50,10 @@ impl<T> KeyMap<T> {
         Self { entries: FxHashMap::default(), random: ChaCha20Rng::from_seed(seed) }
     }
 
-    /// Adds the object that `make` builds for the key it is told; `None` when most keys are taken.
+    /// Adds the object that `make` builds for the key it is told; `None` when most keys are taken, or there is no memory.
     pub(crate) fn insert(&mut self, make: impl FnOnce(u32) -> T) -> Option<u32> {
         // Below half occupancy a free index is found in two draws on average.
-        if self.entries.len() >= MAX_KEYS / 2 {
+        if self.entries.len() >= MAX_KEYS / 2 || self.entries.try_reserve(1).is_err() {
             return None;
         }
         loop {

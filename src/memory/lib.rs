@@ -8,9 +8,15 @@
 //! # Memory that others write
 //!
 //! Registered memory belongs to the application, which may read and write it at any time, and so may every
-//! thread of it. This crate never holds a Rust reference into it: addresses are integers, bytes move with raw
-//! copies, and nothing is read twice. A copy that races with the application moves some mixture of old and new
+//! thread of it. This crate never holds a Rust reference into it: addresses are integers, bytes move with the copy of
+//! `racing.rs`, and nothing is read twice. A copy that races with the application moves some mixture of old and new
 //! bytes, exactly as a NIC's DMA does; only 8-byte aligned [atomics](MemoryTable::fetch_add) promise more.
+//!
+//! # What takes long
+//!
+//! Whoever owns a table may have it behind a lock that others wait for. What waits for the kernel, or grows with a
+//! number of the application's, has no table as an argument and is done before: [`MrSpec::prepare`],
+//! [`DeviceMemory::new`] and its copies, [`Prefetch::run`]. What takes long to free is handed out to be dropped.
 //!
 //! # Memory that goes away
 //!
@@ -19,7 +25,6 @@
 //! crash the process. Regions registered with [`Access::ON_DEMAND`], implicit ones included, are copied with
 //! `process_vm_readv` and `process_vm_writev` on the process itself, which report EFAULT instead;
 //! [`Config::safe_copies`] extends that to every region, for a system call per copy.
-
 //!
 //! # Example
 //!
@@ -55,6 +60,7 @@ mod key;
 mod page_list;
 mod pd;
 mod populate;
+mod racing;
 mod region;
 mod register;
 mod safe_copy;
@@ -66,12 +72,13 @@ pub use access::Access;
 pub use app_range::{AppRange, copy_from_app, copy_to_app};
 pub use atomic::FlushScope;
 pub use check::{LocalFault, RemoteFault};
-pub use device_memory::DmId;
+pub use device_memory::{DeviceMemory, DmId};
 pub use error::{BindError, InvalidateError, MemoryError};
 pub use key::{Lkey, MrKeys};
 pub use pd::PdId;
 pub use populate::available as pages_can_be_populated;
 pub use region::{MrSpec, RegionInfo, RegionKind, RegionState, ReregSpec};
+pub use register::{Prefetch, PreparedMr};
 pub use safe_copy::available as safe_copies_work;
 pub use sge::Sge;
 pub use table::{Config, Limits, MemoryTable};

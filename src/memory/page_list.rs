@@ -15,8 +15,10 @@ pub(crate) struct PageList {
 }
 
 impl PageList {
-    pub(crate) fn with_capacity(pages: usize) -> Self {
-        Self { pages: Vec::with_capacity(pages), ..Self::default() }
+    pub(crate) fn with_capacity(pages: usize) -> Result<Self, MemoryError> {
+        let mut list = Self::default();
+        list.pages.try_reserve_exact(pages).map_err(|_| MemoryError::NoMemory)?;
+        Ok(list)
     }
 
     /// Cuts `ranges` into pages. Every range but the first starts, and every one but the last ends, at a page

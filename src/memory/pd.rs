@@ -27,7 +27,7 @@ pub(crate) struct PdTable {
 
 impl PdTable {
     pub(crate) fn alloc(&mut self, max: usize) -> Result<PdId, MemoryError> {
-        if self.users.len() >= max {
+        if self.users.len() >= max || self.users.try_reserve(1).is_err() {
             return Err(MemoryError::NoMemory);
         }
         loop {

@@ -11,7 +11,18 @@ use crate::populate::populate;
 use crate::region::{Backing, MrSpec, Region, RegionKind, RegionState, ReregSpec};
 use crate::safe_copy;
 use crate::sge::Sge;
-use crate::table::{Entry, MemoryTable};
+use crate::table::{Config, Entry, MemoryTable};
+
+/// A registration that was judged, with its pages faulted in: what is left needs the table, and takes no time.
+pub struct PreparedMr(Translation);
+
+/// On-demand memory to fault in (`ibv_advise_mr`), for writing or not.
+#[derive(Clone, Copy)]
+pub struct Prefetch {
+    addr: usize,
+    length: u64,
+    write: bool,
+}
 
 /// The parts of a region that a registration decides.
 struct Translation {
@@ -31,8 +42,13 @@ impl MemoryTable {
     /// `spec.iova` and the address may differ by any amount. (Kernel verbs refuse with EINVAL where the two
     /// differ within a page; that belongs to the layer that speaks for the kernel.)
     pub fn reg_mr(&mut self, pd: PdId, spec: MrSpec) -> Result<MrKeys, MemoryError> {
-        let new = self.translate(spec)?;
-        self.add_region(pd, new)
+        let prepared = spec.prepare(&self.config)?;
+        self.add_mr(pd, prepared)
+    }
+
+    /// The second half of [`reg_mr`](Self::reg_mr), which does not wait for the kernel.
+    pub fn add_mr(&mut self, pd: PdId, prepared: PreparedMr) -> Result<MrKeys, MemoryError> {
+        self.add_region(pd, prepared.0)
     }
 
     /// Registers `length` bytes from `offset` of a device memory, none being allowed. As in verbs, ZERO_BASED must
@@ -83,7 +99,11 @@ impl MemoryTable {
                 length: 0,
                 access: Access::empty(),
                 kind: RegionKind::FastRegister,
-                backing: Backing::Pages { list: PageList::with_capacity(max_pages), max: max_pages, guarded },
+                backing: Backing::Pages {
+                    list: PageList::with_capacity(max_pages)?,
+                    max: max_pages,
+                    guarded,
+                },
             },
         )
     }
@@ -150,30 +170,43 @@ impl MemoryTable {
     /// Changes a region in place; its keys stay. On an error the region is as it was. Regions with windows are
     /// [`MemoryError::Busy`], regions other than ordinary and on-demand ones [`MemoryError::Unsupported`].
     pub fn rereg_mr(&mut self, lkey: Lkey, change: ReregSpec) -> Result<MrKeys, MemoryError> {
-        let region = self.find_region(lkey.0).ok_or(MemoryError::UnknownObject)?;
-        let (Backing::Plain(base) | Backing::Guarded(base)) = region.backing else {
-            return Err(MemoryError::Unsupported);
+        let prepared = match self.judge_rereg(lkey, change)? {
+            Some(spec) => Some(spec.prepare(&self.config)?),
+            None => None,
         };
-        if !matches!(region.kind, RegionKind::Ordinary | RegionKind::OnDemand) {
-            return Err(MemoryError::Unsupported);
+        self.change_mr(lkey, change.pd, prepared)
+    }
+
+    /// The first part of [`rereg_mr`](Self::rereg_mr): what is to be prepared, if anything is, for
+    /// [`change_mr`](Self::change_mr).
+    pub fn judge_rereg(&self, lkey: Lkey, change: ReregSpec) -> Result<Option<MrSpec>, MemoryError> {
+        let (region, base) = self.changeable(lkey)?;
+        if change.pd.is_some_and(|pd| !self.pds.contains(pd)) {
+            return Err(MemoryError::UnknownPd);
         }
-        if region.windows > 0 {
-            return Err(MemoryError::Busy);
+        if change.translation.is_none() && change.access.is_none() {
+            return Ok(None);
         }
-        let (old_pd, access) = (region.pd, change.access.unwrap_or(region.access));
-        // The promise given for the old range holds on while the region lives.
-        // SAFETY: as in the registration that this range was taken from.
+        // SAFETY: the range of a registration that has not ended; its promise holds on while the region lives.
         let old_range = unsafe { AppRange::new(base, region.length) };
         let (range, iova) = change.translation.unwrap_or((old_range, region.iova));
-        let pd = change.pd.unwrap_or(old_pd);
-        let moved = change.translation.is_some() || change.access.is_some();
-        let new = if moved { Some(self.translate(MrSpec { range, iova, access })?) } else { None };
+        Ok(Some(MrSpec { range, iova, access: change.access.unwrap_or(region.access) }))
+    }
 
+    /// The last part of [`rereg_mr`](Self::rereg_mr), which does not wait for the kernel.
+    pub fn change_mr(
+        &mut self,
+        lkey: Lkey,
+        pd: Option<PdId>,
+        prepared: Option<PreparedMr>,
+    ) -> Result<MrKeys, MemoryError> {
+        let old_pd = self.changeable(lkey)?.0.pd;
+        let pd = pd.unwrap_or(old_pd);
         self.pds.retain(pd)?;
         self.pds.release(old_pd);
         let region = self.find_region_mut(lkey.0).ok_or(MemoryError::UnknownObject)?;
         region.pd = pd;
-        if let Some(new) = new {
+        if let Some(PreparedMr(new)) = prepared {
             region.iova = new.iova;
             region.length = new.length;
             region.access = new.access;
@@ -199,16 +232,31 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Faults in the on-demand memory of `sges` (`ibv_advise_mr`), for writing if asked.
-    pub fn prefetch(&self, pd: PdId, sges: &[Sge], write: bool) -> Result<(), MemoryError> {
-        for sge in sges.iter().filter(|sge| sge.length > 0) {
-            self.check_local(pd, sge, write).map_err(|_| MemoryError::BadAddress)?;
-            let region = self.find_region(sge.lkey.0).ok_or(MemoryError::UnknownObject)?;
-            if let Backing::Guarded(base) = region.backing {
-                populate(base + (sge.addr - region.iova) as usize, u64::from(sge.length), write)?;
-            }
+    /// Finds the on-demand memory of `sge`; `None` where there is nothing to fault in.
+    pub fn prefetch(&self, pd: PdId, sge: &Sge, write: bool) -> Result<Option<Prefetch>, MemoryError> {
+        if sge.length == 0 {
+            return Ok(None);
         }
-        Ok(())
+        self.check_local(pd, sge, write).map_err(|_| MemoryError::BadAddress)?;
+        let region = self.find_region(sge.lkey.0).ok_or(MemoryError::UnknownObject)?;
+        let Backing::Guarded(base) = region.backing else { return Ok(None) };
+        let addr = base + (sge.addr - region.iova) as usize;
+        Ok(Some(Prefetch { addr, length: u64::from(sge.length), write }))
+    }
+
+    /// A region that can be registered anew, with its address.
+    fn changeable(&self, lkey: Lkey) -> Result<(&Region, usize), MemoryError> {
+        let region = self.find_region(lkey.0).ok_or(MemoryError::UnknownObject)?;
+        let (Backing::Plain(base) | Backing::Guarded(base)) = region.backing else {
+            return Err(MemoryError::Unsupported);
+        };
+        if !matches!(region.kind, RegionKind::Ordinary | RegionKind::OnDemand) {
+            return Err(MemoryError::Unsupported);
+        }
+        if region.windows > 0 {
+            return Err(MemoryError::Busy);
+        }
+        Ok((region, base))
     }
 
     fn add_region(&mut self, pd: PdId, new: Translation) -> Result<MrKeys, MemoryError> {
@@ -232,23 +280,26 @@ impl MemoryTable {
         let rkey = if kind == RegionKind::Null { Rkey(0) } else { Rkey(key) };
         Ok(MrKeys { lkey: Lkey(key), rkey })
     }
+}
 
-    /// Judges a registration, faulting its pages in.
-    fn translate(&self, spec: MrSpec) -> Result<Translation, MemoryError> {
-        let access = spec.access.for_region()?;
+impl MrSpec {
+    /// The first half of [`MemoryTable::reg_mr`]: judges the registration for a table of this configuration, and faults
+    /// its pages in. Takes long if they are many.
+    pub fn prepare(self, config: &Config) -> Result<PreparedMr, MemoryError> {
+        let access = self.access.for_region()?;
         let on_demand = access.contains(Access::ON_DEMAND);
-        let guarded = on_demand || self.config.safe_copies;
-        let (addr, length) = (spec.range.addr(), spec.range.length());
+        let guarded = on_demand || config.safe_copies;
+        let (addr, length) = (self.range.addr(), self.range.length());
         let zero_based = access.contains(Access::ZERO_BASED);
-        let iova = if zero_based { 0 } else { spec.iova };
+        let iova = if zero_based { 0 } else { self.iova };
 
-        if spec.range == AppRange::WHOLE {
+        if self.range == AppRange::WHOLE {
             if !on_demand || zero_based || iova != 0 {
                 return Err(MemoryError::InvalidArgument);
             }
-        } else if !spec.range.is_sound()
+        } else if !self.range.is_sound()
             || iova.checked_add(length).is_none()
-            || length > self.config.limits.max_mr_size
+            || length > config.limits.max_mr_size
         {
             return Err(MemoryError::InvalidArgument);
         }
@@ -260,6 +311,14 @@ impl MemoryTable {
         }
         let kind = if on_demand { RegionKind::OnDemand } else { RegionKind::Ordinary };
         let backing = if guarded { Backing::Guarded(addr) } else { Backing::Plain(addr) };
-        Ok(Translation { iova, length, access, kind, backing })
+        Ok(PreparedMr(Translation { iova, length, access, kind, backing }))
+    }
+}
+
+impl Prefetch {
+    /// Faults the pages in, and says whether all could be. Takes long if they are many. Pages that are not the
+    /// region's any more are faulted in all the same, which changes nothing in them.
+    pub fn run(self) -> Result<(), MemoryError> {
+        populate(self.addr, self.length, self.write)
     }
 }

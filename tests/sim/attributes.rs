@@ -167,8 +167,8 @@ fn every_transition_of_every_service_takes_exactly_its_attributes() {
 fn qp_in(service: QpType, state: QpState) -> (Engine, QpKey) {
     let mut engine = Engine::new(EngineConfig::with_seed(1));
     let pd = engine.memory().alloc_pd().expect("a PD");
-    let cq = engine.create_cq(4, None).0;
-    let xrcd = engine.create_xrcd();
+    let cq = engine.create_cq(4, None).expect("a CQ").0;
+    let xrcd = engine.create_xrcd().expect("an XRC domain");
     let receive = match service {
         QpType::XrcTarget => ReceiveSource::Xrc(xrcd),
         QpType::XrcInitiator => ReceiveSource::None,
@@ -278,7 +278,7 @@ fn reset_forgets_everything_but_the_number() {
 fn connected() -> (Engine, QpHandle, SendRequest) {
     let mut engine = Engine::new(EngineConfig::with_seed(1));
     let pd = engine.memory().alloc_pd().expect("a PD");
-    let cq = engine.create_cq(4, None).0;
+    let cq = engine.create_cq(4, None).expect("a CQ").0;
     let receive = ReceiveSource::Own(4);
     let init = QpInit { service: QpType::Rc, pd, send_cq: cq, recv_cq: cq, max_send_wr: 4, receive };
     let qp = engine.create_qp(init).expect("a QP");

@@ -117,7 +117,7 @@ impl Node {
 
     /// Makes a completion queue.
     pub fn create_cq(&mut self, capacity: usize) -> CqKey {
-        let (key, ring, _) = self.engine.create_cq(capacity, None);
+        let (key, ring, _) = self.engine.create_cq(capacity, None).expect("a CQ");
         self.cqs.insert(key, ring);
         key
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 fn rings(c: &mut Criterion) {
     let mut group = c.benchmark_group("ring");
-    let (mut app, mut nic) = recv_ring::<RecvRequest>(64);
+    let (mut app, mut nic) = recv_ring::<RecvRequest>(64).expect("memory");
     group.bench_function("post and take", |b| {
         b.iter(|| {
             let pushed = app.push(RecvRequest { wr_id: 1, data: LocalData::empty(), length: 0 });
@@ -21,7 +21,7 @@ fn rings(c: &mut Criterion) {
             black_box(nic.pop())
         });
     });
-    let (mut app, mut nic) = completion_ring::<[u64; 8]>(64);
+    let (mut app, mut nic) = completion_ring::<[u64; 8]>(64).expect("memory");
     group.bench_function("publish and poll", |b| {
         b.iter(|| {
             assert!(nic.push(black_box([7; 8])).is_ok());

@@ -105,6 +105,8 @@ pub struct Nic {
     /// Where others look into this NIC; without it (no private directory), they cannot.
     stats: Option<StatsSocket>,
     name: String,
+    /// For registrations, which are judged without the engine.
+    memory_config: softrnic_memory::Config,
     /// When the link was last serviced, and when an application last polled and posted; nanoseconds.
     last_service: AtomicU64,
     last_poll: AtomicU64,
@@ -165,6 +167,7 @@ impl Nic {
             port_fd,
             stats: StatsSocket::open(name).inspect_err(|error| tracing::debug!(%error, "no statistics")).ok(),
             name: name.to_owned(),
+            memory_config: config.memory(),
             last_service: AtomicU64::new(0),
             last_poll: AtomicU64::new(0),
             last_post: AtomicU64::new(0),
@@ -185,6 +188,11 @@ impl Nic {
         fork::register(Arc::downgrade(&nic));
         let progress = Progress::spawn(nic.clone())?;
         Ok((nic, progress))
+    }
+
+    /// How the engine's memory table is set up.
+    pub fn memory_config(&self) -> &softrnic_memory::Config {
+        &self.memory_config
     }
 
     /// Now, on the device's clock.

@@ -12,9 +12,10 @@ use super::completion::Cqe;
 use super::data::{RecvRequest, SendRequest};
 use super::held_acks::AckHold;
 use super::objects::{Cq, QpCounts, QpIo, QpSlot, ReceiveQueue, Srq, Xrcd};
+use super::parts::{CqParts, QpParts, Remains, Remnant, SrqParts};
 use super::{CqKey, Engine, LocalData, QpKey, SrqKey, XrcdKey};
 use crate::runtime::notify::{Arming, Notify, arming};
-use crate::runtime::queue::{CompletionRing, RecvRing, SendRing, completion_ring, recv_ring, send_ring};
+use crate::runtime::queue::{CompletionRing, RecvRing, SendRing};
 
 /// Why an object was not made, changed or destroyed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +26,7 @@ pub enum ControlError {
     Busy,
     /// An argument makes no sense; the text says which. EINVAL.
     Invalid(&'static str),
-    /// A limit is reached. ENOMEM.
+    /// A limit is reached, or there is no memory. ENOMEM.
     NoMemory,
     /// Memory was refused.
     Memory(MemoryError),
@@ -41,7 +42,7 @@ impl std::fmt::Display for ControlError {
             ControlError::UnknownObject => f.write_str("no such object"),
             ControlError::Busy => f.write_str("other objects still use it"),
             ControlError::Invalid(what) => f.write_str(what),
-            ControlError::NoMemory => f.write_str("a limit of the device is reached"),
+            ControlError::NoMemory => f.write_str("a limit of the device is reached, or memory has run out"),
             ControlError::Memory(error) => error.fmt(f),
             ControlError::Attributes(error) => error.fmt(f),
             ControlError::Unsupported => f.write_str("the device does not support this"),
@@ -145,82 +146,69 @@ pub const MAX_SRQ: usize = 1 << 20;
 
 impl Engine {
     /// Makes a completion queue with `capacity` places; `notify` is told when an armed CQ gets something.
+    ///
+    /// # Errors
+    /// There is no memory.
     pub fn create_cq(
         &mut self,
         capacity: usize,
         notify: Option<Arc<dyn Notify>>,
-    ) -> (CqKey, CompletionRing<Cqe>, Arming) {
-        let (app, ring) = completion_ring(capacity);
-        let (arm, armed) = arming();
-        let key = self.cqs.insert(Cq { ring, armed, notify, users: 0, overrun: false });
-        (key, app, arm)
+    ) -> Result<(CqKey, CompletionRing<Cqe>, Arming), ControlError> {
+        self.add_cq(CqParts::new(capacity)?, notify)
     }
 
-    /// Gives a CQ a ring of another size; the entries of the old one have been moved by the caller through
-    /// `keep`, which reads the old ring's application end.
+    /// Makes a completion queue of parts that exist.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn add_cq(
+        &mut self,
+        parts: CqParts,
+        notify: Option<Arc<dyn Notify>>,
+    ) -> Result<(CqKey, CompletionRing<Cqe>, Arming), ControlError> {
+        self.cqs.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
+        let (arm, armed) = arming();
+        let key = self.cqs.insert(Cq { ring: parts.nic, armed, notify, users: 0, overrun: false });
+        Ok((key, parts.app, arm))
+    }
+
+    /// Gives a CQ another ring. `old` is its application end, which goes over as well and keeps what it holds.
     ///
     /// # Errors
     /// The new ring cannot hold what is there.
     pub fn resize_cq(
         &mut self,
         key: CqKey,
-        capacity: usize,
+        parts: CqParts,
         old: &mut CompletionRing<Cqe>,
-    ) -> Result<(), ControlError> {
+    ) -> Result<Remains, ControlError> {
         let cq = self.cqs.get_mut(key).ok_or(ControlError::UnknownObject)?;
-        if old.len() > capacity {
+        if old.len() > parts.app.capacity() {
             return Err(ControlError::Invalid("the CQ holds more completions than the new size"));
         }
-        let (app, mut ring) = completion_ring(capacity);
-        while let Some(cqe) = old.pop() {
-            ring.push(cqe).map_err(|_| ControlError::NoMemory)?;
-        }
-        *old = app;
-        cq.ring = ring;
-        Ok(())
-    }
-
-    /// Removes the completions of a QP from a CQ, whose application end is `old`. A QP that was reset has
-    /// nothing to do with what it was before.
-    ///
-    /// # Errors
-    /// No such CQ.
-    pub fn purge_cq(
-        &mut self,
-        key: CqKey,
-        qpn: Qpn,
-        old: &mut CompletionRing<Cqe>,
-    ) -> Result<(), ControlError> {
-        let cq = self.cqs.get_mut(key).ok_or(ControlError::UnknownObject)?;
-        let (app, mut ring) = completion_ring(old.capacity());
-        while let Some(cqe) = old.pop() {
-            if cqe.qpn != qpn {
-                ring.push(cqe).map_err(|_| ControlError::NoMemory)?;
-            }
-        }
-        *old = app;
-        cq.ring = ring;
-        Ok(())
+        old.replace(parts.app);
+        Ok(Remains(Remnant::Cq(std::mem::replace(&mut cq.ring, parts.nic))))
     }
 
     /// Destroys a CQ.
     ///
     /// # Errors
     /// QPs or SRQs still report to it.
-    pub fn destroy_cq(&mut self, key: CqKey) -> Result<(), ControlError> {
-        match self.cqs.get(key) {
-            None => Err(ControlError::UnknownObject),
-            Some(cq) if cq.users > 0 => Err(ControlError::Busy),
-            Some(_) => {
-                self.cqs.remove(key);
-                Ok(())
-            }
+    pub fn destroy_cq(&mut self, key: CqKey) -> Result<Remains, ControlError> {
+        if self.cqs.get(key).is_some_and(|cq| cq.users > 0) {
+            return Err(ControlError::Busy);
         }
+        let cq = self.cqs.remove(key).ok_or(ControlError::UnknownObject)?;
+        Ok(Remains(Remnant::Cq(cq.ring)))
     }
 
     /// Makes an XRC domain.
-    pub fn create_xrcd(&mut self) -> XrcdKey {
-        self.xrcds.insert(Xrcd::default())
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn create_xrcd(&mut self) -> Result<XrcdKey, ControlError> {
+        self.xrcds.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
+        Ok(self.xrcds.insert(Xrcd::default()))
     }
 
     /// Destroys an XRC domain.
@@ -241,8 +229,16 @@ impl Engine {
     /// Makes a shared receive queue.
     ///
     /// # Errors
-    /// Unknown PD, CQ or XRC domain, or too many SRQs.
+    /// Unknown PD, CQ or XRC domain, too many SRQs, or no memory.
     pub fn create_srq(&mut self, init: SrqInit) -> Result<SrqHandle, ControlError> {
+        self.add_srq(init, SrqParts::new(init.max_wr)?)
+    }
+
+    /// Makes a shared receive queue of parts that exist.
+    ///
+    /// # Errors
+    /// As [`create_srq`](Self::create_srq).
+    pub fn add_srq(&mut self, init: SrqInit, parts: SrqParts) -> Result<SrqHandle, ControlError> {
         if self.srqs.len() >= MAX_SRQ {
             return Err(ControlError::NoMemory);
         }
@@ -251,13 +247,15 @@ impl Engine {
         {
             return Err(ControlError::UnknownObject);
         }
+        self.srqs.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
+        self.shared.xrc_srqs.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
         // Nothing fails from here on, so that what is counted is in use.
         self.memory.pd_retain(init.pd)?;
         if let Some((xrcd, cq)) = init.xrc {
             self.xrcds[xrcd].users += 1;
             self.cqs[cq].users += 1;
         }
-        let (receives, ring) = recv_ring(init.max_wr);
+        let SrqParts { app: receives, nic: ring } = parts;
         let srqn = Srqn::new(self.srq_numbers.take(|number| self.srqns.contains(&Srqn::new(number))));
         self.srqns.insert(srqn);
         let key = self.srqs.insert(Srq { ring, pd: init.pd, srqn, limit: 0, users: 0, xrc: init.xrc });
@@ -285,34 +283,34 @@ impl Engine {
         self.srqs.get(key).map(|srq| srq.limit).ok_or(ControlError::UnknownObject)
     }
 
-    /// Gives an SRQ a ring of another size and moves what is posted.
+    /// Gives an SRQ another ring, which it goes over to when it has taken what is posted. The application end of the
+    /// new ring is the caller's to go over to.
     ///
     /// # Errors
     /// No such SRQ, or it holds more than the new size.
-    pub fn resize_srq(&mut self, key: SrqKey, max_wr: usize) -> Result<RecvRing<RecvRequest>, ControlError> {
+    pub fn resize_srq(
+        &mut self,
+        key: SrqKey,
+        parts: SrqParts,
+    ) -> Result<RecvRing<RecvRequest>, ControlError> {
         let srq = self.srqs.get_mut(key).ok_or(ControlError::UnknownObject)?;
+        let max_wr = parts.app.capacity();
         if srq.ring.len() > max_wr || srq.limit > max_wr {
             return Err(ControlError::Invalid("the SRQ holds more than the new size"));
         }
-        let (mut receives, ring) = recv_ring(max_wr);
-        while let Some(wqe) = srq.ring.pop() {
-            receives.push(wqe).map_err(|_| ControlError::NoMemory)?;
-        }
-        srq.ring = ring;
-        Ok(receives)
+        srq.ring.replace(parts.nic);
+        Ok(parts.app)
     }
 
     /// Destroys an SRQ.
     ///
     /// # Errors
     /// QPs still use it.
-    pub fn destroy_srq(&mut self, key: SrqKey) -> Result<(), ControlError> {
-        match self.srqs.get(key) {
-            None => return Err(ControlError::UnknownObject),
-            Some(srq) if srq.users > 0 => return Err(ControlError::Busy),
-            Some(_) => {}
+    pub fn destroy_srq(&mut self, key: SrqKey) -> Result<Remains, ControlError> {
+        if self.srqs.get(key).is_some_and(|srq| srq.users > 0) {
+            return Err(ControlError::Busy);
         }
-        let Some(srq) = self.srqs.remove(key) else { return Ok(()) };
+        let srq = self.srqs.remove(key).ok_or(ControlError::UnknownObject)?;
         self.srqns.remove(&srq.srqn);
         self.memory.pd_release(srq.pd);
         if let Some((xrcd, cq)) = srq.xrc {
@@ -320,14 +318,22 @@ impl Engine {
             self.xrcds[xrcd].users -= 1;
             self.cqs[cq].users -= 1;
         }
-        Ok(())
+        Ok(Remains(Remnant::Srq(srq.ring)))
     }
 
     /// Makes a queue pair in RESET.
     ///
     /// # Errors
-    /// Unknown PD, CQ, SRQ or XRC domain, or too many QPs.
+    /// Unknown PD, CQ, SRQ or XRC domain, too many QPs, or no memory.
     pub fn create_qp(&mut self, init: QpInit) -> Result<QpHandle, ControlError> {
+        self.add_qp(init, QpParts::new(&init)?)
+    }
+
+    /// Makes a queue pair of parts that exist.
+    ///
+    /// # Errors
+    /// As [`create_qp`](Self::create_qp).
+    pub fn add_qp(&mut self, init: QpInit, parts: QpParts) -> Result<QpHandle, ControlError> {
         let sources_exist = match init.receive {
             ReceiveSource::Shared(srq) => self.srqs.contains_key(srq),
             ReceiveSource::Xrc(xrcd) => self.xrcds.contains_key(xrcd),
@@ -339,34 +345,38 @@ impl Engine {
         if self.qps.len() >= MAX_QP {
             return Err(ControlError::NoMemory);
         }
+        self.qps.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
+        self.by_number.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
+        // One more than there are QPs: the next index is that of a slot that is free, or of a new one.
+        let missing = (self.qps.len() + 1).saturating_sub(self.by_index.len());
+        self.by_index.try_reserve(missing + 1).map_err(|_| ControlError::NoMemory)?;
         // Nothing fails from here on, so that what is counted is in use.
         self.memory.pd_retain(init.pd)?;
         self.cqs[init.send_cq].users += 1;
         self.cqs[init.recv_cq].users += 1;
+        let QpParts { sends: (sends, nic_sends), receives: own, place } = parts;
         let mut xrcd = None;
-        let (receives, app_receives) = match init.receive {
-            ReceiveSource::Own(places) => {
-                let (app, nic) = recv_ring(places);
-                (ReceiveQueue::Own(nic), Some(app))
+        let (app_receives, receives) = match init.receive {
+            ReceiveSource::Own(_) => {
+                own.map_or((None, ReceiveQueue::None), |(app, nic)| (Some(app), ReceiveQueue::Own(nic)))
             }
             ReceiveSource::Shared(key) => {
                 self.srqs[key].users += 1;
-                (ReceiveQueue::Shared(key), None)
+                (None, ReceiveQueue::Shared(key))
             }
             ReceiveSource::Xrc(key) => {
                 self.xrcds[key].users += 1;
                 xrcd = Some(key);
-                (ReceiveQueue::None, None)
+                (None, ReceiveQueue::None)
             }
-            ReceiveSource::None => (ReceiveQueue::None, None),
+            ReceiveSource::None => (None, ReceiveQueue::None),
         };
         let qpn = Qpn::new(self.qp_numbers.take(|number| self.by_number.contains_key(&Qpn::new(number))));
-        let (sends, nic_sends) = send_ring(init.max_send_wr);
         let state = Arc::new(AtomicU8::new(QpState::Reset as u8));
         let qp = Qp::<LocalData>::new(qpn, init.service, self.config.transport, self.config.rate);
         let shared_state = state.clone();
         let polled = self.cqs[init.recv_cq].notify.is_none();
-        let key = self.qps.insert_with_key(|key| QpSlot {
+        let slot = |key| QpSlot {
             qp,
             io: QpIo {
                 key,
@@ -389,7 +399,8 @@ impl Engine {
                 counts: QpCounts::default(),
                 shared_state,
             },
-        });
+        };
+        let key = self.qps.insert_with_key(|key| Box::write(place, slot(key)));
         self.by_number.insert(qpn, key);
         if self.by_index.len() <= key.index() {
             self.by_index.resize(key.index() + 1, None);
@@ -454,7 +465,7 @@ impl Engine {
     ///
     /// # Errors
     /// It is attached to a multicast group.
-    pub fn destroy_qp(&mut self, now: Time, key: QpKey) -> Result<(), ControlError> {
+    pub fn destroy_qp(&mut self, now: Time, key: QpKey) -> Result<Remains, ControlError> {
         if !self.qps.contains_key(key) {
             return Err(ControlError::UnknownObject);
         }
@@ -462,8 +473,8 @@ impl Engine {
             return Err(ControlError::Busy);
         }
         self.with_qp(now, None, key, |qp, host| qp.close(host));
-        let Some(slot) = self.qps.remove(key) else { return Ok(()) };
-        let io = slot.io;
+        let mut slot = self.qps.remove(key).ok_or(ControlError::UnknownObject)?;
+        let io = &mut slot.io;
         self.timers.remove(io.timer, key);
         io.shared_state.store(QpState::Reset as u8, Ordering::Release);
         self.by_number.remove(&io.qpn);
@@ -478,8 +489,8 @@ impl Engine {
         if let Some(xrcd) = io.xrcd {
             self.xrcds[xrcd].users -= 1;
         }
-        io.peer.into_iter().for_each(|peer| self.peers.leave(peer, key));
-        Ok(())
+        io.peer.take().into_iter().for_each(|peer| self.peers.leave(peer, key));
+        Ok(Remains(Remnant::Qp(slot)))
     }
 
     /// The address at a place of the GID table.

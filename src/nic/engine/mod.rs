@@ -17,6 +17,7 @@ mod host;
 mod multicast;
 mod numbers;
 mod objects;
+mod parts;
 mod peers;
 mod publish;
 mod receive;
@@ -47,6 +48,7 @@ pub use data::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, S
 pub use drops::DropReason;
 pub use gid_table::GidTable;
 pub use objects::{CqKey, Event, QpCounts, QpKey, SrqKey, XrcdKey};
+pub use parts::{CqParts, QpParts, Remains, SrqParts};
 pub use seed::Seed;
 pub use usage::Usage;
 
@@ -88,6 +90,20 @@ impl EngineConfig {
             safe_copies: false,
             ack_trial: 256,
         }
+    }
+
+    /// How the memory table of such an engine is set up.
+    pub fn memory(&self) -> softrnic_memory::Config {
+        let caps = DeviceCaps::default();
+        let limits = softrnic_memory::Limits {
+            max_pd: caps.max_pd,
+            max_mr: caps.max_mr,
+            max_mw: caps.max_mw,
+            max_dm_size: caps.max_dm_size,
+            max_fast_reg_pages: caps.max_fast_reg_pages,
+            ..Default::default()
+        };
+        softrnic_memory::Config { safe_copies: self.safe_copies, limits }
     }
 }
 
@@ -144,7 +160,8 @@ pub struct Step {
 pub struct Engine {
     config: EngineConfig,
     memory: MemoryTable,
-    qps: SlotMap<QpKey, QpSlot>,
+    /// In boxes, so that the map moves little when it grows.
+    qps: SlotMap<QpKey, Box<QpSlot>>,
     by_number: FxHashMap<Qpn, QpKey>,
     by_index: Vec<Option<QpKey>>,
     cqs: SlotMap<CqKey, Cq>,
@@ -169,19 +186,9 @@ pub struct Engine {
 impl Engine {
     /// A NIC without objects.
     pub fn new(config: EngineConfig) -> Engine {
-        let caps = DeviceCaps::default();
-        let limits = softrnic_memory::Limits {
-            max_pd: caps.max_pd,
-            max_mr: caps.max_mr,
-            max_mw: caps.max_mw,
-            max_dm_size: caps.max_dm_size,
-            max_fast_reg_pages: caps.max_fast_reg_pages,
-            ..Default::default()
-        };
-        let memory_config = softrnic_memory::Config { safe_copies: config.safe_copies, limits };
         Engine {
             config,
-            memory: MemoryTable::with_config(config.seed.of(Purpose::MemoryKeys), memory_config),
+            memory: MemoryTable::with_config(config.seed.of(Purpose::MemoryKeys), config.memory()),
             qps: SlotMap::with_key(),
             by_number: FxHashMap::default(),
             by_index: Vec::new(),
@@ -323,7 +330,7 @@ impl Engine {
         key: QpKey,
         drive: impl FnOnce(&mut Qp<LocalData>, &mut HostView<'_, '_>) -> T,
     ) -> Option<T> {
-        let QpSlot { qp, io } = self.qps.get_mut(key)?;
+        let QpSlot { qp, io } = &mut **self.qps.get_mut(key)?;
         let mut host = HostView {
             io: &mut *io,
             memory: &mut self.memory,

@@ -9,7 +9,7 @@ use super::*;
 fn a_receive_that_is_posted_while_its_qp_fails_is_flushed() {
     let mut engine = Engine::new(EngineConfig::with_seed(1));
     let pd = engine.memory().alloc_pd().expect("PD");
-    let (cq, mut completions, _arming) = engine.create_cq(8, None);
+    let (cq, mut completions, _arming) = engine.create_cq(8, None).expect("CQ");
     let init = QpInit {
         service: QpType::Rc,
         pd,
@@ -42,8 +42,8 @@ fn a_receive_that_is_posted_while_its_qp_fails_is_flushed() {
 fn an_srq_number_that_has_gone_round_names_no_live_srq() {
     let mut engine = Engine::new(EngineConfig::with_seed(1));
     let pd = engine.memory().alloc_pd().expect("a PD");
-    let (cq, ..) = engine.create_cq(1, None);
-    let xrcd = engine.create_xrcd();
+    let (cq, ..) = engine.create_cq(1, None).expect("a CQ");
+    let xrcd = engine.create_xrcd().expect("an XRC domain");
     let init = SrqInit { pd, max_wr: 1, xrc: Some((xrcd, cq)) };
     let first = engine.create_srq(init).expect("an SRQ");
     engine.srq_numbers.skip((1 << 24) - 1);
@@ -58,7 +58,7 @@ fn an_srq_number_that_has_gone_round_names_no_live_srq() {
 fn a_qp_number_that_has_gone_round_names_no_live_qp() {
     let mut engine = Engine::new(EngineConfig::with_seed(1));
     let pd = engine.memory().alloc_pd().expect("a PD");
-    let (cq, ..) = engine.create_cq(1, None);
+    let (cq, ..) = engine.create_cq(1, None).expect("a CQ");
     let receive = ReceiveSource::Own(1);
     let init = QpInit { service: QpType::Ud, pd, send_cq: cq, recv_cq: cq, max_send_wr: 1, receive };
     let first = engine.create_qp(init).expect("a QP").qpn;
@@ -72,7 +72,7 @@ fn keys_do_not_follow_from_qp_numbers() {
     let numbers = |secret: [u8; 32]| {
         let mut engine = Engine::new(EngineConfig::with_seed(Seed::new(secret)));
         let pd = engine.memory().alloc_pd().expect("a PD");
-        let (cq, ..) = engine.create_cq(1, None);
+        let (cq, ..) = engine.create_cq(1, None).expect("a CQ");
         let receive = ReceiveSource::Own(1);
         let init = QpInit { service: QpType::Ud, pd, send_cq: cq, recv_cq: cq, max_send_wr: 1, receive };
         let qpns: Vec<u32> = (0..16).map(|_| engine.create_qp(init).expect("a QP").qpn.get()).collect();
@@ -94,18 +94,18 @@ fn keys_do_not_follow_from_qp_numbers() {
 #[test]
 fn a_qp_or_srq_that_is_refused_leaves_nothing_in_use() {
     let mut engine = Engine::new(EngineConfig::with_seed(1));
-    let (gone_cq, ..) = engine.create_cq(1, None);
+    let (gone_cq, ..) = engine.create_cq(1, None).expect("CQ");
     let gone_pd = engine.memory().alloc_pd().expect("PD");
-    let gone_xrcd = engine.create_xrcd();
+    let gone_xrcd = engine.create_xrcd().expect("XRC domain");
     let gone_srq = engine.create_srq(SrqInit { pd: gone_pd, max_wr: 1, xrc: None }).expect("SRQ").key;
-    engine.destroy_srq(gone_srq).expect("unused");
-    engine.destroy_cq(gone_cq).expect("unused");
+    drop(engine.destroy_srq(gone_srq).expect("unused"));
+    drop(engine.destroy_cq(gone_cq).expect("unused"));
     engine.destroy_xrcd(gone_xrcd).expect("unused");
     engine.memory().dealloc_pd(gone_pd).expect("unused");
 
     let pd = engine.memory().alloc_pd().expect("PD");
-    let (cq, ..) = engine.create_cq(1, None);
-    let xrcd = engine.create_xrcd();
+    let (cq, ..) = engine.create_cq(1, None).expect("CQ");
+    let xrcd = engine.create_xrcd().expect("XRC domain");
     let srq = engine.create_srq(SrqInit { pd, max_wr: 1, xrc: None }).expect("SRQ").key;
     let qp = |service, pd, send_cq, recv_cq, receive| QpInit {
         service,
@@ -130,8 +130,8 @@ fn a_qp_or_srq_that_is_refused_leaves_nothing_in_use() {
     for (pd, xrc) in [(gone_pd, Some((xrcd, cq))), (pd, Some((gone_xrcd, cq))), (pd, Some((xrcd, gone_cq)))] {
         assert!(engine.create_srq(SrqInit { pd, max_wr: 1, xrc }).is_err(), "{xrc:?}");
     }
-    assert_eq!(engine.destroy_srq(srq), Ok(()));
+    assert!(engine.destroy_srq(srq).is_ok());
     assert_eq!(engine.destroy_xrcd(xrcd), Ok(()));
-    assert_eq!(engine.destroy_cq(cq), Ok(()));
+    assert!(engine.destroy_cq(cq).is_ok());
     assert_eq!(engine.memory().dealloc_pd(pd), Ok(()));
 }

@@ -166,6 +166,7 @@ impl<T> NicLock<T> {
     }
 
     fn guard(&self, pending: bool) -> NicGuard<'_, T> {
+        held::took();
         NicGuard { lock: self, pending, panicking: std::thread::panicking(), exclusive: PhantomData }
     }
 }
@@ -213,6 +214,7 @@ impl<'a, T> NicGuard<'a, T> {
             }
         }
         std::mem::forget(self);
+        held::let_go();
         if word >= WAITER {
             lock.word.wake_one();
         }
@@ -244,6 +246,7 @@ impl<'a, T> NicGuard<'a, T> {
     pub fn detach(self) -> Detached {
         let held = Detached { id: self.lock.id, pending: self.pending };
         std::mem::forget(self);
+        held::let_go();
         held
     }
 
@@ -251,6 +254,7 @@ impl<'a, T> NicGuard<'a, T> {
     pub fn poison(mut self) {
         self.mark_poisoned();
         std::mem::forget(self);
+        held::let_go();
     }
 
     /// Lets go in one step, leaving PENDING to others.
@@ -282,7 +286,12 @@ impl<'a, T> NicGuard<'a, T> {
 
 impl<T> Drop for NicGuard<'_, T> {
     fn drop(&mut self) {
-        if std::thread::panicking() && !self.panicking { self.mark_poisoned() } else { self.let_go() }
+        if std::thread::panicking() && !self.panicking {
+            self.mark_poisoned()
+        } else {
+            self.let_go()
+        }
+        held::let_go();
     }
 }
 
@@ -299,6 +308,45 @@ impl<T> DerefMut for NicGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: this guard is the only one, and mutably borrowed for as long as the reference.
         self.lock.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+/// Whether this thread has a guard of any NIC, as far as debug builds know: a test asks in its allocator.
+pub fn held_by_this_thread() -> bool {
+    held::by_this_thread()
+}
+
+#[cfg(all(debug_assertions, not(loom)))]
+mod held {
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Guards taken less those let go; a guard that changes threads counts for the first and against the second.
+        /// Never allocated and never dropped, so that it can be asked for at any moment.
+        static GUARDS: Cell<isize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn took() {
+        GUARDS.set(GUARDS.get() + 1);
+    }
+
+    pub(super) fn let_go() {
+        GUARDS.set(GUARDS.get() - 1);
+    }
+
+    pub(super) fn by_this_thread() -> bool {
+        GUARDS.get() > 0
+    }
+}
+
+#[cfg(not(all(debug_assertions, not(loom))))]
+mod held {
+    pub(super) fn took() {}
+
+    pub(super) fn let_go() {}
+
+    pub(super) fn by_this_thread() -> bool {
+        false
     }
 }
 

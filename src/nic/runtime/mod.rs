@@ -6,7 +6,7 @@
 //!
 //! - [`lock`]: the NIC lock with its doorbell.
 //! - [`doorbells`]: which queue pairs have been posted to.
-//! - [`queue`]: work and completions between application threads and the NIC.
+//! - [`queue`]: work and completions between application threads and the NIC; [`ring`]: what they are made of.
 //! - [`notify`]: arming a completion queue for an event.
 //! - [`channel`]: event channels with a descriptor that can be polled, and counting acknowledgements.
 //! - [`kick`]: waking the progress thread.
@@ -33,6 +33,7 @@ pub mod kick;
 pub mod lock;
 pub mod notify;
 pub mod queue;
+pub mod ring;
 mod sync;
 
 #[cfg(all(test, loom))]

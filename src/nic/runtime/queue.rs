@@ -4,8 +4,9 @@
 //! the lock of the object they belong to, NIC halves behind the NIC lock; nobody needs both. What a half
 //! publishes is visible to the other half as soon as that sees the entry.
 
-use rtrb::{Consumer, Producer, RingBuffer};
+use std::collections::VecDeque;
 
+use super::ring::{Consumer, OutOfMemory, Producer, ring};
 use super::sync::Arc;
 use super::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,19 +35,20 @@ impl std::fmt::Display for Overrun {
 impl std::error::Error for Overrun {}
 
 /// Makes a send queue with `capacity` places.
-pub fn send_ring<W>(capacity: usize) -> (SendRing<W>, SendRingNic<W>) {
-    let (producer, consumer) = RingBuffer::new(capacity);
+///
+/// # Errors
+/// There is no memory for them.
+pub fn send_ring<W>(capacity: usize) -> Result<(SendRing<W>, SendRingNic<W>), OutOfMemory> {
+    let (producer, consumer) = ring(capacity)?;
     let retired = Arc::new(AtomicU64::new(0));
-    (
-        SendRing {
-            producer,
-            retired: retired.clone(),
-            capacity: capacity as u64,
-            posted: 0,
-            known_retired: 0,
-        },
-        SendRingNic { consumer, retired, taken: 0, freed: 0 },
-    )
+    let app = SendRing {
+        producer,
+        retired: retired.clone(),
+        capacity: capacity as u64,
+        posted: 0,
+        known_retired: 0,
+    };
+    Ok((app, SendRingNic { consumer, retired, taken: 0, freed: 0 }))
 }
 
 /// The application's half of a send queue.
@@ -74,7 +76,7 @@ impl<W> SendRing<W> {
                 return Err(Full(request));
             }
         }
-        self.producer.push(request).map_err(|rtrb::PushError::Full(request)| Full(request))?;
+        self.producer.push(request).map_err(Full)?;
         self.posted += 1;
         Ok(())
     }
@@ -101,14 +103,14 @@ pub struct SendRingNic<W> {
 impl<W> SendRingNic<W> {
     /// Takes the oldest request. Its place stays occupied until [retired](Self::retire).
     pub fn pop(&mut self) -> Option<W> {
-        let request = self.consumer.pop().ok()?;
+        let request = self.consumer.pop()?;
         self.taken += 1;
         Some(request)
     }
 
     /// How many requests wait to be taken.
     pub fn len(&self) -> usize {
-        self.consumer.slots()
+        self.consumer.len()
     }
 
     /// Whether none waits.
@@ -128,14 +130,22 @@ impl<W> SendRingNic<W> {
 }
 
 /// Makes a receive queue with `capacity` places.
-pub fn recv_ring<W>(capacity: usize) -> (RecvRing<W>, RecvRingNic<W>) {
-    let (producer, consumer) = RingBuffer::new(capacity);
-    (RecvRing(producer), RecvRingNic(consumer))
+///
+/// # Errors
+/// There is no memory for them.
+pub fn recv_ring<W>(capacity: usize) -> Result<(RecvRing<W>, RecvRingNic<W>), OutOfMemory> {
+    let (producer, consumer) = ring(capacity)?;
+    Ok((RecvRing { producer, former: Vec::new() }, RecvRingNic(Successive::new(consumer))))
 }
 
 /// The application's half of a receive queue, shared or not. A place is free again when the NIC has taken the
 /// request.
-pub struct RecvRing<W>(Producer<W>);
+pub struct RecvRing<W> {
+    producer: Producer<W>,
+    /// Rings of other sizes from which the NIC may still take. Their memory is freed on this side, since to free much
+    /// takes long.
+    former: Vec<Producer<W>>,
+}
 
 impl<W> RecvRing<W> {
     /// Appends a request.
@@ -143,63 +153,90 @@ impl<W> RecvRing<W> {
     /// # Errors
     /// No place is free.
     pub fn push(&mut self, request: W) -> Result<(), Full<W>> {
-        self.0.push(request).map_err(|rtrb::PushError::Full(request)| Full(request))
+        self.producer.push(request).map_err(Full)
     }
 
     /// How many places there are.
     pub fn capacity(&self) -> usize {
-        self.0.buffer().capacity()
+        self.producer.capacity()
+    }
+
+    /// Goes over to a ring that the NIC goes over to as well.
+    pub fn replace(&mut self, new: RecvRing<W>) {
+        self.former.push(std::mem::replace(&mut self.producer, new.producer));
+        self.former.retain(|former| !former.is_abandoned());
     }
 }
 
 /// The NIC's half of a receive queue.
-pub struct RecvRingNic<W>(Consumer<W>);
+pub struct RecvRingNic<W>(Successive<W>);
 
 impl<W> RecvRingNic<W> {
     /// Takes the oldest request, and frees its place.
     pub fn pop(&mut self) -> Option<W> {
-        self.0.pop().ok()
+        self.0.pop()
     }
 
     /// How many requests there are.
     pub fn len(&self) -> usize {
-        self.0.slots()
+        self.0.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.len() == 0
+    }
+
+    /// Goes over to another ring when this one is empty.
+    pub fn replace(&mut self, new: RecvRingNic<W>) {
+        self.0.append(new.0);
     }
 }
 
 /// Makes a completion queue with `capacity` places.
-pub fn completion_ring<C>(capacity: usize) -> (CompletionRing<C>, CompletionRingNic<C>) {
-    let (producer, consumer) = RingBuffer::new(capacity);
-    (CompletionRing(consumer), CompletionRingNic(producer))
+///
+/// # Errors
+/// There is no memory for them.
+pub fn completion_ring<C>(capacity: usize) -> Result<(CompletionRing<C>, CompletionRingNic<C>), OutOfMemory> {
+    let (producer, consumer) = ring(capacity)?;
+    Ok((CompletionRing(Successive::new(consumer)), CompletionRingNic(producer)))
 }
 
 /// The application's half of a completion queue.
-pub struct CompletionRing<C>(Consumer<C>);
+pub struct CompletionRing<C>(Successive<C>);
 
 impl<C> CompletionRing<C> {
     /// Takes the oldest completion.
     pub fn pop(&mut self) -> Option<C> {
-        self.0.pop().ok()
+        self.0.pop()
     }
 
     /// How many completions there are.
     pub fn len(&self) -> usize {
-        self.0.slots()
+        self.0.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.len() == 0
     }
 
     /// How many places there are.
     pub fn capacity(&self) -> usize {
-        self.0.buffer().capacity()
+        self.0.last.capacity()
+    }
+
+    /// Goes over to a ring that the NIC has gone over to, as soon as this one is empty.
+    pub fn replace(&mut self, new: CompletionRing<C>) {
+        self.0.append(new.0);
+    }
+}
+
+impl<C: Copy> CompletionRing<C> {
+    /// Removes the completions that `keep` refuses.
+    pub fn retain(&mut self, keep: impl Fn(&C) -> bool) {
+        self.0.older.iter_mut().for_each(|ring| ring.retain(&keep));
+        self.0.last.retain(keep);
     }
 }
 
@@ -213,5 +250,52 @@ impl<C> CompletionRingNic<C> {
     /// The queue is full: the completion is lost and the queue overrun.
     pub fn push(&mut self, completion: C) -> Result<(), Overrun> {
         self.0.push(completion).map_err(|_| Overrun)
+    }
+}
+
+/// The consumer of a queue that can change its size: of its ring, and of those before it until they are empty. So
+/// nothing is moved, which for a million entries would take longer than the NIC may be held.
+struct Successive<T> {
+    last: Consumer<T>,
+    /// Where a producer was before, the oldest first.
+    older: VecDeque<Consumer<T>>,
+}
+
+impl<T> Successive<T> {
+    fn new(last: Consumer<T>) -> Successive<T> {
+        Successive { last, older: VecDeque::new() }
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<T> {
+        if !self.older.is_empty()
+            && let Some(entry) = self.pop_older()
+        {
+            return Some(entry);
+        }
+        self.last.pop()
+    }
+
+    #[cold]
+    fn pop_older(&mut self) -> Option<T> {
+        while let Some(oldest) = self.older.front_mut() {
+            if let Some(entry) = oldest.pop() {
+                return Some(entry);
+            }
+            self.older.pop_front();
+        }
+        None
+    }
+
+    fn len(&self) -> usize {
+        self.older.iter().map(Consumer::len).sum::<usize>() + self.last.len()
+    }
+
+    /// The producer has gone over to `next`.
+    fn append(&mut self, next: Successive<T>) {
+        let before = std::mem::replace(&mut self.last, next.last);
+        if !before.is_empty() {
+            self.older.push_back(before);
+        }
     }
 }

@@ -211,7 +211,7 @@ impl Context {
     /// # Errors
     /// The device has failed.
     pub fn alloc_xrcd(&self) -> Result<XrcdKey, Error> {
-        Ok(self.nic().control(|core, _| core.engine.create_xrcd())?)
+        Ok(self.nic().control(|core, _| core.engine.create_xrcd())??)
     }
 
     /// Gives an XRC domain back.

@@ -8,7 +8,7 @@ use super::channel::CompletionChannel;
 use super::context::Context;
 use super::error::Error;
 use crate::device::EventSource;
-use crate::engine::{ControlError, CqKey, Cqe, DeviceCaps};
+use crate::engine::{ControlError, CqKey, CqParts, Cqe, DeviceCaps};
 use crate::runtime::notify::Arming;
 use crate::runtime::queue::CompletionRing;
 
@@ -37,12 +37,12 @@ impl Cq {
         let token = token.unwrap_or_else(|| NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let notify = channel.as_ref().map(|channel| channel.notify(token));
         let sink = context.sink();
-        let places = rounded(depth);
+        let parts = CqParts::new(rounded(depth))?;
         let (key, ring, arming) = context.nic().control(|core, _| {
-            let made = core.engine.create_cq(places, notify);
+            let made = core.engine.add_cq(parts, notify)?;
             core.routes.add(EventSource::Cq(made.0), sink);
-            made
-        })?;
+            Ok::<_, ControlError>(made)
+        })??;
         Ok(Arc::new(Cq { context, key, ring: Mutex::new(ring), arming, channel, token }))
     }
 
@@ -106,18 +106,16 @@ impl Cq {
         if depth == 0 || depth > DeviceCaps::default().max_cqe {
             return Err(ControlError::Invalid("a CQ has between 1 and max_cqe places").into());
         }
+        let parts = CqParts::new(rounded(depth))?;
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let places = rounded(depth);
-        Ok(self.context.nic().control(|core, _| core.engine.resize_cq(self.key, places, &mut ring))??)
+        let resize =
+            self.context.nic().control(|core, _| core.engine.resize_cq(self.key, parts, &mut ring))?;
+        Ok(resize.map(drop)?)
     }
 
-    /// Forgets the completions of a QP, which was reset.
-    pub(crate) fn purge(&self, qpn: Qpn) -> Result<(), Error> {
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        if ring.is_empty() {
-            return Ok(());
-        }
-        Ok(self.context.nic().control(|core, _| core.engine.purge_cq(self.key, qpn, &mut ring))??)
+    /// Forgets the completions of a QP, which was reset: it has nothing to do with what it was before.
+    pub(crate) fn purge(&self, qpn: Qpn) {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner).retain(|cqe| cqe.qpn != qpn);
     }
 
     pub(crate) fn key(&self) -> CqKey {

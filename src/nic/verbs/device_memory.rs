@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use softrnic_memory::{Access, DmId, MemoryError, MemoryTable, Sge};
+use softrnic_memory::{Access, DeviceMemory, DmId, MemoryError, MemoryTable, Prefetch, Sge};
 
 use super::context::Context;
 use super::error::Error;
@@ -20,7 +20,12 @@ impl Context {
     /// # Errors
     /// The length is 0, or more than the device has.
     pub fn alloc_dm(&self, length: u64, log_align: u32) -> Result<DmId, Error> {
-        Ok(self.nic().control(|core, _| core.engine.memory().alloc_dm(length, log_align))??)
+        if length > self.caps().max_dm_size {
+            return Err(MemoryError::NoMemory.into());
+        }
+        let memory = DeviceMemory::new(length, log_align)?;
+        let added = self.nic().control(|core, _| core.engine.memory().add_dm(memory))?;
+        added.map_err(|(_, error)| error.into())
     }
 
     /// Gives a device memory back.
@@ -28,7 +33,8 @@ impl Context {
     /// # Errors
     /// Regions are registered on it, or there is no such memory.
     pub fn free_dm(&self, dm: DmId) -> Result<(), Error> {
-        Ok(self.nic().control(|core, _| core.engine.memory().free_dm(dm))??)
+        let freed = self.nic().control(|core, _| core.engine.memory().free_dm(dm))?;
+        Ok(freed.map(drop)?)
     }
 
     /// Copies bytes into a device memory.
@@ -36,7 +42,8 @@ impl Context {
     /// # Errors
     /// They do not fit at `offset`.
     pub fn write_dm(&self, dm: DmId, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        Ok(self.nic().control(|core, _| core.engine.memory().copy_to_dm(dm, offset, bytes))??)
+        // SAFETY: a slice, which is no device memory.
+        unsafe { self.fill_dm(dm, offset, bytes.as_ptr(), bytes.len()) }
     }
 
     /// Copies bytes out of a device memory.
@@ -44,7 +51,39 @@ impl Context {
     /// # Errors
     /// There are fewer than `bytes.len()` from `offset` on.
     pub fn read_dm(&self, dm: DmId, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
-        Ok(self.nic().control(|core, _| core.engine.memory().copy_from_dm(dm, offset, bytes))??)
+        // SAFETY: a slice, which is no device memory.
+        unsafe { self.show_dm(dm, offset, bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    /// As [`write_dm`](Self::write_dm), for memory of which there may be no reference.
+    ///
+    /// # Errors
+    /// They do not fit at `offset`.
+    ///
+    /// # Safety
+    /// `length` bytes from `from` are readable during the call, and not part of the device memory.
+    pub unsafe fn fill_dm(&self, dm: DmId, offset: u64, from: *const u8, length: usize) -> Result<(), Error> {
+        let memory = self.dm(dm)?;
+        // SAFETY: the caller promises what this asks for.
+        Ok(unsafe { memory.fill(offset, from, length) }?)
+    }
+
+    /// As [`read_dm`](Self::read_dm), for memory of which there may be no reference.
+    ///
+    /// # Errors
+    /// There are fewer than `length` from `offset` on.
+    ///
+    /// # Safety
+    /// `length` bytes from `to` are writable during the call, and not part of the device memory.
+    pub unsafe fn show_dm(&self, dm: DmId, offset: u64, to: *mut u8, length: usize) -> Result<(), Error> {
+        let memory = self.dm(dm)?;
+        // SAFETY: the caller promises what this asks for.
+        Ok(unsafe { memory.show(offset, to, length) }?)
+    }
+
+    /// The memory itself: what is copied is as much as the application likes, and nobody shall wait for it.
+    fn dm(&self, dm: DmId) -> Result<DeviceMemory, Error> {
+        Ok(self.nic().control(|core, _| core.engine.memory().dm(dm))??)
     }
 }
 
@@ -82,8 +121,11 @@ impl Pd {
     /// # Errors
     /// An element is outside its region, or its memory is not mapped.
     pub fn prefetch(&self, sges: &[Sge], write: bool) -> Result<(), Error> {
-        let prefetched: Result<(), MemoryError> =
-            self.context().nic().control(|core, _| core.engine.memory().prefetch(self.id(), sges, write))?;
-        Ok(prefetched?)
+        for sge in sges {
+            let nic = self.context().nic();
+            let found = nic.control(|core, _| core.engine.memory().prefetch(self.id(), sge, write))??;
+            found.map_or(Ok(()), Prefetch::run)?;
+        }
+        Ok(())
     }
 }

@@ -20,7 +20,9 @@ pub struct RawMr {
 
 impl RawMr {
     pub(crate) fn new(pd: Arc<Pd>, spec: MrSpec) -> Result<RawMr, Error> {
-        let keys = pd.context().nic().control(|core, _| core.engine.memory().reg_mr(pd.id(), spec))??;
+        // Faulting pages in takes long, and other connections would wait for it.
+        let prepared = spec.prepare(pd.context().nic().memory_config())?;
+        let keys = pd.context().nic().control(|core, _| core.engine.memory().add_mr(pd.id(), prepared))??;
         Ok(RawMr { pd, keys })
     }
 
@@ -45,8 +47,10 @@ impl RawMr {
     /// As the memory table refuses it; nothing has changed then.
     pub fn reregister(&mut self, change: ReregSpec, pd: Option<Arc<Pd>>) -> Result<(), Error> {
         let lkey = self.keys.lkey;
-        self.keys =
-            self.pd.context().nic().control(|core, _| core.engine.memory().rereg_mr(lkey, change))??;
+        let nic = self.pd.context().nic();
+        let spec = nic.control(|core, _| core.engine.memory().judge_rereg(lkey, change))??;
+        let prepared = spec.map(|spec| spec.prepare(nic.memory_config())).transpose()?;
+        self.keys = nic.control(|core, _| core.engine.memory().change_mr(lkey, change.pd, prepared))??;
         if let Some(pd) = pd {
             self.pd = pd;
         }

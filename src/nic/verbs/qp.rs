@@ -16,8 +16,8 @@ use super::srq::Srq;
 use super::work::{self, WorkRequest};
 use crate::device::{BATCH, BATCH_BYTES, EventSource, FEW};
 use crate::engine::{
-    ControlError, DeviceCaps, LocalData, QpInit, QpKey, QpQuery, ReceiveSource, RecvRequest, SendRequest,
-    XrcdKey,
+    ControlError, DeviceCaps, LocalData, QpInit, QpKey, QpParts, QpQuery, ReceiveSource, RecvRequest,
+    SendRequest, XrcdKey,
 };
 use crate::runtime::queue::{RecvRing, SendRing};
 
@@ -112,8 +112,9 @@ impl Qp {
             receive,
         };
         let sink = pd.context().sink();
+        let parts = QpParts::new(&init)?;
         let made = pd.context().nic().control(|core, _| {
-            let made = core.engine.create_qp(init)?;
+            let made = core.engine.add_qp(init, parts)?;
             if service == QpType::Ud {
                 // They are in the header that precedes each datagram in its receive buffer.
                 core.link.show_headers();
@@ -205,8 +206,8 @@ impl Qp {
             core.engine.modify_qp(now, self.key, mask, &attr)
         })??;
         if mask.has(AttrMask::STATE) && attr.state == QpState::Reset {
-            self.send_cq.purge(self.qpn)?;
-            self.recv_cq.purge(self.qpn)?;
+            self.send_cq.purge(self.qpn);
+            self.recv_cq.purge(self.qpn);
         }
         if mask.has(AttrMask::AV) {
             *self.address.lock().unwrap_or_else(PoisonError::into_inner) = attributes.address;

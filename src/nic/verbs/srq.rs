@@ -9,7 +9,7 @@ use super::cq::Cq;
 use super::error::{Error, PostError};
 use super::pd::Pd;
 use crate::device::EventSource;
-use crate::engine::{ControlError, DeviceCaps, RecvRequest, SrqInit, SrqKey, XrcdKey};
+use crate::engine::{ControlError, DeviceCaps, RecvRequest, SrqInit, SrqKey, SrqParts, XrcdKey};
 use crate::runtime::queue::RecvRing;
 
 /// What a shared receive queue is made of.
@@ -38,8 +38,9 @@ impl Srq {
         let xrc = options.xrc.as_ref().map(|(xrcd, cq)| (*xrcd, cq.key()));
         let init = SrqInit { pd: pd.id(), max_wr: options.max_wr, xrc };
         let sink = pd.context().sink();
+        let parts = SrqParts::new(options.max_wr)?;
         let made = pd.context().nic().control(|core, _| {
-            let made = core.engine.create_srq(init)?;
+            let made = core.engine.add_srq(init, parts)?;
             core.routes.add(EventSource::Srq(made.key), sink);
             Ok::<_, ControlError>(made)
         })??;
@@ -98,8 +99,10 @@ impl Srq {
         if max_wr == 0 || max_wr > DeviceCaps::default().max_srq_wr {
             return Err(ControlError::Invalid("an SRQ has between 1 and max_srq_wr places").into());
         }
+        let parts = SrqParts::new(max_wr)?;
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        *ring = self.context().nic().control(|core, _| core.engine.resize_srq(self.key, max_wr))??;
+        let new = self.context().nic().control(|core, _| core.engine.resize_srq(self.key, parts))??;
+        ring.replace(new);
         Ok(())
     }
 

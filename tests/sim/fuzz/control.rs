@@ -8,8 +8,8 @@ use softrnic_link::Link;
 use softrnic_link::sim::{Path, SimOptions};
 use softrnic_memory::{Access, BindSpec, Lkey, MrSpec, MwType, Sge};
 use softrnic_nic::engine::{
-    CqKey, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest, SrqHandle,
-    SrqInit, XrcdKey,
+    CqKey, CqParts, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest,
+    SrqHandle, SrqInit, SrqParts, XrcdKey,
 };
 use softrnic_transport::{AttrMask, LocalOp, QpAttr, QpState, QpType, RemoteBuffer, SendExtra, SendOp};
 use softrnic_wire::{Gid, Imm, Mtu, Psn, Qpn, Rkey, Srqn};
@@ -296,7 +296,8 @@ impl Scene {
             1 => {
                 let cq = choices.pick(&self.cqs);
                 let ring = node.cqs.get_mut(&cq).expect("a ring");
-                let _ = node.engine.resize_cq(cq, usize::from(choices.byte() % 32) + 1, ring);
+                let parts = CqParts::new(usize::from(choices.byte() % 32) + 1).expect("memory");
+                let _ = node.engine.resize_cq(cq, parts, ring);
             }
             2 if self.cqs.len() > 1 => {
                 let cq = self.cqs[usize::from(choices.byte()) % self.cqs.len()];
@@ -306,7 +307,7 @@ impl Scene {
             }
             3 if self.srqs.len() < 4 => {
                 if self.xrcds.is_empty() {
-                    self.xrcds.push(node.engine.create_xrcd());
+                    self.xrcds.push(node.engine.create_xrcd().expect("an XRC domain"));
                 }
                 let xrc = (choices.byte().is_multiple_of(2)).then(|| (self.xrcds[0], self.cqs[0]));
                 let init = SrqInit { pd: node.pd, max_wr: usize::from(choices.byte() % 8), xrc };
@@ -315,8 +316,9 @@ impl Scene {
             4 => {
                 if let Some(srq) = self.srqs.last() {
                     let _ = node.engine.set_srq_limit(srq.key, usize::from(choices.byte() % 8));
-                    let _ = node.engine.resize_srq(srq.key, usize::from(choices.byte() % 16)).map(|ring| {
-                        self.srqs.last_mut().expect("as before").receives = ring;
+                    let parts = SrqParts::new(usize::from(choices.byte() % 16)).expect("memory");
+                    let _ = node.engine.resize_srq(srq.key, parts).map(|ring| {
+                        self.srqs.last_mut().expect("as before").receives.replace(ring);
                     });
                 }
             }
@@ -359,9 +361,9 @@ impl Scene {
             }
             node.engine.destroy_qp(now, live.qp.key).expect("destroyed");
         }
-        self.srqs.iter().for_each(|srq| node.engine.destroy_srq(srq.key).expect("destroyed"));
+        self.srqs.iter().for_each(|srq| drop(node.engine.destroy_srq(srq.key).expect("destroyed")));
         self.xrcds.iter().for_each(|&xrcd| node.engine.destroy_xrcd(xrcd).expect("destroyed"));
-        self.cqs.iter().for_each(|&cq| node.engine.destroy_cq(cq).expect("destroyed"));
+        self.cqs.iter().for_each(|&cq| drop(node.engine.destroy_cq(cq).expect("destroyed")));
         let memory = node.engine.memory();
         self.windows.iter().for_each(|&window| memory.dealloc_mw(window).expect("deallocated"));
         self.lkeys.iter().for_each(|&lkey| memory.dereg_mr(lkey).expect("deregistered"));

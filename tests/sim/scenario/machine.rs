@@ -123,7 +123,7 @@ impl Machine {
             self.stranger = world.fabric.attach(STRANGER.into(), SimOptions::default()).ok();
             self.cq = Some(world.nodes[0].create_cq(places));
             self.other_pd = world.nodes[0].engine.memory().alloc_pd().ok();
-            self.xrcd = Some(world.nodes[0].engine.create_xrcd());
+            self.xrcd = Some(world.nodes[0].engine.create_xrcd().expect("an XRC domain"));
             self.world = Some(world);
         }
         self.world.as_mut().expect("just made")

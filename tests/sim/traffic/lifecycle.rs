@@ -21,7 +21,7 @@ const SHARED_PLACES: usize = 8;
 impl Site {
     pub(super) fn new(node: &mut Node, longest: usize) -> Site {
         let cqs: Vec<_> = (0..3).map(|_| node.create_cq(1 << 14)).collect();
-        let xrcd = node.engine.create_xrcd();
+        let xrcd = node.engine.create_xrcd().expect("an XRC domain");
         let pd = node.pd;
         let mut shared = |xrc| {
             let init = SrqInit { pd, max_wr: SHARED_PLACES, xrc };

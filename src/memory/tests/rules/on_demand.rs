@@ -1,4 +1,6 @@
-use softrnic_memory::{Access, AppRange, Config, LocalFault, MemoryError, MemoryTable, MrSpec, RemoteFault};
+use softrnic_memory::{
+    Access, AppRange, Config, LocalFault, MemoryError, MemoryTable, MrSpec, Prefetch, RemoteFault,
+};
 
 use crate::world::{ALL, PAGE, Pages, World, sge};
 
@@ -101,12 +103,12 @@ fn prefetch_faults_pages_in_and_tells_what_it_cannot() {
     let pages = Pages::new(4);
     let mut w = World::new();
     let keys = w.reg(pages.range(), ODP);
-    let first_two = sge(pages.va(), 2 * PAGE as u32, keys.lkey);
-    w.table.prefetch(w.pd, &[first_two], true).unwrap();
+    let prefetch = |w: &World, sge, write| w.table.prefetch(w.pd, &sge, write)?.map_or(Ok(()), Prefetch::run);
+    assert_eq!(prefetch(&w, sge(pages.va(), 2 * PAGE as u32, keys.lkey), true), Ok(()));
     assert_eq!(pages.resident(), 2);
     let outside = sge(pages.va(), 5 * PAGE as u32, keys.lkey);
-    assert_eq!(w.table.prefetch(w.pd, &[outside], false), Err(MemoryError::BadAddress));
+    assert_eq!(prefetch(&w, outside, false), Err(MemoryError::BadAddress));
     pages.unmap(3, 1);
     let all = sge(pages.va(), 4 * PAGE as u32, keys.lkey);
-    assert_eq!(w.table.prefetch(w.pd, &[all], false), Err(MemoryError::BadAddress));
+    assert_eq!(prefetch(&w, all, false), Err(MemoryError::BadAddress));
 }

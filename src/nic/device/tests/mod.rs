@@ -1,5 +1,6 @@
 //! A test for each rule of who drives the NIC, and when.
 
+mod beside;
 mod statistics;
 mod wire;
 

@@ -8,7 +8,6 @@ use super::explore;
 use crate::runtime::notify::arming;
 
 /// A completion queue as the consumer of a ring sees it: published with a release, polled with an acquire.
-/// (rtrb's own atomics are not loom's, which would make them stronger than they are.)
 #[derive(Default)]
 struct Cq {
     published: AtomicU32,

@@ -4,7 +4,7 @@ use crate::runtime::queue::{Full, Overrun, completion_ring, recv_ring, send_ring
 
 #[test]
 fn a_send_queue_is_full_until_requests_are_retired() {
-    let (mut app, mut nic) = send_ring(2);
+    let (mut app, mut nic) = send_ring(2).expect("memory");
     assert_eq!((app.push(1), app.push(2), app.push(3)), (Ok(()), Ok(()), Err(Full(3))));
     assert_eq!((nic.pop(), nic.pop(), nic.pop()), (Some(1), Some(2), None));
     assert_eq!(app.push(3), Err(Full(3)), "taken is not retired");
@@ -20,7 +20,7 @@ fn a_send_queue_is_full_until_requests_are_retired() {
 
 #[test]
 fn a_receive_queue_has_room_when_a_request_is_taken() {
-    let (mut app, mut nic) = recv_ring(2);
+    let (mut app, mut nic) = recv_ring(2).expect("memory");
     assert_eq!((app.push(1), app.push(2), app.push(3)), (Ok(()), Ok(()), Err(Full(3))));
     assert_eq!((nic.len(), nic.pop()), (2, Some(1)));
     assert_eq!(app.push(3), Ok(()));
@@ -30,7 +30,7 @@ fn a_receive_queue_has_room_when_a_request_is_taken() {
 
 #[test]
 fn a_completion_queue_overruns_and_keeps_what_it_has() {
-    let (mut app, mut nic) = completion_ring(2);
+    let (mut app, mut nic) = completion_ring(2).expect("memory");
     assert_eq!((nic.push(1), nic.push(2), nic.push(3)), (Ok(()), Ok(()), Err(Overrun)));
     assert_eq!((app.len(), app.capacity()), (2, 2));
     assert_eq!((app.pop(), app.pop(), app.pop()), (Some(1), Some(2), None));
@@ -39,10 +39,10 @@ fn a_completion_queue_overruns_and_keeps_what_it_has() {
 
 #[test]
 fn a_queue_without_places_is_always_full() {
-    let (mut app, mut nic) = send_ring(0);
+    let (mut app, mut nic) = send_ring(0).expect("memory");
     assert_eq!(app.push(()), Err(Full(())));
     assert_eq!(nic.pop(), None);
-    let (mut app, mut nic) = recv_ring(0);
+    let (mut app, mut nic) = recv_ring(0).expect("memory");
     assert_eq!(app.push(()), Err(Full(())));
     assert_eq!(nic.pop(), None);
 }
@@ -51,7 +51,7 @@ fn a_queue_without_places_is_always_full() {
 #[test]
 fn requests_left_in_a_ring_are_dropped() {
     let request = std::sync::Arc::new(());
-    let (mut app, nic) = send_ring(4);
+    let (mut app, nic) = send_ring(4).expect("memory");
     app.push(request.clone()).unwrap();
     app.push(request.clone()).unwrap();
     drop((app, nic));
@@ -63,8 +63,8 @@ fn requests_left_in_a_ring_are_dropped() {
 #[test]
 fn a_completion_means_that_its_place_is_free() {
     const REQUESTS: u32 = 100_000;
-    let (mut sends, mut nic_sends) = send_ring(1);
-    let (mut completions, mut nic_completions) = completion_ring(1);
+    let (mut sends, mut nic_sends) = send_ring(1).expect("memory");
+    let (mut completions, mut nic_completions) = completion_ring(1).expect("memory");
     thread::scope(|scope| {
         scope.spawn(move || {
             for expected in 0..REQUESTS {
@@ -86,4 +86,57 @@ fn a_completion_means_that_its_place_is_free() {
             }
         }
     });
+}
+
+#[test]
+fn a_queue_that_changes_its_size_keeps_what_it_holds_in_order() {
+    let (mut app, mut nic) = completion_ring(4).expect("memory");
+    (0..4).for_each(|n| nic.push(n).expect("room"));
+    for (capacity, pushed) in [(8, 4..8), (16, 8..16)] {
+        let (next_app, next_nic) = completion_ring(capacity).expect("memory");
+        app.replace(next_app);
+        nic = next_nic;
+        pushed.for_each(|n| nic.push(n).expect("room"));
+    }
+    assert_eq!((app.len(), app.capacity()), (16, 16));
+    assert_eq!(
+        (0..17).map(|_| app.pop()).collect::<Vec<_>>(),
+        (0..16).map(Some).chain([None]).collect::<Vec<_>>()
+    );
+    assert!(app.is_empty());
+
+    let (mut app, mut nic) = recv_ring(2).expect("memory");
+    app.push(1).expect("room");
+    let (next_app, next_nic) = recv_ring(4).expect("memory");
+    nic.replace(next_nic);
+    app.replace(next_app);
+    app.push(2).expect("room");
+    assert_eq!((nic.len(), nic.pop(), nic.pop(), nic.pop()), (2, Some(1), Some(2), None));
+    assert_eq!(app.capacity(), 4);
+}
+
+/// Wherever in the ring they are, and however many pass meanwhile.
+#[test]
+fn entries_that_are_refused_leave_a_completion_queue_and_the_others_stay_in_order() {
+    for start in 0..8 {
+        let (mut app, mut nic) = completion_ring(5).expect("memory");
+        for n in 0..start {
+            nic.push(n).expect("room");
+            assert_eq!(app.pop(), Some(n));
+        }
+        (10..15).for_each(|n| nic.push(n).expect("room"));
+        assert_eq!(nic.push(15), Err(Overrun));
+        app.retain(|n| n % 2 == 0);
+        assert_eq!(app.len(), 3);
+        (16..18).for_each(|n| nic.push(n).expect("the places of what left"));
+        assert_eq!(nic.push(18), Err(Overrun));
+        let left: Vec<_> = std::iter::from_fn(|| app.pop()).collect();
+        assert_eq!(left, [10, 12, 14, 16, 17]);
+    }
+}
+
+#[test]
+fn a_queue_that_is_too_large_for_memory_is_refused() {
+    assert!(completion_ring::<[u64; 8]>(usize::MAX).is_err());
+    assert!(completion_ring::<[u64; 8]>(1 << 56).is_err());
 }

@@ -96,7 +96,7 @@ impl Scene {
         let mut node = Node::new(&world.fabric, NIC.into(), sim, config, memory::ARENA);
         let memory = Memory::new(&mut node, &config);
         let cq = node.create_cq(256);
-        let xrcd = node.engine.create_xrcd();
+        let xrcd = node.engine.create_xrcd().expect("an XRC domain");
         let pd = memory.pd;
         let srqs = [None, Some((xrcd, cq))]
             .map(|xrc| node.engine.create_srq(SrqInit { pd, max_wr: 8, xrc }).expect("an SRQ"));

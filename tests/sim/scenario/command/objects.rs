@@ -189,7 +189,7 @@ pub fn modify(machine: &mut Machine, words: &mut Words<'_>) -> Result<(), String
 pub fn destroy(machine: &mut Machine, words: &mut Words<'_>) -> Result<(), String> {
     let name = words.next()?;
     if let Some(key) = machine.srqs.get(name).map(|srq| srq.key) {
-        return machine.node().engine.destroy_srq(key).map_err(|error| error.to_string());
+        return machine.node().engine.destroy_srq(key).map(drop).map_err(|error| error.to_string());
     }
     let key = machine.actor(name)?.handle.key;
     let world = machine.world();

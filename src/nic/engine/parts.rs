@@ -1,0 +1,89 @@
+//! What objects are made of, and what is left of them.
+//!
+//! An application's numbers decide how much memory that is, and whoever has an engine behind a lock shall not hold it
+//! while the kernel looks for so much, or takes it back. So parts are made before, and remains are dropped after.
+
+use std::mem::MaybeUninit;
+
+use super::completion::Cqe;
+use super::control::{ControlError, QpInit, ReceiveSource};
+use super::data::{RecvRequest, SendRequest};
+use super::objects::QpSlot;
+use crate::runtime::queue::{
+    CompletionRing, CompletionRingNic, RecvRing, RecvRingNic, SendRing, SendRingNic, completion_ring,
+    recv_ring, send_ring,
+};
+use crate::runtime::ring::OutOfMemory;
+
+impl From<OutOfMemory> for ControlError {
+    fn from(OutOfMemory: OutOfMemory) -> ControlError {
+        ControlError::NoMemory
+    }
+}
+
+/// Of a completion queue.
+pub struct CqParts {
+    pub(super) app: CompletionRing<Cqe>,
+    pub(super) nic: CompletionRingNic<Cqe>,
+}
+
+impl CqParts {
+    /// For `capacity` places.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(capacity: usize) -> Result<CqParts, ControlError> {
+        let (app, nic) = completion_ring(capacity)?;
+        Ok(CqParts { app, nic })
+    }
+}
+
+/// Of a shared receive queue.
+pub struct SrqParts {
+    pub(super) app: RecvRing<RecvRequest>,
+    pub(super) nic: RecvRingNic<RecvRequest>,
+}
+
+impl SrqParts {
+    /// For `max_wr` places.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(max_wr: usize) -> Result<SrqParts, ControlError> {
+        let (app, nic) = recv_ring(max_wr)?;
+        Ok(SrqParts { app, nic })
+    }
+}
+
+/// Of a queue pair.
+pub struct QpParts {
+    pub(super) sends: (SendRing<SendRequest>, SendRingNic<SendRequest>),
+    pub(super) receives: Option<(RecvRing<RecvRequest>, RecvRingNic<RecvRequest>)>,
+    pub(super) place: Box<MaybeUninit<QpSlot>>,
+}
+
+impl QpParts {
+    /// For the queues that `init` asks for.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn new(init: &QpInit) -> Result<QpParts, ControlError> {
+        let receives = match init.receive {
+            ReceiveSource::Own(places) => Some(recv_ring(places)?),
+            _ => None,
+        };
+        Ok(QpParts { sends: send_ring(init.max_send_wr)?, receives, place: Box::new_uninit() })
+    }
+}
+
+/// What is left of an object that was destroyed, or of a queue that got another size: memory, which is freed when this
+/// is dropped.
+#[allow(dead_code)]
+pub struct Remains(pub(super) Remnant);
+
+#[allow(dead_code)]
+pub(super) enum Remnant {
+    Cq(CompletionRingNic<Cqe>),
+    Srq(RecvRingNic<RecvRequest>),
+    Qp(Box<QpSlot>),
+}

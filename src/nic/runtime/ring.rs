@@ -1,0 +1,208 @@
+//! A ring between one producer and one consumer, neither of which ever waits.
+//!
+//! It is our own because making one must be able to fail: applications choose how many places there are.
+//!
+//! Each side counts what has passed through it, for ever. The slots from `head` up to `tail` hold entries and belong
+//! to the consumer, all others are empty and belong to the producer. Moving a count hands slots over: the store
+//! releases what was done to them, and the other side's load acquires it.
+
+use std::mem::MaybeUninit;
+
+use super::sync::atomic::{AtomicUsize, Ordering};
+use super::sync::{Arc, UnsafeCell};
+
+/// There is no memory for so many places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutOfMemory;
+
+impl std::fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("no memory for so many places")
+    }
+}
+
+impl std::error::Error for OutOfMemory {}
+
+/// Makes a ring with `capacity` places. Its memory costs nothing until it is used.
+///
+/// # Errors
+/// There is no memory.
+pub fn ring<T>(capacity: usize) -> Result<(Producer<T>, Consumer<T>), OutOfMemory> {
+    let count = capacity.max(1).checked_next_power_of_two().ok_or(OutOfMemory)?;
+    let slots = slots(count)?;
+    let (head, tail) = (Line(AtomicUsize::new(0)), Line(AtomicUsize::new(0)));
+    let ring = Arc::new(Ring { slots, mask: count - 1, capacity, head, tail });
+    let producer = Producer { ring: ring.clone(), tail: 0, known_head: 0 };
+    Ok((producer, Consumer { ring, head: 0, known_tail: 0 }))
+}
+
+struct Ring<T> {
+    slots: Vec<Slot<T>>,
+    mask: usize,
+    capacity: usize,
+    /// How many entries have been taken; written by the consumer.
+    head: Line<AtomicUsize>,
+    /// How many entries have been added; written by the producer.
+    tail: Line<AtomicUsize>,
+}
+
+type Slot<T> = UnsafeCell<MaybeUninit<T>>;
+
+/// The two counts are not in one cache line, nor in two that are fetched together.
+#[repr(align(128))]
+struct Line<T>(T);
+
+// SAFETY: there is one producer and one consumer, and a slot is the business of only one of them at a time. Entries
+// change threads on their way.
+unsafe impl<T: Send> Sync for Ring<T> {}
+// SAFETY: it owns its entries.
+unsafe impl<T: Send> Send for Ring<T> {}
+
+impl<T> Ring<T> {
+    /// # Safety
+    /// The slot of `count` is the caller's, and empty.
+    unsafe fn put(&self, count: usize, entry: T) {
+        // SAFETY: masked, and there are `mask + 1` slots.
+        let slot = unsafe { self.slots.get_unchecked(count & self.mask) };
+        // SAFETY: nobody else uses the caller's slot.
+        slot.with_mut(|slot| unsafe { (*slot).write(entry) });
+    }
+
+    /// # Safety
+    /// The slot of `count` is the caller's, and holds an entry; it is empty afterwards.
+    unsafe fn take(&self, count: usize) -> T {
+        // SAFETY: masked, and there are `mask + 1` slots.
+        let slot = unsafe { self.slots.get_unchecked(count & self.mask) };
+        // SAFETY: nobody else uses the caller's slot, and the caller does not read the entry again.
+        slot.with(|slot| unsafe { (*slot).assume_init_read() })
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        let tail = self.tail.0.load(Ordering::Relaxed);
+        let mut head = self.head.0.load(Ordering::Relaxed);
+        while head != tail {
+            // SAFETY: both halves are gone; the slots between the counts hold entries.
+            drop(unsafe { self.take(head) });
+            head = head.wrapping_add(1);
+        }
+    }
+}
+
+/// The half that adds entries.
+pub struct Producer<T> {
+    ring: Arc<Ring<T>>,
+    tail: usize,
+    /// What `head` was when it was last read.
+    known_head: usize,
+}
+
+impl<T> Producer<T> {
+    /// Appends an entry.
+    ///
+    /// # Errors
+    /// No place is free; the entry comes back.
+    pub fn push(&mut self, entry: T) -> Result<(), T> {
+        let ring = &*self.ring;
+        if self.tail.wrapping_sub(self.known_head) >= ring.capacity {
+            self.known_head = ring.head.0.load(Ordering::Acquire);
+            if self.tail.wrapping_sub(self.known_head) >= ring.capacity {
+                return Err(entry);
+            }
+        }
+        // SAFETY: fewer than `capacity` slots are the consumer's, so that this one is ours and empty.
+        unsafe { ring.put(self.tail, entry) };
+        self.tail = self.tail.wrapping_add(1);
+        ring.tail.0.store(self.tail, Ordering::Release);
+        Ok(())
+    }
+
+    /// How many places there are.
+    pub fn capacity(&self) -> usize {
+        self.ring.capacity
+    }
+
+    /// Whether the other half is gone.
+    pub fn is_abandoned(&self) -> bool {
+        Arc::strong_count(&self.ring) == 1
+    }
+}
+
+/// The half that takes entries.
+pub struct Consumer<T> {
+    ring: Arc<Ring<T>>,
+    head: usize,
+    /// What `tail` was when it was last read.
+    known_tail: usize,
+}
+
+impl<T> Consumer<T> {
+    /// Takes the oldest entry.
+    pub fn pop(&mut self) -> Option<T> {
+        let ring = &*self.ring;
+        if self.head == self.known_tail {
+            self.known_tail = ring.tail.0.load(Ordering::Acquire);
+            if self.head == self.known_tail {
+                return None;
+            }
+        }
+        // SAFETY: the slots from `head` up to `tail` are ours and hold entries; this one ceases to be.
+        let entry = unsafe { ring.take(self.head) };
+        self.head = self.head.wrapping_add(1);
+        ring.head.0.store(self.head, Ordering::Release);
+        Some(entry)
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.ring.tail.0.load(Ordering::Acquire).wrapping_sub(self.head)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many places there are.
+    pub fn capacity(&self) -> usize {
+        self.ring.capacity
+    }
+}
+
+impl<T: Copy> Consumer<T> {
+    /// Removes, of the entries that are there now, those that `keep` refuses. The producer does not notice but for the
+    /// places that are free afterwards.
+    pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        let ring = &*self.ring;
+        self.known_tail = ring.tail.0.load(Ordering::Acquire);
+        // From the newest to the oldest: what is kept closes up towards the tail, which is not ours to move.
+        let (mut from, mut to) = (self.known_tail, self.known_tail);
+        while from != self.head {
+            from = from.wrapping_sub(1);
+            // SAFETY: the slots from `head` up to `tail` are ours and hold entries, which are `Copy`.
+            let entry = unsafe { ring.take(from) };
+            if keep(&entry) {
+                to = to.wrapping_sub(1);
+                // SAFETY: as above; `to` is not below `from`, whose entry and those after it are dealt with.
+                unsafe { ring.put(to, entry) };
+            }
+        }
+        self.head = to;
+        ring.head.0.store(to, Ordering::Release);
+    }
+}
+
+#[cfg(not(loom))]
+fn slots<T>(count: usize) -> Result<Vec<Slot<T>>, OutOfMemory> {
+    let mut slots = Vec::new();
+    slots.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
+    // SAFETY: reserved, and a cell of what may be uninitialised needs no initialisation.
+    unsafe { slots.set_len(count) };
+    Ok(slots)
+}
+
+#[cfg(loom)]
+fn slots<T>(count: usize) -> Result<Vec<Slot<T>>, OutOfMemory> {
+    Ok((0..count).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect())
+}
