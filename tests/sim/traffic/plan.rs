@@ -71,6 +71,9 @@ impl Plan {
         if damaged {
             path.corrupt = path.corrupt.max(0.03);
         }
+        // A packet in five is what eight tries get over, whatever the seed: with a third, one QP in some hundred seeds
+        // is lost by bad luck alone.
+        path.loss = path.loss.min(0.2 - path.corrupt);
         if path.loss + path.corrupt > 0.06 {
             // Without it one stall in a thousand uses up seven retries.
             early = true;

@@ -47,6 +47,8 @@ pub fn send([from, to]: &[End; 2], messages: u64) {
             assert_eq!(status, Some(Status::Success));
         }
     }
+    // What is shown may be this old: other tests of this user look as well.
+    std::thread::sleep(Duration::from_millis(100));
 }
 
 /// This process, for `--pid`.
