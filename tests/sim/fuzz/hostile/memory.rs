@@ -124,15 +124,16 @@ impl Memory {
         ])
     }
 
-    /// A key that a peer may have heard of, and an address that goes with it.
-    pub fn remote(&self, table: &MemoryTable, choices: &mut Choices<'_>) -> (Rkey, u64) {
+    /// A key that a peer may have heard of, with the address and the length of what it is for.
+    pub fn remote(&self, table: &MemoryTable, choices: &mut Choices<'_>) -> (Rkey, u64, usize) {
         let region = self.any(choices);
         if region.lkey != self.leased.lkey {
-            return (region.rkey, region.base);
+            let len = if region.lkey == self.open.lkey { OPEN } else { SMALL };
+            return (region.rkey, region.base, len);
         }
         let window = choices.pick(&self.windows);
         let known = table.window(window).map_or(window, |info| info.rkey);
-        (known, self.leased.base)
+        (known, self.leased.base, SMALL)
     }
 
     /// A key that may be invalidated.

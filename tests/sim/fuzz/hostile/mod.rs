@@ -226,13 +226,14 @@ impl Scene {
         let table = self.world.nodes[0].engine.memory();
         match header {
             Header::Reth | Header::AtomicEth => {
-                let (rkey, base) = self.memory.remote(table, choices);
-                let place = choices.number(2) % (memory::OPEN as u64 + 64);
-                let va = (base + place).wrapping_sub(16) & !u64::from(choices.byte() & 7);
+                let (rkey, base, len) = self.memory.remote(table, choices);
+                // Most lie inside, some over an edge.
+                let place = choices.number(2) % (len as u64 + 32);
+                let va = (base + place).wrapping_sub(16) & !choices.pick(&[7, 7, 3, 0]);
                 bytes[..8].copy_from_slice(&va.to_be_bytes());
                 bytes[8..12].copy_from_slice(&rkey.0.to_be_bytes());
                 if header == Header::Reth {
-                    let dma = choices.pick(&[8_u32, 0, 4, 256, 300, 512, 1000, 4096, 1 << 31]);
+                    let dma = choices.pick(&[8_u32, 8, 0, 4, 256, 300, 512, 1000, 4096, 1 << 31]);
                     bytes[12..16].copy_from_slice(&dma.to_be_bytes());
                 }
             }
@@ -424,5 +425,40 @@ impl Scene {
             counted == arrived || self.was_shared && counted > arrived,
             "{arrived} came, {counted} counted"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A READ or WRITE of the other domain's memory, on a queue pair that belongs to it: what the oracle would see if a
+    /// queue pair of the first domain could do the same.
+    fn reach_foreign_memory(opcode: u8, payload: &[u8]) {
+        let mut scene = Scene::new(0);
+        let target = &scene.targets[6];
+        let mut bytes = vec![opcode, 0x40, 0xFF, 0xFF, 0];
+        bytes.extend(&target.qp.qpn.get().to_be_bytes()[1..]);
+        bytes.extend(&0x80FF_FFF0_u32.to_be_bytes());
+        bytes.extend(&scene.memory.foreign.base.to_be_bytes());
+        bytes.extend(&scene.memory.foreign.rkey.0.to_be_bytes());
+        bytes.extend(&8_u32.to_be_bytes());
+        bytes.extend(payload);
+        bytes.extend([0; ICRC_LEN]);
+        scene.send(1, NIC.into(), bytes, true, 0);
+        scene.settle();
+        scene.settle();
+    }
+
+    #[test]
+    #[should_panic(expected = "secret memory was sent")]
+    fn foreign_memory_that_is_read_is_noticed() {
+        reach_foreign_memory(0x0C, &[]);
+    }
+
+    #[test]
+    #[should_panic(expected = "memory that nobody may write")]
+    fn foreign_memory_that_is_written_is_noticed() {
+        reach_foreign_memory(0x0A, &[1; 8]);
     }
 }
