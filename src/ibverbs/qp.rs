@@ -365,8 +365,10 @@ pub(crate) unsafe fn multicast(
     // SAFETY: the caller's GID, every bit pattern of which is 16 bytes.
     let (qp, gid) = (QpObject::of(qp)?, unsafe { Gid(borrow(gid)?.raw) });
     if attach {
-        qp.nic.attach_multicast(gid)?;
-        qp.groups.join();
+        // Once more changes nothing (kernel: ib_uverbs_attach_mcast).
+        if qp.nic.attach_multicast(gid)? {
+            qp.groups.join();
+        }
     } else {
         qp.nic.detach_multicast(gid)?;
         qp.groups.leave();

@@ -36,7 +36,7 @@ class Install(VerbsTest):
     def test_programs_run_with_the_installed_libraries(self):
         self.command = self.prefix / "bin/softrnic"
         out = self.run_ok(["ldd", "/usr/bin/ibv_rc_pingpong"])
-        self.assertIn(f"libibverbs.so.1 => {self.prefix}/lib/softrnic/libibverbs.so.1", out)
+        self.assertEqual(re.findall(r"\S*/libibverbs\.so\S*", out), [f"{self.prefix}/lib/softrnic/libibverbs.so.1"])
         self.assertIn(f"{self.prefix}/lib/softrnic/libsoftrnic_interpose.so", out)
         for out in self.run_pair("ibv_rc_pingpong", "-g", "0", "-c"):
             self.assertRegex(out, r"(?m)^1000 iters in")

@@ -54,8 +54,13 @@ impl Engine {
         Ok(last)
     }
 
+    /// Whether a QP is attached to this group.
+    pub fn is_member(&self, key: QpKey, group: Gid) -> bool {
+        self.groups.get(&group).is_some_and(|group| group.qps.contains(&key))
+    }
+
     /// Whether a QP is attached to any group.
-    pub(super) fn is_attached(&self, key: QpKey) -> bool {
+    pub fn is_attached(&self, key: QpKey) -> bool {
         self.groups.values().any(|group| group.qps.contains(&key))
     }
 

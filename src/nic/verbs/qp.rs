@@ -352,16 +352,22 @@ impl Qp {
         Ok(())
     }
 
-    /// Attaches a UD QP to a multicast group.
+    /// Attaches a UD QP to a multicast group. Whether it was not attached before.
     ///
     /// # Errors
     /// Not a UD QP, not a group, or the link cannot join.
-    pub fn attach_multicast(&self, group: Gid) -> Result<(), Error> {
+    pub fn attach_multicast(&self, group: Gid) -> Result<bool, Error> {
         self.context().nic().control(|core, _| {
-            if core.engine.attach_multicast(self.key, group)? {
-                core.link.join(group.to_ip())?;
+            if core.engine.is_member(self.key, group) {
+                return Ok(false);
             }
-            Ok(())
+            if core.engine.attach_multicast(self.key, group)?
+                && let Err(error) = core.link.join(group.to_ip())
+            {
+                core.engine.detach_multicast(self.key, group)?;
+                return Err(error.into());
+            }
+            Ok(true)
         })?
     }
 
