@@ -78,10 +78,10 @@ impl QpParts {
 
 /// What is left of an object that was destroyed, or of a queue that got another size: memory, which is freed when this
 /// is dropped.
-#[allow(dead_code)]
+#[expect(dead_code, reason = "held to be dropped")]
 pub struct Remains(pub(super) Remnant);
 
-#[allow(dead_code)]
+#[expect(dead_code, reason = "held to be dropped")]
 pub(super) enum Remnant {
     Cq(CompletionRingNic<Cqe>),
     Srq(RecvRingNic<RecvRequest>),

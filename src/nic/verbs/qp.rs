@@ -352,7 +352,7 @@ impl Qp {
         Ok(())
     }
 
-    /// Attaches a UD QP to a multicast group. Whether it was not attached before.
+    /// Attaches a UD QP to a multicast group; `false` if it was attached before.
     ///
     /// # Errors
     /// Not a UD QP, not a group, or the link cannot join.
@@ -377,8 +377,11 @@ impl Qp {
     /// It is not attached.
     pub fn detach_multicast(&self, group: Gid) -> Result<(), Error> {
         self.context().nic().control(|core, _| {
-            if core.engine.detach_multicast(self.key, group)? {
-                core.link.leave(group.to_ip())?;
+            // The QP is out of the group, whether or not the link can leave it.
+            if core.engine.detach_multicast(self.key, group)?
+                && let Err(error) = core.link.leave(group.to_ip())
+            {
+                tracing::debug!(%error, %group, "the link stays in a group that nobody is attached to");
             }
             Ok(())
         })?
