@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use softrnic_wire::{Psn, ROCE_UDP_PORT, Time, UdpFacts};
+use softrnic_wire::{Mad, Opcode, Operation, Psn, ROCE_UDP_PORT, Time, Transport, UdpFacts};
 
 use crate::rng::Rng;
 use crate::xdp::FrameAudit;
@@ -340,17 +340,28 @@ impl ActiveRule {
     }
 }
 
-/// Whether opcode, QPN and PSN are those of the rule. Looks at the BTH only, so that also datagrams are
-/// found that no parser accepts.
+/// Whether opcode, QPN and PSN are those of the rule. Looks at the BTH only, and at the MAD that connection
+/// management messages have in a fixed place, so that also datagrams are found that no parser accepts.
 fn is_selected(rule: &Rule, bytes: &[u8]) -> bool {
     let Some([opcode, _, _, _, _, q0, q1, q2, _, p0, p1, p2]) = bytes.first_chunk() else { return false };
     let qpn = u32::from_be_bytes([0, *q0, *q1, *q2]);
     let psn = Psn::new(u32::from_be_bytes([0, *p0, *p1, *p2]));
-    rule.opcodes.as_ref().is_none_or(|opcodes| opcodes.contains(*opcode))
-        && rule.qpn.is_none_or(|wanted| wanted.get() == qpn)
+    rule.opcodes.as_ref().is_none_or(|opcodes| {
+        opcodes.contains(*opcode) || opcodes.has_messages() && is_message_of(opcodes, bytes)
+    }) && rule.qpn.is_none_or(|wanted| wanted.get() == qpn)
         && rule.psn.is_none_or(|(first, last)| {
             // Counted from the start of the range, which may wrap.
             let offset = |psn: Psn| psn.get().wrapping_sub(first.get()) & 0xFF_FFFF;
             offset(psn) <= offset(last)
         })
+}
+
+/// Whether a datagram carries one of these connection management messages.
+fn is_message_of(opcodes: &OpcodeSet, bytes: &[u8]) -> bool {
+    let Some(opcode) = bytes.first().and_then(|byte| Opcode::from_byte(*byte)) else { return false };
+    let Some((headers, payload)) = bytes.split_at_checked(opcode.headers_len()) else { return false };
+    (opcode.transport(), opcode.operation()) == (Transport::Ud, Operation::SendOnly)
+        && headers[5..8] == [0, 0, 1]
+        && Mad::read(payload)
+            .is_some_and(|mad| mad.is_cm_send() && opcodes.contains_message(mad.attribute_id))
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-use softrnic_wire::{Opcode, Psn, Qpn};
+use softrnic_wire::{CmMessage, Opcode, Psn, Qpn};
 
 /// Faults to inject, written as items with commas between them:
 ///
@@ -15,7 +15,8 @@ use softrnic_wire::{Opcode, Psn, Qpn};
 /// * `drop:op=rc_send_only:psn=5:nth=1` is a rule: the action, then conditions that must all hold.
 ///
 /// The conditions are `op=` (an opcode's name as the specification writes it, in small letters with
-/// underscores, `rdma_` left out if you like; `*` stands for anything; or a number such as `0x04`), `qpn=`
+/// underscores, `rdma_` left out if you like; a connection management message such as `cm_req` or `cm_sidr_rep`;
+/// `*` stands for anything; or a number such as `0x04`), `qpn=`
 /// (the destination), `psn=` (one, or a range such as `5-9`), `nth=` (which of the datagrams that satisfy the others, counted from
 /// 1; one or a range), `rate=` and `dir=tx` (the default) or `dir=rx`. `delay` takes its time as `by=200us`
 /// or as `delay=200us`; `reorder` lets `depth=` datagrams (by default 2) overtake.
@@ -80,17 +81,29 @@ pub enum Direction {
     Rx,
 }
 
-/// Some of the 256 opcodes, with the pattern that selects them.
+/// Some of the 256 opcodes and of the connection management messages, with the pattern that selects them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpcodeSet {
     pattern: String,
     members: [bool; 256],
+    /// Attribute ids of messages.
+    messages: Vec<u16>,
 }
 
 impl OpcodeSet {
     /// Whether the opcode byte is one of them.
     pub fn contains(&self, opcode: u8) -> bool {
         self.members[usize::from(opcode)]
+    }
+
+    /// Whether one of the messages has this attribute id.
+    pub fn contains_message(&self, attribute_id: u16) -> bool {
+        self.messages.contains(&attribute_id)
+    }
+
+    /// Whether any message is one of them.
+    pub fn has_messages(&self) -> bool {
+        !self.messages.is_empty()
     }
 }
 
@@ -284,10 +297,11 @@ fn opcodes(text: &str) -> Result<OpcodeSet, String> {
     if let Some(byte) = number(text) {
         let byte = u8::try_from(byte).map_err(|_| format!("the opcode `{text}` is not below 256"))?;
         members[usize::from(byte)] = true;
-        return Ok(OpcodeSet { pattern: format!("{byte:#04x}"), members });
+        return Ok(OpcodeSet { pattern: format!("{byte:#04x}"), members, messages: Vec::new() });
     }
     let pattern = match text.to_ascii_lowercase() {
         short if short == "ack" => "rc_acknowledge".to_owned(),
+        short if short == "cm" => "cm_*".to_owned(),
         long => long,
     };
     for byte in 0..=255 {
@@ -298,11 +312,15 @@ fn opcodes(text: &str) -> Result<OpcodeSet, String> {
                 [name, short].iter().any(|name| matches(pattern.as_bytes(), name.as_bytes()));
         }
     }
-    match members.contains(&true) {
-        true => Ok(OpcodeSet { pattern, members }),
+    let messages: Vec<u16> = CmMessage::ATTRIBUTE_IDS
+        .filter(|id| matches(pattern.as_bytes(), message_name(*id).as_bytes()))
+        .collect();
+    match members.contains(&true) || !messages.is_empty() {
+        true => Ok(OpcodeSet { pattern, members, messages }),
         false => Err(format!(
             "no opcode is called `{text}`; names are like rc_send_only, rc_rdma_write_first or ud_send_only, \
-             rc_rdma_read_response* selects several, ack is short for rc_acknowledge"
+             rc_rdma_read_response* selects several, ack is short for rc_acknowledge; connection management \
+             messages are cm_req, cm_rep, cm_rtu and so on, and cm is all of them"
         )),
     }
 }
@@ -310,6 +328,11 @@ fn opcodes(text: &str) -> Result<OpcodeSet, String> {
 /// The specification's name in small letters, words joined by underscores.
 fn opcode_name(opcode: Opcode) -> String {
     opcode.name().to_ascii_lowercase().replace(' ', "_")
+}
+
+/// The message's name as rules write it.
+fn message_name(attribute_id: u16) -> String {
+    format!("cm_{}", CmMessage::name_of(attribute_id).to_ascii_lowercase())
 }
 
 /// Whether `name` is `pattern`, in which each `*` stands for any number of characters.

@@ -51,6 +51,7 @@ fn specs_read_back_as_they_are_shown() {
         "seed=0,delay=1500ns:nth=1",
         "seed=18446744073709551615,reorder=12.5%:depth=7",
         "seed=0,drop=0.0001%",
+        "seed=0,drop:op=cm_req:nth=1",
     ] {
         let parsed = spec(text);
         assert_eq!(parsed.to_string(), text);
@@ -68,6 +69,7 @@ fn other_spellings_mean_the_same() {
         ("delay=1s:100%", "seed=0,delay=1s:100%"),
         ("drop:op=ACK", "seed=0,drop:op=rc_acknowledge"),
         ("drop:rate=3%:dir=tx", "seed=0,drop=3%"),
+        ("drop:op=cm", "seed=0,drop:op=cm_*"),
     ] {
         assert_eq!(spec(text).to_string(), same, "{text}");
     }
@@ -119,6 +121,43 @@ fn opcode_patterns_select_what_they_say() {
     assert_eq!(selected("*read_response_first"), [0x0D, 0xAD]);
     assert_eq!(selected("ud*"), [0x64, 0x65]);
     assert_eq!(selected("*").len(), softrnic_wire::OPCODES.len());
+}
+
+/// A connection management message of this kind, as it is sent from QP 1 to QP 1.
+fn management(attribute_id: u16) -> Vec<u8> {
+    let mut bytes = vec![0x64, 0, 0xFF, 0xFF, 0, 0, 0, 1, 0, 0, 0, 0, 0x80, 1, 0, 0, 0, 0, 0, 1];
+    bytes.extend([1, 7, 2, 3]);
+    bytes.resize(20 + softrnic_wire::MAD_LEN + 4, 0);
+    bytes[36..38].copy_from_slice(&attribute_id.to_be_bytes());
+    bytes
+}
+
+#[test]
+fn connection_management_messages_are_named() {
+    let dropped = |faults: &str| -> Vec<u16> {
+        let mut rules = Rules::new(&spec(faults));
+        let all = softrnic_wire::CmMessage::ATTRIBUTE_IDS;
+        all.filter(|id| rules.decide(Direction::Tx, &management(*id)).is_some()).collect()
+    };
+    assert_eq!(dropped("drop:op=cm_req"), [0x10]);
+    assert_eq!(dropped("drop:op=CM_SIDR_REP"), [0x18]);
+    assert_eq!(dropped("drop:op=cm_d*"), [0x15, 0x16]);
+    assert_eq!(dropped("drop:op=cm").len(), 11);
+    assert_eq!(dropped("drop:op=cm:nth=2"), [0x11]);
+    assert_eq!(dropped("drop:op=ud_send_only").len(), 11);
+    assert_eq!(dropped("drop:op=rc*"), []);
+
+    let mut rules = Rules::new(&spec("drop:op=cm_req"));
+    let whole = management(0x10);
+    for len in 0..44 {
+        assert_eq!(rules.decide(Direction::Tx, &whole[..len]), None, "of {len} bytes");
+    }
+    for (at, why) in [(0, "another opcode"), (7, "another QP"), (21, "another class"), (23, "another method")]
+    {
+        let mut other = whole.clone();
+        other[at] += 1;
+        assert_eq!(rules.decide(Direction::Tx, &other), None, "{why}");
+    }
 }
 
 #[test]

@@ -5,6 +5,9 @@ use super::cm::{CmBody, CmMessage};
 use super::messages::{RejReason, Req, Served, SidrRep};
 
 impl CmMessage<'_> {
+    /// The attribute ids of connection management messages.
+    pub const ATTRIBUTE_IDS: core::ops::RangeInclusive<u16> = 0x10..=0x1A;
+
     /// The name of the message with this attribute id.
     pub const fn name_of(attribute_id: u16) -> &'static str {
         match attribute_id {
