@@ -13,6 +13,7 @@ import time
 
 import agent
 import capture
+import connections
 import errors
 import matrix
 import programs
@@ -27,7 +28,7 @@ from wire import Wire
 
 SUMMARY = "SoftRNIC against Linux kernel rxe, in guests; ARGS as tools/interop --help says"
 KERNELS = ["6.1", "sid"]
-PARTS = ["matrix", "errors", "programs", "bench"]
+PARTS = ["matrix", "errors", "programs", "connections", "bench"]
 SEED = 7
 
 
@@ -112,6 +113,8 @@ class Interop:
                     self._errors(kernel, guest, near, far, core)
             if "programs" in self.args.parts:
                 self._programs(guest, near, core)
+            if "connections" in self.args.parts:
+                self._connections(guest, near, core)
             if "bench" in self.args.parts and not core and not self.args.only:
                 self._bench(guest)
             if problem := guest.clock_problem():
@@ -254,3 +257,31 @@ class Interop:
                     self.passed["programs"] += 1
         passed, failed = self.passed["programs"] - passed, len(self.failures) - before
         print(f"programs: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
+
+    def _connections(self, guest, near, core):
+        begun, before, passed = time.monotonic(), len(self.failures), self.passed["connections"]
+        command = ["ip", "netns", "exec", guest.namespace, str(self.library.parent / "softrnic"), "run", "--"]
+        for link, part in (("udp", core), ("xdp", True)):
+            path = self.out / f"{guest.version}-connections-{link}.%p.pcapng"
+
+            def ours(family, lossy):
+                faults = connections.faults(lossy, self.args.seed) if lossy else None
+                env = near.environment(link, family, faults, path)
+                return connections.Near("our side", command, env, guest.near_address[family])
+
+            def theirs(family):
+                return connections.Far("the guest", guest.command(), None, guest.address[family])
+
+            for outcome in connections.run(ours, theirs, part, self._wanted):
+                if outcome.problem:
+                    self._fail(f"Linux {guest.version}: {outcome}, {link}", outcome.problem)
+                else:
+                    self.passed["connections"] += 1
+            for kept in sorted(self.out.glob(path.name.replace("%p", "*"))):
+                complaints = capture.complaints(kept)
+                for complaint in complaints:
+                    self._fail(f"tshark on {kept.name}", complaint)
+                if not complaints and not self.args.keep:
+                    kept.unlink()
+        passed, failed = self.passed["connections"] - passed, len(self.failures) - before
+        print(f"connections: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)

@@ -1,6 +1,7 @@
 """Unmodified verbs programs, one end on SoftRNIC and the other in the guest on rxe."""
 
 import dataclasses
+import functools
 import os
 import re
 import select
@@ -54,14 +55,18 @@ class Outcome:
 class Side:
     """Where a program runs: how to start it, and its address and GID index for others."""
 
-    def __init__(self, name, prefix, env, address, gid_index, device):
+    def __init__(self, name, prefix, env, address, gid_index=None, device=None):
         self.name, self.prefix, self.env = name, prefix, env
         self.address, self.gid_index, self.device = address, gid_index, device
 
+    def run(self, *argv):
+        """What a command says there."""
+        done = subprocess.run([*self.prefix, *argv], capture_output=True, text=True, timeout=START_SECONDS)
+        return done.stdout
+
     def listens(self, port):
         """Whether somebody waits there for a TCP connection."""
-        argv = [*self.prefix, "cat", "/proc/net/tcp", "/proc/net/tcp6"]
-        table = subprocess.run(argv, capture_output=True, text=True, timeout=START_SECONDS).stdout
+        table = self.run("cat", "/proc/net/tcp", "/proc/net/tcp6")
         return any(re.search(rf":{port:04X} [0-9A-F]+:0000 0A ", line) for line in table.splitlines())
 
 
@@ -73,17 +78,24 @@ def run(near, guest, core=False, wanted=lambda name: True):
             outcome = Outcome(" ".join(argv), server is guest)
             if wanted(outcome):
                 port += 1
-                outcome.problem = _pair(argv, server, client, port)
+                serve = _options(argv, server, port)
+                call = [*_options(argv, client, port), server.address]
+                ready = functools.partial(_listens, server, port)
+                outcome.problem = pair(server, serve, client, call, ready)
                 yield outcome
 
 
-def _pair(argv, server, client, port):
-    """Run a program at both sides; what went wrong, or nothing."""
-    serving = _Program(server, _options(argv, server, port))
+def _listens(server, port, _):
+    return server.listens(port)
+
+
+def pair(server, serve, client, call, ready):
+    """Run a program at both sides, the client when `ready` says so of the server; what went wrong, or nothing."""
+    serving = _Program(server, serve)
     try:
-        if not serving.serves(port):
+        if not serving.comes_up(ready):
             return f"the server does not wait for a client: {serving.said()}"
-        calling = _Program(client, [*_options(argv, client, port), server.address])
+        calling = _Program(client, call)
         try:
             deadline = time.monotonic() + RUN_SECONDS
             ended = [(program, program.wait(deadline)) for program in (calling, serving)]
@@ -110,13 +122,22 @@ class _Program:
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
 
-    def serves(self, port):
-        """Wait until it listens."""
+    def comes_up(self, ready):
+        """Wait until it is ready."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.process.poll() is None:
-            if self.side.listens(port):
+            if ready(self):
                 return True
         return False
+
+    def heard(self):
+        """What it has said so far."""
+        while select.select([self.process.stdout], [], [], 0)[0]:
+            part = os.read(self.process.stdout.fileno(), 65536)
+            if not part:
+                break
+            self.output += part
+        return self.output.decode(errors="replace")
 
     def wait(self, deadline):
         """How it ended."""

@@ -1,0 +1,117 @@
+"""Programs of rdma_cm, one end on SoftRNIC and the other in the guest on rxe."""
+
+import dataclasses
+import re
+import subprocess
+
+import programs
+
+FIRST_PORT = 21000
+# The first of each message that we send, and of each that a connection begins with and that comes to us, is lost. A
+# kernel repeats after four seconds what we repeat after a twentieth of one, so that few of its own are.
+LOST = ",".join(
+    [f"drop:op=cm_{name}:nth=1" for name in ("req", "rep", "rtu", "dreq", "drep", "sidr_req", "sidr_rep")]
+    + [f"drop:op=cm_{name}:nth=1:dir=rx" for name in ("req", "rep", "sidr_req", "sidr_rep")]
+)
+# What reliable connections have to live with besides.
+LOSS = "drop=1%,duplicate=0.5%,reorder=0.5%"
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """Command lines of both ends, with {own}, {peer}, {any} and {port} in them."""
+
+    server: str
+    client: str
+    #: Survives loss of data.
+    reliable: bool = True
+    #: Runs with IPv6 addresses.
+    ipv6: bool = True
+    #: What the server says when it is ready; without it, it is a listener that can be seen.
+    ready: str = ""
+    #: Also in the core.
+    core: bool = False
+
+
+PROGRAMS = [
+    Program("rping -s -a {own} -p {port} -C 20 -S 4000", "rping -c -a {peer} -p {port} -C 20 -S 4000", core=True),
+    Program("rping -s -a {any} -p {port} -C 5", "rping -c -a {peer} -p {port} -C 5"),
+    Program("ucmatose -b {own} -p {port} -c 10 -C 20", "ucmatose -s {peer} -p {port} -c 10 -C 20", core=True),
+    Program("udaddy -b {own} -p {port} -c 3", "udaddy -s {peer} -p {port} -c 3", reliable=False, core=True),
+    Program("mckey -m 239.1.2.3 -b {own} -C 10", "mckey -m 239.1.2.3 -b {own} -C 10 -s", reliable=False, ipv6=False,
+            ready="receiving data transfers"),
+    Program("ib_send_bw -R -n 200 -s 65536 -p {port} -F", "ib_send_bw -R -n 200 -s 65536 -p {port} -F {peer}",
+            ipv6=False, core=True),
+    Program("ib_write_bw -R -n 200 -s 65536 -p {port} -F", "ib_write_bw -R -n 200 -s 65536 -p {port} -F {peer}",
+            ipv6=False),
+]  # fmt: skip
+
+
+@dataclasses.dataclass
+class Outcome:
+    program: str
+    family: int
+    lossy: bool
+    guest_serves: bool
+    problem: str = ""
+
+    def __str__(self):
+        network = "lossy" if self.lossy else "clean"
+        return f"{self.program}, IPv{self.family}, {network}, the guest is {'server' if self.guest_serves else 'client'}"
+
+
+def faults(program, seed):
+    """What our side suffers on the lossy network."""
+    return f"seed={seed},{LOST}" + (f",{LOSS}" if program.reliable else "")
+
+
+def run(near, guest, core=False, wanted=lambda name: True):
+    """Run every program both ways, and yield an Outcome for each. `near` makes our side for a family and a program of
+    the lossy network or none; `guest` makes the guest's for a family."""
+    port = FIRST_PORT
+    for program in PROGRAMS:
+        for family in (4, 6) if program.ipv6 else (4,):
+            for lossy in (False, True):
+                for guest_serves in (True, False):
+                    name = program.client.split(" {", 1)[0].split(" -p", 1)[0]
+                    outcome = Outcome(name, family, lossy, guest_serves)
+                    if core and not program.core or not wanted(outcome):
+                        continue
+                    port += 1
+                    sides = guest(family), near(family, program if lossy else None)
+                    server, client = sides if guest_serves else reversed(sides)
+                    outcome.problem = _pair(program, family, server, client, port)
+                    yield outcome
+
+
+def _pair(program, family, server, client, port):
+    """Run a program at both sides; what went wrong, or nothing."""
+
+    def argv(line, own, peer):
+        # So that what a program says can be waited for.
+        words = ["stdbuf", "-oL", *line.split()]
+        return [word.format(own=own.address, peer=peer.address, any="0.0.0.0" if family == 4 else "::", port=port)
+                for word in words]  # fmt: skip
+
+    def ready(serving):
+        return program.ready in serving.heard() if program.ready else server.awaits_connections(port)
+
+    return programs.pair(
+        server, argv(program.server, server, client), client, argv(program.client, client, server), ready
+    )
+
+
+class Near(programs.Side):
+    """Our side, whose listeners have their names in the table of Unix sockets."""
+
+    def awaits_connections(self, port):
+        table = self.run("cat", "/proc/net/unix")
+        return re.search(rf" @softrnic/cm/[a-z]+/{port}/", table) is not None
+
+
+class Far(programs.Side):
+    """The guest, whose kernel lists its listeners."""
+
+    def awaits_connections(self, port):
+        listed = self.run("rdma", "resource", "show", "cm_id")
+        return re.search(rf"state LISTEN .* src-addr \S+:{port}\b", listed) is not None
