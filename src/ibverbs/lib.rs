@@ -30,6 +30,7 @@ mod marshall;
 mod mr;
 mod mw;
 mod object;
+mod own_calls;
 mod pd;
 mod post;
 mod private;

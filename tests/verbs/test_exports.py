@@ -19,6 +19,14 @@ PRIVATE_NODES = {
 }
 
 
+# What librspreload of rdma-core stands for, but for `read`: a thread that waits for an event can be cancelled there.
+TAKEN_BY_RSPRELOAD = set("""
+accept accept4 bind close connect dup2 epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_wait fcntl fork
+getpeername getsockname getsockopt listen poll readv recv recvfrom recvmsg select send sendfile sendmsg sendto
+setsockopt shutdown socket write writev
+""".split())
+
+
 class Exports(VerbsTest):
     def test_names_types_and_versions_are_those_of_the_committed_list(self):
         listed = set()
@@ -68,6 +76,12 @@ class Exports(VerbsTest):
         out = subprocess.run(["readelf", "-d", "-W", LIBRARY], check=True, capture_output=True, text=True).stdout
         self.assertIn("[libibverbs.so.1]", out)
         self.assertIn("NODELETE", out)
+
+    def test_its_sockets_cannot_be_taken_by_what_is_preloaded(self):
+        out = subprocess.run(["readelf", "--dyn-syms", "-W", LIBRARY], check=True, capture_output=True, text=True).stdout
+        called = set(re.findall(r" UND (\w+)", out))
+        self.assertIn("read", called)
+        self.assertEqual(sorted(called & TAKEN_BY_RSPRELOAD), [])
 
     def test_pure_functions_answer_like_the_distributions(self):
         program = self.compile("same_as_distribution.c")
