@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use softrnic_nic::runtime::channel::AckCounter;
-use softrnic_nic::verbs::{ContextId, Gid, Qp, QpOptions, QpState, QpType, Qpn};
+use softrnic_nic::verbs::{ContextId, DeviceCaps, Gid, Qp, QpOptions, QpState, QpType, Qpn};
 
 use crate::abi::*;
 use crate::context::Ctx;
@@ -38,7 +38,7 @@ pub(crate) struct QpObject {
     pub(crate) builder: Option<Builder>,
 }
 
-/// What a QP was made of, all of which outlives it. Null where there is none.
+/// What a QP was made of. Null where there is none.
 #[derive(Clone, Copy)]
 struct Parts {
     pd: *mut ibv_pd,
@@ -101,6 +101,17 @@ pub(crate) struct Identity {
 }
 
 impl Parts {
+    /// All that an XRC target has: it receives into the SRQs of its domain.
+    fn of_target(xrcd: *mut ibv_xrcd) -> Parts {
+        Parts {
+            pd: std::ptr::null_mut(),
+            send_cq: std::ptr::null_mut(),
+            recv_cq: std::ptr::null_mut(),
+            srq: std::ptr::null_mut(),
+            xrcd,
+        }
+    }
+
     /// They are kept busy.
     fn join(self) -> Result<(), Errno> {
         self.each(Users::join)
@@ -165,7 +176,15 @@ pub(crate) fn create(
     };
     parts.join()?;
     let sq_sig_all = init.sq_sig_all != 0;
-    let shown = Shape { context, qp_context: init.qp_context, qp_type: init.qp_type, parts };
+    // C is shown what it gave, whether or not the QP uses it.
+    let given = Parts {
+        pd: request.pd,
+        send_cq: init.send_cq,
+        recv_cq: init.recv_cq,
+        srq: init.srq,
+        xrcd: request.xrcd,
+    };
+    let shown = Shape { context, qp_context: init.qp_context, qp_type: init.qp_type, given, parts };
     Ok(publish(nic, shown, sq_sig_all, request.send_ops))
 }
 
@@ -190,15 +209,7 @@ fn create_target(
     domain.add_target(&nic);
     init.cap =
         ibv_qp_cap { max_send_wr: 0, max_recv_wr: 0, max_send_sge: 0, max_recv_sge: 0, max_inline_data: 0 };
-    let none = std::ptr::null_mut();
-    let parts = Parts {
-        pd: std::ptr::null_mut(),
-        send_cq: none,
-        recv_cq: none,
-        srq: std::ptr::null_mut(),
-        xrcd: request.xrcd,
-    };
-    Ok((nic, parts))
+    Ok((nic, Parts::of_target(request.xrcd)))
 }
 
 fn create_other(
@@ -229,7 +240,7 @@ fn create_other(
         max_recv_wr: if receives { cap.max_recv_wr as usize } else { 0 },
         max_send_sge: cap.max_send_sge as usize,
         max_recv_sge: if receives { cap.max_recv_sge as usize } else { 0 },
-        max_inline: cap.max_inline_data as usize,
+        max_inline: inline(&cap),
         srq: srq.map(|srq| srq.nic.clone()),
         xrcd: None,
     };
@@ -243,6 +254,13 @@ fn create_other(
         xrcd: std::ptr::null_mut(),
     };
     Ok((nic, parts))
+}
+
+/// Inline data to have room for: what was asked for, or what takes the place of the scatter/gather list. rxe grants
+/// that to everybody, and there are programs that rely on it.
+fn inline(cap: &ibv_qp_cap) -> usize {
+    let list = cap.max_send_sge as usize * size_of::<ibv_sge>();
+    list.min(DeviceCaps::default().max_inline).max(cap.max_inline_data as usize)
 }
 
 /// What a QP can really do.
@@ -262,18 +280,20 @@ struct Shape {
     context: *mut ibv_context,
     qp_context: *mut c_void,
     qp_type: u32,
+    given: Parts,
+    /// All of which outlive it.
     parts: Parts,
 }
 
 fn publish(nic: Arc<Qp>, shape: Shape, sq_sig_all: bool, send_ops: Option<u64>) -> *mut ibv_qp {
-    let parts = shape.parts;
+    let given = shape.given;
     let base = ibv_qp {
         context: shape.context,
         qp_context: shape.qp_context,
-        pd: parts.pd,
-        send_cq: parts.send_cq,
-        recv_cq: parts.recv_cq,
-        srq: parts.srq,
+        pd: given.pd,
+        send_cq: given.send_cq,
+        recv_cq: given.recv_cq,
+        srq: given.srq,
         handle: nic.qpn().get(),
         qp_num: nic.qpn().get(),
         state: nic.state() as u32,
@@ -290,7 +310,7 @@ fn publish(nic: Arc<Qp>, shape: Shape, sq_sig_all: bool, send_ops: Option<u64>) 
         of,
         nic,
         acks: acks.clone(),
-        parts,
+        parts: shape.parts,
         sq_sig_all,
         access_flags: AtomicU32::new(0),
         groups: Users::default(),
@@ -337,17 +357,11 @@ slot! {
         Ctx::check_same(context, xrcd.context())?;
         let domain = &xrcd.domain;
         let nic = domain.target(Qpn::new(attr.qp_num)).ok_or(Errno::INVAL)?;
-        let parts = Parts {
-            pd: std::ptr::null_mut(),
-            send_cq: std::ptr::null_mut(),
-            recv_cq: std::ptr::null_mut(),
-            srq: std::ptr::null_mut(),
-            xrcd: attr.xrcd,
-        };
+        let parts = Parts::of_target(attr.xrcd);
         parts.join()?;
         let named = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;
         let qp_context = if named { attr.qp_context } else { std::ptr::null_mut() };
-        let shape = Shape { context, qp_context, qp_type: IBV_QPT_XRC_RECV, parts };
+        let shape = Shape { context, qp_context, qp_type: IBV_QPT_XRC_RECV, given: parts, parts };
         Ok(publish(nic, shape, false, None))
     }
 }

@@ -566,6 +566,17 @@ static void shared_receives(void)
 	OK(ibv_destroy_srq(srq));
 }
 
+/* Where a list of pieces may be, so may inline data that takes its place. */
+static void inline_unasked(void)
+{
+	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+					.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 3,
+						.max_recv_sge = 1}};
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+	CHECK(qp && init.cap.max_inline_data >= 3 * sizeof(struct ibv_sge));
+	OK(ibv_destroy_qp(qp));
+}
+
 /* Extended connections. */
 static void xrc(void)
 {
@@ -586,10 +597,13 @@ static void xrc(void)
 	uint32_t number;
 	CHECK(srq);
 	OK(ibv_get_srq_num(srq, &number));
-	struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD,
-					   .xrcd = xrcd};
+	struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_XRC_RECV, .pd = pd, .xrcd = xrcd, .send_cq = cq,
+					   .recv_cq = cq, .srq = srq,
+					   .comp_mask = IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_PD};
 	struct ibv_qp *target = ibv_create_qp_ex(context, &init);
 	CHECK(target);
+	/* It uses none of them, but a program finds there what it gave. */
+	CHECK(target->pd == pd && target->send_cq == cq && target->recv_cq == cq && target->srq == srq);
 	init = (struct ibv_qp_init_attr_ex){.qp_type = IBV_QPT_XRC_SEND, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd,
 					    .send_cq = cq, .cap = {.max_send_wr = 4, .max_send_sge = 1}};
 	struct ibv_qp *initiator = ibv_create_qp_ex(context, &init);
@@ -826,6 +840,7 @@ int main(void)
 	datagrams();
 	events();
 	shared_receives();
+	inline_unasked();
 	xrc();
 	extended();
 	the_rest();
