@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use softrnic_wire::{CmBody, CmMessage, Gid, MAD_LEN, Mad, Time};
+use softrnic_wire::{CmBody, CmMessage, Gid, MAD_LEN, Mad, ServiceId, Time};
 
 use crate::config::Config;
 use crate::connection::State;
@@ -125,6 +125,11 @@ impl Cm {
         }
     }
 
+    /// Whether somebody listens for a service.
+    pub fn listens(&self, service: ServiceId) -> bool {
+        self.directory.has_listener(service)
+    }
+
     /// The next datagram to be sent.
     pub fn poll_transmit(&mut self) -> Option<Outgoing> {
         self.outgoing.pop_front()
@@ -133,6 +138,11 @@ impl Cm {
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
+    }
+
+    /// Whether [`Cm::poll_event`] has something.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// When [`Cm::on_timeout`] is due.

@@ -160,8 +160,16 @@ impl Directory {
         self.listeners.get_mut(&service)
     }
 
+    pub fn has_listener(&self, service: ServiceId) -> bool {
+        self.listeners.contains_key(&service)
+    }
+
+    pub fn listener_by_id(&mut self, id: ListenerId) -> Option<&mut Listener> {
+        self.listeners.values_mut().find(|listener| listener.id == id)
+    }
+
     pub fn remove_listener(&mut self, id: ListenerId) -> bool {
-        let service = self.listeners.values().find(|l| l.id == id).map(|l| l.listen.service);
+        let service = self.listener_by_id(id).map(|listener| listener.listen.service);
         service.is_some_and(|service| self.listeners.remove(&service).is_some())
     }
 
@@ -171,6 +179,11 @@ impl Directory {
         let waits =
             |c: &&Connection| c.listener == Some(listener) && matches!(c.state, ReqRcvd | SidrReqRcvd);
         self.connections.values().filter(waits).map(|c| c.id).collect()
+    }
+
+    /// The connections with a peer's address.
+    pub fn with_peer(&self, peer: IpAddr) -> Box<[CommId]> {
+        self.connections.values().filter(|c| c.route.remote == peer).map(|c| c.id).collect()
     }
 
     /// One more request waits for an answer.
@@ -184,7 +197,7 @@ impl Directory {
     /// A request of this listener's was answered, or is gone.
     pub fn note_answered(&mut self, listener: ListenerId) {
         self.pending -= 1;
-        if let Some(listener) = self.listeners.values_mut().find(|l| l.id == listener) {
+        if let Some(listener) = self.listener_by_id(listener) {
             listener.pending -= 1;
         }
     }

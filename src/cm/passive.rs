@@ -33,6 +33,21 @@ impl Cm {
         if self.directory.remove_listener(listener) { Ok(()) } else { Err(CmError::UnknownId) }
     }
 
+    /// How many requests of a listener's may wait for the application to see them.
+    ///
+    /// # Errors
+    /// No such listener.
+    pub fn set_backlog(&mut self, listener: ListenerId, backlog: usize) -> Result<(), CmError> {
+        let listener = self.directory.listener_by_id(listener).ok_or(CmError::UnknownId)?;
+        listener.listen.backlog = backlog;
+        Ok(())
+    }
+
+    /// The application has seen a request. It keeps nobody else from being seen any more, and outlives the listener.
+    pub fn note_seen(&mut self, id: CommId) {
+        self.note_answered(id);
+    }
+
     /// Agrees to a connection. The QP can receive and send by now: the peer may send at once.
     ///
     /// # Errors

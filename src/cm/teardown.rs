@@ -1,6 +1,7 @@
 //! The way out of a connection: DREQ, DREP, timewait.
 
 use alloc::boxed::Box;
+use core::net::IpAddr;
 
 use softrnic_wire::{CmBody, CmIds, CmMessage, Dreq, MAD_LEN, Mad, Rej, RejReason, Served, Time};
 
@@ -72,6 +73,51 @@ impl Cm {
             State::SidrReqRcvd => {
                 let refusal = SidrReply { status: 2, ..SidrReply::default() };
                 let _answered = self.sidr_reply(id, &refusal);
+            }
+        }
+    }
+
+    /// Whoever had this address is gone, and answers nothing any more. To the application it is as if it had ended
+    /// its connections in good order (what a kernel does for a process that dies).
+    pub fn lose_peer(&mut self, now: Time, peer: IpAddr) {
+        for id in self.directory.with_peer(peer) {
+            let Some(connection) = self.directory.get(id) else { continue };
+            let (state, transaction, orphaned) =
+                (connection.state, connection.transaction, connection.orphaned);
+            match state {
+                State::Established | State::RepSent => {
+                    self.stop_repeating(id);
+                    self.disconnected_by_peer(id, transaction, &[]);
+                    if orphaned {
+                        self.enter_timewait(now, id);
+                    }
+                }
+                State::DreqSent => {
+                    self.enter_timewait(now, id);
+                    if !orphaned {
+                        let private = Default::default();
+                        self.tell(Event::Disconnected { id, timed_out: false, private });
+                    }
+                }
+                State::DreqRcvd => self.enter_timewait(now, id),
+                State::ReqSent | State::RepRcvd | State::ReqRcvd => {
+                    self.note_answered(id);
+                    self.directory.remove(id);
+                    if !orphaned {
+                        let reason = RejReason::CONSUMER_DEFINED;
+                        let (info, private) = Default::default();
+                        self.tell(Event::Rejected { id, reason, info, private });
+                    }
+                }
+                State::SidrReqSent => {
+                    self.directory.remove(id);
+                    self.tell(Event::Unreachable(id));
+                }
+                State::SidrReqRcvd => {
+                    self.note_answered(id);
+                    self.directory.remove(id);
+                }
+                State::Timewait => {}
             }
         }
     }
