@@ -52,6 +52,7 @@ use events::EventRoutes;
 pub use fork::{Opening, on_fork_in_child, opening};
 pub use port::{Place, Port};
 pub use process::Process;
+pub(crate) use progress::BlockedSignals;
 pub use progress::Progress;
 
 /// The longest that a gathered post waits when nobody polls.
@@ -92,6 +93,17 @@ pub struct Core {
     /// Its state, as the network below has it.
     pub port: Port,
     pub(crate) routes: EventRoutes,
+    /// Who wants to hear of connections.
+    pub(crate) connections: Option<Arc<dyn ConnectionSink>>,
+}
+
+/// Takes what happens to connections, from whoever holds the NIC: it only puts it aside.
+pub trait ConnectionSink: Send + Sync {
+    /// Something has happened to a connection.
+    fn put(&self, event: softrnic_cm::Event);
+
+    /// That was all for now.
+    fn wake(&self);
 }
 
 /// A NIC shared by the threads of a process.
@@ -157,7 +169,7 @@ impl Nic {
             None => Port::fixed(ip_mtu),
         };
         let port_fd = port.descriptor();
-        let core = Core { engine, link, port, routes: EventRoutes::default() };
+        let core = Core { engine, link, port, routes: EventRoutes::default(), connections: None };
         let nic = Arc::new(Nic {
             core: NicLock::new(core, kick.clone()),
             doorbells: DoorbellSet::new(crate::engine::MAX_QP),
@@ -370,7 +382,7 @@ impl Nic {
             self.gathered_since.store(0, Ordering::Relaxed);
             fence(Ordering::SeqCst);
         }
-        let Core { engine, link, routes, .. } = core;
+        let Core { engine, link, routes, connections, .. } = core;
         if budget.receive == 0 {
             self.last_post.store(now.as_nanos(), Ordering::Relaxed);
         }
@@ -380,6 +392,16 @@ impl Nic {
             self.asked.store(true, Ordering::Relaxed);
         }
         routes.publish(engine.take_events());
+        if step.connections {
+            let events = engine.take_connection_events();
+            match connections {
+                Some(sink) => {
+                    events.for_each(|event| sink.put(event));
+                    sink.wake();
+                }
+                None => events.for_each(drop),
+            }
+        }
         if budget.receive > 0 {
             self.last_service.store(now.as_nanos(), Ordering::Relaxed);
         }
@@ -439,11 +461,12 @@ fn bounded(window: WindowConfig, link: &Capabilities) -> WindowConfig {
 }
 
 /// Every counter with its name: the transport's (named as rxe's hw_counters where they mean the same), datagrams
-/// dropped by reason, and the link's.
+/// dropped by reason, those of connections, and the link's.
 pub(crate) fn counters(core: &Core, wakeups: u64) -> impl Iterator<Item = (&'static str, u64)> + '_ {
     let transport = core.engine.counters().map(|(counter, value)| (counter.name(), value));
     let drops = core.engine.drops().map(|(reason, value)| (reason.name(), value));
+    let connections = core.engine.management_counters().map(|(counter, value)| (counter.name(), value));
     let link = crate::stats::link_counters(core.link.counters());
     let own = [("link_downed", core.port.downs()), ("progress_wakeups", wakeups)];
-    transport.chain(drops).chain(link).chain(own)
+    transport.chain(drops).chain(connections).chain(link).chain(own)
 }

@@ -310,10 +310,10 @@ fn own_nice() -> i32 {
 }
 
 /// Blocks all signals of this thread, so that a thread spawned meanwhile starts with them blocked.
-struct BlockedSignals(libc::sigset_t);
+pub(crate) struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
-    fn new() -> BlockedSignals {
+    pub(crate) fn new() -> BlockedSignals {
         // SAFETY: plain data that the calls fill before it is read.
         unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();

@@ -35,8 +35,12 @@ reasons! {
     Pkey = "bad_pkey",
     /// No QP has this number.
     UnknownQp = "drop_unknown_qp",
-    /// QP 0 and 1 are not served.
+    /// To QP 0, which RoCE does not have, or to QP 1 and no management datagram.
     SpecialQp = "drop_special_qp",
+    /// To QP 1, without its Q_Key.
+    GsiQkey = "drop_gsi_qkey",
+    /// To QP 1, while too many of its answers wait to leave.
+    GsiFull = "drop_gsi_full",
     /// The QP is connected to another address.
     WrongAddress = "drop_wrong_address",
     /// Multicast to a group that no QP is attached to, or to a unicast address.

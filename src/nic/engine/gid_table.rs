@@ -8,6 +8,7 @@ use softrnic_wire::Gid;
 #[derive(Clone, Debug, Default)]
 pub struct GidTable {
     entries: Vec<Option<IpAddr>>,
+    generation: u64,
 }
 
 /// Places in the table, as many as rxe has.
@@ -38,6 +39,17 @@ impl GidTable {
             self.entries.resize(index + 1, None);
         }
         self.entries[index] = address;
+        self.generation += 1;
+    }
+
+    /// Another number after each change.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// All addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.entries.iter().copied().flatten()
     }
 
     /// Puts the address of a device that has one only at places 0 and 1. Hardware and rxe have the default GID, which

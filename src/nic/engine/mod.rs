@@ -11,6 +11,7 @@ mod control;
 mod data;
 mod drops;
 mod gid_table;
+mod gsi;
 mod held_acks;
 mod hidden_ids;
 mod host;
@@ -47,6 +48,7 @@ pub use control::{
 pub use data::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
 pub use drops::DropReason;
 pub use gid_table::GidTable;
+pub use gsi::{GsiCounter, Management};
 pub use objects::{CqKey, Event, QpCounts, QpKey, SrqKey, XrcdKey};
 pub use parts::{CqParts, QpParts, Remains, SrqParts};
 pub use seed::Seed;
@@ -154,6 +156,8 @@ pub struct Step {
     pub more: bool,
     /// The link is full; go on when it can send again.
     pub blocked: bool,
+    /// Something has happened to connections.
+    pub connections: bool,
 }
 
 /// A NIC without threads, clocks and sockets.
@@ -181,6 +185,11 @@ pub struct Engine {
     srq_numbers: Numbers,
     /// Those of live SRQs.
     srqns: FxHashSet<Srqn>,
+    /// QP 1.
+    management: Option<Box<Management>>,
+    /// When it wants to be driven, and whether it may have something to send or to tell.
+    management_timer: Time,
+    management_active: bool,
 }
 
 impl Engine {
@@ -208,6 +217,9 @@ impl Engine {
             qp_numbers: Numbers::new(config.seed.of(Purpose::QueuePairs), 2..=0xFF_FFFE),
             srq_numbers: Numbers::new(config.seed.of(Purpose::SharedReceiveQueues), 1..=0xFF_FFFF),
             srqns: FxHashSet::default(),
+            management: None,
+            management_timer: Time::NEVER,
+            management_active: false,
         }
     }
 
@@ -220,6 +232,9 @@ impl Engine {
         self.release_kept_acks(now, budget.caller);
         self.held_acks.until_next_call.clear();
         self.transmit(now, link, budget, &mut step);
+        if self.management_active {
+            self.transmit_management(now, link, &mut step);
+        }
         for &key in &self.held_acks.until_next_call {
             self.active.push_back(key);
         }
@@ -247,7 +262,8 @@ impl Engine {
 
     /// When the next timer fires, if any runs.
     pub fn poll_timeout(&self) -> Option<Time> {
-        [self.timers.next(), self.held_acks.next()].into_iter().flatten().min()
+        let management = (self.management_timer != Time::NEVER).then_some(self.management_timer);
+        [self.timers.next(), self.held_acks.next(), management].into_iter().flatten().min()
     }
 
     /// Whether some QP could send now.
@@ -361,6 +377,9 @@ impl Engine {
     }
 
     fn run_timers(&mut self, now: Time) {
+        if self.management_timer <= now {
+            self.on_management_timeout(now);
+        }
         while let Some(key) = self.timers.pop_due(now) {
             self.with_qp(now, None, key, |qp, host| {
                 host.io.timer = Time::NEVER;

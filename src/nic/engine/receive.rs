@@ -51,7 +51,8 @@ impl Engine {
             return Err(DropReason::Pkey);
         }
         match packet.bth.dest_qpn {
-            Qpn::SMI | Qpn::GSI => Err(DropReason::SpecialQp),
+            Qpn::SMI => Err(DropReason::SpecialQp),
+            Qpn::GSI => self.on_management(now, datagram, &packet),
             Qpn::MULTICAST => self.on_multicast(now, datagram, id, &packet),
             qpn => {
                 let key = *self.by_number.get(&qpn).ok_or(DropReason::UnknownQp)?;

@@ -16,6 +16,7 @@ pub(super) enum Purpose {
     MemoryKeys = 1,
     QueuePairs = 2,
     SharedReceiveQueues = 3,
+    Connections = 4,
 }
 
 impl Seed {
@@ -54,7 +55,8 @@ impl fmt::Debug for Seed {
 mod tests {
     use super::*;
 
-    const PURPOSES: [Purpose; 3] = [Purpose::MemoryKeys, Purpose::QueuePairs, Purpose::SharedReceiveQueues];
+    const PURPOSES: [Purpose; 4] =
+        [Purpose::MemoryKeys, Purpose::QueuePairs, Purpose::SharedReceiveQueues, Purpose::Connections];
 
     fn distance(a: &[u8; 32], b: &[u8; 32]) -> u32 {
         a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones()).sum()

@@ -3,7 +3,7 @@
 use softrnic_link::LinkCounters;
 use softrnic_transport::Counter;
 
-use crate::engine::DropReason;
+use crate::engine::{DropReason, GsiCounter};
 
 macro_rules! link_counters {
     ($($name:literal = $field:ident, $meaning:literal;)*) => {
@@ -40,6 +40,7 @@ const OWN: &[(&str, &str)] = &[
 pub fn meaning(name: &str) -> Option<&'static str> {
     let transport = || Counter::ALL.iter().find(|c| c.name() == name).map(|c| c.meaning());
     let drops = || DropReason::ALL.iter().find(|r| r.name() == name).map(|r| r.meaning());
+    let connections = || GsiCounter::ALL.iter().find(|c| c.name() == name).map(|c| c.meaning());
     let others = || LINK.iter().chain(OWN).find(|(known, _)| *known == name).map(|(_, text)| *text);
-    transport().or_else(drops).or_else(others)
+    transport().or_else(drops).or_else(connections).or_else(others)
 }

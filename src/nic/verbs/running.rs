@@ -83,6 +83,7 @@ impl Running {
         })?;
         tracing::info!(device = spec.name, %address, mode, "device open");
         let guid = Running::guid_of(address);
+        nic.control(|core, _| core.engine.serve_management(guid))?;
         Ok(Running {
             nic,
             spec: spec.clone(),
