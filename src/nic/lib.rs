@@ -4,9 +4,12 @@
 //! [`engine::Engine::step`] in whatever time the caller says it is. [`runtime`] puts it to work between
 //! application threads: the NIC lock with its doorbell, the rings between threads and engine, and the
 //! progress thread. [`verbs`] is the interface for Rust programs, and what the C libraries translate to.
+//! [`cm`] connects queue pairs: the identifiers of rdma_cm.
 //! [`sysfs`] describes devices in files, for programs that look for them there.
 //! Nothing here knows C types.
 
+#[cfg(not(loom))]
+pub mod cm;
 #[cfg(not(loom))]
 pub mod device;
 pub mod engine;

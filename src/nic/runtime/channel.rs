@@ -13,14 +13,13 @@
 //! [waits](EventChannel::wait) outside of its panic boundary, and [takes](EventChannel::take) inside.
 
 use std::collections::VecDeque;
-use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_queue::SegQueue;
 
-use super::eventfd::EventFd;
+use super::eventfd::{EventFd, wait_for_token};
 
 /// A queue of events from the NIC to the application.
 pub struct EventChannel<E> {
@@ -102,12 +101,7 @@ impl<E> EventChannel<E> {
             let taken = self.tokens.try_take();
             return if taken { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EAGAIN)) };
         }
-        let mut token = 0u64;
-        // SAFETY: the kernel writes at most the 8 bytes of `token`. If the thread is cancelled, unwinding leaves
-        // this frame, which has nothing to drop.
-        let read =
-            unsafe { read(self.tokens.as_fd().as_raw_fd(), (&raw mut token).cast(), size_of::<u64>()) };
-        if read < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        wait_for_token(self.tokens.as_fd().as_raw_fd())
     }
 
     /// The second half of [`recv`](Self::recv), to be called once after each `Ok` of [`wait`](Self::wait). No
@@ -231,9 +225,4 @@ impl AckCounter {
     fn lock(&self) -> MutexGuard<'_, Unacknowledged> {
         self.unacknowledged.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-unsafe extern "C-unwind" {
-    /// `read`, declared as what it is in a thread that can be cancelled: a function that may unwind.
-    fn read(fd: c_int, buffer: *mut c_void, len: usize) -> isize;
 }

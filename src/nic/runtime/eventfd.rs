@@ -1,13 +1,14 @@
 //! An eventfd, written and emptied without cancellation points.
 
 #[cfg(not(loom))]
-pub(super) use real::EventFd;
+pub(super) use real::{EventFd, wait_for_token};
 
 #[cfg(loom)]
 pub(super) use model::EventFd;
 
 #[cfg(not(loom))]
 mod real {
+    use std::ffi::{c_int, c_void};
     use std::io;
     use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
@@ -61,6 +62,22 @@ mod real {
             };
             read == 8
         }
+    }
+
+    /// Takes 1 from the semaphore with this descriptor, and waits for it unless the descriptor is non-blocking.
+    ///
+    /// A cancellation point: call it with no lock held.
+    pub(in crate::runtime) fn wait_for_token(fd: RawFd) -> io::Result<()> {
+        let mut token = 0u64;
+        // SAFETY: the kernel writes at most the 8 bytes of `token`. If the thread is cancelled, unwinding leaves
+        // this frame, which has nothing to drop.
+        let read = unsafe { read(fd, (&raw mut token).cast(), size_of::<u64>()) };
+        if read < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    unsafe extern "C-unwind" {
+        /// `read`, declared as what it is in a thread that can be cancelled: a function that may unwind.
+        fn read(fd: c_int, buffer: *mut c_void, len: usize) -> isize;
     }
 
     impl AsFd for EventFd {

@@ -9,13 +9,15 @@
 //! - [`queue`]: work and completions between application threads and the NIC; [`ring`]: what they are made of.
 //! - [`notify`]: arming a completion queue for an event.
 //! - [`channel`]: event channels with a descriptor that can be polled, and counting acknowledgements.
+//! - [`tokens`]: a count with a descriptor that belongs to the application.
 //! - [`kick`]: waking the progress thread.
 //!
 //! # Cancellation
 //!
 //! A thread that is cancelled may leave without running destructors, so it must never be cancelled while it owns
 //! anything others wait for. All system calls here go through `syscall()`, which is no cancellation point; the
-//! one exception is the blocking read of [`channel::EventChannel::wait`], which holds no lock and owns nothing.
+//! exceptions are the blocking reads of [`channel::EventChannel::wait`] and [`tokens::wait`], which hold no lock and own
+//! nothing.
 //!
 //! # Checking
 //!
@@ -35,6 +37,8 @@ pub mod notify;
 pub mod queue;
 pub mod ring;
 mod sync;
+#[cfg(not(loom))]
+pub mod tokens;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

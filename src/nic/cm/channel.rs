@@ -1,0 +1,142 @@
+//! Event channels: the events of identifiers, and a descriptor that says whether there are any.
+//!
+//! The descriptor is an eventfd used as a semaphore, whose count is that of the queued events. A reader takes one from
+//! it, which is the only blocking call, and then takes an event.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use super::error::Error;
+use super::event::Event;
+use super::id::Id;
+use super::manager::Manager;
+use super::params::IdKind;
+use crate::device::Process;
+use crate::runtime::tokens;
+
+/// A queue of events. Cheap to clone.
+#[derive(Clone)]
+pub struct EventChannel {
+    manager: Arc<Manager>,
+    process: Process,
+    key: u64,
+    descriptor: RawFd,
+}
+
+impl EventChannel {
+    /// An empty channel. The descriptor is the caller's, to be closed with [`EventChannel::close`], or by itself
+    /// after [`EventChannel::shut`].
+    ///
+    /// # Errors
+    /// No descriptor is to be had.
+    pub fn new(manager: &Arc<Manager>) -> Result<EventChannel, Error> {
+        let process = Process::current();
+        let (key, descriptor) = manager.lock(process)?.add_channel()?;
+        Ok(EventChannel { manager: manager.clone(), process, key, descriptor })
+    }
+
+    /// The descriptor: readable while events wait. The application may switch `O_NONBLOCK` on and off.
+    pub fn descriptor(&self) -> RawFd {
+        self.descriptor
+    }
+
+    /// Destroys the channel's identifiers, with what each owes its peer, and lets go of the descriptor, which the
+    /// caller closes after this. In a forked child it does nothing.
+    pub fn shut(&self) {
+        if let Ok(mut state) = self.manager.lock(self.process) {
+            state.shut(self.key);
+        }
+    }
+
+    /// [Shuts](EventChannel::shut) the channel and closes the descriptor. No copy of the channel is used any more.
+    pub fn close(self) {
+        self.shut();
+        tokens::close(self.descriptor);
+    }
+
+    pub(super) fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// Makes an identifier. Its events carry `context`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for services that a port space does not have, [`Error::NoMemory`], [`Error::Gone`].
+    pub fn create_id(&self, kind: IdKind, context: u64) -> Result<Id, Error> {
+        let (number, generation) = self.manager.lock(self.process)?.add_id(self.key, kind, context)?;
+        Ok(Id::new(&self.manager, self.process, number, generation))
+    }
+
+    /// The identifier with this number.
+    ///
+    /// # Errors
+    /// [`Error::UnknownId`], [`Error::Invalid`] if it is another channel's, [`Error::Gone`] in a forked child.
+    pub fn id(&self, number: u32) -> Result<Id, Error> {
+        let state = self.manager.lock(self.process)?;
+        let entry = state.entry(number)?;
+        if entry.channel != self.key {
+            return Err(Error::Invalid);
+        }
+        Ok(Id::new(&self.manager, self.process, number, entry.generation))
+    }
+
+    /// Takes the next event, and waits for it unless the descriptor is non-blocking. A cancellation point.
+    ///
+    /// # Errors
+    /// `EAGAIN`, `EINTR` after a signal, `EIO` in a forked child.
+    pub fn event(&self) -> io::Result<Event> {
+        loop {
+            self.wait()?;
+            if let Some(event) = self.take() {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// The first half of [`EventChannel::event`], the only one that blocks and can be cancelled: it holds nothing.
+    ///
+    /// # Errors
+    /// As `event`.
+    pub fn wait(&self) -> io::Result<()> {
+        if self.process != Process::current() {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        tokens::wait(self.descriptor)
+    }
+
+    /// The second half, once after each `Ok` of the first. `None` if the event went away with its identifier: wait
+    /// again. The event counts as reported from now on.
+    pub fn take(&self) -> Option<Event> {
+        let mut state = self.manager.lock(self.process).ok()?;
+        let event = state.take(self.key)?;
+        let name = |number: u32| {
+            let entry = state.entry(number).ok()?;
+            Some(Id::new(&self.manager, self.process, number, entry.generation))
+        };
+        let owner = name(event.owner)?;
+        let (id, listener) = match event.request {
+            Some(request) => (name(request)?, Some(owner)),
+            None => (owner, None),
+        };
+        Some(Event {
+            kind: event.kind,
+            status: event.status,
+            context: event.context,
+            number: event.group.unwrap_or(id.number()),
+            id,
+            listener,
+            data: event.data,
+            ece: event.ece,
+        })
+    }
+
+    /// Leaves a group, by its number ([`Id::join_multicast`]). What was not reported of it is dropped. Returns how
+    /// many of its events were reported.
+    ///
+    /// # Errors
+    /// [`Error::UnknownId`], [`Error::Invalid`] if it is another channel's.
+    pub fn leave_multicast(&self, number: u32) -> Result<u32, Error> {
+        self.manager.lock(self.process)?.leave_multicast(self.key, number)
+    }
+}

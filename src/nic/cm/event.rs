@@ -1,0 +1,83 @@
+//! What happens to identifiers.
+
+use softrnic_cm::Ece;
+
+use super::error::Error;
+use super::id::Id;
+use super::params::{ConnParams, UdParams};
+
+/// Kinds of events, with the numbers of `enum rdma_cm_event_type`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u32)]
+#[allow(missing_docs)]
+pub enum EventKind {
+    AddressResolved = 0,
+    AddressError = 1,
+    RouteResolved = 2,
+    RouteError = 3,
+    /// A peer asks for a connection: accept or reject the event's identifier.
+    ConnectRequest = 4,
+    /// The peer agrees: set the QP up, then [establish](Id::establish).
+    ConnectResponse = 5,
+    ConnectError = 6,
+    Unreachable = 7,
+    Rejected = 8,
+    Established = 9,
+    Disconnected = 10,
+    DeviceRemoval = 11,
+    MulticastJoin = 12,
+    MulticastError = 13,
+    AddressChange = 14,
+    TimewaitExit = 15,
+    /// The application's own.
+    User = 18,
+    /// The C library's own.
+    Internal = 19,
+}
+
+/// How it went.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum EventStatus {
+    /// Well.
+    Done,
+    /// What kept it from happening (a negative `errno`).
+    Failed(Error),
+    /// The reason of a REJ, or the status of a SIDR_REP.
+    Refused(u16),
+    /// Of the application's own events.
+    Own(i32),
+}
+
+/// What comes with an event.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EventData {
+    /// Nothing.
+    None,
+    /// Of connections.
+    Conn(ConnParams),
+    /// Of datagram services and groups.
+    Ud(UdParams),
+    /// Of the application's own events.
+    Own(u64),
+}
+
+/// An event.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Event {
+    /// What happened.
+    pub kind: EventKind,
+    /// How it went.
+    pub status: EventStatus,
+    /// The context of the identifier; of a connect request the listener's, of multicast events the group's.
+    pub context: u64,
+    /// The number of the identifier; of multicast events the group's.
+    pub number: u32,
+    /// The identifier: of a connect request the new one, of multicast events the one that joined.
+    pub id: Id,
+    /// The listener of a connect request.
+    pub listener: Option<Id>,
+    /// More about it.
+    pub data: EventData,
+    /// Options of vendors.
+    pub ece: Ece,
+}

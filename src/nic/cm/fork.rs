@@ -1,0 +1,100 @@
+//! Fork and exit. A child has copies of the parent's identifiers and none of its threads: it begins without any. Around
+//! a fork every manager stands still, before the NICs do: that is the order of the locks.
+
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use softrnic_cm::State as At;
+
+use super::manager::{Held, Inner};
+use crate::device::{Process, opening};
+
+/// At exit, peers may take so long to agree that a connection ends.
+const FAREWELL: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(1);
+
+static MANAGERS: Mutex<Vec<&'static Inner>> = Mutex::new(Vec::new());
+
+/// What the handlers hold from before the fork until after it.
+struct All {
+    #[expect(dead_code, reason = "held")]
+    managers: MutexGuard<'static, Vec<&'static Inner>>,
+    held: Vec<Held>,
+}
+
+/// Only the forking thread touches it, between the handlers.
+static HELD: Mutex<Option<All>> = Mutex::new(None);
+
+// SAFETY: the guards are released by the thread that took them, or by its only descendant in the child.
+unsafe impl Send for All {}
+
+/// A manager that a fork has to reckon with.
+pub(super) fn register(manager: &'static Inner) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // Handlers that are set up later are called first before a fork: those of the NICs exist from here on.
+        drop(opening());
+        // SAFETY: functions that live as long as the program (the C libraries are never unloaded).
+        unsafe {
+            libc::pthread_atfork(Some(prepare), Some(parent), Some(child));
+            libc::atexit(leave);
+        }
+    });
+    lock(&MANAGERS).push(manager);
+}
+
+extern "C" fn prepare() {
+    let managers = lock(&MANAGERS);
+    let held = managers.iter().map(|manager| manager.hold()).collect();
+    *lock(&HELD) = Some(All { managers, held });
+}
+
+extern "C" fn parent() {
+    drop(lock(&HELD).take());
+}
+
+extern "C" fn child() {
+    let Some(mut all) = lock(&HELD).take() else { return };
+    all.held.iter_mut().for_each(Held::begin_anew);
+}
+
+/// The process exits: its peers are told, as the kernel would tell them.
+extern "C" fn leave() {
+    if !Process::current().is_in_order() {
+        return;
+    }
+    let Ok(managers) = MANAGERS.try_lock() else { return };
+    let managers: Vec<&Inner> = managers.clone();
+    let until = Instant::now() + FAREWELL;
+    for manager in &managers {
+        manager.lock().disconnect_all();
+    }
+    while managers.iter().any(|manager| manager.lock().is_disconnecting()) && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
+}
+
+impl super::state::State {
+    fn disconnect_all(&self) {
+        for &(place, comm) in self.connections.keys() {
+            let _told = self.with_cm(place, |management, now| match management.cm().state(comm) {
+                Some(At::Established | At::DreqRcvd) => drop(management.cm().disconnect(now, comm, &[])),
+                Some(At::ReqSent | At::ReqRcvd | At::RepSent | At::RepRcvd) => {
+                    management.cm().destroy(now, comm);
+                }
+                _ => {}
+            });
+        }
+    }
+
+    fn is_disconnecting(&self) -> bool {
+        self.connections.keys().any(|&(place, comm)| {
+            let state = self.with_cm(place, |management, _| management.cm().state(comm));
+            matches!(state, Ok(Some(At::DreqSent)))
+        })
+    }
+}
+
+fn lock<T>(mutex: &'static Mutex<T>) -> MutexGuard<'static, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

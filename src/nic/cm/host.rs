@@ -1,0 +1,34 @@
+//! What the machine says about addresses. Asked with sockets that send nothing.
+
+use std::net::{IpAddr, SocketAddr};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, getsockname, socket_with};
+
+use super::error::Error;
+
+/// Whether the address belongs to this machine: to an interface, or to the loopback network.
+pub(super) fn is_local(ip: IpAddr) -> bool {
+    if ip.is_unspecified() || ip.is_multicast() {
+        return false;
+    }
+    ip.is_loopback() || datagram(ip).and_then(|socket| bind(&socket, &SocketAddr::new(ip, 0))).is_ok()
+}
+
+/// The address that the routing table has packets to a destination leave from.
+pub(super) fn source_for(destination: IpAddr) -> Result<IpAddr, Error> {
+    let socket = datagram(destination).map_err(|_| Error::NoDescriptor)?;
+    // The port means nothing: no datagram is sent.
+    match connect(&socket, &SocketAddr::new(destination, 4791)) {
+        Ok(()) => {}
+        Err(Errno::ACCESS | Errno::INVAL) => return Err(Error::Invalid),
+        Err(_) => return Err(Error::NetworkUnreachable),
+    }
+    let source = getsockname(&socket).ok().and_then(|name| SocketAddr::try_from(name).ok());
+    source.map(|source| source.ip()).ok_or(Error::NetworkUnreachable)
+}
+
+fn datagram(ip: IpAddr) -> Result<rustix::fd::OwnedFd, Errno> {
+    let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+}

@@ -1,0 +1,272 @@
+//! What happens to connections, as events of identifiers.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crossbeam_queue::SegQueue;
+use softrnic_cm::{CommId, Ece, Event, ListenerId, Path, Request, Route};
+use softrnic_wire::{PrivateHeader, Qpn, RejReason, ServiceId};
+
+use super::address::{Address, IbAddress};
+use super::error::Error;
+use super::event::{EventData, EventKind, EventStatus};
+use super::id::IdState;
+use super::params::{ConnParams, PathRecord, UdParams};
+use super::queue::Queued;
+use super::resolve::HOPS;
+use super::state::State;
+use crate::device::ConnectionSink;
+use crate::runtime::kick::Kick;
+use crate::verbs::AddressVector;
+
+/// What has happened to connections, by device, and was not looked at.
+#[derive(Default)]
+pub(super) struct Inbox(pub SegQueue<(usize, Event)>);
+
+/// Fills the inbox for a device.
+pub(super) struct Sink {
+    pub place: usize,
+    pub inbox: Arc<Inbox>,
+    pub kick: Arc<Kick>,
+}
+
+impl ConnectionSink for Sink {
+    fn put(&self, event: Event) {
+        self.inbox.0.push((self.place, event));
+    }
+
+    fn wake(&self) {
+        self.kick.kick();
+    }
+}
+
+impl State {
+    pub fn on_event(&mut self, place: usize, event: Event) {
+        match event {
+            Event::Request(request) => {
+                let (comm, ours) = (request.id, self.on_request(place, request));
+                if ours.is_err() {
+                    let refuse = RejReason::CONSUMER_DEFINED;
+                    let _gone =
+                        self.with_cm(place, |management, _| management.cm().reject(comm, refuse, &[], &[]));
+                }
+            }
+            Event::SidrRequest { id, listener, route, private } => {
+                if self.on_question(place, id, listener, route, private).is_err() {
+                    // Destroyed without an answer it is refused.
+                    let _gone = self.with_cm(place, |management, now| management.cm().destroy(now, id));
+                }
+            }
+            Event::Reply(reply) => {
+                let Some(number) = self.of(place, reply.id) else { return };
+                let Ok(entry) = self.entry_mut(number) else { return };
+                entry.heard = Some((reply.responder_resources, reply.initiator_depth));
+                let params = ConnParams {
+                    qpn: reply.qpn,
+                    private: reply.private,
+                    srq: reply.srq,
+                    responder_resources: reply.responder_resources,
+                    initiator_depth: reply.initiator_depth,
+                    flow_control: reply.flow_control,
+                    rnr_retry: reply.rnr_retry,
+                    ece: reply.ece,
+                    ..ConnParams::default()
+                };
+                let (kind, done) = (EventKind::ConnectResponse, EventStatus::Done);
+                self.tell_with(number, kind, done, EventData::Conn(params), reply.ece);
+            }
+            Event::Established(comm, _) => {
+                self.tell_of(place, comm, EventKind::Established, EventStatus::Done, EventData::None);
+            }
+            Event::Rejected { id, reason, private, .. } => {
+                let data = EventData::Conn(ConnParams { private, ..ConnParams::default() });
+                self.tell_of(place, id, EventKind::Rejected, EventStatus::Refused(reason.0), data);
+                self.lose(place, id);
+            }
+            Event::Unreachable(comm) => {
+                let late = EventStatus::Failed(Error::TimedOut);
+                self.tell_of(place, comm, EventKind::Unreachable, late, EventData::None);
+                self.lose(place, comm);
+            }
+            Event::Disconnected { id, timed_out, .. } => {
+                let status = if timed_out { EventStatus::Failed(Error::TimedOut) } else { EventStatus::Done };
+                if let Some(entry) = self.of(place, id).and_then(|number| self.ids.get_mut(number)) {
+                    entry.state = IdState::Disconnect;
+                }
+                self.tell_of(place, id, EventKind::Disconnected, status, EventData::None);
+            }
+            Event::TimewaitExit(comm) => {
+                self.tell_of(place, comm, EventKind::TimewaitExit, EventStatus::Done, EventData::None);
+                self.lose(place, comm);
+            }
+            Event::SidrReply(answer) => {
+                let Some(number) = self.of(place, answer.id) else { return };
+                self.lose(place, answer.id);
+                let (kind, status) = match answer.status {
+                    0 => (EventKind::Established, EventStatus::Done),
+                    status => (EventKind::Unreachable, EventStatus::Refused(status.into())),
+                };
+                let address = self.way_to(number).ok();
+                let params =
+                    UdParams { qpn: answer.qpn, qkey: answer.qkey, address, private: answer.private };
+                self.tell_with(number, kind, status, EventData::Ud(params), answer.ece);
+            }
+        }
+    }
+
+    /// The identifier of a connection.
+    fn of(&self, place: usize, comm: CommId) -> Option<u32> {
+        self.connections.get(&(place, comm)).copied()
+    }
+
+    fn tell_of(&mut self, place: usize, comm: CommId, kind: EventKind, status: EventStatus, data: EventData) {
+        if let Some(number) = self.of(place, comm) {
+            self.tell(number, kind, status, data);
+        }
+    }
+
+    fn lose(&mut self, place: usize, comm: CommId) {
+        if let Some(number) = self.of(place, comm) {
+            self.forget_connection(number);
+        }
+    }
+
+    fn on_request(&mut self, place: usize, request: Request) -> Result<(), Error> {
+        let Request { id: comm, listener, service, path, .. } = request;
+        let (to, header) = self.addressee(place, listener, &request.private)?;
+        let params = ConnParams {
+            qpn: request.qpn,
+            private: request.private[header..].to_vec(),
+            srq: request.srq,
+            responder_resources: request.responder_resources,
+            initiator_depth: request.initiator_depth,
+            flow_control: request.flow_control,
+            retry_count: request.retry_count,
+            rnr_retry: request.rnr_retry,
+            ece: request.ece,
+            ..ConnParams::default()
+        };
+        let new = self.new_request(to, place, comm, &request.private, service, path)?;
+        let entry = self.entry_mut(new)?;
+        entry.heard = Some((request.responder_resources, request.initiator_depth));
+        self.announce(to, new, EventData::Conn(params), request.ece)
+    }
+
+    fn on_question(
+        &mut self,
+        place: usize,
+        comm: CommId,
+        listener: ListenerId,
+        route: Route,
+        private: Vec<u8>,
+    ) -> Result<(), Error> {
+        let (to, header) = self.addressee(place, listener, &private)?;
+        let listening = self.entry(to)?;
+        let service = listening.local.map(|local| listening.service(&local)).ok_or(Error::Invalid)?;
+        let mtu = self.mtu(place)?;
+        let path = Path { route, flow_label: 0, traffic_class: 0, hop_limit: HOPS, mtu };
+        let new = self.new_request(to, place, comm, &private, service, path)?;
+        let params = UdParams {
+            qpn: Qpn::new(0),
+            qkey: Default::default(),
+            address: None,
+            private: private[header..].to_vec(),
+        };
+        self.announce(to, new, EventData::Ud(params), Ece::default())
+    }
+
+    /// Whom a request is for, and how much of its private data is not the application's.
+    fn addressee(&self, place: usize, listener: ListenerId, private: &[u8]) -> Result<(u32, usize), Error> {
+        let header = PrivateHeader::read(private);
+        let destination = header.map(|header| header.addresses.dst());
+        let with_header = destination.and_then(|ip| self.listener_of(place, listener, Some(ip)));
+        match with_header {
+            Some(number) if self.entry(number)?.has_header() => Ok((number, PrivateHeader::LEN)),
+            _ => {
+                let native = self.listener_of(place, listener, None).ok_or(Error::UnknownId)?;
+                Ok((native, 0))
+            }
+        }
+    }
+
+    /// The identifier of a request, which its listener's application does not know yet.
+    fn new_request(
+        &mut self,
+        listener: u32,
+        place: usize,
+        comm: CommId,
+        private: &[u8],
+        service: ServiceId,
+        path: Path,
+    ) -> Result<u32, Error> {
+        let listening = self.entry(listener)?;
+        let (channel, kind, tos, one_family) =
+            (listening.channel, listening.kind, listening.tos, listening.one_family);
+        let has_header = listening.has_header();
+        let header = PrivateHeader::read(private).filter(|_| has_header);
+        let (number, _) = self.add_id(channel, kind, 0)?;
+        let entry = self.entry_mut(number)?;
+        let port = service.0 as u16;
+        let at = |ip: IpAddr, port: u16| Address::Ip((ip, port).into());
+        let native =
+            |ip: IpAddr, service| Address::Ib(IbAddress { gid: ip.into(), service, ..IbAddress::default() });
+        let (local, peer) = match header {
+            Some(header) => (at(header.addresses.dst(), port), at(header.addresses.src(), header.src_port)),
+            None => (native(path.route.local, service.0), native(path.route.remote, 0)),
+        };
+        entry.known = false;
+        entry.state = IdState::Connect;
+        entry.local = Some(local);
+        entry.peer = Some(peer);
+        entry.device = Some(place);
+        entry.route = Some(path.route);
+        entry.tos = tos;
+        entry.one_family = one_family;
+        entry.request_of = Some(listener);
+        entry.path = Some(PathRecord {
+            dgid: path.remote_gid(),
+            sgid: path.local_gid(),
+            flow_label: path.flow_label,
+            hop_limit: HOPS,
+            traffic_class: if tos == 0 { path.traffic_class } else { tos },
+            pkey: 0xFFFF,
+            sl: 0,
+            mtu: path.mtu,
+            packet_life: 16,
+        });
+        self.name_connection(number, place, comm)?;
+        Ok(number)
+    }
+
+    fn announce(&mut self, listener: u32, request: u32, data: EventData, ece: Ece) -> Result<(), Error> {
+        let listening = self.entry(listener)?;
+        let (channel, context) = (listening.channel, listening.context);
+        let event = Queued {
+            owner: listener,
+            group: None,
+            request: Some(request),
+            kind: EventKind::ConnectRequest,
+            status: EventStatus::Done,
+            context,
+            data,
+            ece,
+        };
+        self.push(channel, event);
+        Ok(())
+    }
+
+    /// The way to an identifier's peer, for datagrams.
+    pub fn way_to(&self, number: u32) -> Result<AddressVector, Error> {
+        let entry = self.entry(number)?;
+        let (place, route) = entry.device.zip(entry.route).ok_or(Error::Invalid)?;
+        let (flow_label, traffic_class) =
+            entry.path.map_or((0, entry.tos), |path| (path.flow_label, path.traffic_class));
+        Ok(AddressVector {
+            dgid: route.remote.into(),
+            sgid_index: self.gid_index(place, route.local)?,
+            flow_label,
+            traffic_class,
+            hop_limit: HOPS,
+        })
+    }
+}

@@ -1,0 +1,192 @@
+//! Finding who listens on a port of this machine: in this process first, then by asking in the registry.
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, connect, recv, send};
+use softrnic_wire::{Gid, Time};
+
+use super::address::Address;
+use super::lifeline;
+use super::registry::{Family, Message, Name, stream};
+use super::state::State;
+use super::watch::Watch;
+
+/// A process that listens and does not answer is stopped.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// A server that serves one client after the other listens anew in between. Whoever connects waits so long for one, and
+/// looks so often.
+const PATIENCE: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What is found out for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    Resolve,
+    Connect,
+}
+
+/// What was found out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    /// The address of the listener's device.
+    Device(IpAddr),
+    /// Nobody listens.
+    Nobody,
+    /// Somebody does, but does not answer.
+    Silent,
+}
+
+/// The questions that are not answered yet.
+#[derive(Default)]
+pub(super) struct Lookups {
+    open: Vec<Lookup>,
+    /// Streams that were offered as lifelines, and not taken yet.
+    offered: Vec<(OwnedFd, IpAddr, Time)>,
+    pub watch: Watch,
+}
+
+struct Lookup {
+    id: u32,
+    purpose: Purpose,
+    name: Name,
+    destination: IpAddr,
+    /// The address of our device.
+    device: IpAddr,
+    socket: Option<OwnedFd>,
+    /// When to try again without one, and until when.
+    next: Time,
+    patience: Time,
+    /// When an answer is late.
+    silence: Time,
+}
+
+enum Progress {
+    Waits,
+    Is(Found),
+}
+
+impl Lookups {
+    pub fn forget(&mut self, id: u32) {
+        self.open.retain(|lookup| lookup.id != id);
+    }
+
+    /// When something is due.
+    pub fn next_timer(&self) -> Option<Time> {
+        let due = |lookup: &Lookup| if lookup.socket.is_some() { lookup.silence } else { lookup.next };
+        self.open.iter().map(due).chain(self.offered.iter().map(|(.., until)| *until)).min()
+    }
+}
+
+impl State {
+    /// Looks for the listener of an identifier's peer. What is known at once is done at once; the rest is the worker's.
+    pub fn look_up(&mut self, number: u32, purpose: Purpose) {
+        let now = self.now();
+        let Ok(entry) = self.entry(number) else { return };
+        let (Some(peer), Some(route)) = (entry.peer, entry.route) else { return };
+        let family = match peer {
+            Address::Ib(_) => Family::Native,
+            Address::Ip(ip) if ip.is_ipv4() => Family::V4,
+            Address::Ip(_) => Family::V6,
+        };
+        let name = Name { space: entry.kind.space, port: peer.port(), family };
+        let lookup = Lookup {
+            id: number,
+            purpose,
+            name,
+            destination: peer.ip(),
+            device: route.local,
+            socket: None,
+            next: now,
+            patience: now + PATIENCE,
+            silence: now + SILENCE,
+        };
+        self.lookups.open.push(lookup);
+        self.run_lookups(now);
+    }
+
+    /// Goes on with every lookup as far as it can.
+    pub fn run_lookups(&mut self, now: Time) {
+        let open = std::mem::take(&mut self.lookups.open);
+        for mut lookup in open {
+            match self.advance(&mut lookup, now) {
+                Progress::Waits => self.lookups.open.push(lookup),
+                Progress::Is(found) => {
+                    self.offer_lifeline(&mut lookup, found, now);
+                    self.on_found(lookup.id, lookup.purpose, found);
+                }
+            }
+        }
+        let offered = std::mem::take(&mut self.lookups.offered);
+        for (socket, device, until) in offered {
+            let mut byte = [0; 2];
+            match recv(&socket, &mut byte[..], RecvFlags::DONTWAIT) {
+                Ok((_, 1)) if byte[..1] == lifeline::KEEP => self.registry.lifelines.keep_to(socket, device),
+                Err(Errno::AGAIN | Errno::INTR) if until > now => {
+                    self.lookups.offered.push((socket, device, until));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn advance(&self, lookup: &mut Lookup, now: Time) -> Progress {
+        let Lookup { name, destination, device, .. } = *lookup;
+        if lookup.socket.is_none() && lookup.next <= now {
+            if let Some(address) = self.device_for(&name, destination, device) {
+                return Progress::Is(Found::Device(address));
+            }
+            match ask(&name, destination, device) {
+                Ok(socket) => {
+                    self.lookups.watch.add(&socket);
+                    lookup.silence = now + SILENCE;
+                    lookup.socket = Some(socket);
+                }
+                // So many ask it already. It may have stopped.
+                Err(Errno::AGAIN) if lookup.silence <= now => return Progress::Is(Found::Silent),
+                Err(Errno::AGAIN) => lookup.next = now + PAUSE,
+                Err(_) => return nobody(lookup, now),
+            }
+        }
+        let Some(socket) = &lookup.socket else { return Progress::Waits };
+        let mut bytes = [0; Message::LEN + 1];
+        match recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) if lookup.silence > now => Progress::Waits,
+            Err(Errno::AGAIN | Errno::INTR) => Progress::Is(Found::Silent),
+            Err(_) => nobody(lookup, now),
+            Ok((_, len)) => match Message::read(&bytes[..len.min(bytes.len())]) {
+                Some(answer) if answer.found => Progress::Is(Found::Device(answer.device.to_ip())),
+                _ => nobody(lookup, now),
+            },
+        }
+    }
+
+    fn offer_lifeline(&mut self, lookup: &mut Lookup, found: Found, now: Time) {
+        let (Found::Device(device), Some(socket)) = (found, lookup.socket.take()) else { return };
+        let wanted = lookup.purpose == Purpose::Connect && !self.registry.lifelines.has(device);
+        if wanted && lifeline::offer(&socket) {
+            self.lookups.offered.push((socket, device, now + SILENCE));
+        }
+    }
+}
+
+/// Nobody listens: whoever connects looks again.
+fn nobody(lookup: &mut Lookup, now: Time) -> Progress {
+    lookup.socket = None;
+    if lookup.purpose == Purpose::Resolve || now >= lookup.patience {
+        return Progress::Is(Found::Nobody);
+    }
+    lookup.next = now + PAUSE;
+    Progress::Waits
+}
+
+fn ask(name: &Name, destination: IpAddr, device: IpAddr) -> Result<OwnedFd, Errno> {
+    let socket = stream()?;
+    connect(&socket, &name.address()?)?;
+    let question = Message { found: false, destination: Gid::from(destination), device: Gid::from(device) };
+    send(&socket, &question.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+    Ok(socket)
+}

@@ -1,0 +1,193 @@
+//! The manager of a process: every identifier, channel and port behind one lock, and the thread that waits for them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use super::devices::Devices;
+use super::error::Error;
+use super::fork;
+use super::incoming::{Inbox, Sink};
+use super::state::{Device, State};
+use super::watch::Watch;
+use super::worker;
+use crate::device::{BlockedSignals, ConnectionSink, Process};
+use crate::runtime::kick::Kick;
+
+/// Owns the identifiers, channels and ports of a process. One per process.
+pub struct Manager {
+    devices: Box<dyn Devices>,
+    inner: &'static Inner,
+}
+
+/// What the thread and a fork have to reach. There is one a process, and it is never given back.
+pub(super) struct Inner {
+    state: Mutex<State>,
+    worker: Mutex<Option<Worker>>,
+    stopping: AtomicBool,
+}
+
+/// The thread, what wakes it, and what it takes in.
+struct Worker {
+    process: Process,
+    kick: Arc<Kick>,
+    inbox: Arc<Inbox>,
+    watch: Watch,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Manager {
+    /// A manager without identifiers. It costs nothing until one is made. In the child of a fork it is empty again.
+    pub fn new(devices: Box<dyn Devices>) -> Arc<Manager> {
+        let inner: &'static Inner = Box::leak(Box::new(Inner {
+            state: Mutex::new(State::new()),
+            worker: Mutex::new(None),
+            stopping: AtomicBool::new(false),
+        }));
+        fork::register(inner);
+        Arc::new(Manager { devices, inner })
+    }
+
+    /// The devices.
+    pub fn devices(&self) -> &dyn Devices {
+        &*self.devices
+    }
+
+    /// Has the state to itself. What an identifier or channel of `process` names is there only in that process, and the
+    /// lock can be trusted only there.
+    pub(super) fn lock(&self, process: Process) -> Result<MutexGuard<'static, State>, Error> {
+        let here = Process::current();
+        if here != process || !here.is_in_order() {
+            return Err(Error::Gone);
+        }
+        Ok(self.inner.lock())
+    }
+
+    /// Opens the devices that are not open yet, and starts the thread. Called without the lock.
+    pub(super) fn open_devices(&self, process: Process) -> Result<(), Error> {
+        let (kick, inbox, watch) = self.inner.worker(process)?;
+        {
+            let mut state = self.lock(process)?;
+            state.registry.watch = watch.clone();
+            state.lookups.watch = watch;
+        }
+        for place in 0..self.devices.count() {
+            if self.lock(process)?.devices.get(place).is_some_and(Option::is_some) {
+                continue;
+            }
+            let context = match self.devices.open(place) {
+                Ok(context) => context,
+                Err(error) => {
+                    tracing::warn!(place, %error, "a device cannot be opened for connections");
+                    continue;
+                }
+            };
+            let identity = self.devices.identity(place);
+            let sink: Arc<dyn ConnectionSink> =
+                Arc::new(Sink { place, inbox: inbox.clone(), kick: kick.clone() });
+            let mut state = self.lock(process)?;
+            if state.devices.len() <= place {
+                state.devices.resize_with(place + 1, || None);
+            }
+            if state.devices[place].is_none() {
+                let served = context.nic().control(|core, _| core.connections = Some(sink));
+                served.map_err(|_| Error::Gone)?;
+                state.devices[place] = Some(Device { identity, context });
+            }
+        }
+        Ok(())
+    }
+
+    /// The thread has something new to wait for.
+    pub(super) fn wake(&self) {
+        self.inner.wake();
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        self.inner.stop();
+    }
+}
+
+impl Inner {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    fn workers(&self) -> MutexGuard<'_, Option<Worker>> {
+        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        if let Some(worker) = &*self.workers() {
+            worker.kick.kick();
+        }
+    }
+
+    /// The thread of this process, which starts when it is first needed.
+    fn worker(&'static self, process: Process) -> Result<(Arc<Kick>, Arc<Inbox>, Watch), Error> {
+        let mut slot = self.workers();
+        if let Some(worker) = slot.as_ref().filter(|worker| worker.process == process) {
+            return Ok((worker.kick.clone(), worker.inbox.clone(), worker.watch.clone()));
+        }
+        let kick = Arc::new(Kick::new().map_err(|_| Error::NoDescriptor)?);
+        let inbox = Arc::new(Inbox::default());
+        let watch = Watch::new().map_err(|_| Error::NoDescriptor)?;
+        let (own_kick, own_inbox, own_watch) = (kick.clone(), inbox.clone(), watch.clone());
+        let signals = BlockedSignals::new();
+        let thread = std::thread::Builder::new()
+            .name("softrnic-cm".into())
+            .spawn(move || worker::run(self, &own_kick, &own_inbox, &own_watch));
+        drop(signals);
+        let thread = Some(thread.map_err(|_| Error::NoMemory)?);
+        let worker =
+            Worker { process, kick: kick.clone(), inbox: inbox.clone(), watch: watch.clone(), thread };
+        *slot = Some(worker);
+        Ok((kick, inbox, watch))
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        let Some(mut worker) = self.workers().take() else { return };
+        worker.kick.kick();
+        if worker.process == Process::current() {
+            if let Some(thread) = worker.thread.take() {
+                let _ended = thread.join();
+            }
+            let ended = std::mem::replace(&mut *self.lock(), State::new());
+            drop(ended);
+        } else {
+            std::mem::forget(worker);
+        }
+    }
+
+    /// What a fork holds still.
+    pub fn hold(&'static self) -> Held {
+        Held { worker: self.workers(), state: self.lock() }
+    }
+}
+
+/// A manager that stands still.
+pub(super) struct Held {
+    worker: MutexGuard<'static, Option<Worker>>,
+    state: MutexGuard<'static, State>,
+}
+
+impl Held {
+    /// In the child of a fork, which has none of the threads: begins anew. The descriptors are the parent's, and are
+    /// closed here, so that its names and lifelines end with it.
+    pub fn begin_anew(&mut self) {
+        if let Some(worker) = self.worker.take() {
+            std::mem::forget(worker.thread);
+        }
+        let new = self.state.restart();
+        let mut old = std::mem::replace(&mut *self.state, new);
+        // The devices would wait for threads that are not here.
+        std::mem::forget(std::mem::take(&mut old.devices));
+    }
+}

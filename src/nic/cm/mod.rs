@@ -1,0 +1,49 @@
+//! Connection identifiers: what Linux's rdma_cm is to applications, for Rust programs and for the C library.
+//!
+//! An [`Id`] is bound to an address, listens, or is resolved to a peer and connected. What happens to it comes as
+//! [`Event`]s of the [`EventChannel`] that it was made on. The [`Manager`] of the process owns them all, and the ports
+//! that they use. The connection itself is the business of each device's connection manager (the crate `cm`), which
+//! the engine has behind QP 1; QPs stay the application's: [`Id::qp_attributes`] says what to set them to.
+//!
+//! Everything of a `Manager` is behind one lock, taken before the lock of any NIC. Nothing is waited for while it is
+//! held: what has to wait is done by the manager's thread.
+
+mod address;
+mod attributes;
+mod channel;
+mod connect;
+mod devices;
+mod error;
+mod event;
+mod fork;
+mod host;
+mod id;
+mod incoming;
+mod lifeline;
+mod listen;
+mod lookup;
+mod manager;
+mod multicast;
+mod params;
+mod ports;
+mod queue;
+mod registry;
+mod resolve;
+mod state;
+mod table;
+#[cfg(test)]
+mod tests;
+mod watch;
+mod worker;
+
+pub use address::{Address, IbAddress};
+pub use channel::EventChannel;
+pub use devices::{DeviceIdentity, Devices};
+pub use error::Error;
+pub use event::{Event, EventData, EventKind, EventStatus};
+pub use id::{Id, IdState};
+pub use manager::Manager;
+pub use params::{ConnParams, IdKind, IdOption, PathRecord, Query, UdParams};
+
+pub use softrnic_cm::Ece;
+pub use softrnic_wire::{PortSpace, RejReason};

@@ -1,0 +1,194 @@
+//! Ports: who has bound which, and who may bind it beside others (kernel: `cma_check_port`).
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use rand_chacha::rand_core::RngCore;
+use softrnic_wire::PortSpace;
+
+use super::address::Address;
+use super::error::Error;
+use super::event::{EventData, EventKind, EventStatus};
+use super::id::IdState;
+use super::registry::Family;
+use super::state::{Entry, State};
+
+/// Ports that are given to those who ask for any.
+const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
+
+/// Ports below this one are for the privileged.
+const FIRST_FREE: u16 = 1024;
+
+/// How often another port is tried for one that may have to be registered.
+const TRIES: usize = 64;
+
+/// Identifiers by port space and port.
+#[derive(Default)]
+pub(super) struct Ports(HashMap<(PortSpace, u16), Vec<u32>>);
+
+impl Ports {
+    pub fn owners(&self, space: PortSpace, port: u16) -> &[u32] {
+        self.0.get(&(space, port)).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl State {
+    /// Binds an identifier. `reserve` says that it may listen, so that no other process shall have its port.
+    pub fn bind(&mut self, number: u32, address: &Address, reserve: bool) -> Result<(), Error> {
+        let entry = self.entry(number)?;
+        if entry.state != IdState::Idle {
+            return Err(Error::Invalid);
+        }
+        let space = entry.kind.space;
+        if space == PortSpace::IpoIb && !address.is_any() {
+            return Err(Error::Invalid);
+        }
+        let device = if address.is_any() { None } else { Some(self.device_with(address.ip())?) };
+        let one_family = entry.one_family || matches!(address, Address::Ip(ip) if ip.is_ipv4());
+        let local = device.map(|place| self.address_of(place, address.ip()));
+        let route_local = local.transpose()?;
+        let bound = self.take_port(number, address, one_family, reserve)?;
+        let entry = self.entry_mut(number)?;
+        entry.one_family = one_family;
+        entry.state = IdState::Bound;
+        entry.peer = Some(nowhere(&bound));
+        entry.local = Some(bound);
+        entry.device = device;
+        entry.route = route_local.map(|local| softrnic_cm::Route { local, remote: unspecified(local) });
+        self.ports.0.entry((space, bound.port())).or_default().push(number);
+        Ok(())
+    }
+
+    /// Nobody else may listen on the port of one who does.
+    pub fn check_alone(&self, number: u32) -> Result<(), Error> {
+        let entry = self.entry(number)?;
+        let local = entry.local.ok_or(Error::Invalid)?;
+        self.check_port(number, &local, entry.one_family, false)
+    }
+
+    /// Gives the port back.
+    pub fn release_port(&mut self, number: u32, entry: &Entry) {
+        let Some(local) = entry.local else { return };
+        let key = (entry.kind.space, local.port());
+        let Some(owners) = self.ports.0.get_mut(&key) else { return };
+        let before = owners.len();
+        owners.retain(|owner| *owner != number);
+        if owners.is_empty() {
+            self.ports.0.remove(&key);
+        } else if before == self.ports.owners(key.0, key.1).len() {
+            return;
+        }
+        self.registry.release(number);
+    }
+
+    /// The families in which a bound identifier is found.
+    pub fn families(local: &Address, one_family: bool) -> &'static [Family] {
+        match local {
+            Address::Ib(_) => &[Family::Native],
+            Address::Ip(ip) if ip.is_ipv4() => &[Family::V4],
+            Address::Ip(ip) if ip.ip().is_unspecified() && !one_family => &[Family::V6, Family::V4],
+            Address::Ip(_) => &[Family::V6],
+        }
+    }
+
+    fn take_port(
+        &mut self,
+        number: u32,
+        address: &Address,
+        one_family: bool,
+        reserve: bool,
+    ) -> Result<Address, Error> {
+        let entry = self.entry(number)?;
+        let (space, reuse) = (entry.kind.space, entry.reuse);
+        if address.port() != 0 {
+            if address.port() < FIRST_FREE && !rustix::process::geteuid().is_root() {
+                return Err(Error::Denied);
+            }
+            let bound = with_port(address, space, address.port());
+            self.check_port(number, &bound, one_family, reuse)?;
+            if reserve && !reuse {
+                self.registry.claim(number, space, &bound, Self::families(&bound, one_family))?;
+            }
+            return Ok(bound);
+        }
+        for _ in 0..TRIES {
+            let port = EPHEMERAL.start + (self.random.next_u32() % EPHEMERAL.len() as u32) as u16;
+            if !self.ports.owners(space, port).is_empty() {
+                continue;
+            }
+            let bound = with_port(address, space, port);
+            if !reserve
+                || self.registry.claim(number, space, &bound, Self::families(&bound, one_family)).is_ok()
+            {
+                return Ok(bound);
+            }
+        }
+        Err(Error::AddressNotAvailable)
+    }
+
+    fn check_port(&self, number: u32, address: &Address, one_family: bool, reuse: bool) -> Result<(), Error> {
+        let space = self.entry(number)?.kind.space;
+        for &owner in self.ports.owners(space, address.port()) {
+            let Some(other) = self.ids.get(owner).filter(|_| owner != number) else { continue };
+            let Some(taken) = other.local else { continue };
+            let families_differ = is_ipv4(address) != is_ipv4(&taken);
+            if reuse && other.reuse || one_family && other.one_family && families_differ {
+                continue;
+            }
+            if is_wild(address) || is_wild(&taken) {
+                return Err(Error::AddressNotAvailable);
+            }
+            if address.ip() == taken.ip() {
+                return Err(Error::AddressInUse);
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues an event that says that something was found, or what kept it from being found.
+    pub fn tell_result(&mut self, number: u32, kinds: (EventKind, EventKind), result: Result<(), Error>) {
+        let (kind, status) = match result {
+            Ok(()) => (kinds.0, EventStatus::Done),
+            Err(error) => (kinds.1, EventStatus::Failed(error)),
+        };
+        self.tell(number, kind, status, EventData::None);
+    }
+}
+
+/// The kernel takes loopback addresses for wildcards here.
+fn is_wild(address: &Address) -> bool {
+    address.is_any() || address.ip().is_loopback()
+}
+
+fn is_ipv4(address: &Address) -> bool {
+    matches!(address, Address::Ip(ip) if ip.is_ipv4())
+}
+
+fn with_port(address: &Address, space: PortSpace, port: u16) -> Address {
+    match *address {
+        Address::Ip(mut ip) => {
+            ip.set_port(port);
+            Address::Ip(ip)
+        }
+        Address::Ib(mut ib) => {
+            ib.service = u64::from(space.number()) << 16 | u64::from(port);
+            ib.mask = u64::MAX;
+            Address::Ib(ib)
+        }
+    }
+}
+
+/// The zero address of the same family.
+pub(super) fn nowhere(address: &Address) -> Address {
+    match address {
+        Address::Ip(ip) => Address::Ip((unspecified(ip.ip()), 0).into()),
+        Address::Ib(_) => Address::Ib(super::address::IbAddress::default()),
+    }
+}
+
+pub(super) fn unspecified(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    }
+}

@@ -1,0 +1,255 @@
+//! Who listens on which port of this machine: abstract Unix sockets, one for each port space, port and family.
+//!
+//! Their scope is the network namespace, as that of 127.0.0.1 is. The kernel sees to it that a name is taken once, and
+//! that it is free when its process has ended, however that came. Whoever wants to connect asks there which device to
+//! turn to (`lookup.rs`); any user may. What they send is checked, and what they keep open is bounded.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
+    recv, send, socket_with,
+};
+use softrnic_wire::{Gid, PortSpace, Time};
+
+use super::address::Address;
+use super::error::Error;
+use super::lifeline::{self, Lifelines};
+use super::watch::Watch;
+
+/// Clients that have not asked yet, or have and might keep the stream; beyond it the oldest is sent away.
+const MAX_CLIENTS: usize = 128;
+
+/// How long a client may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Clients that one name serves in a round.
+const ROUND: usize = 64;
+
+/// Address families, each with names of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Family {
+    V4,
+    V6,
+    /// `AF_IB`.
+    Native,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Name {
+    pub space: PortSpace,
+    pub port: u16,
+    pub family: Family,
+}
+
+impl Name {
+    pub fn address(&self) -> Result<SocketAddrUnix, Errno> {
+        let family = match self.family {
+            Family::V4 => '4',
+            Family::V6 => '6',
+            Family::Native => 'd',
+        };
+        let text = format!("softrnic/cm/{}/{}/{family}", self.space.name().to_ascii_lowercase(), self.port);
+        SocketAddrUnix::new_abstract_name(text.as_bytes())
+    }
+}
+
+pub(super) fn stream() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// What is asked, and what is answered: both are one message.
+pub(super) struct Message {
+    /// Of an answer: somebody listens.
+    pub found: bool,
+    /// The destination that is asked for.
+    pub destination: Gid,
+    /// The address of the sender's device.
+    pub device: Gid,
+}
+
+impl Message {
+    pub const LEN: usize = 40;
+    const MAGIC: [u8; 4] = *b"scm1";
+
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..4].copy_from_slice(&Self::MAGIC);
+        bytes[4] = self.found.into();
+        bytes[8..24].copy_from_slice(&self.destination.0);
+        bytes[24..].copy_from_slice(&self.device.0);
+        bytes
+    }
+
+    pub fn read(bytes: &[u8]) -> Option<Message> {
+        let bytes: &[u8; Self::LEN] = bytes.try_into().ok()?;
+        let gid = |at: usize| Gid(std::array::from_fn(|i| bytes[at + i]));
+        let sound = bytes[..4] == Self::MAGIC && bytes[4] <= 1;
+        sound.then(|| Message { found: bytes[4] == 1, destination: gid(8), device: gid(24) })
+    }
+}
+
+/// The names of this process, and those who ask.
+#[derive(Default)]
+pub(super) struct Registry {
+    names: HashMap<Name, Claim>,
+    clients: VecDeque<Client>,
+    pub lifelines: Lifelines,
+    pub watch: Watch,
+}
+
+/// A name that is ours.
+struct Claim {
+    socket: OwnedFd,
+    /// Identifiers that share it.
+    owners: Vec<u32>,
+    listens: bool,
+}
+
+struct Client {
+    socket: OwnedFd,
+    name: Name,
+    until: Time,
+    /// The address of its device, once it has asked.
+    device: Option<IpAddr>,
+}
+
+impl Registry {
+    /// Takes the names of a port, which others of this process may share.
+    pub fn claim(
+        &mut self,
+        owner: u32,
+        space: PortSpace,
+        local: &Address,
+        families: &[Family],
+    ) -> Result<(), Error> {
+        let taken = if local.is_any() || local.ip().is_loopback() {
+            Error::AddressNotAvailable
+        } else {
+            Error::AddressInUse
+        };
+        for &family in families {
+            let name = Name { space, port: local.port(), family };
+            if let Some(claim) = self.names.get_mut(&name) {
+                claim.owners.push(owner);
+                continue;
+            }
+            let made = stream().and_then(|socket| {
+                bind(&socket, &name.address()?)?;
+                Ok(socket)
+            });
+            match made {
+                Ok(socket) => {
+                    self.names.insert(name, Claim { socket, owners: vec![owner], listens: false });
+                }
+                Err(error) => {
+                    self.release(owner);
+                    return Err(if error == Errno::ADDRINUSE { taken } else { Error::NoDescriptor });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an identifier has its names.
+    pub fn has(&self, owner: u32) -> bool {
+        self.names.values().any(|claim| claim.owners.contains(&owner))
+    }
+
+    /// Answers those who ask for the names of an identifier from now on.
+    pub fn listen(&mut self, owner: u32) -> Result<(), Error> {
+        for claim in self.names.values_mut().filter(|claim| claim.owners.contains(&owner)) {
+            if !claim.listens {
+                listen(&claim.socket, MAX_CLIENTS as i32).map_err(|_| Error::NoMemory)?;
+                self.watch.add(&claim.socket);
+                claim.listens = true;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn release(&mut self, owner: u32) {
+        self.names.retain(|_, claim| {
+            claim.owners.retain(|known| *known != owner);
+            !claim.owners.is_empty()
+        });
+    }
+
+    /// When to send somebody away.
+    pub fn next_timer(&self) -> Option<Time> {
+        self.clients.iter().map(|client| client.until).min()
+    }
+
+    /// Takes in those who have come.
+    pub fn accept(&mut self, now: Time) {
+        for (name, claim) in self.names.iter().filter(|(_, claim)| claim.listens) {
+            for _ in 0..ROUND {
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                let Ok(socket) = accept_with(&claim.socket, flags) else { break };
+                if self.clients.len() >= MAX_CLIENTS {
+                    self.clients.pop_front();
+                }
+                let until = now + PATIENCE;
+                self.watch.add(&socket);
+                self.clients.push_back(Client { socket, name: *name, until, device: None });
+            }
+        }
+    }
+
+    /// Hears those who ask. `answer` says which device listens for a name and destination, if any does.
+    pub fn serve(&mut self, now: Time, mut answer: impl FnMut(&Name, IpAddr, IpAddr) -> Option<IpAddr>) {
+        for _ in 0..self.clients.len() {
+            let Some(mut client) = self.clients.pop_front() else { break };
+            match self.hear(&mut client, &mut answer) {
+                Next::Wait if client.until > now => self.clients.push_back(client),
+                Next::Keep => self.lifelines.keep(client.socket, client.device),
+                Next::Wait | Next::Leave => {}
+            }
+        }
+    }
+
+    fn hear(
+        &self,
+        client: &mut Client,
+        answer: &mut impl FnMut(&Name, IpAddr, IpAddr) -> Option<IpAddr>,
+    ) -> Next {
+        let mut bytes = [0; Message::LEN + 1];
+        let len = match recv(&client.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return Next::Leave,
+            Ok((_, len)) => len.min(bytes.len()),
+            Err(Errno::AGAIN | Errno::INTR) => return Next::Wait,
+            Err(_) => return Next::Leave,
+        };
+        if client.device.is_some() {
+            let keeps = bytes[..len] == lifeline::KEEP
+                && self.lifelines.has_room()
+                && lifeline::offer(&client.socket);
+            return if keeps { Next::Keep } else { Next::Leave };
+        }
+        let Some(question) = Message::read(&bytes[..len]) else { return Next::Leave };
+        let asker = question.device.to_ip();
+        client.device = Some(asker);
+        let device = answer(&client.name, question.destination.to_ip(), asker);
+        let answer = Message {
+            found: device.is_some(),
+            destination: question.destination,
+            device: device.map(Gid::from).unwrap_or_default(),
+        };
+        match send(&client.socket, &answer.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(_) if device.is_some() => Next::Wait,
+            _ => Next::Leave,
+        }
+    }
+}
+
+/// How one who asks goes on.
+enum Next {
+    Wait,
+    Keep,
+    Leave,
+}

@@ -1,0 +1,283 @@
+//! From addresses to devices and paths.
+
+use std::net::IpAddr;
+
+use softrnic_cm::Route;
+use softrnic_wire::{Gid, Mtu};
+
+use super::address::Address;
+use super::error::Error;
+use super::event::{EventData, EventKind, EventStatus};
+use super::host;
+use super::id::IdState;
+use super::lookup::{Found, Purpose};
+use super::params::PathRecord;
+use super::ports::{nowhere, unspecified};
+use super::registry::Name;
+use super::state::State;
+
+/// Hop limit of all paths, as that of unicast packets.
+pub(super) const HOPS: u8 = 64;
+
+/// Exponent: how long packets live on a path (kernel: `CMA_IBOE_PACKET_LIFETIME`).
+const PACKET_LIFE: u8 = 16;
+
+const DEFAULT_PKEY: u16 = 0xFFFF;
+
+const ADDRESS: (EventKind, EventKind) = (EventKind::AddressResolved, EventKind::AddressError);
+
+impl State {
+    /// The device for an address of ours: the one that has it, or the first, for other addresses of the machine.
+    pub fn device_with(&self, ip: IpAddr) -> Result<usize, Error> {
+        if let Some(place) = (0..self.devices.len()).find(|&place| self.addresses(place).contains(&ip)) {
+            return Ok(place);
+        }
+        if !host::is_local(ip) {
+            return Err(Error::AddressNotAvailable);
+        }
+        self.first_device(ip)
+    }
+
+    /// The first device that can talk to addresses of a family.
+    fn first_device(&self, ip: IpAddr) -> Result<usize, Error> {
+        let talks = |place: &usize| self.addresses(*place).iter().any(|own| own.is_ipv4() == ip.is_ipv4());
+        let mut open = (0..self.devices.len()).filter(|&place| self.device(place).is_ok());
+        let first = open.clone().find(talks).or_else(|| open.next());
+        first.ok_or(Error::NoDevice)
+    }
+
+    /// The address of a device that packets with `wanted` as their end leave from, or arrive at: that itself, or the
+    /// one that people know the device by.
+    pub fn address_of(&self, place: usize, wanted: IpAddr) -> Result<IpAddr, Error> {
+        let addresses = self.addresses(place);
+        if addresses.contains(&wanted) {
+            return Ok(wanted);
+        }
+        let same = addresses.iter().copied().filter(|own| own.is_ipv4() == wanted.is_ipv4());
+        let known = crate::verbs::Running::known_by(same);
+        known
+            .or_else(|| self.device(place).ok().map(|device| device.context.address()))
+            .ok_or(Error::NoDevice)
+    }
+
+    /// Finds the device, and the peer's if it is on this machine.
+    pub fn resolve_addr(
+        &mut self,
+        number: u32,
+        source: Option<&Address>,
+        destination: &Address,
+    ) -> Result<(), Error> {
+        let state = self.entry(number)?.state;
+        match state {
+            IdState::Idle => {
+                let any = nowhere(destination);
+                self.bind(number, source.unwrap_or(&any), false)?;
+            }
+            IdState::Bound => {}
+            _ => return Err(Error::Invalid),
+        }
+        let entry = self.entry_mut(number)?;
+        let local = entry.local.ok_or(Error::Invalid)?;
+        let families = (&local, destination);
+        let fits = match families {
+            (Address::Ip(own), Address::Ip(other)) => own.is_ipv4() == other.is_ipv4(),
+            (Address::Ib(_), Address::Ib(_)) => true,
+            _ => false,
+        };
+        if !fits {
+            return Err(Error::Invalid);
+        }
+        // To nowhere in particular is to this machine.
+        let destination = if destination.is_any() { loopback(destination) } else { *destination };
+        entry.peer = Some(destination);
+        entry.state = IdState::AddressQuery;
+        match self.find_way(number, local, destination) {
+            Ok(true) => self.look_up(number, Purpose::Resolve),
+            found => self.on_resolved(number, found.map(|_| ())),
+        }
+        Ok(())
+    }
+
+    /// Finds the device. Whether the destination is on this machine.
+    fn find_way(&mut self, number: u32, local: Address, destination: Address) -> Result<bool, Error> {
+        let ip = destination.ip();
+        let entry = self.entry(number)?;
+        let bound = entry.device;
+        if ip.is_multicast() {
+            let place = bound.map_or_else(|| self.first_device(ip), Ok)?;
+            let route = Route { local: self.address_of(place, local.ip())?, remote: ip };
+            self.take_way(number, place, route, None, false)?;
+            return Ok(false);
+        }
+        let is_ours = (0..self.devices.len()).any(|place| self.addresses(place).contains(&ip));
+        if is_ours || host::is_local(ip) {
+            let place = bound.map_or_else(|| self.device_with(ip), Ok)?;
+            let own = self.address_of(place, local.ip())?;
+            // Who is there shows when it is asked; until then it is ourselves.
+            let route = Route { local: own, remote: self.address_of(place, ip)? };
+            self.take_way(number, place, route, Some(ip), true)?;
+            return Ok(true);
+        }
+        let source = host::source_for(ip)?;
+        let place = match bound {
+            Some(place) => place,
+            None => self.device_to(ip, source).inspect_err(|_| advise(ip, source))?,
+        };
+        let own = self.address_of(place, if local.is_any() { source } else { local.ip() })?;
+        if own.is_loopback() || own.is_ipv4() != ip.is_ipv4() {
+            advise(ip, source);
+            return Err(Error::NetworkUnreachable);
+        }
+        self.take_way(number, place, Route { local: own, remote: ip }, Some(own), false)?;
+        Ok(false)
+    }
+
+    /// The device for a destination on another machine: the one that has the address that packets leave from, or the
+    /// first that is not on a loopback address.
+    fn device_to(&self, ip: IpAddr, source: IpAddr) -> Result<usize, Error> {
+        let reaches = |place: &usize| {
+            let addresses = self.addresses(*place);
+            addresses.contains(&source)
+                || addresses.iter().any(|own| own.is_ipv4() == ip.is_ipv4() && !own.is_loopback())
+        };
+        let exact = (0..self.devices.len()).find(|&place| self.addresses(place).contains(&source));
+        exact.or_else(|| (0..self.devices.len()).find(reaches)).ok_or(Error::NetworkUnreachable)
+    }
+
+    fn take_way(
+        &mut self,
+        number: u32,
+        place: usize,
+        route: Route,
+        source: Option<IpAddr>,
+        on_machine: bool,
+    ) -> Result<(), Error> {
+        let entry = self.entry_mut(number)?;
+        entry.device = Some(place);
+        entry.route = Some(route);
+        entry.on_machine = on_machine;
+        match (&mut entry.local, source) {
+            (Some(Address::Ip(own)), Some(source)) if own.ip().is_unspecified() => own.set_ip(source),
+            (Some(Address::Ib(own)), _) => own.gid = route.local.into(),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_resolved(&mut self, number: u32, result: Result<(), Error>) {
+        let Ok(entry) = self.entry_mut(number) else { return };
+        entry.state = if result.is_ok() { IdState::AddressResolved } else { IdState::Bound };
+        self.tell_result(number, ADDRESS, result);
+    }
+
+    /// The listener was found, or not.
+    pub fn on_found(&mut self, number: u32, purpose: Purpose, found: Found) {
+        if let (Found::Device(device), Ok(entry)) = (found, self.entry_mut(number))
+            && let Some(route) = &mut entry.route
+        {
+            route.remote = device;
+            if let Some(path) = &mut entry.path {
+                path.dgid = device.into();
+            }
+        }
+        match purpose {
+            // Without a listener the address is found all the same.
+            Purpose::Resolve => self.on_resolved(number, Ok(())),
+            Purpose::Connect => self.on_listener(number, found),
+        }
+    }
+
+    /// Finds the path. There is only one.
+    pub fn resolve_route(&mut self, number: u32) -> Result<(), Error> {
+        let entry = self.entry(number)?;
+        if entry.state != IdState::AddressResolved {
+            return Err(Error::Invalid);
+        }
+        let path = self.path_of(number)?;
+        self.take_path(number, path)
+    }
+
+    /// The path is known, from now on.
+    pub fn take_path(&mut self, number: u32, path: PathRecord) -> Result<(), Error> {
+        let entry = self.entry_mut(number)?;
+        entry.path = Some(path);
+        entry.state = IdState::RouteResolved;
+        self.tell(number, EventKind::RouteResolved, EventStatus::Done, EventData::None);
+        Ok(())
+    }
+
+    fn path_of(&self, number: u32) -> Result<PathRecord, Error> {
+        let entry = self.entry(number)?;
+        let (place, route) = entry.device.zip(entry.route).ok_or(Error::Invalid)?;
+        let (local, peer) = entry.local.zip(entry.peer).ok_or(Error::Invalid)?;
+        // Kernel: rdma_calc_flow_label of the ports that applications see.
+        let label = (u32::from(local.port()) * 31 + u32::from(peer.port())) & 0xF_FFFF;
+        Ok(PathRecord {
+            dgid: route.remote.into(),
+            sgid: route.local.into(),
+            flow_label: label,
+            hop_limit: HOPS,
+            traffic_class: entry.tos,
+            pkey: DEFAULT_PKEY,
+            sl: 0,
+            mtu: self.mtu(place)?,
+            packet_life: entry.ack_timeout.map_or(PACKET_LIFE, |timeout| timeout.saturating_sub(1)),
+        })
+    }
+
+    pub fn mtu(&self, place: usize) -> Result<Mtu, Error> {
+        Ok(self.device(place)?.context.port()?.active_mtu)
+    }
+
+    /// The device that listens for a name and destination in this process, by its address of `asker`'s family.
+    pub fn device_for(&self, name: &Name, destination: IpAddr, asker: IpAddr) -> Option<IpAddr> {
+        let listener = self.listener_for(name, destination)?;
+        let entry = self.ids.get(listener)?;
+        let place = match entry.device {
+            Some(place) => place,
+            None => {
+                let has = |place: &usize| self.addresses(*place).contains(&destination);
+                (0..self.devices.len()).find(has).or_else(|| self.first_device(asker).ok())?
+            }
+        };
+        let wanted =
+            if self.addresses(place).contains(&destination) { destination } else { unspecified(asker) };
+        self.address_of(place, wanted).ok()
+    }
+
+    /// The GID at whose place in the table a local address is.
+    pub fn gid_index(&self, place: usize, local: IpAddr) -> Result<usize, Error> {
+        let nic = self.device(place)?.context.nic();
+        let found = nic.control(|core, _| core.engine.gids().find(local));
+        found.ok().flatten().ok_or(Error::NoDevice)
+    }
+}
+
+impl From<Address> for Gid {
+    fn from(address: Address) -> Gid {
+        Gid::from(address.ip())
+    }
+}
+
+fn loopback(address: &Address) -> Address {
+    match *address {
+        Address::Ip(mut ip) => {
+            ip.set_ip(match ip.ip() {
+                IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+            });
+            Address::Ip(ip)
+        }
+        Address::Ib(mut ib) => {
+            ib.gid = IpAddr::from(std::net::Ipv4Addr::LOCALHOST).into();
+            Address::Ib(ib)
+        }
+    }
+}
+
+fn advise(destination: IpAddr, source: IpAddr) {
+    tracing::warn!(
+        %destination,
+        "no device of this process reaches it; run with --device udp:{source} for one that does"
+    );
+}

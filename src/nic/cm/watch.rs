@@ -1,0 +1,32 @@
+//! What the manager's thread waits for. A descriptor that is closed is not waited for any more.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::epoll;
+
+/// The descriptors that the thread is woken by. None before there is a thread.
+#[derive(Clone, Default)]
+pub(super) struct Watch(Option<Arc<OwnedFd>>);
+
+impl Watch {
+    pub fn new() -> rustix::io::Result<Watch> {
+        epoll::create(epoll::CreateFlags::CLOEXEC).map(|made| Watch(Some(Arc::new(made))))
+    }
+
+    /// Wakes the thread when the descriptor is readable.
+    pub fn add(&self, descriptor: impl AsFd) {
+        if let Some(watch) = &self.0 {
+            let added =
+                epoll::add(watch.as_ref(), descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN);
+            if let Err(error) = added {
+                tracing::warn!(%error, "a descriptor of rdma_cm is not watched");
+            }
+        }
+    }
+
+    /// Readable when one of them is.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.0.as_ref().map(AsFd::as_fd)
+    }
+}

@@ -1,0 +1,57 @@
+//! A count with a descriptor that belongs to the application: readable while the count is not zero. The application
+//! closes it, and may switch `O_NONBLOCK` on and off.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+use super::eventfd::{EventFd, wait_for_token};
+
+/// The side that counts. It must be dropped before the application closes the descriptor.
+pub struct Tokens(Option<EventFd>);
+
+impl Tokens {
+    /// Zero, with a descriptor that blocks.
+    ///
+    /// # Errors
+    /// No descriptor is to be had.
+    pub fn new() -> io::Result<Tokens> {
+        EventFd::new(libc::EFD_SEMAPHORE).map(|event| Tokens(Some(event)))
+    }
+
+    /// Adds 1.
+    pub fn add_one(&self) {
+        self.0.iter().for_each(EventFd::add_one);
+    }
+
+    /// Takes 1, if there is one; never waits.
+    pub fn try_take(&self) -> bool {
+        self.0.as_ref().is_some_and(EventFd::try_take)
+    }
+
+    /// What the application polls.
+    pub fn descriptor(&self) -> RawFd {
+        self.0.as_ref().map_or(-1, |event| event.as_fd().as_raw_fd())
+    }
+}
+
+/// The descriptor stays open.
+impl Drop for Tokens {
+    fn drop(&mut self) {
+        std::mem::forget(self.0.take());
+    }
+}
+
+/// Takes 1 by the descriptor, and waits for it unless that is non-blocking. A cancellation point: call it with no lock
+/// held.
+///
+/// # Errors
+/// `EAGAIN`, or `EINTR` after a signal.
+pub fn wait(descriptor: RawFd) -> io::Result<()> {
+    wait_for_token(descriptor)
+}
+
+/// Closes a descriptor whose count is gone. No cancellation point.
+pub fn close(descriptor: RawFd) {
+    // SAFETY: touches no memory of ours. Who gives the descriptor up does not use it any more.
+    unsafe { libc::syscall(libc::SYS_close, descriptor) };
+}
