@@ -1,7 +1,7 @@
 //! Lifelines: a stream between the processes of connected identifiers. When one process ends, in whatever way, the
 //! kernel hangs up, and the other tells its application at once that it is disconnected.
 //!
-//! A stream to ask a listener's process by becomes one when both sides say so. Only processes of the same user, or of
+//! The stream by which a listener's process was asked becomes one, unless that process refuses. Only processes of the same user, or of
 //! root, are believed: who hangs up ends the connections with the address that it gave.
 
 use std::collections::HashMap;
@@ -12,8 +12,11 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// What either side says.
+/// Whoever has asked keeps the stream.
 pub(super) const KEEP: [u8; 1] = *b"K";
+
+/// Whoever was asked does not keep it: its end means nothing.
+const REFUSED: [u8; 1] = *b"N";
 
 /// Streams that are kept at most.
 const MOST: usize = 4096;
@@ -28,24 +31,19 @@ pub(super) struct Lifelines {
 }
 
 impl Lifelines {
-    /// Whether there is one to the process with this device.
-    pub fn has(&self, device: IpAddr) -> bool {
-        self.to.contains_key(&device)
+    /// Somebody who has asked us keeps the stream. `false` if we do not.
+    pub fn keep(&mut self, socket: OwnedFd, device: IpAddr) -> Result<(), OwnedFd> {
+        if self.from.len() >= MOST || !is_believed(&socket) {
+            return Err(socket);
+        }
+        self.from.push((device, socket));
+        Ok(())
     }
 
-    /// Somebody who asked us wants to keep the stream, and was told that it is kept.
-    pub fn keep(&mut self, socket: OwnedFd, device: Option<IpAddr>) {
-        self.from.extend(device.map(|device| (device, socket)));
-    }
-
-    /// Whether another may be kept.
-    pub fn has_room(&self) -> bool {
-        self.from.len() < MOST
-    }
-
-    /// One that we have asked agrees.
+    /// Keeps a stream to somebody that we have asked.
     pub fn keep_to(&mut self, socket: OwnedFd, device: IpAddr) {
-        if self.to.len() < MOST {
+        let wanted = self.to.len() < MOST && !self.to.contains_key(&device) && is_believed(&socket);
+        if wanted && send(&socket, &KEEP, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok() {
             self.to.insert(device, socket);
         }
     }
@@ -54,38 +52,47 @@ impl Lifelines {
     pub fn hung_up(&mut self) -> Vec<IpAddr> {
         let mut gone = Vec::new();
         self.to.retain(|device, socket| {
-            let is_there = !has_hung_up(socket);
-            if !is_there {
+            let heard = hear(socket);
+            if heard == Heard::End {
                 gone.push(*device);
             }
-            is_there
+            heard == Heard::Nothing
         });
         self.from.retain(|(device, socket)| {
-            let is_there = !has_hung_up(socket);
-            if !is_there {
+            let heard = hear(socket);
+            if heard == Heard::End {
                 gone.push(*device);
             }
-            is_there
+            heard == Heard::Nothing
         });
         gone
     }
 }
 
 /// Whether the other side may be believed.
-pub(super) fn is_believed(socket: &OwnedFd) -> bool {
+fn is_believed(socket: &OwnedFd) -> bool {
     let own = rustix::process::geteuid();
     socket_peercred(socket).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
 }
 
-/// Says that the stream is kept.
-pub(super) fn offer(socket: &OwnedFd) -> bool {
-    is_believed(socket) && send(socket, &KEEP, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
+/// Tells one who has asked that the stream is not kept.
+pub(super) fn refuse(socket: &OwnedFd) {
+    let _told = send(socket, &REFUSED, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-fn has_hung_up(socket: &OwnedFd) -> bool {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Nothing,
+    Refused,
+    End,
+}
+
+fn hear(socket: &OwnedFd) -> Heard {
     let mut byte = [0; 1];
     match recv(socket, &mut byte[..], RecvFlags::DONTWAIT) {
-        Ok((_, len)) => len == 0,
-        Err(error) => !matches!(error, Errno::AGAIN | Errno::INTR),
+        Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
+        Ok((_, 1)) if byte == REFUSED => Heard::Refused,
+        Ok((_, 1..)) => Heard::Nothing,
+        Ok((_, 0)) | Err(_) => Heard::End,
     }
 }

@@ -9,7 +9,6 @@ use rustix::net::{RecvFlags, SendFlags, connect, recv, send};
 use softrnic_wire::{Gid, Time};
 
 use super::address::Address;
-use super::lifeline;
 use super::registry::{Family, Message, Name, stream};
 use super::state::State;
 use super::watch::Watch;
@@ -44,8 +43,6 @@ pub(super) enum Found {
 #[derive(Default)]
 pub(super) struct Lookups {
     open: Vec<Lookup>,
-    /// Streams that were offered as lifelines, and not taken yet.
-    offered: Vec<(OwnedFd, IpAddr, Time)>,
     pub watch: Watch,
 }
 
@@ -77,7 +74,7 @@ impl Lookups {
     /// When something is due.
     pub fn next_timer(&self) -> Option<Time> {
         let due = |lookup: &Lookup| if lookup.socket.is_some() { lookup.silence } else { lookup.next };
-        self.open.iter().map(due).chain(self.offered.iter().map(|(.., until)| *until)).min()
+        self.open.iter().map(due).min()
     }
 }
 
@@ -115,20 +112,9 @@ impl State {
             match self.advance(&mut lookup, now) {
                 Progress::Waits => self.lookups.open.push(lookup),
                 Progress::Is(found) => {
-                    self.offer_lifeline(&mut lookup, found, now);
+                    self.keep_lifeline(&mut lookup, found);
                     self.on_found(lookup.id, lookup.purpose, found);
                 }
-            }
-        }
-        let offered = std::mem::take(&mut self.lookups.offered);
-        for (socket, device, until) in offered {
-            let mut byte = [0; 2];
-            match recv(&socket, &mut byte[..], RecvFlags::DONTWAIT) {
-                Ok((_, 1)) if byte[..1] == lifeline::KEEP => self.registry.lifelines.keep_to(socket, device),
-                Err(Errno::AGAIN | Errno::INTR) if until > now => {
-                    self.lookups.offered.push((socket, device, until));
-                }
-                _ => {}
             }
         }
     }
@@ -164,11 +150,11 @@ impl State {
         }
     }
 
-    fn offer_lifeline(&mut self, lookup: &mut Lookup, found: Found, now: Time) {
-        let (Found::Device(device), Some(socket)) = (found, lookup.socket.take()) else { return };
-        let wanted = lookup.purpose == Purpose::Connect && !self.registry.lifelines.has(device);
-        if wanted && lifeline::offer(&socket) {
-            self.lookups.offered.push((socket, device, now + SILENCE));
+    fn keep_lifeline(&mut self, lookup: &mut Lookup, found: Found) {
+        if let (Found::Device(device), Some(socket)) = (found, lookup.socket.take())
+            && lookup.purpose == Purpose::Connect
+        {
+            self.registry.lifelines.keep_to(socket, device);
         }
     }
 }

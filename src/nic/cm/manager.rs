@@ -98,6 +98,11 @@ impl Manager {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(super) fn with_state<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        look(&mut self.inner.lock())
+    }
+
     /// The thread has something new to wait for.
     pub(super) fn wake(&self) {
         self.inner.wake();

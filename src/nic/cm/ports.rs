@@ -30,6 +30,11 @@ impl Ports {
     pub fn owners(&self, space: PortSpace, port: u16) -> &[u32] {
         self.0.get(&(space, port)).map_or(&[], Vec::as_slice)
     }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 impl State {
@@ -71,12 +76,9 @@ impl State {
         let Some(local) = entry.local else { return };
         let key = (entry.kind.space, local.port());
         let Some(owners) = self.ports.0.get_mut(&key) else { return };
-        let before = owners.len();
         owners.retain(|owner| *owner != number);
         if owners.is_empty() {
             self.ports.0.remove(&key);
-        } else if before == self.ports.owners(key.0, key.1).len() {
-            return;
         }
         self.registry.release(number);
     }

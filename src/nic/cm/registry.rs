@@ -119,6 +119,15 @@ struct Client {
     device: Option<IpAddr>,
 }
 
+impl Client {
+    /// It may have kept the stream in the meantime.
+    fn send_away(self) {
+        if self.device.is_some() {
+            lifeline::refuse(&self.socket);
+        }
+    }
+}
+
 impl Registry {
     /// Takes the names of a port, which others of this process may share.
     pub fn claim(
@@ -173,6 +182,16 @@ impl Registry {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
     pub fn release(&mut self, owner: u32) {
         self.names.retain(|_, claim| {
             claim.owners.retain(|known| *known != owner);
@@ -192,7 +211,7 @@ impl Registry {
                 let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
                 let Ok(socket) = accept_with(&claim.socket, flags) else { break };
                 if self.clients.len() >= MAX_CLIENTS {
-                    self.clients.pop_front();
+                    self.clients.pop_front().into_iter().for_each(Client::send_away);
                 }
                 let until = now + PATIENCE;
                 self.watch.add(&socket);
@@ -207,8 +226,13 @@ impl Registry {
             let Some(mut client) = self.clients.pop_front() else { break };
             match self.hear(&mut client, &mut answer) {
                 Next::Wait if client.until > now => self.clients.push_back(client),
-                Next::Keep => self.lifelines.keep(client.socket, client.device),
-                Next::Wait | Next::Leave => {}
+                Next::Wait | Next::Leave => client.send_away(),
+                Next::Keep => {
+                    let device = client.device.unwrap_or(std::net::Ipv4Addr::UNSPECIFIED.into());
+                    if let Err(socket) = self.lifelines.keep(client.socket, device) {
+                        lifeline::refuse(&socket);
+                    }
+                }
             }
         }
     }
@@ -226,10 +250,7 @@ impl Registry {
             Err(_) => return Next::Leave,
         };
         if client.device.is_some() {
-            let keeps = bytes[..len] == lifeline::KEEP
-                && self.lifelines.has_room()
-                && lifeline::offer(&client.socket);
-            return if keeps { Next::Keep } else { Next::Leave };
+            return if bytes[..len] == lifeline::KEEP { Next::Keep } else { Next::Leave };
         }
         let Some(question) = Message::read(&bytes[..len]) else { return Next::Leave };
         let asker = question.device.to_ip();

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use softrnic_cm::Route;
-use softrnic_wire::{Gid, Mtu};
+use softrnic_wire::{Gid, Mtu, PortSpace};
 
 use super::address::Address;
 use super::error::Error;
@@ -67,8 +67,12 @@ impl State {
         source: Option<&Address>,
         destination: &Address,
     ) -> Result<(), Error> {
-        let state = self.entry(number)?.state;
-        match state {
+        let entry = self.entry(number)?;
+        if entry.kind.space == PortSpace::IpoIb {
+            // No such thing on Ethernet.
+            return Err(Error::Invalid);
+        }
+        match entry.state {
             IdState::Idle => {
                 let any = nowhere(destination);
                 self.bind(number, source.unwrap_or(&any), false)?;

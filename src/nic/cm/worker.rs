@@ -2,8 +2,10 @@
 //! deadlines. It sleeps unless something does.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use softrnic_wire::Time;
 
 use super::incoming::Inbox;
 use super::manager::Inner;
@@ -12,22 +14,36 @@ use super::watch::Watch;
 use crate::runtime::kick::Kick;
 
 pub(super) fn run(manager: &Inner, kick: &Kick, inbox: &Inbox, watch: &Watch) {
+    let mut woken = Woken::default();
     while !manager.is_stopping() {
         {
             let mut state = manager.lock();
             while let Some((place, event)) = inbox.0.pop() {
                 state.on_event(place, event);
             }
-            state.serve();
+            if woken.by_descriptor || state.next_timer().is_some_and(|due| due <= state.now()) {
+                state.serve();
+            }
         }
-        if kick.prepare_sleep() {
-            let readable = sleep(manager, kick, watch);
-            kick.clear(readable);
+        let sleeps = kick.prepare_sleep();
+        woken = wait(manager, kick, watch, sleeps);
+        if sleeps {
+            kick.clear(woken.by_kick);
         }
     }
 }
 
+#[derive(Default)]
+struct Woken {
+    by_kick: bool,
+    by_descriptor: bool,
+}
+
 impl State {
+    fn next_timer(&self) -> Option<Time> {
+        [self.registry.next_timer(), self.lookups.next_timer()].into_iter().flatten().min()
+    }
+
     /// Does what can be done now.
     fn serve(&mut self) {
         let now = self.now();
@@ -49,21 +65,22 @@ impl State {
     }
 }
 
-/// Waits for the kick, a descriptor or a deadline. Whether it was the kick.
-fn sleep(manager: &Inner, kick: &Kick, watch: &Watch) -> bool {
+/// Waits for the kick, a descriptor or a deadline, or only looks.
+fn wait(manager: &Inner, kick: &Kick, watch: &Watch, sleeps: bool) -> Woken {
     let until = {
         let state = manager.lock();
-        let timers = [state.registry.next_timer(), state.lookups.next_timer()];
-        timers.into_iter().flatten().min().map(|until| until.since(state.now()))
+        state.next_timer().map(|until| until.since(state.now()))
     };
+    let timeout = if sleeps { until } else { Some(Duration::ZERO) };
+    let timeout = timeout.map(|timeout| Timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
     let kicked = kick.as_fd();
     let mut fds = vec![PollFd::new(&kicked, PollFlags::IN)];
     let watched = watch.descriptor();
     fds.extend(watched.as_ref().map(|watched| PollFd::new(watched, PollFlags::IN)));
-    let timeout = until.map(|until| Timespec {
-        tv_sec: until.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: until.subsec_nanos().into(),
-    });
     let _ready = poll(&mut fds, timeout.as_ref());
-    fds.first().is_some_and(|fd| !fd.revents().is_empty())
+    let is_ready = |at: usize| fds.get(at).is_some_and(|fd: &PollFd<'_>| !fd.revents().is_empty());
+    Woken { by_kick: is_ready(0), by_descriptor: is_ready(1) }
 }

@@ -297,3 +297,6 @@ impl Engine {
         step.connections |= management.cm.has_events();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,3 +97,33 @@ fn native_addresses_can_be_bound() {
     let any = IbAddress { service: 0x0106_0000, mask: 0xFFFF_FFFF_FFFF_0000, ..IbAddress::default() };
     probe.bind(&Address::Ib(any)).expect("as librdmacm tries it");
 }
+
+/// Any user of the machine can reach the registry.
+#[test]
+fn nonsense_in_the_registry_hurts_nobody() {
+    use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType, connect, send, socket};
+    let (near, far) = (End::new(), End::new());
+    let (_listener, address) = far.listen(IdKind::CONNECTED, 0);
+    let name = format!("softrnic/cm/tcp/{}/4", address.port());
+    let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("short");
+    let clients: Vec<_> = (0..300)
+        .map(|count| {
+            let client = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+            // It waits for its turn.
+            connect(&client, &name).expect("connects");
+            let message: &[u8] = match count % 4 {
+                0 => &[0; 2000],
+                1 => b"K",
+                2 => b"scm1 but not quite",
+                _ => return client,
+            };
+            let _sent_away = send(&client, message, SendFlags::NOSIGNAL);
+            client
+        })
+        .collect();
+    let client = near.resolved(IdKind::CONNECTED, &address);
+    client.connect(&near.qp().params(&[])).expect("asks");
+    far.expect(EventKind::ConnectRequest);
+    assert!(far.manager.with_state(|state| state.registry.clients() <= 128));
+    drop(clients);
+}

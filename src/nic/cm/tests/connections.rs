@@ -181,3 +181,136 @@ fn what_makes_no_sense_is_refused() {
     assert_eq!(client.connect(&long), Err(Error::Invalid));
     assert!(client.qp_attributes(QpState::Rtr).is_ok(), "as towards INIT, before anything is known");
 }
+
+/// Many, one after the other and then at once; nothing of them is left.
+#[test]
+fn connections_leave_nothing_behind() {
+    const AT_ONCE: usize = 100;
+    let (near, far) = (End::new(), End::new());
+    let (listener, address) = far.listen(IdKind::CONNECTED, 0);
+    let (near_qp, far_qp) = (near.qp(), far.qp());
+    let start = std::time::Instant::now();
+    for _ in 0..AT_ONCE {
+        let client = near.resolved(IdKind::CONNECTED, &address);
+        client.connect(&near_qp.params(&[])).expect("asks");
+        let server = far.expect(EventKind::ConnectRequest).id;
+        server.accept(0, &far_qp.params(&[])).expect("accepts");
+        near.expect(EventKind::ConnectResponse);
+        client.establish().expect("confirms");
+        far.expect(EventKind::Established);
+        client.disconnect().expect("disconnects");
+        far.expect(EventKind::Disconnected);
+        server.destroy().expect("destroyed");
+        near.expect(EventKind::Disconnected);
+        client.destroy().expect("destroyed");
+    }
+    println!("{:?} each", start.elapsed() / AT_ONCE as u32);
+    let start = std::time::Instant::now();
+    let qps: Vec<QpEnd> = (0..AT_ONCE).map(|_| near.qp()).collect();
+    let clients: Vec<Id> = qps.iter().map(|_| near.resolved(IdKind::CONNECTED, &address)).collect();
+    for (client, qp) in clients.iter().zip(&qps) {
+        client.connect(&qp.params(&[])).expect("asks");
+    }
+    let servers: Vec<Id> = clients.iter().map(|_| far.expect(EventKind::ConnectRequest).id).collect();
+    // One QP for all would be a stale connection each time.
+    let far_qps: Vec<QpEnd> = servers.iter().map(|_| far.qp()).collect();
+    for (server, qp) in servers.iter().zip(&far_qps) {
+        server.accept(0, &qp.params(&[])).expect("accepts");
+    }
+    for _ in &clients {
+        near.expect(EventKind::ConnectResponse).id.establish().expect("confirms");
+    }
+    servers.iter().for_each(|_| drop(far.expect(EventKind::Established)));
+    println!("{:?} each at once", start.elapsed() / AT_ONCE as u32);
+    for client in &clients {
+        client.destroy().expect("destroyed");
+    }
+    servers.iter().for_each(|_| drop(far.expect(EventKind::Disconnected)));
+    for server in &servers {
+        server.destroy().expect("destroyed");
+    }
+    listener.destroy().expect("destroyed");
+    for end in [&near, &far] {
+        assert!(!is_readable(&end.channel, Duration::ZERO));
+        end.manager.with_state(|state| {
+            assert_eq!((state.ids.iter().count(), state.connections.len()), (0, 0));
+            assert!(state.listeners.is_empty() && state.registry.is_empty() && state.ports.is_empty());
+        });
+        let over = std::time::Instant::now() + PATIENCE;
+        let usage = || end.manager.with_state(|state| state.with_cm(0, |cm, _| cm.cm().usage()));
+        while usage().expect("serves").connections > 0 {
+            assert!(std::time::Instant::now() < over, "{:?}", usage());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let left = usage().expect("serves");
+        assert_eq!(
+            (left.pending, left.listeners, left.timers, left.index_entries, left.events),
+            (0, 0, 0, 0, 0)
+        );
+    }
+}
+
+/// A process that is stopped holds its port, and answers nothing.
+#[test]
+fn a_listener_that_does_not_answer_is_unreachable_after_a_second() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+    let near = End::new();
+    let stopped = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    let port = (20000..30000).find(|port| {
+        let name = SocketAddrUnix::new_abstract_name(format!("softrnic/cm/tcp/{port}/4").as_bytes());
+        bind(&stopped, &name.expect("short")).is_ok()
+    });
+    listen(&stopped, 8).expect("listens");
+    let client = near.resolved(IdKind::CONNECTED, &at(&format!("127.0.0.1:{}", port.expect("a free port"))));
+    let start = std::time::Instant::now();
+    client.connect(&near.qp().params(&[])).expect("asks");
+    assert_eq!(near.expect(EventKind::Unreachable).status, EventStatus::Failed(Error::TimedOut));
+    assert!(start.elapsed() >= Duration::from_millis(900));
+}
+
+#[test]
+fn an_xrc_connection_has_an_initiator_and_a_target() {
+    use softrnic_transport::{AttrMask, QpType};
+    let (near, far) = (End::new(), End::new());
+    let kind = |service| IdKind { space: PortSpace::Ib, service };
+    let listener = far.id(kind(QpType::XrcTarget));
+    listener.bind(&at("127.0.0.1:0")).expect("binds");
+    listener.listen(0).expect("listens");
+    let address = listener.query().expect("there").local.expect("bound");
+    let client = near.resolved(kind(QpType::XrcInitiator), &address);
+    let params = |qpn| ConnParams { qpn: verbs::Qpn::new(qpn), initiator_depth: 4, ..ConnParams::default() };
+    client.connect(&params(0x111)).expect("asks");
+    let request = far.expect(EventKind::ConnectRequest);
+    let (_, mask) = request.id.qp_attributes(QpState::Rtr).expect("known");
+    assert!(mask.has(AttrMask::MAX_DEST_RD_ATOMIC.with(AttrMask::MIN_RNR_TIMER)));
+    request.id.accept(2, &params(0x222)).expect("accepts");
+    near.expect(EventKind::ConnectResponse);
+    let (attributes, mask) = client.qp_attributes(QpState::Rtr).expect("known");
+    assert_eq!(attributes.transport.dest_qpn.get(), 0x222, "the target");
+    assert!(!mask.has(AttrMask::MAX_DEST_RD_ATOMIC), "an initiator serves nothing");
+    let (_, mask) = client.qp_attributes(QpState::Rts).expect("known");
+    assert!(mask.has(AttrMask::RETRY_CNT.with(AttrMask::TIMEOUT)));
+    // A listener of another service refuses.
+    let wrong = near.resolved(kind(QpType::Rc), &address);
+    wrong.connect(&params(0x333)).expect("asks");
+    assert_eq!(near.expect(EventKind::Rejected).status, EventStatus::Refused(28));
+}
+
+#[test]
+fn options_of_vendors_and_of_the_timeout_reach_who_they_are_for() {
+    let (near, far) = (End::new(), End::new());
+    let (_listener, address) = far.listen(IdKind::CONNECTED, 0);
+    let client = near.resolved(IdKind::CONNECTED, &address);
+    client.set_option(IdOption::AckTimeout(9)).expect("an option");
+    let ece = |options| Ece { vendor_id: 0x15B3, options };
+    client.connect(&ConnParams { ece: ece(5), ..near.qp().params(&[]) }).expect("asks");
+    let request = far.expect(EventKind::ConnectRequest);
+    assert_eq!(request.ece, ece(5));
+    request.id.accept(2, &ConnParams { ece: ece(4), ..far.qp().params(&[]) }).expect("accepts");
+    assert_eq!(near.expect(EventKind::ConnectResponse).ece, ece(4));
+    let (attributes, _) = client.qp_attributes(QpState::Rts).expect("known");
+    assert_eq!(attributes.transport.timeout, 9);
+    let (attributes, _) = request.id.qp_attributes(QpState::Rts).expect("known");
+    assert_eq!(attributes.transport.timeout, 17, "of the request");
+    assert_eq!(near.id(IdKind::DATAGRAM).set_option(IdOption::AckTimeout(9)), Err(Error::Invalid));
+}
