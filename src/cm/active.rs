@@ -6,7 +6,7 @@ use softrnic_wire::{
 };
 
 use crate::cm::{Cm, mad};
-use crate::config::{MRA_TIMEOUT, exponent};
+use crate::config::{Config, MRA_TIMEOUT, exponent};
 use crate::connection::{Connection, Side, State};
 use crate::directory::CommId;
 use crate::error::CmError;
@@ -29,6 +29,7 @@ impl Cm {
         let transaction = self.fresh_transaction(id);
         let bytes = mad(transaction, params.ece.options, &message);
         let peer_response = self.config.response_timeout;
+        let packet_life = params.packet_life.unwrap_or(self.config.packet_life);
         self.directory.insert(Connection {
             id,
             state: State::ReqSent,
@@ -49,7 +50,8 @@ impl Cm {
             },
             remote: Side::default(),
             retry_count: params.retry_count,
-            timeout: self.config.ack_timeout(self.config.ack_delay),
+            packet_life,
+            timeout: Config::ack_timeout(packet_life, self.config.ack_delay),
             peer_response,
             repeat: None,
             answer: None,
@@ -151,8 +153,8 @@ impl Cm {
             return self.end_stale(now, stale);
         }
         self.stop_repeating(id);
-        let timeout = self.config.ack_timeout(rep.target_ack_delay.get() as u8);
         let Some(connection) = self.directory.get_mut(id) else { return };
+        let timeout = Config::ack_timeout(connection.packet_life, rep.target_ack_delay.get() as u8);
         connection.state = State::RepRcvd;
         connection.remote_id = rep.ids.local;
         connection.remote_guid = rep.ca_guid;
@@ -234,6 +236,7 @@ impl Cm {
             CmTransport::Xrc => (3, 1),
         };
         let is_xrc = params.transport == CmTransport::Xrc;
+        let packet_life = params.packet_life.unwrap_or(self.config.packet_life);
         Req {
             local_id: id.get(),
             vendor_id: Bits::new(params.ece.vendor_id),
@@ -255,7 +258,7 @@ impl Cm {
             max_cm_retries: Bits::new(self.config.max_retries.into()),
             srq: params.srq && !is_xrc,
             extended_transport: Bits::new(extended_transport),
-            primary: primary_path(&params.path, self.config.ack_timeout(self.config.ack_delay)),
+            primary: primary_path(&params.path, Config::ack_timeout(packet_life, self.config.ack_delay)),
             ..Req::default()
         }
     }

@@ -33,9 +33,9 @@ impl Config {
         }
     }
 
-    /// The exponent of a QP's timeout against a peer that takes `ack_delay` (kernel: `cm_ack_timeout`).
-    pub(crate) fn ack_timeout(&self, ack_delay: u8) -> u8 {
-        let life = self.packet_life + 1;
+    /// The exponent of a QP's timeout on a path against a peer that takes `ack_delay` (kernel: `cm_ack_timeout`).
+    pub(crate) fn ack_timeout(packet_life: u8, ack_delay: u8) -> u8 {
+        let life = packet_life.min(31) + 1;
         let timeout = if life >= ack_delay {
             life + u8::from(ack_delay >= life - 1)
         } else {

@@ -67,6 +67,8 @@ pub(crate) struct Connection {
     pub local: Side,
     pub remote: Side,
     pub retry_count: u8,
+    /// Exponent: how long packets live on the path.
+    pub packet_life: u8,
     /// Exponent of the QP's timeout, and so of the timewait.
     pub timeout: u8,
     /// Exponent: how long the peer takes at most to answer a message.

@@ -106,7 +106,7 @@ impl Cm {
         let is_full = self.directory.pending >= self.config.max_pending;
         let Some(listener) = self.directory.listener(req.service) else { return Err(UNSUPPORTED) };
         let header = PrivateHeader::read(private);
-        let is_sound = req.service.port().is_none() || header.is_some_and(|header| header.version == 0);
+        let is_sound = req.service.port().is_none() || header.is_none_or(|header| header.version == 0);
         if listener.listen.transport.is_some() || !is_sound {
             return Err(UNSUPPORTED);
         }
@@ -135,6 +135,7 @@ impl Cm {
             local: Side::default(),
             remote: Side::default(),
             retry_count: 0,
+            packet_life: self.config.packet_life,
             timeout: 0,
             peer_response: self.config.response_timeout,
             repeat: None,

@@ -82,6 +82,8 @@ pub struct ConnectParams {
     pub retry_count: u8,
     /// Retries of the peer's QP after RNR NAKs, 0..=7.
     pub rnr_retry: u8,
+    /// Exponent: how long packets live on the path, if that is not the device's.
+    pub packet_life: Option<u8>,
     /// ACK credits are honoured.
     pub flow_control: bool,
     /// We receive into an SRQ.

@@ -174,7 +174,8 @@ impl Cm {
         }
         let is_of_rdma_cm = req.service.port().is_some();
         let header = PrivateHeader::read(private);
-        if is_of_rdma_cm && header.is_none_or(|header| header.version != 0) {
+        // Of another IP version it is the application's own data: native addresses have no header.
+        if is_of_rdma_cm && header.is_some_and(|header| header.version != 0) {
             return Err(RejReason::CONSUMER_DEFINED);
         }
         let transport = match (req.transport.get(), req.extended_transport.get()) {
@@ -228,6 +229,7 @@ impl Cm {
             local: Side::default(),
             remote,
             retry_count: req.retry_count.get() as u8,
+            packet_life: self.config.packet_life,
             timeout: req.primary.ack_timeout.get() as u8,
             peer_response: req.local_cm_timeout.get() as u8,
             repeat: None,

@@ -99,6 +99,7 @@ impl State {
                     initiator_depth: said.initiator_depth,
                     retry_count: said.retry_count.min(7),
                     rnr_retry: said.rnr_retry.min(7),
+                    packet_life: Some(path.packet_life),
                     flow_control: said.flow_control,
                     srq: said.srq,
                     private,

@@ -98,11 +98,10 @@ fn nobody_listens() {
 #[test]
 fn requests_are_refused_for_their_reasons() {
     type Change = fn(&mut Req, &mut Vec<u8>);
-    let cases: [(Change, RejReason); 6] = [
+    let cases: [(Change, RejReason); 5] = [
         (|req, _| req.primary.remote_gid = address(7).into(), RejReason::INVALID_GID),
         (|req, _| req.alternate.local_lid = 1, RejReason::INVALID_ALTERNATE_GID),
         (|_, private| private[0] = 0x10, RejReason::CONSUMER_DEFINED),
-        (|_, private| private[1] = 0x50, RejReason::CONSUMER_DEFINED),
         (|req, _| req.transport = Bits::new(1), RejReason::CONSUMER_DEFINED),
         (|req, _| req.mtu_code = Bits::new(6), RejReason::CONSUMER_DEFINED),
     ];
@@ -342,4 +341,54 @@ fn what_is_too_long_is_said_at_once() {
     let (active, _) = w.connected();
     assert_eq!(w.ends[0].disconnect(w.now, active, &[0; 221]), Err(CmError::TooLong));
     assert_eq!(w.ends[0].state(active), Some(State::Established));
+}
+
+#[test]
+fn a_request_that_was_seen_makes_room_for_the_next() {
+    let mut w = World::new(2, 1);
+    let listener = w.listen(1, 1);
+    for qpn in 1..=3 {
+        w.ends[0].connect(w.now, &connect_params(0, 1, qpn)).expect("connect");
+        let Some(Event::Request(request)) = w.event(1) else { panic!("request {qpn} waits for an answer") };
+        w.ends[1].note_seen(request.id);
+        assert_eq!(w.ends[1].usage().pending, 0);
+    }
+    w.ends[1].set_backlog(listener, 0).expect("there");
+    w.ends[0].connect(w.now, &connect_params(0, 1, 4)).expect("connect");
+    w.run(Duration::from_secs(1));
+    assert_eq!(w.ends[1].poll_event(), None, "no room at all");
+    // What was seen is the application's, and outlives the listener.
+    w.ends[1].unlisten(w.now, listener).expect("there");
+    assert_eq!(w.ends[1].usage().connections, 3);
+}
+
+/// Every state, since a process may die in any.
+#[test]
+fn connections_with_a_peer_that_is_gone_end() {
+    let mut w = World::new(2, 1);
+    w.listen(1, 8);
+    let (_, established) = w.connected();
+    let asked = w.ends[0].connect(w.now, &connect_params(0, 1, 0x33)).expect("connect");
+    let Some(Event::Request(request)) = w.event(1) else { panic!() };
+
+    let (now, gone) = (w.now, address(0));
+    w.ends[1].lose_peer(now, gone);
+    let ended = Event::Disconnected { id: established, timed_out: false, private: vec![] };
+    let refused = w.ends[1].poll_event().into_iter().chain(w.ends[1].poll_event()).collect::<Vec<_>>();
+    assert!(refused.contains(&ended), "{refused:?}");
+    assert!(
+        refused.iter().any(|event| matches!(event, Event::Rejected { id, .. } if *id == request.id)),
+        "{refused:?}"
+    );
+    assert_eq!(w.ends[1].usage().pending, 0);
+    w.ends[1].disconnect(w.now, established, &[]).expect("agrees");
+
+    w.ends[0].lose_peer(now, address(1));
+    let events: Vec<Event> = std::iter::from_fn(|| w.ends[0].poll_event()).collect();
+    assert!(events.iter().any(|event| matches!(event, Event::Rejected { id, .. } if *id == asked)));
+    for id in [asked, established] {
+        w.ends[0].destroy(now, id);
+    }
+    w.ends[1].lose_peer(now, gone);
+    assert_eq!(w.ends[1].poll_event(), None, "once is enough");
 }

@@ -58,6 +58,7 @@ pub fn connect_params(from: usize, to: usize, qpn: u32) -> ConnectParams {
         initiator_depth: 2,
         retry_count: 7,
         rnr_retry: 6,
+        packet_life: None,
         flow_control: true,
         srq: false,
         private: [&header(from, to)[..], b"hello"].concat(),

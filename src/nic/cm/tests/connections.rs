@@ -300,8 +300,12 @@ fn an_xrc_connection_has_an_initiator_and_a_target() {
 fn options_of_vendors_and_of_the_timeout_reach_who_they_are_for() {
     let (near, far) = (End::new(), End::new());
     let (_listener, address) = far.listen(IdKind::CONNECTED, 0);
-    let client = near.resolved(IdKind::CONNECTED, &address);
+    let client = near.id(IdKind::CONNECTED);
     client.set_option(IdOption::AckTimeout(9)).expect("an option");
+    client.resolve_addr(None, &address, PATIENCE).expect("resolves");
+    near.expect(EventKind::AddressResolved);
+    client.resolve_route(PATIENCE).expect("resolves");
+    near.expect(EventKind::RouteResolved);
     let ece = |options| Ece { vendor_id: 0x15B3, options };
     client.connect(&ConnParams { ece: ece(5), ..near.qp().params(&[]) }).expect("asks");
     let request = far.expect(EventKind::ConnectRequest);
@@ -311,6 +315,48 @@ fn options_of_vendors_and_of_the_timeout_reach_who_they_are_for() {
     let (attributes, _) = client.qp_attributes(QpState::Rts).expect("known");
     assert_eq!(attributes.transport.timeout, 9);
     let (attributes, _) = request.id.qp_attributes(QpState::Rts).expect("known");
-    assert_eq!(attributes.transport.timeout, 17, "of the request");
+    assert_eq!(attributes.transport.timeout, 15, "of the request, whose path is as short");
     assert_eq!(near.id(IdKind::DATAGRAM).set_option(IdOption::AckTimeout(9)), Err(Error::Invalid));
+}
+
+/// A request has the addresses of both sides in front of its data, or it is for native addresses.
+#[test]
+fn requests_without_addresses_are_for_native_listeners() {
+    let (near, far) = (End::new(), End::new());
+    let (_listener, address) = far.listen(IdKind::CONNECTED, 0);
+    let native = |gid, port: u16| {
+        let service = 0x0106_0000 | u64::from(port);
+        Address::Ib(IbAddress { gid, service, mask: u64::MAX, ..IbAddress::default() })
+    };
+    let nobodys = native(far.context.address().into(), address.port());
+    let client = near.id(IdKind::CONNECTED);
+    client.resolve_addr(None, &nobodys, PATIENCE).expect("resolves");
+    near.expect(EventKind::AddressResolved);
+    // As a peer that knows the device's address would ask it, without the registry.
+    near.manager.with_state(|state| {
+        let route = softrnic_cm::Route { local: near.context.address(), remote: far.context.address() };
+        let entry = state.entry_mut(client.number()).expect("there");
+        (entry.route, entry.on_machine) = (Some(route), false);
+    });
+    client.resolve_route(PATIENCE).expect("resolves");
+    near.expect(EventKind::RouteResolved);
+    client.connect(&near.qp().params(&[1; 92])).expect("asks");
+    assert_eq!(near.expect(EventKind::Rejected).status, EventStatus::Refused(28));
+
+    let listener = far.id(IdKind::CONNECTED);
+    listener.bind(&native(softrnic_wire::Gid::default(), 0)).expect("binds");
+    listener.listen(0).expect("listens");
+    let Some(Address::Ib(bound)) = listener.query().expect("there").local else { panic!("native") };
+    let client = near.id(IdKind::CONNECTED);
+    let to = native(far.context.address().into(), bound.service as u16);
+    client.resolve_addr(None, &to, PATIENCE).expect("resolves");
+    near.expect(EventKind::AddressResolved);
+    client.resolve_route(PATIENCE).expect("resolves");
+    near.expect(EventKind::RouteResolved);
+    client.connect(&near.qp().params(&[1; 92])).expect("asks");
+    let request = far.expect(EventKind::ConnectRequest);
+    let EventData::Conn(params) = &request.data else { panic!("{request:?}") };
+    assert_eq!(params.private, [1; 92], "all of it");
+    request.id.accept(2, &far.qp().params(&[])).expect("accepts");
+    near.expect(EventKind::ConnectResponse);
 }

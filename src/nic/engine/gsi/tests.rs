@@ -89,6 +89,7 @@ impl World {
             initiator_depth: 1,
             retry_count: 7,
             rnr_retry: 7,
+            packet_life: None,
             flow_control: true,
             srq: false,
             private: PrivateHeader { version: 0, src_port: 1, addresses }.to_bytes().to_vec(),
