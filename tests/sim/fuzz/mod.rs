@@ -3,6 +3,7 @@
 //! Each function takes any bytes at all and panics when something is wrong.
 
 mod captures;
+mod cm;
 mod control;
 mod frames;
 mod hostile;
@@ -10,6 +11,7 @@ mod sockets;
 mod verbs;
 
 pub use captures::captures;
+pub use cm::cm;
 pub use control::control;
 pub use frames::frames;
 pub use hostile::hostile;
@@ -21,7 +23,7 @@ pub use verbs::verbs;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     ("frames", frames),
     ("hostile", hostile),
     ("control", control),
@@ -31,6 +33,7 @@ pub const TARGETS: [Target; 9] = [
     ("xdp", xdp),
     ("netlink", netlink),
     ("grant", grant),
+    ("cm", cm),
 ];
 
 /// Bytes that decide what happens next; zeros once they are used up.
