@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use softrnic_link::host::Host;
-use softrnic_nic::verbs::{Context, DeviceSpec, LinkKind};
+use softrnic_nic::verbs::{Context, DeviceSpec, Error, LinkKind};
 
 use crate::abi::*;
 use crate::context::Ctx;
@@ -13,6 +13,9 @@ use crate::errno::Errno;
 use crate::guard::{OrMinusOne, Outcome, Plain, Silent, borrow, export};
 use crate::registry::registry;
 use crate::sysfs;
+
+/// The index of a device that the kernel does not number.
+pub(crate) const NO_INDEX: c_int = -1;
 
 /// A device as C sees it, and what it stands for.
 #[repr(C)]
@@ -64,11 +67,10 @@ impl Device {
 
     /// Opens the NIC. On a loopback address that was found and not given, it stays the process's address from
     /// then on: programs open and close a device several times, and pass on the address in between.
-    pub(crate) fn open(&self) -> Result<Context, Errno> {
-        let context = Context::open(&self.spec).map_err(|error| {
+    pub(crate) fn open(&self) -> Result<Context, Error> {
+        let context = Context::open(&self.spec).inspect_err(|error| {
             tracing::error!(%error, device = self.spec.name, "cannot open the device");
             complain(format_args!("cannot open {}: {error}", self.spec.name));
-            Errno::from(error)
         })?;
         self.guid.get_or_init(|| context.device().guid());
         if matches!(&self.spec.link, LinkKind::Udp(udp) if udp.address.is_none()) {
@@ -192,7 +194,7 @@ export! {
     fn ibv_get_device_index(device: *mut ibv_device) -> OrMinusOne {
         // SAFETY: the caller's device.
         unsafe { Device::of(device)? };
-        Ok(OrMinusOne(-1))
+        Ok(OrMinusOne(NO_INDEX))
     }
 
     fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {

@@ -16,6 +16,7 @@
 pub mod abi;
 mod advice;
 mod ah;
+mod cm;
 mod context;
 mod cq;
 mod cq_ex;

@@ -4,8 +4,10 @@
 //! leaf: the NIC is never called while it is held, and nothing is dropped that would.
 
 use std::collections::HashMap;
+use std::ffi::c_int;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError, Weak};
 
+use softrnic_nic::cm::EventChannel;
 use softrnic_nic::device::Process;
 use softrnic_nic::runtime::channel::AckCounter;
 use softrnic_nic::verbs::{Context, ContextId, EventSource, Pd};
@@ -29,6 +31,8 @@ pub(crate) struct Registry {
     pub reopened: HashMap<(u64, Process), &'static Context>,
     /// By the number of their device, NICs that are to go on between one context and the next, with their address.
     pub kept: HashMap<usize, Context>,
+    /// Channels of the connection manager, by their descriptors.
+    pub channels: HashMap<c_int, EventChannel>,
     /// Everything that C has a pointer to.
     pub objects: Objects,
     last_handle: u32,

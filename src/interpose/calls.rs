@@ -1,51 +1,69 @@
-//! The functions that take a path.
+//! The functions that take a path, and those that take a descriptor of `/dev/infiniband/rdma_cm`.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::next::{Next, missing};
-use crate::rewrite::{Buffer, rewrite};
+use crate::node;
+use crate::rewrite::{Buffer, Stand, rewrite};
+
+/// The next function of a name, if there is one.
+macro_rules! next {
+    ($name:ident, $type:ty) => {{
+        static NEXT: Next =
+            match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => Next::new(name),
+                Err(_) => unreachable!(),
+            };
+        let next = NEXT.address();
+        // SAFETY: the symbol has the type that the C library declares for it.
+        (!next.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, $type>(next) })
+    }};
+}
 
 /// Defines functions that call the next one of the same name with another `path`. A relative one starts at `in`, a
-/// descriptor among the arguments, or at the working directory.
+/// descriptor among the arguments, or at the working directory. Those that `open` with flags may open a channel
+/// instead, and those that `stat` may be about one.
 ///
 /// `open` and `openat` are variadic in C. Their last argument arrives in the same register either way (System V
 /// and AAPCS64); without O_CREAT it is garbage that is passed on and ignored.
 macro_rules! interpose {
     ($(fn $name:ident(
         $($before:ident: $before_type:ty,)* @path $(, $after:ident: $after_type:ty)*
-    ) -> $result:ty $(, in $base:ident)?;)*) => {$(
+    ) -> $result:ty $(, in $base:ident)? $(, open $flags:ident)? $(, stat $stat:ident into $show:path)?;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(
             $($before: $before_type,)* path: *const c_char $(, $after: $after_type)*
         ) -> $result {
             type Function = unsafe extern "C" fn($($before_type,)* *const c_char $(, $after_type)*) -> $result;
-            static NEXT: Next = match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                Ok(name) => Next::new(name),
-                Err(_) => unreachable!(),
-            };
-            let next = NEXT.address();
-            if next.is_null() {
-                return missing();
-            }
-            // SAFETY: the symbol has the type that the C library declares for it.
-            let next = unsafe { std::mem::transmute::<*mut c_void, Function>(next) };
+            let Some(next) = next!($name, Function) else { return missing() };
             let base = [$($base,)? libc::AT_FDCWD][0];
             let mut buffer = Buffer::new();
+            // SAFETY: the caller's path.
+            let stand = unsafe { rewrite(base, path, &mut buffer) };
+            $(if matches!(stand, Stand::ConnectionManager) {
+                return node::open($flags);
+            })?
             // SAFETY: the arguments are the caller's, and `path` is a C string as before.
-            unsafe { next($($before,)* rewrite(base, path, &mut buffer) $(, $after)*) }
+            let result = unsafe { next($($before,)* stand.path(path) $(, $after)*) };
+            // SAFETY: a C string, as above.
+            $(if result == 0 && !path.is_null() && unsafe { *path } == 0 {
+                // SAFETY: an empty path is about the descriptor itself, and the call has filled what it points to.
+                unsafe { $show(base, $stat) };
+            })?
+            result
         }
     )*};
 }
 
 interpose! {
-    fn open(@path, flags: c_int, mode: c_uint) -> c_int;
-    fn open64(@path, flags: c_int, mode: c_uint) -> c_int;
-    fn __open_2(@path, flags: c_int) -> c_int;
-    fn __open64_2(@path, flags: c_int) -> c_int;
-    fn openat(fd: c_int, @path, flags: c_int, mode: c_uint) -> c_int, in fd;
-    fn openat64(fd: c_int, @path, flags: c_int, mode: c_uint) -> c_int, in fd;
-    fn __openat_2(fd: c_int, @path, flags: c_int) -> c_int, in fd;
-    fn __openat64_2(fd: c_int, @path, flags: c_int) -> c_int, in fd;
+    fn open(@path, flags: c_int, mode: c_uint) -> c_int, open flags;
+    fn open64(@path, flags: c_int, mode: c_uint) -> c_int, open flags;
+    fn __open_2(@path, flags: c_int) -> c_int, open flags;
+    fn __open64_2(@path, flags: c_int) -> c_int, open flags;
+    fn openat(fd: c_int, @path, flags: c_int, mode: c_uint) -> c_int, in fd, open flags;
+    fn openat64(fd: c_int, @path, flags: c_int, mode: c_uint) -> c_int, in fd, open flags;
+    fn __openat_2(fd: c_int, @path, flags: c_int) -> c_int, in fd, open flags;
+    fn __openat64_2(fd: c_int, @path, flags: c_int) -> c_int, in fd, open flags;
     fn fopen(@path, mode: *const c_char) -> *mut libc::FILE;
     fn fopen64(@path, mode: *const c_char) -> *mut libc::FILE;
     fn opendir(@path) -> *mut libc::DIR;
@@ -65,16 +83,16 @@ interpose! {
     fn stat64(@path, buf: *mut c_void) -> c_int;
     fn lstat(@path, buf: *mut c_void) -> c_int;
     fn lstat64(@path, buf: *mut c_void) -> c_int;
-    fn fstatat(fd: c_int, @path, buf: *mut c_void, flags: c_int) -> c_int, in fd;
-    fn fstatat64(fd: c_int, @path, buf: *mut c_void, flags: c_int) -> c_int, in fd;
-    fn statx(fd: c_int, @path, flags: c_int, mask: c_uint, buf: *mut c_void) -> c_int, in fd;
+    fn fstatat(fd: c_int, @path, buf: *mut c_void, flags: c_int) -> c_int, in fd, stat buf into node::show;
+    fn fstatat64(fd: c_int, @path, buf: *mut c_void, flags: c_int) -> c_int, in fd, stat buf into node::show;
+    fn statx(fd: c_int, @path, flags: c_int, mask: c_uint, buf: *mut c_void) -> c_int, in fd, stat buf into node::show_extended;
     // What programs built against glibc before 2.33 call.
     fn __xstat(version: c_int, @path, buf: *mut c_void) -> c_int;
     fn __xstat64(version: c_int, @path, buf: *mut c_void) -> c_int;
     fn __lxstat(version: c_int, @path, buf: *mut c_void) -> c_int;
     fn __lxstat64(version: c_int, @path, buf: *mut c_void) -> c_int;
-    fn __fxstatat(version: c_int, fd: c_int, @path, buf: *mut c_void, flags: c_int) -> c_int, in fd;
-    fn __fxstatat64(version: c_int, fd: c_int, @path, buf: *mut c_void, flags: c_int) -> c_int, in fd;
+    fn __fxstatat(version: c_int, fd: c_int, @path, buf: *mut c_void, flags: c_int) -> c_int, in fd, stat buf into node::show;
+    fn __fxstatat64(version: c_int, fd: c_int, @path, buf: *mut c_void, flags: c_int) -> c_int, in fd, stat buf into node::show;
 
     fn access(@path, mode: c_int) -> c_int;
     fn faccessat(fd: c_int, @path, mode: c_int, flags: c_int) -> c_int, in fd;
@@ -86,4 +104,74 @@ interpose! {
     fn readlinkat(fd: c_int, @path, buf: *mut c_char, size: usize) -> isize, in fd;
     fn realpath(@path, resolved: *mut c_char) -> *mut c_char;
     fn __realpath_chk(@path, resolved: *mut c_char, room: usize) -> *mut c_char;
+}
+
+/// Defines functions about a descriptor, and what each does if that is a channel.
+macro_rules! interpose_descriptor {
+    ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty $body:block)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
+            type Function = unsafe extern "C-unwind" fn($($type),*) -> $result;
+            let before: Option<$result> = $body;
+            if let Some(result) = before {
+                return result;
+            }
+            let Some(next) = next!($name, Function) else { return missing() };
+            // SAFETY: the arguments are the caller's. They are cancellation points: nothing is to be dropped here.
+            unsafe { next($($arg),*) }
+        }
+    )*};
+}
+
+/// Defines the ways to ask what a descriptor is.
+macro_rules! interpose_fstat {
+    ($(fn $name:ident($($version:ident: $type:ty,)? @fd);)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($version: $type,)? fd: c_int, stat: *mut c_void) -> c_int {
+            type Function = unsafe extern "C" fn($($type,)? c_int, *mut c_void) -> c_int;
+            let Some(next) = next!($name, Function) else { return missing() };
+            // SAFETY: the arguments are the caller's.
+            let result = unsafe { next($($version,)? fd, stat) };
+            if result == 0 {
+                // SAFETY: the call has filled it.
+                unsafe { node::show(fd, stat) };
+            }
+            result
+        }
+    )*};
+}
+
+interpose_descriptor! {
+    fn write(fd: c_int, buf: *const c_void, count: usize) -> isize {
+        // SAFETY: the caller's arguments.
+        unsafe { node::write(fd, buf, count) }
+    }
+    fn close(fd: c_int) -> c_int {
+        node::close(fd).then_some(0)
+    }
+    fn dup2(old: c_int, new: c_int) -> c_int {
+        if old != new { node::close(new); }
+        None
+    }
+    fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+        if old != new { node::close(new); }
+        None
+    }
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        // Not those that are to be closed when another program begins.
+        if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 { node::close_all(first, last); }
+        None
+    }
+    fn closefrom(first: c_int) -> () {
+        node::close_all(first.max(0) as c_uint, c_uint::MAX);
+        None
+    }
+}
+
+interpose_fstat! {
+    fn fstat(@fd);
+    fn fstat64(@fd);
+    // What programs built against glibc before 2.33 call.
+    fn __fxstat(version: c_int, @fd);
+    fn __fxstat64(version: c_int, @fd);
 }

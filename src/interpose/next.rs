@@ -41,6 +41,10 @@ impl Missing for isize {
     const VALUE: isize = -1;
 }
 
+impl Missing for () {
+    const VALUE: () = ();
+}
+
 impl<T> Missing for *mut T {
     const VALUE: *mut T = std::ptr::null_mut();
 }

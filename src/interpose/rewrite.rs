@@ -3,6 +3,8 @@
 use std::ffi::{CStr, c_char, c_int};
 
 const VERBS_CLASS: &[u8] = b"/class/infiniband_verbs/";
+const MISC_CLASS: &[u8] = b"/class/misc/";
+const CONNECTION_MANAGER: &[u8] = b"rdma_cm";
 
 /// Room for a rewritten path, zero-terminated.
 pub struct Buffer([u8; libc::PATH_MAX as usize]);
@@ -24,14 +26,36 @@ impl Buffer {
     }
 }
 
-/// The path to use instead of `path`, which is relative to the directory `base`, in `buffer` or elsewhere with the same lifetime; `path` itself in nearly
-/// all cases.
+/// What stands for a path.
+pub enum Stand<'a> {
+    /// It does itself, in nearly all cases.
+    Itself,
+    /// Another path.
+    Path(&'a CStr),
+    /// The connection manager, which can be opened; to all others it is a device that anybody may open.
+    ConnectionManager,
+}
+
+impl Stand<'_> {
+    /// The path to use instead of `path`.
+    pub fn path(&self, path: *const c_char) -> *const c_char {
+        match self {
+            Stand::Itself => path,
+            Stand::Path(other) => other.as_ptr(),
+            Stand::ConnectionManager => ANY_DEVICE.as_ptr(),
+        }
+    }
+}
+
+const ANY_DEVICE: &CStr = c"/dev/null";
+
+/// What stands for `path`, which is relative to the directory `base`.
 ///
 /// # Safety
 /// `path` is null or a C string.
-pub unsafe fn rewrite(base: c_int, path: *const c_char, buffer: &mut Buffer) -> *const c_char {
+pub unsafe fn rewrite(base: c_int, path: *const c_char, buffer: &mut Buffer) -> Stand<'_> {
     if path.is_null() {
-        return path;
+        return Stand::Itself;
     }
     // SAFETY: not null, so a C string, as the caller promises.
     let text = unsafe { CStr::from_ptr(path) }.to_bytes();
@@ -40,30 +64,34 @@ pub unsafe fn rewrite(base: c_int, path: *const c_char, buffer: &mut Buffer) -> 
         Some(b'/') => text,
         _ => match absolute.resolve(base, text) {
             Some(resolved) => resolved,
-            None => return path,
+            None => return Stand::Itself,
         },
     };
-    let Some(target) = target(text) else { return path };
+    let Some(target) = target(text) else { return Stand::Itself };
     // A program with more rights than who started it does not believe the environment (as `softrnic_nic::environment`).
     // SAFETY: reads a number that the process was given when it began; takes no pointers.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
-        return path;
+        return Stand::Itself;
     }
     // SAFETY: the name is a C string. As everywhere in C, the program must not change its environment meanwhile.
     let root = unsafe { libc::getenv(c"SOFTRNIC_SYSFS".as_ptr()) };
     if root.is_null() {
-        return path;
+        return Stand::Itself;
     }
     // SAFETY: getenv returned a C string.
     let root = unsafe { CStr::from_ptr(root) }.to_bytes();
     if root.is_empty() {
-        return path;
+        return Stand::Itself;
     }
     match target {
-        Target::Sysfs(rest) => buffer.join(&[root, rest]).map_or(path, CStr::as_ptr),
+        Target::Sysfs(rest) => buffer.join(&[root, rest]).map_or(Stand::Itself, Stand::Path),
+        Target::Device(CONNECTION_MANAGER) => match buffer.join(&[root, MISC_CLASS, CONNECTION_MANAGER]) {
+            Some(entry) if exists(entry) => Stand::ConnectionManager,
+            _ => Stand::Itself,
+        },
         Target::Device(name) => match buffer.join(&[root, VERBS_CLASS, name]) {
-            Some(entry) if exists(entry) => c"/dev/null".as_ptr(),
-            _ => path,
+            Some(entry) if exists(entry) => Stand::Path(ANY_DEVICE),
+            _ => Stand::Itself,
         },
     }
 }

@@ -19,7 +19,8 @@ use crate::verbs::Running;
 /// The interface of all addresses that have no other.
 const LOOPBACK: &str = "lo";
 
-/// Describes the devices below `root`, in `class/infiniband` and `class/infiniband_verbs`.
+/// Describes the devices below `root`, in `class/infiniband` and `class/infiniband_verbs`, and the connection manager
+/// in `class/misc`.
 ///
 /// # Errors
 /// Those of the file system.
@@ -27,6 +28,7 @@ pub fn describe(root: &Path, devices: &[DeviceSpec]) -> io::Result<()> {
     let host = Host::open().ok();
     let verbs = root.join("class/infiniband_verbs");
     put(&verbs, "abi_version", "6\n")?;
+    put(&root.join("class/misc/rdma_cm"), "abi_version", "4\n")?;
     for (number, spec) in devices.iter().enumerate() {
         let node = verbs.join(format!("uverbs{number}"));
         put(&node, "ibdev", &format!("{}\n", spec.name))?;

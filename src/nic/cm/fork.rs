@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use softrnic_cm::State as At;
+use softrnic_link::Uncancelled;
 
 use super::manager::{Held, Inner};
 use crate::device::{Process, opening};
@@ -60,6 +61,7 @@ extern "C" fn child() {
 
 /// The process exits: its peers are told, as the kernel would tell them.
 extern "C" fn leave() {
+    let _uncancelled = Uncancelled::new();
     if !Process::current().is_in_order() {
         return;
     }

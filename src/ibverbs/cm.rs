@@ -1,0 +1,182 @@
+//! Channels of the connection manager: what stands behind `/dev/infiniband/rdma_cm`.
+//!
+//! The preloaded interposer calls these three functions, by their version node, for programs that open the node, write to
+//! it and close it. What is written is the business of `softrnic_rdmacm`. Here is which descriptor is which channel,
+//! and which devices there are.
+
+use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, OnceLock};
+
+use softrnic_nic::cm::{DeviceIdentity, Devices, Error, EventChannel, Manager};
+use softrnic_nic::device::Process;
+use softrnic_nic::verbs::{self, Context};
+use softrnic_rdmacm::{Request, Wanted};
+
+use crate::device::devices;
+use crate::errno::Errno;
+use crate::guard::{OrMinusOne, Outcome, export, guard};
+use crate::registry::registry;
+
+/// The devices that programs list, under the GUIDs that they were told.
+struct Listed;
+
+impl Devices for Listed {
+    fn count(&self) -> usize {
+        devices().len()
+    }
+
+    fn identity(&self, place: usize) -> DeviceIdentity {
+        let guid = devices().get(place).map_or(0, |device| u64::from_be(device.guid()));
+        DeviceIdentity { guid, index: crate::device::NO_INDEX }
+    }
+
+    fn open(&self, place: usize) -> Result<Context, verbs::Error> {
+        match devices().get(place) {
+            Some(device) => device.open(),
+            None => Err(verbs::Error::System(std::io::ErrorKind::NotFound.into())),
+        }
+    }
+}
+
+/// The identifiers of this process.
+fn manager() -> &'static Arc<Manager> {
+    static MANAGER: OnceLock<Arc<Manager>> = OnceLock::new();
+    if let Some(manager) = MANAGER.get() {
+        return manager;
+    }
+    let made = Manager::new(Box::new(Listed));
+    // No child finds it half made.
+    let _opening = softrnic_nic::device::opening();
+    MANAGER.get_or_init(|| made)
+}
+
+/// The channel of a descriptor. In a child whose fork had no handlers the lock may be held for ever.
+fn channel_of(fd: c_int) -> Result<EventChannel, Errno> {
+    if !Process::current().is_in_order() {
+        return Err(Errno::IO);
+    }
+    registry().channels.get(&fd).cloned().ok_or(Errno::IO)
+}
+
+impl From<softrnic_rdmacm::Errno> for Errno {
+    fn from(errno: softrnic_rdmacm::Errno) -> Errno {
+        Errno(errno.0)
+    }
+}
+
+impl From<Error> for Errno {
+    fn from(error: Error) -> Errno {
+        softrnic_rdmacm::Errno::from(error).into()
+    }
+}
+
+export! {
+    /// Opens a channel, with the flags of `open`. Returns its descriptor.
+    fn softrnic_cm_open(flags: c_int) -> OrMinusOne {
+        crate::log::start();
+        let channel = EventChannel::new(manager())?;
+        let fd = channel.descriptor();
+        // SAFETY: flags of a descriptor that was just made, close-on-exec and blocking.
+        unsafe {
+            if flags & libc::O_CLOEXEC == 0 {
+                libc::fcntl(fd, libc::F_SETFD, 0);
+            }
+            if flags & libc::O_NONBLOCK != 0 {
+                libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK);
+            }
+        }
+        registry().channels.insert(fd, channel);
+        Ok(OrMinusOne(fd))
+    }
+
+    /// Closes a channel, and its descriptor.
+    fn softrnic_cm_close(fd: c_int) -> () {
+        let channel = registry().channels.remove(&fd);
+        if let Some(channel) = channel {
+            channel.shut();
+        }
+        // SAFETY: the caller's descriptor, which is this channel's.
+        if unsafe { libc::close(fd) } < 0 { Err(Errno::last()) } else { Ok(()) }
+    }
+}
+
+/// What became of a command.
+enum Written {
+    /// It is none: the caller passes it on.
+    No,
+    /// It is done; so many bytes were taken.
+    Done(isize),
+    /// It asks for an event, for which the caller has to wait.
+    Wait(ManuallyDrop<EventChannel>, Wanted),
+}
+
+impl Outcome for Written {
+    type C = Written;
+    fn into_c(result: Result<Written, Errno>) -> Written {
+        result.unwrap_or_else(|errno| {
+            errno.set();
+            Written::Done(-1)
+        })
+    }
+}
+
+/// Does what is written to a channel. Returns 0 if it is no command, and else says through `result` what `write` is to
+/// return. A cancellation point, for a command that waits: nothing is to be dropped here then.
+///
+/// # Safety
+/// The buffer is the caller's, and so are the addresses in it.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn softrnic_cm_write(
+    fd: c_int,
+    buf: *const c_void,
+    count: usize,
+    result: *mut isize,
+) -> c_int {
+    // SAFETY: the caller's buffer.
+    let mut written = guard(|| unsafe { write(fd, buf, count) });
+    if let Written::Wait(channel, wanted) = &written {
+        written = loop {
+            if let Err(error) = channel.wait() {
+                break Written::into_c(Err(error.into()));
+            }
+            match guard(|| Ok(take(channel, *wanted, count))) {
+                Written::No => {}
+                done => break done,
+            }
+        };
+    }
+    match written {
+        Written::Done(bytes) => {
+            // SAFETY: the caller's place for it.
+            unsafe { *result = bytes };
+            1
+        }
+        _ => 0,
+    }
+}
+
+/// # Safety
+/// As for `softrnic_cm_write`.
+unsafe fn write(fd: c_int, buf: *const c_void, count: usize) -> Result<Written, Errno> {
+    // SAFETY: the caller's buffer.
+    let Some(request) = (unsafe { Request::read(buf.cast(), count) }) else { return Ok(Written::No) };
+    let channel = channel_of(fd)?;
+    match request? {
+        Request::Event(wanted) => Ok(Written::Wait(ManuallyDrop::new(channel), wanted)),
+        Request::Command(asked) => {
+            asked.execute(&channel, |fd| channel_of(fd).ok())?;
+            Ok(Written::Done(count as isize))
+        }
+    }
+}
+
+/// Takes an event after having waited; `No` if it is gone again.
+fn take(channel: &EventChannel, wanted: Wanted, count: usize) -> Written {
+    match channel.take() {
+        None => Written::No,
+        Some(event) => {
+            Written::into_c(wanted.write(&event).map(|()| Written::Done(count as isize)).map_err(Errno::from))
+        }
+    }
+}

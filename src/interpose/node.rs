@@ -1,0 +1,236 @@
+//! `/dev/infiniband/rdma_cm`: the device by which librdmacm asks the kernel for connections.
+//!
+//! Behind it is `libibverbs.so.1`, which opens a channel, does what is written to it, and closes it. Here is only which
+//! descriptors are channels. Most programs have none, and pay one load for each call.
+//!
+//! A child of vfork shares the table with its parent and must leave it as it is: whoever is not the process that the
+//! table belongs to passes everything on.
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::sync::Once;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// What of `libibverbs.so.1` is used, by name and version.
+const VERSION: &CStr = c"SOFTRNIC_1.0";
+type Open = unsafe extern "C" fn(c_int) -> c_int;
+type Write = unsafe extern "C-unwind" fn(c_int, *const c_void, usize, *mut isize) -> c_int;
+type Close = unsafe extern "C" fn(c_int) -> c_int;
+
+static OPEN: Engine = Engine::new(c"softrnic_cm_open");
+static WRITE: Engine = Engine::new(c"softrnic_cm_write");
+static CLOSE: Engine = Engine::new(c"softrnic_cm_close");
+
+/// A function of the verbs library.
+struct Engine {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Engine {
+    const fn new(name: &'static CStr) -> Engine {
+        Engine { name, address: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// Null if it has not been [found](find_all).
+    fn address(&self) -> *mut c_void {
+        self.address.load(Ordering::Acquire)
+    }
+
+    /// Looks in the library by its name, since programs may have loaded it for themselves alone.
+    fn find(&self) {
+        // SAFETY: names are C strings. The library is never unloaded.
+        let found = unsafe {
+            let library = libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
+            if library.is_null() {
+                return;
+            }
+            libc::dlvsym(library, self.name.as_ptr(), VERSION.as_ptr())
+        };
+        self.address.store(found, Ordering::Release);
+    }
+}
+
+/// Descriptors beyond are never channels: more than the kernel gives out (`fs.nr_open`).
+const LIMIT: usize = 1 << 20;
+
+/// A bit for each descriptor that is a channel.
+static CHANNELS: [AtomicU64; LIMIT / 64] = [const { AtomicU64::new(0) }; LIMIT / 64];
+/// How many there are.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+/// The process that the table belongs to.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+fn bit(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
+    let fd = usize::try_from(fd).ok()?;
+    Some((CHANNELS.get(fd / 64)?, 1 << (fd % 64)))
+}
+
+/// Whether a descriptor is a channel.
+#[inline]
+pub fn is_channel(fd: c_int) -> bool {
+    COUNT.load(Ordering::Relaxed) > 0
+        && bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+}
+
+fn is_owner() -> bool {
+    process() == OWNER.load(Ordering::Relaxed)
+}
+
+/// Asks the kernel: whoever is in a child of vfork finds the parent's memory everywhere else.
+fn process() -> c_int {
+    // SAFETY: takes nothing.
+    unsafe { libc::syscall(libc::SYS_getpid) as c_int }
+}
+
+extern "C" fn in_child() {
+    OWNER.store(process(), Ordering::Relaxed);
+}
+
+/// Opens a channel. There is no such device if the verbs library is not ours.
+pub fn open(flags: c_int) -> c_int {
+    static FORKS: Once = Once::new();
+    if OPEN.address().is_null() {
+        [&OPEN, &WRITE, &CLOSE].into_iter().for_each(Engine::find);
+    }
+    let address = OPEN.address();
+    if address.is_null() || WRITE.address().is_null() || CLOSE.address().is_null() {
+        return fail(libc::ENOENT);
+    }
+    FORKS.call_once(|| {
+        in_child();
+        // SAFETY: a function that lives as long as the program: preloaded libraries are never unloaded.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    // SAFETY: the symbol of this version has this type.
+    let fd = unsafe { std::mem::transmute::<*mut c_void, Open>(address)(flags) };
+    if fd < 0 {
+        return fd;
+    }
+    let Some((word, bit)) = bit(fd) else {
+        close_channel(fd);
+        return fail(libc::EMFILE);
+    };
+    // A channel may have had this number, and gone without our being told.
+    if word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+    }
+    fd
+}
+
+fn fail(errno: c_int) -> c_int {
+    // SAFETY: the location belongs to this thread and is always valid.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+/// Does what is written to a channel; `None` if it is no command: the number may belong to something else by now.
+///
+/// # Safety
+/// The arguments are those of `write`.
+#[inline]
+pub unsafe fn write(fd: c_int, buf: *const c_void, count: usize) -> Option<isize> {
+    if !is_channel(fd) {
+        return None;
+    }
+    let mut result = 0;
+    // SAFETY: the symbol of this version has this type, and was found before there was a channel. It asks by itself
+    // whose channel it is. A thread that is cancelled there has nothing to drop here.
+    let known = unsafe {
+        let write = std::mem::transmute::<*mut c_void, Write>(WRITE.address());
+        write(fd, buf, count, &raw mut result)
+    };
+    (known != 0).then_some(result)
+}
+
+/// Closes a channel, and its descriptor; false if that is for the next library.
+#[inline]
+pub fn close(fd: c_int) -> bool {
+    if !is_channel(fd) || !is_owner() {
+        return false;
+    }
+    let Some((word, bit)) = bit(fd) else { return false };
+    if word.fetch_and(!bit, Ordering::Relaxed) & bit == 0 {
+        return false;
+    }
+    COUNT.fetch_sub(1, Ordering::Relaxed);
+    close_channel(fd)
+}
+
+/// Closes all channels within a range.
+pub fn close_all(first: c_uint, last: c_uint) {
+    if COUNT.load(Ordering::Relaxed) == 0 || !is_owner() {
+        return;
+    }
+    let last = (last as usize).min(LIMIT - 1);
+    for fd in first as usize..=last {
+        // Nearly all words are empty.
+        if CHANNELS[fd / 64].load(Ordering::Relaxed) != 0 {
+            close(fd as c_int);
+        }
+    }
+}
+
+fn close_channel(fd: c_int) -> bool {
+    // SAFETY: as in `write`.
+    unsafe { std::mem::transmute::<*mut c_void, Close>(CLOSE.address())(fd) == 0 }
+}
+
+/// The type of the node: a character device that anybody may open.
+const MODE: u32 = libc::S_IFCHR | 0o666;
+
+/// Lets what `fstat` has told of a channel say that it is the node.
+///
+/// # Safety
+/// The pointer is that of what a successful call has filled.
+pub unsafe fn show(fd: c_int, stat: *mut c_void) {
+    if is_channel(fd) && !stat.is_null() {
+        let stat: *mut libc::stat = stat.cast();
+        let (major, minor) = number();
+        // SAFETY: filled by the kernel just now; `stat` and `stat64` are the same on 64-bit machines.
+        unsafe {
+            (*stat).st_mode = MODE;
+            (*stat).st_rdev = libc::makedev(major, minor);
+        }
+    }
+}
+
+/// As [`show`], for `statx`.
+///
+/// # Safety
+/// As for `show`.
+pub unsafe fn show_extended(fd: c_int, stat: *mut c_void) {
+    if is_channel(fd) && !stat.is_null() {
+        let stat: *mut libc::statx = stat.cast();
+        let (major, minor) = number();
+        // SAFETY: filled by the kernel just now.
+        unsafe {
+            (*stat).stx_mode = MODE as u16;
+            (*stat).stx_rdev_major = major;
+            (*stat).stx_rdev_minor = minor;
+        }
+    }
+}
+
+/// Major and minor number of the node. Where the kernel has one, librdmacm has been told its numbers over netlink, and
+/// compares.
+fn number() -> (u32, u32) {
+    let mut text = [0u8; 32];
+    // SAFETY: a C string, and a buffer of the length that is said. Past the functions that we stand in for.
+    let length = unsafe {
+        let path = c"/sys/class/misc/rdma_cm/dev".as_ptr();
+        let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
+        if fd < 0 {
+            return (10, 58);
+        }
+        let length = libc::syscall(libc::SYS_read, fd, text.as_mut_ptr(), text.len());
+        libc::syscall(libc::SYS_close, fd);
+        usize::try_from(length).unwrap_or(0)
+    };
+    parse(&text[..length]).unwrap_or((10, 58))
+}
+
+/// `MAJOR:MINOR`, with a newline.
+fn parse(text: &[u8]) -> Option<(u32, u32)> {
+    let (major, minor) = std::str::from_utf8(text).ok()?.trim_end().split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
