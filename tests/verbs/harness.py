@@ -121,13 +121,14 @@ class VerbsTest(unittest.TestCase):
         self.runtime = pathlib.Path(runtime.name)
         self.env = environment(runtime.name)
 
-    def compile(self, source, *libraries, compiler="cc"):
-        """Compiles a C program of ours against the distribution's headers and libraries; returns its path."""
+    def compile(self, source, *libraries, compiler="cc", flags=("-Wall", "-Wextra", "-Werror")):
+        """Compiles a C program of ours, or at an absolute path, against the distribution's headers and libraries;
+        returns its path."""
         directory = tempfile.TemporaryDirectory(prefix="softrnic-test-")
         self.addCleanup(directory.cleanup)
         program = pathlib.Path(directory.name) / pathlib.Path(source).stem
         source = pathlib.Path(__file__).parent / "c" / source
-        command = [compiler, "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-o", program, source, *libraries]
+        command = [compiler, "-g", "-O1", *flags, "-o", program, source, *libraries]
         done = subprocess.run(command, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         return program

@@ -1,0 +1,180 @@
+"""Debian's librdmacm and its own programs, between two processes on one machine."""
+
+import pathlib
+import socket
+import tempfile
+
+from cm import CmTest, rdma_port
+from test_pyverbs import SHIPPED, copy_tests
+
+
+def own_address():
+    """An address of the machine that is not a loopback address, if it has one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # No packet is sent.
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        return probe.getsockname()[0]
+
+
+class Node(CmTest):
+    def test_the_device_node_and_what_it_answers_to_wrong_commands(self):
+        program = self.compile("rdma_cm_node.c", "-lpthread")
+        self.assertIn("the node is all right", self.run_ok([program]))
+
+
+class Programs(CmTest):
+    """Each of rdmacm-utils."""
+
+    def rping(self, address, *server_options, client=()):
+        port = rdma_port()
+        self.run_cm_pair(
+            ["rping", "-s", "-C", "3", "-p", port, *server_options],
+            ["rping", "-c", "-a", address, "-C", "3", "-p", port, "-V", *client], port)
+
+    def test_rping(self):
+        self.rping("127.0.0.1")
+
+    def test_rping_to_a_name(self):
+        self.rping("localhost")
+
+    def test_rping_by_ipv6(self):
+        self.rping("::1", "-a", "::")
+
+    def test_rping_to_an_address_of_the_machine(self):
+        address = own_address()
+        if address is None:
+            self.skipTest("this machine has no address but loopback")
+        self.rping(address)
+
+    def test_rping_with_qps_of_its_own(self):
+        self.rping("127.0.0.1", "-q", client=["-q"])
+
+    def test_a_persistent_rping_server_serves_one_client_after_another(self):
+        port = rdma_port()
+        server = self.serve(["rping", "-s", "-P", "-p", port], port)
+        for _ in range(3):
+            self.run_ok(["rping", "-c", "-a", "127.0.0.1", "-C", "5", "-p", port, "-V"])
+        self.assertIsNone(server.process.poll(), server.output())
+
+    def ucmatose(self, *options, address="127.0.0.1"):
+        port = rdma_port()
+        for out in self.run_cm_pair(
+                ["ucmatose", "-c", "10", "-p", port, *options],
+                ["ucmatose", "-s", address, "-c", "10", "-p", port, *options], port):
+            self.assertIn("return status 0", out)
+
+    def test_ucmatose(self):
+        self.ucmatose()
+
+    def test_ucmatose_which_moves_ids_between_channels(self):
+        self.ucmatose("-m")
+
+    def test_ucmatose_to_a_name(self):
+        self.ucmatose(address="localhost")
+
+    def test_ucmatose_with_a_type_of_service(self):
+        self.ucmatose("-t", "32")
+
+    def test_ucmatose_in_the_port_space_of_infiniband(self):
+        port = rdma_port()
+        self.run_cm_pair(["ucmatose", "-P", "ib", "-p", port], ["ucmatose", "-P", "ib", "-s", "127.0.0.1", "-p", port],
+                         port, space="ib")
+
+    def test_udaddy(self):
+        # Its port is fixed.
+        for out in self.run_cm_pair(["udaddy"], ["udaddy", "-s", "127.0.0.1"], 7174, space="udp"):
+            self.assertIn("return status 0", out)
+
+    def mckey(self, *sender_options):
+        group = ["-m", "239.1.2.3", "-b", "127.0.0.1", "-C", "5"]
+        receiver = self.start(["stdbuf", "-oL", "mckey", *group])
+        self.wait_until(lambda: "joined" in receiver.output(), receiver)
+        sender = self.start(["mckey", *group, "-s", *sender_options])
+        self.finish(receiver, sender)
+
+    def test_mckey(self):
+        self.mckey()
+
+    def test_mckey_which_only_sends(self):
+        self.mckey("-o")
+
+    def test_rdma_client_and_server(self):
+        port = rdma_port()
+        for out in self.run_cm_pair(["rdma_server", "-p", port], ["rdma_client", "-s", "127.0.0.1", "-p", port], port):
+            self.assertRegex(out, r"end 0|completed")
+
+    def xserver(self, kind, space):
+        port = rdma_port()
+        self.run_cm_pair(["rdma_xserver", "-c", kind, "-p", port],
+                         ["rdma_xclient", "-s", "127.0.0.1", "-c", kind, "-p", port], port, space)
+
+    def test_rdma_xserver_by_rc(self):
+        self.xserver("r", "tcp")
+
+    def test_rdma_xserver_by_xrc(self):
+        self.xserver("x", "ib")
+
+    def test_cmtime_with_500_connections(self):
+        port = rdma_port()
+        server = self.serve(["cmtime", "-p", port], port)
+        out = self.run_ok(["cmtime", "-s", "127.0.0.1", "-c", "500", "-p", port], timeout=120)
+        self.assertRegex(out, r"(?m)^connect")
+        self.assertIsNone(server.process.poll(), server.output())
+
+
+class Sockets(CmTest):
+    """rsockets: the calls of sockets, by RDMA."""
+
+    def rstream(self, program, *options):
+        port = rdma_port()
+        _, out = self.run_cm_pair([program, "-p", port, *options],
+                                  [program, "-s", "127.0.0.1", "-p", port, *options], port, timeout=120)
+        self.assertRegex(out, r"\d+\s+Gb/sec|[\d.]+\s+[\d.]+\s*$")
+
+    def test_rstream(self):
+        self.rstream("rstream")
+
+    def test_rstream_nonblocking(self):
+        self.rstream("rstream", "-T", "n")
+
+    def test_rstream_blocking(self):
+        self.rstream("rstream", "-T", "b")
+
+    def test_rstream_which_verifies_the_data(self):
+        self.rstream("rstream", "-T", "v")
+
+    def test_rstream_with_a_mebibyte(self):
+        self.rstream("rstream", "-S", "1048576")
+
+    def test_rstream_which_resolves_by_rdma_cm(self):
+        self.rstream("rstream", "-T", "r")
+
+    def test_riostream(self):
+        # Both sides look at their memory until something comes, and a busy machine gives them turns of milliseconds.
+        self.rstream("riostream", "-S", "65536", "-I", "5", "-C", "20")
+        self.rstream("riostream", "-S", "100000", "-I", "5", "-C", "20", "-T", "v")
+
+    def test_rcopy(self):
+        port = rdma_port()
+        directory = tempfile.TemporaryDirectory(prefix="softrnic-test-")
+        self.addCleanup(directory.cleanup)
+        here = pathlib.Path(directory.name)
+        data = bytes(range(256)) * 4096
+        (here / "from").write_bytes(data)
+        self.serve(["rcopy", "-p", port], port)
+        self.run_ok(["rcopy", here / "from", f"127.0.0.1:{here / 'to'}", "-p", port])
+        self.assertEqual((here / "to").read_bytes(), data)
+
+
+class Pyverbs(CmTest):
+    def test_rdma_cores_tests_of_rdmacm(self):
+        directory = tempfile.TemporaryDirectory(prefix="softrnic-test-")
+        self.addCleanup(directory.cleanup)
+        copy_tests(SHIPPED, directory.name)
+        out = self.run_ok(["/usr/bin/python3", "-B", "run_tests.py", "-v", "tests.test_rdmacm"], timeout=120,
+                          cwd=directory.name)
+        self.assertIn("Ran 10 tests", out)
+        self.assertNotIn("skipped", out)

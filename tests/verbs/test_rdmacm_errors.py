@@ -1,0 +1,132 @@
+"""Connections that do not come about, or end badly: which event tells of it, with what status, and when."""
+
+import os
+import re
+import signal
+import time
+
+from cm import CmTest, rdma_port
+
+# Statuses of events: reasons of a REJ, and errors.
+NO_SERVICE, CONSUMER_DEFINED, TIMED_OUT = 8, 28, -110
+
+
+class Scripted(CmTest):
+    def setUp(self):
+        super().setUp()
+        self.program = self.compile("cm.c", "-lrdmacm", "-libverbs")
+        self.port = rdma_port()
+
+    def listen(self, how, *options, **extra):
+        return self.serve([self.program, "listen", self.port, how, *options], self.port, **extra)
+
+    def connect(self, *options, status=0, timeout=60, **extra):
+        """Runs a client to its end, and returns its output."""
+        client = self.start([self.program, "connect", "127.0.0.1", self.port, *options], **extra)
+        found = client.wait(time.monotonic() + timeout)
+        self.assertEqual(found, status, client.describe(found))
+        return client.output()
+
+    def told(self, output, event, status):
+        """When an event with this status came."""
+        found = re.search(rf"RDMA_CM_EVENT_{event} {status} after ([\d.]+) s", output)
+        self.assertIsNotNone(found, output)
+        return float(found[1])
+
+    def established(self, program, count=1):
+        self.wait_until(lambda: program.output().count("ESTABLISHED") >= count, program)
+
+
+class Errors(Scripted):
+    def test_nobody_listens(self):
+        self.assertLess(self.told(self.connect(status=3), "REJECTED", NO_SERVICE), 5)
+
+    def test_a_listener_that_has_gone(self):
+        server = self.listen("accept")
+        server.kill()
+        self.told(self.connect(status=3), "REJECTED", NO_SERVICE)
+
+    def test_a_rejection_comes_with_its_data(self):
+        self.listen("reject")
+        out = self.connect(status=3)
+        self.told(out, "REJECTED", CONSUMER_DEFINED)
+        self.assertIn("data 148 of 148", out)
+
+    def test_more_clients_than_the_backlog(self):
+        server = self.listen("accept", "1")
+        out = self.start([self.program, "leave", "127.0.0.1", self.port, "20"])
+        status = out.wait(time.monotonic() + 60)
+        self.assertEqual(status, 0, out.describe(status))
+        self.assertEqual(out.output().count("ESTABLISHED 0"), 20)
+        self.wait_until(lambda: server.output().count("DISCONNECTED 0") == 20, server)
+
+    def test_a_client_that_is_killed(self):
+        server = self.listen("once")
+        client = self.start([self.program, "connect", "127.0.0.1", self.port])
+        self.established(server)
+        client.kill()
+        status = server.wait(time.monotonic() + 10)
+        self.assertEqual(status, 0, server.describe(status))
+        self.told(server.output(), "DISCONNECTED", 0)
+
+    def test_a_server_that_is_killed(self):
+        server = self.listen("accept")
+        client = self.start([self.program, "connect", "127.0.0.1", self.port])
+        self.established(client)
+        server.kill()
+        status = client.wait(time.monotonic() + 10)
+        self.assertEqual(status, 0, client.describe(status))
+        self.told(client.output(), "DISCONNECTED", 0)
+
+    def test_a_server_that_ends_by_itself(self):
+        server = self.listen("accept")
+        client = self.start([self.program, "connect", "127.0.0.1", self.port])
+        self.established(client)
+        os.killpg(server.pid, signal.SIGTERM)
+        status = client.wait(time.monotonic() + 10)
+        self.assertEqual(status, 0, client.describe(status))
+
+    def test_a_listener_that_is_stopped(self):
+        server = self.listen("accept")
+        os.killpg(server.pid, signal.SIGSTOP)
+        self.addCleanup(os.killpg, server.pid, signal.SIGCONT)
+        after = self.told(self.connect(status=3), "UNREACHABLE", TIMED_OUT)
+        self.assertLess(after, 10)
+
+    def test_two_listeners_on_a_port(self):
+        self.listen("accept")
+        second = self.start([self.program, "bind", self.port])
+        status = second.wait(time.monotonic() + 10)
+        self.assertEqual(status, 2, second.describe(status))
+        self.assertRegex(second.output(), "bind: (Cannot assign requested address|Address already in use)")
+
+    def test_a_port_is_free_when_its_process_is_killed(self):
+        self.listen("hold").kill()
+        self.assertIn("bound", self.run_ok([self.program, "bind", self.port]))
+
+
+class LostMessages(Scripted):
+    """Each message, lost once and twice."""
+
+    def lose(self, side, operation, times):
+        rule = {"SOFTRNIC_FAULT": ",".join(f"drop:op={operation}:nth={n}" for n in range(1, times + 1))}
+        server = self.listen("once", **(rule if side == "server" else {}))
+        client = self.start([self.program, "leave", "127.0.0.1", self.port], **(rule if side == "client" else {}))
+        deadline = time.monotonic() + 60
+        statuses = server.wait(deadline), client.wait(deadline)
+        told = f"{server.describe(statuses[0])}\n{client.describe(statuses[1])}"
+        self.assertEqual(statuses, (0, 0), told)
+        self.assertLess(self.told(client.output(), "ESTABLISHED", 0), 10, told)
+
+
+def add_lost_messages():
+    for operation, side in (("cm_req", "client"), ("cm_rep", "server"), ("cm_rtu", "client"), ("cm_dreq", "client"),
+                            ("cm_drep", "server")):
+        for times in (1, 2):
+            def test(self, side=side, operation=operation, times=times):
+                self.lose(side, operation, times)
+
+            setattr(LostMessages, f"test_{operation}_lost_{times}", test)
+
+
+add_lost_messages()
