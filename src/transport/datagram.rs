@@ -6,6 +6,7 @@ use crate::completion::Status;
 use crate::counters::Counter;
 use crate::host::Host;
 use crate::qp::Qp;
+use crate::wqe::Receive;
 
 /// Every UD receive buffer begins with room for the network header (IBTA 11.4.1.2).
 const GRH_LEN: u64 = 40;
@@ -26,10 +27,9 @@ impl<D> Qp<D> {
         if packet.payload.len() > self.config.ud_mtu as usize {
             return host.count(Counter::DropUdLength);
         }
-        let Ok(wqe) = host.take_recv(None) else {
+        let Ok(Receive { wqe, domain }) = host.take_recv(None) else {
             return host.count(Counter::DropNoRecv);
         };
-        let domain = host.own_domain();
         let total = GRH_LEN + packet.payload.len() as u64;
         let status = if total > wqe.length as u64 {
             Status::LocalLength

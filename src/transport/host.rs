@@ -6,7 +6,7 @@ use crate::completion::{Completion, QpEvent};
 use crate::counters::Counter;
 use crate::path::Path;
 use crate::window::Window;
-use crate::wqe::{LocalOp, RecvWqe};
+use crate::wqe::{LocalOp, Receive};
 
 /// Local bytes could not be reached: a bad lkey, range, domain, or memory that has gone away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -182,7 +182,7 @@ pub trait Host {
     fn execute(&mut self, op: &LocalOp<Self::Data>) -> Result<(), LocalOpFault>;
 
     /// Takes the next receive WQE, from the QP's own queue, its SRQ, or the XRC SRQ `srqn`.
-    fn take_recv(&mut self, srqn: Option<Srqn>) -> Result<RecvWqe<Self::Data>, NoRecv>;
+    fn take_recv(&mut self, srqn: Option<Srqn>) -> Result<Receive<Self::Data>, NoRecv>;
 
     /// Whether receive WQEs come from a shared queue.
     fn has_srq(&self) -> bool;

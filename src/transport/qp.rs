@@ -411,7 +411,7 @@ impl<D> Qp<D> {
         self.requester.rnr_wait = false;
         self.drop_flight(host);
         self.flush_sends(host);
-        let spare = self.responder.spare.take().map(|wqe| (wqe, None));
+        let spare = self.responder.spare.take().map(|spare| (spare.wqe, None));
         for (wqe, srqn) in self.take_open_receive().into_iter().chain(spare) {
             let completion = self.receive_completion(&wqe, crate::Status::Flushed, true);
             host.complete(completion, srqn);
@@ -446,15 +446,15 @@ impl<D> Qp<D> {
         if host.has_srq() {
             return;
         }
-        while let Ok(wqe) = host.take_recv(None) {
-            let completion = self.receive_completion(&wqe, crate::Status::Flushed, true);
+        while let Ok(receive) = host.take_recv(None) {
+            let completion = self.receive_completion(&receive.wqe, crate::Status::Flushed, true);
             host.complete(completion, None);
         }
     }
 
     fn take_open_receive(&mut self) -> Option<(crate::RecvWqe<D>, Option<softrnic_wire::Srqn>)> {
         match self.responder.open.take() {
-            Some(crate::responder::Open::Send { wqe, srqn, .. }) => Some((wqe, srqn)),
+            Some(crate::responder::Open::Send { receive, srqn, .. }) => Some((receive.wqe, srqn)),
             _ => None,
         }
     }

@@ -11,13 +11,13 @@ use crate::qp::Qp;
 use crate::repeats::RepeatCredit;
 use crate::resources::{Resources, Saved, SavedKind};
 use crate::responses::{Nak, Response, Responses};
-use crate::wqe::RecvWqe;
+use crate::wqe::{Receive, RecvWqe};
 use crate::{MAX_MESSAGE, QpState, QpType};
 
 /// A message whose first packet has come and whose last has not.
 pub(crate) enum Open<D> {
     /// A SEND into a receive WQE.
-    Send { wqe: RecvWqe<D>, srqn: Option<Srqn>, received: u64 },
+    Send { receive: Receive<D>, srqn: Option<Srqn>, received: u64 },
     /// A WRITE; the range was checked as a whole.
     Write { reth: Reth, srqn: Option<Srqn>, done: u64 },
 }
@@ -38,7 +38,7 @@ pub(crate) struct Responder<D> {
     pub msn: Msn,
     pub open: Option<Open<D>>,
     /// The receive WQE of a UC message that was dropped; the next message takes it.
-    pub spare: Option<RecvWqe<D>>,
+    pub spare: Option<Receive<D>>,
     /// A NAK is out; nothing but the expected PSN ends the silence (IBTA 9.7.5.2.8, C9-114).
     pub nak_sent: bool,
     pub resources: Resources,
@@ -226,28 +226,24 @@ impl<D> Qp<D> {
         domain: Domain,
         host: &mut H,
     ) -> Result<(), Refusal> {
-        let (wqe, srqn, received) = if matches!(request.op, Op::SendFirst | Op::SendOnly(_)) {
-            let wqe = host.take_recv(request.srqn).map_err(|none| match none {
-                NoRecv::Empty => Refusal::NotReady,
-                NoRecv::NoQueue => INVALID,
-            })?;
-            (wqe, request.srqn, 0)
+        let (receive, srqn, received) = if matches!(request.op, Op::SendFirst | Op::SendOnly(_)) {
+            (take_recv(request, host)?, request.srqn, 0)
         } else {
             let open = self.responder.open.take();
-            let Some(Open::Send { wqe, srqn, received }) = open else { return Err(INVALID) };
-            (wqe, srqn, received)
+            let Some(Open::Send { receive, srqn, received }) = open else { return Err(INVALID) };
+            (receive, srqn, received)
         };
         let total = received + request.payload.len() as u64;
-        let placed = place_send(&wqe, received, request, domain, host);
+        let placed = place_send(&receive, received, request, domain, host);
         let (Ok(()), Op::SendLast(tail) | Op::SendOnly(tail)) = (placed, *request.op) else {
             // There is more to come, or it is refused.
-            self.responder.open = Some(Open::Send { wqe, srqn, received: total });
+            self.responder.open = Some(Open::Send { receive, srqn, received: total });
             placed?;
             self.accept(request, false);
             return Ok(());
         };
         self.accept(request, true);
-        let mut completion = self.receive_completion(&wqe, Status::Success, request.solicited);
+        let mut completion = self.receive_completion(&receive.wqe, Status::Success, request.solicited);
         completion.byte_len = total as u32;
         match tail {
             SendTail::Plain => {}
@@ -293,10 +289,7 @@ impl<D> Qp<D> {
         };
         // Immediate data needs a receive WQE, and is refused before its packet is written.
         let wqe = match imm {
-            Some(_) => Some(host.take_recv(request.srqn).map_err(|none| match none {
-                NoRecv::Empty => Refusal::NotReady,
-                NoRecv::NoQueue => INVALID,
-            })?),
+            Some(_) => Some(take_recv(request, host)?.wqe),
             None => None,
         };
         if len > 0
@@ -498,8 +491,8 @@ impl<D> Qp<D> {
             Refusal::Operational => Status::LocalProtection,
             _ => Status::RemoteInvalidRequest,
         };
-        if let Some(Open::Send { wqe, srqn, .. }) = self.responder.open.take() {
-            let completion = self.receive_completion(&wqe, status, true);
+        if let Some(Open::Send { receive, srqn, .. }) = self.responder.open.take() {
+            let completion = self.receive_completion(&receive.wqe, status, true);
             host.complete(completion, srqn);
         }
         host.event(if refusal == Refusal::Access { QpEvent::AccessError } else { QpEvent::RequestError });
@@ -538,19 +531,29 @@ impl<D> Qp<D> {
     }
 }
 
-/// Puts the payload of a SEND behind what was received before, and invalidates the key that it names.
+/// The receive WQE that a request needs.
+fn take_recv<H: Host>(request: &Request<'_>, host: &mut H) -> Result<Receive<H::Data>, Refusal> {
+    host.take_recv(request.srqn).map_err(|none| match none {
+        NoRecv::Empty => Refusal::NotReady,
+        NoRecv::NoQueue => INVALID,
+    })
+}
+
+/// Puts the payload of a SEND behind what was received before, and invalidates the key that it names. The receive is
+/// checked in the domain of its queue, the key in that of the request.
 fn place_send<H: Host>(
-    wqe: &RecvWqe<H::Data>,
+    receive: &Receive<H::Data>,
     received: u64,
     request: &Request<'_>,
     domain: Domain,
     host: &mut H,
 ) -> Result<(), Refusal> {
     let total = received + request.payload.len() as u64;
-    if total > wqe.length as u64 || total > MAX_MESSAGE as u64 {
+    if total > receive.wqe.length as u64 || total > MAX_MESSAGE as u64 {
         return Err(Refusal::Invalid(Status::LocalLength));
     }
-    host.place(domain, &wqe.data, received, request.payload).map_err(|_| Refusal::Operational)?;
+    host.place(receive.domain, &receive.wqe.data, received, request.payload)
+        .map_err(|_| Refusal::Operational)?;
     match *request.op {
         Op::SendLast(SendTail::Inv(rkey)) | Op::SendOnly(SendTail::Inv(rkey)) => {
             host.invalidate_remote(domain, rkey).map_err(|_| Refusal::Invalidate(rkey))

@@ -9,6 +9,7 @@ use crate::counters::Counter;
 use crate::host::{Domain, Host, RemoteAccess};
 use crate::qp::Qp;
 use crate::responder::Open;
+use crate::wqe::Receive;
 
 /// The rest of the message is dropped, in silence.
 struct Dropped(Counter);
@@ -36,7 +37,7 @@ impl<D> Qp<D> {
     /// Forgets an unfinished message. Its receive WQE is kept for the next one.
     fn abandon_message<H: Host<Data = D>>(&mut self, quiet: bool, host: &mut H) {
         match self.responder.open.take() {
-            Some(Open::Send { wqe, .. }) => self.responder.spare = Some(wqe),
+            Some(Open::Send { receive, .. }) => self.responder.spare = Some(receive),
             Some(Open::Write { .. }) => {}
             None => return,
         }
@@ -62,13 +63,12 @@ impl<D> Qp<D> {
         if !valid {
             return Err(REQUEST);
         }
-        let domain = host.own_domain();
         match op {
             Op::SendFirst | Op::SendMiddle | Op::SendLast(_) | Op::SendOnly(_) => {
-                self.unreliable_send(packet, op, domain, host)
+                self.unreliable_send(packet, op, host)
             }
             _ if !self.attr.access.remote_write => Err(REQUEST),
-            _ => self.unreliable_write(packet, op, domain, host),
+            _ => self.unreliable_write(packet, op, host.own_domain(), host),
         }
     }
 
@@ -76,24 +76,24 @@ impl<D> Qp<D> {
         &mut self,
         packet: &Packet<'_>,
         op: Op,
-        domain: Domain,
         host: &mut H,
     ) -> Result<(), Dropped> {
         if matches!(op, Op::SendFirst | Op::SendOnly(_)) {
             let spare = self.responder.spare.take();
-            let wqe = match spare {
-                Some(wqe) => wqe,
+            let receive = match spare {
+                Some(spare) => spare,
                 None => host.take_recv(None).map_err(|_| Dropped(Counter::DropNoRecv))?,
             };
-            self.responder.open = Some(Open::Send { wqe, srqn: None, received: 0 });
+            self.responder.open = Some(Open::Send { receive, srqn: None, received: 0 });
         }
-        let Some(Open::Send { wqe, received, .. }) = &mut self.responder.open else {
+        let Some(Open::Send { receive: Receive { wqe, domain }, received, .. }) = &mut self.responder.open
+        else {
             return Err(Dropped(Counter::DropUcSequence));
         };
         let total = *received + packet.payload.len() as u64;
         let status = if total > wqe.length as u64 || total > MAX_MESSAGE as u64 {
             Status::LocalLength
-        } else if host.place(domain, &wqe.data, *received, packet.payload).is_err() {
+        } else if host.place(*domain, &wqe.data, *received, packet.payload).is_err() {
             Status::LocalProtection
         } else {
             Status::Success
@@ -103,9 +103,9 @@ impl<D> Qp<D> {
         if status == Status::Success && !last {
             return Ok(());
         }
-        let Some(Open::Send { wqe, received, .. }) = self.responder.open.take() else { return Ok(()) };
+        let Some(Open::Send { receive, received, .. }) = self.responder.open.take() else { return Ok(()) };
         let mut completion =
-            self.receive_completion(&wqe, status, packet.bth.solicited || status != Status::Success);
+            self.receive_completion(&receive.wqe, status, packet.bth.solicited || status != Status::Success);
         if status == Status::Success {
             completion.byte_len = received as u32;
             if let Op::SendLast(SendTail::Imm(imm)) | Op::SendOnly(SendTail::Imm(imm)) = op {
@@ -153,7 +153,7 @@ impl<D> Qp<D> {
             Op::WriteLast(imm) | Op::WriteOnly(_, imm) => imm,
             _ => None,
         };
-        let wqe = match (imm, self.responder.spare.take()) {
+        let receive = match (imm, self.responder.spare.take()) {
             (Some(_), Some(spare)) => Some(spare),
             (Some(_), None) => Some(host.take_recv(None).map_err(|_| Dropped(Counter::DropNoRecv))?),
             (None, spare) => {
@@ -164,12 +164,12 @@ impl<D> Qp<D> {
         if len > 0
             && host.write_remote(domain, reth.rkey, reth.va.wrapping_add(done), packet.payload).is_err()
         {
-            self.responder.spare = wqe.or(self.responder.spare.take());
+            self.responder.spare = receive.or(self.responder.spare.take());
             return Err(REQUEST);
         }
         self.responder.open = (!ends).then_some(Open::Write { reth, srqn: None, done: done + len });
-        if let Some(wqe) = wqe {
-            let mut completion = self.receive_completion(&wqe, Status::Success, packet.bth.solicited);
+        if let Some(receive) = receive {
+            let mut completion = self.receive_completion(&receive.wqe, Status::Success, packet.bth.solicited);
             completion.opcode = WcOpcode::RecvRdmaWithImm;
             completion.byte_len = reth.dma_len;
             completion.imm = imm;

@@ -3,6 +3,7 @@
 use softrnic_wire::{Feth, Imm, Qkey, Qpn, Rkey, Srqn};
 
 use crate::completion::WcOpcode;
+use crate::host::Domain;
 use crate::path::Path;
 
 /// A work request on the send queue.
@@ -128,6 +129,15 @@ pub struct RecvWqe<D> {
     pub data: D,
     /// How many bytes `data` can take in all.
     pub length: u32,
+}
+
+/// A receive work request that a message has taken.
+#[derive(Clone, Debug)]
+pub struct Receive<D> {
+    /// The request.
+    pub wqe: RecvWqe<D>,
+    /// Where its keys are valid: the domain of the queue that it was posted to.
+    pub domain: Domain,
 }
 
 impl<D> SendWqe<D> {

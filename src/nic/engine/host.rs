@@ -7,7 +7,7 @@ use softrnic_link::{Flow, Link, TxError};
 use softrnic_memory::{Access, BindSpec, FlushScope, MemoryTable, PdId};
 use softrnic_transport::{
     AtomicOp, Completion, Counter, Domain, Host, LocalFault, LocalOp, LocalOpFault, NoRecv, Payload, QpEvent,
-    RecvWqe, RemoteAccess, RemoteFault, Transmit, TransmitError, Window,
+    Receive, RemoteAccess, RemoteFault, Transmit, TransmitError, Window,
 };
 use softrnic_wire::{
     Body, Feth, ICRC_LEN, Op, Placement, ROCE_UDP_PORT, Rkey, Selectivity, Srqn, Time, UdpFacts,
@@ -241,9 +241,12 @@ impl Host for HostView<'_, '_> {
         }
     }
 
-    fn take_recv(&mut self, srqn: Option<Srqn>) -> Result<RecvWqe<LocalData>, NoRecv> {
+    fn take_recv(&mut self, srqn: Option<Srqn>) -> Result<Receive<LocalData>, NoRecv> {
         let key = match (&mut self.io.receives, srqn) {
-            (ReceiveQueue::Own(ring), _) => return ring.pop().ok_or(NoRecv::Empty),
+            (ReceiveQueue::Own(ring), _) => {
+                let wqe = ring.pop().ok_or(NoRecv::Empty)?;
+                return Ok(Receive { wqe, domain: self.own_domain() });
+            }
             (ReceiveQueue::Shared(key), _) => *key,
             (ReceiveQueue::None, None) => return Err(NoRecv::NoQueue),
             (ReceiveQueue::None, Some(srqn)) => {
@@ -256,7 +259,7 @@ impl Host for HostView<'_, '_> {
             srq.limit = 0;
             self.shared.events.push(Event::SrqLimit(key));
         }
-        Ok(wqe)
+        Ok(Receive { wqe, domain: Domain(srq.pd.get()) })
     }
 
     fn has_srq(&self) -> bool {
