@@ -87,6 +87,8 @@ counters! {
     DropQkey = "qkey_viol",
     /// UD packets longer than the port's MTU.
     DropUdLength = "drop_ud_length",
+    /// UD messages longer than the receive that was next.
+    DropShortRecv = "drop_short_recv",
     /// Packets received with the congestion-experienced mark.
     EcnMarked = "np_ecn_marked_roce_packets",
     /// CNPs sent.

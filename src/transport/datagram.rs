@@ -27,13 +27,15 @@ impl<D> Qp<D> {
         if packet.payload.len() > self.config.ud_mtu as usize {
             return host.count(Counter::DropUdLength);
         }
+        let total = GRH_LEN + packet.payload.len() as u64;
+        // A message that is too long costs no receive, as on kernel rxe and qib: whoever may send could take them all.
+        if host.next_recv_length().is_some_and(|room| total > room.into()) {
+            return host.count(Counter::DropShortRecv);
+        }
         let Ok(Receive { wqe, domain }) = host.take_recv(None) else {
             return host.count(Counter::DropNoRecv);
         };
-        let total = GRH_LEN + packet.payload.len() as u64;
-        let status = if total > wqe.length as u64 {
-            Status::LocalLength
-        } else if host
+        let status = if host
             .place(domain, &wqe.data, 0, grh)
             .and_then(|()| host.place(domain, &wqe.data, GRH_LEN, packet.payload))
             .is_err()
@@ -52,7 +54,7 @@ impl<D> Qp<D> {
             host.count(Counter::RdmaRecvs);
         }
         host.complete(completion, None);
-        if status == Status::LocalProtection {
+        if status != Status::Success {
             self.enter_error(host);
         }
     }

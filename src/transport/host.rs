@@ -181,6 +181,9 @@ pub trait Host {
     /// Executes a local operation of the send queue.
     fn execute(&mut self, op: &LocalOp<Self::Data>) -> Result<(), LocalOpFault>;
 
+    /// How many bytes the next receive WQE of the QP's own queue or its SRQ can take. It stays there.
+    fn next_recv_length(&mut self) -> Option<u32>;
+
     /// Takes the next receive WQE, from the QP's own queue, its SRQ, or the XRC SRQ `srqn`.
     fn take_recv(&mut self, srqn: Option<Srqn>) -> Result<Receive<Self::Data>, NoRecv>;
 

@@ -241,6 +241,15 @@ impl Host for HostView<'_, '_> {
         }
     }
 
+    fn next_recv_length(&mut self) -> Option<u32> {
+        let ring = match &mut self.io.receives {
+            ReceiveQueue::Own(ring) => ring,
+            ReceiveQueue::Shared(key) => &mut self.srqs.get_mut(*key)?.ring,
+            ReceiveQueue::None => return None,
+        };
+        ring.peek(|wqe| wqe.length)
+    }
+
     fn take_recv(&mut self, srqn: Option<Srqn>) -> Result<Receive<LocalData>, NoRecv> {
         let key = match (&mut self.io.receives, srqn) {
             (ReceiveQueue::Own(ring), _) => {

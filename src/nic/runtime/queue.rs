@@ -172,6 +172,11 @@ impl<W> RecvRing<W> {
 pub struct RecvRingNic<W>(Successive<W>);
 
 impl<W> RecvRingNic<W> {
+    /// Looks at the oldest request, which stays.
+    pub fn peek<R>(&mut self, look: impl FnOnce(&W) -> R) -> Option<R> {
+        self.0.peek(look)
+    }
+
     /// Takes the oldest request, and frees its place.
     pub fn pop(&mut self) -> Option<W> {
         self.0.pop()
@@ -274,6 +279,11 @@ impl<T> Successive<T> {
             return Some(entry);
         }
         self.last.pop()
+    }
+
+    fn peek<R>(&mut self, look: impl FnOnce(&T) -> R) -> Option<R> {
+        self.older.retain(|ring| !ring.is_empty());
+        self.older.front_mut().unwrap_or(&mut self.last).peek(look)
     }
 
     #[cold]

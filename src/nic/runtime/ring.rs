@@ -76,6 +76,15 @@ impl<T> Ring<T> {
         // SAFETY: nobody else uses the caller's slot, and the caller does not read the entry again.
         slot.with(|slot| unsafe { (*slot).assume_init_read() })
     }
+
+    /// # Safety
+    /// The slot of `count` is the caller's, and holds an entry.
+    unsafe fn look<R>(&self, count: usize, look: impl FnOnce(&T) -> R) -> R {
+        // SAFETY: masked, and there are `mask + 1` slots.
+        let slot = unsafe { self.slots.get_unchecked(count & self.mask) };
+        // SAFETY: nobody else uses the caller's slot.
+        slot.with(|slot| look(unsafe { (*slot).assume_init_ref() }))
+    }
 }
 
 impl<T> Drop for Ring<T> {
@@ -152,6 +161,19 @@ impl<T> Consumer<T> {
         self.head = self.head.wrapping_add(1);
         ring.head.0.store(self.head, Ordering::Release);
         Some(entry)
+    }
+
+    /// Looks at the oldest entry.
+    pub fn peek<R>(&mut self, look: impl FnOnce(&T) -> R) -> Option<R> {
+        let ring = &*self.ring;
+        if self.head == self.known_tail {
+            self.known_tail = ring.tail.0.load(Ordering::Acquire);
+            if self.head == self.known_tail {
+                return None;
+            }
+        }
+        // SAFETY: the slots from `head` up to `tail` are ours and hold entries; this one is borrowed while it does.
+        Some(unsafe { ring.look(self.head, look) })
     }
 
     /// How many entries there are.
