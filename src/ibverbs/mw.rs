@@ -59,10 +59,7 @@ data_path! {
         // SAFETY: the caller's QP and structs.
         let (qp, bind) = unsafe { (QpObject::live(qp)?, borrow(bind)?) };
         // SAFETY: the caller's window; the field is C's as well as ours.
-        let shown = unsafe { live::<MwObject>(mw)? }.ibv.get();
-        // SAFETY: as above.
-        let old = unsafe { (*shown).rkey };
-        let rkey = (old & !0xFF) | (old.wrapping_add(1) & 0xFF);
+        let rkey = unsafe { (*live::<MwObject>(mw)?.ibv.get()).rkey.wrapping_add(1) };
         // SAFETY: the caller's window and region.
         let spec = unsafe { bind_spec(mw, rkey, &bind.bind_info)? };
         let request = SendRequest {
@@ -76,10 +73,23 @@ data_path! {
             srqn: None,
         };
         qp.nic.sends().push(request)?;
-        // SAFETY: as above.
-        unsafe { (*shown).rkey = rkey };
-        Ok(())
+        // SAFETY: the caller's window.
+        unsafe { show_key(mw, rkey) }
     }
+}
+
+/// Shows the key that a window has when a bind under `rkey` that was posted is executed: its own, with the low byte of
+/// `rkey`. Programs made for irdma take it from there.
+///
+/// # Safety
+/// The window is the caller's.
+pub(crate) unsafe fn show_key(mw: *mut ibv_mw, rkey: u32) -> Result<(), Errno> {
+    // SAFETY: the caller's window; the field is C's as well as ours.
+    unsafe {
+        let window: &MwObject = live(mw)?;
+        (*window.ibv.get()).rkey = (window.rkey.0 & !0xFF) | (rkey & 0xFF);
+    }
+    Ok(())
 }
 
 /// What a bind of `mw` under `rkey` asks of the NIC.

@@ -12,7 +12,7 @@ use crate::advice::sge;
 use crate::ah::AhObject;
 use crate::errno::Errno;
 use crate::guard::data_path;
-use crate::mw::bind_spec;
+use crate::mw::{bind_spec, show_key};
 use crate::object::live;
 use crate::qp::QpObject;
 use crate::srq::SrqObject;
@@ -31,6 +31,10 @@ data_path! {
                 // SAFETY: the caller's pointer.
                 unsafe { blame(bad, next) };
                 return Err(errno);
+            }
+            if wr.opcode == IBV_WR_BIND_MW {
+                // SAFETY: the request has just been taken, with the caller's window.
+                unsafe { show_key(wr.op.bind_mw.mw, wr.op.bind_mw.rkey)? };
             }
             next = wr.next;
         }

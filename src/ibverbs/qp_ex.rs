@@ -12,7 +12,7 @@ use crate::abi::*;
 use crate::errno::Errno;
 use crate::guard::{Silent, borrow, borrow_mut, data_path, export, slot};
 use crate::hand_lock::HandLock;
-use crate::mw::bind_spec;
+use crate::mw::{bind_spec, show_key};
 use crate::post::{append, datagram, element_list, framed, gathered, immediate, remote, total};
 use crate::qp::{QpObject, Request, create, service};
 
@@ -27,6 +27,8 @@ pub(crate) struct Builder {
 struct Batch {
     /// Keeps its memory from one batch to the next.
     requests: Vec<SendRequest>,
+    /// The windows that they bind, each with the key that was asked for.
+    windows: Vec<(*mut ibv_mw, u32)>,
     /// The first thing that was wrong.
     error: Option<Errno>,
 }
@@ -210,6 +212,7 @@ impl Batch {
 
     fn clear(&mut self) {
         self.requests.clear();
+        self.windows.clear();
         self.error = None;
     }
 }
@@ -333,10 +336,12 @@ data_path! {
     fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) -> Silent {
         // SAFETY: the caller's QP, with a batch, and the caller's window and struct.
         unsafe {
-            begin(qp, |_| {
+            let begun = begin(qp, |_| {
                 let spec = bind_spec(mw, rkey, borrow(info)?)?;
                 bare(SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(spec)))))
-            })
+            });
+            open(qp)?.1.windows.push((mw, rkey));
+            begun
         }
     }
 
@@ -444,5 +449,6 @@ fn complete(qp: &QpObject, batch: &mut Batch) -> Result<(), Errno> {
         return Err(Errno::NOMEM);
     }
     batch.requests.drain(..).try_for_each(|request| poster.push(request))?;
-    Ok(())
+    // SAFETY: windows of requests that have just been taken.
+    batch.windows.drain(..).try_for_each(|(mw, rkey)| unsafe { show_key(mw, rkey) })
 }
