@@ -17,7 +17,7 @@ impl AppRange {
 
     /// `length` bytes from address `addr` of this process.
     ///
-    /// Nothing is checked here; registration refuses empty, wrapping and unmapped ranges.
+    /// Nothing is checked here; registration refuses wrapping and unmapped ranges.
     ///
     /// # Safety
     ///
@@ -44,9 +44,9 @@ impl AppRange {
         self.length
     }
 
-    /// Neither empty nor running over the end of the address space.
+    /// Whether it ends before the address space does.
     pub(crate) fn is_sound(self) -> bool {
-        self.length != 0 && (self.addr as u64).checked_add(self.length).is_some()
+        (self.addr as u64).checked_add(self.length).is_some()
     }
 }
 

@@ -47,7 +47,7 @@ impl PageList {
         self.shift = page_size.trailing_zeros();
         self.first = ranges[0].addr() as u64 & mask;
         for (i, range) in ranges.iter().enumerate() {
-            if !range.is_sound() {
+            if range.length() == 0 || !range.is_sound() {
                 return Err(MemoryError::InvalidArgument);
             }
             let (start, end) = (range.addr() as u64, range.addr() as u64 + range.length());

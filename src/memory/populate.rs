@@ -7,6 +7,9 @@ use crate::error::MemoryError;
 /// Faults in all pages of a range, for writing if asked, and so learns whether each can be. What pinning does
 /// for hardware, except that the pages stay swappable and can be unmapped.
 pub(crate) fn populate(addr: usize, length: u64, write: bool) -> Result<(), MemoryError> {
+    if length == 0 {
+        return Ok(());
+    }
     let page = page_size();
     let start = addr & !(page - 1);
     let end = usize::try_from(length)

@@ -112,7 +112,7 @@ impl Mr {
         self.bytes.len()
     }
 
-    /// Whether it has no bytes; registration refuses that.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }

@@ -1,5 +1,5 @@
 use softrnic_memory::{
-    Access, AppRange, LocalFault, MemoryError, MemoryTable, MrSpec, RegionKind, RemoteFault, ReregSpec,
+    Access, AppRange, LocalFault, MemoryError, MemoryTable, MrSpec, RegionKind, RemoteFault, ReregSpec, Sge,
 };
 use softrnic_wire::Rkey;
 
@@ -20,9 +20,24 @@ fn anywhere(addr: usize, length: u64) -> AppRange {
 }
 
 #[test]
-fn length_zero_is_refused() {
+fn regions_of_no_bytes_let_nobody_at_one() {
     let pages = Pages::new(1);
-    assert_eq!(refusal(pages.part(0, 0), 0, ALL), MemoryError::InvalidArgument);
+    let gone = Pages::new(1);
+    gone.unmap(0, 1);
+    for range in [pages.part(0, 0), pages.part(7, 0), gone.part(0, 0), anywhere(0, 0)] {
+        for access in [ALL, ALL | Access::ON_DEMAND] {
+            let mut w = World::new();
+            let va = range.addr() as u64;
+            let keys = w.table.reg_mr(w.pd, MrSpec { range, iova: va, access }).unwrap();
+            let write = |w: &mut World, bytes| w.table.write_remote(w.pd, w.qpn, keys.rkey, va, bytes);
+            assert_eq!(write(&mut w, b""), Ok(()));
+            assert_eq!(write(&mut w, b"x"), Err(RemoteFault::Bounds));
+            let byte = Sge { addr: va, length: 1, lkey: keys.lkey };
+            assert!(w.table.check_local(w.pd, &byte, false).is_err());
+            let none = Sge { length: 0, ..byte };
+            assert_eq!(w.table.check_local(w.pd, &none, true), Ok(()));
+        }
+    }
 }
 
 #[test]
@@ -295,7 +310,7 @@ fn a_refused_reregistration_changes_nothing() {
             MemoryError::InvalidAccess,
         ),
         (
-            ReregSpec { translation: Some((good.part(0, 0), 0)), ..ReregSpec::default() },
+            ReregSpec { translation: Some((good.range(), u64::MAX)), ..ReregSpec::default() },
             MemoryError::InvalidArgument,
         ),
     ];
