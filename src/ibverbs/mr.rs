@@ -195,9 +195,9 @@ export! {
             if let Some(registered) = raw.take()
                 && let Err((kept, _)) = registered.deregister()
             {
-                // Windows are bound to it; rxe says EINVAL.
+                // Windows are bound to it.
                 *raw = Some(kept);
-                return Err(Errno::INVAL);
+                return Err(Errno::BUSY);
             }
             drop(raw);
             let removed = registry().exports.remove(&object.exported);
@@ -331,10 +331,16 @@ fn register_file(
     fd: c_int,
     access: Access,
 ) -> Result<*mut ibv_mr, Errno> {
+    // In the kernel's order (`UVERBS_METHOD_REG_DMABUF_MR`, `ib_check_mr_access`, `ib_umem_dmabuf_get`): programs pass a
+    // descriptor that is none, and take EBADF for a sign that DMA-BUFs can be registered.
+    if (offset ^ iova) & (PAGE - 1) != 0 {
+        return Err(Errno::invalid("offset and iova differ within the page"));
+    }
+    access.for_region()?;
+    check_file(fd, offset, length)?;
     if length == 0 || access.intersects(Access::ON_DEMAND) {
         return Err(Errno::INVAL);
     }
-    check_file(fd, offset, length)?;
     let into_page = offset % PAGE;
     let mapped = length.checked_add(into_page as usize).ok_or(Errno::INVAL)?;
     let mapping = map(mapped, libc::MAP_SHARED, fd, (offset - into_page) as libc::off_t)?;

@@ -49,7 +49,7 @@ impl Access {
     /// IBTA 11.2.8: REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE. FLUSH_PERSISTENT is refused: the promise it
     /// stands for needs persistent memory (IBTA A19; Linux rxe refuses other pages as well), and this device
     /// does not claim the capability.
-    pub(crate) fn for_region(self) -> Result<Self, MemoryError> {
+    pub fn for_region(self) -> Result<Self, MemoryError> {
         const SUPPORTED: Access = Access::LOCAL_WRITE
             .union(Access::REMOTE_WRITE)
             .union(Access::REMOTE_READ)

@@ -4,7 +4,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemoryError {
     /// The object is still in use: users of a PD, windows bound to a region, regions on device memory.
-    /// Verbs: EBUSY for a PD, EINVAL for a region with windows.
+    /// Verbs: EBUSY.
     Busy,
     /// No such protection domain. Verbs: EINVAL.
     UnknownPd,
