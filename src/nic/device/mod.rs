@@ -172,7 +172,7 @@ impl Nic {
         let core = Core { engine, link, port, routes: EventRoutes::default(), connections: None };
         let nic = Arc::new(Nic {
             core: NicLock::new(core, kick.clone()),
-            doorbells: DoorbellSet::new(crate::engine::MAX_QP),
+            doorbells: DoorbellSet::new(config.caps.max_qp),
             kick,
             clock: Clock::start(),
             link_fd,

@@ -1,7 +1,5 @@
 //! What a device can do. At least as wide as kernel rxe, unless a limit is real.
 
-use super::{MAX_QP, MAX_SRQ};
-
 /// Limits of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
@@ -30,7 +28,7 @@ pub struct DeviceCaps {
 impl Default for DeviceCaps {
     fn default() -> Self {
         DeviceCaps {
-            max_qp: MAX_QP,
+            max_qp: 1 << 20,
             max_qp_wr: 1 << 20,
             max_sge: 32,
             max_inline: 512,
@@ -41,7 +39,7 @@ impl Default for DeviceCaps {
             max_pd: 1 << 20,
             max_rd_atomic: softrnic_transport::MAX_RD_ATOMIC,
             max_ah: 1 << 20,
-            max_srq: MAX_SRQ,
+            max_srq: 1 << 20,
             max_srq_wr: 1 << 20,
             max_srq_sge: 32,
             max_mcast_groups: 8192,

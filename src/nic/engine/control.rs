@@ -138,17 +138,11 @@ pub struct QpQuery {
     pub status: QpStatus,
 }
 
-/// The most QPs of a device.
-pub const MAX_QP: usize = 1 << 20;
-
-/// The most SRQs of a device.
-pub const MAX_SRQ: usize = 1 << 20;
-
 impl Engine {
     /// Makes a completion queue with `capacity` places; `notify` is told when an armed CQ gets something.
     ///
     /// # Errors
-    /// There is no memory.
+    /// Too many CQs, or no memory.
     pub fn create_cq(
         &mut self,
         capacity: usize,
@@ -160,12 +154,15 @@ impl Engine {
     /// Makes a completion queue of parts that exist.
     ///
     /// # Errors
-    /// There is no memory.
+    /// Too many CQs, or no memory.
     pub fn add_cq(
         &mut self,
         parts: CqParts,
         notify: Option<Arc<dyn Notify>>,
     ) -> Result<(CqKey, CompletionRing<Cqe>, Arming), ControlError> {
+        if self.cqs.len() >= self.config.caps.max_cq {
+            return Err(ControlError::NoMemory);
+        }
         self.cqs.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
         let (arm, armed) = arming();
         let key = self.cqs.insert(Cq { ring: parts.nic, armed, notify, users: 0, overrun: false });
@@ -239,7 +236,7 @@ impl Engine {
     /// # Errors
     /// As [`create_srq`](Self::create_srq).
     pub fn add_srq(&mut self, init: SrqInit, parts: SrqParts) -> Result<SrqHandle, ControlError> {
-        if self.srqs.len() >= MAX_SRQ {
+        if self.srqs.len() >= self.config.caps.max_srq {
             return Err(ControlError::NoMemory);
         }
         if let Some((xrcd, cq)) = init.xrc
@@ -342,7 +339,7 @@ impl Engine {
         if !sources_exist || !self.cqs.contains_key(init.send_cq) || !self.cqs.contains_key(init.recv_cq) {
             return Err(ControlError::UnknownObject);
         }
-        if self.qps.len() >= MAX_QP {
+        if self.qps.len() >= self.config.caps.max_qp {
             return Err(ControlError::NoMemory);
         }
         self.qps.try_reserve(1).map_err(|_| ControlError::NoMemory)?;

@@ -42,9 +42,7 @@ use softrnic_wire::{Gid, Mtu, Qpn, Srqn, Time};
 
 pub use caps::DeviceCaps;
 pub use completion::{Cqe, CqeExtra};
-pub use control::{
-    ControlError, MAX_QP, MAX_SRQ, QpHandle, QpInit, QpQuery, ReceiveSource, SrqHandle, SrqInit,
-};
+pub use control::{ControlError, QpHandle, QpInit, QpQuery, ReceiveSource, SrqHandle, SrqInit};
 pub use data::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
 pub use drops::DropReason;
 pub use gid_table::GidTable;
@@ -79,6 +77,8 @@ pub struct EngineConfig {
     pub safe_copies: bool,
     /// Answers of a QP that carry their ACKs before it is tried without.
     pub ack_trial: u32,
+    /// How many objects there may be.
+    pub caps: DeviceCaps,
 }
 
 impl EngineConfig {
@@ -91,12 +91,13 @@ impl EngineConfig {
             rate: RateParameters::default(),
             safe_copies: false,
             ack_trial: 256,
+            caps: DeviceCaps::default(),
         }
     }
 
     /// How the memory table of such an engine is set up.
     pub fn memory(&self) -> softrnic_memory::Config {
-        let caps = DeviceCaps::default();
+        let caps = &self.caps;
         let limits = softrnic_memory::Limits {
             max_pd: caps.max_pd,
             max_mr: caps.max_mr,

@@ -135,3 +135,34 @@ fn a_qp_or_srq_that_is_refused_leaves_nothing_in_use() {
     assert!(engine.destroy_cq(cq).is_ok());
     assert_eq!(engine.memory().dealloc_pd(pd), Ok(()));
 }
+
+#[test]
+fn one_object_more_than_the_device_has_is_refused_until_another_is_gone() {
+    let mut config = EngineConfig::with_seed(1);
+    config.caps = DeviceCaps { max_cq: 2, max_srq: 2, max_qp: 2, ..DeviceCaps::default() };
+    let mut engine = Engine::new(config);
+    let pd = engine.memory().alloc_pd().expect("PD");
+    let cqs: Vec<_> = (0..2).map(|_| engine.create_cq(1, None).expect("CQ").0).collect();
+    assert!(matches!(engine.create_cq(1, None), Err(ControlError::NoMemory)));
+    drop(engine.destroy_cq(cqs[1]).expect("unused"));
+    engine.create_cq(1, None).expect("a place is free");
+
+    let init = SrqInit { pd, max_wr: 1, xrc: None };
+    let srqs: Vec<_> = (0..2).map(|_| engine.create_srq(init).expect("SRQ").key).collect();
+    assert!(matches!(engine.create_srq(init), Err(ControlError::NoMemory)));
+    drop(engine.destroy_srq(srqs[1]).expect("unused"));
+    engine.create_srq(init).expect("a place is free");
+
+    let init = QpInit {
+        service: QpType::Rc,
+        pd,
+        send_cq: cqs[0],
+        recv_cq: cqs[0],
+        max_send_wr: 1,
+        receive: ReceiveSource::Own(1),
+    };
+    let qps: Vec<_> = (0..2).map(|_| engine.create_qp(init).expect("QP").key).collect();
+    assert!(matches!(engine.create_qp(init), Err(ControlError::NoMemory)));
+    drop(engine.destroy_qp(Time::ZERO, qps[1]).expect("unused"));
+    engine.create_qp(init).expect("a place is free");
+}

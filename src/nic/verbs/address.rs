@@ -1,6 +1,8 @@
 //! Address vectors.
 
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use softrnic_transport::{Path, QpType};
 use softrnic_wire::{Gid, Qpn, default_flow_label, flow_label_to_sport, rxe_qpn_to_sport};
@@ -60,18 +62,54 @@ impl AddressVector {
     }
 }
 
+/// How many address handles of a device there are.
+pub(crate) struct HandleCount {
+    live: Arc<AtomicUsize>,
+    most: usize,
+}
+
+/// One of the handles that are counted.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<AtomicUsize>);
+
+impl HandleCount {
+    pub(crate) fn new(most: usize) -> HandleCount {
+        HandleCount { live: Arc::default(), most }
+    }
+
+    /// Counts one more, until it is dropped, unless there are as many as may be.
+    pub(crate) fn take(&self) -> Result<Counted, ControlError> {
+        let more = |live| (live < self.most).then_some(live + 1);
+        match self.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(Counted(self.live.clone())),
+            Err(_) => Err(ControlError::NoMemory),
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A resolved address vector, for datagrams to one peer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub struct AddressHandle {
     path: Path,
     /// The source port follows the sending QP, because the address vector has no flow label.
     by_qpn: bool,
+    _counted: Counted,
 }
 
 impl AddressHandle {
-    pub(crate) fn new(address: &AddressVector, gids: &GidTable) -> Result<AddressHandle, ControlError> {
+    pub(crate) fn new(
+        address: &AddressVector,
+        gids: &GidTable,
+        counted: Counted,
+    ) -> Result<AddressHandle, ControlError> {
         let path = address.resolve(gids, QpType::Ud, Qpn::new(0), Qpn::new(0))?;
-        Ok(AddressHandle { path, by_qpn: address.flow_label == 0 })
+        Ok(AddressHandle { path, by_qpn: address.flow_label == 0, _counted: counted })
     }
 
     /// The way that datagrams of a QP take.
@@ -80,5 +118,20 @@ impl AddressHandle {
             true => Path { sport: rxe_qpn_to_sport(local), ..self.path },
             false => self.path,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_handle_more_than_the_device_has_is_refused_until_another_is_gone() {
+        let count = HandleCount::new(2);
+        let (first, _second) = (count.take().expect("the first"), count.take().expect("the second"));
+        assert!(matches!(count.take(), Err(ControlError::NoMemory)));
+        drop(first);
+        let _third = count.take().expect("a place is free");
+        assert!(matches!(count.take(), Err(ControlError::NoMemory)));
     }
 }

@@ -163,9 +163,10 @@ impl Context {
     /// Resolves an address vector once, for any number of datagrams.
     ///
     /// # Errors
-    /// The GID table has no such place, or the destination is of another family.
+    /// The GID table has no such place, the destination is of another family, or there are `max_ah` already.
     pub fn create_ah(&self, address: &AddressVector) -> Result<AddressHandle, Error> {
-        Ok(self.nic().control(|core, _| AddressHandle::new(address, core.engine.gids()))??)
+        let counted = self.inner.device.handles.take()?;
+        Ok(self.nic().control(|core, _| AddressHandle::new(address, core.engine.gids(), counted))??)
     }
 
     /// Ends the service of the device, whose state is in doubt: this context gets `DeviceFatal`, and every verb

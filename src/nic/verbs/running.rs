@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use softrnic_link::Link;
 use softrnic_wire::Gid;
 
+use super::address::HandleCount;
 use super::error::Error;
 use crate::device::{
     DeviceSpec, LinkKind, Nic, OpenCapture, OpenedLink, Progress, on_fork_in_child, opening,
@@ -22,6 +23,7 @@ pub struct Running {
     address: IpAddr,
     mode: String,
     guid: u64,
+    pub(crate) handles: HandleCount,
     _progress: Progress,
     /// Ends, if no other device shares it, when the NIC above has let go of its link.
     _capture: Option<Arc<OpenCapture>>,
@@ -90,6 +92,7 @@ impl Running {
             address,
             mode,
             guid,
+            handles: HandleCount::new(config.caps.max_ah),
             _progress: progress,
             _capture: opened.capture,
         })
