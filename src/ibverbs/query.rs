@@ -339,7 +339,11 @@ fn device_attr(nic: &Context, guid: u64) -> ibv_device_attr {
 
 fn device_attr_ex(nic: &Context, guid: u64) -> ibv_device_attr_ex {
     const SEND_RECV: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
-    const ONE_SIDED: u32 = IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+    const ONE_SIDED: u32 = IBV_ODP_SUPPORT_WRITE
+        | IBV_ODP_SUPPORT_READ
+        | IBV_ODP_SUPPORT_ATOMIC
+        | IBV_ODP_SUPPORT_FLUSH
+        | IBV_ODP_SUPPORT_ATOMIC_WRITE;
     let on_demand = nic.on_demand_available();
     let odp = |caps: u32| if on_demand { caps } else { 0 };
     let none = ibv_rss_caps {
