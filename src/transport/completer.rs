@@ -226,7 +226,7 @@ impl<D> Qp<D> {
             status,
             opcode: wqe.wc_opcode(),
             byte_len: if status == Status::Success { wqe.length } else { 0 },
-            imm: None,
+            imm: if status == Status::Success { wqe.imm() } else { None },
             invalidated: None,
             qpn: self.qpn,
             src_qpn: softrnic_wire::Qpn::new(0),

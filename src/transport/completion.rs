@@ -61,7 +61,7 @@ pub struct Completion {
     pub opcode: WcOpcode,
     /// Bytes moved; for UD receives the 40-byte header area included.
     pub byte_len: u32,
-    /// Immediate data that came with it.
+    /// Immediate data that came with it, or that it sent, which rxe and mlx5 tell as well.
     pub imm: Option<Imm>,
     /// The key that the peer's SEND with Invalidate has invalidated.
     pub invalidated: Option<Rkey>,

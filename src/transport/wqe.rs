@@ -141,6 +141,15 @@ pub struct Receive<D> {
 }
 
 impl<D> SendWqe<D> {
+    /// The immediate data that it sends.
+    pub fn imm(&self) -> Option<Imm> {
+        match self.op {
+            SendOp::Send(SendExtra::Imm(imm)) => Some(imm),
+            SendOp::Write { imm, .. } | SendOp::Datagram { imm, .. } => imm,
+            _ => None,
+        }
+    }
+
     /// The opcode that its completion carries.
     pub fn wc_opcode(&self) -> WcOpcode {
         match &self.op {

@@ -431,7 +431,7 @@ impl Qp {
         }
         match &request.op {
             SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. }
-                if request.length != 8 || !remote.va.is_multiple_of(8) =>
+                if request.length < 8 || !remote.va.is_multiple_of(8) =>
             {
                 Err(PostError::Invalid("an atomic works on 8 aligned bytes"))
             }
@@ -462,8 +462,12 @@ impl SendPoster<'_> {
     ///
     /// # Errors
     /// The queue is full, or the request is not possible on this QP.
-    pub fn push(&mut self, request: SendRequest) -> Result<(), PostError> {
+    pub fn push(&mut self, mut request: SendRequest) -> Result<(), PostError> {
         self.qp.check(&request)?;
+        if let SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } = request.op {
+            // More room than the answer takes is no mistake for kernel rxe and rdmavt either.
+            request.length = 8;
+        }
         let Some(side) = self.side.as_deref_mut() else { return Err(PostError::State) };
         if self.posted == 0 {
             let outstanding = side.ring.outstanding();
