@@ -119,6 +119,8 @@ fn panicked<O>() -> Result<O, Errno> {
     Err(Errno::IO)
 }
 
+const NULL: &str = "a pointer is null that must not be";
+
 /// Borrows what a C caller points to; null is EINVAL.
 ///
 /// # Safety
@@ -126,7 +128,7 @@ fn panicked<O>() -> Result<O, Errno> {
 #[inline]
 pub(crate) unsafe fn borrow<'a, T>(pointer: *const T) -> Result<&'a T, Errno> {
     // SAFETY: the caller vouches for it.
-    unsafe { pointer.as_ref() }.ok_or(Errno::INVAL)
+    unsafe { pointer.as_ref() }.ok_or_else(|| Errno::invalid(NULL))
 }
 
 /// Borrows for writing what a C caller points to; null is EINVAL.
@@ -136,7 +138,7 @@ pub(crate) unsafe fn borrow<'a, T>(pointer: *const T) -> Result<&'a T, Errno> {
 #[inline]
 pub(crate) unsafe fn borrow_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Errno> {
     // SAFETY: the caller vouches for it.
-    unsafe { pointer.as_mut() }.ok_or(Errno::INVAL)
+    unsafe { pointer.as_mut() }.ok_or_else(|| Errno::invalid(NULL))
 }
 
 /// Declares functions that C calls. The body sees the arguments as they are, returns

@@ -116,7 +116,7 @@ pub(crate) fn publish<O: Object>(object: Box<O>) -> *mut O::C {
 /// EINVAL for what is no such object, EIO for one of another process.
 pub(crate) fn find<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno> {
     if object.is_null() {
-        return Err(Errno::INVAL);
+        return Err(refused(O::KIND, "the pointer is null"));
     }
     let process = Process::current();
     if !process.is_in_order() {
