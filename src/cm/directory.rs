@@ -78,6 +78,11 @@ impl Directory {
         self.get(*self.by_remote_id.get(&(guid, remote))?)
     }
 
+    /// Whether the peer has asked for a connection, and not we.
+    pub fn is_passive(&self, id: CommId) -> bool {
+        self.get(id).is_some_and(|c| self.by_remote_id.get(&(c.remote_guid, c.remote_id)) == Some(&id))
+    }
+
     pub fn find_by_remote_qp(&self, guid: u64, qpn: Qpn) -> Option<&Connection> {
         self.get(*self.by_remote_qp.get(&(guid, qpn))?)
     }

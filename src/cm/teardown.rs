@@ -10,7 +10,7 @@ use crate::connection::{Connection, State};
 use crate::directory::CommId;
 use crate::error::CmError;
 use crate::event::Event;
-use crate::params::{Route, SidrReply};
+use crate::params::{CmTransport, Route, SidrReply};
 
 impl Cm {
     /// Disconnects, or agrees that the peer does.
@@ -37,9 +37,14 @@ impl Cm {
 
     /// Nobody wants to hear of the connection any more. The peer is told what it has to know.
     pub fn destroy(&mut self, now: Time, id: CommId) {
+        let is_passive = self.directory.is_passive(id);
         let Some(connection) = self.directory.get_mut(id) else { return };
         connection.orphaned = true;
         match connection.state {
+            // An XRC target outlives the process that has made it (kernel: cm_destroy_id).
+            State::Established if is_passive && connection.transport == Some(CmTransport::Xrc) => {
+                drop(self.directory.remove(id));
+            }
             State::ReqSent => {
                 if let Some(connection) = self.directory.remove(id) {
                     self.send_timeout_rej(&connection);

@@ -90,7 +90,7 @@ impl State {
             Address::Ip(_) => Family::V6,
         };
         let name = Name { space: entry.kind.space, port: peer.port(), family };
-        let lookup = Lookup {
+        let mut lookup = Lookup {
             id: number,
             purpose,
             name,
@@ -101,8 +101,10 @@ impl State {
             patience: now + PATIENCE,
             silence: now + SILENCE,
         };
-        self.lookups.open.push(lookup);
-        self.run_lookups(now);
+        match self.advance(&mut lookup, now) {
+            Progress::Waits => self.lookups.open.push(lookup),
+            Progress::Is(found) => self.end_lookup(lookup, found),
+        }
     }
 
     /// Goes on with every lookup as far as it can.
@@ -111,10 +113,7 @@ impl State {
         for mut lookup in open {
             match self.advance(&mut lookup, now) {
                 Progress::Waits => self.lookups.open.push(lookup),
-                Progress::Is(found) => {
-                    self.keep_lifeline(&mut lookup, found);
-                    self.on_found(lookup.id, lookup.purpose, found);
-                }
+                Progress::Is(found) => self.end_lookup(lookup, found),
             }
         }
     }
@@ -150,12 +149,13 @@ impl State {
         }
     }
 
-    fn keep_lifeline(&mut self, lookup: &mut Lookup, found: Found) {
-        if let (Found::Device(device), Some(socket)) = (found, lookup.socket.take())
-            && lookup.purpose == Purpose::Connect
-        {
+    /// The stream to whoever is about to be connected to is kept as a lifeline.
+    fn end_lookup(&mut self, lookup: Lookup, found: Found) {
+        let Lookup { id, purpose, socket, .. } = lookup;
+        if let (Found::Device(device), Some(socket), Purpose::Connect) = (found, socket, purpose) {
             self.registry.lifelines.keep_to(socket, device);
         }
+        self.on_found(id, purpose, found);
     }
 }
 

@@ -164,8 +164,9 @@ impl Inner {
             if let Some(thread) = worker.thread.take() {
                 let _ended = thread.join();
             }
-            let ended = std::mem::replace(&mut *self.lock(), State::new());
-            drop(ended);
+            let mut state = self.lock();
+            state.shut_all();
+            *state = State::new();
         } else {
             std::mem::forget(worker);
         }

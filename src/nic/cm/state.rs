@@ -293,6 +293,15 @@ impl State {
         self.channels.remove(&channel);
     }
 
+    /// Destroys everything, and lets go of the devices.
+    pub fn shut_all(&mut self) {
+        let channels: Vec<u64> = self.channels.keys().copied().collect();
+        channels.into_iter().for_each(|channel| self.shut(channel));
+        for device in self.devices.drain(..).flatten() {
+            let _failed = device.context.nic().control(|core, _| core.connections = None);
+        }
+    }
+
     /// The next event of a channel, for a reader with a token.
     pub fn take(&mut self, channel: u64) -> Option<Queued> {
         let event = self.channels.get_mut(&channel)?.take()?;

@@ -83,6 +83,13 @@ fn an_xrc_target_is_named_where_the_kernel_names_it() {
     let Some(Event::Reply(reply)) = w.event(0) else { panic!() };
     assert_eq!((reply.qpn, reply.srq, reply.responder_resources), (Qpn::new(0x22), true, 0));
     assert_eq!(w.ends[0].qp_params(active).expect("known").dest_qpn, Qpn::new(0x22));
+    w.ends[0].establish(active, &[]).expect("establish");
+    let Some(Event::Established(target, _)) = w.event(1) else { panic!() };
+    // Others may open the target by its number: it does not end with who has made it.
+    w.ends[1].destroy(w.now, target);
+    w.run(Duration::from_secs(1));
+    assert_eq!(w.ends[0].state(active), Some(State::Established));
+    assert_eq!(w.ends[1].usage().connections, 0);
 }
 
 #[test]
