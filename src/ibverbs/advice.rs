@@ -27,12 +27,14 @@ slot! {
         }
         // SAFETY: `count` elements of the caller's, if there are no more than `MOST`.
         let sges = unsafe { element_list(sges, count as usize, MOST)? };
-        let sges: Vec<Sge> = sges.iter().map(sge).collect();
         // Pages that are there need nothing.
         if !must_fault {
             return Ok(());
         }
-        match pd.nic.prefetch(&sges, write) {
+        let mut elements: Vec<Sge> = Vec::new();
+        elements.try_reserve_exact(sges.len())?;
+        elements.extend(sges.iter().map(sge));
+        match pd.nic.prefetch(&elements, write) {
             Err(_) if flags & IBV_ADVISE_MR_FLAG_FLUSH == 0 => Ok(()),
             result => Ok(result?),
         }

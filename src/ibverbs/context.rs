@@ -11,7 +11,7 @@ use softrnic_nic::verbs::Context;
 use crate::abi::*;
 use crate::device::Device;
 use crate::errno::Errno;
-use crate::object::{Kind, Object, Seal, Shows, find, publish, retire};
+use crate::object::{Kind, Object, Place, Seal, Shows, find, retire};
 use crate::registry::registry;
 use crate::shown::Shown;
 use crate::{advice, cq, cq_ex, dm, mr, mw, pd, post, qp, qp_ex, query, srq, xrcd};
@@ -75,11 +75,18 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        let mut tables = registry();
-        // What was not destroyed before the device was closed is gone with it, as far as importers go.
-        let abandoned: Vec<_> = tables.exports.extract_if(|key, _| key.0 == self.id).collect();
-        drop(tables);
-        drop(abandoned);
+        // What was not destroyed before the device was closed is gone with it, as far as importers go. Some at a time,
+        // dropped without the tables, and without a list that would need memory.
+        loop {
+            let mut abandoned = [const { None }; 64];
+            let mut tables = registry();
+            let found = tables.exports.extract_if(|key, _| key.0 == self.id);
+            let count = abandoned.iter_mut().zip(found).map(|(place, found)| *place = Some(found)).count();
+            drop(tables);
+            if count < abandoned.len() {
+                return;
+            }
+        }
     }
 }
 
@@ -96,6 +103,7 @@ impl Ctx {
 
     pub(crate) fn with(device: &'static Device, nic: Context) -> Result<*mut ibv_context, Errno> {
         static LAST: AtomicU64 = AtomicU64::new(0);
+        let place = Place::new()?;
         // SAFETY: a name and a flag; the result is checked.
         let command = unsafe { libc::memfd_create(c"softrnic".as_ptr(), libc::MFD_CLOEXEC) };
         if command < 0 {
@@ -113,16 +121,17 @@ impl Ctx {
         });
         let mut tables = registry();
         tables.files.retain(|file| file.strong_count() > 0);
+        tables.files.try_reserve(1)?;
         tables.files.push(Arc::downgrade(&file));
         drop(tables);
-        Ok(Ctx::publish(file))
+        Ok(Ctx::publish(place, file))
     }
 
     pub(crate) fn import(cmd_fd: c_int) -> Result<*mut ibv_context, Errno> {
         let identity = identity(cmd_fd)?;
         let open: Vec<_> = registry().files.iter().filter_map(Weak::upgrade).collect();
         let file = open.into_iter().find(|file| file.identity == identity).ok_or(Errno::INVAL)?;
-        Ok(Ctx::publish(file))
+        Ok(Ctx::publish(Place::new()?, file))
     }
 
     pub(crate) fn close(context: *mut ibv_context) -> Result<(), Errno> {
@@ -159,7 +168,7 @@ impl Ctx {
         Ok(nic)
     }
 
-    fn publish(file: Arc<File>) -> *mut ibv_context {
+    fn publish(place: Place<Ctx>, file: Arc<File>) -> *mut ibv_context {
         let vectors = std::thread::available_parallelism().map_or(1, |count| count.get()) as c_int;
         let context = ibv_context {
             device: file.device.as_ibv(),
@@ -171,7 +180,7 @@ impl Ctx {
             abi_compat: std::ptr::without_provenance_mut(usize::MAX),
         };
         let verbs = Shown::new(extended(context));
-        let verbs = publish(Box::new(Ctx { verbs, seal: Seal::new(Kind::Context), file }));
+        let verbs = place.publish(Ctx { verbs, seal: Seal::new(Kind::Context), file });
         // SAFETY: the place of a field, which nothing is read from.
         unsafe { &raw mut (*verbs).context }
     }

@@ -13,7 +13,7 @@ use crate::cq_ex::Poll;
 use crate::errno::Errno;
 use crate::event::{ChannelObject, add_target, remove_target};
 use crate::guard::{Outcome, data_path, export, slot};
-use crate::object::{Kind, Seal, find, find_last, live, object, publish, retire};
+use crate::object::{Kind, Place, Seal, find, find_last, live, object, retire};
 use crate::pd::Users;
 use crate::registry::registry;
 use crate::shown::Shown;
@@ -86,8 +86,8 @@ impl CqObject {
             Ctx::check_same(context, channel.context())?;
         }
         // The CQ's address is what its events carry, so it must be known before there is a CQ.
-        let place = Box::<CqObject>::new_uninit();
-        let token = place.as_ptr().expose_provenance() as u64;
+        let place = Place::<CqObject>::new()?;
+        let token = place.address().expose_provenance() as u64;
         let reports_to = channel_object.map(|channel| channel.nic.clone());
         let of = ctx.nic()?.id();
         let nic = Cq::new(ctx.nic()?.clone(), depth, reports_to, Some(token))?;
@@ -95,24 +95,20 @@ impl CqObject {
         let ibv = poll.table(context, channel, cq_context, handle, nic.depth() as c_int);
         let async_acks = Arc::new(AckCounter::new());
         let source = nic.source();
-        let object = Box::write(
-            place,
-            CqObject {
-                ibv: Shown::new(ibv),
-                seal: Seal::new(Kind::Cq),
-                of,
-                channel,
-                nic,
-                completion_acks: AckCounter::new(),
-                async_acks: async_acks.clone(),
-                users: Users::default(),
-                poll,
-            },
-        );
         if let Some(channel) = channel_object {
             channel.users().fetch_add(1, Ordering::AcqRel);
         }
-        let cq = publish(object);
+        let cq = place.publish(CqObject {
+            ibv: Shown::new(ibv),
+            seal: Seal::new(Kind::Cq),
+            of,
+            channel,
+            nic,
+            completion_acks: AckCounter::new(),
+            async_acks: async_acks.clone(),
+            users: Users::default(),
+            poll,
+        });
         add_target(of, source, cq.cast(), &async_acks);
         Ok(cq)
     }

@@ -1,5 +1,6 @@
 //! Errors, as C callers see them.
 
+use std::collections::TryReserveError;
 use std::ffi::c_int;
 
 use softrnic_memory::MemoryError;
@@ -49,6 +50,12 @@ impl Errno {
 impl From<std::io::Error> for Errno {
     fn from(error: std::io::Error) -> Errno {
         Errno(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+impl From<TryReserveError> for Errno {
+    fn from(_: TryReserveError) -> Errno {
+        Errno::NOMEM
     }
 }
 

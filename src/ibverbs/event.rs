@@ -16,7 +16,7 @@ use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
 use crate::guard::{Outcome, Silent, borrow, export, guard};
-use crate::object::{Kind, Seal, find, find_last, object, publish, retire};
+use crate::object::{Kind, Place, Seal, find, find_last, object, retire};
 use crate::qp::QpObject;
 use crate::registry::{Target, registry};
 use crate::shown::Shown;
@@ -49,7 +49,7 @@ impl ChannelObject {
     }
 }
 
-/// From now on asynchronous events of `source` name `object`.
+/// From now on asynchronous events of `source` name `object`, with whose place there is room for it here.
 pub(crate) fn add_target(of: ContextId, source: EventSource, object: *mut c_void, acks: &Arc<AckCounter>) {
     let target = Target { object: object.expose_provenance(), acks: acks.clone() };
     registry().targets.insert((of, source), target);
@@ -76,10 +76,11 @@ fn deliver(of: ContextId, source: EventSource) -> Option<async_element> {
 export! {
     fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
         let ctx = Ctx::of(context)?;
+        let place = Place::new()?;
         let nic = ctx.nic()?.create_channel()?;
         let fd = nic.as_fd().as_raw_fd();
         let ibv = Shown::new(ibv_comp_channel { context, fd, refcnt: 0 });
-        Ok(publish(Box::new(ChannelObject { ibv, seal: Seal::new(Kind::Channel), nic })))
+        Ok(place.publish(ChannelObject { ibv, seal: Seal::new(Kind::Channel), nic }))
     }
 
     fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> () {

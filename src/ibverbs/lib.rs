@@ -41,6 +41,7 @@ mod qp_ex;
 mod query;
 mod rate;
 mod registry;
+mod reserve;
 mod shown;
 mod srq;
 mod strings;

@@ -10,7 +10,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{Silent, borrow, borrow_mut, export, slot};
-use crate::object::{Kind, Object, Seal, Shows, find, find_last, live, object, publish, retire};
+use crate::object::{Kind, Object, Place, Seal, Shows, find, find_last, live, object, retire};
 use crate::pd::PdObject;
 use crate::registry::{Export, registry};
 use crate::shown::Shown;
@@ -77,15 +77,20 @@ impl MrObject {
     }
 
     /// Makes the C object of a new registration.
-    pub(crate) fn publish(pd: &PdObject, region: Region) -> Result<*mut ibv_mr, Errno> {
+    pub(crate) fn publish(
+        place: Place<MrObject>,
+        pd: &PdObject,
+        region: Region,
+    ) -> Result<*mut ibv_mr, Errno> {
         let region = Arc::new(region);
         let file = &pd.ctx()?.file;
         let handle = registry().export(file, Export::Region(region.clone()));
         pd.users.join();
-        MrObject::wrap(pd, (file.id, handle), region, false)
+        MrObject::wrap(place, pd, (file.id, handle), region, false)
     }
 
     fn wrap(
+        place: Place<MrObject>,
         pd: &PdObject,
         exported: (u64, u32),
         region: Arc<Region>,
@@ -103,7 +108,7 @@ impl MrObject {
         };
         let (ibv, seal) = (Shown::new(ibv), Seal::new(Kind::Mr));
         let pd = AtomicPtr::new(pd.as_ibv());
-        Ok(publish(Box::new(MrObject { ibv, seal, pd, exported, region, imported })))
+        Ok(place.publish(MrObject { ibv, seal, pd, exported, region, imported }))
     }
 }
 
@@ -214,7 +219,7 @@ export! {
         let exported = (pd.ctx()?.file.id, handle);
         let found = registry().exports.get(&exported).cloned();
         let Some(Export::Region(region)) = found else { return Err(Errno::NOENT) };
-        MrObject::wrap(pd, exported, region, true)
+        MrObject::wrap(Place::new()?, pd, exported, region, true)
     }
 
     /// Only what was imported.
@@ -230,9 +235,10 @@ export! {
     fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void {
         // SAFETY: the caller's pointer.
         let (_, buf) = (PdObject::of(pd)?, unsafe { borrow_mut(buf)? });
+        let place = Place::new()?;
         let mapping = map(size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
         let addr = mapping.addr;
-        *buf = publish(Box::new(Buffer { seal: Seal::new(Kind::Buffer), mapping, pd: pd.addr() }));
+        *buf = place.publish(Buffer { seal: Seal::new(Kind::Buffer), mapping, pd: pd.addr() });
         Ok(addr)
     }
 
@@ -290,7 +296,7 @@ impl Buffer {
 slot! {
     fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
         let pd = PdObject::of(pd)?;
-        MrObject::publish(pd, Region::new(pd.nic.alloc_null_mr()?, 0, usize::MAX))
+        MrObject::publish(Place::new()?, pd, Region::new(pd.nic.alloc_null_mr()?, 0, usize::MAX))
     }
 }
 
@@ -317,8 +323,9 @@ unsafe fn register(
         // SAFETY: the promise of whoever registers memory.
         unsafe { AppRange::new(addr, length as u64) }
     };
+    let place = Place::new()?;
     let raw = pd.nic.register_raw(MrSpec { range, iova, access })?;
-    MrObject::publish(pd, Region::new(raw, addr, length))
+    MrObject::publish(place, pd, Region::new(raw, addr, length))
 }
 
 const PAGE: u64 = 4096;
@@ -343,6 +350,7 @@ fn register_file(
     }
     let into_page = offset % PAGE;
     let mapped = length.checked_add(into_page as usize).ok_or(Errno::INVAL)?;
+    let place = Place::new()?;
     let mapping = map(mapped, libc::MAP_SHARED, fd, (offset - into_page) as libc::off_t)?;
     let addr = mapping.addr.expose_provenance() + into_page as usize;
     // SAFETY: the mapping is dropped with the region, after the registration.
@@ -350,7 +358,7 @@ fn register_file(
     let raw = pd.nic.register_raw(MrSpec { range, iova, access })?;
     // Applications know such memory by its offset, and the region has no address.
     let region = Region { raw: Mutex::new(Some(raw)), _mapping: Some(mapping), addr: 0, length };
-    MrObject::publish(pd, region)
+    MrObject::publish(place, pd, region)
 }
 
 /// EINVAL for what is beyond the end of a file that has one, where touching the mapping would end the process.

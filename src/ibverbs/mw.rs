@@ -9,9 +9,10 @@ use crate::abi::*;
 use crate::errno::Errno;
 use crate::guard::{borrow, data_path, slot};
 use crate::mr::MrObject;
-use crate::object::{Kind, Seal, find_last, live, object, publish, retire};
+use crate::object::{Kind, Place, Seal, find_last, live, object, retire};
 use crate::pd::PdObject;
 use crate::qp::QpObject;
+use crate::reserve;
 use crate::shown::Shown;
 
 /// A memory window as C sees it, and what it stands for.
@@ -35,11 +36,12 @@ slot! {
             IBV_MW_TYPE_2 => MwType::Type2,
             _ => return Err(Errno::INVAL),
         };
+        let place = Place::new()?;
         let rkey = object.nic.alloc_mw(kind)?;
         object.users.join();
         let ibv = ibv_mw { context: object.context(), pd, rkey: rkey.0, handle: rkey.0 >> 8, type_: mw_type };
         let (ibv, seal) = (Shown::new(ibv), Seal::new(Kind::Mw));
-        Ok(publish(Box::new(MwObject { ibv, seal, owner: pd, pd: object.nic.clone(), rkey })))
+        Ok(place.publish(MwObject { ibv, seal, owner: pd, pd: object.nic.clone(), rkey }))
     }
 
     fn dealloc_mw(mw: *mut ibv_mw) -> () {
@@ -64,7 +66,7 @@ data_path! {
         let spec = unsafe { bind_spec(mw, rkey, &bind.bind_info)? };
         let request = SendRequest {
             wr_id: bind.wr_id,
-            op: SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(spec)))),
+            op: binding(spec)?,
             data: LocalData::empty(),
             length: 0,
             signaled: qp.signals(bind.send_flags),
@@ -90,6 +92,15 @@ pub(crate) unsafe fn show_key(mw: *mut ibv_mw, rkey: u32) -> Result<(), Errno> {
         (*window.ibv.get()).rkey = (window.rkey.0 & !0xFF) | (rkey & 0xFF);
     }
     Ok(())
+}
+
+/// The operation that binds.
+///
+/// # Errors
+/// ENOMEM.
+pub(crate) fn binding(spec: BindSpec) -> Result<SendOp<LocalData>, Errno> {
+    reserve::check_blocks()?;
+    Ok(SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(spec)))))
 }
 
 /// What a bind of `mw` under `rkey` asks of the NIC.

@@ -10,12 +10,14 @@
 //! may have had any of them.
 
 use std::collections::HashMap;
+use std::mem::MaybeUninit;
 
 use softrnic_nic::device::Process;
 
 use crate::errno::Errno;
 use crate::guard::borrow;
-use crate::registry::registry;
+use crate::registry::{Registry, registry};
+use crate::reserve;
 
 /// What an object is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,9 +88,9 @@ impl Seal {
     }
 }
 
-/// What is known of each object, by its address.
+/// What is known of each object, by its address; nothing of those that are being made.
 #[derive(Default)]
-pub(crate) struct Objects(HashMap<usize, Entry>);
+pub(crate) struct Objects(HashMap<usize, Option<Entry>>);
 
 struct Entry {
     kind: Kind,
@@ -102,12 +104,67 @@ impl Objects {
     }
 }
 
-/// Makes an object known, and leaves it to C.
-pub(crate) fn publish<O: Object>(object: Box<O>) -> *mut O::C {
-    let entry = Entry { kind: O::KIND, process: Process::current(), shows: object.shows() };
-    let object = Box::into_raw(object);
-    registry().objects.0.insert(object.addr(), entry);
-    object.cast()
+/// Room for an object that is to be made. A verb has it before anything else, so that nothing has to be undone for
+/// want of memory later.
+pub(crate) struct Place<O: Object>(Option<Box<MaybeUninit<O>>>);
+
+impl<O: Object> Place<O> {
+    /// # Errors
+    /// ENOMEM.
+    pub fn new() -> Result<Place<O>, Errno> {
+        const { assert!(size_of::<O>() <= reserve::BLOCK) };
+        reserve::check()?;
+        let memory = Box::<O>::new_uninit();
+        registry().make_room(memory.as_ptr().addr(), O::KIND)?;
+        Ok(Place(Some(memory)))
+    }
+
+    /// Where the object will be.
+    pub fn address(&self) -> *mut O::C {
+        self.0.as_ref().map_or(std::ptr::null_mut(), |memory| memory.as_ptr().cast_mut().cast())
+    }
+
+    /// Makes an object known, and leaves it to C.
+    pub fn publish(mut self, object: O) -> *mut O::C {
+        let Some(memory) = self.0.take() else { return std::ptr::null_mut() };
+        let object = Box::write(memory, object);
+        let entry = Entry { kind: O::KIND, process: Process::current(), shows: object.shows() };
+        let object = Box::into_raw(object);
+        // Not `insert`, which makes room before it looks.
+        if let Some(known) = registry().objects.0.get_mut(&object.addr()) {
+            *known = Some(entry);
+        }
+        object.cast()
+    }
+}
+
+impl<O: Object> Drop for Place<O> {
+    fn drop(&mut self) {
+        if let Some(memory) = &self.0 {
+            registry().objects.0.remove(&memory.as_ptr().addr());
+        }
+    }
+}
+
+impl Registry {
+    /// Takes a place in every table that an object of this kind, at this address, will have an entry in. An object has
+    /// one in each at most, so none ever holds more than there are objects.
+    fn make_room(&mut self, address: usize, kind: Kind) -> Result<(), Errno> {
+        let tables = &mut *self;
+        tables.objects.0.try_reserve(1)?;
+        let count = tables.objects.0.len() + 1;
+        match kind {
+            Kind::Cq | Kind::Qp | Kind::Srq => {
+                tables.targets.try_reserve(count - tables.targets.len().min(count))?
+            }
+            Kind::Pd | Kind::Mr | Kind::Dm => {
+                tables.exports.try_reserve(count - tables.exports.len().min(count))?
+            }
+            _ => {}
+        }
+        tables.objects.0.insert(address, None);
+        Ok(())
+    }
 }
 
 /// The object that a caller means, for every verb that is not of the data path.
@@ -122,7 +179,7 @@ pub(crate) fn find<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno> {
     if !process.is_in_order() {
         return Err(Errno::IO);
     }
-    let shows = match registry().objects.0.get(&object.addr()) {
+    let shows = match registry().objects.0.get(&object.addr()).and_then(Option::as_ref) {
         Some(entry) if entry.kind == O::KIND && (entry.process == process || O::INHERITED) => entry.shows,
         Some(entry) if entry.kind == O::KIND => return Err(Errno::IO),
         _ => return Err(refused(O::KIND, "there is no such object")),
@@ -174,7 +231,7 @@ pub(crate) unsafe fn live<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Err
 /// [`find`] has found it, and nobody uses it any more.
 pub(crate) unsafe fn retire<O: Object>(object: *mut O::C) -> Box<O> {
     registry().objects.0.remove(&object.addr());
-    // SAFETY: `publish` had it from a box.
+    // SAFETY: [`Place::publish`] had it from a box.
     unsafe { Box::from_raw(object.cast()) }
 }
 

@@ -9,7 +9,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{Silent, borrow, export, slot};
-use crate::object::{Kind, Seal, find, find_last, object, publish, retire};
+use crate::object::{Kind, Place, Seal, find, find_last, object, retire};
 use crate::registry::{Export, registry};
 use crate::shown::Shown;
 
@@ -77,10 +77,16 @@ impl PdObject {
         self.ibv.get()
     }
 
-    fn publish(context: *mut ibv_context, exported: (u64, u32), nic: Arc<Pd>, origin: Origin) -> *mut ibv_pd {
+    fn publish(
+        place: Place<PdObject>,
+        context: *mut ibv_context,
+        exported: (u64, u32),
+        nic: Arc<Pd>,
+        origin: Origin,
+    ) -> *mut ibv_pd {
         let ibv = Shown::new(ibv_pd { context, handle: exported.1 });
         let (seal, users) = (Seal::new(Kind::Pd), Users::default());
-        publish(Box::new(PdObject { ibv, seal, nic, users, exported, context, origin }))
+        place.publish(PdObject { ibv, seal, nic, users, exported, context, origin })
     }
 }
 
@@ -97,9 +103,10 @@ object!(TdObject, Td, ibv_td);
 export! {
     fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
         let ctx = Ctx::of(context)?;
+        let place = Place::new()?;
         let nic = ctx.nic()?.alloc_pd()?;
         let handle = registry().export(&ctx.file, Export::Pd(nic.clone()));
-        Ok(PdObject::publish(context, (ctx.file.id, handle), nic, Origin::Own))
+        Ok(PdObject::publish(place, context, (ctx.file.id, handle), nic, Origin::Own))
     }
 
     fn ibv_dealloc_pd(pd: *mut ibv_pd) -> () {
@@ -127,7 +134,8 @@ export! {
         let ctx = Ctx::of(context)?;
         let found = registry().exports.get(&(ctx.file.id, handle)).cloned();
         let Some(Export::Pd(nic)) = found else { return Err(Errno::NOENT) };
-        Ok(PdObject::publish(context, (ctx.file.id, handle), nic, Origin::Imported))
+        let place = Place::new()?;
+        Ok(PdObject::publish(place, context, (ctx.file.id, handle), nic, Origin::Imported))
     }
 
     /// Only what was imported, and nothing uses any more.
@@ -150,7 +158,7 @@ slot! {
             return Err(Errno::OPNOTSUPP);
         }
         let ibv = Shown::new(ibv_td { context });
-        Ok(publish(Box::new(TdObject { ibv, seal: Seal::new(Kind::Td), users: Users::default() })))
+        Ok(Place::new()?.publish(TdObject { ibv, seal: Seal::new(Kind::Td), users: Users::default() }))
     }
 
     fn dealloc_td(td: *mut ibv_td) -> () {
@@ -177,6 +185,7 @@ slot! {
         if let Origin::Parent { .. } = pd.origin {
             return Err(Errno::INVAL);
         }
+        let place = Place::new()?;
         if !attr.td.is_null() {
             let td: &TdObject = find(attr.td)?;
             // SAFETY: a field that `find` has just compared.
@@ -185,6 +194,6 @@ slot! {
         }
         pd.users.join();
         let origin = Origin::Parent { pd: attr.pd, td: attr.td };
-        Ok(PdObject::publish(context, pd.exported, pd.nic.clone(), origin))
+        Ok(PdObject::publish(place, context, pd.exported, pd.nic.clone(), origin))
     }
 }

@@ -12,9 +12,10 @@ use crate::advice::sge;
 use crate::ah::AhObject;
 use crate::errno::Errno;
 use crate::guard::data_path;
-use crate::mw::{bind_spec, show_key};
+use crate::mw::{bind_spec, binding, show_key};
 use crate::object::live;
 use crate::qp::QpObject;
+use crate::reserve;
 use crate::srq::SrqObject;
 
 data_path! {
@@ -97,7 +98,7 @@ unsafe fn blame<T>(bad: *mut *mut T, wr: *mut T) {
 unsafe fn recv_request(wr: &ibv_recv_wr, most: usize) -> Result<RecvRequest, Errno> {
     // SAFETY: as above.
     let sges = unsafe { elements(wr.sg_list, wr.num_sge, most)? };
-    Ok(RecvRequest { wr_id: wr.wr_id, length: total(sges)?, data: gathered(sges) })
+    Ok(RecvRequest { wr_id: wr.wr_id, length: total(sges)?, data: gathered(sges)? })
 }
 
 /// A send request of C.
@@ -122,7 +123,7 @@ unsafe fn send_request(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendRequest, E
             let length = bytes.len() as u32;
             (LocalData::Inline(bytes), length)
         } else {
-            (gathered(sges), total(sges)?)
+            (gathered(sges)?, total(sges)?)
         };
         let xrc = qp.nic.service() == QpType::XrcInitiator;
         Ok(SendRequest {
@@ -195,7 +196,7 @@ unsafe fn operation(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendOp<LocalData>
             IBV_WR_BIND_MW => {
                 let bind = wr.op.bind_mw;
                 let spec = bind_spec(bind.mw, bind.rkey, &bind.bind_info)?;
-                SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(spec))))
+                binding(spec)?
             }
             _ => return Err(Errno::INVAL),
         })
@@ -260,9 +261,18 @@ pub(crate) unsafe fn element_list<'a, T>(
 }
 
 /// Elements for the NIC.
+///
+/// # Errors
+/// ENOMEM.
 #[inline]
-pub(crate) fn gathered(sges: &[ibv_sge]) -> LocalData {
-    LocalData::Sges(sges.iter().map(sge).collect::<SgeList>())
+pub(crate) fn gathered(sges: &[ibv_sge]) -> Result<LocalData, Errno> {
+    let mut list = SgeList::new();
+    if sges.len() > list.inline_size() {
+        reserve::check_blocks()?;
+        list.try_reserve_exact(sges.len()).map_err(|_| Errno::NOMEM)?;
+    }
+    list.extend(sges.iter().map(sge));
+    Ok(LocalData::Sges(list))
 }
 
 /// How many bytes elements have in all.
@@ -281,7 +291,8 @@ unsafe fn copied(sges: &[ibv_sge], most: usize) -> Result<InlineBytes, Errno> {
     if length > most {
         return Err(Errno::INVAL);
     }
-    let mut bytes = InlineBytes::from_elem(0, length);
+    let mut bytes = InlineBytes::new();
+    resize(&mut bytes, length)?;
     let mut at = 0;
     for sge in sges {
         let to = at + sge.length as usize;
@@ -305,8 +316,18 @@ pub(crate) unsafe fn append(
 ) -> Result<(), Errno> {
     let at = bytes.len();
     let to = at.checked_add(length).filter(|to| *to <= most).ok_or(Errno::INVAL)?;
-    bytes.resize(to, 0);
+    resize(bytes, to)?;
     // SAFETY: as above.
     unsafe { copy_from_app(addr, &mut bytes[at..to]) };
+    Ok(())
+}
+
+#[inline]
+fn resize(bytes: &mut InlineBytes, length: usize) -> Result<(), Errno> {
+    if length > bytes.capacity() {
+        reserve::check_blocks()?;
+        bytes.try_reserve(length - bytes.len()).map_err(|_| Errno::NOMEM)?;
+    }
+    bytes.resize(length, 0);
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::cq::CqObject;
 use crate::errno::Errno;
 use crate::event::{add_target, remove_target};
 use crate::guard::{borrow, borrow_mut, export, slot};
-use crate::object::{self, Kind, Seal, find, live, object};
+use crate::object::{self, Kind, Place, Seal, find, live, object};
 use crate::pd::{PdObject, Users};
 use crate::qp_ex::{self, Builder};
 use crate::shown::Shown;
@@ -170,6 +170,7 @@ pub(crate) fn create(
 ) -> Result<*mut ibv_qp, Errno> {
     Ctx::of(context)?;
     let service = service(init.qp_type)?;
+    let place = Place::new()?;
     let (nic, parts) = match service {
         QpType::XrcTarget => create_target(context, init, request)?,
         _ => create_other(context, service, init, request)?,
@@ -185,7 +186,7 @@ pub(crate) fn create(
         xrcd: request.xrcd,
     };
     let shown = Shape { context, qp_context: init.qp_context, qp_type: init.qp_type, given, parts };
-    Ok(publish(nic, shown, sq_sig_all, request.send_ops))
+    Ok(publish(place, nic, shown, sq_sig_all, request.send_ops))
 }
 
 fn create_target(
@@ -206,7 +207,7 @@ fn create_target(
         xrcd: Some(domain.key),
     };
     let nic = domain.pd.create_qp(QpType::XrcTarget, &domain.cq, &domain.cq, options)?;
-    domain.add_target(&nic);
+    domain.add_target(&nic)?;
     init.cap =
         ibv_qp_cap { max_send_wr: 0, max_recv_wr: 0, max_send_sge: 0, max_recv_sge: 0, max_inline_data: 0 };
     Ok((nic, Parts::of_target(request.xrcd)))
@@ -285,7 +286,13 @@ struct Shape {
     parts: Parts,
 }
 
-fn publish(nic: Arc<Qp>, shape: Shape, sq_sig_all: bool, send_ops: Option<u64>) -> *mut ibv_qp {
+fn publish(
+    place: Place<QpObject>,
+    nic: Arc<Qp>,
+    shape: Shape,
+    sq_sig_all: bool,
+    send_ops: Option<u64>,
+) -> *mut ibv_qp {
     let given = shape.given;
     let base = ibv_qp {
         context: shape.context,
@@ -304,7 +311,7 @@ fn publish(nic: Arc<Qp>, shape: Shape, sq_sig_all: bool, send_ops: Option<u64>) 
     };
     let acks = Arc::new(AckCounter::new());
     let (of, source) = (nic.pd().context().id(), nic.source());
-    let qp = object::publish(Box::new(QpObject {
+    let qp = place.publish(QpObject {
         ibv: Shown::new(qp_ex::table(base, send_ops)),
         seal: Seal::new(Kind::Qp),
         of,
@@ -315,7 +322,7 @@ fn publish(nic: Arc<Qp>, shape: Shape, sq_sig_all: bool, send_ops: Option<u64>) 
         access_flags: AtomicU32::new(0),
         groups: Users::default(),
         builder: send_ops.map(|_| Builder::new()),
-    }));
+    });
     add_target(of, source, qp.cast(), &acks);
     qp
 }
@@ -355,14 +362,14 @@ slot! {
         }
         let xrcd = XrcdObject::of(attr.xrcd)?;
         Ctx::check_same(context, xrcd.context())?;
-        let domain = &xrcd.domain;
+        let (place, domain) = (Place::new()?, &xrcd.domain);
         let nic = domain.target(Qpn::new(attr.qp_num)).ok_or(Errno::INVAL)?;
         let parts = Parts::of_target(attr.xrcd);
         parts.join()?;
         let named = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;
         let qp_context = if named { attr.qp_context } else { std::ptr::null_mut() };
         let shape = Shape { context, qp_context, qp_type: IBV_QPT_XRC_RECV, given: parts, parts };
-        Ok(publish(nic, shape, false, None))
+        Ok(publish(place, nic, shape, false, None))
     }
 }
 

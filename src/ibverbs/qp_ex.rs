@@ -12,9 +12,10 @@ use crate::abi::*;
 use crate::errno::Errno;
 use crate::guard::{Silent, borrow, borrow_mut, data_path, export, slot};
 use crate::hand_lock::HandLock;
-use crate::mw::{bind_spec, show_key};
+use crate::mw::{bind_spec, binding, show_key};
 use crate::post::{append, datagram, element_list, framed, gathered, immediate, remote, total};
 use crate::qp::{QpObject, Request, create, service};
+use crate::reserve;
 
 /// Work requests between `ibv_wr_start` and `ibv_wr_complete`.
 pub(crate) struct Builder {
@@ -179,7 +180,7 @@ unsafe fn begin(
     let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
     let made = op(object).and_then(|(op, data, length)| framed(object, wr_id, flags, op, data, length));
     match made {
-        Ok(request) => batch.requests.push(request),
+        Ok(request) => batch.push(request),
         Err(errno) => batch.refuse(errno),
     }
     Ok(Silent)
@@ -206,6 +207,16 @@ unsafe fn amend(
 }
 
 impl Batch {
+    fn push(&mut self, request: SendRequest) {
+        let requests = &mut self.requests;
+        if requests.len() == requests.capacity()
+            && let Err(errno) = reserve::check_blocks().and_then(|()| Ok(requests.try_reserve(1)?))
+        {
+            return self.refuse(errno);
+        }
+        requests.push(request);
+    }
+
     fn refuse(&mut self, errno: Errno) {
         self.error.get_or_insert(errno);
     }
@@ -338,7 +349,7 @@ data_path! {
         unsafe {
             let begun = begin(qp, |_| {
                 let spec = bind_spec(mw, rkey, borrow(info)?)?;
-                bare(SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(spec)))))
+                bare(binding(spec)?)
             });
             open(qp)?.1.windows.push((mw, rkey));
             begun
@@ -412,7 +423,7 @@ unsafe fn set_sges(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) -> Result<Silent, Errno
     unsafe {
         amend(qp, |_, request| {
             request.length = total(sges)?;
-            request.data = gathered(sges);
+            request.data = gathered(sges)?;
             Ok(())
         })
     }

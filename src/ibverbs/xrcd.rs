@@ -11,7 +11,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{borrow, slot};
-use crate::object::{Kind, Seal, find, find_last, object, publish, retire};
+use crate::object::{Kind, Place, Seal, find, find_last, object, retire};
 use crate::pd::Users;
 use crate::registry::registry;
 use crate::shown::Shown;
@@ -59,10 +59,15 @@ impl Domain {
     }
 
     /// A target QP was made.
-    pub(crate) fn add_target(&self, qp: &Arc<Qp>) {
+    ///
+    /// # Errors
+    /// ENOMEM.
+    pub(crate) fn add_target(&self, qp: &Arc<Qp>) -> Result<(), Errno> {
         let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
         targets.retain(|_, qp| qp.strong_count() > 0);
+        targets.try_reserve(1)?;
         targets.insert(qp.qpn(), Arc::downgrade(qp));
+        Ok(())
     }
 
     /// The target QP with this number.
@@ -89,9 +94,10 @@ slot! {
         if attr.comp_mask != NEEDED {
             return Err(Errno::INVAL);
         }
+        let place = Place::new()?;
         let domain = find_or_make(ctx, attr.fd, attr.oflags)?;
         let (ibv, seal) = (Shown::new(ibv_xrcd { context }), Seal::new(Kind::Xrcd));
-        Ok(publish(Box::new(XrcdObject { ibv, seal, domain, users: Users::default() })))
+        Ok(place.publish(XrcdObject { ibv, seal, domain, users: Users::default() }))
     }
 
     fn close_xrcd(xrcd: *mut ibv_xrcd) -> () {
@@ -112,8 +118,19 @@ fn find_or_make(ctx: &Ctx, fd: c_int, oflags: c_int) -> Result<Arc<Domain>, Errn
     let file = crate::context::identity(fd)?;
     let nic = ctx.nic()?;
     let same_nic = |domain: &Domain| std::ptr::eq(domain.context.device(), nic.device());
-    let open: Vec<_> = registry().domains.iter().filter_map(Weak::upgrade).collect();
-    let known = open.into_iter().find(|domain| domain.file == Some(file) && same_nic(domain));
+    // One that is let go of meanwhile is dropped when the tables are free again.
+    let mut known = None;
+    let mut passed = Vec::new();
+    {
+        let tables = registry();
+        passed.try_reserve(tables.domains.len())?;
+        for domain in tables.domains.iter().filter_map(Weak::upgrade) {
+            match domain.file == Some(file) && same_nic(&domain) {
+                true => known = Some(domain),
+                false => passed.push(domain),
+            }
+        }
+    }
     match known {
         Some(_) if oflags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL => {
             Err(Errno(libc::EEXIST))
@@ -124,6 +141,7 @@ fn find_or_make(ctx: &Ctx, fd: c_int, oflags: c_int) -> Result<Arc<Domain>, Errn
             let domain = Domain::new(nic, Some(file))?;
             let mut tables = registry();
             tables.domains.retain(|domain| domain.strong_count() > 0);
+            tables.domains.try_reserve(1)?;
             tables.domains.push(Arc::downgrade(&domain));
             Ok(domain)
         }

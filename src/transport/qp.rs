@@ -200,6 +200,13 @@ impl<D> Qp<D> {
         Ok(())
     }
 
+    /// Whether [`post_send`](Self::post_send) takes another work request now; if not, it will when one is complete.
+    /// `false` also if there is no memory for any.
+    #[inline]
+    pub fn has_room(&mut self) -> bool {
+        self.sq.has_room()
+    }
+
     /// Takes a work request. The caller has checked that the state accepts it ([`Qp::accepts_sends`]).
     pub fn post_send<H: Host<Data = D>>(&mut self, wqe: SendWqe<D>, host: &mut H) {
         self.sq.push(wqe);

@@ -98,9 +98,9 @@ impl Responses {
         self.queue.is_empty()
     }
 
-    /// Whether too many wait for another request to be taken.
-    pub fn is_full(&self) -> bool {
-        self.queue.len() >= FULL
+    /// Whether too many wait for another request to be taken, or there is no memory for its answer.
+    pub fn is_full(&mut self) -> bool {
+        self.queue.len() >= FULL || self.queue.try_reserve(1).is_err()
     }
 
     /// READs and atomics that wait for their first answer.

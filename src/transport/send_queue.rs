@@ -13,6 +13,10 @@ use crate::wqe::{SendOp, SendWqe};
 /// What a packet costs the window besides its payload.
 pub(crate) const PACKET_OVERHEAD: u64 = 64;
 
+/// Work requests that are taken at a time. Enough for any window, and few enough that the list grows in a moment,
+/// since that happens with the NIC held.
+const MOST: usize = 1024;
+
 /// A work request on its way.
 pub(crate) struct Entry<D> {
     pub wqe: SendWqe<D>,
@@ -99,6 +103,17 @@ impl<D> SendQueue<D> {
     pub fn restart_at(&mut self, psn: Psn) {
         debug_assert_eq!(self.started, 0);
         (self.una, self.cursor, self.end) = (psn, psn, psn);
+    }
+
+    /// Whether another work request can be taken. There is always room for one if there is none.
+    #[inline]
+    pub fn has_room(&mut self) -> bool {
+        self.entries.len() < self.entries.capacity() || self.grow()
+    }
+
+    #[cold]
+    fn grow(&mut self) -> bool {
+        self.entries.len() < MOST && self.entries.try_reserve(1).is_ok()
     }
 
     pub fn push(&mut self, wqe: SendWqe<D>) {

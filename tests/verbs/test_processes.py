@@ -159,3 +159,18 @@ class Memory(VerbsTest):
     def test_memory_does_not_grow_with_objects_that_come_and_go(self):
         program = self.compile("churn.c", "-libverbs")
         self.assertIn("no growth", self.run_ok([program, "3000"], timeout=120))
+
+    def test_registered_memory_that_goes_away_is_an_error_with_safe_copies(self):
+        program = self.compile("lost_memory.c", "-libverbs")
+        for run, extra in ((["--device", "udp?copies=safe"], {}), ([], {"SOFTRNIC_SAFE_COPIES": "1"})):
+            self.assertIn("lost memory is an error", self.run_ok([program], run=run, **extra))
+
+    def test_every_allocation_that_is_refused_is_enomem(self):
+        program = self.compile("refused.c", "-libverbs")
+        self.assertIn("memory was refused, and nothing else", self.run_ok([program, "allocator"], timeout=120))
+
+    def test_objects_are_made_until_a_limit_refuses_memory(self):
+        program = self.compile("refused.c", "-libverbs")
+        out = self.run_ok([program, "limit"], timeout=240)
+        self.assertIn("memory was refused, and nothing else", out)
+        self.assertIn("RC QP: ", out)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::engine::{CqKey, Event, QpKey, SrqKey};
+use crate::engine::{ControlError, CqKey, Event, QpKey, SrqKey};
 use softrnic_transport::QpEvent;
 
 /// What an asynchronous event is about.
@@ -65,6 +65,14 @@ pub struct EventRoutes {
 }
 
 impl EventRoutes {
+    /// Makes sure that [`add`](Self::add) needs no memory.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn make_room(&mut self) -> Result<(), ControlError> {
+        self.by_source.try_reserve(1).map_err(|_| ControlError::NoMemory)
+    }
+
     /// Events of `source` go to `sink`.
     pub fn add(&mut self, source: EventSource, sink: Arc<dyn EventSink>) {
         self.by_source.insert(source, sink);

@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -43,7 +43,14 @@ impl Progress {
     pub(super) fn spawn(nic: Arc<Nic>) -> io::Result<Progress> {
         let own = nic.clone();
         let signals = BlockedSignals::new();
-        let thread = std::thread::Builder::new().name("softrnic".into()).spawn(move || own.run())?;
+        // A thread needs memory to begin, and ends the process if there is none. It has begun when the device is open.
+        let begun = Arc::new(Barrier::new(2));
+        let begins = begun.clone();
+        let thread = std::thread::Builder::new().name("softrnic".into()).spawn(move || {
+            begins.wait();
+            own.run();
+        })?;
+        begun.wait();
         drop(signals);
         Ok(Progress { nic, thread: Some(thread), process: std::process::id() })
     }

@@ -10,7 +10,7 @@ use softrnic_wire::{Qpn, Srqn, Time};
 
 use super::completion::Cqe;
 use super::data::{RecvRequest, SendRequest};
-use super::held_acks::AckHold;
+use super::held_acks::{AckHold, HeldAcks};
 use super::objects::{Cq, QpCounts, QpIo, QpSlot, ReceiveQueue, Srq, Xrcd};
 use super::parts::{CqParts, QpParts, Remains, Remnant, SrqParts};
 use super::{CqKey, Engine, LocalData, QpKey, SrqKey, XrcdKey};
@@ -246,6 +246,7 @@ impl Engine {
         }
         self.srqs.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
         self.shared.xrc_srqs.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
+        self.srqns.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
         // Nothing fails from here on, so that what is counted is in use.
         self.memory.pd_retain(init.pd)?;
         if let Some((xrcd, cq)) = init.xrc {
@@ -344,6 +345,10 @@ impl Engine {
         }
         self.qps.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
         self.by_number.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
+        let count = self.qps.len() + 1;
+        let Engine { active, held_acks: HeldAcks { until_next_call: acks, .. }, .. } = self;
+        active.try_reserve(count.saturating_sub(active.len())).map_err(|_| ControlError::NoMemory)?;
+        acks.try_reserve(count.saturating_sub(acks.len())).map_err(|_| ControlError::NoMemory)?;
         // One more than there are QPs: the next index is that of a slot that is free, or of a new one.
         let missing = (self.qps.len() + 1).saturating_sub(self.by_index.len());
         self.by_index.try_reserve(missing + 1).map_err(|_| ControlError::NoMemory)?;
@@ -387,6 +392,8 @@ impl Engine {
                 recv_cq: init.recv_cq,
                 xrcd,
                 sends: nic_sends,
+                starved: false,
+                lost_completion: false,
                 receives,
                 peer: None,
                 active: false,
@@ -419,13 +426,23 @@ impl Engine {
     ) -> Result<(), ControlError> {
         // What was posted before belongs to the state before.
         self.on_doorbell(now, key.index());
+        if mask.has(AttrMask::AV) {
+            self.peers.make_room(attr.path.dst)?;
+        }
+        let starts = mask.has(AttrMask::STATE) && attr.state == QpState::Rts;
         self.with_qp(now, None, key, |qp, host| {
+            if starts && !qp.has_room() {
+                return Err(ControlError::NoMemory);
+            }
             host.activate();
-            qp.modify(mask, attr, host)
+            Ok(qp.modify(mask, attr, host)?)
         })
         .ok_or(ControlError::UnknownObject)??;
         let slot = &mut self.qps[key];
         if slot.qp.state() == QpState::Reset {
+            while slot.io.sends.pop().is_some() {
+                slot.io.sends.retire(1);
+            }
             slot.io.waiting = false;
             slot.io.peer.take().into_iter().for_each(|peer| self.peers.leave(peer, key));
             self.memory.release_qp(slot.io.qpn);

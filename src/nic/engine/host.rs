@@ -362,7 +362,11 @@ impl Host for HostView<'_, '_> {
             ipv4: completion.grh && self.io.ipv4,
             timestamp: self.now.as_nanos(),
         };
-        self.shared.staged.push(Staged { cq, cqe, solicited: completion.solicited });
+        let staged = Staged { cq, cqe, solicited: completion.solicited };
+        if self.shared.staged.push(staged).is_err() && !std::mem::replace(&mut self.io.lost_completion, true)
+        {
+            self.shared.events.push(Event::CqError(cq));
+        }
     }
 
     fn retire_sends(&mut self, count: u32) {

@@ -253,9 +253,7 @@ impl Engine {
     pub fn on_doorbell(&mut self, now: Time, index: usize) {
         let Some(key) = self.by_index.get(index).copied().flatten() else { return };
         self.with_qp(now, None, key, |qp, host| {
-            while let Some(wqe) = host.io.sends.pop() {
-                qp.post_send(wqe, host);
-            }
+            take_posted(qp, host);
             qp.on_recv_posted(host);
             host.activate();
         });
@@ -359,6 +357,13 @@ impl Engine {
             now,
         };
         let result = drive(qp, &mut host);
+        if host.io.starved && take_posted(qp, &mut host) {
+            host.activate();
+        }
+        // A QP whose completion is lost cannot go on (IBTA 9.9.3, error class G).
+        if std::mem::take(&mut host.io.lost_completion) {
+            qp.abort(&mut host);
+        }
         let state = qp.state();
         if host.io.shared_state.load(Ordering::Relaxed) != state as u8 {
             host.io.shared_state.store(state as u8, Ordering::Release);
@@ -402,5 +407,20 @@ impl Engine {
                 }
             }
         });
+    }
+}
+
+/// Hands what was posted to the QP, as far as it takes it, and says whether that was anything. What is left waits in its
+/// ring until something is complete.
+fn take_posted(qp: &mut Qp<LocalData>, host: &mut HostView<'_, '_>) -> bool {
+    let mut taken = false;
+    loop {
+        host.io.starved = !qp.has_room();
+        if host.io.starved {
+            return taken;
+        }
+        let Some(wqe) = host.io.sends.pop() else { return taken };
+        qp.post_send(wqe, host);
+        taken = true;
     }
 }

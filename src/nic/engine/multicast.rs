@@ -22,6 +22,7 @@ impl Engine {
         if slot.io.service != QpType::Ud || !group.to_ip().is_multicast() {
             return Err(ControlError::Invalid("only UD QPs attach, and only to multicast GIDs"));
         }
+        self.groups.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
         let groups = self.groups.len();
         let group = match self.groups.entry(group) {
             std::collections::hash_map::Entry::Vacant(_) if groups >= MAX_GROUPS => {

@@ -82,6 +82,10 @@ pub struct QpIo {
     pub recv_cq: CqKey,
     pub xrcd: Option<XrcdKey>,
     pub sends: SendRingNic<SendRequest>,
+    /// The QP did not take all that was posted.
+    pub starved: bool,
+    /// There was no memory to keep a completion of this QP until the end of the step.
+    pub lost_completion: bool,
     pub receives: ReceiveQueue,
     pub peer: Option<PeerId>,
     /// In the list of QPs that have something to do.

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use rustc_hash::FxHashMap;
 use softrnic_transport::{Window, WindowConfig};
 
+use super::control::ControlError;
 use super::objects::QpKey;
 
 /// A QP that is woken is expected to send this many bytes.
@@ -49,6 +50,24 @@ impl Peers {
             waited_for: Vec::new(),
             nobody: Window::new(WindowConfig { initial: u64::MAX, min: u64::MAX, max: u64::MAX }),
         }
+    }
+
+    /// Makes sure that [`join`](Self::join) with this address needs no memory.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn make_room(&mut self, address: IpAddr) -> Result<(), ControlError> {
+        let none = |_| ControlError::NoMemory;
+        if let Some(&id) = self.by_address.get(&address) {
+            let peer = self.peers[id.0].as_mut().expect("listed peers exist");
+            let missing = (peer.users + 1).saturating_sub(peer.waiting.len());
+            return peer.waiting.try_reserve(missing).map_err(none);
+        }
+        self.by_address.try_reserve(1).map_err(none)?;
+        self.peers.try_reserve(1).map_err(none)?;
+        let count = self.peers.len() + 1;
+        self.free.try_reserve(count.saturating_sub(self.free.len())).map_err(none)?;
+        self.waited_for.try_reserve(count.saturating_sub(self.waited_for.len())).map_err(none)
     }
 
     /// One more QP talks to `address`.

@@ -21,7 +21,9 @@ impl Engine {
                     solicited = solicited.max(Some(staged.solicited));
                     continue;
                 }
-                lost.push(staged.cqe.qpn);
+                if lost.last() != Some(&staged.cqe.qpn) {
+                    lost.push(staged.cqe.qpn);
+                }
                 if !std::mem::replace(&mut cq.overrun, true) {
                     events.push(Event::CqError(staged.cq));
                 }

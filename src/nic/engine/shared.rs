@@ -1,5 +1,7 @@
 //! What the QPs of an engine have in common while they are driven.
 
+use std::collections::TryReserveError;
+
 use rustc_hash::FxHashMap;
 use softrnic_transport::Counter;
 use softrnic_wire::Srqn;
@@ -23,11 +25,16 @@ pub struct StagedCompletions {
 }
 
 impl StagedCompletions {
-    pub fn push(&mut self, staged: Staged) {
-        match staged.cqe.opcode.is_receive() {
-            true => self.receives.push(staged),
-            false => self.sends.push(staged),
-        }
+    /// # Errors
+    /// There is no memory, and the completion is lost.
+    pub fn push(&mut self, staged: Staged) -> Result<(), TryReserveError> {
+        let list = match staged.cqe.opcode.is_receive() {
+            true => &mut self.receives,
+            false => &mut self.sends,
+        };
+        list.try_reserve(1)?;
+        list.push(staged);
+        Ok(())
     }
 
     pub fn is_empty(&self) -> bool {

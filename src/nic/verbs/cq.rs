@@ -39,6 +39,7 @@ impl Cq {
         let sink = context.sink();
         let parts = CqParts::new(rounded(depth))?;
         let (key, ring, arming) = context.nic().control(|core, _| {
+            core.routes.make_room()?;
             let made = core.engine.add_cq(parts, notify)?;
             core.routes.add(EventSource::Cq(made.0), sink);
             Ok::<_, ControlError>(made)

@@ -114,6 +114,7 @@ impl Qp {
         let sink = pd.context().sink();
         let parts = QpParts::new(&init)?;
         let made = pd.context().nic().control(|core, _| {
+            core.routes.make_room()?;
             let made = core.engine.add_qp(init, parts)?;
             if service == QpType::Ud {
                 // They are in the header that precedes each datagram in its receive buffer.

@@ -40,6 +40,7 @@ impl Srq {
         let sink = pd.context().sink();
         let parts = SrqParts::new(options.max_wr)?;
         let made = pd.context().nic().control(|core, _| {
+            core.routes.make_room()?;
             let made = core.engine.add_srq(init, parts)?;
             core.routes.add(EventSource::Srq(made.key), sink);
             Ok::<_, ControlError>(made)
