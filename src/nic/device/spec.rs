@@ -29,6 +29,9 @@ pub struct DeviceSpec {
     /// How its QPs behave besides their attributes: `early=off` leaves lost packets to the local ACK timeout alone,
     /// `ecn=on` marks packets as ECN-capable and slows down on CNPs.
     pub transport: TransportConfig,
+    /// Whether registered memory that goes away is an error (`copies=safe`) or the end of the process
+    /// (`copies=plain`); if nothing is said, `SOFTRNIC_SAFE_COPIES` decides.
+    pub safe_copies: Option<bool>,
 }
 
 /// The link of a device.
@@ -99,6 +102,7 @@ impl Default for DeviceSpec {
             fault: None,
             pcap: None,
             transport: TransportConfig::default(),
+            safe_copies: None,
         }
     }
 }
@@ -123,11 +127,17 @@ impl FromStr for DeviceSpec {
         let (link, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (kind, place) = link.split_once(':').unwrap_or((link, ""));
         let mut transport = TransportConfig::default();
+        let mut safe_copies = None;
         let mut of_link = Vec::new();
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some((key @ "early", value)) => transport.early_retransmission = switch(key, value)?,
                 Some((key @ "ecn", value)) => transport.congestion_control = switch(key, value)?,
+                Some(("copies", "safe")) => safe_copies = Some(true),
+                Some(("copies", "plain")) => safe_copies = Some(false),
+                Some(("copies", value)) => {
+                    return Err(SpecError(format!("copies={value}: use safe or plain")));
+                }
                 _ => of_link.push(option),
             }
         }
@@ -143,9 +153,11 @@ impl FromStr for DeviceSpec {
                 return Err(SpecError(format!("'{rest}' is no link: use udp, udp:ADDRESS or xdp:INTERFACE")));
             }
         };
-        Ok(DeviceSpec { name: name.into(), link, fault: None, pcap: None, transport })
+        Ok(DeviceSpec { name: name.into(), link, fault: None, pcap: None, transport, safe_copies })
     }
 }
+
+const EVERY_DEVICE: &str = "every device has early, ecn and copies";
 
 fn key_value(option: &str) -> Result<(&str, &str), SpecError> {
     option
@@ -180,7 +192,7 @@ fn udp_options<'a>(place: &str, options: impl Iterator<Item = &'a str>) -> Resul
             "coalescing" => udp.gro = switch(key, value)?,
             _ => {
                 return Err(SpecError(format!(
-                    "udp has no option '{key}': it has rcvbuf, segmentation and coalescing; every device has early and ecn"
+                    "udp has no option '{key}': it has rcvbuf, segmentation and coalescing; {EVERY_DEVICE}"
                 )));
             }
         }
@@ -222,7 +234,7 @@ fn xdp_options<'a>(
                 return Err(SpecError(format!(
                     "xdp has no option '{option}': it has attach=best|native|skb, copy=best|copy|zerocopy, \
                      chunk, rx, tx, multibuffer, wakeup, busypoll (microseconds), queues (0.1.2) and grant (a \
-                     socket); every device has early and ecn"
+                     socket); {EVERY_DEVICE}"
                 )));
             }
         }
@@ -239,6 +251,11 @@ fn open_xdp(interface: &str, options: &XdpOptions, grant: Option<&str>) -> Resul
 }
 
 impl DeviceSpec {
+    /// Whether copies are to be safe for every region.
+    pub fn copies_safely(&self) -> bool {
+        self.safe_copies.unwrap_or_else(|| environment::text("SOFTRNIC_SAFE_COPIES").as_deref() == Some("1"))
+    }
+
     /// The devices that the environment asks for: `SOFTRNIC_DEVICES` (several separated by commas),
     /// `SOFTRNIC_FAULT` and `SOFTRNIC_PCAP`; `softrnic0` on a free loopback address when nothing is said.
     ///

@@ -13,7 +13,6 @@ use crate::device::{
     DeviceSpec, LinkKind, Nic, OpenCapture, OpenedLink, Progress, on_fork_in_child, opening,
 };
 use crate::engine::{EngineConfig, Seed};
-use crate::environment;
 
 /// A device at work, with its progress thread. It ends with the last context that uses it.
 pub struct Running {
@@ -66,7 +65,7 @@ impl Running {
             .map_err(|error| Error::System(std::io::Error::other(error.to_string())))?;
         let mut config = EngineConfig::with_seed(Seed::new(secret));
         config.transport = spec.transport;
-        config.safe_copies = environment::text("SOFTRNIC_SAFE_COPIES").is_some_and(|value| value == "1");
+        config.safe_copies = spec.copies_safely();
         let mode = opened.link.capabilities().mode.clone();
         let (nic, progress) = Nic::start(config, opened.link, opened.place, &spec.name)?;
         let address = nic.control(|core, _| {

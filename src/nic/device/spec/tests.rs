@@ -52,6 +52,14 @@ fn every_device_can_leave_loss_to_the_timer_and_react_to_congestion() {
 }
 
 #[test]
+fn every_device_can_copy_safely() {
+    let copies = |text: &str| text.parse::<DeviceSpec>().expect("a device").safe_copies;
+    assert_eq!(copies("udp"), None);
+    assert_eq!(copies("udp:10.0.0.1?copies=safe&rcvbuf=4096"), Some(true));
+    assert_eq!(copies("xdp:eth0?copies=plain"), Some(false));
+}
+
+#[test]
 fn what_makes_no_sense_is_named() {
     for (text, says) in [
         ("xdp", "xdp:eth0"),
@@ -61,6 +69,8 @@ fn what_makes_no_sense_is_named() {
         ("xdp:eth0?queues=0,1", "queues"),
         ("xdp:eth0?fast", "fast"),
         ("udp?ecn=maybe", "ecn=maybe"),
+        ("udp?copies=fast", "copies=fast: use safe or plain"),
+        ("udp?fast=on", "every device has early, ecn and copies"),
         ("ib:eth0", "ib:eth0"),
         ("a b=udp", "a b"),
         ("udp:10.0.0.300", "10.0.0.300"),
