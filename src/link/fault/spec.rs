@@ -308,13 +308,11 @@ fn opcodes(text: &str) -> Result<OpcodeSet, String> {
         if let Some(opcode) = Opcode::from_byte(byte) {
             let name = opcode_name(opcode);
             let short = name.replace("rdma_", "");
-            members[usize::from(byte)] =
-                [name, short].iter().any(|name| matches(pattern.as_bytes(), name.as_bytes()));
+            members[usize::from(byte)] = [name, short].iter().any(|name| matches(&pattern, name));
         }
     }
-    let messages: Vec<u16> = CmMessage::ATTRIBUTE_IDS
-        .filter(|id| matches(pattern.as_bytes(), message_name(*id).as_bytes()))
-        .collect();
+    let messages: Vec<u16> =
+        CmMessage::ATTRIBUTE_IDS.filter(|id| matches(&pattern, &message_name(*id))).collect();
     match members.contains(&true) || !messages.is_empty() {
         true => Ok(OpcodeSet { pattern, members, messages }),
         false => Err(format!(
@@ -335,13 +333,15 @@ fn message_name(attribute_id: u16) -> String {
     format!("cm_{}", CmMessage::name_of(attribute_id).to_ascii_lowercase())
 }
 
-/// Whether `name` is `pattern`, in which each `*` stands for any number of characters.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    match pattern {
-        [] => name.is_empty(),
-        [b'*', rest @ ..] => (0..=name.len()).any(|skip| matches(rest, &name[skip..])),
-        [byte, rest @ ..] => name.first() == Some(byte) && matches(rest, &name[1..]),
-    }
+/// Whether `name` is `pattern`, in which each `*` stands for any number of characters. What stands between two stars may
+/// as well be found where it first occurs: that leaves most to those behind, so nothing has to be tried again.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
+    let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let inner = name.strip_prefix(start).and_then(|name| name.strip_suffix(end));
+    let rest = inner
+        .and_then(|inner| middle.split('*').try_fold(inner, |left, part| Some(left.split_once(part)?.1)));
+    rest.is_some()
 }
 
 impl fmt::Display for FaultSpec {

@@ -161,6 +161,22 @@ fn connection_management_messages_are_named() {
 }
 
 #[test]
+fn a_pattern_of_many_stars_is_judged_at_once() {
+    // It took time that doubles with each star when every way to match was tried.
+    let stars = "*".repeat(40);
+    let error = format!("drop:op={stars}x").parse::<FaultSpec>().expect_err("no such opcode").to_string();
+    assert!(error.contains("no opcode is called"), "{error}");
+    let all = spec(&format!("drop:op={}", "*".repeat(1000)));
+    assert!((0..=255).filter(|byte| all.rules[0].opcodes.as_ref().unwrap().contains(*byte)).count() > 10);
+    let both = spec("drop:op=rc_*_*st").rules[0].opcodes.clone().unwrap();
+    assert!(
+        both.contains(0x00) && both.contains(0x02) && !both.contains(0x04),
+        "rc_send_first, _last, not _only"
+    );
+    assert!("drop:op=ud_send_only*only".parse::<FaultSpec>().is_err(), "no byte counts twice");
+}
+
+#[test]
 fn without_rules_everything_passes() {
     let (mut a, mut b) = faulty_sender("seed=3");
     send_all(&mut a, 0..50);
