@@ -23,6 +23,7 @@ pub(crate) use meaning::link_counters;
 pub use meaning::meaning;
 pub use snapshot::{PeerSnapshot, QpSnapshot, Snapshot};
 pub(crate) use socket::{Answering, StatsSocket};
+pub use socket::{Cached, LIMITS, is_ours};
 
 fn user() -> u32 {
     rustix::process::geteuid().as_raw()

@@ -7,7 +7,9 @@ mod cm;
 mod control;
 mod frames;
 mod hostile;
+mod looks;
 mod sockets;
+mod specifications;
 mod verbs;
 
 pub use captures::captures;
@@ -15,15 +17,17 @@ pub use cm::cm;
 pub use control::control;
 pub use frames::frames;
 pub use hostile::hostile;
+pub use looks::looks;
 pub use sockets::sockets;
 pub use softrnic_link::fuzz::{grant, netlink, xdp};
+pub use specifications::specifications;
 pub use verbs::verbs;
 
 /// The name and the function of a target.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 12] = [
     ("frames", frames),
     ("hostile", hostile),
     ("control", control),
@@ -34,6 +38,8 @@ pub const TARGETS: [Target; 10] = [
     ("netlink", netlink),
     ("grant", grant),
     ("cm", cm),
+    ("looks", looks),
+    ("specifications", specifications),
 ];
 
 /// Bytes that decide what happens next; zeros once they are used up.

@@ -60,7 +60,11 @@ fn device(metrics: &mut Metrics, snapshot: &Snapshot) {
     metrics.sample("device_info", &with(&[("mode", &snapshot.mode)]), 1);
     metrics.describe("active_mtu_bytes", Type::Gauge, "The largest path MTU that a device's port allows.");
     metrics.sample("active_mtu_bytes", &with(&[]), snapshot.active_mtu.into());
-    for (name, value) in &snapshot.counters {
+    // Names are the other process's too. What is no name would take the whole page with it.
+    let is_name = |name: &str| {
+        name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+    };
+    for (name, value) in snapshot.counters.iter().filter(|(name, _)| is_name(name)) {
         let name = format!("{name}_total");
         metrics.describe(
             &name,
