@@ -32,8 +32,6 @@ pub(crate) struct QpObject {
     pub(crate) sq_sig_all: bool,
     /// As they were set last, with those that mean nothing to the NIC.
     pub(crate) access_flags: AtomicU32,
-    /// Multicast groups that it is attached to.
-    groups: Users,
     /// Whether `ibv_wr_*` may be used, and what they have built so far.
     pub(crate) builder: Option<Builder>,
 }
@@ -61,7 +59,7 @@ impl QpObject {
     /// The pointer is null or a QP of ours.
     #[inline]
     pub(crate) unsafe fn live<'a>(qp: *mut ibv_qp) -> Result<&'a QpObject, Errno> {
-        // SAFETY: as above.
+        // SAFETY: who calls vouches that it is null or a QP of ours.
         unsafe { live(qp) }
     }
 
@@ -79,7 +77,7 @@ impl QpObject {
 
     /// What the application gave the QP.
     pub(crate) fn identity(&self) -> Identity {
-        // SAFETY: fields that never change.
+        // SAFETY: fields of a live object that are written when it is made and never again.
         let base = unsafe { &(*self.ibv.get()).qp_base };
         Identity {
             qp_context: base.qp_context,
@@ -320,7 +318,6 @@ fn publish(
         parts: shape.parts,
         sq_sig_all,
         access_flags: AtomicU32::new(0),
-        groups: Users::default(),
         builder: send_ops.map(|_| Builder::new()),
     });
     add_target(of, source, qp.cast(), &acks);
@@ -329,7 +326,7 @@ fn publish(
 
 export! {
     fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-        // SAFETY: the caller's struct.
+        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (object, init) = (PdObject::of(pd)?, unsafe { borrow_mut(init)? });
         let request = Request { pd, xrcd: std::ptr::null_mut(), send_ops: None };
         create(object.context(), init, &request)
@@ -338,7 +335,9 @@ export! {
     /// Waits until all events about the QP are acknowledged.
     fn ibv_destroy_qp(qp: *mut ibv_qp) -> () {
         let object: &QpObject = object::find_last(qp)?;
-        object.groups.none()?;
+        if object.nic.is_attached() {
+            return Err(Errno::BUSY);
+        }
         let parts = object.parts;
         remove_target(object.of, object.nic.source());
         object.acks.wait();
@@ -352,7 +351,7 @@ slot! {
     /// A second handle of an XRC target QP of the same domain.
     fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
         const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
-        // SAFETY: the caller's struct.
+        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask & !(NEEDED | IBV_QP_OPEN_ATTR_CONTEXT) != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -383,16 +382,12 @@ pub(crate) unsafe fn multicast(
     _lid: u16,
     attach: bool,
 ) -> Result<(), Errno> {
-    // SAFETY: the caller's GID, every bit pattern of which is 16 bytes.
+    // SAFETY: a GID of the application's, valid for the call; every bit pattern is one.
     let (qp, gid) = (QpObject::of(qp)?, unsafe { Gid(borrow(gid)?.raw) });
-    if attach {
+    match attach {
         // Once more changes nothing (kernel: ib_uverbs_attach_mcast).
-        if qp.nic.attach_multicast(gid)? {
-            qp.groups.join();
-        }
-    } else {
-        qp.nic.detach_multicast(gid)?;
-        qp.groups.leave();
+        true => qp.nic.attach_multicast(gid)?,
+        false => qp.nic.detach_multicast(gid)?,
     }
     Ok(())
 }

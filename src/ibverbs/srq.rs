@@ -39,7 +39,7 @@ impl SrqObject {
     }
 
     pub(crate) fn context(&self) -> *mut ibv_context {
-        // SAFETY: a field that the application lets be.
+        // SAFETY: a field of a live object, which is written when it is made and never again (`verbs.h`).
         unsafe { (*self.ibv.get()).context }
     }
 }
@@ -104,29 +104,30 @@ fn create(
 
 export! {
     fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-        // SAFETY: the caller's struct.
+        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let init = unsafe { borrow_mut(init)? };
         create(pd, init.srq_context, &mut init.attr, None)
     }
 
     fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: i32) -> () {
-        // SAFETY: the caller's struct.
+        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (srq, attr) = (SrqObject::of(srq)?, unsafe { borrow(attr)? });
         let mask = mask as u32;
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
             return Err(Errno::INVAL);
         }
-        if mask & IBV_SRQ_MAX_WR != 0 {
-            srq.nic.resize(attr.max_wr as usize)?;
-        }
-        if mask & IBV_SRQ_LIMIT != 0 {
-            srq.nic.set_limit(attr.srq_limit as usize)?;
+        let (max_wr, limit) = (attr.max_wr as usize, attr.srq_limit as usize);
+        match (mask & IBV_SRQ_MAX_WR != 0, mask & IBV_SRQ_LIMIT != 0) {
+            (true, true) => srq.nic.resize_with_limit(max_wr, limit)?,
+            (true, false) => srq.nic.resize(max_wr)?,
+            (false, true) => srq.nic.set_limit(limit)?,
+            (false, false) => {}
         }
         Ok(())
     }
 
     fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> () {
-        // SAFETY: the caller's struct.
+        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (srq, attr) = (SrqObject::of(srq)?, unsafe { borrow_mut(attr)? });
         *attr = ibv_srq_attr {
             max_wr: srq.nic.max_wr() as u32,
@@ -156,7 +157,7 @@ export! {
 
 slot! {
     fn create_srq_ex(context: *mut ibv_context, init: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
-        // SAFETY: the caller's struct.
+        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (_, init) = (Ctx::of(context)?, unsafe { borrow_mut(init)? });
         const KNOWN: u32 =
             IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
@@ -180,7 +181,7 @@ slot! {
 
     /// XRC SRQs have numbers that peers name.
     fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> () {
-        // SAFETY: the caller's number.
+        // SAFETY: a number of the application's, valid for the call.
         let (srq, number) = (SrqObject::of(srq)?, unsafe { borrow_mut(number)? });
         if srq.xrc.is_none() {
             return Err(Errno::INVAL);

@@ -2,9 +2,12 @@ use std::ptr::null_mut;
 
 use super::*;
 use crate::abi::*;
+use crate::ah::ibv_attach_mcast;
+use crate::cq::{ibv_create_cq, ibv_destroy_cq};
 use crate::device::{ibv_close_device, ibv_free_device_list, ibv_get_device_list, ibv_open_device};
 use crate::event::{ibv_ack_async_event, ibv_get_async_event};
-use crate::pd::ibv_alloc_pd;
+use crate::pd::{ibv_alloc_pd, ibv_dealloc_pd};
+use crate::qp::{ibv_create_qp, ibv_destroy_qp};
 use crate::query::ibv_query_device;
 
 slot! {
@@ -50,6 +53,15 @@ fn a_panic_is_an_io_error_and_the_end_of_every_open_device() {
         assert!(!context.is_null());
         let mut attr = std::mem::zeroed();
         assert_eq!(ibv_query_device(context, &mut attr), 0);
+        let (pd, cq) = (ibv_alloc_pd(context), ibv_create_cq(context, 4, null_mut(), null_mut(), 0));
+        let cap = ibv_qp_cap { max_send_wr: 1, max_recv_wr: 1, ..std::mem::zeroed() };
+        let mut init =
+            ibv_qp_init_attr { send_cq: cq, recv_cq: cq, cap, qp_type: IBV_QPT_UD, ..std::mem::zeroed() };
+        let qp = ibv_create_qp(pd, &mut init);
+        let mut group = ibv_gid { raw: [0; 16] };
+        group.raw[10..].copy_from_slice(&[0xFF, 0xFF, 239, 7, 7, 7]);
+        assert_eq!(ibv_attach_mcast(qp, &group, 0), 0);
+        assert_eq!(ibv_destroy_qp(qp), libc::EBUSY);
 
         assert!(pointer(false).is_null());
         assert_eq!(errno(), libc::EIO);
@@ -66,6 +78,8 @@ fn a_panic_is_an_io_error_and_the_end_of_every_open_device() {
         ibv_ack_async_event(&mut event);
         assert!(ibv_alloc_pd(context).is_null());
         assert_eq!(errno(), libc::EIO);
+        // Nothing is attached any more, and what there was can be destroyed.
+        assert_eq!((ibv_destroy_qp(qp), ibv_destroy_cq(cq), ibv_dealloc_pd(pd)), (0, 0, 0));
         assert_eq!(ibv_close_device(context), 0);
     }
 }

@@ -281,21 +281,26 @@ impl Engine {
         self.srqs.get(key).map(|srq| srq.limit).ok_or(ControlError::UnknownObject)
     }
 
-    /// Gives an SRQ another ring, which it goes over to when it has taken what is posted. The application end of the
-    /// new ring is the caller's to go over to.
+    /// Gives an SRQ another ring, which it goes over to when it has taken what is posted, and perhaps another limit. The
+    /// application end of the new ring is the caller's to go over to.
     ///
     /// # Errors
-    /// No such SRQ, or it holds more than the new size.
+    /// No such SRQ, or it holds more than the new size, or the limit is beyond it.
     pub fn resize_srq(
         &mut self,
         key: SrqKey,
         parts: SrqParts,
+        limit: Option<usize>,
     ) -> Result<RecvRing<RecvRequest>, ControlError> {
         let srq = self.srqs.get_mut(key).ok_or(ControlError::UnknownObject)?;
         let max_wr = parts.app.capacity();
-        if srq.ring.len() > max_wr || srq.limit > max_wr {
-            return Err(ControlError::Invalid("the SRQ holds more than the new size"));
+        let limit = limit.unwrap_or(srq.limit);
+        if srq.ring.len() > max_wr || limit > max_wr {
+            return Err(ControlError::Invalid(
+                "the SRQ holds more than the new size, or the limit is beyond it",
+            ));
         }
+        srq.limit = limit;
         srq.ring.replace(parts.nic);
         Ok(parts.app)
     }

@@ -61,7 +61,7 @@ impl Engine {
     }
 
     /// Whether a QP is attached to any group.
-    pub(super) fn is_attached(&self, key: QpKey) -> bool {
+    pub fn is_attached(&self, key: QpKey) -> bool {
         self.groups.values().any(|group| group.qps.contains(&key))
     }
 

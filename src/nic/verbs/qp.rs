@@ -353,14 +353,20 @@ impl Qp {
         Ok(())
     }
 
-    /// Attaches a UD QP to a multicast group; `false` if it was attached before.
+    /// Whether it is attached to a multicast group, and cannot be destroyed therefore. On a device that has failed none
+    /// is.
+    pub fn is_attached(&self) -> bool {
+        self.context().nic().control(|core, _| core.engine.is_attached(self.key)).unwrap_or(false)
+    }
+
+    /// Attaches a UD QP to a multicast group. Once more changes nothing.
     ///
     /// # Errors
     /// Not a UD QP, not a group, or the link cannot join.
-    pub fn attach_multicast(&self, group: Gid) -> Result<bool, Error> {
+    pub fn attach_multicast(&self, group: Gid) -> Result<(), Error> {
         self.context().nic().control(|core, _| {
             if core.engine.is_member(self.key, group) {
-                return Ok(false);
+                return Ok(());
             }
             if core.engine.attach_multicast(self.key, group)?
                 && let Err(error) = core.link.join(group.to_ip())
@@ -368,7 +374,7 @@ impl Qp {
                 core.engine.detach_multicast(self.key, group)?;
                 return Err(error.into());
             }
-            Ok(true)
+            Ok(())
         })?
     }
 

@@ -95,14 +95,27 @@ impl Srq {
     /// Changes the number of places.
     ///
     /// # Errors
-    /// More is posted than the new size holds.
+    /// More is posted than the new size holds, or the limit is beyond it.
     pub fn resize(&self, max_wr: usize) -> Result<(), Error> {
+        self.change(max_wr, None)
+    }
+
+    /// Changes the number of places and the limit, or neither.
+    ///
+    /// # Errors
+    /// As [`resize`](Self::resize).
+    pub fn resize_with_limit(&self, max_wr: usize, limit: usize) -> Result<(), Error> {
+        self.change(max_wr, Some(limit))
+    }
+
+    fn change(&self, max_wr: usize, limit: Option<usize>) -> Result<(), Error> {
         if max_wr == 0 || max_wr > DeviceCaps::default().max_srq_wr {
             return Err(ControlError::Invalid("an SRQ has between 1 and max_srq_wr places").into());
         }
         let parts = SrqParts::new(max_wr)?;
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = self.context().nic().control(|core, _| core.engine.resize_srq(self.key, parts))??;
+        let new =
+            self.context().nic().control(|core, _| core.engine.resize_srq(self.key, parts, limit))??;
         ring.replace(new);
         Ok(())
     }
@@ -125,5 +138,25 @@ impl Drop for Srq {
         });
         let source = self.source();
         self.context().forget_events(|event| event.source == source);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceSpec;
+
+    #[test]
+    fn a_limit_that_is_refused_leaves_the_size_as_it_was() {
+        let context = Context::open(&DeviceSpec::default()).expect("a device");
+        let pd = context.alloc_pd().expect("a PD");
+        let srq = pd.create_srq(SrqOptions { max_wr: 8, xrc: None }).expect("an SRQ");
+        assert!(srq.resize_with_limit(16, 17).is_err());
+        assert_eq!((srq.max_wr(), srq.limit().expect("a limit")), (8, 0));
+        srq.resize_with_limit(16, 12).expect("both");
+        assert_eq!((srq.max_wr(), srq.limit().expect("a limit")), (16, 12));
+        assert!(srq.resize(4).is_err(), "the limit is beyond it");
+        srq.resize_with_limit(4, 2).expect("both are smaller");
+        assert_eq!((srq.max_wr(), srq.limit().expect("a limit")), (4, 2));
     }
 }

@@ -317,7 +317,7 @@ impl Scene {
                 if let Some(srq) = self.srqs.last() {
                     let _ = node.engine.set_srq_limit(srq.key, usize::from(choices.byte() % 8));
                     let parts = SrqParts::new(usize::from(choices.byte() % 16)).expect("memory");
-                    let _ = node.engine.resize_srq(srq.key, parts).map(|ring| {
+                    let _ = node.engine.resize_srq(srq.key, parts, None).map(|ring| {
                         self.srqs.last_mut().expect("as before").receives.replace(ring);
                     });
                 }
