@@ -36,6 +36,7 @@ enum Command {
     XdpPing(bare::xdp_ping::XdpPingArgs),
     XdpRaw(bare::xdp_raw::XdpRawArgs),
     Fan(scale::fan::FanArgs),
+    Holds(scale::holds::HoldsArgs),
     Idle(scale::idle::IdleArgs),
     Resident(scale::resident::ResidentArgs),
 }
@@ -63,6 +64,7 @@ fn run(command: Command) -> Result<()> {
         Command::XdpPing(args) => print(&bare::xdp_ping::run(&args)?),
         Command::XdpRaw(args) => print(&bare::xdp_raw::run(&args)?),
         Command::Fan(args) => print(&scale::fan::run(&args)?),
+        Command::Holds(args) => print(&scale::holds::run(&args)?),
         Command::Idle(args) => print(&scale::idle::run(&args)?),
         Command::Resident(args) => print(&scale::resident::run(&args)?),
     }

@@ -2,7 +2,7 @@ use std::fmt;
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use softrnic_wire::Rkey;
 
 /// Local key: names a memory region in the work requests of its owner.
@@ -33,6 +33,11 @@ pub(crate) fn index_of(key: u32) -> u32 {
     key >> 8
 }
 
+/// The table that has a key: indices are random, so any bits of theirs do.
+fn place_of(key: u32) -> usize {
+    index_of(key) as usize % TABLES
+}
+
 /// `key` with another tag.
 pub(crate) fn with_tag(key: u32, tag: u8) -> u32 {
     key & !0xff | u32::from(tag)
@@ -40,26 +45,37 @@ pub(crate) fn with_tag(key: u32, tag: u8) -> u32 {
 
 /// Objects by key. Indices and first tags come from a keyed stream, so that a peer cannot guess a key from
 /// others it was given, and a key is not soon valid again after its object is gone.
+///
+/// They are in many small tables, each of which grows by itself: one of a million entries would take tens of
+/// milliseconds, in which whoever has the map holds up everybody else.
 pub(crate) struct KeyMap<T> {
-    entries: FxHashMap<u32, T>,
+    tables: Box<[FxHashMap<u32, T>; TABLES]>,
+    len: usize,
     random: ChaCha20Rng,
 }
 
+/// With half of all keys given out, a table has 16,384 entries.
+const TABLES: usize = 512;
+
 impl<T> KeyMap<T> {
     pub(crate) fn new(seed: [u8; 32]) -> Self {
-        Self { entries: FxHashMap::default(), random: ChaCha20Rng::from_seed(seed) }
+        let tables = Box::new([const { FxHashMap::with_hasher(FxBuildHasher) }; TABLES]);
+        Self { tables, len: 0, random: ChaCha20Rng::from_seed(seed) }
     }
 
     /// Adds the object that `make` builds for the key it is told; `None` when most keys are taken, or there is no memory.
     pub(crate) fn insert(&mut self, make: impl FnOnce(u32) -> T) -> Option<u32> {
         // Below half occupancy a free index is found in two draws on average.
-        if self.entries.len() >= MAX_KEYS / 2 || self.entries.try_reserve(1).is_err() {
+        if self.len >= MAX_KEYS / 2 {
             return None;
         }
         loop {
             let key = self.random.next_u32();
-            if index_of(key) != 0 && !self.entries.contains_key(&index_of(key)) {
-                self.entries.insert(index_of(key), make(key));
+            let table = &mut self.tables[place_of(key)];
+            if index_of(key) != 0 && !table.contains_key(&index_of(key)) {
+                table.try_reserve(1).ok()?;
+                table.insert(index_of(key), make(key));
+                self.len += 1;
                 return Some(key);
             }
         }
@@ -67,22 +83,24 @@ impl<T> KeyMap<T> {
 
     /// The object with this index, whatever its tag; compare the full key.
     pub(crate) fn get(&self, key: u32) -> Option<&T> {
-        self.entries.get(&index_of(key))
+        self.tables[place_of(key)].get(&index_of(key))
     }
 
     pub(crate) fn get_mut(&mut self, key: u32) -> Option<&mut T> {
-        self.entries.get_mut(&index_of(key))
+        self.tables[place_of(key)].get_mut(&index_of(key))
     }
 
     pub(crate) fn remove(&mut self, key: u32) -> Option<T> {
-        self.entries.remove(&index_of(key))
+        let removed = self.tables[place_of(key)].remove(&index_of(key));
+        self.len -= usize::from(removed.is_some());
+        removed
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.entries.values()
+        self.tables.iter().flat_map(FxHashMap::values)
     }
 
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries.values_mut()
+        self.tables.iter_mut().flat_map(FxHashMap::values_mut)
     }
 }

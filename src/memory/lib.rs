@@ -78,7 +78,7 @@ pub use key::{Lkey, MrKeys};
 pub use pd::PdId;
 pub use populate::available as pages_can_be_populated;
 pub use region::{MrSpec, RegionInfo, RegionKind, RegionState, ReregSpec};
-pub use register::{Prefetch, PreparedMr};
+pub use register::{Prefetch, PreparedMr, PreparedPages};
 pub use safe_copy::available as safe_copies_work;
 pub use sge::Sge;
 pub use table::{Config, Limits, MemoryTable};

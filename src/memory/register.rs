@@ -16,6 +16,9 @@ use crate::table::{Config, Entry, MemoryTable};
 /// A registration that was judged, with its pages faulted in: what is left needs the table, and takes no time.
 pub struct PreparedMr(Translation);
 
+/// Memory for a fast-register region, with its pages faulted in.
+pub struct PreparedPages<'a>(&'a [AppRange]);
+
 /// On-demand memory to fault in (`ibv_advise_mr`), for writing or not.
 #[derive(Clone, Copy)]
 pub struct Prefetch {
@@ -111,12 +114,10 @@ impl MemoryTable {
     /// Gives a Free fast-register region the memory it will cover (`ib_map_mr_sg`), in pages of `page_size`
     /// bytes, known from address `iova` on. Every range but the first must start, and every one but the last
     /// end, at a page boundary, and `iova` must lie as far into a page as the first range does.
-    ///
-    /// The pages are faulted in for writing: rights are known only when the work request comes.
     pub fn map_pages(
         &mut self,
         lkey: Lkey,
-        ranges: &[AppRange],
+        pages: &PreparedPages<'_>,
         page_size: u64,
         iova: u64,
     ) -> Result<(), MemoryError> {
@@ -128,14 +129,11 @@ impl MemoryTable {
             return Err(MemoryError::InvalidState);
         };
         region.length = 0;
-        list.set(ranges, page_size, *max)?;
+        list.set(pages.0, page_size, *max)?;
         let fits =
             iova & list.page_mask() == list.first_offset() && iova.checked_add(list.length()).is_some();
         if !fits {
             return Err(MemoryError::InvalidArgument);
-        }
-        for range in ranges {
-            populate(range.addr(), range.length(), true)?;
         }
         region.iova = iova;
         region.length = list.length();
@@ -312,6 +310,14 @@ impl MrSpec {
         let kind = if on_demand { RegionKind::OnDemand } else { RegionKind::Ordinary };
         let backing = if guarded { Backing::Guarded(addr) } else { Backing::Plain(addr) };
         Ok(PreparedMr(Translation { iova, length, access, kind, backing }))
+    }
+}
+
+impl<'a> PreparedPages<'a> {
+    /// Faults the pages in, for writing: rights are known only when the work request comes. Takes long if they are many.
+    pub fn new(ranges: &'a [AppRange]) -> Result<PreparedPages<'a>, MemoryError> {
+        ranges.iter().try_for_each(|range| populate(range.addr(), range.length(), true))?;
+        Ok(PreparedPages(ranges))
     }
 }
 

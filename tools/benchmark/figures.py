@@ -138,6 +138,12 @@ def bars(figures):
         note="what it costs to serve many instead of few")
     bar("8 senders against one", bandwidth(other(plan.RUST, "8 senders", MAIN), one), least=0.7,
         note="whether windows are shared before buffers overflow")
+    holds = figures.once.get("holds") or {}
+    note = "what others wait at most; with the work on a NIC of its own, "
+    for what, kind in (("512 MiB, CQs and QPs come and go", "objects"), ("2^18 regions are made", "regions")):
+        apart = holds.get(f"{kind}_apart")
+        bar(f"longest hold of the NIC lock, while {what}", holds.get(kind), form="{:.0f} µs",
+            note=note + ("not measured" if apart is None else f"{apart:.0f} µs"))
     bar("CPU of an idle process with connected QPs", figures.once.get("idle"), most=0.005, form="{:.2%}",
         note="nothing ticks when nothing is to be done")
     resident = figures.once.get("resident")

@@ -176,6 +176,10 @@ class Loads:
         options = ["--senders", senders, "--qps", qps, "--size", size, "--seconds", seconds]
         return loop_stream(self.call("fan", *options))
 
+    def holds(self, seconds):
+        """The longest waits for a NIC, in microseconds, while large objects and many regions are made on it, or beside it."""
+        return self.call("holds", "--seconds", seconds)
+
     def idle(self, seconds):
         """The share of one processor that the busier of two idle processes takes."""
         result = self.call("idle", "--seconds", seconds)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use softrnic_link::sim::{Path, SimLink, SimOptions};
 use softrnic_link::{Flow, Link};
-use softrnic_memory::{Access, MrSpec, PdId};
+use softrnic_memory::{Access, MrSpec, PdId, PreparedPages};
 use softrnic_nic::engine::{
     CqKey, Cqe, EngineConfig, Event, QpHandle, QpInit, ReceiveSource, SrqHandle, SrqInit, XrcdKey,
 };
@@ -232,7 +232,8 @@ impl Machine {
         let base = range.addr() as u64;
         let node = self.node();
         let keys = node.engine.memory().alloc_mr(node.pd, 8).map_err(|error| error.to_string())?;
-        let mapped = node.engine.memory().map_pages(keys.lkey, &[range], 4096, base);
+        let mapped = PreparedPages::new(&[range])
+            .and_then(|pages| node.engine.memory().map_pages(keys.lkey, &pages, 4096, base));
         mapped.map_err(|error| error.to_string())?;
         let region = Region { lkey: keys.lkey, rkey: keys.rkey, base };
         self.memory.insert(name.into(), Memory { span: Span { offset: 0, len: 0 }, region });

@@ -1,6 +1,8 @@
 //! The memory of a hostile scene, in pieces that peers may do different things to, and what it must contain.
 
-use softrnic_memory::{Access, BindSpec, MemoryTable, MrSpec, MwType, PdId, RegionState, ReregSpec, Sge};
+use softrnic_memory::{
+    Access, BindSpec, MemoryTable, MrSpec, MwType, PdId, PreparedPages, RegionState, ReregSpec, Sge,
+};
 use softrnic_nic::engine::EngineConfig;
 use softrnic_wire::{Qpn, Rkey};
 
@@ -203,7 +205,9 @@ impl Memory {
                 self.windows[index] = table.alloc_mw(pd, kind).expect("a window");
             }
             4 => {
-                let _ = table.map_pages(self.fast.lkey, &[fast], 4096, self.fast.base);
+                if let Ok(pages) = PreparedPages::new(&[fast]) {
+                    let _ = table.map_pages(self.fast.lkey, &pages, 4096, self.fast.base);
+                }
                 let key = self.fast.lkey.0 & !0xFF | u32::from(choices.byte());
                 if let Ok(keys) = table.fast_register(pd, self.fast.lkey, key, ALL_ACCESS - Access::MW_BIND) {
                     (self.fast.lkey, self.fast.rkey) = (keys.lkey, keys.rkey);

@@ -1,0 +1,113 @@
+//! How long the NIC is held while another thread makes and frees what is large.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Serialize;
+use softrnic_nic::verbs::{Access, Context, DeviceSpec, Pd, QpOptions};
+
+use crate::options::Timing;
+use crate::process::{Result, limit_time};
+
+/// The longest that a thread waits for a NIC while another makes and frees large things on it
+#[derive(Args)]
+pub struct HoldsArgs {
+    #[command(flatten)]
+    timing: Timing,
+    /// Bytes that are registered
+    #[arg(long, default_value_t = 512 << 20)]
+    bytes: usize,
+    /// Places of the queues that are made
+    #[arg(long, default_value_t = 1 << 16)]
+    depth: usize,
+    /// Regions that are made one after the other, while tables grow
+    #[arg(long, default_value_t = 1 << 18)]
+    regions: usize,
+    /// The device
+    #[arg(long, default_value = "udp")]
+    device: String,
+}
+
+/// In microseconds. A thread also waits where the machine gives its processor to others: so much it waits when the
+/// work is on a NIC of its own.
+#[derive(Serialize)]
+pub struct Holds {
+    /// While memory is registered, and CQs and QPs are made, changed and freed.
+    objects: f64,
+    /// The same on another NIC.
+    objects_apart: f64,
+    /// While many regions are made.
+    regions: f64,
+    /// The same on another NIC.
+    regions_apart: f64,
+    /// How often memory was registered on the first NIC.
+    rounds: u64,
+}
+
+pub fn run(args: &HoldsArgs) -> Result<Holds> {
+    limit_time();
+    let open = |name: &str| -> Result<Context> {
+        Ok(Context::open(&DeviceSpec { name: name.into(), ..args.device.parse()? })?)
+    };
+    let (near, apart) = (open("near")?, open("apart")?);
+    let rounds = AtomicU64::new(0);
+    let objects = |on: &Context| wait_beside(&near, on, |pd, on| make_objects(args, pd, on, &rounds));
+    let (beside, objects_apart) = (objects(&near)?, objects(&apart)?);
+    let regions = |on: &Context| wait_beside(&near, on, |pd, _| make_regions(args, pd));
+    Ok(Holds {
+        objects: beside,
+        objects_apart,
+        regions: regions(&near)?,
+        regions_apart: regions(&apart)?,
+        rounds: rounds.into_inner(),
+    })
+}
+
+/// The longest that a call that takes the NIC `near` takes while another thread does `work` on the NIC `on`.
+fn wait_beside(
+    near: &Context,
+    on: &Context,
+    work: impl FnOnce(&Arc<Pd>, &Context) -> Result<()> + Send,
+) -> Result<f64> {
+    let pd = on.alloc_pd()?;
+    let over = AtomicBool::new(false);
+    let worst = std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let result = work(&pd, on).map_err(|error| error.to_string());
+            over.store(true, Ordering::Release);
+            result
+        });
+        let mut worst = Duration::ZERO;
+        while !over.load(Ordering::Acquire) {
+            let before = Instant::now();
+            let looked = near.gid(0);
+            worst = worst.max(before.elapsed());
+            black_box(looked).map_err(|error| error.to_string())?;
+        }
+        worker.join().map_err(|_| "the worker panicked".to_owned())??;
+        Ok::<_, String>(worst)
+    })?;
+    Ok(worst.as_secs_f64() * 1e6)
+}
+
+fn make_objects(args: &HoldsArgs, pd: &Arc<Pd>, on: &Context, rounds: &AtomicU64) -> Result<()> {
+    let until = Instant::now() + args.timing.duration();
+    while Instant::now() < until {
+        drop(pd.register(vec![0; args.bytes], Access::LOCAL_WRITE)?);
+        let cq = on.create_cq(args.depth, None)?;
+        cq.resize(2 * args.depth)?;
+        let options = QpOptions { max_send_wr: args.depth, max_recv_wr: args.depth, ..QpOptions::default() };
+        drop(pd.create_rc_qp(&cq, &cq, options)?);
+        rounds.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn make_regions(args: &HoldsArgs, pd: &Arc<Pd>) -> Result<()> {
+    let made = (0..args.regions).map(|_| pd.alloc_null_mr()).collect::<std::result::Result<Vec<_>, _>>()?;
+    drop(made);
+    Ok(())
+}
