@@ -25,7 +25,7 @@ slot! {
         if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 {
             return Err(Errno::INVAL);
         }
-        // SAFETY: `count` elements of the caller's, if there are no more than `MOST`.
+        // SAFETY: the application has `count` elements there, valid for the call; no more than `MOST` are looked at.
         let sges = unsafe { element_list(sges, count as usize, MOST)? };
         // Pages that are there need nothing.
         if !must_fault {

@@ -86,7 +86,7 @@ pub(crate) const NO_ADDRESS: ibv_ah_attr = ibv_ah_attr {
 
 export! {
     fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-        // SAFETY: the caller's struct.
+        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (object, attr) = (PdObject::of(pd)?, unsafe { borrow(attr)? });
         create(object, attr)
     }
@@ -107,9 +107,9 @@ export! {
         grh: *mut ibv_grh,
         attr: *mut ibv_ah_attr,
     ) -> OrMinusOne {
-        // SAFETY: the caller's structs.
+        // SAFETY: structs of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (ctx, wc, attr) = unsafe { (Ctx::of(context)?, borrow(wc)?, borrow_mut(attr)?) };
-        // SAFETY: the 40 bytes before a datagram in the caller's buffer; read as bytes, for IPv4 has its own form.
+        // SAFETY: the 40 bytes before a datagram, valid for the call; read as bytes, for IPv4 has its own form.
         let grh = unsafe { grh.cast::<[u8; GRH]>().as_ref() };
         *attr = way_back(ctx, port, wc, grh)?;
         Ok(OrMinusOne(0))
@@ -121,7 +121,7 @@ export! {
         grh: *mut ibv_grh,
         port: u8,
     ) -> *mut ibv_ah {
-        // SAFETY: the caller's structs.
+        // SAFETY: structs of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (object, wc) = unsafe { (PdObject::of(pd)?, borrow(wc)?) };
         // SAFETY: as in `ibv_init_ah_from_wc`.
         let grh = unsafe { grh.cast::<[u8; GRH]>().as_ref() };
@@ -135,7 +135,7 @@ export! {
         eth_mac: *mut [u8; 6],
         vid: *mut u16,
     ) -> () {
-        // SAFETY: the caller's structs.
+        // SAFETY: structs of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (ctx, attr, mac) = unsafe { (Ctx::of(context)?, borrow(attr)?, borrow_mut(eth_mac)?) };
         let address = address_vector(attr)?;
         let src = ctx.nic()?.gid(address.sgid_index)?;
@@ -152,19 +152,19 @@ export! {
         let Neighbour::Known(found) = resolution.neighbour else { return Err(Errno(libc::EHOSTUNREACH)) };
         *mac = found.0;
         if !vid.is_null() {
-            // SAFETY: the caller's number.
+            // SAFETY: a number of the application's, valid for the call.
             unsafe { *vid = resolution.vlans.first().map_or(0xFFFF, |vlan| vlan.id) };
         }
         Ok(())
     }
 
     fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> () {
-        // SAFETY: the caller's QP and GID.
+        // SAFETY: a QP that the application keeps for the call, and a GID that is valid for it.
         unsafe { crate::qp::multicast(qp, gid, lid, true) }
     }
 
     fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> () {
-        // SAFETY: the caller's QP and GID.
+        // SAFETY: a QP that the application keeps for the call, and a GID that is valid for it.
         unsafe { crate::qp::multicast(qp, gid, lid, false) }
     }
 }

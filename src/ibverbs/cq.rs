@@ -46,12 +46,12 @@ impl CqObject {
     /// The pointer is null or a CQ of ours.
     #[inline]
     pub(crate) unsafe fn live<'a>(cq: *mut ibv_cq) -> Result<&'a CqObject, Errno> {
-        // SAFETY: as above.
+        // SAFETY: who calls vouches that it is null or a CQ of ours.
         unsafe { live(cq) }
     }
 
     pub(crate) fn context(&self) -> *mut ibv_context {
-        // SAFETY: a field that the application lets be.
+        // SAFETY: a field of a live object, which is written when it is made and never again (`verbs.h`).
         unsafe { (*self.ibv.get()).context }
     }
 
@@ -124,7 +124,7 @@ export! {
     ) -> *mut ibv_cq {
         let depth = usize::try_from(cqe).map_err(|_| Errno::INVAL)?;
         let vector = u32::try_from(comp_vector).map_err(|_| Errno::INVAL)?;
-        // SAFETY: the caller's pointers.
+        // SAFETY: the application's pointers, each null or valid for the call.
         unsafe { CqObject::create(context, depth, cq_context, channel, vector, Poll::plain()) }
     }
 
@@ -174,7 +174,7 @@ impl Outcome for Found {
 
 data_path! {
     fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> Found {
-        // SAFETY: the caller's CQ.
+        // SAFETY: null, or a CQ of ours that the application keeps for the call.
         let cq = unsafe { CqObject::live(cq)? };
         let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
         if wc.is_null() && most > 0 {
@@ -191,7 +191,7 @@ data_path! {
     }
 
     fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> () {
-        // SAFETY: the caller's CQ.
+        // SAFETY: null, or a CQ of ours that the application keeps for the call.
         unsafe { CqObject::live(cq)? }.nic.arm(solicited_only != 0);
         Ok(())
     }

@@ -115,7 +115,7 @@ slot! {
             | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
             | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
         const MASK: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
-        // SAFETY: the caller's struct.
+        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask & !MASK != 0 || attr.wc_flags & !WC_FLAGS != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -130,7 +130,7 @@ slot! {
         }
         let poll = Poll::extended(flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0);
         let depth = attr.cqe as usize;
-        // SAFETY: the caller's pointers.
+        // SAFETY: the application's pointers, each null or valid for the call.
         let cq = unsafe {
             CqObject::create(context, depth, attr.cq_context, attr.channel, attr.comp_vector, poll)?
         };
@@ -142,7 +142,7 @@ slot! {
 data_path! {
     /// ENOENT when there is nothing; then `ibv_end_poll` must not follow.
     fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> () {
-        // SAFETY: the caller's CQ, and a struct that may be missing.
+        // SAFETY: null, or a CQ of ours that the application keeps; the struct is null or valid for the call.
         let (cq, attr) = unsafe { (CqObject::live(cq.cast())?, attr.as_ref()) };
         if attr.is_some_and(|attr| attr.comp_mask != 0) {
             return Err(Errno::INVAL);
@@ -152,12 +152,12 @@ data_path! {
     }
 
     fn next_poll(cq: *mut ibv_cq_ex) -> () {
-        // SAFETY: the caller's CQ.
+        // SAFETY: null, or a CQ of ours that the application keeps for the call.
         take(unsafe { CqObject::live(cq.cast())? })
     }
 
     fn end_poll(cq: *mut ibv_cq_ex) -> Silent {
-        // SAFETY: the caller's CQ.
+        // SAFETY: null, or a CQ of ours that the application keeps for the call.
         unsafe { CqObject::live(cq.cast())? }.poll.unlock();
         Ok(Silent)
     }
@@ -181,7 +181,7 @@ macro_rules! readers {
     ($($name:ident -> $type:ty, |$cqe:ident| $value:expr;)*) => {
         data_path! {$(
             fn $name(cq: *mut ibv_cq_ex) -> Plain<$type> {
-                // SAFETY: the caller's CQ.
+                // SAFETY: null, or a CQ of ours that the application keeps for the call.
                 let $cqe = &unsafe { CqObject::live(cq.cast())? }.poll.current.get();
                 Ok(Plain($value))
             }
@@ -205,7 +205,7 @@ readers! {
 
 data_path! {
     fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> Plain<u64> {
-        // SAFETY: the caller's CQ.
+        // SAFETY: null, or a CQ of ours that the application keeps for the call.
         let object = unsafe { CqObject::live(cq.cast())? };
         let poll = &object.poll;
         if poll.wallclock.get() == 0 {

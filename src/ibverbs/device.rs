@@ -32,7 +32,7 @@ pub(crate) struct Device {
 
 // SAFETY: the public part is written before the device is shared, and its pointers are null.
 unsafe impl Sync for Device {}
-// SAFETY: as above.
+// SAFETY: it owns what it points to, none of which belongs to a thread.
 unsafe impl Send for Device {}
 
 impl Device {
@@ -166,7 +166,7 @@ export! {
             unsafe { *list.add(index) = device.as_ibv() };
         }
         if !num_devices.is_null() {
-            // SAFETY: the caller's integer.
+            // SAFETY: an integer of the application's, valid for the call.
             unsafe { *num_devices = devices.len() as c_int };
         }
         Ok(list)
@@ -179,26 +179,26 @@ export! {
     }
 
     fn ibv_get_device_name(device: *mut ibv_device) -> Name {
-        // SAFETY: the caller's device.
+        // SAFETY: a device of a list of ours; devices live as long as the program.
         let device = unsafe { Device::of(device)? };
         Ok(Name(device.ibv.name.as_ptr()))
     }
 
     fn ibv_get_device_guid(device: *mut ibv_device) -> Plain<u64> {
-        // SAFETY: the caller's device.
+        // SAFETY: a device of a list of ours; devices live as long as the program.
         let device = unsafe { Device::of(device)? };
         Ok(Plain(device.guid()))
     }
 
     /// The kernel's number for the device, as NETLINK_RDMA tells it: it has none.
     fn ibv_get_device_index(device: *mut ibv_device) -> OrMinusOne {
-        // SAFETY: the caller's device.
+        // SAFETY: a device of a list of ours; devices live as long as the program.
         unsafe { Device::of(device)? };
         Ok(OrMinusOne(NO_INDEX))
     }
 
     fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-        // SAFETY: the caller's device.
+        // SAFETY: a device of a list of ours; devices live as long as the program.
         let device = unsafe { Device::of(device)? };
         sysfs::describe_all();
         Ctx::open(device)

@@ -68,7 +68,7 @@ fn check_words(dm: &DmObject, offset: u64, length: usize) -> Result<(), Errno> {
 
 slot! {
     fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
-        // SAFETY: the caller's struct.
+        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (ctx, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask != 0 {
             return Err(Errno::OPNOTSUPP);

@@ -38,7 +38,7 @@ impl ChannelObject {
     }
 
     pub(crate) fn context(&self) -> *mut ibv_context {
-        // SAFETY: a field that the application lets be.
+        // SAFETY: a field of a live object, which is written when it is made and never again (`verbs.h`).
         unsafe { (*self.ibv.get()).context }
     }
 
@@ -93,22 +93,22 @@ export! {
     }
 
     fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: u32) -> Silent {
-        // SAFETY: the caller's CQ.
+        // SAFETY: null, or a CQ of ours that the application keeps for the call.
         let cq = unsafe { CqObject::live(cq)? };
-        // SAFETY: a counter of the CQ.
+        // SAFETY: a counter of a CQ that lives, as was just found; nothing else writes there.
         unsafe { count(&raw mut (*cq.ibv.get()).comp_events_completed, nevents) };
         cq.completion_acks.acknowledge(nevents);
         Ok(Silent)
     }
 
     fn ibv_ack_async_event(event: *mut ibv_async_event) -> Silent {
-        // SAFETY: the caller's event.
+        // SAFETY: an event of the application's, valid for the call.
         let event = unsafe { borrow(event)? };
         match event.event_type {
             IBV_EVENT_CQ_ERR => {
-                // SAFETY: such an event names a CQ.
+                // SAFETY: an event of this type names a CQ (`verbs.h`); any bits are a pointer, which is looked up.
                 let cq = CqObject::of(unsafe { event.element.cq })?;
-                // SAFETY: a counter of the CQ.
+                // SAFETY: a counter of a CQ that lives, as was just found; nothing else writes there.
                 unsafe { count(&raw mut (*cq.ibv.get()).async_events_completed, 1) };
                 cq.async_acks.acknowledge(1);
             }
@@ -120,16 +120,16 @@ export! {
             | IBV_EVENT_PATH_MIG
             | IBV_EVENT_PATH_MIG_ERR
             | IBV_EVENT_QP_LAST_WQE_REACHED => {
-                // SAFETY: such an event names a QP.
+                // SAFETY: an event of this type names a QP (`verbs.h`); any bits are a pointer, which is looked up.
                 let qp = QpObject::of(unsafe { event.element.qp })?;
-                // SAFETY: a counter of the QP.
+                // SAFETY: a counter of a QP that lives, as was just found; nothing else writes there.
                 unsafe { count(&raw mut (*qp.ibv.get()).qp_base.events_completed, 1) };
                 qp.acks.acknowledge(1);
             }
             IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => {
-                // SAFETY: such an event names an SRQ.
+                // SAFETY: an event of this type names an SRQ (`verbs.h`); any bits are a pointer, which is looked up.
                 let srq = SrqObject::of(unsafe { event.element.srq })?;
-                // SAFETY: a counter of the SRQ.
+                // SAFETY: a counter of an SRQ that lives, as was just found; nothing else writes there.
                 unsafe { count(&raw mut (*srq.ibv.get()).events_completed, 1) };
                 srq.acks.acknowledge(1);
             }
@@ -144,7 +144,7 @@ export! {
 /// # Safety
 /// The counter is in a live object, and written here alone.
 unsafe fn count(counter: *mut u32, events: u32) {
-    // SAFETY: as above; it is aligned.
+    // SAFETY: an aligned counter in an object that lives, as who calls vouches; nothing else writes there.
     unsafe { AtomicU32::from_ptr(counter) }.fetch_add(events, Ordering::Relaxed);
 }
 
@@ -203,7 +203,7 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
         if let Err(error) = object.nic.wait() {
             return failed(error.into());
         }
-        // SAFETY: the caller's pointers.
+        // SAFETY: the application's pointers, each null or valid for the call.
         if let Some(done) = guard(|| Ok(unsafe { take_completion(object, cq, cq_context) })) {
             return done;
         }
@@ -224,7 +224,7 @@ unsafe fn take_completion(
     });
     let Some(token) = taken else { return Taken::Gone };
     let found = cq_of(token);
-    // SAFETY: the caller's pointers, and a CQ that lives until this event is acknowledged.
+    // SAFETY: room for one pointer at each, not null, and a CQ that lives until this event is acknowledged.
     unsafe {
         *cq = found.cast();
         *cq_context = (*found).context_of_application();
@@ -254,7 +254,7 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
         if let Err(error) = nic.wait_async_event() {
             return failed(error.into());
         }
-        // SAFETY: the caller's event.
+        // SAFETY: an event of the application's, valid for the call.
         if let Some(done) = guard(|| Ok(unsafe { take_async(nic, event) })) {
             return done;
         }
@@ -267,7 +267,7 @@ unsafe fn take_async(nic: &Context, event: *mut ibv_async_event) -> Taken {
     let mut element = None;
     let taken = nic.take_async_event(|event| element = deliver(nic.id(), event.source));
     let (Some(taken), Some(element)) = (taken, element) else { return Taken::Gone };
-    // SAFETY: as above.
+    // SAFETY: the application's event, which `ibv_get_async_event` has found not to be null.
     unsafe { *event = ibv_async_event { element, event_type: number(taken.kind) } };
     Taken::Event
 }

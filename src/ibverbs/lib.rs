@@ -10,7 +10,7 @@
 //!
 //! `verbs.h` is the contract for pointers: what is passed in is valid for the call, objects come from this
 //! library and are not used after they are destroyed, and nobody uses one object's `ibv_wr_*` or `ibv_start_poll`
-//! builder from two threads at once. `// SAFETY:` comments that say "the caller's" mean this. Null is refused
+//! builder from two threads at once. A `// SAFETY:` comment that names the application relies on this. Null is refused
 //! all the same wherever it can be told.
 
 pub mod abi;

@@ -46,7 +46,7 @@ struct Mapping {
 
 // SAFETY: the mapping belongs to this struct, and nothing but registrations use it.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: the address never changes, and a shared reference gives nothing but numbers.
 unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
@@ -72,7 +72,7 @@ impl MrObject {
     /// # Safety
     /// The pointer is null or a region of ours.
     pub(crate) unsafe fn lkey(mr: *mut ibv_mr) -> Result<u32, Errno> {
-        // SAFETY: the caller's region; the field changes in `ibv_rereg_mr` alone.
+        // SAFETY: null, or a region of ours, as who calls vouches; the field changes in `ibv_rereg_mr` alone.
         unsafe { Ok((*live::<MrObject>(mr)?.ibv.get()).lkey) }
     }
 
@@ -114,7 +114,7 @@ impl MrObject {
 
 export! {
     fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
-        // SAFETY: the caller's PD and memory.
+        // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` demands.
         unsafe { register(pd, addr, length, addr.addr() as u64, access as u32) }
     }
 
@@ -125,7 +125,7 @@ export! {
         iova: u64,
         access: c_int,
     ) -> *mut ibv_mr {
-        // SAFETY: the caller's PD and memory.
+        // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` demands.
         unsafe { register(pd, addr, length, iova, access as u32) }
     }
 
@@ -136,7 +136,7 @@ export! {
         iova: u64,
         access: c_uint,
     ) -> *mut ibv_mr {
-        // SAFETY: the caller's PD and memory.
+        // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` demands.
         unsafe { register(pd, addr, length, iova, access) }
     }
 
@@ -156,7 +156,7 @@ export! {
     fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
         const MEMORY: u64 = IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF;
         const FILE: u64 = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
-        // SAFETY: the caller's struct.
+        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (object, attr) = (PdObject::of(pd)?, unsafe { borrow(attr)? });
         let (mask, access) = (attr.comp_mask, attr.access as u32);
         if mask & !(MEMORY | FILE | IBV_REG_MR_MASK_IOVA) != 0 {
@@ -173,7 +173,7 @@ export! {
                 if memory & IBV_REG_MR_MASK_BUF != 0 {
                     find::<Buffer>(attr.buf)?.check(pd, attr.addr, attr.length)?;
                 }
-                // SAFETY: the caller's PD and memory.
+                // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` demands.
                 unsafe { register(pd, attr.addr, attr.length, iova, access) }
             }
             _ => Err(Errno::INVAL),
@@ -188,7 +188,7 @@ export! {
         length: usize,
         access: c_int,
     ) -> Rereg {
-        // SAFETY: the caller's region and memory.
+        // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` demands.
         unsafe { reregister(mr, flags, pd, addr, length, access) }
     }
 
@@ -233,7 +233,7 @@ export! {
 
     /// Makes a buffer in memory that suits the device best: for this one, any that is aligned to pages.
     fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void {
-        // SAFETY: the caller's pointer.
+        // SAFETY: null was told apart; else the application has room for one pointer there.
         let (_, buf) = (PdObject::of(pd)?, unsafe { borrow_mut(buf)? });
         let place = Place::new()?;
         let mapping = map(size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
@@ -270,7 +270,7 @@ struct Buffer {
     pd: usize,
 }
 
-// SAFETY: C sees nothing of it.
+// SAFETY: `ibv_buf` is opaque to C, so that any `repr(C)` type may stand for it.
 unsafe impl Object for Buffer {
     const KIND: Kind = Kind::Buffer;
     type C = ibv_buf;
@@ -443,7 +443,7 @@ unsafe fn reregister(
     raw.reregister(change, new_pd.map(|pd| pd.nic.clone()))?;
     let keys = raw.keys();
     let ibv = object.ibv.get();
-    // SAFETY: the caller's region, which he lets nobody else use meanwhile.
+    // SAFETY: a live region; the application lets nobody else use it while it is registered anew (`verbs.h`).
     unsafe {
         (*ibv).lkey = keys.lkey.0;
         (*ibv).rkey = keys.rkey.0;

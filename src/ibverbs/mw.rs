@@ -58,11 +58,11 @@ slot! {
 data_path! {
     /// Binds a type 1 window: a work request on the QP's send queue, under a key that is new each time.
     fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> () {
-        // SAFETY: the caller's QP and structs.
+        // SAFETY: null, or a QP of ours that the application keeps; the structs are valid for the call.
         let (qp, bind) = unsafe { (QpObject::live(qp)?, borrow(bind)?) };
-        // SAFETY: the caller's window; the field is C's as well as ours.
+        // SAFETY: null, or a window of ours that the application keeps; it binds one window on one thread at a time.
         let rkey = unsafe { (*live::<MwObject>(mw)?.ibv.get()).rkey.wrapping_add(1) };
-        // SAFETY: the caller's window and region.
+        // SAFETY: a window, and a region or null, of ours that the application keeps for the call.
         let spec = unsafe { bind_spec(mw, rkey, &bind.bind_info)? };
         let request = SendRequest {
             wr_id: bind.wr_id,
@@ -75,7 +75,7 @@ data_path! {
             srqn: None,
         };
         qp.nic.sends().push(request)?;
-        // SAFETY: the caller's window.
+        // SAFETY: a window of ours, as was just found; the application binds it on one thread at a time.
         unsafe { show_key(mw, rkey) }
     }
 }
@@ -86,7 +86,7 @@ data_path! {
 /// # Safety
 /// The window is the caller's.
 pub(crate) unsafe fn show_key(mw: *mut ibv_mw, rkey: u32) -> Result<(), Errno> {
-    // SAFETY: the caller's window; the field is C's as well as ours.
+    // SAFETY: a window of ours, as who calls vouches; the field is written on one thread at a time.
     unsafe {
         let window: &MwObject = live(mw)?;
         (*window.ibv.get()).rkey = (window.rkey.0 & !0xFF) | (rkey & 0xFF);
@@ -112,9 +112,9 @@ pub(crate) unsafe fn bind_spec(
     rkey: u32,
     info: &ibv_mw_bind_info,
 ) -> Result<BindSpec, Errno> {
-    // SAFETY: the caller's window.
+    // SAFETY: null, or a window of ours that the application keeps for the call.
     let window: &MwObject = unsafe { live(mw)? };
-    // SAFETY: the caller's region, if he names one: an unbind needs none.
+    // SAFETY: a region of ours that the application keeps for the call; an unbind names none.
     let mr = if info.mr.is_null() { 0 } else { unsafe { MrObject::lkey(info.mr)? } };
     if info.mr.is_null() && info.length != 0 {
         return Err(Errno::INVAL);

@@ -54,7 +54,7 @@ macro_rules! own_calls {
     ($(fn $name:ident = $number:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $type),*) -> $result {
-            // SAFETY: the arguments are the caller's, and those that the system call takes.
+            // SAFETY: the C function of this name has the same contract; its caller keeps it, and the kernel checks it.
             unsafe { libc::syscall(libc::$number, $($arg.word()),*) as $result }
         }
     )*};
@@ -87,14 +87,14 @@ own_calls! {
 /// `send` is `sendto` without an address.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn softrnic_own_send(fd: c_int, buf: *const c_void, count: usize, flags: c_int) -> isize {
-    // SAFETY: the arguments are the caller's.
+    // SAFETY: the C function of this name has the same contract, which its caller keeps.
     unsafe { softrnic_own_sendto(fd, buf, count, flags, std::ptr::null(), 0) }
 }
 
 /// `recv` is `recvfrom` without an address.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn softrnic_own_recv(fd: c_int, buf: *mut c_void, count: usize, flags: c_int) -> isize {
-    // SAFETY: the arguments are the caller's.
+    // SAFETY: the C function of this name has the same contract, which its caller keeps.
     unsafe { softrnic_own_recvfrom(fd, buf, count, flags, std::ptr::null_mut(), std::ptr::null_mut()) }
 }
 
@@ -107,6 +107,6 @@ unsafe extern "C" fn softrnic_own_poll(fds: *mut libc::pollfd, count: c_ulong, t
     });
     let limit = timeout.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
     let no_mask = std::ptr::null::<c_void>();
-    // SAFETY: the descriptors are the caller's; the kernel writes the time that is left to the copy.
+    // SAFETY: `poll` demands the same of its caller; the kernel writes the time that is left to the copy.
     unsafe { libc::syscall(libc::SYS_ppoll, fds, count, limit, no_mask, 0usize) as c_int }
 }

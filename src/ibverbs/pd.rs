@@ -152,7 +152,7 @@ export! {
 
 slot! {
     fn alloc_td(context: *mut ibv_context, attr: *mut ibv_td_init_attr) -> *mut ibv_td {
-        // SAFETY: the caller's struct.
+        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -175,7 +175,7 @@ slot! {
         attr: *mut ibv_parent_domain_init_attr,
     ) -> *mut ibv_pd {
         const KNOWN: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
-        // SAFETY: the caller's struct.
+        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask & !KNOWN != 0 {
             return Err(Errno::OPNOTSUPP);

@@ -20,16 +20,16 @@ use crate::srq::SrqObject;
 
 data_path! {
     fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> () {
-        // SAFETY: the caller's QP.
+        // SAFETY: null, or a QP of ours that the application keeps for the call.
         let qp = unsafe { QpObject::live(qp)? };
         let mut poster = qp.nic.sends();
         let mut next = wr;
-        // SAFETY: a list of the caller's, which ends with null.
+        // SAFETY: the application's list, valid for the call and ended by null.
         while let Some(wr) = unsafe { next.as_ref() } {
-            // SAFETY: what the request points to is the caller's.
+            // SAFETY: a request of the application's; what it points to is valid for the call.
             let posted = unsafe { send_request(qp, wr) }.and_then(|request| Ok(poster.push(request)?));
             if let Err(errno) = posted {
-                // SAFETY: the caller's pointer.
+                // SAFETY: null was told apart; else the application has room for one pointer there.
                 unsafe { blame(bad, next) };
                 return Err(errno);
             }
@@ -43,17 +43,17 @@ data_path! {
     }
 
     fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> () {
-        // SAFETY: the caller's QP.
+        // SAFETY: null, or a QP of ours that the application keeps for the call.
         let qp = unsafe { QpObject::live(qp)? };
         let most = qp.nic.options().max_recv_sge;
-        // SAFETY: the caller's list and pointer.
+        // SAFETY: the application's list, valid for the call and ended by null, and its pointer, null or valid.
         unsafe { post_receives(wr, bad, most, |request| Ok(qp.nic.post_recv_request(request)?)) }
     }
 
     fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> () {
-        // SAFETY: the caller's SRQ.
+        // SAFETY: null, or an SRQ of ours that the application keeps for the call.
         let srq = unsafe { live::<SrqObject>(srq)? };
-        // SAFETY: the caller's list and pointer.
+        // SAFETY: the application's list, valid for the call and ended by null, and its pointer, null or valid.
         unsafe { post_receives(wr, bad, srq.max_sge, |request| Ok(srq.nic.post_recv(request)?)) }
     }
 }
@@ -68,11 +68,11 @@ unsafe fn post_receives(
     mut post: impl FnMut(RecvRequest) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     let mut next = first;
-    // SAFETY: a list of the caller's, which ends with null.
+    // SAFETY: the application's list, valid for the call and ended by null.
     while let Some(wr) = unsafe { next.as_ref() } {
-        // SAFETY: what the request points to is the caller's.
+        // SAFETY: a request of the application's; what it points to is valid for the call.
         if let Err(errno) = unsafe { recv_request(wr, most) }.and_then(&mut post) {
-            // SAFETY: the caller's pointer.
+            // SAFETY: null was told apart; else the application has room for one pointer there.
             unsafe { blame(bad, next) };
             return Err(errno);
         }
@@ -87,7 +87,7 @@ unsafe fn post_receives(
 /// `bad` is null or the caller's.
 unsafe fn blame<T>(bad: *mut *mut T, wr: *mut T) {
     if !bad.is_null() {
-        // SAFETY: the caller's pointer.
+        // SAFETY: null was told apart; else the application has room for one pointer there.
         unsafe { *bad = wr };
     }
 }
@@ -96,7 +96,7 @@ unsafe fn blame<T>(bad: *mut *mut T, wr: *mut T) {
 /// What the request points to is the caller's.
 #[inline]
 unsafe fn recv_request(wr: &ibv_recv_wr, most: usize) -> Result<RecvRequest, Errno> {
-    // SAFETY: as above.
+    // SAFETY: who calls keeps what the request points to valid for the call.
     let sges = unsafe { elements(wr.sg_list, wr.num_sge, most)? };
     Ok(RecvRequest { wr_id: wr.wr_id, length: total(sges)?, data: gathered(sges)? })
 }
@@ -107,7 +107,8 @@ unsafe fn recv_request(wr: &ibv_recv_wr, most: usize) -> Result<RecvRequest, Err
 /// What the request points to is the caller's.
 #[inline]
 unsafe fn send_request(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendRequest, Errno> {
-    // SAFETY: as above; which member of a union there is follows from the opcode.
+    // SAFETY: the opcode says which members of the unions the application has set; what they point to is valid for the
+    // call, as who calls vouches.
     unsafe {
         let sges = elements(wr.sg_list, wr.num_sge, qp.nic.options().max_send_sge)?;
         let op = operation(qp, wr)?;
@@ -163,7 +164,8 @@ pub(crate) fn framed(
 /// The union members that go with the opcode are there, and what they point to is the caller's.
 #[inline]
 unsafe fn operation(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendOp<LocalData>, Errno> {
-    // SAFETY: as above.
+    // SAFETY: the opcode says which members of the unions the application has set; what they point to is valid for the
+    // call.
     unsafe {
         let imm = || immediate(wr.arg.imm_data);
         let rdma = || remote(wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
@@ -215,7 +217,7 @@ pub(crate) unsafe fn datagram(
     remote_qkey: u32,
     imm: Option<Imm>,
 ) -> Result<SendOp<LocalData>, Errno> {
-    // SAFETY: the caller's handle.
+    // SAFETY: an address handle of ours that the application keeps for the call.
     let path = unsafe { live::<AhObject>(ah)? }.nic.path(qp.nic.qpn());
     Ok(SendOp::Datagram { path, dest_qpn: Qpn::new(remote_qpn), qkey: Qkey(remote_qkey), imm })
 }
@@ -238,7 +240,7 @@ pub(crate) fn immediate(imm_data: u32) -> Imm {
 #[inline]
 unsafe fn elements<'a>(list: *const ibv_sge, count: c_int, most: usize) -> Result<&'a [ibv_sge], Errno> {
     let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
-    // SAFETY: as above.
+    // SAFETY: who calls has `count` elements there, if no more than `most`.
     unsafe { element_list(list, count, most) }
 }
 
@@ -255,7 +257,7 @@ pub(crate) unsafe fn element_list<'a, T>(
     match count {
         0 => Ok(&[]),
         _ if count > most || list.is_null() => Err(Errno::INVAL),
-        // SAFETY: as above.
+        // SAFETY: not null and no more than `most`, so elements of the application's, valid for the call.
         _ => Ok(unsafe { std::slice::from_raw_parts(list, count) }),
     }
 }
@@ -296,7 +298,8 @@ unsafe fn copied(sges: &[ibv_sge], most: usize) -> Result<InlineBytes, Errno> {
     let mut at = 0;
     for sge in sges {
         let to = at + sge.length as usize;
-        // SAFETY: as above.
+        // SAFETY: an element's memory is readable for its length, as who calls vouches; it is copied, and may change
+        // meanwhile.
         unsafe { copy_from_app(sge.addr as usize, &mut bytes[at..to]) };
         at = to;
     }
@@ -317,7 +320,7 @@ pub(crate) unsafe fn append(
     let at = bytes.len();
     let to = at.checked_add(length).filter(|to| *to <= most).ok_or(Errno::INVAL)?;
     resize(bytes, to)?;
-    // SAFETY: as above.
+    // SAFETY: `length` bytes are readable at `addr`, as who calls vouches; they are copied, and may change meanwhile.
     unsafe { copy_from_app(addr, &mut bytes[at..to]) };
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::query::check_port;
 
 export! {
     fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: i32) -> () {
-        // SAFETY: the caller's struct.
+        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (qp, attr) = (QpObject::of(qp)?, unsafe { borrow(attr)? });
         let mask = meant(qp.nic.service(), AttrMask(mask as u32));
         let attributes = attributes(attr, mask)?;
@@ -38,7 +38,7 @@ export! {
         mask: i32,
         init: *mut ibv_qp_init_attr,
     ) -> () {
-        // SAFETY: the caller's structs.
+        // SAFETY: structs of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (qp, attr, init) = unsafe { (QpObject::of(qp)?, borrow_mut(attr)?, borrow_mut(init)?) };
         let (found, state) = query(qp)?;
         *attr = found;

@@ -69,7 +69,7 @@ slot! {
             | IBV_QP_INIT_ATTR_XRCD
             | IBV_QP_INIT_ATTR_CREATE_FLAGS
             | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        // SAFETY: the caller's struct.
+        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let init = unsafe { borrow_mut(init)? };
         let mask = init.comp_mask;
         let flagged = mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && init.create_flags != 0;
@@ -159,7 +159,7 @@ impl Drop for Unlocks<'_> {
 /// # Safety
 /// The QP is the caller's, and he has started a batch on it.
 unsafe fn open<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a QpObject, &'a mut Batch), Errno> {
-    // SAFETY: the caller's QP.
+    // SAFETY: null, or a QP of ours that the application keeps for the call.
     let object = unsafe { QpObject::live(qp.cast())? };
     let builder = object.builder.as_ref().ok_or(Errno::INVAL)?;
     // SAFETY: only the thread that has started the batch gets here, one call after the other.
@@ -174,7 +174,7 @@ unsafe fn begin(
     qp: *mut ibv_qp_ex,
     op: impl FnOnce(&QpObject) -> Result<(SendOp<LocalData>, LocalData, u32), Errno>,
 ) -> Result<Silent, Errno> {
-    // SAFETY: as above.
+    // SAFETY: who calls is in a verb of this QP's batch, on the thread that has started it.
     let (object, batch) = unsafe { open(qp)? };
     // SAFETY: public fields that the application sets before each request.
     let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
@@ -194,7 +194,7 @@ unsafe fn amend(
     qp: *mut ibv_qp_ex,
     change: impl FnOnce(&QpObject, &mut SendRequest) -> Result<(), Errno>,
 ) -> Result<Silent, Errno> {
-    // SAFETY: as above.
+    // SAFETY: who calls is in a verb of this QP's batch, on the thread that has started it.
     let (object, batch) = unsafe { open(qp)? };
     let changed = match batch.requests.last_mut() {
         Some(request) => change(object, request),
@@ -237,7 +237,7 @@ fn bare(op: SendOp<LocalData>) -> Begun {
 
 data_path! {
     fn wr_start(qp: *mut ibv_qp_ex) -> Silent {
-        // SAFETY: the caller's QP.
+        // SAFETY: null, or a QP of ours that the application keeps for the call.
         let object = unsafe { QpObject::live(qp.cast())? };
         object.builder.as_ref().ok_or(Errno::INVAL)?.lock.lock();
         // SAFETY: this thread has the lock.
@@ -247,7 +247,7 @@ data_path! {
 
     /// Posts all of the batch, or nothing.
     fn wr_complete(qp: *mut ibv_qp_ex) -> () {
-        // SAFETY: the caller's QP, with a batch.
+        // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         let (object, batch) = unsafe { open(qp)? };
         let _unlocks = Unlocks(object);
         let result = complete(object, batch);
@@ -256,7 +256,7 @@ data_path! {
     }
 
     fn wr_abort(qp: *mut ibv_qp_ex) -> Silent {
-        // SAFETY: the caller's QP, with a batch.
+        // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         let (object, batch) = unsafe { open(qp)? };
         let _unlocks = Unlocks(object);
         batch.clear();
@@ -264,49 +264,50 @@ data_path! {
     }
 
     fn wr_send(qp: *mut ibv_qp_ex) -> Silent {
-        // SAFETY: the caller's QP, with a batch.
+        // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::Send(SendExtra::Plain))) }
     }
 
     fn wr_send_imm(qp: *mut ibv_qp_ex, imm: u32) -> Silent {
-        // SAFETY: the caller's QP, with a batch.
+        // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::Send(SendExtra::Imm(immediate(imm))))) }
     }
 
     fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) -> Silent {
-        // SAFETY: the caller's QP, with a batch.
+        // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::Send(SendExtra::Invalidate(Rkey(rkey))))) }
     }
 
     fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, va: u64) -> Silent {
-        // SAFETY: the caller's QP, with a batch.
+        // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::Write { remote: remote(va, rkey), imm: None })) }
     }
 
     fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, va: u64, imm: u32) -> Silent {
         let imm = Some(immediate(imm));
-        // SAFETY: the caller's QP, with a batch.
+        // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::Write { remote: remote(va, rkey), imm })) }
     }
 
     fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, va: u64) -> Silent {
-        // SAFETY: the caller's QP, with a batch.
+        // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::Read { remote: remote(va, rkey) })) }
     }
 
     fn wr_atomic_cmp_swp(qp: *mut ibv_qp_ex, rkey: u32, va: u64, compare: u64, swap: u64) -> Silent {
-        // SAFETY: the caller's QP, with a batch.
+        // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::CompareSwap { remote: remote(va, rkey), compare, swap })) }
     }
 
     fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, va: u64, add: u64) -> Silent {
-        // SAFETY: the caller's QP, with a batch.
+        // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::FetchAdd { remote: remote(va, rkey), add })) }
     }
 
     /// The eight bytes are read now.
     fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, va: u64, value: *const c_void) -> Silent {
-        // SAFETY: the caller's QP, with a batch, and eight bytes of his.
+        // SAFETY: a QP of ours that the application keeps, its batch this thread's; eight bytes are readable for the
+        // call.
         unsafe {
             begin(qp, |_| {
                 let mut bytes = InlineBytes::new();
@@ -320,7 +321,7 @@ data_path! {
     }
 
     fn wr_flush(qp: *mut ibv_qp_ex, rkey: u32, va: u64, length: usize, kind: u8, level: u8) -> Silent {
-        // SAFETY: the caller's QP, with a batch.
+        // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe {
             begin(qp, |_| {
                 let selectivity = match u32::from(level) {
@@ -340,12 +341,13 @@ data_path! {
     }
 
     fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) -> Silent {
-        // SAFETY: the caller's QP, with a batch.
+        // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::Local(LocalOp::Invalidate(Rkey(rkey))))) }
     }
 
     fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) -> Silent {
-        // SAFETY: the caller's QP, with a batch, and the caller's window and struct.
+        // SAFETY: a QP and a window of ours that the application keeps, the batch this thread's; the struct is valid
+        // for the call.
         unsafe {
             let begun = begin(qp, |_| {
                 let spec = bind_spec(mw, rkey, borrow(info)?)?;
@@ -357,7 +359,7 @@ data_path! {
     }
 
     fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Silent {
-        // SAFETY: the caller's QP, with a batch, and the caller's handle.
+        // SAFETY: a QP and an address handle of ours that the application keeps; the batch is this thread's.
         unsafe {
             amend(qp, |object, request| {
                 let imm = match request.op {
@@ -373,7 +375,7 @@ data_path! {
     }
 
     fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, srqn: u32) -> Silent {
-        // SAFETY: the caller's QP, with a batch.
+        // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe {
             amend(qp, |_, request| {
                 request.srqn = Some(Srqn::new(srqn));
@@ -384,12 +386,13 @@ data_path! {
 
     fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) -> Silent {
         let one = ibv_data_buf { addr, length };
-        // SAFETY: the caller's QP, with a batch, and memory of his.
+        // SAFETY: a QP of ours that the application keeps, its batch this thread's; the memory is readable for the
+        // call.
         unsafe { set_inline(qp, std::slice::from_ref(&one)) }
     }
 
     fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) -> Silent {
-        // SAFETY: the caller's QP, with a batch, and his list.
+        // SAFETY: a QP of ours that the application keeps, its batch this thread's; the list is valid for the call.
         unsafe {
             match element_list(list, count, MOST_BUFFERS) {
                 Ok(list) => set_inline(qp, list),
@@ -400,12 +403,12 @@ data_path! {
 
     fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) -> Silent {
         let one = ibv_sge { addr, length, lkey };
-        // SAFETY: the caller's QP, with a batch.
+        // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { set_sges(qp, std::slice::from_ref(&one)) }
     }
 
     fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) -> Silent {
-        // SAFETY: the caller's QP, with a batch, and his list.
+        // SAFETY: a QP of ours that the application keeps, its batch this thread's; the list is valid for the call.
         unsafe {
             let most = QpObject::live(qp.cast())?.nic.options().max_send_sge;
             match element_list(list, count, most) {
@@ -419,7 +422,7 @@ data_path! {
 /// # Safety
 /// As for [`open`].
 unsafe fn set_sges(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) -> Result<Silent, Errno> {
-    // SAFETY: as above.
+    // SAFETY: who calls is in a verb of this QP's batch, on the thread that has started it.
     unsafe {
         amend(qp, |_, request| {
             request.length = total(sges)?;
@@ -435,7 +438,7 @@ const MOST_BUFFERS: usize = 1024;
 /// # Safety
 /// As for [`open`]; the buffers are memory of the caller's.
 unsafe fn set_inline(qp: *mut ibv_qp_ex, buffers: &[ibv_data_buf]) -> Result<Silent, Errno> {
-    // SAFETY: as above.
+    // SAFETY: who calls is in a verb of this QP's batch, on the thread that has started it.
     unsafe {
         amend(qp, |object, request| {
             let most = object.nic.options().max_inline;

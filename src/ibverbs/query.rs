@@ -25,7 +25,7 @@ const SPEED_SDR: u8 = 1;
 
 export! {
     fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> () {
-        // SAFETY: the caller's context and struct.
+        // SAFETY: a context of ours and a struct, which the application keeps valid for the call.
         let (ctx, attr) = unsafe { (Ctx::of(context)?, borrow_mut(attr)?) };
         *attr = device_attr(ctx.nic()?, ctx.file.device.guid());
         Ok(())
@@ -34,13 +34,13 @@ export! {
     /// The old entry point. Its struct ends before `port_cap_flags2`.
     fn ibv_query_port(context: *mut ibv_context, port: u8, attr: *mut _compat_ibv_port_attr) -> () {
         let full = port_attr(Ctx::of(context)?, port)?;
-        // SAFETY: the caller's struct, of that size.
+        // SAFETY: a struct of the application's, valid for the call and of the size that it says.
         unsafe { write_prefix(&full, attr.cast(), size_of::<_compat_ibv_port_attr>()) }
     }
 
     /// In units of 100 Mb/s.
     fn ibv_query_port_speed(context: *mut ibv_context, port: u32, speed: *mut u64) -> () {
-        // SAFETY: the caller's context and number.
+        // SAFETY: a context that the application keeps for the call, and a number that is valid for it.
         let (_, speed) = unsafe { (Ctx::of(context)?, borrow_mut(speed)?) };
         check_port(port)?;
         *speed = PORT_SPEED;
@@ -48,7 +48,7 @@ export! {
     }
 
     fn ibv_query_gid(context: *mut ibv_context, port: u8, index: c_int, gid: *mut ibv_gid) -> OrMinusOne {
-        // SAFETY: the caller's context and GID.
+        // SAFETY: a context that the application keeps for the call, and a GID that is valid for it.
         let (ctx, gid) = unsafe { (Ctx::of(context)?, borrow_mut(gid)?) };
         check_port(port.into())?;
         gid.raw = gid_at(ctx, usize::try_from(index).map_err(|_| Errno::INVAL)?)?.0;
@@ -72,7 +72,7 @@ export! {
         if gid == Gid::ZERO {
             return Err(Errno::NODATA);
         }
-        // SAFETY: the caller's struct, of the size that he says.
+        // SAFETY: a struct of the application's, valid for the call and of the size that it says.
         unsafe { write_prefix(&gid_entry(index, gid), entry, entry_size) }
     }
 
@@ -110,7 +110,7 @@ export! {
 
     /// All our GIDs are for RoCE v2, empty places included.
     fn ibv_query_gid_type(context: *mut ibv_context, port: u8, index: u32, kind: *mut u32) -> OrMinusOne {
-        // SAFETY: the caller's context and number.
+        // SAFETY: a context that the application keeps for the call, and a number that is valid for it.
         let (ctx, kind) = unsafe { (Ctx::of(context)?, borrow_mut(kind)?) };
         check_port(port.into())?;
         gid_at(ctx, index as usize)?;
@@ -119,7 +119,7 @@ export! {
     }
 
     fn ibv_query_pkey(context: *mut ibv_context, port: u8, index: c_int, pkey: *mut u16) -> OrMinusOne {
-        // SAFETY: the caller's context and number.
+        // SAFETY: a context that the application keeps for the call, and a number that is valid for it.
         let (_, pkey) = unsafe { (Ctx::of(context)?, borrow_mut(pkey)?) };
         check_port(port.into())?;
         if index != 0 {
@@ -139,7 +139,7 @@ export! {
 slot! {
     fn query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr, size: usize) -> () {
         let full = port_attr(Ctx::of(context)?, port)?;
-        // SAFETY: the caller's struct, of the size that he says.
+        // SAFETY: a struct of the application's, valid for the call and of the size that it says.
         unsafe { write_prefix(&full, attr, size) }
     }
 
@@ -151,19 +151,20 @@ slot! {
     ) -> () {
         let ctx = Ctx::of(context)?;
         if !input.is_null() {
-            // SAFETY: the caller's struct.
+            // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h`
+            // demands.
             if unsafe { borrow(input)? }.comp_mask != 0 {
                 return Err(Errno::INVAL);
             }
         }
         let full = device_attr_ex(ctx.nic()?, ctx.file.device.guid());
-        // SAFETY: the caller's struct, of the size that he says.
+        // SAFETY: a struct of the application's, valid for the call and of the size that it says.
         unsafe { write_prefix(&full, attr, size) }
     }
 
     /// The clock of completion timestamps, in nanoseconds.
     fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> () {
-        // SAFETY: the caller's context and struct.
+        // SAFETY: a context of ours and a struct, which the application keeps valid for the call.
         let (ctx, values) = unsafe { (Ctx::of(context)?, borrow_mut(values)?) };
         if values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK == 0 {
             values.comp_mask = 0;

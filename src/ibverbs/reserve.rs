@@ -131,12 +131,12 @@ unsafe impl GlobalAlloc for WithReserve {
         }
         // SAFETY: `GlobalAlloc` demands of its caller that the size be valid for the alignment.
         let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
-        // SAFETY: the caller's size is not zero.
+        // SAFETY: `GlobalAlloc` demands of its caller that the size be not zero.
         let moved = unsafe { self.alloc(wanted) };
         if !moved.is_null() {
             // SAFETY: both are as large as the smaller of the two sizes, and one of them is new.
             unsafe { moved.copy_from_nonoverlapping(memory, layout.size().min(size)) };
-            // SAFETY: the caller's memory, which is not used under its old address any more.
+            // SAFETY: memory of this allocator's with this layout, which is not used under its old address any more.
             unsafe { self.dealloc(memory, layout) };
         }
         moved

@@ -60,7 +60,7 @@ export! {
         if dir.is_null() || file.is_null() || buf.is_null() || size == 0 {
             return Err(Errno::INVAL);
         }
-        // SAFETY: not null, so C strings of the caller's.
+        // SAFETY: not null, so C strings that the application keeps for the call.
         let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };
         let file = file.to_bytes();
         let file = OsStr::from_bytes(file.strip_prefix(b"/").unwrap_or(file));
@@ -73,7 +73,7 @@ export! {
         // SAFETY: `buf` has room for `size` bytes, and no more than that were read.
         unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), buf, text.len()) };
         if text.len() < size {
-            // SAFETY: within `size` bytes.
+            // SAFETY: within the `size` bytes that the application has there (`ibv_read_sysfs_file`).
             unsafe { *buf.add(text.len()) = 0 };
         }
         Ok(OrMinusOne(text.len() as i32))

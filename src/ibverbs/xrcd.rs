@@ -46,7 +46,7 @@ impl XrcdObject {
     }
 
     pub(crate) fn context(&self) -> *mut ibv_context {
-        // SAFETY: a field that the application lets be.
+        // SAFETY: a field of a live object, which is written when it is made and never again (`verbs.h`).
         unsafe { (*self.ibv.get()).context }
     }
 }
@@ -85,7 +85,7 @@ impl Drop for Domain {
 
 slot! {
     fn open_xrcd(context: *mut ibv_context, attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
-        // SAFETY: the caller's struct.
+        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
         let (ctx, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
         if attr.comp_mask & !NEEDED != 0 {

@@ -38,12 +38,12 @@ macro_rules! interpose {
             let Some(next) = next!($name, Function) else { return missing() };
             let base = [$($base,)? libc::AT_FDCWD][0];
             let mut buffer = Buffer::new();
-            // SAFETY: the caller's path.
+            // SAFETY: null or a C string, as the C library's own function demands it of the application.
             let stand = unsafe { rewrite(base, path, &mut buffer) };
             $(if matches!(stand, Stand::ConnectionManager) {
                 return node::open($flags);
             })?
-            // SAFETY: the arguments are the caller's, and `path` is a C string as before.
+            // SAFETY: the C library's own function, whose contract the application keeps; `path` is a C string as before.
             let result = unsafe { next($($before,)* stand.path(path) $(, $after)*) };
             // SAFETY: a C string, as above.
             $(if result == 0 && !path.is_null() && unsafe { *path } == 0 {
@@ -117,7 +117,8 @@ macro_rules! interpose_descriptor {
                 return result;
             }
             let Some(next) = next!($name, Function) else { return missing() };
-            // SAFETY: the arguments are the caller's. They are cancellation points: nothing is to be dropped here.
+            // SAFETY: the C library's own function, whose contract the application keeps. It is a cancellation point: nothing
+            // is to be dropped here.
             unsafe { next($($arg),*) }
         }
     )*};
@@ -130,7 +131,7 @@ macro_rules! interpose_fstat {
         unsafe extern "C" fn $name($($version: $type,)? fd: c_int, stat: *mut c_void) -> c_int {
             type Function = unsafe extern "C" fn($($type,)? c_int, *mut c_void) -> c_int;
             let Some(next) = next!($name, Function) else { return missing() };
-            // SAFETY: the arguments are the caller's.
+            // SAFETY: the C library's own function, whose contract the application keeps.
             let result = unsafe { next($($version,)? fd, stat) };
             if result == 0 {
                 // SAFETY: the call has filled it.
@@ -143,7 +144,7 @@ macro_rules! interpose_fstat {
 
 interpose_descriptor! {
     fn write(fd: c_int, buf: *const c_void, count: usize) -> isize {
-        // SAFETY: the caller's arguments.
+        // SAFETY: the C library's own function, whose contract the application keeps.
         unsafe { node::write(fd, buf, count) }
     }
     fn close(fd: c_int) -> c_int {

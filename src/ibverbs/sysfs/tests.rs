@@ -32,7 +32,7 @@ fn files_are_read_without_their_newline_and_never_past_the_buffer() {
     assert_eq!(read(12), (9, *b"4: ACTIVE\0\x7F\x7F"));
     assert_eq!(read(4), (4, *b"4: A\x7F\x7F\x7F\x7F\x7F\x7F\x7F\x7F"));
     assert_eq!(read(0).0, -1);
-    // SAFETY: as above.
+    // SAFETY: the buffer has at least 12 bytes.
     let missing = unsafe { ibv_read_sysfs_file(dir.as_ptr(), c"none".as_ptr(), buffer.as_mut_ptr(), 12) };
     assert_eq!((missing, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOENT)));
 }

@@ -50,7 +50,7 @@ pub(super) fn watch() {
     // SAFETY: the page is ours, and may be emptied in a child. Kernels before 4.14 refuse.
     unsafe { libc::madvise(page, length, libc::MADV_WIPEONFORK) };
     let page: *mut AtomicU32 = page.cast();
-    // SAFETY: aligned, and large enough.
+    // SAFETY: the start of a page of our own, which is never unmapped, read and written as an atomic alone.
     unsafe { &*page }.store(LAST.load(Ordering::Relaxed), Ordering::Relaxed);
     NUMBER.store(page, Ordering::Release);
 }

@@ -64,7 +64,7 @@ impl<T> Ring<T> {
     unsafe fn put(&self, count: usize, entry: T) {
         // SAFETY: masked, and there are `mask + 1` slots.
         let slot = unsafe { self.slots.get_unchecked(count & self.mask) };
-        // SAFETY: nobody else uses the caller's slot.
+        // SAFETY: an empty slot of the half that calls; nobody else uses it.
         slot.with_mut(|slot| unsafe { (*slot).write(entry) });
     }
 
@@ -73,7 +73,7 @@ impl<T> Ring<T> {
     unsafe fn take(&self, count: usize) -> T {
         // SAFETY: masked, and there are `mask + 1` slots.
         let slot = unsafe { self.slots.get_unchecked(count & self.mask) };
-        // SAFETY: nobody else uses the caller's slot, and the caller does not read the entry again.
+        // SAFETY: a slot of the half that calls, with an entry; nobody else uses it, and that half never reads it again.
         slot.with(|slot| unsafe { (*slot).assume_init_read() })
     }
 
@@ -206,7 +206,7 @@ impl<T: Copy> Consumer<T> {
             let entry = unsafe { ring.take(from) };
             if keep(&entry) {
                 to = to.wrapping_sub(1);
-                // SAFETY: as above; `to` is not below `from`, whose entry and those after it are dealt with.
+                // SAFETY: the slots from `head` up to `tail` are ours; `to` is not below `from`, whose entry and those after it are dealt with.
                 unsafe { ring.put(to, entry) };
             }
         }

@@ -12,7 +12,7 @@ struct Buffer(UnsafeCell<u32>);
 
 // SAFETY: the protocol under test orders the accesses, and loom reports it if not.
 unsafe impl Sync for Buffer {}
-// SAFETY: as above.
+// SAFETY: the protocol under test orders the accesses; a buffer has no thread of its own.
 unsafe impl Send for Buffer {}
 
 /// The application writes a buffer, posts it, and writes it again when the queue of one place has room again:
