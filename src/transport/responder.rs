@@ -198,7 +198,7 @@ impl<D> Qp<D> {
     fn has_free_resources(&self) -> bool {
         match self.attr.max_dest_rd_atomic as usize {
             0 => false,
-            depth => self.responder.responses.owed() < depth.next_power_of_two(),
+            depth => self.responder.responses.owes_fewer_than(depth.next_power_of_two()),
         }
     }
 

@@ -103,8 +103,13 @@ impl Responses {
         self.queue.len() >= FULL || self.queue.try_reserve(1).is_err()
     }
 
+    /// Whether fewer READs and atomics than `limit` wait for their first answer. Mostly fewer responses wait in all.
+    pub fn owes_fewer_than(&self, limit: usize) -> bool {
+        self.queue.len() < limit || self.owed() < limit
+    }
+
     /// READs and atomics that wait for their first answer.
-    pub fn owed(&self) -> usize {
+    fn owed(&self) -> usize {
         let first = |response: &&Response| {
             matches!(
                 response,
