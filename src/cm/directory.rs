@@ -207,6 +207,10 @@ impl Directory {
         }
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.connections.values()
+    }
+
     pub fn len(&self) -> usize {
         self.connections.len()
     }

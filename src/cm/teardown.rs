@@ -82,6 +82,11 @@ impl Cm {
         }
     }
 
+    /// Whether a peer has not answered yet that a connection ends, even one that nobody wants to hear of.
+    pub fn is_disconnecting(&self) -> bool {
+        self.directory.iter().any(|connection| connection.state == State::DreqSent)
+    }
+
     /// Whoever had this address is gone, and answers nothing any more. To the application it is as if it had ended
     /// its connections in good order (what a kernel does for a process that dies).
     pub fn lose_peer(&mut self, now: Time, peer: IpAddr) {

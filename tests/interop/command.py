@@ -264,9 +264,8 @@ class Interop:
         for link, part in (("udp", core), ("xdp", True)):
             path = self.out / f"{guest.version}-connections-{link}.%p.pcapng"
 
-            def ours(family, lossy):
-                faults = connections.faults(lossy, self.args.seed) if lossy else None
-                env = near.environment(link, family, faults, path)
+            def ours(family, faults):
+                env = near.environment(link, family, ",".join([f"seed={self.args.seed}", *faults]), path)
                 return connections.Near("our side", command, env, guest.near_address[family])
 
             def theirs(family):

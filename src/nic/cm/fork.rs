@@ -10,8 +10,8 @@ use softrnic_link::Uncancelled;
 use super::manager::{Held, Inner};
 use crate::device::{Process, opening};
 
-/// At exit, peers may take so long to agree that a connection ends.
-const FAREWELL: Duration = Duration::from_millis(50);
+/// At exit, peers may take so long to agree that a connection ends: three repeats of a DREQ that was lost.
+const FAREWELL: Duration = Duration::from_millis(400);
 const LOOK: Duration = Duration::from_millis(1);
 
 static MANAGERS: Mutex<Vec<&'static Inner>> = Mutex::new(Vec::new());
@@ -90,10 +90,8 @@ impl super::state::State {
     }
 
     fn is_disconnecting(&self) -> bool {
-        self.connections.keys().any(|&(place, comm)| {
-            let state = self.with_cm(place, |management, _| management.cm().state(comm));
-            matches!(state, Ok(Some(At::DreqSent)))
-        })
+        let of = |place| self.with_cm(place, |management, _| management.cm().is_disconnecting());
+        (0..self.devices.len()).any(|place| of(place).unwrap_or(false))
     }
 }
 

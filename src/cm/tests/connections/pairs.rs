@@ -276,6 +276,21 @@ fn what_is_destroyed_leaves_its_peer_knowing() {
 }
 
 #[test]
+fn whether_a_peer_has_agreed_to_the_end_is_known_after_it_was_destroyed() {
+    let mut w = World::new(2, 1);
+    w.listen(1, 8);
+    let (active, passive) = w.connected();
+    assert!(!w.ends[0].is_disconnecting());
+    w.ends[0].destroy(w.now, active);
+    assert!(w.ends[0].is_disconnecting());
+    let Some(Event::Disconnected { .. }) = w.event(1) else { panic!() };
+    assert!(w.ends[0].is_disconnecting());
+    w.ends[1].disconnect(w.now, passive, &[]).expect("agree");
+    assert_eq!(w.event(1), Some(Event::TimewaitExit(passive)));
+    assert!(!w.ends[0].is_disconnecting());
+}
+
+#[test]
 fn a_listener_that_goes_away_refuses_what_waits() {
     let mut w = World::new(2, 1);
     let listener = w.listen(1, 8);
