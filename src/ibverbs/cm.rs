@@ -96,7 +96,7 @@ export! {
         if let Some(channel) = channel {
             channel.shut();
         }
-        // SAFETY: the caller's descriptor, which is this channel's.
+        // SAFETY: no pointers; the application gives the descriptor up by this call.
         if unsafe { libc::close(fd) } < 0 { Err(Errno::last()) } else { Ok(()) }
     }
 }
@@ -133,7 +133,7 @@ pub(crate) unsafe extern "C" fn softrnic_cm_write(
     count: usize,
     result: *mut isize,
 ) -> c_int {
-    // SAFETY: the caller's buffer.
+    // SAFETY: `count` bytes at `buf` are readable for the call, as `write` demands it of the application.
     let mut written = guard(|| unsafe { write(fd, buf, count) });
     if let Written::Wait(channel, wanted) = &written {
         written = loop {
@@ -148,7 +148,7 @@ pub(crate) unsafe extern "C" fn softrnic_cm_write(
     }
     match written {
         Written::Done(bytes) => {
-            // SAFETY: the caller's place for it.
+            // SAFETY: who calls has room for a number there.
             unsafe { *result = bytes };
             1
         }
@@ -159,7 +159,7 @@ pub(crate) unsafe extern "C" fn softrnic_cm_write(
 /// # Safety
 /// As for `softrnic_cm_write`.
 unsafe fn write(fd: c_int, buf: *const c_void, count: usize) -> Result<Written, Errno> {
-    // SAFETY: the caller's buffer.
+    // SAFETY: `count` bytes at `buf` are readable for the call, as `write` demands it of the application.
     let Some(request) = (unsafe { Request::read(buf.cast(), count) }) else { return Ok(Written::No) };
     let channel = channel_of(fd)?;
     match request? {

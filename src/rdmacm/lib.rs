@@ -49,7 +49,7 @@ impl Request {
     /// # Errors
     /// Whatever the kernel says to such a command.
     pub unsafe fn read(from: *const u8, length: usize) -> Option<Result<Request, Errno>> {
-        // SAFETY: as above.
+        // SAFETY: `length` bytes at `from` can be read, as who calls vouches.
         let frame = unsafe { Frame::read(from, length) }?;
         Some(Command::read(&frame).map(|command| match command {
             Command::GetEvent { answer } => Request::Event(Wanted(answer)),
