@@ -153,6 +153,8 @@ impl State {
     fn end_lookup(&mut self, lookup: Lookup, found: Found) {
         let Lookup { id, purpose, socket, .. } = lookup;
         if let (Found::Device(device), Some(socket), Purpose::Connect) = (found, socket, purpose) {
+            // The process that had this device before may have ended.
+            self.lose_ended_peers();
             self.registry.lifelines.keep_to(socket, device);
         }
         self.on_found(id, purpose, found);

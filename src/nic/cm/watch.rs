@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 /// The descriptors that the thread is woken by. None before there is a thread.
 #[derive(Clone, Default)]
@@ -23,6 +23,13 @@ impl Watch {
                 tracing::warn!(%error, "a descriptor of rdma_cm is not watched");
             }
         }
+    }
+
+    /// Whether one of them is readable now.
+    pub fn is_ready(&self) -> bool {
+        let Some(descriptor) = self.descriptor() else { return false };
+        let mut fds = [PollFd::new(&descriptor, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// Readable when one of them is.

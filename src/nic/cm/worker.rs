@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use softrnic_cm::Event;
 use softrnic_wire::Time;
 
 use super::incoming::Inbox;
@@ -16,9 +17,15 @@ use crate::runtime::kick::Kick;
 pub(super) fn run(manager: &Inner, kick: &Kick, inbox: &Inbox, watch: &Watch) {
     let mut woken = Woken::default();
     while !manager.is_stopping() {
+        let events: Vec<(usize, Event)> = std::iter::from_fn(|| inbox.0.pop()).collect();
+        // Another process may have the address of one that has ended. The end of the first comes first.
+        woken.by_descriptor |= !events.is_empty() && watch.is_ready();
         {
             let mut state = manager.lock();
-            while let Some((place, event)) = inbox.0.pop() {
+            if woken.by_descriptor {
+                state.lose_ended_peers();
+            }
+            for (place, event) in events {
                 state.on_event(place, event);
             }
             if woken.by_descriptor || state.next_timer().is_some_and(|due| due <= state.now()) {
@@ -52,15 +59,14 @@ impl State {
         let mut registry = std::mem::take(&mut self.registry);
         registry.serve(now, |name, destination, asker| self.device_for(name, destination, asker));
         self.registry = registry;
-        for peer in self.registry.lifelines.hung_up() {
-            self.lose_peer(peer);
-        }
     }
 
-    /// The process of a peer has ended.
-    fn lose_peer(&mut self, peer: std::net::IpAddr) {
-        for place in 0..self.devices.len() {
-            let _gone = self.with_cm(place, |management, now| management.cm().lose_peer(now, peer));
+    /// Ends the connections with processes that have ended.
+    pub fn lose_ended_peers(&mut self) {
+        for peer in self.registry.lifelines.hung_up() {
+            for place in 0..self.devices.len() {
+                let _gone = self.with_cm(place, |management, now| management.cm().lose_peer(now, peer));
+            }
         }
     }
 }
