@@ -4,13 +4,13 @@ from harness import VerbsTest
 
 
 class OpenMpi(VerbsTest):
-    def mpirun(self, ranks, transports):
+    def mpirun(self, ranks, transports, **extra):
         program = self.compile("ring.c", compiler="mpicc")
         # Nothing but UCX, and nothing in UCX but the device.
         selection = ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "self"]
         out = self.run_ok(
             ["mpirun", "--allow-run-as-root", "--oversubscribe", *selection, "-n", str(ranks), program],
-            timeout=180, UCX_TLS=transports, UCX_NET_DEVICES="softrnic0:1", UCX_LOG_LEVEL="error",
+            timeout=180, UCX_TLS=transports, UCX_NET_DEVICES="softrnic0:1", UCX_LOG_LEVEL="error", **extra,
         )
         self.assertIn(f"all right with {ranks} ranks", out)
 
@@ -19,6 +19,10 @@ class OpenMpi(VerbsTest):
 
     def test_four_ranks(self):
         self.mpirun(4, "rc_verbs,ud_verbs:aux,self")
+
+    def test_two_ranks_from_either_place_of_the_gid_table(self):
+        for place in ("0", "1"):
+            self.mpirun(2, "rc_verbs,ud_verbs:aux,self", UCX_IB_GID_INDEX=place)
 
     def test_two_ranks_over_datagrams(self):
         self.mpirun(2, "ud_verbs,self")

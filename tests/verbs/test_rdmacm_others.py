@@ -66,13 +66,17 @@ class Others(CmTest):
     def test_fio_read(self):
         self.fio("read")
 
-    def libfabric(self, provider, kind):
+    def libfabric(self, provider, kind, **extra):
         port = free_port()
         words = ["fi_pingpong", "-p", provider, "-e", kind, "-I", "100", "-c"]
         # Its connection for control is a listener of TCP.
-        server = self.serve_by_tcp([*words, "-B", port], port)
-        _, out = self.finish(server, self.start([*words, "-P", port, "127.0.0.1"]))
+        server = self.serve_by_tcp([*words, "-B", port], port, **extra)
+        _, out = self.finish(server, self.start([*words, "-P", port, "127.0.0.1"], **extra))
         self.assertRegex(out, r"(?m)^64\s+100\s+=100")
+
+    def test_libfabric_datagrams_from_either_place_of_the_gid_table(self):
+        for place in ("0", "1"):
+            self.libfabric("verbs", "dgram", FI_VERBS_GID_INDEX=place)
 
     def test_libfabric_msg(self):
         self.libfabric("verbs", "msg")
