@@ -1,6 +1,7 @@
-"""Other people's programs from PyPI and Debian, unpacked below target/ and kept there."""
+"""Other people's programs from PyPI, crates.io and Debian, built where need be below target/ and kept there."""
 
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -15,8 +16,8 @@ from harness import ROOT, TARGET
 CACHE = TARGET.parent / "programs"
 REQUIREMENTS = pathlib.Path(__file__).parent / "python/requirements.txt"
 
-# Downloads of many megabytes, over whatever line there is.
-TIMEOUT = 600
+# Downloads of many megabytes, over whatever line there is, and builds beside whatever else runs.
+TIMEOUT = 900
 
 
 def _cached(name, fill):
@@ -35,8 +36,10 @@ def _cached(name, fill):
     return directory
 
 
-def _run(*command):
-    subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT)
+def _run(*command, **environment):
+    done = subprocess.run(
+        command, check=True, capture_output=True, timeout=TIMEOUT, env={**os.environ, **environment})
+    return done.stdout
 
 
 def python():
@@ -45,6 +48,57 @@ def python():
     # Without what they depend on: all that the tests use of it is in the list, the rest is gigabytes for GPUs.
     pip = ["/usr/bin/python3", "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--only-binary=:all:"]
     return _cached(f"python-{wanted}", lambda new: _run(*pip, "--target", new, "-r", REQUIREMENTS))
+
+
+def crate_tests(name, version):
+    """A directory with the test programs of a crate."""
+
+    def fill(new):
+        work = new.parent
+        # Nothing but a package that depends on it makes cargo fetch a crate.
+        (work / "src").mkdir()
+        (work / "src/lib.rs").touch()
+        manifest = work / "Cargo.toml"
+        manifest.write_text(
+            f'[package]\nname = "fetch"\nedition = "2021"\n[workspace]\n[dependencies]\n{name} = "={version}"\n')
+        known = json.loads(_run("cargo", "metadata", "--format-version=1", "--manifest-path", manifest))
+        (fetched,) = (package["manifest_path"] for package in known["packages"] if package["name"] == name)
+        crate = work / name
+        shutil.copytree(pathlib.Path(fetched).parent, crate)
+        with (crate / "Cargo.toml").open("a") as manifest:
+            manifest.write("\n[workspace]\n")
+        told = _run(
+            "cargo", "test", "--lib", "--tests", "--locked", "--no-run", "--message-format=json",
+            "--manifest-path", crate / "Cargo.toml",
+            CARGO_TARGET_DIR=str(work / "target"), CARGO_PROFILE_DEV_DEBUG="0", CARGO_INCREMENTAL="0")
+        new.mkdir()
+        for line in told.splitlines():
+            built = json.loads(line)
+            if built["reason"] == "compiler-artifact" and built["executable"] and built["profile"]["test"]:
+                shutil.copy(built["executable"], new / built["target"]["name"])
+
+    return _cached(f"{name}-{version}", fill)
+
+
+def rdma_core_59():
+    """A directory with tools of rdma-core 59. No Debian suite has it; PyPI has its source, with the Python bindings."""
+
+    def fill(new):
+        work = new.parent
+        _run("/usr/bin/python3", "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary=pyverbs",
+             "--dest", work, "pyverbs==59.0")
+        _run("tar", "-xzf", work / "pyverbs-59.0.tar.gz", "-C", work)
+        source, build = work / "pyverbs-59.0/rdma-core", work / "build"
+        without = [f"-D{what}=1" for what in ("NO_PYVERBS", "NO_MAN_PAGES")]
+        _run("cmake", "-S", source, "-B", build, "-G", "Ninja", *without, "-DENABLE_RESOLVE_NEIGH=0",
+             "-DCMAKE_SKIP_RPATH=1")
+        tools = ["ibv_devinfo", "ibv_rc_pingpong", "ibv_srq_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong"]
+        _run("ninja", "-C", build, *(f"bin/{tool}" for tool in tools))
+        new.mkdir()
+        for tool in tools:
+            shutil.copy(build / "bin" / tool, new)
+
+    return _cached("rdma-core-59", fill)
 
 
 def debian(suite, packages):
