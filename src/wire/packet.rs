@@ -131,7 +131,7 @@ impl Headers {
     ///
     /// # Panics
     /// When `buf` is shorter than [`Headers::len`].
-    #[inline]
+    #[inline(always)]
     pub fn emit(&self, buf: &mut [u8]) -> usize {
         let opcode = self.body.opcode();
         let len = opcode.headers_len();

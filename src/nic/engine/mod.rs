@@ -357,8 +357,8 @@ impl Engine {
             now,
         };
         let result = drive(qp, &mut host);
-        if host.io.starved && take_posted(qp, &mut host) {
-            host.activate();
+        if host.io.starved {
+            take_more(qp, &mut host);
         }
         // A QP whose completion is lost cannot go on (IBTA 9.9.3, error class G).
         if std::mem::take(&mut host.io.lost_completion) {
@@ -412,6 +412,7 @@ impl Engine {
 
 /// Hands what was posted to the QP, as far as it takes it, and says whether that was anything. What is left waits in its
 /// ring until something is complete.
+#[inline(always)]
 fn take_posted(qp: &mut Qp<LocalData>, host: &mut HostView<'_, '_>) -> bool {
     let mut taken = false;
     loop {
@@ -422,5 +423,12 @@ fn take_posted(qp: &mut Qp<LocalData>, host: &mut HostView<'_, '_>) -> bool {
         let Some(wqe) = host.io.sends.pop() else { return taken };
         qp.post_send(wqe, host);
         taken = true;
+    }
+}
+
+#[cold]
+fn take_more(qp: &mut Qp<LocalData>, host: &mut HostView<'_, '_>) {
+    if take_posted(qp, host) {
+        host.activate();
     }
 }

@@ -128,7 +128,7 @@ pub fn icrc_roce_v1(grh: &[u8; GRH_LEN], transport: &[u8]) -> u32 {
 ///
 /// # Panics
 /// When `packet` is shorter than an ICRC.
-#[inline]
+#[inline(always)]
 pub fn seal(facts: &UdpFacts, packet: &mut [u8]) {
     let at = packet.len() - ICRC_LEN;
     let (covered, place) = packet.split_at_mut(at);
