@@ -90,7 +90,19 @@ impl Cm {
     /// Whoever had this address is gone, and answers nothing any more. To the application it is as if it had ended
     /// its connections in good order (what a kernel does for a process that dies).
     pub fn lose_peer(&mut self, now: Time, peer: IpAddr) {
-        for id in self.directory.with_peer(peer) {
+        let connections = self.with_peer(peer);
+        self.lose(now, &connections);
+    }
+
+    /// The connections with a peer's address.
+    pub fn with_peer(&self, peer: IpAddr) -> Box<[CommId]> {
+        self.directory.with_peer(peer)
+    }
+
+    /// As [`Cm::lose_peer`], of these connections, as far as they are still there. What a peer has sent before it
+    /// ended may be taken in between asking for them and losing them, and others may have its address by then.
+    pub fn lose(&mut self, now: Time, connections: &[CommId]) {
+        for &id in connections {
             let Some(connection) = self.directory.get(id) else { continue };
             let (state, transaction, orphaned) =
                 (connection.state, connection.transaction, connection.orphaned);

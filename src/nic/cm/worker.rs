@@ -65,7 +65,11 @@ impl State {
     pub fn lose_ended_peers(&mut self) {
         for peer in self.registry.lifelines.hung_up() {
             for place in 0..self.devices.len() {
-                let _gone = self.with_cm(place, |management, now| management.cm().lose_peer(now, peer));
+                let Ok(known) = self.with_cm(place, |management, _| management.cm().with_peer(peer)) else {
+                    continue;
+                };
+                // After each control operation the link is read: what they have sent at the last comes first.
+                let _gone = self.with_cm(place, |management, now| management.cm().lose(now, &known));
             }
         }
     }

@@ -414,3 +414,21 @@ fn connections_with_a_peer_that_is_gone_end() {
     w.ends[1].lose_peer(now, gone);
     assert_eq!(w.ends[1].poll_event(), None, "once is enough");
 }
+
+#[test]
+fn what_a_peer_said_before_it_was_gone_comes_first() {
+    let mut w = World::new(2, 1);
+    w.listen(1, 8);
+    let asked = w.ends[0].connect(w.now, &connect_params(0, 1, 0x33)).expect("connect");
+    let Some(Event::Request(request)) = w.event(1) else { panic!() };
+    w.ends[1].reject(request.id, RejReason::CONSUMER_DEFINED, &[], b"no").expect("waits for it");
+    let known = w.ends[0].with_peer(address(1));
+    assert_eq!(*known, [asked]);
+    let Some(Event::Rejected { id, private, .. }) = w.event(0) else { panic!() };
+    assert_eq!((id, &private[..2]), (asked, &b"no"[..]));
+    let successor = w.ends[0].connect(w.now, &connect_params(0, 1, 0x34)).expect("connect");
+    let now = w.now;
+    w.ends[0].lose(now, &known);
+    assert_eq!(w.ends[0].poll_event(), None);
+    assert!(w.ends[0].state(successor).is_some(), "whoever has the address now is another");
+}
