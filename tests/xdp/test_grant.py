@@ -96,6 +96,14 @@ class Grants(LabTest):
             worker = Worker(lab, "h1", f"xdp:eth0?grant={path}", prefix=self.as_nobody(), program=self.program)
             self.addCleanup(worker.kill)
 
+    def test_what_one_process_gives_back_is_free_for_the_next_at_once(self):
+        path = self.place / "grant"
+        self.helper(path)
+        # It is granted, and given back at once.
+        for _ in range(20):
+            with self.assertRaisesRegex(Exception, r"queues \[3\] are wanted"):
+                self.unprivileged(self.as_nobody(), f"xdp:eth0?queues=3&grant={path}")
+
     def test_whoever_is_granted_an_interface_has_nothing_else(self):
         path = self.place / "grant"
         self.helper(path)

@@ -3,11 +3,12 @@
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anstream::eprintln;
 use rustix::process::{Resource, Rlimit};
-use softrnic_link::xdp::{GrantRequest, refuse};
+use softrnic_link::xdp::{GrantRequest, Keeper, refuse};
 
 use super::Interface;
 
@@ -16,9 +17,16 @@ const MOST_CALLERS: usize = 64;
 
 /// Which interfaces are granted to whom.
 pub struct Service {
-    interfaces: Vec<Interface>,
+    offers: Vec<Offer>,
     uid: u32,
     callers: AtomicUsize,
+}
+
+/// An interface, and the one hand-over of it at a time. Until it is over this process holds on to the program as well,
+/// and the next caller would find it attached although the one before has let go of it.
+struct Offer {
+    interface: Interface,
+    handing_over: Mutex<()>,
 }
 
 impl Service {
@@ -26,7 +34,8 @@ impl Service {
         // Packet memory is pinned by this process. Without the privilege its limit stays, and is named where it bites.
         let unlimited = Rlimit { current: None, maximum: None };
         let _limited = rustix::process::setrlimit(Resource::Memlock, unlimited);
-        Service { interfaces, uid, callers: AtomicUsize::new(0) }
+        let offer = |interface| Offer { interface, handing_over: Mutex::new(()) };
+        Service { offers: interfaces.into_iter().map(offer).collect(), uid, callers: AtomicUsize::new(0) }
     }
 
     /// Serves those who connect, for ever; each in a thread of its own, so that nobody waits for another.
@@ -63,14 +72,15 @@ impl Service {
     /// Returns when a grant is used no more.
     fn answer(&self, stream: UnixStream) -> io::Result<()> {
         let request = GrantRequest::read(stream)?;
-        let Some(interface) = self.interfaces.iter().find(|known| known.name == request.interface()) else {
-            let names: Vec<_> = self.interfaces.iter().map(|known| known.name.as_str()).collect();
+        let Some(offer) = self.offers.iter().find(|offer| offer.interface.name == request.interface()) else {
+            let names: Vec<_> = self.offers.iter().map(|offer| offer.interface.name.as_str()).collect();
             return request.refuse(&format!("it is for {} only", names.join(", ")));
         };
-        match request.grant(&interface.options)? {
-            Some(keeper) => keeper.keep(),
-            None => Ok(()),
-        }
+        let keeper = {
+            let _alone = offer.handing_over.lock().unwrap_or_else(PoisonError::into_inner);
+            request.grant(&offer.interface.options)?
+        };
+        keeper.map_or(Ok(()), Keeper::keep)
     }
 }
 
