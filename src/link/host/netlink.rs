@@ -159,11 +159,21 @@ pub(super) fn take_answer(
                 }
             }
             NetlinkPayload::Done(_) => end = Some(Ok(())),
-            NetlinkPayload::Error(error) if error.code.is_some() => end = Some(Err(error.to_io())),
+            NetlinkPayload::Error(error) if error.code.is_some() => {
+                end = Some(Err(refusal(error.raw_code())))
+            }
             _ => {}
         }
     }
     end
+}
+
+/// The error that a negated `errno` stands for. The smallest number of all has no positive one.
+fn refusal(code: i32) -> io::Error {
+    match code.checked_abs() {
+        Some(errno) => io::Error::from_raw_os_error(errno),
+        None => io::ErrorKind::InvalidData.into(),
+    }
 }
 
 /// The messages of a datagram; one that the packet library cannot read is left out.
