@@ -91,7 +91,7 @@ impl Duo {
     }
 
     /// Passes a SEND of `len` bytes to and fro `count` times. As with an application that polls, each leaves when the
-    /// one before has been taken, with the ACK of that one right behind it while the peer is not seen to do without.
+    /// one before has been taken, with the ACK of that one right behind it.
     ///
     /// # Panics
     /// When one fails.

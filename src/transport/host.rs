@@ -155,11 +155,6 @@ pub trait Host {
     /// Whether a packet may share a send with longer ones before it: a segmented send ends with its shortest.
     fn sends_segments(&self) -> bool;
 
-    /// Whether a lone ACK stays behind while requests leave, since a later one will say the same.
-    fn keeps_ack(&mut self) -> bool {
-        false
-    }
-
     /// Checks the local keys of a request before it starts; `sink` when bytes will be placed there.
     fn check_local(&mut self, data: &Self::Data, sink: bool) -> Result<(), LocalFault>;
 

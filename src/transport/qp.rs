@@ -257,15 +257,14 @@ impl<D> Qp<D> {
         let mut progress = Progress { sent: 0, stop: Stop::Idle };
         self.transmit_cnp(host, &mut progress);
         let lone_ack = self.responder.responses.one_ack().is_some();
-        let keep = lone_ack && self.has_requests() && host.keeps_ack();
-        if keep || (lone_ack && (host.sends_segments() || self.next_is_short_write())) {
+        if lone_ack && (host.sends_segments() || self.next_is_short_write()) {
             // Behind a request, the shorter ACK can share a segmented send with it; in front of it, never, and a
             // second send is most of a small message's latency. And where each packet arrives by itself, a peer that
             // has posted, and polls for the end of that, would stop to look for a WRITE that is yet to come.
             self.transmit_requests(now, host, budget, &mut progress);
             self.report_drained(host);
             let stop = progress.stop;
-            if stop != Stop::LinkFull && (!keep || progress.sent == 0) {
+            if stop != Stop::LinkFull {
                 let budget = progress.sent + 1;
                 self.transmit_responses(host, budget, &mut progress);
                 if progress.stop != Stop::LinkFull {

@@ -382,7 +382,6 @@ impl Engine {
         let state = Arc::new(AtomicU8::new(QpState::Reset as u8));
         let qp = Qp::<LocalData>::new(qpn, init.service, self.config.transport, self.config.rate);
         let shared_state = state.clone();
-        let polled = self.cqs[init.recv_cq].notify.is_none();
         let slot = |key| QpSlot {
             qp,
             io: QpIo {
@@ -402,7 +401,7 @@ impl Engine {
                 receives,
                 peer: None,
                 active: false,
-                ack: AckHold::new(self.config.ack_trial, polled),
+                ack: AckHold::default(),
                 waiting: false,
                 timer: Time::NEVER,
                 counts: QpCounts::default(),

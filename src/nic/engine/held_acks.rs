@@ -1,12 +1,11 @@
 //! ACKs that wait for company.
 //!
 //! An ACK by itself costs both sides about what a short message costs. So it waits where something is likely to come
-//! that it can leave with, or that makes it needless, because a later ACK says the same (IBTA 9.7.5.1.2):
+//! that it can leave with:
 //! - found by a polling caller together with a completion, until the next call, which is likely to post the answer;
 //! - found by the progress thread, likewise, if the application has answered so before (it spins on its memory);
 //! - found by a caller who polls for the end of a request of his own, until the answer, if he has answered so before
-//!   (where each packet arrives by itself, the peer's WRITE comes a moment before the ACK that is polled for);
-//! - when the answer is posted, until the peer's next request, if the peer has been seen not to wait for ACKs.
+//!   (where each packet arrives by itself, the peer's WRITE comes a moment before the ACK that is polled for).
 //!
 //! All but the first are guesses. One that was wrong costs the peer a delay, so after it the guess is not made for a
 //! while.
@@ -19,74 +18,35 @@ use softrnic_wire::{Psn, Time};
 use super::objects::QpKey;
 use super::{Caller, Engine};
 
-/// How long an ACK waits for the peer's next request.
-const PATIENCE: Duration = Duration::from_micros(50);
-
 /// How long it waits for an answer: several times what the ACK takes that comes behind a WRITE.
 const BEHIND: Duration = Duration::from_micros(10);
 
 /// A post so soon after an ACK that went alone is an answer, which the ACK could have left with.
 const ANSWER: Duration = Duration::from_micros(20);
 
-/// Requests that are answered without an ACK, at most, before one leaves again: few, as the peer's send queue may be.
-const MOST_KEPT: u32 = 8;
-
-/// Answers that carry their ACKs after it went wrong without: twice as many as the last time, up to this. Each time it
-/// goes well halves it, so that a peer that was only late once is soon forgiven.
-const MOST_CARRIED: u32 = 1 << 16;
-
 /// What is known of the ACKs of one QP.
+#[derive(Default)]
 pub struct AckHold {
     /// The ACK has waited for one call already.
     held: bool,
     /// The ACK that waits for something that comes.
     kept: Option<Kept>,
-    /// How many ACKs in a row were not sent.
-    unsent: u32,
     /// When an ACK went alone for which no answer was in sight.
     alone_at: Option<Time>,
     /// The application answers what it finds in its memory.
     answers: bool,
-    /// Answers that will carry their ACKs, and how many they were to be the last time.
-    carry: u32,
-    carried: u32,
-    /// Whether answers may leave without their ACKs at all.
-    polled: bool,
-    /// A caller posts, so that the ACK may be kept; and it is.
-    posting: bool,
-    keeping: bool,
 }
 
 impl AckHold {
-    /// `trial`: answers that carry their ACKs before it is tried without. `polled`: the application can only poll; one
-    /// that sleeps until an event comes is likely to have a peer that does, and that must not wait for long.
-    pub fn new(trial: u32, polled: bool) -> AckHold {
-        AckHold {
-            held: false,
-            kept: None,
-            unsent: 0,
-            alone_at: None,
-            answers: false,
-            carry: trial,
-            carried: trial.saturating_mul(2),
-            polled,
-            posting: false,
-            keeping: false,
-        }
-    }
-
     /// Whether an ACK that is all that the QP has to send waits.
     pub fn decide(&mut self, now: Time, caller: Caller, ack: LoneAck) -> Hold {
         if let Some(kept) = self.kept {
             if kept.psn == ack.psn {
                 return Hold::Kept;
             }
+            // The peer goes on: it does not wait for an answer.
             self.kept = None;
-            match kept.company {
-                Company::Request => self.carried /= 2,
-                // The peer goes on: it does not wait for an answer.
-                Company::Answer => self.answers = false,
-            }
+            self.answers = false;
         }
         let waited = std::mem::take(&mut self.held);
         let hold = match caller {
@@ -98,7 +58,7 @@ impl AckHold {
         };
         match hold {
             Hold::UntilNextCall => self.held = true,
-            Hold::Until(until) => self.kept = Some(Kept { psn: ack.psn, until, company: Company::Answer }),
+            Hold::Until(until) => self.kept = Some(Kept { psn: ack.psn, until }),
             Hold::No if caller == Caller::Thread => {
                 self.answers &= !waited;
                 self.alone_at = Some(now);
@@ -112,37 +72,16 @@ impl AckHold {
     /// The QP is about to send.
     pub fn sending(&mut self, now: Time, caller: Caller) {
         self.held = false;
-        self.keeping = false;
-        self.posting = caller == Caller::Post;
-        if self.posting && self.alone_at.take().is_some_and(|at| now.since(at) < ANSWER) {
+        if caller == Caller::Post && self.alone_at.take().is_some_and(|at| now.since(at) < ANSWER) {
             self.answers = true;
         }
     }
 
-    /// Whether the ACK stays while an answer leaves that it could leave with.
-    pub fn keeps(&mut self) -> bool {
-        if !self.polled || !self.posting || self.unsent >= MOST_KEPT {
-            return false;
-        }
-        self.carry = self.carry.saturating_sub(1);
-        self.keeping = self.carry == 0;
-        self.keeping
-    }
-
-    /// The QP has sent; `owed` is what it still has to acknowledge. Until when to keep that, if it is to be kept.
-    pub fn sent(&mut self, now: Time, owed: Option<Psn>) -> Option<Time> {
-        let Some(psn) = owed else {
-            self.unsent = 0;
+    /// The QP has sent; `owed` is what it still has to acknowledge.
+    pub fn sent(&mut self, owed: Option<Psn>) {
+        if owed.is_none() {
             self.kept = None;
-            return None;
-        };
-        if !self.keeping {
-            return None;
         }
-        self.unsent += 1;
-        let until = now + PATIENCE;
-        self.kept = Some(Kept { psn, until, company: Company::Request });
-        Some(until)
     }
 
     fn is_kept_until(&self, until: Time) -> bool {
@@ -151,16 +90,11 @@ impl AckHold {
 
     /// What was kept until `until` is to be sent, unless it has left already. `late`: since nothing has come.
     fn release(&mut self, until: Time, late: bool) -> bool {
-        let Some(kept) = self.kept.take_if(|kept| kept.until == until) else { return false };
-        self.held = true;
-        match kept.company {
-            _ if !late => {}
-            Company::Answer => self.answers = false,
-            Company::Request => {
-                self.carried = (self.carried * 2).clamp(1, MOST_CARRIED);
-                self.carry = self.carried;
-            }
+        if self.kept.take_if(|kept| kept.until == until).is_none() {
+            return false;
         }
+        self.held = true;
+        self.answers &= !late;
         true
     }
 }
@@ -170,16 +104,6 @@ impl AckHold {
 struct Kept {
     psn: Psn,
     until: Time,
-    company: Company,
-}
-
-/// What a kept ACK waits for.
-#[derive(Clone, Copy)]
-enum Company {
-    /// The answer to what it acknowledges.
-    Answer,
-    /// The peer's next request.
-    Request,
 }
 
 /// An ACK that is all that a QP has to send.

@@ -184,10 +184,6 @@ impl Host for HostView<'_, '_> {
         self.link.as_deref().is_some_and(|link| link.capabilities().segments > 1)
     }
 
-    fn keeps_ack(&mut self) -> bool {
-        self.io.ack.keeps()
-    }
-
     fn check_local(&mut self, data: &LocalData, sink: bool) -> Result<(), LocalFault> {
         match data {
             LocalData::Sges(sges) => sges

@@ -75,8 +75,6 @@ pub struct EngineConfig {
     pub rate: RateParameters,
     /// Copies that survive unmapped memory, for every region.
     pub safe_copies: bool,
-    /// Answers of a QP that carry their ACKs before it is tried without.
-    pub ack_trial: u32,
     /// How many objects there may be.
     pub caps: DeviceCaps,
 }
@@ -90,7 +88,6 @@ impl EngineConfig {
             window: WindowConfig::default(),
             rate: RateParameters::default(),
             safe_copies: false,
-            ack_trial: 256,
             caps: DeviceCaps::default(),
         }
     }

@@ -50,15 +50,13 @@ impl Engine {
                     host.io.waiting = true;
                     host.peers.wait(host.io.peer, key);
                 }
-                (progress, host.io.ack.sent(now, qp.owed_ack()))
+                host.io.ack.sent(qp.owed_ack());
+                progress
             });
-            let Some((progress, kept_until)) = progress else {
+            let Some(progress) = progress else {
                 self.active.pop_front();
                 continue;
             };
-            if let Some(until) = kept_until {
-                self.keep_ack(until, key);
-            }
             step.sent += progress.sent;
             stuck = if progress.sent == 0 && progress.stop == Stop::LinkFull { stuck + 1 } else { 0 };
             match progress.stop {

@@ -136,7 +136,6 @@ fn options(rng: &mut Rng) -> SimOptions {
 
 fn engine(rng: &mut Rng, seed: u64, early: bool) -> EngineConfig {
     let mut config = EngineConfig::with_seed(seed);
-    config.ack_trial = 1;
     config.transport.early_retransmission = early;
     config.transport.mig_req = rng.chance(0.5);
     config.transport.congestion_control = rng.chance(0.5);
