@@ -152,9 +152,6 @@ pub trait Host {
     /// below (no route, no neighbour) counts as sent.
     fn transmit(&mut self, packet: Transmit<'_, Self::Data>) -> Result<(), TransmitError>;
 
-    /// Whether a packet may share a send with longer ones before it: a segmented send ends with its shortest.
-    fn sends_segments(&self) -> bool;
-
     /// Checks the local keys of a request before it starts; `sink` when bytes will be placed there.
     fn check_local(&mut self, data: &Self::Data, sink: bool) -> Result<(), LocalFault>;
 

@@ -16,6 +16,7 @@ mod counters;
 mod datagram;
 mod dcqcn;
 mod flight;
+mod hints;
 mod host;
 mod path;
 mod qp;
@@ -29,6 +30,7 @@ mod segment;
 mod send_queue;
 mod timers;
 mod transitions;
+mod tuning;
 mod unreliable;
 mod window;
 mod wqe;
@@ -38,6 +40,7 @@ pub use completion::{Completion, QpEvent, Status, WcOpcode};
 pub use config::Config;
 pub use counters::Counter;
 pub use dcqcn::RateParameters;
+pub use hints::{Caller, Hints};
 pub use host::{
     AtomicOp, Domain, Host, LocalFault, LocalOpFault, NoRecv, Payload, RemoteAccess, RemoteFault, Transmit,
     TransmitError,

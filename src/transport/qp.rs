@@ -8,6 +8,7 @@ use crate::completion::QpEvent;
 use crate::config::Config;
 use crate::counters::Counter;
 use crate::dcqcn::{RateControl, RateParameters};
+use crate::hints::{Caller, Hints};
 use crate::host::{Host, Payload, Transmit};
 use crate::requester::Requester;
 use crate::responder::{Request, Responder};
@@ -56,6 +57,8 @@ pub enum Stop {
     Window,
     /// The link is full: ask again when it has room.
     LinkFull,
+    /// An ACK waits for a reply: ask again in the next call, and when a timer comes.
+    DelayedAck,
 }
 
 /// What is known of a received packet besides its transport headers.
@@ -176,6 +179,7 @@ impl<D> Qp<D> {
         match to {
             QpState::Err => {
                 self.responder.responses.clear();
+                self.responder.delayed_ack.cancel();
                 self.enter_error(host);
             }
             QpState::Rtr => {
@@ -253,11 +257,30 @@ impl<D> Qp<D> {
     }
 
     /// Sends at most `budget` packets.
-    pub fn poll_transmit<H: Host<Data = D>>(&mut self, now: Time, host: &mut H, budget: usize) -> Progress {
+    pub fn poll_transmit<H: Host<Data = D>>(
+        &mut self,
+        now: Time,
+        host: &mut H,
+        hints: Hints,
+        budget: usize,
+    ) -> Progress {
         let mut progress = Progress { sent: 0, stop: Stop::Idle };
         self.transmit_cnp(host, &mut progress);
-        let lone_ack = self.responder.responses.one_ack().is_some();
-        if lone_ack && (host.sends_segments() || self.next_is_short_write()) {
+        let lone_ack = self.responder.responses.one_ack();
+        if let Some(psn) = lone_ack
+            && progress.sent == 0
+            && !self.has_requests()
+        {
+            let has_outstanding = self.sq.is_outstanding();
+            if self.responder.delayed_ack.waits(now, psn, hints, has_outstanding) {
+                progress.stop = Stop::DelayedAck;
+                return progress;
+            }
+        } else {
+            let posted = hints.caller == Caller::Post && self.has_requests();
+            self.responder.delayed_ack.sending(now, posted);
+        }
+        if lone_ack.is_some() && (hints.segments || self.next_is_short_write()) {
             // Behind a request, the shorter ACK can share a segmented send with it; in front of it, never, and a
             // second send is most of a small message's latency. And where each packet arrives by itself, a peer that
             // has posted, and polls for the end of that, would stop to look for a WRITE that is yet to come.
@@ -281,21 +304,6 @@ impl<D> Qp<D> {
         progress
     }
 
-    /// The last PSN that the peer has not been told of, where an ACK is all that the responder has to send.
-    pub fn owed_ack(&self) -> Option<Psn> {
-        self.responder.responses.one_ack()
-    }
-
-    /// Whether there is more to send than the responder's part.
-    pub fn has_more_than_an_ack(&self) -> bool {
-        self.cnp_due || self.has_requests()
-    }
-
-    /// Whether something that was sent is not acknowledged.
-    pub fn awaits_ack(&self) -> bool {
-        self.sq.is_outstanding()
-    }
-
     /// Whether the next request is one packet that the peer's application finds in its memory and nowhere else.
     fn next_is_short_write(&self) -> bool {
         self.sq.entries.get(self.sq.at).is_some_and(|entry| {
@@ -314,11 +322,13 @@ impl<D> Qp<D> {
 
     /// When [`Qp::on_timeout`] is due, if ever.
     pub fn poll_timeout(&self) -> Option<Time> {
-        self.timers.next()
+        let next = self.timers.next().min(self.responder.delayed_ack.deadline());
+        (next != Time::NEVER).then_some(next)
     }
 
     /// Runs every timer that is due.
     pub fn on_timeout<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
+        self.responder.delayed_ack.on_timeout(now);
         if take_due(&mut self.timers.rnr, now) {
             self.on_rnr_timeout();
         }

@@ -4,6 +4,10 @@
 
 use softrnic_wire::{Bth, Feth, Msn, NakCode, Op, Psn, Reth, Rkey, SendTail, Srqn, Syndrome};
 
+mod delayed_ack;
+
+use delayed_ack::DelayedAck;
+
 use crate::completion::{Completion, QpEvent, Status, WcOpcode};
 use crate::counters::Counter;
 use crate::host::{AtomicOp, Domain, Host, NoRecv, RemoteAccess};
@@ -43,6 +47,7 @@ pub(crate) struct Responder<D> {
     pub nak_sent: bool,
     pub resources: Resources,
     pub responses: Responses,
+    pub delayed_ack: DelayedAck,
     pub repeat_credit: RepeatCredit,
     /// COMM_EST was raised.
     pub established: bool,
@@ -58,6 +63,7 @@ impl<D> Responder<D> {
             nak_sent: false,
             resources: Resources::new(),
             responses: Responses::new(),
+            delayed_ack: DelayedAck::default(),
             repeat_credit: RepeatCredit::default(),
             established: false,
         }

@@ -28,9 +28,8 @@ impl Timers {
     };
 
     /// The earliest of them.
-    pub fn next(&self) -> Option<Time> {
-        let next = self.ack.min(self.early).min(self.rnr).min(self.pace).min(self.rate);
-        (next != Time::NEVER).then_some(next)
+    pub fn next(&self) -> Time {
+        self.ack.min(self.early).min(self.rnr).min(self.pace).min(self.rate)
     }
 }
 

@@ -289,7 +289,7 @@ impl World {
         let nodes = self.nodes.iter().flat_map(|n| [n.engine.poll_timeout(), n.link.poll_timeout()]);
         let busy = self.nodes.iter().filter(|node| node.pace.is_some());
         let busy = busy.filter(|node| self.fabric.waiting(node.address) > 0).map(|node| Some(node.free_at));
-        let called = self.nodes.iter().filter(|node| node.engine.awaits_call());
+        let called = self.nodes.iter().filter(|node| node.engine.holds_acks());
         let called = called.map(|_| Some(self.now + NEXT_CALL));
         nodes.chain(busy).chain(called).chain([self.fabric.next_delivery()]).flatten().min()
     }

@@ -9,8 +9,8 @@
 //! - a poll that finds nothing services the link, and so does one that comes [`SERVICE_INTERVAL`] after the
 //!   last service;
 //! - the ACK of a completion that a poll finds waits for the next post or poll, likely a moment away, so that it
-//!   leaves with the answer, or with a later one (`engine/held_acks.rs`); if nobody calls it leaves by itself, as
-//!   gathered posts do, and so it does before control operations and when the process exits. Found by anybody else,
+//!   leaves with the answer, or with a later one (`transport/responder/delayed_ack.rs`); if nobody calls it leaves
+//!   by itself, and so it does before control operations and when the process exits. Found by anybody else,
 //!   a completion is acknowledged before it becomes visible;
 //! - a hold of the NIC is bounded: past `ROUNDS_PER_HOLD` the rest is the progress thread's.
 
@@ -331,9 +331,6 @@ impl Nic {
                 }
             }
             self.note_deadline(&guard);
-            if guard.engine.awaits_call() {
-                self.gather(now);
-            }
             if total.more {
                 guard.hand_over();
                 return total;

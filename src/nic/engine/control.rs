@@ -10,7 +10,6 @@ use softrnic_wire::{Qpn, Srqn, Time};
 
 use super::completion::Cqe;
 use super::data::{RecvRequest, SendRequest};
-use super::held_acks::{AckHold, HeldAcks};
 use super::objects::{Cq, QpCounts, QpIo, QpSlot, ReceiveQueue, Srq, Xrcd};
 use super::parts::{CqParts, QpParts, Remains, Remnant, SrqParts};
 use super::{CqKey, Engine, LocalData, QpKey, SrqKey, XrcdKey};
@@ -351,7 +350,7 @@ impl Engine {
         self.qps.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
         self.by_number.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
         let count = self.qps.len() + 1;
-        let Engine { active, held_acks: HeldAcks { until_next_call: acks, .. }, .. } = self;
+        let Engine { active, delayed_acks: acks, .. } = self;
         active.try_reserve(count.saturating_sub(active.len())).map_err(|_| ControlError::NoMemory)?;
         acks.try_reserve(count.saturating_sub(acks.len())).map_err(|_| ControlError::NoMemory)?;
         // One more than there are QPs: the next index is that of a slot that is free, or of a new one.
@@ -401,7 +400,6 @@ impl Engine {
                 receives,
                 peer: None,
                 active: false,
-                ack: AckHold::default(),
                 waiting: false,
                 timer: Time::NEVER,
                 counts: QpCounts::default(),

@@ -180,10 +180,6 @@ impl Host for HostView<'_, '_> {
         self.fill(&packet)
     }
 
-    fn sends_segments(&self) -> bool {
-        self.link.as_deref().is_some_and(|link| link.capabilities().segments > 1)
-    }
-
     fn check_local(&mut self, data: &LocalData, sink: bool) -> Result<(), LocalFault> {
         match data {
             LocalData::Sges(sges) => sges

@@ -12,7 +12,6 @@ mod data;
 mod drops;
 mod gid_table;
 mod gsi;
-mod held_acks;
 mod hidden_ids;
 mod host;
 mod multicast;
@@ -50,9 +49,9 @@ pub use gsi::{GsiCounter, Management};
 pub use objects::{CqKey, Event, QpCounts, QpKey, SrqKey, XrcdKey};
 pub use parts::{CqParts, QpParts, Remains, SrqParts};
 pub use seed::Seed;
+pub use softrnic_transport::Caller;
 pub use usage::Usage;
 
-use held_acks::HeldAcks;
 use hidden_ids::HiddenIds;
 use host::HostView;
 use numbers::Numbers;
@@ -114,21 +113,8 @@ pub struct Budget {
     pub receive: usize,
     /// Packets to send.
     pub transmit: usize,
-    /// On whose behalf it is done, who is likely to call again or not: ACKs may wait for that.
+    /// On whose behalf it is done: ACKs may wait for its next call.
     pub caller: Caller,
-}
-
-/// Who drives an engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Caller {
-    /// An application that polls a CQ.
-    Poll,
-    /// An application that has posted.
-    Post,
-    /// The progress thread, since nobody else does.
-    Thread,
-    /// Anybody else, who may end the QP that owes an ACK: none waits.
-    Control,
 }
 
 impl Default for Budget {
@@ -176,7 +162,8 @@ pub struct Engine {
     timers: WakeUps,
     /// QPs that may have something to do, each once.
     active: VecDeque<QpKey>,
-    held_acks: HeldAcks,
+    /// QPs whose ACK waits: each is active again in the next step.
+    delayed_acks: Vec<QpKey>,
     hidden_ids: HiddenIds,
     drops: [u64; DropReason::ALL.len()],
     qp_numbers: Numbers,
@@ -208,7 +195,7 @@ impl Engine {
             shared: Shared::new(),
             timers: WakeUps::default(),
             active: VecDeque::new(),
-            held_acks: HeldAcks::default(),
+            delayed_acks: Vec::new(),
             hidden_ids: HiddenIds::new(),
             drops: [0; DropReason::ALL.len()],
             // 0 and 1 are special, 0xFFFFFF is multicast.
@@ -227,15 +214,12 @@ impl Engine {
         self.run_timers(now);
         self.receive(now, link, budget.receive, &mut step);
         self.wake_waiting();
-        self.release_kept_acks(now, budget.caller);
-        self.held_acks.until_next_call.clear();
+        self.delayed_acks.clear();
         self.transmit(now, link, budget, &mut step);
         if self.management_active {
             self.transmit_management(now, link, &mut step);
         }
-        for &key in &self.held_acks.until_next_call {
-            self.active.push_back(key);
-        }
+        self.active.extend(&self.delayed_acks);
         link.flush(now);
         step.blocked |= link.is_blocked();
         step.received_messages = self.shared.staged.has_receives();
@@ -259,7 +243,7 @@ impl Engine {
     /// When the next timer fires, if any runs.
     pub fn poll_timeout(&self) -> Option<Time> {
         let management = (self.management_timer != Time::NEVER).then_some(self.management_timer);
-        [self.timers.next(), self.held_acks.next(), management].into_iter().flatten().min()
+        [self.timers.next(), management].into_iter().flatten().min()
     }
 
     /// Whether some QP could send now.
@@ -267,14 +251,9 @@ impl Engine {
         !self.active.is_empty()
     }
 
-    /// Whether ACKs wait for the next step.
-    pub fn awaits_call(&self) -> bool {
-        !self.held_acks.until_next_call.is_empty()
-    }
-
-    /// Whether ACKs wait at all.
+    /// Whether ACKs wait: for the next step, or for some later one.
     pub fn holds_acks(&self) -> bool {
-        self.awaits_call() || self.held_acks.next().is_some()
+        !self.delayed_acks.is_empty()
     }
 
     /// The keys and regions of this NIC.
@@ -322,16 +301,6 @@ impl Engine {
 
     fn drop_datagram(&mut self, reason: DropReason) {
         self.drops[reason as usize] += 1;
-    }
-
-    /// Marks a QP as having something to do.
-    fn activate(&mut self, key: QpKey) {
-        if let Some(slot) = self.qps.get_mut(key)
-            && !slot.io.active
-        {
-            slot.io.active = true;
-            self.active.push_back(key);
-        }
     }
 
     /// Drives one QP with everything it needs around it.

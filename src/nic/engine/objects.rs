@@ -10,7 +10,6 @@ use softrnic_wire::{Qpn, Srqn, Time};
 
 use super::completion::Cqe;
 use super::data::{LocalData, RecvRequest, SendRequest};
-use super::held_acks::AckHold;
 use super::peers::PeerId;
 use crate::runtime::notify::{ArmedNic, Notify};
 use crate::runtime::queue::{CompletionRingNic, RecvRingNic, SendRingNic};
@@ -90,8 +89,6 @@ pub struct QpIo {
     pub peer: Option<PeerId>,
     /// In the list of QPs that have something to do.
     pub active: bool,
-    /// Whether its ACK waits.
-    pub ack: AckHold,
     /// In its peer's list of those that wait for the window.
     pub waiting: bool,
     /// When it is woken next, if ever.
