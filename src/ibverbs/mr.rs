@@ -44,14 +44,15 @@ struct Mapping {
     length: usize,
 }
 
-// SAFETY: the mapping belongs to this struct, and nothing but registrations use it.
+// SAFETY: the mapping is the whole process's; any thread may undo it.
 unsafe impl Send for Mapping {}
-// SAFETY: the address never changes, and a shared reference gives nothing but numbers.
+// SAFETY: a shared reference gives nothing but the address and the length, which never change.
 unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by us with this length; the registration is gone.
+        // SAFETY: made by `map` with this length. The registration is gone: `Region` drops it first, and who frees a
+        // buffer has deregistered it (`verbs.h`).
         unsafe { libc::munmap(self.addr, self.length) };
     }
 }
@@ -70,9 +71,10 @@ impl MrObject {
     /// Its local key, for work requests.
     ///
     /// # Safety
-    /// The pointer is null or a region of ours.
+    /// As for [`live`].
     pub(crate) unsafe fn lkey(mr: *mut ibv_mr) -> Result<u32, Errno> {
-        // SAFETY: null, or a region of ours, as who calls vouches; the field changes in `ibv_rereg_mr` alone.
+        // SAFETY: null or a region of ours that stays, as the caller promises; the field changes in `ibv_rereg_mr` alone,
+        // during which the application uses the region for nothing else.
         unsafe { Ok((*live::<MrObject>(mr)?.ibv.get()).lkey) }
     }
 
@@ -209,7 +211,7 @@ export! {
             drop(removed);
             pd.users.leave();
         }
-        // SAFETY: found, and used no more.
+        // SAFETY: found just now; the application, which gives it back, uses it no more.
         drop(unsafe { retire::<MrObject>(mr) });
         Ok(())
     }
@@ -225,7 +227,7 @@ export! {
     /// Only what was imported.
     fn ibv_unimport_mr(mr: *mut ibv_mr) -> Silent {
         if find_last::<MrObject>(mr)?.imported {
-            // SAFETY: found, and used no more.
+            // SAFETY: found just now; the application, which gives it back, uses it no more.
             drop(unsafe { retire::<MrObject>(mr) });
         }
         Ok(Silent)
@@ -244,7 +246,7 @@ export! {
 
     fn ibv_free_buf(buf: *mut ibv_buf) -> Silent {
         find_last::<Buffer>(buf)?;
-        // SAFETY: found, and used no more.
+        // SAFETY: found just now; the application, which gives it back, uses it no more.
         drop(unsafe { retire::<Buffer>(buf) });
         Ok(Silent)
     }
@@ -257,7 +259,7 @@ export! {
         access: c_int,
     ) -> *mut ibv_mr {
         find::<Buffer>(buf)?.check(pd, addr, length)?;
-        // SAFETY: memory inside the buffer, which he keeps until he has deregistered it.
+        // SAFETY: memory inside the buffer, which the application keeps until it has deregistered it (`verbs.h`).
         unsafe { register(pd, addr, length, addr.addr() as u64, access as u32) }
     }
 }
@@ -301,7 +303,7 @@ slot! {
 }
 
 /// # Safety
-/// The PD and the memory are the caller's; he keeps the memory mapped while it is registered, as `verbs.h` asks.
+/// As for [`AppRange::new`], or for an implicit region [`AppRange::whole`].
 unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -317,12 +319,8 @@ unsafe fn register(
     if !access.contains(Access::ZERO_BASED) && (addr as u64 ^ iova) & (PAGE - 1) != 0 {
         return Err(Errno::INVAL);
     }
-    let range = if implicit {
-        AppRange::WHOLE
-    } else {
-        // SAFETY: the promise of whoever registers memory.
-        unsafe { AppRange::new(addr, length as u64) }
-    };
+    // SAFETY: as the caller promises.
+    let range = unsafe { if implicit { AppRange::whole() } else { AppRange::new(addr, length as u64) } };
     let place = Place::new()?;
     let raw = pd.nic.register_raw(MrSpec { range, iova, access })?;
     MrObject::publish(place, pd, Region::new(raw, addr, length))
@@ -353,7 +351,7 @@ fn register_file(
     let place = Place::new()?;
     let mapping = map(mapped, libc::MAP_SHARED, fd, (offset - into_page) as libc::off_t)?;
     let addr = mapping.addr.expose_provenance() + into_page as usize;
-    // SAFETY: the mapping is dropped with the region, after the registration.
+    // SAFETY: a mapping of our own, which `Region` keeps until the registration is gone.
     let range = unsafe { AppRange::new(addr, length as u64) };
     let raw = pd.nic.register_raw(MrSpec { range, iova, access })?;
     // Applications know such memory by its offset, and the region has no address.
@@ -363,7 +361,7 @@ fn register_file(
 
 /// EINVAL for what is beyond the end of a file that has one, where touching the mapping would end the process.
 fn check_file(fd: c_int, offset: u64, length: usize) -> Result<(), Errno> {
-    // SAFETY: all zeros is a valid `stat`, and the kernel fills it.
+    // SAFETY: all zeros is a valid `stat`, which lives through the call that fills it.
     let (status, stat) = unsafe {
         let mut stat: libc::stat = std::mem::zeroed();
         (libc::fstat(fd, &mut stat), stat)
@@ -424,13 +422,13 @@ unsafe fn reregister(
     let mut change = ReregSpec::default();
     let mut new_pd = None;
     if translation {
-        // SAFETY: the promise of whoever registers memory.
+        // SAFETY: as the caller promises.
         let range = unsafe { AppRange::new(addr.expose_provenance(), length as u64) };
         change.translation = Some((range, addr.addr() as u64));
     }
     if flags & IBV_REREG_MR_CHANGE_PD != 0 {
         let pd = PdObject::of(pd)?;
-        // SAFETY: a field that `find` has just compared.
+        // SAFETY: a field of an object that was just found, written when it is made and never again.
         Ctx::check_same(pd.context(), unsafe { (*object.ibv.get()).context })?;
         change.pd = Some(pd.nic.id());
         new_pd = Some(pd);
@@ -443,7 +441,8 @@ unsafe fn reregister(
     raw.reregister(change, new_pd.map(|pd| pd.nic.clone()))?;
     let keys = raw.keys();
     let ibv = object.ibv.get();
-    // SAFETY: a live region; the application lets nobody else use it while it is registered anew (`verbs.h`).
+    // SAFETY: fields of an object that was just found. The lock on `raw` keeps other verbs out; the application uses the
+    // region for nothing else while it is registered anew (`verbs.h`).
     unsafe {
         (*ibv).lkey = keys.lkey.0;
         (*ibv).rkey = keys.rkey.0;

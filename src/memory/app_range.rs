@@ -12,9 +12,6 @@ pub struct AppRange {
 }
 
 impl AppRange {
-    /// The whole address space: with [`Access::ON_DEMAND`](crate::Access::ON_DEMAND) an implicit region.
-    pub const WHOLE: Self = Self { addr: 0, length: u64::MAX };
-
     /// `length` bytes from address `addr` of this process.
     ///
     /// Nothing is checked here; registration refuses wrapping and unmapped ranges.
@@ -32,6 +29,21 @@ impl AppRange {
     /// that came from C.
     pub const unsafe fn new(addr: usize, length: u64) -> Self {
         Self { addr, length }
+    }
+
+    /// The whole address space: with [`Access::ON_DEMAND`](crate::Access::ON_DEMAND) an implicit region.
+    ///
+    /// # Safety
+    ///
+    /// As for [`new`](Self::new), of all memory that work requests or peers name, as far as the access flags allow: who
+    /// registers it answers for what they do.
+    pub const unsafe fn whole() -> Self {
+        Self { addr: 0, length: u64::MAX }
+    }
+
+    /// Whether it is [`whole`](Self::whole).
+    pub(crate) fn is_whole(self) -> bool {
+        (self.addr, self.length) == (0, u64::MAX)
     }
 
     /// Address of the first byte.
@@ -56,7 +68,7 @@ impl AppRange {
 ///
 /// `dst.len()` bytes from `addr` are readable and are not part of `dst`.
 pub unsafe fn copy_from_app(addr: usize, dst: &mut [u8]) {
-    // SAFETY: the caller vouches for the source; the destination is a live slice that does not overlap it.
+    // SAFETY: the source is readable and apart, as the caller promises; the destination is borrowed for the call.
     unsafe { racing::copy(ptr::with_exposed_provenance(addr), dst.as_mut_ptr(), dst.len()) }
 }
 
@@ -66,6 +78,6 @@ pub unsafe fn copy_from_app(addr: usize, dst: &mut [u8]) {
 ///
 /// `src.len()` bytes from `addr` are writable and are not part of `src`.
 pub unsafe fn copy_to_app(addr: usize, src: &[u8]) {
-    // SAFETY: the caller vouches for the destination; the source is a live slice that does not overlap it.
+    // SAFETY: the destination is writable and apart, as the caller promises; the source is borrowed for the call.
     unsafe { racing::copy(src.as_ptr(), ptr::with_exposed_provenance_mut(addr), src.len()) }
 }

@@ -6,7 +6,7 @@ use softrnic_wire::{Qpn, Rkey};
 use crate::access::Access;
 use crate::check::RemoteFault;
 use crate::pd::PdId;
-use crate::populate::populate;
+use crate::populate::fault_in;
 use crate::region::Target;
 use crate::table::MemoryTable;
 
@@ -112,12 +112,13 @@ impl MemoryTable {
         if !(addr as u64).is_multiple_of(WORD) {
             return Err(RemoteFault::Misaligned);
         }
-        if guarded && populate(addr, WORD, true).is_err() {
+        if guarded && fault_in(addr, WORD as usize, true).is_err() {
             return Err(RemoteFault::Unmapped);
         }
-        // SAFETY: aligned, registered for writing (remote rights to write need LOCAL_WRITE) and in bounds, so
-        // valid by the promise of `AppRange::new` or because it was just found to be; the reference does not
-        // outlive `operate`. Others access the word with atomics or race as they would with a device.
+        // SAFETY: aligned, registered for writing (remote rights to write need LOCAL_WRITE) and in bounds, so valid: who
+        // called `AppRange::new` promised that, or it was just faulted in and the application does not unmap it within
+        // these few instructions (see above). The reference does not outlive `operate`. Rust code has no other access to
+        // the word than atomics and foreign copies; what the application does is outside of the language.
         let word = unsafe { AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(addr)) };
         Ok(operate(word))
     }

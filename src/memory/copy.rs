@@ -22,7 +22,7 @@ impl MemoryTable {
         for_each_piece(sges, offset, total, |lkey, addr, at| {
             let dst = &mut dst[at];
             let source = self.resolve_local(pd, lkey, addr, dst.len() as u64, false)?;
-            // SAFETY: resolved just now for exactly these bytes.
+            // SAFETY: resolved just now for exactly these bytes; `self` is borrowed, so that nothing has changed.
             unsafe { source.read(dst) }.map_err(|Unmapped| LocalFault::Unmapped)
         })
     }
@@ -33,7 +33,7 @@ impl MemoryTable {
         for_each_piece(sges, offset, src.len(), |lkey, addr, at| {
             let src = &src[at];
             let target = self.resolve_local(pd, lkey, addr, src.len() as u64, true)?;
-            // SAFETY: resolved just now for exactly these bytes.
+            // SAFETY: resolved for writing just now, for exactly these bytes; `self` is borrowed, so that nothing has changed.
             unsafe { target.write(src) }.map_err(|Unmapped| LocalFault::Unmapped)
         })
     }
@@ -51,7 +51,7 @@ impl MemoryTable {
             return Ok(());
         }
         let source = self.resolve_remote(pd, qpn, rkey, va, dst.len() as u64, Access::REMOTE_READ)?;
-        // SAFETY: resolved just now for exactly these bytes.
+        // SAFETY: resolved just now for exactly these bytes; `self` is borrowed, so that nothing has changed.
         unsafe { source.read(dst) }.map_err(|Unmapped| RemoteFault::Unmapped)
     }
 
@@ -68,7 +68,7 @@ impl MemoryTable {
             return Ok(());
         }
         let target = self.resolve_remote(pd, qpn, rkey, va, src.len() as u64, Access::REMOTE_WRITE)?;
-        // SAFETY: resolved just now for exactly these bytes.
+        // SAFETY: resolved for writing just now, for exactly these bytes; `self` is borrowed, so that nothing has changed.
         unsafe { target.write(src) }.map_err(|Unmapped| RemoteFault::Unmapped)
     }
 }
@@ -123,7 +123,8 @@ impl Target<'_> {
                 Ok(())
             }
             Self::Pages { list, offset, guarded } => {
-                // SAFETY: every piece lies in a listed page and inside the range resolved.
+                // SAFETY: a piece of the range that was resolved, inside a listed page: whoever listed it with
+                // `AppRange::new` keeps it mapped.
                 for_each_page(list, offset, guarded, dst.len(), |page, at| unsafe { page.read(&mut dst[at]) })
             }
         }
@@ -143,11 +144,12 @@ impl Target<'_> {
                 unsafe { racing::copy(src.as_ptr(), ptr::with_exposed_provenance_mut(addr), src.len()) }
                 Ok(())
             }
-            // SAFETY: registered for writing.
+            // SAFETY: in a region that its owner registered for writing, as the caller has found.
             Self::Guarded(addr) => unsafe { safe_copy::write(addr, src) },
             Self::Null => Ok(()),
             Self::Pages { list, offset, guarded } => {
-                // SAFETY: every piece lies in a listed page and inside the range resolved.
+                // SAFETY: a piece of the range that was resolved for writing, inside a listed page: whoever listed it with
+                // `AppRange::new` keeps it mapped.
                 for_each_page(list, offset, guarded, src.len(), |page, at| unsafe { page.write(&src[at]) })
             }
         }

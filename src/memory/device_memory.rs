@@ -45,7 +45,7 @@ impl DeviceMemory {
         let size = usize::try_from(length).map_err(|_| MemoryError::NoMemory)?;
         let layout = Layout::from_size_align(size, MIN_ALIGN.max(1 << log_align))
             .map_err(|_| MemoryError::NoMemory)?;
-        // SAFETY: the length is not 0.
+        // SAFETY: the size of the layout is `length`, which is not 0.
         let memory = unsafe { alloc_zeroed(layout) };
         if memory.is_null() {
             return Err(MemoryError::NoMemory);
@@ -65,7 +65,8 @@ impl DeviceMemory {
     /// `length` bytes from `from` are readable during the call, and not part of this memory.
     pub unsafe fn fill(&self, offset: u64, from: *const u8, length: usize) -> Result<(), MemoryError> {
         let to = self.locate(offset, length as u64)?;
-        // SAFETY: the caller vouches for the source; the destination is in the allocation, which `self` keeps.
+        // SAFETY: the source is readable and apart, as the caller promises; the destination is inside the allocation, as
+        // `locate` found, which `self` keeps, and of which there are no references.
         unsafe { racing::copy(from, ptr::with_exposed_provenance_mut(to), length) };
         Ok(())
     }
@@ -77,7 +78,8 @@ impl DeviceMemory {
     /// `length` bytes from `to` are writable during the call, and not part of this memory.
     pub unsafe fn show(&self, offset: u64, to: *mut u8, length: usize) -> Result<(), MemoryError> {
         let from = self.locate(offset, length as u64)?;
-        // SAFETY: the caller vouches for the destination; the source is in the allocation, which `self` keeps.
+        // SAFETY: the destination is writable and apart, as the caller promises; the source is inside the allocation, as
+        // `locate` found, which `self` keeps.
         unsafe { racing::copy(ptr::with_exposed_provenance(from), to, length) };
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Looking at memory before it is registered.
+//! Faulting memory in, and so learning whether it is there.
 
 use std::io::{self, BufRead, BufReader};
 
@@ -17,21 +17,35 @@ pub(crate) fn populate(addr: usize, length: u64, write: bool) -> Result<(), Memo
         .and_then(|length| addr.checked_add(length))
         .and_then(|end| end.checked_next_multiple_of(page))
         .ok_or(MemoryError::BadAddress)?;
+    match fault_in(start, end - start, write) {
+        Ok(()) => Ok(()),
+        // Permissions do not suffice, or mappings that the kernel does not fault page by page (device memory), or a
+        // kernel that does not know the advice.
+        Err(libc::EINVAL) if mapped(start, end, write).unwrap_or(false) => Ok(()),
+        Err(libc::EAGAIN) => Err(MemoryError::NoMemory),
+        Err(_) => Err(MemoryError::BadAddress),
+    }
+}
+
+/// Asks the kernel alone, with one system call that is no cancellation point. Mappings that it does not fault page by page
+/// are refused (EINVAL); `process_vm_writev` does not reach them either.
+///
+/// # Errors
+/// The error number of `madvise`.
+pub(crate) fn fault_in(addr: usize, length: usize, write: bool) -> Result<(), i32> {
     let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+    let page = page_size();
+    let start = addr & !(page - 1);
     loop {
         let target = std::ptr::with_exposed_provenance_mut(start);
         // SAFETY: MADV_POPULATE_* changes no contents; pages that are not there make it fail.
-        if unsafe { libc::madvise(target, end - start, advice) } == 0 {
+        if unsafe { libc::madvise(target, length + (addr - start), advice) } == 0 {
             return Ok(());
         }
-        return Err(match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EINTR) => continue,
-            // Permissions do not suffice, or mappings that the kernel does not fault page by page (device
-            // memory), or a kernel that does not know the advice.
-            Some(libc::EINVAL) if mapped(start, end, write).unwrap_or(false) => return Ok(()),
-            Some(libc::EAGAIN) => MemoryError::NoMemory,
-            _ => MemoryError::BadAddress,
-        });
+        match io::Error::last_os_error().raw_os_error() {
+            Some(libc::EINTR) => {}
+            error => return Err(error.unwrap_or(libc::EFAULT)),
+        }
     }
 }
 
@@ -40,7 +54,7 @@ pub(crate) fn populate(addr: usize, length: u64, write: bool) -> Result<(), Memo
 pub fn available() -> bool {
     let mut byte = 0_u8;
     let page = std::ptr::from_mut(&mut byte).expose_provenance() & !(page_size() - 1);
-    // SAFETY: changes no contents; the page is one of ours, on the stack.
+    // SAFETY: changes no contents of the page, which is one of this thread's stack.
     unsafe {
         libc::madvise(std::ptr::with_exposed_provenance_mut(page), page_size(), libc::MADV_POPULATE_WRITE)
             == 0

@@ -28,6 +28,6 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     let mut memcpy: unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void = libc::memcpy;
     // SAFETY: no instruction; it makes the compiler forget which function this is.
     unsafe { asm!("/* {0} */", inout(reg) memcpy, options(pure, readonly, nostack, preserves_flags)) };
-    // SAFETY: the caller vouches for both sides, and it is still `memcpy`.
+    // SAFETY: still `memcpy`, for two sides that are as the caller promises.
     unsafe { memcpy(to.cast(), from.cast(), length) };
 }

@@ -10,7 +10,7 @@ use crate::pd::PdId;
 /// What to register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MrSpec {
-    /// The memory. [`AppRange::WHOLE`] with ON_DEMAND makes an implicit region.
+    /// The memory. [`AppRange::whole`] with ON_DEMAND makes an implicit region.
     pub range: AppRange,
     /// Address under which the first byte is known to work requests and peers; the address itself for
     /// `ibv_reg_mr`. Ignored with ZERO_BASED (it is 0 then), and must be 0 for an implicit region.

@@ -185,7 +185,8 @@ impl MemoryTable {
         if change.translation.is_none() && change.access.is_none() {
             return Ok(None);
         }
-        // SAFETY: the range of a registration that has not ended; its promise holds on while the region lives.
+        // SAFETY: the range of a registration that has not ended, so that what was promised when it began still holds.
+        // Whether it is writable, if that is what changes, is looked at anew (`MrSpec::prepare`).
         let old_range = unsafe { AppRange::new(base, region.length) };
         let (range, iova) = change.translation.unwrap_or((old_range, region.iova));
         Ok(Some(MrSpec { range, iova, access: change.access.unwrap_or(region.access) }))
@@ -291,7 +292,7 @@ impl MrSpec {
         let zero_based = access.contains(Access::ZERO_BASED);
         let iova = if zero_based { 0 } else { self.iova };
 
-        if self.range == AppRange::WHOLE {
+        if self.range.is_whole() {
             if !on_demand || zero_based || iova != 0 {
                 return Err(MemoryError::InvalidArgument);
             }

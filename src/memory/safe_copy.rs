@@ -18,7 +18,7 @@ type Transfer = unsafe extern "C" fn(
 /// Copies from `addr` to `dst`, which on an error may be filled in part.
 pub(crate) fn read(addr: usize, dst: &mut [u8]) -> Result<(), Unmapped> {
     let ours = libc::iovec { iov_base: dst.as_mut_ptr().cast(), iov_len: dst.len() };
-    // SAFETY: process_vm_readv writes only to `ours`, which is `dst`.
+    // SAFETY: process_vm_readv writes only to `ours`, which is `dst`, borrowed for the call.
     unsafe { transfer(libc::process_vm_readv, ours, addr) }
 }
 
@@ -26,10 +26,10 @@ pub(crate) fn read(addr: usize, dst: &mut [u8]) -> Result<(), Unmapped> {
 ///
 /// # Safety
 ///
-/// The bytes at `addr`, as far as they are mapped writable, may be overwritten.
+/// The bytes at `addr` may be overwritten, as far as they are mapped writable: no reference to them exists.
 pub(crate) unsafe fn write(addr: usize, src: &[u8]) -> Result<(), Unmapped> {
     let ours = libc::iovec { iov_base: src.as_ptr().cast_mut().cast(), iov_len: src.len() };
-    // SAFETY: process_vm_writev only reads `ours`; the caller allows the rest.
+    // SAFETY: process_vm_writev only reads `ours`, which is `src`; at `addr` it may write, as the caller promises.
     unsafe { transfer(libc::process_vm_writev, ours, addr) }
 }
 
@@ -41,7 +41,7 @@ pub fn available() -> bool {
         let (source, mut copy, mut back) = ([0x5a_u8; 8], [0; 8], [0; 8]);
         let back_addr = back.as_mut_ptr().expose_provenance();
         read(source.as_ptr().expose_provenance(), &mut copy).is_ok()
-            // SAFETY: `back` is there to be overwritten.
+            // SAFETY: `back` is this function's own, and not borrowed now.
             && unsafe { write(back_addr, &copy) }.is_ok()
             && back == source
     })
@@ -53,7 +53,7 @@ pub fn available() -> bool {
 unsafe fn transfer(call: Transfer, ours: libc::iovec, addr: usize) -> Result<(), Unmapped> {
     let theirs = libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(addr), iov_len: ours.iov_len };
     // The process id is asked for each time: after a fork it is another one.
-    // SAFETY: both vectors live over the call; the caller vouches for what they point to.
+    // SAFETY: both vectors live through the call; what happens to what they point to is allowed, as the caller promises.
     let moved = unsafe { call(libc::getpid(), &ours, 1, &theirs, 1, 0) };
     if usize::try_from(moved) == Ok(ours.iov_len) { Ok(()) } else { Err(Unmapped) }
 }

@@ -11,12 +11,12 @@ fn alloc(table: &mut MemoryTable, length: u64, log_align: u32) -> Result<DmId, M
 }
 
 fn fill(table: &MemoryTable, dm: DmId, offset: u64, bytes: &[u8]) -> Result<(), MemoryError> {
-    // SAFETY: a slice of the test's own.
+    // SAFETY: a slice, borrowed for the call; slices are no device memory.
     unsafe { table.dm(dm)?.fill(offset, bytes.as_ptr(), bytes.len()) }
 }
 
 fn show(table: &MemoryTable, dm: DmId, offset: u64, bytes: &mut [u8]) -> Result<(), MemoryError> {
-    // SAFETY: a slice of the test's own.
+    // SAFETY: a slice, borrowed for the call; slices are no device memory.
     unsafe { table.dm(dm)?.show(offset, bytes.as_mut_ptr(), bytes.len()) }
 }
 

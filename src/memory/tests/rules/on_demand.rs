@@ -1,3 +1,7 @@
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use softrnic_memory::{
     Access, AppRange, Config, LocalFault, MemoryError, MemoryTable, MrSpec, Prefetch, RemoteFault,
 };
@@ -42,6 +46,40 @@ fn memory_made_read_only_is_a_fault_for_writing_alone() {
     assert_eq!(pages.bytes(0, 8), b"constant");
 }
 
+unsafe extern "C" {
+    fn pthread_cancel(thread: libc::pthread_t) -> i32;
+}
+
+/// A peer's atomic is carried out by whichever thread drives the NIC. If that is cancelled in it, the NIC stays locked.
+#[test]
+fn an_atomic_that_finds_its_page_read_only_is_no_cancellation_point() {
+    struct Shared<'a>(&'a (dyn Fn() -> bool + Sync), AtomicBool);
+    extern "C" fn cancelled(shared: *mut c_void) -> *mut c_void {
+        // SAFETY: the test keeps it until it has joined this thread.
+        let shared = unsafe { &*shared.cast::<Shared<'_>>() };
+        // SAFETY: asks for the cancellation of this very thread.
+        unsafe { pthread_cancel(libc::pthread_self()) };
+        shared.1.store((shared.0)(), Ordering::Release);
+        ptr::null_mut()
+    }
+    let pages = Pages::new(1);
+    let mut w = World::new();
+    let keys = w.reg(pages.range(), ODP);
+    pages.protect(0, 1, libc::PROT_READ);
+    let refuses = || w.table.fetch_add(w.pd, w.qpn, keys.rkey, pages.va(), 1) == Err(RemoteFault::Unmapped);
+    let mut shared = Shared(&refuses, AtomicBool::new(false));
+    // SAFETY: the thread is joined before `shared` goes, and each pointer is valid for the call.
+    unsafe {
+        let mut thread: libc::pthread_t = std::mem::zeroed();
+        assert_eq!(
+            libc::pthread_create(&raw mut thread, ptr::null(), cancelled, (&raw mut shared).cast()),
+            0
+        );
+        assert_eq!(libc::pthread_join(thread, ptr::null_mut()), 0);
+    }
+    assert!(shared.1.load(Ordering::Acquire), "cancelled in the middle of it");
+}
+
 #[test]
 fn a_file_cut_short_under_a_region_is_a_fault_and_not_a_bus_error() {
     // SAFETY: a name and flags.
@@ -72,11 +110,16 @@ fn an_on_demand_region_may_cover_memory_that_comes_later() {
     assert_eq!(w.table.write_remote(w.pd, w.qpn, keys.rkey, va, b"x"), Ok(()));
 }
 
+fn whole() -> AppRange {
+    // SAFETY: the tests copy only to and from pages of their own, to which they hold no references.
+    unsafe { AppRange::whole() }
+}
+
 #[test]
 fn an_implicit_region_covers_whatever_is_mapped() {
     let mut w = World::new();
-    let keys = w.reg(AppRange::WHOLE, ODP);
     let pages = Pages::new(2);
+    let keys = w.reg(whole(), ODP);
     w.table.write_remote(w.pd, w.qpn, keys.rkey, pages.va() + 8, b"anywhere").unwrap();
     assert_eq!(pages.bytes(8, 8), b"anywhere");
     assert_eq!(w.table.fetch_add(w.pd, w.qpn, keys.rkey, pages.va(), 3), Ok(0));
@@ -93,7 +136,7 @@ fn an_implicit_region_is_on_demand_and_has_no_iova() {
     let mut w = World::new();
     let attempts = [(ALL, 0), (ODP, 4096), (ODP | Access::ZERO_BASED, 0)];
     for (access, iova) in attempts {
-        let spec = MrSpec { range: AppRange::WHOLE, iova, access };
+        let spec = MrSpec { range: whole(), iova, access };
         assert_eq!(w.table.reg_mr(w.pd, spec), Err(MemoryError::InvalidArgument));
     }
 }
