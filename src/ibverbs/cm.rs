@@ -125,15 +125,16 @@ impl Outcome for Written {
 /// return. A cancellation point, for a command that waits: nothing is to be dropped here then.
 ///
 /// # Safety
-/// The buffer is the caller's, and so are the addresses in it.
+/// `count` bytes at `buf` are as `write` demands them of the application, and so is memory that they name by address;
+/// there is room for a number at `result`.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn softrnic_cm_write(
+pub(crate) unsafe extern "C-unwind" fn softrnic_cm_write(
     fd: c_int,
     buf: *const c_void,
     count: usize,
     result: *mut isize,
 ) -> c_int {
-    // SAFETY: `count` bytes at `buf` are readable for the call, as `write` demands it of the application.
+    // SAFETY: the buffer is as the caller promises.
     let mut written = guard(|| unsafe { write(fd, buf, count) });
     if let Written::Wait(channel, wanted) = &written {
         written = loop {
@@ -148,7 +149,7 @@ pub(crate) unsafe extern "C" fn softrnic_cm_write(
     }
     match written {
         Written::Done(bytes) => {
-            // SAFETY: who calls has room for a number there.
+            // SAFETY: there is room for a number, as the caller promises.
             unsafe { *result = bytes };
             1
         }
@@ -157,9 +158,9 @@ pub(crate) unsafe extern "C" fn softrnic_cm_write(
 }
 
 /// # Safety
-/// As for `softrnic_cm_write`.
+/// As for [`softrnic_cm_write`].
 unsafe fn write(fd: c_int, buf: *const c_void, count: usize) -> Result<Written, Errno> {
-    // SAFETY: `count` bytes at `buf` are readable for the call, as `write` demands it of the application.
+    // SAFETY: the buffer is as the caller promises.
     let Some(request) = (unsafe { Request::read(buf.cast(), count) }) else { return Ok(Written::No) };
     let channel = channel_of(fd)?;
     match request? {

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use softrnic_nic::device::Process;
@@ -24,7 +24,7 @@ pub(crate) struct Ctx {
     pub(crate) file: Arc<File>,
 }
 
-// SAFETY: `repr(C)`, and what C sees comes first.
+// SAFETY: `repr(C)` with `verbs`, what C sees, as its first field.
 unsafe impl Object for Ctx {
     const KIND: Kind = Kind::Context;
     type C = verbs_context;
@@ -136,7 +136,7 @@ impl Ctx {
 
     pub(crate) fn close(context: *mut ibv_context) -> Result<(), Errno> {
         Ctx::of(context)?;
-        // SAFETY: found, and the caller uses it no more.
+        // SAFETY: found just now; the application, which closes it, uses it no more.
         drop(unsafe { retire::<Ctx>(container(context)) });
         Ok(())
     }
@@ -162,8 +162,10 @@ impl Ctx {
     pub(crate) fn nic(&self) -> Result<&Context, Errno> {
         let nic = self.file.nic()?;
         if Process::current() != self.file.process {
-            // SAFETY: a forked process must be told of its own descriptor; it reads the field between calls.
-            unsafe { (*self.verbs.get()).context.async_fd = nic.event_fd().as_raw_fd() };
+            // A forked process must be told of its own descriptor.
+            // SAFETY: a field of `self`, which nothing else writes once the context is made, and nothing reads here.
+            let shown = unsafe { AtomicI32::from_ptr(&raw mut (*self.verbs.get()).context.async_fd) };
+            shown.store(nic.event_fd().as_raw_fd(), Ordering::Relaxed);
         }
         Ok(nic)
     }
@@ -181,12 +183,12 @@ impl Ctx {
         };
         let verbs = Shown::new(extended(context));
         let verbs = place.publish(Ctx { verbs, seal: Seal::new(Kind::Context), file });
-        // SAFETY: the place of a field, which nothing is read from.
+        // SAFETY: a field of what was just published; nothing is read.
         unsafe { &raw mut (*verbs).context }
     }
 
     pub(crate) fn as_ibv(&self) -> *mut ibv_context {
-        // SAFETY: the place of a field, which nothing is read from.
+        // SAFETY: a field of `self`; nothing is read.
         unsafe { &raw mut (*self.verbs.get()).context }
     }
 }

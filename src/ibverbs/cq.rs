@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use softrnic_nic::runtime::channel::AckCounter;
 use softrnic_nic::verbs::{ContextId, Cq, Cqe, CqeExtra};
@@ -43,10 +43,10 @@ impl CqObject {
     /// On the data path.
     ///
     /// # Safety
-    /// The pointer is null or a CQ of ours.
+    /// As for [`object::live`](crate::object::live).
     #[inline]
     pub(crate) unsafe fn live<'a>(cq: *mut ibv_cq) -> Result<&'a CqObject, Errno> {
-        // SAFETY: who calls vouches that it is null or a CQ of ours.
+        // SAFETY: null or a CQ of ours that stays, as the caller promises.
         unsafe { live(cq) }
     }
 
@@ -57,15 +57,12 @@ impl CqObject {
 
     /// What the application gave the CQ, for it to be recognised in events.
     pub(crate) fn context_of_application(&self) -> *mut c_void {
-        // SAFETY: written once, when the CQ was made.
+        // SAFETY: a field of `self`, written when it is made and never again (`verbs.h`).
         unsafe { (*self.ibv.get()).cq_context }
     }
 
-    /// Makes a CQ.
-    ///
-    /// # Safety
-    /// The pointers are the caller's; `channel` may be null.
-    pub(crate) unsafe fn create(
+    /// Makes a CQ; `channel` may be null.
+    pub(crate) fn create(
         context: *mut ibv_context,
         depth: usize,
         cq_context: *mut c_void,
@@ -74,7 +71,7 @@ impl CqObject {
         poll: Poll,
     ) -> Result<*mut ibv_cq, Errno> {
         let ctx = Ctx::of(context)?;
-        // SAFETY: an open context; the field never changes.
+        // SAFETY: an open context, as was just found; the field is written when it is made and never again.
         if i64::from(comp_vector) >= i64::from(unsafe { (*context).num_comp_vectors }) {
             return Err(Errno::INVAL);
         }
@@ -124,15 +121,15 @@ export! {
     ) -> *mut ibv_cq {
         let depth = usize::try_from(cqe).map_err(|_| Errno::INVAL)?;
         let vector = u32::try_from(comp_vector).map_err(|_| Errno::INVAL)?;
-        // SAFETY: the application's pointers, each null or valid for the call.
-        unsafe { CqObject::create(context, depth, cq_context, channel, vector, Poll::plain()) }
+        CqObject::create(context, depth, cq_context, channel, vector, Poll::plain())
     }
 
     fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> () {
         let object = CqObject::of(cq)?;
         object.nic.resize(usize::try_from(cqe).map_err(|_| Errno::INVAL)?)?;
-        // SAFETY: the field is written here alone, by a caller who lets nobody else resize the CQ meanwhile.
-        unsafe { (*object.ibv.get()).cqe = object.nic.depth() as c_int };
+        // SAFETY: a field of what was just found, which nothing else writes once the CQ is made, and nothing reads here.
+        let shown = unsafe { AtomicI32::from_ptr(&raw mut (*object.ibv.get()).cqe) };
+        shown.store(object.nic.depth() as c_int, Ordering::Relaxed);
         Ok(())
     }
 
@@ -150,7 +147,7 @@ export! {
         if !object.channel.is_null() {
             ChannelObject::of(object.channel)?.users().fetch_sub(1, Ordering::AcqRel);
         }
-        // SAFETY: found, and used no more: no event names it.
+        // SAFETY: found just now, and no event names it; the application, which destroys it, uses it no more.
         drop(unsafe { retire::<CqObject>(cq) });
         Ok(())
     }
@@ -182,7 +179,7 @@ data_path! {
         }
         let mut next = wc;
         Ok(Found(cq.nic.poll_with(most, |cqe| {
-            // SAFETY: the caller has room for `most` completions, and no more are taken.
+            // SAFETY: the application has room for `most` completions, and no more are taken.
             unsafe {
                 next.write(work_completion(&cqe));
                 next = next.add(1);

@@ -130,10 +130,7 @@ slot! {
         }
         let poll = Poll::extended(flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0);
         let depth = attr.cqe as usize;
-        // SAFETY: the application's pointers, each null or valid for the call.
-        let cq = unsafe {
-            CqObject::create(context, depth, attr.cq_context, attr.channel, attr.comp_vector, poll)?
-        };
+        let cq = CqObject::create(context, depth, attr.cq_context, attr.channel, attr.comp_vector, poll)?;
         Ok(cq.cast())
     }
 
@@ -169,7 +166,8 @@ fn take(cq: &CqObject) -> Result<(), Errno> {
     let cqe = found.ok_or(Errno::NOENT)?;
     cq.poll.current.set(cqe);
     let ibv = cq.ibv.get();
-    // SAFETY: public fields that only the thread between start and end of polling uses.
+    // SAFETY: fields of `cq` that belong to the thread between start and end of polling. There is one: the lock sees to
+    // it, or the application, which has promised to use a single thread.
     unsafe {
         (*ibv).wr_id = cqe.wr_id;
         (*ibv).status = cqe.status as u32;

@@ -1,7 +1,8 @@
 //! Events: completion channels and asynchronous events.
 //!
 //! The two functions that wait here do so outside of [`guard`](crate::guard): they can be cancelled, and a
-//! cancelled thread must not meet a `catch_unwind`. They own nothing and hold no lock while they wait.
+//! cancelled thread must not meet a `catch_unwind`. They are `extern "C-unwind"`, since such a thread unwinds through
+//! them. They own nothing and hold no lock while they wait.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd};
@@ -44,7 +45,7 @@ impl ChannelObject {
 
     /// Number of CQs that report here; public, but only ours to change.
     pub(crate) fn users(&self) -> &AtomicI32 {
-        // SAFETY: the field is aligned, and accessed in no other way.
+        // SAFETY: a field of `self`, accessed in no other way here.
         unsafe { AtomicI32::from_ptr(&raw mut (*self.ibv.get()).refcnt) }
     }
 }
@@ -87,7 +88,7 @@ export! {
         if find_last::<ChannelObject>(channel)?.users().load(Ordering::Acquire) > 0 {
             return Err(Errno::BUSY);
         }
-        // SAFETY: found, without users, and used no more.
+        // SAFETY: found just now, without users; the application, which destroys it, uses it no more.
         drop(unsafe { retire::<ChannelObject>(channel) });
         Ok(())
     }
@@ -142,9 +143,9 @@ export! {
 /// Counts acknowledged events where applications can see it.
 ///
 /// # Safety
-/// The counter is in a live object, and written here alone.
+/// The counter is in a live object, and accessed here alone.
 unsafe fn count(counter: *mut u32, events: u32) {
-    // SAFETY: an aligned counter in an object that lives, as who calls vouches; nothing else writes there.
+    // SAFETY: as the caller promises.
     unsafe { AtomicU32::from_ptr(counter) }.fetch_add(events, Ordering::Relaxed);
 }
 
@@ -181,12 +182,12 @@ fn failed(errno: Errno) -> c_int {
     -1
 }
 
-/// Waits for the next completion event.
+/// Waits for the next completion event. It can be cancelled in `wait`: nothing is to be dropped here then.
 ///
 /// # Safety
-/// The pointers are the caller's.
+/// `cq` and `cq_context` are null or have room for a pointer.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ibv_get_cq_event(
+pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
@@ -203,7 +204,7 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
         if let Err(error) = object.nic.wait() {
             return failed(error.into());
         }
-        // SAFETY: the application's pointers, each null or valid for the call.
+        // SAFETY: not null, so that the application has room for a pointer at each.
         if let Some(done) = guard(|| Ok(unsafe { take_completion(object, cq, cq_context) })) {
             return done;
         }
@@ -211,7 +212,7 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
 }
 
 /// # Safety
-/// The pointers are the caller's.
+/// There is room for a pointer at `cq` and `cq_context`.
 unsafe fn take_completion(
     channel: &ChannelObject,
     cq: *mut *mut ibv_cq,
@@ -224,7 +225,8 @@ unsafe fn take_completion(
     });
     let Some(token) = taken else { return Taken::Gone };
     let found = cq_of(token);
-    // SAFETY: room for one pointer at each, not null, and a CQ that lives until this event is acknowledged.
+    // SAFETY: room for a pointer at each, as the caller promises; destroying the CQ waits until this event, which counts
+    // as delivered, is acknowledged.
     unsafe {
         *cq = found.cast();
         *cq_context = (*found).context_of_application();
@@ -237,12 +239,12 @@ fn cq_of(token: u64) -> *mut CqObject {
     std::ptr::with_exposed_provenance_mut(token as usize)
 }
 
-/// Waits for the next asynchronous event.
+/// Waits for the next asynchronous event. It can be cancelled in `wait_async_event`: nothing is to be dropped here then.
 ///
 /// # Safety
-/// The pointers are the caller's.
+/// `event` is null or has room for an event.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ibv_get_async_event(
+pub(crate) unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
@@ -254,7 +256,7 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
         if let Err(error) = nic.wait_async_event() {
             return failed(error.into());
         }
-        // SAFETY: an event of the application's, valid for the call.
+        // SAFETY: not null, so that the application has room for an event there.
         if let Some(done) = guard(|| Ok(unsafe { take_async(nic, event) })) {
             return done;
         }
@@ -262,12 +264,12 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
 }
 
 /// # Safety
-/// The event is the caller's.
+/// There is room for an event at `event`.
 unsafe fn take_async(nic: &Context, event: *mut ibv_async_event) -> Taken {
     let mut element = None;
     let taken = nic.take_async_event(|event| element = deliver(nic.id(), event.source));
     let (Some(taken), Some(element)) = (taken, element) else { return Taken::Gone };
-    // SAFETY: the application's event, which `ibv_get_async_event` has found not to be null.
+    // SAFETY: room for an event, as the caller promises.
     unsafe { *event = ibv_async_event { element, event_type: number(taken.kind) } };
     Taken::Event
 }

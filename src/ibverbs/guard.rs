@@ -101,9 +101,10 @@ pub(crate) fn guard<O: Outcome>(body: impl FnOnce() -> Result<O, Errno>) -> O::C
     guard_data_path(body)
 }
 
-/// Runs the body of a function that meets no cancellation point: what it calls makes its system calls itself, or
-/// holds cancellations back while it does (tools/check-cancellation). What system calls leave in `errno` is not the
-/// caller's business: it is set by failures alone.
+/// Runs the body of a function that meets no cancellation point, so that it need not switch cancellation off: its system
+/// calls go past the C library, or are made while [`Uncancelled`] lives (tools/check-cancellation). Only a thread that
+/// may be cancelled asynchronously could be lost in it, and POSIX forbids such a thread to call any library. What
+/// system calls leave in `errno` is not the caller's business: it is set by failures alone.
 #[inline]
 pub(crate) fn guard_data_path<O: Outcome>(body: impl FnOnce() -> Result<O, Errno>) -> O::C {
     let before = Errno::current();
@@ -114,6 +115,8 @@ pub(crate) fn guard_data_path<O: Outcome>(body: impl FnOnce() -> Result<O, Errno
 
 #[cold]
 fn panicked<O>() -> Result<O, Errno> {
+    // What fails a device is not made for the data path.
+    let _uncancelled = Uncancelled::new();
     // A second panic, while failing the devices, must not get out either.
     let _ = catch_unwind(crate::device::fail_all);
     Err(Errno::IO)
@@ -127,7 +130,7 @@ const NULL: &str = "a pointer is null that must not be";
 /// A pointer that is not null points to a valid `T` that nothing changes while the borrow lives.
 #[inline]
 pub(crate) unsafe fn borrow<'a, T>(pointer: *const T) -> Result<&'a T, Errno> {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: null, or valid and unchanged while it is borrowed, as the caller promises.
     unsafe { pointer.as_ref() }.ok_or_else(|| Errno::invalid(NULL))
 }
 
@@ -137,7 +140,7 @@ pub(crate) unsafe fn borrow<'a, T>(pointer: *const T) -> Result<&'a T, Errno> {
 /// A pointer that is not null points to a valid `T` that nothing else uses while the borrow lives.
 #[inline]
 pub(crate) unsafe fn borrow_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Errno> {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: null, or valid and used by nobody else while it is borrowed, as the caller promises.
     unsafe { pointer.as_mut() }.ok_or_else(|| Errno::invalid(NULL))
 }
 

@@ -1,6 +1,7 @@
 //! Memory windows.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use softrnic_nic::verbs::{Access, BindSpec, Lkey, LocalData, MwType, Pd, Rkey, SendRequest};
 use softrnic_transport::{LocalOp, SendOp};
@@ -28,6 +29,14 @@ pub(crate) struct MwObject {
 
 object!(MwObject, Mw, ibv_mw, handle);
 
+impl MwObject {
+    /// The key that C sees. Posts on several threads may bind the window.
+    fn shown_key(&self) -> &AtomicU32 {
+        // SAFETY: a field of `self`, accessed in no other way here once the window is made.
+        unsafe { AtomicU32::from_ptr(&raw mut (*self.ibv.get()).rkey) }
+    }
+}
+
 slot! {
     fn alloc_mw(pd: *mut ibv_pd, mw_type: u32) -> *mut ibv_mw {
         let object = PdObject::of(pd)?;
@@ -48,7 +57,7 @@ slot! {
         let object: &MwObject = find_last(mw)?;
         object.pd.dealloc_mw(object.rkey)?;
         PdObject::of(object.owner)?.users.leave();
-        // SAFETY: found, and used no more.
+        // SAFETY: found just now; the application, which gives it back, uses it no more.
         drop(unsafe { retire::<MwObject>(mw) });
         Ok(())
     }
@@ -60,8 +69,8 @@ data_path! {
     fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> () {
         // SAFETY: null, or a QP of ours that the application keeps; the structs are valid for the call.
         let (qp, bind) = unsafe { (QpObject::live(qp)?, borrow(bind)?) };
-        // SAFETY: null, or a window of ours that the application keeps; it binds one window on one thread at a time.
-        let rkey = unsafe { (*live::<MwObject>(mw)?.ibv.get()).rkey.wrapping_add(1) };
+        // SAFETY: null, or a window of ours that the application keeps for the call.
+        let rkey = unsafe { live::<MwObject>(mw)? }.shown_key().load(Ordering::Relaxed).wrapping_add(1);
         // SAFETY: a window, and a region or null, of ours that the application keeps for the call.
         let spec = unsafe { bind_spec(mw, rkey, &bind.bind_info)? };
         let request = SendRequest {
@@ -75,7 +84,7 @@ data_path! {
             srqn: None,
         };
         qp.nic.sends().push(request)?;
-        // SAFETY: a window of ours, as was just found; the application binds it on one thread at a time.
+        // SAFETY: a window of ours that the application keeps for the call.
         unsafe { show_key(mw, rkey) }
     }
 }
@@ -84,13 +93,12 @@ data_path! {
 /// `rkey`. Programs made for irdma take it from there.
 ///
 /// # Safety
-/// The window is the caller's.
+/// As for [`live`].
 pub(crate) unsafe fn show_key(mw: *mut ibv_mw, rkey: u32) -> Result<(), Errno> {
-    // SAFETY: a window of ours, as who calls vouches; the field is written on one thread at a time.
-    unsafe {
-        let window: &MwObject = live(mw)?;
-        (*window.ibv.get()).rkey = (window.rkey.0 & !0xFF) | (rkey & 0xFF);
-    }
+    // SAFETY: null or a window of ours that stays, as the caller promises.
+    let window: &MwObject = unsafe { live(mw)? };
+    let shown = (window.rkey.0 & !0xFF) | (rkey & 0xFF);
+    window.shown_key().store(shown, Ordering::Relaxed);
     Ok(())
 }
 
@@ -106,15 +114,15 @@ pub(crate) fn binding(spec: BindSpec) -> Result<SendOp<LocalData>, Errno> {
 /// What a bind of `mw` under `rkey` asks of the NIC.
 ///
 /// # Safety
-/// The window and the region are the caller's.
+/// As for [`live`], of the window and of the region, which may be null.
 pub(crate) unsafe fn bind_spec(
     mw: *mut ibv_mw,
     rkey: u32,
     info: &ibv_mw_bind_info,
 ) -> Result<BindSpec, Errno> {
-    // SAFETY: null, or a window of ours that the application keeps for the call.
+    // SAFETY: null or a window of ours that stays, as the caller promises.
     let window: &MwObject = unsafe { live(mw)? };
-    // SAFETY: a region of ours that the application keeps for the call; an unbind names none.
+    // SAFETY: a region of ours that stays, as the caller promises; an unbind names none.
     let mr = if info.mr.is_null() { 0 } else { unsafe { MrObject::lkey(info.mr)? } };
     if info.mr.is_null() && info.length != 0 {
         return Err(Errno::INVAL);

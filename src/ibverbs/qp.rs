@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use softrnic_nic::runtime::channel::AckCounter;
 use softrnic_nic::verbs::{ContextId, DeviceCaps, Gid, Qp, QpOptions, QpState, QpType, Qpn};
@@ -56,10 +56,10 @@ impl QpObject {
     /// On the data path.
     ///
     /// # Safety
-    /// The pointer is null or a QP of ours.
+    /// As for [`object::live`].
     #[inline]
     pub(crate) unsafe fn live<'a>(qp: *mut ibv_qp) -> Result<&'a QpObject, Errno> {
-        // SAFETY: who calls vouches that it is null or a QP of ours.
+        // SAFETY: null or a QP of ours that stays, as the caller promises.
         unsafe { live(qp) }
     }
 
@@ -71,20 +71,23 @@ impl QpObject {
 
     /// Shows C the QP's state.
     pub(crate) fn show_state(&self, state: QpState) {
-        // SAFETY: the field is written in verbs on this QP alone, which callers do one at a time.
-        unsafe { (*self.ibv.get()).qp_base.state = state as u32 };
+        // SAFETY: a field of `self`, which nothing else writes once the QP is made, and nothing reads here.
+        let shown = unsafe { AtomicU32::from_ptr(&raw mut (*self.ibv.get()).qp_base.state) };
+        shown.store(state as u32, Ordering::Relaxed);
     }
 
     /// What the application gave the QP.
     pub(crate) fn identity(&self) -> Identity {
-        // SAFETY: fields of a live object that are written when it is made and never again.
-        let base = unsafe { &(*self.ibv.get()).qp_base };
-        Identity {
-            qp_context: base.qp_context,
-            qp_type: base.qp_type,
-            send_cq: base.send_cq,
-            recv_cq: base.recv_cq,
-            srq: base.srq,
+        let base = self.ibv.get().cast::<ibv_qp>();
+        // SAFETY: fields of `self`, with which its public part begins, that are written when it is made and never again.
+        unsafe {
+            Identity {
+                qp_context: (*base).qp_context,
+                qp_type: (*base).qp_type,
+                send_cq: (*base).send_cq,
+                recv_cq: (*base).recv_cq,
+                srq: (*base).srq,
+            }
         }
     }
 }
@@ -341,7 +344,7 @@ export! {
         let parts = object.parts;
         remove_target(object.of, object.nic.source());
         object.acks.wait();
-        // SAFETY: found, and used no more: no event names it.
+        // SAFETY: found just now, and no event names it; the application, which destroys it, uses it no more.
         drop(unsafe { object::retire::<QpObject>(qp) });
         parts.leave()
     }
@@ -375,14 +378,14 @@ slot! {
 /// Attaches a UD QP to a multicast group, or detaches it.
 ///
 /// # Safety
-/// The GID is the caller's.
+/// `gid` is null or can be read during the call.
 pub(crate) unsafe fn multicast(
     qp: *mut ibv_qp,
     gid: *const ibv_gid,
     _lid: u16,
     attach: bool,
 ) -> Result<(), Errno> {
-    // SAFETY: a GID of the application's, valid for the call; every bit pattern is one.
+    // SAFETY: null or readable, as the caller promises; every bit pattern is a GID.
     let (qp, gid) = (QpObject::of(qp)?, unsafe { Gid(borrow(gid)?.raw) });
     match attach {
         // Once more changes nothing (kernel: ib_uverbs_attach_mcast).

@@ -2,8 +2,9 @@
 
 use std::cell::UnsafeCell;
 
-/// A public struct inside an object of ours: C code, and other threads of ours, may read it at any time, and
-/// fields that change are only ever accessed through raw pointers.
+/// A public struct inside an object of ours, which C code may read at any time. There is never a reference to it or to a
+/// field: what does not change is read through the pointer, and what several threads may change in verbs is
+/// an atomic's.
 #[repr(transparent)]
 pub(crate) struct Shown<T>(UnsafeCell<T>);
 

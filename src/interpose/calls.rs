@@ -15,7 +15,7 @@ macro_rules! next {
                 Err(_) => unreachable!(),
             };
         let next = NEXT.address();
-        // SAFETY: the symbol has the type that the C library declares for it.
+        // SAFETY: found under the name whose type in the C library this is; each use of the macro names both.
         (!next.is_null()).then(|| unsafe { std::mem::transmute::<*mut c_void, $type>(next) })
     }};
 }
@@ -26,28 +26,31 @@ macro_rules! next {
 ///
 /// `open` and `openat` are variadic in C. Their last argument arrives in the same register either way (System V
 /// and AAPCS64); without O_CREAT it is garbage that is passed on and ignored.
+///
+/// Some can be cancelled, and some call back: what unwinds then passes through here, where nothing is to be dropped.
 macro_rules! interpose {
     ($(fn $name:ident(
         $($before:ident: $before_type:ty,)* @path $(, $after:ident: $after_type:ty)*
     ) -> $result:ty $(, in $base:ident)? $(, open $flags:ident)? $(, stat $stat:ident into $show:path)?;)*) => {$(
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(
+        unsafe extern "C-unwind" fn $name(
             $($before: $before_type,)* path: *const c_char $(, $after: $after_type)*
         ) -> $result {
-            type Function = unsafe extern "C" fn($($before_type,)* *const c_char $(, $after_type)*) -> $result;
+            type Function = unsafe extern "C-unwind" fn($($before_type,)* *const c_char $(, $after_type)*) -> $result;
             let Some(next) = next!($name, Function) else { return missing() };
             let base = [$($base,)? libc::AT_FDCWD][0];
             let mut buffer = Buffer::new();
-            // SAFETY: null or a C string, as the C library's own function demands it of the application.
+            // SAFETY: null or a C string, as the C library's function demands it of the application.
             let stand = unsafe { rewrite(base, path, &mut buffer) };
             $(if matches!(stand, Stand::ConnectionManager) {
                 return node::open($flags);
             })?
-            // SAFETY: the C library's own function, whose contract the application keeps; `path` is a C string as before.
+            // SAFETY: the next function of this name, with the application's arguments, which keep its contract; a path that
+            // stands for another is a C string as well.
             let result = unsafe { next($($before,)* stand.path(path) $(, $after)*) };
-            // SAFETY: a C string, as above.
+            // SAFETY: not null, so a C string, as the C library's function demands it of the application.
             $(if result == 0 && !path.is_null() && unsafe { *path } == 0 {
-                // SAFETY: an empty path is about the descriptor itself, and the call has filled what it points to.
+                // SAFETY: with an empty path the call was about the descriptor, and has filled the structure.
                 unsafe { $show(base, $stat) };
             })?
             result
@@ -117,8 +120,8 @@ macro_rules! interpose_descriptor {
                 return result;
             }
             let Some(next) = next!($name, Function) else { return missing() };
-            // SAFETY: the C library's own function, whose contract the application keeps. It is a cancellation point: nothing
-            // is to be dropped here.
+            // SAFETY: the next function of this name, with the application's arguments, which keep its contract. It is a
+            // cancellation point: nothing is to be dropped here.
             unsafe { next($($arg),*) }
         }
     )*};
@@ -131,10 +134,10 @@ macro_rules! interpose_fstat {
         unsafe extern "C" fn $name($($version: $type,)? fd: c_int, stat: *mut c_void) -> c_int {
             type Function = unsafe extern "C" fn($($type,)? c_int, *mut c_void) -> c_int;
             let Some(next) = next!($name, Function) else { return missing() };
-            // SAFETY: the C library's own function, whose contract the application keeps.
+            // SAFETY: the next function of this name, with the application's arguments, which keep its contract.
             let result = unsafe { next($($version,)? fd, stat) };
             if result == 0 {
-                // SAFETY: the call has filled it.
+                // SAFETY: the call was a success, and has filled the structure.
                 unsafe { node::show(fd, stat) };
             }
             result
@@ -144,7 +147,7 @@ macro_rules! interpose_fstat {
 
 interpose_descriptor! {
     fn write(fd: c_int, buf: *const c_void, count: usize) -> isize {
-        // SAFETY: the C library's own function, whose contract the application keeps.
+        // SAFETY: the arguments are the application's, which keeps the contract of `write`.
         unsafe { node::write(fd, buf, count) }
     }
     fn close(fd: c_int) -> c_int {
