@@ -94,7 +94,7 @@ export! {
     fn ibv_destroy_ah(ah: *mut ibv_ah) -> () {
         let object: &AhObject = find_last(ah)?;
         PdObject::of(object.owner)?.users.leave();
-        // SAFETY: found, and used no more.
+        // SAFETY: found just now; the application, which gives it back, uses it no more.
         drop(unsafe { retire::<AhObject>(ah) });
         Ok(())
     }

@@ -30,9 +30,9 @@ pub(crate) struct Device {
     guid: OnceLock<u64>,
 }
 
-// SAFETY: the public part is written before the device is shared, and its pointers are null.
+// SAFETY: of its fields only the pointers of the public part are not `Sync`, and those are null for ever.
 unsafe impl Sync for Device {}
-// SAFETY: it owns what it points to, none of which belongs to a thread.
+// SAFETY: of its fields only the pointers of the public part are not `Send`, and those are null for ever.
 unsafe impl Send for Device {}
 
 impl Device {
@@ -155,7 +155,7 @@ export! {
     fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
         sysfs::describe_all();
         let devices = devices();
-        // SAFETY: calloc may be asked for anything.
+        // SAFETY: takes no pointers; without memory, or if the product is too large, the result is null.
         let list: *mut *mut ibv_device =
             unsafe { libc::calloc(devices.len() + 1, size_of::<*mut ibv_device>()) }.cast();
         if list.is_null() {
@@ -166,7 +166,7 @@ export! {
             unsafe { *list.add(index) = device.as_ibv() };
         }
         if !num_devices.is_null() {
-            // SAFETY: an integer of the application's, valid for the call.
+            // SAFETY: not null, so that the application has room for a number there.
             unsafe { *num_devices = devices.len() as c_int };
         }
         Ok(list)

@@ -85,7 +85,7 @@ slot! {
         object.memory.context.free_dm(object.memory.id)?;
         let removed = registry().exports.remove(&object.exported);
         drop(removed);
-        // SAFETY: found, and used no more.
+        // SAFETY: found just now; the application, which gives it back, uses it no more.
         drop(unsafe { retire::<DmObject>(dm) });
         Ok(())
     }
@@ -98,7 +98,7 @@ slot! {
         access: c_uint,
     ) -> *mut ibv_mr {
         let (pd, dm) = (PdObject::of(pd)?, DmObject::of(dm)?);
-        // SAFETY: a field that `find` has just compared.
+        // SAFETY: a field of an object that was just found, written when it is made and never again.
         Ctx::check_same(pd.context(), unsafe { (*dm.ibv.get()).context })?;
         let access = Access::from_bits_retain(access);
         let place = Place::new()?;
@@ -144,7 +144,7 @@ export! {
     /// Only what was imported.
     fn ibv_unimport_dm(dm: *mut ibv_dm) -> Silent {
         if find_last::<DmObject>(dm)?.imported {
-            // SAFETY: found, and used no more.
+            // SAFETY: found just now; the application, which gives it back, uses it no more.
             drop(unsafe { retire::<DmObject>(dm) });
         }
         Ok(Silent)

@@ -12,13 +12,13 @@ impl HandLock {
 
     /// Waits for the lock. It must not move from now on: it is inside an object, which does not.
     pub fn lock(&self) {
-        // SAFETY: an initialised mutex that stays where it is.
+        // SAFETY: initialised in `new`, and inside an object that does not move once the application has it.
         unsafe { libc::pthread_mutex_lock(self.0.get()) };
     }
 
     /// Gives the lock back, which the caller has taken.
     pub fn unlock(&self) {
-        // SAFETY: an initialised mutex that stays where it is.
+        // SAFETY: as in `lock`. This thread has it: the application ends what it has begun, on the same thread.
         unsafe { libc::pthread_mutex_unlock(self.0.get()) };
     }
 }

@@ -184,7 +184,8 @@ pub(crate) fn find<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno> {
         Some(entry) if entry.kind == O::KIND => return Err(Errno::IO),
         _ => return Err(refused(O::KIND, "there is no such object")),
     };
-    // SAFETY: a live object of this type; callers do not destroy what they use in another thread.
+    // SAFETY: the table has it as a live object of this kind; the application destroys nothing that another of its
+    // threads uses.
     let object = unsafe { &*object.cast::<O>() };
     if object.shows() != shows {
         return Err(refused(O::KIND, "its handle or context is not what it was made with"));
@@ -213,13 +214,14 @@ fn refused(kind: Kind, why: &str) -> Errno {
 /// The object that a caller of the data path means.
 ///
 /// # Safety
-/// The pointer is null or that of an object of ours.
+/// The pointer is null, or that of an object of ours that stays for `'a`. One of another kind is told by its seal, as
+/// long as it is not so small that it ends before the place where `O` has one.
 ///
 /// # Errors
 /// EINVAL for null and objects of another kind, EIO for one of another process.
 #[inline]
 pub(crate) unsafe fn live<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno> {
-    // SAFETY: the object, with which its public part begins.
+    // SAFETY: null or an object of ours, as the caller promises; with its public part begins the object ([`Object`]).
     let object: &O = unsafe { borrow(object.cast())? };
     object.seal().check(O::KIND)?;
     Ok(object)
@@ -228,17 +230,17 @@ pub(crate) unsafe fn live<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Err
 /// Takes an object back from C, which has no such object from now on.
 ///
 /// # Safety
-/// [`find`] has found it, and nobody uses it any more.
+/// [`find`] has found it as an `O`, and nobody uses it any more.
 pub(crate) unsafe fn retire<O: Object>(object: *mut O::C) -> Box<O> {
     registry().objects.0.remove(&object.addr());
-    // SAFETY: [`Place::publish`] had it from a box.
+    // SAFETY: [`Place::publish`] made it of a box of this type; it is known no more, so that this happens once.
     unsafe { Box::from_raw(object.cast()) }
 }
 
 /// Implements [`Object`] for a struct with `ibv`, what C sees, and `seal`.
 macro_rules! object {
     ($type:ty, $kind:ident, $c:ty $(, $handle:ident)?) => {
-        // SAFETY: `repr(C)`, and what C sees comes first.
+        // SAFETY: each type that this is used for is `repr(C)` with `ibv` as its first field.
         unsafe impl $crate::object::Object for $type {
             const KIND: $crate::object::Kind = $crate::object::Kind::$kind;
             type C = $c;
@@ -250,7 +252,7 @@ macro_rules! object {
 
             fn shows(&self) -> $crate::object::Shows {
                 let shown: *const $c = self.ibv.get().cast();
-                // SAFETY: plain numbers in a live object.
+                // SAFETY: numbers in a live object. The application may have changed them, but not during a verb.
                 unsafe { $crate::object::Shows { context: (*shown).context.addr(), handle: 0 $(+ (*shown).$handle)? } }
             }
         }

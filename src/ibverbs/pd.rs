@@ -125,7 +125,7 @@ export! {
                 }
             }
         }
-        // SAFETY: found, without users, and used no more.
+        // SAFETY: found just now, without users; the application, which gives it back, uses it no more.
         drop(unsafe { retire::<PdObject>(pd) });
         Ok(())
     }
@@ -143,7 +143,7 @@ export! {
         let object: &PdObject = find_last(pd)?;
         object.users.none()?;
         if let Origin::Imported = object.origin {
-            // SAFETY: found, without users, and used no more.
+            // SAFETY: found just now, without users; the application, which gives it back, uses it no more.
             drop(unsafe { retire::<PdObject>(pd) });
         }
         Ok(Silent)
@@ -163,7 +163,7 @@ slot! {
 
     fn dealloc_td(td: *mut ibv_td) -> () {
         find_last::<TdObject>(td)?.users.none()?;
-        // SAFETY: found, without users, and used no more.
+        // SAFETY: found just now, without users; the application, which gives it back, uses it no more.
         drop(unsafe { retire::<TdObject>(td) });
         Ok(())
     }
@@ -188,7 +188,7 @@ slot! {
         let place = Place::new()?;
         if !attr.td.is_null() {
             let td: &TdObject = find(attr.td)?;
-            // SAFETY: a field that `find` has just compared.
+            // SAFETY: a field of an object that was just found, written when it is made and never again.
             Ctx::check_same(context, unsafe { (*td.ibv.get()).context })?;
             td.users.join();
         }

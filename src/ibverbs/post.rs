@@ -29,7 +29,7 @@ data_path! {
             // SAFETY: a request of the application's; what it points to is valid for the call.
             let posted = unsafe { send_request(qp, wr) }.and_then(|request| Ok(poster.push(request)?));
             if let Err(errno) = posted {
-                // SAFETY: null was told apart; else the application has room for one pointer there.
+                // SAFETY: null, or the application has room for a pointer there.
                 unsafe { blame(bad, next) };
                 return Err(errno);
             }
@@ -59,7 +59,8 @@ data_path! {
 }
 
 /// # Safety
-/// The list and the pointer are the caller's.
+/// `first` begins a list that is ended by null, of requests as [`recv_request`] demands them; `bad` is as [`blame`]
+/// demands it.
 #[inline]
 unsafe fn post_receives(
     first: *mut ibv_recv_wr,
@@ -68,11 +69,11 @@ unsafe fn post_receives(
     mut post: impl FnMut(RecvRequest) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     let mut next = first;
-    // SAFETY: the application's list, valid for the call and ended by null.
+    // SAFETY: null, or a request of the list, as the caller promises.
     while let Some(wr) = unsafe { next.as_ref() } {
-        // SAFETY: a request of the application's; what it points to is valid for the call.
+        // SAFETY: a request of the list, as the caller promises.
         if let Err(errno) = unsafe { recv_request(wr, most) }.and_then(&mut post) {
-            // SAFETY: null was told apart; else the application has room for one pointer there.
+            // SAFETY: as the caller promises.
             unsafe { blame(bad, next) };
             return Err(errno);
         }
@@ -84,19 +85,19 @@ unsafe fn post_receives(
 /// Tells the caller which request was refused.
 ///
 /// # Safety
-/// `bad` is null or the caller's.
+/// `bad` is null or has room for a pointer.
 unsafe fn blame<T>(bad: *mut *mut T, wr: *mut T) {
     if !bad.is_null() {
-        // SAFETY: null was told apart; else the application has room for one pointer there.
+        // SAFETY: not null, so there is room for a pointer, as the caller promises.
         unsafe { *bad = wr };
     }
 }
 
 /// # Safety
-/// What the request points to is the caller's.
+/// `num_sge` elements can be read at `sg_list`, if there are no more than `most`.
 #[inline]
 unsafe fn recv_request(wr: &ibv_recv_wr, most: usize) -> Result<RecvRequest, Errno> {
-    // SAFETY: who calls keeps what the request points to valid for the call.
+    // SAFETY: as the caller promises.
     let sges = unsafe { elements(wr.sg_list, wr.num_sge, most)? };
     Ok(RecvRequest { wr_id: wr.wr_id, length: total(sges)?, data: gathered(sges)? })
 }
@@ -104,11 +105,12 @@ unsafe fn recv_request(wr: &ibv_recv_wr, most: usize) -> Result<RecvRequest, Err
 /// A send request of C.
 ///
 /// # Safety
-/// What the request points to is the caller's.
+/// The union members that go with the opcode, the flags and the type of QP are set. The list of elements can be read,
+/// and of an inline request the memory that they name; an address handle, window or region is as [`live`] demands it.
 #[inline]
 unsafe fn send_request(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendRequest, Errno> {
-    // SAFETY: the opcode says which members of the unions the application has set; what they point to is valid for the
-    // call, as who calls vouches.
+    // SAFETY: the opcode, the flags and the type of QP say what is set and can be read, as the caller promises. Members of
+    // the unions that are not set hold other numbers, or bits of a pointer, which are numbers as well.
     unsafe {
         let sges = elements(wr.sg_list, wr.num_sge, qp.nic.options().max_send_sge)?;
         let op = operation(qp, wr)?;
@@ -161,11 +163,11 @@ pub(crate) fn framed(
 }
 
 /// # Safety
-/// The union members that go with the opcode are there, and what they point to is the caller's.
+/// As for [`send_request`].
 #[inline]
 unsafe fn operation(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendOp<LocalData>, Errno> {
-    // SAFETY: the opcode says which members of the unions the application has set; what they point to is valid for the
-    // call.
+    // SAFETY: the opcode and the type of QP say which members of the unions are set, as the caller promises; the others
+    // are not read.
     unsafe {
         let imm = || immediate(wr.arg.imm_data);
         let rdma = || remote(wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
@@ -208,7 +210,7 @@ unsafe fn operation(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendOp<LocalData>
 /// A datagram by way of an address handle.
 ///
 /// # Safety
-/// The handle is the caller's.
+/// As for [`live`].
 #[inline]
 pub(crate) unsafe fn datagram(
     qp: &QpObject,
@@ -217,7 +219,7 @@ pub(crate) unsafe fn datagram(
     remote_qkey: u32,
     imm: Option<Imm>,
 ) -> Result<SendOp<LocalData>, Errno> {
-    // SAFETY: an address handle of ours that the application keeps for the call.
+    // SAFETY: null or an address handle of ours that stays, as the caller promises.
     let path = unsafe { live::<AhObject>(ah)? }.nic.path(qp.nic.qpn());
     Ok(SendOp::Datagram { path, dest_qpn: Qpn::new(remote_qpn), qkey: Qkey(remote_qkey), imm })
 }
@@ -236,11 +238,11 @@ pub(crate) fn immediate(imm_data: u32) -> Imm {
 /// The elements of a work request. Their number comes first: no more than `most` are ever looked at.
 ///
 /// # Safety
-/// `count` elements from `list` on are the caller's, if there are no more than `most`.
+/// `count` elements from `list` on can be read for `'a`, if there are no more than `most`.
 #[inline]
 unsafe fn elements<'a>(list: *const ibv_sge, count: c_int, most: usize) -> Result<&'a [ibv_sge], Errno> {
     let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
-    // SAFETY: who calls has `count` elements there, if no more than `most`.
+    // SAFETY: as the caller promises.
     unsafe { element_list(list, count, most) }
 }
 
@@ -257,7 +259,7 @@ pub(crate) unsafe fn element_list<'a, T>(
     match count {
         0 => Ok(&[]),
         _ if count > most || list.is_null() => Err(Errno::INVAL),
-        // SAFETY: not null and no more than `most`, so elements of the application's, valid for the call.
+        // SAFETY: not null and no more than `most`, so that they can be read, as the caller promises.
         _ => Ok(unsafe { std::slice::from_raw_parts(list, count) }),
     }
 }
@@ -286,7 +288,7 @@ pub(crate) fn total(sges: &[ibv_sge]) -> Result<u32, Errno> {
 /// The bytes of inline elements, which have no keys.
 ///
 /// # Safety
-/// The elements are memory of the caller's.
+/// The memory that the elements name can be read, if it is no more than `most` bytes.
 #[inline]
 unsafe fn copied(sges: &[ibv_sge], most: usize) -> Result<InlineBytes, Errno> {
     let length = total(sges)? as usize;
@@ -298,8 +300,8 @@ unsafe fn copied(sges: &[ibv_sge], most: usize) -> Result<InlineBytes, Errno> {
     let mut at = 0;
     for sge in sges {
         let to = at + sge.length as usize;
-        // SAFETY: an element's memory is readable for its length, as who calls vouches; it is copied, and may change
-        // meanwhile.
+        // SAFETY: an element's memory is readable for its length, as the caller promises, and apart from `bytes`, which is
+        // ours. It may change while it is copied.
         unsafe { copy_from_app(sge.addr as usize, &mut bytes[at..to]) };
         at = to;
     }
@@ -309,7 +311,7 @@ unsafe fn copied(sges: &[ibv_sge], most: usize) -> Result<InlineBytes, Errno> {
 /// Inline bytes from one place.
 ///
 /// # Safety
-/// `length` bytes from `addr` on are memory of the caller's.
+/// `length` bytes from `addr` on can be read, if there is room for them.
 #[inline]
 pub(crate) unsafe fn append(
     bytes: &mut InlineBytes,
@@ -320,7 +322,8 @@ pub(crate) unsafe fn append(
     let at = bytes.len();
     let to = at.checked_add(length).filter(|to| *to <= most).ok_or(Errno::INVAL)?;
     resize(bytes, to)?;
-    // SAFETY: `length` bytes are readable at `addr`, as who calls vouches; they are copied, and may change meanwhile.
+    // SAFETY: `length` bytes are readable at `addr`, as the caller promises, and apart from `bytes`, which is ours. They
+    // may change while they are copied.
     unsafe { copy_from_app(addr, &mut bytes[at..to]) };
     Ok(())
 }

@@ -87,7 +87,8 @@ slot! {
             return Err(Errno::INVAL);
         }
         let request = Request { pd: init.pd, xrcd: init.xrcd, send_ops };
-        // SAFETY: the extended struct begins like the plain one.
+        // SAFETY: the extended struct begins with the fields of the plain one (`testdata/layout.txt`), and `init` is not
+        // used while the plain one is borrowed.
         create(context, unsafe { &mut *(&raw mut *init).cast::<ibv_qp_init_attr>() }, &request)
     }
 }
@@ -157,12 +158,13 @@ impl Drop for Unlocks<'_> {
 /// The QP and its batch, between start and completion.
 ///
 /// # Safety
-/// The QP is the caller's, and he has started a batch on it.
+/// The pointer is as for [`QpObject::live`], and this thread has a batch on the QP. It does not call this again while it
+/// uses what it got.
 unsafe fn open<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a QpObject, &'a mut Batch), Errno> {
-    // SAFETY: null, or a QP of ours that the application keeps for the call.
+    // SAFETY: as the caller promises.
     let object = unsafe { QpObject::live(qp.cast())? };
     let builder = object.builder.as_ref().ok_or(Errno::INVAL)?;
-    // SAFETY: only the thread that has started the batch gets here, one call after the other.
+    // SAFETY: one thread at a time has a batch (`Builder::lock`), and has one reference to it, as the caller promises.
     Ok((object, unsafe { &mut *builder.batch.get() }))
 }
 
@@ -174,9 +176,9 @@ unsafe fn begin(
     qp: *mut ibv_qp_ex,
     op: impl FnOnce(&QpObject) -> Result<(SendOp<LocalData>, LocalData, u32), Errno>,
 ) -> Result<Silent, Errno> {
-    // SAFETY: who calls is in a verb of this QP's batch, on the thread that has started it.
+    // SAFETY: as the caller promises; `op` and `change` are made in this file, and do not open the batch.
     let (object, batch) = unsafe { open(qp)? };
-    // SAFETY: public fields that the application sets before each request.
+    // SAFETY: fields of the QP that was just found to live; the application sets them, between the calls of a batch.
     let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
     let made = op(object).and_then(|(op, data, length)| framed(object, wr_id, flags, op, data, length));
     match made {
@@ -194,7 +196,7 @@ unsafe fn amend(
     qp: *mut ibv_qp_ex,
     change: impl FnOnce(&QpObject, &mut SendRequest) -> Result<(), Errno>,
 ) -> Result<Silent, Errno> {
-    // SAFETY: who calls is in a verb of this QP's batch, on the thread that has started it.
+    // SAFETY: as the caller promises; `op` and `change` are made in this file, and do not open the batch.
     let (object, batch) = unsafe { open(qp)? };
     let changed = match batch.requests.last_mut() {
         Some(request) => change(object, request),
@@ -240,7 +242,7 @@ data_path! {
         // SAFETY: null, or a QP of ours that the application keeps for the call.
         let object = unsafe { QpObject::live(qp.cast())? };
         object.builder.as_ref().ok_or(Errno::INVAL)?.lock.lock();
-        // SAFETY: this thread has the lock.
+        // SAFETY: a QP of ours that the application keeps; this thread has the lock, so that the batch is its.
         unsafe { open(qp)? }.1.clear();
         Ok(Silent)
     }
@@ -422,7 +424,7 @@ data_path! {
 /// # Safety
 /// As for [`open`].
 unsafe fn set_sges(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) -> Result<Silent, Errno> {
-    // SAFETY: who calls is in a verb of this QP's batch, on the thread that has started it.
+    // SAFETY: as the caller promises.
     unsafe {
         amend(qp, |_, request| {
             request.length = total(sges)?;
@@ -436,9 +438,9 @@ unsafe fn set_sges(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) -> Result<Silent, Errno
 const MOST_BUFFERS: usize = 1024;
 
 /// # Safety
-/// As for [`open`]; the buffers are memory of the caller's.
+/// As for [`open`]; the memory of the buffers can be read.
 unsafe fn set_inline(qp: *mut ibv_qp_ex, buffers: &[ibv_data_buf]) -> Result<Silent, Errno> {
-    // SAFETY: who calls is in a verb of this QP's batch, on the thread that has started it.
+    // SAFETY: as the caller promises.
     unsafe {
         amend(qp, |object, request| {
             let most = object.nic.options().max_inline;
@@ -463,6 +465,7 @@ fn complete(qp: &QpObject, batch: &mut Batch) -> Result<(), Errno> {
         return Err(Errno::NOMEM);
     }
     batch.requests.drain(..).try_for_each(|request| poster.push(request))?;
-    // SAFETY: windows of requests that have just been taken.
+    // SAFETY: windows of requests that have just been taken: `bind_spec` found them, and the application keeps them until
+    // those are complete.
     batch.windows.drain(..).try_for_each(|(mw, rkey)| unsafe { show_key(mw, rkey) })
 }

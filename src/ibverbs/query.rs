@@ -101,7 +101,7 @@ export! {
                 return Err(Errno::INVAL);
             }
             let place = entries.wrapping_byte_add(valid * entry_size);
-            // SAFETY: fewer than the entries that the caller has room for, of the size that he says.
+            // SAFETY: not beyond the entries that the application has room for, of the size that it says.
             unsafe { write_prefix(&gid_entry(index as u32, gid), place, entry_size)? };
             valid += 1;
         }
@@ -206,7 +206,7 @@ fn gid_entry(index: u32, gid: Gid) -> ibv_gid_entry {
 /// No struct of a caller's is longer, however new its header is.
 const LONGEST_STRUCT: usize = 4096;
 
-/// Writes as much of a struct as the caller knows, and zeros for what he knows beyond ours.
+/// Writes as much of a struct as the caller knows, and zeros for what it knows beyond ours.
 ///
 /// # Safety
 /// `to` is null or has room for `size` bytes, if that is a size that a struct can have.
@@ -215,7 +215,8 @@ unsafe fn write_prefix<T: Copy>(from: &T, to: *mut T, size: usize) -> Result<(),
         return Err(Errno::INVAL);
     }
     let ours = size.min(size_of::<T>());
-    // SAFETY: the caller vouches for `size` bytes; `from` has at least `ours`, padding included.
+    // SAFETY: not null, so that there is room for `size` bytes, as the caller promises; `from` has at least `ours`, padding
+    // included.
     unsafe {
         std::ptr::copy_nonoverlapping((&raw const *from).cast::<u8>(), to.cast(), ours);
         std::ptr::write_bytes(to.cast::<u8>().add(ours), 0, size - ours);

@@ -96,7 +96,8 @@ fn handle_after(last: u32, taken: impl Fn(u32) -> bool) -> u32 {
 /// Held from before a fork until after it, by the thread that forks.
 struct Held(Mutex<Option<MutexGuard<'static, Registry>>>);
 
-// SAFETY: the guard is released by the thread that took it, or by its only descendant in the child.
+// SAFETY: the guard, which is what keeps the mutex from being `Sync`, is taken and released by the thread that forks, or by
+// its copy in the child (`before_fork`, `in_parent`, `in_child`).
 unsafe impl Sync for Held {}
 
 static HELD: Held = Held(Mutex::new(None));

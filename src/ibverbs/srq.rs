@@ -149,7 +149,7 @@ export! {
             XrcdObject::of(xrcd)?.users.leave();
             CqObject::of(cq)?.users.leave();
         }
-        // SAFETY: found, and used no more: no event names it.
+        // SAFETY: found just now, and no event names it; the application, which destroys it, uses it no more.
         drop(unsafe { retire::<SrqObject>(srq) });
         Ok(())
     }

@@ -102,7 +102,7 @@ slot! {
 
     fn close_xrcd(xrcd: *mut ibv_xrcd) -> () {
         find_last::<XrcdObject>(xrcd)?.users.none()?;
-        // SAFETY: found, without users, and used no more.
+        // SAFETY: found just now, without users; the application, which gives it back, uses it no more.
         drop(unsafe { retire::<XrcdObject>(xrcd) });
         Ok(())
     }

@@ -20,7 +20,7 @@ impl Next {
         if !known.is_null() {
             return known;
         }
-        // SAFETY: the name is a C string. Two threads may both look, and find the same.
+        // SAFETY: the name is a C string. (Two threads may both look, and find the same.)
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.address.store(found, Ordering::Release);
         found

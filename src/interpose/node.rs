@@ -38,7 +38,7 @@ impl Engine {
 
     /// Looks in the library by its name, since programs may have loaded it for themselves alone.
     fn find(&self) {
-        // SAFETY: names are C strings. The library is never unloaded.
+        // SAFETY: names are C strings. What is found stays: the library is linked never to be unloaded.
         let found = unsafe {
             let library = libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
             if library.is_null() {
@@ -78,7 +78,7 @@ fn is_owner() -> bool {
 
 /// Asks the kernel: whoever is in a child of vfork finds the parent's memory everywhere else.
 fn process() -> c_int {
-    // SAFETY: takes nothing.
+    // SAFETY: takes no arguments.
     unsafe { libc::syscall(libc::SYS_getpid) as c_int }
 }
 
@@ -101,7 +101,7 @@ pub fn open(flags: c_int) -> c_int {
         // SAFETY: a function that lives as long as the program: preloaded libraries are never unloaded.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
-    // SAFETY: the symbol of this version has this type.
+    // SAFETY: `softrnic_cm_open` of this version has this type.
     let fd = unsafe { std::mem::transmute::<*mut c_void, Open>(address)(flags) };
     if fd < 0 {
         return fd;
@@ -126,15 +126,15 @@ fn fail(errno: c_int) -> c_int {
 /// Does what is written to a channel; `None` if it is no command: the number may belong to something else by now.
 ///
 /// # Safety
-/// The arguments are those of `write`.
+/// `buf` and `count` are as `write` demands them, and so is memory that a command names by address.
 #[inline]
 pub unsafe fn write(fd: c_int, buf: *const c_void, count: usize) -> Option<isize> {
     if !is_channel(fd) {
         return None;
     }
     let mut result = 0;
-    // SAFETY: the symbol of this version has this type, and was found before there was a channel. It asks by itself
-    // whose channel it is. A thread that is cancelled there has nothing to drop here.
+    // SAFETY: `softrnic_cm_write` of this version has this type, and was found before there was a channel. The buffer is as
+    // the caller promises, and there is room for a number. A thread that is cancelled there has nothing to drop here.
     let known = unsafe {
         let write = std::mem::transmute::<*mut c_void, Write>(WRITE.address());
         write(fd, buf, count, &raw mut result)
@@ -171,7 +171,7 @@ pub fn close_all(first: c_uint, last: c_uint) {
 }
 
 fn close_channel(fd: c_int) -> bool {
-    // SAFETY: as in `write`.
+    // SAFETY: `softrnic_cm_close` of this version has this type, and was found before there was a channel.
     unsafe { std::mem::transmute::<*mut c_void, Close>(CLOSE.address())(fd) == 0 }
 }
 
@@ -181,12 +181,13 @@ const MODE: u32 = libc::S_IFCHR | 0o666;
 /// Lets what `fstat` has told of a channel say that it is the node.
 ///
 /// # Safety
-/// The pointer is that of what a successful call has filled.
+/// `stat` is null, or points to a `stat` that a call has filled, and that nobody else uses.
 pub unsafe fn show(fd: c_int, stat: *mut c_void) {
     if is_channel(fd) && !stat.is_null() {
         let stat: *mut libc::stat = stat.cast();
         let (major, minor) = number();
-        // SAFETY: filled by the kernel just now; `stat` and `stat64` are the same on 64-bit machines.
+        // SAFETY: not null, so a filled structure, as the caller promises; `stat` and `stat64` are the same on 64-bit
+        // machines.
         unsafe {
             (*stat).st_mode = MODE;
             (*stat).st_rdev = libc::makedev(major, minor);
@@ -197,12 +198,12 @@ pub unsafe fn show(fd: c_int, stat: *mut c_void) {
 /// As [`show`], for `statx`.
 ///
 /// # Safety
-/// As for `show`.
+/// As for [`show`], of a `statx`.
 pub unsafe fn show_extended(fd: c_int, stat: *mut c_void) {
     if is_channel(fd) && !stat.is_null() {
         let stat: *mut libc::statx = stat.cast();
         let (major, minor) = number();
-        // SAFETY: filled by the kernel just now.
+        // SAFETY: not null, so a filled structure, as the caller promises.
         unsafe {
             (*stat).stx_mode = MODE as u16;
             (*stat).stx_rdev_major = major;

@@ -78,7 +78,7 @@ pub unsafe fn rewrite(base: c_int, path: *const c_char, buffer: &mut Buffer) -> 
     if root.is_null() {
         return Stand::Itself;
     }
-    // SAFETY: getenv returned a C string.
+    // SAFETY: not null, so a C string of the environment, which stays as long as the program leaves it unchanged.
     let root = unsafe { CStr::from_ptr(root) }.to_bytes();
     if root.is_empty() {
         return Stand::Itself;
@@ -130,7 +130,7 @@ fn directory_path(base: c_int, into: &mut [u8; 32]) -> Option<usize> {
         }
         CStr::from_bytes_until_nul(&link).ok()?
     };
-    // SAFETY: the path is a C string, and `into` has room for as much as is said.
+    // SAFETY: `link` is a C string, `into` has room for as much as is said, and both live through the call.
     let length = unsafe {
         libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), into.as_mut_ptr(), into.len())
     };
@@ -158,7 +158,7 @@ fn target(path: &[u8]) -> Option<Target<'_>> {
 
 /// Whether there is such a file. Asks the kernel directly: `access` is one of the functions we stand in for.
 fn exists(path: &CStr) -> bool {
-    // SAFETY: the path is a C string.
+    // SAFETY: the path is a C string, which lives through the call.
     unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path.as_ptr(), libc::F_OK) == 0 }
 }
 

@@ -25,7 +25,7 @@ impl Uncancelled {
     /// Holds cancellations back from now on.
     pub fn new() -> Uncancelled {
         let mut before = PTHREAD_CANCEL_ENABLE;
-        // SAFETY: changes this thread alone; the state is ours to be written to.
+        // SAFETY: changes the state of this thread alone, and writes the one before to a variable of ours.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
         Uncancelled { before, _thread: PhantomData }
     }
@@ -39,8 +39,9 @@ impl Default for Uncancelled {
 
 impl Drop for Uncancelled {
     fn drop(&mut self) {
-        // SAFETY: as it was before. Enabling is no cancellation point by itself, as long as the thread's type is the
-        // usual deferred one; the other allows no library calls at all.
+        // SAFETY: this thread's state again, which `new` found: the value cannot be sent to another. Enabling is no
+        // cancellation point by itself, as long as the thread's type is the usual deferred one; with the other POSIX
+        // allows no library calls at all.
         unsafe { pthread_setcancelstate(self.before, &mut 0) };
     }
 }

@@ -44,12 +44,13 @@ impl Request {
     /// Reads what was written; `None` if it is no command, as when the descriptor's number is another file's by now.
     ///
     /// # Safety
-    /// `length` bytes at `from` can be read, and the addresses in them are those of the application's memory.
+    /// `length` bytes at `from` can be read. If they are a command, then the value of an option that it names by address can
+    /// be read, and the memory for the answer written, until the command is done.
     ///
     /// # Errors
     /// Whatever the kernel says to such a command.
     pub unsafe fn read(from: *const u8, length: usize) -> Option<Result<Request, Errno>> {
-        // SAFETY: `length` bytes at `from` can be read, as who calls vouches.
+        // SAFETY: the bytes and what they name are as the caller promises.
         let frame = unsafe { Frame::read(from, length) }?;
         Some(Command::read(&frame).map(|command| match command {
             Command::GetEvent { answer } => Request::Event(Wanted(answer)),

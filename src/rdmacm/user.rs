@@ -26,11 +26,12 @@ impl Frame {
     /// Copies a command; `None` if what was written is none.
     ///
     /// # Safety
-    /// `length` bytes at `from` can be read.
+    /// `length` bytes at `from` can be read. If they are a command, then the value of an option that it names by address can
+    /// be read, and the memory for the answer written, as long as the frame and its answer exist.
     pub unsafe fn read(from: *const u8, length: usize) -> Option<Frame> {
         let length = length.checked_sub(HEADER)?;
         let mut header = [0; HEADER];
-        // SAFETY: the caller vouches for `length` bytes, which are no less than these.
+        // SAFETY: `length` bytes can be read, as the caller promises, and the header is no more.
         unsafe { ptr::copy_nonoverlapping(from, header.as_mut_ptr(), HEADER) };
         let [c0, c1, c2, c3, i0, i1, o0, o1] = header;
         if usize::from(u16::from_ne_bytes([i0, i1])) != length {
@@ -38,7 +39,7 @@ impl Frame {
         }
         let mut body = [0; LONGEST];
         let used = length.min(LONGEST);
-        // SAFETY: the caller vouches for the bytes, and `used` is no more than the array has.
+        // SAFETY: the bytes after the header can be read, as the caller promises; `used` is no more than `body` has.
         unsafe { ptr::copy_nonoverlapping(from.add(HEADER), body.as_mut_ptr(), used) };
         let code = u32::from_ne_bytes([c0, c1, c2, c3]);
         Some(Frame { code, room: u16::from_ne_bytes([o0, o1]), length: used, body })
@@ -64,7 +65,7 @@ impl Frame {
         }
         let mut value = vec![0; length];
         let from = ptr::with_exposed_provenance::<u8>(address as usize);
-        // SAFETY: the application says that its value is there, and the vector has as much room.
+        // SAFETY: not null, so that the value can be read, as the caller of `read` promised; the vector has as much room.
         unsafe { ptr::copy_nonoverlapping(from, value.as_mut_ptr(), length) };
         Ok(value)
     }
@@ -97,7 +98,7 @@ impl Answer {
             return Err(Errno::FAULT);
         }
         let to = ptr::with_exposed_provenance_mut::<u8>(self.address);
-        // SAFETY: the application says that it has `room` bytes there.
+        // SAFETY: not null, so that `room` bytes can be written, as the caller of `Frame::read` promised.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len().min(self.room)) };
         Ok(())
     }

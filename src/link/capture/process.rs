@@ -18,15 +18,14 @@ pub(super) fn spawn_without_signals(
     body: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: both sets are written before they are read; threads inherit the mask of their creator, whose
-    // own is put back below.
+    // SAFETY: both sets live through the calls, which write them before they are read.
     unsafe {
         let mut all = MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
     }
     let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(body);
-    // SAFETY: `before` was filled in by the call above.
+    // SAFETY: the call above has filled `before`: it fails for no set that is valid.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
     spawned
 }
@@ -35,8 +34,8 @@ pub(super) fn spawn_without_signals(
 pub(super) fn finish_at_exit(queue: &Arc<Queue>) {
     static REGISTER: Once = Once::new();
     REGISTER.call_once(|| {
-        // SAFETY: the function lives as long as the process and does not unwind. Should registration
-        // fail, files end without statistics, as after a crash.
+        // SAFETY: a function of a program or library that is never unloaded, which does not unwind. (Should registration
+        // fail, files end without statistics, as after a crash.)
         unsafe { libc::atexit(finish_all) };
     });
     let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());

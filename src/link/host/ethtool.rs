@@ -80,7 +80,7 @@ fn text(words: &[u32]) -> String {
 }
 
 fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
-    // SAFETY: plain C data, for which all zero is valid.
+    // SAFETY: numbers, of which zero is a value; the pointers of its union are as well.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -91,8 +91,8 @@ fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // Any socket of the network namespace will do.
     let socket = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("::1", 0)))?;
-    // SAFETY: the kernel reads and writes `request` and the words it points to, which are alive and as
-    // long as the structure that their command stands for.
+    // SAFETY: the kernel reads and writes `request` and the words that it points to, which outlive the call. Callers, all in
+    // this file, bring as many words as the structure of their command has.
     if unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }

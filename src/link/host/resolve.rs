@@ -268,7 +268,7 @@ pub(super) fn unstack(interface: &Interface, tables: &Tables) -> Result<(u32, Ve
 fn send_empty(dst: IpAddr, src: IpAddr, interface: &Interface) -> io::Result<()> {
     let socket = UdpSocket::bind(scoped(src, 0, interface.index))?;
     socket.set_nonblocking(true)?;
-    // SAFETY: the name is alive for the duration of the call, which is told its length.
+    // SAFETY: the name has the length that is said, and lives through the call, which reads it.
     let bound = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -50,11 +50,11 @@ impl SockAddr {
     ///
     /// # Safety
     ///
-    /// `from` must be readable for `len` bytes.
+    /// `len` bytes can be read at `from`, or as many as the longest address has.
     pub(super) unsafe fn copy_from(from: *const u8, len: usize) -> SockAddr {
         let mut address = SockAddr::empty();
         let len = len.min(V6_LEN);
-        // SAFETY: the caller vouches for the source; the destination is as long.
+        // SAFETY: the source can be read, as the caller promises; the destination has room for the longest address.
         unsafe { address.bytes.as_mut_ptr().copy_from_nonoverlapping(from, len) };
         address.len = len as u32;
         address

@@ -32,14 +32,14 @@ impl Socket {
     }
 
     pub(super) fn bind(&self, address: &SockAddr) -> io::Result<()> {
-        // SAFETY: the pointer and length describe the initialised bytes of `address`.
+        // SAFETY: the pointer and length describe the bytes of `address`, which the kernel only reads.
         check(unsafe { libc::bind(self.fd, address.as_ptr().cast(), address.len()) })?;
         Ok(())
     }
 
     /// Makes `address` the destination of what is sent without one.
     pub(super) fn connect(&self, address: &SockAddr) -> io::Result<()> {
-        // SAFETY: the pointer and length describe the initialised bytes of `address`.
+        // SAFETY: the pointer and length describe the bytes of `address`, which the kernel only reads.
         let result = unsafe { libc::syscall(libc::SYS_connect, self.fd, address.as_ptr(), address.len()) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -73,7 +73,7 @@ impl Socket {
     pub(super) fn get(&self, level: c_int, name: c_int) -> io::Result<c_int> {
         let mut value: c_int = 0;
         let mut len = size_of::<c_int>() as libc::socklen_t;
-        // SAFETY: `value` has room for `len` bytes.
+        // SAFETY: `value` has room for `len` bytes, and outlives the call.
         check(unsafe { libc::getsockopt(self.fd, level, name, ptr::from_mut(&mut value).cast(), &mut len) })?;
         Ok(value)
     }
@@ -124,7 +124,7 @@ impl Socket {
     /// Waits until something is readable, at most `millis`.
     pub(super) fn wait_readable(&self, millis: c_int) -> io::Result<bool> {
         let mut entry = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one valid entry.
+        // SAFETY: one entry, which outlives the call.
         let ready = check(unsafe { libc::poll(&mut entry, 1, millis) })?;
         Ok(ready > 0)
     }
@@ -211,7 +211,7 @@ pub(super) fn send_many<'a>(
             iov_base: message.payload.as_ptr().cast_mut().cast(),
             iov_len: message.payload.len(),
         });
-        // SAFETY: all-zero is a valid mmsghdr.
+        // SAFETY: numbers and pointers, of which zero is a value.
         let header = header.write(unsafe { mem::zeroed() });
         if let Some(to) = message.to {
             header.msg_hdr.msg_name = to.as_ptr().cast_mut().cast();
@@ -296,7 +296,7 @@ impl IncomingMeta {
 pub(super) fn receive_one(socket: &Socket, room: Incoming<'_>) -> io::Result<()> {
     let Incoming { buffer, meta } = room;
     let mut iovec = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // SAFETY: all-zero is a valid msghdr.
+    // SAFETY: numbers and pointers, of which zero is a value.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_name = meta.from.as_mut_ptr().cast();
     header.msg_namelen = SockAddr::CAPACITY;
@@ -304,7 +304,8 @@ pub(super) fn receive_one(socket: &Socket, room: Incoming<'_>) -> io::Result<()>
     header.msg_iovlen = 1;
     header.msg_control = meta.control.as_mut_ptr().cast();
     header.msg_controllen = Control::CAPACITY;
-    // SAFETY: the header points to `iovec`, and both to memory that is exclusively borrowed.
+    // SAFETY: the header points to `iovec` and `meta`, that to `buffer`, with their lengths; all outlive the call, and the two
+    // are exclusively borrowed.
     let len = unsafe { libc::syscall(libc::SYS_recvmsg, socket.fd, &raw mut header, libc::MSG_DONTWAIT) };
     if len < 0 {
         return Err(io::Error::last_os_error());
@@ -331,7 +332,7 @@ pub(super) fn receive_many<'a>(
             iov_len: incoming.buffer.len(),
         });
         let meta: *mut IncomingMeta = incoming.meta;
-        // SAFETY: all-zero is a valid mmsghdr; `meta` came from a live exclusive reference.
+        // SAFETY: the header is numbers and pointers, of which zero is a value; `meta` is exclusively borrowed for `'a`.
         unsafe {
             let header = header.write(mem::zeroed());
             header.msg_hdr.msg_name = (*meta).from.as_mut_ptr().cast();
@@ -400,7 +401,7 @@ impl Epoll {
 
     fn control(&self, operation: c_int, socket: &Socket, events: c_int) -> io::Result<()> {
         let mut event = libc::epoll_event { events: events as u32, u64: 0 };
-        // SAFETY: `event` is valid for the call.
+        // SAFETY: `event` outlives the call, which reads it.
         check(unsafe { libc::epoll_ctl(self.fd, operation, socket.fd, &mut event) })?;
         Ok(())
     }
@@ -414,7 +415,7 @@ impl Drop for Epoll {
 
 /// Fills `bytes` with what nobody can predict.
 pub(super) fn random(bytes: &mut [u8]) -> io::Result<()> {
-    // SAFETY: the pointer and length describe `bytes`.
+    // SAFETY: the pointer and length describe `bytes`, which is ours to write.
     let got = unsafe { libc::syscall(libc::SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), 0) };
     match got {
         got if got < 0 => Err(io::Error::last_os_error()),
@@ -425,7 +426,7 @@ pub(super) fn random(bytes: &mut [u8]) -> io::Result<()> {
 
 /// The MTU of the interface that is called `name`.
 pub(super) fn interface_mtu(socket: &Socket, name: &[u8]) -> io::Result<usize> {
-    // SAFETY: all-zero is a valid ifreq.
+    // SAFETY: numbers, of which zero is a value; the pointers of its union are as well.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -433,7 +434,7 @@ pub(super) fn interface_mtu(socket: &Socket, name: &[u8]) -> io::Result<usize> {
     for (to, from) in request.ifr_name.iter_mut().zip(name) {
         *to = *from as libc::c_char;
     }
-    // SAFETY: SIOCGIFMTU reads the name and writes the MTU inside `request`.
+    // SAFETY: SIOCGIFMTU reads the name, which ends with a zero, and writes the MTU inside `request`.
     check(unsafe { libc::ioctl(socket.fd, libc::SIOCGIFMTU, &mut request) })?;
     // SAFETY: the kernel has just set this member of the union.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
@@ -443,17 +444,17 @@ pub(super) fn interface_mtu(socket: &Socket, name: &[u8]) -> io::Result<usize> {
 /// Calls `visit` with the name, flags and address of each interface address of the machine.
 pub(super) fn for_each_address(mut visit: impl FnMut(&[u8], u32, SocketAddr)) -> io::Result<()> {
     let mut head: *mut libc::ifaddrs = ptr::null_mut();
-    // SAFETY: `head` receives a list that is freed below.
+    // SAFETY: `head` outlives the call, which writes the start of a list there; it is freed below.
     check(unsafe { libc::getifaddrs(&mut head) })?;
     let mut entry = head;
     while !entry.is_null() {
-        // SAFETY: `entry` is a node of the list, whose name is a C string.
+        // SAFETY: a node of the list, which is not freed yet; its name is a C string (getifaddrs(3)).
         let (node, name) = unsafe { (&*entry, std::ffi::CStr::from_ptr((*entry).ifa_name)) };
         entry = node.ifa_next;
         if node.ifa_addr.is_null() {
             continue;
         }
-        // SAFETY: each address is at least a family; the two families that are read have these sizes.
+        // SAFETY: not null, so an address that begins with its family, of the size of that family (getifaddrs(3)).
         let address = unsafe {
             match c_int::from((*node.ifa_addr).sa_family) {
                 libc::AF_INET => SockAddr::copy_from(node.ifa_addr.cast(), size_of::<libc::sockaddr_in>()),
@@ -472,7 +473,7 @@ pub(super) fn for_each_address(mut visit: impl FnMut(&[u8], u32, SocketAddr)) ->
 
 /// The index of the interface that is called `name`.
 pub(super) fn interface_index(socket: &Socket, name: &[u8]) -> io::Result<u32> {
-    // SAFETY: all-zero is a valid ifreq.
+    // SAFETY: numbers, of which zero is a value; the pointers of its union are as well.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -480,7 +481,7 @@ pub(super) fn interface_index(socket: &Socket, name: &[u8]) -> io::Result<u32> {
     for (to, from) in request.ifr_name.iter_mut().zip(name) {
         *to = *from as libc::c_char;
     }
-    // SAFETY: SIOCGIFINDEX reads the name and writes the index inside `request`.
+    // SAFETY: SIOCGIFINDEX reads the name, which ends with a zero, and writes the index inside `request`.
     check(unsafe { libc::ioctl(socket.fd, libc::SIOCGIFINDEX, &mut request) })?;
     // SAFETY: the kernel has just set this member of the union.
     Ok(unsafe { request.ifr_ifru.ifru_ifindex } as u32)
@@ -491,7 +492,7 @@ fn check(result: c_int) -> io::Result<c_int> {
 }
 
 fn close(fd: RawFd) {
-    // SAFETY: the descriptor is owned by the value that is being dropped. `close` of the C library
-    // would be a cancellation point.
+    // SAFETY: takes no pointers; the descriptor is owned by the value that is being dropped. `close` of the C library would
+    // be a cancellation point.
     unsafe { libc::syscall(libc::SYS_close, fd) };
 }

@@ -188,7 +188,7 @@ impl XdpLink {
             let Some(OwnFrame { slot, len }) = self.own.pop_front() else {
                 break;
             };
-            // SAFETY: a slot that is on its way to ourselves is not the kernel's.
+            // SAFETY: `transmit` gave out the slot, and it is queued for ourselves, not for the kernel, until it is given back.
             let frame = unsafe { self.queues[0].umem.bytes(self.transmit.address(slot), len) };
             deliver(frame, &mut self.counters, sink);
             self.transmit.give_back(slot);
@@ -242,7 +242,7 @@ impl Link for XdpLink {
         let slot = self.transmit.take().ok_or(TxError::Full)?;
         let header_len = header.wire_len();
         let address = self.transmit.address(slot);
-        // SAFETY: a free slot is not the kernel's.
+        // SAFETY: `transmit` has just given the slot out as free; the kernel gets it in `commit`, which ends the borrow.
         let frame = unsafe { self.queues[0].umem.bytes_mut(address, header_len + len) };
         header.emit(frame, len);
         self.reserved = Some(Reserved { slot, header_len, len, target });
@@ -253,7 +253,7 @@ impl Link for XdpLink {
         let Some(Reserved { slot, header_len, len, .. }) = self.reserved else {
             return &[];
         };
-        // SAFETY: a reserved slot is not the kernel's.
+        // SAFETY: `transmit` gave the slot out as free; the kernel gets it in `commit`, which ends the borrow.
         unsafe { self.queues[0].umem.bytes(self.transmit.address(slot) + header_len, len) }
     }
 
@@ -273,14 +273,14 @@ impl Link for XdpLink {
             && let Some(copy) = self.transmit.take()
         {
             let (from, to) = (self.transmit.address(slot), self.transmit.address(copy));
-            // SAFETY: neither slot is the kernel's, nor what is between them read or written.
+            // SAFETY: `transmit` gave both slots out as free, and the kernel has not got them yet.
             unsafe { self.queues[0].umem.copy(from, to, len) };
             self.own_since = now;
             self.own.push_back(OwnFrame { slot: copy, len });
         }
         let padded = len.max(MIN_FRAME);
         let end = self.transmit.address(slot) + len;
-        // SAFETY: the slot is not the kernel's yet.
+        // SAFETY: `transmit` gave the slot out as free, and queues it for the kernel only below.
         unsafe { self.queues[0].umem.bytes_mut(end, padded - len) }.fill(0);
         self.transmit.queue(slot, padded);
         // Earlier than all at once: frames are still in the cache when the kernel copies them, and the peer can begin.

@@ -50,7 +50,7 @@ fn join_on(group: IpAddr, ifindex: u32) -> io::Result<UdpSocket> {
                 imr_address: libc::in_addr { s_addr: 0 },
                 imr_ifindex: ifindex as libc::c_int,
             };
-            // SAFETY: the request is alive and of the length given.
+            // SAFETY: the request has the length that is said, and lives through the call, which reads it.
             let joined = unsafe {
                 libc::setsockopt(
                     socket.as_raw_fd(),

@@ -13,7 +13,7 @@ pub(super) struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping is owned by this value and not tied to a thread.
+// SAFETY: the mapping is owned by this value, and the process's, no thread's.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
@@ -50,7 +50,7 @@ impl Mapping {
     }
 
     fn advise(&self, advice: libc::c_int) -> io::Result<()> {
-        // SAFETY: the range is this mapping's.
+        // SAFETY: the range is this mapping's, and its callers' advice changes nothing in it.
         let done = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -140,33 +140,33 @@ impl Umem {
     }
 
     /// # Safety
-    /// The kernel must own none of the chunks that the range touches.
+    /// The kernel owns none of the chunks that the range touches, and is given none while the slice lives.
     pub(super) unsafe fn bytes(&self, address: usize, len: usize) -> &[u8] {
         self.check(address, len);
-        // SAFETY: in bounds as checked; initialised, for the mapping began as zeroes; the kernel does
-        // not write there, as the caller promises, and nobody here does while `self` is borrowed.
+        // SAFETY: in bounds, as was just checked; initialised, for the mapping began as zeros; the kernel does not write
+        // there, as the caller promises, and here that takes an exclusive borrow of `self`.
         unsafe { slice::from_raw_parts(self.memory.base.as_ptr().add(address), len) }
     }
 
     /// # Safety
-    /// The kernel must own none of the chunks that the range touches.
+    /// As for [`bytes`](Self::bytes).
     pub(super) unsafe fn bytes_mut(&mut self, address: usize, len: usize) -> &mut [u8] {
         self.check(address, len);
-        // SAFETY: as for `bytes`, and `self` is borrowed exclusively.
+        // SAFETY: in bounds, initialised and not the kernel's, as in `bytes`; `self` is borrowed exclusively.
         unsafe { slice::from_raw_parts_mut(self.memory.base.as_ptr().add(address), len) }
     }
 
     /// Copies `len` bytes between ranges that do not overlap.
     ///
     /// # Safety
-    /// The kernel must own none of the chunks that the ranges touch.
+    /// The kernel owns none of the chunks that the ranges touch.
     pub(super) unsafe fn copy(&mut self, from: usize, to: usize, len: usize) {
         assert!(from.abs_diff(to) >= len, "ranges overlap");
         self.check(from, len);
         self.check(to, len);
         let base = self.memory.base.as_ptr();
-        // SAFETY: both in bounds and apart, as checked; nobody else reads or writes them, as the caller
-        // promises and `self` being borrowed exclusively ensures.
+        // SAFETY: both in bounds and apart, as was just checked; not the kernel's, as the caller promises, and here nobody
+        // else's, since `self` is borrowed exclusively.
         unsafe { ptr::copy_nonoverlapping(base.add(from), base.add(to), len) };
     }
 

@@ -221,8 +221,8 @@ fn create_link(program: u32, ifindex: u32, mode: AttachMode) -> io::Result<Owned
         AttachMode::Skb => XDP_FLAGS_SKB_MODE,
     };
     let attributes = LinkCreate { program, ifindex, attach_type: BPF_XDP, flags };
-    // SAFETY: the attributes are alive and of the length given; the descriptor is new and owned by
-    // nobody else.
+    // SAFETY: the attributes have the length that is said, and live through the call, which reads them; the descriptor is
+    // new, so that nobody else owns it.
     unsafe {
         let fd = libc::syscall(
             libc::SYS_bpf,

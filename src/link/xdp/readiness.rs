@@ -19,7 +19,7 @@ impl Readiness {
         if let [socket] = sockets {
             return Ok(Readiness::One(*socket));
         }
-        // SAFETY: no pointers; the descriptor is new and owned by nobody else.
+        // SAFETY: takes no pointers; the descriptor is new, so that nobody else owns it.
         let epoll = unsafe {
             let fd = libc::epoll_create1(libc::EPOLL_CLOEXEC);
             if fd < 0 {
@@ -29,7 +29,7 @@ impl Readiness {
         };
         for socket in sockets {
             let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: *socket as u64 };
-            // SAFETY: the event is alive for the duration of the call.
+            // SAFETY: the event lives through the call, which reads it.
             let added =
                 unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, *socket, &raw mut event) };
             if added < 0 {

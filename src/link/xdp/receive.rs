@@ -177,7 +177,7 @@ fn assemble<'a>(
     let start = first.address as usize;
     let len: usize = chain.iter().map(|desc| desc.len as usize).sum();
     if rest.is_empty() {
-        // SAFETY: `claim` found the chunk to be ours.
+        // SAFETY: `claim` found the chunk to be ours; it goes back to the kernel after the frame was delivered.
         return Some(unsafe { umem.bytes(start, len) });
     }
     if len > scratch.len() {
@@ -186,7 +186,8 @@ fn assemble<'a>(
     let chunk = |desc: &Desc| desc.address as usize / chunk_size;
     if chain.windows(2).all(|pair| chunk(&pair[1]) == chunk(&pair[0]) + 1) {
         let end = rest.last().map_or(start, |last| last.address as usize + last.len as usize);
-        // SAFETY: `claim` found all of the chunks to be ours, and there are none between them.
+        // SAFETY: `claim` found all of the chunks to be ours, and there are none between them; they go back to the kernel
+        // after the frame was delivered.
         let bytes = unsafe { umem.bytes_mut(start, end - start) };
         let mut filled = first.len as usize;
         for desc in rest {
@@ -198,7 +199,7 @@ fn assemble<'a>(
     }
     let mut filled = 0;
     for desc in chain {
-        // SAFETY: `claim` found the chunk to be ours.
+        // SAFETY: `claim` found the chunk to be ours; it goes back to the kernel after the frame was delivered.
         let piece = unsafe { umem.bytes(desc.address as usize, desc.len as usize) };
         scratch[filled..filled + piece.len()].copy_from_slice(piece);
         filled += piece.len();

@@ -46,7 +46,7 @@ struct Ring<T> {
     _memory: Mapping,
 }
 
-// SAFETY: the pointers go into the mapping that the ring owns; entries are plain data.
+// SAFETY: the pointers go into the mapping that the ring owns, which belongs to no thread; entries are `Send`.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
@@ -64,7 +64,7 @@ impl<T: Copy> Ring<T> {
     }
 
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: in the mapping, aligned, as `at` checked; both sides use it atomically.
+        // SAFETY: aligned and in the mapping, as `at` checked, which the ring keeps; both sides use it as an atomic alone.
         unsafe { self.producer.as_ref() }
     }
 
@@ -90,7 +90,7 @@ impl<T: Copy> Ring<T> {
     }
 
     fn entry(&self, index: u32) -> *mut T {
-        // SAFETY: masked to below `size`, which `at` checked to be in the mapping.
+        // SAFETY: masked to below `size`; `at` checked that so many are in the mapping, which the ring keeps.
         unsafe { self.entries.as_ptr().add((index & (self.size - 1)) as usize) }
     }
 }
@@ -137,8 +137,8 @@ impl<T: Copy> Producer<T> {
         if !self.has_room(1) {
             return false;
         }
-        // SAFETY: the slot is in the mapping, and not the kernel's: it is beyond what was published,
-        // and the kernel has consumed what was there before.
+        // SAFETY: the slot is in the mapping, as `entry` says, and not the kernel's: it is beyond what was published, and by
+        // `has_room` the kernel has consumed what was there before.
         unsafe { self.ring.entry(self.next).write(entry) };
         self.next = self.next.wrapping_add(1);
         true
@@ -201,8 +201,8 @@ impl<T: Copy> Consumer<T> {
                 return None;
             }
         }
-        // SAFETY: the entry is in the mapping and was produced before the index that was acquired; the
-        // kernel does not write it again before it has been released.
+        // SAFETY: in the mapping, as `entry` says. The kernel has produced it before the index that was acquired, and does
+        // not write it again before it is released (af_xdp.rst).
         Some(unsafe { self.ring.entry(self.next.wrapping_add(ahead)).read() })
     }
 
@@ -249,7 +249,7 @@ impl<T: Copy> Consumer<T> {
 fn at<T>(memory: &Mapping, offset: usize, count: usize) -> NonNull<T> {
     let end = count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
     assert!(end.is_some_and(|end| end <= memory.len()), "ring outside its mapping");
-    // SAFETY: in bounds as just checked.
+    // SAFETY: in the mapping, as was just checked.
     let pointer = unsafe { memory.base().add(offset) }.cast::<T>();
     assert!(pointer.is_aligned(), "ring misaligned");
     pointer

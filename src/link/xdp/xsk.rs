@@ -81,7 +81,7 @@ impl RingKind {
 impl Xsk {
     /// Needs `CAP_NET_RAW`; nothing later does.
     pub(super) fn new() -> io::Result<Xsk> {
-        // SAFETY: no pointers; the descriptor is new and owned by nobody else.
+        // SAFETY: takes no pointers; the descriptor is new, so that nobody else owns it.
         unsafe {
             let fd = libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
             if fd < 0 {
@@ -97,7 +97,7 @@ impl Xsk {
 
     /// Makes `umem`, which must outlive the socket, the packet memory.
     pub(super) fn register(&self, umem: &Umem) -> io::Result<()> {
-        // SAFETY: plain C data, for which all zero is valid.
+        // SAFETY: numbers alone, for which zero is a value.
         let mut registration: libc::xdp_umem_reg = unsafe { mem::zeroed() };
         registration.addr = umem.memory().base().as_ptr() as u64;
         registration.len = umem.memory().len() as u64;
@@ -140,7 +140,7 @@ impl Xsk {
             sxdp_shared_umem_fd: 0,
         };
         let len = size_of_val(&address) as libc::socklen_t;
-        // SAFETY: the address is alive and of the length given.
+        // SAFETY: the address has the length that is said, and lives through the call, which reads it.
         check(unsafe { libc::bind(self.raw(), (&raw const address).cast(), len) })
     }
 
@@ -197,15 +197,15 @@ impl Xsk {
 
     fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
         let len = size_of::<T>() as libc::socklen_t;
-        // SAFETY: the value is alive and of the length given.
+        // SAFETY: the value has the length that is said, and lives through the call, which reads it.
         check(unsafe { libc::setsockopt(self.raw(), level, option, (&raw const *value).cast(), len) })
     }
 
     /// An option's value, zero where the kernel did not fill it in, and the bytes that it did.
     fn get<T>(&self, option: libc::c_int) -> io::Result<(T, usize)> {
         let mut len = size_of::<T>() as libc::socklen_t;
-        // SAFETY: used with structures of plain C data only, for which all zero is valid; the kernel
-        // writes no more than the length given.
+        // SAFETY: callers, all in this file, ask for structures of numbers, for which zero is a value, as is whatever the
+        // kernel writes, which is no more than the length that is said.
         unsafe {
             let mut value: T = mem::zeroed();
             let value_pointer = (&raw mut value).cast();

@@ -26,7 +26,8 @@ struct All {
 /// Only the forking thread touches it, between the handlers.
 static HELD: Mutex<Option<All>> = Mutex::new(None);
 
-// SAFETY: the guards are released by the thread that took them, or by its only descendant in the child.
+// SAFETY: the guards, which are what is not `Send`, are taken and released by the thread that forks, or by its copy in the
+// child (`prepare`, `parent`, `child`).
 unsafe impl Send for All {}
 
 /// A manager that a fork has to reckon with.

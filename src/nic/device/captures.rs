@@ -65,7 +65,7 @@ fn claim(path: &str) -> io::Result<(File, PathBuf)> {
 
 fn lock(path: &Path) -> io::Result<Option<File>> {
     let file = open_file(path)?;
-    // SAFETY: an open descriptor; the call does not block.
+    // SAFETY: takes no pointers; `file` keeps the descriptor open.
     if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
         return Ok(Some(file));
     }

@@ -27,7 +27,8 @@ struct Held {
 /// Only the forking thread touches it, between the handlers.
 static HELD: Mutex<Option<Held>> = Mutex::new(None);
 
-// SAFETY: the guards are released by the thread that took it, or by its only descendant in the child.
+// SAFETY: the guards, which are what is not `Send`, are taken and released by the thread that forks, or by its copy in the
+// child (`prepare`, `parent`, `child`).
 unsafe impl Send for Held {}
 
 /// A NIC that a fork has to reckon with.

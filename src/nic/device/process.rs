@@ -20,8 +20,8 @@ impl Process {
     /// This process.
     #[inline]
     pub fn current() -> Process {
-        // SAFETY: points to `LAST` or to a page that is never unmapped.
-        Process(unsafe { &*NUMBER.load(Ordering::Relaxed) }.load(Ordering::Relaxed))
+        // SAFETY: the address of `LAST`, or of a page that `watch` has made and nobody unmaps.
+        Process(unsafe { &*NUMBER.load(Ordering::Acquire) }.load(Ordering::Relaxed))
     }
 
     /// Whether its locks can be trusted. They cannot in a child that was made without the handlers of a fork.
@@ -42,15 +42,15 @@ pub(super) fn watch() {
     let length = size_of::<AtomicU32>();
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new page, wherever there is room.
+    // SAFETY: a new mapping; no address is asked for, so that none that exists is touched.
     let page = unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, -1, 0) };
     if page == libc::MAP_FAILED {
         return;
     }
-    // SAFETY: the page is ours, and may be emptied in a child. Kernels before 4.14 refuse.
+    // SAFETY: the page that was just mapped, which nothing uses yet; a child finds it empty. Kernels before 4.14 refuse.
     unsafe { libc::madvise(page, length, libc::MADV_WIPEONFORK) };
     let page: *mut AtomicU32 = page.cast();
-    // SAFETY: the start of a page of our own, which is never unmapped, read and written as an atomic alone.
+    // SAFETY: the start of the page, which nobody unmaps, and which is used as an atomic alone.
     unsafe { &*page }.store(LAST.load(Ordering::Relaxed), Ordering::Relaxed);
     NUMBER.store(page, Ordering::Release);
 }
@@ -59,5 +59,5 @@ pub(super) fn watch() {
 pub(super) fn begin_child() {
     let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
     // SAFETY: as in `current`.
-    unsafe { &*NUMBER.load(Ordering::Relaxed) }.store(number, Ordering::Relaxed);
+    unsafe { &*NUMBER.load(Ordering::Acquire) }.store(number, Ordering::Relaxed);
 }

@@ -265,7 +265,7 @@ fn wait<const N: usize>(descriptors: [Option<i32>; N], timeout: Option<Duration>
         tv_nsec: timeout.subsec_nanos() as libc::c_long,
     });
     let timespec = timespec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the descriptors outlive the call, the array and the time are ours, and no signal mask is given.
+    // SAFETY: the array, of the length that is said, and the time are ours and live through the call; there is no mask.
     let ready = unsafe {
         libc::syscall(
             libc::SYS_ppoll,
@@ -306,7 +306,7 @@ fn ask_for_short_slices() {
         deadline: 0,
         period: 0,
     };
-    // SAFETY: the structure has the size that it says, and the call changes nothing but this thread's scheduling.
+    // SAFETY: the structure has the size that it says, and lives through the call, which reads it.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
 }
 
@@ -321,7 +321,7 @@ pub(crate) struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
     pub(crate) fn new() -> BlockedSignals {
-        // SAFETY: plain data that the calls fill before it is read.
+        // SAFETY: zeros are a value of both sets, which live through the calls that fill them.
         unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();
             let mut old: libc::sigset_t = std::mem::zeroed();
@@ -334,7 +334,7 @@ impl BlockedSignals {
 
 impl Drop for BlockedSignals {
     fn drop(&mut self) {
-        // SAFETY: restores the mask that was in force before.
+        // SAFETY: the mask that `new` has saved, which lives through the call; none is asked for.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut());
         }

@@ -96,7 +96,7 @@ impl<E> EventChannel<E> {
     /// # Errors
     /// As `recv`.
     pub fn wait(&self) -> io::Result<()> {
-        // SAFETY: asks for the flags of a descriptor of ours.
+        // SAFETY: takes no pointers; the descriptor is open as long as `self`.
         if unsafe { libc::fcntl(self.shown.0, libc::F_GETFL) } & libc::O_NONBLOCK != 0 {
             let taken = self.tokens.try_take();
             return if taken { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EAGAIN)) };
@@ -144,7 +144,7 @@ impl<E> EventChannel<E> {
 /// What applications poll: readable while there are events. Its flags belong to the application.
 impl<E> AsFd for EventChannel<E> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor stays open as long as `self`.
+        // SAFETY: `Shown` closes the descriptor when it is dropped, with `self`.
         unsafe { BorrowedFd::borrow_raw(self.shown.0) }
     }
 }
@@ -154,14 +154,14 @@ struct Shown(RawFd);
 
 impl Shown {
     fn new(watched: BorrowedFd<'_>) -> io::Result<Shown> {
-        // SAFETY: touches no memory of ours.
+        // SAFETY: takes no pointers.
         let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if made < 0 {
             return Err(io::Error::last_os_error());
         }
         let made = Shown(made);
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-        // SAFETY: the kernel reads the event.
+        // SAFETY: the event lives through the call, which reads it.
         match unsafe { libc::epoll_ctl(made.0, libc::EPOLL_CTL_ADD, watched.as_raw_fd(), &mut event) } {
             0 => Ok(made),
             _ => Err(io::Error::last_os_error()),
@@ -171,8 +171,8 @@ impl Shown {
 
 impl Drop for Shown {
     fn drop(&mut self) {
-        // SAFETY: the descriptor is ours, and nobody uses it any more. Not by way of `close`, which is a cancellation
-        // point.
+        // SAFETY: takes no pointers; the descriptor is this value's, which is being dropped. Not by way of `close`, which is
+        // a cancellation point.
         unsafe { libc::syscall(libc::SYS_close, self.0) };
     }
 }

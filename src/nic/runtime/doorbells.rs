@@ -85,7 +85,7 @@ const MAX_CAPACITY: usize = 1 << 20;
 
 #[cfg(not(loom))]
 fn zeroed(words: usize) -> Box<[AtomicU64]> {
-    // SAFETY: an atomic integer may have any bit pattern. (Zeroed memory costs nothing until it is touched.)
+    // SAFETY: zero is a value of an atomic integer. (Zeroed memory costs nothing until it is touched.)
     unsafe { Box::new_zeroed_slice(words).assume_init() }
 }
 

@@ -19,7 +19,7 @@ mod real {
     impl EventFd {
         /// Makes one with the count 0 and, beside `EFD_CLOEXEC`, these flags.
         pub(in crate::runtime) fn new(flags: i32) -> io::Result<EventFd> {
-            // SAFETY: eventfd touches no memory of ours.
+            // SAFETY: takes no pointers.
             let fd = unsafe { libc::eventfd(0, flags | libc::EFD_CLOEXEC) };
             if fd < 0 {
                 return Err(io::Error::last_os_error());
@@ -30,14 +30,14 @@ mod real {
         /// Adds 1. Cannot fail or block in practice: that takes a count of 2^64 - 2.
         pub(in crate::runtime) fn add_one(&self) {
             let one = 1u64.to_ne_bytes();
-            // SAFETY: the kernel reads the 8 bytes of `one`.
+            // SAFETY: the kernel reads the 8 bytes of `one`, which live through the call.
             unsafe { libc::syscall(libc::SYS_write, self.0, one.as_ptr(), one.len()) };
         }
 
         /// Sets the count of a plain, non-blocking counter to 0.
         pub(in crate::runtime) fn empty(&self) {
             let mut count = [0u8; 8];
-            // SAFETY: the kernel writes at most the 8 bytes of `count`.
+            // SAFETY: the kernel writes at most the 8 bytes of `count`, which live through the call.
             unsafe { libc::syscall(libc::SYS_read, self.0, count.as_mut_ptr(), count.len()) };
         }
 
@@ -82,14 +82,15 @@ mod real {
 
     impl AsFd for EventFd {
         fn as_fd(&self) -> BorrowedFd<'_> {
-            // SAFETY: the descriptor stays open as long as `self`.
+            // SAFETY: the descriptor is closed when `self` is dropped. (One of `Tokens` is not, and left to its application.)
             unsafe { BorrowedFd::borrow_raw(self.0) }
         }
     }
 
     impl Drop for EventFd {
         fn drop(&mut self) {
-            // SAFETY: the descriptor is ours, and not used after this. (`close` is a cancellation point.)
+            // SAFETY: takes no pointers; the descriptor is this value's, which is being dropped. (`close` is a cancellation
+            // point.)
             unsafe { libc::syscall(libc::SYS_close, self.0) };
         }
     }

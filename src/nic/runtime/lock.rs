@@ -65,8 +65,8 @@ pub struct NicLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only through a guard, of which there is one at a time, so that sharing the lock
-// sends the value between threads and never shares it.
+// SAFETY: the value is reached only through a guard, of which there is one at a time (the bit HELD), so that sharing the
+// lock sends the value between threads and never shares it.
 unsafe impl<T: Send> Sync for NicLock<T> {}
 
 impl<T> NicLock<T> {
@@ -299,14 +299,14 @@ impl<T> Deref for NicGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: this guard is the only one, and borrowed for as long as the reference.
+        // SAFETY: there is one guard at a time (the bit HELD), and this one is borrowed for as long as the reference.
         self.lock.value.with(|value| unsafe { &*value })
     }
 }
 
 impl<T> DerefMut for NicGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this guard is the only one, and mutably borrowed for as long as the reference.
+        // SAFETY: there is one guard at a time (the bit HELD), and this one is mutably borrowed for as long as the reference.
         self.lock.value.with_mut(|value| unsafe { &mut *value })
     }
 }

@@ -52,37 +52,37 @@ type Slot<T> = UnsafeCell<MaybeUninit<T>>;
 #[repr(align(128))]
 struct Line<T>(T);
 
-// SAFETY: there is one producer and one consumer, and a slot is the business of only one of them at a time. Entries
-// change threads on their way.
+// SAFETY: there is one producer and one consumer, which share nothing but the counts: a slot is the consumer's from `head` up
+// to `tail`, and the producer's otherwise. Entries change threads on their way, which `T: Send` allows.
 unsafe impl<T: Send> Sync for Ring<T> {}
-// SAFETY: it owns its entries.
+// SAFETY: it owns its entries, which are `Send`.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T> Ring<T> {
     /// # Safety
-    /// The slot of `count` is the caller's, and empty.
+    /// The slot of `count` belongs to the half that calls, and is empty.
     unsafe fn put(&self, count: usize, entry: T) {
         // SAFETY: masked, and there are `mask + 1` slots.
         let slot = unsafe { self.slots.get_unchecked(count & self.mask) };
-        // SAFETY: an empty slot of the half that calls; nobody else uses it.
+        // SAFETY: an empty slot that nobody else uses, as the caller promises.
         slot.with_mut(|slot| unsafe { (*slot).write(entry) });
     }
 
     /// # Safety
-    /// The slot of `count` is the caller's, and holds an entry; it is empty afterwards.
+    /// The slot of `count` belongs to the half that calls, and holds an entry; it is empty afterwards.
     unsafe fn take(&self, count: usize) -> T {
         // SAFETY: masked, and there are `mask + 1` slots.
         let slot = unsafe { self.slots.get_unchecked(count & self.mask) };
-        // SAFETY: a slot of the half that calls, with an entry; nobody else uses it, and that half never reads it again.
+        // SAFETY: a slot with an entry that nobody else uses, as the caller promises, and that is empty from now on.
         slot.with(|slot| unsafe { (*slot).assume_init_read() })
     }
 
     /// # Safety
-    /// The slot of `count` is the caller's, and holds an entry.
+    /// The slot of `count` belongs to the half that calls, and holds an entry.
     unsafe fn look<R>(&self, count: usize, look: impl FnOnce(&T) -> R) -> R {
         // SAFETY: masked, and there are `mask + 1` slots.
         let slot = unsafe { self.slots.get_unchecked(count & self.mask) };
-        // SAFETY: nobody else uses the caller's slot.
+        // SAFETY: a slot with an entry that nobody else uses, as the caller promises.
         slot.with(|slot| look(unsafe { (*slot).assume_init_ref() }))
     }
 }
@@ -206,7 +206,8 @@ impl<T: Copy> Consumer<T> {
             let entry = unsafe { ring.take(from) };
             if keep(&entry) {
                 to = to.wrapping_sub(1);
-                // SAFETY: the slots from `head` up to `tail` are ours; `to` is not below `from`, whose entry and those after it are dealt with.
+                // SAFETY: the slots from `head` up to `tail` are ours; `to` is not below `from`, whose entry and those after
+                // it are dealt with.
                 unsafe { ring.put(to, entry) };
             }
         }
@@ -219,7 +220,7 @@ impl<T: Copy> Consumer<T> {
 fn slots<T>(count: usize) -> Result<Vec<Slot<T>>, OutOfMemory> {
     let mut slots = Vec::new();
     slots.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
-    // SAFETY: reserved, and a cell of what may be uninitialised needs no initialisation.
+    // SAFETY: so many were reserved, and `MaybeUninit` needs no initialisation.
     unsafe { slots.set_len(count) };
     Ok(slots)
 }

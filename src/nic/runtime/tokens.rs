@@ -52,6 +52,6 @@ pub fn wait(descriptor: RawFd) -> io::Result<()> {
 
 /// Closes a descriptor whose count is gone. No cancellation point.
 pub fn close(descriptor: RawFd) {
-    // SAFETY: touches no memory of ours. Who gives the descriptor up does not use it any more.
+    // SAFETY: takes no pointers. The application, whose descriptor it is, has given it up.
     unsafe { libc::syscall(libc::SYS_close, descriptor) };
 }

@@ -42,7 +42,7 @@ impl Context {
     /// # Errors
     /// They do not fit at `offset`.
     pub fn write_dm(&self, dm: DmId, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        // SAFETY: a slice, which is no device memory.
+        // SAFETY: a slice, borrowed for the call; no slice is ever made of device memory.
         unsafe { self.fill_dm(dm, offset, bytes.as_ptr(), bytes.len()) }
     }
 
@@ -51,7 +51,7 @@ impl Context {
     /// # Errors
     /// There are fewer than `bytes.len()` from `offset` on.
     pub fn read_dm(&self, dm: DmId, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
-        // SAFETY: a slice, which is no device memory.
+        // SAFETY: a slice, borrowed for the call; no slice is ever made of device memory.
         unsafe { self.show_dm(dm, offset, bytes.as_mut_ptr(), bytes.len()) }
     }
 
@@ -64,7 +64,7 @@ impl Context {
     /// `length` bytes from `from` are readable during the call, and not part of the device memory.
     pub unsafe fn fill_dm(&self, dm: DmId, offset: u64, from: *const u8, length: usize) -> Result<(), Error> {
         let memory = self.dm(dm)?;
-        // SAFETY: the caller promises what this asks for.
+        // SAFETY: the source is as the caller promises, which is what `fill` demands.
         Ok(unsafe { memory.fill(offset, from, length) }?)
     }
 
@@ -77,7 +77,7 @@ impl Context {
     /// `length` bytes from `to` are writable during the call, and not part of the device memory.
     pub unsafe fn show_dm(&self, dm: DmId, offset: u64, to: *mut u8, length: usize) -> Result<(), Error> {
         let memory = self.dm(dm)?;
-        // SAFETY: the caller promises what this asks for.
+        // SAFETY: the destination is as the caller promises, which is what `show` demands.
         Ok(unsafe { memory.show(offset, to, length) }?)
     }
 

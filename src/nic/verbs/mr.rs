@@ -86,17 +86,18 @@ pub struct Mr {
     bytes: Box<[UnsafeCell<u8>]>,
 }
 
-// SAFETY: the bytes are only ever touched by raw copies, which may race by design (`memory`: memory that others
-// write) and never make references to them.
+// SAFETY: `write`, `read` and the NIC touch the bytes by the copies of `memory` alone, which may race with each other and make
+// no references to them.
 unsafe impl Sync for Mr {}
 
 impl Mr {
     pub(crate) fn new(pd: Arc<Pd>, bytes: Box<[u8]>, access: Access) -> Result<Mr, Error> {
         let length = bytes.len();
-        // SAFETY: UnsafeCell<u8> has the layout of u8, and the box is taken over whole.
+        // SAFETY: a box that was just taken apart, of a type with the same layout: `UnsafeCell<u8>` has that of `u8`.
         let bytes = unsafe { Box::from_raw(Box::into_raw(bytes) as *mut [UnsafeCell<u8>]) };
         let addr = bytes.as_ptr().expose_provenance();
-        // SAFETY: the bytes stay where they are until after the registration, which `Mr` drops first.
+        // SAFETY: the bytes stay where they are, in a box, until the registration is gone, which `Mr` drops first; no
+        // reference to them is made.
         let range = unsafe { AppRange::new(addr, length as u64) };
         let raw = RawMr::new(pd, MrSpec { range, iova: addr as u64, access })?;
         Ok(Mr { raw, bytes })
@@ -139,7 +140,8 @@ impl Mr {
     /// They do not fit at `offset`.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         self.check(offset, bytes.len())?;
-        // SAFETY: inside the bytes that this region owns.
+        // SAFETY: inside the bytes that this region owns, as was just checked; `bytes` is no part of them, since they are not
+        // lent.
         unsafe { copy_to_app(self.bytes.as_ptr().expose_provenance() + offset, bytes) };
         Ok(())
     }
@@ -150,7 +152,8 @@ impl Mr {
     /// There are fewer than `bytes.len()` from `offset` on.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Error> {
         self.check(offset, bytes.len())?;
-        // SAFETY: inside the bytes that this region owns.
+        // SAFETY: inside the bytes that this region owns, as was just checked; `bytes` is no part of them, since they are not
+        // lent.
         unsafe { copy_from_app(self.bytes.as_ptr().expose_provenance() + offset, bytes) };
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::*;
 impl Session {
     pub(super) fn domains(&mut self, choices: &mut Choices<'_>) {
         let (bed, table) = (self.bed, self.table());
-        // SAFETY: what the ABI takes.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up; structs are this function's.
         unsafe {
             match choices.byte() % 9 {
                 0..=2 if !self.pds.full() => self.pds.add(ibv_alloc_pd(self.context(choices))),
@@ -51,7 +51,7 @@ impl Session {
 
     pub(super) fn handle(&mut self, choices: &mut Choices<'_>) {
         let bed = self.bed;
-        // SAFETY: what the ABI takes.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up; structs are this function's.
         unsafe {
             match choices.byte() % 4 {
                 0 | 1 if !self.ahs.full() => {
@@ -77,7 +77,7 @@ impl Session {
 
     pub(super) fn xrcd(&mut self, choices: &mut Choices<'_>) {
         let table = self.table();
-        // SAFETY: what the ABI takes.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up; structs are this function's.
         unsafe {
             if choices.byte() < 160 && !self.xrcds.full() {
                 let mask = if choices.byte() < 230 { 3 } else { choices.number(1) as u32 };
@@ -92,7 +92,8 @@ impl Session {
     }
 
     pub(super) fn events(&mut self, choices: &mut Choices<'_>) {
-        // SAFETY: what the ABI takes. Nothing waits, and what is taken is acknowledged.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up. Nothing waits, and what is taken is
+        // acknowledged.
         unsafe {
             let (mut cq, mut cq_context) = (null_mut(), null_mut());
             let channel = self.channels.any(choices, self.bed);
@@ -118,7 +119,7 @@ impl Session {
         let context = self.context(choices);
         let number = count(choices);
         let table = self.table();
-        // SAFETY: what the ABI takes; sizes are those of the structs, or none that a struct can have.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up; sizes are those of the structs, or none that a struct can have.
         unsafe {
             let mut attr: ibv_device_attr_ex = zeroed();
             let sizes = [0, 8, size_of::<ibv_device_attr_ex>(), 1 << 13, usize::MAX];

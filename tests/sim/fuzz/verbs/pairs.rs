@@ -9,7 +9,7 @@ impl Session {
             return;
         }
         const TYPES: [u32; 10] = [2, 2, 2, 3, 4, 4, 9, 10, 8, 77];
-        // SAFETY: what the ABI takes.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up; structs are this function's.
         unsafe {
             let mut init: ibv_qp_init_attr_ex = zeroed();
             init.send_cq = self.cqs.any(choices, bed);
@@ -93,7 +93,7 @@ impl Session {
         attr.ah_attr = self.address_of(choices);
         let bytes = if choices.byte() < 200 { 2 } else { 4 };
         let mask = choices.number(bytes) as i32 | 1;
-        // SAFETY: what the ABI takes.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up; structs are this function's.
         unsafe {
             let qp = self.qps.any(choices, self.bed);
             ibv_modify_qp(qp, &mut attr, mask);
@@ -104,7 +104,7 @@ impl Session {
     }
 
     pub(super) fn query_qp(&mut self, choices: &mut Choices<'_>) {
-        // SAFETY: what the ABI takes.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up; structs are this function's.
         unsafe {
             let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = (zeroed(), zeroed());
             ibv_query_qp(self.qps.any(choices, self.bed), &mut attr, choices.number(4) as i32, &mut init);
@@ -131,7 +131,7 @@ impl Session {
     }
 
     pub(super) fn destroy_qp(&mut self, choices: &mut Choices<'_>) {
-        // SAFETY: what the ABI takes.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up; structs are this function's.
         unsafe {
             let qp = self.qps.any(choices, self.bed);
             let gid = Session::groups(choices);

@@ -5,7 +5,7 @@ use super::*;
 
 impl Session {
     pub(super) fn channel(&mut self, choices: &mut Choices<'_>) {
-        // SAFETY: what the ABI takes.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up; structs are this function's.
         unsafe {
             if choices.byte() < 160 && !self.channels.full() {
                 let channel = ibv_create_comp_channel(self.context(choices));
@@ -23,7 +23,7 @@ impl Session {
 
     pub(super) fn cq(&mut self, choices: &mut Choices<'_>) {
         let (bed, table) = (self.bed, self.table());
-        // SAFETY: what the ABI takes.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up; structs are this function's.
         unsafe {
             let channel = if choices.byte() < 100 { null_mut() } else { self.channels.any(choices, bed) };
             match choices.byte() % 5 {
@@ -93,7 +93,7 @@ impl Session {
 
     pub(super) fn srq(&mut self, choices: &mut Choices<'_>) {
         let (bed, table) = (self.bed, self.table());
-        // SAFETY: what the ABI takes.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up; structs are this function's.
         unsafe {
             let mut attr =
                 ibv_srq_attr { max_wr: count(choices) as u32, max_sge: count(choices) as u32, srq_limit: 0 };

@@ -176,7 +176,7 @@ impl Session {
                 }
             };
         }
-        // SAFETY: as above; pointers are null or good.
+        // SAFETY: the QP has a batch, as the caller promises; pointers are null, or lead to memory of the session.
         unsafe {
             match choices.byte() % 18 {
                 0 => call!(wr_send),
