@@ -6,7 +6,7 @@ use alloc::collections::VecDeque;
 use softrnic_wire::{CmBody, CmMessage, Gid, MAD_LEN, Mad, ServiceId, Time};
 
 use crate::config::Config;
-use crate::connection::State;
+use crate::connection::{Connection, State, Status};
 use crate::directory::{CommId, Directory};
 use crate::event::Event;
 use crate::params::Route;
@@ -165,6 +165,11 @@ impl Cm {
     /// The id with this number, if a connection has it.
     pub fn id_of(&self, number: u32) -> Option<CommId> {
         self.directory.find(number).map(|c| c.id)
+    }
+
+    /// The connections with numbers above this one, or all, in the order of their numbers.
+    pub fn connections(&self, after: Option<CommId>) -> impl Iterator<Item = Status> + '_ {
+        self.directory.after(after).map(Connection::status)
     }
 
     /// What was counted.

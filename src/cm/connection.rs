@@ -34,6 +34,33 @@ pub enum State {
     SidrReqRcvd,
 }
 
+impl State {
+    /// Whether a QP is still set up for it, or used (kernel: `cm_init_qp_init_attr`).
+    pub fn is_usable(self) -> bool {
+        use State::{Established, RepRcvd, RepSent, ReqRcvd, ReqSent};
+        matches!(self, ReqSent | RepRcvd | ReqRcvd | RepSent | Established)
+    }
+}
+
+/// What is to be seen of a connection, or of a question to a datagram service.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Its number, and the peer's for it: 0 while that is not known.
+    pub id: CommId,
+    /// See [`Status::id`].
+    pub remote_id: u32,
+    /// Where it is.
+    pub state: State,
+    /// `None` for datagram services.
+    pub transport: Option<CmTransport>,
+    /// The service that was asked for.
+    pub service: ServiceId,
+    /// From where to where its messages travel.
+    pub route: Route,
+    /// Our QP and the peer's, as far as they were named.
+    pub qpns: [Qpn; 2],
+}
+
 /// What one side has said of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Side {
@@ -84,6 +111,18 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    pub fn status(&self) -> Status {
+        Status {
+            id: self.id,
+            remote_id: self.remote_id,
+            state: self.state,
+            transport: self.transport,
+            service: self.service,
+            route: self.route,
+            qpns: [self.local.qpn, self.remote.qpn],
+        }
+    }
+
     pub fn ids(&self) -> CmIds {
         self.ids_for(self.remote_id)
     }

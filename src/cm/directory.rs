@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::IpAddr;
+use core::ops::Bound;
 
 use softrnic_wire::{Qpn, ServiceId, Time};
 
@@ -209,6 +210,12 @@ impl Directory {
 
     pub fn iter(&self) -> impl Iterator<Item = &Connection> {
         self.connections.values()
+    }
+
+    /// The connections with numbers above this one, in their order.
+    pub fn after(&self, id: Option<CommId>) -> impl Iterator<Item = &Connection> {
+        let from = id.map_or(Bound::Unbounded, Bound::Excluded);
+        self.connections.range((from, Bound::Unbounded)).map(|(_, connection)| connection)
     }
 
     pub fn len(&self) -> usize {

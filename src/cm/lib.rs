@@ -27,7 +27,7 @@ mod teardown;
 
 pub use cm::{Cm, Counters, Outgoing, Usage};
 pub use config::Config;
-pub use connection::State;
+pub use connection::{State, Status};
 pub use directory::{CommId, ListenerId};
 pub use error::CmError;
 pub use event::{Event, Reply, Request, SidrAnswer};

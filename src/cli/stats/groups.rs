@@ -5,6 +5,8 @@
 pub enum Group {
     /// What went through.
     Traffic,
+    /// What set connections up and ended them.
+    Connections,
     /// What was repeated, refused or slowed.
     Recovery,
     /// What was thrown away.
@@ -12,7 +14,7 @@ pub enum Group {
 }
 
 impl Group {
-    pub const ALL: [Group; 3] = [Group::Traffic, Group::Recovery, Group::Dropped];
+    pub const ALL: [Group; 4] = [Group::Traffic, Group::Connections, Group::Recovery, Group::Dropped];
 
     /// The group of a counter, by its name.
     pub fn of(name: &str) -> Group {
@@ -21,6 +23,7 @@ impl Group {
             | "rdma_sends" | "rdma_recvs" | "progress_wakeups" => Group::Traffic,
             "bad_pkey" | "qkey_viol" | "send_err" | "rcvd_overruns" | "capture_lost" => Group::Dropped,
             name if name.starts_with("drop_") => Group::Dropped,
+            name if name.starts_with("cm_") => Group::Connections,
             _ => Group::Recovery,
         }
     }
@@ -29,6 +32,7 @@ impl Group {
     pub const fn title(self) -> &'static str {
         match self {
             Group::Traffic => "traffic",
+            Group::Connections => "connection management",
             Group::Recovery => "repeats, refusals, congestion",
             Group::Dropped => "dropped",
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use softrnic_nic::stats::{Look, QpSnapshot, Snapshot, meaning};
+use softrnic_nic::stats::{ConnectionSnapshot, Look, QpSnapshot, Snapshot, meaning};
 
 use super::Group;
 use crate::table::{BAD, HEADING, QUIET, Table};
@@ -31,6 +31,9 @@ fn device(out: &mut String, snapshot: &Snapshot, all: bool) {
     let _ = writeln!(out, "{HEADING}{device}{HEADING:#} of {program} ({pid}): {QUIET}{mode}{QUIET:#}");
     if !snapshot.qps.is_empty() {
         let _ = writeln!(out, "{}", queue_pairs(&snapshot.qps));
+    }
+    if !snapshot.connections.is_empty() {
+        let _ = writeln!(out, "{}", connections(&snapshot.connections));
     }
     for group in Group::ALL {
         let counters =
@@ -88,6 +91,26 @@ fn queue_pairs(qps: &[QpSnapshot]) -> Table {
             qp.retransmitted.to_string(),
             qp.rnr_received.to_string(),
             qp.rnr_sent.to_string(),
+        ]);
+    }
+    table
+}
+
+/// The connections of the connection manager.
+pub fn connections(connections: &[ConnectionSnapshot]) -> Table {
+    let mut table =
+        Table::new(8, &["connection", "its id", "transport", "state", "peer", "service", "QP", "its QP"]);
+    let number = |number: u32| if number == 0 { "-".into() } else { format!("{number:#x}") };
+    for connection in connections {
+        table.row(vec![
+            number(connection.id),
+            number(connection.peer_id),
+            connection.transport.clone(),
+            connection.state.clone(),
+            connection.peer.to_string(),
+            connection.service.clone(),
+            number(connection.qpn),
+            number(connection.peer_qpn),
         ]);
     }
     table

@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use softrnic_nic::stats::{Look, QpSnapshot, Snapshot};
 
 use super::rates::Between;
-use crate::stats::{Group, peer, peer_qpn};
+use crate::stats::{Group, connections, peer, peer_qpn};
 use crate::table::{BAD, HEADING, QUIET, Table};
 use crate::units;
 
@@ -29,9 +29,13 @@ pub fn lines(before: Option<&Look>, now: &Look) -> Vec<Line> {
         add(HEADING, format!("{} of {} ({})", snapshot.device, snapshot.program, snapshot.pid));
         add(QUIET, format!("  {}", snapshot.mode));
         add(PLAIN, format!("  {}", traffic(snapshot, between)));
-        for group in [Group::Recovery, Group::Dropped] {
+        for group in [Group::Connections, Group::Recovery, Group::Dropped] {
             if let Some(text) = counters(snapshot, between, group) {
-                let style = if group == Group::Dropped { BAD } else { WAITS };
+                let style = match group {
+                    Group::Dropped => BAD,
+                    Group::Recovery => WAITS,
+                    Group::Traffic | Group::Connections => PLAIN,
+                };
                 add(style, format!("  {}: {text}", group.title()));
             }
         }
@@ -43,6 +47,11 @@ pub fn lines(before: Option<&Look>, now: &Look) -> Vec<Line> {
                 Some(_) => PLAIN,
             };
             add(style, format!("  {text}"));
+        }
+        if !snapshot.connections.is_empty() {
+            for (number, text) in connections(&snapshot.connections).lines().into_iter().enumerate() {
+                add(if number == 0 { QUIET } else { PLAIN }, format!("  {text}"));
+            }
         }
     }
     for silent in &now.silent {

@@ -362,7 +362,15 @@ impl Nic {
             drop(guard);
             guard = self.core.lock().ok()?;
         }
-        Some(snapshot)
+        let mut after = None;
+        loop {
+            after = snapshot.take_connections(&guard, after);
+            drop(guard);
+            if after.is_none() {
+                return Some(snapshot);
+            }
+            guard = self.core.lock().ok()?;
+        }
     }
 
     /// Something about the port has changed.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use softrnic_cm::{Cm, CmError, Config, Event, Listen, ListenerId, Outgoing, Route};
+use softrnic_cm::{Cm, CmError, CommId, Config, Event, Listen, ListenerId, Outgoing, Route};
 use softrnic_link::{Datagram, Flow, Link, TxError};
 use softrnic_wire::{
     Body, Bth, CmBody, Deth, Gid, Headers, MAD_LEN, Mad, Packet, Psn, Qkey, Qpn, ROCE_UDP_PORT, ServiceId,
@@ -244,6 +244,11 @@ impl Engine {
         let management = self.management.as_deref_mut()?;
         self.management_active = true;
         Some(management)
+    }
+
+    /// The connections with numbers above this one, or all, in the order of their numbers.
+    pub fn connections(&self, after: Option<CommId>) -> impl Iterator<Item = softrnic_cm::Status> + '_ {
+        self.management.iter().flat_map(move |management| management.cm.connections(after))
     }
 
     /// What QP 1 has counted.

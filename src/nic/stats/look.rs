@@ -176,6 +176,13 @@ fn tame(snapshot: &mut Snapshot) {
         plain(&mut qp.service);
         plain(&mut qp.state);
     }
+    for connection in &mut snapshot.connections {
+        plain(&mut connection.state);
+        plain(&mut connection.transport);
+        plain(&mut connection.service);
+    }
+    snapshot.connections.sort_by_key(|connection| connection.id);
+    snapshot.connections.dedup_by_key(|connection| connection.id);
     snapshot.qps.sort_by_key(|qp| qp.qpn);
     snapshot.qps.dedup_by_key(|qp| qp.qpn);
     snapshot.peers.sort_by_key(|peer| peer.address);

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use softrnic_cm::{CmTransport, CommId};
 use softrnic_transport::{QpState, QpType};
+use softrnic_wire::Qpn;
 
 use crate::device::Core;
 
@@ -31,6 +33,8 @@ pub struct Snapshot {
     pub qps: Vec<QpSnapshot>,
     /// Peers.
     pub peers: Vec<PeerSnapshot>,
+    /// Connections of the connection manager.
+    pub connections: Vec<ConnectionSnapshot>,
 }
 
 /// A queue pair at one moment.
@@ -76,7 +80,24 @@ pub struct PeerSnapshot {
     pub in_flight: u64,
 }
 
-/// QPs that are looked at during one hold of the NIC.
+/// A connection of the connection manager at one moment, or a question to a datagram service.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct ConnectionSnapshot {
+    pub id: u32,
+    /// The peer's number for it, 0 while that is not known.
+    pub peer_id: u32,
+    pub state: String,
+    /// Of the QPs.
+    pub transport: String,
+    /// The service that was asked for: port space and port, or a number.
+    pub service: String,
+    pub peer: IpAddr,
+    pub qpn: u32,
+    pub peer_qpn: u32,
+}
+
+/// QPs, or connections, that are looked at during one hold of the NIC.
 const PART: usize = 256;
 
 impl Snapshot {
@@ -93,10 +114,11 @@ impl Snapshot {
             counters: BTreeMap::new(),
             qps: Vec::new(),
             peers: Vec::new(),
+            connections: Vec::new(),
         }
     }
 
-    /// All but the QPs.
+    /// All but the QPs and the connections.
     pub(crate) fn take(&mut self, time_ns: u64, wakeups: u64, core: &mut Core) {
         let gids = core.engine.gids();
         self.gids = (0..gids.len()).filter_map(|index| Some((index, gids.get(index)?))).collect();
@@ -143,6 +165,55 @@ impl Snapshot {
             }
         }));
         self.qps.len() == before + PART
+    }
+
+    /// Some more connections, whose last one until now was `after`; the last one now, if there are more.
+    pub(crate) fn take_connections(&mut self, core: &Core, after: Option<CommId>) -> Option<CommId> {
+        let mut last = None;
+        let mut count = 0;
+        self.connections.extend(core.engine.connections(after).take(PART).map(|status| {
+            (last, count) = (Some(status.id), count + 1);
+            let [qpn, peer_qpn] = status.qpns.map(Qpn::get);
+            ConnectionSnapshot {
+                id: status.id.get(),
+                peer_id: status.remote_id,
+                state: connection_state_name(status.state).to_owned(),
+                transport: transport_name(status.transport).to_owned(),
+                service: match status.service.port() {
+                    Some((space, port)) => format!("{} {port}", space.name()),
+                    None => format!("{:#x}", status.service.0),
+                },
+                peer: status.route.remote,
+                qpn,
+                peer_qpn,
+            }
+        }));
+        last.filter(|_| count == PART)
+    }
+}
+
+fn transport_name(transport: Option<CmTransport>) -> &'static str {
+    match transport {
+        Some(CmTransport::Rc) => "RC",
+        Some(CmTransport::Uc) => "UC",
+        Some(CmTransport::Xrc) => "XRC",
+        None => "UD",
+    }
+}
+
+fn connection_state_name(state: softrnic_cm::State) -> &'static str {
+    use softrnic_cm::State as At;
+    match state {
+        At::ReqSent => "REQ sent",
+        At::RepRcvd => "REP received",
+        At::ReqRcvd => "REQ received",
+        At::RepSent => "REP sent",
+        At::Established => "established",
+        At::DreqSent => "DREQ sent",
+        At::DreqRcvd => "DREQ received",
+        At::Timewait => "timewait",
+        At::SidrReqSent => "SIDR_REQ sent",
+        At::SidrReqRcvd => "SIDR_REQ received",
     }
 }
 

@@ -57,6 +57,7 @@ fn snapshot(device: &str) -> Snapshot {
         counters: Default::default(),
         qps: Vec::<QpSnapshot>::new(),
         peers: Vec::<PeerSnapshot>::new(),
+        connections: Vec::new(),
     }
 }
 

@@ -1,11 +1,15 @@
 //! Devices of this process to look at.
 
+use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use softrnic_nic::verbs::{
-    AddressVector, Context, Cq, DeviceSpec, Mtu, Psn, Qp, QpOptions, Status, WorkRequest,
+use softrnic_nic::cm::{
+    Address, ConnParams, DeviceIdentity, Devices, EventChannel, EventKind, IdKind, Manager,
 };
-use std::sync::Arc;
+use softrnic_nic::verbs::{
+    self, AddressVector, Context, Cq, DeviceSpec, Mtu, Psn, Qp, QpOptions, Qpn, Status, WorkRequest,
+};
 
 /// One end of a connection.
 pub struct End {
@@ -30,6 +34,59 @@ pub fn pair(test: &str) -> [End; 2] {
         ends[own].qp.connect(to, ends[other].qp.qpn(), Mtu::B1024, send, receive).expect("connected");
     }
     ends
+}
+
+/// A device that is connected with itself by the connection manager.
+pub struct Connection {
+    pub port: u16,
+    _manager: Arc<Manager>,
+}
+
+struct Only(Context);
+
+impl Devices for Only {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn identity(&self, _: usize) -> DeviceIdentity {
+        DeviceIdentity { guid: self.0.device().guid(), index: 0 }
+    }
+
+    fn open(&self, _: usize) -> Result<Context, verbs::Error> {
+        Ok(self.0.clone())
+    }
+}
+
+/// Connects a device with a name of the test's own to itself.
+pub fn connect(test: &str) -> Connection {
+    let spec = DeviceSpec { name: test.into(), ..DeviceSpec::default() };
+    let manager = Manager::new(Box::new(Only(Context::open(&spec).expect("a device"))));
+    let channel = EventChannel::new(&manager).expect("a channel");
+    let expect = |kind| {
+        let event = channel.event().expect("an event");
+        assert_eq!(event.kind, kind, "{event:?}");
+        event.id
+    };
+    let create = || channel.create_id(IdKind::CONNECTED, 0).expect("an identifier");
+    let (listener, client) = (create(), create());
+    let at = |port| Address::Ip((Ipv4Addr::LOCALHOST, port).into());
+    listener.bind(&at(0)).expect("bound");
+    listener.listen(1).expect("listens");
+    let port = listener.query().expect("known").local.expect("bound").port();
+    client.resolve_addr(None, &at(port), Duration::from_secs(1)).expect("resolves");
+    expect(EventKind::AddressResolved);
+    client.resolve_route(Duration::from_secs(1)).expect("resolves");
+    expect(EventKind::RouteResolved);
+    client.connect(&ConnParams { qpn: Qpn::new(17), ..ConnParams::default() }).expect("connects");
+    let server = expect(EventKind::ConnectRequest);
+    server.accept(0, &ConnParams { qpn: Qpn::new(18), ..ConnParams::default() }).expect("accepts");
+    expect(EventKind::ConnectResponse);
+    client.establish().expect("establishes");
+    expect(EventKind::Established);
+    // What is shown may be this old: other tests of this user look as well.
+    std::thread::sleep(Duration::from_millis(100));
+    Connection { port, _manager: manager }
 }
 
 /// Sends some messages from the first end to the second.

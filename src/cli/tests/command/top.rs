@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
-use crate::looking::{own_pid, pair, send};
+use crate::looking::{connect, own_pid, pair, send};
 use crate::support::{SOFTRNIC, kill, softrnic, unconfigured};
 
 #[test]
@@ -31,6 +31,21 @@ fn without_a_terminal_it_prints_once_as_plain_text() {
     }
     softrnic(&["top", "-d", "0"]).expect(2).says("0.1 to 3600");
     softrnic(&["top", "-d", "NaN"]).expect(2);
+}
+
+#[test]
+fn it_shows_connections_and_what_was_said_about_them() {
+    let connection = connect("told");
+    let shown =
+        softrnic(&["top", "--once", "-d", "0.1", "--pid", &own_pid(), "--device", "told"]).expect(0).stdout;
+    let rows: Vec<&str> = shown.lines().filter(|line| line.contains("established")).collect();
+    assert_eq!(rows.len(), 2, "both ends are of this device:\n{shown}");
+    let service = format!("TCP {}", connection.port);
+    assert!(rows.iter().all(|row| row.contains("RC") && row.contains(&service)), "{shown}");
+    assert!(shown.contains("connection management: cm_rx_msgs 3"), "{shown}");
+    assert!(!shown.contains("repeats"), "a message is no repeat:\n{shown}");
+    let table = softrnic(&["stats", "--pid", &own_pid(), "--device", "told"]).expect(0).stdout;
+    assert_eq!(table.matches("established").count(), 2, "{table}");
 }
 
 /// A pseudo-terminal with the command in it.

@@ -90,6 +90,14 @@ fn device(metrics: &mut Metrics, snapshot: &Snapshot) {
             metrics.sample(name, &with(&[("qp", &qpn)]), value(qp));
         }
     }
+    let mut connections = BTreeMap::<&str, u64>::new();
+    for connection in &snapshot.connections {
+        *connections.entry(&connection.state).or_default() += 1;
+    }
+    for (state, count) in connections {
+        metrics.describe("connections", Type::Gauge, "Connections of the connection manager in a state.");
+        metrics.sample("connections", &with(&[("state", state)]), count);
+    }
     for peer in &snapshot.peers {
         let address = peer.address.to_string();
         metrics.describe("peer_window_bytes", Type::Gauge, "Bytes that may be in flight to a peer.");
@@ -149,6 +157,7 @@ mod tests {
             counters: [("rcvd_seq_err".to_owned(), u64::MAX)].into(),
             qps: Vec::new(),
             peers: Vec::new(),
+            connections: Vec::new(),
         };
         let snapshots = vec![snapshot(1, "a \"b\\\nc"), snapshot(2, "d")];
         let text = exposition(&Look { snapshots, ..Look::default() });
