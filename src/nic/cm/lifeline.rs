@@ -89,10 +89,46 @@ enum Heard {
 
 fn hear(socket: &OwnedFd) -> Heard {
     let mut byte = [0; 1];
-    match recv(socket, &mut byte[..], RecvFlags::DONTWAIT) {
+    let mut listen = || recv(socket, &mut byte[..], RecvFlags::DONTWAIT);
+    // Of a stream that was closed with something unread in it, the kernel tells that first, and then what was said.
+    let heard = listen().or_else(|error| if error == Errno::CONNRESET { listen() } else { Err(error) });
+    match heard {
         Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
         Ok((_, 1)) if byte == REFUSED => Heard::Refused,
         Ok((_, 1..)) => Heard::Nothing,
         Ok((_, 0)) | Err(_) => Heard::End,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    fn stream() -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a pair")
+    }
+
+    #[test]
+    fn a_stream_that_is_refused_before_its_message_is_read_is_no_end() {
+        let mut lifelines = Lifelines::default();
+        let (ours, theirs) = stream();
+        lifelines.keep_to(ours, Ipv4Addr::LOCALHOST.into());
+        refuse(&theirs);
+        drop(theirs);
+        assert_eq!(lifelines.hung_up(), [] as [IpAddr; 0]);
+        assert!(lifelines.to.is_empty(), "another one may be kept");
+    }
+
+    #[test]
+    fn a_process_that_ends_with_a_message_unread_has_ended() {
+        let mut lifelines = Lifelines::default();
+        let (ours, theirs) = stream();
+        lifelines.keep_to(ours, Ipv4Addr::LOCALHOST.into());
+        drop(theirs);
+        assert_eq!(lifelines.hung_up(), [IpAddr::from(Ipv4Addr::LOCALHOST)]);
     }
 }

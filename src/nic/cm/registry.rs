@@ -204,8 +204,16 @@ impl Registry {
         self.clients.iter().map(|client| client.until).min()
     }
 
-    /// Takes in those who have come.
-    pub fn accept(&mut self, now: Time) {
+    /// Hears those who ask, then takes in those who have come and hears them too. `answer` says which device listens
+    /// for a name and destination, if any does.
+    pub fn serve(&mut self, now: Time, mut answer: impl FnMut(&Name, IpAddr, IpAddr) -> Option<IpAddr>) {
+        // Whoever is sent away for others to have room is one with nothing more to say.
+        self.hear_all(now, &mut answer);
+        self.accept(now);
+        self.hear_all(now, &mut answer);
+    }
+
+    fn accept(&mut self, now: Time) {
         for (name, claim) in self.names.iter().filter(|(_, claim)| claim.listens) {
             for _ in 0..ROUND {
                 let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -220,11 +228,10 @@ impl Registry {
         }
     }
 
-    /// Hears those who ask. `answer` says which device listens for a name and destination, if any does.
-    pub fn serve(&mut self, now: Time, mut answer: impl FnMut(&Name, IpAddr, IpAddr) -> Option<IpAddr>) {
+    fn hear_all(&mut self, now: Time, answer: &mut impl FnMut(&Name, IpAddr, IpAddr) -> Option<IpAddr>) {
         for _ in 0..self.clients.len() {
             let Some(mut client) = self.clients.pop_front() else { break };
-            match self.hear(&mut client, &mut answer) {
+            match self.hear(&mut client, answer) {
                 Next::Wait if client.until > now => self.clients.push_back(client),
                 Next::Wait | Next::Leave => client.send_away(),
                 Next::Keep => {

@@ -55,7 +55,6 @@ impl State {
     fn serve(&mut self) {
         let now = self.now();
         self.run_lookups(now);
-        self.registry.accept(now);
         let mut registry = std::mem::take(&mut self.registry);
         registry.serve(now, |name, destination, asker| self.device_for(name, destination, asker));
         self.registry = registry;
