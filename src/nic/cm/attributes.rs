@@ -29,8 +29,16 @@ impl State {
             return Ok((without_address(attr), TO_INIT.with(AttrMask::QKEY)));
         }
         let Some(comm) = entry.comm else {
+            if entry.connected {
+                // Of a connection that is no more nothing is known.
+                return Err(Error::Invalid);
+            }
             return Ok((without_address(attr), TO_INIT.with(AttrMask::ACCESS_FLAGS)));
         };
+        let at = self.with_cm(place, |management, _| management.cm().state(comm))?;
+        if !at.is_some_and(softrnic_cm::State::is_usable) {
+            return Err(Error::Invalid);
+        }
         let (responder_resources, initiator_depth) =
             entry.heard.unwrap_or((entry.said.responder_resources, entry.said.initiator_depth));
         if state == QpState::Init {

@@ -32,6 +32,29 @@ fn two_ends_connect_send_and_disconnect() {
 }
 
 #[test]
+fn of_a_lost_connection_nothing_is_known() {
+    let (near, far) = (End::new(), End::new());
+    let (_listener, address) = far.listen(IdKind::CONNECTED, 0);
+    let Connected { client, server, .. } = connect(&near, &far, &address);
+    let unknown = |id: &Id| ALL.map(|state| id.qp_attributes(state).map(drop)) == [Err(Error::Invalid); 3];
+    client.disconnect().expect("disconnects");
+    far.expect(EventKind::Disconnected);
+    assert!(unknown(&server), "while the peer waits for it to agree");
+    server.disconnect().expect("agrees");
+    near.expect(EventKind::Disconnected);
+    assert!(unknown(&client) && unknown(&server), "in timewait");
+    near.expect(EventKind::TimewaitExit);
+    far.expect(EventKind::TimewaitExit);
+    assert!(unknown(&client) && unknown(&server), "and after it");
+
+    let refused = near.resolved(IdKind::CONNECTED, &address);
+    refused.connect(&near.qp().params(&[])).expect("asks");
+    far.expect(EventKind::ConnectRequest).id.reject(0, &[]).expect("rejects");
+    near.expect(EventKind::Rejected);
+    assert!(unknown(&refused), "nor of one that was refused");
+}
+
+#[test]
 fn what_the_sides_say_arrives_on_the_other_side() {
     let (near, far) = (End::new(), End::new());
     let (listener, address) = far.listen(IdKind::CONNECTED, 0);
