@@ -134,9 +134,11 @@ impl State {
     }
 }
 
-/// Whether a listener is for a destination.
+/// Whether a listener is for a destination. One on a loopback address is for all of its family, as in the kernel:
+/// libfabric's servers that are not told an address listen on 127.0.0.1.
 fn takes(entry: &Entry, destination: IpAddr) -> bool {
     match entry.local {
+        Some(Address::Ip(local)) if local.ip().is_loopback() => local.is_ipv4() == destination.is_ipv4(),
         Some(Address::Ip(local)) if local.ip().is_unspecified() => {
             local.is_ipv4() == destination.is_ipv4() || !local.is_ipv4() && !entry.one_family
         }

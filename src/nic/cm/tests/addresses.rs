@@ -67,6 +67,17 @@ fn both_families_reach_a_listener_for_both() {
     }
 }
 
+/// As in the kernel. libfabric's servers that are not told an address listen so, also for other machines.
+#[test]
+fn a_listener_on_a_loopback_address_takes_requests_for_every_address() {
+    let (near, far) = (End::new(), End::new());
+    let (listener, address) = far.listen(IdKind::CONNECTED, 0);
+    let destination = std::net::SocketAddr::new(far.context.address(), address.port());
+    let client = near.resolved(IdKind::CONNECTED, &Address::Ip(destination));
+    client.connect(&near.qp().params(&[])).expect("asks");
+    assert_eq!(far.expect(EventKind::ConnectRequest).listener, Some(listener));
+}
+
 #[test]
 fn addresses_of_others_cannot_be_bound() {
     let end = End::new();
