@@ -149,4 +149,12 @@ def bars(figures):
     resident = figures.once.get("resident")
     bar("resident memory of an idle connected RC QP, per end", resident and resident / 1000, form="{:.1f} kB",
         aimed="under 20 kB aimed at", note="128 send and 128 receive work requests")
+    connections = figures.once.get("connections") or {}
+    bar("rdma_cm connections made and ended per second, 1,000 in a row", connections.get("in_a_row"), form="{:.0f}",
+        note="resolving, three messages, two QPs, and the end")
+    bar("rdma_cm connections made per second, 500 at once", connections.get("at_once"), form="{:.0f}",
+        note="the same without the end")
+    size = connections.get("bytes")
+    bar("resident memory of an rdma_cm connection, both ends", size and size / 1000, form="{:.1f} kB",
+        note="identifiers, what the connection managers keep, and QPs of one work request each way")
     return found

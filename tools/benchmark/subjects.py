@@ -189,6 +189,10 @@ class Loads:
         """Bytes per end of a connection."""
         return self.call("resident", "--qps", qps)["bytes_per_end"]
 
+    def connections(self):
+        """How fast rdma_cm makes connections, and bytes of both ends of one."""
+        return self.call("connections")
+
     def call(self, loop, *options):
         return json.loads(single([self.program, loop, "--device", self.device, *options]).client)
 

@@ -1,5 +1,6 @@
-//! Loads that only the Rust API makes: many QPs, many senders, large objects, and none at all.
+//! Loads that only the Rust API makes: many QPs, many senders, many connections, large objects, and none at all.
 
+pub mod connections;
 mod end;
 pub mod fan;
 pub mod holds;

@@ -62,7 +62,7 @@ fn grow(args: &ResidentArgs, line: &mut Line) -> Result<[u64; 2]> {
 }
 
 /// Bytes of this process that are in memory.
-fn resident() -> Result<u64> {
+pub fn resident() -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
     let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
