@@ -1,6 +1,11 @@
 """What the tests of rdma_cm share: servers that are known to listen, and pairs of programs."""
 
+import itertools
+import json
+import os
 import pathlib
+import socket
+import subprocess
 import time
 
 import harness
@@ -10,9 +15,9 @@ from harness import TIMEOUT, VerbsTest, free_port
 LISTENS = "00010000"
 
 
-def is_listening(port, space="tcp"):
-    """Whether somebody in this network namespace listens on an RDMA port: the name in the registry says so."""
-    for line in pathlib.Path("/proc/net/unix").read_text().splitlines()[1:]:
+def is_listening(port, space="tcp", process="self"):
+    """Whether somebody in a process's network namespace listens on an RDMA port: the name in the registry says so."""
+    for line in pathlib.Path(f"/proc/{process}/net/unix").read_text().splitlines()[1:]:
         fields = line.split()
         if fields[3] == LISTENS and fields[-1].startswith(f"@softrnic/cm/{space}/{port}/"):
             return True
@@ -27,6 +32,21 @@ def rdma_port():
             return port
 
 
+def own_address():
+    """An address of this machine that is not a loopback address, if it has one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # No packet is sent.
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        return probe.getsockname()[0]
+
+
+# Numbers of the network namespaces that are made.
+MACHINES = itertools.count()
+
+
 class CmTest(VerbsTest):
     def wait_until(self, condition, program, timeout=TIMEOUT):
         """Waits for what a running program is about to do."""
@@ -36,10 +56,27 @@ class CmTest(VerbsTest):
                 self.fail(f"it does not get there\n{program.describe(program.wait(time.monotonic()))}")
             time.sleep(0.005)
 
+    def machine(self):
+        """The words that put a program on a machine that has an address besides those of loopback, and that address.
+
+        As root it is a network namespace of the test's own. Else it is this machine, which may have none.
+        """
+        if os.geteuid() != 0:
+            address = own_address()
+            if address is None:
+                self.skipTest("this machine has no address but loopback, and it takes root to make another machine")
+            return [], address
+        name, address = f"softrnic-verbs-{os.getpid()}-{next(MACHINES)}", "10.77.0.9"
+        subprocess.run(["ip", "netns", "add", name], check=True)
+        self.addCleanup(subprocess.run, ["ip", "netns", "del", name], check=True)
+        for words in (f"-n {name} link set lo up", f"-n {name} address add {address}/32 dev lo"):
+            subprocess.run(["ip", *words.split()], check=True)
+        return ["ip", "netns", "exec", name], address
+
     def serve(self, argv, port, space="tcp", **options):
         """Starts a server, and returns it when it listens."""
         server = self.start(argv, **options)
-        self.wait_until(lambda: is_listening(port, space), server)
+        self.wait_until(lambda: is_listening(port, space, server.pid), server)
         return server
 
     def serve_by_tcp(self, argv, port, **options):
@@ -47,6 +84,16 @@ class CmTest(VerbsTest):
         server = self.start(argv, **options)
         self.wait_until(lambda: harness.is_listening(port), server)
         return server
+
+    def look(self, program):
+        """What `softrnic stats` says of a program's device."""
+        command = [self.command, "stats", "--json", "--pid", str(program.pid)]
+        shown = subprocess.run(command, env=self.env, capture_output=True, text=True, check=True).stdout
+        [device] = json.loads(shown)["devices"]
+        return device
+
+    def counters(self, program):
+        return self.look(program)["counters"]
 
     def finish(self, server, client, timeout=TIMEOUT, statuses=(0, 0)):
         """Waits for both, whose exit statuses must be these. Returns their outputs."""

@@ -108,23 +108,41 @@ class Errors(Scripted):
 class LostMessages(Scripted):
     """Each message, lost once and twice."""
 
-    def lose(self, side, operation, times):
+    def start_pair(self, how, asks, side, operation, times, **extra):
         rule = {"SOFTRNIC_FAULT": ",".join(f"drop:op={operation}:nth={n}" for n in range(1, times + 1))}
-        server = self.listen("once", **(rule if side == "server" else {}))
-        client = self.start([self.program, "leave", "127.0.0.1", self.port], **(rule if side == "client" else {}))
+        rules = {name: {**extra, **(rule if name == side else {})} for name in ("server", "client")}
+        space, listens = ("udp", ["answer", self.port]) if how == "answer" else ("tcp", ["listen", self.port, how])
+        server = self.serve([self.program, *listens], self.port, space, **rules["server"])
+        return server, self.start([self.program, asks, "127.0.0.1", self.port], **rules["client"])
+
+    def lose(self, how, asks, side, operation, times):
+        """Both end at once; then again both stay, so that it shows that the messages were lost."""
+        server, client = self.start_pair(how, asks, side, operation, times)
         deadline = time.monotonic() + 60
         statuses = server.wait(deadline), client.wait(deadline)
         told = f"{server.describe(statuses[0])}\n{client.describe(statuses[1])}"
         self.assertEqual(statuses, (0, 0), told)
         self.assertLess(self.told(client.output(), "ESTABLISHED", 0), 10, told)
 
+        self.port = rdma_port()
+        server, client = self.start_pair(how, asks, side, operation, times, CM_STAYS="1")
+        for program in (server, client):
+            self.wait_until(lambda: "done" in program.output(), program)
+        lost = self.counters(server if side == "server" else client)["faults_injected"]
+        self.assertEqual(lost, times, "the messages were not lost")
+
 
 def add_lost_messages():
-    for operation, side in (("cm_req", "client"), ("cm_rep", "server"), ("cm_rtu", "client"), ("cm_dreq", "client"),
-                            ("cm_drep", "server")):
+    connected, datagram = ("once", "leave"), ("answer", "ask")
+    # What follows an RTU stands for it, so here the side that waits for it goes on.
+    confirmed = ("end", "connect")
+    for operation, side, pair in (
+            ("cm_req", "client", connected), ("cm_rep", "server", connected), ("cm_rtu", "client", confirmed),
+            ("cm_dreq", "client", connected), ("cm_drep", "server", connected),
+            ("cm_sidr_req", "client", datagram), ("cm_sidr_rep", "server", datagram)):
         for times in (1, 2):
-            def test(self, side=side, operation=operation, times=times):
-                self.lose(side, operation, times)
+            def test(self, pair=pair, side=side, operation=operation, times=times):
+                self.lose(*pair, side, operation, times)
 
             setattr(LostMessages, f"test_{operation}_lost_{times}", test)
 

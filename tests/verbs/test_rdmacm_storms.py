@@ -1,0 +1,102 @@
+"""Connections by the hundred between two processes: what they hold before and after."""
+
+import os
+import pathlib
+import re
+import signal
+import time
+from dataclasses import dataclass
+
+from cm import CmTest, is_listening, rdma_port
+
+IN_A_ROW, AT_ONCE = 1000, 500
+# What a process may grow by when it has had as many at once before. In a row: 130 bytes for each. At once it depends a
+# little on how they come about.
+GROWTH_IN_A_ROW, GROWTH_AT_ONCE = 128 << 10, 1 << 20
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a process has that connections might leave behind."""
+
+    descriptors: int
+    qps: int
+    connections: int
+
+
+class Storms(CmTest):
+    def setUp(self):
+        super().setUp()
+        self.program = self.compile("connections.c", "-lrdmacm", "-libverbs")
+        self.port = rdma_port()
+
+    def listen(self):
+        return self.serve([self.program, "serve", self.port], self.port)
+
+    def client(self, *steps):
+        """A client that has done its first step."""
+        client = self.start([self.program, "make", "127.0.0.1", self.port, *steps])
+        self.said(client, 1)
+        return client
+
+    def said(self, client, times):
+        """Waits until a client has done so many steps."""
+        self.wait_until(lambda: client.output().count("done in") >= times, client)
+
+    def go_on(self, client, times):
+        os.kill(client.pid, signal.SIGUSR1)
+        self.said(client, times)
+
+    def held(self, program):
+        device = self.look(program)
+        descriptors = len(os.listdir(f"/proc/{program.pid}/fd"))
+        return Held(descriptors, len(device["qps"]), len(device["connections"]))
+
+    def resident(self, program):
+        status = pathlib.Path(f"/proc/{program.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) << 10
+
+    def comes_to(self, program, expected, timeout=30):
+        """What a process holds becomes this, when the last connections have left their timewait."""
+        deadline = time.monotonic() + timeout
+        while (held := self.held(program)) != expected and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.assertEqual(held, expected, program.output())
+
+    def test_a_thousand_in_a_row_and_five_hundred_at_once_leave_nothing_behind(self):
+        server = self.listen()
+        client = self.client("1", f"+{AT_ONCE}", f"+{AT_ONCE}", IN_A_ROW, f"+{AT_ONCE}")
+        both = {"server": server, "client": client}
+        first = {name: Held(self.held(program).descriptors, 0, 0) for name, program in both.items()}
+        sizes = []
+        for step in range(2, 6):
+            self.go_on(client, step)
+            for name, program in both.items():
+                self.comes_to(program, first[name])
+            sizes.append({name: self.resident(program) for name, program in both.items()})
+        for name in both:
+            self.assertLess(sizes[2][name] - sizes[1][name], GROWTH_IN_A_ROW, f"{name}: {sizes}")
+            self.assertLess(sizes[3][name] - sizes[1][name], GROWTH_AT_ONCE, f"{name}: {sizes}")
+
+    def test_clients_that_are_killed_leave_nothing_with_the_server(self):
+        server = self.listen()
+        before = Held(self.held(server).descriptors, 0, 0)
+        for _ in range(2):
+            client = self.client(f"={AT_ONCE}")
+            # The stream that tells of the client's end.
+            self.comes_to(server, Held(before.descriptors + 1, AT_ONCE, AT_ONCE))
+            client.kill()
+            self.comes_to(server, before)
+
+    def test_a_server_that_is_killed_leaves_nothing_with_its_clients(self):
+        server = self.listen()
+        client = self.client("1", f"={AT_ONCE}", f"-{AT_ONCE}", "1")
+        with_server = Held(self.held(client).descriptors, 0, 0)
+        self.go_on(client, 2)
+        server.kill()
+        self.assertFalse(is_listening(self.port), "its name is still there")
+        self.go_on(client, 3)
+        self.comes_to(client, Held(with_server.descriptors - 1, 0, 0))
+        self.listen()
+        self.go_on(client, 4)
+        self.comes_to(client, with_server)
