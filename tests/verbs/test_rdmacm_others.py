@@ -2,12 +2,12 @@
 
 import pathlib
 import tempfile
+import time
 
+import cm_programs as programs
 from cm import CmTest, rdma_port
-from harness import free_port
+from harness import TIMEOUT, free_port
 from test_perftest import RESULT
-
-UCX_EXAMPLE = "/usr/share/doc/libucx-dev/examples/ucp_client_server.c"
 
 
 class Perftest(CmTest):
@@ -39,26 +39,23 @@ add_perftests()
 
 
 class Others(CmTest):
+    def directory(self):
+        directory = tempfile.TemporaryDirectory(prefix="softrnic-test-")
+        self.addCleanup(directory.cleanup)
+        return pathlib.Path(directory.name)
+
     def test_qperf(self):
         port = free_port()
-        server = self.serve_by_tcp(["qperf", "-lp", port], port)
-        for test in ("rc_bw", "rc_lat", "rc_rdma_write_bw", "rc_rdma_read_bw", "rc_fetch_add_mr"):
-            out = self.run_ok(["qperf", "-lp", port, "-t", "1", "-cm", "1", "127.0.0.1", test])
-            self.assertRegex(out, rf"{test}:\n\s+\w+\s+=\s+[1-9]")
+        server = self.serve_by_tcp(programs.qperf(port, "", "")[0], port)
+        for test in programs.QPERF_TESTS:
+            out = self.run_ok(programs.qperf(port, "127.0.0.1", test)[1])
+            self.assertRegex(out, programs.qperf_result(test))
         self.assertIsNone(server.process.poll(), server.output())
 
     def fio(self, verb):
-        directory = tempfile.TemporaryDirectory(prefix="softrnic-test-")
-        self.addCleanup(directory.cleanup)
-        here = pathlib.Path(directory.name)
-        port = rdma_port()
-        both = f"[global]\nioengine=rdma\nport={port}\nbs=16k\nsize=8m\niodepth=4\n"
-        (here / "server").write_text(f"{both}[receiver]\nrw=read\n")
-        # Whoever connects is the one that writes to its job, whatever goes over the network.
-        (here / "client").write_text(
-            f"{both}[sender]\nhostname=127.0.0.1\nverb={verb}\nrw=write\niodepth_batch_complete=2\n")
-        _, out = self.run_cm_pair(["fio", here / "server"], ["fio", here / "client"], port, cwd=here)
-        self.assertRegex(out, r"write: IOPS=.*\(8192KiB/")
+        here, port = self.directory(), rdma_port()
+        _, out = self.run_cm_pair(*programs.fio(here, port, verb, "127.0.0.1"), port, cwd=here)
+        self.assertRegex(out, programs.FIO_RESULT)
 
     def test_fio_write(self):
         self.fio("write")
@@ -66,59 +63,56 @@ class Others(CmTest):
     def test_fio_read(self):
         self.fio("read")
 
+    def test_fio_send_works_or_says_that_it_has_no_patience(self):
+        here, port = self.directory(), rdma_port()
+        server, client = programs.fio(here, port, "send", "127.0.0.1")
+        self.serve(server, port, cwd=here)
+        client = self.start(client, cwd=here)
+        # When its connection has ended so, it waits for ever.
+        deadline = time.monotonic() + TIMEOUT
+        while not programs.FIO_SEND_RESULT.search(client.output()):
+            self.assertLess(time.monotonic(), deadline, client.output())
+            time.sleep(0.01)
+
     def libfabric(self, provider, kind, **extra):
         port = free_port()
-        words = ["fi_pingpong", "-p", provider, "-e", kind, "-I", "100", "-c"]
-        # Its connection for control is a listener of TCP.
-        server = self.serve_by_tcp([*words, "-B", port], port, **extra)
-        _, out = self.finish(server, self.start([*words, "-P", port, "127.0.0.1"], **extra))
-        self.assertRegex(out, r"(?m)^64\s+100\s+=100")
+        server, client = programs.libfabric(provider, kind, port, "127.0.0.1")
+        server = self.serve_by_tcp(server, port, **extra)
+        _, out = self.finish(server, self.start(client, **extra))
+        self.assertRegex(out, programs.LIBFABRIC_RESULT)
 
     def test_libfabric_datagrams_from_either_place_of_the_gid_table(self):
         for place in ("0", "1"):
             self.libfabric("verbs", "dgram", FI_VERBS_GID_INDEX=place)
 
     def test_libfabric_msg(self):
-        self.libfabric("verbs", "msg")
+        self.libfabric(*programs.LIBFABRIC[0])
 
     def test_libfabric_rdm(self):
-        self.libfabric("verbs;ofi_rxm", "rdm")
+        self.libfabric(*programs.LIBFABRIC[1])
 
     def test_fi_info_finds_the_provider(self):
         self.assertRegex(self.run_ok(["fi_info", "-p", "verbs"]), r"(?m)^provider: verbs$")
 
     def test_ucx(self):
-        program = self.compile(UCX_EXAMPLE, "-lucp", "-lucs", flags=("-w",))
+        program = self.compile(programs.UCX_EXAMPLE, *programs.UCX_LIBRARIES, flags=("-w",))
         port = rdma_port()
-        extra = {"UCX_TLS": "rc_v,rdmacm,self", "UCX_NET_DEVICES": "softrnic0:1"}
-        server = self.serve([program, "-p", port, "-l", "127.0.0.1"], port, **extra)
-        out = self.run_ok([program, "-p", port, "-a", "127.0.0.1"], **extra)
-        self.assertIn("ABCDEFGHIJKLMNO", out)
+        server, client = programs.ucx(program, port, "127.0.0.1")
+        server = self.serve(server, port, **programs.UCX_ENVIRONMENT)
+        self.assertRegex(self.run_ok(client, **programs.UCX_ENVIRONMENT), programs.UCX_RESULT)
         self.assertIsNone(server.process.poll(), server.output())
 
     def test_iscsi_over_rdma(self):
-        directory = tempfile.TemporaryDirectory(prefix="softrnic-test-")
-        self.addCleanup(directory.cleanup)
-        here = pathlib.Path(directory.name)
-        target, initiator, port = "iqn.2026-01.test:disk", "iqn.2026-01.test:host", 3260
-        disk = here / "disk.img"
-        disk.write_bytes(b"SoftRNIC" * (1 << 17))
-        extra = {"TGT_IPC_SOCKET": str(here / "tgtd")}
-        server = self.serve(["tgtd", "-f"], port, **extra)
-        for words in (
-            ["--mode", "target", "--op", "new", "--tid", "1", "--targetname", target],
-            ["--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "-b", disk],
-            ["--mode", "target", "--op", "bind", "--tid", "1", "-I", "ALL"],
-            ["--mode", "target", "--op", "bind", "--tid", "1", "-Q", initiator],
-        ):
-            self.run_ok(["tgtadm", "--lld", "iser", *words], **extra)
-        url = f"iser://127.0.0.1:{port}/{target}/1"
-        out = self.run_ok(["iscsi-inq", "-i", initiator, url])
-        self.assertIn("Vendor:IET", out)
-        self.assertIn("Total size:1048576", self.run_ok(["iscsi-readcapacity16", "-i", initiator, url]))
-        program = self.compile("iscsi_data.c", "-liscsi")
-        self.assertIn("2048 blocks are as they were written", self.run_ok([program, initiator, url]))
-        self.assertEqual(disk.read_bytes(), bytes(block * 7 % 251 for block in range(2048) for _ in range(512)))
+        iser = programs.Iser(self.directory())
+        server = self.serve(iser.SERVER, iser.PORT, **iser.environment)
+        for words in iser.setup():
+            self.run_ok(words, **iser.environment)
+        url = iser.url("127.0.0.1")
+        ask = lambda program, *words: self.run_ok([program, *words, url], **iser.INITIATOR_ENVIRONMENT)
+        self.assertIn("Vendor:IET", ask("iscsi-inq", "-i", iser.INITIATOR))
+        self.assertIn("Total size:1048576", ask("iscsi-readcapacity16", "-i", iser.INITIATOR))
+        self.assertIn(iser.SAYS, ask(self.compile("iscsi_data.c", "-liscsi"), iser.INITIATOR))
+        self.assertTrue(iser.is_written())
         self.assertIsNone(server.process.poll(), server.output())
 
 

@@ -26,11 +26,13 @@ PROGRAMS = [
 ]
 
 
-class Rdmacm(LabTest):
-    def is_listening(self, lab, space, port):
-        rows = [line.split() for line in lab.run("h2", "cat", "/proc/net/unix").splitlines()]
-        return any(row[3] == LISTENS and row[-1].startswith(f"@softrnic/cm/{space}/{port}/") for row in rows)
+def is_listening(lab, space, port):
+    """Whether somebody in h2 listens on an RDMA port: the name in the registry says so."""
+    rows = [line.split() for line in lab.run("h2", "cat", "/proc/net/unix").splitlines()]
+    return any(row[3] == LISTENS and row[-1].startswith(f"@softrnic/cm/{space}/{port}/") for row in rows)
 
+
+class Rdmacm(LabTest):
     def finish(self, server, client, deadline):
         statuses = [client.status(deadline)]
         # A server whose client has failed may wait for another for ever.
@@ -41,7 +43,7 @@ class Rdmacm(LabTest):
         deadline = time.monotonic() + PATIENCE
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(Program(lab, "h2", devices[1], server))
-            while not self.is_listening(lab, space, port):
+            while not is_listening(lab, space, port):
                 self.assertIsNone(server.process.poll(), server.output())
                 self.assertLess(time.monotonic(), deadline, "the server does not listen")
                 time.sleep(0.01)
