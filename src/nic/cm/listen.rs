@@ -134,8 +134,7 @@ impl State {
     }
 }
 
-/// Whether a listener is for a destination. One on a loopback address is for all of its family, as in the kernel:
-/// libfabric's servers that are not told an address listen on 127.0.0.1.
+/// Whether a listener is for a destination. One on a loopback address is for all of its family, as in the kernel.
 fn takes(entry: &Entry, destination: IpAddr) -> bool {
     match entry.local {
         Some(Address::Ip(local)) if local.ip().is_loopback() => local.is_ipv4() == destination.is_ipv4(),

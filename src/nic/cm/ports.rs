@@ -48,7 +48,10 @@ impl State {
         if space == PortSpace::IpoIb && !address.is_any() {
             return Err(Error::Invalid);
         }
-        let device = if address.is_any() { None } else { Some(self.device_with(address.ip())?) };
+        let device = match address.is_any() || self.is_for_all_devices(address.ip()) {
+            true => None,
+            false => Some(self.device_with(address.ip())?),
+        };
         let one_family = entry.one_family || matches!(address, Address::Ip(ip) if ip.is_ipv4());
         let local = device.map(|place| self.address_of(place, address.ip()));
         let route_local = local.transpose()?;
@@ -62,6 +65,13 @@ impl State {
         entry.route = route_local.map(|local| softrnic_cm::Route { local, remote: unspecified(local) });
         self.ports.0.entry((space, bound.port())).or_default().push(number);
         Ok(())
+    }
+
+    /// A loopback address stands for every device, as in the kernel, unless there is one on such an address: programs
+    /// count on having that at once.
+    fn is_for_all_devices(&self, ip: IpAddr) -> bool {
+        let on_loopback = |place| self.addresses(place).iter().any(IpAddr::is_loopback);
+        ip.is_loopback() && !(0..self.devices.len()).any(on_loopback)
     }
 
     /// Nobody else may listen on the port of one who does.

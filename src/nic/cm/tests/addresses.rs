@@ -67,7 +67,6 @@ fn both_families_reach_a_listener_for_both() {
     }
 }
 
-/// As in the kernel. libfabric's servers that are not told an address listen so, also for other machines.
 #[test]
 fn a_listener_on_a_loopback_address_takes_requests_for_every_address() {
     let (near, far) = (End::new(), End::new());
