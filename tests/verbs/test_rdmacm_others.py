@@ -108,10 +108,11 @@ class Others(CmTest):
         for words in iser.setup():
             self.run_ok(words, **iser.environment)
         url = iser.url("127.0.0.1")
-        ask = lambda program, *words: self.run_ok([program, *words, url], **iser.INITIATOR_ENVIRONMENT)
-        self.assertIn("Vendor:IET", ask("iscsi-inq", "-i", iser.INITIATOR))
-        self.assertIn("Total size:1048576", ask("iscsi-readcapacity16", "-i", iser.INITIATOR))
-        self.assertIn(iser.SAYS, ask(self.compile("iscsi_data.c", "-liscsi"), iser.INITIATOR))
+        out = self.run_ok(["iscsi-inq", "-i", iser.INITIATOR, url])
+        self.assertIn("Vendor:IET", out)
+        self.assertIn("Total size:1048576", self.run_ok(["iscsi-readcapacity16", "-i", iser.INITIATOR, url]))
+        program = self.compile("iscsi_data.c", "-liscsi")
+        self.assertIn(iser.SAYS, self.run_ok([program, iser.INITIATOR, url]))
         self.assertTrue(iser.is_written())
         self.assertIsNone(server.process.poll(), server.output())
 

@@ -112,7 +112,7 @@ class Others(LabTest):
         pair.serve(iser.SERVER, lambda lab: listens(lab, iser.PORT), iser.environment)
         for words in iser.setup():
             pair.lab.run("h2", "env", f"TGT_IPC_SOCKET={iser.environment['TGT_IPC_SOCKET']}", *words)
-        pair.ask([program, iser.INITIATOR, iser.url(SERVER)], iser.SAYS, iser.INITIATOR_ENVIRONMENT)
+        pair.ask([program, iser.INITIATOR, iser.url(SERVER)], iser.SAYS)
         self.assertTrue(iser.is_written())
 
 
