@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 # A directory of our own: the system's libibverbs stays what programs find by themselves.
 LIBRARIES = $(DESTDIR)$(PREFIX)/lib/softrnic
 
-.PHONY: help demo test build install
+.PHONY: help demo test check build install
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1 \t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -17,6 +17,9 @@ demo: ## two processes, each with a NIC of its own, move memory over loopback
 
 test: ## every check and test; STAGES="fmt unit" runs only those, tools/test --list shows all
 	@tools/test $(STAGES)
+
+check: ## what to run before each commit, in under three minutes: format, lints, scripts, tests of the protocol
+	@tools/test fmt clippy layers licences cancellation unsafe scripts links protocol
 
 build: ## the softrnic command and the libraries, optimised
 	@$(call setup,base)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-import subprocess
 
 import programs
 

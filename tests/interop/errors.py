@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 
-from agent import LOCAL_WRITE, REMOTE_ATOMIC, REMOTE_READ, REMOTE_WRITE, Refused
+from agent import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Refused
 from ends import EVERYTHING, MARGIN, REGION_BYTES, WINDOWS
 
 # enum ibv_wc_status

@@ -13,8 +13,8 @@ from guest import ROOT
 
 sys.path.insert(0, str(ROOT / "tools/rxe-guest"))
 
-import common  # noqa: E402
-import kernels  # noqa: E402
+import common
+import kernels
 
 PACKAGES = ["libc6", "libibverbs1", "ibverbs-providers", "libnl-3-200", "libnl-route-3-200"]
 # Of rdma-core 45, the first with FLUSH.
