@@ -198,7 +198,7 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
     let Some(object) = guard(|| Ok(Source(ChannelObject::of(channel)?))) else { return -1 };
     loop {
         guard(|| {
-            object.nic.look_on();
+            object.nic.spin();
             Ok(Silent)
         });
         if let Err(error) = object.nic.wait() {

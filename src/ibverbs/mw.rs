@@ -83,7 +83,7 @@ data_path! {
             fence: bind.send_flags & IBV_SEND_FENCE != 0,
             srqn: None,
         };
-        qp.nic.sends().push(request)?;
+        qp.nic.post_batch(|batch| batch.push(request))?;
         // SAFETY: a window of ours that the application keeps for the call.
         unsafe { show_key(mw, rkey) }
     }

@@ -22,24 +22,25 @@ data_path! {
     fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> () {
         // SAFETY: null, or a QP of ours that the application keeps for the call.
         let qp = unsafe { QpObject::live(qp)? };
-        let mut poster = qp.nic.sends();
-        let mut next = wr;
-        // SAFETY: the application's list, valid for the call and ended by null.
-        while let Some(wr) = unsafe { next.as_ref() } {
-            // SAFETY: a request of the application's; what it points to is valid for the call.
-            let posted = unsafe { send_request(qp, wr) }.and_then(|request| Ok(poster.push(request)?));
-            if let Err(errno) = posted {
-                // SAFETY: null, or the application has room for a pointer there.
-                unsafe { blame(bad, next) };
-                return Err(errno);
+        qp.nic.post_batch(|batch| {
+            let mut next = wr;
+            // SAFETY: the application's list, valid for the call and ended by null.
+            while let Some(wr) = unsafe { next.as_ref() } {
+                // SAFETY: a request of the application's; what it points to is valid for the call.
+                let posted = unsafe { send_request(qp, wr) }.and_then(|request| Ok(batch.push(request)?));
+                if let Err(errno) = posted {
+                    // SAFETY: null, or the application has room for a pointer there.
+                    unsafe { blame(bad, next) };
+                    return Err(errno);
+                }
+                if wr.opcode == IBV_WR_BIND_MW {
+                    // SAFETY: the request has just been taken, with the caller's window.
+                    unsafe { show_key(wr.op.bind_mw.mw, wr.op.bind_mw.rkey)? };
+                }
+                next = wr.next;
             }
-            if wr.opcode == IBV_WR_BIND_MW {
-                // SAFETY: the request has just been taken, with the caller's window.
-                unsafe { show_key(wr.op.bind_mw.mw, wr.op.bind_mw.rkey)? };
-            }
-            next = wr.next;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> () {

@@ -460,11 +460,12 @@ fn complete(qp: &QpObject, batch: &mut Batch) -> Result<(), Errno> {
         return Err(errno);
     }
     batch.requests.iter().try_for_each(|request| qp.nic.check(request))?;
-    let mut poster = qp.nic.sends();
-    if poster.room() < batch.requests.len() {
-        return Err(Errno::NOMEM);
-    }
-    batch.requests.drain(..).try_for_each(|request| poster.push(request))?;
+    qp.nic.post_batch(|sends| {
+        if sends.room() < batch.requests.len() {
+            return Err(Errno::NOMEM);
+        }
+        Ok(batch.requests.drain(..).try_for_each(|request| sends.push(request))?)
+    })?;
     // SAFETY: windows of requests that have just been taken: `bind_spec` found them, and the application keeps them until
     // those are complete.
     batch.windows.drain(..).try_for_each(|(mw, rkey)| unsafe { show_key(mw, rkey) })

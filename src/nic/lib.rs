@@ -2,8 +2,8 @@
 //!
 //! [`engine`] is everything of a NIC except concurrency: objects, queues, windows and timers, driven by
 //! [`engine::Engine::step`] in whatever time the caller says it is. [`runtime`] puts it to work between
-//! application threads: the NIC lock with its doorbell, the rings between threads and engine, and the
-//! progress thread. [`verbs`] is the interface for Rust programs, and what the C libraries translate to.
+//! application threads: the NIC lock with its doorbell, and the rings between threads and engine. `progress` decides
+//! which thread drives it when. [`verbs`] is the interface for Rust programs, and what the C libraries translate to.
 //! [`cm`] connects queue pairs: the identifiers of rdma_cm.
 //! [`sysfs`] describes devices in files, for programs that look for them there.
 //! Nothing here knows C types.
@@ -15,6 +15,8 @@ pub mod device;
 pub mod engine;
 #[cfg(not(loom))]
 pub mod environment;
+#[cfg_attr(loom, allow(dead_code, reason = "what the models need is there, and not who else uses it"))]
+mod progress;
 pub mod runtime;
 #[cfg(not(loom))]
 pub mod stats;

@@ -11,16 +11,33 @@ static ORIGIN: OnceLock<Instant> = OnceLock::new();
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: Instant,
+    /// For tests that say what time it is; nanoseconds.
+    #[cfg(test)]
+    set: Option<&'static std::sync::atomic::AtomicU64>,
 }
 
 impl Clock {
     /// The clock. It started a second after zero, so that "never" and "long ago" are both before now.
     pub fn start() -> Clock {
-        Clock { origin: *ORIGIN.get_or_init(|| Instant::now() - Duration::from_secs(1)) }
+        Clock {
+            origin: *ORIGIN.get_or_init(|| Instant::now() - Duration::from_secs(1)),
+            #[cfg(test)]
+            set: None,
+        }
+    }
+
+    /// A clock that stands still until it is set.
+    #[cfg(test)]
+    pub fn set_by(time: &'static std::sync::atomic::AtomicU64) -> Clock {
+        Clock { set: Some(time), ..Clock::start() }
     }
 
     /// Now.
     pub fn now(&self) -> Time {
+        #[cfg(test)]
+        if let Some(time) = self.set {
+            return Time::from_nanos(time.load(std::sync::atomic::Ordering::SeqCst));
+        }
         Time::from_nanos(self.origin.elapsed().as_nanos() as u64)
     }
 

@@ -35,7 +35,7 @@ impl Kick {
 
     /// Nobody sleeps, nobody has kicked.
     #[cfg(all(loom, test))]
-    pub(super) fn model() -> Kick {
+    pub(crate) fn model() -> Kick {
         Kick { state: AtomicU8::new(AWAKE), event: EventFd::model() }
     }
 
@@ -69,7 +69,7 @@ impl Kick {
     }
 
     #[cfg(all(loom, test))]
-    pub(super) fn is_readable(&self) -> bool {
+    pub(crate) fn is_readable(&self) -> bool {
         self.event.is_readable()
     }
 }

@@ -36,11 +36,11 @@ pub mod lock;
 pub mod notify;
 pub mod queue;
 pub mod ring;
-mod sync;
+pub(crate) mod sync;
 #[cfg(not(loom))]
 pub mod tokens;
 
 #[cfg(all(test, loom))]
-mod loom_tests;
+pub(crate) mod loom_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -1,29 +1,29 @@
 //! The primitives everything here is made of: loom's under `cfg(loom)`, the standard library's otherwise.
 
 #[cfg(loom)]
-pub(super) use loom::cell::UnsafeCell;
+pub(crate) use loom::cell::UnsafeCell;
 #[cfg(loom)]
-pub(super) use loom::sync::{Arc, Condvar, Mutex, atomic};
+pub(crate) use loom::sync::{Arc, Condvar, Mutex, atomic};
 
 #[cfg(not(loom))]
-pub(super) use std::sync::{Arc, atomic};
+pub(crate) use std::sync::{Arc, atomic};
 
 /// [`std::cell::UnsafeCell`] with loom's interface, which says when an access begins and ends.
 #[cfg(not(loom))]
 #[derive(Debug)]
-pub(super) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 #[cfg(not(loom))]
 impl<T> UnsafeCell<T> {
-    pub(super) const fn new(value: T) -> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> UnsafeCell<T> {
         UnsafeCell(std::cell::UnsafeCell::new(value))
     }
 
-    pub(super) fn with<R>(&self, access: impl FnOnce(*const T) -> R) -> R {
+    pub(crate) fn with<R>(&self, access: impl FnOnce(*const T) -> R) -> R {
         access(self.0.get())
     }
 
-    pub(super) fn with_mut<R>(&self, access: impl FnOnce(*mut T) -> R) -> R {
+    pub(crate) fn with_mut<R>(&self, access: impl FnOnce(*mut T) -> R) -> R {
         access(self.0.get())
     }
 }

@@ -2,7 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+
+use softrnic_wire::Time;
 
 use crate::device::Nic;
 use crate::runtime::channel::EventChannel;
@@ -13,6 +16,8 @@ pub struct CompletionChannel {
     events: Arc<EventChannel<u64>>,
     /// Not kept alive by this: a channel may be left when its device is closed.
     nic: Weak<Nic>,
+    /// When a reader began to wait, on the device's clock; 0 when none has since an event was taken.
+    waits_since: AtomicU64,
 }
 
 /// Tells a channel about one CQ.
@@ -29,7 +34,7 @@ impl Notify for ChannelNotify {
 
 impl CompletionChannel {
     pub(crate) fn new(nic: Weak<Nic>) -> io::Result<CompletionChannel> {
-        Ok(CompletionChannel { events: Arc::new(EventChannel::new()?), nic })
+        Ok(CompletionChannel { events: Arc::new(EventChannel::new()?), nic, waits_since: AtomicU64::new(0) })
     }
 
     /// Takes the next event, and waits for it unless the descriptor is non-blocking: the token of the CQ.
@@ -37,15 +42,22 @@ impl CompletionChannel {
     /// # Errors
     /// `EAGAIN`, or `EINTR` after a signal.
     pub fn event(&self) -> io::Result<u64> {
-        self.look_on();
-        self.events.recv(|_| {})
+        loop {
+            self.spin();
+            self.wait()?;
+            if let Some(token) = self.take(|_| {}) {
+                return Ok(token);
+            }
+        }
     }
 
-    /// Looks on for a moment and serves the NIC, where waiting so has paid lately. Call before [`wait`](Self::wait),
-    /// which works without it, and wakes up more slowly.
-    pub fn look_on(&self) {
+    /// Spins for a moment and serves the NIC, if the last wait was short. Call before [`wait`](Self::wait), which
+    /// works without it, and wakes up more slowly.
+    pub fn spin(&self) {
         if let Some(nic) = self.nic.upgrade() {
-            nic.look_on(|| self.events.has_events());
+            let begun = nic.now().as_nanos();
+            let found = nic.spin_for_event(|| self.events.has_events());
+            self.waits_since.store(if found { 0 } else { begun }, Ordering::Relaxed);
         }
     }
 
@@ -61,7 +73,15 @@ impl CompletionChannel {
     /// The second half, once after each `Ok` of the first; `taken` sees the token before the CQ can go away. `None` if
     /// that has happened: wait again.
     pub fn take(&self, taken: impl FnOnce(&u64)) -> Option<u64> {
-        self.events.take(taken)
+        let event = self.events.take(taken)?;
+        let begun = self.waits_since.load(Ordering::Relaxed);
+        if begun != 0
+            && let Some(nic) = self.nic.upgrade()
+        {
+            self.waits_since.store(0, Ordering::Relaxed);
+            nic.event_came(nic.now().since(Time::from_nanos(begun)));
+        }
+        Some(event)
     }
 
     /// Removes the events of a CQ that is being destroyed.

@@ -41,7 +41,7 @@ pub use error::{Error, PostError};
 pub use mr::{Mr, RawMr};
 pub use pd::Pd;
 pub use port::{PortAttributes, PortState};
-pub use qp::{Qp, QpAttributes, QpOptions, SendPoster};
+pub use qp::{Qp, QpAttributes, QpOptions, SendBatch};
 pub use running::Running;
 pub use srq::{Srq, SrqOptions};
 pub use work::WorkRequest;

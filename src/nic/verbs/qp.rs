@@ -14,11 +14,12 @@ use super::error::{Error, PostError};
 use super::pd::Pd;
 use super::srq::Srq;
 use super::work::{self, WorkRequest};
-use crate::device::{BATCH, BATCH_BYTES, EventSource, FEW};
+use crate::device::EventSource;
 use crate::engine::{
     ControlError, DeviceCaps, LocalData, QpInit, QpKey, QpParts, QpQuery, ReceiveSource, RecvRequest,
     SendRequest, XrcdKey,
 };
+use crate::progress::gather::Gathered;
 use crate::runtime::queue::{RecvRing, SendRing};
 
 /// What a QP is made of, besides its service and its CQs.
@@ -80,9 +81,7 @@ pub struct Qp {
 
 struct SendSide {
     ring: SendRing<SendRequest>,
-    /// Posts and bytes since a doorbell was last answered at once.
-    gathered: usize,
-    gathered_bytes: u64,
+    gathered: Gathered,
 }
 
 impl Qp {
@@ -129,7 +128,7 @@ impl Qp {
             qpn: made.qpn,
             service,
             options,
-            sends: Mutex::new(SendSide { ring: made.sends, gathered: 0, gathered_bytes: 0 }),
+            sends: Mutex::new(SendSide { ring: made.sends, gathered: Gathered::default() }),
             receives: made.receives.map(Mutex::new),
             state: made.state,
             address: Mutex::new(None),
@@ -304,7 +303,7 @@ impl Qp {
             let resolved = self.resolve(&address, *dest_qpn);
             *path = resolved.map_err(|_| PostError::Invalid("the address vector makes no sense"))?;
         }
-        self.sends().push(request)
+        self.post_batch(|batch| batch.push(request))
     }
 
     /// What an address vector means on the wire for a UD QP of this service.
@@ -318,9 +317,13 @@ impl Qp {
             .control(|core, _| address.resolve(core.engine.gids(), self.service, self.qpn, remote))??)
     }
 
-    /// The send queue, to post several requests with one doorbell, which rings when the poster is dropped.
-    pub fn sends(&self) -> SendPoster<'_> {
-        SendPoster { qp: self, side: Some(self.lock_sends()), posted: 0, bytes: 0, busy: false }
+    /// Posts what `fill` pushes with one doorbell, and then drives the NIC, or leaves that to the next poll.
+    #[inline]
+    pub fn post_batch<T>(&self, fill: impl FnOnce(&mut SendBatch<'_>) -> T) -> T {
+        let mut batch = SendBatch { qp: self, side: self.lock_sends(), posted: 0, bytes: 0, outstanding: 0 };
+        let result = fill(&mut batch);
+        batch.ring();
+        result
     }
 
     /// Posts a receive into the given memory.
@@ -450,19 +453,20 @@ impl Qp {
     }
 }
 
-/// The right to post sends to a QP; rings the doorbell when dropped.
-pub struct SendPoster<'a> {
+/// Sends that are posted with one doorbell.
+pub struct SendBatch<'a> {
     qp: &'a Qp,
-    side: Option<MutexGuard<'a, SendSide>>,
+    side: MutexGuard<'a, SendSide>,
     posted: usize,
     bytes: u64,
-    busy: bool,
+    /// Requests that were outstanding before these.
+    outstanding: usize,
 }
 
-impl SendPoster<'_> {
+impl SendBatch<'_> {
     /// How many requests the queue has room for.
     pub fn room(&self) -> usize {
-        self.side.as_deref().map_or(0, |side| side.ring.capacity() - side.ring.outstanding())
+        self.side.ring.capacity() - self.side.ring.outstanding()
     }
 
     /// Posts a send.
@@ -475,36 +479,28 @@ impl SendPoster<'_> {
             // More room than the answer takes is no mistake for kernel rxe and rdmavt either.
             request.length = 8;
         }
-        let Some(side) = self.side.as_deref_mut() else { return Err(PostError::State) };
         if self.posted == 0 {
-            let outstanding = side.ring.outstanding();
-            let few = if self.qp.context().nic().answers() { FEW } else { 0 };
-            self.busy = outstanding > few;
+            self.outstanding = self.side.ring.outstanding();
         }
         let outgoing = if matches!(request.op, SendOp::Read { .. }) { 0 } else { request.length };
-        side.ring.push(request).map_err(|_| PostError::Full)?;
+        self.side.ring.push(request).map_err(|_| PostError::Full)?;
         self.posted += 1;
         self.bytes += outgoing as u64;
         Ok(())
     }
-}
 
-impl Drop for SendPoster<'_> {
-    fn drop(&mut self) {
-        let Some(mut side) = self.side.take() else { return };
+    /// Rings the doorbell: the NIC is driven now, or the requests are gathered with those that follow.
+    fn ring(mut self) {
         if self.posted == 0 {
             return;
         }
-        side.gathered += self.posted;
-        side.gathered_bytes += self.bytes;
-        let full = side.gathered >= BATCH || side.gathered_bytes >= BATCH_BYTES;
-        let leave_now = !self.busy || full;
-        if leave_now {
-            (side.gathered, side.gathered_bytes) = (0, 0);
-        }
+        let qp = self.qp;
+        let nic = qp.context().nic();
+        let leaves_now =
+            self.side.gathered.leaves_now(self.posted, self.bytes, self.outstanding, nic.answers());
         // The NIC may be driven below: never with the queue's lock held.
-        drop(side);
-        self.qp.context().nic().on_post(self.qp.key.index(), leave_now);
+        drop(self);
+        nic.on_post(qp.key.index(), leaves_now);
     }
 }
 

@@ -10,7 +10,7 @@ use softrnic_wire::Gid;
 use super::address::HandleCount;
 use super::error::Error;
 use crate::device::{
-    DeviceSpec, LinkKind, Nic, OpenCapture, OpenedLink, Progress, on_fork_in_child, opening,
+    DeviceSpec, LinkKind, Nic, OpenCapture, OpenedLink, Place, Progress, on_fork_in_child, opening,
 };
 use crate::engine::{EngineConfig, Seed};
 
@@ -52,14 +52,40 @@ impl Running {
     pub fn with_link(link: Box<dyn Link>, address: IpAddr, name: &str) -> Result<Arc<Running>, Error> {
         let opened = OpenedLink { link, place: None, address: Some(address), capture: None };
         let spec = DeviceSpec { name: name.to_owned(), ..DeviceSpec::default() };
-        Running::on(&spec, opened).map(Arc::new)
+        Running::on(&spec, opened, Nic::start).map(Arc::new)
+    }
+
+    /// As [`with_link`](Self::with_link), by a clock of the test's, which takes the progress thread's turns itself.
+    #[cfg(test)]
+    pub(crate) fn in_virtual_time(
+        link: Box<dyn Link>,
+        address: IpAddr,
+        name: &str,
+        clock: crate::device::Clock,
+    ) -> Result<Arc<Running>, Error> {
+        let opened = OpenedLink { link, place: None, address: Some(address), capture: None };
+        let spec = DeviceSpec { name: name.to_owned(), ..DeviceSpec::default() };
+        let assemble = |config, link, place, name: &str| {
+            let nic = Nic::assemble(config, link, place, name, clock)?;
+            Ok((nic.clone(), Progress::without_thread(nic)))
+        };
+        Running::on(&spec, opened, assemble).map(Arc::new)
     }
 
     fn start(spec: &DeviceSpec) -> Result<Running, Error> {
-        Running::on(spec, spec.open_link()?)
+        Running::on(spec, spec.open_link()?, Nic::start)
     }
 
-    fn on(spec: &DeviceSpec, opened: OpenedLink) -> Result<Running, Error> {
+    fn on(
+        spec: &DeviceSpec,
+        opened: OpenedLink,
+        start: impl FnOnce(
+            EngineConfig,
+            Box<dyn Link>,
+            Option<Place>,
+            &str,
+        ) -> std::io::Result<(Arc<Nic>, Progress)>,
+    ) -> Result<Running, Error> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret)
             .map_err(|error| Error::System(std::io::Error::other(error.to_string())))?;
@@ -67,7 +93,7 @@ impl Running {
         config.transport = spec.transport;
         config.safe_copies = spec.copies_safely();
         let mode = opened.link.capabilities().mode.clone();
-        let (nic, progress) = Nic::start(config, opened.link, opened.place, &spec.name)?;
+        let (nic, progress) = start(config, opened.link, opened.place, &spec.name)?;
         let address = nic.control(|core, _| {
             if opened.address.is_some() {
                 core.engine.gids().set_only(opened.address);

@@ -1,6 +1,7 @@
-//! A test for each rule of who drives the NIC, and when.
+//! A NIC at work, with real threads and in real time. `driving` has the rules of who drives it, in virtual time.
 
 mod beside;
+mod driving;
 mod statistics;
 mod wire;
 
@@ -14,7 +15,6 @@ use rustix::time::{ClockId, clock_gettime};
 use softrnic_transport::{QpState, Status, WcOpcode};
 use softrnic_wire::{Mtu, Psn};
 
-use crate::device::{BATCH, SERVICE_INTERVAL};
 use crate::verbs::{
     Access, AddressVector, CompletionChannel, Context, Cq, Cqe, Mr, Pd, Qp, QpOptions, Running, WorkRequest,
 };
@@ -47,14 +47,19 @@ fn pair() -> Pair {
     pair_on(wire(1))
 }
 
-fn pair_on((near_link, far_link, there, back): (WireLink, WireLink, Arc<Direction>, Arc<Direction>)) -> Pair {
+fn pair_on(wire: (WireLink, WireLink, Arc<Direction>, Arc<Direction>)) -> Pair {
+    pair_of(wire, |link, address, name| Running::with_link(Box::new(link), address, name).expect("starts"))
+}
+
+fn pair_of(
+    (near_link, far_link, there, back): (WireLink, WireLink, Arc<Direction>, Arc<Direction>),
+    start: impl Fn(WireLink, IpAddr, &str) -> Arc<Running>,
+) -> Pair {
     // Every device of the process has a name of its own, which its statistics go by.
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let open = |link, address: [u8; 4]| {
         let name = format!("test{}", NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-        let context =
-            Context::on(Running::with_link(Box::new(link), IpAddr::from(address), &name).expect("starts"))
-                .expect("opens");
+        let context = Context::on(start(link, IpAddr::from(address), &name)).expect("opens");
         let pd = context.alloc_pd().expect("PD");
         let channel = context.create_channel().expect("channel");
         let cq = context.create_cq(256, Some(&channel)).expect("CQ");
@@ -97,86 +102,6 @@ fn a_post_on_an_idle_qp_leaves_at_once() {
 }
 
 #[test]
-fn posts_on_a_busy_qp_leave_together_with_the_next_poll() {
-    let Pair { near, far, there, .. } = pair();
-    // Without answers the first stays in flight.
-    there.cut();
-    near.qp.post(near.write_to(&far, 0)).expect("posts");
-    let flushes = there.flushes();
-    let start = Instant::now();
-    for id in 1..5 {
-        near.qp.post(near.write_to(&far, id)).expect("posts");
-    }
-    let gathered = there.sent() == 1;
-    near.cq.poll_with(1, |_| {});
-    there.wait_sent(5);
-    // A machine that was busy meanwhile may have let the progress thread send some of them.
-    if gathered && start.elapsed() < super::GATHER_LIMIT {
-        assert_eq!(there.flushes(), flushes + 1, "one send for all of them");
-    }
-}
-
-#[test]
-fn an_answer_leaves_at_once_although_its_qp_is_busy() {
-    let Pair { near, far, there, .. } = pair();
-    there.cut();
-    near.qp.post(near.write_to(&far, 0)).expect("posts");
-    near.qp.post_recv(1, &[near.mr.sge(0, 64)]).expect("posts");
-    far.qp.post(WorkRequest::send().inline(b"question")).expect("posts");
-    assert_eq!(near.completion().opcode, WcOpcode::Recv);
-    near.qp.post(near.write_to(&far, 2)).expect("posts");
-    assert_eq!(there.sent(), 3, "two WRITEs and an ACK");
-}
-
-#[test]
-fn a_full_batch_leaves_without_a_poll() {
-    let Pair { near, far, there, .. } = pair();
-    there.cut();
-    let start = Instant::now();
-    for id in 0..=BATCH as u64 {
-        near.qp.post(near.write_to(&far, id)).expect("posts");
-    }
-    let sent = there.sent();
-    // On a machine that is slow for a moment the progress thread may have the NIC, and sends them.
-    if start.elapsed() < super::GATHER_LIMIT {
-        assert_eq!(sent, BATCH + 1);
-    }
-    there.wait_sent(BATCH + 1);
-}
-
-#[test]
-fn gathered_posts_leave_although_nobody_calls() {
-    let Pair { near, far, there, .. } = pair();
-    there.cut();
-    near.qp.post(near.write_to(&far, 0)).expect("posts");
-    near.qp.post(near.write_to(&far, 1)).expect("posts");
-    there.wait_sent(2);
-}
-
-#[test]
-fn a_poll_that_finds_nothing_services_the_link() {
-    let Pair { near, far, back, .. } = pair();
-    let before = back.receives();
-    assert_eq!(near.cq.poll_with(1, |_| {}), 0);
-    assert!(back.receives() > before);
-    drop(far);
-}
-
-#[test]
-fn a_poll_that_finds_something_leaves_the_link_alone_for_a_while() {
-    let Pair { near, far, back, .. } = pair();
-    for id in 0..8 {
-        near.qp.post(near.write_to(&far, id)).expect("posts");
-    }
-    while near.cq.poll_with(1, |_| {}) == 0 {}
-    let (serviced, start) = (back.receives(), Instant::now());
-    let found = near.cq.poll_with(1, |_| {});
-    if found == 1 && start.elapsed() < SERVICE_INTERVAL / 2 {
-        assert!(back.receives() <= serviced + 1, "at most the progress thread was there");
-    }
-}
-
-#[test]
 fn a_process_that_calls_nothing_is_served() {
     let Pair { near, far, .. } = pair();
     near.mr.write(0, &[9; 64]).expect("inside");
@@ -186,92 +111,6 @@ fn a_process_that_calls_nothing_is_served() {
     let mut bytes = [0; 64];
     far.mr.read(0, &mut bytes).expect("inside");
     assert_eq!(bytes, [9; 64]);
-}
-
-#[test]
-fn the_progress_thread_leaves_the_link_to_callers_who_poll() {
-    let Pair { near, far, .. } = pair();
-    let watching = || near.context.nic().watching.load(Ordering::SeqCst);
-    let end = Instant::now() + Duration::from_secs(20);
-    while !watching() {
-        assert!(Instant::now() < end, "the link is nobody's");
-        std::thread::yield_now();
-    }
-    for id in 0.. {
-        near.qp.post(near.write_to(&far, id)).expect("posts");
-        near.completion();
-        if !watching() {
-            break;
-        }
-        assert!(Instant::now() < end, "the progress thread watches after {id} answers that a caller took");
-    }
-    // Nobody calls any more.
-    while !watching() {
-        assert!(Instant::now() < end, "the progress thread does not come back");
-        std::thread::yield_now();
-    }
-}
-
-#[test]
-fn the_progress_thread_leaves_acks_to_callers_who_poll() {
-    let Pair { near, far, back, .. } = pair();
-    let watching = || near.context.nic().watching.load(Ordering::SeqCst);
-    let end = Instant::now() + Duration::from_secs(20);
-    for acks in 1.. {
-        near.cq.poll_with(16, |_| {});
-        near.qp.post(near.write_to(&far, 0)).expect("posts");
-        // It takes them all the same as long as it watches: nobody else does.
-        while back.taken() < acks {
-            assert!(Instant::now() < end, "the ACK of {acks} was not taken");
-            std::hint::spin_loop();
-        }
-        if acks > 1 && !watching() {
-            break;
-        }
-        assert!(Instant::now() < end, "the progress thread watches after {acks} ACKs that it took");
-    }
-}
-
-#[test]
-fn the_progress_thread_looks_for_what_peers_ask_for_although_a_caller_polls() {
-    let Pair { near, far, there, .. } = pair();
-    let end = Instant::now() + Duration::from_secs(20);
-    for id in 0..100 {
-        near.cq.poll_with(16, |_| {});
-        let acks = there.sent();
-        far.qp.post(far.write_to(&near, id)).expect("posts");
-        while there.sent() == acks {
-            assert!(Instant::now() < end, "WRITE {id} was not acknowledged");
-            std::hint::spin_loop();
-        }
-        assert_eq!(far.completion().status, Status::Success);
-        assert!(near.context.nic().watching.load(Ordering::SeqCst), "it looked away after {id} WRITEs");
-    }
-}
-
-#[test]
-fn the_progress_thread_does_not_look_while_a_caller_drives_for_long() {
-    let Pair { near, far, .. } = pair();
-    let nic = near.context.nic();
-    let watching = || nic.watching.load(Ordering::SeqCst);
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
-        while watching() {
-            near.qp.post(near.write_to(&far, 0)).expect("posts");
-            near.completion();
-        }
-        let looked = nic.control(|_, _| {
-            let start = Instant::now();
-            while start.elapsed() < Duration::from_millis(5) && !watching() {
-                std::hint::spin_loop();
-            }
-            watching()
-        });
-        if !looked.expect("works") {
-            break;
-        }
-        assert!(Instant::now() < end, "the progress thread looks each time");
-    }
 }
 
 #[test]
@@ -320,33 +159,6 @@ fn arming_hands_the_link_over_and_the_event_comes() {
         near.qp.post(near.write_to(&far, id)).expect("posts");
         assert_eq!(near.channel.event().expect("an event"), near.cq.token());
         assert_eq!(near.completion().wr_id, id);
-    }
-}
-
-#[test]
-fn a_descriptor_that_is_polled_gets_its_event_after_eager_waits_have_paid() {
-    use std::os::fd::{AsFd, AsRawFd};
-    let Pair { near, far, .. } = pair();
-    let mut eager = false;
-    let end = Instant::now() + Duration::from_secs(20);
-    for id in 0.. {
-        if id >= 40 && eager {
-            break;
-        }
-        assert!(Instant::now() < end, "no eager wait of {id} has paid");
-        near.cq.poll_with(16, |_| {});
-        near.cq.arm(false);
-        near.qp.post(near.write_to(&far, id)).expect("posts");
-        // Nobody looks on here: the progress thread must notice by itself.
-        if id % 4 == 3 {
-            let mut poll =
-                libc::pollfd { fd: near.channel.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one descriptor of ours.
-            assert_eq!(unsafe { libc::poll(&mut poll, 1, 20_000) }, 1, "the event of {id} never came");
-        }
-        assert_eq!(near.channel.event().expect("an event"), near.cq.token());
-        assert_eq!(near.completion().wr_id, id);
-        eager |= near.context.nic().waits_eagerly();
     }
 }
 

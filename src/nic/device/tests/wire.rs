@@ -20,9 +20,8 @@ struct Pipe {
     packets: Vec<(u8, Psn)>,
     /// Flushes that sent something.
     flushes: usize,
-    /// Calls of receive, and datagrams that they took.
+    /// Calls of receive.
     receives: usize,
-    taken: usize,
     /// Everything is lost from now on.
     cut: bool,
 }
@@ -61,8 +60,9 @@ impl Direction {
         self.lock().receives
     }
 
-    pub fn taken(&self) -> usize {
-        self.lock().taken
+    /// Readable when datagrams have come.
+    pub fn descriptor(&self) -> RawFd {
+        self.ready.as_raw_fd()
     }
 
     /// Loses everything from now on.
@@ -164,7 +164,6 @@ impl Link for WireLink {
         pipe.receives += 1;
         let count = budget.min(pipe.datagrams.len());
         let taken: Vec<_> = pipe.datagrams.drain(..count).collect();
-        pipe.taken += count;
         let overrun = if pipe.datagrams.is_empty() { Overrun::Drained } else { Overrun::Budget };
         if overrun == Overrun::Drained {
             let mut count = [0; 8];

@@ -10,20 +10,20 @@ mod queue;
 use loom::thread::JoinHandle;
 
 /// Explores a model completely, or up to `preemptions` switches of a thread that could have gone on.
-fn explore(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
+pub(crate) fn explore(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions;
     builder.check(model);
 }
 
 /// Sleeps until `readable`: at the latest, that must be so when all others are done.
-fn sleep(others: &mut Vec<JoinHandle<()>>, readable: impl Fn() -> bool) {
+pub(crate) fn sleep(others: &mut Vec<JoinHandle<()>>, readable: impl Fn() -> bool) {
     if !readable() {
         join(std::mem::take(others));
         assert!(readable(), "asleep for ever");
     }
 }
 
-fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+pub(crate) fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }

@@ -1,0 +1,248 @@
+//! Driving the NIC: what happens when a thread posts, polls, waits, or has the progress thread's turn.
+
+use std::time::Duration;
+
+use softrnic_wire::Time;
+
+use super::{Core, Nic};
+use crate::engine::{Budget, Caller, Step};
+use crate::progress::policy::{Event, Plan, next_wait_spins, yields};
+use crate::progress::tuning::{EVENT_SPIN, ROUNDS_PER_HOLD, SERVICE_INTERVAL};
+use crate::runtime::lock::{NicGuard, Poisoned};
+
+/// What a post does. Receiving is for those who poll: it would cost each post a system call.
+const POSTED: Budget = Budget { receive: 0, transmit: 256, caller: Caller::Post };
+
+impl Nic {
+    /// Runs a control operation with the NIC to itself. What it leaves to do is done before it returns.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn control<T>(&self, operate: impl FnOnce(&mut Core, Time) -> T) -> Result<T, Poisoned> {
+        let mut guard = self.core.lock()?;
+        let now = self.now();
+        if guard.engine.holds_acks() {
+            // The operation may end the QP that owes them.
+            self.round(now, &mut guard, Budget { receive: 0, ..Budget::default() });
+        }
+        let result = operate(&mut guard, now);
+        self.drive(self.now(), guard, Budget::default());
+        Ok(result)
+    }
+
+    /// Something was posted to the QP at `index`. It leaves now, or is gathered until the next poll.
+    pub fn on_post(&self, index: usize, leave_now: bool) {
+        if leave_now && let Ok(Some(mut guard)) = self.core.try_lock() {
+            // The holder of the NIC needs no doorbell to find its own post.
+            let now = self.now();
+            guard.engine.on_doorbell(now, index);
+            self.drive(now, guard, POSTED);
+            return;
+        }
+        self.doorbells.ring(index);
+        if !leave_now {
+            if self.words.gather() {
+                self.kick.kick();
+            }
+            return;
+        }
+        if let Ok(Some(guard)) = self.core.ring() {
+            self.drive(self.now(), guard, POSTED);
+        }
+    }
+
+    /// Whether a post is likely to be an answer: the first one after a message has come.
+    pub fn answers(&self) -> bool {
+        self.words.answers()
+    }
+
+    /// An application polls. `found` is whether its CQ had something; returns whether completions came meanwhile.
+    pub fn on_poll(&self, found: bool) -> bool {
+        let now = self.now();
+        self.words.polled(now);
+        if found && now.since(self.words.last_service()) < SERVICE_INTERVAL {
+            return false;
+        }
+        match self.core.try_lock() {
+            Ok(Some(guard)) => {
+                let step = self.drive(now, guard, Budget { caller: Caller::Poll, ..Budget::default() });
+                self.yield_if_vain(now, step.received + step.sent + step.completed > 0);
+                step.completed > 0
+            }
+            // The thread that holds the NIC may be waiting for this processor.
+            Ok(None) => {
+                self.yield_if_vain(now, false);
+                false
+            }
+            Err(Poisoned) => false,
+        }
+    }
+
+    fn yield_if_vain(&self, now: Time, useful: bool) {
+        let mut since = self.words.vain_since();
+        let yields = yields(&mut since, useful, self.patience, now);
+        self.words.set_vain_since(since);
+        if yields {
+            std::thread::yield_now();
+        }
+    }
+
+    /// A CQ was armed: the application is likely to block, and then the progress thread must serve the link. While
+    /// waits spin, that has time until one was in vain. An application that waits elsewhere, as on the descriptor of the
+    /// channel, gets the thread back at its next tick, and waits that do not spin from then on.
+    pub fn on_arm(&self) {
+        if !self.words.spins() {
+            self.hand_over();
+        }
+    }
+
+    /// The application is about to block until an event comes. Spins first, and serves the NIC meanwhile, if that is
+    /// likely to be worth it: to be woken costs more than a short message takes. False if `found` never said that an
+    /// event is there.
+    pub fn spin_for_event(&self, mut found: impl FnMut() -> bool) -> bool {
+        if found() {
+            return true;
+        }
+        if self.words.spins() {
+            let end = self.now() + EVENT_SPIN;
+            loop {
+                self.on_poll(false);
+                if found() {
+                    return true;
+                }
+                if self.now() >= end {
+                    break;
+                }
+            }
+            self.words.set_spins(false);
+        }
+        self.hand_over();
+        false
+    }
+
+    /// A wait that had to block is over, after this long.
+    pub fn event_came(&self, waited: Duration) {
+        self.words.set_spins(next_wait_spins(waited));
+    }
+
+    /// From now on the progress thread serves the link.
+    fn hand_over(&self) {
+        if self.words.hand_over() {
+            self.kick.kick();
+        }
+    }
+
+    /// The progress thread has a turn; says what it does until the next one. `None` if another thread drives the NIC.
+    pub(crate) fn take_turn(&self, by_link: bool, handed_over: bool) -> Option<Plan> {
+        let mut guard = match self.core.try_lock() {
+            Ok(guard) => guard?,
+            Err(Poisoned) => return Some(Plan::FAILED),
+        };
+        let now = self.now();
+        let was_suspended = !guard.policy.plan().watch_link;
+        let woken = Event::Woken { by_link, handed_over, last_poll: self.words.last_poll() };
+        let watches = guard.policy.on(woken, now).watch_link;
+        if was_suspended && watches && !handed_over {
+            // Nobody polls any more, not even to wait for an event.
+            self.words.set_spins(false);
+        }
+        let receive = if watches { Budget::default().receive } else { 0 };
+        let budget = Budget { receive, caller: Caller::Thread, ..Budget::default() };
+        let mut plan = Plan::START;
+        self.drive_with(now, guard, budget, |core, now, step| {
+            let (received, requests, deadline) = (step.received > 0, step.requests, deadline(core));
+            plan = core.policy.on(Event::Served { received, requests, deadline }, now);
+        });
+        Some(plan)
+    }
+
+    /// Services the NIC for a caller, until nothing is left to do or the hold has lasted long enough. It is `now`: the
+    /// clock is read as seldom as can be, since spinning on an empty CQ is mostly this.
+    #[inline]
+    pub(super) fn drive(&self, now: Time, guard: NicGuard<'_, Core>, budget: Budget) -> Step {
+        let posted = budget.caller == Caller::Post;
+        self.drive_with(now, guard, budget, |core, now, _| {
+            let deadline = deadline(core);
+            let wakes_at = core.policy.plan().wake_at;
+            if core.policy.on(Event::Driven { posted, deadline }, now).wake_at < wakes_at {
+                self.kick.kick();
+            }
+        })
+    }
+
+    /// Drives the NIC, and before each try to let go of it tells `settle` what has been done.
+    fn drive_with(
+        &self,
+        mut now: Time,
+        mut guard: NicGuard<'_, Core>,
+        budget: Budget,
+        mut settle: impl FnMut(&mut Core, Time, &Step),
+    ) -> Step {
+        let mut total = Step::default();
+        let mut rounds = 0;
+        loop {
+            loop {
+                guard.take_pending();
+                if rounds > 0 {
+                    now = self.now();
+                }
+                let step = self.round(now, &mut guard, budget);
+                total.received += step.received;
+                total.requests |= step.requests;
+                total.sent += step.sent;
+                total.completed += step.completed;
+                total.blocked = step.blocked;
+                rounds += 1;
+                total.more = step.more && rounds >= ROUNDS_PER_HOLD;
+                if !step.more || total.more {
+                    break;
+                }
+            }
+            settle(&mut guard, now, &total);
+            if total.more {
+                guard.hand_over();
+                return total;
+            }
+            match guard.finish() {
+                Ok(()) => return total,
+                Err(again) if rounds < ROUNDS_PER_HOLD => guard = again,
+                // Others keep ringing; a thread that waits for the NIC shall have it.
+                Err(again) => {
+                    again.hand_over();
+                    return total;
+                }
+            }
+        }
+    }
+
+    fn round(&self, now: Time, core: &mut Core, budget: Budget) -> Step {
+        self.words.before_drain();
+        let Core { engine, link, routes, connections, .. } = core;
+        self.doorbells.drain(|index| engine.on_doorbell(now, index));
+        let step = engine.step(now, link.as_mut(), budget);
+        if step.received_messages {
+            self.words.message_came();
+        }
+        routes.publish(engine.take_events());
+        if step.connections {
+            let events = engine.take_connection_events();
+            match connections {
+                Some(sink) => {
+                    events.for_each(|event| sink.put(event));
+                    sink.wake();
+                }
+                None => events.for_each(drop),
+            }
+        }
+        if budget.receive > 0 {
+            self.words.serviced(now);
+        }
+        step
+    }
+}
+
+/// When the NIC wants to be driven next.
+fn deadline(core: &Core) -> Time {
+    let timers = [core.engine.poll_timeout(), core.link.poll_timeout()];
+    timers.into_iter().flatten().min().unwrap_or(Time::NEVER)
+}

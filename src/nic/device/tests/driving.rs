@@ -1,0 +1,404 @@
+//! The rules of who drives the NIC, and when: in virtual time, with the progress threads' turns taken here.
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use softrnic_transport::{Status, WcOpcode};
+use softrnic_wire::Time;
+
+use super::wire::wire;
+use super::{End, Pair, pair_of};
+use crate::device::{Clock, Nic};
+use crate::progress::thread::Turns;
+use crate::progress::tuning::{BATCH, EVENT_SPIN, RECENT, SERVICE_INTERVAL, TICK};
+use crate::verbs::{Running, WorkRequest};
+
+const MICROSECOND: Duration = Duration::from_micros(1);
+
+/// Two connected devices, their progress threads, and the time.
+struct World {
+    pair: Pair,
+    near_thread: Sleeper,
+    far_thread: Sleeper,
+    time: &'static AtomicU64,
+}
+
+impl World {
+    fn new() -> World {
+        let time: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(1_000_000_000)));
+        let pair = pair_of(wire(1), |link, address, name| {
+            Running::in_virtual_time(Box::new(link), address, name, Clock::set_by(time)).expect("starts")
+        });
+        let near_thread = Sleeper::of(&pair.near, pair.back.descriptor());
+        let far_thread = Sleeper::of(&pair.far, pair.there.descriptor());
+        let mut world = World { pair, near_thread, far_thread, time };
+        world.pass(Duration::from_millis(10));
+        world
+    }
+
+    fn now(&self) -> Time {
+        Time::from_nanos(self.time.load(Ordering::SeqCst))
+    }
+
+    /// Lets the progress threads do what they do until `delay` has passed.
+    fn pass(&mut self, delay: Duration) {
+        let end = self.now() + delay;
+        loop {
+            let now = self.now();
+            // Both, whatever the first did.
+            if self.near_thread.runs(now) | self.far_thread.runs(now) {
+                continue;
+            }
+            let next = self.near_thread.wakes_at(now).min(self.far_thread.wakes_at(now)).min(end);
+            self.time.store(next.as_nanos(), Ordering::SeqCst);
+            if now >= end {
+                return;
+            }
+        }
+    }
+
+    /// A round of an application that polls for the end of what it posts, and takes `MICROSECOND`s for it.
+    fn post_and_poll(&mut self) {
+        let Pair { near, far, .. } = &self.pair;
+        near.qp.post(near.write_to(far, 0)).expect("posts");
+        self.poll_until_done();
+    }
+
+    fn poll_until_done(&mut self) {
+        for _ in 0..1000 {
+            if self.pair.near.cq.poll_with(1, |cqe| assert_eq!(cqe.status, Status::Success)) == 1 {
+                return;
+            }
+            self.pass(MICROSECOND);
+        }
+        panic!("nothing completes");
+    }
+
+    /// The near application polls for so long that its progress thread leaves it the link.
+    fn suspend(&mut self) {
+        let end = self.now() + 4 * TICK;
+        while self.now() < end {
+            self.post_and_poll();
+            self.pass(MICROSECOND);
+        }
+        assert!(!self.near_thread.turns.plan.watch_link, "the link is the caller's");
+    }
+
+    /// How many packets the near end has sent, each counted once.
+    fn requests_sent(&self) -> usize {
+        let mut psns: Vec<_> = self.pair.there.packets().iter().map(|(_, psn)| psn.get()).collect();
+        psns.sort_unstable();
+        psns.dedup();
+        psns.len()
+    }
+
+    fn nic(&self) -> &Nic {
+        self.pair.near.context.nic()
+    }
+}
+
+/// A progress thread that sleeps between its turns.
+struct Sleeper {
+    turns: Turns,
+    nic: Arc<Nic>,
+    link: RawFd,
+    asleep: bool,
+    taken: usize,
+}
+
+impl Sleeper {
+    fn of(end: &End, link: RawFd) -> Sleeper {
+        let nic = end.context.device().nic.clone();
+        Sleeper { turns: Turns::at(nic.clone()), nic, link, asleep: false, taken: 0 }
+    }
+
+    /// Has a turn if it is awake, or if something wakes it.
+    fn runs(&mut self, now: Time) -> bool {
+        if now < self.turns.plan.spin_until {
+            // One turn a microsecond: see `wakes_at`.
+            let spins = !is_readable(self.link);
+            self.take(true);
+            return !spins;
+        }
+        if !self.asleep {
+            self.nic.words().sleep(self.turns.plan, now);
+            self.asleep = self.nic.kick().prepare_sleep();
+            if !self.asleep {
+                self.take(false);
+                return true;
+            }
+        }
+        let kicked = is_readable(self.nic.kick().as_fd().as_raw_fd());
+        let by_link = self.turns.plan.watch_link && is_readable(self.link);
+        if !kicked && !by_link && self.turns.plan.wake_at > now {
+            return false;
+        }
+        self.nic.kick().clear(kicked);
+        self.asleep = false;
+        self.take(by_link);
+        true
+    }
+
+    fn take(&mut self, by_link: bool) {
+        self.turns.take(by_link);
+        self.taken += 1;
+    }
+
+    fn wakes_at(&self, now: Time) -> Time {
+        if now < self.turns.plan.spin_until { now + MICROSECOND } else { self.turns.plan.wake_at }
+    }
+}
+
+fn is_readable(fd: RawFd) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor of ours, no waiting.
+    unsafe { libc::poll(&mut poll, 1, 0) == 1 }
+}
+
+#[test]
+fn posts_on_a_busy_qp_leave_together_with_the_next_poll() {
+    let world = World::new();
+    let Pair { near, far, there, .. } = &world.pair;
+    // Without answers the first stays in flight.
+    there.cut();
+    near.qp.post(near.write_to(far, 0)).expect("posts");
+    for id in 1..5 {
+        near.qp.post(near.write_to(far, id)).expect("posts");
+    }
+    assert_eq!((there.sent(), there.flushes()), (1, 1));
+    near.cq.poll_with(1, |_| {});
+    assert_eq!((there.sent(), there.flushes()), (5, 2), "one send for all of them");
+}
+
+#[test]
+fn an_answer_leaves_at_once_although_its_qp_is_busy() {
+    let mut world = World::new();
+    let Pair { near, far, there, .. } = &world.pair;
+    there.cut();
+    near.qp.post(near.write_to(far, 0)).expect("posts");
+    near.qp.post_recv(1, &[near.mr.sge(0, 64)]).expect("posts");
+    far.qp.post(WorkRequest::send().inline(b"question")).expect("posts");
+    let mut found = None;
+    near.cq.poll_with(1, |cqe| found = Some(cqe.opcode));
+    assert_eq!(found, Some(WcOpcode::Recv));
+    near.qp.post(near.write_to(far, 2)).expect("posts");
+    assert_eq!(there.sent(), 3, "two WRITEs and an ACK");
+    world.pass(TICK);
+}
+
+#[test]
+fn a_full_batch_leaves_without_a_poll() {
+    let world = World::new();
+    let Pair { near, far, there, .. } = &world.pair;
+    there.cut();
+    for id in 0..BATCH as u64 {
+        near.qp.post(near.write_to(far, id)).expect("posts");
+    }
+    assert_eq!(there.sent(), 1);
+    near.qp.post(near.write_to(far, 0)).expect("posts");
+    assert_eq!(there.sent(), BATCH + 1);
+}
+
+#[test]
+fn gathered_posts_leave_at_once_when_nobody_has_polled() {
+    let mut world = World::new();
+    let Pair { near, far, there, .. } = &world.pair;
+    there.cut();
+    near.qp.post(near.write_to(far, 0)).expect("posts");
+    near.qp.post(near.write_to(far, 1)).expect("posts");
+    assert_eq!(there.sent(), 1);
+    world.pass(Duration::ZERO);
+    assert_eq!(world.pair.there.sent(), 2, "the progress thread was kicked");
+}
+
+#[test]
+fn gathered_posts_leave_within_a_tick_when_nobody_polls_any_more() {
+    let mut world = World::new();
+    world.suspend();
+    let Pair { near, far, .. } = &world.pair;
+    near.qp.post(near.write_to(far, 0)).expect("posts");
+    let requests = world.requests_sent();
+    near.qp.post(near.write_to(far, 1)).expect("posts");
+    assert_eq!(world.requests_sent(), requests, "it is gathered");
+    world.pass(TICK);
+    assert_eq!(world.requests_sent(), requests + 1);
+}
+
+#[test]
+fn gathered_posts_leave_when_the_application_is_about_to_block() {
+    let mut world = World::new();
+    world.post_and_poll();
+    let Pair { near, far, there, .. } = &world.pair;
+    there.cut();
+    near.qp.post(near.write_to(far, 0)).expect("posts");
+    near.qp.post(near.write_to(far, 1)).expect("posts");
+    let sent = there.sent();
+    near.cq.arm(false);
+    world.pass(Duration::ZERO);
+    assert_eq!(world.pair.there.sent(), sent + 1);
+}
+
+#[test]
+fn a_poll_that_finds_nothing_services_the_link() {
+    let world = World::new();
+    let Pair { near, back, .. } = &world.pair;
+    let before = back.receives();
+    assert_eq!(near.cq.poll_with(1, |_| {}), 0);
+    assert_eq!(back.receives(), before + 1);
+}
+
+#[test]
+fn a_poll_that_finds_something_leaves_the_link_alone_for_a_while() {
+    let mut world = World::new();
+    for id in 0..3 {
+        let Pair { near, far, .. } = &world.pair;
+        near.qp.post(near.write_to(far, id)).expect("posts");
+    }
+    // The first poll sends what was gathered; the far thread answers.
+    world.pair.near.cq.poll_with(0, |_| {});
+    world.poll_until_done();
+    let Pair { near, back, .. } = &world.pair;
+    let before = back.receives();
+    assert_eq!(near.cq.poll_with(1, |_| {}), 1);
+    assert_eq!(back.receives(), before, "serviced a moment ago");
+    world.time.fetch_add(SERVICE_INTERVAL.as_nanos() as u64, Ordering::SeqCst);
+    let Pair { near, back, .. } = &world.pair;
+    assert_eq!(near.cq.poll_with(1, |_| {}), 1);
+    assert_eq!(back.receives(), before + 1);
+}
+
+#[test]
+fn an_application_that_polls_has_the_link_to_itself() {
+    let mut world = World::new();
+    world.suspend();
+    let (taken, before) = (world.near_thread.taken, world.now());
+    while world.now() < before + 10 * TICK {
+        world.post_and_poll();
+        world.pass(MICROSECOND);
+    }
+    assert!(!world.near_thread.turns.plan.watch_link);
+    assert!(world.near_thread.taken - taken <= 11, "one turn a tick");
+    // Nobody calls any more.
+    world.pass(TICK + RECENT);
+    assert!(world.near_thread.turns.plan.watch_link, "it comes back");
+    let taken = world.near_thread.taken;
+    world.pass(100 * TICK);
+    assert!(world.near_thread.taken <= taken + 1, "an idle device takes no ticks");
+}
+
+#[test]
+fn the_progress_thread_serves_what_peers_ask_for_although_a_caller_polls() {
+    let mut world = World::new();
+    for id in 0..10_000 {
+        let Pair { near, far, .. } = &world.pair;
+        near.cq.poll_with(1, |_| {});
+        far.qp.post(far.write_to(near, id)).expect("posts");
+        world.pass(MICROSECOND);
+        assert!(world.near_thread.turns.plan.watch_link, "it looked away after {id} WRITEs");
+        assert_eq!(world.pair.far.cq.poll_with(1, |_| {}), 1, "WRITE {id} is acknowledged");
+    }
+}
+
+#[test]
+fn an_application_that_blocks_hands_the_link_over() {
+    let mut world = World::new();
+    world.suspend();
+    world.pair.near.cq.arm(false);
+    world.pass(Duration::ZERO);
+    assert!(world.near_thread.turns.plan.watch_link);
+    assert!(!world.pair.near.context.nic().words().spins(), "no wait has been short");
+    let Pair { near, far, .. } = &world.pair;
+    near.qp.post(near.write_to(far, 0)).expect("posts");
+    world.pass(Duration::ZERO);
+    assert!(is_readable(world.pair.near.channel.as_fd().as_raw_fd()), "the event came without a call");
+}
+
+#[test]
+fn a_caller_that_drives_for_long_is_left_alone() {
+    let mut world = World::new();
+    let nic = world.near_thread.nic.clone();
+    let (taken, start) = (world.near_thread.taken, world.now());
+    let held = nic.control(|_, _| {
+        world.nic().kick().kick();
+        world.pass(10 * TICK);
+        world.near_thread.taken - taken
+    });
+    assert!(held.expect("works") <= 11, "one try a tick");
+    assert!(world.now() >= start + 10 * TICK);
+    world.pass(2 * TICK);
+    assert!(world.near_thread.turns.plan.watch_link);
+}
+
+#[test]
+fn a_passive_application_is_served_with_spinning() {
+    let mut world = World::new();
+    let Pair { near, far, .. } = &world.pair;
+    far.qp.post(far.write_to(near, 0)).expect("posts");
+    world.pass(Duration::ZERO);
+    assert!(world.near_thread.turns.plan.spin_until > world.now());
+    let taken = world.near_thread.taken;
+    world.pass(20 * MICROSECOND);
+    assert!(world.near_thread.taken >= taken + 20);
+    world.pass(TICK);
+    let taken = world.near_thread.taken;
+    world.pass(100 * TICK);
+    assert_eq!(world.near_thread.taken, taken, "and not for ever");
+}
+
+#[test]
+fn the_ack_of_a_polled_completion_leaves_although_nobody_calls() {
+    let mut world = World::new();
+    let Pair { near, far, there, .. } = &world.pair;
+    near.qp.post_recv(1, &[near.mr.sge(0, 64)]).expect("posts");
+    far.qp.post(WorkRequest::send().inline(b"question")).expect("posts");
+    let acks = there.sent();
+    near.cq.poll_with(1, |cqe| assert_eq!(cqe.status, Status::Success));
+    assert_eq!(there.sent(), acks, "it waits for the answer");
+    world.pass(TICK);
+    assert_eq!(world.pair.there.sent(), acks + 1);
+}
+
+#[test]
+fn a_wait_spins_after_one_that_was_short() {
+    let mut world = World::new();
+    world.suspend();
+    let nic = world.near_thread.nic.clone();
+    let mut looks = 0;
+    assert!(!nic.spin_for_event(|| {
+        looks += 1;
+        false
+    }));
+    assert_eq!(looks, 1, "the first wait blocks");
+    world.pass(Duration::ZERO);
+    assert!(world.near_thread.turns.plan.watch_link, "and hands over");
+
+    nic.event_came(EVENT_SPIN / 2);
+    let spun = |looks| {
+        let mut left = looks;
+        nic.spin_for_event(|| {
+            world.time.fetch_add(MICROSECOND.as_nanos() as u64, Ordering::SeqCst);
+            left -= 1;
+            left == 0
+        })
+    };
+    assert!(spun(50) && spun(50), "the event came while it spun");
+    assert!(!spun(1000), "it does not spin for ever");
+    assert!(!nic.words().spins(), "nor the next time");
+    nic.event_came(EVENT_SPIN);
+    assert!(!nic.words().spins());
+}
+
+#[test]
+fn an_application_that_waits_on_the_descriptor_gets_its_event_although_waits_spin() {
+    let mut world = World::new();
+    world.suspend();
+    world.nic().event_came(Duration::ZERO);
+    let Pair { near, far, .. } = &world.pair;
+    near.qp.post(near.write_to(far, 0)).expect("posts");
+    near.cq.arm(false);
+    world.pass(TICK + RECENT);
+    assert!(is_readable(world.pair.near.channel.as_fd().as_raw_fd()), "nobody called");
+    assert!(!world.nic().words().spins(), "from now on arming hands over");
+}

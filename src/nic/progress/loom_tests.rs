@@ -1,0 +1,320 @@
+//! The words, the policy and the kick in every interleaving: nothing that somebody waits for is left to a thread that
+//! sleeps. Beside each protocol stands a broken variant of it, in which loom must find the failure.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use loom::thread;
+use softrnic_wire::Time;
+
+use super::policy::{Event, Plan, Policy};
+use super::tuning::TICK;
+use super::words::Words;
+use crate::runtime::doorbells::DoorbellSet;
+use crate::runtime::kick::Kick;
+use crate::runtime::lock::NicLock;
+use crate::runtime::loom_tests::explore;
+
+/// The time, which stands still.
+fn now() -> Time {
+    Time::ZERO + 100 * TICK
+}
+
+/// What the NIC lock protects.
+struct Core {
+    policy: Policy,
+    deadline: Time,
+    served: [bool; 2],
+}
+
+struct Nic {
+    core: NicLock<Core>,
+    doorbells: DoorbellSet,
+    words: Words,
+    kick: Arc<Kick>,
+    posted: [AtomicBool; 2],
+}
+
+impl Nic {
+    fn new() -> Arc<Nic> {
+        let kick = Arc::new(Kick::model());
+        let core = Core { policy: Policy::default(), deadline: Time::NEVER, served: [false; 2] };
+        Arc::new(Nic {
+            core: NicLock::new(core, kick.clone()),
+            doorbells: DoorbellSet::new(2),
+            words: Words::new(),
+            kick,
+            posted: [AtomicBool::new(false), AtomicBool::new(false)],
+        })
+    }
+
+    /// Posts what is to be gathered.
+    fn post(&self, queue: usize) {
+        self.posted[queue].store(true, Ordering::Relaxed);
+        self.doorbells.ring(queue);
+        if self.words.gather() {
+            self.kick.kick();
+        }
+    }
+
+    fn drain(&self, core: &mut Core) {
+        self.words.before_drain();
+        self.doorbells.drain(|queue| {
+            assert!(self.posted[queue].load(Ordering::Relaxed), "a doorbell arrived before its work");
+            core.served[queue] = true;
+        });
+    }
+
+    /// A caller drives, and brings a deadline if it is given one.
+    fn drive(&self, deadline: Option<Time>) {
+        let Some(mut guard) = self.core.try_lock().unwrap() else { return };
+        self.drain(&mut guard);
+        guard.deadline = deadline.unwrap_or(guard.deadline);
+        let event = Event::Driven { posted: true, deadline: guard.deadline };
+        let wakes_at = guard.policy.plan().wake_at;
+        if guard.policy.on(event, now()).wake_at < wakes_at {
+            self.kick.kick();
+        }
+        drop(guard);
+    }
+
+    /// The progress thread has a turn. `None` if a caller drives.
+    fn turn(&self, handed_over: bool) -> Option<Plan> {
+        let mut guard = self.core.try_lock().unwrap()?;
+        guard.policy.on(Event::Woken { by_link: false, handed_over, last_poll: Time::ZERO }, now());
+        self.drain(&mut guard);
+        let deadline = guard.deadline;
+        Some(guard.policy.on(Event::Served { received: false, requests: false, deadline }, now()))
+    }
+
+    /// The progress thread takes turns until it sleeps; says with which plan, and whether it has been handed the link
+    /// in the last turn.
+    fn sleeps(&self) -> Plan {
+        let mut plan = Plan::START;
+        let mut handed_over = false;
+        loop {
+            self.words.sleep(plan, now());
+            if plan.wake_at > now() && self.kick.prepare_sleep() {
+                return plan;
+            }
+            self.kick.clear(self.kick.is_readable());
+            handed_over |= self.words.wake();
+            match self.turn(handed_over) {
+                Some(next) => {
+                    plan = next;
+                    handed_over = false;
+                }
+                None => plan = plan.rest(now(), handed_over),
+            }
+        }
+    }
+
+    /// Whether the thread that fell asleep with `plan` sleeps on until something comes from outside.
+    fn sleeps_on(&self, plan: Plan) -> bool {
+        !self.kick.is_readable() && !plan.ticks(now())
+    }
+
+    fn is_served(&self, queue: usize) -> bool {
+        self.core.try_lock().unwrap().expect("the NIC was left held").served[queue]
+    }
+}
+
+#[test]
+fn loom_a_gathered_post_is_not_left_to_a_thread_that_sleeps() {
+    explore(Some(4), || {
+        let nic = Nic::new();
+        let poster = thread::spawn({
+            let nic = nic.clone();
+            move || nic.post(0)
+        });
+        let plan = nic.sleeps();
+        poster.join().unwrap();
+        assert!(nic.is_served(0) || !nic.sleeps_on(plan), "a gathered post was left");
+    });
+}
+
+/// A caller polls meanwhile, and takes the mark of one post with the doorbell of the other, or not.
+#[test]
+fn loom_gathered_posts_are_not_left_between_a_caller_and_the_thread() {
+    explore(Some(3), || {
+        let nic = Nic::new();
+        let poster = thread::spawn({
+            let nic = nic.clone();
+            move || nic.post(0)
+        });
+        let caller = thread::spawn({
+            let nic = nic.clone();
+            move || {
+                nic.post(1);
+                nic.drive(None);
+            }
+        });
+        let plan = nic.sleeps();
+        poster.join().unwrap();
+        caller.join().unwrap();
+        let served = nic.is_served(0) && nic.is_served(1);
+        assert!(served || !nic.sleeps_on(plan), "a gathered post was left");
+    });
+}
+
+#[test]
+fn loom_a_deadline_is_not_slept_over() {
+    explore(Some(4), || {
+        let nic = Nic::new();
+        let deadline = now() + 10 * TICK;
+        let caller = thread::spawn({
+            let nic = nic.clone();
+            move || {
+                nic.drive(Some(deadline));
+                // Whether it got the NIC.
+                nic.core.try_lock().unwrap().is_some_and(|guard| guard.deadline == deadline)
+            }
+        });
+        let plan = nic.sleeps();
+        let brought = caller.join().unwrap();
+        let kicked = nic.kick.is_readable();
+        assert!(!brought || kicked || plan.wake_at <= deadline, "a deadline was slept over");
+    });
+}
+
+#[test]
+fn loom_a_link_that_is_handed_over_is_watched() {
+    explore(Some(4), || {
+        let nic = Nic::new();
+        // The thread is suspended: callers have polled.
+        let suspended = Plan { watch_link: false, wake_at: now() + 10 * TICK, spin_until: Time::ZERO };
+        let application = thread::spawn({
+            let nic = nic.clone();
+            move || {
+                if nic.words.hand_over() {
+                    nic.kick.kick();
+                }
+            }
+        });
+        nic.words.sleep(suspended, now());
+        let slept = nic.kick.prepare_sleep();
+        application.join().unwrap();
+        let woken = !slept || nic.kick.is_readable();
+        assert!(woken, "the link is nobody's");
+        assert!(nic.words.wake(), "the turn does not hear of it");
+    });
+}
+
+/// What a thread that sleeps for long and one that gathers look at.
+#[derive(Default)]
+struct Naive {
+    doorbell: AtomicBool,
+    gathered: AtomicBool,
+    asleep: AtomicBool,
+    drained: AtomicU32,
+}
+
+impl Naive {
+    fn drain(&self) {
+        if self.doorbell.swap(false, Ordering::AcqRel) {
+            self.drained.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A caller that was told of an earlier post drains while another post is gathered, of which nobody is told.
+fn a_post_and_a_drain(gather: fn(&Naive) -> bool, drain: fn(&Naive)) {
+    explore(None, move || {
+        let naive = Arc::new(Naive::default());
+        naive.gathered.store(true, Ordering::Relaxed);
+        let poster = thread::spawn({
+            let naive = naive.clone();
+            move || {
+                naive.doorbell.store(true, Ordering::Release);
+                gather(&naive)
+            }
+        });
+        drain(&naive);
+        let answers = poster.join().unwrap();
+        let marked = naive.gathered.load(Ordering::Acquire);
+        assert!(answers || marked || naive.drained.load(Ordering::Relaxed) == 1, "a gathered post was left");
+    });
+}
+
+fn naive_drain(naive: &Naive) {
+    naive.gathered.store(false, Ordering::Release);
+    naive.drain();
+}
+
+#[test]
+#[should_panic(expected = "a gathered post was left")]
+fn loom_finds_the_post_left_by_looking_for_the_mark_with_a_plain_load() {
+    a_post_and_a_drain(
+        |naive| !naive.gathered.load(Ordering::Acquire) && !naive.gathered.swap(true, Ordering::AcqRel),
+        naive_drain,
+    );
+}
+
+#[test]
+#[should_panic(expected = "a gathered post was left")]
+fn loom_finds_the_post_left_by_clearing_the_mark_after_the_drain() {
+    a_post_and_a_drain(
+        |naive| !naive.gathered.swap(true, Ordering::AcqRel),
+        |naive| {
+            naive.drain();
+            naive.gathered.swap(false, Ordering::AcqRel);
+        },
+    );
+}
+
+/// The harness does not fail whatever it is given.
+#[test]
+fn loom_finds_nothing_wrong_with_plain_accesses_behind_fences() {
+    a_post_and_a_drain(
+        |naive| {
+            fence(Ordering::SeqCst);
+            !naive.gathered.load(Ordering::Relaxed) && !naive.gathered.swap(true, Ordering::AcqRel)
+        },
+        |naive| {
+            naive.gathered.store(false, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            naive.drain();
+        },
+    );
+}
+
+/// One word says that the link was handed over, another that the thread does not watch it: each reads the other's.
+#[test]
+#[should_panic(expected = "the link is nobody's")]
+fn loom_finds_the_hand_over_lost_between_two_words() {
+    explore(None, || {
+        let handed_over = Arc::new(AtomicBool::new(false));
+        let suspended = Arc::new(AtomicBool::new(false));
+        let application = thread::spawn({
+            let (handed_over, suspended) = (handed_over.clone(), suspended.clone());
+            move || {
+                handed_over.store(true, Ordering::Release);
+                suspended.load(Ordering::Acquire)
+            }
+        });
+        suspended.store(true, Ordering::Release);
+        let heard = handed_over.load(Ordering::Acquire);
+        let kicked = application.join().unwrap();
+        assert!(heard || kicked, "the link is nobody's");
+    });
+}
+
+/// The plan is made under the lock, and shown to callers after it.
+#[test]
+#[should_panic(expected = "a deadline was slept over")]
+fn loom_finds_the_deadline_slept_over_by_a_plan_that_is_shown_too_late() {
+    explore(None, || {
+        let deadline = Arc::new(AtomicU32::new(0));
+        let naive = Arc::new(Naive::default());
+        let caller = thread::spawn({
+            let (deadline, naive) = (deadline.clone(), naive.clone());
+            move || {
+                deadline.store(1, Ordering::Release);
+                naive.asleep.load(Ordering::Acquire)
+            }
+        });
+        let seen = deadline.load(Ordering::Acquire) == 1;
+        naive.asleep.store(true, Ordering::Release);
+        let kicked = caller.join().unwrap();
+        assert!(seen || kicked, "a deadline was slept over");
+    });
+}

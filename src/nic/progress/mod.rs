@@ -1,0 +1,21 @@
+//! Who drives the NIC, and when.
+//!
+//! A hand-off to another thread costs more than the work itself, so callers drive the NIC. But a peer may read or write
+//! memory of a process that calls nothing, so each device has a progress thread, which fills in.
+//!
+//! - [`policy`] decides: a pure state machine under the NIC lock, tried in virtual time.
+//! - [`gather`] decides whether a post leaves at once.
+//! - [`words`] is what threads tell each other without that lock, and the argument that no wake-up is lost, tried by
+//!   loom.
+//! - `thread` carries out the plans.
+//! - [`tuning`] has every constant.
+
+pub mod gather;
+pub mod policy;
+#[cfg(not(loom))]
+pub(crate) mod thread;
+pub mod tuning;
+pub mod words;
+
+#[cfg(all(test, loom))]
+mod loom_tests;

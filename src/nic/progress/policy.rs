@@ -1,0 +1,213 @@
+//! Who drives the NIC, and when: the decisions alone, without a clock, a thread or an atomic.
+//!
+//! Callers drive the NIC, and the progress thread fills in. As long as a caller polls, a thread that wakes for every
+//! datagram only takes the caller's processor and its turn (1.3 to 1.8 times the latency). So the thread suspends
+//! itself, as NAPI suspends interrupts under busy polling, when the link has woken it [in vain](PATIENCE) a few times in
+//! a row, or not at all for a [`TICK`]. It is needed for what peers ask for, since an application may poll for something
+//! else and wait for just that in its memory, and for everything when nobody polls.
+//!
+//! While callers poll the thread ticks: they run the timers, and it only makes up for what they leave behind when they
+//! stop. When nobody polls it sleeps until the next deadline, and is kicked for anything sooner.
+
+use std::time::Duration;
+
+use softrnic_wire::Time;
+
+use super::tuning::{EVENT_SPIN, FIRST_TICK, PASSIVE, PASSIVE_SPIN, PATIENCE, RECENT, REST, TICK};
+
+/// What the progress thread does until its next turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// It wakes when datagrams come; otherwise it is suspended, and the link is the callers'.
+    pub watch_link: bool,
+    /// It wakes then at the latest.
+    pub wake_at: Time,
+    /// It does not sleep before then, but takes one turn after the other.
+    pub spin_until: Time,
+}
+
+/// What has happened to a NIC.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// The progress thread begins a turn.
+    Woken {
+        /// The link woke it, or it spins on the link.
+        by_link: bool,
+        /// An application is about to block, and leaves the link to the thread.
+        handed_over: bool,
+        /// When an application last polled.
+        last_poll: Time,
+    },
+    /// The progress thread ends its turn.
+    Served {
+        /// It has received datagrams.
+        received: bool,
+        /// Some of them are requests of peers, and not answers to our own.
+        requests: bool,
+        /// When the NIC wants to be driven next.
+        deadline: Time,
+    },
+    /// A caller has driven the NIC.
+    Driven {
+        /// To send what it has posted.
+        posted: bool,
+        /// When the NIC wants to be driven next.
+        deadline: Time,
+    },
+}
+
+/// The state that decisions depend on. The NIC lock protects it.
+#[derive(Debug)]
+pub struct Policy {
+    plan: Plan,
+    /// The link woke the thread for this turn.
+    by_link: bool,
+    last_poll: Time,
+    last_post: Time,
+    /// Since when the thread has watched a link that callers poll, and has not been needed; and how often the link has
+    /// woken it.
+    needless_since: Option<Time>,
+    in_vain: u32,
+    /// How long it was last suspended for.
+    suspension: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy {
+            plan: Plan::START,
+            by_link: false,
+            last_poll: Time::ZERO,
+            last_post: Time::ZERO,
+            needless_since: None,
+            in_vain: 0,
+            suspension: Duration::ZERO,
+        }
+    }
+}
+
+impl Policy {
+    /// Takes in what has happened. A caller that gets a plan with an earlier `wake_at` than [before](Self::plan) kicks
+    /// the thread.
+    #[inline]
+    pub fn on(&mut self, event: Event, now: Time) -> Plan {
+        match event {
+            Event::Driven { posted, deadline } => {
+                if posted {
+                    self.last_post = now;
+                }
+                // A thread that ticks looks soon enough: a kick would cost its processor's user more than the delay.
+                if deadline < self.plan.wake_at && !self.plan.ticks(now) {
+                    self.plan.wake_at = deadline;
+                }
+            }
+            Event::Woken { by_link, handed_over, last_poll } => {
+                self.begin_turn(now, by_link, handed_over, last_poll);
+            }
+            Event::Served { received, requests, deadline } => {
+                self.end_turn(now, received, requests, deadline)
+            }
+        }
+        self.plan
+    }
+
+    /// The plan that the thread follows.
+    #[inline]
+    pub fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    fn begin_turn(&mut self, now: Time, by_link: bool, handed_over: bool, last_poll: Time) {
+        self.by_link = by_link;
+        self.last_poll = last_poll;
+        if handed_over || !self.callers_poll(now) {
+            self.watch();
+        }
+        // It is awake, and makes a new plan before it sleeps: nobody needs to kick it.
+        self.plan.wake_at = Time::ZERO;
+    }
+
+    fn end_turn(&mut self, now: Time, received: bool, requests: bool, deadline: Time) {
+        let callers_poll = self.callers_poll(now);
+        if received && self.by_link && now.since(self.last_poll.max(self.last_post)) > PASSIVE {
+            self.plan.spin_until = now + PASSIVE_SPIN;
+        }
+        if requests || !callers_poll {
+            self.watch();
+        } else if self.plan.watch_link {
+            self.in_vain += u32::from(self.by_link);
+            let since = *self.needless_since.get_or_insert(now);
+            self.plan.watch_link = self.in_vain < PATIENCE && now.since(since) < TICK;
+        }
+        self.plan.wake_at = match self.plan.watch_link {
+            true if !callers_poll => deadline,
+            true => now + TICK,
+            false => {
+                self.suspension = (self.suspension * 2).clamp(FIRST_TICK, TICK);
+                now + self.suspension
+            }
+        };
+    }
+
+    /// The thread is needed, or likely to be.
+    fn watch(&mut self) {
+        self.plan.watch_link = true;
+        self.needless_since = None;
+        self.in_vain = 0;
+        self.suspension = Duration::ZERO;
+    }
+
+    fn callers_poll(&self, now: Time) -> bool {
+        now.since(self.last_poll) < RECENT
+    }
+}
+
+impl Plan {
+    /// A thread that has just started takes a turn at once.
+    pub const START: Plan = Plan { watch_link: true, wake_at: Time::ZERO, spin_until: Time::ZERO };
+
+    /// Nothing is left to drive: the device has failed.
+    pub const FAILED: Plan = Plan { watch_link: false, wake_at: Time::NEVER, spin_until: Time::ZERO };
+
+    /// Whether the thread wakes soon without being kicked.
+    #[inline]
+    pub fn ticks(self, now: Time) -> bool {
+        self.wake_at <= now + TICK
+    }
+
+    /// A thread that should have a turn finds a caller driving the NIC, who does what is due: it comes again when that
+    /// is likely to be over, or at the next tick if it only looks whether callers go on.
+    #[must_use]
+    pub fn rest(self, now: Time, handed_over: bool) -> Plan {
+        let rest = if self.watch_link || handed_over { REST } else { TICK };
+        Plan { watch_link: false, wake_at: now + rest, spin_until: Time::ZERO }
+    }
+}
+
+/// Whether a caller that has polled yields the processor, which somebody else may need to bring the answer: when its
+/// polls have been in vain for `patience`. `since` is when they began to be; 0 when the last one was not.
+#[inline]
+pub fn yields(since: &mut u64, useful: bool, patience: Duration, now: Time) -> bool {
+    if useful {
+        *since = 0;
+        return false;
+    }
+    if *since == 0 {
+        *since = now.as_nanos();
+        return false;
+    }
+    let yields = now.since(Time::from_nanos(*since)) >= patience;
+    if yields {
+        *since = 0;
+    }
+    yields
+}
+
+/// Adaptive spinning: whether the next wait for an event begins with spinning, after one that took this long.
+pub fn next_wait_spins(waited: Duration) -> bool {
+    waited < EVENT_SPIN
+}
+
+#[cfg(all(test, not(loom)))]
+#[path = "scenarios.rs"]
+mod scenarios;

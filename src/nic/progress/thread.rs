@@ -1,0 +1,257 @@
+//! The progress thread: carries out plans.
+//!
+//! It sleeps, spins and takes turns at the NIC as the [`Policy`](super::policy::Policy) says, and decides nothing
+//! itself. Beside that it notices what happens to the port, and who wants to see statistics.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{Arc, Barrier};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use softrnic_wire::Time;
+
+use super::policy::Plan;
+use super::tuning::{ATTEND, SLICE};
+use crate::device::Nic;
+use crate::stats::Answering;
+
+/// The running thread; stops when dropped.
+pub struct Progress {
+    nic: Arc<Nic>,
+    thread: Option<JoinHandle<()>>,
+    /// The process that the thread runs in: a forked child has none to stop.
+    process: u32,
+}
+
+impl Progress {
+    /// Starts the thread, with all signals blocked: the application's handlers run on its own threads.
+    pub(crate) fn spawn(nic: Arc<Nic>) -> io::Result<Progress> {
+        let own = nic.clone();
+        let signals = BlockedSignals::new();
+        // A thread needs memory to begin, and ends the process if there is none. It has begun when the device is open.
+        let begun = Arc::new(Barrier::new(2));
+        let begins = begun.clone();
+        let thread = std::thread::Builder::new().name("softrnic".into()).spawn(move || {
+            begins.wait();
+            let turns = Turns::at(own.clone());
+            Thread { nic: own, turns, answering: Answering::default(), attend_at: Time::ZERO }.run();
+        })?;
+        begun.wait();
+        drop(signals);
+        Ok(Progress { nic, thread: Some(thread), process: std::process::id() })
+    }
+
+    /// For tests that take the thread's turns themselves.
+    #[cfg(test)]
+    pub(crate) fn without_thread(nic: Arc<Nic>) -> Progress {
+        Progress { nic, thread: None, process: std::process::id() }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            std::mem::forget(self.thread.take());
+            return;
+        }
+        self.nic.words().stop();
+        self.nic.kick().kick();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been reported by the panic hook; the device is fatal then.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Turns at a NIC, and what to do between them.
+pub(crate) struct Turns {
+    nic: Arc<Nic>,
+    pub plan: Plan,
+    /// The link was handed over, and there has been no turn since.
+    handed_over: bool,
+}
+
+impl Turns {
+    pub fn at(nic: Arc<Nic>) -> Turns {
+        Turns { nic, plan: Plan::START, handed_over: false }
+    }
+
+    /// Takes one, after waking for it or instead of sleeping.
+    pub fn take(&mut self, by_link: bool) {
+        self.handed_over |= self.nic.words().wake();
+        match self.nic.take_turn(by_link, self.handed_over) {
+            Some(plan) => {
+                self.plan = plan;
+                self.handed_over = false;
+            }
+            None => self.plan = self.plan.rest(self.nic.now(), self.handed_over),
+        }
+    }
+}
+
+struct Thread {
+    nic: Arc<Nic>,
+    turns: Turns,
+    answering: Answering,
+    /// When to look after the port and the statistics if it has not slept until then.
+    attend_at: Time,
+}
+
+/// Why the thread woke.
+struct Woken {
+    /// The NIC is to have a turn.
+    for_turn: bool,
+    by_link: bool,
+}
+
+impl Thread {
+    fn run(mut self) {
+        ask_for_short_slices();
+        while !self.nic.words().is_stopping() {
+            let now = self.nic.now();
+            if self.attend_at <= now {
+                self.attend(now);
+            }
+            if now < self.turns.plan.spin_until {
+                self.turns.take(true);
+                continue;
+            }
+            let woken = self.sleep(now, self.turns.plan);
+            if woken.for_turn {
+                self.turns.take(woken.by_link);
+            }
+        }
+        self.answering.stop();
+    }
+
+    /// Sleeps until the plan asks for a turn, somebody kicks, or something is to be attended to.
+    fn sleep(&mut self, now: Time, plan: Plan) -> Woken {
+        let nic = Arc::clone(&self.nic);
+        nic.words().sleep(plan, now);
+        if !nic.kick().prepare_sleep() {
+            return Woken { for_turn: true, by_link: false };
+        }
+        let stats = self.stats_fd(now);
+        let until = plan.wake_at.min(stats.err().unwrap_or(Time::NEVER));
+        let timeout = (until != Time::NEVER).then(|| until.since(now));
+        let link = nic.link_fd().filter(|_| plan.watch_link);
+        let kick = nic.kick().as_fd().as_raw_fd();
+        let [kicked, by_link, port, asked] = wait([Some(kick), link, nic.port_fd(), stats.ok()], timeout);
+        nic.kick().clear(kicked);
+        nic.words().count_wakeup();
+        let now = nic.now();
+        self.attend_to(now, port, asked);
+        Woken { for_turn: kicked || by_link || plan.wake_at <= now, by_link }
+    }
+
+    /// Looks after the port and the statistics although the NIC leaves no time to sleep.
+    fn attend(&mut self, now: Time) {
+        let asked = self.stats_fd(now).ok();
+        let [port, asked] = wait([self.nic.port_fd(), asked], Some(Duration::ZERO));
+        self.attend_to(now, port, asked);
+    }
+
+    /// The socket to be watched for those who look, or from when on it is.
+    fn stats_fd(&mut self, now: Time) -> Result<i32, Time> {
+        let from = self.answering.watches_from();
+        let stats = self.nic.stats().ok_or(Time::NEVER)?;
+        if from <= now { Ok(stats.descriptor()) } else { Err(from) }
+    }
+
+    fn attend_to(&mut self, now: Time, port: bool, asked: bool) {
+        self.attend_at = now + ATTEND;
+        if port {
+            self.nic.refresh_port();
+        }
+        if asked {
+            let nic = Arc::clone(&self.nic);
+            self.answering.start(now, self.nic.kick(), move |stop| nic.answer_stats(stop));
+        }
+    }
+}
+
+/// Waits until one of the descriptors is readable; says which.
+fn wait<const N: usize>(descriptors: [Option<i32>; N], timeout: Option<Duration>) -> [bool; N] {
+    let mut fds =
+        descriptors.map(|fd| libc::pollfd { fd: fd.unwrap_or(-1), events: libc::POLLIN, revents: 0 });
+    let timespec = timeout.map(|timeout| libc::timespec {
+        tv_sec: timeout.as_secs() as libc::time_t,
+        tv_nsec: timeout.subsec_nanos() as libc::c_long,
+    });
+    let timespec = timespec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the array, of the length that is said, and the time are ours and live through the call; there is no mask.
+    let ready = unsafe {
+        libc::syscall(
+            libc::SYS_ppoll,
+            fds.as_mut_ptr(),
+            fds.len(),
+            timespec,
+            std::ptr::null::<libc::sigset_t>(),
+            8,
+        )
+    };
+    fds.map(|fd| ready > 0 && fd.revents != 0)
+}
+
+/// Asks the scheduler for short turns. Under EEVDF (Linux 6.12) a thread with a shorter slice takes the processor
+/// at once when it wakes, even from an application that spins on its memory until this thread has written there.
+/// Older kernels ignore it, and the wake-up waits its turn.
+fn ask_for_short_slices() {
+    /// `SCHED_FLAG_KEEP_POLICY`. A real-time policy then refuses what follows, and stays as it is.
+    const KEEP_POLICY: u64 = 8;
+    #[repr(C)]
+    struct SchedAttr {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    let attr = SchedAttr {
+        size: size_of::<SchedAttr>() as u32,
+        policy: 0,
+        flags: KEEP_POLICY,
+        nice: own_nice(),
+        priority: 0,
+        runtime: SLICE.as_nanos() as u64,
+        deadline: 0,
+        period: 0,
+    };
+    // SAFETY: the structure has the size that it says, and lives through the call, which reads it.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
+}
+
+/// The nice value of this thread, which it keeps.
+fn own_nice() -> i32 {
+    // SAFETY: takes no pointers. Fails only for others' threads; -1 is a value like any other.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+}
+
+/// Blocks all signals of this thread, so that a thread spawned meanwhile starts with them blocked.
+pub(crate) struct BlockedSignals(libc::sigset_t);
+
+impl BlockedSignals {
+    pub(crate) fn new() -> BlockedSignals {
+        // SAFETY: zeros are a value of both sets, which live through the calls that fill them.
+        unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            let mut old: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+            BlockedSignals(old)
+        }
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: the mask that `new` has saved, which lives through the call; none is asked for.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut());
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What threads tell each other without the NIC lock. Everything else that decides who drives the NIC is a
+//! [`Policy`](super::policy::Policy), which the lock protects.
+//!
+//! # Why nothing is left behind
+//!
+//! Whatever somebody may sleep over is a bit of one word, `flags`, and every access that matters is a
+//! read-modify-write of it; those have a total order. While the progress thread sleeps two bits say how:
+//! WATCHES the link, and TICKS, it wakes soon by itself. It clears both when it wakes, and then looks at the NIC.
+//!
+//! - *A gathered post against a drain.* The poster rings the doorbell, then sets GATHERED; a drain clears GATHERED, then
+//!   empties the doorbells. If the clearing comes second it acquires the doorbell. If it comes first the poster finds
+//!   GATHERED clear, and answers for somebody coming.
+//! - *A gathered post against sleep.* That poster kicks the thread unless TICKS is set. If it is, the thread's waking
+//!   comes later in the order, and its drain sees GATHERED.
+//! - *Handing over against watching.* An application that is about to block sets HANDED_OVER, and kicks unless WATCHES
+//!   is set. If it is, the thread wakes for the next datagram; its waking takes HANDED_OVER along.
+//! - *A deadline against sleep* needs no word: the thread makes its plan, and callers find an earlier deadline, both
+//!   under the NIC lock. A caller that comes later kicks.
+//!
+//! A kick is never lost (`runtime/kick.rs`). The other words are hints, about which nobody sleeps for long.
+
+use softrnic_wire::Time;
+
+use super::policy::Plan;
+use crate::runtime::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// The words of one NIC.
+pub struct Words {
+    /// When an application last polled; nanoseconds, as all times here.
+    last_poll: AtomicU64,
+    /// When the link was last serviced.
+    last_service: AtomicU64,
+    /// Since when polls have been in vain; 0 when the last one was not.
+    vain_since: AtomicU64,
+    flags: AtomicU32,
+    /// How often the progress thread woke: a statistic.
+    wakeups: AtomicU64,
+}
+
+/// Posts were gathered that no drain may have seen.
+const GATHERED: u32 = 1;
+/// An application has left the link to the progress thread.
+const HANDED_OVER: u32 = 2;
+/// The progress thread sleeps, and wakes when datagrams come.
+const WATCHES: u32 = 4;
+/// The progress thread sleeps, and wakes soon by itself.
+const TICKS: u32 = 8;
+/// A message has come that no post may have answered.
+const UNANSWERED: u32 = 16;
+/// The next wait for an event begins with spinning.
+const SPINS: u32 = 32;
+/// The progress thread is to end.
+const STOPPING: u32 = 64;
+
+impl Words {
+    /// Nothing has happened yet.
+    pub fn new() -> Words {
+        Words {
+            last_poll: AtomicU64::new(0),
+            last_service: AtomicU64::new(0),
+            vain_since: AtomicU64::new(0),
+            flags: AtomicU32::new(0),
+            wakeups: AtomicU64::new(0),
+        }
+    }
+
+    /// A doorbell was rung for posts that are to be gathered. Whether to kick the progress thread.
+    #[must_use]
+    pub fn gather(&self) -> bool {
+        // One bit at a time is one instruction on x86. The load is at least as new.
+        self.flags.fetch_or(GATHERED, Ordering::AcqRel) & GATHERED == 0
+            && self.flags.load(Ordering::Relaxed) & TICKS == 0
+    }
+
+    /// The holder of the NIC is about to drain the doorbells.
+    #[inline]
+    pub fn before_drain(&self) {
+        // A mark that is not seen yet stays, for the thread that its poster answers for.
+        if self.flags.load(Ordering::Relaxed) & GATHERED != 0 {
+            self.flags.fetch_and(!GATHERED, Ordering::AcqRel);
+        }
+    }
+
+    /// An application is about to block, with nobody to drive the NIC. Whether to kick the progress thread: it does
+    /// not watch the link, or what was gathered should not wait for its next tick.
+    #[must_use]
+    pub fn hand_over(&self) -> bool {
+        let before = self.flags.fetch_or(HANDED_OVER, Ordering::AcqRel);
+        before & WATCHES == 0 || before & GATHERED != 0
+    }
+
+    /// The progress thread goes to sleep with this plan. It prepares its [`Kick`](crate::runtime::kick::Kick) next.
+    pub fn sleep(&self, plan: Plan, now: Time) {
+        let watches = if plan.watch_link { WATCHES } else { 0 };
+        let ticks = if plan.ticks(now) { TICKS } else { 0 };
+        self.flags.fetch_or(watches | ticks, Ordering::AcqRel);
+    }
+
+    /// The progress thread is awake, and has its turn next. Whether the link was handed over.
+    #[must_use]
+    pub fn wake(&self) -> bool {
+        self.flags.fetch_and(!(WATCHES | TICKS | HANDED_OVER), Ordering::AcqRel) & HANDED_OVER != 0
+    }
+
+    /// The progress thread is to end; kick it.
+    pub fn stop(&self) {
+        self.flags.fetch_or(STOPPING, Ordering::AcqRel);
+    }
+
+    /// Whether the progress thread is to end.
+    pub fn is_stopping(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & STOPPING != 0
+    }
+
+    /// A message has come.
+    #[inline]
+    pub fn message_came(&self) {
+        if self.flags.load(Ordering::Relaxed) & UNANSWERED == 0 {
+            self.flags.fetch_or(UNANSWERED, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a post is likely to be an answer: the first one after a message has come.
+    #[inline]
+    pub fn answers(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & UNANSWERED != 0
+            && self.flags.fetch_and(!UNANSWERED, Ordering::Relaxed) & UNANSWERED != 0
+    }
+
+    /// Whether the next wait for an event begins with spinning.
+    pub fn spins(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & SPINS != 0
+    }
+
+    /// Says whether the next wait for an event begins with spinning.
+    pub fn set_spins(&self, spins: bool) {
+        match spins {
+            _ if self.spins() == spins => {}
+            true => _ = self.flags.fetch_or(SPINS, Ordering::Relaxed),
+            false => _ = self.flags.fetch_and(!SPINS, Ordering::Relaxed),
+        }
+    }
+
+    /// When an application last polled.
+    pub fn last_poll(&self) -> Time {
+        Time::from_nanos(self.last_poll.load(Ordering::Relaxed))
+    }
+
+    /// An application polls.
+    #[inline]
+    pub fn polled(&self, now: Time) {
+        self.last_poll.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// When the link was last serviced.
+    #[inline]
+    pub fn last_service(&self) -> Time {
+        Time::from_nanos(self.last_service.load(Ordering::Relaxed))
+    }
+
+    /// The link was serviced.
+    #[inline]
+    pub fn serviced(&self, now: Time) {
+        self.last_service.store(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Since when polls have been in vain. Threads that poll at once may overwrite what the other says.
+    #[inline]
+    pub fn vain_since(&self) -> u64 {
+        self.vain_since.load(Ordering::Relaxed)
+    }
+
+    /// Says since when polls have been in vain.
+    #[inline]
+    pub fn set_vain_since(&self, since: u64) {
+        self.vain_since.store(since, Ordering::Relaxed);
+    }
+
+    /// How often the progress thread woke.
+    pub fn wakeups(&self) -> u64 {
+        self.wakeups.load(Ordering::Relaxed)
+    }
+
+    /// The progress thread woke.
+    pub fn count_wakeup(&self) {
+        self.wakeups.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for Words {
+    fn default() -> Words {
+        Words::new()
+    }
+}
