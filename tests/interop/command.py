@@ -18,6 +18,7 @@ import errors
 import matrix
 import programs
 import report
+import storage
 import userland
 from agent import Lost, Refused
 from bench import Bench
@@ -28,7 +29,7 @@ from wire import Wire
 
 SUMMARY = "SoftRNIC against Linux kernel rxe, in guests; ARGS as tools/interop --help says"
 KERNELS = ["6.1", "sid"]
-PARTS = ["matrix", "errors", "programs", "connections", "bench"]
+PARTS = ["matrix", "errors", "programs", "connections", "storage", "bench"]
 SEED = 7
 
 
@@ -115,6 +116,8 @@ class Interop:
                 self._programs(guest, near, core)
             if "connections" in self.args.parts:
                 self._connections(guest, near, core)
+            if "storage" in self.args.parts:
+                self._storage(guest, near, core)
             if "bench" in self.args.parts and not core and not self.args.only:
                 self._bench(guest)
             if problem := guest.clock_problem():
@@ -260,12 +263,10 @@ class Interop:
 
     def _connections(self, guest, near, core):
         begun, before, passed = time.monotonic(), len(self.failures), self.passed["connections"]
-        command = ["ip", "netns", "exec", guest.namespace, str(self.library.parent / "softrnic"), "run", "--"]
         for link, part in (("udp", core), ("xdp", True)):
-            path = self.out / f"{guest.version}-connections-{link}.%p.pcapng"
 
-            def ours(family, faults):
-                env = near.environment(link, family, ",".join([f"seed={self.args.seed}", *faults]), path)
+            def ours(family, faults, link=link):
+                command, env = self._softrnic(guest, near, "connections", link, family, faults)
                 return connections.Near("our side", command, env, guest.near_address[family])
 
             def theirs(family):
@@ -276,11 +277,38 @@ class Interop:
                     self._fail(f"Linux {guest.version}: {outcome}, {link}", outcome.problem)
                 else:
                     self.passed["connections"] += 1
-            for kept in sorted(self.out.glob(path.name.replace("%p", "*"))):
-                complaints = capture.complaints(kept)
-                for complaint in complaints:
-                    self._fail(f"tshark on {kept.name}", complaint)
-                if not complaints and not self.args.keep:
-                    kept.unlink()
+            self._judge(guest, "connections")
         passed, failed = self.passed["connections"] - passed, len(self.failures) - before
         print(f"connections: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
+
+    def _storage(self, guest, near, core):
+        begun, before, passed = time.monotonic(), len(self.failures), self.passed["disks"]
+        cases = [case for case in storage.CASES if (case.core or not core) and self._wanted(case)]
+
+        def ours(case):
+            return self._softrnic(guest, near, "storage", case.link, case.family, storage.faults(case))
+
+        disk = storage.Disk(guest, storage.build(self.out), self.out, ours) if cases else None
+        for case in cases:
+            if problem := disk.run(case):
+                self._fail(f"Linux {guest.version}: {case}", problem)
+            else:
+                self.passed["disks"] += 1
+        self._judge(guest, "storage")
+        passed, failed = self.passed["disks"] - passed, len(self.failures) - before
+        print(f"storage: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
+
+    def _softrnic(self, guest, near, part, link, family, faults):
+        """How programs of rdma_cm run at our side: the start of their command line, and their environment."""
+        command = ["ip", "netns", "exec", guest.namespace, str(self.library.parent / "softrnic"), "run", "--"]
+        capture = self.out / f"{guest.version}-{part}-{link}.%p.pcapng"
+        return command, near.environment(link, family, ",".join([f"seed={self.args.seed}", *faults]), capture)
+
+    def _judge(self, guest, part):
+        """Ask tshark about the captures of a part's processes, and remove those that it finds nothing wrong with."""
+        for path in sorted(self.out.glob(f"{guest.version}-{part}-*.pcapng")):
+            complaints = capture.complaints(path)
+            for complaint in complaints:
+                self._fail(f"tshark on {path.name}", complaint)
+            if not complaints and not self.args.keep:
+                path.unlink()

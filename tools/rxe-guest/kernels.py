@@ -38,7 +38,10 @@ BOOT_MODULES = [
     "af_packet", "rdma_rxe", "rdma_ucm", "ib_uverbs", "ib_umad",
 ]  # fmt: skip
 # Present for whoever wants them: the kernel loads them by itself on `ip link add type veth` and such.
-MODULES_ON_DEMAND = ["veth", "8021q", "dummy", "tun", "bridge", "sch_netem", "sch_ingress", "act_mirred", "xsk_diag"]
+MODULES_ON_DEMAND = [
+    "veth", "8021q", "dummy", "tun", "bridge", "sch_netem", "sch_ingress", "act_mirred", "xsk_diag",
+    "ib_isert", "target_core_file", "crc32c_generic",
+]  # fmt: skip
 
 KERNEL_PACKAGE = re.compile(r"linux-(image|binary|modules)-")
 

@@ -1,0 +1,89 @@
+/* Copies a file to a disk behind libiscsi, or as much of the disk back to a file of that size.
+   `iscsi_copy INITIATOR to|from URL FILE` says "logged in", and begins when it is sent a line. */
+#include <iscsi/iscsi.h>
+#include <iscsi/scsi-lowlevel.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define BLOCK 512
+#define AT_ONCE 512
+
+static struct iscsi_context *iscsi;
+
+/* libiscsi 1.19 reads a list that it has not set (iser_conn->tx_desc), and is lucky where new memory is zero. */
+void *malloc(size_t size)
+{
+	return calloc(1, size);
+}
+
+static void check(int good, const char *what)
+{
+	if (!good) {
+		fprintf(stderr, "%s: %s\n", what, iscsi ? iscsi_get_error(iscsi) : "");
+		exit(1);
+	}
+}
+
+static int log_in(const char *initiator, const char *text)
+{
+	iscsi = iscsi_create_context(initiator);
+	check(iscsi != NULL, "context");
+	struct iscsi_url *url = iscsi_parse_full_url(iscsi, text);
+	check(url != NULL, "address");
+	iscsi_set_targetname(iscsi, url->target);
+	iscsi_set_session_type(iscsi, ISCSI_SESSION_NORMAL);
+	iscsi_set_header_digest(iscsi, ISCSI_HEADER_DIGEST_NONE);
+	check(!iscsi_init_transport(iscsi, url->transport), "transport");
+	check(!iscsi_connect_sync(iscsi, url->portal), "connect");
+	check(!iscsi_login_sync(iscsi), "log in");
+	int lun = url->lun;
+	iscsi_destroy_url(url);
+	return lun;
+}
+
+static void to_disk(int lun, FILE *file, int first, size_t size)
+{
+	static unsigned char data[AT_ONCE * BLOCK];
+	check(fread(data, 1, size, file) == size, "read of the file");
+	struct scsi_task *task = iscsi_write10_sync(iscsi, lun, first, data, size, BLOCK, 0, 0, 0, 0, 0);
+	check(task && task->status == SCSI_STATUS_GOOD, "write");
+	scsi_free_scsi_task(task);
+}
+
+static void from_disk(int lun, FILE *file, int first, size_t size)
+{
+	struct scsi_task *task = iscsi_read10_sync(iscsi, lun, first, size, BLOCK, 0, 0, 0, 0, 0);
+	check(task && task->status == SCSI_STATUS_GOOD && (size_t)task->datain.size == size, "read");
+	check(fwrite(task->datain.data, 1, size, file) == size, "write of the file");
+	scsi_free_scsi_task(task);
+}
+
+int main(int argc, char **argv)
+{
+	check(argc == 5, "arguments");
+	int writes = !strcmp(argv[2], "to");
+	FILE *file = fopen(argv[4], writes ? "rb" : "rb+");
+	struct stat about;
+	check(file && !fstat(fileno(file), &about) && about.st_size % BLOCK == 0, "file");
+	int lun = log_in(argv[1], argv[3]);
+	puts("logged in");
+	fflush(stdout);
+	check(getchar() == '\n', "the word to begin");
+
+	/* The first command after a log-in is answered with what happened before it. */
+	struct scsi_task *task = iscsi_testunitready_sync(iscsi, lun);
+	check(task != NULL, "test unit ready");
+	scsi_free_scsi_task(task);
+	int blocks = about.st_size / BLOCK;
+	for (int first = 0; first < blocks; first += AT_ONCE) {
+		size_t size = (blocks - first < AT_ONCE ? blocks - first : AT_ONCE) * BLOCK;
+		(writes ? to_disk : from_disk)(lun, file, first, size);
+	}
+	check(!fclose(file), "file");
+	/* Not destroyed: libiscsi's thread for events would go on with what is freed. */
+	iscsi_logout_sync(iscsi);
+	printf("%d blocks copied\n", blocks);
+	return 0;
+}
