@@ -1,8 +1,10 @@
 //! Bytes that both processes can make from a number, and check.
 
+use softrnic_link::Rng;
+
 /// Fills `bytes` with the pattern of `seed`.
 pub fn fill(seed: u64, bytes: &mut [u8]) {
-    let mut words = Words(seed);
+    let mut words = Rng::new(seed);
     let mut chunks = bytes.chunks_exact_mut(8);
     for chunk in &mut chunks {
         chunk.copy_from_slice(&words.next().to_le_bytes());
@@ -14,7 +16,7 @@ pub fn fill(seed: u64, bytes: &mut [u8]) {
 
 /// A number that depends on all of `parts`, in their order.
 pub fn mix(parts: &[u64]) -> u64 {
-    parts.iter().fold(0, |state, part| Words(state ^ part).next())
+    parts.iter().fold(0, |state, part| Rng::new(state ^ part).next())
 }
 
 /// The first place where two images differ.
@@ -24,19 +26,6 @@ pub fn difference(expected: &[u8], found: &[u8]) -> Option<usize> {
     }
     let differing = expected.iter().zip(found).position(|(expected, found)| expected != found);
     Some(differing.unwrap_or(expected.len().min(found.len())))
-}
-
-/// SplitMix64.
-struct Words(u64);
-
-impl Words {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        word ^ (word >> 31)
-    }
 }
 
 #[cfg(test)]

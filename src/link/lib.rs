@@ -22,3 +22,4 @@ pub mod xdp;
 
 pub use cancel::Uncancelled;
 pub use link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
+pub use rng::Rng;

@@ -1,12 +1,14 @@
 //! A small seeded generator. Written here because the seed that repeats a failure must still repeat it
 //! after an update of somebody's crate.
 
-/// SplitMix64: passes the usual tests, and any seed is as good as another.
+/// SplitMix64: passes the usual tests, and any seed is as good as another. For faults, simulations and patterns; nothing that
+/// must not be guessed.
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
-    pub(crate) fn new(seed: u64) -> Rng {
+    /// A generator whose numbers follow from `seed`.
+    pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }
 
@@ -19,7 +21,9 @@ impl Rng {
         Rng(rng.next())
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// The next number.
+    #[allow(clippy::should_implement_trait, reason = "an endless stream needs no Option")]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -28,12 +32,12 @@ impl Rng {
     }
 
     /// Below `bound`, which is not zero; the bias of a 64-bit product is of no concern here.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
     /// True with probability `p`; always draws one number.
-    pub(crate) fn chance(&mut self, p: f64) -> bool {
+    pub fn chance(&mut self, p: f64) -> bool {
         // 53 bits are what a double holds exactly.
         let unit = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
         unit < p

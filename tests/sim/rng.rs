@@ -1,38 +1,34 @@
-//! A small seeded generator of our own: a seed that repeats a failure must repeat it after every update.
+//! Choices that follow from a seed.
 
-/// SplitMix64.
+/// The generator of the simulated network, with what programs of choices need.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(softrnic_link::Rng);
 
 impl Rng {
     /// A generator whose numbers follow from `seed`.
     pub fn new(seed: u64) -> Rng {
-        Rng(seed)
+        Rng(softrnic_link::Rng::new(seed))
     }
 
     /// The next number.
     #[allow(clippy::should_implement_trait, reason = "an endless stream needs no Option")]
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     /// A number below `bound`, which is not 0.
     pub fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.next()) * bound as u128) >> 64) as usize
+        self.0.below(bound as u64) as usize
     }
 
     /// A number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + ((u128::from(self.next()) * u128::from(high - low + 1)) >> 64) as u64
+        low + self.0.below(high - low + 1)
     }
 
     /// True with probability `p`.
     pub fn chance(&mut self, p: f64) -> bool {
-        ((self.next() >> 11) as f64 / (1_u64 << 53) as f64) < p
+        self.0.chance(p)
     }
 
     /// One of several.
