@@ -47,6 +47,14 @@ impl Address {
         }
     }
 
+    /// The IP address with what it takes to use it: of a link-local one its interface.
+    pub fn on_interface(&self) -> SocketAddr {
+        match self {
+            Address::Ip(address) => *address,
+            Address::Ib(address) => SocketAddr::new(address.gid.to_ip(), 0),
+        }
+    }
+
     /// Whether it stands for every address.
     pub fn is_any(&self) -> bool {
         match self {

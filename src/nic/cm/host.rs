@@ -7,25 +7,31 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, getsock
 
 use super::error::Error;
 
-/// Whether the address belongs to this machine: to an interface, or to the loopback network.
-pub(super) fn is_local(ip: IpAddr) -> bool {
+/// Whether the address belongs to this machine: to an interface, or to the loopback network. Its port means nothing.
+pub(super) fn is_local(address: SocketAddr) -> bool {
+    let ip = address.ip();
     if ip.is_unspecified() || ip.is_multicast() {
         return false;
     }
-    ip.is_loopback() || datagram(ip).and_then(|socket| bind(&socket, &SocketAddr::new(ip, 0))).is_ok()
+    ip.is_loopback() || datagram(ip).and_then(|socket| bind(&socket, &with_port(address, 0))).is_ok()
 }
 
-/// The address that the routing table has packets to a destination leave from.
-pub(super) fn source_for(destination: IpAddr) -> Result<IpAddr, Error> {
-    let socket = datagram(destination).map_err(|_| Error::NoDescriptor)?;
-    // The port means nothing: no datagram is sent.
-    match connect(&socket, &SocketAddr::new(destination, 4791)) {
+/// The address that the routing table has packets to a destination leave from. Its port means nothing.
+pub(super) fn source_for(destination: SocketAddr) -> Result<IpAddr, Error> {
+    let socket = datagram(destination.ip()).map_err(|_| Error::NoDescriptor)?;
+    // No datagram is sent.
+    match connect(&socket, &with_port(destination, 4791)) {
         Ok(()) => {}
         Err(Errno::ACCESS | Errno::INVAL) => return Err(Error::Invalid),
         Err(_) => return Err(Error::NetworkUnreachable),
     }
     let source = getsockname(&socket).ok().and_then(|name| SocketAddr::try_from(name).ok());
     source.map(|source| source.ip()).ok_or(Error::NetworkUnreachable)
+}
+
+fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
 }
 
 fn datagram(ip: IpAddr) -> Result<rustix::fd::OwnedFd, Errno> {

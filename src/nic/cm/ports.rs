@@ -50,7 +50,7 @@ impl State {
         }
         let device = match address.is_any() || self.is_for_all_devices(address.ip()) {
             true => None,
-            false => Some(self.device_with(address.ip())?),
+            false => Some(self.device_with(address)?),
         };
         let one_family = entry.one_family || matches!(address, Address::Ip(ip) if ip.is_ipv4());
         let local = device.map(|place| self.address_of(place, address.ip()));

@@ -28,11 +28,12 @@ const ADDRESS: (EventKind, EventKind) = (EventKind::AddressResolved, EventKind::
 
 impl State {
     /// The device for an address of ours: the one that has it, or the first, for other addresses of the machine.
-    pub fn device_with(&self, ip: IpAddr) -> Result<usize, Error> {
+    pub fn device_with(&self, address: &Address) -> Result<usize, Error> {
+        let ip = address.ip();
         if let Some(place) = (0..self.devices.len()).find(|&place| self.addresses(place).contains(&ip)) {
             return Ok(place);
         }
-        if !host::is_local(ip) {
+        if !host::is_local(address.on_interface()) {
             return Err(Error::AddressNotAvailable);
         }
         self.first_device(ip)
@@ -114,15 +115,15 @@ impl State {
             return Ok(false);
         }
         let is_ours = (0..self.devices.len()).any(|place| self.addresses(place).contains(&ip));
-        if is_ours || host::is_local(ip) {
-            let place = bound.map_or_else(|| self.device_with(ip), Ok)?;
+        if is_ours || host::is_local(destination.on_interface()) {
+            let place = bound.map_or_else(|| self.device_with(&destination), Ok)?;
             let own = self.address_of(place, local.ip())?;
             // Who is there shows when it is asked; until then it is ourselves.
             let route = Route { local: own, remote: self.address_of(place, ip)? };
             self.take_way(number, place, route, Some(ip), true)?;
             return Ok(true);
         }
-        let source = host::source_for(ip)?;
+        let source = host::source_for(destination.on_interface())?;
         let place = match bound {
             Some(place) => place,
             None => self.device_to(ip, source).inspect_err(|_| advise(ip, source))?,
