@@ -14,14 +14,21 @@ use super::id::IdState;
 use super::params::{ConnParams, PathRecord, UdParams};
 use super::queue::Queued;
 use super::resolve::HOPS;
-use super::state::State;
+use super::state::{Entry, State};
 use crate::device::ConnectionSink;
 use crate::runtime::kick::Kick;
 use crate::verbs::AddressVector;
 
-/// What has happened to connections, by device, and was not looked at.
+/// What has happened to devices and their connections, and was not looked at.
 #[derive(Default)]
-pub(super) struct Inbox(pub SegQueue<(usize, Event)>);
+pub(super) struct Inbox(pub SegQueue<(usize, Happened)>);
+
+/// What has happened to a device.
+pub(super) enum Happened {
+    Connection(Event),
+    /// It has lost its interface for good.
+    Removed,
+}
 
 /// Fills the inbox for a device.
 pub(super) struct Sink {
@@ -32,7 +39,11 @@ pub(super) struct Sink {
 
 impl ConnectionSink for Sink {
     fn put(&self, event: Event) {
-        self.inbox.0.push((self.place, event));
+        self.inbox.0.push((self.place, Happened::Connection(event)));
+    }
+
+    fn removed(&self) {
+        self.inbox.0.push((self.place, Happened::Removed));
     }
 
     fn wake(&self) {
@@ -41,7 +52,29 @@ impl ConnectionSink for Sink {
 }
 
 impl State {
-    pub fn on_event(&mut self, place: usize, event: Event) {
+    pub fn on_happened(&mut self, place: usize, happened: Happened) {
+        match happened {
+            Happened::Connection(event) => self.on_event(place, event),
+            Happened::Removed => self.on_removal(place),
+        }
+    }
+
+    /// Kernel: `cma_process_remove`. Its identifiers are good for nothing but to be destroyed.
+    fn on_removal(&mut self, place: usize) {
+        let on_it = |entry: &Entry| entry.device == Some(place);
+        let ids: Vec<u32> = self.ids.iter().filter(|(_, entry)| on_it(entry)).map(|(id, _)| id).collect();
+        for number in ids {
+            self.lookups.forget(number);
+            if let Ok(entry) = self.entry_mut(number)
+                && entry.state != IdState::Listen
+            {
+                entry.state = IdState::Disconnect;
+            }
+            self.tell(number, EventKind::DeviceRemoval, EventStatus::Done, EventData::None);
+        }
+    }
+
+    fn on_event(&mut self, place: usize, event: Event) {
         match event {
             Event::Request(request) => {
                 let (comm, ours) = (request.id, self.on_request(place, request));

@@ -5,10 +5,9 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use softrnic_cm::Event;
 use softrnic_wire::Time;
 
-use super::incoming::Inbox;
+use super::incoming::{Happened, Inbox};
 use super::manager::Inner;
 use super::state::State;
 use super::watch::Watch;
@@ -17,7 +16,7 @@ use crate::runtime::kick::Kick;
 pub(super) fn run(manager: &Inner, kick: &Kick, inbox: &Inbox, watch: &Watch) {
     let mut woken = Woken::default();
     while !manager.is_stopping() {
-        let events: Vec<(usize, Event)> = std::iter::from_fn(|| inbox.0.pop()).collect();
+        let events: Vec<(usize, Happened)> = std::iter::from_fn(|| inbox.0.pop()).collect();
         // Another process may have the address of one that has ended. The end of the first comes first.
         woken.by_descriptor |= !events.is_empty() && watch.is_ready();
         {
@@ -25,8 +24,8 @@ pub(super) fn run(manager: &Inner, kick: &Kick, inbox: &Inbox, watch: &Watch) {
             if woken.by_descriptor {
                 state.lose_ended_peers();
             }
-            for (place, event) in events {
-                state.on_event(place, event);
+            for (place, happened) in events {
+                state.on_happened(place, happened);
             }
             if woken.by_descriptor || state.next_timer().is_some_and(|due| due <= state.now()) {
                 state.serve();

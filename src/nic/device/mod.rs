@@ -73,6 +73,9 @@ pub trait ConnectionSink: Send + Sync {
     /// Something has happened to a connection.
     fn put(&self, event: softrnic_cm::Event);
 
+    /// The device has lost its interface for good.
+    fn removed(&self);
+
     /// That was all for now.
     fn wake(&self);
 }
@@ -198,8 +201,14 @@ impl Nic {
     /// Something about the port has changed.
     pub(crate) fn refresh_port(&self) {
         let Ok(mut guard) = self.core.lock() else { return };
-        let Core { engine, port, .. } = &mut *guard;
+        let Core { engine, port, connections, .. } = &mut *guard;
         port.refresh(engine);
+        if port.take_removal()
+            && let Some(sink) = connections
+        {
+            sink.removed();
+            sink.wake();
+        }
         self.drive(self.now(), guard, Budget::default());
     }
 

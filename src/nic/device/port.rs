@@ -30,6 +30,8 @@ pub struct Port {
     ip_mtu: usize,
     link_mtu: usize,
     follow: Option<Follow>,
+    /// Its interface has gone for good, and nobody was told.
+    removed: bool,
 }
 
 /// An interface that is followed.
@@ -42,7 +44,7 @@ struct Follow {
 impl Port {
     /// A port that never changes: a loopback address.
     pub fn fixed(ip_mtu: usize) -> Port {
-        Port { state: LinkState::Up, downs: 0, ip_mtu, link_mtu: ip_mtu, follow: None }
+        Port { state: LinkState::Up, downs: 0, ip_mtu, link_mtu: ip_mtu, follow: None, removed: false }
     }
 
     /// The port of a device at `place`, with its GID table filled in; `ip_mtu` is what the link can carry, in
@@ -61,7 +63,7 @@ impl Port {
             Place::Address(_) => LinkState::Up,
             Place::Interface(_) => LinkState::AdminDown,
         };
-        let mut port = Port { state, downs: 0, ip_mtu, link_mtu: ip_mtu, follow: None };
+        let mut port = Port { state, downs: 0, ip_mtu, link_mtu: ip_mtu, follow: None, removed: false };
         if let Some(interface) = found {
             port.state = interface.state;
             port.ip_mtu = ip_mtu.min(interface.mtu as usize);
@@ -106,6 +108,11 @@ impl Port {
         self.follow.as_ref().map(|follow| follow.host.as_raw_fd())
     }
 
+    /// Whether the interface of a device on it has gone for good since this was asked.
+    pub fn take_removal(&mut self) -> bool {
+        std::mem::take(&mut self.removed)
+    }
+
     /// Takes in what has changed, and raises the events for it.
     pub fn refresh(&mut self, engine: &mut Engine) {
         let Some(follow) = &mut self.follow else { return };
@@ -126,9 +133,11 @@ impl Port {
         match event {
             HostEvent::LinkUp { ifindex } if ifindex == *ours => self.go(LinkState::Up, engine),
             HostEvent::LinkDown { ifindex } if ifindex == *ours => self.go(LinkState::NoCarrier, engine),
-            HostEvent::AdminDown { ifindex } | HostEvent::LinkRemoved { ifindex } if ifindex == *ours => {
+            HostEvent::LinkRemoved { ifindex } if ifindex == *ours => {
+                self.removed |= whole_interface;
                 self.go(LinkState::AdminDown, engine);
             }
+            HostEvent::AdminDown { ifindex } if ifindex == *ours => self.go(LinkState::AdminDown, engine),
             HostEvent::MtuChanged { ifindex, mtu } if ifindex == *ours => {
                 self.ip_mtu = self.link_mtu.min(mtu as usize);
                 engine.set_active_mtu(self.active_mtu());

@@ -48,7 +48,9 @@ fn the_carrier_decides_the_state_and_each_change_is_one_event() {
     assert_eq!(events(port, engine, HostEvent::LinkUp { ifindex }), [Event::PortActive]);
     assert_eq!(events(port, engine, HostEvent::LinkUp { ifindex }), []);
     assert_eq!(events(port, engine, HostEvent::LinkRemoved { ifindex: ifindex + 1 }), [], "somebody else's");
+    assert!(!port.take_removal());
     assert_eq!(events(port, engine, HostEvent::LinkRemoved { ifindex }), [Event::PortError]);
+    assert!(port.take_removal() && !port.take_removal(), "told once");
     assert_eq!(port.downs(), 2);
 }
 
