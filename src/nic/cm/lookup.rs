@@ -89,7 +89,7 @@ impl State {
             Address::Ip(ip) if ip.is_ipv4() => Family::V4,
             Address::Ip(_) => Family::V6,
         };
-        let name = Name { space: entry.kind.space, port: peer.port(), family };
+        let [name, _] = Name::both(entry.kind.space, peer.port(), family, peer.ip());
         let mut lookup = Lookup {
             id: number,
             purpose,
@@ -172,8 +172,13 @@ fn nobody(lookup: &mut Lookup, now: Time) -> Progress {
 }
 
 fn ask(name: &Name, destination: IpAddr, device: IpAddr) -> Result<OwnedFd, Errno> {
-    let socket = stream()?;
-    connect(&socket, &name.address()?)?;
+    let [every, one] = Name::both(name.space, name.port, name.family, destination);
+    let reach = |name: Name| {
+        let socket = stream()?;
+        connect(&socket, &name.address()?).map(|()| socket)
+    };
+    let socket =
+        reach(every).or_else(|error| if error == Errno::CONNREFUSED { reach(one) } else { Err(error) })?;
     let question = Message { found: false, destination: Gid::from(destination), device: Gid::from(device) };
     send(&socket, &question.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
     Ok(socket)

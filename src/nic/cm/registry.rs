@@ -1,7 +1,8 @@
-//! Who listens on which port of this machine: abstract Unix sockets, one for each port space, port and family.
+//! Who listens on which port of this machine: abstract Unix sockets, one for each port space, port and family, or address.
 //!
 //! Their scope is the network namespace, as that of 127.0.0.1 is. The kernel sees to it that a name is taken once, and
-//! that it is free when its process has ended, however that came. Whoever wants to connect asks there which device to
+//! that it is free when its process has ended, however that came. A name without an address and one with are taken each by
+//! itself; who has taken one then looks for the other kind in the table of all sockets, and gives it back if there is one. Whoever wants to connect asks there which device to
 //! turn to (`lookup.rs`); any user may. What they send is checked, and what they keep open is bounded.
 
 use std::collections::{HashMap, VecDeque};
@@ -44,17 +45,44 @@ pub(super) struct Name {
     pub space: PortSpace,
     pub port: u16,
     pub family: Family,
+    /// `None` for a port on every address.
+    pub address: Option<IpAddr>,
 }
 
+/// The kernel's table of the Unix sockets in this network namespace.
+const SOCKETS: &str = "/proc/net/unix";
+
 impl Name {
+    /// A port on every address, and on one.
+    pub fn both(space: PortSpace, port: u16, family: Family, address: IpAddr) -> [Name; 2] {
+        let name = Name { space, port, family, address: None };
+        [name, Name { address: Some(address), ..name }]
+    }
+
     pub fn address(&self) -> Result<SocketAddrUnix, Errno> {
+        SocketAddrUnix::new_abstract_name(self.text().as_bytes())
+    }
+
+    fn text(&self) -> String {
         let family = match self.family {
             Family::V4 => '4',
             Family::V6 => '6',
             Family::Native => 'd',
         };
-        let text = format!("softrnic/cm/{}/{}/{family}", self.space.name().to_ascii_lowercase(), self.port);
-        SocketAddrUnix::new_abstract_name(text.as_bytes())
+        let space = self.space.name().to_ascii_lowercase();
+        let text = format!("softrnic/cm/{space}/{}/{family}", self.port);
+        match self.address {
+            Some(address) => format!("{text}/{address}"),
+            None => text,
+        }
+    }
+
+    /// Whether a socket's name takes the same port in the other way: on every address instead of one, or on one.
+    fn excludes(&self, socket: &str) -> bool {
+        match self.address {
+            Some(_) => socket == Name { address: None, ..*self }.text(),
+            None => socket.strip_prefix(&self.text()).is_some_and(|rest| rest.starts_with('/')),
+        }
     }
 }
 
@@ -137,13 +165,12 @@ impl Registry {
         local: &Address,
         families: &[Family],
     ) -> Result<(), Error> {
-        let taken = if local.is_any() || local.ip().is_loopback() {
-            Error::AddressNotAvailable
-        } else {
-            Error::AddressInUse
-        };
+        // The kernel takes loopback addresses for wildcards here.
+        let wild = local.is_any() || local.ip().is_loopback();
+        let taken = if wild { Error::AddressNotAvailable } else { Error::AddressInUse };
         for &family in families {
-            let name = Name { space, port: local.port(), family };
+            let address = (!wild && family != Family::Native).then(|| local.ip());
+            let name = Name { space, port: local.port(), family, address };
             if let Some(claim) = self.names.get_mut(&name) {
                 claim.owners.push(owner);
                 continue;
@@ -155,6 +182,10 @@ impl Registry {
             match made {
                 Ok(socket) => {
                     self.names.insert(name, Claim { socket, owners: vec![owner], listens: false });
+                    if self.is_excluded(&name) {
+                        self.release(owner);
+                        return Err(Error::AddressNotAvailable);
+                    }
                 }
                 Err(error) => {
                     self.release(owner);
@@ -163,6 +194,23 @@ impl Registry {
             }
         }
         Ok(())
+    }
+
+    /// Whether another process has the port in a way that leaves no room for this name.
+    fn is_excluded(&self, name: &Name) -> bool {
+        let sockets = match std::fs::read(SOCKETS) {
+            Ok(sockets) => sockets,
+            Err(error) => {
+                tracing::warn!(%error, "{SOCKETS} cannot be read; who else has the port is not known");
+                return false;
+            }
+        };
+        let own = |socket: &str| self.names.keys().any(|known| known.text() == socket);
+        let names = sockets.split(|byte| *byte == b'\n').filter_map(|line| {
+            let at = line.iter().position(|byte| *byte == b'@')?;
+            std::str::from_utf8(&line[at + 1..]).ok()
+        });
+        names.into_iter().any(|socket| name.excludes(socket) && !own(socket))
     }
 
     /// Whether an identifier has its names.
@@ -280,4 +328,20 @@ enum Next {
     Wait,
     Keep,
     Leave,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_on_every_address_leaves_no_room_for_it_on_one() {
+        let [every, one] = Name::both(PortSpace::Tcp, 7, Family::V4, [10, 0, 0, 1].into());
+        let [_, other] = Name::both(PortSpace::Tcp, 7, Family::V4, [10, 0, 0, 2].into());
+        assert_eq!(one.text(), "softrnic/cm/tcp/7/4/10.0.0.1");
+        assert!(every.excludes(&one.text()) && one.excludes(&every.text()));
+        assert!(!one.excludes(&other.text()) && !one.excludes(&one.text()) && !every.excludes(&every.text()));
+        let [port_70, _] = Name::both(PortSpace::Tcp, 70, Family::V4, [10, 0, 0, 1].into());
+        assert!(!port_70.excludes(&one.text()) && !one.excludes(&port_70.text()));
+    }
 }
