@@ -15,9 +15,17 @@ from harness import TIMEOUT, VerbsTest, free_port
 LISTENS = "00010000"
 
 
+def unix_sockets(process="self"):
+    """The kernel's table of Unix sockets in a process's network namespace; nothing if the process has ended."""
+    try:
+        return pathlib.Path(f"/proc/{process}/net/unix").read_text()
+    except OSError:
+        return ""
+
+
 def is_listening(port, space="tcp", process="self"):
     """Whether somebody in a process's network namespace listens on an RDMA port: the name in the registry says so."""
-    for line in pathlib.Path(f"/proc/{process}/net/unix").read_text().splitlines()[1:]:
+    for line in unix_sockets(process).splitlines()[1:]:
         fields = line.split()
         if fields[3] == LISTENS and fields[-1].startswith(f"@softrnic/cm/{space}/{port}/"):
             return True
@@ -66,12 +74,18 @@ class CmTest(VerbsTest):
             if address is None:
                 self.skipTest("this machine has no address but loopback, and it takes root to make another machine")
             return [], address
-        name, address = f"softrnic-verbs-{os.getpid()}-{next(MACHINES)}", "10.77.0.9"
+        return self.new_machine("10.77.0.9"), "10.77.0.9"
+
+    def new_machine(self, *addresses):
+        """The words that put a program on a machine with these addresses: a network namespace, which takes root."""
+        if os.geteuid() != 0:
+            self.skipTest("it takes root to make another machine")
+        name = f"softrnic-verbs-{os.getpid()}-{next(MACHINES)}"
         subprocess.run(["ip", "netns", "add", name], check=True)
         self.addCleanup(subprocess.run, ["ip", "netns", "del", name], check=True)
-        for words in (f"-n {name} link set lo up", f"-n {name} address add {address}/32 dev lo"):
-            subprocess.run(["ip", *words.split()], check=True)
-        return ["ip", "netns", "exec", name], address
+        for words in ("link set lo up", *(f"address add {address}/32 dev lo" for address in addresses)):
+            subprocess.run(["ip", "-n", name, *words.split()], check=True)
+        return ["ip", "netns", "exec", name]
 
     def serve(self, argv, port, space="tcp", **options):
         """Starts a server, and returns it when it listens."""

@@ -3,7 +3,8 @@
 import pathlib
 import tempfile
 
-from cm import CmTest, rdma_port
+from cm import CmTest, rdma_port, unix_sockets
+from harness import TARGET
 from test_pyverbs import SHIPPED, copy_tests
 
 
@@ -34,6 +35,19 @@ class Programs(CmTest):
     def test_rping_to_an_address_of_the_machine(self):
         machine, address = self.machine()
         self.rping(address, machine=machine)
+
+    def test_two_rping_servers_on_one_port_of_different_addresses(self):
+        addresses, port = ("10.77.0.9", "10.77.0.10"), rdma_port()
+        machine = self.new_machine(*addresses)
+        rping = lambda *words: self.start([*machine, "rping", "-C", "3", "-p", port, "-V", *words])
+        servers = [rping("-s", "-a", address) for address in addresses]
+        for server, address in zip(servers, addresses):
+            self.wait_until(lambda: self.is_named(server, f"{port}/4/{address}"), server)
+        for server, address in zip(servers, addresses):
+            self.finish(server, rping("-c", "-a", address))
+
+    def is_named(self, server, name):
+        return f"@softrnic/cm/tcp/{name}" in unix_sockets(server.pid)
 
     def test_rping_with_qps_of_its_own(self):
         self.rping("127.0.0.1", "-q", client=["-q"])
@@ -109,6 +123,41 @@ class Programs(CmTest):
         out = self.run_ok(["cmtime", "-s", "127.0.0.1", "-c", "500", "-p", port], timeout=120)
         self.assertRegex(out, r"(?m)^connect")
         self.assertIsNone(server.process.poll(), server.output())
+
+
+class Older(CmTest):
+    """librdmacm goes by its older commands where the kernel refuses native addresses."""
+
+    def setUp(self):
+        super().setUp()
+        library = self.compile("no_native.c", "-ldl", flags=("-shared", "-fPIC", "-Wall", "-Wextra", "-Werror"))
+        preloads = f"{TARGET / 'libsoftrnic_interpose.so'}:{TARGET / 'verbs/libibverbs.so.1'}"
+        self.refused = ["env", f"LD_PRELOAD={library}:{preloads}"]
+
+    def check(self, outputs):
+        for out in outputs:
+            self.assertRegex(out, "[1-9][0-9]* older and 0 newer commands")
+
+    def test_rping(self):
+        for address, listens in (("127.0.0.1", "0.0.0.0"), ("::1", "::")):
+            port = rdma_port()
+            both = [*self.refused, "rping", "-C", "3", "-p", port]
+            self.check(self.run_cm_pair([*both, "-s", "-a", listens], [*both, "-c", "-a", address, "-V"], port))
+
+    def test_ucmatose(self):
+        port = rdma_port()
+        both = [*self.refused, "ucmatose", "-c", "5", "-p", port]
+        self.check(self.run_cm_pair(both, [*both, "-s", "127.0.0.1"], port))
+
+    def test_udaddy(self):
+        both = [*self.refused, "udaddy"]
+        self.check(self.run_cm_pair(both, [*both, "-s", "127.0.0.1"], 7174, space="udp"))
+
+    def test_mckey(self):
+        group = [*self.refused, "stdbuf", "-oL", "mckey", "-m", "239.1.2.3", "-b", "127.0.0.1", "-C", "5"]
+        receiver = self.start(group)
+        self.wait_until(lambda: "joined" in receiver.output(), receiver)
+        self.check(self.finish(receiver, self.start([*group, "-s"])))
 
 
 class Sockets(CmTest):

@@ -100,6 +100,25 @@ class Errors(Scripted):
         self.assertEqual(status, 2, second.describe(status))
         self.assertRegex(second.output(), "bind: (Cannot assign requested address|Address already in use)")
 
+    def test_listeners_on_one_port_of_different_addresses(self):
+        addresses = ["10.77.0.9", "10.77.0.10"]
+        machine = self.new_machine(*addresses)
+        bind = lambda *address: [*machine, self.program, "bind", self.port, *address]
+        servers = [self.start(bind(address), CM_STAYS="1") for address in addresses]
+        for server in servers:
+            self.wait_until(lambda: "done" in server.output(), server)
+        for address, why in (((), "Cannot assign requested address"), ((addresses[0],), "Address already in use")):
+            refused = self.start(bind(*address))
+            self.assertEqual(refused.wait(time.monotonic() + 10), 2, refused.output())
+            self.assertIn(f"bind: {why}", refused.output())
+        for server in servers:
+            server.kill()
+        everywhere = self.start(bind(), CM_STAYS="1")
+        self.wait_until(lambda: "done" in everywhere.output(), everywhere)
+        refused = self.start(bind(addresses[0]))
+        self.assertEqual(refused.wait(time.monotonic() + 10), 2, refused.output())
+        self.assertIn("bind: Cannot assign requested address", refused.output())
+
     def test_a_port_is_free_when_its_process_is_killed(self):
         self.listen("hold").kill()
         self.assertIn("bound", self.run_ok([self.program, "bind", self.port]))

@@ -1,6 +1,7 @@
 """Programs that use rdma_cm, between two hosts: what they say to each other goes over the wire."""
 
 import contextlib
+import json
 import time
 
 from lab import PATIENCE, LabTest
@@ -72,6 +73,26 @@ class Rdmacm(LabTest):
         server = ["rping", "-s", "-a", "::", "-C", "10", "-V", "-p", PORT]
         client = ["rping", "-c", "-a", V6_ADDRESS, "-C", "10", "-V", "-p", PORT]
         self.pair(lab, ("xdp:eth0", "xdp:eth0"), server, client, "tcp", PORT)
+
+    def test_link_local_addresses(self):
+        lab = self.lab("--mtu", "4500")
+        shown = json.loads(lab.run("h2", "ip", "-j", "-6", "address", "show", "dev", "eth0", "scope", "link"))
+        [address] = [known["local"] for host in shown for known in host.get("addr_info", []) if "local" in known]
+        server = ["rping", "-s", "-a", "::", "-C", "10", "-V", "-p", PORT]
+        client = ["rping", "-c", "-a", f"{address}%eth0", "-C", "10", "-V", "-p", PORT]
+        self.pair(lab, ("xdp:eth0", "xdp:eth0"), server, client, "tcp", PORT)
+
+    def test_an_interface_that_goes_takes_the_device_with_it(self):
+        lab = self.lab()
+        deadline = time.monotonic() + PATIENCE
+        with Program(lab, "h2", "xdp:eth0", ["stdbuf", "-oL", "rping", "-s", "-a", ADDRESS["h2"], "-p", PORT]) as server:
+            while not is_listening(lab, "tcp", PORT):
+                self.assertLess(time.monotonic(), deadline, server.output())
+                time.sleep(0.01)
+            lab.ip("h2", "link del eth0")
+            while "device removal" not in server.output():
+                self.assertLess(time.monotonic(), deadline, server.output())
+                time.sleep(0.01)
 
     def test_mckey(self):
         for devices in (("xdp:eth0", "xdp:eth0"), tuple(f"udp:{ADDRESS[host]}" for host in ("h1", "h2"))):

@@ -220,7 +220,7 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "bind")) {
 		OK(rdma_listen(bound(RDMA_PS_TCP, argc > 3 ? argv[3] : "0.0.0.0", argv[2]), 0));
 		puts("bound");
-		return 0;
+		return done();
 	}
 	if (!strcmp(argv[1], "answer"))
 		return answer(argv[2]);
