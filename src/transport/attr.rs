@@ -138,8 +138,8 @@ pub enum AttrError {
     CurState,
 }
 
-impl std::fmt::Display for AttrError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Display for AttrError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             AttrError::Transition { from, to } => write!(f, "a QP cannot go from {from:?} to {to:?}"),
             AttrError::Missing(mask) => {
@@ -154,11 +154,11 @@ impl std::fmt::Display for AttrError {
     }
 }
 
-impl std::error::Error for AttrError {}
+impl core::error::Error for AttrError {}
 
 impl Default for QpAttr {
     fn default() -> Self {
-        use std::net::{IpAddr, Ipv4Addr};
+        use core::net::{IpAddr, Ipv4Addr};
         let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         QpAttr {
             state: QpState::Reset,

@@ -2,7 +2,7 @@
 //!
 //! Parameters carry the names that Linux gives them under `roce_rp`.
 
-use std::time::Duration;
+use core::time::Duration;
 
 use softrnic_wire::Time;
 

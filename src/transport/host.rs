@@ -1,11 +1,11 @@
 //! What a queue pair needs from the NIC around it.
 
-use softrnic_wire::{Feth, Headers, Rkey, Srqn};
+use softrnic_wire::{Feth, Headers, IcrcForm, Rkey, Srqn};
 
 use crate::completion::{Completion, QpEvent};
 use crate::counters::Counter;
 use crate::path::Path;
-use crate::window::Window;
+use crate::peer::Peer;
 use crate::wqe::{LocalOp, Receive};
 
 /// Local bytes could not be reached: a bad lkey, range, domain, or memory that has gone away.
@@ -81,8 +81,8 @@ pub struct Transmit<'a, D> {
     pub headers: Headers,
     /// The bytes that follow them.
     pub payload: Payload<'a, D>,
-    /// How often the same FLUSH was sent before; kernel rxe wants another ICRC there (`wire`).
-    pub attempt: u32,
+    /// How its ICRC is computed.
+    pub icrc: IcrcForm,
 }
 
 /// The bytes that follow the headers of an outgoing packet.
@@ -230,11 +230,8 @@ pub trait Host {
     /// Raises an asynchronous event.
     fn event(&mut self, event: QpEvent);
 
-    /// A FLUSH that was sent `attempt` times before this time has been answered.
-    fn flush_answered(&mut self, attempt: u32);
-
-    /// The window shared by all QPs that talk to this peer.
-    fn window(&mut self) -> &mut Window;
+    /// What is shared by all QPs that talk to this peer.
+    fn peer(&mut self) -> &mut Peer;
 
     /// Counts something that happened.
     fn count(&mut self, counter: Counter);

@@ -5,33 +5,33 @@
 //! argument. Everything else it needs (keys, memory, receive queues, completions) it asks of its
 //! [`Host`]. It names no socket, thread, lock or clock, and draws no random numbers.
 //!
-//! Start reading in `qp.rs`; the requester, completer and responder have a file each.
+//! Start reading in `qp.rs`, which routes every event to one of the two halves: `requester.rs`, with the completer, or
+//! `responder.rs`. The constants that steer when packets leave are in `tuning.rs`.
+#![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
 mod attr;
-mod completer;
 mod completion;
 mod config;
+mod context;
 mod counters;
-mod datagram;
 mod dcqcn;
-mod flight;
 mod hints;
 mod host;
 mod path;
+mod peer;
 mod qp;
-mod repeats;
 mod requester;
-mod resources;
 mod responder;
-mod responses;
-mod rtt;
 mod segment;
-mod send_queue;
-mod timers;
+#[cfg(test)]
+mod testing;
 mod transitions;
 mod tuning;
-mod unreliable;
 mod window;
 mod wqe;
 
@@ -46,6 +46,7 @@ pub use host::{
     TransmitError,
 };
 pub use path::Path;
+pub use peer::{FlushDialect, Peer};
 pub use qp::{Progress, Qp, QpStatus, Received, Stop};
 pub use transitions::{TRANSITIONS, Transition, check as check_transition};
 pub use window::{Window, WindowConfig};

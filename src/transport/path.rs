@@ -1,6 +1,6 @@
 //! The way from one QP or address handle to its peer.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 /// Addressing of outgoing packets, resolved from an address vector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,40 +1,25 @@
-//! One queue pair: its state, and the way from each event to the part that handles it.
+//! One queue pair: its state, and the way from each event to the half that handles it.
 
-use softrnic_wire::{Body, Headers, Msn, Op, Packet, Psn, Qpn, Syndrome, Time, UcOp, XrcBody};
+use softrnic_wire::{Body, Msn, Op, Packet, Psn, Qpn, Srqn, Syndrome, Time};
 
 use crate::attr::{AttrError, AttrMask, QpAttr, QpState, QpType};
-use crate::completer::Answer;
-use crate::completion::QpEvent;
+use crate::completion::{QpEvent, Status};
 use crate::config::Config;
+use crate::context::{Context, Outcome};
 use crate::counters::Counter;
-use crate::dcqcn::{RateControl, RateParameters};
+use crate::dcqcn::RateParameters;
 use crate::hints::{Caller, Hints};
-use crate::host::{Host, Payload, Transmit};
-use crate::requester::Requester;
-use crate::responder::{Request, Responder};
-use crate::rtt::RttEstimator;
-use crate::send_queue::{Entry, SendQueue};
-use crate::timers::{Timers, take_due};
+use crate::host::Host;
+use crate::requester::{Answer, Requester};
+use crate::responder::{Request, Responder, receive_completion};
 use crate::transitions;
-use crate::wqe::{SendOp, SendWqe};
+use crate::wqe::SendWqe;
 
 /// A queue pair. `D` is where local bytes live, known to the host alone.
 pub struct Qp<D> {
-    pub(crate) qpn: Qpn,
-    pub(crate) service: QpType,
-    pub(crate) state: QpState,
-    pub(crate) attr: QpAttr,
-    pub(crate) config: Config,
-    pub(crate) sq: SendQueue<D>,
-    pub(crate) requester: Requester,
-    pub(crate) responder: Responder<D>,
-    pub(crate) timers: Timers,
-    pub(crate) rtt: RttEstimator,
-    pub(crate) rate_parameters: RateParameters,
-    pub(crate) rate: Option<RateControl>,
-    /// A CNP to the peer is due.
-    cnp_due: bool,
-    last_cnp: Option<Time>,
+    context: Context,
+    requester: Requester<D>,
+    responder: Responder<D>,
 }
 
 /// What a QP could do in one [`Qp::poll_transmit`].
@@ -96,61 +81,40 @@ pub struct QpStatus {
 impl<D> Qp<D> {
     /// A QP in RESET.
     pub fn new(qpn: Qpn, service: QpType, config: Config, rate_parameters: RateParameters) -> Qp<D> {
+        let (state, attr) = (QpState::Reset, QpAttr::default());
         Qp {
-            qpn,
-            service,
-            state: QpState::Reset,
-            attr: QpAttr::default(),
-            config,
-            sq: SendQueue::new(Psn::ZERO),
-            requester: Requester::new(),
+            context: Context { qpn, service, state, attr, config },
+            requester: Requester::new(rate_parameters),
             responder: Responder::new(),
-            timers: Timers::STOPPED,
-            rtt: RttEstimator::default(),
-            rate_parameters,
-            rate: None,
-            cnp_due: false,
-            last_cnp: None,
         }
     }
 
     /// Its number.
     pub fn qpn(&self) -> Qpn {
-        self.qpn
+        self.context.qpn
     }
 
     /// Its transport service.
     pub fn service(&self) -> QpType {
-        self.service
+        self.context.service
     }
 
     /// Its state.
     pub fn state(&self) -> QpState {
-        self.state
+        self.context.state
     }
 
     /// Its attributes; those that its state has not needed yet have no meaning.
     pub fn attr(&self) -> &QpAttr {
-        &self.attr
+        &self.context.attr
     }
 
     /// A look inside.
     pub fn status(&self) -> QpStatus {
-        QpStatus {
-            state: self.state,
-            send_psn: self.sq.cursor,
-            una: self.sq.una,
-            expected_psn: self.responder.expected,
-            msn: self.responder.msn,
-            in_flight: self.sq.in_flight,
-            charged: self.charged(),
-            queued_sends: self.sq.entries.len(),
-            retries_left: self.requester.retries_left,
-            rnr_wait: self.requester.rnr_wait,
-            paced_rate: self.rate.as_ref().map(RateControl::current),
-            responses: self.responder.responses.len(),
-            saved: self.responder.resources.len(),
-        }
+        let mut status = QpStatus::of(self.context.state);
+        self.requester.describe(&mut status);
+        self.responder.describe(&mut status);
+        status
     }
 
     /// Changes attributes and state (IBTA 11.2.4.2).
@@ -163,43 +127,31 @@ impl<D> Qp<D> {
         attr: &QpAttr,
         host: &mut H,
     ) -> Result<(), AttrError> {
-        if mask.has(AttrMask::CUR_STATE) && attr.cur_state != self.state {
+        let cx = &mut self.context;
+        let from = cx.state;
+        if mask.has(AttrMask::CUR_STATE) && attr.cur_state != from {
             return Err(AttrError::CurState);
         }
-        let to = if mask.has(AttrMask::STATE) { attr.state } else { self.state };
-        transitions::check(self.service, self.state, to, mask)?;
+        let to = if mask.has(AttrMask::STATE) { attr.state } else { from };
+        transitions::check(cx.service, from, to, mask)?;
         attr.check(mask)?;
         if to == QpState::Reset {
             self.reset(host);
             return Ok(());
         }
-        let from = self.state;
-        self.attr.apply(mask, attr);
-        self.config.mtu = self.attr.mtu.bytes();
+        cx.attr.apply(mask, attr);
+        cx.config.mtu = cx.attr.mtu.bytes();
+        if to == QpState::Err {
+            self.responder.forget_responses();
+            self.enter_error(host);
+            return Ok(());
+        }
+        cx.state = to;
         match to {
-            QpState::Err => {
-                self.responder.responses.clear();
-                self.responder.delayed_ack.cancel();
-                self.enter_error(host);
-            }
-            QpState::Rtr => {
-                self.responder.expected = self.attr.rq_psn;
-                self.state = to;
-            }
-            QpState::Rts => {
-                if from == QpState::Rtr {
-                    self.sq.restart_at(self.attr.sq_psn);
-                }
-                self.requester.retries_left = self.attr.retry_cnt;
-                self.requester.rnr_retries_left = self.attr.rnr_retry;
-                self.state = to;
-            }
-            QpState::Sqd => {
-                self.requester.drained_reported &= from == QpState::Sqd;
-                self.state = to;
-                self.report_drained(host);
-            }
-            _ => self.state = to,
+            QpState::Rtr => self.responder.start_at(cx.attr.rq_psn),
+            QpState::Rts => self.requester.start(cx, from == QpState::Rtr),
+            QpState::Sqd => self.requester.drain(cx, from == QpState::Sqd, host),
+            _ => {}
         }
         Ok(())
     }
@@ -208,20 +160,20 @@ impl<D> Qp<D> {
     /// `false` also if there is no memory for any.
     #[inline]
     pub fn has_room(&mut self) -> bool {
-        self.sq.has_room()
+        self.requester.has_room()
     }
 
     /// Takes a work request. The caller has checked that the state accepts it ([`Qp::accepts_sends`]).
     pub fn post_send<H: Host<Data = D>>(&mut self, wqe: SendWqe<D>, host: &mut H) {
-        self.sq.push(wqe);
-        if matches!(self.state, QpState::Err | QpState::Sqe) {
-            self.flush_sends(host);
+        self.requester.post(wqe);
+        if matches!(self.context.state, QpState::Err | QpState::Sqe) {
+            self.requester.flush(&self.context, host);
         }
     }
 
     /// Flushes a receive queue to which something was posted in ERR.
     pub fn on_recv_posted<H: Host<Data = D>>(&mut self, host: &mut H) {
-        if self.state == QpState::Err {
+        if self.context.state == QpState::Err {
             self.flush_receives(host);
         }
     }
@@ -234,26 +186,29 @@ impl<D> Qp<D> {
         received: Received<'_>,
         host: &mut H,
     ) {
+        let (cx, responder) = (&self.context, &mut self.responder);
         if received.ce && packet.body != Body::Cnp {
-            self.note_congestion(now, host);
+            responder.note_congestion(cx, now, host);
         }
-        match (&packet.body, self.service) {
+        match (&packet.body, cx.service) {
             (Body::Rc(op), QpType::Rc) => self.on_reliable(now, packet, op, None, host),
             (Body::Xrc(xrc), QpType::XrcInitiator | QpType::XrcTarget) => {
                 self.on_reliable(now, packet, &xrc.op(), xrc.srqn(), host);
             }
-            (Body::Uc(op), QpType::Uc) if self.takes_requests() => {
-                self.note_established(host);
-                self.on_unreliable(packet, Op::from(*op), host);
+            (Body::Uc(op), QpType::Uc) if cx.takes_requests() => {
+                responder.note_established(cx, host);
+                let outcome = responder.on_unreliable(cx, packet, Op::from(*op), host);
+                self.after_responder(outcome, host);
             }
-            (Body::Ud { deth, imm }, QpType::Ud) if self.takes_requests() => {
-                self.on_datagram(packet, deth, *imm, received.grh, host);
+            (Body::Ud { deth, imm }, QpType::Ud) if cx.takes_requests() => {
+                let outcome = responder.on_datagram(cx, packet, deth, *imm, received.grh, host);
+                self.after_responder(outcome, host);
             }
-            (Body::Cnp, _) => self.on_cnp(now, host),
+            (Body::Cnp, _) => self.requester.on_cnp(cx, now, host),
             (Body::Uc(_), QpType::Uc) | (Body::Ud { .. }, QpType::Ud) => host.count(Counter::DropState),
             _ => host.count(Counter::DropOpcode),
         }
-        self.report_drained(host);
+        self.requester.report_drained(&self.context, host);
     }
 
     /// Sends at most `budget` packets.
@@ -264,28 +219,25 @@ impl<D> Qp<D> {
         hints: Hints,
         budget: usize,
     ) -> Progress {
+        let Qp { context: cx, requester, responder } = &mut *self;
         let mut progress = Progress { sent: 0, stop: Stop::Idle };
-        self.transmit_cnp(host, &mut progress);
-        let lone_ack = self.responder.responses.one_ack();
-        if let Some(psn) = lone_ack
-            && progress.sent == 0
-            && !self.has_requests()
-        {
-            let has_outstanding = self.sq.is_outstanding();
-            if self.responder.delayed_ack.waits(now, psn, hints, has_outstanding) {
-                progress.stop = Stop::DelayedAck;
-                return progress;
+        responder.transmit_cnp(cx, host, &mut progress);
+        let lone_ack = responder.lone_ack();
+        let has_requests = requester.has_requests();
+        match lone_ack {
+            Some(psn) if progress.sent == 0 && !has_requests => {
+                if responder.delays_ack(now, psn, hints, requester.has_outstanding()) {
+                    progress.stop = Stop::DelayedAck;
+                    return progress;
+                }
             }
-        } else {
-            let posted = hints.caller == Caller::Post && self.has_requests();
-            self.responder.delayed_ack.sending(now, posted);
+            _ => responder.note_sending(now, has_requests && hints.caller == Caller::Post),
         }
-        if lone_ack.is_some() && (hints.segments || self.next_is_short_write()) {
-            // Behind a request, the shorter ACK can share a segmented send with it; in front of it, never, and a
-            // second send is most of a small message's latency. And where each packet arrives by itself, a peer that
-            // has posted, and polls for the end of that, would stop to look for a WRITE that is yet to come.
+        // Behind a request, the shorter ACK can share a segmented send with it; in front of it, never, and a
+        // second send is most of a small message's latency. And where each packet arrives by itself, a peer that
+        // has posted, and polls for the end of that, would stop to look for a WRITE that is yet to come.
+        if lone_ack.is_some() && (hints.segments || requester.next_is_short_write(cx)) {
             self.transmit_requests(now, host, budget, &mut progress);
-            self.report_drained(host);
             let stop = progress.stop;
             if stop != Stop::LinkFull {
                 let budget = progress.sent + 1;
@@ -299,75 +251,54 @@ impl<D> Qp<D> {
         self.transmit_responses(host, budget, &mut progress);
         if progress.stop == Stop::Idle {
             self.transmit_requests(now, host, budget, &mut progress);
-            self.report_drained(host);
         }
         progress
     }
 
-    /// Whether the next request is one packet that the peer's application finds in its memory and nowhere else.
-    fn next_is_short_write(&self) -> bool {
-        self.sq.entries.get(self.sq.at).is_some_and(|entry| {
-            matches!(entry.wqe.op, SendOp::Write { imm: None, .. }) && entry.wqe.length <= self.config.mtu
-        })
-    }
-
-    fn has_requests(&self) -> bool {
-        self.sq.at < self.sq.entries.len() && !self.requester.rnr_wait
-    }
-
     /// Follows the port's active MTU, in bytes: the limit of UD payloads.
     pub fn set_ud_mtu(&mut self, bytes: u32) {
-        self.config.ud_mtu = bytes;
+        self.context.config.ud_mtu = bytes;
     }
 
     /// When [`Qp::on_timeout`] is due, if ever.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let next = self.timers.next().min(self.responder.delayed_ack.deadline());
+        let next = self.requester.deadline().min(self.responder.deadline());
         (next != Time::NEVER).then_some(next)
     }
 
     /// Runs every timer that is due.
     pub fn on_timeout<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
-        self.responder.delayed_ack.on_timeout(now);
-        if take_due(&mut self.timers.rnr, now) {
-            self.on_rnr_timeout();
-        }
-        take_due(&mut self.timers.pace, now);
-        if take_due(&mut self.timers.rate, now)
-            && let Some(rate) = &mut self.rate
-        {
-            if rate.on_timer(now) {
-                self.timers.rate = rate.next_timer();
-            } else {
-                self.rate = None;
-            }
-        }
-        if take_due(&mut self.timers.ack, now) {
-            self.on_ack_timeout(now, host);
-        } else if take_due(&mut self.timers.early, now) {
-            self.on_early_timeout(now, host);
-        }
+        self.responder.on_timeout(now);
+        let outcome = self.requester.on_timeout(&self.context, now, host);
+        self.after_requester(outcome, host);
     }
 
     /// Whether a packet could be sent now, as far as the QP itself knows.
     pub fn wants_transmit(&self) -> bool {
-        self.cnp_due || !self.responder.responses.is_empty() || self.has_requests()
+        self.responder.wants_transmit() || self.requester.has_requests()
     }
 
     /// Whether `post_send` is legal (IBTA 10.3.1): RTS, SQD, SQE, and ERR, where it is flushed.
     pub fn accepts_sends(&self) -> bool {
-        matches!(self.state, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err)
+        matches!(self.context.state, QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err)
     }
 
     /// Whether `post_recv` is legal: every state but RESET.
     pub fn accepts_receives(&self) -> bool {
-        self.state != QpState::Reset
+        self.context.state != QpState::Reset
     }
 
     /// Gives up everything in flight before the QP is destroyed; nothing is completed.
     pub fn close<H: Host<Data = D>>(&mut self, host: &mut H) {
-        self.drop_flight(host);
-        self.state = QpState::Reset;
+        self.requester.stop(host);
+        self.context.state = QpState::Reset;
+    }
+
+    /// Something that the QP cannot do without has failed, such as a completion queue: moves to ERR.
+    pub fn abort<H: Host<Data = D>>(&mut self, host: &mut H) {
+        if !matches!(self.context.state, QpState::Reset | QpState::Err) {
+            self.enter_error(host);
+        }
     }
 
     fn on_reliable<H: Host<Data = D>>(
@@ -375,12 +306,12 @@ impl<D> Qp<D> {
         now: Time,
         packet: &Packet<'_>,
         op: &Op,
-        srqn: Option<softrnic_wire::Srqn>,
+        srqn: Option<Srqn>,
         host: &mut H,
     ) {
-        let psn = packet.bth.psn;
+        let (cx, psn) = (&self.context, packet.bth.psn);
         if op.operation().is_request() {
-            if !self.takes_requests() || self.service == QpType::XrcInitiator {
+            if !cx.takes_requests() || cx.service == QpType::XrcInitiator {
                 return host.count(Counter::DropState);
             }
             let request = Request {
@@ -391,70 +322,89 @@ impl<D> Qp<D> {
                 solicited: packet.bth.solicited,
                 payload: packet.payload,
             };
-            return self.on_request(request, host);
+            let outcome = self.responder.on_request(cx, request, host);
+            return self.after_responder(outcome, host);
         }
-        if !matches!(self.state, QpState::Rts | QpState::Sqd) {
+        if !cx.sends_requests() {
             return host.count(Counter::DropState);
         }
-        match *op {
+        let requester = &mut self.requester;
+        let outcome = match *op {
             Op::Acknowledge(aeth) => match aeth.syndrome {
-                Syndrome::Ack(_) => self.on_ack(now, psn, host),
-                Syndrome::RnrNak(timer) => self.on_rnr_nak(now, psn, timer, host),
-                Syndrome::Nak(code) => self.on_nak(now, psn, code, host),
-                Syndrome::Reserved(_) => host.count(Counter::DropReservedSyndrome),
+                Syndrome::Ack(_) => requester.on_ack(cx, now, psn, host),
+                Syndrome::RnrNak(timer) => requester.on_rnr_nak(cx, now, psn, timer, host),
+                Syndrome::Nak(code) => requester.on_nak(cx, now, psn, code, host),
+                Syndrome::Reserved(_) => return host.count(Counter::DropReservedSyndrome),
             },
             Op::ReadResponseFirst(_) | Op::ReadResponseMiddle => {
-                self.on_answer(now, psn, Answer::ReadMore(packet.payload), host);
+                requester.on_answer(cx, now, psn, Answer::ReadMore(packet.payload), host)
             }
             Op::ReadResponseLast(_) | Op::ReadResponseOnly(_) => {
-                self.on_answer(now, psn, Answer::ReadEnd(packet.payload), host);
+                requester.on_answer(cx, now, psn, Answer::ReadEnd(packet.payload), host)
             }
-            Op::AtomicAcknowledge(_, original) => self.on_answer(now, psn, Answer::Atomic(original), host),
-            _ => host.count(Counter::DropOpcode),
+            Op::AtomicAcknowledge(_, original) => {
+                requester.on_answer(cx, now, psn, Answer::Atomic(original), host)
+            }
+            _ => return host.count(Counter::DropOpcode),
+        };
+        self.after_requester(outcome, host);
+    }
+
+    fn transmit_requests<H: Host<Data = D>>(
+        &mut self,
+        now: Time,
+        host: &mut H,
+        budget: usize,
+        progress: &mut Progress,
+    ) {
+        let outcome = self.requester.transmit(&self.context, now, host, budget, progress);
+        self.after_requester(outcome, host);
+        self.requester.report_drained(&self.context, host);
+    }
+
+    fn transmit_responses<H: Host<Data = D>>(
+        &mut self,
+        host: &mut H,
+        budget: usize,
+        progress: &mut Progress,
+    ) {
+        // What ends the QP is answered as well, once.
+        while let outcome @ Outcome::Fatal(_) = self.responder.transmit(&self.context, host, budget, progress)
+        {
+            self.after_responder(outcome, host);
         }
     }
 
-    fn takes_requests(&self) -> bool {
-        matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe)
+    /// A work request has failed: it reports why, everything behind it is flushed (IBTA 9.9.2). Unreliable services lose
+    /// no more than their send queue by it, until it is set to RTS again (IBTA 10.3.1.7).
+    fn after_requester<H: Host<Data = D>>(&mut self, outcome: Outcome, host: &mut H) {
+        let Outcome::Fatal(status) = outcome else { return };
+        self.requester.complete_front(&self.context, status, host);
+        if self.context.is_reliable() {
+            return self.enter_error(host);
+        }
+        self.context.state = QpState::Sqe;
+        self.requester.stop(host);
+        self.requester.flush(&self.context, host);
+    }
+
+    /// A message could not be received, or a request has been refused for good.
+    fn after_responder<H: Host<Data = D>>(&mut self, outcome: Outcome, host: &mut H) {
+        let Outcome::Fatal(status) = outcome else { return };
+        self.responder.fail_message(&self.context, status, host);
+        self.enter_error(host);
     }
 
     /// Moves to ERR and flushes both queues in order (IBTA 10.3.1.6).
-    pub(crate) fn enter_error<H: Host<Data = D>>(&mut self, host: &mut H) {
-        let first_time = self.state != QpState::Err;
-        self.state = QpState::Err;
-        self.timers = Timers::STOPPED;
-        self.rate = None;
-        self.requester.rnr_wait = false;
-        self.drop_flight(host);
-        self.flush_sends(host);
-        let spare = self.responder.spare.take().map(|spare| (spare.wqe, None));
-        for (wqe, srqn) in self.take_open_receive().into_iter().chain(spare) {
-            let completion = self.receive_completion(&wqe, crate::Status::Flushed, true);
-            host.complete(completion, srqn);
-        }
+    fn enter_error<H: Host<Data = D>>(&mut self, host: &mut H) {
+        let cx = &mut self.context;
+        let before = core::mem::replace(&mut cx.state, QpState::Err);
+        self.requester.stop(host);
+        self.requester.flush(cx, host);
+        self.responder.flush(cx, host);
         self.flush_receives(host);
-        if first_time && host.has_srq() && self.service != QpType::XrcInitiator {
+        if before != QpState::Err && host.has_srq() && self.context.service != QpType::XrcInitiator {
             host.event(QpEvent::LastWqeReached);
-        }
-    }
-
-    /// Moves to SQE: the send queue is flushed, receiving goes on.
-    pub(crate) fn enter_send_queue_error<H: Host<Data = D>>(&mut self, host: &mut H) {
-        self.state = QpState::Sqe;
-        self.timers = Timers::STOPPED;
-        self.flush_sends(host);
-    }
-
-    /// Something that the QP cannot do without has failed, such as a completion queue: moves to ERR.
-    pub fn abort<H: Host<Data = D>>(&mut self, host: &mut H) {
-        if !matches!(self.state, QpState::Reset | QpState::Err) {
-            self.enter_error(host);
-        }
-    }
-
-    fn flush_sends<H: Host<Data = D>>(&mut self, host: &mut H) {
-        while !self.sq.entries.is_empty() {
-            self.complete_front(crate::Status::Flushed, host);
         }
     }
 
@@ -463,94 +413,36 @@ impl<D> Qp<D> {
             return;
         }
         while let Ok(receive) = host.take_recv(None) {
-            let completion = self.receive_completion(&receive.wqe, crate::Status::Flushed, true);
-            host.complete(completion, None);
-        }
-    }
-
-    fn take_open_receive(&mut self) -> Option<(crate::RecvWqe<D>, Option<softrnic_wire::Srqn>)> {
-        match self.responder.open.take() {
-            Some(crate::responder::Open::Send { receive, srqn, .. }) => Some((receive.wqe, srqn)),
-            _ => None,
+            host.complete(receive_completion(&self.context, &receive.wqe, Status::Flushed, true), None);
         }
     }
 
     /// Back to the beginning: queues are emptied without completions.
     fn reset<H: Host<Data = D>>(&mut self, host: &mut H) {
-        self.drop_flight(host);
-        host.retire_sends(self.sq.entries.len() as u32);
+        self.requester.reset(host);
         while !host.has_srq() && host.take_recv(None).is_ok() {}
-        *self = Qp::new(self.qpn, self.service, self.config, self.rate_parameters);
+        self.responder = Responder::new();
+        self.context.state = QpState::Reset;
+        self.context.attr = QpAttr::default();
     }
+}
 
-    /// SQ_DRAINED: everything that was started before SQD is complete.
-    fn report_drained<H: Host<Data = D>>(&mut self, host: &mut H) {
-        if self.state == QpState::Sqd && !self.requester.drained_reported && self.sq.is_drained() {
-            self.requester.drained_reported = true;
-            if self.attr.sqd_notify {
-                host.event(QpEvent::SendQueueDrained);
-            }
-        }
-    }
-
-    /// A packet came with the congestion mark: tell its sender, at most once per interval (Annex A17.9).
-    fn note_congestion<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
-        host.count(Counter::EcnMarked);
-        let interval = std::time::Duration::from_micros(self.config.cnp_interval_us as u64);
-        if self.service != QpType::Ud && self.last_cnp.is_none_or(|last| now.since(last) >= interval) {
-            self.last_cnp = Some(now);
-            self.cnp_due = true;
-        }
-    }
-
-    fn transmit_cnp<H: Host<Data = D>>(&mut self, host: &mut H, progress: &mut Progress) {
-        if !std::mem::take(&mut self.cnp_due) || !self.takes_requests() {
-            return;
-        }
-        // DSCP 48, ECN-capable: what hardware sends, so that switches favour it.
-        let path = crate::Path { tos: 0xC2, ..self.attr.path };
-        let mut bth = softrnic_wire::Bth::new(self.attr.dest_qpn, Psn::ZERO);
-        bth.becn = true;
-        bth.mig_req = false;
-        let packet = Transmit {
-            path: &path,
-            headers: Headers { bth, body: Body::Cnp },
-            payload: Payload::Zeros(softrnic_wire::CNP_RESERVED_LEN),
-            attempt: 0,
-        };
-        if host.transmit(packet).is_ok() {
-            progress.sent += 1;
-            host.count(Counter::CnpSent);
-        }
-    }
-
-    fn on_cnp<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
-        if !self.config.congestion_control || !matches!(self.service, QpType::Rc | QpType::XrcInitiator) {
-            return host.count(Counter::CnpIgnored);
-        }
-        host.count(Counter::CnpHandled);
-        match &mut self.rate {
-            Some(rate) => rate.on_cnp(now),
-            None => self.rate = Some(RateControl::new(self.rate_parameters, now)),
-        }
-        self.timers.rate = self.rate.as_ref().map_or(Time::NEVER, RateControl::next_timer);
-    }
-
-    /// The packet body that carries a request of `entry`; `None` if the service has no such request.
-    pub(crate) fn request_body(&self, entry: &Entry<D>, op: Op) -> Option<Body> {
-        match (&entry.wqe.op, self.service) {
-            (SendOp::Datagram { qkey, imm, .. }, QpType::Ud) => Some(self.datagram_body(*qkey, *imm)),
-            (SendOp::Datagram { .. }, _) | (_, QpType::Ud | QpType::XrcTarget) => None,
-            (_, QpType::XrcInitiator) => XrcBody::request(entry.wqe.srqn?, op).map(Body::Xrc),
-            (_, QpType::Uc) => UcOp::from_op(op).map(Body::Uc),
-            (_, QpType::Rc) => Some(Body::Rc(op)),
-        }
-    }
-
-    pub(crate) fn response_body(&self, op: Op) -> Body {
-        match (self.service, XrcBody::response(op)) {
-            (QpType::XrcInitiator | QpType::XrcTarget, Some(xrc)) => Body::Xrc(xrc),
-            _ => Body::Rc(op),
+impl QpStatus {
+    fn of(state: QpState) -> QpStatus {
+        QpStatus {
+            state,
+            send_psn: Psn::ZERO,
+            una: Psn::ZERO,
+            expected_psn: Psn::ZERO,
+            msn: Msn::ZERO,
+            in_flight: 0,
+            charged: 0,
+            queued_sends: 0,
+            retries_left: 0,
+            rnr_wait: false,
+            paced_rate: None,
+            responses: 0,
+            saved: 0,
         }
     }
 }

@@ -1,49 +1,95 @@
-//! The requester: turns work requests into request packets (IBTA 9.7.2, 9.7.3).
+//! The requester: turns work requests into request packets (IBTA 9.7.2, 9.7.3), and responses into completions
+//! (`requester/completer.rs`). It owns the send queue, and everything that says when it sends.
 
-use softrnic_wire::{AtomicEth, Bth, Headers, Op, Pad, Psn, Reth, SendTail, Time};
+mod completer;
+mod flight;
+mod request;
+mod rtt;
+mod send_queue;
+mod timers;
 
-use crate::completion::Status;
-use crate::config::Config;
+#[cfg(test)]
+mod tests;
+
+use softrnic_wire::{IcrcForm, Psn, Time};
+
+use crate::completion::QpEvent;
+use crate::context::{Context, Outcome};
 use crate::counters::Counter;
-use crate::flight::Standing;
-use crate::host::{Host, LocalOpFault, Payload, Transmit, TransmitError};
-use crate::qp::{Progress, Qp, Stop};
-use crate::segment::{self, Place};
-use crate::send_queue::Entry;
-use crate::wqe::{LocalOp, RemoteBuffer, SendExtra, SendOp};
-use crate::{QpState, QpType};
+use crate::dcqcn::{RateControl, RateParameters};
+use crate::host::{Host, LocalOpFault, Transmit, TransmitError};
+use crate::qp::{Progress, QpStatus, Stop};
+use crate::segment;
+use crate::tuning::ACK_SPACING;
+use crate::wqe::{LocalOp, SendOp, SendWqe};
+use crate::{QpState, QpType, Status};
 
-/// A packet that carries this many packets' worth of unacknowledged data asks for an ACK.
-const ACK_SPACING: u32 = 16;
+pub(crate) use completer::Answer;
+use flight::Standing;
+use rtt::RttEstimator;
+use send_queue::{Entry, SendQueue};
+use timers::{Timers, take_due};
 
-/// The requester's state besides the queue.
-#[derive(Debug)]
-pub(crate) struct Requester {
+/// The sending half of a QP.
+pub(crate) struct Requester<D> {
+    queue: SendQueue<D>,
+    timers: Timers,
+    rtt: RttEstimator,
+    rate_parameters: RateParameters,
+    /// Limits the QP once a CNP has come.
+    rate: Option<RateControl>,
     /// Packets sent since one asked for an ACK.
-    pub since_ack_request: u32,
+    since_ack_request: u32,
     /// Retries left after timeouts and sequence errors.
-    pub retries_left: u8,
+    retries_left: u8,
     /// Retries left after RNR NAKs.
-    pub rnr_retries_left: u8,
+    rnr_retries_left: u8,
     /// Waiting for the RNR timer.
-    pub rnr_wait: bool,
+    rnr_wait: bool,
     /// `una` when the requester last went back; a second NAK for it tells nothing new.
-    pub restarted_at: Option<Psn>,
+    restarted_at: Option<Psn>,
     /// Early resends since the last progress.
-    pub early_resends: u32,
+    early_resends: u32,
     /// Whether the peer answers.
-    pub standing: Standing,
+    standing: Standing,
     /// What was sent last has not been answered, while others of the peer were.
-    pub lost_alone: bool,
+    lost_alone: bool,
     /// When the retransmission timers were started.
-    pub waits_since: Time,
+    waits_since: Time,
     /// SQ_DRAINED has been raised for this stay in SQD.
-    pub drained_reported: bool,
+    drained_reported: bool,
 }
 
-impl Requester {
-    pub fn new() -> Requester {
+/// Why no further request leaves now.
+enum Halt {
+    Stop(Stop),
+    Fatal(Status),
+}
+
+/// A packet that has left.
+struct Sent {
+    from: Psn,
+    /// One past the last PSN that it owns.
+    to: Psn,
+    /// What it costs the window.
+    cost: u64,
+    ack_req: bool,
+}
+
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Halt {
+        Halt::Stop(stop)
+    }
+}
+
+impl<D> Requester<D> {
+    pub fn new(rate_parameters: RateParameters) -> Requester<D> {
         Requester {
+            queue: SendQueue::new(Psn::ZERO),
+            timers: Timers::STOPPED,
+            rtt: RttEstimator::default(),
+            rate_parameters,
+            rate: None,
             since_ack_request: 0,
             retries_left: 0,
             rnr_retries_left: 0,
@@ -56,166 +102,286 @@ impl Requester {
             drained_reported: false,
         }
     }
-}
 
-impl<D> Qp<D> {
+    /// Its part of a look inside.
+    pub fn describe(&self, status: &mut QpStatus) {
+        status.send_psn = self.queue.cursor;
+        status.una = self.queue.una;
+        status.in_flight = self.queue.in_flight;
+        status.charged = self.charged();
+        status.queued_sends = self.queue.entries.len();
+        status.retries_left = self.retries_left;
+        status.rnr_wait = self.rnr_wait;
+        status.paced_rate = self.rate.as_ref().map(RateControl::current);
+    }
+
+    /// Whether [`post`](Self::post) takes another work request.
+    #[inline]
+    pub fn has_room(&mut self) -> bool {
+        self.queue.has_room()
+    }
+
+    pub fn post(&mut self, wqe: SendWqe<D>) {
+        self.queue.push(wqe);
+    }
+
+    /// The QP is in RTS; `first` when it comes from RTR.
+    pub fn start(&mut self, cx: &Context, first: bool) {
+        if first {
+            self.queue.restart_at(cx.attr.sq_psn);
+        }
+        self.retries_left = cx.attr.retry_cnt;
+        self.rnr_retries_left = cx.attr.rnr_retry;
+    }
+
+    /// The QP is in SQD; `again` when it was there before.
+    pub fn drain<H: Host<Data = D>>(&mut self, cx: &Context, again: bool, host: &mut H) {
+        self.drained_reported &= again;
+        self.report_drained(cx, host);
+    }
+
+    /// SQ_DRAINED: everything that was started before SQD is complete.
+    pub fn report_drained<H: Host<Data = D>>(&mut self, cx: &Context, host: &mut H) {
+        if cx.state == QpState::Sqd && !self.drained_reported && self.queue.is_drained() {
+            self.drained_reported = true;
+            if cx.attr.sqd_notify {
+                host.event(QpEvent::SendQueueDrained);
+            }
+        }
+    }
+
+    /// Whether there are work requests to be sent.
+    pub fn has_requests(&self) -> bool {
+        self.queue.at < self.queue.entries.len() && !self.rnr_wait
+    }
+
+    /// Whether something that was sent is not acknowledged.
+    pub fn has_outstanding(&self) -> bool {
+        self.queue.is_outstanding()
+    }
+
+    /// Whether the next request is one packet that the peer's application finds in its memory and nowhere else.
+    pub fn next_is_short_write(&self, cx: &Context) -> bool {
+        self.queue.entries.get(self.queue.at).is_some_and(|entry| {
+            matches!(entry.wqe.op, SendOp::Write { imm: None, .. }) && entry.wqe.length <= cx.config.mtu
+        })
+    }
+
+    /// When [`on_timeout`](Self::on_timeout) is due; never, if no timer runs.
+    pub fn deadline(&self) -> Time {
+        self.timers.next()
+    }
+
+    /// Runs every timer that is due.
+    pub fn on_timeout<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, host: &mut H) -> Outcome {
+        if take_due(&mut self.timers.rnr, now) {
+            self.rnr_wait = false;
+        }
+        take_due(&mut self.timers.pace, now);
+        if take_due(&mut self.timers.rate, now)
+            && let Some(rate) = &mut self.rate
+        {
+            if rate.on_timer(now) {
+                self.timers.rate = rate.next_timer();
+            } else {
+                self.rate = None;
+            }
+        }
+        if take_due(&mut self.timers.ack, now) {
+            return self.on_ack_timeout(now, host);
+        }
+        if take_due(&mut self.timers.early, now) {
+            self.on_early_timeout(cx, now, host);
+        }
+        Outcome::Continue
+    }
+
+    /// A CNP has arrived: send more slowly.
+    pub fn on_cnp<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, host: &mut H) {
+        if !cx.config.congestion_control || !matches!(cx.service, QpType::Rc | QpType::XrcInitiator) {
+            return host.count(Counter::CnpIgnored);
+        }
+        host.count(Counter::CnpHandled);
+        match &mut self.rate {
+            Some(rate) => rate.on_cnp(now),
+            None => self.rate = Some(RateControl::new(self.rate_parameters, now)),
+        }
+        self.timers.rate = self.rate.as_ref().map_or(Time::NEVER, RateControl::next_timer);
+    }
+
+    /// Nothing is sent any more.
+    pub fn stop<H: Host<Data = D>>(&mut self, host: &mut H) {
+        self.timers = Timers::STOPPED;
+        self.rate = None;
+        self.rnr_wait = false;
+        self.drop_flight(host);
+    }
+
+    /// Completes every work request as flushed.
+    pub fn flush<H: Host<Data = D>>(&mut self, cx: &Context, host: &mut H) {
+        while !self.queue.entries.is_empty() {
+            self.complete_front(cx, Status::Flushed, host);
+        }
+    }
+
+    /// Back to the beginning, without completions.
+    pub fn reset<H: Host<Data = D>>(&mut self, host: &mut H) {
+        self.drop_flight(host);
+        host.retire_sends(self.queue.entries.len() as u32);
+        *self = Requester::new(self.rate_parameters);
+    }
+
     /// Sends requests until the budget is used up or something stops it.
-    pub(crate) fn transmit_requests<H: Host<Data = D>>(
+    pub fn transmit<H: Host<Data = D>>(
         &mut self,
+        cx: &Context,
         now: Time,
         host: &mut H,
         budget: usize,
         progress: &mut Progress,
-    ) {
+    ) -> Outcome {
         while progress.sent < budget {
-            match self.transmit_request(now, host) {
-                Ok(true) => progress.sent += 1,
-                Ok(false) => {}
-                Err(stop) => {
+            match self.transmit_next(cx, now, host, progress) {
+                Ok(()) => {}
+                Err(Halt::Stop(stop)) => {
                     progress.stop = stop;
-                    return;
+                    return Outcome::Continue;
+                }
+                Err(Halt::Fatal(status)) => {
+                    progress.stop = Stop::Idle;
+                    return Outcome::Fatal(status);
                 }
             }
         }
         progress.stop = Stop::Budget;
+        Outcome::Continue
     }
 
     /// Sends the packet at the cursor, or runs the local operation there (which sends nothing).
-    fn transmit_request<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) -> Result<bool, Stop> {
-        if !matches!(self.state, QpState::Rts | QpState::Sqd) || self.requester.rnr_wait {
-            return Err(Stop::Idle);
+    fn transmit_next<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        now: Time,
+        host: &mut H,
+        progress: &mut Progress,
+    ) -> Result<(), Halt> {
+        if !cx.sends_requests() || self.rnr_wait || self.queue.at == self.queue.entries.len() {
+            return Err(Stop::Idle.into());
         }
-        if self.sq.at == self.sq.entries.len() {
-            return Err(Stop::Idle);
+        if self.queue.at == self.queue.started && !self.start_entry(cx, host)? {
+            return Ok(());
         }
-        if self.sq.at == self.sq.started && !self.start_entry(host)? {
-            return Ok(false);
+        if self.queue.entries[self.queue.at].fault.is_some() {
+            return Err(Stop::Idle.into());
         }
-        if self.sq.entries[self.sq.at].fault.is_some() {
-            return Err(Stop::Idle);
-        }
-        self.send_at_cursor(now, host).map(|()| true)
+        self.send_at_cursor(cx, now, host, progress)
     }
 
     /// Starts the next work request; `false` when it was a local operation, which is done now.
-    fn start_entry<H: Host<Data = D>>(&mut self, host: &mut H) -> Result<bool, Stop> {
-        if self.state == QpState::Sqd {
-            return Err(Stop::Idle);
+    fn start_entry<H: Host<Data = D>>(&mut self, cx: &Context, host: &mut H) -> Result<bool, Halt> {
+        if cx.state == QpState::Sqd {
+            return Err(Stop::Idle.into());
         }
-        let entry = &self.sq.entries[self.sq.at];
-        if entry.wqe.fence && !self.sq.awaited.is_empty() {
-            return Err(Stop::Idle);
+        let queue = &mut self.queue;
+        let entry = &queue.entries[queue.at];
+        if entry.wqe.fence && !queue.awaited.is_empty() {
+            return Err(Stop::Idle.into());
         }
         if let SendOp::Local(op) = &entry.wqe.op {
             // Earlier requests may still use the key that goes away (IBTA 10.6.5: strict ordering).
-            if matches!(op, LocalOp::Invalidate(_)) && self.sq.at > 0 {
-                return Err(Stop::Idle);
+            if matches!(op, LocalOp::Invalidate(_)) && queue.at > 0 {
+                return Err(Stop::Idle.into());
             }
             let fault = host.execute(op).err().map(|fault| match fault {
                 LocalOpFault::Bind => Status::MwBind,
                 LocalOpFault::Operation => Status::LocalQpOperation,
             });
-            self.sq.entries[self.sq.at].fault = fault;
-            self.sq.start(0);
+            queue.entries[queue.at].fault = fault;
+            queue.start(0);
             if fault.is_some() {
-                self.sq.at -= 1;
+                queue.at -= 1;
             }
-            self.complete_ready(host);
-            return Ok(false);
+            return self.complete_ready(cx, host).map(|()| false).map_err(Halt::Fatal);
         }
-        let fault = self.entry_fault(entry, host);
-        let packets = self.config.packets_of(entry);
+        let fault = entry_fault(cx, entry, host);
+        let packets = cx.config.packets_of(entry);
         // At most half of the PSN space may be outstanding, or old and new PSNs cannot be told apart.
-        if self.sq.end.distance_from(self.sq.una) as u32 + packets > (1 << 23) - 1 && self.sq.at > 0 {
-            return Err(Stop::Idle);
+        if queue.end.distance_from(queue.una) as u32 + packets > (1 << 23) - 1 && queue.at > 0 {
+            return Err(Stop::Idle.into());
         }
-        self.sq.entries[self.sq.at].fault = fault;
-        self.sq.start(packets);
+        queue.entries[queue.at].fault = fault;
+        queue.start(packets);
         if fault.is_some() {
-            self.complete_ready(host);
-            return Err(Stop::Idle);
+            return Err(self.halt_at_fault(cx, host));
         }
         Ok(true)
     }
 
-    /// What makes a work request fail before its first packet.
-    fn entry_fault<H: Host<Data = D>>(&self, entry: &Entry<D>, host: &mut H) -> Option<Status> {
-        let sink = matches!(
-            entry.wqe.op,
-            SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
-        );
-        if entry.wants_response()
-            && !matches!(entry.wqe.op, SendOp::Flush { .. })
-            && self.attr.max_rd_atomic == 0
-        {
-            return Some(Status::LocalQpOperation);
+    fn send_at_cursor<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        now: Time,
+        host: &mut H,
+        progress: &mut Progress,
+    ) -> Result<(), Halt> {
+        let mtu = cx.config.mtu;
+        let entry = &self.queue.entries[self.queue.at];
+        let from = self.queue.cursor;
+        let index = (from - entry.first) as u32;
+        if entry.wants_response() && self.queue.awaited.len() >= cx.attr.max_rd_atomic.max(1) as usize {
+            return Err(Stop::Idle.into());
         }
-        if self.service == QpType::Ud && entry.wqe.length > self.config.ud_mtu {
-            return Some(Status::LocalLength);
-        }
-        host.check_local(&entry.wqe.data, sink).err().map(|_| Status::LocalProtection)
-    }
-
-    fn send_at_cursor<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) -> Result<(), Stop> {
-        let mtu = self.config.mtu;
-        let entry = &self.sq.entries[self.sq.at];
-        let from = self.sq.cursor;
-        let place = (from - entry.first) as u32;
-        if entry.wants_response() && self.sq.awaited.len() >= self.attr.max_rd_atomic.max(1) as usize {
-            return Err(Stop::Idle);
-        }
-        let entry = &self.sq.entries[self.sq.at];
         let to = if entry.is_read() {
-            segment::read_chunk_end(entry.first, entry.packets, place, self.config.read_chunk_packets())
+            segment::read_chunk_end(entry.first, entry.packets, index, cx.config.read_chunk_packets())
         } else {
             from + 1
         };
-        let cost = self.sq.cost_to(to, mtu);
-        self.check_room(now, cost, host)?;
+        let cost = self.queue.cost_to(to, mtu);
+        self.check_room(cx, now, cost, host)?;
 
-        let entry = &self.sq.entries[self.sq.at];
+        let entry = &self.queue.entries[self.queue.at];
         let ends = to == entry.first + entry.packets;
-        let (op, payload) = request_packet(entry, place, to, mtu);
-        let reliable = self.service != QpType::Uc && self.service != QpType::Ud;
-        let ack_req = reliable
+        let (op, payload) = request::packet(entry, index, to, mtu);
+        let ack_req = cx.is_reliable()
             && (ends
                 || entry.wants_response()
                 || self.is_probing()
-                || self.requester.since_ack_request + 1 >= ACK_SPACING
-                || !host.window().stays_open_after(cost + mtu as u64));
-        let mut bth = Bth::new(self.attr.dest_qpn, from);
-        bth.ack_req = ack_req;
-        bth.mig_req = self.config.mig_req;
-        bth.pad = Pad::for_payload(payload.len());
-        bth.solicited = ends && entry.wqe.solicited && segment::may_be_solicited(&op);
-        let Some(body) = self.request_body(entry, op) else {
-            return Err(self.fail_started(Status::LocalQpOperation, host));
+                || self.since_ack_request + 1 >= ACK_SPACING
+                || !host.peer().window.stays_open_after(cost + mtu as u64));
+        let Some(headers) = request::headers(cx, entry, op, from, ack_req, ends, payload.len()) else {
+            return Err(self.fail_started(cx, Status::LocalQpOperation, host));
         };
         let path = match &entry.wqe.op {
-            SendOp::Datagram { path, dest_qpn, .. } => {
-                bth.dest_qpn = *dest_qpn;
-                path
-            }
-            _ => &self.attr.path,
+            SendOp::Datagram { path, .. } => path,
+            _ => &cx.attr.path,
         };
-        let packet = Transmit { path, headers: Headers { bth, body }, payload, attempt: entry.sent };
-        match host.transmit(packet) {
+        let icrc = match entry.wqe.op {
+            SendOp::Flush { .. } if cx.service == QpType::Rc => host.peer().flush.form(entry.sent),
+            _ => IcrcForm::Standard,
+        };
+        match host.transmit(Transmit { path, headers, payload, icrc }) {
             Ok(()) => {}
-            Err(TransmitError::Full) => return Err(Stop::LinkFull),
-            Err(TransmitError::Local(_)) => return Err(self.fail_started(Status::LocalProtection, host)),
-            Err(TransmitError::TooLong) => return Err(self.fail_started(Status::LocalLength, host)),
-            Err(TransmitError::Remote(_)) => return Err(self.fail_started(Status::General, host)),
+            Err(TransmitError::Full) => return Err(Stop::LinkFull.into()),
+            Err(TransmitError::Local(_)) => return Err(self.fail_started(cx, Status::LocalProtection, host)),
+            Err(TransmitError::TooLong) => return Err(self.fail_started(cx, Status::LocalLength, host)),
+            Err(TransmitError::Remote(_)) => return Err(self.fail_started(cx, Status::General, host)),
         }
-        self.after_send(now, from, to, cost, ack_req, host);
-        Ok(())
+        progress.sent += 1;
+        self.after_send(cx, now, Sent { from, to, cost, ack_req }, host).map_err(Halt::Fatal)
     }
 
     /// Whether the peer's window and the congestion control let a packet go.
-    fn check_room<H: Host<Data = D>>(&mut self, now: Time, cost: u64, host: &mut H) -> Result<(), Stop> {
-        if matches!(self.service, QpType::Uc | QpType::Ud) {
+    fn check_room<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        now: Time,
+        cost: u64,
+        host: &mut H,
+    ) -> Result<(), Stop> {
+        if !cx.is_reliable() {
             return Ok(());
         }
-        self.enter_window(cost, host)?;
+        self.enter_window(cx, cost, host)?;
         match self.rate.as_ref().and_then(|rate| rate.hold(now)) {
             Some(until) => {
                 self.timers.pace = until;
@@ -227,123 +393,70 @@ impl<D> Qp<D> {
 
     fn after_send<H: Host<Data = D>>(
         &mut self,
+        cx: &Context,
         now: Time,
-        from: Psn,
-        to: Psn,
-        cost: u64,
-        ack_req: bool,
+        sent: Sent,
         host: &mut H,
-    ) {
-        let resent = from.is_before(self.sq.end);
+    ) -> Result<(), Status> {
+        let Sent { from, to, cost, ack_req } = sent;
+        let resent = from.is_before(self.queue.end);
         if resent {
             host.count(Counter::RetransmittedPacket);
             self.rtt.abandon();
         } else if ack_req {
             self.rtt.sent(to - 1, now);
         }
-        self.requester.since_ack_request = if ack_req { 0 } else { self.requester.since_ack_request + 1 };
+        self.since_ack_request = if ack_req { 0 } else { self.since_ack_request + 1 };
         if let Some(rate) = &mut self.rate {
             rate.sent(now, cost);
         }
-        let entry = &mut self.sq.entries[self.sq.at];
+        let entry = &mut self.queue.entries[self.queue.at];
         entry.sent = entry.sent.saturating_add(1);
-        let entry = &*entry;
-        let (awaited, ends, is_send) = (
-            entry.wants_response(),
-            to == entry.first + entry.packets,
-            matches!(entry.wqe.op, SendOp::Send(_)),
-        );
-        if ends && is_send && !resent {
+        let ends = to == entry.first + entry.packets;
+        if ends && !resent && matches!(entry.wqe.op, SendOp::Send(_)) {
             host.count(Counter::RdmaSends);
         }
-        if awaited {
-            self.sq.awaited.push_back((from, to - 1));
+        if entry.wants_response() {
+            self.queue.awaited.push_back((from, to - 1));
         }
-        if matches!(self.service, QpType::Uc | QpType::Ud) {
-            self.sq.advance(to, 0);
-            self.sq.acknowledge_to(to, self.config.mtu);
+        if !cx.is_reliable() {
+            self.queue.advance(to, 0);
+            self.queue.acknowledge_to(to, cx.config.mtu);
             if ends {
-                self.complete_front(Status::Success, host);
-                self.complete_ready(host);
+                self.complete_front(cx, Status::Success, host);
+                return self.complete_ready(cx, host);
             }
-            return;
+            return Ok(());
         }
         self.charge(cost, host);
-        self.sq.advance(to, cost);
-        self.arm_retransmission(now);
+        self.queue.advance(to, cost);
+        self.arm_retransmission(cx, now);
+        Ok(())
     }
 
     /// The started entry at the cursor cannot go on: it fails once everything before it is complete.
-    fn fail_started<H: Host<Data = D>>(&mut self, status: Status, host: &mut H) -> Stop {
-        self.sq.entries[self.sq.at].fault = Some(status);
-        self.complete_ready(host);
-        Stop::Idle
+    fn fail_started<H: Host<Data = D>>(&mut self, cx: &Context, status: Status, host: &mut H) -> Halt {
+        self.queue.entries[self.queue.at].fault = Some(status);
+        self.halt_at_fault(cx, host)
+    }
+
+    fn halt_at_fault<H: Host<Data = D>>(&mut self, cx: &Context, host: &mut H) -> Halt {
+        match self.complete_ready(cx, host) {
+            Ok(()) => Halt::Stop(Stop::Idle),
+            Err(status) => Halt::Fatal(status),
+        }
     }
 }
 
-/// The operation and payload of the packet at `place` (in packets) of a work request.
-fn request_packet<D>(entry: &Entry<D>, place: u32, to: Psn, mtu: u32) -> (Op, Payload<'_, D>) {
-    let length = entry.wqe.length;
-    let offset = place as u64 * mtu as u64;
-    let position = Place::of(place, entry.packets);
-    let payload = match &entry.wqe.op {
-        SendOp::Send(_) | SendOp::Write { .. } | SendOp::AtomicWrite { .. } => {
-            local(entry, offset, (length as u64 - offset).min(mtu as u64) as usize)
-        }
-        // One packet whatever the path MTU, which UD has not got; the port's MTU was checked before.
-        SendOp::Datagram { .. } => local(entry, 0, length as usize),
-        _ => Payload::None,
-    };
-    let op = match &entry.wqe.op {
-        SendOp::Send(extra) => segment::send_op(position, tail(*extra)),
-        SendOp::Datagram { imm, .. } => {
-            segment::send_op(Place::Only, imm.map_or(SendTail::Plain, SendTail::Imm))
-        }
-        SendOp::Write { remote, imm } => segment::write_op(position, reth(remote, 0, length), *imm),
-        SendOp::Read { remote } => {
-            let rest = (length as u64 - offset).min((to - entry.first) as u64 * mtu as u64 - offset);
-            Op::ReadRequest(reth(remote, offset, rest as u32))
-        }
-        SendOp::CompareSwap { remote, compare, swap } => Op::CompareSwap(AtomicEth {
-            va: remote.va,
-            rkey: remote.rkey,
-            swap_or_add: *swap,
-            compare: *compare,
-        }),
-        SendOp::FetchAdd { remote, add } => {
-            Op::FetchAdd(AtomicEth { va: remote.va, rkey: remote.rkey, swap_or_add: *add, compare: 0 })
-        }
-        SendOp::AtomicWrite { remote } => Op::AtomicWrite(reth(remote, 0, 8)),
-        SendOp::Flush { remote, length, feth } => Op::Flush(*feth, reth(remote, 0, *length)),
-        SendOp::Local(_) => unreachable!("local operations own no packets"),
-    };
-    (op, payload)
-}
-
-fn local<D>(entry: &Entry<D>, offset: u64, len: usize) -> Payload<'_, D> {
-    if len == 0 { Payload::None } else { Payload::Local { data: &entry.wqe.data, offset, len } }
-}
-
-fn reth(remote: &RemoteBuffer, offset: u64, dma_len: u32) -> Reth {
-    Reth { va: remote.va.wrapping_add(offset), rkey: remote.rkey, dma_len }
-}
-
-fn tail(extra: SendExtra) -> SendTail {
-    match extra {
-        SendExtra::Plain => SendTail::Plain,
-        SendExtra::Imm(imm) => SendTail::Imm(imm),
-        SendExtra::Invalidate(rkey) => SendTail::Inv(rkey),
+/// What makes a work request fail before its first packet.
+fn entry_fault<H: Host>(cx: &Context, entry: &Entry<H::Data>, host: &mut H) -> Option<Status> {
+    let sink =
+        matches!(entry.wqe.op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
+    if entry.wants_response() && !matches!(entry.wqe.op, SendOp::Flush { .. }) && cx.attr.max_rd_atomic == 0 {
+        return Some(Status::LocalQpOperation);
     }
-}
-
-impl Config {
-    fn packets_of<D>(&self, entry: &Entry<D>) -> u32 {
-        match entry.wqe.op {
-            SendOp::Send(_) | SendOp::Write { .. } | SendOp::Read { .. } => {
-                entry.wqe.length.div_ceil(self.mtu).max(1)
-            }
-            SendOp::Local(_) => 0,
-            _ => 1,
-        }
+    if cx.service == QpType::Ud && entry.wqe.length > cx.config.ud_mtu {
+        return Some(Status::LocalLength);
     }
+    host.check_local(&entry.wqe.data, sink).err().map(|_| Status::LocalProtection)
 }

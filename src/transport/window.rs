@@ -4,9 +4,9 @@
 //! it. Going back N over an overflowing buffer collapses, so the window starts below that, grows while
 //! acknowledgements come, and shrinks on loss.
 
-use std::time::Duration;
-
 use softrnic_wire::Time;
+
+use crate::tuning::{CUT_INTERVAL, LINEAR_STEP};
 
 /// The limits of a [`Window`], in bytes of packets on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,12 +37,6 @@ pub struct Window {
     /// When the peer last acknowledged anything.
     progressed: Time,
 }
-
-/// Losses within this time of a cut belong to the same event.
-const CUT_INTERVAL: Duration = Duration::from_micros(200);
-
-/// What the window grows by in a round trip once it has seen a loss.
-const LINEAR_STEP: u64 = 8 << 10;
 
 impl Window {
     /// An empty window.

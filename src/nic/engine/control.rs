@@ -453,8 +453,8 @@ impl Engine {
             let peer = self.peers.join(attr.path.dst);
             let old = slot.io.peer.replace(peer);
             slot.io.waiting = false;
-            self.peers.window(old).release(charged);
-            self.peers.window(slot.io.peer).charge(charged);
+            self.peers.shared(old).window.release(charged);
+            self.peers.shared(slot.io.peer).window.charge(charged);
             old.into_iter().for_each(|old| self.peers.leave(old, key));
         }
         Ok(())

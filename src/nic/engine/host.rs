@@ -6,11 +6,11 @@ use slotmap::SlotMap;
 use softrnic_link::{Flow, Link, TxError};
 use softrnic_memory::{Access, BindSpec, FlushScope, MemoryTable, PdId};
 use softrnic_transport::{
-    AtomicOp, Completion, Counter, Domain, Host, LocalFault, LocalOp, LocalOpFault, NoRecv, Payload, QpEvent,
-    Receive, RemoteAccess, RemoteFault, Transmit, TransmitError, Window,
+    AtomicOp, Completion, Counter, Domain, Host, LocalFault, LocalOp, LocalOpFault, NoRecv, Payload, Peer,
+    QpEvent, Receive, RemoteAccess, RemoteFault, Transmit, TransmitError,
 };
 use softrnic_wire::{
-    Body, Feth, ICRC_LEN, Op, Placement, ROCE_UDP_PORT, Rkey, Selectivity, Srqn, Time, UdpFacts,
+    Body, Feth, ICRC_LEN, IcrcForm, Placement, ROCE_UDP_PORT, Rkey, Selectivity, Srqn, Time, UdpFacts,
     rxe_flush_icrc, seal,
 };
 
@@ -74,8 +74,6 @@ impl HostView<'_, '_> {
             tos: self.marked(packet.path.tos),
             ttl: packet.path.ttl,
         };
-        let is_flush = matches!(packet.headers.body, Body::Rc(Op::Flush(..)));
-        let as_rxe = is_flush && self.wants_rxe_flush(packet.attempt);
         let Some(link) = self.link.as_deref_mut() else { return Err(TransmitError::Full) };
         let is_sent_once = matches!(packet.headers.body, Body::Uc(_) | Body::Ud { .. });
         if is_sent_once && !link.has_room(self.now, flow.dst, len) {
@@ -107,21 +105,14 @@ impl HostView<'_, '_> {
             tail[..pad].fill(0);
         }
         let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
-        if as_rxe {
-            seal_as_rxe(&facts, slot.bytes);
-        } else {
-            seal(&facts, slot.bytes);
+        match packet.icrc {
+            IcrcForm::Standard => seal(&facts, slot.bytes),
+            IcrcForm::RxeFlush => seal_as_rxe(&facts, slot.bytes),
         }
         link.commit(self.now);
         self.io.counts.packets_sent += 1;
         self.io.counts.bytes_sent += len as u64;
         Ok(())
-    }
-
-    /// rxe covers part of a FLUSH twice: every second attempt takes the form that was not tried.
-    fn wants_rxe_flush(&mut self, attempt: u32) -> bool {
-        let known = self.io.peer.and_then(|id| self.peers.get_mut(id)).is_some_and(|peer| peer.rxe_flush);
-        known != (attempt % 2 == 1)
     }
 }
 
@@ -369,15 +360,8 @@ impl Host for HostView<'_, '_> {
         self.shared.events.push(Event::Qp(self.io.key, event));
     }
 
-    fn flush_answered(&mut self, attempt: u32) {
-        let rxe = self.wants_rxe_flush(attempt);
-        if let Some(peer) = self.io.peer.and_then(|id| self.peers.get_mut(id)) {
-            peer.rxe_flush = rxe;
-        }
-    }
-
-    fn window(&mut self) -> &mut Window {
-        self.peers.window(self.io.peer)
+    fn peer(&mut self) -> &mut Peer {
+        self.peers.shared(self.io.peer)
     }
 
     fn count(&mut self, counter: Counter) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use rustc_hash::FxHashMap;
-use softrnic_transport::{Window, WindowConfig};
+use softrnic_transport::{Peer as Shared, Window, WindowConfig};
 
 use super::control::ControlError;
 use super::objects::QpKey;
@@ -17,13 +17,11 @@ const ROOM_PER_QP: u64 = 16 << 10;
 pub struct PeerId(usize);
 
 /// One peer address.
-pub struct Peer {
-    /// Bytes in flight to it.
-    pub window: Window,
+struct Peer {
+    /// What the QPs that talk to it share.
+    shared: Shared,
     /// QPs that wait for the window to open, the longest waiting first.
-    pub waiting: VecDeque<QpKey>,
-    /// The peer computes the ICRC of FLUSH as kernel rxe does.
-    pub rxe_flush: bool,
+    waiting: VecDeque<QpKey>,
     address: IpAddr,
     users: usize,
 }
@@ -37,7 +35,7 @@ pub struct Peers {
     /// Peers whose window some QP waits for.
     waited_for: Vec<PeerId>,
     /// For QPs that have no peer.
-    nobody: Window,
+    nobody: Shared,
 }
 
 impl Peers {
@@ -48,7 +46,7 @@ impl Peers {
             peers: Vec::new(),
             free: Vec::new(),
             waited_for: Vec::new(),
-            nobody: Window::new(WindowConfig { initial: u64::MAX, min: u64::MAX, max: u64::MAX }),
+            nobody: Shared::new(WindowConfig { initial: u64::MAX, min: u64::MAX, max: u64::MAX }),
         }
     }
 
@@ -76,13 +74,7 @@ impl Peers {
             self.peers[id.0].as_mut().expect("listed peers exist").users += 1;
             return id;
         }
-        let peer = Peer {
-            window: Window::new(self.config),
-            waiting: VecDeque::new(),
-            rxe_flush: false,
-            address,
-            users: 1,
-        };
+        let peer = Peer { shared: Shared::new(self.config), waiting: VecDeque::new(), address, users: 1 };
         let id = match self.free.pop() {
             Some(id) => {
                 self.peers[id.0] = Some(peer);
@@ -124,8 +116,9 @@ impl Peers {
         let peers = &mut self.peers;
         self.waited_for.retain(|id| {
             let Some(peer) = peers[id.0].as_mut() else { return false };
-            if peer.window.is_open() {
-                let room = peer.window.limit() - peer.window.in_flight();
+            let window = &peer.shared.window;
+            if window.is_open() {
+                let room = window.limit() - window.in_flight();
                 let count = (room / ROOM_PER_QP + 1) as usize;
                 peer.waiting.drain(..count.min(peer.waiting.len())).for_each(&mut awake);
             }
@@ -135,17 +128,15 @@ impl Peers {
 
     /// Whether some QP waits for a window that is open.
     pub fn has_wakeable(&self) -> bool {
-        self.waited_for.iter().any(|id| self.peers[id.0].as_ref().is_some_and(|peer| peer.window.is_open()))
+        self.waited_for
+            .iter()
+            .any(|id| self.peers[id.0].as_ref().is_some_and(|peer| peer.shared.window.is_open()))
     }
 
-    pub fn get_mut(&mut self, id: PeerId) -> Option<&mut Peer> {
-        self.peers[id.0].as_mut()
-    }
-
-    /// The window to a peer, or one that is always open.
-    pub fn window(&mut self, id: Option<PeerId>) -> &mut Window {
+    /// What QPs share of a peer; without one, something whose window is always open.
+    pub fn shared(&mut self, id: Option<PeerId>) -> &mut Shared {
         match id.and_then(|id| self.peers[id.0].as_mut()) {
-            Some(peer) => &mut peer.window,
+            Some(peer) => &mut peer.shared,
             None => &mut self.nobody,
         }
     }
@@ -157,6 +148,6 @@ impl Peers {
 
     /// Every peer's address and window, for statistics.
     pub fn iter(&self) -> impl Iterator<Item = (IpAddr, &Window)> {
-        self.peers.iter().flatten().map(|peer| (peer.address, &peer.window))
+        self.peers.iter().flatten().map(|peer| (peer.address, &peer.shared.window))
     }
 }

@@ -3,7 +3,7 @@
 //! PSNs on a line: `una` (oldest unacknowledged) ≤ `cursor` (next to send) ≤ `end` (one past everything
 //! ever sent). Going back moves `cursor` to `una`; entries keep their PSNs for ever.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 use softrnic_wire::Psn;
 

@@ -2,43 +2,50 @@
 
 use softrnic_wire::{Op, Packet, SendTail};
 
+use super::{PartialMessage, Responder, receive_completion};
 use crate::MAX_MESSAGE;
-use crate::completion::Status;
-use crate::completion::WcOpcode;
+use crate::completion::{Status, WcOpcode};
+use crate::context::{Context, Outcome};
 use crate::counters::Counter;
 use crate::host::{Domain, Host, RemoteAccess};
-use crate::qp::Qp;
-use crate::responder::Open;
 use crate::wqe::Receive;
 
 /// The rest of the message is dropped, in silence.
 struct Dropped(Counter);
 
-impl<D> Qp<D> {
+impl<D> Responder<D> {
     /// A UC packet. A gap drops the message it is in; the next First or Only starts afresh.
-    pub(crate) fn on_unreliable<H: Host<Data = D>>(&mut self, packet: &Packet<'_>, op: Op, host: &mut H) {
+    pub fn on_unreliable<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        packet: &Packet<'_>,
+        op: Op,
+        host: &mut H,
+    ) -> Outcome {
         let starts = op.operation().starts_message();
-        let in_order = packet.bth.psn == self.responder.expected;
+        let in_order = packet.bth.psn == self.epsn;
         if starts || !in_order {
-            self.abandon_message(in_order && self.responder.open.is_none(), host);
+            self.abandon_message(in_order && self.message.is_none(), host);
         }
         if starts || in_order {
-            self.responder.expected = packet.bth.psn + 1;
+            self.epsn = packet.bth.psn + 1;
         }
-        if !starts && (!in_order || self.responder.open.is_none()) {
-            return host.count(Counter::DropUcSequence);
+        if !starts && (!in_order || self.message.is_none()) {
+            host.count(Counter::DropUcSequence);
+            return Outcome::Continue;
         }
-        if let Err(Dropped(counter)) = self.receive_unreliable(packet, op, host) {
+        self.receive_unreliable(cx, packet, op, host).unwrap_or_else(|Dropped(counter)| {
             host.count(counter);
             self.abandon_message(true, host);
-        }
+            Outcome::Continue
+        })
     }
 
     /// Forgets an unfinished message. Its receive WQE is kept for the next one.
     fn abandon_message<H: Host<Data = D>>(&mut self, quiet: bool, host: &mut H) {
-        match self.responder.open.take() {
-            Some(Open::Send { receive, .. }) => self.responder.spare = Some(receive),
-            Some(Open::Write { .. }) => {}
+        match self.message.take() {
+            Some(PartialMessage::Send { receive, .. }) => self.spare = Some(receive),
+            Some(PartialMessage::Write { .. }) => {}
             None => return,
         }
         if !quiet {
@@ -48,13 +55,14 @@ impl<D> Qp<D> {
 
     fn receive_unreliable<H: Host<Data = D>>(
         &mut self,
+        cx: &Context,
         packet: &Packet<'_>,
         op: Op,
         host: &mut H,
-    ) -> Result<(), Dropped> {
+    ) -> Result<Outcome, Dropped> {
         const REQUEST: Dropped = Dropped(Counter::DropUcRequest);
         let len = packet.payload.len();
-        let mtu = self.config.mtu as usize;
+        let mtu = cx.config.mtu as usize;
         let valid = match op {
             Op::SendFirst | Op::SendMiddle | Op::WriteFirst(_) | Op::WriteMiddle => len == mtu,
             Op::SendLast(_) | Op::WriteLast(_) => (1..=mtu).contains(&len),
@@ -65,28 +73,29 @@ impl<D> Qp<D> {
         }
         match op {
             Op::SendFirst | Op::SendMiddle | Op::SendLast(_) | Op::SendOnly(_) => {
-                self.unreliable_send(packet, op, host)
+                self.unreliable_send(cx, packet, op, host)
             }
-            _ if !self.attr.access.remote_write => Err(REQUEST),
-            _ => self.unreliable_write(packet, op, host.own_domain(), host),
+            _ if !cx.attr.access.remote_write => Err(REQUEST),
+            _ => self.unreliable_write(cx, packet, op, host.own_domain(), host),
         }
     }
 
     fn unreliable_send<H: Host<Data = D>>(
         &mut self,
+        cx: &Context,
         packet: &Packet<'_>,
         op: Op,
         host: &mut H,
-    ) -> Result<(), Dropped> {
+    ) -> Result<Outcome, Dropped> {
         if matches!(op, Op::SendFirst | Op::SendOnly(_)) {
-            let spare = self.responder.spare.take();
+            let spare = self.spare.take();
             let receive = match spare {
                 Some(spare) => spare,
                 None => host.take_recv(None).map_err(|_| Dropped(Counter::DropNoRecv))?,
             };
-            self.responder.open = Some(Open::Send { receive, srqn: None, received: 0 });
+            self.message = Some(PartialMessage::Send { receive, srqn: None, received: 0 });
         }
-        let Some(Open::Send { receive: Receive { wqe, domain }, received, .. }) = &mut self.responder.open
+        let Some(PartialMessage::Send { receive: Receive { wqe, domain }, received, .. }) = &mut self.message
         else {
             return Err(Dropped(Counter::DropUcSequence));
         };
@@ -101,11 +110,13 @@ impl<D> Qp<D> {
         *received = total;
         let last = matches!(op, Op::SendLast(_) | Op::SendOnly(_));
         if status == Status::Success && !last {
-            return Ok(());
+            return Ok(Outcome::Continue);
         }
-        let Some(Open::Send { receive, received, .. }) = self.responder.open.take() else { return Ok(()) };
+        let Some(PartialMessage::Send { receive, received, .. }) = self.message.take() else {
+            return Ok(Outcome::Continue);
+        };
         let mut completion =
-            self.receive_completion(&receive.wqe, status, packet.bth.solicited || status != Status::Success);
+            receive_completion(cx, &receive.wqe, status, packet.bth.solicited || status != Status::Success);
         if status == Status::Success {
             completion.byte_len = received as u32;
             if let Op::SendLast(SendTail::Imm(imm)) | Op::SendOnly(SendTail::Imm(imm)) = op {
@@ -114,22 +125,20 @@ impl<D> Qp<D> {
             host.count(Counter::RdmaRecvs);
         }
         host.complete(completion, None);
-        if status != Status::Success {
-            // A receive WQE that cannot take its message is a local error of the queue (IBTA 9.9.3, class A).
-            self.enter_error(host);
-        }
-        Ok(())
+        // A receive WQE that cannot take its message is a local error of the queue (IBTA 9.9.3, class A).
+        Ok(if status == Status::Success { Outcome::Continue } else { Outcome::Fatal(status) })
     }
 
     fn unreliable_write<H: Host<Data = D>>(
         &mut self,
+        cx: &Context,
         packet: &Packet<'_>,
         op: Op,
         domain: Domain,
         host: &mut H,
-    ) -> Result<(), Dropped> {
+    ) -> Result<Outcome, Dropped> {
         const REQUEST: Dropped = Dropped(Counter::DropUcRequest);
-        let (reth, done) = match (op, &self.responder.open) {
+        let (reth, done) = match (op, &self.message) {
             (Op::WriteFirst(reth) | Op::WriteOnly(reth, _), _) => {
                 let checked = reth.dma_len == 0
                     || host
@@ -140,7 +149,7 @@ impl<D> Qp<D> {
                 }
                 (reth, 0)
             }
-            (_, Some(Open::Write { reth, done, .. })) => (*reth, *done),
+            (_, Some(PartialMessage::Write { reth, done, .. })) => (*reth, *done),
             _ => return Err(Dropped(Counter::DropUcSequence)),
         };
         let len = packet.payload.len() as u64;
@@ -153,29 +162,29 @@ impl<D> Qp<D> {
             Op::WriteLast(imm) | Op::WriteOnly(_, imm) => imm,
             _ => None,
         };
-        let receive = match (imm, self.responder.spare.take()) {
+        let receive = match (imm, self.spare.take()) {
             (Some(_), Some(spare)) => Some(spare),
             (Some(_), None) => Some(host.take_recv(None).map_err(|_| Dropped(Counter::DropNoRecv))?),
             (None, spare) => {
-                self.responder.spare = spare;
+                self.spare = spare;
                 None
             }
         };
         if len > 0
             && host.write_remote(domain, reth.rkey, reth.va.wrapping_add(done), packet.payload).is_err()
         {
-            self.responder.spare = receive.or(self.responder.spare.take());
+            self.spare = receive.or(self.spare.take());
             return Err(REQUEST);
         }
-        self.responder.open = (!ends).then_some(Open::Write { reth, srqn: None, done: done + len });
+        self.message = (!ends).then_some(PartialMessage::Write { reth, srqn: None, done: done + len });
         if let Some(receive) = receive {
-            let mut completion = self.receive_completion(&receive.wqe, Status::Success, packet.bth.solicited);
+            let mut completion = receive_completion(cx, &receive.wqe, Status::Success, packet.bth.solicited);
             completion.opcode = WcOpcode::RecvRdmaWithImm;
             completion.byte_len = reth.dma_len;
             completion.imm = imm;
             host.count(Counter::RdmaRecvs);
             host.complete(completion, None);
         }
-        Ok(())
+        Ok(Outcome::Continue)
     }
 }

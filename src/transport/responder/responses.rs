@@ -1,14 +1,16 @@
 //! What the responder has yet to send, in the order in which it must go (IBTA 9.7.5.1, C9-105).
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
-use softrnic_wire::{Aeth, Headers, Msn, Op, Pad, Psn, Syndrome};
+use softrnic_wire::{Aeth, Body, Headers, IcrcForm, Msn, Op, Pad, Psn, Syndrome, XrcBody};
 
+use super::resources::{Saved, SavedKind};
+use super::{Refusal, Responder};
+use crate::QpType;
+use crate::context::{Context, Outcome};
 use crate::counters::Counter;
 use crate::host::{Host, Payload, Transmit, TransmitError};
-use crate::qp::{Progress, Qp, Stop};
-use crate::resources::{Saved, SavedKind};
-use crate::responder::Refusal;
+use crate::qp::{Progress, Stop};
 use crate::segment::Place;
 
 /// A negative acknowledgement.
@@ -152,7 +154,7 @@ impl Responses {
     pub fn repeat(&mut self, response: Response) -> bool {
         let same = |waiting: &Response| {
             waiting.psn() == response.psn()
-                && std::mem::discriminant(waiting) == std::mem::discriminant(&response)
+                && core::mem::discriminant(waiting) == core::mem::discriminant(&response)
         };
         if self.queue.len() >= MAX_REPEATED || self.queue.iter().any(same) {
             return false;
@@ -188,51 +190,53 @@ impl Responses {
     }
 }
 
-impl<D> Qp<D> {
+impl<D> Responder<D> {
     /// Sends what the responder owes until the budget is used up or the link is full.
-    pub(crate) fn transmit_responses<H: Host<Data = D>>(
+    pub fn transmit<H: Host<Data = D>>(
         &mut self,
+        cx: &Context,
         host: &mut H,
         budget: usize,
         progress: &mut Progress,
-    ) {
+    ) -> Outcome {
         while progress.sent < budget {
-            let Some(response) = self.responder.responses.queue.front().copied() else { return };
-            match self.transmit_response(&response, host) {
+            let Some(response) = self.responses.queue.front().copied() else { return Outcome::Continue };
+            match self.transmit_response(cx, &response, host) {
                 Ok(done) => {
                     progress.sent += 1;
                     if done {
-                        self.responder.responses.queue.pop_front();
+                        self.responses.queue.pop_front();
                     }
                 }
                 // What was answered once and cannot be now is dropped (error class D, IBTA 9.9.3).
                 Err(TransmitError::Remote(_))
                     if matches!(response, Response::Read { repeated: true, .. }) =>
                 {
-                    self.responder.responses.queue.pop_front();
+                    self.responses.queue.pop_front();
                     host.count(Counter::DropDuplicateUnmatched);
                 }
                 Err(TransmitError::Remote(_)) => {
                     // A READ that fails is refused at the PSN of the response that could not be sent.
                     // Requests behind it were executed, but their answers would acknowledge it.
                     let psn = response.psn() + self.read_progress();
-                    self.responder.responses.clear();
-                    self.refuse(psn, Refusal::Access, host);
+                    self.responses.clear();
+                    return self.refuse(cx, psn, Refusal::Access, host);
                 }
                 Err(TransmitError::Full) => {
                     progress.stop = Stop::LinkFull;
-                    return;
+                    return Outcome::Continue;
                 }
                 Err(TransmitError::Local(_) | TransmitError::TooLong) => {
-                    self.responder.responses.queue.pop_front();
+                    self.responses.queue.pop_front();
                 }
             }
         }
         progress.stop = Stop::Budget;
+        Outcome::Continue
     }
 
     fn read_progress(&self) -> u32 {
-        match self.responder.responses.queue.front() {
+        match self.responses.queue.front() {
             Some(Response::Read { sent, .. }) => *sent,
             _ => 0,
         }
@@ -241,6 +245,7 @@ impl<D> Qp<D> {
     /// Sends one packet of a response; `true` when that was its last.
     fn transmit_response<H: Host<Data = D>>(
         &mut self,
+        cx: &Context,
         response: &Response,
         host: &mut H,
     ) -> Result<bool, TransmitError> {
@@ -256,8 +261,8 @@ impl<D> Qp<D> {
             Response::Empty { psn, msn } => (psn, Op::ReadResponseOnly(ack(msn)), Payload::None, true),
             Response::Read { saved, sent, end, .. } => {
                 let SavedKind::Read(domain, reth) = saved.kind else { return Ok(true) };
-                let offset = sent as u64 * self.config.mtu as u64;
-                let len = (reth.dma_len as u64 - offset).min(self.config.mtu as u64) as usize;
+                let offset = sent as u64 * cx.config.mtu as u64;
+                let len = (reth.dma_len as u64 - offset).min(cx.config.mtu as u64) as usize;
                 let op = match Place::of(sent, saved.packets) {
                     Place::First => Op::ReadResponseFirst(ack(saved.msn)),
                     Place::Middle => Op::ReadResponseMiddle,
@@ -273,14 +278,21 @@ impl<D> Qp<D> {
                 (saved.first + sent, op, payload, sent + 1 == end)
             }
         };
-        let mut bth = self.response_bth(psn);
+        let mut bth = cx.bth(psn);
         bth.pad = Pad::for_payload(payload.len());
-        let headers = Headers { bth, body: self.response_body(op) };
-        host.transmit(Transmit { path: &self.attr.path, headers, payload, attempt: 0 })?;
-        if let Some(Response::Read { sent, .. }) = self.responder.responses.queue.front_mut() {
+        let headers = Headers { bth, body: body(cx, op) };
+        host.transmit(Transmit { path: &cx.attr.path, headers, payload, icrc: IcrcForm::Standard })?;
+        if let Some(Response::Read { sent, .. }) = self.responses.queue.front_mut() {
             *sent += 1;
         }
         Ok(done)
+    }
+}
+
+fn body(cx: &Context, op: Op) -> Body {
+    match (cx.service, XrcBody::response(op)) {
+        (QpType::XrcInitiator | QpType::XrcTarget, Some(xrc)) => Body::Xrc(xrc),
+        _ => Body::Rc(op),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Responder resources: what is kept to answer duplicate READs and atomics (IBTA 9.7.5.1.3, C9-110).
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 use softrnic_wire::{Msn, Psn, Reth};
 

@@ -2,6 +2,8 @@
 
 use softrnic_wire::{Psn, Time};
 
+use crate::tuning::{INITIAL_RTO, MIN_RTO};
+
 /// One measurement at a time: a packet that asked for an ACK, and when it left. Durations are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RttEstimator {
@@ -9,11 +11,6 @@ pub(crate) struct RttEstimator {
     variation: u64,
     probe: Option<(Psn, Time)>,
 }
-
-/// Before anything is measured.
-const INITIAL: u64 = 4_000_000;
-/// A peer's process may be waiting for a processor; below this a resend is more noise than help.
-const FLOOR: u64 = 800_000;
 
 impl RttEstimator {
     /// A packet that asks for an answer leaves for the first time.
@@ -51,8 +48,8 @@ impl RttEstimator {
     /// How long to wait for progress before resending early, in nanoseconds.
     pub fn patience(&self) -> u64 {
         match self.smoothed {
-            None => INITIAL,
-            Some(smoothed) => (smoothed * 2 + self.variation * 4).max(FLOOR),
+            None => INITIAL_RTO,
+            Some(smoothed) => (smoothed * 2 + self.variation * 4).max(MIN_RTO),
         }
     }
 }

@@ -1,0 +1,50 @@
+//! What both halves of a queue pair know of it, and what they tell it in return.
+
+use softrnic_wire::{Bth, Psn, Qpn};
+
+use crate::attr::{QpAttr, QpState, QpType};
+use crate::completion::Status;
+use crate::config::Config;
+
+/// What the requester and the responder know of their QP. Only the QP itself changes it.
+pub(crate) struct Context {
+    pub qpn: Qpn,
+    pub service: QpType,
+    pub state: QpState,
+    pub attr: QpAttr,
+    pub config: Config,
+}
+
+/// What becomes of the QP after one of its halves has acted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Outcome {
+    /// It goes on.
+    Continue,
+    /// The work request, or the message, that the half is at ends with this status, and the QP with it.
+    Fatal(Status),
+}
+
+impl Context {
+    /// Whether requests of the peer are taken.
+    pub fn takes_requests(&self) -> bool {
+        matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe)
+    }
+
+    /// Whether requests are sent, and responses to them taken.
+    pub fn sends_requests(&self) -> bool {
+        matches!(self.state, QpState::Rts | QpState::Sqd)
+    }
+
+    /// Whether the service acknowledges what it receives.
+    pub fn is_reliable(&self) -> bool {
+        !matches!(self.service, QpType::Uc | QpType::Ud)
+    }
+
+    /// The BTH of a packet to the peer.
+    pub fn bth(&self, psn: Psn) -> Bth {
+        let mut bth = Bth::new(self.attr.dest_qpn, psn);
+        bth.mig_req = self.config.mig_req;
+        bth
+    }
+}

@@ -1,0 +1,61 @@
+//! What all queue pairs that talk to one peer address know of it together.
+
+use softrnic_wire::IcrcForm;
+
+use crate::window::{Window, WindowConfig};
+
+/// One peer address.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Bytes in flight to it.
+    pub window: Window,
+    /// How it wants FLUSH.
+    pub flush: FlushDialect,
+}
+
+impl Peer {
+    /// A peer that has not answered yet.
+    pub fn new(config: WindowConfig) -> Peer {
+        Peer { window: Window::new(config), flush: FlushDialect::default() }
+    }
+}
+
+/// How a peer computes the ICRC of a FLUSH. Kernel rxe covers part of it twice, and accepts nothing else
+/// ([`softrnic_wire::rxe_flush_icrc`]). So every second attempt takes the form that was not tried, and what is
+/// answered tells which it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FlushDialect {
+    as_rxe: bool,
+}
+
+impl FlushDialect {
+    /// The form of a FLUSH that was sent `attempt` times before.
+    pub(crate) fn form(self, attempt: u32) -> IcrcForm {
+        if self.as_rxe != (attempt % 2 == 1) { IcrcForm::RxeFlush } else { IcrcForm::Standard }
+    }
+
+    /// A FLUSH that was sent `attempt` times before its last time has been answered.
+    pub(crate) fn on_answer(&mut self, attempt: u32) {
+        self.as_rxe = self.form(attempt) == IcrcForm::RxeFlush;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_second_attempt_takes_the_other_form_until_one_is_answered() {
+        let mut dialect = FlushDialect::default();
+        assert_eq!(
+            [0, 1, 2].map(|attempt| dialect.form(attempt)),
+            [IcrcForm::Standard, IcrcForm::RxeFlush, IcrcForm::Standard]
+        );
+        dialect.on_answer(1);
+        assert_eq!(dialect.form(0), IcrcForm::RxeFlush, "the peer is rxe");
+        dialect.on_answer(0);
+        assert_eq!(dialect.form(0), IcrcForm::RxeFlush);
+        dialect.on_answer(1);
+        assert_eq!(dialect.form(0), IcrcForm::Standard, "and was replaced");
+    }
+}

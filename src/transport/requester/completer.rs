@@ -1,0 +1,386 @@
+//! The completer: what responses mean for outstanding work requests (IBTA 9.7.5.2, 9.7.6).
+
+use softrnic_wire::{NakCode, Psn, Qpn, RnrTimer, Time};
+
+use super::Requester;
+use super::send_queue::Entry;
+use super::timers::ack_timeout;
+use crate::QpType;
+use crate::completion::{Completion, Status};
+use crate::context::{Context, Outcome};
+use crate::counters::Counter;
+use crate::host::Host;
+use crate::tuning::MAX_EARLY_RESENDS;
+use crate::wqe::SendOp;
+
+/// A response that carries an answer of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer<'a> {
+    /// READ Response First or Middle: more follows.
+    ReadMore(&'a [u8]),
+    /// READ Response Last or Only.
+    ReadEnd(&'a [u8]),
+    /// The former value of an atomic's word.
+    Atomic(u64),
+}
+
+/// Why not everything before a response's PSN could be taken for acknowledged.
+enum Unacknowledged {
+    /// A responder that answers out of order, or acknowledges over an unanswered READ or atomic: the answer was lost
+    /// on the way (an implied NAK).
+    ImpliedNak,
+    /// A work request behind it could not even be sent, and fails now.
+    Fatal(Status),
+}
+
+impl<D> Requester<D> {
+    /// A positive acknowledgement of `psn`.
+    pub fn on_ack<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, psn: Psn, host: &mut H) -> Outcome {
+        if !self.covers(psn, host) {
+            return Outcome::Continue;
+        }
+        match self.acknowledge(cx, now, psn + 1, host) {
+            Ok(()) => {}
+            Err(Unacknowledged::ImpliedNak) => self.implied_nak(now, host),
+            Err(Unacknowledged::Fatal(status)) => return Outcome::Fatal(status),
+        }
+        Outcome::Continue
+    }
+
+    /// NAK: the responder expects `psn` (sequence error), or refuses it.
+    pub fn on_nak<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        now: Time,
+        psn: Psn,
+        code: NakCode,
+        host: &mut H,
+    ) -> Outcome {
+        if !self.covers(psn, host) {
+            return Outcome::Continue;
+        }
+        host.count(if code == NakCode::PsnSequence { Counter::RcvdSeqErr } else { Counter::RcvdNak });
+        let implied_nak = match self.acknowledge(cx, now, psn, host) {
+            Ok(()) => false,
+            Err(Unacknowledged::ImpliedNak) => true,
+            Err(Unacknowledged::Fatal(status)) => return Outcome::Fatal(status),
+        };
+        let status = match code {
+            NakCode::PsnSequence => None,
+            NakCode::InvalidRequest => Some(Status::RemoteInvalidRequest),
+            NakCode::RemoteAccess => Some(Status::RemoteAccess),
+            NakCode::RemoteOperational => Some(Status::RemoteOperation),
+            // Reserved codes, and RD's, which no RC responder may send.
+            _ => {
+                host.count(Counter::DropReservedSyndrome);
+                return Outcome::Continue;
+            }
+        };
+        // A READ that is refused has failed, whatever responses before the NAK were lost.
+        let front = self.queue.entries.front();
+        let refuses_front = front.is_some_and(|front| front.packets > 0 && front.owns(psn));
+        match status {
+            Some(status) if !implied_nak || refuses_front => return Outcome::Fatal(status),
+            _ if implied_nak => self.implied_nak(now, host),
+            _ => return self.on_sequence_nak(now, host),
+        }
+        Outcome::Continue
+    }
+
+    /// RNR NAK: the responder had no receive WQE for `psn` (IBTA 9.7.5.2.8).
+    pub fn on_rnr_nak<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        now: Time,
+        psn: Psn,
+        timer: RnrTimer,
+        host: &mut H,
+    ) -> Outcome {
+        if !self.covers(psn, host) {
+            return Outcome::Continue;
+        }
+        host.count(Counter::RcvdRnrErr);
+        match self.acknowledge(cx, now, psn, host) {
+            Ok(()) if self.rnr_wait => return Outcome::Continue,
+            Ok(()) => {}
+            Err(Unacknowledged::ImpliedNak) => {
+                self.implied_nak(now, host);
+                return Outcome::Continue;
+            }
+            Err(Unacknowledged::Fatal(status)) => return Outcome::Fatal(status),
+        }
+        match self.rnr_retries_left {
+            7 if cx.attr.rnr_retry == 7 => {}
+            0 => {
+                host.count(Counter::RetryRnrExceededErr);
+                return Outcome::Fatal(Status::RnrRetryExceeded);
+            }
+            _ => self.rnr_retries_left -= 1,
+        }
+        self.fall_silent(host);
+        self.rewind(host);
+        self.restarted_at = None;
+        self.rnr_wait = true;
+        self.timers.rnr = now + timer.delay();
+        Outcome::Continue
+    }
+
+    /// A READ response or an atomic's answer.
+    pub fn on_answer<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        now: Time,
+        psn: Psn,
+        answer: Answer<'_>,
+        host: &mut H,
+    ) -> Outcome {
+        if !self.covers(psn, host) {
+            return Outcome::Continue;
+        }
+        match self.acknowledge(cx, now, psn, host) {
+            Ok(()) => {}
+            Err(Unacknowledged::ImpliedNak) => {
+                self.implied_nak(now, host);
+                return Outcome::Continue;
+            }
+            Err(Unacknowledged::Fatal(status)) => return Outcome::Fatal(status),
+        }
+        let Some(front) = self.queue.entries.front() else { return Outcome::Continue };
+        if self.queue.una != psn || !front.owns(psn) {
+            host.count(Counter::DropGhostResponse);
+            return Outcome::Continue;
+        }
+        let placed = self.place_answer(cx, psn, answer, host).and_then(|()| {
+            self.advance_una(cx, now, psn + 1, host);
+            self.complete_ready(cx, host)
+        });
+        match placed {
+            Ok(()) => Outcome::Continue,
+            Err(status) => Outcome::Fatal(status),
+        }
+    }
+
+    /// Checks an answer against the request at the front and stores what it brings.
+    fn place_answer<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        psn: Psn,
+        answer: Answer<'_>,
+        host: &mut H,
+    ) -> Result<(), Status> {
+        let domain = host.own_domain();
+        let front = &self.queue.entries[0];
+        let is_last_awaited = self.queue.awaited.front().is_none_or(|&(_, last)| last == psn);
+        match (&front.wqe.op, answer) {
+            (SendOp::Read { .. }, Answer::ReadMore(bytes) | Answer::ReadEnd(bytes)) => {
+                let mtu = cx.config.mtu as u64;
+                let offset = (psn - front.first) as u64 * mtu;
+                let expected = (front.wqe.length as u64 - offset).min(mtu);
+                let ends = matches!(answer, Answer::ReadEnd(_));
+                if ends != is_last_awaited && !self.queue.awaited.is_empty() {
+                    return Err(Status::BadResponse);
+                }
+                if bytes.len() as u64 != expected {
+                    return Err(Status::LocalLength);
+                }
+                host.place(domain, &front.wqe.data, offset, bytes).map_err(|_| Status::LocalProtection)
+            }
+            (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, Answer::Atomic(original)) => {
+                let bytes = original.to_ne_bytes();
+                host.place(domain, &front.wqe.data, 0, &bytes).map_err(|_| Status::LocalProtection)
+            }
+            (SendOp::AtomicWrite { .. }, Answer::ReadEnd([])) => Ok(()),
+            (SendOp::Flush { .. }, Answer::ReadEnd([])) => {
+                if cx.service == QpType::Rc {
+                    host.peer().flush.on_answer(front.sent.saturating_sub(1));
+                }
+                Ok(())
+            }
+            _ => Err(Status::BadResponse),
+        }
+    }
+
+    /// Whether a response's PSN is one that is outstanding; anything else is a ghost (IBTA 9.7.5.2.1).
+    fn covers<H: Host<Data = D>>(&self, psn: Psn, host: &mut H) -> bool {
+        let outstanding = !psn.is_before(self.queue.una) && psn.is_before(self.queue.end);
+        if !outstanding {
+            host.count(Counter::DropGhostResponse);
+        }
+        outstanding
+    }
+
+    /// Everything before `to` is acknowledged, so far as no READ or atomic without its answer lies there.
+    fn acknowledge<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        now: Time,
+        to: Psn,
+        host: &mut H,
+    ) -> Result<(), Unacknowledged> {
+        while self.queue.una.is_before(to) && self.queue.started > 0 {
+            let front = &self.queue.entries[0];
+            if front.packets > 0 && front.wants_response() {
+                return Err(Unacknowledged::ImpliedNak);
+            }
+            let end = front.first + front.packets;
+            let reached = if to.is_before(end) { to } else { end };
+            self.advance_una(cx, now, reached, host);
+            if reached == end {
+                self.complete_front(cx, Status::Success, host);
+            }
+            self.complete_ready(cx, host).map_err(Unacknowledged::Fatal)?;
+        }
+        Ok(())
+    }
+
+    /// Progress: `una` moves to `to`, which lies in the front entry or just behind it.
+    fn advance_una<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, to: Psn, host: &mut H) {
+        let freed = self.queue.acknowledge_to(to, cx.config.mtu);
+        self.note_answer(now, freed, host);
+        self.rtt.acknowledged(to - 1, now);
+        self.retries_left = cx.attr.retry_cnt;
+        self.rnr_retries_left = cx.attr.rnr_retry;
+        self.restarted_at = None;
+        self.early_resends = 0;
+        self.timers.ack = Time::NEVER;
+        self.timers.early = Time::NEVER;
+        self.arm_retransmission(cx, now);
+    }
+
+    /// Completes whatever at the front needs no more acknowledgement.
+    ///
+    /// # Errors
+    /// The front entry fails with this status.
+    pub(super) fn complete_ready<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        host: &mut H,
+    ) -> Result<(), Status> {
+        while self.queue.started > 0 {
+            let front = &self.queue.entries[0];
+            if let Some(status) = front.fault {
+                return Err(status);
+            }
+            let answered = front.packets > 0 && !self.queue.una.is_before(front.first + front.packets);
+            if !front.is_local() && !answered {
+                return Ok(());
+            }
+            self.complete_front(cx, Status::Success, host);
+        }
+        Ok(())
+    }
+
+    /// Reports the front entry, if there is one, and removes it.
+    pub fn complete_front<H: Host<Data = D>>(&mut self, cx: &Context, status: Status, host: &mut H) {
+        let Some(Entry { wqe, .. }) = self.queue.entries.front() else { return };
+        let is_reported = wqe.signaled || status != Status::Success;
+        let completion = is_reported.then(|| Completion {
+            wr_id: wqe.wr_id,
+            status,
+            opcode: wqe.wc_opcode(),
+            byte_len: if status == Status::Success { wqe.length } else { 0 },
+            imm: if status == Status::Success { wqe.imm() } else { None },
+            invalidated: None,
+            qpn: cx.qpn,
+            src_qpn: Qpn::new(0),
+            grh: false,
+            solicited: status != Status::Success,
+        });
+        self.queue.pop();
+        host.retire_sends(1);
+        if let Some(completion) = completion {
+            host.complete(completion, None);
+        }
+    }
+
+    /// A READ's or atomic's answer was lost: ask again from the first one that is missing.
+    fn implied_nak<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
+        if self.rnr_wait || self.restarted_at == Some(self.queue.una) {
+            return;
+        }
+        host.count(Counter::ImpliedNakSeqErr);
+        host.peer().window.on_loss(now);
+        self.restart(host);
+    }
+
+    fn on_sequence_nak<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) -> Outcome {
+        if self.rnr_wait || self.restarted_at == Some(self.queue.una) {
+            return Outcome::Continue;
+        }
+        if self.retries_left == 0 {
+            host.count(Counter::RetryExceededErr);
+            return Outcome::Fatal(Status::RetryExceeded);
+        }
+        self.retries_left -= 1;
+        host.peer().window.on_loss(now);
+        self.restart(host);
+        Outcome::Continue
+    }
+
+    /// Goes back to the oldest unacknowledged PSN.
+    fn restart<H: Host<Data = D>>(&mut self, host: &mut H) {
+        host.count(Counter::CompleterRetryErr);
+        self.rewind(host);
+        self.restarted_at = Some(self.queue.una);
+    }
+
+    /// Moves the cursor back to `una`.
+    fn rewind<H: Host<Data = D>>(&mut self, host: &mut H) {
+        self.recall_flight(host);
+        self.rtt.abandon();
+        self.since_ack_request = 0;
+        self.timers.ack = Time::NEVER;
+        self.timers.early = Time::NEVER;
+    }
+
+    /// Starts the retransmission timers if something is in flight and they do not run.
+    pub(super) fn arm_retransmission(&mut self, cx: &Context, now: Time) {
+        if !self.queue.is_outstanding() || !cx.is_reliable() {
+            return;
+        }
+        if self.timers.ack == Time::NEVER {
+            self.timers.ack = ack_timeout(now, cx.attr.timeout);
+            self.waits_since = now;
+        }
+        let resends = self.early_resends;
+        let may_resend = cx.config.early_retransmission && resends < MAX_EARLY_RESENDS;
+        if self.timers.early == Time::NEVER && (may_resend || !self.is_probing()) {
+            self.timers.early = now.after_nanos(self.rtt.patience() << resends);
+            self.waits_since = now;
+        }
+    }
+
+    /// The local ACK timeout has passed without progress (IBTA 9.7.6.1.3, C9-141).
+    pub(super) fn on_ack_timeout<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) -> Outcome {
+        host.count(Counter::Timeout);
+        if self.retries_left == 0 {
+            host.count(Counter::RetryExceededErr);
+            return Outcome::Fatal(Status::RetryExceeded);
+        }
+        self.retries_left -= 1;
+        self.suspect_loss(now, host);
+        self.fall_silent(host);
+        self.restart(host);
+        self.restarted_at = None;
+        Outcome::Continue
+    }
+
+    /// A few round trips without progress: a NAK or the last packets may be lost, or the peer's QP is gone.
+    pub(super) fn on_early_timeout<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, host: &mut H) {
+        self.fall_silent(host);
+        if !cx.config.early_retransmission {
+            return;
+        }
+        let ack = self.timers.ack;
+        host.count(Counter::EarlyRetransmit);
+        // The first silence may only be a peer that waits for a processor: no reason to shrink the window.
+        if self.early_resends > 0 {
+            self.suspect_loss(now, host);
+        }
+        self.restart(host);
+        self.restarted_at = None;
+        self.early_resends += 1;
+        // The attribute's timer goes on as if nothing had been resent: only progress re-arms it.
+        self.timers.ack = ack;
+    }
+}

@@ -1,0 +1,421 @@
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use softrnic_wire::{NakCode, Op, Rkey, RnrTimer};
+
+use super::*;
+use crate::completion::Status;
+use crate::context::Context;
+use crate::testing::{MOMENT, MTU, START, World, context};
+use crate::wqe::{LocalOp, RemoteBuffer, SendExtra, SendOp, SendWqe};
+
+/// A requester and its world.
+struct Case {
+    cx: Context,
+    requester: Requester<u32>,
+    world: World,
+    now: Time,
+}
+
+const REMOTE: RemoteBuffer = RemoteBuffer { va: 0x1000, rkey: Rkey(1) };
+
+impl Case {
+    fn new() -> Case {
+        let cx = context();
+        let mut requester = Requester::new(RateParameters::default());
+        requester.start(&cx, true);
+        Case { cx, requester, world: World::new(), now: START }
+    }
+
+    fn post(&mut self, wr_id: u64, op: SendOp<u32>, length: u32) {
+        let wqe = SendWqe {
+            wr_id,
+            op,
+            data: 0,
+            length,
+            signaled: true,
+            solicited: false,
+            fence: false,
+            srqn: None,
+        };
+        assert!(self.requester.has_room());
+        self.requester.post(wqe);
+    }
+
+    fn post_send(&mut self, wr_id: u64, packets: u32) {
+        self.post(wr_id, SendOp::Send(SendExtra::Plain), packets * MTU);
+    }
+
+    fn post_read(&mut self, wr_id: u64, packets: u32) {
+        self.post(wr_id, SendOp::Read { remote: REMOTE }, packets * MTU);
+    }
+
+    /// Lets it send, and returns the PSNs of what it sent.
+    fn transmit(&mut self) -> (Vec<u32>, Stop) {
+        let (sent, stop, outcome) = self.try_transmit();
+        assert_eq!(outcome, Outcome::Continue);
+        (sent, stop)
+    }
+
+    fn try_transmit(&mut self) -> (Vec<u32>, Stop, Outcome) {
+        let mut progress = Progress { sent: 0, stop: Stop::Idle };
+        let outcome = self.requester.transmit(&self.cx, self.now, &mut self.world, 1000, &mut progress);
+        let sent: Vec<_> = self.world.take_sent().into_iter().map(|(psn, _)| psn).collect();
+        assert_eq!(sent.len(), progress.sent);
+        (sent, progress.stop, outcome)
+    }
+
+    fn ack(&mut self, psn: u32) -> Outcome {
+        self.now += MOMENT;
+        self.requester.on_ack(&self.cx, self.now, Psn::new(psn), &mut self.world)
+    }
+
+    fn nak(&mut self, psn: u32, code: NakCode) -> Outcome {
+        self.now += MOMENT;
+        self.requester.on_nak(&self.cx, self.now, Psn::new(psn), code, &mut self.world)
+    }
+
+    fn rnr_nak(&mut self, psn: u32) -> Outcome {
+        self.now += MOMENT;
+        self.requester.on_rnr_nak(&self.cx, self.now, Psn::new(psn), RnrTimer::new(1), &mut self.world)
+    }
+
+    fn answer(&mut self, psn: u32, answer: Answer<'_>) -> Outcome {
+        self.now += MOMENT;
+        self.requester.on_answer(&self.cx, self.now, Psn::new(psn), answer, &mut self.world)
+    }
+
+    /// Time passes until the next timer, which runs.
+    fn time_out(&mut self) -> Outcome {
+        self.now = self.requester.deadline();
+        assert_ne!(self.now, Time::NEVER, "no timer runs");
+        self.requester.on_timeout(&self.cx, self.now, &mut self.world)
+    }
+
+    fn completed(&mut self) -> Vec<(u64, Status)> {
+        core::mem::take(&mut self.world.completed)
+    }
+}
+
+const DONE: Outcome = Outcome::Continue;
+
+#[test]
+fn a_message_is_cut_into_packets_and_completes_with_the_ack_of_its_last() {
+    let mut case = Case::new();
+    case.post_send(1, 3);
+    assert_eq!(case.transmit(), ([100, 101, 102].into(), Stop::Idle));
+    assert_eq!(case.ack(101), DONE);
+    assert_eq!(case.completed(), []);
+    assert!(case.requester.has_outstanding());
+    assert_eq!(case.ack(102), DONE);
+    assert_eq!(case.completed(), [(1, Status::Success)]);
+    assert!(!case.requester.has_outstanding());
+    assert_eq!(case.requester.deadline(), Time::NEVER);
+    assert_eq!(case.world.peer.window.in_flight(), 0);
+}
+
+#[test]
+fn one_ack_completes_everything_before_it() {
+    let mut case = Case::new();
+    for wr_id in 0..4 {
+        case.post_send(wr_id, 1);
+    }
+    case.transmit();
+    assert_eq!(case.ack(102), DONE);
+    assert_eq!(case.completed(), [0, 1, 2].map(|wr_id| (wr_id, Status::Success)));
+    assert_eq!(case.world.retired, 3);
+}
+
+#[test]
+fn the_budget_and_a_full_link_stop_it_where_it_is() {
+    let mut case = Case::new();
+    case.post_send(1, 4);
+    let mut progress = Progress { sent: 0, stop: Stop::Idle };
+    let outcome = case.requester.transmit(&case.cx, case.now, &mut case.world, 2, &mut progress);
+    assert_eq!((outcome, progress.sent, progress.stop), (DONE, 2, Stop::Budget));
+    case.world.take_sent();
+    case.world.refuses.push_back(TransmitError::Full);
+    assert_eq!(case.transmit(), ([].into(), Stop::LinkFull));
+    assert_eq!(case.transmit(), ([102, 103].into(), Stop::Idle));
+}
+
+#[test]
+fn a_closed_window_stops_it_until_an_ack_comes() {
+    let mut case = Case::new();
+    case.post_send(1, 4000);
+    let (sent, stop) = case.transmit();
+    assert_eq!(stop, Stop::Window);
+    assert!(!case.world.peer.window.is_open());
+    let last = 99 + sent.len() as u32;
+    assert_eq!(case.ack(last), DONE);
+    assert!(!case.transmit().0.is_empty());
+}
+
+#[test]
+fn the_last_packet_and_one_in_sixteen_ask_for_an_ack() {
+    let mut case = Case::new();
+    case.post_send(1, 20);
+    let mut progress = Progress { sent: 0, stop: Stop::Idle };
+    let _ = case.requester.transmit(&case.cx, case.now, &mut case.world, 1000, &mut progress);
+    let asks = case.world.sent.iter().map(|headers| headers.bth.ack_req);
+    let asking: Vec<_> = asks.enumerate().filter_map(|(at, asks)| asks.then_some(at)).collect();
+    assert_eq!(asking, [15, 19]);
+}
+
+#[test]
+fn a_long_read_is_asked_for_in_chunks() {
+    let mut case = Case::new();
+    case.post_read(1, 10);
+    let mut progress = Progress { sent: 0, stop: Stop::Idle };
+    let _ = case.requester.transmit(&case.cx, case.now, &mut case.world, 1000, &mut progress);
+    let chunk = |(psn, op)| match op {
+        Op::ReadRequest(reth) => (psn, reth.va, reth.dma_len),
+        other => panic!("{other:?}"),
+    };
+    let chunks: Vec<_> = case.world.take_sent().into_iter().map(chunk).collect();
+    assert_eq!(chunks, [(100, 0x1000, 4 * MTU), (104, 0x1000 + 4 * u64::from(MTU), 4 * MTU)]);
+    assert_eq!(progress.stop, Stop::Idle, "two are outstanding, as many as may be");
+}
+
+#[test]
+fn a_sequence_nak_goes_back_once() {
+    let mut case = Case::new();
+    for wr_id in 0..3 {
+        case.post_send(wr_id, 1);
+    }
+    case.transmit();
+    assert_eq!(case.nak(101, NakCode::PsnSequence), DONE);
+    assert_eq!(case.completed(), [(0, Status::Success)], "what is before it is acknowledged");
+    assert_eq!(case.nak(101, NakCode::PsnSequence), DONE);
+    assert_eq!(case.world.count_of(Counter::CompleterRetryErr), 1);
+    assert_eq!(case.transmit().0, [101, 102]);
+    assert_eq!(case.world.count_of(Counter::RetransmittedPacket), 2);
+}
+
+#[test]
+fn every_refusal_fails_the_request_that_it_names() {
+    for (code, status) in [
+        (NakCode::InvalidRequest, Status::RemoteInvalidRequest),
+        (NakCode::RemoteAccess, Status::RemoteAccess),
+        (NakCode::RemoteOperational, Status::RemoteOperation),
+    ] {
+        let mut case = Case::new();
+        case.post_send(1, 1);
+        case.post_send(2, 1);
+        case.transmit();
+        assert_eq!(case.nak(101, code), Outcome::Fatal(status));
+        assert_eq!(case.completed(), [(1, Status::Success)], "the QP reports the second");
+    }
+}
+
+#[test]
+fn responses_to_what_is_not_outstanding_are_ghosts() {
+    let mut case = Case::new();
+    case.post_send(1, 1);
+    case.transmit();
+    assert_eq!(case.ack(99), DONE);
+    assert_eq!(case.ack(101), DONE);
+    assert_eq!(case.nak(101, NakCode::RemoteAccess), DONE);
+    assert_eq!(case.rnr_nak(99), DONE);
+    assert_eq!(case.answer(101, Answer::Atomic(1)), DONE);
+    assert_eq!(case.world.count_of(Counter::DropGhostResponse), 5);
+    assert!(case.requester.has_outstanding());
+}
+
+#[test]
+fn an_ack_over_a_read_asks_for_it_again() {
+    let mut case = Case::new();
+    case.post_read(1, 1);
+    case.post_send(2, 1);
+    case.transmit();
+    assert_eq!(case.ack(101), DONE);
+    assert_eq!(case.completed(), []);
+    assert_eq!(case.world.count_of(Counter::ImpliedNakSeqErr), 1);
+    assert_eq!(case.transmit().0, [100, 101]);
+}
+
+#[test]
+fn what_a_read_brings_must_have_the_length_that_was_asked_for() {
+    let bytes = [7; MTU as usize];
+    let mut case = Case::new();
+    case.post_read(1, 2);
+    case.transmit();
+    assert_eq!(case.answer(100, Answer::ReadMore(&bytes)), DONE);
+    assert_eq!(case.answer(101, Answer::ReadEnd(&bytes)), DONE);
+    assert_eq!(case.completed(), [(1, Status::Success)]);
+    assert_eq!(case.world.placed, [7; 2 * MTU as usize]);
+
+    case.post_read(2, 1);
+    case.transmit();
+    assert_eq!(case.answer(102, Answer::ReadEnd(&bytes[1..])), Outcome::Fatal(Status::LocalLength));
+}
+
+#[test]
+fn an_answer_of_another_kind_is_a_bad_response() {
+    let mut case = Case::new();
+    case.post_read(1, 1);
+    case.transmit();
+    assert_eq!(case.answer(100, Answer::Atomic(1)), Outcome::Fatal(Status::BadResponse));
+    let mut case = Case::new();
+    case.post(1, SendOp::FetchAdd { remote: REMOTE, add: 1 }, 8);
+    case.transmit();
+    assert_eq!(case.answer(100, Answer::ReadEnd(&[0; 8])), Outcome::Fatal(Status::BadResponse));
+}
+
+#[test]
+fn an_atomic_brings_the_former_value() {
+    let mut case = Case::new();
+    case.post(1, SendOp::FetchAdd { remote: REMOTE, add: 1 }, 8);
+    case.transmit();
+    assert_eq!(case.answer(100, Answer::Atomic(0x0102)), DONE);
+    assert_eq!(case.world.placed, 0x0102_u64.to_ne_bytes());
+    assert_eq!(case.completed(), [(1, Status::Success)]);
+}
+
+#[test]
+fn an_rnr_nak_stops_it_for_as_long_as_the_peer_asks() {
+    let mut case = Case::new();
+    case.post_send(1, 1);
+    case.transmit();
+    assert_eq!(case.rnr_nak(100), DONE);
+    assert!(!case.requester.has_requests());
+    assert_eq!(case.transmit().0, []);
+    let told = case.now;
+    assert_eq!(case.time_out(), DONE);
+    assert_eq!(case.now, told + RnrTimer::new(1).delay());
+    assert_eq!(case.transmit().0, [100]);
+    assert_eq!(case.rnr_nak(100), DONE);
+    let _ = case.time_out();
+    case.transmit();
+    assert_eq!(case.rnr_nak(100), Outcome::Fatal(Status::RnrRetryExceeded), "the third, and two retries");
+}
+
+#[test]
+fn seven_rnr_retries_never_end() {
+    let mut case = Case::new();
+    case.cx.attr.rnr_retry = 7;
+    case.requester.start(&case.cx, false);
+    case.post_send(1, 1);
+    for _ in 0..100 {
+        assert_eq!(case.transmit().0, [100]);
+        assert_eq!(case.rnr_nak(100), DONE);
+        assert_eq!(case.time_out(), DONE);
+    }
+}
+
+#[test]
+fn the_local_ack_timeout_goes_back_as_often_as_it_may() {
+    let mut case = Case::new();
+    case.cx.config.early_retransmission = false;
+    case.post_send(1, 1);
+    case.transmit();
+    let timeout = Duration::from_nanos(4096 << case.cx.attr.timeout);
+    for _ in 0..case.cx.attr.retry_cnt {
+        let sent = case.now;
+        assert_eq!(case.time_out(), DONE);
+        assert_eq!(case.now, sent + timeout);
+        assert_eq!(case.transmit().0, [100]);
+    }
+    assert_eq!(case.time_out(), Outcome::Fatal(Status::RetryExceeded));
+    assert_eq!(case.world.count_of(Counter::Timeout), 3);
+}
+
+#[test]
+fn early_resends_double_their_wait_and_take_no_retries() {
+    let mut case = Case::new();
+    case.cx.attr.timeout = 0;
+    case.post_send(1, 1);
+    case.transmit();
+    let mut waits = Vec::new();
+    while case.requester.deadline() != Time::NEVER {
+        let sent = case.now;
+        assert_eq!(case.time_out(), DONE);
+        waits.push(case.now.nanos_since(sent));
+        assert_eq!(case.transmit().0, [100]);
+    }
+    assert_eq!(waits, (0..8).map(|n| 4_000_000 << n).collect::<Vec<_>>());
+    assert_eq!(case.requester.retries_left, case.cx.attr.retry_cnt);
+}
+
+#[test]
+fn a_peer_that_is_silent_is_probed_with_two_packets() {
+    let mut case = Case::new();
+    case.post_send(1, 10);
+    assert_eq!(case.transmit().0.len(), 10);
+    assert_eq!(case.time_out(), DONE);
+    assert_eq!(case.world.peer.window.in_flight(), 0, "nothing of it counts");
+    assert_eq!(case.transmit().0, [100, 101]);
+    assert_eq!(case.ack(100), DONE);
+    assert_eq!(case.transmit().0.len(), 8, "it answers");
+}
+
+#[test]
+fn a_local_operation_that_fails_ends_the_qp_after_what_is_before_it() {
+    let mut case = Case::new();
+    case.post_send(1, 1);
+    case.post(2, SendOp::Local(LocalOp::BindWindow(0)), 0);
+    case.post_send(3, 1);
+    case.world.local = Err(LocalOpFault::Bind);
+    let (sent, _, outcome) = case.try_transmit();
+    assert_eq!((sent, outcome), ([100].into(), DONE), "nothing behind it is sent");
+    assert_eq!(case.ack(100), Outcome::Fatal(Status::MwBind));
+    assert_eq!(case.completed(), [(1, Status::Success)]);
+}
+
+#[test]
+fn what_cannot_be_read_at_home_fails_at_once() {
+    let mut case = Case::new();
+    case.world.memory = Err(crate::host::LocalFault);
+    case.post_send(1, 1);
+    let (sent, stop, outcome) = case.try_transmit();
+    assert_eq!((sent, stop, outcome), ([].into(), Stop::Idle, Outcome::Fatal(Status::LocalProtection)));
+}
+
+#[test]
+fn a_flush_that_is_not_answered_is_sent_in_the_other_form() {
+    let feth = softrnic_wire::Feth {
+        placement: softrnic_wire::Placement::GLOBAL_VISIBILITY,
+        selectivity: softrnic_wire::Selectivity::Range,
+    };
+    let mut case = Case::new();
+    case.post(1, SendOp::Flush { remote: REMOTE, length: 8, feth }, 0);
+    case.transmit();
+    assert_eq!(case.time_out(), DONE);
+    case.transmit();
+    assert_eq!(case.answer(100, Answer::ReadEnd(&[])), DONE);
+    assert_eq!(case.completed(), [(1, Status::Success)]);
+    assert_eq!(case.world.peer.flush.form(0), IcrcForm::RxeFlush, "which is what the peer wants");
+    assert_eq!(case.world.forms, [IcrcForm::Standard, IcrcForm::RxeFlush]);
+}
+
+#[test]
+fn draining_starts_nothing_new_and_reports_once() {
+    let mut case = Case::new();
+    case.cx.attr.sqd_notify = true;
+    case.post_send(1, 1);
+    case.transmit();
+    case.post_send(2, 1);
+    case.cx.state = QpState::Sqd;
+    case.requester.drain(&case.cx, false, &mut case.world);
+    assert_eq!(case.transmit().0, []);
+    assert_eq!(case.world.events, []);
+    assert_eq!(case.ack(100), DONE);
+    for _ in 0..2 {
+        case.requester.report_drained(&case.cx, &mut case.world);
+    }
+    assert_eq!(case.world.events, [QpEvent::SendQueueDrained]);
+}
+
+#[test]
+fn what_is_stopped_gives_its_window_back() {
+    let mut case = Case::new();
+    case.post_send(1, 3);
+    case.post_send(2, 1);
+    case.transmit();
+    assert!(case.world.peer.window.in_flight() > 0);
+    case.requester.stop(&mut case.world);
+    case.requester.flush(&case.cx, &mut case.world);
+    assert_eq!(case.world.peer.window.in_flight(), 0);
+    assert_eq!(case.completed(), [(1, Status::Flushed), (2, Status::Flushed)]);
+    assert_eq!(case.requester.deadline(), Time::NEVER);
+}

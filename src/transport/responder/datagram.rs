@@ -1,0 +1,81 @@
+//! UD: one packet, one message (IBTA 9.8.3).
+
+use softrnic_wire::{Deth, Imm, Packet};
+
+use super::{Responder, receive_completion};
+use crate::completion::Status;
+use crate::context::{Context, Outcome};
+use crate::counters::Counter;
+use crate::host::Host;
+use crate::wqe::Receive;
+
+/// Every UD receive buffer begins with room for the network header (IBTA 11.4.1.2).
+const GRH_LEN: u64 = 40;
+
+impl<D> Responder<D> {
+    /// A datagram for this QP.
+    pub fn on_datagram<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        packet: &Packet<'_>,
+        deth: &Deth,
+        imm: Option<Imm>,
+        grh: &[u8; 40],
+        host: &mut H,
+    ) -> Outcome {
+        match take(cx, packet, deth, imm, grh, host) {
+            Ok(outcome) => outcome,
+            Err(Dropped(counter)) => {
+                host.count(counter);
+                Outcome::Continue
+            }
+        }
+    }
+}
+
+/// A datagram that is taken by nobody.
+struct Dropped(Counter);
+
+fn take<H: Host>(
+    cx: &Context,
+    packet: &Packet<'_>,
+    deth: &Deth,
+    imm: Option<Imm>,
+    grh: &[u8; 40],
+    host: &mut H,
+) -> Result<Outcome, Dropped> {
+    if deth.qkey != cx.attr.qkey {
+        return Err(Dropped(Counter::DropQkey));
+    }
+    if packet.payload.len() > cx.config.ud_mtu as usize {
+        return Err(Dropped(Counter::DropUdLength));
+    }
+    let total = GRH_LEN + packet.payload.len() as u64;
+    // A message that is too long costs no receive, as on kernel rxe and qib: whoever may send could take them all.
+    if host.next_recv_length().is_some_and(|room| total > room.into()) {
+        return Err(Dropped(Counter::DropShortRecv));
+    }
+    let Ok(Receive { wqe, domain }) = host.take_recv(None) else {
+        return Err(Dropped(Counter::DropNoRecv));
+    };
+    let status = if host
+        .place(domain, &wqe.data, 0, grh)
+        .and_then(|()| host.place(domain, &wqe.data, GRH_LEN, packet.payload))
+        .is_err()
+    {
+        Status::LocalProtection
+    } else {
+        Status::Success
+    };
+    let mut completion =
+        receive_completion(cx, &wqe, status, packet.bth.solicited || status != Status::Success);
+    if status == Status::Success {
+        completion.byte_len = total as u32;
+        completion.imm = imm;
+        completion.src_qpn = deth.src_qpn;
+        completion.grh = true;
+        host.count(Counter::RdmaRecvs);
+    }
+    host.complete(completion, None);
+    Ok(if status == Status::Success { Outcome::Continue } else { Outcome::Fatal(status) })
+}

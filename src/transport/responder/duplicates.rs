@@ -1,0 +1,65 @@
+//! Requests that the peer repeats, since an answer was lost or late.
+
+use softrnic_wire::Op;
+
+use super::resources::Saved;
+use super::responses::Response;
+use super::{Request, Responder};
+use crate::context::Context;
+use crate::counters::Counter;
+use crate::host::Host;
+
+impl<D> Responder<D> {
+    /// A request behind the expected PSN: answered again, never executed again (IBTA 9.7.5.1.1 to .4).
+    pub(super) fn on_duplicate<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        request: &Request<'_>,
+        host: &mut H,
+    ) {
+        host.count(Counter::DuplicateRequest);
+        let response = match request.op {
+            Op::ReadRequest(reth) => {
+                return match self.resources.find_read(request.psn, reth, cx.config.mtu) {
+                    Some(saved) => self.repeat_read(saved, host),
+                    None => host.count(Counter::DropDuplicateUnmatched),
+                };
+            }
+            Op::CompareSwap(_) | Op::FetchAdd(_) | Op::AtomicWrite(_) | Op::Flush(..) => {
+                match self.resources.find(request.psn) {
+                    Some(saved) => Response::saved(saved, true),
+                    None => return host.count(Counter::DropDuplicateUnmatched),
+                }
+            }
+            // An ACK for the newest PSN, but never over a READ or atomic whose answer may be lost as well.
+            _ => {
+                let newest = self.resources.first_after(request.psn).unwrap_or(self.epsn) - 1;
+                Response::Ack { psn: newest, msn: self.msn }
+            }
+        };
+        if !self.responses.repeat(response) {
+            host.count(Counter::DropDuplicateWaiting);
+        }
+    }
+
+    /// Answers a repeated READ, or a part of it. An answer that is being sent goes back to where the repeat begins,
+    /// so that there is never more than one, and in the order of the PSNs.
+    fn repeat_read<H: Host<Data = D>>(&mut self, again: Saved, host: &mut H) {
+        let Responder { repeat_credit: credit, responses, .. } = self;
+        credit.note_repeat(again.first);
+        if let Some(sent_again) = responses.sent_from(again.first) {
+            let sent_again = sent_again.min(again.packets);
+            if sent_again == 0 || !credit.take_all(sent_again) {
+                return host.count(Counter::DropDuplicateWaiting);
+            }
+            return responses.send_again(again);
+        }
+        let granted = credit.take(again.packets);
+        if granted < again.packets {
+            host.count(Counter::DuplicateReadCut);
+        }
+        if !responses.repeat(Response::Read { saved: again, sent: 0, end: granted, repeated: true }) {
+            host.count(Counter::DropDuplicateWaiting);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! A host for tests of one half of a queue pair: it does what it is told, and notes what it was asked for.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use softrnic_wire::{Feth, Headers, IcrcForm, Op, Psn, Qpn, Rkey, Srqn, Time};
+
+use crate::attr::{QpAccess, QpAttr, QpState, QpType};
+use crate::completion::{Completion, QpEvent, Status};
+use crate::config::Config;
+use crate::context::Context;
+use crate::counters::Counter;
+use crate::host::{
+    AtomicOp, Domain, Host, LocalFault, LocalOpFault, NoRecv, RemoteAccess, RemoteFault, Transmit,
+    TransmitError,
+};
+use crate::peer::Peer;
+use crate::window::WindowConfig;
+use crate::wqe::{LocalOp, Receive, RecvWqe};
+
+/// Bytes of a packet in these tests.
+pub const MTU: u32 = 256;
+
+/// Where tests begin.
+pub const START: Time = Time::from_nanos(1_000_000);
+
+/// A moment.
+pub const MOMENT: Duration = Duration::from_micros(1);
+
+/// The world as one QP sees it. Local data is nothing but a number.
+pub struct World {
+    pub sent: Vec<Headers>,
+    /// How each packet was to be sealed.
+    pub forms: Vec<IcrcForm>,
+    pub completed: Vec<(u64, Status)>,
+    pub events: Vec<QpEvent>,
+    pub counted: Vec<Counter>,
+    pub retired: u32,
+    pub receives: VecDeque<RecvWqe<u32>>,
+    /// Bytes that a peer has written, or that came for a receive or a READ.
+    pub placed: Vec<u8>,
+    pub peer: Peer,
+    /// What the next transmissions say instead of taking a packet.
+    pub refuses: VecDeque<TransmitError>,
+    /// What remote keys are good for; nothing after this is `Err`.
+    pub remote: Result<(), RemoteFault>,
+    /// Whether local operations work.
+    pub local: Result<(), LocalOpFault>,
+    /// Whether local data can be read and written.
+    pub memory: Result<(), LocalFault>,
+    pub word: u64,
+}
+
+impl World {
+    pub fn new() -> World {
+        World {
+            sent: Vec::new(),
+            forms: Vec::new(),
+            completed: Vec::new(),
+            events: Vec::new(),
+            counted: Vec::new(),
+            retired: 0,
+            receives: VecDeque::new(),
+            placed: Vec::new(),
+            peer: Peer::new(WindowConfig::default()),
+            refuses: VecDeque::new(),
+            remote: Ok(()),
+            local: Ok(()),
+            memory: Ok(()),
+            word: 0,
+        }
+    }
+
+    /// Takes what was sent.
+    pub fn take_sent(&mut self) -> Vec<(u32, Op)> {
+        use softrnic_wire::Body;
+        let op = |headers: Headers| match headers.body {
+            Body::Rc(op) => (headers.bth.psn.get(), op),
+            body => panic!("no packet of RC: {body:?}"),
+        };
+        self.sent.drain(..).map(op).collect()
+    }
+
+    pub fn count_of(&self, counter: Counter) -> usize {
+        self.counted.iter().filter(|&&counted| counted == counter).count()
+    }
+
+    pub fn post_receive(&mut self, wr_id: u64, length: u32) {
+        self.receives.push_back(RecvWqe { wr_id, data: 0, length });
+    }
+}
+
+/// An RC QP in RTS, whose PSNs begin at 100 in both directions.
+pub fn context() -> Context {
+    let attr = QpAttr {
+        dest_qpn: Qpn::new(7),
+        sq_psn: Psn::new(100),
+        rq_psn: Psn::new(100),
+        max_rd_atomic: 2,
+        max_dest_rd_atomic: 2,
+        timeout: 8,
+        retry_cnt: 2,
+        rnr_retry: 2,
+        access: QpAccess {
+            remote_write: true,
+            remote_read: true,
+            remote_atomic: true,
+            ..QpAccess::default()
+        },
+        ..QpAttr::default()
+    };
+    let config = Config { mtu: MTU, read_chunk: 4 * MTU, ..Config::default() };
+    Context { qpn: Qpn::new(5), service: QpType::Rc, state: QpState::Rts, attr, config }
+}
+
+impl Host for World {
+    type Data = u32;
+
+    fn transmit(&mut self, packet: Transmit<'_, u32>) -> Result<(), TransmitError> {
+        if let Some(error) = self.refuses.pop_front() {
+            return Err(error);
+        }
+        self.sent.push(packet.headers);
+        self.forms.push(packet.icrc);
+        Ok(())
+    }
+
+    fn check_local(&mut self, _: &u32, _: bool) -> Result<(), LocalFault> {
+        self.memory
+    }
+
+    fn own_domain(&self) -> Domain {
+        Domain(0)
+    }
+
+    fn srq_domain(&self, _: Srqn) -> Option<Domain> {
+        None
+    }
+
+    fn place(&mut self, _: Domain, _: &u32, _: u64, bytes: &[u8]) -> Result<(), LocalFault> {
+        self.memory?;
+        self.placed.extend(bytes);
+        Ok(())
+    }
+
+    fn execute(&mut self, _: &LocalOp<u32>) -> Result<(), LocalOpFault> {
+        self.local
+    }
+
+    fn next_recv_length(&mut self) -> Option<u32> {
+        self.receives.front().map(|receive| receive.length)
+    }
+
+    fn take_recv(&mut self, _: Option<Srqn>) -> Result<Receive<u32>, NoRecv> {
+        let wqe = self.receives.pop_front().ok_or(NoRecv::Empty)?;
+        Ok(Receive { wqe, domain: Domain(0) })
+    }
+
+    fn has_srq(&self) -> bool {
+        false
+    }
+
+    fn check_remote(
+        &mut self,
+        _: Domain,
+        _: Rkey,
+        _: u64,
+        _: u64,
+        _: RemoteAccess,
+    ) -> Result<(), RemoteFault> {
+        self.remote
+    }
+
+    fn write_remote(&mut self, _: Domain, _: Rkey, _: u64, bytes: &[u8]) -> Result<(), RemoteFault> {
+        self.remote?;
+        self.placed.extend(bytes);
+        Ok(())
+    }
+
+    fn atomic(&mut self, _: Domain, _: Rkey, _: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
+        self.remote?;
+        let before = self.word;
+        match op {
+            AtomicOp::CompareSwap { compare, swap } if compare == before => self.word = swap,
+            AtomicOp::CompareSwap { .. } => {}
+            AtomicOp::FetchAdd { add } => self.word = before.wrapping_add(add),
+        }
+        Ok(before)
+    }
+
+    fn atomic_write(&mut self, _: Domain, _: Rkey, _: u64, bytes: [u8; 8]) -> Result<(), RemoteFault> {
+        self.remote?;
+        self.word = u64::from_ne_bytes(bytes);
+        Ok(())
+    }
+
+    fn flush_remote(&mut self, _: Domain, _: Rkey, _: u64, _: u64, _: Feth) -> Result<(), RemoteFault> {
+        self.remote
+    }
+
+    fn invalidate_remote(&mut self, _: Domain, _: Rkey) -> Result<(), RemoteFault> {
+        self.remote
+    }
+
+    fn complete(&mut self, completion: Completion, _: Option<Srqn>) {
+        self.completed.push((completion.wr_id, completion.status));
+    }
+
+    fn retire_sends(&mut self, count: u32) {
+        self.retired += count;
+    }
+
+    fn event(&mut self, event: QpEvent) {
+        self.events.push(event);
+    }
+
+    fn peer(&mut self) -> &mut Peer {
+        &mut self.peer
+    }
+
+    fn count(&mut self, counter: Counter) {
+        self.counted.push(counter);
+    }
+}
