@@ -277,6 +277,7 @@ class Interop:
                     self._fail(f"Linux {guest.version}: {outcome}, {link}", outcome.problem)
                 else:
                     self.passed["connections"] += 1
+        if self.passed["connections"] > passed:
             self._judge(guest, "connections")
         passed, failed = self.passed["connections"] - passed, len(self.failures) - before
         print(f"connections: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
@@ -294,7 +295,8 @@ class Interop:
                 self._fail(f"Linux {guest.version}: {case}", problem)
             else:
                 self.passed["disks"] += 1
-        self._judge(guest, "storage")
+        if cases:
+            self._judge(guest, "storage")
         passed, failed = self.passed["disks"] - passed, len(self.failures) - before
         print(f"storage: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
 
@@ -306,7 +308,10 @@ class Interop:
 
     def _judge(self, guest, part):
         """Ask tshark about the captures of a part's processes, and remove those that it finds nothing wrong with."""
-        for path in sorted(self.out.glob(f"{guest.version}-{part}-*.pcapng")):
+        paths = sorted(self.out.glob(f"{guest.version}-{part}-*.pcapng"))
+        if not paths:
+            self._fail(f"Linux {guest.version}: {part}", "no process left a capture for tshark")
+        for path in paths:
             complaints = capture.complaints(path)
             for complaint in complaints:
                 self._fail(f"tshark on {path.name}", complaint)
