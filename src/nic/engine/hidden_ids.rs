@@ -34,6 +34,9 @@ const KEPT: u32 = 1 << 10;
 /// After so many ticks of silence a counter that jumps may be anywhere.
 const FORGOTTEN: u32 = 1 << 16;
 
+/// A datagram of a host that is no further behind the last is late, and no new beginning.
+const LATE: u16 = 64;
+
 /// Tells keys from that of a free place.
 const TAKEN: u64 = 1 << 63;
 
@@ -70,6 +73,8 @@ struct Sender {
 struct Host {
     address: u32,
     heard: u32,
+    /// When it was heard before that.
+    heard_before: u32,
     id: u16,
 }
 
@@ -110,13 +115,12 @@ impl HiddenIds {
         sender.heard = tick;
         match recovered {
             Some(id) if fits => {
-                // Overwritten alike, whoever had the place: to look first would take longer.
-                *host = Host { address, heard: tick, id };
+                host.take(address, tick, id);
                 Ok(id)
             }
             _ => {
                 if host.address == address {
-                    host.heard = tick;
+                    host.hear(tick);
                 }
                 Err(if recovered.is_some() { DropReason::UnexpectedId } else { DropReason::Icrc })
             }
@@ -185,10 +189,33 @@ impl Sender {
 }
 
 impl Host {
+    /// A sound datagram of `address` had this ID.
+    #[inline]
+    fn take(&mut self, address: u32, tick: u32, id: u16) {
+        if self.address != address {
+            *self = Host { address, heard: tick, heard_before: tick, id };
+            return;
+        }
+        self.hear(tick);
+        // Late ones take nothing back.
+        if !(1..=LATE).contains(&self.id.wrapping_sub(id)) {
+            self.id = id;
+        }
+    }
+
+    #[inline]
+    fn hear(&mut self, tick: u32) {
+        if self.heard != tick {
+            (self.heard_before, self.heard) = (self.heard, tick);
+        }
+    }
+
     /// Whether a counter that the ports of `address` share can have come to `id`.
     fn is_at(&self, address: u32, tick: u32, id: u16) -> bool {
         let ahead = i32::from(id.wrapping_sub(self.id).wrapping_sub(1) as i16);
-        let silence = tick.wrapping_sub(self.heard);
+        // What is read together may have been sent at any time since the reading before.
+        let since = if self.heard == tick { self.heard_before } else { self.heard };
+        let silence = tick.wrapping_sub(since);
         // 0 is rather what comes from sockets that do not count.
         self.address == address && self.id != 0 && numbering::is_within(ahead, LOST.into(), silence)
     }

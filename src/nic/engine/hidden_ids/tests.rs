@@ -254,3 +254,28 @@ fn the_same_damage_twice_proves_nothing() {
         assert!(receiver.takes(5000, 0, 0));
     }
 }
+
+#[test]
+fn a_late_datagram_takes_nothing_back_from_a_shared_counter() {
+    let mut receiver = Receiver::new();
+    for id in 0x88B6..=0x88BC {
+        assert!(receiver.takes(51244, 0, id));
+    }
+    receiver.pass(12);
+    for id in 0x88C5..=0x88CE {
+        assert!(receiver.takes(57502, 0, id));
+    }
+    assert!(receiver.takes(51244, 0, 0x88BD));
+    assert!(receiver.takes(51244, 0, 0x88CF));
+}
+
+#[test]
+fn a_jump_passes_that_is_read_after_the_pause_it_comes_from() {
+    let mut receiver = Receiver::new();
+    for id in 0x70C4..=0x70C9 {
+        assert!(receiver.takes(55112, 0, id));
+    }
+    receiver.pass(30);
+    assert!(receiver.takes(55112, 0, 0x70CA));
+    assert!(receiver.takes(55112, 0, 0x70D1));
+}
