@@ -14,6 +14,7 @@ pub mod fuzz;
 pub mod host;
 mod link;
 mod rng;
+pub mod shm;
 pub mod sim;
 #[cfg(test)]
 mod testing;

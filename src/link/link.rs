@@ -200,6 +200,12 @@ pub trait Link: Send {
     /// It may be another one after [`Link::flush`], [`Link::join`] and [`Link::leave`].
     fn descriptor(&self) -> Option<RawFd>;
 
+    /// Somebody is about to wait on the descriptor, or does not any more. Returns whether there is something to do
+    /// already: then it must not wait.
+    fn watch(&mut self, _watched: bool) -> bool {
+        false
+    }
+
     /// Starts receiving a multicast group's datagrams.
     fn join(&mut self, group: IpAddr) -> io::Result<()>;
 
@@ -264,6 +270,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn descriptor(&self) -> Option<RawFd> {
         (**self).descriptor()
+    }
+
+    fn watch(&mut self, watched: bool) -> bool {
+        (**self).watch(watched)
     }
 
     fn join(&mut self, group: IpAddr) -> io::Result<()> {

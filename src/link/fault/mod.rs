@@ -193,6 +193,10 @@ impl<L: Link> Link for FaultLink<L> {
         self.inner.descriptor()
     }
 
+    fn watch(&mut self, watched: bool) -> bool {
+        self.inner.watch(watched)
+    }
+
     fn join(&mut self, group: IpAddr) -> io::Result<()> {
         self.inner.join(group)
     }

@@ -1,0 +1,137 @@
+//! How two processes exchange segments: a stream between them, whose name is the address of a device.
+//!
+//! Names are abstract ones, whose scope is the network namespace, as that of the addresses is. Who asks says its own
+//! address and gives a segment and a bell; who is asked answers with its own, or refuses. The stream stays open: its
+//! end is the end of the process. Only processes of the same user are believed, since a bell and a segment can lie
+//! about the packets of the address that is said.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, recvmsg,
+    sendmsg, socket_with,
+};
+use softrnic_wire::Gid;
+
+/// Peers that ask at the same time.
+const BACKLOG: i32 = 128;
+
+const MAGIC: [u8; 4] = *b"shm1";
+const LEN: usize = 24;
+
+/// What is said in either direction.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// The address of the sender, and what it shares.
+    Offer { address: IpAddr, segment: OwnedFd, bell: OwnedFd },
+    /// There will be no road by this stream.
+    Refusal,
+}
+
+/// What came over a stream.
+#[derive(Debug)]
+pub(super) enum Heard {
+    Nothing,
+    Message(Message),
+    /// The peer has ended, or says what nobody can understand.
+    End,
+}
+
+fn name(address: IpAddr) -> Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new_abstract_name(format!("softrnic/shm/{address}").as_bytes())
+}
+
+fn stream() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// Takes the name of an address.
+pub(super) fn take_name(address: IpAddr) -> io::Result<OwnedFd> {
+    let socket = stream()?;
+    bind(&socket, &name(address)?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// A stream to the process that has the name of an address.
+pub(super) fn ask(address: IpAddr) -> Result<OwnedFd, Errno> {
+    let socket = stream()?;
+    connect(&socket, &name(address)?)?;
+    if is_believed(&socket) { Ok(socket) } else { Err(Errno::ACCESS) }
+}
+
+/// Whether the other side is a process of this user.
+pub(super) fn is_believed(socket: &OwnedFd) -> bool {
+    socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+}
+
+/// Says that a road is wanted or made, with the segment and the bell for it.
+pub(super) fn offer(
+    socket: &OwnedFd,
+    address: IpAddr,
+    segment: &OwnedFd,
+    bell: &OwnedFd,
+) -> Result<(), Errno> {
+    let descriptors = [segment.as_fd(), bell.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    send(socket, b'O', Gid::from(address), &mut ancillary)
+}
+
+/// Says that there will be none.
+pub(super) fn refuse(socket: &OwnedFd) -> Result<(), Errno> {
+    send(socket, b'N', Gid::default(), &mut SendAncillaryBuffer::default())
+}
+
+fn send(
+    socket: &OwnedFd,
+    kind: u8,
+    address: Gid,
+    ancillary: &mut SendAncillaryBuffer<'_, '_, '_>,
+) -> Result<(), Errno> {
+    let mut bytes = [0; LEN];
+    bytes[..4].copy_from_slice(&MAGIC);
+    bytes[4] = kind;
+    bytes[8..].copy_from_slice(&address.0);
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    sendmsg(socket, &[io::IoSlice::new(&bytes)], ancillary, flags).map(drop)
+}
+
+/// What the other side has said.
+pub(super) fn hear(socket: &OwnedFd) -> Heard {
+    let mut bytes = [0; LEN + 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let received = match recvmsg(socket, &mut [io::IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
+        Ok(received) => received.bytes,
+        Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
+        Err(_) => return Heard::End,
+    };
+    // All of them are taken, so that those too many are closed.
+    let mut descriptors: Vec<OwnedFd> = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    if received != LEN || bytes[..4] != MAGIC {
+        return Heard::End;
+    }
+    match (bytes[4], <[OwnedFd; 2]>::try_from(descriptors)) {
+        (b'O', Ok([segment, bell])) => {
+            let address = Gid(std::array::from_fn(|i| bytes[8 + i])).to_ip();
+            Heard::Message(Message::Offer { address, segment, bell })
+        }
+        (b'N', _) => Heard::Message(Message::Refusal),
+        _ => Heard::End,
+    }
+}

@@ -1,0 +1,309 @@
+//! The ring of a segment: records of their own length, written by one side and read by the other.
+//!
+//! A record is a header of 16 bytes, a datagram, and padding to 16. One that does not fit before the end begins at the
+//! front, and so does any when the ring is empty and its first part is used up: what is hot stays hot, and a road of
+//! few messages touches few pages. Indices count bytes of all time.
+//!
+//! The other side may write anything. Indices are checked against what was known before, lengths against what was
+//! copied out, and a record is copied before it is looked at.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::segment::{MIN_CAPACITY, Own, Peer};
+
+/// The longest datagram: a payload of 4096 bytes and any headers.
+pub(super) const MAX_DATAGRAM: usize = 4096 + 128;
+
+const ALIGN: usize = 16;
+const RECORD_HEADER: usize = 16;
+/// The length of what is skipped up to the end.
+const SKIP: u32 = u32::MAX;
+/// An empty ring goes on from the front once this much is used.
+const HOT: usize = 16 << 10;
+/// What has been written is shown this early, so that the peer can begin.
+const SHOWN_EARLY: u64 = 8 << 10;
+
+// One that does not fit before the end and is skipped for fits into the rest.
+const _: () = assert!(2 * record_len(MAX_DATAGRAM) <= MIN_CAPACITY);
+
+const fn record_len(datagram: usize) -> usize {
+    (RECORD_HEADER + datagram).next_multiple_of(ALIGN)
+}
+
+/// What travels beside a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Addressing {
+    pub sport: u16,
+    /// IPv4 identification.
+    pub id: u16,
+    pub tos: u8,
+    pub ttl: u8,
+}
+
+/// The peer has written what cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Corrupt;
+
+/// Why nothing can be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NoRoom {
+    /// The peer has to read first, and rings when it has.
+    Full,
+    Corrupt,
+}
+
+impl From<Corrupt> for NoRoom {
+    fn from(_: Corrupt) -> NoRoom {
+        NoRoom::Corrupt
+    }
+}
+
+/// Both directions: the ring in our segment, and that in the peer's.
+pub(super) struct Rings {
+    own: Own,
+    peer: Peer,
+    /// Written by us, and how far it has been shown.
+    tail: u64,
+    shown: u64,
+    /// Read by the peer, as last seen.
+    freed: u64,
+    /// The record that is being written: where it is and the datagram's length.
+    reserved: Option<(usize, usize)>,
+    waits: bool,
+    /// Read by us, and how far the peer knows.
+    head: u64,
+    told: u64,
+    /// Written by the peer, as last seen.
+    arrived: u64,
+    /// The sleep of the peer's for which we have rung.
+    rung: u32,
+}
+
+impl Rings {
+    pub fn new(own: Own, peer: Peer) -> Rings {
+        Rings {
+            own,
+            peer,
+            tail: 0,
+            shown: 0,
+            freed: 0,
+            reserved: None,
+            waits: false,
+            head: 0,
+            told: 0,
+            arrived: 0,
+            rung: 0,
+        }
+    }
+
+    /// Finds room for one datagram, which [`Rings::slot`] then is.
+    #[inline]
+    pub fn reserve(&mut self, len: usize) -> Result<(), NoRoom> {
+        debug_assert!(len <= MAX_DATAGRAM);
+        let capacity = self.own.capacity();
+        let need = record_len(len);
+        let mut at = (self.tail % capacity as u64) as usize;
+        if at >= HOT && self.shown == self.tail {
+            self.look_for_room()?;
+        }
+        let rest = capacity - at;
+        let skip = if need > rest || (at >= HOT && self.freed == self.tail) { rest } else { 0 };
+        if !self.has_room(skip + need) {
+            self.look_for_room()?;
+            if !self.has_room(skip + need) {
+                self.wait_for_room(skip + need)?;
+            }
+        }
+        if skip > 0 {
+            self.own.bytes_mut(at, 4).copy_from_slice(&SKIP.to_ne_bytes());
+            self.tail += skip as u64;
+            at = 0;
+        }
+        self.reserved = Some((at, len));
+        Ok(())
+    }
+
+    /// What was reserved last, with stale contents.
+    #[inline]
+    pub fn slot(&mut self, addressing: Addressing) -> &mut [u8] {
+        let Some((at, len)) = self.reserved else { return &mut [] };
+        let header = self.own.bytes_mut(at, RECORD_HEADER);
+        header[..4].copy_from_slice(&(len as u32).to_ne_bytes());
+        header[4..6].copy_from_slice(&addressing.sport.to_ne_bytes());
+        header[6..8].copy_from_slice(&addressing.id.to_ne_bytes());
+        header[8] = addressing.tos;
+        header[9] = addressing.ttl;
+        self.own.bytes_mut(at + RECORD_HEADER, len)
+    }
+
+    fn has_room(&self, len: usize) -> bool {
+        self.tail - self.freed + len as u64 <= self.own.capacity() as u64
+    }
+
+    /// Asks what the peer has read.
+    fn look_for_room(&mut self) -> Result<(), Corrupt> {
+        let freed = self.peer.header().head.0.load(Ordering::Acquire);
+        if freed < self.freed || freed > self.shown {
+            return Err(Corrupt);
+        }
+        self.freed = freed;
+        Ok(())
+    }
+
+    /// Says that we wait, and looks once more: either the peer sees it, or we see what it has read.
+    #[cold]
+    fn wait_for_room(&mut self, len: usize) -> Result<(), NoRoom> {
+        self.own.header().waits.0.store(1, Ordering::SeqCst);
+        self.waits = true;
+        fence(Ordering::SeqCst);
+        self.look_for_room()?;
+        if self.has_room(len) { Ok(()) } else { Err(NoRoom::Full) }
+    }
+
+    /// The datagram that was reserved last.
+    pub fn reserved(&self) -> &[u8] {
+        self.reserved.map_or(&[], |(at, len)| self.own.bytes(at + RECORD_HEADER, len))
+    }
+
+    /// Queues what was reserved.
+    #[inline]
+    pub fn commit(&mut self) {
+        let Some((_, len)) = self.reserved.take() else { return };
+        self.tail += record_len(len) as u64;
+        if self.tail - self.shown >= SHOWN_EARLY {
+            self.show();
+        }
+    }
+
+    /// Lets the peer see what is queued, and returns whether its bell is to be rung.
+    pub fn flush(&mut self) -> bool {
+        self.show();
+        self.is_to_be_woken()
+    }
+
+    /// Whether the peer sleeps and has not been woken yet. What was stored before is seen by the peer before it sleeps,
+    /// or this sees that it does.
+    fn is_to_be_woken(&mut self) -> bool {
+        fence(Ordering::SeqCst);
+        let sleep = self.peer.header().sleeps.0.load(Ordering::Relaxed);
+        let wake = sleep != 0 && sleep != self.rung;
+        self.rung = sleep;
+        wake
+    }
+
+    /// Says that we sleep from now on, if nothing has come; `sleep` is not 0 and not what it was the last time. Returns
+    /// whether there is something to do instead.
+    pub fn sleep(&mut self, sleep: u32) -> Result<bool, Corrupt> {
+        self.own.header().sleeps.0.store(sleep, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.look_for_more()?;
+        Ok(self.arrived != self.head || self.has_room_again()?)
+    }
+
+    /// Says that we are awake.
+    pub fn wake(&mut self) {
+        self.own.header().sleeps.0.store(0, Ordering::Relaxed);
+    }
+
+    fn show(&mut self) {
+        self.own.header().tail.0.store(self.tail, Ordering::Release);
+        self.shown = self.tail;
+    }
+
+    /// Takes the next datagram into `buffer`, which is long enough for any; returns its length.
+    #[inline]
+    pub fn receive(
+        &mut self,
+        buffer: &mut [u8; MAX_DATAGRAM],
+    ) -> Result<Option<(usize, Addressing)>, Corrupt> {
+        loop {
+            if self.head == self.arrived {
+                self.look_for_more()?;
+                if self.head == self.arrived {
+                    return Ok(None);
+                }
+            }
+            let capacity = self.peer.capacity();
+            let at = (self.head % capacity as u64) as usize;
+            let rest = capacity - at;
+            // All lengths are multiples of it, so that there is a header wherever there is anything.
+            let mut header = [0; RECORD_HEADER];
+            self.peer.copy(at, &mut header);
+            let len = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
+            let here = (self.arrived - self.head).min(rest as u64);
+            if len == SKIP {
+                if here < rest as u64 {
+                    return Err(Corrupt);
+                }
+                self.head += rest as u64;
+                continue;
+            }
+            let len = len as usize;
+            if len > MAX_DATAGRAM || record_len(len) as u64 > here {
+                return Err(Corrupt);
+            }
+            self.peer.copy(at + RECORD_HEADER, &mut buffer[..len]);
+            self.head += record_len(len) as u64;
+            let addressing = Addressing {
+                sport: u16::from_ne_bytes([header[4], header[5]]),
+                id: u16::from_ne_bytes([header[6], header[7]]),
+                tos: header[8],
+                ttl: header[9],
+            };
+            return Ok(Some((len, addressing)));
+        }
+    }
+
+    fn look_for_more(&mut self) -> Result<(), Corrupt> {
+        let arrived = self.peer.header().tail.0.load(Ordering::Acquire);
+        let sound = arrived >= self.arrived
+            && arrived - self.head <= self.peer.capacity() as u64
+            && arrived.is_multiple_of(ALIGN as u64);
+        if !sound {
+            return Err(Corrupt);
+        }
+        self.arrived = arrived;
+        Ok(())
+    }
+
+    /// Whether so much was read that the peer should know, although there is more.
+    pub fn has_read_much(&self) -> bool {
+        self.head - self.told >= self.peer.capacity() as u64 / 4
+    }
+
+    /// Tells the peer what was read. Returns whether it sleeps until then: its bell is to be rung.
+    pub fn tell(&mut self) -> bool {
+        if self.head == self.told {
+            return false;
+        }
+        self.own.header().head.0.store(self.head, Ordering::Release);
+        self.told = self.head;
+        fence(Ordering::SeqCst);
+        self.peer.header().waits.0.load(Ordering::Relaxed) != 0 && self.is_to_be_woken()
+    }
+
+    /// Whether somebody waits for room that is there now.
+    pub fn has_room_again(&mut self) -> Result<bool, Corrupt> {
+        if !self.waits {
+            return Ok(false);
+        }
+        self.look_for_room()?;
+        let again = self.tail - self.freed <= self.own.capacity() as u64 / 2;
+        if again {
+            self.waits = false;
+            self.own.header().waits.0.store(0, Ordering::Relaxed);
+        }
+        Ok(again)
+    }
+}
+
+#[cfg(test)]
+impl Rings {
+    /// What a broken peer might do.
+    pub fn scribble(&mut self) {
+        self.own.header().tail.0.store(u64::MAX, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use super::*;
+use crate::rng::Rng;
+
+fn pair(capacity: usize) -> (Rings, Rings) {
+    let (left, to_right) = Own::create(capacity).expect("memory");
+    let (right, to_left) = Own::create(capacity).expect("memory");
+    let to_right = Peer::map(&to_right).expect("a segment");
+    let to_left = Peer::map(&to_left).expect("a segment");
+    (Rings::new(left, to_left), Rings::new(right, to_right))
+}
+
+fn addressing(number: u16) -> Addressing {
+    Addressing { sport: number, id: !number, tos: number as u8, ttl: (number >> 8) as u8 }
+}
+
+fn send(rings: &mut Rings, number: u16, len: usize) -> Result<(), NoRoom> {
+    rings.reserve(len)?;
+    rings.slot(addressing(number)).fill(number as u8);
+    rings.commit();
+    Ok(())
+}
+
+fn receive(rings: &mut Rings) -> Option<(u16, usize)> {
+    let mut buffer = [0; MAX_DATAGRAM];
+    let (len, found) = rings.receive(&mut buffer).expect("sound")?;
+    assert_eq!(found, addressing(found.sport));
+    assert!(buffer[..len].iter().all(|&byte| byte == found.sport as u8));
+    Some((found.sport, len))
+}
+
+#[test]
+fn datagrams_arrive_whole_and_in_order_whatever_their_lengths() {
+    for seed in 0..50 {
+        let mut rng = Rng::stream(seed, b"ring");
+        let (mut left, mut right) = pair(MIN_CAPACITY);
+        let mut sent = VecDeque::new();
+        let mut number = 0;
+        for _ in 0..5000 {
+            match rng.next() % 4 {
+                0 | 1 => {
+                    let len = match rng.next() % 3 {
+                        0 => 1 + rng.next() as usize % 64,
+                        1 => MAX_DATAGRAM,
+                        _ => 1 + rng.next() as usize % MAX_DATAGRAM,
+                    };
+                    match send(&mut left, number, len) {
+                        Ok(()) => {
+                            sent.push_back((number, len));
+                            number = number.wrapping_add(1);
+                        }
+                        Err(why) => {
+                            assert_eq!(why, NoRoom::Full);
+                            assert!(!sent.is_empty());
+                        }
+                    }
+                }
+                2 => left.show(),
+                _ => {
+                    for _ in 0..rng.next() % 8 {
+                        let Some(got) = receive(&mut right) else { break };
+                        assert_eq!(Some(got), sent.pop_front());
+                    }
+                    right.tell();
+                }
+            }
+        }
+        left.flush();
+        while let Some(got) = receive(&mut right) {
+            assert_eq!(Some(got), sent.pop_front());
+        }
+        assert!(sent.is_empty());
+    }
+}
+
+#[test]
+fn a_full_ring_says_when_there_is_room_again() {
+    let (mut left, mut right) = pair(MIN_CAPACITY);
+    let mut count = 0;
+    while send(&mut left, count, MAX_DATAGRAM).is_ok() {
+        count += 1;
+    }
+    assert_eq!(count as usize, MIN_CAPACITY / record_len(MAX_DATAGRAM));
+    left.flush();
+    assert_eq!(left.sleep(1), Ok(false));
+    let mut bells = 0;
+    while receive(&mut right).is_some() {
+        bells += usize::from(right.tell());
+    }
+    assert_eq!(bells, 1);
+    left.wake();
+    assert_eq!(left.has_room_again(), Ok(true));
+    assert_eq!(left.has_room_again(), Ok(false));
+    send(&mut left, 0, MAX_DATAGRAM).expect("room");
+    left.flush();
+    left.sleep(2).expect("sound");
+    assert!(receive(&mut right).is_some());
+    assert!(!right.tell(), "it does not wait for room any more");
+}
+
+#[test]
+fn whoever_sleeps_is_woken_once() {
+    let (mut left, mut right) = pair(MIN_CAPACITY);
+    send(&mut left, 1, 10).expect("room");
+    assert!(!left.flush());
+    assert_eq!(right.sleep(1), Ok(true));
+    receive(&mut right).expect("a message");
+    assert_eq!(right.sleep(2), Ok(false));
+    send(&mut left, 2, 10).expect("room");
+    assert!(left.flush());
+    send(&mut left, 3, 10).expect("room");
+    assert!(!left.flush());
+    right.wake();
+    send(&mut left, 4, 10).expect("room");
+    assert!(!left.flush());
+    while receive(&mut right).is_some() {}
+    assert_eq!(right.sleep(3), Ok(false));
+    send(&mut left, 5, 10).expect("room");
+    assert!(left.flush());
+}
+
+#[test]
+fn few_small_messages_stay_in_the_first_part() {
+    let (mut left, mut right) = pair(super::super::segment::MAX_CAPACITY);
+    for number in 0..50_000 {
+        send(&mut left, number, 100).expect("room");
+        left.flush();
+        assert!((left.tail % left.own.capacity() as u64) as usize <= HOT + record_len(100));
+        receive(&mut right).expect("a message");
+        right.tell();
+    }
+}
+
+#[test]
+fn what_was_not_committed_is_never_seen() {
+    let (mut left, mut right) = pair(MIN_CAPACITY);
+    left.reserve(1000).expect("room");
+    left.slot(addressing(0)).fill(1);
+    send(&mut left, 7, 10).expect("room");
+    assert_eq!(left.reserved(), &[0; 0]);
+    left.flush();
+    assert_eq!(receive(&mut right), Some((7, 10)));
+    assert_eq!(receive(&mut right), None);
+}
+
+/// A peer that writes anything into its own segment: it is found out, or its datagrams are any bytes, but nothing else
+/// happens.
+#[test]
+fn a_peer_may_write_anything() {
+    for seed in 0..300 {
+        let mut rng = Rng::stream(seed, b"garbage");
+        let (mut left, mut right) = pair(MIN_CAPACITY);
+        let mut corrupt = false;
+        let mut buffer = [0; MAX_DATAGRAM];
+        for _ in 0..200 {
+            let near = |rng: &mut Rng, value: u64| match rng.next() % 4 {
+                0 => rng.next(),
+                1 => value.wrapping_add(rng.next() % 65_536),
+                2 => value.wrapping_sub(rng.next() % 65_536),
+                _ => value.wrapping_add(16 * (rng.next() % 4096)),
+            };
+            match rng.next() % 5 {
+                0 => {
+                    let tail = near(&mut rng, right.head);
+                    left.own.header().tail.0.store(tail, Ordering::Relaxed);
+                }
+                1 => {
+                    let head = near(&mut rng, right.freed);
+                    left.own.header().head.0.store(head, Ordering::Relaxed);
+                }
+                2 => {
+                    let at = rng.next() as usize % (MIN_CAPACITY - 8) & !15;
+                    let word = if rng.next() % 4 == 0 { rng.next() } else { rng.next() % 9000 };
+                    left.own.bytes_mut(at, 8).copy_from_slice(&word.to_ne_bytes());
+                }
+                3 => {
+                    corrupt |=
+                        matches!(right.reserve(1 + rng.next() as usize % MAX_DATAGRAM), Err(NoRoom::Corrupt))
+                }
+                _ => {
+                    right.commit();
+                    right.flush();
+                    corrupt |= right.receive(&mut buffer).is_err() || right.has_room_again().is_err();
+                    right.tell();
+                }
+            }
+            if corrupt {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Memory that two processes share. Each has a segment that it alone can write, and reads the other's.
+//!
+//! A segment is a memfd of fixed size, mapped by its owner and then sealed (`F_SEAL_FUTURE_WRITE`): whoever gets the
+//! descriptor can map it for reading and nothing else. So what a peer writes at the wrong moment is its own memory, and
+//! ours is as private as any; a peer's is read by atomics, and by a copy that may race.
+
+use std::arch::asm;
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create,
+};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// What precedes the records: a page.
+const HEADER_LEN: usize = 4096;
+
+/// Bytes for records. Small enough to stay in a processor's cache, and enough for a window of packets.
+pub(super) const MIN_CAPACITY: usize = 32 << 10;
+pub(super) const MAX_CAPACITY: usize = 256 << 10;
+
+/// No process may take away, add or write what another has mapped.
+const SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
+
+/// Of file systems in memory, whose holes read as zeros.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// The start of a segment. Each field has a cache line, since its owner writes it while the peer reads another.
+#[repr(C)]
+pub(super) struct Header {
+    /// Bytes of records that the owner has written, of all time.
+    pub tail: Line<AtomicU64>,
+    /// Bytes of the peer's records that the owner has read, of all time.
+    pub head: Line<AtomicU64>,
+    /// Not 0 while the owner sleeps, and another number each time: the peer rings its bell once for each.
+    pub sleeps: Line<AtomicU32>,
+    /// The owner waits for room: if it sleeps, the peer rings when it has read.
+    pub waits: Line<AtomicU32>,
+}
+
+#[repr(C, align(64))]
+pub(super) struct Line<T>(pub T);
+
+const _: () = assert!(size_of::<Header>() <= HEADER_LEN);
+
+/// A mapping, and its end.
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the memory belongs to the mapping, whichever thread has it.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    fn new(file: &OwnedFd, len: usize, protection: ProtFlags) -> io::Result<Mapping> {
+        // SAFETY: a new mapping, at an address that the kernel chooses.
+        let base = unsafe { mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0)? };
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        Ok(Mapping { base, len })
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: mapped for at least a page, at the start of one, for as long as `self`. All bytes make valid atomics,
+        // and nobody accesses these otherwise. Of a peer's, which is mapped for reading, nothing is stored to.
+        unsafe { self.base.cast().as_ref() }
+    }
+
+    fn capacity(&self) -> usize {
+        self.len - HEADER_LEN
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new` with this length; all borrows end with `self`.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// What this process writes and its peer reads.
+pub(super) struct Own(Mapping);
+
+impl Own {
+    /// A new segment, full of zeros, and the descriptor to give away.
+    pub fn create(capacity: usize) -> io::Result<(Own, OwnedFd)> {
+        debug_assert!(
+            (MIN_CAPACITY..=MAX_CAPACITY).contains(&capacity) && capacity.is_multiple_of(HEADER_LEN)
+        );
+        let len = HEADER_LEN + capacity;
+        let file = memfd_create("softrnic-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&file, len as u64)?;
+        let mapping = Mapping::new(&file, len, ProtFlags::READ | ProtFlags::WRITE)?;
+        // Old kernels (before 5.1) do not know the seal, and then nothing is shared.
+        fcntl_add_seals(&file, SEALS)?;
+        Ok((Own(mapping), file))
+    }
+
+    pub fn header(&self) -> &Header {
+        self.0.header()
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// Bytes of the records.
+    ///
+    /// # Panics
+    /// They reach beyond the end.
+    pub fn bytes(&self, at: usize, len: usize) -> &[u8] {
+        self.check(at, len);
+        // SAFETY: in bounds. Only this process can write the segment, by `bytes_mut`, which borrows `self` mutably.
+        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr().add(HEADER_LEN + at), len) }
+    }
+
+    /// The same, to be written.
+    ///
+    /// # Panics
+    /// They reach beyond the end.
+    pub fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
+        self.check(at, len);
+        // SAFETY: in bounds. Only this process can write the segment, and `self` is borrowed mutably. That the peer may
+        // read at the same time is its business: it takes what it finds for any bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr().add(HEADER_LEN + at), len) }
+    }
+
+    fn check(&self, at: usize, len: usize) {
+        assert!(at <= self.capacity() && len <= self.capacity() - at, "{len} bytes at {at}");
+    }
+}
+
+/// What a peer writes and this process reads.
+pub(super) struct Peer(Mapping);
+
+impl Peer {
+    /// Maps what a peer gave.
+    ///
+    /// # Errors
+    /// It is no segment, or not sealed.
+    pub fn map(file: &OwnedFd) -> io::Result<Peer> {
+        let unsound = || io::Error::from_raw_os_error(libc::EINVAL);
+        // Without the seals the memory could go away below us; elsewhere a hole may have no page.
+        let sealed = fcntl_get_seals(file)?.contains(SEALS);
+        if !sealed || fstatfs(file.as_fd())?.f_type as u64 != TMPFS_MAGIC {
+            return Err(unsound());
+        }
+        let len = usize::try_from(fstat(file)?.st_size).map_err(|_| unsound())?;
+        let capacity = len.checked_sub(HEADER_LEN).ok_or_else(unsound)?;
+        if !(MIN_CAPACITY..=MAX_CAPACITY).contains(&capacity) || !capacity.is_multiple_of(HEADER_LEN) {
+            return Err(unsound());
+        }
+        Mapping::new(file, len, ProtFlags::READ).map(Peer)
+    }
+
+    pub fn header(&self) -> &Header {
+        self.0.header()
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    /// Copies bytes of the records, which the peer may be writing: then it is some mixture.
+    ///
+    /// # Panics
+    /// They reach beyond the end.
+    #[inline]
+    pub fn copy(&self, at: usize, to: &mut [u8]) {
+        assert!(at <= self.capacity() && to.len() <= self.capacity() - at, "{} bytes at {at}", to.len());
+        let mut memcpy: unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void = libc::memcpy;
+        // SAFETY: no instruction. It makes the compiler forget which function this is: an ordinary copy that races is
+        // undefined, one by code outside of the language moves what is there.
+        unsafe { asm!("/* {0} */", inout(reg) memcpy, options(pure, readonly, nostack, preserves_flags)) };
+        // SAFETY: readable for these bytes, since the seals keep the size; `to` is memory of our own.
+        unsafe { memcpy(to.as_mut_ptr().cast(), self.0.base.as_ptr().add(HEADER_LEN + at).cast(), to.len()) };
+    }
+}
+
+#[cfg(test)]
+mod tests;
