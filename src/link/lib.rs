@@ -14,6 +14,10 @@ pub mod fuzz;
 pub mod host;
 mod link;
 mod rng;
+#[cfg(loom)]
+#[path = "shm/header.rs"]
+mod header;
+#[cfg(not(loom))]
 pub mod shm;
 pub mod sim;
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! What a sleeping peer is woken by is an eventfd. Whoever polls looks into the rings, which costs no system call, and
 //! asks the kernel for everything else only now and then.
 
+mod header;
 mod hello;
 mod ring;
 mod road;

@@ -7,8 +7,6 @@
 //! The other side may write anything. Indices are checked against what was known before, lengths against what was
 //! copied out, and a record is copied before it is looked at.
 
-use std::sync::atomic::{Ordering, fence};
-
 use super::segment::{MIN_CAPACITY, Own, Peer};
 
 /// The longest datagram: a payload of 4096 bytes and any headers.
@@ -142,7 +140,7 @@ impl Rings {
 
     /// Asks what the peer has read.
     fn look_for_room(&mut self) -> Result<(), Corrupt> {
-        let freed = self.peer.header().head.0.load(Ordering::Acquire);
+        let freed = self.peer.header().head();
         if freed < self.freed || freed > self.shown {
             return Err(Corrupt);
         }
@@ -153,9 +151,8 @@ impl Rings {
     /// Says that we wait, and looks once more: either the peer sees it, or we see what it has read.
     #[cold]
     fn wait_for_room(&mut self, len: usize) -> Result<(), NoRoom> {
-        self.own.header().waits.0.store(1, Ordering::SeqCst);
+        self.own.header().wait(true);
         self.waits = true;
-        fence(Ordering::SeqCst);
         self.look_for_room()?;
         if self.has_room(len) { Ok(()) } else { Err(NoRoom::Full) }
     }
@@ -178,35 +175,24 @@ impl Rings {
     /// Lets the peer see what is queued, and returns whether its bell is to be rung.
     pub fn flush(&mut self) -> bool {
         self.show();
-        self.is_to_be_woken()
-    }
-
-    /// Whether the peer sleeps and has not been woken yet. What was stored before is seen by the peer before it sleeps,
-    /// or this sees that it does.
-    fn is_to_be_woken(&mut self) -> bool {
-        fence(Ordering::SeqCst);
-        let sleep = self.peer.header().sleeps.0.load(Ordering::Relaxed);
-        let wake = sleep != 0 && sleep != self.rung;
-        self.rung = sleep;
-        wake
+        self.peer.header().is_to_be_woken(&mut self.rung)
     }
 
     /// Says that we sleep from now on, if nothing has come; `sleep` is not 0 and not what it was the last time. Returns
     /// whether there is something to do instead.
     pub fn sleep(&mut self, sleep: u32) -> Result<bool, Corrupt> {
-        self.own.header().sleeps.0.store(sleep, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        self.own.header().sleep(sleep);
         self.look_for_more()?;
         Ok(self.arrived != self.head || self.has_room_again()?)
     }
 
     /// Says that we are awake.
     pub fn wake(&mut self) {
-        self.own.header().sleeps.0.store(0, Ordering::Relaxed);
+        self.own.header().wake();
     }
 
     fn show(&mut self) {
-        self.own.header().tail.0.store(self.tail, Ordering::Release);
+        self.own.header().show(self.tail);
         self.shown = self.tail;
     }
 
@@ -255,7 +241,7 @@ impl Rings {
     }
 
     fn look_for_more(&mut self) -> Result<(), Corrupt> {
-        let arrived = self.peer.header().tail.0.load(Ordering::Acquire);
+        let arrived = self.peer.header().tail();
         let sound = arrived >= self.arrived
             && arrived - self.head <= self.peer.capacity() as u64
             && arrived.is_multiple_of(ALIGN as u64);
@@ -276,10 +262,8 @@ impl Rings {
         if self.head == self.told {
             return false;
         }
-        self.own.header().head.0.store(self.head, Ordering::Release);
         self.told = self.head;
-        fence(Ordering::SeqCst);
-        self.peer.header().waits.0.load(Ordering::Relaxed) != 0 && self.is_to_be_woken()
+        self.own.header().tell(self.head, self.peer.header(), &mut self.rung)
     }
 
     /// Whether somebody waits for room that is there now.
@@ -291,7 +275,7 @@ impl Rings {
         let again = self.tail - self.freed <= self.own.capacity() as u64 / 2;
         if again {
             self.waits = false;
-            self.own.header().waits.0.store(0, Ordering::Relaxed);
+            self.own.header().wait(false);
         }
         Ok(again)
     }
@@ -301,7 +285,7 @@ impl Rings {
 impl Rings {
     /// What a broken peer might do.
     pub fn scribble(&mut self) {
-        self.own.header().tail.0.store(u64::MAX, Ordering::Release);
+        self.own.header().show(u64::MAX);
     }
 }
 

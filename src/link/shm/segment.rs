@@ -9,12 +9,13 @@ use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::header::Header;
 
 /// What precedes the records: a page.
 const HEADER_LEN: usize = 4096;
@@ -29,22 +30,6 @@ const SEALS: SealFlags =
 
 /// Of file systems in memory, whose holes read as zeros.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
-
-/// The start of a segment. Each field has a cache line, since its owner writes it while the peer reads another.
-#[repr(C)]
-pub(super) struct Header {
-    /// Bytes of records that the owner has written, of all time.
-    pub tail: Line<AtomicU64>,
-    /// Bytes of the peer's records that the owner has read, of all time.
-    pub head: Line<AtomicU64>,
-    /// Not 0 while the owner sleeps, and another number each time: the peer rings its bell once for each.
-    pub sleeps: Line<AtomicU32>,
-    /// The owner waits for room: if it sleeps, the peer rings when it has read.
-    pub waits: Line<AtomicU32>,
-}
-
-#[repr(C, align(64))]
-pub(super) struct Line<T>(pub T);
 
 const _: () = assert!(size_of::<Header>() <= HEADER_LEN);
 

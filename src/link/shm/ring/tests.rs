@@ -1,5 +1,4 @@
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::rng::Rng;
@@ -164,11 +163,11 @@ fn a_peer_may_write_anything() {
             match rng.next() % 5 {
                 0 => {
                     let tail = near(&mut rng, right.head);
-                    left.own.header().tail.0.store(tail, Ordering::Relaxed);
+                    left.own.header().show(tail);
                 }
                 1 => {
                     let head = near(&mut rng, right.freed);
-                    left.own.header().head.0.store(head, Ordering::Relaxed);
+                    left.own.header().tell(head, left.peer.header(), &mut 0);
                 }
                 2 => {
                     let at = rng.next() as usize % (MIN_CAPACITY - 8) & !15;

@@ -1,0 +1,88 @@
+//! The words at the start of a segment, which its owner writes and the peer reads: how far each has come, and whether
+//! it sleeps.
+//!
+//! # Why nobody sleeps over something
+//!
+//! Whoever shows a record (or tells that there is room) stores the index, and then asks whether the peer sleeps. Whoever
+//! wants to sleep says so, and then looks at the index once more. There is a sequentially consistent fence between the
+//! two steps on either side, so that at least one of them sees what the other has stored: the bell is rung, or nobody
+//! sleeps. Each sleep has a number of its own, so that its bell is rung once.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// See the [module](self). Each word has a cache line, since its owner writes one while the peer reads another.
+#[repr(C)]
+pub(super) struct Header {
+    /// Bytes of records that the owner has shown, of all time.
+    tail: Line<AtomicU64>,
+    /// Bytes of the peer's records that the owner has read, of all time.
+    head: Line<AtomicU64>,
+    /// The number of the owner's sleep; 0 while it is awake.
+    sleeps: Line<AtomicU32>,
+    /// The owner cannot go on until the peer has read.
+    waits: Line<AtomicU32>,
+}
+
+#[repr(C, align(64))]
+struct Line<T>(T);
+
+impl Header {
+    /// How far the owner's records go.
+    #[inline]
+    pub fn tail(&self) -> u64 {
+        self.tail.0.load(Ordering::Acquire)
+    }
+
+    /// How far the owner has read.
+    #[inline]
+    pub fn head(&self) -> u64 {
+        self.head.0.load(Ordering::Acquire)
+    }
+
+    /// Shows the owner's records up to here. It is to ask [`Header::is_to_be_woken`] of the peer in the end.
+    #[inline]
+    pub fn show(&self, tail: u64) {
+        self.tail.0.store(tail, Ordering::Release);
+    }
+
+    /// Tells how far the owner has read, and returns whether the peer waited for that in its sleep.
+    pub fn tell(&self, head: u64, peer: &Header, rung: &mut u32) -> bool {
+        self.head.0.store(head, Ordering::Release);
+        fence(Ordering::SeqCst);
+        peer.waits.0.load(Ordering::Relaxed) != 0 && peer.is_to_be_woken(rung)
+    }
+
+    /// Asked after [`Header::show`]: whether the owner sleeps and its bell was not rung for that; `rung` is the sleep
+    /// for which it was the last time.
+    #[inline]
+    pub fn is_to_be_woken(&self, rung: &mut u32) -> bool {
+        fence(Ordering::SeqCst);
+        let sleep = self.sleeps.0.load(Ordering::Relaxed);
+        sleep != 0 && std::mem::replace(rung, sleep) != sleep
+    }
+
+    /// The owner is about to sleep; it looks at the peer's indices after this. `number` is not 0, nor that of its last
+    /// sleep.
+    pub fn sleep(&self, number: u32) {
+        self.sleeps.0.store(number, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The owner is awake.
+    pub fn wake(&self) {
+        self.sleeps.0.store(0, Ordering::Relaxed);
+    }
+
+    /// The owner waits for room, or does not any more; it looks at the peer's head after this.
+    pub fn wait(&self, waits: bool) {
+        self.waits.0.store(waits.into(), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+}
+
+#[cfg(all(test, loom))]
+#[path = "header/loom_tests.rs"]
+mod loom_tests;
