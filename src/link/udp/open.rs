@@ -23,11 +23,13 @@ pub struct UdpOptions {
     pub segmentation: bool,
     /// Whether several datagrams may arrive in one receive (`UDP_GRO`).
     pub gro: bool,
+    /// Whether whoever opens the link adds [shared memory](crate::shm) for peers of this machine.
+    pub shared_memory: bool,
 }
 
 impl Default for UdpOptions {
     fn default() -> UdpOptions {
-        UdpOptions { address: None, receive_buffer: None, segmentation: true, gro: true }
+        UdpOptions { address: None, receive_buffer: None, segmentation: true, gro: true, shared_memory: false }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use softrnic_link::Link;
 use softrnic_link::fault::{FaultLink, FaultSpec};
+use softrnic_link::shm::ShmLink;
 use softrnic_link::udp::{self, UdpLink, UdpOptions};
 use softrnic_link::xdp::{BusyPoll, Grant, XdpError, XdpLink, XdpOptions};
 use softrnic_transport::Config as TransportConfig;
@@ -190,9 +191,10 @@ fn udp_options<'a>(place: &str, options: impl Iterator<Item = &'a str>) -> Resul
             "rcvbuf" => udp.receive_buffer = Some(number(key, value)?),
             "segmentation" => udp.segmentation = switch(key, value)?,
             "coalescing" => udp.gro = switch(key, value)?,
+            "shm" => udp.shared_memory = switch(key, value)?,
             _ => {
                 return Err(SpecError(format!(
-                    "udp has no option '{key}': it has rcvbuf, segmentation and coalescing; {EVERY_DEVICE}"
+                    "udp has no option '{key}': it has rcvbuf, segmentation, coalescing and shm; {EVERY_DEVICE}"
                 )));
             }
         }
@@ -297,6 +299,17 @@ impl DeviceSpec {
         Ok(specs)
     }
 
+    /// Adds shared memory, where it is to be had.
+    fn with_roads(&self, udp: UdpLink, address: IpAddr) -> Box<dyn Link> {
+        match ShmLink::new(udp, address) {
+            Ok(link) => Box::new(link),
+            Err((udp, error)) => {
+                tracing::info!(device = self.name, %address, %error, "no shared memory on this machine");
+                Box::new(udp)
+            }
+        }
+    }
+
     /// Opens the link with its layers: capture at the bottom, so that it records what really leaves, and
     /// faults on top of it.
     ///
@@ -308,7 +321,8 @@ impl DeviceSpec {
                 let udp = UdpLink::open(*options).map_err(OpenError::Udp)?;
                 let address = udp.address();
                 let place = (!address.is_loopback()).then_some(Place::Address(address));
-                (Box::new(udp), place, Some(address))
+                let link = if options.shared_memory { self.with_roads(udp, address) } else { Box::new(udp) };
+                (link, place, Some(address))
             }
             LinkKind::Xdp { interface, options, grant } => {
                 let xdp = open_xdp(interface, options, grant.as_deref()).map_err(OpenError::Xdp)?;
