@@ -152,6 +152,13 @@ impl Nic {
         self.drive_with(now, guard, budget, |core, now, step| {
             let (received, requests, deadline) = (step.received > 0, step.requests, deadline(core));
             plan = core.policy.on(Event::Served { received, requests, deadline }, now);
+            if plan.spin_until <= now {
+                plan.spin_until = Time::ZERO;
+            }
+            // A thread that spins looks by itself, and need not be woken.
+            if core.link.watch(plan.watch_link && plan.spin_until == Time::ZERO) {
+                plan.wake_at = now;
+            }
         });
         Some(plan)
     }

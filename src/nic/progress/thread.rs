@@ -113,7 +113,8 @@ impl Thread {
             if self.attend_at <= now {
                 self.attend(now);
             }
-            if now < self.turns.plan.spin_until {
+            // The turn at the end of the spinning begins the watch.
+            if self.turns.plan.spin_until != Time::ZERO {
                 self.turns.take(true);
                 continue;
             }
