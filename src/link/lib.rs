@@ -11,12 +11,12 @@ pub mod fault;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
-pub mod host;
-mod link;
-mod rng;
 #[cfg(loom)]
 #[path = "shm/header.rs"]
 mod header;
+pub mod host;
+mod link;
+mod rng;
 #[cfg(not(loom))]
 pub mod shm;
 pub mod sim;

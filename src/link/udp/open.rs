@@ -29,7 +29,13 @@ pub struct UdpOptions {
 
 impl Default for UdpOptions {
     fn default() -> UdpOptions {
-        UdpOptions { address: None, receive_buffer: None, segmentation: true, gro: true, shared_memory: false }
+        UdpOptions {
+            address: None,
+            receive_buffer: None,
+            segmentation: true,
+            gro: true,
+            shared_memory: false,
+        }
     }
 }
 
