@@ -1,16 +1,16 @@
 //! A NIC at work: the engine and its link behind the NIC lock, driven by whatever thread calls, and by the progress
-//! thread when none does. Who drives when is decided in [`progress`](crate::progress); the rules each have a test in
+//! thread when none does. `progress` decides who drives when; the rules each have a test in
 //! `tests/driving.rs`, in virtual time:
 //! - a post on an idle QP leaves at once, and so does the first one after a message has come, which is likely its
-//!   answer, with [few](tuning::FEW) outstanding; posts on a busy one gather until the next poll or a full batch, and
-//!   leave within a [tick](tuning::TICK) even if nobody calls;
+//!   answer, with few outstanding; posts on a busy one gather until the next poll or a full batch, and
+//!   leave within a tick of the thread even if nobody calls;
 //! - a poll that finds nothing services the link, and so does one that comes
-//!   [some time](tuning::SERVICE_INTERVAL) after the last service;
+//!   some time after the last service;
 //! - the ACK of a completion that a poll finds waits for the next post or poll, likely a moment away, so that it
 //!   leaves with the answer (`transport/responder/delayed_ack.rs`); if nobody calls it leaves by itself, and so it
 //!   does before control operations and when the process exits. Found by any other thread, a completion is
 //!   acknowledged before it becomes visible;
-//! - a hold of the NIC is bounded: past [`ROUNDS_PER_HOLD`] the rest is the progress thread's.
+//! - a hold of the NIC is bounded: past some rounds the rest is the progress thread's.
 
 mod captures;
 mod clock;

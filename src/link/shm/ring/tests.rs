@@ -170,8 +170,8 @@ fn a_peer_may_write_anything() {
                     left.own.header().tell(head, left.peer.header(), &mut 0);
                 }
                 2 => {
-                    let at = rng.next() as usize % (MIN_CAPACITY - 8) & !15;
-                    let word = if rng.next() % 4 == 0 { rng.next() } else { rng.next() % 9000 };
+                    let at = (rng.next() as usize % (MIN_CAPACITY - 8)) & !15;
+                    let word = if rng.next().is_multiple_of(4) { rng.next() } else { rng.next() % 9000 };
                     left.own.bytes_mut(at, 8).copy_from_slice(&word.to_ne_bytes());
                 }
                 3 => {
