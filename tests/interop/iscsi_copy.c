@@ -2,6 +2,7 @@
    `iscsi_copy INITIATOR to|from URL FILE` says "logged in", and begins when it is sent a line. */
 #include <iscsi/iscsi.h>
 #include <iscsi/scsi-lowlevel.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,27 @@ static void check(int good, const char *what)
 	}
 }
 
+struct answer {
+	int came, status;
+};
+
+static void take_answer(struct iscsi_context *context, int status, void *data, void *answer)
+{
+	(void)context, (void)data;
+	*(struct answer *)answer = (struct answer){ 1, status };
+}
+
+/* Waits as long as it takes. libiscsi 1.19's own loop takes a second without news for a failure. */
+static int await(struct answer *answer, const char *what)
+{
+	while (!answer->came) {
+		struct pollfd news = { .fd = iscsi_get_fd(iscsi), .events = iscsi_which_events(iscsi) };
+		if (poll(&news, 1, -1) == 1)
+			check(!iscsi_service(iscsi, news.revents), what);
+	}
+	return answer->status;
+}
+
 static int log_in(const char *initiator, const char *text)
 {
 	iscsi = iscsi_create_context(initiator);
@@ -36,8 +58,11 @@ static int log_in(const char *initiator, const char *text)
 	iscsi_set_session_type(iscsi, ISCSI_SESSION_NORMAL);
 	iscsi_set_header_digest(iscsi, ISCSI_HEADER_DIGEST_NONE);
 	check(!iscsi_init_transport(iscsi, url->transport), "transport");
-	check(!iscsi_connect_sync(iscsi, url->portal), "connect");
-	check(!iscsi_login_sync(iscsi), "log in");
+	struct answer connected = { 0 }, logged_in = { 0 };
+	check(!iscsi_connect_async(iscsi, url->portal, take_answer, &connected), "connect");
+	check(await(&connected, "connect") == SCSI_STATUS_GOOD, "connect");
+	check(!iscsi_login_async(iscsi, take_answer, &logged_in), "log in");
+	check(await(&logged_in, "log in") == SCSI_STATUS_GOOD, "log in");
 	int lun = url->lun;
 	iscsi_destroy_url(url);
 	return lun;
@@ -47,15 +72,21 @@ static void to_disk(int lun, FILE *file, int first, size_t size)
 {
 	static unsigned char data[AT_ONCE * BLOCK];
 	check(fread(data, 1, size, file) == size, "read of the file");
-	struct scsi_task *task = iscsi_write10_sync(iscsi, lun, first, data, size, BLOCK, 0, 0, 0, 0, 0);
-	check(task && task->status == SCSI_STATUS_GOOD, "write");
+	struct answer written = { 0 };
+	struct scsi_task *task =
+		iscsi_write10_task(iscsi, lun, first, data, size, BLOCK, 0, 0, 0, 0, 0, take_answer, &written);
+	check(task != NULL, "write");
+	check(await(&written, "write") == SCSI_STATUS_GOOD, "write");
 	scsi_free_scsi_task(task);
 }
 
 static void from_disk(int lun, FILE *file, int first, size_t size)
 {
-	struct scsi_task *task = iscsi_read10_sync(iscsi, lun, first, size, BLOCK, 0, 0, 0, 0, 0);
-	check(task && task->status == SCSI_STATUS_GOOD && (size_t)task->datain.size == size, "read");
+	struct answer read = { 0 };
+	struct scsi_task *task = iscsi_read10_task(iscsi, lun, first, size, BLOCK, 0, 0, 0, 0, 0, take_answer, &read);
+	check(task != NULL, "read");
+	check(await(&read, "read") == SCSI_STATUS_GOOD, "read");
+	check((size_t)task->datain.size == size, "read");
 	check(fwrite(task->datain.data, 1, size, file) == size, "write of the file");
 	scsi_free_scsi_task(task);
 }
@@ -73,8 +104,10 @@ int main(int argc, char **argv)
 	check(getchar() == '\n', "the word to begin");
 
 	/* The first command after a log-in is answered with what happened before it. */
-	struct scsi_task *task = iscsi_testunitready_sync(iscsi, lun);
+	struct answer ready = { 0 }, logged_out = { 0 };
+	struct scsi_task *task = iscsi_testunitready_task(iscsi, lun, take_answer, &ready);
 	check(task != NULL, "test unit ready");
+	await(&ready, "test unit ready");
 	scsi_free_scsi_task(task);
 	int blocks = about.st_size / BLOCK;
 	for (int first = 0; first < blocks; first += AT_ONCE) {
@@ -83,7 +116,8 @@ int main(int argc, char **argv)
 	}
 	check(!fclose(file), "file");
 	/* Not destroyed: libiscsi's thread for events would go on with what is freed. */
-	iscsi_logout_sync(iscsi);
+	check(!iscsi_logout_async(iscsi, take_answer, &logged_out), "log out");
+	check(await(&logged_out, "log out") == SCSI_STATUS_GOOD, "log out");
 	printf("%d blocks copied\n", blocks);
 	return 0;
 }
