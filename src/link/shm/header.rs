@@ -1,12 +1,12 @@
 //! The words at the start of a segment, which its owner writes and the peer reads: how far each has come, and whether
 //! it sleeps.
 //!
-//! # Why nobody sleeps over something
+//! # Why no wake-up is lost
 //!
-//! Whoever shows a record (or tells that there is room) stores the index, and then asks whether the peer sleeps. Whoever
-//! wants to sleep says so, and then looks at the index once more. There is a sequentially consistent fence between the
-//! two steps on either side, so that at least one of them sees what the other has stored: the bell is rung, or nobody
-//! sleeps. Each sleep has a number of its own, so that its bell is rung once.
+//! The writer of a record (or the reader that makes room) stores its index, then loads the peer's `sleeps`. A side that
+//! is about to sleep stores `sleeps`, then loads the peer's index once more. A sequentially consistent fence separates
+//! the two steps on each side, so at least one side sees the other's store: either the bell rings, or the sleeper stays
+//! awake. Each sleep has its own number, so that it is rung for once.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

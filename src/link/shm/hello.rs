@@ -1,9 +1,8 @@
 //! How two processes exchange segments: a stream between them, whose name is the address of a device.
 //!
-//! Names are abstract ones, whose scope is the network namespace, as that of the addresses is. Who asks says its own
-//! address and gives a segment and a bell; who is asked answers with its own, or refuses. The stream stays open: its
-//! end is the end of the process. Only processes of the same user are believed, since a bell and a segment can lie
-//! about the packets of the address that is said.
+//! The names are abstract, so their scope is the network namespace, like that of the addresses. The initiator sends its
+//! address, a segment and a bell; the acceptor answers with its own, or refuses. The stream stays open: when it ends, the
+//! peer has. Only processes of the same user are accepted, since a peer speaks for the address that it states.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -39,7 +38,7 @@ pub(super) enum Message {
 pub(super) enum Heard {
     Nothing,
     Message(Message),
-    /// The peer has ended, or says what nobody can understand.
+    /// The peer has ended, or sent what is no message.
     End,
 }
 

@@ -6,8 +6,8 @@
 //! (`hello.rs`), and until it has answered datagrams go below. Each side writes memory of its own that the other can
 //! only read (`segment.rs`), in rings of records (`ring.rs`). A full ring is no loss: the sender waits.
 //!
-//! What a sleeping peer is woken by is an eventfd. Whoever polls looks into the rings, which costs no system call, and
-//! asks the kernel for everything else only now and then.
+//! An eventfd wakes a sleeping peer. A caller that polls reads the rings, which takes no system call, and asks the kernel
+//! for everything else only every 50 µs.
 
 mod header;
 mod hello;
@@ -34,11 +34,11 @@ use ring::{Addressing, MAX_DATAGRAM, NoRoom};
 use road::Road;
 use segment::{MAX_CAPACITY, MIN_CAPACITY, Own};
 
-/// Whoever polls asks the kernel this often for what is not in the rings.
+/// A caller that polls asks the kernel this often for what is not in the rings.
 const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 /// After a datagram on the link below, that is asked each time for so long.
 const BELOW_ACTIVE: Duration = Duration::from_millis(1);
-/// An address that had nobody to ask is asked again after this.
+/// An address at which no process listened is tried again after this.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ pub struct ShmLink<L> {
     counters: LinkCounters,
     listener: OwnedFd,
     bell: OwnedFd,
-    /// Everything that can wake whoever sleeps.
+    /// Everything that can wake a sleeper.
     epoll: OwnedFd,
     below_watched: Option<(RawFd, bool)>,
     /// By token; those that have ended leave a hole.
@@ -71,7 +71,7 @@ pub struct ShmLink<L> {
     unshown: Vec<usize>,
     next_look: Time,
     below_until: Time,
-    /// Somebody waits on the descriptor; and how often somebody has.
+    /// A thread waits on the descriptor; and how often one has.
     watched: bool,
     sleeps: u32,
     buffer: Box<[u8; MAX_DATAGRAM]>,
@@ -86,7 +86,7 @@ enum Stream {
         peer: IpAddr,
         since: Time,
     },
-    /// Somebody has come who has not said anything yet.
+    /// A peer has connected, and not said anything yet.
     Came {
         socket: OwnedFd,
         since: Time,
@@ -98,7 +98,7 @@ enum Stream {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Road(usize),
-    /// Below; after this, somebody may be asked again.
+    /// Below; after this time a road may be asked for again.
     Below(Time),
 }
 
@@ -112,7 +112,7 @@ impl<L: Link> ShmLink<L> {
     /// Adds roads to a link whose only address is `address`.
     ///
     /// # Errors
-    /// The kernel has no such memory, or somebody else has the address' name; the link comes back.
+    /// The kernel has no such memory, or another socket has the address' name; the link comes back.
     pub fn new(below: L, address: IpAddr) -> Result<ShmLink<L>, (L, io::Error)> {
         match Sockets::open(address) {
             Ok(Sockets { listener, bell, epoll }) => {
@@ -166,7 +166,7 @@ impl<L: Link> ShmLink<L> {
         }
     }
 
-    /// The road to an address, if there is one; somebody may be asked for one.
+    /// The road to an address, if there is one. Otherwise it may ask for one.
     fn road_to(&mut self, now: Time, to: IpAddr) -> Option<usize> {
         match self.ways.get(&to) {
             Some(&Way::Road(index)) => Some(index),
@@ -185,7 +185,7 @@ impl<L: Link> ShmLink<L> {
             self.ways.retain(|_, way| matches!(way, Way::Road(_)));
         }
         self.ways.insert(peer, Way::Below(now + ASK_AGAIN));
-        // Nobody is there in most cases: somebody on another machine, or kernel rxe.
+        // Refused for addresses of other machines, and of kernel rxe.
         let Ok(socket) = hello::ask(peer) else { return };
         let Ok((own, segment)) = Own::create(self.capacity()) else { return };
         if hello::offer(&socket, self.address, &segment, &self.bell).is_ok() {
@@ -300,8 +300,8 @@ impl<L: Link> ShmLink<L> {
         }
     }
 
-    /// Somebody has asked for a road. If we have asked it as well, the lower address' asking counts; and what asks
-    /// itself gets its two ends.
+    /// A peer asks for a road. If we have asked it as well, the request of the lower address counts. A link that asks
+    /// itself gets both ends.
     fn answer(
         &mut self,
         peer: IpAddr,
@@ -333,7 +333,7 @@ impl<L: Link> ShmLink<L> {
             // What has come on it already is found in the step that this is part of.
             let _ = road.rings.sleep(self.sleeps);
         }
-        // An older road to the address leads to nobody, unless it is our own.
+        // An older road to the address leads to a process that has gone, unless the address is our own.
         if road.peer != self.address || !matches!(self.ways.get(&road.peer), Some(Way::Road(_))) {
             self.ways.insert(road.peer, Way::Road(index));
         }

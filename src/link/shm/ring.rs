@@ -266,7 +266,7 @@ impl Rings {
         self.own.header().tell(self.head, self.peer.header(), &mut self.rung)
     }
 
-    /// Whether somebody waits for room that is there now.
+    /// Whether we have waited for room that is there now.
     pub fn has_room_again(&mut self) -> Result<bool, Corrupt> {
         if !self.waits {
             return Ok(false);

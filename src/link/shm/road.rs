@@ -55,7 +55,7 @@ impl Road {
 struct Bell(OwnedFd);
 
 impl Bell {
-    /// Takes nothing that could hold up whoever rings.
+    /// Takes nothing that could block the caller of [`Bell::ring`].
     fn of_peer(descriptor: OwnedFd) -> io::Result<Bell> {
         let number = std::os::fd::AsRawFd::as_raw_fd(&descriptor);
         let kind = readlink(format!("/proc/self/fd/{number}"), Vec::new())?;
@@ -67,7 +67,7 @@ impl Bell {
     }
 
     fn ring(&self) {
-        // It is full only if nobody has heard it for 2^64 times.
+        // Full only after 2^64 - 2 rings that were not heard.
         let _heard = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }

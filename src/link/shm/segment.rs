@@ -1,6 +1,6 @@
 //! Memory that two processes share. Each has a segment that it alone can write, and reads the other's.
 //!
-//! A segment is a memfd of fixed size, mapped by its owner and then sealed (`F_SEAL_FUTURE_WRITE`): whoever gets the
+//! A segment is a memfd of fixed size, mapped by its owner and then sealed (`F_SEAL_FUTURE_WRITE`): the receiver of the
 //! descriptor can map it for reading and nothing else. So what a peer writes at the wrong moment is its own memory, and
 //! ours is as private as any; a peer's is read by atomics, and by a copy that may race.
 

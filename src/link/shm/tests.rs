@@ -147,7 +147,7 @@ fn what_was_sent_before_the_end_arrives_and_the_next_goes_below() {
 }
 
 #[test]
-fn whoever_takes_the_address_next_gets_a_road() {
+fn the_next_process_at_the_address_gets_a_road() {
     let (mut left, right) = neighbours();
     let to = right.address;
     drop(right);
@@ -166,7 +166,7 @@ fn whoever_takes_the_address_next_gets_a_road() {
 }
 
 #[test]
-fn nobody_is_asked_where_no_link_is() {
+fn an_address_without_a_link_is_reached_below() {
     let mut link = open();
     let nobody = IpAddr::V4(Ipv4Addr::new(127, 200, 3, (process::id() % 250) as u8 + 1));
     for _ in 0..3 {
@@ -192,7 +192,7 @@ fn a_peer_that_writes_garbage_loses_its_road() {
 }
 
 #[test]
-fn the_descriptor_wakes_whoever_waits_on_it() {
+fn the_descriptor_wakes_its_waiter() {
     let (mut left, mut right) = neighbours();
     let to = right.address;
     let wakes = |link: &ShmLink<UdpLink>| {
@@ -216,7 +216,7 @@ fn the_descriptor_wakes_whoever_waits_on_it() {
 }
 
 #[test]
-fn room_wakes_whoever_waits_for_it() {
+fn room_wakes_a_waiting_writer() {
     let (mut left, mut right) = neighbours();
     let to = right.address;
     while send(&mut left, to, 1, 4096).is_ok() {}

@@ -30,7 +30,7 @@ impl Pair {
 
 /// What is shown is found before the sleep, or rings.
 #[test]
-fn loom_nobody_sleeps_over_a_record() {
+fn loom_a_record_wakes_or_is_found() {
     loom::model(|| {
         let pair = Pair::model();
         let far = pair.clone();
@@ -64,7 +64,7 @@ fn loom_nobody_sleeps_over_a_record() {
 
 /// Room is found before the sleep, or rings.
 #[test]
-fn loom_nobody_sleeps_over_room() {
+fn loom_room_wakes_or_is_found() {
     loom::model(|| {
         let pair = Pair::model();
         let far = pair.clone();
@@ -93,7 +93,7 @@ fn loom_nobody_sleeps_over_room() {
     });
 }
 
-/// The model finds what is wrong: without the fence between storing and asking somebody sleeps for ever.
+/// The model finds the fault: without the fence between storing and asking, a side sleeps for ever.
 #[test]
 #[should_panic(expected = "sleeps over a record")]
 fn loom_a_bell_without_a_fence_is_lost() {

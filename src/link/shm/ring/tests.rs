@@ -100,7 +100,7 @@ fn a_full_ring_says_when_there_is_room_again() {
 }
 
 #[test]
-fn whoever_sleeps_is_woken_once() {
+fn a_sleeper_is_woken_once() {
     let (mut left, mut right) = pair(MIN_CAPACITY);
     send(&mut left, 1, 10).expect("room");
     assert!(!left.flush());

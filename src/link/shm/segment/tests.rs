@@ -20,7 +20,7 @@ fn what_one_writes_the_other_reads() {
 }
 
 #[test]
-fn a_segment_cannot_be_written_by_whoever_gets_it() {
+fn the_receiver_of_a_segment_cannot_write_it() {
     let (_own, file) = Own::create(MIN_CAPACITY).expect("memory");
     assert!(Mapping::new(&file, HEADER_LEN, ProtFlags::READ | ProtFlags::WRITE).is_err());
     assert!(rustix::io::pwrite(&file, b"x", 0).is_err());
