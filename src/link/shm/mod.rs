@@ -152,17 +152,24 @@ impl<L: Link> ShmLink<L> {
             return;
         }
         if let Some((fd, _)) = self.below_watched.take() {
-            // SAFETY: at worst another descriptor by now, which is not in the set.
-            let _ = epoll::delete(&self.epoll, unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) });
+            // It may be closed by now, which has removed it.
+            let _ = self.epoll_below(libc::EPOLL_CTL_DEL, fd, 0);
         }
         if let Some((fd, blocked)) = wanted {
-            let events =
-                if blocked { epoll::EventFlags::IN | epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
-            // SAFETY: the descriptor belongs to `below`, which lives as long as `self`.
-            let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
-            if epoll::add(&self.epoll, fd, epoll::EventData::new_u64(BELOW), events).is_ok() {
+            let events = if blocked { libc::EPOLLIN | libc::EPOLLOUT } else { libc::EPOLLIN };
+            if self.epoll_below(libc::EPOLL_CTL_ADD, fd, events).is_ok() {
                 self.below_watched = wanted;
             }
+        }
+    }
+
+    /// By number: nobody can say that the descriptor is still open, and the kernel does not mind.
+    fn epoll_below(&self, operation: i32, fd: RawFd, events: i32) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events as u32, u64: BELOW };
+        // SAFETY: the event lives through the call, which reads it.
+        match unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &raw mut event) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
         }
     }
 
@@ -181,6 +188,7 @@ impl<L: Link> ShmLink<L> {
 
     #[cold]
     fn ask(&mut self, now: Time, peer: IpAddr) {
+        self.forget_the_slow(now);
         if self.ways.len() >= MOST {
             self.ways.retain(|_, way| matches!(way, Way::Road(_)));
         }
@@ -255,7 +263,7 @@ impl<L: Link> ShmLink<L> {
         for stream in &mut self.streams {
             let late = match stream {
                 Some(Stream::Asked { since, .. } | Stream::Came { since, .. }) => {
-                    now.since(*since) > PATIENCE
+                    now.since(*since) >= PATIENCE
                 }
                 _ => false,
             };
@@ -473,6 +481,20 @@ impl<L: Link> Link for ShmLink<L> {
         for index in 0..self.streams.len() {
             let Some(Stream::Road(road)) = &mut self.streams[index] else { continue };
             let mut corrupt = false;
+            if !road.begun && road.rings.has_more() {
+                // What the peer sent before it had the road comes first.
+                loop {
+                    let before = self.below.counters().rx_datagrams;
+                    let overrun = self.below.receive(now, left, sink);
+                    left = left.saturating_sub((self.below.counters().rx_datagrams - before) as usize);
+                    match overrun {
+                        Overrun::Drained => break,
+                        Overrun::Unknown if left > 0 => {}
+                        _ => return Overrun::Budget,
+                    }
+                }
+                road.begun = true;
+            }
             while left > 0 {
                 match road.rings.receive(&mut self.buffer) {
                     Ok(Some((len, addressing))) => {

@@ -240,6 +240,11 @@ impl Rings {
         }
     }
 
+    /// Whether the peer has written something, or what cannot be.
+    pub fn has_more(&mut self) -> bool {
+        self.look_for_more().is_err() || self.arrived != self.head
+    }
+
     fn look_for_more(&mut self) -> Result<(), Corrupt> {
         let arrived = self.peer.header().tail();
         let sound = arrived >= self.arrived

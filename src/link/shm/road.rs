@@ -15,6 +15,8 @@ pub(super) struct Road {
     pub rings: Rings,
     bell: Bell,
     pub stream: OwnedFd,
+    /// What the peer sent on the link below before it had this road has been received.
+    pub begun: bool,
     /// The stream has ended; what is in the ring is still read.
     pub ended: bool,
     /// Something was queued since the last flush.
@@ -32,7 +34,15 @@ impl Road {
         bell: OwnedFd,
     ) -> io::Result<Road> {
         let rings = Rings::new(own, Peer::map(segment)?);
-        Ok(Road { peer, rings, bell: Bell::of_peer(bell)?, stream, ended: false, queued: false })
+        Ok(Road {
+            peer,
+            rings,
+            bell: Bell::of_peer(bell)?,
+            stream,
+            begun: false,
+            ended: false,
+            queued: false,
+        })
     }
 
     /// Shows the peer what is queued.

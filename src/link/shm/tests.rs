@@ -116,6 +116,25 @@ fn a_link_has_a_road_to_itself() {
     assert_eq!(link.below.counters().tx_datagrams, 1);
 }
 
+/// A QP of the unreliable service would lose a message.
+#[test]
+fn what_went_below_arrives_before_what_takes_the_new_road() {
+    let (mut left, mut right) = (open(), open());
+    let to = right.address;
+    for psn in 0..8 {
+        send(&mut left, to, psn, 512).expect("a slot");
+    }
+    left.flush(now());
+    meet(&mut [&mut left, &mut right]);
+    assert_eq!((roads(&left), roads(&right)), (1, 1));
+    for psn in 8..16 {
+        send(&mut left, to, psn, 512).expect("a slot");
+    }
+    left.flush(now());
+    assert_eq!(psns(&mut right), (0..16).collect::<Vec<_>>());
+    assert_eq!(left.below.counters().tx_datagrams, 8);
+}
+
 #[test]
 fn a_full_road_is_no_loss() {
     let (mut left, mut right) = neighbours();
@@ -175,6 +194,22 @@ fn an_address_without_a_link_is_reached_below() {
     }
     assert!(link.streams.is_empty());
     assert_eq!(link.below.counters().tx_datagrams, 3);
+}
+
+#[test]
+fn a_peer_that_never_answers_is_asked_once_at_a_time() {
+    let mut link = open();
+    let silent = IpAddr::V4(Ipv4Addr::new(127, 200, 4, (process::id() % 250) as u8 + 1));
+    let _listener = hello::take_name(silent).expect("its name");
+    let flow = testing::flow(link.address, silent);
+    let start = now();
+    for turn in 0..4 {
+        let later = start + turn * (PATIENCE + ASK_AGAIN);
+        testing::send(&mut link, later, &flow, turn, 64).expect("a slot");
+        link.flush(later);
+        assert_eq!(link.streams.iter().flatten().count(), 1, "turn {turn}");
+    }
+    assert_eq!(link.below.counters().tx_datagrams, 4);
 }
 
 #[test]
