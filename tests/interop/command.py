@@ -275,6 +275,7 @@ class Interop:
             for outcome in connections.run(ours, theirs, part, self._wanted):
                 if outcome.problem:
                     self._fail(f"Linux {guest.version}: {outcome}, {link}", outcome.problem)
+                    self._keep_captures(guest, "connections")
                 else:
                     self.passed["connections"] += 1
         if self.passed["connections"] > passed:
@@ -293,6 +294,7 @@ class Interop:
         for case in cases:
             if problem := disk.run(case):
                 self._fail(f"Linux {guest.version}: {case}", problem)
+                self._keep_captures(guest, "storage")
             else:
                 self.passed["disks"] += 1
         if cases:
@@ -306,9 +308,19 @@ class Interop:
         capture = self.out / f"{guest.version}-{part}-{link}.%p.pcapng"
         return command, near.environment(link, family, ",".join([f"seed={self.args.seed}", *faults]), capture)
 
+    def _process_captures(self, guest, part):
+        """What processes of a part recorded, the last one last."""
+        return sorted(self.out.glob(f"{guest.version}-{part}-*.pcapng"), key=lambda path: path.stat().st_mtime)
+
+    def _keep_captures(self, guest, part):
+        """Keep what the process recorded last that failed just now."""
+        (self.out / "failed").mkdir(exist_ok=True)
+        for path in self._process_captures(guest, part)[-1:]:
+            shutil.copy(path, self.out / "failed")
+
     def _judge(self, guest, part):
         """Ask tshark about the captures of a part's processes, and remove those that it finds nothing wrong with."""
-        paths = sorted(self.out.glob(f"{guest.version}-{part}-*.pcapng"))
+        paths = self._process_captures(guest, part)
         if not paths:
             self._fail(f"Linux {guest.version}: {part}", "no process left a capture for tshark")
         for path in paths:
