@@ -9,6 +9,7 @@
 
 mod file;
 mod frame;
+mod pcapng;
 mod process;
 mod queue;
 mod writer;

@@ -1,27 +1,14 @@
 //! The thread that writes the file.
 
-use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
-
-use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
-use pcap_file::pcapng::blocks::interface_description::{
-    InterfaceDescriptionBlock, InterfaceDescriptionOption, InterfaceTsResolution,
-};
-use pcap_file::pcapng::blocks::interface_statistics::{InterfaceStatisticsBlock, InterfaceStatisticsOption};
-use pcap_file::pcapng::blocks::opt_common::CommonOption;
-use pcap_file::pcapng::blocks::section_header::{SectionHeaderBlock, SectionHeaderOption};
-use pcap_file::pcapng::{PcapNgWriteError, PcapNgWriter};
-use pcap_file::{DataLink, Endianness};
+use std::time::SystemTime;
 
 use super::frame::{self, Meta};
+use super::pcapng::{PcapNg, Statistics};
 use super::queue::{Batch, Interface, Queue, Work};
-
-/// More than the longest frame.
-const SNAP_LEN: u32 = 262_144;
 
 /// `epb_flags`: direction in the lowest two bits, kind of destination in the next three.
 const INBOUND: u32 = 0b01;
@@ -105,12 +92,13 @@ impl Output {
 }
 
 struct CaptureWriter<W: Write> {
-    pcapng: PcapNgWriter<W>,
+    file: PcapNg<W>,
     interfaces: Vec<WrittenInterface>,
     frame: Vec<u8>,
     repeatable: bool,
-    started: Option<Duration>,
-    last: Duration,
+    /// In nanoseconds since 1970, as is `last`, the time of the last packet.
+    started: Option<u64>,
+    last: u64,
 }
 
 struct WrittenInterface {
@@ -121,15 +109,9 @@ struct WrittenInterface {
 impl<W: Write> CaptureWriter<W> {
     fn new(output: W, repeatable: bool) -> Result<CaptureWriter<W>, String> {
         let application = concat!("SoftRNIC ", env!("CARGO_PKG_VERSION"));
-        let section = SectionHeaderBlock {
-            endianness: Endianness::native(),
-            options: vec![SectionHeaderOption::UserApplication(application.into())],
-            ..SectionHeaderBlock::default()
-        };
-        let pcapng = PcapNgWriter::with_section_header(output, section).map_err(cause)?;
+        let file = PcapNg::new(output, application).map_err(cause)?;
         let started = (!repeatable).then(wall_clock);
-        let (interfaces, frame, last) = (Vec::new(), Vec::new(), Duration::ZERO);
-        Ok(CaptureWriter { pcapng, interfaces, frame, repeatable, started, last })
+        Ok(CaptureWriter { file, interfaces: Vec::new(), frame: Vec::new(), repeatable, started, last: 0 })
     }
 
     /// On an error, says how many of the batch's packets are surely in the file.
@@ -147,42 +129,23 @@ impl<W: Write> CaptureWriter<W> {
         if last {
             self.statistics().map_err(|e| (e, batch.records.len()))?;
         }
-        self.pcapng.get_mut().flush().map_err(|e| (e.to_string(), 0))
+        self.file.flush().map_err(|e| (cause(e), 0))
     }
 
     fn describe(&mut self, interface: &Interface) -> Result<(), String> {
-        let block = InterfaceDescriptionBlock {
-            linktype: DataLink::ETHERNET,
-            snaplen: SNAP_LEN,
-            options: vec![
-                InterfaceDescriptionOption::IfName(Cow::Borrowed(&interface.name)),
-                InterfaceDescriptionOption::IfDescription(Cow::Borrowed(&interface.description)),
-                InterfaceDescriptionOption::IfTsResol(InterfaceTsResolution::NANO),
-            ],
-        };
-        self.pcapng.write_pcapng_block(block).map_err(cause)?;
+        self.file.interface(&interface.name, &interface.description).map_err(cause)?;
         self.interfaces.push(WrittenInterface { interface: interface.clone(), written: 0 });
         Ok(())
     }
 
     fn packet(&mut self, meta: &Meta, bytes: &[u8], lost_before: u64) -> Result<(), String> {
         frame::build(meta, bytes, &mut self.frame);
-        self.last = Duration::from_nanos(meta.time);
+        self.last = meta.time;
         self.started.get_or_insert(self.last);
         let group = self.frame.first().is_some_and(|byte| byte & 1 != 0);
         let flags = if meta.outbound { OUTBOUND } else { INBOUND } | if group { MULTICAST } else { UNICAST };
-        let mut options = vec![EnhancedPacketOption::Flags(flags)];
-        if lost_before > 0 {
-            options.push(EnhancedPacketOption::DropCount(lost_before));
-        }
-        let block = EnhancedPacketBlock {
-            interface_id: meta.interface,
-            timestamp: Duration::from_nanos(meta.time),
-            original_len: self.frame.len() as u32,
-            data: Cow::Borrowed(&self.frame),
-            options,
-        };
-        self.pcapng.write_pcapng_block(block).map_err(cause)?;
+        let CaptureWriter { file, frame, .. } = self;
+        file.packet(meta.interface, meta.time, flags, lost_before, frame).map_err(cause)?;
         if let Some(interface) = self.interfaces.get_mut(meta.interface as usize) {
             interface.written += 1;
         }
@@ -199,33 +162,21 @@ impl<W: Write> CaptureWriter<W> {
                 0 => format!("All {written} datagrams were captured."),
                 _ => format!("{lost} datagrams are missing: the capture could not keep up."),
             };
-            let block = InterfaceStatisticsBlock {
-                interface_id: index as u32,
-                timestamp: now,
-                options: vec![
-                    InterfaceStatisticsOption::IsbStartTime(started),
-                    InterfaceStatisticsOption::IsbEndTime(now),
-                    InterfaceStatisticsOption::IsbIfRecv(written + lost),
-                    InterfaceStatisticsOption::IsbIfDrop(lost),
-                    InterfaceStatisticsOption::Common(CommonOption::Comment(comment.into())),
-                ],
-            };
-            self.pcapng.write_pcapng_block(block).map_err(cause)?;
+            let (received, dropped, comment) = (written + lost, lost, comment.as_str());
+            let statistics = Statistics { started, ended: now, received, dropped, comment };
+            self.file.statistics(index as u32, &statistics).map_err(cause)?;
         }
         Ok(())
     }
 }
 
-/// The error itself says only that there was one while writing.
-fn cause(error: PcapNgWriteError) -> String {
-    match error {
-        PcapNgWriteError::Io(error) => error.to_string(),
-        error => error.to_string(),
-    }
+fn cause(error: io::Error) -> String {
+    error.to_string()
 }
 
-fn wall_clock() -> Duration {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+fn wall_clock() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
