@@ -13,6 +13,7 @@ mod endpoint;
 mod environment;
 mod explain;
 mod failure;
+#[cfg(feature = "xdp")]
 mod grant;
 mod lab;
 mod libraries;
@@ -65,6 +66,7 @@ enum Command {
     Stats(stats::StatsArgs),
     Doctor(doctor::DoctorArgs),
     Lab(lab::LabArgs),
+    #[cfg(feature = "xdp")]
     Grant(grant::GrantArgs),
     #[command(hide = true)]
     Peer(peer::PeerArgs),
@@ -93,6 +95,7 @@ fn run(command: Command) -> Result {
         Command::Stats(args) => stats::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Lab(args) => lab::run(args),
+        #[cfg(feature = "xdp")]
         Command::Grant(args) => grant::run(args),
         Command::Peer(args) => peer::run(args),
     }

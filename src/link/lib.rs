@@ -5,7 +5,9 @@
 //! [`capture`] and [`fault`] layers, which wrap any link, look at the transport headers.
 //! Start reading with the [`Link`] trait.
 
+mod audit;
 mod cancel;
+#[cfg(feature = "capture")]
 pub mod capture;
 pub mod fault;
 #[cfg(feature = "fuzz")]
@@ -23,8 +25,10 @@ pub mod sim;
 #[cfg(test)]
 mod testing;
 pub mod udp;
+#[cfg(feature = "xdp")]
 pub mod xdp;
 
+pub use audit::FrameAudit;
 pub use cancel::Uncancelled;
 pub use link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
 pub use rng::Rng;

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 
 use softrnic_wire::{IpFacts, Time};
 
-use crate::xdp::FrameAudit;
+use crate::audit::FrameAudit;
 
 /// The addressing of outgoing datagrams; equal flows may share one segmented send.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

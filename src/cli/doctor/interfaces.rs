@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use softrnic_link::host::{Host, Interface, LinkState};
+#[cfg(feature = "xdp")]
 use softrnic_link::xdp::{XdpLink, XdpOptions};
 use softrnic_nic::verbs::Mtu;
 
@@ -93,6 +94,7 @@ fn check_offloads(findings: &mut Findings, interface: &Interface) {
     }
 }
 
+#[cfg(feature = "xdp")]
 fn open(findings: &mut Findings, interface: &Interface) {
     match XdpLink::open(&interface.name, &XdpOptions::default()) {
         Ok(link) => {
@@ -101,4 +103,10 @@ fn open(findings: &mut Findings, interface: &Interface) {
         }
         Err(error) => findings.fail("xdp", format!("{}: {error}", interface.name), ""),
     }
+}
+
+#[cfg(not(feature = "xdp"))]
+fn open(findings: &mut Findings, interface: &Interface) {
+    let name = &interface.name;
+    findings.fail("xdp", format!("{name}: this build was made without the feature xdp"), "");
 }

@@ -28,8 +28,9 @@ use std::time::{Duration, SystemTime};
 
 use softrnic_wire::{IpHeader, Time};
 
-use crate::xdp::FrameAudit;
-use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
+use crate::{
+    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot,
+};
 
 pub use file::open as open_file;
 use frame::{Meta, rx_facts};

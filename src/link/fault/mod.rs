@@ -19,8 +19,9 @@ use std::time::Duration;
 use softrnic_wire::{Mad, Opcode, Operation, Psn, ROCE_UDP_PORT, Time, Transport, UdpFacts};
 
 use crate::rng::Rng;
-use crate::xdp::FrameAudit;
-use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
+use crate::{
+    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot,
+};
 
 pub use spec::{Action, Direction, FaultSpec, FaultSpecError, OpcodeSet, Rule};
 

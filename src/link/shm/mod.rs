@@ -26,7 +26,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use softrnic_wire::{DF, IpFacts, Time};
 
-use crate::xdp::FrameAudit;
+use crate::audit::FrameAudit;
 use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
 
 use hello::{Heard, Message};

@@ -7,8 +7,7 @@ use std::os::fd::AsRawFd;
 use softrnic_link::host::{Host, HostEvent, LinkState, Neighbour, NoRoute, Query, Queues};
 use softrnic_wire::{EtherType, MacAddr};
 
-use support::traffic::ip;
-use support::{Namespace, Pair, can_run, has_vlans, join, now, wait_for};
+use support::{Namespace, Pair, can_run, has_vlans, ip, join, now, wait_for};
 
 fn open(namespace: &Namespace) -> Host {
     namespace.enter(|| Host::open().expect("host"))

@@ -1,5 +1,7 @@
 //! The `xdp` link while the network changes around it.
 
+#![cfg(feature = "xdp")]
+
 mod support;
 
 use std::net::UdpSocket;
@@ -9,8 +11,8 @@ use softrnic_link::xdp::{XdpLink, XdpOptions};
 use softrnic_link::{Link, TxError};
 use softrnic_wire::ROCE_UDP_PORT;
 
-use support::traffic::{against_echo, contents, exchange, flow, ip, send, settle};
-use support::{Pair, can_run, now, run, wait_for};
+use support::traffic::{against_echo, contents, exchange, flow, send, settle};
+use support::{Pair, can_run, ip, now, run, wait_for};
 
 /// Whether a datagram can be reserved; what could be is abandoned by the next.
 fn reserve(link: &mut XdpLink, src: &str, dst: &str) -> Result<(), TxError> {

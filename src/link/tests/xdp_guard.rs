@@ -1,5 +1,7 @@
 //! Who may attach, who may not, and what is left afterwards.
 
+#![cfg(feature = "xdp")]
+
 mod support;
 
 use std::env;

@@ -1,5 +1,7 @@
 //! What the XDP program does with each kind of frame.
 
+#![cfg(feature = "xdp")]
+
 mod support;
 
 use std::io;
@@ -12,8 +14,7 @@ use softrnic_wire::{
     DF, EthHeader, EtherType, FrameHeader, IpFacts, IpHeader, MacAddr, ROCE_UDP_PORT, VlanTag, ipv4_checksum,
 };
 
-use support::traffic::ip;
-use support::{Pair, can_run, now, wait_for};
+use support::{Pair, can_run, ip, now, wait_for};
 
 const TRANSPORT: usize = 40;
 /// Offsets in an untagged IPv4 frame.

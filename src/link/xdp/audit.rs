@@ -1,61 +1,10 @@
-//! Where all packet memory is.
+//! Counts where all packet memory is.
 
 use super::receive::ReceiveCount;
 use super::transmit::TransmitCount;
-
-/// Where every receive chunk, transmit slot and descriptor is at one moment, summed over queues.
-///
-/// We know exactly what is ours and what is the kernel's. Where among the kernel's things one is comes
-/// from the rings' indices, of which the kernel publishes what it consumed late: what has come back
-/// already is not counted there as well.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct FrameAudit {
-    /// Receive chunks in all.
-    pub rx_chunks: u64,
-    /// In the fill ring, for the kernel to take.
-    pub rx_fill: u64,
-    /// Taken by the kernel, not yet delivered: with the driver, or set aside after a drop.
-    pub rx_kernel: u64,
-    /// In the receive ring, for us to take.
-    pub rx_ring: u64,
-    /// Held by us.
-    pub rx_held: u64,
-    /// Transmit slots in all.
-    pub tx_slots: u64,
-    /// Free.
-    pub tx_free: u64,
-    /// Reserved, not committed.
-    pub tx_reserved: u64,
-    /// On their way to ourselves.
-    pub tx_own: u64,
-    /// Queued, with the kernel, or completed and not yet taken back.
-    pub tx_in_flight: u64,
-    /// Descriptors of the slots in flight.
-    pub tx_descs: u64,
-    /// Of these, not yet shown to the kernel or in the transmit ring.
-    pub tx_descs_ring: u64,
-    /// Of these, taken by the kernel.
-    pub tx_descs_kernel: u64,
-    /// Of these, in the completion ring.
-    pub tx_descs_completed: u64,
-    /// Addresses that the kernel gave us and that were not its to give, and counts that do not add up.
-    pub violations: u64,
-}
+use crate::FrameAudit;
 
 impl FrameAudit {
-    /// Whether everything is in exactly one place.
-    pub fn is_exact(&self) -> bool {
-        self.violations == 0
-            && self.rx_chunks == self.rx_fill + self.rx_kernel + self.rx_ring + self.rx_held
-            && self.tx_slots == self.tx_free + self.tx_reserved + self.tx_own + self.tx_in_flight
-            && self.tx_descs == self.tx_descs_ring + self.tx_descs_kernel + self.tx_descs_completed
-    }
-
-    /// Whether, besides, nothing is on its way out or held by us.
-    pub fn is_quiet(&self) -> bool {
-        self.is_exact() && self.tx_free == self.tx_slots && self.rx_held == 0 && self.rx_ring == 0
-    }
-
     pub(super) fn add_receive(&mut self, count: ReceiveCount) {
         self.rx_chunks += count.chunks;
         self.rx_held += count.held;

@@ -8,7 +8,6 @@ use std::os::unix::net::UnixStream;
 
 use crate::fuzz::Choices;
 
-use super::FrameAudit;
 use super::grant::Grant;
 use super::handover::{GrantRequest, Wishes, send};
 use super::memory::{Sharing, Umem};
@@ -16,6 +15,7 @@ use super::options::XdpOptions;
 use super::receive::Receive;
 use super::ring::Desc;
 use super::testing::ring_pair;
+use crate::FrameAudit;
 
 const CHUNK: usize = 2048;
 const CHUNKS: u32 = 8;

@@ -13,7 +13,6 @@ use crate::{
     Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot, Uncancelled,
 };
 
-use super::audit::FrameAudit;
 use super::grant::Grant;
 use super::identity::Identity;
 use super::membership::Membership;
@@ -25,6 +24,7 @@ use super::queue::Queue;
 use super::readiness::Readiness;
 use super::steering::Steering;
 use super::transmit::Transmit;
+use crate::FrameAudit;
 
 /// How often the host's changes are looked at while datagrams flow, and while none do.
 const HOST_INTERVAL_BUSY: Duration = Duration::from_millis(10);

@@ -3,7 +3,7 @@
 //! An XDP program ([`XdpVerdicts`] says what it did) steers the datagrams for the device's addresses
 //! into one socket per receive queue; everything else stays the kernel's. Frames are received into and
 //! sent from packet memory of our own ("UMEM"), whose ownership is accounted for exactly
-//! ([`FrameAudit`]). Destination hardware addresses come from [`crate::host`].
+//! ([`FrameAudit`](crate::FrameAudit)). Destination hardware addresses come from [`crate::host`].
 //! Start reading with [`XdpLink`].
 
 mod audit;
@@ -30,7 +30,6 @@ mod testing;
 mod transmit;
 mod xsk;
 
-pub use audit::FrameAudit;
 pub use grant::{Grant, GrantDescription};
 pub use handover::{GrantRequest, refuse};
 pub use keeper::Keeper;

@@ -28,7 +28,7 @@ pub(super) struct Received {
     pub(super) malformed: u64,
 }
 
-/// How the chunks of a queue are spread; see [`super::FrameAudit`].
+/// How the chunks of a queue are spread; see [`crate::FrameAudit`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceiveCount {
     pub(super) chunks: u64,

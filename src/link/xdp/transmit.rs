@@ -68,7 +68,7 @@ pub(super) struct Kicked {
     pub(super) down: bool,
 }
 
-/// How the slots and descriptors of a queue are spread; see [`super::FrameAudit`].
+/// How the slots and descriptors of a queue are spread; see [`crate::FrameAudit`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TransmitCount {
     pub(super) slots: u64,

@@ -7,16 +7,24 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use softrnic_link::Link;
 use softrnic_link::capture::{Capture, CaptureOptions, open_file};
 
 use super::clock::Clock;
 
 /// A capture that is being written, as long as a device uses it.
 pub struct OpenCapture {
-    pub(super) capture: Capture,
+    capture: Capture,
     process: u32,
     /// Tells other processes to keep off the file.
     _lock: File,
+}
+
+impl OpenCapture {
+    /// Records what passes `link`, as the traffic of `device`.
+    pub(super) fn record(&self, link: Box<dyn Link>, device: &str) -> Box<dyn Link> {
+        Box::new(self.capture.wrap(link, device))
+    }
 }
 
 static OPEN: Mutex<Option<HashMap<PathBuf, Weak<OpenCapture>>>> = Mutex::new(None);

@@ -9,10 +9,11 @@ use softrnic_link::Link;
 use softrnic_link::fault::{FaultLink, FaultSpec};
 use softrnic_link::shm::ShmLink;
 use softrnic_link::udp::{self, UdpLink, UdpOptions};
-use softrnic_link::xdp::{BusyPoll, Grant, XdpError, XdpLink, XdpOptions};
+#[cfg(feature = "xdp")]
+use softrnic_link::xdp::{XdpError, XdpOptions};
 use softrnic_transport::Config as TransportConfig;
 
-use super::captures::OpenCapture;
+use super::captures::{self, OpenCapture};
 use super::port::Place;
 use crate::environment;
 
@@ -41,6 +42,7 @@ pub enum LinkKind {
     /// UDP sockets on an address, or on a free loopback address.
     Udp(UdpOptions),
     /// AF_XDP on an interface.
+    #[cfg(feature = "xdp")]
     Xdp {
         /// The interface.
         interface: String,
@@ -70,6 +72,7 @@ pub enum OpenError {
     /// The UDP link.
     Udp(udp::OpenError),
     /// The XDP link.
+    #[cfg(feature = "xdp")]
     Xdp(XdpError),
     /// The capture file.
     Capture {
@@ -86,6 +89,7 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpenError::Udp(error) => error.fmt(f),
+            #[cfg(feature = "xdp")]
             OpenError::Xdp(error) => error.fmt(f),
             OpenError::Capture { path, error } => write!(f, "cannot write the capture file {path}: {error}"),
             OpenError::System(error) => write!(f, "cannot start the device: {error}"),
@@ -145,11 +149,10 @@ impl FromStr for DeviceSpec {
         let options = of_link.into_iter();
         let link = match kind {
             "udp" => LinkKind::Udp(udp_options(place, options)?),
-            "xdp" if !place.is_empty() => {
-                let (options, grant) = xdp_options(options)?;
-                LinkKind::Xdp { interface: place.into(), options, grant }
-            }
-            "xdp" => return Err(SpecError("xdp needs an interface: xdp:eth0".into())),
+            #[cfg(feature = "xdp")]
+            "xdp" => xdp::link(place, options)?,
+            #[cfg(not(feature = "xdp"))]
+            "xdp" => return Err(SpecError(format!("{rest}: this build was made without the feature xdp"))),
             _ => {
                 return Err(SpecError(format!("'{rest}' is no link: use udp, udp:ADDRESS or xdp:INTERFACE")));
             }
@@ -200,56 +203,6 @@ fn udp_options<'a>(place: &str, options: impl Iterator<Item = &'a str>) -> Resul
         }
     }
     Ok(udp)
-}
-
-/// Packets that one call of busy polling may process, as many as interrupts would (`NAPI_POLL_WEIGHT`).
-const BUSY_POLL_BUDGET: u32 = 64;
-
-fn xdp_options<'a>(
-    options: impl Iterator<Item = &'a str>,
-) -> Result<(XdpOptions, Option<String>), SpecError> {
-    use softrnic_link::xdp::{AttachChoice, CopyChoice};
-    let mut xdp = XdpOptions::default();
-    let mut grant = None;
-    for option in options {
-        let (key, value) = key_value(option)?;
-        match (key, value) {
-            ("attach", "best") => xdp.attach = AttachChoice::Best,
-            ("attach", "native") => xdp.attach = AttachChoice::Native,
-            ("attach", "skb") => xdp.attach = AttachChoice::Skb,
-            ("copy", "best") => xdp.copy = CopyChoice::Best,
-            ("copy", "copy") => xdp.copy = CopyChoice::Copy,
-            ("copy", "zerocopy") => xdp.copy = CopyChoice::ZeroCopy,
-            ("chunk", _) => xdp.chunk_size = number(key, value)?,
-            ("rx", _) => xdp.rx_chunks = number(key, value)?,
-            ("tx", _) => xdp.tx_slots = number(key, value)?,
-            ("multibuffer", _) => xdp.multi_buffer = switch(key, value)?,
-            ("wakeup", _) => xdp.need_wakeup = switch(key, value)?,
-            ("busypoll", _) => {
-                xdp.busy_poll = Some(BusyPoll { micros: number(key, value)?, budget: BUSY_POLL_BUDGET });
-            }
-            ("grant", _) if !value.is_empty() => grant = Some(value.to_owned()),
-            ("queues", _) => {
-                xdp.queues = value.split('.').map(|queue| number(key, queue)).collect::<Result<_, _>>()?;
-            }
-            _ => {
-                return Err(SpecError(format!(
-                    "xdp has no option '{option}': it has attach=best|native|skb, copy=best|copy|zerocopy, \
-                     chunk, rx, tx, multibuffer, wakeup, busypoll (microseconds), queues (0.1.2) and grant (a \
-                     socket); {EVERY_DEVICE}"
-                )));
-            }
-        }
-    }
-    Ok((xdp, grant))
-}
-
-fn open_xdp(interface: &str, options: &XdpOptions, grant: Option<&str>) -> Result<XdpLink, XdpError> {
-    let from_environment = environment::text("SOFTRNIC_GRANT");
-    match grant.or(from_environment.as_deref()) {
-        Some(socket) => XdpLink::with_grant(Grant::request(socket, interface, options)?, options),
-        None => XdpLink::open(interface, options),
-    }
 }
 
 impl DeviceSpec {
@@ -324,8 +277,9 @@ impl DeviceSpec {
                 let link = if options.shared_memory { self.with_roads(udp, address) } else { Box::new(udp) };
                 (link, place, Some(address))
             }
+            #[cfg(feature = "xdp")]
             LinkKind::Xdp { interface, options, grant } => {
-                let xdp = open_xdp(interface, options, grant.as_deref()).map_err(OpenError::Xdp)?;
+                let xdp = xdp::open(interface, options, grant.as_deref()).map_err(OpenError::Xdp)?;
                 for refused in &xdp.mode().refused {
                     tracing::warn!(device = self.name, interface, "{refused}");
                 }
@@ -334,9 +288,9 @@ impl DeviceSpec {
         };
         let mut recorded = None;
         if let Some(path) = &self.pcap {
-            let capture = super::captures::open(path)
-                .map_err(|error| OpenError::Capture { path: path.clone(), error })?;
-            link = Box::new(capture.capture.wrap(link, &self.name));
+            let capture =
+                captures::open(path).map_err(|error| OpenError::Capture { path: path.clone(), error })?;
+            link = capture.record(link, &self.name);
             recorded = Some(capture);
         }
         if let Some(fault) = &self.fault {
@@ -360,3 +314,5 @@ pub struct OpenedLink {
 
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "xdp")]
+mod xdp;

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use softrnic_link::xdp::FrameAudit;
+use softrnic_link::FrameAudit;
 use softrnic_link::{Capabilities, LinkCounters};
 use softrnic_transport::Counter;
 use softrnic_wire::{Gid, Time};

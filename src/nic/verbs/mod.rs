@@ -50,7 +50,7 @@ pub use crate::device::{AsyncEvent, DeviceSpec, EventKind, EventSource, LinkKind
 pub use crate::engine::{
     ControlError, Cqe, CqeExtra, DeviceCaps, LocalData, QpQuery, RecvRequest, SendRequest,
 };
-pub use softrnic_link::xdp::FrameAudit;
+pub use softrnic_link::FrameAudit;
 pub use softrnic_link::{Capabilities, LinkCounters};
 pub use softrnic_memory::{Access, AppRange, BindSpec, DmId, Lkey, MrSpec, MwType, ReregSpec, Sge};
 pub use softrnic_transport::{AttrMask, Counter, QpAccess, QpState, QpType, Status, WcOpcode};

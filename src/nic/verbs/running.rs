@@ -161,6 +161,7 @@ impl Running {
     pub fn interface(&self) -> Option<&str> {
         match &self.spec.link {
             LinkKind::Udp(_) => None,
+            #[cfg(feature = "xdp")]
             LinkKind::Xdp { interface, .. } => Some(interface),
         }
     }

@@ -6,12 +6,14 @@
 use std::env;
 use std::fs::File;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::process::{self, Command};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "xdp")]
 pub mod traffic;
 
 use softrnic_wire::Time;
@@ -55,6 +57,11 @@ fn say(message: &str) {
         let mut summary = File::options().append(true).open(path).expect("the summary of skips");
         io::Write::write_all(&mut summary, line.as_bytes()).expect("the summary of skips");
     }
+}
+
+/// An address.
+pub fn ip(text: &str) -> IpAddr {
+    text.parse().expect("address")
 }
 
 /// A network namespace that is deleted when dropped.

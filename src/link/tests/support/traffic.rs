@@ -1,6 +1,5 @@
 //! Datagrams with contents that tell whether they are whole, sent and echoed over links.
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -10,6 +9,7 @@ use softrnic_link::host::Host;
 use softrnic_link::xdp::{XdpError, XdpLink, XdpOptions};
 use softrnic_link::{Flow, Link, TxError};
 
+use super::ip;
 use super::{Namespace, now, wait_for};
 
 /// Datagrams on their way at a time: fewer than any queue below holds.
@@ -18,11 +18,6 @@ const WINDOW: usize = 32;
 /// The flow from `src` to `dst`.
 pub fn flow(src: &str, dst: &str) -> Flow {
     Flow { src: ip(src), dst: ip(dst), sport: 49_152, tos: 0, ttl: 64 }
-}
-
-/// An address.
-pub fn ip(text: &str) -> IpAddr {
-    text.parse().expect("address")
 }
 
 /// The contents of datagram `number`: its number, then bytes that follow from it.

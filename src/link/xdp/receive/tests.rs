@@ -41,7 +41,7 @@ fn receive_and_kernel() -> (Receive, Kernel, Umem) {
 }
 
 fn exact(receive: &Receive) -> bool {
-    let mut audit = super::super::FrameAudit::default();
+    let mut audit = crate::FrameAudit::default();
     audit.add_receive(receive.count());
     audit.is_exact()
 }

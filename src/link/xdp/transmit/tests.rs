@@ -28,8 +28,8 @@ fn transmit_and_kernel() -> (Transmit, Kernel) {
     (Transmit::new(our_ring, our_completion, LAYOUT, false, false), Kernel { ring, completion })
 }
 
-fn audit(transmit: &Transmit) -> super::super::FrameAudit {
-    let mut audit = super::super::FrameAudit::default();
+fn audit(transmit: &Transmit) -> crate::FrameAudit {
+    let mut audit = crate::FrameAudit::default();
     audit.add_transmit(transmit.count());
     audit
 }
