@@ -53,3 +53,6 @@ impl RttEstimator {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
