@@ -117,3 +117,6 @@ impl Window {
         self.threshold = self.limit;
     }
 }
+
+#[cfg(test)]
+mod tests;
