@@ -92,46 +92,4 @@ impl Resources {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn atomic(first: u32, original: u64) -> Saved {
-        Saved { first: Psn::new(first), packets: 1, msn: Msn::ZERO, kind: SavedKind::Atomic(original) }
-    }
-
-    #[test]
-    fn a_result_of_long_ago_is_not_taken_for_a_recent_one() {
-        let mut resources = Resources::new();
-        resources.save(atomic(0, 1), 4);
-        let half = Psn::new(1 << 23);
-        assert_eq!(resources.first_after(half + 1), Some(Psn::ZERO), "it would seem to lie ahead");
-        resources.forget_before(Psn::new(1 << 22));
-        assert!(resources.find(Psn::ZERO).is_some(), "not old enough");
-        resources.forget_before(Psn::new((1 << 22) + 2));
-        assert!(resources.find(Psn::ZERO).is_none());
-        assert_eq!(resources.first_after(half + 1), None);
-    }
-
-    #[test]
-    fn of_two_results_at_one_psn_the_newer_counts() {
-        let mut resources = Resources::new();
-        resources.save(atomic(7, 1), 4);
-        resources.save(atomic(7, 2), 4);
-        assert!(matches!(resources.find(Psn::new(7)).map(|s| s.kind), Some(SavedKind::Atomic(2))));
-    }
-
-    #[test]
-    fn a_read_as_long_as_half_the_psn_space_can_be_repeated() {
-        let mut resources = Resources::new();
-        let reth = Reth { va: 0, rkey: softrnic_wire::Rkey(1), dma_len: 1 << 31 };
-        let read = Saved {
-            first: Psn::ZERO,
-            packets: 1 << 23,
-            msn: Msn::ZERO,
-            kind: SavedKind::Read(Domain(0), reth),
-        };
-        resources.save(read, 1);
-        resources.forget_before(Psn::new(1 << 23));
-        assert!(resources.find_read(Psn::ZERO, &reth, 256).is_some());
-    }
-}
+mod tests;
