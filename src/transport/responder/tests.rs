@@ -10,6 +10,8 @@ use crate::host::{LocalFault, RemoteFault, TransmitError};
 use crate::qp::Stop;
 use crate::testing::{MOMENT, MTU, START, World, context};
 
+mod duplicates;
+
 /// A responder and its world. The peer's PSNs begin at 100.
 struct Case {
     cx: Context,
