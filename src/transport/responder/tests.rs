@@ -11,6 +11,7 @@ use crate::qp::Stop;
 use crate::testing::{MOMENT, MTU, START, World, context};
 
 mod duplicates;
+mod stages;
 
 /// A responder and its world. The peer's PSNs begin at 100.
 struct Case {
