@@ -9,6 +9,8 @@ use crate::context::Context;
 use crate::testing::{MOMENT, MTU, START, World, context};
 use crate::wqe::{LocalOp, RemoteBuffer, SendExtra, SendOp, SendWqe};
 
+mod completer;
+
 /// A requester and its world.
 struct Case {
     cx: Context,
