@@ -205,3 +205,6 @@ impl<D> SendQueue<D> {
         self.in_flight = 0;
     }
 }
+
+#[cfg(test)]
+mod tests;
