@@ -115,7 +115,7 @@ class Interop:
             if "programs" in self.args.parts:
                 self._programs(guest, near, core)
             if "connections" in self.args.parts:
-                self._connections(guest, near, core)
+                self._connections(kernel, guest, near, core)
             if "storage" in self.args.parts:
                 self._storage(guest, near, core)
             if "bench" in self.args.parts and not core and not self.args.only:
@@ -261,7 +261,7 @@ class Interop:
         passed, failed = self.passed["programs"] - passed, len(self.failures) - before
         print(f"programs: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
 
-    def _connections(self, guest, near, core):
+    def _connections(self, kernel, guest, near, core):
         begun, before, passed = time.monotonic(), len(self.failures), self.passed["connections"]
         for link, part in (("udp", core), ("xdp", True)):
 
@@ -272,7 +272,7 @@ class Interop:
             def theirs(family):
                 return connections.Far("the guest", guest.command(), None, guest.address[family])
 
-            for outcome in connections.run(ours, theirs, part, self._wanted):
+            for outcome in connections.run(ours, theirs, kernel, part, self._wanted):
                 if outcome.problem:
                     self._fail(f"Linux {guest.version}: {outcome}, {link}", outcome.problem)
                     self._keep_captures(guest, "connections")

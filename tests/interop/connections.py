@@ -44,6 +44,8 @@ class Program:
     fixed_port: int = 0
     #: It connects twice, and the server listens anew in between. An emulated one takes longer than our client does.
     twice: bool = False
+    #: Guests whose client is not tried, for a fault of rxe in docs/rxe-differences.md.
+    no_clients: tuple = ()
     #: Also in the core.
     core: bool = False
 
@@ -54,7 +56,7 @@ PROGRAMS = [
     Program("ucmatose -b {own} -p {port} -c 10 -C 20", "ucmatose -s {peer} -p {port} -c 10 -C 20", core=True),
     Program("udaddy -b {own} -c 3", "udaddy -s {peer} -c 3", reliable=False, core=True, fixed_port=7174),
     Program("mckey -m 239.1.2.3 -b {own} -C 10", "mckey -m 239.1.2.3 -b {own} -C 10 -s", reliable=False, ipv6=False,
-            ready="receiving data transfers"),
+            ready="receiving data transfers", no_clients=("sid",)),
     Program("ib_send_bw -R -n 200 -s 65536 -p {port} -F", "ib_send_bw -R -n 200 -s 65536 -p {port} -F {peer}",
             ipv6=False, twice=True, core=True),
     Program("ib_write_bw -R -n 200 -s 65536 -p {port} -F", "ib_write_bw -R -n 200 -s 65536 -p {port} -F {peer}",
@@ -85,9 +87,9 @@ def _faults(program, lossy, guest_serves):
     return faults
 
 
-def run(near, guest, core=False, wanted=lambda name: True):
+def run(near, guest, kernel, core=False, wanted=lambda name: True):
     """Run every program both ways, and yield an Outcome for each. `near` makes our side for a family and faults;
-    `guest` makes the guest's for a family."""
+    `guest` makes that of a guest with this kernel for a family."""
     port = FIRST_PORT
     for program in PROGRAMS:
         for family in (4, 6) if program.ipv6 else (4,):
@@ -96,6 +98,8 @@ def run(near, guest, core=False, wanted=lambda name: True):
                     name = program.client.split(" {", 1)[0].split(" -p", 1)[0]
                     outcome = Outcome(name, family, lossy, guest_serves)
                     if core and not _is_core(program, outcome) or not wanted(outcome):
+                        continue
+                    if not guest_serves and kernel in program.no_clients:
                         continue
                     port += 1
                     sides = guest(family), near(family, _faults(program, lossy, guest_serves))
