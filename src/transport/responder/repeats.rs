@@ -93,6 +93,28 @@ mod tests {
         credit.note_read(Psn::new((1 << 22) + 1), 1);
         credit.take(14);
         credit.note_repeat(Psn::new((1 << 22) + 2));
+        assert!(!credit.take_all(8), "one packet further than the READ before");
         assert!(credit.take_all(7));
+    }
+
+    #[test]
+    fn a_read_that_follows_takes_no_progress_away() {
+        for first in [110, 100 + (1 << 22)] {
+            let mut credit = RepeatCredit::default();
+            credit.note_read(Psn::new(100), 10);
+            credit.note_read(Psn::new(first), 10);
+            credit.take(u32::MAX);
+            credit.note_repeat(Psn::new(105));
+            assert_eq!(credit.take(u32::MAX), 5 * PER_PACKET, "the repeat of the one before gets on");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_is_gone() {
+        let mut credit = RepeatCredit::default();
+        credit.note_read(Psn::ZERO, 3);
+        assert!(credit.take_all(20));
+        assert!(!credit.take_all(2));
+        assert!(credit.take_all(1));
     }
 }
