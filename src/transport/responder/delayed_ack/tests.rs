@@ -112,9 +112,19 @@ fn a_peer_that_goes_on_waits_for_no_reply() {
 fn a_post_long_after_an_ack_is_no_reply() {
     let mut case = Case::new();
     case.asked(Caller::Thread, false, false);
-    case.now += REPLY_TIME;
+    case.now += REPLY_TIME - STEP;
     case.replied();
     assert!(!case.asked(Caller::Thread, false, false));
+}
+
+#[test]
+fn a_post_after_an_ack_for_nothing_in_memory_is_no_reply() {
+    for caller in [Caller::Post, Caller::Control] {
+        let mut case = Case::new();
+        assert!(!case.asked(caller, false, false));
+        case.replied();
+        assert!(!case.asked(Caller::Thread, false, false), "{caller:?}");
+    }
 }
 
 #[test]
