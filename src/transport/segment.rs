@@ -51,3 +51,6 @@ pub(crate) fn may_be_solicited(op: &Op) -> bool {
 pub(crate) fn read_chunk_end(first: Psn, packets: u32, place: u32, chunk: u32) -> Psn {
     first + ((place / chunk + 1) * chunk).min(packets)
 }
+
+#[cfg(test)]
+mod tests;
