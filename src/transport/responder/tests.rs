@@ -301,6 +301,50 @@ fn a_delayed_ack_is_its_timer_until_it_leaves() {
 }
 
 #[test]
+fn at_its_deadline_a_delayed_ack_runs_no_timer_any_more() {
+    let mut case = Case::new();
+    let poll = Hints { caller: Caller::Poll, completes: true, segments: true };
+    let found = Hints { caller: Caller::Thread, ..poll };
+    assert_eq!(case.responder.lone_ack(), None);
+    assert_eq!(case.request(100, write(0), &[]), CONTINUE);
+    let psn = case.responder.lone_ack().expect("an ACK and nothing else");
+    assert!(!case.responder.delays_ack(START, psn, found, false), "nobody will poll");
+    assert!(case.responder.delays_ack(START, psn, poll, false));
+    case.responder.on_timeout(case.responder.deadline());
+    assert_eq!(case.responder.deadline(), Time::NEVER);
+    assert!(!case.responder.delays_ack(START + MOMENT, psn, poll, false), "it leaves now");
+}
+
+#[test]
+fn what_is_given_up_is_not_answered_and_runs_no_timer() {
+    let mut case = Case::new();
+    let poll = Hints { caller: Caller::Poll, completes: true, segments: true };
+    assert!(!case.responder.wants_transmit());
+    assert_eq!(case.request(100, write(0), &[]), CONTINUE);
+    assert!(case.responder.wants_transmit());
+    assert!(case.responder.delays_ack(START, Psn::new(100), poll, false));
+    case.responder.forget_responses();
+    assert!(!case.responder.wants_transmit());
+    assert_eq!(case.responder.deadline(), Time::NEVER);
+}
+
+#[test]
+fn a_congestion_notification_is_something_to_send() {
+    let mut case = Case::new();
+    case.responder.note_congestion(&case.cx, START, &mut case.world);
+    assert!(case.responder.wants_transmit());
+}
+
+#[test]
+fn a_send_that_has_begun_is_flushed_with_its_receive() {
+    let mut case = Case::new();
+    case.world.post_receive(1, 2 * MTU);
+    assert_eq!(case.request(100, Op::SendFirst, &[7; MTU as usize]), CONTINUE);
+    case.responder.flush(&case.cx, &mut case.world);
+    assert_eq!(case.world.completed, [(1, Status::Flushed)]);
+}
+
+#[test]
 fn marks_of_congestion_are_answered_once_per_interval() {
     let mut case = Case::new();
     let mut progress = Progress { sent: 0, stop: Stop::Idle };

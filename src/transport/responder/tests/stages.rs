@@ -1,6 +1,6 @@
 //! What a request with the expected PSN must be to be executed (IBTA 9.7.4, 9.7.5.1).
 
-use softrnic_wire::{Feth, Imm, Placement, Selectivity};
+use softrnic_wire::{Feth, Imm, Placement, Selectivity, Srqn};
 
 use super::*;
 
@@ -45,6 +45,14 @@ fn a_message_goes_on_with_packets_of_its_own_kind() {
         assert_eq!(case.request(100, first, &full), CONTINUE);
         assert_eq!(case.request(101, other, &full), INVALID);
     }
+}
+
+#[test]
+fn all_packets_of_an_xrc_message_name_the_same_srq() {
+    let mut case = Case::new();
+    let srqn = Some(Srqn::new(3));
+    case.responder.message = Some(PartialMessage::Write { reth: reth(2 * MTU), srqn, done: 0 });
+    assert_eq!(case.request(100, Op::WriteMiddle, &[7; MTU as usize]), INVALID);
 }
 
 #[test]
