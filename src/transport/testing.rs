@@ -34,6 +34,8 @@ pub struct World {
     /// How each packet was to be sealed.
     pub forms: Vec<IcrcForm>,
     pub completed: Vec<(u64, Status)>,
+    /// All that the last one said.
+    pub last_completion: Option<Completion>,
     pub events: Vec<QpEvent>,
     pub counted: Vec<Counter>,
     pub retired: u32,
@@ -58,6 +60,7 @@ impl World {
             sent: Vec::new(),
             forms: Vec::new(),
             completed: Vec::new(),
+            last_completion: None,
             events: Vec::new(),
             counted: Vec::new(),
             retired: 0,
@@ -205,6 +208,7 @@ impl Host for World {
 
     fn complete(&mut self, completion: Completion, _: Option<Srqn>) {
         self.completed.push((completion.wr_id, completion.status));
+        self.last_completion = Some(completion);
     }
 
     fn retire_sends(&mut self, count: u32) {

@@ -1,5 +1,7 @@
 //! What responses, and their absence, mean for outstanding requests (IBTA 9.7.5.2, 9.7.6).
 
+use softrnic_wire::Imm;
+
 use super::*;
 
 const MILLI: u64 = 1_000_000;
@@ -71,6 +73,23 @@ fn rnr_naks_to_one_burst_count_once() {
         assert_eq!(case.rnr_nak(100), DONE, "it waits already");
     }
     assert_eq!(case.requester.deadline(), until);
+}
+
+#[test]
+fn a_count_that_is_set_while_it_drains_ends_the_rnr_retries_that_never_ended() {
+    let mut case = Case::new();
+    case.cx.attr.rnr_retry = 7;
+    case.requester.start(&case.cx, false);
+    case.post_send(1, 1);
+    case.transmit();
+    case.cx.state = QpState::Sqd;
+    case.cx.attr.rnr_retry = 2;
+    for _ in 0..7 {
+        assert_eq!(case.rnr_nak(100), DONE);
+        assert_eq!(case.time_out(), DONE);
+        case.transmit();
+    }
+    assert_eq!(case.rnr_nak(100), Outcome::Fatal(Status::RnrRetryExceeded));
 }
 
 #[test]
@@ -148,4 +167,22 @@ fn the_second_silence_is_a_loss_and_the_first_is_not() {
     case.transmit();
     assert_eq!(case.time_out(), DONE);
     assert_eq!(case.limit(), before * 7 / 10);
+}
+
+#[test]
+fn a_completion_says_what_was_done_and_a_failure_wakes_whoever_waits() {
+    let imm = Imm([1, 2, 3, 4]);
+    let mut case = Case::new();
+    for wr_id in [1, 2] {
+        case.post(wr_id, SendOp::Send(SendExtra::Imm(imm)), MTU);
+    }
+    case.transmit();
+    let says = |case: &Case| {
+        let last = case.world.last_completion.expect("one completes");
+        (last.byte_len, last.imm, last.solicited)
+    };
+    assert_eq!(case.ack(100), DONE);
+    assert_eq!(says(&case), (MTU, Some(imm), false));
+    case.requester.flush(&case.cx, &mut case.world);
+    assert_eq!(says(&case), (0, None, true));
 }
