@@ -10,6 +10,8 @@ use crate::testing::{MOMENT, MTU, START, World, context};
 use crate::wqe::{LocalOp, RemoteBuffer, SendExtra, SendOp, SendWqe};
 
 mod completer;
+mod flight;
+mod order;
 
 /// A requester and its world.
 struct Case {
