@@ -104,9 +104,8 @@ impl RateControl {
 
     /// A packet has left.
     pub fn sent(&mut self, now: Time, bytes: u64) {
-        let start = if self.next_send > now { self.next_send } else { now };
-        self.next_send =
-            start + Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / self.current.max(1));
+        self.next_send = self.next_send.max(now)
+            + Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / self.current.max(1));
         self.bytes += bytes;
         if self.bytes >= self.parameters.rpg_byte_reset {
             self.bytes = 0;
@@ -160,11 +159,8 @@ impl RateControl {
     /// Fast recovery towards the old rate, then additive, then hyper increase.
     fn increase(&mut self) {
         let p = &self.parameters;
-        let (slower, faster) = if self.time_rounds < self.byte_rounds {
-            (self.time_rounds, self.byte_rounds)
-        } else {
-            (self.byte_rounds, self.time_rounds)
-        };
+        let slower = self.time_rounds.min(self.byte_rounds);
+        let faster = self.time_rounds.max(self.byte_rounds);
         if slower > p.rpg_threshold {
             self.target += p.rpg_hai_rate * (slower - p.rpg_threshold) as u64;
         } else if faster > p.rpg_threshold {

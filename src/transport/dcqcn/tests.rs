@@ -92,3 +92,101 @@ fn packets_are_spaced_at_the_rate() {
     rate.sent(at(100), 2500);
     assert_eq!(rate.hold(at(100)), Some(at(101)));
 }
+
+/// A rate that two CNPs have cut to a quarter, and the target that it recovers to.
+fn cut_twice() -> (RateControl, u64) {
+    let mut rate = RateControl::new(RateParameters::default(), at(0));
+    rate.on_cnp(at(4));
+    assert_eq!(rate.current(), FULL / 4);
+    (rate, FULL / 2)
+}
+
+/// The next increase raises the target by `step`, and the rate by half of what is missing.
+#[track_caller]
+fn increases(rate: &mut RateControl, target: &mut u64, step: u64, increase: impl FnOnce(&mut RateControl)) {
+    *target += step;
+    let next = (rate.current() + *target).div_ceil(2);
+    increase(rate);
+    assert_eq!(rate.current(), next);
+}
+
+/// Runs the timers until the rate increases, 300 µs after the last time.
+fn time_passes(rate: &mut RateControl) {
+    let before = rate.current();
+    while rate.current() == before {
+        assert!(rate.on_timer(rate.next_timer()));
+    }
+}
+
+#[test]
+fn beyond_recovery_the_rate_grows_in_steps_and_faster_when_both_time_and_bytes_have_passed() {
+    let RateParameters { rpg_ai_rate, rpg_hai_rate, rpg_byte_reset, rpg_threshold, .. } = Default::default();
+    let (mut rate, mut target) = cut_twice();
+    let bytes_pass = |rate: &mut RateControl| rate.sent(at(0), rpg_byte_reset);
+    for _ in 0..rpg_threshold {
+        increases(&mut rate, &mut target, 0, time_passes);
+    }
+    for _ in 0..2 {
+        increases(&mut rate, &mut target, rpg_ai_rate, time_passes);
+    }
+    for _ in 0..rpg_threshold {
+        increases(&mut rate, &mut target, rpg_ai_rate, bytes_pass);
+    }
+    increases(&mut rate, &mut target, rpg_hai_rate, bytes_pass);
+    increases(&mut rate, &mut target, 2 * rpg_hai_rate, bytes_pass);
+    increases(&mut rate, &mut target, 2 * rpg_hai_rate, time_passes);
+    increases(&mut rate, &mut target, 3 * rpg_hai_rate, bytes_pass);
+}
+
+#[test]
+fn bytes_are_counted_until_an_increase_and_from_then_on_anew() {
+    let (mut rate, mut target) = cut_twice();
+    let before = rate.current();
+    rate.sent(at(4), (1 << 20) - 1);
+    assert_eq!(rate.current(), before);
+    increases(&mut rate, &mut target, 0, |rate| rate.sent(at(4), 1));
+    let before = rate.current();
+    rate.sent(at(4), (1 << 20) - 1);
+    assert_eq!(rate.current(), before);
+}
+
+#[test]
+fn a_cnp_that_came_too_soon_to_cut_the_rate_keeps_alpha_up() {
+    let parameters = RateParameters { dce_tcp_g: 1, ..Default::default() };
+    for (again, cut) in [(true, 2), (false, 4)] {
+        let mut rate = RateControl::new(parameters, at(0));
+        if again {
+            rate.on_cnp(at(1));
+        }
+        assert!(rate.on_timer(at(55)), "alpha is updated, to one or to a half");
+        rate.on_cnp(at(56));
+        assert_eq!(rate.current(), FULL / 2 - FULL / 2 / cut);
+    }
+}
+
+#[test]
+fn each_cut_raises_alpha() {
+    let parameters = RateParameters { dce_tcp_g: 1, ..Default::default() };
+    let mut rate = RateControl::new(parameters, at(0));
+    assert!(rate.on_timer(at(55)));
+    rate.on_cnp(at(56));
+    let before = rate.current();
+    assert_eq!(before, FULL / 8 * 3, "alpha was a half");
+    rate.on_cnp(at(60));
+    assert_eq!(rate.current(), before - before / 2 / 4 * 3, "and has become three quarters");
+}
+
+#[test]
+fn a_cut_starts_both_timers_anew() {
+    let mut rate = RateControl::new(RateParameters::default(), at(0));
+    assert_eq!(rate.next_timer(), at(0) + Duration::from_micros(55));
+    rate.on_cnp(at(40));
+    assert_eq!(rate.next_timer(), at(95));
+    assert!(rate.on_timer(at(95)));
+    assert_eq!(rate.next_timer(), at(150));
+    for due in [150, 205, 260, 315] {
+        assert_eq!(rate.next_timer(), at(due));
+        assert!(rate.on_timer(at(due)));
+    }
+    assert_eq!(rate.next_timer(), at(340), "the first increase");
+}
