@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::counters::Counter;
 use crate::host::{
-    AtomicOp, Domain, Host, LocalFault, LocalOpFault, NoRecv, RemoteAccess, RemoteFault, Transmit,
+    AtomicOp, Domain, Host, LocalFault, LocalOpFault, NoRecv, Payload, RemoteAccess, RemoteFault, Transmit,
     TransmitError,
 };
 use crate::peer::Peer;
@@ -43,6 +43,11 @@ pub struct World {
     /// Bytes that a peer has written, or that came for a receive or a READ.
     pub placed: Vec<u8>,
     pub peer: Peer,
+    /// The ranges of its own memory that it has answered READs from.
+    pub read: Vec<(u64, usize)>,
+    /// The type of service of the last packet.
+    pub tos: u8,
+    pub has_srq: bool,
     /// What the next transmissions say instead of taking a packet.
     pub refuses: VecDeque<TransmitError>,
     /// What remote keys are good for; nothing after this is `Err`.
@@ -66,6 +71,9 @@ impl World {
             retired: 0,
             receives: VecDeque::new(),
             placed: Vec::new(),
+            read: Vec::new(),
+            tos: 0,
+            has_srq: false,
             peer: Peer::new(WindowConfig::default()),
             refuses: VecDeque::new(),
             remote: Ok(()),
@@ -126,6 +134,10 @@ impl Host for World {
         }
         self.sent.push(packet.headers);
         self.forms.push(packet.icrc);
+        self.tos = packet.path.tos;
+        if let Payload::Remote { va, len, .. } = packet.payload {
+            self.read.push((va, len));
+        }
         Ok(())
     }
 
@@ -161,7 +173,7 @@ impl Host for World {
     }
 
     fn has_srq(&self) -> bool {
-        false
+        self.has_srq
     }
 
     fn check_remote(

@@ -297,21 +297,4 @@ fn body(cx: &Context, op: Op) -> Body {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// An atomic whose answer was lost is answered again while new ones come; it takes none of their places.
-    #[test]
-    fn repeated_answers_are_not_owed() {
-        let atomic = |psn| Saved {
-            first: Psn::new(psn),
-            packets: 1,
-            msn: Msn::ZERO,
-            kind: SavedKind::Atomic(u64::from(psn)),
-        };
-        let mut responses = Responses::new();
-        responses.repeat(Response::saved(atomic(1), true));
-        responses.push(Response::saved(atomic(2), false));
-        assert_eq!((responses.len(), responses.owed()), (2, 1));
-    }
-}
+mod tests;

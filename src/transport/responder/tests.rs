@@ -10,8 +10,10 @@ use crate::host::{LocalFault, RemoteFault, TransmitError};
 use crate::qp::Stop;
 use crate::testing::{MOMENT, MTU, START, World, context};
 
+mod answers;
 mod duplicates;
 mod stages;
+mod unreliable;
 
 /// A responder and its world. The peer's PSNs begin at 100.
 struct Case {
