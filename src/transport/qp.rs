@@ -446,3 +446,6 @@ impl QpStatus {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
