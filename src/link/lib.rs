@@ -5,6 +5,9 @@
 //! [`capture`] and [`fault`] layers, which wrap any link, look at the transport headers.
 //! Start reading with the [`Link`] trait.
 
+#[cfg(test)]
+extern crate self as softrnic_link;
+
 mod audit;
 mod cancel;
 #[cfg(feature = "capture")]
@@ -23,6 +26,7 @@ mod rng;
 pub mod shm;
 pub mod sim;
 #[cfg(test)]
+#[allow(dead_code, reason = "what `tests/contract.rs` uses alone")]
 mod testing;
 pub mod udp;
 #[cfg(feature = "xdp")]

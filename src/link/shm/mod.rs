@@ -429,7 +429,7 @@ impl<L: Link> Link for ShmLink<L> {
     fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
         self.reserved = None;
         if flow.src == self.address
-            && len <= MAX_DATAGRAM
+            && (1..=MAX_DATAGRAM).contains(&len)
             && let Some(index) = self.road_to(now, flow.dst)
             && let Some(ip) = facts(flow.src, flow.dst, self.next_id)
         {

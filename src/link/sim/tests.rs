@@ -5,7 +5,7 @@ use softrnic_wire::Time;
 
 use super::*;
 use crate::testing::{Received, drain, flow, packet_len, send};
-use crate::{Flow, HeaderId, Link, Overrun, TxError};
+use crate::{Flow, HeaderId, Link, TxError};
 
 const NOW: Time = Time::ZERO;
 const LONG: Time = Time::from_nanos(1_000_000_000);
@@ -260,27 +260,6 @@ fn an_outbox_that_cannot_leave_fills_up() {
 }
 
 #[test]
-fn groups_reach_their_members_the_sender_included() {
-    let fabric = Fabric::new(1);
-    let (mut a, mut b) = pair(&fabric, SimOptions::default());
-    let mut c = fabric.attach(ip(3), SimOptions::default()).unwrap();
-    let group: IpAddr = "239.1.2.3".parse().unwrap();
-    assert!(a.join(ip(2)).is_err());
-    a.join(group).unwrap();
-    b.join(group).unwrap();
-    send(&mut a, NOW, &flow(ip(1), group), 1, 8).unwrap();
-    a.flush(NOW);
-    assert_eq!(drain(&mut b, LONG)[0].dst, group);
-    assert_eq!(drain(&mut a, LONG).len(), 1);
-    assert!(drain(&mut c, LONG).is_empty());
-    b.leave(group).unwrap();
-    assert!(b.leave(group).is_err());
-    send(&mut a, LONG, &flow(ip(1), group), 2, 8).unwrap();
-    a.flush(LONG);
-    assert!(drain(&mut b, LONG + Duration::from_secs(1)).is_empty());
-}
-
-#[test]
 fn addresses_are_taken_once_and_given_back() {
     let fabric = Fabric::new(1);
     let (mut a, b) = pair(&fabric, SimOptions::default());
@@ -293,19 +272,4 @@ fn addresses_are_taken_once_and_given_back() {
     assert_eq!(fabric.counters().unroutable, 2);
     assert!(fabric.attach(ip(2), SimOptions::default()).is_ok());
     assert_eq!(a.reserve(NOW, &flow(ip(7), ip(2)), 64).err(), Some(TxError::Unreachable));
-}
-
-#[test]
-fn the_budget_bounds_what_one_call_hands_over() {
-    let fabric = Fabric::new(1);
-    let (mut a, mut b) = pair(&fabric, SimOptions::default());
-    for psn in 0..5 {
-        send(&mut a, NOW, &flow(ip(1), ip(2)), psn, 8).unwrap();
-    }
-    a.flush(NOW);
-    let mut got = 0;
-    assert_eq!(b.receive(LONG, 3, &mut |_| got += 1), Overrun::Budget);
-    assert_eq!(got, 3);
-    assert_eq!(b.receive(LONG, 3, &mut |_| got += 1), Overrun::Drained);
-    assert_eq!(got, 5);
 }

@@ -464,66 +464,10 @@ fn descriptor_tells_when_datagrams_arrive(queues: u32) {
     }
 }
 
-#[test]
-fn what_the_link_sends_to_itself_and_to_its_groups_arrives() {
-    if !can_run("what_the_link_sends_to_itself_and_to_its_groups_arrives") {
-        return;
-    }
-    let pair = Pair::new(4500, 1);
-    let options = XdpOptions::default();
-    let mut b = pair.b.enter(|| XdpLink::open("eth0", &options).expect("link of b"));
-    pair.a.enter(|| {
-        let mut a = XdpLink::open("eth0", &options).expect("link of a");
-        for (own, group) in [("10.0.0.1", "239.1.2.3"), ("fd00::1", "ff0e::123")] {
-            send(&mut a, &flow(own, own), contents(5, 3400), 3400);
-            assert_eq!(a.poll_timeout(), Some(a.poll_timeout().expect("due").min(now())));
-            assert_eq!(take(&mut a), [(ip(own), contents(5, 3400).collect::<Vec<_>>())]);
-            assert_eq!(a.poll_timeout(), None);
-
-            pair.b.enter(|| b.join(ip(group)).expect("join"));
-            send(&mut a, &flow(own, group), contents(6, 3000), 3000);
-            a.flush(now());
-            let group_datagram = (ip(group), contents(6, 3000).collect::<Vec<_>>());
-            assert_eq!(take_one(&mut b), group_datagram);
-            assert_eq!(take(&mut a), [], "not joined");
-
-            a.join(ip(group)).expect("join");
-            send(&mut a, &flow(own, group), contents(6, 3000), 3000);
-            a.flush(now());
-            assert_eq!(take_one(&mut b), group_datagram);
-            assert_eq!(take_one(&mut a), group_datagram);
-
-            b.leave(ip(group)).expect("leave");
-            a.leave(ip(group)).expect("leave");
-            send(&mut a, &flow(own, group), contents(6, 3000), 3000);
-            send(
-                &mut a,
-                &flow(own, if own.contains('.') { "10.0.0.2" } else { "fd00::2" }),
-                contents(7, 99),
-                99,
-            );
-            a.flush(now());
-            assert_eq!(take_one(&mut b).1.len(), 99, "the group was left");
-        }
-        settle(&mut a);
-    });
-    settle(&mut b);
-}
-
 type Arrived = (std::net::IpAddr, Vec<u8>);
 
 fn take(link: &mut XdpLink) -> Vec<Arrived> {
     let mut arrived = Vec::new();
     link.receive(now(), 64, &mut |datagram| arrived.push((datagram.dst, datagram.bytes.to_vec())));
     arrived
-}
-
-fn take_one(link: &mut XdpLink) -> Arrived {
-    let mut arrived = Vec::new();
-    wait_for("a datagram", || {
-        arrived.extend(take(link));
-        !arrived.is_empty()
-    });
-    assert_eq!(arrived.len(), 1);
-    arrived.remove(0)
 }

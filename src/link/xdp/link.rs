@@ -221,7 +221,7 @@ impl Link for XdpLink {
         if let Some(abandoned) = self.reserved.take() {
             self.transmit.give_back(abandoned.slot);
         }
-        if len > self.identity.max_datagram {
+        if len == 0 || len > self.identity.max_datagram {
             return Err(TxError::TooLong);
         }
         let (target, header, max_datagram) = self.path(now, flow);
@@ -336,10 +336,11 @@ impl Link for XdpLink {
 
     fn leave(&mut self, group: IpAddr) -> io::Result<()> {
         self.membership.leave(group);
-        if self.identity.groups.remove(&group) {
-            self.steering.leave(group)?;
-            self.paths.clear();
+        if !self.identity.groups.remove(&group) {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
         }
+        self.steering.leave(group)?;
+        self.paths.clear();
         Ok(())
     }
 
