@@ -1,5 +1,5 @@
-//! What a packet says beyond its BTH: the opcode and its extended headers as one value, built so
-//! that a header set which no opcode has cannot be expressed.
+//! What a packet says beyond its BTH: the opcode and its extended headers as one value. A header set that no opcode has
+//! cannot be expressed.
 
 use crate::bytes::{Reader, Writer};
 use crate::headers::{Aeth, AtomicEth, Deth, Feth, Reth};
@@ -250,7 +250,7 @@ impl Op {
         }
     }
 
-    // Inlined, so that the operation is made where it stays: copies of what was just stored in pieces are slow.
+    // Inlined, so that the operation is built in place: a copy of what was just stored in pieces is slow to load.
     #[inline(always)]
     fn read(operation: Operation, r: &mut Reader<'_>) -> Option<Op> {
         Some(match operation {

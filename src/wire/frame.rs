@@ -28,7 +28,7 @@ const FRAGMENT_OFFSET: u16 = 0x1FFF;
 pub struct Frame<'a> {
     /// Everything before the transport bytes.
     pub header: FrameHeader,
-    /// UDP checksum as received; 0 means none. Not verified: the ICRC protects more.
+    /// UDP checksum as received; 0 means none. Not verified: the ICRC protects better.
     pub udp_checksum: u16,
     /// BTH to ICRC inclusive, for [`crate::Packet::parse`] and [`crate::verify`].
     pub transport: &'a [u8],
@@ -60,8 +60,8 @@ impl<'a> Frame<'a> {
         self.ip_bytes
     }
 
-    /// Whether the IPv4 header checksum is right; true for IPv6, which has none. Parsing does not
-    /// ask, because captures taken before a NIC filled it in are worth reading too.
+    /// Whether the IPv4 header checksum is right; always true for IPv6, which has none. Parsing does not check it,
+    /// because captures taken before a NIC filled it in are worth reading too.
     #[inline]
     pub fn ip_checksum_ok(&self) -> bool {
         match (self.header.ip.facts, self.ip_bytes.first_chunk()) {
@@ -124,14 +124,12 @@ impl FrameHeader {
         self.eth.wire_len() + self.ip.wire_len() + UDP_LEN
     }
 
-    /// Writes Ethernet, IP and UDP headers for `transport_len` bytes (BTH to ICRC) to the front of
-    /// `buf` and returns their length. The UDP checksum is written as 0, "none", for IPv6 too: the
-    /// ICRC protects the packet better, it could only be computed after the payload was placed, and
-    /// RFC 6936 lets tunnel protocols do so, as rxe does.
+    /// Writes Ethernet, IP and UDP headers for `transport_len` bytes (BTH to ICRC) to the front of `buf` and returns
+    /// their length. The UDP checksum is written as 0, "none", for IPv6 too: the ICRC protects the packet better, it
+    /// could only be computed once the payload is in place, and RFC 6936 lets tunnel protocols do so, as rxe does.
     ///
     /// # Panics
-    /// When `buf` is shorter than [`FrameHeader::wire_len`], or `transport_len` exceeds
-    /// [`MAX_TRANSPORT_LEN`].
+    /// When `buf` is shorter than [`FrameHeader::wire_len`], or `transport_len` exceeds [`MAX_TRANSPORT_LEN`].
     #[inline]
     pub fn emit(&self, buf: &mut [u8], transport_len: usize) -> usize {
         assert!(transport_len <= MAX_TRANSPORT_LEN, "transport bytes exceed an IP packet");
@@ -148,7 +146,7 @@ impl FrameHeader {
     }
 }
 
-/// Why bytes are no RoCEv2 frame.
+/// Why bytes are not a RoCEv2 frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameError {
     /// The frame ends before its headers, or before its IP length, do.

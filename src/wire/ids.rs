@@ -199,7 +199,7 @@ impl Srqn {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Rkey(pub u32);
 
-/// Queue key: a datagram is taken only by a QP that holds the same one.
+/// Queue key: a QP accepts only datagrams that carry its own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Qkey(pub u32);
 
@@ -241,8 +241,8 @@ impl Default for Pkey {
     }
 }
 
-/// Immediate data, in network order, handed through unread. Aligned like the other numbers, so that what may hold one is
-/// moved in whole words.
+/// Immediate data, in network order, passed through uninterpreted. Aligned like the other numbers, so that a type that
+/// contains one is moved in whole words.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 #[repr(align(4))]
 pub struct Imm(pub [u8; 4]);

@@ -1,19 +1,18 @@
 //! The bytes of RoCEv2 and what they mean.
 //!
-//! This crate turns received bytes into checked values and values into bytes: Ethernet, IPv4, IPv6
-//! and UDP ([`Frame`], [`FrameHeader`]), the Base Transport Header with every extended header
-//! ([`Packet`], [`Headers`]), management datagrams with the connection manager's messages ([`Mad`],
-//! [`CmMessage`]), PSN arithmetic ([`Psn`]) and the invariant CRC ([`icrc()`]). One
-//! constant table, [`OPCODES`], says for each opcode which headers follow, what payload is legal
-//! and what the packet does; parsing, emission and the tests all read it.
+//! This crate turns received bytes into checked values and values into bytes: Ethernet, IPv4, IPv6 and UDP ([`Frame`],
+//! [`FrameHeader`]), the Base Transport Header with every extended header ([`Packet`], [`Headers`]), management
+//! datagrams with the connection manager's messages ([`Mad`], [`CmMessage`]), PSN arithmetic ([`Psn`]) and the
+//! invariant CRC ([`icrc()`]). One constant table, [`OPCODES`], says for each opcode which headers follow, what payload
+//! is legal and what the packet does; parsing, emission and the tests all read it.
 //!
-//! It knows nothing of queue pairs, memory or sockets, allocates nothing and uses no `unsafe`.
-//! A view is checked once, when parsed; afterwards no accessor can fail. What is sent is built from
-//! types that can hold legal combinations only.
+//! It knows nothing of queue pairs, memory or sockets, allocates nothing and uses no `unsafe`. A view is checked once,
+//! when it is parsed; afterwards no accessor can fail. What is sent is built from types that can only hold legal
+//! combinations.
 //!
-//! Start reading at [`Packet::parse`] for what arrives and at [`Headers::emit`] for what leaves.
-//! All multi-byte values are in host order inside the types and big-endian on the wire, except
-//! [`Imm`], which nobody interprets, and the ICRC, which goes out least significant byte first.
+//! Start reading at [`Packet::parse`] for what arrives and at [`Headers::emit`] for what leaves. All multi-byte values
+//! are in host order inside the types and big-endian on the wire, except [`Imm`], which is never interpreted, and the
+//! ICRC, which goes out least significant byte first.
 //!
 //! A SEND of five bytes, built, sealed, and read again:
 //!

@@ -262,7 +262,7 @@ pub struct OpcodeInfo {
     pub consumes_rq_wqe: bool,
 }
 
-/// A defined opcode. Bytes that no transport here defines have no value of this type.
+/// A defined opcode. Bytes that none of these transports defines have no value of this type.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opcode(u8);
 

@@ -101,7 +101,7 @@ pub(crate) const HEADERS_LEN: [u8; 256] = {
 
 const NO_ROW: u8 = u8::MAX;
 
-/// Place of a packet in its message.
+/// Position of a packet in its message.
 #[derive(Clone, Copy)]
 struct Role {
     starts: bool,

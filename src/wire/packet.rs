@@ -11,8 +11,8 @@ use crate::opcode::{Header, Opcode, Transport};
 /// The longest BTH and extended headers of any opcode: an XRC atomic.
 pub const MAX_HEADERS_LEN: usize = BTH_LEN + Header::XrcEth.size() + Header::AtomicEth.size();
 
-/// A received packet, checked as far as one can without knowing the QP. Payload lengths are checked
-/// against the path MTU by whoever knows it, with [`crate::PayloadRule::allows`].
+/// A received packet, checked as far as possible without knowing the QP. The caller that knows the path MTU checks
+/// payload lengths against it, with [`crate::PayloadRule::allows`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packet<'a> {
     /// Base transport header.
@@ -68,14 +68,14 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Why bytes are no packet. Such packets are dropped silently.
+/// Why bytes are not a packet. Such packets are dropped silently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParseError {
     /// Not even a BTH and an ICRC.
     TooShort,
     /// The transport version is not 0.
     BadTver(u8),
-    /// Nobody defines this opcode, or only a manufacturer does.
+    /// The opcode is not defined, or only by a manufacturer.
     UnknownOpcode(u8),
     /// An opcode of the obsolete reliable datagram transport.
     Unsupported(u8),

@@ -3,7 +3,7 @@
 use crate::bytes::{Reader, Writer};
 use crate::ids::{Qkey, Qpn};
 
-/// Who sent a datagram, and the key that admits it.
+/// The sender of a datagram, and the key that admits it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Deth {
     /// Must equal the receiving QP's key.

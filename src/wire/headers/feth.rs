@@ -51,7 +51,7 @@ pub enum Selectivity {
     Range,
     /// The whole memory region, whatever the range says.
     Region,
-    /// 2 or 3, which nobody defines.
+    /// The values 2 and 3, which are not defined.
     Reserved2,
     /// See `Reserved2`.
     Reserved3,

@@ -81,9 +81,9 @@ pub enum IcrcForm {
     RxeFlush,
 }
 
-/// The ICRC of the packet that carries `transport`: BTH to the last byte of padding, the ICRC's own
-/// place not included.
-// Inlined, so that the facts are not first copied together: what was just stored in pieces is slow to load as a whole.
+/// The ICRC of the packet that carries `transport`: BTH to the last byte of padding, the ICRC's own place not included.
+// Inlined, so that the facts are not first gathered into one struct: what was just stored in pieces is slow to load as
+// a whole.
 #[inline(always)]
 pub fn icrc(facts: &UdpFacts, transport: &[u8]) -> u32 {
     let mut masked = [0xFF; MASKED];
@@ -144,7 +144,7 @@ pub fn verify(facts: &UdpFacts, packet: &[u8]) -> bool {
     }
 }
 
-/// Like [`verify`], but a FLUSH may also carry the ICRC that rxe gives it. Says which it was.
+/// Like [`verify`], but a FLUSH may also carry the ICRC that rxe computes for it. Returns which of the two it was.
 pub fn verify_either_flush(facts: &UdpFacts, packet: &[u8]) -> Option<IcrcForm> {
     let (covered, received) = split_icrc(packet)?;
     if icrc(facts, covered) == received {
@@ -161,15 +161,15 @@ const CRC_OF_LRH: u32 = 0x2144_DF1C;
 
 const BTH_VARIANT_BYTE: usize = 4;
 
-/// Bytes that are copied to be masked: the headers, and all of a short packet, which is then hashed in one call. Another
-/// call would cost more than all of its bytes.
+/// Bytes that are copied to be masked: the headers, or all of a short packet, which is then hashed in one call. A
+/// second call would cost more than hashing all of its bytes.
 const MASKED: usize = IPV6_LEN + UDP_LEN + BTH_LEN + 64;
 
 /// Writes the IP and UDP headers of a packet with `transport_len` bytes before its ICRC to the front of `masked`, which
 /// is all ones, and returns their length.
 #[inline]
 fn mask_ip_and_udp(facts: &UdpFacts, transport_len: usize, masked: &mut [u8; MASKED]) -> usize {
-    // Longer packets than IP can carry have no right answer; the wrapped lengths only keep this total.
+    // A packet longer than IP can carry has no right answer; the wrapped lengths only keep this function total.
     let udp_len = (transport_len + ICRC_LEN + UDP_LEN) as u16;
     let mut w = Writer(masked);
     match facts.ip {

@@ -1,20 +1,18 @@
-//! Verifying an IPv4 packet whose identification the socket did not show.
+//! Verifies an IPv4 packet whose identification the socket did not report.
 //!
-//! A CRC is linear: two packets that differ only in the 32 bits of ID, flags and fragment offset
-//! have ICRCs that differ by `delta * x^(32 + n)` modulo the CRC polynomial, where `delta` is those
-//! bits' difference and `n` the number of bits that follow them. The factor has an inverse, so a
-//! received ICRC and one computed with a guessed ID tell `delta`, and with it the sender's ID. A
-//! wrong guess leaves half of the 32 check bits: any ID will do for one in 2^16 of damaged packets, so
-//! callers must know which IDs are likely.
+//! A CRC is linear: two packets that differ only in the 32 bits of ID, flags and fragment offset have ICRCs that differ
+//! by `delta * x^(32 + n)` modulo the CRC polynomial, where `delta` is the difference of those bits and `n` the number
+//! of bits that follow them. The factor has an inverse, so `delta`, and with it the sender's ID, follows from the
+//! received ICRC and one computed with a guessed ID. With an ID that is not known in advance only half of the 32 check
+//! bits protect the packet: one in 2^16 damaged packets yields some ID, so callers must know which IDs are likely.
 
 use super::{DF, IpFacts, UdpFacts, icrc, is_flush, rxe_flush_icrc, split_icrc};
 use crate::frame::UDP_LEN;
 use crate::ip::IPV4_LEN;
 
-/// Verifies `packet` (BTH to ICRC inclusive) and returns the IPv4 ID it was sent with. The ID of `facts`
-/// is a guess that is tried first; any other is recovered from the ICRC, and says more about the guess
-/// than about the packet if the packet is damaged. DF is expected, whatever `facts` say. For IPv6,
-/// which has no ID, this is [`crate::verify`] and returns 0.
+/// Verifies `packet` (BTH to ICRC inclusive) and returns the IPv4 ID it was sent with. The ID of `facts` is a guess
+/// that is tried first; any other is recovered from the ICRC, and means nothing if the packet is damaged. DF is
+/// expected, whatever `facts` say. For IPv6, which has no ID, this is [`crate::verify`] and returns 0.
 #[inline]
 pub fn verify_unknown_id(facts: &UdpFacts, packet: &[u8]) -> Option<u16> {
     let (covered, received) = split_icrc(packet)?;
@@ -33,10 +31,9 @@ pub fn verify_unknown_id_rxe_flush(facts: &UdpFacts, packet: &[u8]) -> Option<u1
     resolve(&facts, received ^ rxe_flush_icrc(&facts, covered), 2 * covered.len())
 }
 
-/// Finds ID and flags of the IPv4 packet whose transport bytes, without the ICRC, are
-/// `transport_len` long, from the ICRC it carries and the one computed for it with ID 0 and DF.
-/// `None` when no ID explains the difference: the packet is damaged, or was sent with flags other
-/// than DF or none.
+/// Finds the ID and the flags of the IPv4 packet whose transport bytes, without the ICRC, are `transport_len` long,
+/// from the ICRC it carries and the one computed for it with ID 0 and DF. `None` when no ID explains the difference:
+/// the packet is damaged, or was sent with flags other than DF or none.
 #[inline]
 pub fn recover_v4_id(received: u32, computed_with_id_0: u32, transport_len: usize) -> Option<(u16, u16)> {
     IdRecovery::new(transport_len).recover(received, computed_with_id_0)

@@ -17,7 +17,7 @@ pub struct CmMessage<'a> {
 pub enum CmBody<'a> {
     /// Asks for a connection.
     Req(Req),
-    /// Asks for patience.
+    /// Asks for more time to answer.
     Mra(Mra),
     /// Refuses.
     Rej(Rej<'a>),
@@ -50,8 +50,8 @@ impl<'a> CmMessage<'a> {
         &self.body
     }
 
-    /// Bytes for the application on the other side, or for its RDMA CM. In a received message they fill the room
-    /// that there is, since no field says how many of them were meant.
+    /// Bytes for the application on the other side, or for its RDMA CM. In a received message they fill all of their
+    /// field, since nothing on the wire says how many were meant.
     pub const fn private(&self) -> &'a [u8] {
         self.private
     }
@@ -133,7 +133,7 @@ impl CmBody<'_> {
         }
     }
 
-    /// Bytes of private data that there is room for, at the end of the message.
+    /// Size of the private data field, at the end of the message.
     pub const fn private_room(&self) -> usize {
         match self {
             CmBody::Req(_) => 92,

@@ -228,11 +228,11 @@ impl Layout for Rej<'_> {
 pub struct RejReason(pub u16);
 
 impl RejReason {
-    /// Nobody answered in time.
+    /// No answer came in time.
     pub const TIMEOUT: RejReason = RejReason(4);
     /// The receiver has no such communication id.
     pub const INVALID_COMMUNICATION_ID: RejReason = RejReason(6);
-    /// Nobody listens for the service.
+    /// Nothing listens for the service.
     pub const INVALID_SERVICE_ID: RejReason = RejReason(8);
     /// The receiver has a connection of that QP already.
     pub const STALE_CONNECTION: RejReason = RejReason(10);
@@ -252,7 +252,7 @@ pub struct CmInfo<'a, const N: u32> {
 }
 
 impl<'a, const N: u32> CmInfo<'a, N> {
-    /// Bytes that there is room for.
+    /// Size of the field in bytes.
     pub const ROOM: usize = 72;
 
     /// `None` when there are more bytes than [`CmInfo::ROOM`].
@@ -265,7 +265,7 @@ impl<'a, const N: u32> CmInfo<'a, N> {
         self.bytes
     }
 
-    /// How many there are by the message; a peer may claim more than there is room for.
+    /// The length that the message claims; it may exceed the size of the field.
     pub const fn claimed_len(&self) -> u32 {
         self.len.get()
     }
@@ -319,7 +319,7 @@ impl Layout for Rep {
         pass.field(8, &mut self.qkey);
         pass.field(12, &mut self.qpn);
         pass.field(16, &mut self.eecn);
-        // The vendor's bytes fill what was reserved in the first layout (kernel: CM_REP_VENDOR_ID_H, _M, _L).
+        // The bytes of the vendor ID fill what was reserved in the first layout (kernel: CM_REP_VENDOR_ID_H, _M, _L).
         let [_, mut high, mut middle, mut low] = self.vendor_id.get().to_be_bytes();
         pass.field(15, &mut high);
         pass.field(19, &mut middle);
@@ -396,7 +396,7 @@ impl Layout for SidrRep<'_> {
         pass.field(0, &mut self.request_id);
         pass.field(4, &mut self.status);
         pass.field(5, &mut self.info.len);
-        // The vendor is in two pieces, around the QPN.
+        // The vendor ID is in two pieces, around the QPN.
         let mut high: Bits<16> = Bits::new(self.vendor_id.get() >> 8);
         let mut low = self.vendor_id.get() as u8;
         pass.field(6, &mut high);

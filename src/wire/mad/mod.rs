@@ -78,8 +78,8 @@ impl<'a> Mad<'a> {
         })
     }
 
-    /// The connection management message, if this is one and all of it is there. Versions and method are not looked
-    /// at: see [`Mad::is_cm_send`].
+    /// The connection management message, if this is one and all of it is there. Versions and method are not checked:
+    /// see [`Mad::is_cm_send`].
     pub fn cm(&self) -> Option<CmMessage<'a>> {
         if self.class != MgmtClass::COMMUNICATION {
             return None;
@@ -93,7 +93,7 @@ impl<'a> Mad<'a> {
             == (BASE_VERSION, MgmtClass::COMMUNICATION, CM_CLASS_VERSION, SEND)
     }
 
-    /// The name of the message, also when its body is not there.
+    /// The name of the message, even if its body is missing.
     pub fn message_name(&self) -> &'static str {
         match self.class {
             MgmtClass::COMMUNICATION => CmMessage::name_of(self.attribute_id),

@@ -1,4 +1,5 @@
-//! What a connection or datagram service is asked for, and by whom: service ids and the RDMA CM's private header.
+//! Service ids, which name what a connection or datagram service is asked for, and the RDMA CM's private header, which
+//! says who asks.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -127,7 +128,7 @@ impl PrivateHeader {
     /// Bytes of the header.
     pub const LEN: usize = 36;
 
-    /// Reads it; `None` when too short or of an IP version that is none.
+    /// Reads it; `None` when it is too short or its IP version is neither 4 nor 6.
     pub fn read(private: &[u8]) -> Option<PrivateHeader> {
         let bytes: &[u8; Self::LEN] = private.first_chunk()?;
         let field = |at: usize| -> [u8; 16] { core::array::from_fn(|i| bytes[at + i]) };
