@@ -81,34 +81,34 @@ pub struct QpAccess {
     pub flush_persistent: bool,
 }
 
-/// The attributes that the transport works with; a mask says which of them are meant.
+/// The attributes that the transport works with. A mask says which of them count.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct QpAttr {
     /// The state to go to.
     pub state: QpState,
     /// The state that the caller believes the QP is in.
     pub cur_state: QpState,
-    /// Whether SQ_DRAINED is wanted on the way to SQD.
+    /// Whether SQ_DRAINED is wanted on entering SQD.
     pub sqd_notify: bool,
     /// What the peer may do.
     pub access: QpAccess,
     /// The Q_Key that UD packets must carry.
     pub qkey: Qkey,
-    /// The way to the peer.
+    /// The path to the peer.
     pub path: Path,
     /// The path MTU.
     pub mtu: Mtu,
     /// The peer's QP.
     pub dest_qpn: Qpn,
-    /// The PSN of the first request that is expected.
+    /// The PSN expected of the first request.
     pub rq_psn: Psn,
-    /// The PSN of the first request that is sent.
+    /// The PSN of the first request sent.
     pub sq_psn: Psn,
     /// READs and atomics that we may have outstanding.
     pub max_rd_atomic: u8,
     /// READs and atomics that the peer may have outstanding.
     pub max_dest_rd_atomic: u8,
-    /// The wait that our RNR NAKs ask for.
+    /// The delay that our RNR NAKs ask for.
     pub min_rnr_timer: RnrTimer,
     /// Local ACK timeout: 4.096 µs × 2^timeout, 0 for none (5 bits).
     pub timeout: u8,
@@ -134,7 +134,7 @@ pub enum AttrError {
     Excess(AttrMask),
     /// A value out of range.
     Value(AttrMask),
-    /// The caller's idea of the current state is wrong.
+    /// The QP is not in the state that the caller names.
     CurState,
 }
 

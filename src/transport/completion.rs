@@ -44,7 +44,7 @@ pub enum WcOpcode {
 }
 
 impl WcOpcode {
-    /// Whether this is the completion of a receive work request.
+    /// Whether it completes a receive work request.
     pub const fn is_receive(self) -> bool {
         self as u8 >= 128
     }
@@ -53,17 +53,17 @@ impl WcOpcode {
 /// One work completion, as the transport knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
-    /// The number that the application gave the work request.
+    /// The application's number for the work request.
     pub wr_id: u64,
-    /// How it ended.
+    /// The outcome.
     pub status: Status,
-    /// What it was; tells send and receive completions apart.
+    /// The operation; tells send from receive completions.
     pub opcode: WcOpcode,
-    /// Bytes moved; for UD receives the 40-byte header area included.
+    /// Bytes moved; for UD receives including the 40-byte header area.
     pub byte_len: u32,
-    /// Immediate data that came with it, or that it sent, which rxe and mlx5 tell as well.
+    /// Immediate data, received or sent; rxe and mlx5 report sent immediate data too.
     pub imm: Option<Imm>,
-    /// The key that the peer's SEND with Invalidate has invalidated.
+    /// The key that the peer's SEND with Invalidate invalidated.
     pub invalidated: Option<Rkey>,
     /// The QP that reports it.
     pub qpn: Qpn,
@@ -71,20 +71,20 @@ pub struct Completion {
     pub src_qpn: Qpn,
     /// Whether the first 40 bytes of the buffer hold a network header.
     pub grh: bool,
-    /// Whether it wakes a CQ that is armed for solicited completions: SE was set, or it is an error.
+    /// Whether it wakes a CQ armed for solicited completions: SE was set, or it is an error.
     pub solicited: bool,
 }
 
 /// An asynchronous event about one queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum QpEvent {
-    /// The first packet has arrived while the QP was ready to receive (RTR).
+    /// The first packet has arrived while the QP was in RTR.
     CommunicationEstablished,
-    /// The send queue has finished what was started when SQD was entered.
+    /// The send queue has finished what was started before SQD.
     SendQueueDrained,
-    /// A QP with a shared receive queue has given back its last WQE on its way to ERR.
+    /// A QP with a shared receive queue has returned its last WQE on its way to ERR.
     LastWqeReached,
-    /// A local error has moved the QP to ERR without a completion that says so.
+    /// A local error has moved the QP to ERR, and no completion says so.
     Fatal,
     /// The peer's request was invalid.
     RequestError,

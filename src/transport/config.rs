@@ -1,6 +1,6 @@
-//! What is configured about a QP besides its verbs attributes.
+//! Configuration of a QP besides its verbs attributes.
 
-/// Knobs of the transport. The defaults are what interoperates best.
+/// Settings of the transport. The defaults interoperate best.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Path MTU in bytes; follows the attribute.
@@ -11,11 +11,11 @@ pub struct Config {
     pub mig_req: bool,
     /// Resend after a few round trips without progress, before the local ACK timeout.
     pub early_retransmission: bool,
-    /// Longest READ request in bytes; a longer READ is cut into several.
+    /// Longest READ request in bytes; a longer READ is split into several.
     pub read_chunk: u32,
     /// Whether packets are marked ECN-capable and CNPs slow the QP down (DCQCN).
     pub congestion_control: bool,
-    /// Least time between two CNPs for one flow, in microseconds.
+    /// Shortest time between two CNPs for one flow, in microseconds.
     pub cnp_interval_us: u32,
 }
 

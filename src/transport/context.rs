@@ -1,4 +1,4 @@
-//! What both halves of a queue pair know of it, and what they tell it in return.
+//! What both halves of a queue pair know about it, and the outcome that they return.
 
 use softrnic_wire::{Bth, Psn, Qpn};
 
@@ -6,7 +6,7 @@ use crate::attr::{QpAttr, QpState, QpType};
 use crate::completion::Status;
 use crate::config::Config;
 
-/// What the requester and the responder know of their QP. Only the QP itself changes it.
+/// What the requester and the responder know about their QP. Only the QP itself changes it.
 pub(crate) struct Context {
     pub qpn: Qpn,
     pub service: QpType,
@@ -15,23 +15,23 @@ pub(crate) struct Context {
     pub config: Config,
 }
 
-/// What becomes of the QP after one of its halves has acted.
+/// What happens to the QP after one of its halves has acted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Outcome {
-    /// It goes on.
+    /// The QP goes on.
     Continue,
-    /// The work request, or the message, that the half is at ends with this status, and the QP with it.
+    /// The current work request or message ends with this status, and the QP with it.
     Fatal(Status),
 }
 
 impl Context {
-    /// Whether requests of the peer are taken.
+    /// Whether requests of the peer are accepted.
     pub fn takes_requests(&self) -> bool {
         matches!(self.state, QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe)
     }
 
-    /// Whether requests are sent, and responses to them taken.
+    /// Whether requests are sent, and responses to them accepted.
     pub fn sends_requests(&self) -> bool {
         matches!(self.state, QpState::Rts | QpState::Sqd)
     }

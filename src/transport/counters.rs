@@ -8,7 +8,7 @@ macro_rules! counters {
         pub enum Counter { $($(#[doc = $doc])* $variant,)* }
 
         impl Counter {
-            /// Every counter, in the order of their numbers.
+            /// All counters, in the order of their numbers.
             pub const ALL: &'static [Counter] = &[$(Counter::$variant,)*];
 
             /// The counter's name in statistics.
@@ -49,45 +49,45 @@ counters! {
     CompleterRetryErr = "completer_retry_err",
     /// Local ACK timeouts.
     Timeout = "local_ack_timeout_err",
-    /// Resends before the local ACK timeout, because nothing came for several round trips.
+    /// Early resends: nothing came for several round trips, and the local ACK timeout had not yet passed.
     EarlyRetransmit = "early_retransmit",
     /// Request packets sent more than once.
     RetransmittedPacket = "retransmitted_pkts",
     /// READ responses that did not come in order.
     ImpliedNakSeqErr = "implied_nak_seq_err",
-    /// SEND messages sent.
+    /// READ responses that arrived out of order.
     RdmaSends = "rdma_sends",
     /// Receive WQEs completed.
     RdmaRecvs = "rdma_recvs",
-    /// Packets that came while the QP's state does not take them.
+    /// Packets that arrived in a state of the QP that does not accept them.
     DropState = "drop_qp_state",
-    /// Packets of another transport than the QP's, or that it never takes.
+    /// Packets of another transport than the QP's, or of a kind that it never accepts.
     DropOpcode = "drop_opcode",
-    /// Requests dropped in silence after a NAK, until the expected PSN comes.
+    /// Requests dropped silently after a NAK, until the expected PSN arrives.
     DropAfterNak = "drop_after_nak",
-    /// Requests that came while more responses waited than are kept.
+    /// Requests dropped because too many responses were waiting.
     DropBusy = "drop_responder_busy",
-    /// Duplicate READs and atomics for which nothing is saved any more.
+    /// Duplicate READs and atomics for which nothing is saved any longer.
     DropDuplicateUnmatched = "drop_duplicate_unmatched",
-    /// Duplicate requests whose answer waits to be sent, or is being sent.
+    /// Duplicate requests whose answer is still queued or being sent.
     DropDuplicateWaiting = "drop_duplicate_waiting",
-    /// Duplicate READs that were answered in part: the peer repeats without getting on.
+    /// Duplicate READs answered only in part, because the peer repeats them without making progress.
     DuplicateReadCut = "duplicate_read_cut",
     /// Responses that acknowledge nothing that is outstanding.
     DropGhostResponse = "drop_ghost_response",
     /// Responses with a reserved syndrome.
     DropReservedSyndrome = "drop_reserved_syndrome",
-    /// UC packets dropped because of a gap or a wrong order.
+    /// UC packets dropped because of a gap or wrong order.
     DropUcSequence = "drop_uc_sequence",
     /// UC requests that violate access rights or lengths.
     DropUcRequest = "drop_uc_request",
     /// UC and UD messages for which there was no receive WQE.
     DropNoRecv = "drop_no_recv",
-    /// UD packets with a foreign Q_Key.
+    /// UD packets with another Q_Key than the QP's.
     DropQkey = "qkey_viol",
     /// UD packets longer than the port's MTU.
     DropUdLength = "drop_ud_length",
-    /// UD messages longer than the receive that was next.
+    /// UD messages longer than the next receive WQE.
     DropShortRecv = "drop_short_recv",
     /// Packets received with the congestion-experienced mark.
     EcnMarked = "np_ecn_marked_roce_packets",

@@ -51,7 +51,7 @@ impl Default for RateParameters {
     }
 }
 
-/// The paced rate of a QP that has received a CNP. A QP without one sends as fast as it can.
+/// The paced rate of a QP that has received a CNP. A QP that has not sends as fast as it can.
 #[derive(Clone, Debug)]
 pub(crate) struct RateControl {
     parameters: RateParameters,
@@ -97,7 +97,7 @@ impl RateControl {
         self.current
     }
 
-    /// Until when the next packet must wait, if it must.
+    /// How long the next packet must wait, if it must.
     pub fn hold(&self, now: Time) -> Option<Time> {
         (self.next_send > now).then_some(self.next_send)
     }
@@ -127,7 +127,7 @@ impl RateControl {
         self.alpha_at.min(self.increase_at)
     }
 
-    /// Runs what is due. `false` once the QP is back at full speed and needs no control any more.
+    /// Runs the timers that are due. `false` once the QP is back at full speed and needs no control any longer.
     pub fn on_timer(&mut self, now: Time) -> bool {
         if self.alpha_at <= now {
             let observed = if self.cnp_since_alpha_update { ALPHA_ONE } else { 0 };

@@ -8,7 +8,7 @@ use crate::path::Path;
 use crate::peer::Peer;
 use crate::wqe::{LocalOp, Receive};
 
-/// Local bytes could not be reached: a bad lkey, range, domain, or memory that has gone away.
+/// Local bytes could not be reached: wrong lkey, range or domain, or memory that has been unmapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LocalFault;
 
@@ -17,11 +17,11 @@ pub struct LocalFault;
 pub enum RemoteFault {
     /// Unknown key, wrong domain, missing right, out of bounds: NAK 0x62.
     Access,
-    /// Memory that has gone away under a valid key: NAK 0x62 as well, but counted apart.
+    /// Memory that has been unmapped under a valid key: NAK 0x62 as well, but counted separately.
     Unmapped,
 }
 
-/// A protection domain, by a number that means something to the host alone.
+/// A protection domain, by a number that only the host interprets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Domain(pub u32);
 
@@ -55,7 +55,7 @@ pub enum AtomicOp {
     },
 }
 
-/// Why no receive WQE was had.
+/// Why there was no receive WQE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoRecv {
     /// The queue is empty.
@@ -75,7 +75,7 @@ pub enum LocalOpFault {
 
 /// One packet to send: headers, and where its payload comes from.
 pub struct Transmit<'a, D> {
-    /// The way to the peer.
+    /// The path to the peer.
     pub path: &'a Path,
     /// BTH and extended headers, the pad count included.
     pub headers: Headers,
@@ -132,9 +132,9 @@ impl<D> Payload<'_, D> {
 /// Why a packet was not sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TransmitError {
-    /// The link takes nothing now; ask again later. Nothing has changed.
+    /// The link accepts nothing now; try again later. Nothing has changed.
     Full,
-    /// The work request's own bytes could not be read.
+    /// The work request's own data could not be read.
     Local(LocalFault),
     /// The bytes that a peer READs could not be read.
     Remote(RemoteFault),
@@ -145,14 +145,14 @@ pub enum TransmitError {
 /// The NIC as one QP sees it while it is being driven. Every call is about that QP, its queues and its peer;
 /// where no [`Domain`] is given, about its own protection domain.
 pub trait Host {
-    /// Where local bytes live: a scatter/gather list or inline bytes.
+    /// Describes local bytes: a scatter/gather list or inline data.
     type Data;
 
-    /// Sends a packet: copies the payload behind the headers and adds the ICRC. A packet that is lost
-    /// below (no route, no neighbour) counts as sent.
+    /// Sends a packet: copies the payload behind the headers and adds the ICRC. A packet lost below (no route, no
+    /// neighbour) counts as sent.
     fn transmit(&mut self, packet: Transmit<'_, Self::Data>) -> Result<(), TransmitError>;
 
-    /// Checks the local keys of a request before it starts; `sink` when bytes will be placed there.
+    /// Checks the local keys of a request before it starts; `sink` if bytes will be written there.
     fn check_local(&mut self, data: &Self::Data, sink: bool) -> Result<(), LocalFault>;
 
     /// The QP's own domain.
@@ -173,10 +173,10 @@ pub trait Host {
     /// Executes a local operation of the send queue.
     fn execute(&mut self, op: &LocalOp<Self::Data>) -> Result<(), LocalOpFault>;
 
-    /// How many bytes the next receive WQE of the QP's own queue or its SRQ can take. It stays there.
+    /// How many bytes the next receive WQE of the QP's own queue or its SRQ can hold. The WQE stays in the queue.
     fn next_recv_length(&mut self) -> Option<u32>;
 
-    /// Takes the next receive WQE, from the QP's own queue, its SRQ, or the XRC SRQ `srqn`.
+    /// Takes the next receive WQE from the QP's own queue, its SRQ, or the XRC SRQ `srqn`.
     fn take_recv(&mut self, srqn: Option<Srqn>) -> Result<Receive<Self::Data>, NoRecv>;
 
     /// Whether receive WQEs come from a shared queue.
@@ -192,10 +192,10 @@ pub trait Host {
         need: RemoteAccess,
     ) -> Result<(), RemoteFault>;
 
-    /// RDMA WRITE of bytes to a range that was checked when the message began; checked again here.
+    /// RDMA WRITE to a range that was checked when the message began, and is checked again here.
     fn write_remote(&mut self, domain: Domain, rkey: Rkey, va: u64, bytes: &[u8]) -> Result<(), RemoteFault>;
 
-    /// Runs an atomic operation and returns the word's former value.
+    /// Executes an atomic operation and returns the word's former value.
     fn atomic(&mut self, domain: Domain, rkey: Rkey, va: u64, op: AtomicOp) -> Result<u64, RemoteFault>;
 
     /// Stores eight bytes at once, after all earlier writes.
@@ -220,19 +220,19 @@ pub trait Host {
     /// Invalidates a key at the peer's request.
     fn invalidate_remote(&mut self, domain: Domain, rkey: Rkey) -> Result<(), RemoteFault>;
 
-    /// Reports a completion. It becomes visible after all packets sent so far have left. That of a receive which
-    /// came from an XRC SRQ that is no more is dropped: the receive went with it.
+    /// Reports a completion. It becomes visible after all packets sent so far have left. If the receive came from an
+    /// XRC SRQ that has since been destroyed, the completion is dropped, as the receive was.
     fn complete(&mut self, completion: Completion, srqn: Option<Srqn>);
 
-    /// Gives `count` send queue slots back to the application.
+    /// Returns `count` send queue slots to the application.
     fn retire_sends(&mut self, count: u32);
 
     /// Raises an asynchronous event.
     fn event(&mut self, event: QpEvent);
 
-    /// What is shared by all QPs that talk to this peer.
+    /// The state shared by all QPs that talk to this peer.
     fn peer(&mut self) -> &mut Peer;
 
-    /// Counts something that happened.
+    /// Increments a counter.
     fn count(&mut self, counter: Counter);
 }

@@ -1,9 +1,9 @@
 //! The transport of one queue pair: requester, completer and responder of RC, XRC, UC and UD.
 //!
-//! A [`Qp`] is driven from outside: packets go in through [`Qp::on_packet`], packets come out of
-//! [`Qp::poll_transmit`], and [`Qp::poll_timeout`] says when [`Qp::on_timeout`] is due. Time is an
-//! argument. Everything else it needs (keys, memory, receive queues, completions) it asks of its
-//! [`Host`]. It names no socket, thread, lock or clock, and draws no random numbers.
+//! A [`Qp`] is driven from outside: packets go in through [`Qp::on_packet`], packets come out of [`Qp::poll_transmit`],
+//! and [`Qp::poll_timeout`] says when [`Qp::on_timeout`] is due. Time is an argument. For everything else (keys,
+//! memory, receive queues, completions) it asks its [`Host`]. It knows no socket, thread, lock or clock, and draws no
+//! random numbers.
 //!
 //! Start reading in `qp.rs`, which routes every event to one of the two halves: `requester.rs`, with the completer, or
 //! `responder.rs`. The constants that steer when packets leave are in `tuning.rs`.
@@ -55,5 +55,5 @@ pub use wqe::{LocalOp, Receive, RecvWqe, RemoteBuffer, SendExtra, SendOp, SendWq
 /// The longest message, in bytes (IBTA 9.7.7).
 pub const MAX_MESSAGE: u32 = 1 << 31;
 
-/// The most READs and atomics that a QP may have outstanding, in either direction.
+/// The most READs and atomics that a QP may have outstanding in either direction.
 pub const MAX_RD_ATOMIC: u8 = 128;

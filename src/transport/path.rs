@@ -1,8 +1,8 @@
-//! The way from one QP or address handle to its peer.
+//! The path from one QP or address handle to its peer.
 
 use core::net::IpAddr;
 
-/// Addressing of outgoing packets, resolved from an address vector.
+/// Addresses and header fields of outgoing packets, resolved from an address vector.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Path {
     /// Our address (the source GID).

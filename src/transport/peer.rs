@@ -1,4 +1,4 @@
-//! What all queue pairs that talk to one peer address know of it together.
+//! What all queue pairs that talk to one peer address share.
 
 use softrnic_wire::IcrcForm;
 
@@ -9,32 +9,32 @@ use crate::window::{Window, WindowConfig};
 pub struct Peer {
     /// Bytes in flight to it.
     pub window: Window,
-    /// How it wants FLUSH.
+    /// Which form of FLUSH it accepts.
     pub flush: FlushDialect,
 }
 
 impl Peer {
-    /// A peer that has not answered yet.
+    /// A peer that has not yet answered.
     pub fn new(config: WindowConfig) -> Peer {
         Peer { window: Window::new(config), flush: FlushDialect::default() }
     }
 }
 
-/// How a peer computes the ICRC of a FLUSH. Kernel rxe covers part of it twice, and accepts nothing else
-/// ([`softrnic_wire::rxe_flush_icrc`]). So every second attempt takes the form that was not tried, and what is
-/// answered tells which it was.
+/// How a peer computes the ICRC of a FLUSH. Kernel rxe covers part of the packet twice, and accepts nothing else
+/// ([`softrnic_wire::rxe_flush_icrc`]). So every second attempt uses the form that has not been tried, and the answer
+/// shows which one the peer accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FlushDialect {
     as_rxe: bool,
 }
 
 impl FlushDialect {
-    /// The form of a FLUSH that was sent `attempt` times before.
+    /// The form of a FLUSH that has been sent `attempt` times before.
     pub(crate) fn form(self, attempt: u32) -> IcrcForm {
         if self.as_rxe != (attempt % 2 == 1) { IcrcForm::RxeFlush } else { IcrcForm::Standard }
     }
 
-    /// A FLUSH that was sent `attempt` times before its last time has been answered.
+    /// A FLUSH that had been sent `attempt` times before its last attempt was answered.
     pub(crate) fn on_answer(&mut self, attempt: u32) {
         self.as_rxe = self.form(attempt) == IcrcForm::RxeFlush;
     }

@@ -1,4 +1,4 @@
-//! One queue pair: its state, and the way from each event to the half that handles it.
+//! One queue pair: its state, and the routing of each event to the half that handles it.
 
 use softrnic_wire::{Body, Msn, Op, Packet, Psn, Qpn, Srqn, Syndrome, Time};
 
@@ -15,14 +15,14 @@ use crate::responder::{Request, Responder, receive_completion};
 use crate::transitions;
 use crate::wqe::SendWqe;
 
-/// A queue pair. `D` is where local bytes live, known to the host alone.
+/// A queue pair. `D` describes local bytes, and only the host interprets it.
 pub struct Qp<D> {
     context: Context,
     requester: Requester<D>,
     responder: Responder<D>,
 }
 
-/// What a QP could do in one [`Qp::poll_transmit`].
+/// What one [`Qp::poll_transmit`] did.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Packets sent.
@@ -36,17 +36,17 @@ pub struct Progress {
 pub enum Stop {
     /// Nothing can be sent until a packet, a post or a timer comes.
     Idle,
-    /// The budget is used up: ask again.
+    /// The budget is used up: call again.
     Budget,
-    /// The window to the peer is closed: ask again when it opens.
+    /// The window to the peer is closed: call again when it opens.
     Window,
-    /// The link is full: ask again when it has room.
+    /// The link is full: call again when it has room.
     LinkFull,
-    /// An ACK waits for a reply: ask again in the next call, and when a timer comes.
+    /// An ACK waits for a reply: call again in the next call of the application, and when a timer fires.
     DelayedAck,
 }
 
-/// What is known of a received packet besides its transport headers.
+/// What is known about a received packet besides its transport headers.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     /// The network marked it: congestion experienced.
@@ -55,7 +55,7 @@ pub struct Received<'a> {
     pub grh: &'a [u8; 40],
 }
 
-/// A look inside, for statistics and `query_qp`.
+/// A snapshot, for statistics and `query_qp`.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct QpStatus {
@@ -74,7 +74,7 @@ pub struct QpStatus {
     pub paced_rate: Option<u64>,
     /// Responses that wait to be sent.
     pub responses: usize,
-    /// READs and atomics that are kept to answer them again.
+    /// READs and atomics that are kept for duplicates.
     pub saved: usize,
 }
 
@@ -104,12 +104,12 @@ impl<D> Qp<D> {
         self.context.state
     }
 
-    /// Its attributes; those that its state has not needed yet have no meaning.
+    /// Its attributes; those that its state has not yet needed are meaningless.
     pub fn attr(&self) -> &QpAttr {
         &self.context.attr
     }
 
-    /// A look inside.
+    /// A snapshot of it.
     pub fn status(&self) -> QpStatus {
         let mut status = QpStatus::of(self.context.state);
         self.requester.describe(&mut status);
@@ -120,7 +120,7 @@ impl<D> Qp<D> {
     /// Changes attributes and state (IBTA 11.2.4.2).
     ///
     /// # Errors
-    /// The transition, an attribute or a value is not allowed; nothing has changed then.
+    /// The transition, an attribute or a value is not allowed. Nothing has changed then.
     pub fn modify<H: Host<Data = D>>(
         &mut self,
         mask: AttrMask,
@@ -156,14 +156,14 @@ impl<D> Qp<D> {
         Ok(())
     }
 
-    /// Whether [`post_send`](Self::post_send) takes another work request now; if not, it will when one is complete.
+    /// Whether [`post_send`](Self::post_send) accepts another work request now; if not, it will once one completes.
     /// `false` also if there is no memory for any.
     #[inline]
     pub fn has_room(&mut self) -> bool {
         self.requester.has_room()
     }
 
-    /// Takes a work request. The caller has checked that the state accepts it ([`Qp::accepts_sends`]).
+    /// Queues a work request. The caller has checked that the state accepts it ([`Qp::accepts_sends`]).
     pub fn post_send<H: Host<Data = D>>(&mut self, wqe: SendWqe<D>, host: &mut H) {
         self.requester.post(wqe);
         if matches!(self.context.state, QpState::Err | QpState::Sqe) {
@@ -171,14 +171,14 @@ impl<D> Qp<D> {
         }
     }
 
-    /// Flushes a receive queue to which something was posted in ERR.
+    /// Flushes a receive queue to which a work request was posted in ERR.
     pub fn on_recv_posted<H: Host<Data = D>>(&mut self, host: &mut H) {
         if self.context.state == QpState::Err {
             self.flush_receives(host);
         }
     }
 
-    /// A packet for this QP, its ICRC and P_Key verified and its addresses matched.
+    /// Handles a packet for this QP whose ICRC and P_Key are verified and whose addresses match.
     pub fn on_packet<H: Host<Data = D>>(
         &mut self,
         now: Time,
@@ -233,9 +233,9 @@ impl<D> Qp<D> {
             }
             _ => responder.note_sending(now, has_requests && hints.caller == Caller::Post),
         }
-        // Behind a request, the shorter ACK can share a segmented send with it; in front of it, never, and a
-        // second send is most of a small message's latency. And where each packet arrives by itself, a peer that
-        // has posted, and polls for the end of that, would stop to look for a WRITE that is yet to come.
+        // Behind a request, the shorter ACK can share a segmented send with it; in front of it, it cannot, and a second
+        // send is most of a small message's latency. And where each packet arrives separately, a peer that polls for
+        // the completion of its own request would stop to look for a WRITE that has not yet arrived.
         if lone_ack.is_some() && (hints.segments || requester.next_is_short_write(cx)) {
             self.transmit_requests(now, host, budget, &mut progress);
             let stop = progress.stop;
@@ -273,7 +273,7 @@ impl<D> Qp<D> {
         self.after_requester(outcome, host);
     }
 
-    /// Whether a packet could be sent now, as far as the QP itself knows.
+    /// Whether a packet could be sent now, as far as the QP itself can tell.
     pub fn wants_transmit(&self) -> bool {
         self.responder.wants_transmit() || self.requester.has_requests()
     }
@@ -288,13 +288,13 @@ impl<D> Qp<D> {
         self.context.state != QpState::Reset
     }
 
-    /// Gives up everything in flight before the QP is destroyed; nothing is completed.
+    /// Abandons everything in flight before the QP is destroyed; nothing is completed.
     pub fn close<H: Host<Data = D>>(&mut self, host: &mut H) {
         self.requester.stop(host);
         self.context.state = QpState::Reset;
     }
 
-    /// Something that the QP cannot do without has failed, such as a completion queue: moves to ERR.
+    /// Something that the QP cannot do without, such as a completion queue, has failed: moves to ERR.
     pub fn abort<H: Host<Data = D>>(&mut self, host: &mut H) {
         if !matches!(self.context.state, QpState::Reset | QpState::Err) {
             self.enter_error(host);
@@ -368,15 +368,15 @@ impl<D> Qp<D> {
         budget: usize,
         progress: &mut Progress,
     ) {
-        // What ends the QP is answered as well, once.
+        // The message that ends the QP is answered too, once.
         while let outcome @ Outcome::Fatal(_) = self.responder.transmit(&self.context, host, budget, progress)
         {
             self.after_responder(outcome, host);
         }
     }
 
-    /// A work request has failed: it reports why, everything behind it is flushed (IBTA 9.9.2). Unreliable services lose
-    /// no more than their send queue by it, until it is set to RTS again (IBTA 10.3.1.7).
+    /// A work request has failed: it reports why, and everything behind it is flushed (IBTA 9.9.2). An unreliable
+    /// service loses only its send queue, until the QP is set to RTS again (IBTA 10.3.1.7).
     fn after_requester<H: Host<Data = D>>(&mut self, outcome: Outcome, host: &mut H) {
         let Outcome::Fatal(status) = outcome else { return };
         self.requester.complete_front(&self.context, status, host);
@@ -388,7 +388,7 @@ impl<D> Qp<D> {
         self.requester.flush(&self.context, host);
     }
 
-    /// A message could not be received, or a request has been refused for good.
+    /// A message could not be received, or a request was refused for good.
     fn after_responder<H: Host<Data = D>>(&mut self, outcome: Outcome, host: &mut H) {
         let Outcome::Fatal(status) = outcome else { return };
         self.responder.fail_message(&self.context, status, host);
@@ -417,7 +417,7 @@ impl<D> Qp<D> {
         }
     }
 
-    /// Back to the beginning: queues are emptied without completions.
+    /// Returns to the initial state: queues are emptied without completions.
     fn reset<H: Host<Data = D>>(&mut self, host: &mut H) {
         self.requester.reset(host);
         while !host.has_srq() && host.take_recv(None).is_ok() {}

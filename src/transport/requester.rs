@@ -1,5 +1,5 @@
 //! The requester: turns work requests into request packets (IBTA 9.7.2, 9.7.3), and responses into completions
-//! (`requester/completer.rs`). It owns the send queue, and everything that says when it sends.
+//! (`requester/completer.rs`). It owns the send queue and everything that decides when it sends.
 
 mod completer;
 mod flight;
@@ -36,9 +36,9 @@ pub(crate) struct Requester<D> {
     timers: Timers,
     rtt: RttEstimator,
     rate_parameters: RateParameters,
-    /// Limits the QP once a CNP has come.
+    /// Paces the QP once a CNP has arrived.
     rate: Option<RateControl>,
-    /// Packets sent since one asked for an ACK.
+    /// Packets sent since the last one that asked for an ACK.
     since_ack_request: u32,
     /// Retries left after timeouts and sequence errors.
     retries_left: u8,
@@ -46,13 +46,13 @@ pub(crate) struct Requester<D> {
     rnr_retries_left: u8,
     /// Waiting for the RNR timer.
     rnr_wait: bool,
-    /// `una` when the requester last went back; a second NAK for it tells nothing new.
+    /// `una` when the requester last went back; a second NAK for it says nothing new.
     restarted_at: Option<Psn>,
     /// Early resends since the last progress.
     early_resends: u32,
-    /// Whether the peer answers.
+    /// Whether the peer answers this QP.
     standing: Standing,
-    /// What was sent last has not been answered, while others of the peer were.
+    /// What was sent last has not been answered, while other QPs of the peer have been.
     lost_alone: bool,
     /// When the retransmission timers were started.
     waits_since: Time,
@@ -60,18 +60,18 @@ pub(crate) struct Requester<D> {
     drained_reported: bool,
 }
 
-/// Why no further request leaves now.
+/// Why no further request is sent now.
 enum Halt {
     Stop(Stop),
     Fatal(Status),
 }
 
-/// A packet that has left.
+/// A packet that has been sent.
 struct Sent {
     from: Psn,
-    /// One past the last PSN that it owns.
+    /// One past the last PSN that it uses.
     to: Psn,
-    /// What it costs the window.
+    /// Its cost in the window.
     cost: u64,
     ack_req: bool,
 }
@@ -103,7 +103,7 @@ impl<D> Requester<D> {
         }
     }
 
-    /// Its part of a look inside.
+    /// Adds its part to a snapshot.
     pub fn describe(&self, status: &mut QpStatus) {
         status.send_psn = self.queue.cursor;
         status.una = self.queue.una;
@@ -115,7 +115,7 @@ impl<D> Requester<D> {
         status.paced_rate = self.rate.as_ref().map(RateControl::current);
     }
 
-    /// Whether [`post`](Self::post) takes another work request.
+    /// Whether [`post`](Self::post) accepts another work request.
     #[inline]
     pub fn has_room(&mut self) -> bool {
         self.queue.has_room()
@@ -125,7 +125,7 @@ impl<D> Requester<D> {
         self.queue.push(wqe);
     }
 
-    /// The QP is in RTS; `first` when it comes from RTR.
+    /// The QP has entered RTS; `first` if it comes from RTR.
     pub fn start(&mut self, cx: &Context, first: bool) {
         if first {
             self.queue.restart_at(cx.attr.sq_psn);
@@ -134,7 +134,7 @@ impl<D> Requester<D> {
         self.rnr_retries_left = cx.attr.rnr_retry;
     }
 
-    /// The QP is in SQD; `again` when it was there before.
+    /// The QP has entered SQD; `again` if it was there before.
     pub fn drain<H: Host<Data = D>>(&mut self, cx: &Context, again: bool, host: &mut H) {
         self.drained_reported &= again;
         self.report_drained(cx, host);
@@ -160,7 +160,7 @@ impl<D> Requester<D> {
         self.queue.is_outstanding()
     }
 
-    /// Whether the next request is one packet that the peer's application finds in its memory and nowhere else.
+    /// Whether the next request is a single packet that the peer's application finds only in its memory.
     pub fn next_is_short_write(&self, cx: &Context) -> bool {
         self.queue.entries.get(self.queue.at).is_some_and(|entry| {
             matches!(entry.wqe.op, SendOp::Write { imm: None, .. }) && entry.wqe.length <= cx.config.mtu
@@ -196,7 +196,7 @@ impl<D> Requester<D> {
         Outcome::Continue
     }
 
-    /// A CNP has arrived: send more slowly.
+    /// A CNP has arrived: sends more slowly.
     pub fn on_cnp<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, host: &mut H) {
         if !cx.config.congestion_control || !matches!(cx.service, QpType::Rc | QpType::XrcInitiator) {
             return host.count(Counter::CnpIgnored);
@@ -209,7 +209,7 @@ impl<D> Requester<D> {
         self.timers.rate = self.rate.as_ref().map_or(Time::NEVER, RateControl::next_timer);
     }
 
-    /// Nothing is sent any more.
+    /// Stops sending for good.
     pub fn stop<H: Host<Data = D>>(&mut self, host: &mut H) {
         self.timers = Timers::STOPPED;
         self.rate = None;
@@ -224,7 +224,7 @@ impl<D> Requester<D> {
         }
     }
 
-    /// Back to the beginning, without completions.
+    /// Returns to the initial state, without completions.
     pub fn reset<H: Host<Data = D>>(&mut self, host: &mut H) {
         self.drop_flight(host);
         host.retire_sends(self.queue.entries.len() as u32);
@@ -277,7 +277,7 @@ impl<D> Requester<D> {
         self.send_at_cursor(cx, now, host, progress)
     }
 
-    /// Starts the next work request; `false` when it was a local operation, which is done now.
+    /// Starts the next work request; `false` if it was a local operation, which is complete.
     fn start_entry<H: Host<Data = D>>(&mut self, cx: &Context, host: &mut H) -> Result<bool, Halt> {
         if cx.state == QpState::Sqd {
             return Err(Stop::Idle.into());
@@ -288,7 +288,7 @@ impl<D> Requester<D> {
             return Err(Stop::Idle.into());
         }
         if let SendOp::Local(op) = &entry.wqe.op {
-            // Earlier requests may still use the key that goes away (IBTA 10.6.5: strict ordering).
+            // Earlier requests may still use the key that is invalidated (IBTA 10.6.5: strict ordering).
             if matches!(op, LocalOp::Invalidate(_)) && queue.at > 0 {
                 return Err(Stop::Idle.into());
             }
@@ -370,7 +370,7 @@ impl<D> Requester<D> {
         self.after_send(cx, now, Sent { from, to, cost, ack_req }, host).map_err(Halt::Fatal)
     }
 
-    /// Whether the peer's window and the congestion control let a packet go.
+    /// Whether the peer's window and the congestion control admit a packet.
     fn check_room<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
@@ -434,7 +434,7 @@ impl<D> Requester<D> {
         Ok(())
     }
 
-    /// The started entry at the cursor cannot go on: it fails once everything before it is complete.
+    /// The started entry at the cursor cannot continue: it fails once everything before it is complete.
     fn fail_started<H: Host<Data = D>>(&mut self, cx: &Context, status: Status, host: &mut H) -> Halt {
         self.queue.entries[self.queue.at].fault = Some(status);
         self.halt_at_fault(cx, host)

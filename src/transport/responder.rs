@@ -1,7 +1,7 @@
 //! The responder: executes the requests of the peer and answers them (IBTA 9.7.4, 9.7.5.1).
 //!
-//! New requests pass the stages of `responder/stages.rs`, repeated ones are answered in `responder/duplicates.rs`. What
-//! it has to say waits in `responder/responses.rs`; how long an ACK may wait, `responder/delayed_ack.rs` decides.
+//! New requests pass the stages of `responder/stages.rs`, repeated ones are answered in `responder/duplicates.rs`.
+//! Responses wait in `responder/responses.rs`; `responder/delayed_ack.rs` decides how long an ACK may wait.
 
 mod datagram;
 mod delayed_ack;
@@ -39,20 +39,20 @@ pub(crate) struct Responder<D> {
     epsn: Psn,
     msn: Msn,
     message: Option<PartialMessage<D>>,
-    /// The receive WQE of a UC message that was dropped; the next message takes it.
+    /// The receive WQE of a UC message that was dropped; the next message uses it.
     spare: Option<Receive<D>>,
-    /// A NAK is out; nothing but the expected PSN ends the silence (IBTA 9.7.5.2.8, C9-114).
+    /// A NAK has been sent; only the expected PSN ends the silence that follows (IBTA 9.7.5.2.8, C9-114).
     nak_sent: bool,
     resources: Resources,
     responses: Responses,
     delayed_ack: DelayedAck,
     repeat_credit: RepeatCredit,
     notification: NotificationPoint,
-    /// COMM_EST was raised.
+    /// COMM_EST has been raised.
     established: bool,
 }
 
-/// A message whose first packet has come and whose last has not.
+/// A message whose first packet has arrived and whose last has not.
 enum PartialMessage<D> {
     /// A SEND into a receive WQE.
     Send { receive: Receive<D>, srqn: Option<Srqn>, received: u64 },
@@ -69,7 +69,7 @@ impl<D> PartialMessage<D> {
     }
 }
 
-/// Why a request is refused, with what that does to the QP and to the receive WQE it had taken.
+/// Why a request is refused, and what that does to the QP and to the receive WQE already taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Refusal {
     /// NAK 0x60, once.
@@ -82,7 +82,7 @@ enum Refusal {
     Access,
     /// NAK 0x63: our own WQE was at fault.
     Operational,
-    /// A failed remote invalidate: acknowledged all the same, then the QP ends (error class J).
+    /// A failed remote invalidate: acknowledged all the same, then the QP fails (error class J).
     Invalidate(Rkey),
 }
 
@@ -115,7 +115,7 @@ impl<D> Responder<D> {
         }
     }
 
-    /// Its part of a look inside.
+    /// Adds its part to a snapshot.
     pub fn describe(&self, status: &mut QpStatus) {
         status.expected_psn = self.epsn;
         status.msn = self.msn;
@@ -128,7 +128,7 @@ impl<D> Responder<D> {
         self.epsn = psn;
     }
 
-    /// A request packet of the connected, reliable services.
+    /// Handles a request packet of the connected, reliable services.
     pub fn on_request<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
@@ -136,7 +136,7 @@ impl<D> Responder<D> {
         host: &mut H,
     ) -> Outcome {
         if self.responses.is_full() {
-            // Nothing leaves: the link is blocked. The peer will ask again.
+            // Nothing can be sent: the link is blocked. The peer will ask again.
             host.count(Counter::DropBusy);
             return Outcome::Continue;
         }
@@ -161,7 +161,7 @@ impl<D> Responder<D> {
         }
     }
 
-    /// The first packet that a QP takes while it is in RTR tells the application that the peer is there.
+    /// The first packet accepted in RTR tells the application that the peer is there.
     pub fn note_established<H: Host<Data = D>>(&mut self, cx: &Context, host: &mut H) {
         if cx.state == QpState::Rtr && !self.established && cx.service != QpType::Ud {
             self.established = true;
@@ -169,7 +169,7 @@ impl<D> Responder<D> {
         }
     }
 
-    /// A packet came with the congestion mark.
+    /// A packet arrived with the congestion mark.
     pub fn note_congestion<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, host: &mut H) {
         self.notification.note(cx, now, host);
     }
@@ -184,7 +184,7 @@ impl<D> Responder<D> {
         self.notification.transmit(cx, host, progress);
     }
 
-    /// The PSN of the ACK, if that is all that there is to answer.
+    /// The PSN of the ACK, if nothing else waits to be sent.
     pub fn lone_ack(&self) -> Option<Psn> {
         self.responses.one_ack()
     }
@@ -209,20 +209,20 @@ impl<D> Responder<D> {
         self.delayed_ack.on_timeout(now);
     }
 
-    /// Gives up what is yet to be answered.
+    /// Drops all responses not yet sent.
     pub fn forget_responses(&mut self) {
         self.responses.clear();
         self.delayed_ack.cancel();
     }
 
-    /// The message that a fatal outcome was about ends with its status.
+    /// Ends the message that a fatal outcome was about with that status.
     pub fn fail_message<H: Host<Data = D>>(&mut self, cx: &Context, status: Status, host: &mut H) {
         if let Some(PartialMessage::Send { receive, srqn, .. }) = self.message.take() {
             host.complete(receive_completion(cx, &receive.wqe, status, true), srqn);
         }
     }
 
-    /// Completes the receive WQEs that it has taken as flushed.
+    /// Completes as flushed the receive WQEs that it has taken.
     pub fn flush<H: Host<Data = D>>(&mut self, cx: &Context, host: &mut H) {
         self.fail_message(cx, Status::Flushed, host);
         if let Some(spare) = self.spare.take() {
@@ -236,7 +236,7 @@ impl<D> Responder<D> {
         self.resources.forget_before(psn);
     }
 
-    /// Queues the NAK that a refusal calls for, and says what its error class demands of the QP.
+    /// Queues the NAK for a refusal, and returns what its error class requires of the QP.
     fn refuse<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
@@ -273,7 +273,7 @@ impl<D> Responder<D> {
     }
 }
 
-/// The completion of a receive WQE, before it is known what a message has brought.
+/// The completion of a receive WQE, before it is known what the message brings.
 pub(crate) fn receive_completion<D>(
     cx: &Context,
     wqe: &RecvWqe<D>,

@@ -1,4 +1,4 @@
-//! A host for tests of one half of a queue pair: it does what it is told, and notes what it was asked for.
+//! A host for tests of one half of a queue pair: it does what the test says, and records what it was asked for.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -22,16 +22,16 @@ use crate::wqe::{LocalOp, Receive, RecvWqe};
 /// Bytes of a packet in these tests.
 pub const MTU: u32 = 256;
 
-/// Where tests begin.
+/// The time at which tests begin.
 pub const START: Time = Time::from_nanos(1_000_000);
 
-/// A moment.
+/// A short time.
 pub const MOMENT: Duration = Duration::from_micros(1);
 
-/// The world as one QP sees it. Local data is nothing but a number.
+/// The host as one QP sees it. Local data is just a number.
 pub struct World {
     pub sent: Vec<Headers>,
-    /// How each packet was to be sealed.
+    /// The ICRC form of each packet.
     pub forms: Vec<IcrcForm>,
     pub completed: Vec<(u64, Status)>,
     /// All that the last one said.
@@ -40,7 +40,7 @@ pub struct World {
     pub counted: Vec<Counter>,
     pub retired: u32,
     pub receives: VecDeque<RecvWqe<u32>>,
-    /// Bytes that a peer has written, or that came for a receive or a READ.
+    /// Bytes written by a peer, or received for a receive or a READ.
     pub placed: Vec<u8>,
     pub peer: Peer,
     /// The ranges of its own memory that it has answered READs from.
@@ -50,11 +50,11 @@ pub struct World {
     pub has_srq: bool,
     /// What the next transmissions say instead of taking a packet.
     pub refuses: VecDeque<TransmitError>,
-    /// What remote keys are good for; nothing after this is `Err`.
+    /// The result of checks of remote keys.
     pub remote: Result<(), RemoteFault>,
-    /// Whether local operations work.
+    /// The result of local operations.
     pub local: Result<(), LocalOpFault>,
-    /// Whether local data can be read and written.
+    /// Whether local data can be accessed.
     pub memory: Result<(), LocalFault>,
     pub word: u64,
 }

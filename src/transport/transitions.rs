@@ -6,7 +6,7 @@ use QpType::*;
 
 type M = AttrMask;
 
-/// One row: a transition, the services it holds for, what it needs and what it allows besides.
+/// One row: a transition, the services it applies to, the attributes it needs, and those it also allows.
 pub struct Transition {
     /// From this state,
     pub from: QpState,
@@ -137,7 +137,7 @@ pub const TRANSITIONS: &[Transition] = &[
     ),
     row(Sqd, Sqd, &[Uc], &[], &[M::AV, M::ALT_PATH, M::ACCESS_FLAGS, M::PKEY_INDEX, M::PATH_MIG_STATE]),
     row(Sqd, Sqd, &[Ud], &[], &[M::PKEY_INDEX, M::QKEY]),
-    // The table has it; a reliable service never gets there.
+    // In the table for completeness; a reliable service never reaches SQE.
     row(Sqe, Rts, &[Rc, XrcInitiator, XrcTarget], &[], &[]),
     row(Sqe, Rts, &[Uc], &[], &[M::CUR_STATE, M::ACCESS_FLAGS]),
     row(Sqe, Rts, &[Ud], &[], &[M::CUR_STATE, M::QKEY]),
@@ -159,7 +159,7 @@ pub fn check(service: QpType, from: QpState, to: QpState, mask: AttrMask) -> Res
         return Result::Err(AttrError::Missing(missing));
     }
     let allowed = required.with(optional).with(M::STATE);
-    // RoCE ports know no alternate path: the attribute is legal in the table and refused all the same.
+    // RoCE ports have no alternate path: the attribute is legal in the table and refused all the same.
     let excess = AttrMask(mask.0 & !allowed.0 | mask.0 & M::ALT_PATH.0);
     if excess != M::NONE {
         return Result::Err(AttrError::Excess(excess));

@@ -1,8 +1,8 @@
-//! The bound on bytes in flight towards one peer address, shared by all QPs that talk to it.
+//! The limit on bytes in flight to one peer address, shared by all QPs that talk to it.
 //!
-//! A peer that is software holds what we send in a socket buffer, often no more than 212,992 bytes of
-//! it. Going back N over an overflowing buffer collapses, so the window starts below that, grows while
-//! acknowledgements come, and shrinks on loss.
+//! A peer that is software holds what we send in a socket buffer, which is often no more than 212,992 bytes. Go-back-N
+//! over an overflowing buffer collapses. So the window starts below that size, grows while acknowledgements come, and
+//! shrinks on loss.
 
 use softrnic_wire::Time;
 
@@ -11,11 +11,11 @@ use crate::tuning::{CUT_INTERVAL, LINEAR_STEP};
 /// The limits of a [`Window`], in bytes of packets on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowConfig {
-    /// Where it starts.
+    /// The initial window.
     pub initial: u64,
-    /// It never shrinks below this.
+    /// The smallest window.
     pub min: u64,
-    /// It never grows above this.
+    /// The largest window.
     pub max: u64,
 }
 
@@ -25,12 +25,12 @@ impl Default for WindowConfig {
     }
 }
 
-/// Bytes in flight to one peer, and how many may be.
+/// Bytes in flight to one peer, and their limit.
 #[derive(Clone, Debug)]
 pub struct Window {
     config: WindowConfig,
     limit: u64,
-    /// Below it the window doubles per round trip, above it it grows by a packet or so.
+    /// Below it the window doubles per round trip; above it, it grows by about a packet.
     threshold: u64,
     in_flight: u64,
     no_cut_before: Time,
@@ -51,13 +51,13 @@ impl Window {
         }
     }
 
-    /// Whether a packet may go: there is room, or nothing at all is in flight.
+    /// Whether a packet may be sent: there is room, or nothing at all is in flight.
     pub fn is_open(&self) -> bool {
         self.in_flight < self.limit
     }
 
     /// Whether a QP that has nothing in flight may send a packet although the window is closed. The reserve is as large
-    /// as the window, so that those who fill that do not hold up who needs little.
+    /// as the window, so that QPs that fill the window do not hold up one that needs little.
     pub fn has_reserve(&self) -> bool {
         self.in_flight < self.limit.saturating_mul(2)
     }
@@ -82,7 +82,7 @@ impl Window {
         self.in_flight += bytes;
     }
 
-    /// Takes back what was charged and will not be acknowledged (going back, or the QP is gone).
+    /// Takes back what was charged and will not be acknowledged (after going back, or when the QP is gone).
     pub fn release(&mut self, bytes: u64) {
         self.in_flight = self.in_flight.saturating_sub(bytes);
     }
@@ -107,7 +107,7 @@ impl Window {
         self.progressed > since
     }
 
-    /// Something was lost on the way.
+    /// Something was lost in the network.
     pub fn on_loss(&mut self, now: Time) {
         if now < self.no_cut_before {
             return;

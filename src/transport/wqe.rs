@@ -1,4 +1,4 @@
-//! Work queue elements. Where local bytes live is the host's business: `D` stands for it.
+//! Work queue elements. `D` describes local bytes, and only the host interprets it.
 
 use softrnic_wire::{Feth, Imm, Qkey, Qpn, Rkey, Srqn};
 
@@ -19,7 +19,7 @@ pub struct SendWqe<D> {
     pub length: u32,
     /// Whether success is reported too; errors always are.
     pub signaled: bool,
-    /// Whether the peer's completion is a solicited one.
+    /// Whether it completes as solicited at the peer.
     pub solicited: bool,
     /// Whether it waits for all earlier READs and atomics.
     pub fence: bool,
@@ -34,14 +34,14 @@ pub enum SendOp<D> {
     Send(SendExtra),
     /// RDMA WRITE.
     Write {
-        /// Where the peer puts it.
+        /// Where the peer stores it.
         remote: RemoteBuffer,
         /// Immediate data, which consumes a receive WQE of the peer.
         imm: Option<Imm>,
     },
     /// RDMA READ.
     Read {
-        /// Where the peer takes it from.
+        /// Where the peer reads it.
         remote: RemoteBuffer,
     },
     /// Compare `compare` with the remote 64-bit word, and store `swap` there if they are equal.
@@ -60,7 +60,7 @@ pub enum SendOp<D> {
         /// What is added.
         add: u64,
     },
-    /// Store eight bytes at once.
+    /// Store eight bytes atomically.
     AtomicWrite {
         /// Where.
         remote: RemoteBuffer,
@@ -76,16 +76,16 @@ pub enum SendOp<D> {
     },
     /// A datagram (UD only).
     Datagram {
-        /// The way there.
+        /// The path to the peer.
         path: Path,
         /// The peer's QP.
         dest_qpn: Qpn,
-        /// Q_Key on the wire, or with its high bit set, the QP's own.
+        /// Q_Key on the wire, or, if its high bit is set, replaced by the QP's own.
         qkey: Qkey,
         /// Immediate data.
         imm: Option<Imm>,
     },
-    /// Something done at home, in the queue's order, without a packet.
+    /// A local operation, executed in queue order without a packet.
     Local(LocalOp<D>),
 }
 
@@ -96,7 +96,7 @@ pub enum SendExtra {
     Plain,
     /// Immediate data.
     Imm(Imm),
-    /// The peer's key to invalidate.
+    /// A key of the peer to invalidate.
     Invalidate(Rkey),
 }
 
@@ -109,7 +109,7 @@ pub struct RemoteBuffer {
     pub rkey: Rkey,
 }
 
-/// A memory operation of the send queue. What it does is the host's knowledge.
+/// A memory operation of the send queue. What it does is up to the host.
 #[derive(Clone, Debug)]
 pub enum LocalOp<D> {
     /// Invalidate a key of ours.
@@ -134,9 +134,9 @@ pub struct RecvWqe<D> {
 /// A receive work request that a message has taken.
 #[derive(Clone, Debug)]
 pub struct Receive<D> {
-    /// The request.
+    /// The work request.
     pub wqe: RecvWqe<D>,
-    /// Where its keys are valid: the domain of the queue that it was posted to.
+    /// Where its keys are valid: the domain of the queue to which it was posted.
     pub domain: Domain,
 }
 
@@ -150,7 +150,7 @@ impl<D> SendWqe<D> {
         }
     }
 
-    /// The opcode that its completion carries.
+    /// The opcode of its completion.
     pub fn wc_opcode(&self) -> WcOpcode {
         match &self.op {
             SendOp::Send(_) | SendOp::Datagram { .. } => WcOpcode::Send,

@@ -13,7 +13,7 @@ use crate::host::Host;
 use crate::tuning::MAX_EARLY_RESENDS;
 use crate::wqe::SendOp;
 
-/// A response that carries an answer of its own.
+/// A response that carries data of its own.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer<'a> {
     /// READ Response First or Middle: more follows.
@@ -24,12 +24,12 @@ pub(crate) enum Answer<'a> {
     Atomic(u64),
 }
 
-/// Why not everything before a response's PSN could be taken for acknowledged.
+/// Why not everything before a response's PSN could be taken as acknowledged.
 enum Unacknowledged {
-    /// A responder that answers out of order, or acknowledges over an unanswered READ or atomic: the answer was lost
-    /// on the way (an implied NAK).
+    /// The responder answered out of order, or acknowledged beyond an unanswered READ or atomic: the answer was lost
+    /// (an implied NAK).
     ImpliedNak,
-    /// A work request behind it could not even be sent, and fails now.
+    /// A work request behind it could not be sent, and fails now.
     Fatal(Status),
 }
 
@@ -70,13 +70,13 @@ impl<D> Requester<D> {
             NakCode::InvalidRequest => Some(Status::RemoteInvalidRequest),
             NakCode::RemoteAccess => Some(Status::RemoteAccess),
             NakCode::RemoteOperational => Some(Status::RemoteOperation),
-            // Reserved codes, and RD's, which no RC responder may send.
+            // Reserved codes, and RD's, which an RC responder may not send.
             _ => {
                 host.count(Counter::DropReservedSyndrome);
                 return Outcome::Continue;
             }
         };
-        // A READ that is refused has failed, whatever responses before the NAK were lost.
+        // A refused READ has failed, whichever responses before the NAK were lost.
         let front = self.queue.entries.front();
         let refuses_front = front.is_some_and(|front| front.packets > 0 && front.owns(psn));
         match status {
@@ -125,7 +125,7 @@ impl<D> Requester<D> {
         Outcome::Continue
     }
 
-    /// A READ response or an atomic's answer.
+    /// A READ response or the answer to an atomic.
     pub fn on_answer<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
@@ -160,7 +160,7 @@ impl<D> Requester<D> {
         }
     }
 
-    /// Checks an answer against the request at the front and stores what it brings.
+    /// Checks an answer against the request at the front and stores its data.
     fn place_answer<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
@@ -200,7 +200,7 @@ impl<D> Requester<D> {
         }
     }
 
-    /// Whether a response's PSN is one that is outstanding; anything else is a ghost (IBTA 9.7.5.2.1).
+    /// Whether a response's PSN is outstanding; any other is a ghost (IBTA 9.7.5.2.1).
     fn covers<H: Host<Data = D>>(&self, psn: Psn, host: &mut H) -> bool {
         let outstanding = !psn.is_before(self.queue.una) && psn.is_before(self.queue.end);
         if !outstanding {
@@ -209,7 +209,7 @@ impl<D> Requester<D> {
         outstanding
     }
 
-    /// Everything before `to` is acknowledged, so far as no READ or atomic without its answer lies there.
+    /// Everything before `to` is acknowledged, up to the first READ or atomic that has no answer yet.
     fn acknowledge<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
@@ -247,7 +247,7 @@ impl<D> Requester<D> {
         self.arm_retransmission(cx, now);
     }
 
-    /// Completes whatever at the front needs no more acknowledgement.
+    /// Completes the entries at the front that need no further acknowledgement.
     ///
     /// # Errors
     /// The front entry fails with this status.
@@ -270,7 +270,7 @@ impl<D> Requester<D> {
         Ok(())
     }
 
-    /// Reports the front entry, if there is one, and removes it.
+    /// Completes the front entry, if there is one, and removes it.
     pub fn complete_front<H: Host<Data = D>>(&mut self, cx: &Context, status: Status, host: &mut H) {
         let Some(Entry { wqe, .. }) = self.queue.entries.front() else { return };
         let is_reported = wqe.signaled || status != Status::Success;
@@ -293,7 +293,7 @@ impl<D> Requester<D> {
         }
     }
 
-    /// A READ's or atomic's answer was lost: ask again from the first one that is missing.
+    /// The answer to a READ or atomic was lost: asks again from the first missing one.
     fn implied_nak<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
         if self.rnr_wait || self.restarted_at == Some(self.queue.una) {
             return;
@@ -333,7 +333,7 @@ impl<D> Requester<D> {
         self.timers.early = Time::NEVER;
     }
 
-    /// Starts the retransmission timers if something is in flight and they do not run.
+    /// Starts the retransmission timers if something is in flight and they are not running.
     pub(super) fn arm_retransmission(&mut self, cx: &Context, now: Time) {
         if !self.queue.is_outstanding() || !cx.is_reliable() {
             return;
@@ -345,7 +345,7 @@ impl<D> Requester<D> {
         let resends = self.early_resends;
         let may_resend = cx.config.early_retransmission && resends < MAX_EARLY_RESENDS;
         if self.timers.early == Time::NEVER && (may_resend || !self.is_probing()) {
-            self.timers.early = now.after_nanos(self.rtt.patience() << resends);
+            self.timers.early = now.after_nanos(self.rtt.rto() << resends);
             self.waits_since = now;
         }
     }
@@ -373,14 +373,14 @@ impl<D> Requester<D> {
         }
         let ack = self.timers.ack;
         host.count(Counter::EarlyRetransmit);
-        // The first silence may only be a peer that waits for a processor: no reason to shrink the window.
+        // The first silence may only mean that the peer waits for a processor: no reason to shrink the window.
         if self.early_resends > 0 {
             self.suspect_loss(now, host);
         }
         self.restart(host);
         self.restarted_at = None;
         self.early_resends += 1;
-        // The attribute's timer goes on as if nothing had been resent: only progress re-arms it.
+        // The local ACK timer continues as if nothing had been resent: only progress re-arms it.
         self.timers.ack = ack;
     }
 }

@@ -1,7 +1,7 @@
-//! What a QP has in flight, and what of it the window to its peer counts.
+//! What a QP has in flight, and how much of that counts in the window to its peer.
 //!
-//! The window is for what a peer answers. A QP that is not answered gives its bytes back and only probes, since its
-//! silence may be its own: the QP that it is connected to may be gone, while others of that peer go on.
+//! The window counts only what a peer answers. A QP that gets no answers returns its bytes to the window and only
+//! probes: the peer's QP may be gone while others of that peer go on.
 
 use softrnic_wire::Time;
 
@@ -15,17 +15,17 @@ use crate::tuning::PROBE_PACKETS;
 /// How a QP stands with its peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// Nothing was answered yet.
+    /// Nothing has been answered yet.
     New,
     /// The peer answers.
     Answered,
-    /// The peer has stopped to answer, or lets us wait: nothing counts in the window, and only a probe may be in
-    /// flight, whatever room there is.
+    /// The peer has stopped answering, or makes us wait: nothing counts in the window, and only a probe may be in
+    /// flight, however much room there is.
     Silent,
 }
 
 impl<D> Requester<D> {
-    /// Bytes that the window to the peer counts.
+    /// Bytes counted in the window to the peer.
     pub fn charged(&self) -> u64 {
         match self.standing {
             Standing::Silent => 0,
@@ -37,8 +37,8 @@ impl<D> Requester<D> {
         self.standing == Standing::Silent
     }
 
-    /// Whether what costs `cost` may be sent. A QP that has nothing in flight and was never answered need not wait for
-    /// the window: those that fill it may never be answered either.
+    /// Whether a packet that costs `cost` may be sent. A QP that has nothing in flight and was never answered need not
+    /// wait for the window: the QPs that fill it may never be answered either.
     pub fn enter_window<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
@@ -65,7 +65,7 @@ impl<D> Requester<D> {
         }
     }
 
-    /// Counts what has just left.
+    /// Counts what has just been sent.
     pub fn charge<H: Host<Data = D>>(&mut self, cost: u64, host: &mut H) {
         if !self.is_probing() {
             host.peer().window.charge(cost);
@@ -84,8 +84,8 @@ impl<D> Requester<D> {
         }
     }
 
-    /// Nothing has come back for what was sent last. If nobody else was answered since, the way has lost it. Else the
-    /// peer's QP may be gone, and the way has lost it only if an answer comes after all.
+    /// Nothing has come back for what was sent last. If no other QP was answered since then, the network has lost it.
+    /// Otherwise the peer's QP may be gone, and the network has lost it only if an answer comes after all.
     pub fn suspect_loss<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
         self.lost_alone = host.peer().window.progressed_after(self.waits_since);
         if !self.lost_alone {
@@ -99,13 +99,13 @@ impl<D> Requester<D> {
         self.standing = Standing::Silent;
     }
 
-    /// Goes back to the oldest unacknowledged PSN: what was behind it is not in flight any more.
+    /// Goes back to the oldest unacknowledged PSN: what was sent after it is no longer in flight.
     pub fn recall_flight<H: Host<Data = D>>(&mut self, host: &mut H) {
         host.peer().window.release(self.charged());
         self.queue.rewind();
     }
 
-    /// Gives up whatever is in flight.
+    /// Abandons everything in flight.
     pub fn drop_flight<H: Host<Data = D>>(&mut self, host: &mut H) {
         host.peer().window.release(self.charged());
         self.queue.in_flight = 0;

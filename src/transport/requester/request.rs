@@ -1,4 +1,4 @@
-//! What a request packet says.
+//! The contents of a request packet.
 
 use softrnic_wire::{AtomicEth, Body, Deth, Headers, Op, Pad, Psn, Qkey, Reth, SendTail, UcOp, XrcBody};
 
@@ -7,28 +7,28 @@ use crate::QpType;
 use crate::config::Config;
 use crate::context::Context;
 use crate::host::Payload;
-use crate::segment::{self, Place};
+use crate::segment::{self, Position};
 use crate::wqe::{RemoteBuffer, SendExtra, SendOp};
 
 /// The operation and payload of packet number `index` of a work request; a READ request asks for the PSNs below `to`.
 pub fn packet<D>(entry: &Entry<D>, index: u32, to: Psn, mtu: u32) -> (Op, Payload<'_, D>) {
     let length = entry.wqe.length;
     let offset = index as u64 * mtu as u64;
-    let place = Place::of(index, entry.packets);
+    let position = Position::of(index, entry.packets);
     let payload = match &entry.wqe.op {
         SendOp::Send(_) | SendOp::Write { .. } | SendOp::AtomicWrite { .. } => {
             local(entry, offset, (length as u64 - offset).min(mtu as u64) as usize)
         }
-        // One packet whatever the path MTU, which UD has not got; the port's MTU was checked before.
+        // One packet whatever the path MTU, which UD does not have; the port's MTU was checked before.
         SendOp::Datagram { .. } => local(entry, 0, length as usize),
         _ => Payload::None,
     };
     let op = match &entry.wqe.op {
-        SendOp::Send(extra) => segment::send_op(place, tail(*extra)),
+        SendOp::Send(extra) => segment::send_op(position, tail(*extra)),
         SendOp::Datagram { imm, .. } => {
-            segment::send_op(Place::Only, imm.map_or(SendTail::Plain, SendTail::Imm))
+            segment::send_op(Position::Only, imm.map_or(SendTail::Plain, SendTail::Imm))
         }
-        SendOp::Write { remote, imm } => segment::write_op(place, reth(remote, 0, length), *imm),
+        SendOp::Write { remote, imm } => segment::write_op(position, reth(remote, 0, length), *imm),
         SendOp::Read { remote } => {
             let rest = (length as u64 - offset).min((to - entry.first) as u64 * mtu as u64 - offset);
             Op::ReadRequest(reth(remote, offset, rest as u32))
@@ -83,7 +83,7 @@ fn body<D>(cx: &Context, entry: &Entry<D>, op: Op) -> Option<Body> {
     }
 }
 
-/// A privileged Q_Key in the work request stands for the QP's own (C10-15).
+/// A work request with a privileged Q_Key uses the QP's own (C10-15).
 fn datagram_qkey(cx: &Context, qkey: Qkey) -> Qkey {
     if qkey.is_privileged() { cx.attr.qkey } else { qkey }
 }

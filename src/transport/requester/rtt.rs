@@ -1,19 +1,20 @@
-//! Smoothed round-trip time of one QP, after RFC 6298's estimator.
+//! The smoothed round-trip time of one QP (`srtt`), its variation (`rttvar`), and the retransmission timeout that
+//! follows (RFC 6298).
 
 use softrnic_wire::{Psn, Time};
 
 use crate::tuning::{INITIAL_RTO, MIN_RTO};
 
-/// One measurement at a time: a packet that asked for an ACK, and when it left. Durations are in nanoseconds.
+/// One measurement at a time: a packet that asked for an ACK, and when it was sent. Durations are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RttEstimator {
-    smoothed: Option<u64>,
-    variation: u64,
+    srtt: Option<u64>,
+    rttvar: u64,
     probe: Option<(Psn, Time)>,
 }
 
 impl RttEstimator {
-    /// A packet that asks for an answer leaves for the first time.
+    /// A packet that asks for an answer is sent for the first time.
     pub fn sent(&mut self, psn: Psn, now: Time) {
         if self.probe.is_none() {
             self.probe = Some((psn, now));
@@ -28,14 +29,14 @@ impl RttEstimator {
         }
         self.probe = None;
         let sample = now.nanos_since(sent);
-        match self.smoothed {
+        match self.srtt {
             None => {
-                self.smoothed = Some(sample);
-                self.variation = sample / 2;
+                self.srtt = Some(sample);
+                self.rttvar = sample / 2;
             }
-            Some(smoothed) => {
-                self.variation = (self.variation * 3 + smoothed.abs_diff(sample)) / 4;
-                self.smoothed = Some((smoothed * 7 + sample) / 8);
+            Some(srtt) => {
+                self.rttvar = (self.rttvar * 3 + srtt.abs_diff(sample)) / 4;
+                self.srtt = Some((srtt * 7 + sample) / 8);
             }
         }
     }
@@ -45,11 +46,11 @@ impl RttEstimator {
         self.probe = None;
     }
 
-    /// How long to wait for progress before resending early, in nanoseconds.
-    pub fn patience(&self) -> u64 {
-        match self.smoothed {
+    /// The retransmission timeout: how long to wait for progress before resending early, in nanoseconds.
+    pub fn rto(&self) -> u64 {
+        match self.srtt {
             None => INITIAL_RTO,
-            Some(smoothed) => (smoothed * 2 + self.variation * 4).max(MIN_RTO),
+            Some(srtt) => (srtt * 2 + self.rttvar * 4).max(MIN_RTO),
         }
     }
 }

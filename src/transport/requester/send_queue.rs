@@ -1,7 +1,7 @@
 //! The send queue of a QP: which work requests own which PSNs, what was sent and what was acknowledged.
 //!
-//! PSNs on a line: `una` (oldest unacknowledged) ≤ `cursor` (next to send) ≤ `end` (one past everything
-//! ever sent). Going back moves `cursor` to `una`; entries keep their PSNs for ever.
+//! PSNs on a line: `una` (oldest unacknowledged) ≤ `cursor` (next to send) ≤ `end` (one past everything ever sent).
+//! Going back moves `cursor` to `una`; entries keep their PSNs.
 
 use alloc::collections::VecDeque;
 
@@ -10,28 +10,28 @@ use softrnic_wire::Psn;
 use crate::completion::Status;
 use crate::wqe::{SendOp, SendWqe};
 
-/// What a packet costs the window besides its payload.
+/// What a packet costs in the window besides its payload.
 pub(crate) const PACKET_OVERHEAD: u64 = 64;
 
-/// Work requests that are taken at a time. Enough for any window, and few enough that the list grows in a moment,
-/// since that happens with the NIC held.
+/// Work requests accepted at a time. Enough for any window, and few enough for the list to grow quickly, since it grows
+/// with the NIC lock held.
 const MOST: usize = 1024;
 
-/// A work request on its way.
+/// A work request in the send queue.
 pub(crate) struct Entry<D> {
     pub wqe: SendWqe<D>,
     /// PSN of the first packet; meaningless until the entry is started.
     pub first: Psn,
     /// PSNs that it owns; 0 for local operations.
     pub packets: u32,
-    /// How often it was sent; kept for FLUSH only.
+    /// How often it has been sent; counted for FLUSH only.
     pub sent: u32,
-    /// It will fail with this as soon as everything before it is complete.
+    /// It fails with this status as soon as everything before it is complete.
     pub fault: Option<Status>,
 }
 
 impl<D> Entry<D> {
-    /// Whether it completes by a response of its own and not by an acknowledgement.
+    /// Whether it completes with a response of its own, not with an acknowledgement.
     pub fn wants_response(&self) -> bool {
         matches!(
             self.wqe.op,
@@ -57,7 +57,7 @@ impl<D> Entry<D> {
         place >= 0 && (place as u32) < self.packets
     }
 
-    /// What the packets (for READ: the response packets) in `from..to` cost the window.
+    /// What the packets (for READ: the response packets) in `from..to` cost in the window.
     fn cost(&self, from: Psn, to: Psn, mtu: u32) -> u64 {
         let count = (to.distance_from(from)).max(0) as u64;
         let carries_data = self.is_read() || matches!(self.wqe.op, SendOp::Send(_) | SendOp::Write { .. });
@@ -73,7 +73,7 @@ impl<D> Entry<D> {
 
 pub(crate) struct SendQueue<D> {
     pub entries: VecDeque<Entry<D>>,
-    /// `entries[..started]` have their PSNs.
+    /// `entries[..started]` have been given their PSNs.
     pub started: usize,
     /// The entry that `cursor` is in, at most `started`.
     pub at: usize,
@@ -105,7 +105,7 @@ impl<D> SendQueue<D> {
         (self.una, self.cursor, self.end) = (psn, psn, psn);
     }
 
-    /// Whether another work request can be taken. There is always room for one if there is none.
+    /// Whether another work request can be accepted. An empty queue always accepts one.
     #[inline]
     pub fn has_room(&mut self) -> bool {
         self.entries.len() < self.entries.capacity() || self.grow()
@@ -120,12 +120,12 @@ impl<D> SendQueue<D> {
         self.entries.push_back(Entry { wqe, first: self.end, packets: 0, sent: 0, fault: None });
     }
 
-    /// Whether something was sent that is not acknowledged.
+    /// Whether something has been sent that is not acknowledged.
     pub fn is_outstanding(&self) -> bool {
         self.una != self.cursor
     }
 
-    /// Whether everything that was started is complete.
+    /// Whether everything that has been started is complete.
     pub fn is_drained(&self) -> bool {
         self.started == 0
     }
@@ -147,7 +147,7 @@ impl<D> SendQueue<D> {
         self.entries[self.at].cost(self.cursor, to, mtu)
     }
 
-    /// The cursor's packets up to `to`, at `cost`, have left.
+    /// The packets from the cursor up to `to`, at `cost`, have been sent.
     pub fn advance(&mut self, to: Psn, cost: u64) {
         self.in_flight += cost;
         self.cursor = to;
@@ -159,14 +159,13 @@ impl<D> SendQueue<D> {
         }
     }
 
-    /// Moves `at` past the entry that is sent.
+    /// Moves `at` past the entry that has been sent.
     fn skip_sent(&mut self) {
         self.at += 1;
         self.skip_done();
     }
 
-    /// Moves `at` past local operations that are done already. One that has failed stays: nothing behind it
-    /// may ever be sent.
+    /// Moves `at` past completed local operations. One that has failed stays: nothing behind it may ever be sent.
     fn skip_done(&mut self) {
         let done = |entry: &Entry<D>| entry.packets == 0 && entry.fault.is_none();
         while self.at < self.started && done(&self.entries[self.at]) {
@@ -174,7 +173,7 @@ impl<D> SendQueue<D> {
         }
     }
 
-    /// Moves `una` to `to` inside the front entry (or to its end) and returns the cost that is freed.
+    /// Moves `una` to `to` inside the front entry (or to its end) and returns the cost that this frees.
     pub fn acknowledge_to(&mut self, to: Psn, mtu: u32) -> u64 {
         let sent = if to.is_after(self.cursor) { self.cursor } else { to };
         let freed = self.entries[0].cost(self.una, sent, mtu).min(self.in_flight);
@@ -196,7 +195,7 @@ impl<D> SendQueue<D> {
         self.at = self.at.saturating_sub(1);
     }
 
-    /// Goes back to `una`: nothing is in flight any more.
+    /// Goes back to `una`: nothing is in flight any longer.
     pub fn rewind(&mut self) {
         self.cursor = self.una;
         self.at = 0;

@@ -5,15 +5,15 @@ use softrnic_wire::Time;
 /// When each timer fires; never, if it does not run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timers {
-    /// The local ACK timeout of the attributes (IBTA 9.7.6.1.3).
+    /// The local ACK timeout (IBTA 9.7.6.1.3).
     pub ack: Time,
-    /// Resending before that.
+    /// Early resending, before the local ACK timeout.
     pub early: Time,
-    /// The wait that an RNR NAK asked for.
+    /// The delay that an RNR NAK asked for.
     pub rnr: Time,
-    /// The rate control lets the next packet go.
+    /// When rate control admits the next packet.
     pub pace: Time,
-    /// The rate control recovers.
+    /// The next rate increase.
     pub rate: Time,
 }
 
@@ -33,7 +33,7 @@ impl Timers {
     }
 }
 
-/// Takes a timer that is due.
+/// Stops a timer that is due; `false` if it is not.
 pub(crate) fn take_due(timer: &mut Time, now: Time) -> bool {
     let due = *timer <= now;
     if due {
@@ -42,7 +42,7 @@ pub(crate) fn take_due(timer: &mut Time, now: Time) -> bool {
     due
 }
 
-/// When the local ACK timeout ends that begins now: 4.096 µs × 2^code; never for code 0.
+/// When a local ACK timeout that starts now ends: 4.096 µs × 2^code; never for code 0.
 pub(crate) fn ack_timeout(now: Time, code: u8) -> Time {
     match code {
         0 => Time::NEVER,

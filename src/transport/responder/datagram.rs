@@ -13,7 +13,7 @@ use crate::wqe::Receive;
 const GRH_LEN: u64 = 40;
 
 impl<D> Responder<D> {
-    /// A datagram for this QP.
+    /// Handles a datagram for this QP.
     pub fn on_datagram<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
@@ -33,7 +33,7 @@ impl<D> Responder<D> {
     }
 }
 
-/// A datagram that is taken by nobody.
+/// A datagram that was dropped, and why.
 struct Dropped(Counter);
 
 fn take<H: Host>(
@@ -51,7 +51,8 @@ fn take<H: Host>(
         return Err(Dropped(Counter::DropUdLength));
     }
     let total = GRH_LEN + packet.payload.len() as u64;
-    // A message that is too long costs no receive, as on kernel rxe and qib: whoever may send could take them all.
+    // A message that is too long consumes no receive, as on kernel rxe and qib: otherwise any sender could consume them
+    // all.
     if host.next_recv_length().is_some_and(|room| total > room.into()) {
         return Err(Dropped(Counter::DropShortRecv));
     }

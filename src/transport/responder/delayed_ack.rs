@@ -1,15 +1,15 @@
-//! When an ACK leaves that is all that a QP has to send.
+//! Decides when an ACK leaves that is all that a QP has to send.
 //!
-//! An ACK in a send of its own costs both ends about what a short message costs. So it waits while a reply is likely
-//! that it can leave with:
-//! - Whoever polls has found it together with a completion, and is likely to post the reply in its next call.
-//! - The application replies to what it finds in its memory, and has just been given something there. Where the
-//!   progress thread has found it, the ACK waits for the next call as well. Where a caller has found it that polls for
-//!   the end of a request of the QP's own, the ACK waits for [`REPLY_WAIT`]: that end may come at any moment, and
-//!   the reply after it.
+//! An ACK sent on its own costs both ends about as much as a short message. So it waits while a reply that it can leave
+//! with is likely:
+//! - The application has polled and found a completion. It is likely to post the reply in its next call.
+//! - The application replies to what it finds in its memory, and a WRITE has just arrived there. If the progress thread
+//!   received it, the ACK waits for the next call too. If a caller received it that polls for the completion of a
+//!   request of this QP, the ACK waits for [`REPLY_WAIT`]: the completion may come at any moment, and the reply after
+//!   it.
 //!
-//! Whether the application replies so is seen from what it posts. In any case the ACK leaves with whatever the QP
-//! sends next, at its deadline, and for a caller that may end the QP.
+//! What the application posts shows whether it replies in this way. In any case the ACK leaves with whatever the QP
+//! sends next, at its deadline, and in a call that may end the QP.
 
 use softrnic_wire::{Psn, Time};
 
@@ -20,9 +20,9 @@ use crate::tuning::{NEXT_CALL_WAIT, REPLY_TIME, REPLY_WAIT};
 #[derive(Debug, Default)]
 pub(crate) struct DelayedAck {
     waiting: Option<Waiting>,
-    /// When an ACK left by itself that a reply in memory may follow.
+    /// When an ACK that a reply in memory may follow last left by itself.
     left_alone: Option<Time>,
-    /// The application was seen to reply to what it finds in its memory, and not seen to fail to.
+    /// The application has been seen to reply to what it finds in its memory, and not seen to fail to.
     replies: bool,
 }
 
@@ -35,15 +35,15 @@ struct Waiting {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WhatFor {
-    /// The next call, whatever it brings.
+    /// The next call, whatever it does.
     NextCall,
-    /// A request of our own that leaves.
+    /// A request of our own.
     Reply,
 }
 
 impl DelayedAck {
     /// Whether the ACK of `psn`, which is all that the QP has to send, waits. `has_outstanding`: the peer has yet to
-    /// acknowledge something as well.
+    /// acknowledge something too.
     pub fn waits(&mut self, now: Time, psn: Psn, hints: Hints, has_outstanding: bool) -> bool {
         let waited = self.waiting.take();
         match waited {
@@ -81,7 +81,7 @@ impl DelayedAck {
         self.waiting.is_some()
     }
 
-    /// The QP sends something, and the ACK with it if there is one.
+    /// The QP sends something, and the ACK, if there is one, with it.
     pub fn sending(&mut self, now: Time, posted: bool) {
         self.waiting = None;
         if posted && self.left_alone.take().is_some_and(|left| now.since(left) < REPLY_TIME) {
@@ -89,12 +89,12 @@ impl DelayedAck {
         }
     }
 
-    /// When it leaves if nothing else happens; never, if none waits.
+    /// When the ACK leaves if nothing else happens; never, if none waits.
     pub fn deadline(&self) -> Time {
         self.waiting.map_or(Time::NEVER, |waiting| waiting.deadline)
     }
 
-    /// At its deadline, it is to leave with the call that finds that.
+    /// Once the deadline has passed, the ACK leaves in the next call.
     pub fn on_timeout(&mut self, now: Time) {
         if let Some(waiting) = &mut self.waiting
             && waiting.deadline <= now
@@ -104,7 +104,7 @@ impl DelayedAck {
         }
     }
 
-    /// There is no ACK any more.
+    /// There is no ACK any longer.
     pub fn cancel(&mut self) {
         self.waiting = None;
     }

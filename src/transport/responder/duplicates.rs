@@ -1,4 +1,4 @@
-//! Requests that the peer repeats, since an answer was lost or late.
+//! Requests that the peer repeats because an answer was lost or late.
 
 use softrnic_wire::Op;
 
@@ -31,7 +31,7 @@ impl<D> Responder<D> {
                     None => return host.count(Counter::DropDuplicateUnmatched),
                 }
             }
-            // An ACK for the newest PSN, but never over a READ or atomic whose answer may be lost as well.
+            // Sends an ACK for the newest PSN, but never beyond a READ or atomic whose answer may be lost too.
             _ => {
                 let newest = self.resources.first_after(request.psn).unwrap_or(self.epsn) - 1;
                 Response::Ack { psn: newest, msn: self.msn }
@@ -42,8 +42,8 @@ impl<D> Responder<D> {
         }
     }
 
-    /// Answers a repeated READ, or a part of it. An answer that is being sent goes back to where the repeat begins,
-    /// so that there is never more than one, and in the order of the PSNs.
+    /// Answers a repeated READ, or part of it. If the answer is still being sent, it goes back to where the repeat
+    /// begins. So there is never more than one, in PSN order.
     fn repeat_read<H: Host<Data = D>>(&mut self, again: Saved, host: &mut H) {
         let Responder { repeat_credit: credit, responses, .. } = self;
         credit.note_repeat(again.first);

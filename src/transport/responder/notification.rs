@@ -1,4 +1,4 @@
-//! DCQCN's notification point: a packet came with the congestion mark, and its sender is told so (Annex A17.9).
+//! DCQCN's notification point: tells the sender of a packet with the congestion mark (Annex A17.9).
 
 use core::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::host::{Host, Payload, Transmit};
 use crate::path::Path;
 use crate::qp::Progress;
 
-/// DSCP 48, ECN-capable: what hardware sends, so that switches favour it.
+/// DSCP 48, ECN-capable: as hardware sends it, so that switches favour it.
 const CNP_TOS: u8 = 0xC2;
 
-/// The CNPs of one QP.
+/// The CNPs that one QP sends.
 #[derive(Debug, Default)]
 pub(super) struct NotificationPoint {
     due: bool,
@@ -26,7 +26,7 @@ impl NotificationPoint {
         self.due
     }
 
-    /// A packet came with the mark. Its sender is told at most once per interval.
+    /// A packet arrived with the mark. Its sender is told at most once per interval.
     pub fn note<H: Host>(&mut self, cx: &Context, now: Time, host: &mut H) {
         host.count(Counter::EcnMarked);
         let interval = Duration::from_micros(cx.config.cnp_interval_us.into());
@@ -36,7 +36,7 @@ impl NotificationPoint {
         }
     }
 
-    /// Sends the CNP that is due. One that finds the link full is not missed: congestion goes on.
+    /// Sends the CNP that is due. If the link is full, it is lost, which does not matter: congestion goes on.
     pub fn transmit<H: Host>(&mut self, cx: &Context, host: &mut H, progress: &mut Progress) {
         if !core::mem::take(&mut self.due) || !cx.takes_requests() {
             return;

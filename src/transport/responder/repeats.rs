@@ -1,31 +1,33 @@
-//! How much a peer is answered again without getting on.
+//! Limits how much is sent again to a peer that makes no progress.
 //!
 //! A peer that lost responses repeats its READ (IBTA 9.7.5.1.3), and each repeat, a packet of some forty bytes, draws
 //! up to 2 GiB. A responder may drop what it cannot serve, since the peer asks again. So repeats are answered from a
-//! credit that grows when the peer gets on: by new READs, and by repeats that begin further on than any before. Where
-//! it is used up, a repeat draws one packet: a peer that takes it gets on, and its credit grows again.
+//! credit that grows when the peer makes progress: with new READs, and with repeats that begin further on than any
+//! before. Once the credit is used up, a repeat draws one packet: a peer that receives it makes progress, and its
+//! credit grows again.
 
 use softrnic_wire::Psn;
 
-/// For each packet of progress so many may be sent again: what a requester with the largest retry count asks for.
+/// Packets that may be sent again for each packet of progress: as many as a requester with the largest retry count asks
+/// for.
 const PER_PACKET: u32 = 7;
 
-/// The most packets that are saved up.
+/// The largest credit, in packets.
 const MOST: u32 = 4096;
 
-/// Beyond a quarter of the PSN space what was repeated last says nothing.
+/// A repeat more than a quarter of the PSN space ago says nothing.
 const OLDEST: i32 = 1 << 22;
 
 /// Packets of READ responses that may be sent again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RepeatCredit {
     packets: u32,
-    /// Where the furthest repeat began: the peer has everything before it.
+    /// Where the furthest repeat began: the peer has received everything before it.
     reached: Option<Psn>,
 }
 
 impl RepeatCredit {
-    /// A new READ is taken.
+    /// A new READ was accepted.
     pub fn note_read(&mut self, first: Psn, packets: u32) {
         self.earn(packets);
         if self.reached.is_none_or(|reached| first.distance_from(reached) > OLDEST) {
@@ -50,7 +52,7 @@ impl RepeatCredit {
         enough
     }
 
-    /// Takes `packets`, or as many as there are, but never none.
+    /// Takes `packets`, or as many as there are, but at least one.
     pub fn take(&mut self, packets: u32) -> u32 {
         let taken = packets.min(self.packets);
         self.packets -= taken;

@@ -25,8 +25,8 @@ pub(crate) enum SavedKind {
     Empty,
 }
 
-/// A quarter of the PSN space. A request that is repeated lies less than half of it behind, and one that
-/// is forgotten at a quarter was, with what has been taken since, acknowledged long ago.
+/// A quarter of the PSN space. A repeated request lies less than half of it behind. One that is forgotten at a quarter
+/// was acknowledged long ago, given what has been accepted since.
 const OLDEST: i32 = 1 << 22;
 
 /// The newest READs and atomics, oldest first.
@@ -43,8 +43,8 @@ impl Resources {
         self.saved.len()
     }
 
-    /// Keeps one more, and forgets the oldest beyond `depth`. rxe rounds the depth that it may use up
-    /// to a power of two, so as many are kept.
+    /// Saves one more, and forgets the oldest beyond `depth`. rxe rounds the depth it may use up to a power of two, so
+    /// that many are kept.
     pub fn save(&mut self, saved: Saved, depth: u8) {
         while self.saved.len() >= (depth.max(1) as usize).next_power_of_two() {
             self.saved.pop_front();
@@ -52,7 +52,7 @@ impl Resources {
         self.saved.push_back(saved);
     }
 
-    /// Forgets what lies so far behind `expected` that its PSN would soon seem to lie ahead.
+    /// Forgets what lies so far behind `expected` that its PSN would soon appear to be ahead.
     pub fn forget_before(&mut self, expected: Psn) {
         while self.saved.front().is_some_and(|s| expected.distance_from(s.first + s.packets) > OLDEST) {
             self.saved.pop_front();

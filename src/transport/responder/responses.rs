@@ -1,4 +1,4 @@
-//! What the responder has yet to send, in the order in which it must go (IBTA 9.7.5.1, C9-105).
+//! The responses that the responder has yet to send, in the order in which they must leave (IBTA 9.7.5.1, C9-105).
 
 use alloc::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use crate::context::{Context, Outcome};
 use crate::counters::Counter;
 use crate::host::{Host, Payload, Transmit, TransmitError};
 use crate::qp::{Progress, Stop};
-use crate::segment::Place;
+use crate::segment::Position;
 
 /// A negative acknowledgement.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ pub(crate) enum Response {
         psn: Psn,
         msn: Msn,
     },
-    /// `sent` packets of it are sent, and no more than `end` will be.
+    /// `sent` of its packets have been sent, and no more than `end` will be.
     Read {
         saved: Saved,
         sent: u32,
@@ -54,7 +54,7 @@ impl Response {
         Response::Read { saved, sent: 0, end: saved.packets, repeated: false }
     }
 
-    /// The answer to an atomic, FLUSH or ATOMIC WRITE, or to its repetition.
+    /// The answer to an atomic, FLUSH or ATOMIC WRITE, new or repeated.
     pub fn saved(saved: Saved, repeated: bool) -> Response {
         match saved.kind {
             SavedKind::Atomic(original) => {
@@ -72,7 +72,7 @@ impl Response {
         }
     }
 
-    /// Where in the answer to a READ the packet `psn` is, and how many of its packets are sent.
+    /// The index of the packet `psn` in the answer to a READ, and how many of its packets have been sent.
     fn place_of(&self, psn: Psn) -> Option<(u32, u32)> {
         let Response::Read { saved, sent, end, .. } = self else { return None };
         let place = psn.distance_from(saved.first);
@@ -80,10 +80,10 @@ impl Response {
     }
 }
 
-/// More repeated answers than this wait only if the peer repeats requests without end; it can do so again.
+/// Only a peer that repeats requests without end makes more repeated answers than this wait; it can do so again.
 const MAX_REPEATED: usize = 512;
 
-/// With so many responses waiting no more requests are taken.
+/// With this many responses waiting, no more requests are accepted.
 const FULL: usize = 1024;
 
 /// The queue of responses.
@@ -100,12 +100,13 @@ impl Responses {
         self.queue.is_empty()
     }
 
-    /// Whether too many wait for another request to be taken, or there is no memory for its answer.
+    /// Whether too many responses wait to accept another request, or there is no memory for its answer.
     pub fn is_full(&mut self) -> bool {
         self.queue.len() >= FULL || self.queue.try_reserve(1).is_err()
     }
 
-    /// Whether fewer READs and atomics than `limit` wait for their first answer. Mostly fewer responses wait in all.
+    /// Whether fewer READs and atomics than `limit` wait for their first answer. Usually fewer responses than that wait
+    /// in all.
     pub fn owes_fewer_than(&self, limit: usize) -> bool {
         self.queue.len() < limit || self.owed() < limit
     }
@@ -121,7 +122,7 @@ impl Responses {
         self.queue.iter().filter(first).count()
     }
 
-    /// The PSN of the ACK, if that is all that waits.
+    /// The PSN of the ACK, if nothing else waits.
     pub fn one_ack(&self) -> Option<Psn> {
         match (self.queue.len(), self.queue.front()) {
             (1, Some(Response::Ack { psn, .. })) => Some(*psn),
@@ -137,7 +138,7 @@ impl Responses {
         self.queue.clear();
     }
 
-    /// Queues the answer to a new request. An ACK swallows the one before it (IBTA 9.7.5.1.2).
+    /// Queues the answer to a new request. An ACK replaces the one before it (IBTA 9.7.5.1.2).
     pub fn push(&mut self, response: Response) {
         if let (Some(last @ Response::Ack { .. }), Response::Ack { psn, .. }) =
             (self.queue.back_mut(), response)
@@ -150,7 +151,7 @@ impl Responses {
         self.queue.push_back(response);
     }
 
-    /// Queues the answer to a repeated request before those to later ones, unless the same answer still waits.
+    /// Queues the answer to a repeated request ahead of those to later ones, unless the same answer still waits.
     pub fn repeat(&mut self, response: Response) -> bool {
         let same = |waiting: &Response| {
             waiting.psn() == response.psn()
@@ -169,7 +170,7 @@ impl Responses {
         true
     }
 
-    /// How many packets from `psn` on have been sent of the READ answer that holds `psn`, if one is queued.
+    /// How many packets have been sent, from `psn` on, of the READ answer that contains `psn`, if one is queued.
     pub fn sent_from(&self, psn: Psn) -> Option<u32> {
         self.queue
             .iter()
@@ -177,7 +178,7 @@ impl Responses {
             .map(|(place, sent)| sent.saturating_sub(place))
     }
 
-    /// That answer begins again, in the form that its repetition asks for.
+    /// Starts that answer again, in the form that its repetition asks for.
     pub fn send_again(&mut self, again: Saved) {
         for response in &mut self.queue {
             if response.place_of(again.first).is_some()
@@ -191,7 +192,7 @@ impl Responses {
 }
 
 impl<D> Responder<D> {
-    /// Sends what the responder owes until the budget is used up or the link is full.
+    /// Sends responses until the budget is used up or the link is full.
     pub fn transmit<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
@@ -208,7 +209,7 @@ impl<D> Responder<D> {
                         self.responses.queue.pop_front();
                     }
                 }
-                // What was answered once and cannot be now is dropped (error class D, IBTA 9.9.3).
+                // What was answered once and cannot be answered now is dropped (error class D, IBTA 9.9.3).
                 Err(TransmitError::Remote(_))
                     if matches!(response, Response::Read { repeated: true, .. }) =>
                 {
@@ -216,8 +217,8 @@ impl<D> Responder<D> {
                     host.count(Counter::DropDuplicateUnmatched);
                 }
                 Err(TransmitError::Remote(_)) => {
-                    // A READ that fails is refused at the PSN of the response that could not be sent.
-                    // Requests behind it were executed, but their answers would acknowledge it.
+                    // A READ that fails is refused at the PSN of the response that could not be sent. Requests behind
+                    // it were executed, but their answers would acknowledge it.
                     let psn = response.psn() + self.read_progress();
                     self.responses.clear();
                     return self.refuse(cx, psn, Refusal::Access, host);
@@ -242,7 +243,7 @@ impl<D> Responder<D> {
         }
     }
 
-    /// Sends one packet of a response; `true` when that was its last.
+    /// Sends one packet of a response; `true` if that was its last.
     fn transmit_response<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
@@ -263,11 +264,11 @@ impl<D> Responder<D> {
                 let SavedKind::Read(domain, reth) = saved.kind else { return Ok(true) };
                 let offset = sent as u64 * cx.config.mtu as u64;
                 let len = (reth.dma_len as u64 - offset).min(cx.config.mtu as u64) as usize;
-                let op = match Place::of(sent, saved.packets) {
-                    Place::First => Op::ReadResponseFirst(ack(saved.msn)),
-                    Place::Middle => Op::ReadResponseMiddle,
-                    Place::Last => Op::ReadResponseLast(ack(saved.msn)),
-                    Place::Only => Op::ReadResponseOnly(ack(saved.msn)),
+                let op = match Position::of(sent, saved.packets) {
+                    Position::First => Op::ReadResponseFirst(ack(saved.msn)),
+                    Position::Middle => Op::ReadResponseMiddle,
+                    Position::Last => Op::ReadResponseLast(ack(saved.msn)),
+                    Position::Only => Op::ReadResponseOnly(ack(saved.msn)),
                 };
                 let va = reth.va.wrapping_add(offset);
                 let payload = if len == 0 {

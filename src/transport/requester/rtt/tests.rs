@@ -23,32 +23,32 @@ fn after(samples: &[u64]) -> RttEstimator {
 
 #[test]
 fn before_the_first_answer_it_waits_the_initial_time() {
-    assert_eq!(RttEstimator::default().patience(), INITIAL_RTO);
+    assert_eq!(RttEstimator::default().rto(), INITIAL_RTO);
 }
 
 #[test]
 fn the_first_sample_is_the_estimate_and_half_of_it_the_variation() {
     // RFC 6298, 2.2: SRTT = R, RTTVAR = R / 2.
-    assert_eq!(after(&[3 * MILLI]).patience(), 2 * 3 * MILLI + 4 * (3 * MILLI / 2));
+    assert_eq!(after(&[3 * MILLI]).rto(), 2 * 3 * MILLI + 4 * (3 * MILLI / 2));
 }
 
 #[test]
 fn a_later_sample_moves_the_estimate_by_an_eighth_and_the_variation_by_a_quarter() {
     // RFC 6298, 2.3, of 3 ms and then 7 ms: RTTVAR = 3/4 * 1.5 + 1/4 * 4, SRTT = 7/8 * 3 + 1/8 * 7.
-    let (smoothed, variation) = (3_500_000, 2_125_000);
-    assert_eq!(after(&[3 * MILLI, 7 * MILLI]).patience(), 2 * smoothed + 4 * variation);
+    let (srtt, rttvar) = (3_500_000, 2_125_000);
+    assert_eq!(after(&[3 * MILLI, 7 * MILLI]).rto(), 2 * srtt + 4 * rttvar);
 }
 
 #[test]
 fn a_sample_below_the_estimate_lowers_it_and_counts_as_variation() {
     // Of 8 ms and then 4 ms: RTTVAR = 3/4 * 4 + 1/4 * 4, SRTT = 7/8 * 8 + 1/8 * 4.
-    let (smoothed, variation) = (7_500_000, 4_000_000);
-    assert_eq!(after(&[8 * MILLI, 4 * MILLI]).patience(), 2 * smoothed + 4 * variation);
+    let (srtt, rttvar) = (7_500_000, 4_000_000);
+    assert_eq!(after(&[8 * MILLI, 4 * MILLI]).rto(), 2 * srtt + 4 * rttvar);
 }
 
 #[test]
 fn it_never_waits_less_than_the_peer_may_need_for_a_processor() {
-    assert_eq!(after(&[10_000]).patience(), MIN_RTO);
+    assert_eq!(after(&[10_000]).rto(), MIN_RTO);
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn one_packet_is_measured_at_a_time() {
     rtt.sent(Psn::new(1), at(0));
     rtt.sent(Psn::new(2), at(2 * MILLI));
     rtt.acknowledged(Psn::new(2), at(3 * MILLI));
-    assert_eq!(rtt.patience(), after(&[3 * MILLI]).patience(), "the first of them");
+    assert_eq!(rtt.rto(), after(&[3 * MILLI]).rto(), "the first of them");
     rtt.acknowledged(Psn::new(2), at(9 * MILLI));
-    assert_eq!(rtt.patience(), after(&[3 * MILLI]).patience(), "and only once");
+    assert_eq!(rtt.rto(), after(&[3 * MILLI]).rto(), "and only once");
 }
 
 #[test]
@@ -67,9 +67,9 @@ fn an_ack_of_what_lies_before_the_probe_says_nothing_about_it() {
     let mut rtt = RttEstimator::default();
     rtt.sent(Psn::ZERO, at(0));
     rtt.acknowledged(Psn::ZERO - 1, at(MILLI));
-    assert_eq!(rtt.patience(), INITIAL_RTO);
+    assert_eq!(rtt.rto(), INITIAL_RTO);
     rtt.acknowledged(Psn::ZERO, at(3 * MILLI));
-    assert_eq!(rtt.patience(), after(&[3 * MILLI]).patience());
+    assert_eq!(rtt.rto(), after(&[3 * MILLI]).rto());
 }
 
 #[test]
@@ -78,5 +78,5 @@ fn what_was_sent_again_is_not_measured() {
     rtt.sent(Psn::new(1), at(0));
     rtt.abandon();
     rtt.acknowledged(Psn::new(1), at(9 * MILLI));
-    assert_eq!(rtt.patience(), INITIAL_RTO, "the ACK may be that of either");
+    assert_eq!(rtt.rto(), INITIAL_RTO, "the ACK may be that of either");
 }
