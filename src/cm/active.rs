@@ -1,4 +1,4 @@
-//! The side that asks: REQ, REP, RTU.
+//! The active side of a connection: REQ, REP, RTU.
 
 use softrnic_wire::{
     Bits, CmBody, CmIds, CmInfo, CmMessage, CmPath, Mad, Mra, Pkey, Qpn, Rej, RejReason, Rep, Req, Served,
@@ -13,15 +13,14 @@ use crate::error::CmError;
 use crate::event::{Event, Reply};
 use crate::params::{CmTransport, ConnectParams, Ece, Path, QpParams, Route};
 
-/// The partition that every RoCE device is in.
+/// The partition of every RoCE device.
 const DEFAULT_PKEY: Pkey = Pkey(0xFFFF);
 
 impl Cm {
-    /// Asks for a connection. The answer is an event: [`Event::Reply`], [`Event::Rejected`] or
-    /// [`Event::Unreachable`].
+    /// Asks for a connection. The answer is an event: [`Event::Reply`], [`Event::Rejected`] or [`Event::Unreachable`].
     ///
     /// # Errors
-    /// Too much private data.
+    /// The private data is too long.
     pub fn connect(&mut self, now: Time, params: &ConnectParams) -> Result<CommId, CmError> {
         let id = self.fresh_id();
         let req = self.request(id, params);
@@ -65,7 +64,7 @@ impl Cm {
     /// Confirms the connection, once the QP can receive and send.
     ///
     /// # Errors
-    /// No reply has come, or too much private data.
+    /// No reply has arrived, or the private data is too long.
     pub fn establish(&mut self, id: CommId, private: &[u8]) -> Result<(), CmError> {
         let connection = self.directory.get_mut(id).ok_or(CmError::UnknownId)?;
         if connection.state != State::RepRcvd {
@@ -80,7 +79,7 @@ impl Cm {
         Ok(())
     }
 
-    /// What the connection's QP is to be set to; `None` before the peer has said so.
+    /// The attributes to set on the connection's QP; `None` until the peer has named its own.
     pub fn qp_params(&self, id: CommId) -> Option<QpParams> {
         let c = self.directory.get(id)?;
         if matches!(c.state, State::ReqSent) {
@@ -101,7 +100,7 @@ impl Cm {
 
     pub(crate) fn on_rep(&mut self, now: Time, route: Route, mad: &Mad<'_>, rep: &Rep, private: &[u8]) {
         let Some(connection) = self.directory.find(rep.ids.remote) else {
-            // It answers a late copy of a request. Its sender would wait for us for a minute.
+            // It answers a late copy of a request. Without a REJ, its sender would wait for us for a minute.
             self.note_unexpected();
             let ids = CmIds { local: rep.ids.remote, remote: rep.ids.local };
             let reason = RejReason::INVALID_COMMUNICATION_ID;
@@ -138,7 +137,7 @@ impl Cm {
 
     fn take_reply(&mut self, now: Time, route: Route, mad: &Mad<'_>, id: CommId, rep: &Rep, private: &[u8]) {
         let Some(connection) = self.directory.get(id) else { return };
-        // With XRC the peer has a target, whose number is in the place of an end-to-end context.
+        // With XRC the peer has a target QP, whose number is in the field of an end-to-end context.
         let is_xrc = connection.transport == Some(CmTransport::Xrc);
         let qpn = if is_xrc { Qpn::new(rep.eecn.get()) } else { rep.qpn };
         if let Some(stale) = self.directory.find_by_remote_qp(rep.ca_guid, qpn).map(|c| c.id) {
@@ -194,9 +193,9 @@ impl Cm {
         if !awaited {
             return self.note_unexpected();
         }
-        let patience = exponent(mra.service_timeout.get() as u8) + exponent(connection.timeout);
+        let extension = exponent(mra.service_timeout.get() as u8) + exponent(connection.timeout);
         if let Some(repeat) = self.directory.get_mut(id).and_then(|c| c.repeat.as_mut()) {
-            repeat.postpone(now, patience);
+            repeat.postpone(now, extension);
         }
         self.keep_repeating(id);
     }
@@ -212,8 +211,8 @@ impl Cm {
         }
     }
 
-    /// Tells a passive side, which may have seen the REQ, that nobody waits for its reply any more. It finds the
-    /// connection by our GUID, since it has not told us its own number.
+    /// Tells a passive side, which may have seen the REQ, that its reply is no longer awaited. The peer finds the
+    /// connection by our GUID, since it has not told us its own id.
     pub(crate) fn send_timeout_rej(&mut self, connection: &Connection) {
         let guid = self.config.ca_guid.to_be_bytes();
         let info = CmInfo::new(&guid).unwrap_or_default();
@@ -243,7 +242,7 @@ impl Cm {
             service: params.service,
             ca_guid: self.config.ca_guid,
             qpn: params.qpn,
-            // An XRC initiator serves nothing (kernel: cm_format_req leaves these out).
+            // An XRC initiator executes no requests (kernel: cm_format_req leaves these out).
             responder_resources: if is_xrc { 0 } else { params.responder_resources },
             initiator_depth: params.initiator_depth,
             remote_cm_timeout: Bits::new(self.config.response_timeout.into()),

@@ -1,4 +1,4 @@
-//! The connection manager of one device: takes messages in, lets them out, and keeps the time.
+//! The connection manager of one device: receives and sends messages, and runs the timers.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -15,46 +15,46 @@ use crate::repeat::{Due, Repeat};
 /// A datagram to be sent from QP 1 to QP 1.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outgoing {
-    /// From where to where.
+    /// Source and destination.
     pub route: Route,
     /// The datagram.
     pub bytes: Box<[u8; MAD_LEN]>,
 }
 
-/// What a connection manager has counted. All wrap.
+/// Counters of a connection manager. They wrap.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Messages taken in.
+    /// Messages received.
     pub received: u64,
-    /// Messages let out, repeats included.
+    /// Messages sent, repeats included.
     pub sent: u64,
-    /// Messages sent again since nobody had answered.
+    /// Messages sent again because no answer came.
     pub repeated: u64,
-    /// Messages that had come before.
+    /// Messages received more than once.
     pub duplicates: u64,
-    /// Dropped: no connection management message, or of another version.
+    /// Dropped: not a connection management message, or of another version.
     pub drop_malformed: u64,
-    /// Dropped: names no connection, or one in a state that has no use for it.
+    /// Dropped: names no connection, or one in a state that does not expect the message.
     pub drop_unexpected: u64,
     /// Dropped: too many requests wait for an answer.
     pub drop_backlog: u64,
-    /// Requests that were refused without asking an application.
+    /// Requests refused without asking an application.
     pub refused: u64,
 }
 
 /// How much a connection manager holds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Usage {
-    /// Connections and questions, those in timewait included.
+    /// Connections and SIDR requests, including those in timewait.
     pub connections: usize,
-    /// Requests that no application has answered.
+    /// Requests that no application has answered yet.
     pub pending: usize,
     /// Listeners.
     pub listeners: usize,
     /// Timers that are set.
     pub timers: usize,
-    /// Entries by which peers' messages find connections.
+    /// Index entries by which peers' messages find connections.
     pub index_entries: usize,
     /// Datagrams that wait to be sent.
     pub outgoing: usize,
@@ -74,8 +74,8 @@ pub struct Cm {
 }
 
 impl Cm {
-    /// A connection manager without connections. `random` gives the numbers of connections: a peer, and whoever comes
-    /// after a restart with the same GUID, must not be able to guess or to meet them.
+    /// A connection manager without connections. `random` supplies communication ids. A peer must not be able to guess
+    /// them, and a process that restarts with the same GUID must not reuse them.
     pub fn new(config: Config, random: impl FnMut() -> u32 + Send + 'static) -> Cm {
         Cm {
             config,
@@ -88,7 +88,7 @@ impl Cm {
         }
     }
 
-    /// Says which GIDs the device has. Requests for others are refused.
+    /// Sets the GIDs of the device. Requests for others are refused.
     pub fn set_gids(&mut self, gids: &[Gid]) {
         self.gids = gids.into();
     }
@@ -101,7 +101,7 @@ impl Cm {
         self.gids.first().copied().unwrap_or_default()
     }
 
-    /// Takes in the payload of a packet to QP 1 that came by `route`.
+    /// Handles the payload of a packet to QP 1 that arrived by `route`.
     pub fn on_mad(&mut self, now: Time, route: Route, payload: &[u8]) {
         let mad = Mad::read(payload).filter(|mad| payload.len() == MAD_LEN && mad.is_cm_send());
         let Some((mad, message)) = mad.and_then(|mad| Some((mad, mad.cm()?))) else {
@@ -125,7 +125,7 @@ impl Cm {
         }
     }
 
-    /// Whether somebody listens for a service.
+    /// Whether a service has a listener.
     pub fn listens(&self, service: ServiceId) -> bool {
         self.directory.has_listener(service)
     }
@@ -140,7 +140,7 @@ impl Cm {
         self.events.pop_front()
     }
 
-    /// Whether [`Cm::poll_event`] has something.
+    /// Whether [`Cm::poll_event`] has an event.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
@@ -150,14 +150,14 @@ impl Cm {
         self.directory.next_timer()
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn on_timeout(&mut self, now: Time) {
         while let Some(id) = self.directory.pop_due(now) {
             self.on_connection_timeout(now, id);
         }
     }
 
-    /// Where a connection is; `None` when it is no more.
+    /// The state of a connection; `None` if it no longer exists.
     pub fn state(&self, id: CommId) -> Option<State> {
         self.directory.get(id).map(|c| c.state)
     }
@@ -167,17 +167,17 @@ impl Cm {
         self.directory.find(number).map(|c| c.id)
     }
 
-    /// The connections with numbers above this one, or all, in the order of their numbers.
+    /// The connections with numbers above this one, or all, in numerical order.
     pub fn connections(&self, after: Option<CommId>) -> impl Iterator<Item = Status> + '_ {
         self.directory.after(after).map(Connection::status)
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// How much there is.
+    /// How much it holds.
     pub fn usage(&self) -> Usage {
         Usage {
             connections: self.directory.len(),
@@ -215,7 +215,7 @@ impl Cm {
         self.directory.set_timer(id, next);
     }
 
-    /// Nobody has answered what was sent again and again.
+    /// All repeats have gone unanswered.
     fn give_up(&mut self, now: Time, id: CommId) {
         match self.state(id) {
             Some(State::DreqSent) => self.disconnect_unanswered(now, id),
@@ -232,7 +232,7 @@ impl Cm {
         u64::from((self.random)()) << 32 | u64::from(id.get())
     }
 
-    /// An event of a connection whose owner wants to hear of it.
+    /// Queues an event for a connection whose owner still wants events.
     pub(crate) fn tell(&mut self, event: Event) {
         self.events.push_back(event);
     }
@@ -242,12 +242,12 @@ impl Cm {
         self.outgoing.push_back(Outgoing { route, bytes });
     }
 
-    /// Sends a message that nobody answers.
+    /// Sends a message that needs no answer.
     pub(crate) fn send(&mut self, route: Route, transaction: u64, message: &CmMessage<'_>) {
         self.send_bytes(route, mad(transaction, 0, message));
     }
 
-    /// Sends a connection's message, and again until it is answered.
+    /// Sends a connection's message and repeats it until it is answered.
     pub(crate) fn send_until_answered(
         &mut self,
         now: Time,
@@ -263,7 +263,7 @@ impl Cm {
         self.keep_repeating(id);
     }
 
-    /// What a connection had sent is answered.
+    /// What a connection had sent has been answered.
     pub(crate) fn stop_repeating(&mut self, id: CommId) {
         if let Some(connection) = self.directory.get_mut(id) {
             connection.repeat = None;
@@ -271,17 +271,17 @@ impl Cm {
         self.directory.set_timer(id, Time::NEVER);
     }
 
-    /// Whether nobody wants to hear of a connection any more.
+    /// Whether the owner of a connection no longer wants its events.
     pub(crate) fn is_orphaned(&self, id: CommId) -> bool {
         self.directory.get(id).is_none_or(|c| c.orphaned)
     }
 
-    /// Counts a message that had come before.
+    /// Counts a message received more than once.
     pub(crate) fn note_duplicate(&mut self) {
         self.counters.duplicates += 1;
     }
 
-    /// Counts a message that nobody has a use for.
+    /// Counts an unexpected message.
     pub(crate) fn note_unexpected(&mut self) {
         self.counters.drop_unexpected += 1;
     }

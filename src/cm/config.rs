@@ -1,12 +1,12 @@
-//! What a connection manager says of its device, and how long it waits.
+//! What a connection manager says about its device, and how long it waits.
 
 use core::time::Duration;
 
-/// Settings of a [`Cm`](crate::Cm). The times are exponents, as messages carry them: 4.096 µs × 2^n, and Linux takes
-/// them for 2^(n − 8) ms.
+/// Settings of a [`Cm`](crate::Cm). The times are exponents, as messages carry them: 4.096 µs × 2^n, and Linux reads
+/// them as 2^(n − 8) ms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// GUID of the device. Peers tell connections apart by it, so no other device may have it.
+    /// GUID of the device. Peers identify connections by it, so it must be unique.
     pub ca_guid: u64,
     /// Exponent: how long the device takes to acknowledge.
     pub ack_delay: u8,
@@ -33,7 +33,7 @@ impl Config {
         }
     }
 
-    /// The exponent of a QP's timeout on a path against a peer that takes `ack_delay` (kernel: `cm_ack_timeout`).
+    /// The exponent of a QP's timeout on a path to a peer that takes `ack_delay` (kernel: `cm_ack_timeout`).
     pub(crate) fn ack_timeout(packet_life: u8, ack_delay: u8) -> u8 {
         let life = packet_life.min(31) + 1;
         let timeout = if life >= ack_delay {
@@ -44,16 +44,16 @@ impl Config {
         timeout.min(31)
     }
 
-    /// How long a request waits for its answer: there, the peer, and back.
+    /// How long a request waits for its answer: the way there, the peer's time, and the way back.
     pub(crate) fn request_interval(&self, peer_response: u8) -> Duration {
         exponent(self.packet_life) * 2 + exponent(peer_response)
     }
 }
 
-/// The time that an exponent stands for, in whole milliseconds as Linux has it.
+/// The time that an exponent stands for, in whole milliseconds, as in Linux.
 pub(crate) fn exponent(n: u8) -> Duration {
     Duration::from_millis(1 << n.min(31).saturating_sub(8))
 }
 
-/// The service timeout of an MRA that asks for patience while the application thinks (kernel: `CMA_CM_MRA_SETTING`).
+/// The service timeout of an MRA that asks for more time while the application decides (kernel: `CMA_CM_MRA_SETTING`).
 pub(crate) const MRA_TIMEOUT: u8 = 24;

@@ -9,76 +9,76 @@ use crate::directory::{CommId, ListenerId};
 use crate::params::{CmTransport, Path, Route};
 use crate::repeat::Repeat;
 
-/// Where a connection is (IBTA 12.9.6). MRAs make no states of their own: they only change how long is waited.
+/// The state of a connection (IBTA 12.9.6). MRAs have no states of their own: they only change how long is waited.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
-    /// Active: asked, and not answered.
+    /// Active: REQ sent, no answer yet.
     ReqSent,
-    /// Active: answered; the QP is being set up.
+    /// Active: REP received; the QP is being set up.
     RepRcvd,
-    /// Passive: asked; the application thinks.
+    /// Passive: REQ received; the application decides.
     ReqRcvd,
-    /// Passive: agreed, and not confirmed.
+    /// Passive: REP sent, not yet confirmed.
     RepSent,
-    /// In use.
+    /// Established.
     Established,
-    /// We disconnect.
+    /// DREQ sent.
     DreqSent,
-    /// The peer disconnects, and waits for us to agree.
+    /// DREQ received; the peer waits for us to agree.
     DreqRcvd,
-    /// Over; packets of it may still be on the way.
+    /// Ended; packets of it may still be in the network.
     Timewait,
-    /// A datagram service was asked.
+    /// SIDR_REQ sent.
     SidrReqSent,
-    /// We were asked for a datagram service.
+    /// SIDR_REQ received.
     SidrReqRcvd,
 }
 
 impl State {
-    /// Whether a QP is still set up for it, or used (kernel: `cm_init_qp_init_attr`).
+    /// Whether a QP is being set up for it, or is in use (kernel: `cm_init_qp_init_attr`).
     pub fn is_usable(self) -> bool {
         use State::{Established, RepRcvd, RepSent, ReqRcvd, ReqSent};
         matches!(self, ReqSent | RepRcvd | ReqRcvd | RepSent | Established)
     }
 }
 
-/// What is to be seen of a connection, or of a question to a datagram service.
+/// A snapshot of a connection, or of a SIDR request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
-    /// Its number, and the peer's for it: 0 while that is not known.
+    /// Our communication id; the peer's is [`remote_id`](Status::remote_id).
     pub id: CommId,
-    /// See [`Status::id`].
+    /// The peer's communication id; 0 until it is known.
     pub remote_id: u32,
-    /// Where it is.
+    /// Its state.
     pub state: State,
     /// `None` for datagram services.
     pub transport: Option<CmTransport>,
     /// The service that was asked for.
     pub service: ServiceId,
-    /// From where to where its messages travel.
+    /// Source and destination of its messages.
     pub route: Route,
-    /// Our QP and the peer's, as far as they were named.
+    /// Our QP and the peer's, as far as they are known.
     pub qpns: [Qpn; 2],
 }
 
-/// What one side has said of itself.
+/// What one side has said about itself.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Side {
     pub qpn: Qpn,
     /// PSN of the first packet that it receives.
     pub starting_psn: Psn,
-    /// READs and atomics that it serves at once.
+    /// READs and atomics that it executes at once.
     pub responder_resources: u8,
     /// READs and atomics that it wants to have outstanding.
     pub initiator_depth: u8,
-    /// What it wants the other to do after RNR NAKs.
+    /// What it wants the other side to do after RNR NAKs.
     pub rnr_retry: u8,
 }
 
 pub(crate) struct Connection {
     pub id: CommId,
     pub state: State,
-    /// Who was asked, until that is answered.
+    /// The listener that was asked, until it has answered.
     pub listener: Option<ListenerId>,
     /// `None` for datagram services.
     pub transport: Option<CmTransport>,
@@ -86,9 +86,9 @@ pub(crate) struct Connection {
     pub service: ServiceId,
     /// `None` for datagram services.
     pub path: Option<Path>,
-    /// Of the messages that set the connection up.
+    /// Transaction id of the messages that set the connection up.
     pub transaction: u64,
-    /// The peer's communication id; of a datagram service's question its request id.
+    /// The peer's communication id; for SIDR, its request id.
     pub remote_id: u32,
     pub remote_guid: u64,
     pub local: Side,
@@ -98,15 +98,15 @@ pub(crate) struct Connection {
     pub packet_life: u8,
     /// Exponent of the QP's timeout, and so of the timewait.
     pub timeout: u8,
-    /// Exponent: how long the peer takes at most to answer a message.
+    /// Exponent: the longest time that the peer takes to answer a message.
     pub peer_response: u8,
-    /// What waits for an answer.
+    /// The message that waits for an answer.
     pub repeat: Option<Repeat>,
-    /// The last answer, for a peer that did not get it: an RTU or a DREP.
+    /// The last answer, for a peer that did not receive it: an RTU or a DREP.
     pub answer: Option<Box<[u8; MAD_LEN]>>,
-    /// Its owner does not want to hear of it any more.
+    /// Its owner no longer wants its events.
     pub orphaned: bool,
-    /// When its timer is set to, [`Time::NEVER`] if it is not.
+    /// The time its timer is set to; [`Time::NEVER`] if it is not set.
     pub timer: Time,
 }
 
@@ -127,12 +127,12 @@ impl Connection {
         self.ids_for(self.remote_id)
     }
 
-    /// As towards a peer whose number is not taken over yet.
+    /// The ids for a message to a peer whose id is not stored yet.
     pub fn ids_for(&self, remote: u32) -> CmIds {
         CmIds { local: self.id.get(), remote }
     }
 
-    /// How long packets may still be on the way (IBTA 12.9.8.4).
+    /// How long packets may still be in the network (IBTA 12.9.8.4).
     pub fn timewait(&self) -> Duration {
         crate::config::exponent(self.timeout)
     }

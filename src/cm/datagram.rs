@@ -14,14 +14,14 @@ use crate::error::CmError;
 use crate::event::{Event, SidrAnswer};
 use crate::params::{Ece, Route, SidrParams, SidrReply};
 
-/// Nobody listens for the service.
+/// The service has no listener.
 const UNSUPPORTED: u8 = 1;
 
 impl Cm {
     /// Asks for the QP of a datagram service. The answer is [`Event::SidrReply`] or [`Event::Unreachable`].
     ///
     /// # Errors
-    /// Too much private data.
+    /// The private data is too long.
     pub fn ask(&mut self, now: Time, params: &SidrParams) -> Result<CommId, CmError> {
         let id = self.fresh_id();
         let req = SidrReq { request_id: id.get(), pkey: Pkey(0xFFFF), service: params.service };
@@ -39,10 +39,10 @@ impl Cm {
         Ok(id)
     }
 
-    /// Answers the question after a datagram service.
+    /// Answers a SIDR request.
     ///
     /// # Errors
-    /// Nobody asks any more, or too much private data.
+    /// The request is no longer pending, or the private data is too long.
     pub fn sidr_reply(&mut self, id: CommId, reply: &SidrReply) -> Result<(), CmError> {
         let connection = self.directory.get(id).ok_or(CmError::UnknownId)?;
         if connection.state != State::SidrReqRcvd {
@@ -101,7 +101,7 @@ impl Cm {
         }));
     }
 
-    /// Whom a question is for, `None` when too many wait already, or the status that refuses it.
+    /// The listener that a SIDR request is for; `None` if too many wait already; or the status that refuses it.
     fn judge_question(&mut self, req: &SidrReq, private: &[u8]) -> Result<Option<ListenerId>, u8> {
         let is_full = self.directory.pending >= self.config.max_pending;
         let Some(listener) = self.directory.listener(req.service) else { return Err(UNSUPPORTED) };

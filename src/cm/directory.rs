@@ -1,4 +1,4 @@
-//! Every connection and listener, and the ways to find one.
+//! All connections and listeners, and the indices to find them.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use softrnic_wire::{Qpn, ServiceId, Time};
 use crate::connection::Connection;
 use crate::params::Listen;
 
-/// Names a connection, or a question to a datagram service, on this device: the local communication id.
+/// Local communication id of a connection or a SIDR request on this device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CommId(u32);
 
@@ -21,14 +21,14 @@ impl CommId {
     }
 }
 
-/// Names a listener.
+/// Id of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ListenerId(u64);
 
 pub(crate) struct Listener {
     pub id: ListenerId,
     pub listen: Listen,
-    /// Requests that no application has answered.
+    /// Requests that no application has answered yet.
     pub pending: usize,
 }
 
@@ -37,9 +37,9 @@ pub(crate) struct Directory {
     connections: BTreeMap<CommId, Connection>,
     /// Passive connections by the peer's GUID and communication id.
     by_remote_id: BTreeMap<(u64, u32), CommId>,
-    /// Connections by the peer's GUID and QP, while that QP is theirs.
+    /// Connections by the peer's GUID and QP, while they own that QP.
     by_remote_qp: BTreeMap<(u64, Qpn), CommId>,
-    /// Questions to our datagram services, by who asked and the request id.
+    /// SIDR requests to us, by the sender's address and the request id.
     questions: BTreeMap<(IpAddr, u32), CommId>,
     timers: BTreeSet<(Time, CommId)>,
     listeners: BTreeMap<ServiceId, Listener>,
@@ -48,7 +48,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// A number that no connection has.
+    /// A communication id that is not in use.
     pub fn free_id(&self, random: &mut dyn FnMut() -> u32) -> CommId {
         loop {
             let id = CommId(random());
@@ -70,7 +70,7 @@ impl Directory {
         self.connections.get_mut(&id)
     }
 
-    /// The connection that a message names by our number.
+    /// The connection that a message names by our id.
     pub fn find(&self, local: u32) -> Option<&Connection> {
         self.connections.get(&CommId(local))
     }
@@ -79,7 +79,7 @@ impl Directory {
         self.get(*self.by_remote_id.get(&(guid, remote))?)
     }
 
-    /// Whether the peer has asked for a connection, and not we.
+    /// Whether the peer asked for the connection.
     pub fn is_passive(&self, id: CommId) -> bool {
         self.get(id).is_some_and(|c| self.by_remote_id.get(&(c.remote_guid, c.remote_id)) == Some(&id))
     }
@@ -92,7 +92,7 @@ impl Directory {
         self.get(*self.questions.get(&(from, request))?)
     }
 
-    /// A request of this peer's is known from now on.
+    /// Indexes a connection by the peer's id from now on.
     pub fn note_remote_id(&mut self, id: CommId) {
         if let Some(c) = self.connections.get(&id) {
             self.by_remote_id.insert((c.remote_guid, c.remote_id), id);
@@ -112,7 +112,7 @@ impl Directory {
         }
     }
 
-    /// The peer's QP is another connection's to use.
+    /// Another connection may use the peer's QP.
     pub fn forget_remote_qp(&mut self, id: CommId) {
         let Some(c) = self.connections.get(&id) else { return };
         remove_if(&mut self.by_remote_qp, (c.remote_guid, c.remote.qpn), id);
@@ -127,7 +127,7 @@ impl Directory {
         self.connections.remove(&id)
     }
 
-    /// Sets the one timer that a connection has.
+    /// Sets the connection's only timer.
     pub fn set_timer(&mut self, id: CommId, at: Time) {
         let Some(c) = self.connections.get_mut(&id) else { return };
         let old = core::mem::replace(&mut c.timer, at);
@@ -179,7 +179,7 @@ impl Directory {
         service.is_some_and(|service| self.listeners.remove(&service).is_some())
     }
 
-    /// The connections that a listener was asked for and that nobody has answered.
+    /// The connections that a listener was asked for and has not answered.
     pub fn unanswered(&self, listener: ListenerId) -> Box<[CommId]> {
         use crate::connection::State::{ReqRcvd, SidrReqRcvd};
         let waits =
@@ -200,7 +200,7 @@ impl Directory {
         }
     }
 
-    /// A request of this listener's was answered, or is gone.
+    /// A request for this listener has been answered or has gone.
     pub fn note_answered(&mut self, listener: ListenerId) {
         self.pending -= 1;
         if let Some(listener) = self.listener_by_id(listener) {
@@ -212,7 +212,7 @@ impl Directory {
         self.connections.values()
     }
 
-    /// The connections with numbers above this one, in their order.
+    /// The connections with numbers above this one, in numerical order.
     pub fn after(&self, id: Option<CommId>) -> impl Iterator<Item = &Connection> {
         let from = id.map_or(Bound::Unbounded, Bound::Excluded);
         self.connections.range((from, Bound::Unbounded)).map(|(_, connection)| connection)

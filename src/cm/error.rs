@@ -5,13 +5,13 @@ use core::fmt;
 /// Why a call to the connection manager was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CmError {
-    /// No such connection or listener, or not any more.
+    /// No such connection or listener, or it no longer exists.
     UnknownId,
-    /// The connection is in a state in which this makes no sense.
+    /// Not possible in the connection's state.
     WrongState,
-    /// The private data or additional information is longer than its message has room for.
+    /// The private data or additional information is too long for its message.
     TooLong,
-    /// Somebody listens for the service already.
+    /// The service has a listener already.
     ServiceTaken,
 }
 
@@ -19,9 +19,9 @@ impl fmt::Display for CmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             CmError::UnknownId => "no such connection",
-            CmError::WrongState => "the connection is not in a state for this",
+            CmError::WrongState => "not possible in the connection's state",
             CmError::TooLong => "more private data than the message has room for",
-            CmError::ServiceTaken => "somebody listens for this service already",
+            CmError::ServiceTaken => "this service has a listener already",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What happens to connections.
+//! Events of connections.
 
 use alloc::vec::Vec;
 
@@ -7,8 +7,8 @@ use softrnic_wire::{Qkey, Qpn, RejReason, ServiceId};
 use crate::directory::{CommId, ListenerId};
 use crate::params::{CmTransport, Ece, Path, Route};
 
-/// Something that the owner of a connection should know. Private data is as long as its field, since no field says
-/// how much of it was meant.
+/// An event that the owner of a connection should know about. Private data is as long as its field, since nothing on
+/// the wire says how much was meant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// A peer asks for a connection. Answer with [`Cm::accept`](crate::Cm::accept) or
@@ -20,16 +20,16 @@ pub enum Event {
     Established(CommId, Vec<u8>),
     /// The peer refuses, or ends a connection that is not usable.
     Rejected {
-        /// The connection, which is no more.
+        /// The connection, which no longer exists.
         id: CommId,
         /// Why.
         reason: RejReason,
-        /// More about why.
+        /// Additional information.
         info: Vec<u8>,
-        /// From the peer's application.
+        /// Private data of the peer's application.
         private: Vec<u8>,
     },
-    /// Nobody answered.
+    /// No answer came.
     Unreachable(CommId),
     /// The peer disconnects, or has agreed to. Answer with [`Cm::disconnect`](crate::Cm::disconnect) in the first
     /// case.
@@ -38,20 +38,20 @@ pub enum Event {
         id: CommId,
         /// The peer never answered.
         timed_out: bool,
-        /// From the peer's application.
+        /// Private data of the peer's application.
         private: Vec<u8>,
     },
-    /// The QP's number may be used again.
+    /// The QP number may be used again.
     TimewaitExit(CommId),
     /// A peer asks for the QP of a datagram service. Answer with [`Cm::sidr_reply`](crate::Cm::sidr_reply).
     SidrRequest {
-        /// Names the question.
+        /// The SIDR request.
         id: CommId,
-        /// Whom it was asked.
+        /// The listener.
         listener: ListenerId,
-        /// From where to where, as seen from here.
+        /// Source and destination, as seen from here.
         route: Route,
-        /// From the peer's application.
+        /// Private data of the peer's application.
         private: Vec<u8>,
     },
     /// A datagram service answers.
@@ -63,7 +63,7 @@ pub enum Event {
 pub struct Request {
     /// The new connection.
     pub id: CommId,
-    /// Whom it is for.
+    /// The listener.
     pub listener: ListenerId,
     /// The service.
     pub service: ServiceId,
@@ -75,7 +75,7 @@ pub struct Request {
     pub qpn: Qpn,
     /// READs and atomics that the peer wants to have outstanding here.
     pub responder_resources: u8,
-    /// READs and atomics of ours that the peer serves at once.
+    /// READs and atomics of ours that the peer executes at once.
     pub initiator_depth: u8,
     /// Retries that our QP should make.
     pub retry_count: u8,
@@ -87,7 +87,7 @@ pub struct Request {
     pub srq: bool,
     /// 92 bytes.
     pub private: Vec<u8>,
-    /// Options of vendors.
+    /// Vendor options.
     pub ece: Ece,
 }
 
@@ -100,7 +100,7 @@ pub struct Reply {
     pub qpn: Qpn,
     /// READs and atomics that the peer wants to have outstanding here.
     pub responder_resources: u8,
-    /// READs and atomics of ours that the peer serves at once.
+    /// READs and atomics of ours that the peer executes at once.
     pub initiator_depth: u8,
     /// Retries after RNR NAKs that our QP should make.
     pub rnr_retry: u8,
@@ -110,14 +110,14 @@ pub struct Reply {
     pub srq: bool,
     /// 196 bytes.
     pub private: Vec<u8>,
-    /// Options of vendors.
+    /// Vendor options.
     pub ece: Ece,
 }
 
 /// The answer of a datagram service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SidrAnswer {
-    /// The question, which is no more.
+    /// The SIDR request, which is complete.
     pub id: CommId,
     /// 0 when `qpn` and `qkey` are valid.
     pub status: u8,
@@ -127,6 +127,6 @@ pub struct SidrAnswer {
     pub qkey: Qkey,
     /// 136 bytes.
     pub private: Vec<u8>,
-    /// Options of vendors.
+    /// Vendor options.
     pub ece: Ece,
 }

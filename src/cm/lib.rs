@@ -1,12 +1,12 @@
-//! The connection manager (IBTA 12): two ends agree by messages to QP 1 on a pair of QPs, and part again.
+//! The connection manager (IBTA 12): two ends connect a pair of QPs with messages to QP 1, and disconnect them again.
 //!
 //! A [`Cm`] is driven from outside: datagrams go in through [`Cm::on_mad`], come out of [`Cm::poll_transmit`], and
-//! [`Cm::poll_timeout`] says when [`Cm::on_timeout`] is due. What happens to a connection is told by
-//! [`Cm::poll_event`]. Time is an argument, and random numbers come from the caller. It names no socket, thread, lock
-//! or clock, and changes no QP: [`Cm::qp_params`] says what a QP is to be set to.
+//! [`Cm::poll_timeout`] says when [`Cm::on_timeout`] is due. [`Cm::poll_event`] reports what happens to a connection.
+//! Time is an argument, and random numbers come from the caller. It knows no socket, thread, lock or clock, and changes
+//! no QP: [`Cm::qp_params`] returns the attributes to set.
 //!
-//! Start reading in `cm.rs`; the two ways into a connection are `active.rs` and `passive.rs`, the way out is
-//! `teardown.rs`, and datagram services are `datagram.rs`.
+//! Start reading in `cm.rs`. `active.rs` and `passive.rs` are the two sides of setting up a connection, `teardown.rs`
+//! ends it, and `datagram.rs` serves datagram services (SIDR).
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What an application says of a connection, and what its QP is to be set to.
+//! Parameters that an application gives for a connection, and the resulting attributes of its QP.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -17,7 +17,7 @@ pub struct Route {
 /// The path of a connection's packets, as a REQ names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Path {
-    /// From where to where.
+    /// Source and destination.
     pub route: Route,
     /// 20 bits.
     pub flow_label: u32,
@@ -41,18 +41,18 @@ impl Path {
     }
 }
 
-/// The transport service that a connection is of.
+/// The transport service of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CmTransport {
     /// Reliable connection.
     Rc,
     /// Unreliable connection.
     Uc,
-    /// Extended reliable connection: the active side has the initiator, the passive side the target.
+    /// Extended reliable connection: the active side has the initiator QP, the passive side the target QP.
     Xrc,
 }
 
-/// Enhanced connection establishment: options of vendors, carried and not looked at.
+/// Enhanced connection establishment: vendor options, carried but not interpreted.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Ece {
     /// 24 bits.
@@ -66,7 +66,7 @@ pub struct Ece {
 pub struct ConnectParams {
     /// The service.
     pub service: ServiceId,
-    /// The way to it.
+    /// The path to it.
     pub path: Path,
     /// Transport service.
     pub transport: CmTransport,
@@ -74,7 +74,7 @@ pub struct ConnectParams {
     pub qpn: Qpn,
     /// PSN of the first packet that the peer sends.
     pub starting_psn: Psn,
-    /// READs and atomics of the peer that we serve at once.
+    /// READs and atomics of the peer that we execute at once.
     pub responder_resources: u8,
     /// READs and atomics that we want to have outstanding.
     pub initiator_depth: u8,
@@ -82,7 +82,7 @@ pub struct ConnectParams {
     pub retry_count: u8,
     /// Retries of the peer's QP after RNR NAKs, 0..=7.
     pub rnr_retry: u8,
-    /// Exponent: how long packets live on the path, if that is not the device's.
+    /// Exponent: how long packets live on the path, if other than the device's default.
     pub packet_life: Option<u8>,
     /// ACK credits are honoured.
     pub flow_control: bool,
@@ -90,7 +90,7 @@ pub struct ConnectParams {
     pub srq: bool,
     /// At most 92 bytes.
     pub private: Vec<u8>,
-    /// Options of vendors.
+    /// Vendor options.
     pub ece: Ece,
 }
 
@@ -101,7 +101,7 @@ pub struct AcceptParams {
     pub qpn: Qpn,
     /// PSN of the first packet that the peer sends.
     pub starting_psn: Psn,
-    /// READs and atomics of the peer that we serve at once.
+    /// READs and atomics of the peer that we execute at once.
     pub responder_resources: u8,
     /// READs and atomics that we want to have outstanding.
     pub initiator_depth: u8,
@@ -113,23 +113,23 @@ pub struct AcceptParams {
     pub srq: bool,
     /// At most 196 bytes.
     pub private: Vec<u8>,
-    /// Options of vendors.
+    /// Vendor options.
     pub ece: Ece,
 }
 
-/// What a listener takes.
+/// What a listener accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Listen {
     /// The service.
     pub service: ServiceId,
     /// The transport that requests must be for; `None` for datagram services.
     pub transport: Option<CmTransport>,
-    /// Requests that wait for an answer; more are dropped, and repeated by their senders.
+    /// Requests that may wait for an answer; more are dropped, and their senders repeat them.
     pub backlog: usize,
 }
 
-/// What a QP is set to by the connection. Of each pair of numbers that the two sides exchange, this has the one that
-/// is meant for our side.
+/// The attributes that the connection gives its QP. Of each pair of numbers that the two sides exchange, this holds the
+/// one meant for our side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QpParams {
     /// The path.
@@ -152,12 +152,12 @@ pub struct QpParams {
     pub responder_resources: u8,
 }
 
-/// What is asked of a datagram service.
+/// A request to a datagram service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SidrParams {
     /// The service.
     pub service: ServiceId,
-    /// From where to where.
+    /// Source and destination.
     pub route: Route,
     /// At most 216 bytes.
     pub private: Vec<u8>,
@@ -174,6 +174,6 @@ pub struct SidrReply {
     pub qkey: Qkey,
     /// At most 136 bytes.
     pub private: Vec<u8>,
-    /// Options of vendors.
+    /// Vendor options.
     pub ece: Ece,
 }

@@ -1,4 +1,4 @@
-//! The side that is asked: REQ, REP, RTU.
+//! The passive side of a connection: REQ, REP, RTU.
 
 use softrnic_wire::{
     Bits, CmBody, CmIds, CmInfo, CmMessage, Mad, Mra, Mtu, PrivateHeader, Rej, RejReason, Rep, Req, Served,
@@ -14,15 +14,15 @@ use crate::event::{Event, Request};
 use crate::params::{AcceptParams, CmTransport, Ece, Listen, Path, Route};
 
 impl Cm {
-    /// Takes requests for a service from now on.
+    /// Accepts requests for a service from now on.
     ///
     /// # Errors
-    /// Somebody listens for it already.
+    /// The service has a listener already.
     pub fn listen(&mut self, listen: Listen) -> Result<ListenerId, CmError> {
         self.directory.listen(listen).ok_or(CmError::ServiceTaken)
     }
 
-    /// Takes no more requests. What was not answered is refused.
+    /// Stops listening. Requests not yet answered are refused.
     ///
     /// # Errors
     /// No such listener.
@@ -33,7 +33,7 @@ impl Cm {
         if self.directory.remove_listener(listener) { Ok(()) } else { Err(CmError::UnknownId) }
     }
 
-    /// How many requests of a listener's may wait for the application to see them.
+    /// Sets how many requests for a listener may wait for the application to see them.
     ///
     /// # Errors
     /// No such listener.
@@ -43,15 +43,15 @@ impl Cm {
         Ok(())
     }
 
-    /// The application has seen a request. It keeps nobody else from being seen any more, and outlives the listener.
+    /// The application has seen a request. The request no longer counts against the backlog, and outlives the listener.
     pub fn note_seen(&mut self, id: CommId) {
         self.note_answered(id);
     }
 
-    /// Agrees to a connection. The QP can receive and send by now: the peer may send at once.
+    /// Accepts a connection. Its QP must already be able to receive and send, since the peer may send at once.
     ///
     /// # Errors
-    /// Nobody asks any more, or too much private data.
+    /// The request is no longer pending, or the private data is too long.
     pub fn accept(&mut self, now: Time, id: CommId, params: &AcceptParams) -> Result<(), CmError> {
         let ca_guid = self.config.ca_guid;
         let ack_delay = self.config.ack_delay;
@@ -63,7 +63,7 @@ impl Cm {
         let rep = Rep {
             ids: connection.ids(),
             qpn: if is_xrc { Default::default() } else { params.qpn },
-            // The number of an XRC target has the place of an end-to-end context (kernel: cm_format_rep).
+            // The number of an XRC target is in the field of an end-to-end context (kernel: cm_format_rep).
             eecn: Bits::new(if is_xrc { params.qpn.get() } else { 0 }),
             vendor_id: Bits::new(params.ece.vendor_id),
             starting_psn: params.starting_psn,
@@ -92,10 +92,10 @@ impl Cm {
         Ok(())
     }
 
-    /// Refuses a connection, before it is agreed to or, on the active side, after.
+    /// Rejects a connection: before it is accepted or, on the active side, after.
     ///
     /// # Errors
-    /// There is nothing to refuse, or too much private data or information.
+    /// There is nothing to reject, or the private data or additional information is too long.
     pub fn reject(
         &mut self,
         id: CommId,
@@ -119,8 +119,8 @@ impl Cm {
         Ok(())
     }
 
-    /// The first packet has come to the QP of a connection that the peer has not confirmed: it uses it, so the
-    /// confirmation was lost (IBTA 12.9.7.2).
+    /// The first packet has arrived at the QP of a connection that the peer has not confirmed. The peer uses the
+    /// connection, so its confirmation was lost (IBTA 12.9.7.2).
     pub fn notify_established(&mut self, id: CommId) {
         if self.state(id) == Some(State::RepSent) {
             self.established(id, &[]);
@@ -158,7 +158,7 @@ impl Cm {
         }
     }
 
-    /// Whether a request can be put before an application, in the order in which Linux looks; `None` when too many
+    /// Whether a request can be passed to an application, checked in the same order as in Linux; `None` if too many
     /// wait already.
     fn judge(&mut self, req: &Req, private: &[u8]) -> Result<Option<Offer>, RejReason> {
         let has_gid = self.has_gid(req.primary.remote_gid);
@@ -174,7 +174,7 @@ impl Cm {
         }
         let is_of_rdma_cm = req.service.port().is_some();
         let header = PrivateHeader::read(private);
-        // Of another IP version it is the application's own data: native addresses have no header.
+        // With another IP version it is the application's own data: native addresses have no header.
         if is_of_rdma_cm && header.is_some_and(|header| header.version != 0) {
             return Err(RejReason::CONSUMER_DEFINED);
         }
@@ -194,11 +194,11 @@ impl Cm {
         Ok(Some(Offer { listener: listener.id, transport, mtu }))
     }
 
-    /// Puts a request before the application.
+    /// Passes a request to the application.
     fn offer(&mut self, offer: Offer, mad: &Mad<'_>, req: &Req, private: &[u8]) {
         let id = self.fresh_id();
         let Offer { listener, transport, mtu } = offer;
-        // What follows goes to the address that the peer names, as Linux does it.
+        // All further messages go to the address that the peer names, as in Linux.
         let (local, remote) = (req.primary.remote_gid.to_ip(), req.primary.local_gid.to_ip());
         let route = Route { local, remote };
         let path = Path {
@@ -286,8 +286,8 @@ impl Cm {
         }
     }
 
-    /// The connection that a REJ is about. A peer that gave up on its REQ does not know our number, one that refuses
-    /// ours straight away has none of its own.
+    /// The connection that a REJ is about. A peer that gave up on its REQ does not know our id; one that refuses ours
+    /// at once has none of its own.
     fn rejected_connection(&self, rej: &Rej<'_>) -> Option<CommId> {
         if rej.reason == RejReason::TIMEOUT {
             let guid = u64::from_be_bytes(*rej.info.bytes().first_chunk()?);
@@ -311,7 +311,7 @@ impl Cm {
         }
     }
 
-    /// Refuses a request for which nothing is kept.
+    /// Refuses a request without keeping any state for it.
     fn refuse(&mut self, route: Route, mad: &Mad<'_>, req: &Req, reason: RejReason, info: &[u8]) {
         self.counters.refused += 1;
         let ids = CmIds { local: 0, remote: req.local_id };
@@ -320,7 +320,7 @@ impl Cm {
         self.send_empty(route, mad.transaction_id, CmBody::Rej(rej));
     }
 
-    /// A request is not pending any more.
+    /// A request is no longer pending.
     pub(crate) fn note_answered(&mut self, id: CommId) {
         let Some(connection) = self.directory.get_mut(id) else { return };
         if let Some(listener) = connection.listener.take() {
@@ -329,7 +329,7 @@ impl Cm {
     }
 }
 
-/// What a request that may be put before an application is for.
+/// What an acceptable request is for.
 struct Offer {
     listener: ListenerId,
     transport: CmTransport,

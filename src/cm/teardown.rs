@@ -1,4 +1,4 @@
-//! The way out of a connection: DREQ, DREP, timewait.
+//! The end of a connection: DREQ, DREP, timewait.
 
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -13,10 +13,10 @@ use crate::event::Event;
 use crate::params::{CmTransport, Route, SidrReply};
 
 impl Cm {
-    /// Disconnects, or agrees that the peer does.
+    /// Disconnects, or agrees to the peer's disconnecting.
     ///
     /// # Errors
-    /// There is nothing to end, or too much private data.
+    /// There is nothing to end, or the private data is too long.
     pub fn disconnect(&mut self, now: Time, id: CommId, private: &[u8]) -> Result<(), CmError> {
         let connection = self.directory.get(id).ok_or(CmError::UnknownId)?;
         match connection.state {
@@ -35,13 +35,13 @@ impl Cm {
         Ok(())
     }
 
-    /// Nobody wants to hear of the connection any more. The peer is told what it has to know.
+    /// The owner of the connection wants no more events. The peer is told what it has to know.
     pub fn destroy(&mut self, now: Time, id: CommId) {
         let is_passive = self.directory.is_passive(id);
         let Some(connection) = self.directory.get_mut(id) else { return };
         connection.orphaned = true;
         match connection.state {
-            // An XRC target outlives the process that has made it (kernel: cm_destroy_id).
+            // An XRC target outlives the process that created it (kernel: cm_destroy_id).
             State::Established if is_passive && connection.transport == Some(CmTransport::Xrc) => {
                 drop(self.directory.remove(id));
             }
@@ -74,7 +74,7 @@ impl Cm {
             State::DreqSent => self.hurry(id),
             State::Timewait => {}
             State::SidrReqSent => drop(self.directory.remove(id)),
-            // Status 2: the service's owner refuses.
+            // Status 2: the service's owner rejects.
             State::SidrReqRcvd => {
                 let refusal = SidrReply { status: 2, ..SidrReply::default() };
                 let _answered = self.sidr_reply(id, &refusal);
@@ -82,13 +82,13 @@ impl Cm {
         }
     }
 
-    /// Whether a peer has not answered yet that a connection ends, even one that nobody wants to hear of.
+    /// Whether a peer has yet to answer that a connection ends, including one whose owner wants no more events.
     pub fn is_disconnecting(&self) -> bool {
         self.directory.iter().any(|connection| connection.state == State::DreqSent)
     }
 
-    /// Whoever had this address is gone, and answers nothing any more. To the application it is as if it had ended
-    /// its connections in good order (what a kernel does for a process that dies).
+    /// The process with this address is gone, and will answer nothing. To the application, its connections have ended
+    /// in good order, as when a kernel disconnects them for a process that dies.
     pub fn lose_peer(&mut self, now: Time, peer: IpAddr) {
         let connections = self.with_peer(peer);
         self.lose(now, &connections);
@@ -99,8 +99,8 @@ impl Cm {
         self.directory.with_peer(peer)
     }
 
-    /// As [`Cm::lose_peer`], of these connections, as far as they are still there. What a peer has sent before it
-    /// ended may be taken in between asking for them and losing them, and others may have its address by then.
+    /// Like [`Cm::lose_peer`], for these connections, if they still exist. What a peer sent before it ended may be
+    /// received between looking them up and losing them, and others may have its address by then.
     pub fn lose(&mut self, now: Time, connections: &[CommId]) {
         for &id in connections {
             let Some(connection) = self.directory.get(id) else { continue };
@@ -147,7 +147,7 @@ impl Cm {
     pub(crate) fn on_dreq(&mut self, now: Time, route: Route, mad: &Mad<'_>, dreq: &Dreq, private: &[u8]) {
         let found = self.directory.find(dreq.ids.remote).filter(|c| c.remote_id == dreq.ids.local);
         let Some(connection) = found else {
-            // Whoever waits for an answer shall not wait for one who knows nothing.
+            // The sender waits for an answer; it must not wait for a peer that knows nothing.
             self.note_unexpected();
             let ids = CmIds { local: dreq.ids.remote, remote: dreq.ids.local };
             return self.send_empty(route, mad.transaction_id, CmBody::Drep(ids));
@@ -161,7 +161,7 @@ impl Cm {
                 self.stop_repeating(id);
                 self.disconnected_by_peer(id, mad.transaction_id, private);
             }
-            // Both disconnect: each agrees to the other's.
+            // Both sides disconnect: each agrees to the other's.
             State::DreqSent => {
                 self.stop_repeating(id);
                 self.disconnected_by_peer(id, mad.transaction_id, private);
@@ -195,7 +195,7 @@ impl Cm {
         }
     }
 
-    /// Nobody agreed to our DREQ.
+    /// Our DREQ was never answered.
     pub(crate) fn disconnect_unanswered(&mut self, now: Time, id: CommId) {
         self.enter_timewait(now, id);
         if !self.is_orphaned(id) {
@@ -230,11 +230,11 @@ impl Cm {
         }
     }
 
-    /// Packets of the connection may be on the way for a while.
+    /// Packets of the connection may still be in the network for a while.
     pub(crate) fn enter_timewait(&mut self, now: Time, id: CommId) {
         self.stop_repeating(id);
         self.note_answered(id);
-        // The peer may use its QP again. A late copy of its request is still known for what it is.
+        // The peer may use its QP again. A late copy of its request is still recognised.
         self.directory.forget_remote_qp(id);
         let Some(connection) = self.directory.get_mut(id) else { return };
         connection.state = State::Timewait;
@@ -253,7 +253,7 @@ impl Cm {
     fn disconnected_by_peer(&mut self, id: CommId, transaction: u64, private: &[u8]) {
         if let Some(connection) = self.directory.get_mut(id) {
             connection.state = State::DreqRcvd;
-            // Of the DREQ, which the DREP repeats.
+            // That of the DREQ, which the DREP repeats.
             connection.transaction = transaction;
         }
         if !self.is_orphaned(id) {
@@ -284,14 +284,14 @@ impl Cm {
         self.enter_timewait(now, id);
     }
 
-    /// Nobody waits for the end of this connection, so its peer is told for one interval, and no longer.
+    /// The application does not wait for the end of this connection, so the DREQ is repeated for one interval only.
     fn hurry(&mut self, id: CommId) {
         if let Some(repeat) = self.directory.get_mut(id).and_then(|c| c.repeat.as_mut()) {
             repeat.end_after_this_interval();
         }
     }
 
-    /// Refuses what was not agreed to, and forgets it.
+    /// Rejects a connection that was not accepted, and forgets it.
     fn abandon(&mut self, id: CommId, answers: Served) {
         self.note_answered(id);
         let Some(connection) = self.directory.remove(id) else { return };

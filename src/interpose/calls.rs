@@ -6,7 +6,7 @@ use crate::next::{Next, missing};
 use crate::node;
 use crate::rewrite::{Buffer, Stand, rewrite};
 
-/// The next function of a name, if there is one.
+/// The next function with this name, if there is one.
 macro_rules! next {
     ($name:ident, $type:ty) => {{
         static NEXT: Next =
@@ -20,14 +20,15 @@ macro_rules! next {
     }};
 }
 
-/// Defines functions that call the next one of the same name with another `path`. A relative one starts at `in`, a
-/// descriptor among the arguments, or at the working directory. Those that `open` with flags may open a channel
-/// instead, and those that `stat` may be about one.
+/// Defines functions that call the next function of the same name with a rewritten `path`. A relative path starts at
+/// `in`, a descriptor among the arguments, or at the working directory. The functions with `open` may open a channel
+/// instead, and those with `stat` may describe one.
 ///
-/// `open` and `openat` are variadic in C. Their last argument arrives in the same register either way (System V
-/// and AAPCS64); without O_CREAT it is garbage that is passed on and ignored.
+/// `open` and `openat` are variadic in C. Their last argument arrives in the same register either way (System V and
+/// AAPCS64). Without O_CREAT it is garbage, passed on and ignored.
 ///
-/// Some can be cancelled, and some call back: what unwinds then passes through here, where nothing is to be dropped.
+/// Some are cancellation points, and some call back. The unwinding then passes through here, so nothing here may need
+/// dropping.
 macro_rules! interpose {
     ($(fn $name:ident(
         $($before:ident: $before_type:ty,)* @path $(, $after:ident: $after_type:ty)*
@@ -40,15 +41,15 @@ macro_rules! interpose {
             let Some(next) = next!($name, Function) else { return missing() };
             let base = [$($base,)? libc::AT_FDCWD][0];
             let mut buffer = Buffer::new();
-            // SAFETY: null or a C string, as the C library's function demands it of the application.
+            // SAFETY: null or a C string, as the C library's function requires of the application.
             let stand = unsafe { rewrite(base, path, &mut buffer) };
             $(if matches!(stand, Stand::ConnectionManager) {
                 return node::open($flags);
             })?
-            // SAFETY: the next function of this name, with the application's arguments, which keep its contract; a path that
-            // stands for another is a C string as well.
+            // SAFETY: the next function of this name, with the application's arguments, which meet its contract; a
+            // rewritten path is a C string too.
             let result = unsafe { next($($before,)* stand.path(path) $(, $after)*) };
-            // SAFETY: not null, so a C string, as the C library's function demands it of the application.
+            // SAFETY: not null, so a C string, as the C library's function requires of the application.
             $(if result == 0 && !path.is_null() && unsafe { *path } == 0 {
                 // SAFETY: with an empty path the call was about the descriptor, and has filled the structure.
                 unsafe { $show(base, $stat) };
@@ -89,7 +90,7 @@ interpose! {
     fn fstatat(fd: c_int, @path, buf: *mut c_void, flags: c_int) -> c_int, in fd, stat buf into node::show;
     fn fstatat64(fd: c_int, @path, buf: *mut c_void, flags: c_int) -> c_int, in fd, stat buf into node::show;
     fn statx(fd: c_int, @path, flags: c_int, mask: c_uint, buf: *mut c_void) -> c_int, in fd, stat buf into node::show_extended;
-    // What programs built against glibc before 2.33 call.
+    // Called by programs built against glibc before 2.33.
     fn __xstat(version: c_int, @path, buf: *mut c_void) -> c_int;
     fn __xstat64(version: c_int, @path, buf: *mut c_void) -> c_int;
     fn __lxstat(version: c_int, @path, buf: *mut c_void) -> c_int;
@@ -109,7 +110,7 @@ interpose! {
     fn __realpath_chk(@path, resolved: *mut c_char, room: usize) -> *mut c_char;
 }
 
-/// Defines functions about a descriptor, and what each does if that is a channel.
+/// Defines functions on a descriptor, and what each does if it is a channel.
 macro_rules! interpose_descriptor {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty $body:block)*) => {$(
         #[unsafe(no_mangle)]
@@ -120,24 +121,24 @@ macro_rules! interpose_descriptor {
                 return result;
             }
             let Some(next) = next!($name, Function) else { return missing() };
-            // SAFETY: the next function of this name, with the application's arguments, which keep its contract. It is a
-            // cancellation point: nothing is to be dropped here.
+            // SAFETY: the next function of this name, with the application's arguments, which meet its contract. It is
+            // a cancellation point: nothing here needs dropping.
             unsafe { next($($arg),*) }
         }
     )*};
 }
 
-/// Defines the ways to ask what a descriptor is.
+/// Defines the functions that describe a descriptor.
 macro_rules! interpose_fstat {
     ($(fn $name:ident($($version:ident: $type:ty,)? @fd);)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($version: $type,)? fd: c_int, stat: *mut c_void) -> c_int {
             type Function = unsafe extern "C" fn($($type,)? c_int, *mut c_void) -> c_int;
             let Some(next) = next!($name, Function) else { return missing() };
-            // SAFETY: the next function of this name, with the application's arguments, which keep its contract.
+            // SAFETY: the next function of this name, with the application's arguments, which meet its contract.
             let result = unsafe { next($($version,)? fd, stat) };
             if result == 0 {
-                // SAFETY: the call was a success, and has filled the structure.
+                // SAFETY: the call succeeded, and has filled the structure.
                 unsafe { node::show(fd, stat) };
             }
             result
@@ -147,7 +148,7 @@ macro_rules! interpose_fstat {
 
 interpose_descriptor! {
     fn write(fd: c_int, buf: *const c_void, count: usize) -> isize {
-        // SAFETY: the arguments are the application's, which keeps the contract of `write`.
+        // SAFETY: the arguments are the application's, which meets the contract of `write`.
         unsafe { node::write(fd, buf, count) }
     }
     fn close(fd: c_int) -> c_int {
@@ -162,7 +163,7 @@ interpose_descriptor! {
         None
     }
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-        // Not those that are to be closed when another program begins.
+        // Except for those that are to be closed on exec.
         if flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 { node::close_all(first, last); }
         None
     }
@@ -175,7 +176,7 @@ interpose_descriptor! {
 interpose_fstat! {
     fn fstat(@fd);
     fn fstat64(@fd);
-    // What programs built against glibc before 2.33 call.
+    // Called by programs built against glibc before 2.33.
     fn __fxstat(version: c_int, @fd);
     fn __fxstat64(version: c_int, @fd);
 }

@@ -1,4 +1,4 @@
-//! The functions that would have been called without us.
+//! The functions that would be called without this library.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -14,20 +14,20 @@ impl Next {
         Next { name, address: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// Its address; null if no library after this one has it.
+    /// Its address; null if no later library defines it.
     pub fn address(&self) -> *mut c_void {
         let known = self.address.load(Ordering::Acquire);
         if !known.is_null() {
             return known;
         }
-        // SAFETY: the name is a C string. (Two threads may both look, and find the same.)
+        // SAFETY: the name is a C string. (Two threads may both look it up, and find the same.)
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.address.store(found, Ordering::Release);
         found
     }
 }
 
-/// What a function returns that does not exist further down.
+/// The result of a function that no later library defines.
 pub trait Missing {
     /// -1 or null.
     const VALUE: Self;

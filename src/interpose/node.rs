@@ -1,16 +1,16 @@
-//! `/dev/infiniband/rdma_cm`: the device by which librdmacm asks the kernel for connections.
+//! `/dev/infiniband/rdma_cm`: the device through which librdmacm asks the kernel for connections.
 //!
-//! Behind it is `libibverbs.so.1`, which opens a channel, does what is written to it, and closes it. Here is only which
-//! descriptors are channels. Most programs have none, and pay one load for each call.
+//! `libibverbs.so.1` implements it: it opens a channel, executes what is written to it, and closes it. This module only
+//! knows which descriptors are channels. Most programs have none, and pay one load for each call.
 //!
-//! A child of vfork shares the table with its parent and must leave it as it is: whoever is not the process that the
-//! table belongs to passes everything on.
+//! A child of vfork shares the table with its parent and must leave it unchanged: a process that does not own the table
+//! passes everything on.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-/// What of `libibverbs.so.1` is used, by name and version.
+/// The version of the functions used from `libibverbs.so.1`.
 const VERSION: &CStr = c"SOFTRNIC_1.0";
 type Open = unsafe extern "C" fn(c_int) -> c_int;
 type Write = unsafe extern "C-unwind" fn(c_int, *const c_void, usize, *mut isize) -> c_int;
@@ -36,9 +36,9 @@ impl Engine {
         self.address.load(Ordering::Acquire)
     }
 
-    /// Looks in the library by its name, since programs may have loaded it for themselves alone.
+    /// Looks in the library by its name, since a program may have loaded it with `RTLD_LOCAL`.
     fn find(&self) {
-        // SAFETY: names are C strings. What is found stays: the library is linked never to be unloaded.
+        // SAFETY: names are C strings. What is found stays: the library is linked so that it is never unloaded.
         let found = unsafe {
             let library = libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
             if library.is_null() {
@@ -50,14 +50,14 @@ impl Engine {
     }
 }
 
-/// Descriptors beyond are never channels: more than the kernel gives out (`fs.nr_open`).
+/// Descriptors from here on are never channels: more than the kernel allows (`fs.nr_open`).
 const LIMIT: usize = 1 << 20;
 
-/// A bit for each descriptor that is a channel.
+/// A bit for each descriptor, set if it is a channel.
 static CHANNELS: [AtomicU64; LIMIT / 64] = [const { AtomicU64::new(0) }; LIMIT / 64];
-/// How many there are.
+/// The number of channels.
 static COUNT: AtomicU32 = AtomicU32::new(0);
-/// The process that the table belongs to.
+/// The process that owns the table.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
 fn bit(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
@@ -76,7 +76,7 @@ fn is_owner() -> bool {
     process() == OWNER.load(Ordering::Relaxed)
 }
 
-/// Asks the kernel: whoever is in a child of vfork finds the parent's memory everywhere else.
+/// Asks the kernel: everything in memory is the parent's in a child of vfork.
 fn process() -> c_int {
     // SAFETY: takes no arguments.
     unsafe { libc::syscall(libc::SYS_getpid) as c_int }
@@ -110,7 +110,7 @@ pub fn open(flags: c_int) -> c_int {
         close_channel(fd);
         return fail(libc::EMFILE);
     };
-    // A channel may have had this number, and gone without our being told.
+    // A channel may have had this number, and been closed without our seeing it.
     if word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
         COUNT.fetch_add(1, Ordering::Relaxed);
     }
@@ -123,18 +123,19 @@ fn fail(errno: c_int) -> c_int {
     -1
 }
 
-/// Does what is written to a channel; `None` if it is no command: the number may belong to something else by now.
+/// Executes what is written to a channel; `None` if it is not a command: the number may belong to another file by now.
 ///
 /// # Safety
-/// `buf` and `count` are as `write` demands them, and so is memory that a command names by address.
+/// `buf` and `count` are as `write` requires, and so is memory that a command names by address.
 #[inline]
 pub unsafe fn write(fd: c_int, buf: *const c_void, count: usize) -> Option<isize> {
     if !is_channel(fd) {
         return None;
     }
     let mut result = 0;
-    // SAFETY: `softrnic_cm_write` of this version has this type, and was found before there was a channel. The buffer is as
-    // the caller promises, and there is room for a number. A thread that is cancelled there has nothing to drop here.
+    // SAFETY: `softrnic_cm_write` of this version has this type, and was found before there was a channel. The buffer
+    // is as the caller promises, and there is room for a number. If the thread is cancelled there, nothing here needs
+    // dropping.
     let known = unsafe {
         let write = std::mem::transmute::<*mut c_void, Write>(WRITE.address());
         write(fd, buf, count, &raw mut result)
@@ -142,7 +143,7 @@ pub unsafe fn write(fd: c_int, buf: *const c_void, count: usize) -> Option<isize
     (known != 0).then_some(result)
 }
 
-/// Closes a channel, and its descriptor; false if that is for the next library.
+/// Closes a channel and its descriptor; false if the call is for the next library.
 #[inline]
 pub fn close(fd: c_int) -> bool {
     if !is_channel(fd) || !is_owner() {
@@ -156,7 +157,7 @@ pub fn close(fd: c_int) -> bool {
     close_channel(fd)
 }
 
-/// Closes all channels within a range.
+/// Closes all channels in a range.
 pub fn close_all(first: c_uint, last: c_uint) {
     if COUNT.load(Ordering::Relaxed) == 0 || !is_owner() {
         return;
@@ -175,13 +176,13 @@ fn close_channel(fd: c_int) -> bool {
     unsafe { std::mem::transmute::<*mut c_void, Close>(CLOSE.address())(fd) == 0 }
 }
 
-/// The type of the node: a character device that anybody may open.
+/// The type of the node: a character device that every user may open.
 const MODE: u32 = libc::S_IFCHR | 0o666;
 
-/// Lets what `fstat` has told of a channel say that it is the node.
+/// Makes the result of `fstat` on a channel describe the node.
 ///
 /// # Safety
-/// `stat` is null, or points to a `stat` that a call has filled, and that nobody else uses.
+/// `stat` is null, or points to a `stat` that a call has filled and that nothing else uses.
 pub unsafe fn show(fd: c_int, stat: *mut c_void) {
     if is_channel(fd) && !stat.is_null() {
         let stat: *mut libc::stat = stat.cast();
@@ -195,7 +196,7 @@ pub unsafe fn show(fd: c_int, stat: *mut c_void) {
     }
 }
 
-/// As [`show`], for `statx`.
+/// Like [`show`], for `statx`.
 ///
 /// # Safety
 /// As for [`show`], of a `statx`.
@@ -212,11 +213,12 @@ pub unsafe fn show_extended(fd: c_int, stat: *mut c_void) {
     }
 }
 
-/// Major and minor number of the node. Where the kernel has one, librdmacm has been told its numbers over netlink, and
-/// compares.
+/// Major and minor number of the node. If the kernel has one, librdmacm learned its numbers over netlink, and compares
+/// them.
 fn number() -> (u32, u32) {
     let mut text = [0u8; 32];
-    // SAFETY: a C string, and a buffer of the length that is said. Past the functions that we stand in for.
+    // SAFETY: a C string, and a buffer of the length given. The system call bypasses the functions that this library
+    // replaces.
     let length = unsafe {
         let path = c"/sys/class/misc/rdma_cm/dev".as_ptr();
         let fd = libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDONLY | libc::O_CLOEXEC, 0);

@@ -1,4 +1,4 @@
-//! Which path a path stands for.
+//! Decides which path replaces a path.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -6,7 +6,7 @@ const VERBS_CLASS: &[u8] = b"/class/infiniband_verbs/";
 const MISC_CLASS: &[u8] = b"/class/misc/";
 const CONNECTION_MANAGER: &[u8] = b"rdma_cm";
 
-/// Room for a rewritten path, zero-terminated.
+/// Buffer for a rewritten path, zero-terminated.
 pub struct Buffer([u8; libc::PATH_MAX as usize]);
 
 impl Buffer {
@@ -26,13 +26,13 @@ impl Buffer {
     }
 }
 
-/// What stands for a path.
+/// What replaces a path.
 pub enum Stand<'a> {
-    /// It does itself, in nearly all cases.
+    /// Nothing, in nearly all cases.
     Itself,
     /// Another path.
     Path(&'a CStr),
-    /// The connection manager, which can be opened; to all others it is a device that anybody may open.
+    /// The connection manager, which can be opened; to all other calls it is a device that every user may open.
     ConnectionManager,
 }
 
@@ -49,7 +49,7 @@ impl Stand<'_> {
 
 const ANY_DEVICE: &CStr = c"/dev/null";
 
-/// What stands for `path`, which is relative to the directory `base`.
+/// What replaces `path`, which is relative to the directory `base`.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -68,12 +68,13 @@ pub unsafe fn rewrite(base: c_int, path: *const c_char, buffer: &mut Buffer) -> 
         },
     };
     let Some(target) = target(text) else { return Stand::Itself };
-    // A program with more rights than who started it does not believe the environment (as `softrnic_nic::environment`).
-    // SAFETY: reads a number that the process was given when it began; takes no pointers.
+    // A program with more privileges than the user that started it does not trust the environment (as in
+    // `softrnic_nic::environment`). SAFETY: reads a number that the process was given when it started; takes no
+    // pointers.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return Stand::Itself;
     }
-    // SAFETY: the name is a C string. As everywhere in C, the program must not change its environment meanwhile.
+    // SAFETY: the name is a C string. As everywhere in C, the program must not change its environment at the same time.
     let root = unsafe { libc::getenv(c"SOFTRNIC_SYSFS".as_ptr()) };
     if root.is_null() {
         return Stand::Itself;
@@ -96,25 +97,25 @@ pub unsafe fn rewrite(base: c_int, path: *const c_char, buffer: &mut Buffer) -> 
     }
 }
 
-/// What every relative path that concerns us has in it.
+/// Part of every relative path that matters here.
 const SIGN: &[u8] = b"infiniband";
 
 impl Buffer {
-    /// The absolute path of a relative one that may concern us.
+    /// The absolute path of a relative one that may matter here.
     fn resolve(&mut self, base: c_int, path: &[u8]) -> Option<&[u8]> {
         if !path.windows(SIGN.len()).any(|part| part == SIGN) {
             return None;
         }
         let path = path.strip_prefix(b"./").unwrap_or(path);
         let mut directory = [0; 32];
-        // Longer ones are none that we look for.
+        // Longer paths are none that are rewritten.
         let length = directory_path(base, &mut directory)?;
         Some(self.join(&[directory.get(..length)?, b"/", path])?.to_bytes())
     }
 }
 
-/// Where a directory is, with symbolic links resolved. Asks the kernel directly: `readlink` is one of the functions we
-/// stand in for.
+/// The path of a directory, with symbolic links resolved. Asks the kernel directly: `readlink` is one of the functions
+/// replaced here.
 fn directory_path(base: c_int, into: &mut [u8; 32]) -> Option<usize> {
     let mut link = [0; 32];
     let link: &CStr = if base == libc::AT_FDCWD {
@@ -130,17 +131,17 @@ fn directory_path(base: c_int, into: &mut [u8; 32]) -> Option<usize> {
         }
         CStr::from_bytes_until_nul(&link).ok()?
     };
-    // SAFETY: `link` is a C string, `into` has room for as much as is said, and both live through the call.
+    // SAFETY: `link` is a C string, `into` has the size given, and both live through the call.
     let length = unsafe {
         libc::syscall(libc::SYS_readlinkat, libc::AT_FDCWD, link.as_ptr(), into.as_mut_ptr(), into.len())
     };
     usize::try_from(length).ok().filter(|length| *length < into.len())
 }
 
-/// What a path is about, if it concerns us.
+/// What a path names, if it matters here.
 #[derive(PartialEq, Eq, Debug)]
 enum Target<'a> {
-    /// In sysfs; from `/class` on.
+    /// In sysfs; the part from `/class` on.
     Sysfs(&'a [u8]),
     /// A device node.
     Device(&'a [u8]),
@@ -156,7 +157,7 @@ fn target(path: &[u8]) -> Option<Target<'_>> {
     (!name.is_empty() && !name.contains(&b'/')).then_some(Target::Device(name))
 }
 
-/// Whether there is such a file. Asks the kernel directly: `access` is one of the functions we stand in for.
+/// Whether the file exists. Asks the kernel directly: `access` is one of the functions replaced here.
 fn exists(path: &CStr) -> bool {
     // SAFETY: the path is a C string, which lives through the call.
     unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path.as_ptr(), libc::F_OK) == 0 }

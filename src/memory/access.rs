@@ -5,7 +5,7 @@ use crate::error::MemoryError;
 bitflags! {
     /// What a region or window may be used for; values as in verbs (`IBV_ACCESS_*`).
     ///
-    /// Unknown bits can be carried with `from_bits_retain`; registration then judges them.
+    /// Unknown bits can be carried with `from_bits_retain`; registration then checks them.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
     pub struct Access: u32 {
         /// The NIC may write on behalf of local work requests (receives, READ and atomic results).
@@ -20,7 +20,7 @@ bitflags! {
         const MW_BIND = 0x10;
         /// Addresses used with the key start at 0 instead of the registered virtual address.
         const ZERO_BASED = 0x20;
-        /// Pages need not be present; copies tolerate memory that is not mapped.
+        /// Pages need not be present; copies tolerate unmapped memory.
         const ON_DEMAND = 0x40;
         /// Hint that the memory consists of huge pages; accepted, without effect.
         const HUGETLB = 0x80;
@@ -34,7 +34,7 @@ bitflags! {
 }
 
 impl Access {
-    /// Every right a peer can be given.
+    /// All rights that a peer can have.
     pub const REMOTE: Self = Self::REMOTE_WRITE
         .union(Self::REMOTE_READ)
         .union(Self::REMOTE_ATOMIC)
@@ -69,7 +69,7 @@ impl Access {
         Ok(asked)
     }
 
-    /// Peers could change memory with these rights.
+    /// Whether peers could change memory with these rights.
     pub(crate) fn writes_remotely(self) -> bool {
         self.intersects(Self::REMOTE_WRITE.union(Self::REMOTE_ATOMIC))
     }

@@ -2,9 +2,9 @@ use std::ptr;
 
 use crate::racing;
 
-/// A range of application memory that its owner allows the NIC to read and write.
+/// A range of application memory that the NIC may read and write.
 ///
-/// Making one is where the promise about memory is given; everything behind it is safe code.
+/// Whoever creates one makes the promise about the memory; all code that uses it is safe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AppRange {
     addr: usize,
@@ -14,19 +14,19 @@ pub struct AppRange {
 impl AppRange {
     /// `length` bytes from address `addr` of this process.
     ///
-    /// Nothing is checked here; registration refuses wrapping and unmapped ranges.
+    /// Checks nothing; registration refuses ranges that wrap or are not mapped.
     ///
     /// # Safety
     ///
-    /// From the registration of this range until its end (deregistration, a re-registration that replaces the
-    /// range, or the invalidation of a fast-register region):
-    /// - the range stays mapped, and writable if registered with LOCAL_WRITE, unless the registration is
-    ///   ON_DEMAND or the table makes safe copies;
-    /// - as far as the access flags allow, the bytes may change at any time, so no Rust reference to them may
-    ///   live while a work request or a peer could touch them.
+    /// From the registration of this range until its end (deregistration, a re-registration that replaces the range, or
+    /// the invalidation of a fast-register region):
+    /// - the range stays mapped, and writable if registered with LOCAL_WRITE, unless the registration is ON_DEMAND or
+    ///   the table makes safe copies;
+    /// - as far as the access flags allow, the bytes may change at any time, so no Rust reference to them may live
+    ///   while a work request or a peer could touch them.
     ///
-    /// Pointer provenance must have been exposed (`pointer::expose_provenance`), as it is for every pointer
-    /// that came from C.
+    /// Pointer provenance must have been exposed (`pointer::expose_provenance`), as it is for every pointer that came
+    /// from C.
     pub const unsafe fn new(addr: usize, length: u64) -> Self {
         Self { addr, length }
     }
@@ -35,8 +35,8 @@ impl AppRange {
     ///
     /// # Safety
     ///
-    /// As for [`new`](Self::new), of all memory that work requests or peers name, as far as the access flags allow: who
-    /// registers it answers for what they do.
+    /// As for [`new`](Self::new), of all memory that work requests or peers name, as far as the access flags allow: the
+    /// caller that registers it answers for what they do.
     pub const unsafe fn whole() -> Self {
         Self { addr: 0, length: u64::MAX }
     }

@@ -24,14 +24,14 @@ pub enum FlushScope {
     Region,
 }
 
-/// Size and alignment of what atomics work on, in bytes.
+/// Size and alignment of the operand of an atomic, in bytes.
 const WORD: u64 = 8;
 
-/// Atomics are CPU instructions, so they are atomic against the application's own as well (IBV_ATOMIC_GLOB).
+/// Atomics are CPU instructions, so they are also atomic with respect to the application's own (IBV_ATOMIC_GLOB).
 ///
-/// An on-demand word is faulted in for writing first, and [`RemoteFault::Unmapped`] says that it cannot be. The
-/// instruction that follows is a plain one: an application thread that unmaps the page between the two makes
-/// it fault. No system call executes a 64-bit atomic, so this gap cannot be closed.
+/// An on-demand word is first faulted in for writing; [`RemoteFault::Unmapped`] if that fails. The instruction that
+/// follows is a plain one: an application thread that unmaps the page between the two makes it fault. No system call
+/// executes a 64-bit atomic, so this gap cannot be closed.
 impl MemoryTable {
     /// CmpSwap: stores `swap` if the word at `va` equals `compare`; returns what was there. Values are in the
     /// machine's byte order.
@@ -56,7 +56,7 @@ impl MemoryTable {
         self.with_word(pd, qpn, rkey, va, Access::REMOTE_ATOMIC, |word| word.fetch_add(add, Ordering::SeqCst))
     }
 
-    /// ATOMIC WRITE: stores 8 bytes at once, after all writes before it.
+    /// ATOMIC WRITE: stores 8 bytes atomically, after all earlier writes.
     pub fn atomic_write(
         &self,
         pd: PdId,
@@ -70,8 +70,8 @@ impl MemoryTable {
         })
     }
 
-    /// FLUSH to the placements in `placement` (FLUSH_GLOBAL, FLUSH_PERSISTENT): everything written before is
-    /// visible to all threads when it returns. No region grants FLUSH_PERSISTENT, so that is an access fault.
+    /// FLUSH to the placements in `placement` (FLUSH_GLOBAL, FLUSH_PERSISTENT): everything written before is visible to
+    /// all threads when it returns. No region grants FLUSH_PERSISTENT, so asking for that is an access fault.
     pub fn flush(
         &self,
         pd: PdId,
@@ -97,8 +97,8 @@ impl MemoryTable {
         needed: Access,
         operate: impl FnOnce(&AtomicU64) -> T,
     ) -> Result<T, RemoteFault> {
-        // IBTA 9.4.5: the virtual address decides; where iova and address are not congruent modulo 8 the
-        // machine could not do it either.
+        // IBTA 9.4.5: the virtual address decides. Where iova and address differ modulo 8, the machine could not do it
+        // either.
         if !va.is_multiple_of(WORD) {
             return Err(RemoteFault::Misaligned);
         }
@@ -115,10 +115,10 @@ impl MemoryTable {
         if guarded && fault_in(addr, WORD as usize, true).is_err() {
             return Err(RemoteFault::Unmapped);
         }
-        // SAFETY: aligned, registered for writing (remote rights to write need LOCAL_WRITE) and in bounds, so valid: who
-        // called `AppRange::new` promised that, or it was just faulted in and the application does not unmap it within
-        // these few instructions (see above). The reference does not outlive `operate`. Rust code has no other access to
-        // the word than atomics and foreign copies; what the application does is outside of the language.
+        // SAFETY: aligned, in bounds, and registered for writing (remote rights to write need LOCAL_WRITE), so valid:
+        // the caller of `AppRange::new` promised that, or it was just faulted in and the application does not unmap it
+        // within these few instructions (see above). The reference does not outlive `operate`. Rust code accesses the
+        // word only with atomics and foreign copies; what the application does is outside the language.
         let word = unsafe { AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(addr)) };
         Ok(operate(word))
     }

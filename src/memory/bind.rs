@@ -9,7 +9,7 @@ use crate::table::{Entry, MemoryTable};
 use crate::window::{BindSpec, Binding, MwType, Window};
 
 impl MemoryTable {
-    /// Makes a window that shows nothing until it is bound.
+    /// Creates a window that gives access to nothing until it is bound.
     pub fn alloc_mw(&mut self, pd: PdId, mw_type: MwType) -> Result<Rkey, MemoryError> {
         if self.windows >= self.config.limits.max_mw {
             return Err(MemoryError::NoMemory);
@@ -27,7 +27,7 @@ impl MemoryTable {
         }
     }
 
-    /// Ends a window, bound or not. The tag of `mw` is not looked at.
+    /// Destroys a window, bound or not. The tag of `mw` is ignored.
     pub fn dealloc_mw(&mut self, mw: Rkey) -> Result<(), MemoryError> {
         let window = self.find_window_mut(mw).ok_or(MemoryError::UnknownObject)?;
         let (pd, binding) = (window.pd, window.binding.take());
@@ -38,8 +38,8 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Executes a bind work request of queue pair `qpn` in domain `pd`; the new rkey is valid at once, the old
-    /// one no more (IBTA 10.6.7.2, o10-37.2.x).
+    /// Executes a bind work request of queue pair `qpn` in domain `pd`; the new rkey is valid at once, the old one no
+    /// longer (IBTA 10.6.7.2, o10-37.2.x).
     pub fn bind_mw(&mut self, qpn: Qpn, pd: PdId, spec: BindSpec) -> Result<Rkey, BindError> {
         let window = self.find_window(spec.mw).ok_or(BindError::UnknownWindow)?;
         let binding = self.judge_bind(window, qpn, pd, spec)?;
@@ -57,8 +57,8 @@ impl MemoryTable {
         Ok(rkey)
     }
 
-    /// Executes a local invalidate, or a peer's SEND with Invalidate (`remote`), that arrived at queue pair
-    /// `qpn` in domain `pd`. Fast-register regions and type 2 windows become Free; one that is Free stays so.
+    /// Executes a local invalidate, or a peer's SEND with Invalidate (`remote`), that arrived at queue pair `qpn` in
+    /// domain `pd`. Fast-register regions and type 2 windows become Free, or stay Free.
     pub fn invalidate(
         &mut self,
         qpn: Qpn,
@@ -86,7 +86,7 @@ impl MemoryTable {
         }
     }
 
-    /// Frees the type 2 windows that `qpn` has bound; call it when the queue pair is destroyed or reset.
+    /// Frees the type 2 windows that `qpn` has bound; called when the queue pair is destroyed or reset.
     pub fn release_qp(&mut self, qpn: Qpn) {
         if self.owned_windows == 0 {
             return;
@@ -135,7 +135,7 @@ impl MemoryTable {
         }))
     }
 
-    /// Settles the counts of a binding that is no more.
+    /// Adjusts the counts for a binding that has ended.
     fn unbound(&mut self, binding: Option<Binding>) {
         let Some(binding) = binding else { return };
         self.owned_windows -= usize::from(binding.qpn.is_some());
@@ -166,8 +166,8 @@ fn window_access(asked: Access, type2: bool) -> Result<Access, BindError> {
     if possible.contains(access) { Ok(access) } else { Err(BindError::WindowAccess) }
 }
 
-/// The conditions on the region. Its own remote rights do not matter, with MW_BIND they are the window's to
-/// give; except flushing, which is a property of the memory.
+/// Checks the region. Its own remote rights do not matter: with MW_BIND, the window may grant them. Flushing is the
+/// exception, as a property of the memory.
 fn judge_region(region: &Region, pd: PdId, access: Access, spec: BindSpec) -> Result<(), BindError> {
     if region.state != RegionState::Valid {
         return Err(BindError::State);

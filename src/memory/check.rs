@@ -25,7 +25,7 @@ pub enum LocalFault {
     State,
     /// On-demand memory that is not mapped, or not writable.
     Unmapped,
-    /// The scatter/gather list holds fewer bytes than asked for.
+    /// The scatter/gather list holds fewer bytes than were asked for.
     Overrun,
 }
 
@@ -34,7 +34,7 @@ pub enum LocalFault {
 pub enum RemoteFault {
     /// No region or window has this rkey.
     UnknownKey,
-    /// Of another protection domain than the queue pair.
+    /// Another protection domain than the queue pair's.
     WrongPd,
     /// The right is missing.
     Access,
@@ -46,7 +46,7 @@ pub enum RemoteFault {
     WrongQp,
     /// On-demand memory that is not mapped, or not writable.
     Unmapped,
-    /// An atomic whose address is no multiple of 8: invalid request (NAK 0x61).
+    /// An atomic whose address is not a multiple of 8: invalid request (NAK 0x61).
     Misaligned,
 }
 
@@ -59,8 +59,9 @@ impl MemoryTable {
         self.resolve_local(pd, sge.lkey, sge.addr, u64::from(sge.length), write).map(|_| ())
     }
 
-    /// Checks `len` bytes at `va` under `rkey` for a request of queue pair `qpn` in domain `pd` that needs all
-    /// of `needed` (IBTA 10.6.3, 9.7.4.1.5). The caller skips it where the rules do: READ and WRITE of length 0.
+    /// Checks `len` bytes at `va` under `rkey` for a request of queue pair `qpn` in domain `pd` that needs all of
+    /// `needed` (IBTA 10.6.3, 9.7.4.1.5). The caller skips the check where the rules do: for a READ or WRITE of length
+    /// 0.
     pub fn check_remote(
         &self,
         pd: PdId,
@@ -129,7 +130,7 @@ impl MemoryTable {
         }
     }
 
-    /// As `resolve_remote` for all rules but the range.
+    /// Like `resolve_remote`, but does not check the range.
     pub(crate) fn allow_remote(
         &self,
         pd: PdId,

@@ -15,30 +15,30 @@ use crate::sge::Sge;
 use crate::table::MemoryTable;
 
 impl MemoryTable {
-    /// Fills `dst` from the bytes that follow `offset` in the scatter/gather list. Keys are checked for the
-    /// bytes touched. On an error `dst` may be filled in part.
+    /// Fills `dst` from the scatter/gather list, beginning at `offset`. Keys are checked for the bytes accessed. On an
+    /// error `dst` may be partly filled.
     pub fn gather(&self, pd: PdId, sges: &[Sge], offset: u64, dst: &mut [u8]) -> Result<(), LocalFault> {
         let total = dst.len();
         for_each_piece(sges, offset, total, |lkey, addr, at| {
             let dst = &mut dst[at];
             let source = self.resolve_local(pd, lkey, addr, dst.len() as u64, false)?;
-            // SAFETY: resolved just now for exactly these bytes; `self` is borrowed, so that nothing has changed.
+            // SAFETY: just resolved for exactly these bytes; `self` is borrowed, so nothing has changed.
             unsafe { source.read(dst) }.map_err(|Unmapped| LocalFault::Unmapped)
         })
     }
 
-    /// Writes `src` to the bytes that follow `offset` in the scatter/gather list. Keys are checked for the
-    /// bytes touched. On an error a part may be written.
+    /// Writes `src` to the scatter/gather list, beginning at `offset`. Keys are checked for the bytes accessed. On an
+    /// error a part may have been written.
     pub fn scatter(&self, pd: PdId, sges: &[Sge], offset: u64, src: &[u8]) -> Result<(), LocalFault> {
         for_each_piece(sges, offset, src.len(), |lkey, addr, at| {
             let src = &src[at];
             let target = self.resolve_local(pd, lkey, addr, src.len() as u64, true)?;
-            // SAFETY: resolved for writing just now, for exactly these bytes; `self` is borrowed, so that nothing has changed.
+            // SAFETY: just resolved for writing exactly these bytes; `self` is borrowed, so nothing has changed.
             unsafe { target.write(src) }.map_err(|Unmapped| LocalFault::Unmapped)
         })
     }
 
-    /// Reads for a peer's READ. An empty `dst` passes without a look at the key.
+    /// Reads for a peer's READ. An empty `dst` succeeds without checking the key.
     pub fn read_remote(
         &self,
         pd: PdId,
@@ -51,11 +51,11 @@ impl MemoryTable {
             return Ok(());
         }
         let source = self.resolve_remote(pd, qpn, rkey, va, dst.len() as u64, Access::REMOTE_READ)?;
-        // SAFETY: resolved just now for exactly these bytes; `self` is borrowed, so that nothing has changed.
+        // SAFETY: just resolved for exactly these bytes; `self` is borrowed, so nothing has changed.
         unsafe { source.read(dst) }.map_err(|Unmapped| RemoteFault::Unmapped)
     }
 
-    /// Writes for a peer's WRITE. An empty `src` passes without a look at the key.
+    /// Writes for a peer's WRITE. An empty `src` succeeds without checking the key.
     pub fn write_remote(
         &self,
         pd: PdId,
@@ -68,12 +68,13 @@ impl MemoryTable {
             return Ok(());
         }
         let target = self.resolve_remote(pd, qpn, rkey, va, src.len() as u64, Access::REMOTE_WRITE)?;
-        // SAFETY: resolved for writing just now, for exactly these bytes; `self` is borrowed, so that nothing has changed.
+        // SAFETY: just resolved for writing exactly these bytes; `self` is borrowed, so nothing has changed.
         unsafe { target.write(src) }.map_err(|Unmapped| RemoteFault::Unmapped)
     }
 }
 
-/// Calls `copy` with key, address and place for each piece of the `total` bytes after `offset` in `sges`.
+/// Calls `copy` with the key, the address and the position in the data for each piece of the `total` bytes after
+/// `offset` in `sges`.
 #[inline]
 fn for_each_piece(
     sges: &[Sge],
@@ -107,13 +108,13 @@ impl Target<'_> {
     ///
     /// # Safety
     ///
-    /// The target was resolved for `dst.len()` bytes, and no object was changed since.
+    /// The target was resolved for `dst.len()` bytes, and no object has changed since.
     #[inline]
     unsafe fn read(self, dst: &mut [u8]) -> Result<(), Unmapped> {
         match self {
             Self::Plain(addr) => {
-                // SAFETY: registered and in bounds, so readable: who called `AppRange::new` keeps application memory
-                // mapped, the table keeps device memory. `dst` is memory of the NIC, which nobody registers.
+                // SAFETY: registered and in bounds, so readable: the caller of `AppRange::new` keeps application memory
+                // mapped, the table keeps device memory. `dst` is memory of the NIC, which is never registered.
                 unsafe { racing::copy(ptr::with_exposed_provenance(addr), dst.as_mut_ptr(), dst.len()) }
                 Ok(())
             }
@@ -123,8 +124,8 @@ impl Target<'_> {
                 Ok(())
             }
             Self::Pages { list, offset, guarded } => {
-                // SAFETY: a piece of the range that was resolved, inside a listed page: whoever listed it with
-                // `AppRange::new` keeps it mapped.
+                // SAFETY: a piece of the resolved range, inside a listed page, which the caller of `AppRange::new`
+                // keeps mapped.
                 for_each_page(list, offset, guarded, dst.len(), |page, at| unsafe { page.read(&mut dst[at]) })
             }
         }
@@ -134,22 +135,22 @@ impl Target<'_> {
     ///
     /// # Safety
     ///
-    /// The target was resolved for writing `src.len()` bytes, and no object was changed since.
+    /// The target was resolved for writing `src.len()` bytes, and no object has changed since.
     #[inline]
     unsafe fn write(self, src: &[u8]) -> Result<(), Unmapped> {
         match self {
             Self::Plain(addr) => {
-                // SAFETY: as in `read`; the promise covers writing, since nothing is resolved for writing in a region
-                // without LOCAL_WRITE.
+                // SAFETY: as in `read`; the promise covers writing, since no region without LOCAL_WRITE is resolved for
+                // writing.
                 unsafe { racing::copy(src.as_ptr(), ptr::with_exposed_provenance_mut(addr), src.len()) }
                 Ok(())
             }
-            // SAFETY: in a region that its owner registered for writing, as the caller has found.
+            // SAFETY: in a region that its owner registered for writing, as the caller checked.
             Self::Guarded(addr) => unsafe { safe_copy::write(addr, src) },
             Self::Null => Ok(()),
             Self::Pages { list, offset, guarded } => {
-                // SAFETY: a piece of the range that was resolved for writing, inside a listed page: whoever listed it with
-                // `AppRange::new` keeps it mapped.
+                // SAFETY: a piece of the range resolved for writing, inside a listed page, which the caller of
+                // `AppRange::new` keeps mapped.
                 for_each_page(list, offset, guarded, src.len(), |page, at| unsafe { page.write(&src[at]) })
             }
         }

@@ -9,7 +9,7 @@ use crate::racing;
 use crate::region::within;
 use crate::table::MemoryTable;
 
-/// Names a device memory (`ibv_alloc_dm`) of a table. Values are not reused until all 2^32 were given out.
+/// Names a device memory (`ibv_alloc_dm`) of a table. Values are not reused until all 2^32 have been used.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DmId(u32);
 
@@ -20,13 +20,13 @@ impl DmId {
     }
 }
 
-/// Alignment of device memory at least, in bytes: a page.
+/// Smallest alignment of device memory, in bytes: a page.
 const MIN_ALIGN: usize = 4096;
-/// Largest alignment that can be asked for, as a power of two.
+/// Largest alignment that can be requested, as a power of two.
 const MAX_LOG_ALIGN: u32 = 21;
 
-/// Memory of a device, which lives as long as anybody has it. Peers and the application may read and write it at the
-/// same time, as they may registered memory.
+/// Memory of a device, freed with its last owner. Peers and the application may read and write it at the same time,
+/// like registered memory.
 #[derive(Clone)]
 pub struct DeviceMemory(Arc<Allocation>);
 
@@ -37,7 +37,7 @@ struct Allocation {
 }
 
 impl DeviceMemory {
-    /// `length` bytes of zeros, aligned to `1 << log_align` bytes or better. Takes long if they are many.
+    /// `length` zeroed bytes, aligned to `1 << log_align` or better. Slow if there are many.
     pub fn new(length: u64, log_align: u32) -> Result<Self, MemoryError> {
         if length == 0 || log_align > MAX_LOG_ALIGN {
             return Err(MemoryError::InvalidArgument);
@@ -65,8 +65,8 @@ impl DeviceMemory {
     /// `length` bytes from `from` are readable during the call, and not part of this memory.
     pub unsafe fn fill(&self, offset: u64, from: *const u8, length: usize) -> Result<(), MemoryError> {
         let to = self.locate(offset, length as u64)?;
-        // SAFETY: the source is readable and apart, as the caller promises; the destination is inside the allocation, as
-        // `locate` found, which `self` keeps, and of which there are no references.
+        // SAFETY: the source is readable and does not overlap, as the caller promises. The destination is inside the
+        // allocation, as `locate` checked; `self` keeps it alive, and there are no references to it.
         unsafe { racing::copy(from, ptr::with_exposed_provenance_mut(to), length) };
         Ok(())
     }
@@ -78,13 +78,13 @@ impl DeviceMemory {
     /// `length` bytes from `to` are writable during the call, and not part of this memory.
     pub unsafe fn show(&self, offset: u64, to: *mut u8, length: usize) -> Result<(), MemoryError> {
         let from = self.locate(offset, length as u64)?;
-        // SAFETY: the destination is writable and apart, as the caller promises; the source is inside the allocation, as
-        // `locate` found, which `self` keeps.
+        // SAFETY: the destination is writable and does not overlap, as the caller promises. The source is inside the
+        // allocation, as `locate` checked; `self` keeps it alive.
         unsafe { racing::copy(ptr::with_exposed_provenance(from), to, length) };
         Ok(())
     }
 
-    /// Address of `offset`, when `length` bytes follow it.
+    /// The address of `offset`, if `length` bytes follow it.
     fn locate(&self, offset: u64, length: u64) -> Result<usize, MemoryError> {
         if !within(0, self.0.length, offset, length) {
             return Err(MemoryError::InvalidArgument);
@@ -95,8 +95,8 @@ impl DeviceMemory {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        // SAFETY: allocated in `DeviceMemory::new` with this layout. Regions in it kept it alive: the table holds it
-        // while there are any.
+        // SAFETY: allocated in `DeviceMemory::new` with this layout. No region lies in it any longer: the table keeps
+        // it alive while there is one.
         unsafe { dealloc(ptr::with_exposed_provenance_mut(self.addr), self.layout) }
     }
 }
@@ -114,7 +114,7 @@ struct Entry {
 }
 
 impl MemoryTable {
-    /// Adds device memory. It comes back if that is more than the device has, for it takes long to free.
+    /// Adds device memory, or returns it if that is more than the device offers: it is slow to free.
     pub fn add_dm(&mut self, memory: DeviceMemory) -> Result<DmId, (DeviceMemory, MemoryError)> {
         let left = self.config.limits.max_dm_size.saturating_sub(self.dms.total);
         if memory.length() > left || self.dms.entries.try_reserve(1).is_err() {
@@ -123,7 +123,7 @@ impl MemoryTable {
         Ok(self.dms.add(memory))
     }
 
-    /// Takes device memory out, to be freed by the caller; [`MemoryError::Busy`] while regions lie in it.
+    /// Removes device memory, for the caller to free; [`MemoryError::Busy`] while regions lie in it.
     pub fn free_dm(&mut self, dm: DmId) -> Result<DeviceMemory, MemoryError> {
         if self.dms.get(dm)?.regions > 0 {
             return Err(MemoryError::Busy);
@@ -133,14 +133,14 @@ impl MemoryTable {
         Ok(entry.memory)
     }
 
-    /// The device memory of this name.
+    /// The device memory with this id.
     pub fn dm(&self, dm: DmId) -> Result<DeviceMemory, MemoryError> {
         Ok(self.dms.get(dm)?.memory.clone())
     }
 }
 
 impl DmTable {
-    /// Address of `offset`, when `length` bytes follow it.
+    /// The address of `offset`, if `length` bytes follow it.
     pub(crate) fn locate(&self, dm: DmId, offset: u64, length: u64) -> Result<usize, MemoryError> {
         self.get(dm)?.memory.locate(offset, length)
     }

@@ -25,15 +25,15 @@ pub struct MrKeys {
     pub rkey: Rkey,
 }
 
-/// Number of key values that differ in their index: 24 bits, 0 never given out.
+/// Number of key indices: 24 bits, of which 0 is never used.
 pub(crate) const MAX_KEYS: usize = (1 << 24) - 1;
 
-/// The part of a key that finds the object; the low 8 bits are its tag, which consumers may choose anew.
+/// The part of a key that finds the object; the low 8 bits are its tag, which applications may choose.
 pub(crate) fn index_of(key: u32) -> u32 {
     key >> 8
 }
 
-/// The table that has a key: indices are random, so any bits of theirs do.
+/// Index of the table that holds a key. Indices are random, so any of their bits will do.
 fn place_of(key: u32) -> usize {
     index_of(key) as usize % TABLES
 }
@@ -43,11 +43,11 @@ pub(crate) fn with_tag(key: u32, tag: u8) -> u32 {
     key & !0xff | u32::from(tag)
 }
 
-/// Objects by key. Indices and first tags come from a keyed stream, so that a peer cannot guess a key from
-/// others it was given, and a key is not soon valid again after its object is gone.
+/// Objects by key. Indices and first tags come from a keyed stream, so that a peer cannot guess a key from others that
+/// it has been given, and a key does not soon become valid again after its object is gone.
 ///
-/// They are in many small tables, each of which grows by itself: one of a million entries would take tens of
-/// milliseconds, in which whoever has the map holds up everybody else.
+/// The objects are in many small tables that grow independently: growing one of a million entries takes tens of
+/// milliseconds, during which the thread that holds the map keeps all others waiting.
 pub(crate) struct KeyMap<T> {
     tables: Box<[FxHashMap<u32, T>; TABLES]>,
     len: usize,
@@ -63,7 +63,8 @@ impl<T> KeyMap<T> {
         Self { tables, len: 0, random: ChaCha20Rng::from_seed(seed) }
     }
 
-    /// Adds the object that `make` builds for the key it is told; `None` when most keys are taken, or there is no memory.
+    /// Adds the object that `make` builds for the key passed to it; `None` if half of all keys are in use, or there is
+    /// no memory.
     pub(crate) fn insert(&mut self, make: impl FnOnce(u32) -> T) -> Option<u32> {
         // Below half occupancy a free index is found in two draws on average.
         if self.len >= MAX_KEYS / 2 {
@@ -81,7 +82,7 @@ impl<T> KeyMap<T> {
         }
     }
 
-    /// The object with this index, whatever its tag; compare the full key.
+    /// The object with this index, whatever its tag; the caller compares the full key.
     pub(crate) fn get(&self, key: u32) -> Option<&T> {
         self.tables[place_of(key)].get(&index_of(key))
     }

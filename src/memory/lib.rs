@@ -1,30 +1,30 @@
-//! What a NIC knows about application memory: protection domains, memory regions, memory windows, their keys,
-//! who may do what with which bytes, and the copies in and out.
+//! What a NIC knows about application memory: protection domains, memory regions, memory windows, their keys, who may
+//! access which bytes and how, and the copies in and out.
 //!
-//! Everything hangs off one [`MemoryTable`]. It has a single owner and no locks, and knows nothing of queues,
-//! packets or threads; start reading at `table.rs`, then `check.rs` for the rules and `copy.rs` for
-//! the copies.
+//! Everything is in one [`MemoryTable`]. It has a single owner and no locks, and knows nothing of queues, packets or
+//! threads. Start reading at `table.rs`, then `check.rs` for the rules and `copy.rs` for the copies.
 //!
 //! # Memory that others write
 //!
-//! Registered memory belongs to the application, which may read and write it at any time, and so may every
-//! thread of it. This crate never holds a Rust reference into it: addresses are integers, bytes move with the copy of
-//! `racing.rs`, and nothing is read twice. A copy that races with the application moves some mixture of old and new
-//! bytes, exactly as a NIC's DMA does; only 8-byte aligned [atomics](MemoryTable::fetch_add) promise more.
+//! Registered memory belongs to the application, whose threads may read and write it at any time. This crate never
+//! holds a Rust reference into it: addresses are integers, bytes are moved by the copy in `racing.rs`, and nothing is
+//! read twice. A copy that races with the application moves some mixture of old and new bytes, exactly as a NIC's DMA
+//! does; only 8-byte aligned [atomics](MemoryTable::fetch_add) promise more.
 //!
-//! # What takes long
+//! # What is slow
 //!
-//! Whoever owns a table may have it behind a lock that others wait for. What waits for the kernel, or grows with a
-//! number of the application's, has no table as an argument and is done before: [`MrSpec::prepare`],
-//! [`DeviceMemory::new`] and its copies, [`Prefetch::run`]. What takes long to free is handed out to be dropped.
+//! The owner of a table may keep it behind a lock that other threads wait for. So everything that waits for the kernel,
+//! or whose cost grows with a number that the application chooses, takes no table and is called without the lock:
+//! [`MrSpec::prepare`], [`DeviceMemory::new`] and its copies, [`Prefetch::run`]. What is slow to free is returned for
+//! the caller to drop.
 //!
 //! # Memory that goes away
 //!
-//! Hardware pins what is registered; user space cannot. Registration checks that every page is there and
-//! faults it in, but an application that unmaps an ordinary region before deregistering it makes the next copy
-//! crash the process. Regions registered with [`Access::ON_DEMAND`], implicit ones included, are copied with
-//! `process_vm_readv` and `process_vm_writev` on the process itself, which report EFAULT instead;
-//! [`Config::safe_copies`] extends that to every region, for a system call per copy.
+//! Hardware pins what is registered; user space cannot. Registration faults every page in and so checks that it exists,
+//! but an application that unmaps an ordinary region before deregistering it makes the next copy crash the process.
+//! Regions registered with [`Access::ON_DEMAND`], implicit ones included, are copied with `process_vm_readv` and
+//! `process_vm_writev` on the process itself, which report EFAULT instead; [`Config::safe_copies`] extends that to
+//! every region, at the cost of a system call per copy.
 //!
 //! # Example
 //!

@@ -4,12 +4,12 @@ use crate::error::MemoryError;
 /// Smallest page of a fast-register page list, in bytes.
 const MIN_PAGE: u64 = 4096;
 
-/// The pages behind a fast-register region: equal sizes, anywhere in memory, seen as one range.
+/// The pages behind a fast-register region: of equal size, anywhere in memory, seen as one range.
 #[derive(Default)]
 pub(crate) struct PageList {
     pages: Vec<u64>,
     shift: u32,
-    /// Bytes before the region's first one in the first page.
+    /// Offset of the region's first byte in the first page.
     first: u64,
     length: u64,
 }
@@ -21,7 +21,7 @@ impl PageList {
         Ok(list)
     }
 
-    /// Cuts `ranges` into pages. Every range but the first starts, and every one but the last ends, at a page
+    /// Divides `ranges` into pages. Every range but the first starts, and every one but the last ends, at a page
     /// boundary. On an error the list is empty.
     pub(crate) fn set(
         &mut self,
@@ -76,8 +76,7 @@ impl PageList {
         (1 << self.shift) - 1
     }
 
-    /// The address of the byte at `offset`, which is below `length()`, and how many bytes follow it in its page,
-    /// itself included.
+    /// The address of the byte at `offset`, which is below `length()`, and how many bytes its page holds from there on.
     pub(crate) fn locate(&self, offset: u64) -> (usize, u64) {
         let at = self.first + offset;
         let within = at & self.page_mask();

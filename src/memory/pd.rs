@@ -2,7 +2,7 @@ use rustc_hash::FxHashMap;
 
 use crate::error::MemoryError;
 
-/// Protection domain. Values are not reused until all 2^32 were given out, so a stale one names nothing.
+/// Protection domain. Values are not reused until all 2^32 have been used, so a stale one names nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PdId(u32);
 

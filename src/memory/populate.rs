@@ -1,11 +1,11 @@
-//! Faulting memory in, and so learning whether it is there.
+//! Faults memory in, and so finds out whether it is mapped.
 
 use std::io::{self, BufRead, BufReader};
 
 use crate::error::MemoryError;
 
-/// Faults in all pages of a range, for writing if asked, and so learns whether each can be. What pinning does
-/// for hardware, except that the pages stay swappable and can be unmapped.
+/// Faults in all pages of a range, for writing if asked to, and so finds out whether each is mapped. This is what
+/// pinning does for hardware, except that the pages stay swappable and can be unmapped.
 pub(crate) fn populate(addr: usize, length: u64, write: bool) -> Result<(), MemoryError> {
     if length == 0 {
         return Ok(());
@@ -19,7 +19,7 @@ pub(crate) fn populate(addr: usize, length: u64, write: bool) -> Result<(), Memo
         .ok_or(MemoryError::BadAddress)?;
     match fault_in(start, end - start, write) {
         Ok(()) => Ok(()),
-        // Permissions do not suffice, or mappings that the kernel does not fault page by page (device memory), or a
+        // Insufficient permissions, a mapping that the kernel does not fault in page by page (device memory), or a
         // kernel that does not know the advice.
         Err(libc::EINVAL) if mapped(start, end, write).unwrap_or(false) => Ok(()),
         Err(libc::EAGAIN) => Err(MemoryError::NoMemory),
@@ -27,8 +27,8 @@ pub(crate) fn populate(addr: usize, length: u64, write: bool) -> Result<(), Memo
     }
 }
 
-/// Asks the kernel alone, with one system call that is no cancellation point. Mappings that it does not fault page by page
-/// are refused (EINVAL); `process_vm_writev` does not reach them either.
+/// One system call, which is not a cancellation point. Mappings that the kernel does not fault in page by page are
+/// refused (EINVAL); `process_vm_writev` does not reach them either.
 ///
 /// # Errors
 /// The error number of `madvise`.
@@ -38,7 +38,7 @@ pub(crate) fn fault_in(addr: usize, length: usize, write: bool) -> Result<(), i3
     let start = addr & !(page - 1);
     loop {
         let target = std::ptr::with_exposed_provenance_mut(start);
-        // SAFETY: MADV_POPULATE_* changes no contents; pages that are not there make it fail.
+        // SAFETY: MADV_POPULATE_* changes no contents; it fails if a page is not mapped.
         if unsafe { libc::madvise(target, length + (addr - start), advice) } == 0 {
             return Ok(());
         }
@@ -50,11 +50,11 @@ pub(crate) fn fault_in(addr: usize, length: usize, write: bool) -> Result<(), i3
 }
 
 /// Whether the kernel faults pages in on request (`MADV_POPULATE_WRITE`, Linux 5.14 and later). Without it,
-/// registering looks at the list of mappings instead.
+/// registration reads the list of mappings instead.
 pub fn available() -> bool {
     let mut byte = 0_u8;
     let page = std::ptr::from_mut(&mut byte).expose_provenance() & !(page_size() - 1);
-    // SAFETY: changes no contents of the page, which is one of this thread's stack.
+    // SAFETY: changes no contents of the page, which is part of this thread's stack.
     unsafe {
         libc::madvise(std::ptr::with_exposed_provenance_mut(page), page_size(), libc::MADV_POPULATE_WRITE)
             == 0
@@ -66,7 +66,7 @@ fn page_size() -> usize {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
-/// Whether mappings with the permissions needed cover the range, by the kernel's list of them.
+/// Whether mappings with the permissions needed cover the range, according to the kernel's list of them.
 fn mapped(start: usize, end: usize, write: bool) -> io::Result<bool> {
     let mut covered = start;
     for line in BufReader::new(std::fs::File::open("/proc/self/maps")?).lines() {

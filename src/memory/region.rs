@@ -12,14 +12,14 @@ use crate::pd::PdId;
 pub struct MrSpec {
     /// The memory. [`AppRange::whole`] with ON_DEMAND makes an implicit region.
     pub range: AppRange,
-    /// Address under which the first byte is known to work requests and peers; the address itself for
-    /// `ibv_reg_mr`. Ignored with ZERO_BASED (it is 0 then), and must be 0 for an implicit region.
+    /// The address under which work requests and peers know the first byte; for `ibv_reg_mr`, its real address. Ignored
+    /// with ZERO_BASED (it is 0 then), and must be 0 for an implicit region.
     pub iova: u64,
     /// Rights.
     pub access: Access,
 }
 
-/// What to change about a registered region (`IBV_REREG_MR_CHANGE_*`); `None` keeps what is.
+/// What to change about a registered region (`IBV_REREG_MR_CHANGE_*`); `None` keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReregSpec {
     /// New memory and iova.
@@ -30,18 +30,18 @@ pub struct ReregSpec {
     pub access: Option<Access>,
 }
 
-/// Sort of region.
+/// Kind of region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RegionKind {
     /// A range of application memory.
     Ordinary,
     /// The same with ON_DEMAND, or the whole address space (implicit).
     OnDemand,
-    /// Discards what is written, reads as zeros; local use alone.
+    /// Discards what is written, reads as zeros; for local use only.
     Null,
     /// Part of a device memory.
     Device(DmId),
-    /// Made valid by a work request over a page list, and invalidated by others.
+    /// Made valid by a work request over a page list, and invalidated by another.
     FastRegister,
 }
 
@@ -54,20 +54,20 @@ pub enum RegionState {
     Valid,
 }
 
-/// A region as queries show it.
+/// A region as queries report it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegionInfo {
     /// Its keys.
     pub keys: MrKeys,
     /// Its protection domain.
     pub pd: PdId,
-    /// First address as keys know it.
+    /// First address as used with its keys.
     pub iova: u64,
     /// Length in bytes.
     pub length: u64,
     /// Rights, without the optional flags.
     pub access: Access,
-    /// Sort.
+    /// Kind.
     pub kind: RegionKind,
     /// State.
     pub state: RegionState,
@@ -77,13 +77,13 @@ pub struct RegionInfo {
 
 /// Where the bytes of a region are.
 pub(crate) enum Backing {
-    /// From this address on, copied plainly.
+    /// From this address on, copied directly.
     Plain(usize),
     /// From this address on, copied by the kernel.
     Guarded(usize),
     /// Nowhere.
     Null,
-    /// In listed pages, copied plainly or by the kernel.
+    /// In listed pages, copied directly or by the kernel.
     Pages { list: PageList, max: usize, guarded: bool },
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Region {
     pub(crate) backing: Backing,
 }
 
-/// Bytes that passed all checks, ready to be copied.
+/// Bytes that have passed all checks, ready to be copied.
 #[derive(Clone, Copy)]
 pub(crate) enum Target<'a> {
     Plain(usize),
@@ -109,7 +109,7 @@ pub(crate) enum Target<'a> {
 }
 
 impl Region {
-    /// `[va, va + len)` lies inside the region. No sum is formed that could overflow.
+    /// Whether `[va, va + len)` lies inside the region. No sum is formed that could overflow.
     pub(crate) fn covers(&self, va: u64, len: u64) -> bool {
         within(self.iova, self.length, va, len)
     }
@@ -144,7 +144,7 @@ impl Region {
     }
 }
 
-/// `[va, va + len)` lies inside `[start, start + length)`.
+/// Whether `[va, va + len)` lies inside `[start, start + length)`.
 pub(crate) fn within(start: u64, length: u64, va: u64, len: u64) -> bool {
     va >= start && len <= length && va - start <= length - len
 }

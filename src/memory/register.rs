@@ -13,7 +13,7 @@ use crate::safe_copy;
 use crate::sge::Sge;
 use crate::table::{Config, Entry, MemoryTable};
 
-/// A registration that was judged, with its pages faulted in: what is left needs the table, and takes no time.
+/// A registration that has been checked and whose pages have been faulted in. The rest needs the table, and is quick.
 pub struct PreparedMr(Translation);
 
 /// Memory for a fast-register region, with its pages faulted in.
@@ -39,11 +39,11 @@ struct Translation {
 impl MemoryTable {
     /// Registers application memory (`ibv_reg_mr`, `ibv_reg_mr_iova`, and DMA-BUF memory once mapped).
     ///
-    /// With ON_DEMAND pages may be missing, then and later. Otherwise all are faulted in, and
-    /// [`MemoryError::BadAddress`] tells that some are not mapped or, with LOCAL_WRITE, not writable.
+    /// With ON_DEMAND pages may be missing, then and later. Otherwise all are faulted in; [`MemoryError::BadAddress`]
+    /// if some are not mapped or, with LOCAL_WRITE, not writable.
     ///
-    /// `spec.iova` and the address may differ by any amount. (Kernel verbs refuse with EINVAL where the two
-    /// differ within a page; that belongs to the layer that speaks for the kernel.)
+    /// `spec.iova` and the address may differ by any amount. (Kernel verbs refuse with EINVAL where the two differ
+    /// within a page; that check belongs to the layer that implements the kernel's interface.)
     pub fn reg_mr(&mut self, pd: PdId, spec: MrSpec) -> Result<MrKeys, MemoryError> {
         let prepared = spec.prepare(&self.config)?;
         self.add_mr(pd, prepared)
@@ -54,8 +54,7 @@ impl MemoryTable {
         self.add_region(pd, prepared.0)
     }
 
-    /// Registers `length` bytes from `offset` of a device memory, none being allowed. As in verbs, ZERO_BASED must
-    /// be set.
+    /// Registers `length` bytes, possibly none, from `offset` of a device memory. As in verbs, ZERO_BASED must be set.
     pub fn reg_dm_mr(
         &mut self,
         pd: PdId,
@@ -76,7 +75,7 @@ impl MemoryTable {
         Ok(keys)
     }
 
-    /// Makes a null region: any address, discards what is written, reads as zeros. It has no rkey.
+    /// Creates a null region: any address is valid, writes are discarded, reads return zeros. It has no rkey.
     pub fn alloc_null_mr(&mut self, pd: PdId) -> Result<MrKeys, MemoryError> {
         let (kind, backing) = (RegionKind::Null, Backing::Null);
         self.add_region(
@@ -85,8 +84,8 @@ impl MemoryTable {
         )
     }
 
-    /// Makes a fast-register region for up to `max_pages` pages, in state Free: [`map_pages`](Self::map_pages)
-    /// says what it will cover, [`fast_register`](Self::fast_register) makes it usable.
+    /// Creates a fast-register region for up to `max_pages` pages, in state Free: [`map_pages`](Self::map_pages) says
+    /// what it will cover, [`fast_register`](Self::fast_register) makes it usable.
     pub fn alloc_mr(&mut self, pd: PdId, max_pages: usize) -> Result<MrKeys, MemoryError> {
         if max_pages == 0 || max_pages > self.config.limits.max_fast_reg_pages {
             return Err(MemoryError::InvalidArgument);
@@ -111,9 +110,9 @@ impl MemoryTable {
         )
     }
 
-    /// Gives a Free fast-register region the memory it will cover (`ib_map_mr_sg`), in pages of `page_size`
-    /// bytes, known from address `iova` on. Every range but the first must start, and every one but the last
-    /// end, at a page boundary, and `iova` must lie as far into a page as the first range does.
+    /// Gives a Free fast-register region the memory it will cover (`ib_map_mr_sg`), in pages of `page_size` bytes,
+    /// known from address `iova` on. Every range but the first must start, and every one but the last must end, at a
+    /// page boundary, and `iova` must have the same offset in a page as the first range.
     pub fn map_pages(
         &mut self,
         lkey: Lkey,
@@ -165,7 +164,7 @@ impl MemoryTable {
         Ok(region.keys())
     }
 
-    /// Changes a region in place; its keys stay. On an error the region is as it was. Regions with windows are
+    /// Changes a region in place; its keys stay. On an error the region is unchanged. Regions with windows are
     /// [`MemoryError::Busy`], regions other than ordinary and on-demand ones [`MemoryError::Unsupported`].
     pub fn rereg_mr(&mut self, lkey: Lkey, change: ReregSpec) -> Result<MrKeys, MemoryError> {
         let prepared = match self.judge_rereg(lkey, change)? {
@@ -175,7 +174,7 @@ impl MemoryTable {
         self.change_mr(lkey, change.pd, prepared)
     }
 
-    /// The first part of [`rereg_mr`](Self::rereg_mr): what is to be prepared, if anything is, for
+    /// The first part of [`rereg_mr`](Self::rereg_mr): what has to be prepared, if anything, for
     /// [`change_mr`](Self::change_mr).
     pub fn judge_rereg(&self, lkey: Lkey, change: ReregSpec) -> Result<Option<MrSpec>, MemoryError> {
         let (region, base) = self.changeable(lkey)?;
@@ -185,8 +184,8 @@ impl MemoryTable {
         if change.translation.is_none() && change.access.is_none() {
             return Ok(None);
         }
-        // SAFETY: the range of a registration that has not ended, so that what was promised when it began still holds.
-        // Whether it is writable, if that is what changes, is looked at anew (`MrSpec::prepare`).
+        // SAFETY: the range of a registration that has not ended, so the promise made when it began still holds. If the
+        // change concerns writability, that is checked anew (`MrSpec::prepare`).
         let old_range = unsafe { AppRange::new(base, region.length) };
         let (range, iova) = change.translation.unwrap_or((old_range, region.iova));
         Ok(Some(MrSpec { range, iova, access: change.access.unwrap_or(region.access) }))
@@ -215,7 +214,7 @@ impl MemoryTable {
         Ok(region.keys())
     }
 
-    /// Ends a region; [`MemoryError::Busy`] while windows are bound to it.
+    /// Deregisters a region; [`MemoryError::Busy`] while windows are bound to it.
     pub fn dereg_mr(&mut self, lkey: Lkey) -> Result<(), MemoryError> {
         let region = self.find_region(lkey.0).ok_or(MemoryError::UnknownObject)?;
         if region.windows > 0 {
@@ -243,7 +242,7 @@ impl MemoryTable {
         Ok(Some(Prefetch { addr, length: u64::from(sge.length), write }))
     }
 
-    /// A region that can be registered anew, with its address.
+    /// A region that can be re-registered, and its address.
     fn changeable(&self, lkey: Lkey) -> Result<(&Region, usize), MemoryError> {
         let region = self.find_region(lkey.0).ok_or(MemoryError::UnknownObject)?;
         let (Backing::Plain(base) | Backing::Guarded(base)) = region.backing else {
@@ -282,8 +281,8 @@ impl MemoryTable {
 }
 
 impl MrSpec {
-    /// The first half of [`MemoryTable::reg_mr`]: judges the registration for a table of this configuration, and faults
-    /// its pages in. Takes long if they are many.
+    /// The first half of [`MemoryTable::reg_mr`]: checks the registration for a table of this configuration, and faults
+    /// its pages in. Slow if there are many.
     pub fn prepare(self, config: &Config) -> Result<PreparedMr, MemoryError> {
         let access = self.access.for_region()?;
         let on_demand = access.contains(Access::ON_DEMAND);
@@ -315,7 +314,8 @@ impl MrSpec {
 }
 
 impl<'a> PreparedPages<'a> {
-    /// Faults the pages in, for writing: rights are known only when the work request comes. Takes long if they are many.
+    /// Faults the pages in for writing, because the rights are known only when the work request comes. Slow if there
+    /// are many.
     pub fn new(ranges: &'a [AppRange]) -> Result<PreparedPages<'a>, MemoryError> {
         ranges.iter().try_for_each(|range| populate(range.addr(), range.length(), true))?;
         Ok(PreparedPages(ranges))
@@ -323,8 +323,8 @@ impl<'a> PreparedPages<'a> {
 }
 
 impl Prefetch {
-    /// Faults the pages in, and says whether all could be. Takes long if they are many. Pages that are not the
-    /// region's any more are faulted in all the same, which changes nothing in them.
+    /// Faults the pages in, and returns whether that succeeded for all. Slow if there are many. Pages that are no
+    /// longer the region's are faulted in too, which does not change their contents.
     pub fn run(self) -> Result<(), MemoryError> {
         populate(self.addr, self.length, self.write)
     }

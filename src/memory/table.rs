@@ -7,7 +7,7 @@ use crate::pd::{PdId, PdTable};
 use crate::region::{Region, RegionInfo};
 use crate::window::{Window, WindowInfo};
 
-/// How much a device offers.
+/// The limits of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Protection domains.
@@ -16,11 +16,11 @@ pub struct Limits {
     pub max_mr: usize,
     /// Memory windows.
     pub max_mw: usize,
-    /// Bytes of one region; an implicit region is not bound by it.
+    /// Bytes of one region; an implicit region may exceed it.
     pub max_mr_size: u64,
     /// Pages of one fast-register region.
     pub max_fast_reg_pages: usize,
-    /// Bytes of device memory in all.
+    /// Total bytes of device memory.
     pub max_dm_size: u64,
 }
 
@@ -37,13 +37,13 @@ impl Default for Limits {
     }
 }
 
-/// How a table behaves.
+/// The configuration of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Config {
     /// Limits.
     pub limits: Limits,
-    /// Copy to and from every region in the way of on-demand ones, which survives memory that the application
-    /// unmapped without deregistering it. Costs a system call per copy.
+    /// Copy to and from every region as for on-demand ones, which survives memory that the application unmapped without
+    /// deregistering it. Costs a system call per copy.
     pub safe_copies: bool,
 }
 
@@ -53,8 +53,8 @@ pub(crate) enum Entry {
     Window(Window),
 }
 
-/// All that a NIC knows about memory. One owner, no locks; every check looks the key up afresh, so an object is
-/// out of reach as soon as the call that ends it returns.
+/// All that a NIC knows about memory. It has one owner and no locks. Every check looks up the key afresh, so an object
+/// is out of reach as soon as the call that destroys it returns.
 pub struct MemoryTable {
     pub(crate) config: Config,
     pub(crate) pds: PdTable,
@@ -67,7 +67,7 @@ pub struct MemoryTable {
 }
 
 impl MemoryTable {
-    /// An empty table. Keys follow from `seed`, which must be unpredictable unless a run is to be repeated.
+    /// An empty table. Keys are derived from `seed`, which must be unpredictable unless a run is to be repeatable.
     pub fn new(seed: [u8; 32]) -> Self {
         Self::with_config(seed, Config::default())
     }
@@ -96,22 +96,22 @@ impl MemoryTable {
         crate::safe_copy::available()
     }
 
-    /// Makes a protection domain.
+    /// Creates a protection domain.
     pub fn alloc_pd(&mut self) -> Result<PdId, MemoryError> {
         self.pds.alloc(self.config.limits.max_pd)
     }
 
-    /// Ends a protection domain; [`MemoryError::Busy`] while anything uses it.
+    /// Destroys a protection domain; [`MemoryError::Busy`] while anything uses it.
     pub fn dealloc_pd(&mut self, pd: PdId) -> Result<(), MemoryError> {
         self.pds.dealloc(pd)
     }
 
-    /// Counts a user of `pd` that this crate does not know: a queue pair, SRQ or address handle.
+    /// Counts a user of `pd` that this crate does not know about: a queue pair, SRQ or address handle.
     pub fn pd_retain(&mut self, pd: PdId) -> Result<(), MemoryError> {
         self.pds.retain(pd)
     }
 
-    /// Takes back one [`pd_retain`](Self::pd_retain).
+    /// Undoes one [`pd_retain`](Self::pd_retain).
     pub fn pd_release(&mut self, pd: PdId) {
         self.pds.release(pd);
     }
@@ -149,7 +149,7 @@ impl MemoryTable {
         })
     }
 
-    /// The window that has, or had with another tag, this rkey.
+    /// The window that has this rkey, or had it with another tag.
     pub fn window(&self, rkey: Rkey) -> Option<WindowInfo> {
         match self.keys.get(rkey.0) {
             Some(Entry::Window(window)) => Some(window.info()),

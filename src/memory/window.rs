@@ -7,7 +7,7 @@ use crate::pd::PdId;
 /// Type of a memory window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MwType {
-    /// Usable through every QP of its PD; bound again at will; not invalidated by key.
+    /// Usable through every QP of its PD; may be bound again at any time; cannot be invalidated by key.
     Type1,
     /// Type 2B: belongs to the QP that bound it until it is invalidated.
     Type2,
@@ -16,11 +16,11 @@ pub enum MwType {
 /// A bind work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BindSpec {
-    /// The window, by any rkey it has had: the tag byte is not looked at, for consumers keep older keys.
+    /// The window, by any rkey it has had: the tag byte is ignored, because applications keep older keys.
     pub mw: Rkey,
     /// Low 8 bits of the window's new rkey.
     pub tag: u8,
-    /// The region. Not looked at for length 0.
+    /// The region. Ignored for length 0.
     pub mr: Lkey,
     /// First address, in the region's addresses.
     pub addr: u64,
@@ -30,7 +30,7 @@ pub struct BindSpec {
     pub access: Access,
 }
 
-/// A window as queries show it.
+/// A window as queries report it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowInfo {
     /// Its present rkey.
@@ -51,7 +51,7 @@ pub struct WindowInfo {
     pub qpn: Option<Qpn>,
 }
 
-/// What a bound window shows, and of what.
+/// What a bound window gives access to, and in which region.
 #[derive(Clone, Copy)]
 pub(crate) struct Binding {
     /// Key of the region.
@@ -62,7 +62,7 @@ pub(crate) struct Binding {
     pub(crate) region_addr: u64,
     pub(crate) length: u64,
     pub(crate) access: Access,
-    /// Of type 2 windows.
+    /// Set for type 2 windows.
     pub(crate) qpn: Option<Qpn>,
 }
 

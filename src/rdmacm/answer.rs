@@ -1,4 +1,4 @@
-//! What is answered: queries, the attributes of a QP, and events.
+//! What is answered: queries, QP attributes and events.
 
 use softrnic_nic::cm::{
     Address, ConnParams, DeviceIdentity, Event, EventData, EventStatus, IbAddress, PathRecord, Query,
@@ -52,7 +52,7 @@ fn address_pair(query: &Query, local: Option<&Address>, peer: Option<&Address>) 
     to.0
 }
 
-/// Puts GUID and port of a device, and returns its index. Without a device all are zero.
+/// Writes the GUID and port of a device, and returns its index. Without a device all are zero.
 fn device<const N: usize>(
     to: &mut Struct<N>,
     device: Option<DeviceIdentity>,
@@ -64,12 +64,12 @@ fn device<const N: usize>(
     device.index as u32
 }
 
-/// `rdma_ucm_query_path_resp`, with as many paths as there is room for.
+/// `rdma_ucm_query_path_resp`, with as many paths as fit.
 pub fn paths(query: &Query, room: usize) -> Vec<u8> {
     let path = query.path.as_ref().map(path_data);
     let mut to = u32::from(path.is_some()).to_ne_bytes().to_vec();
     to.extend([0; 4]);
-    // The kernel's way to see that there is room for another.
+    // The kernel's test for whether another one fits.
     if room >= to.len() + path_data::SIZE {
         to.extend(path.into_iter().flatten());
     }
@@ -91,7 +91,7 @@ fn path_data(path: &PathRecord) -> [u8; path_data::SIZE] {
     to.0
 }
 
-/// `rdma_ucm_query_route_resp`, which the older library asks for.
+/// `rdma_ucm_query_route_resp`, for older versions of the library.
 pub fn route(query: &Query) -> [u8; 208] {
     let mut to = Struct::new();
     let index = device(&mut to, query.device, 0, 196);
@@ -104,7 +104,7 @@ pub fn route(query: &Query) -> [u8; 208] {
     to.0
 }
 
-/// `ib_user_path_rec`. Before there is a path it has the GIDs.
+/// `ib_user_path_rec`. Until there is a path it holds only the GIDs.
 fn path_record(query: &Query) -> [u8; 64] {
     let mut to = Struct::new();
     to.put(0, &query.peer_gid.0).put(16, &query.local_gid.0).put(52, &query.pkey.to_be_bytes());
@@ -171,7 +171,7 @@ pub fn event(event: &Event) -> [u8; 336] {
     to.0
 }
 
-/// Errors are negative; what a peer says is not.
+/// Errors are negative; a status from the peer is not.
 fn status(status: EventStatus) -> i32 {
     match status {
         EventStatus::Done => 0,
@@ -181,7 +181,7 @@ fn status(status: EventStatus) -> i32 {
     }
 }
 
-/// `rdma_ucm_conn_param`. The kernel does not say that it is valid.
+/// `rdma_ucm_conn_param`. Like the kernel, does not set its `valid` field.
 fn conn_param(params: &ConnParams) -> [u8; 272] {
     let mut to = Struct::new();
     to.u32(0, params.qpn.get()).put(8, &params.private).u8(264, params.private.len() as u8);

@@ -1,7 +1,7 @@
-//! The commands (`include/uapi/rdma/rdma_user_cm.h`): what may be asked, checked before anything is done.
+//! The commands (`include/uapi/rdma/rdma_user_cm.h`), checked before anything is done.
 //!
-//! A refusal comes in the kernel's order: first what is wrong with the command itself, then whether there is such an
-//! id, then the rest (`drivers/infiniband/core/ucma.c`).
+//! Errors are checked in the kernel's order: first the command itself, then whether the id exists, then the rest
+//! (`drivers/infiniband/core/ucma.c`).
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::fields::Fields;
 use crate::sockaddr::{self, IN6, STORAGE};
 use crate::user::{Answer, Frame};
 
-/// What is asked of the kernel.
+/// A command to the kernel.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Command {
     CreateId {
@@ -62,7 +62,7 @@ pub enum Command {
         context: u64,
         params: ConnParams,
     },
-    /// An accept without parameters: the caller has set the QP up.
+    /// An accept without parameters: the caller has set up the QP.
     Establish {
         id: u32,
     },
@@ -120,7 +120,7 @@ pub enum Command {
     },
 }
 
-/// What may be asked of an id.
+/// A query about an id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Query {
     Addresses,
@@ -134,7 +134,7 @@ mod conn_param {
     pub const VALID: usize = 271;
 }
 
-/// Reads `rdma_ucm_conn_param`, and the options of vendors, which are elsewhere.
+/// Reads `rdma_ucm_conn_param`; the vendor options are stored elsewhere.
 fn conn_params(from: Fields<'_>, ece: Ece) -> ConnParams {
     ConnParams {
         qpn: Qpn::new(from.u32(0)),
@@ -186,7 +186,7 @@ pub enum Code {
 }
 
 impl Code {
-    /// All, at their numbers, with the least body that each may have.
+    /// All commands, at their numbers, with the shortest body of each.
     pub const TABLE: [(Code, usize); 25] = [
         (Code::CreateId, 24),
         (Code::DestroyId, 16),
@@ -215,7 +215,7 @@ impl Code {
         (Code::WriteCmEvent, 24),
     ];
 
-    /// What a number stands for; the body must be long enough for it.
+    /// The command with this number, whose body must be long enough.
     fn of(number: u32, body: usize) -> Result<Code, Errno> {
         let (code, least) =
             usize::try_from(number).ok().and_then(|n| Code::TABLE.get(n)).ok_or(Errno::INVAL)?;
@@ -223,15 +223,15 @@ impl Code {
     }
 }
 
-/// Sizes of answers; what is less has no room for them.
+/// Smallest answer buffers; a shorter one is refused.
 mod room {
     pub const NUMBER: usize = 4;
-    /// Up to the index of the device, which came later.
+    /// Up to the index of the device, which was added later.
     pub const ROUTE: usize = 200;
     pub const ADDRESSES: usize = 272;
     pub const PATHS: usize = 8;
     pub const QP_ATTR: usize = 144;
-    /// Without the options of vendors, which came later.
+    /// Without the vendor options, which were added later.
     pub const EVENT: usize = 324;
 }
 
@@ -239,7 +239,7 @@ impl Command {
     /// Reads a command.
     ///
     /// # Errors
-    /// What the kernel would say to it whatever the state of its ids.
+    /// What the kernel would return, whatever the state of its ids.
     pub fn read(frame: &Frame) -> Result<Command, Errno> {
         let body = Fields(frame.body());
         let answer = |at| frame.answer(body.u64(at));
@@ -350,7 +350,7 @@ impl Command {
                 let answer = answer(0).with_room(room::NUMBER)?;
                 Ok(Command::Migrate { id: body.u32(8), from: body.u32(12) as i32, answer })
             }
-            // Service records are the subnet administrator's, which RoCE has not.
+            // Service records belong to the subnet administrator, which RoCE does not have.
             Code::ResolveIbService => Ok(Command::Refused { id: body.u32(0), errno: Errno::OPNOTSUPP }),
             Code::WriteCmEvent => {
                 let kind = [EventKind::User, EventKind::Internal];
@@ -369,7 +369,7 @@ fn milliseconds(number: u32) -> Duration {
     Duration::from_millis(number.into())
 }
 
-/// The port space of a number, and the service of its QPs. `IB` alone lets the application choose.
+/// The port space with this number, and the service of its QPs. Only `IB` lets the application choose.
 fn id_kind(number: u16, qp_type: u8) -> Result<IdKind, Errno> {
     let space = PortSpace::ALL.into_iter().find(|space| space.number() == number).ok_or(Errno::INVAL)?;
     let service = match space {
@@ -387,7 +387,7 @@ fn id_kind(number: u16, qp_type: u8) -> Result<IdKind, Errno> {
     Ok(IdKind { space, service })
 }
 
-/// A REJ's reason: the consumer's own, or that a vendor's option is not supported.
+/// The reason of a REJ: consumer-defined, or that a vendor option is not supported.
 fn reject_reason(reason: u8) -> Result<u8, Errno> {
     match reason {
         0 | 28 => Ok(28),
@@ -424,15 +424,15 @@ fn option(level: u32, name: u32, value: &[u8]) -> Result<IdOption, Errno> {
     }
 }
 
-/// `ibv_path_data`: flags, and a path record of the subnet administrator.
+/// `ibv_path_data`: flags, and a path record as the subnet administrator sends it.
 pub mod path_data {
     pub const SIZE: usize = 72;
-    /// GMP, PRIMARY, and OUTBOUND with INBOUND_REVERSE, which is there and back: what can be used.
+    /// GMP, PRIMARY, and OUTBOUND with INBOUND_REVERSE (there and back): a path that can be used.
     pub const USABLE: u32 = 0x2B;
     pub const RECORD: usize = 8;
 }
 
-/// The first path that can be used, of those that the application has found by itself (`ucma_set_ib_path`).
+/// The first usable path of those that the application has found itself (`ucma_set_ib_path`).
 fn path(value: &[u8]) -> Result<PathRecord, Errno> {
     if value.is_empty() || !value.len().is_multiple_of(path_data::SIZE) {
         return Err(Errno::INVAL);

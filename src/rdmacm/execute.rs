@@ -1,4 +1,4 @@
-//! What each command does.
+//! Executes the commands.
 
 use std::os::fd::RawFd;
 
@@ -9,10 +9,10 @@ use crate::command::{Command, Query};
 use crate::errno::Errno;
 use crate::user::Answer;
 
-/// `IB_EVENT_COMM_EST`, the only event that an application may tell of.
+/// `IB_EVENT_COMM_EST`, the only event that an application may report.
 const COMMUNICATION_ESTABLISHED: u32 = 4;
 
-/// Does what is asked of a channel. `channel_of` finds other channels by their descriptors.
+/// Executes a command on a channel. `channel_of` finds other channels by their descriptors.
 pub fn execute(
     channel: &EventChannel,
     command: Command,
@@ -74,7 +74,7 @@ pub fn execute(
             channel.id(id)?;
             Err(errno)
         }
-        // Waiting is the caller's, see `GetEvent`.
+        // The caller waits; see `GetEvent`.
         Command::GetEvent { .. } => Err(Errno::AGAIN),
     }
 }

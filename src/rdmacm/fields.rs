@@ -2,7 +2,7 @@
 //!
 //! Numbers are in host order unless the kernel's header says otherwise.
 
-/// A struct that was read. What lies beyond its end is zero.
+/// A struct that was read. Beyond its end it reads as zero.
 #[derive(Clone, Copy)]
 pub struct Fields<'a>(pub &'a [u8]);
 
@@ -37,7 +37,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A struct that is being written, zero where nothing is said.
+/// A struct that is being written; zero where nothing is put.
 pub struct Struct<const N: usize>(pub [u8; N]);
 
 impl<const N: usize> Struct<N> {
@@ -45,7 +45,7 @@ impl<const N: usize> Struct<N> {
         Struct([0; N])
     }
 
-    /// Puts bytes at an offset; an array field takes as much as there is room for.
+    /// Puts bytes at an offset; an array field takes as many as fit.
     pub fn put(&mut self, at: usize, bytes: &[u8]) -> &mut Struct<N> {
         let room = self.0.get_mut(at..).unwrap_or_default();
         let length = room.len().min(bytes.len());

@@ -1,12 +1,12 @@
-//! The kernel's part for librdmacm: what is written to `/dev/infiniband/rdma_cm`, and what is answered.
+//! The kernel's side of librdmacm: what is written to `/dev/infiniband/rdma_cm`, and what is answered.
 //!
-//! librdmacm asks the kernel by commands, each a struct that it writes to the device node, with the address of where
-//! the answer goes (`include/uapi/rdma/rdma_user_cm.h`). [`Request::read`] makes a command out of the bytes, and
-//! [`Asked::execute`] does what it says with the identifiers of [`softrnic_nic::cm`], which know no C types. Who hands
-//! the bytes in is libibverbs, to whom the preloaded interposer leads all writes to the node.
+//! librdmacm sends the kernel commands, each a struct written to the device node, with the address for the answer
+//! (`include/uapi/rdma/rdma_user_cm.h`). [`Request::read`] turns the bytes into a command, and [`Asked::execute`]
+//! executes it with the identifiers of [`softrnic_nic::cm`], which know no C types. The bytes come from libibverbs, to
+//! which the preloaded interposer directs all writes to the node.
 //!
-//! Start reading at `command.rs`, then `execute.rs` and `answer.rs`. Nothing here waits: a caller that asks for an event
-//! waits for it by itself, since it can be cancelled there.
+//! Start reading at `command.rs`, then `execute.rs` and `answer.rs`. Nothing here blocks: the caller waits for events
+//! itself, where its thread can be cancelled.
 
 mod answer;
 mod command;
@@ -29,7 +29,7 @@ use user::{Answer, Frame};
 pub enum Request {
     /// To be [executed](Asked::execute).
     Command(Asked),
-    /// The next event, to be waited for.
+    /// Asks for the next event, which the caller waits for.
     Event(Wanted),
 }
 
@@ -41,16 +41,17 @@ pub struct Asked(Command);
 pub struct Wanted(Answer);
 
 impl Request {
-    /// Reads what was written; `None` if it is no command, as when the descriptor's number is another file's by now.
+    /// Reads what was written; `None` if it is not a command, for example because the descriptor number now belongs to
+    /// another file.
     ///
     /// # Safety
-    /// `length` bytes at `from` can be read. If they are a command, then the value of an option that it names by address can
-    /// be read, and the memory for the answer written, until the command is done.
+    /// `length` bytes at `from` can be read. If they are a command, then the value of an option that it names by
+    /// address can be read, and the memory for the answer written, until the command is done.
     ///
     /// # Errors
-    /// Whatever the kernel says to such a command.
+    /// Those of the kernel for such a command.
     pub unsafe fn read(from: *const u8, length: usize) -> Option<Result<Request, Errno>> {
-        // SAFETY: the bytes and what they name are as the caller promises.
+        // SAFETY: the bytes and the memory they name are as the caller promises.
         let frame = unsafe { Frame::read(from, length) }?;
         Some(Command::read(&frame).map(|command| match command {
             Command::GetEvent { answer } => Request::Event(Wanted(answer)),
@@ -60,10 +61,10 @@ impl Request {
 }
 
 impl Asked {
-    /// Does it. `channel_of` finds other channels by their descriptors.
+    /// Executes the command. `channel_of` finds other channels by their descriptors.
     ///
     /// # Errors
-    /// Whatever the kernel says.
+    /// Those of the kernel.
     pub fn execute(
         self,
         channel: &EventChannel,
@@ -74,7 +75,7 @@ impl Asked {
 }
 
 impl Wanted {
-    /// Hands an event to the application.
+    /// Writes an event to the application's memory.
     ///
     /// # Errors
     /// EFAULT.

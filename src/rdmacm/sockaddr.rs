@@ -1,4 +1,4 @@
-//! Socket addresses in C, of the three families that identifiers know.
+//! C socket addresses of the three families that identifiers know.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -9,12 +9,12 @@ use crate::fields::{Fields, Struct};
 
 const AF_INET: u16 = libc::AF_INET as u16;
 const AF_INET6: u16 = libc::AF_INET6 as u16;
-/// `AF_IB`, which the C library does not name.
+/// `AF_IB`, which the C library does not define.
 const AF_IB: u16 = 27;
 
-/// Room for any address: the kernel's `sockaddr_storage`.
+/// Size of any address: the kernel's `sockaddr_storage`.
 pub const STORAGE: usize = 128;
-/// The length of `sockaddr_in6`, which the older commands have room for.
+/// Size of `sockaddr_in6`, the room in the older commands.
 pub const IN6: usize = 28;
 
 /// Reads an address of one of the families; `None` for any other.
@@ -42,12 +42,12 @@ pub fn read(from: Fields<'_>) -> Option<Address> {
     }
 }
 
-/// Reads an address whose length the caller names, which must be that of its family (`rdma_addr_size`).
+/// Reads an address whose length the caller gives, which must be that of its family (`rdma_addr_size`).
 pub fn read_exact(from: Fields<'_>, length: u16) -> Option<Address> {
     read(from).filter(|address| size(address) == usize::from(length))
 }
 
-/// Reads an address from where only IP addresses fit (`rdma_addr_size_in6`).
+/// Reads an address from a field that only fits IP addresses (`rdma_addr_size_in6`).
 pub fn read_ip(from: Fields<'_>) -> Option<Address> {
     read(from).filter(|address| matches!(address, Address::Ip(_)))
 }
@@ -61,7 +61,7 @@ pub fn size(address: &Address) -> usize {
     }
 }
 
-/// An address in C, zero up to the end of any.
+/// An address in C, padded with zeros.
 pub fn bytes(address: &Address) -> [u8; STORAGE] {
     let mut to = Struct::<STORAGE>::new();
     match address {

@@ -1,7 +1,7 @@
-//! The application's memory: what it writes, and where it wants answers.
+//! Access to the application's memory: the commands that it writes and the answers that it asks for.
 //!
-//! All of the crate's unsafe code is here. The kernel checks such addresses; here they are the application's own, as
-//! everywhere in C, and only null is an error.
+//! All of the crate's unsafe code is here. The kernel checks such addresses; here they are in the application's own
+//! address space, as everywhere in C, and only null is an error.
 
 use std::ptr;
 
@@ -10,28 +10,28 @@ use crate::errno::Errno;
 /// The longest body, that of `WRITE_CM_EVENT`.
 const LONGEST: usize = 320;
 const HEADER: usize = 8;
-/// As the kernel has it, more or less (`KMALLOC_MAX_SIZE`); no option is near.
+/// About as in the kernel (`KMALLOC_MAX_SIZE`); no option comes near.
 const LONGEST_OPTION: usize = 4096;
 
-/// A command as it was written, copied before it is looked at: another thread may write there meanwhile.
+/// A command, copied before it is checked: another thread may write there at the same time.
 pub struct Frame {
     pub code: u32,
-    /// Room that the caller has for the answer.
+    /// Size of the caller's buffer for the answer.
     room: u16,
     length: usize,
     body: [u8; LONGEST],
 }
 
 impl Frame {
-    /// Copies a command; `None` if what was written is none.
+    /// Copies a command; `None` if what was written is not one.
     ///
     /// # Safety
-    /// `length` bytes at `from` can be read. If they are a command, then the value of an option that it names by address can
-    /// be read, and the memory for the answer written, as long as the frame and its answer exist.
+    /// `length` bytes at `from` can be read. If they are a command, then the value of an option that it names by
+    /// address can be read, and the memory for the answer written, as long as the frame and its answer exist.
     pub unsafe fn read(from: *const u8, length: usize) -> Option<Frame> {
         let length = length.checked_sub(HEADER)?;
         let mut header = [0; HEADER];
-        // SAFETY: `length` bytes can be read, as the caller promises, and the header is no more.
+        // SAFETY: `length` bytes can be read, as the caller promises, and the header is no longer than that.
         unsafe { ptr::copy_nonoverlapping(from, header.as_mut_ptr(), HEADER) };
         let [c0, c1, c2, c3, i0, i1, o0, o1] = header;
         if usize::from(u16::from_ne_bytes([i0, i1])) != length {
@@ -39,7 +39,8 @@ impl Frame {
         }
         let mut body = [0; LONGEST];
         let used = length.min(LONGEST);
-        // SAFETY: the bytes after the header can be read, as the caller promises; `used` is no more than `body` has.
+        // SAFETY: the bytes after the header can be read, as the caller promises; `used` is at most the length of
+        // `body`.
         unsafe { ptr::copy_nonoverlapping(from.add(HEADER), body.as_mut_ptr(), used) };
         let code = u32::from_ne_bytes([c0, c1, c2, c3]);
         Some(Frame { code, room: u16::from_ne_bytes([o0, o1]), length: used, body })
@@ -65,7 +66,7 @@ impl Frame {
         }
         let mut value = vec![0; length];
         let from = ptr::with_exposed_provenance::<u8>(address as usize);
-        // SAFETY: not null, so that the value can be read, as the caller of `read` promised; the vector has as much room.
+        // SAFETY: not null, so the value can be read, as the caller of `read` promised; the vector has room for it.
         unsafe { ptr::copy_nonoverlapping(from, value.as_mut_ptr(), length) };
         Ok(value)
     }
@@ -80,7 +81,7 @@ pub struct Answer {
 
 impl Answer {
     /// # Errors
-    /// ENOSPC if there is less room than that.
+    /// ENOSPC if there is less room.
     pub fn with_room(self, least: usize) -> Result<Answer, Errno> {
         if self.room < least { Err(Errno::NOSPC) } else { Ok(self) }
     }
@@ -89,7 +90,7 @@ impl Answer {
         self.room
     }
 
-    /// Gives the application an answer, or as much of it as it has room for.
+    /// Writes an answer to the application's memory, or as much of it as fits.
     ///
     /// # Errors
     /// EFAULT for null.
@@ -98,7 +99,7 @@ impl Answer {
             return Err(Errno::FAULT);
         }
         let to = ptr::with_exposed_provenance_mut::<u8>(self.address);
-        // SAFETY: not null, so that `room` bytes can be written, as the caller of `Frame::read` promised.
+        // SAFETY: not null, so `room` bytes can be written, as the caller of `Frame::read` promised.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len().min(self.room)) };
         Ok(())
     }
