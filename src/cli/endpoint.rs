@@ -14,7 +14,7 @@ use crate::failure::{Doing, Failure, Result};
 use crate::pair::Line;
 
 /// How long completions may take: longer than a QP needs to give up by itself.
-pub const PATIENCE: Duration = Duration::from_secs(40);
+pub const COMPLETION_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Inline bytes of a send.
 pub const INLINE: usize = 64;
@@ -197,7 +197,7 @@ impl Idle {
         }
         line.check()?;
         let since = *self.since.get_or_insert_with(Instant::now);
-        if since.elapsed() < PATIENCE { Ok(()) } else { Err(Failure::new(missing())) }
+        if since.elapsed() < COMPLETION_TIMEOUT { Ok(()) } else { Err(Failure::new(missing())) }
     }
 }
 

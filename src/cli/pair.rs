@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{Doing, Failure, Result};
 
 /// How long the other process may take to answer, before it counts as hung.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PEER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The second process. It is killed when this is dropped before [`Peer::finish`].
 pub struct Peer {
@@ -58,12 +58,12 @@ impl Peer {
     /// Sends a request and waits for its answer.
     pub fn ask<T: DeserializeOwned>(&mut self, request: &impl Serialize) -> Result<T> {
         self.line.send(request)?;
-        self.line.receive(PATIENCE)
+        self.line.receive(PEER_TIMEOUT)
     }
 
     /// Waits for the other process, which has been told to end, and checks how it did.
     pub fn finish(mut self) -> Result {
-        match self.line.inbox.recv_timeout(PATIENCE) {
+        match self.line.inbox.recv_timeout(PEER_TIMEOUT) {
             Err(RecvTimeoutError::Disconnected) => {}
             Err(RecvTimeoutError::Timeout) => return Err(Failure::new("the second process does not end")),
             Ok(_) => return Err(Failure::new("the second process said something unexpected at its end")),
@@ -142,8 +142,8 @@ impl Line {
     }
 
     /// Waits for a message.
-    pub fn receive<T: DeserializeOwned>(&self, patience: Duration) -> Result<T> {
-        match self.inbox.recv_timeout(patience) {
+    pub fn receive<T: DeserializeOwned>(&self, timeout: Duration) -> Result<T> {
+        match self.inbox.recv_timeout(timeout) {
             Ok(text) => open(&text),
             Err(RecvTimeoutError::Disconnected) => Err(gone()),
             Err(RecvTimeoutError::Timeout) => Err(Failure::new("the other process does not answer")),

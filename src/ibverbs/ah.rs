@@ -11,7 +11,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{OrMinusOne, borrow, borrow_mut, export};
-use crate::object::{Kind, Place, Seal, find_last, object, retire};
+use crate::object::{Kind, ObjectSlot, Seal, find_last, object, retire};
 use crate::pd::PdObject;
 use crate::query::check_port;
 use crate::registry::registry;
@@ -171,12 +171,12 @@ export! {
 
 fn create(pd: &PdObject, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
     let ctx = pd.ctx()?;
-    let place = Place::new()?;
+    let slot = ObjectSlot::new()?;
     let nic = ctx.nic()?.create_ah(&address_vector(attr)?)?;
     pd.users.join();
     let owner = pd.as_ibv();
     let ibv = Shown::new(ibv_ah { context: ctx.as_ibv(), pd: owner, handle: registry().handle() });
-    Ok(place.publish(AhObject { ibv, seal: Seal::new(Kind::Ah), owner, nic, _pd: pd.nic.clone() }))
+    Ok(slot.publish(AhObject { ibv, seal: Seal::new(Kind::Ah), owner, nic, _pd: pd.nic.clone() }))
 }
 
 /// Bytes that stand before a datagram: a GRH, or for IPv4 20 undefined bytes and the IP header.

@@ -11,7 +11,7 @@ use softrnic_nic::verbs::Context;
 use crate::abi::*;
 use crate::device::Device;
 use crate::errno::Errno;
-use crate::object::{Kind, Object, Place, Seal, Shows, find, retire};
+use crate::object::{Kind, Object, ObjectSlot, Seal, Shows, find, retire};
 use crate::registry::registry;
 use crate::shown::Shown;
 use crate::{advice, cq, cq_ex, dm, mr, mw, pd, post, qp, qp_ex, query, srq, xrcd};
@@ -103,7 +103,7 @@ impl Ctx {
 
     pub(crate) fn with(device: &'static Device, nic: Context) -> Result<*mut ibv_context, Errno> {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        let place = Place::new()?;
+        let slot = ObjectSlot::new()?;
         // SAFETY: a name and a flag; the result is checked.
         let command = unsafe { libc::memfd_create(c"softrnic".as_ptr(), libc::MFD_CLOEXEC) };
         if command < 0 {
@@ -124,14 +124,14 @@ impl Ctx {
         tables.files.try_reserve(1)?;
         tables.files.push(Arc::downgrade(&file));
         drop(tables);
-        Ok(Ctx::publish(place, file))
+        Ok(Ctx::publish(slot, file))
     }
 
     pub(crate) fn import(cmd_fd: c_int) -> Result<*mut ibv_context, Errno> {
         let identity = identity(cmd_fd)?;
         let open: Vec<_> = registry().files.iter().filter_map(Weak::upgrade).collect();
         let file = open.into_iter().find(|file| file.identity == identity).ok_or(Errno::INVAL)?;
-        Ok(Ctx::publish(Place::new()?, file))
+        Ok(Ctx::publish(ObjectSlot::new()?, file))
     }
 
     pub(crate) fn close(context: *mut ibv_context) -> Result<(), Errno> {
@@ -170,7 +170,7 @@ impl Ctx {
         Ok(nic)
     }
 
-    fn publish(place: Place<Ctx>, file: Arc<File>) -> *mut ibv_context {
+    fn publish(slot: ObjectSlot<Ctx>, file: Arc<File>) -> *mut ibv_context {
         let vectors = std::thread::available_parallelism().map_or(1, |count| count.get()) as c_int;
         let context = ibv_context {
             device: file.device.as_ibv(),
@@ -182,7 +182,7 @@ impl Ctx {
             abi_compat: std::ptr::without_provenance_mut(usize::MAX),
         };
         let verbs = Shown::new(extended(context));
-        let verbs = place.publish(Ctx { verbs, seal: Seal::new(Kind::Context), file });
+        let verbs = slot.publish(Ctx { verbs, seal: Seal::new(Kind::Context), file });
         // SAFETY: a field of what was just published; nothing is read.
         unsafe { &raw mut (*verbs).context }
     }

@@ -13,7 +13,7 @@ use crate::cq_ex::Poll;
 use crate::errno::Errno;
 use crate::event::{ChannelObject, add_target, remove_target};
 use crate::guard::{Outcome, data_path, export, slot};
-use crate::object::{Kind, Place, Seal, find, find_last, live, object, retire};
+use crate::object::{Kind, ObjectSlot, Seal, find, find_last, live, object, retire};
 use crate::pd::Users;
 use crate::registry::registry;
 use crate::shown::Shown;
@@ -83,8 +83,8 @@ impl CqObject {
             Ctx::check_same(context, channel.context())?;
         }
         // The CQ's address is what its events carry, so it must be known before there is a CQ.
-        let place = Place::<CqObject>::new()?;
-        let token = place.address().expose_provenance() as u64;
+        let slot = ObjectSlot::<CqObject>::new()?;
+        let token = slot.address().expose_provenance() as u64;
         let reports_to = channel_object.map(|channel| channel.nic.clone());
         let of = ctx.nic()?.id();
         let nic = Cq::new(ctx.nic()?.clone(), depth, reports_to, Some(token))?;
@@ -95,7 +95,7 @@ impl CqObject {
         if let Some(channel) = channel_object {
             channel.users().fetch_add(1, Ordering::AcqRel);
         }
-        let cq = place.publish(CqObject {
+        let cq = slot.publish(CqObject {
             ibv: Shown::new(ibv),
             seal: Seal::new(Kind::Cq),
             of,

@@ -10,7 +10,7 @@ use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{Silent, borrow, export, slot};
 use crate::mr::{MrObject, Region};
-use crate::object::{Kind, Place, Seal, find, find_last, object, retire};
+use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::pd::PdObject;
 use crate::registry::{Export, registry};
 use crate::shown::Shown;
@@ -41,7 +41,7 @@ impl DmObject {
     }
 
     fn publish(
-        place: Place<DmObject>,
+        slot: ObjectSlot<DmObject>,
         context: *mut ibv_context,
         exported: (u64, u32),
         memory: Arc<Memory>,
@@ -55,7 +55,7 @@ impl DmObject {
             handle: exported.1,
         };
         let (ibv, seal) = (Shown::new(ibv), Seal::new(Kind::Dm));
-        place.publish(DmObject { ibv, seal, memory, exported, imported })
+        slot.publish(DmObject { ibv, seal, memory, exported, imported })
     }
 }
 
@@ -73,11 +73,11 @@ slot! {
         if attr.comp_mask != 0 {
             return Err(Errno::OPNOTSUPP);
         }
-        let (place, nic) = (Place::new()?, ctx.nic()?);
+        let (slot, nic) = (ObjectSlot::new()?, ctx.nic()?);
         let id = nic.alloc_dm(attr.length as u64, attr.log_align_req)?;
         let memory = Arc::new(Memory { context: nic.clone(), id, length: attr.length as u64 });
         let handle = registry().export(&ctx.file, Export::Memory(memory.clone()));
-        Ok(DmObject::publish(place, context, (ctx.file.id, handle), memory, false))
+        Ok(DmObject::publish(slot, context, (ctx.file.id, handle), memory, false))
     }
 
     fn free_dm(dm: *mut ibv_dm) -> () {
@@ -101,9 +101,9 @@ slot! {
         // SAFETY: a field of an object that was just found, written when it is made and never again.
         Ctx::check_same(pd.context(), unsafe { (*dm.ibv.get()).context })?;
         let access = Access::from_bits_retain(access);
-        let place = Place::new()?;
+        let slot = ObjectSlot::new()?;
         let raw = pd.nic.register_dm(dm.memory.id, offset, length as u64, access)?;
-        MrObject::publish(place, pd, Region::new(raw, 0, length))
+        MrObject::publish(slot, pd, Region::new(raw, 0, length))
     }
 
     fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, from: *const c_void, length: usize) -> () {
@@ -138,7 +138,7 @@ export! {
         let exported = (Ctx::of(context)?.file.id, handle);
         let found = registry().exports.get(&exported).cloned();
         let Some(Export::Memory(memory)) = found else { return Err(Errno::NOENT) };
-        Ok(DmObject::publish(Place::new()?, context, exported, memory, true))
+        Ok(DmObject::publish(ObjectSlot::new()?, context, exported, memory, true))
     }
 
     /// Only what was imported.

@@ -17,7 +17,7 @@ use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
 use crate::guard::{Outcome, Silent, borrow, export, guard};
-use crate::object::{Kind, Place, Seal, find, find_last, object, retire};
+use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::qp::QpObject;
 use crate::registry::{Target, registry};
 use crate::shown::Shown;
@@ -77,11 +77,11 @@ fn deliver(of: ContextId, source: EventSource) -> Option<async_element> {
 export! {
     fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
         let ctx = Ctx::of(context)?;
-        let place = Place::new()?;
+        let slot = ObjectSlot::new()?;
         let nic = ctx.nic()?.create_channel()?;
         let fd = nic.as_fd().as_raw_fd();
         let ibv = Shown::new(ibv_comp_channel { context, fd, refcnt: 0 });
-        Ok(place.publish(ChannelObject { ibv, seal: Seal::new(Kind::Channel), nic }))
+        Ok(slot.publish(ChannelObject { ibv, seal: Seal::new(Kind::Channel), nic }))
     }
 
     fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> () {

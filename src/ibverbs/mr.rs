@@ -10,7 +10,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{Silent, borrow, borrow_mut, export, slot};
-use crate::object::{Kind, Object, Place, Seal, Shows, find, find_last, live, object, retire};
+use crate::object::{Kind, Object, ObjectSlot, Seal, Shows, find, find_last, live, object, retire};
 use crate::pd::PdObject;
 use crate::registry::{Export, registry};
 use crate::shown::Shown;
@@ -80,7 +80,7 @@ impl MrObject {
 
     /// Makes the C object of a new registration.
     pub(crate) fn publish(
-        place: Place<MrObject>,
+        slot: ObjectSlot<MrObject>,
         pd: &PdObject,
         region: Region,
     ) -> Result<*mut ibv_mr, Errno> {
@@ -88,11 +88,11 @@ impl MrObject {
         let file = &pd.ctx()?.file;
         let handle = registry().export(file, Export::Region(region.clone()));
         pd.users.join();
-        MrObject::wrap(place, pd, (file.id, handle), region, false)
+        MrObject::wrap(slot, pd, (file.id, handle), region, false)
     }
 
     fn wrap(
-        place: Place<MrObject>,
+        slot: ObjectSlot<MrObject>,
         pd: &PdObject,
         exported: (u64, u32),
         region: Arc<Region>,
@@ -110,7 +110,7 @@ impl MrObject {
         };
         let (ibv, seal) = (Shown::new(ibv), Seal::new(Kind::Mr));
         let pd = AtomicPtr::new(pd.as_ibv());
-        Ok(place.publish(MrObject { ibv, seal, pd, exported, region, imported }))
+        Ok(slot.publish(MrObject { ibv, seal, pd, exported, region, imported }))
     }
 }
 
@@ -221,7 +221,7 @@ export! {
         let exported = (pd.ctx()?.file.id, handle);
         let found = registry().exports.get(&exported).cloned();
         let Some(Export::Region(region)) = found else { return Err(Errno::NOENT) };
-        MrObject::wrap(Place::new()?, pd, exported, region, true)
+        MrObject::wrap(ObjectSlot::new()?, pd, exported, region, true)
     }
 
     /// Only what was imported.
@@ -237,10 +237,10 @@ export! {
     fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void {
         // SAFETY: null was told apart; else the application has room for one pointer there.
         let (_, buf) = (PdObject::of(pd)?, unsafe { borrow_mut(buf)? });
-        let place = Place::new()?;
+        let slot = ObjectSlot::new()?;
         let mapping = map(size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
         let addr = mapping.addr;
-        *buf = place.publish(Buffer { seal: Seal::new(Kind::Buffer), mapping, pd: pd.addr() });
+        *buf = slot.publish(Buffer { seal: Seal::new(Kind::Buffer), mapping, pd: pd.addr() });
         Ok(addr)
     }
 
@@ -298,7 +298,7 @@ impl Buffer {
 slot! {
     fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
         let pd = PdObject::of(pd)?;
-        MrObject::publish(Place::new()?, pd, Region::new(pd.nic.alloc_null_mr()?, 0, usize::MAX))
+        MrObject::publish(ObjectSlot::new()?, pd, Region::new(pd.nic.alloc_null_mr()?, 0, usize::MAX))
     }
 }
 
@@ -321,9 +321,9 @@ unsafe fn register(
     }
     // SAFETY: as the caller promises.
     let range = unsafe { if implicit { AppRange::whole() } else { AppRange::new(addr, length as u64) } };
-    let place = Place::new()?;
+    let slot = ObjectSlot::new()?;
     let raw = pd.nic.register_raw(MrSpec { range, iova, access })?;
-    MrObject::publish(place, pd, Region::new(raw, addr, length))
+    MrObject::publish(slot, pd, Region::new(raw, addr, length))
 }
 
 const PAGE: u64 = 4096;
@@ -348,7 +348,7 @@ fn register_file(
     }
     let into_page = offset % PAGE;
     let mapped = length.checked_add(into_page as usize).ok_or(Errno::INVAL)?;
-    let place = Place::new()?;
+    let slot = ObjectSlot::new()?;
     let mapping = map(mapped, libc::MAP_SHARED, fd, (offset - into_page) as libc::off_t)?;
     let addr = mapping.addr.expose_provenance() + into_page as usize;
     // SAFETY: a mapping of our own, which `Region` keeps until the registration is gone.
@@ -356,7 +356,7 @@ fn register_file(
     let raw = pd.nic.register_raw(MrSpec { range, iova, access })?;
     // Applications know such memory by its offset, and the region has no address.
     let region = Region { raw: Mutex::new(Some(raw)), _mapping: Some(mapping), addr: 0, length };
-    MrObject::publish(place, pd, region)
+    MrObject::publish(slot, pd, region)
 }
 
 /// EINVAL for what is beyond the end of a file that has one, where touching the mapping would end the process.

@@ -10,7 +10,7 @@ use crate::abi::*;
 use crate::errno::Errno;
 use crate::guard::{borrow, data_path, slot};
 use crate::mr::MrObject;
-use crate::object::{Kind, Place, Seal, find_last, live, object, retire};
+use crate::object::{Kind, ObjectSlot, Seal, find_last, live, object, retire};
 use crate::pd::PdObject;
 use crate::qp::QpObject;
 use crate::reserve;
@@ -45,12 +45,12 @@ slot! {
             IBV_MW_TYPE_2 => MwType::Type2,
             _ => return Err(Errno::INVAL),
         };
-        let place = Place::new()?;
+        let slot = ObjectSlot::new()?;
         let rkey = object.nic.alloc_mw(kind)?;
         object.users.join();
         let ibv = ibv_mw { context: object.context(), pd, rkey: rkey.0, handle: rkey.0 >> 8, type_: mw_type };
         let (ibv, seal) = (Shown::new(ibv), Seal::new(Kind::Mw));
-        Ok(place.publish(MwObject { ibv, seal, owner: pd, pd: object.nic.clone(), rkey }))
+        Ok(slot.publish(MwObject { ibv, seal, owner: pd, pd: object.nic.clone(), rkey }))
     }
 
     fn dealloc_mw(mw: *mut ibv_mw) -> () {

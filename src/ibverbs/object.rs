@@ -106,17 +106,17 @@ impl Objects {
 
 /// Room for an object that is to be made. A verb has it before anything else, so that nothing has to be undone for
 /// want of memory later.
-pub(crate) struct Place<O: Object>(Option<Box<MaybeUninit<O>>>);
+pub(crate) struct ObjectSlot<O: Object>(Option<Box<MaybeUninit<O>>>);
 
-impl<O: Object> Place<O> {
+impl<O: Object> ObjectSlot<O> {
     /// # Errors
     /// ENOMEM.
-    pub fn new() -> Result<Place<O>, Errno> {
+    pub fn new() -> Result<ObjectSlot<O>, Errno> {
         const { assert!(size_of::<O>() <= reserve::BLOCK) };
         reserve::check()?;
         let memory = Box::<O>::new_uninit();
         registry().make_room(memory.as_ptr().addr(), O::KIND)?;
-        Ok(Place(Some(memory)))
+        Ok(ObjectSlot(Some(memory)))
     }
 
     /// Where the object will be.
@@ -138,7 +138,7 @@ impl<O: Object> Place<O> {
     }
 }
 
-impl<O: Object> Drop for Place<O> {
+impl<O: Object> Drop for ObjectSlot<O> {
     fn drop(&mut self) {
         if let Some(memory) = &self.0 {
             registry().objects.0.remove(&memory.as_ptr().addr());
@@ -233,7 +233,7 @@ pub(crate) unsafe fn live<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Err
 /// [`find`] has found it as an `O`, and nobody uses it any more.
 pub(crate) unsafe fn retire<O: Object>(object: *mut O::C) -> Box<O> {
     registry().objects.0.remove(&object.addr());
-    // SAFETY: [`Place::publish`] made it of a box of this type; it is known no more, so that this happens once.
+    // SAFETY: [`ObjectSlot::publish`] made it of a box of this type; it is known no more, so that this happens once.
     unsafe { Box::from_raw(object.cast()) }
 }
 

@@ -9,7 +9,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{Silent, borrow, export, slot};
-use crate::object::{Kind, Place, Seal, find, find_last, object, retire};
+use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::registry::{Export, registry};
 use crate::shown::Shown;
 
@@ -78,7 +78,7 @@ impl PdObject {
     }
 
     fn publish(
-        place: Place<PdObject>,
+        slot: ObjectSlot<PdObject>,
         context: *mut ibv_context,
         exported: (u64, u32),
         nic: Arc<Pd>,
@@ -86,7 +86,7 @@ impl PdObject {
     ) -> *mut ibv_pd {
         let ibv = Shown::new(ibv_pd { context, handle: exported.1 });
         let (seal, users) = (Seal::new(Kind::Pd), Users::default());
-        place.publish(PdObject { ibv, seal, nic, users, exported, context, origin })
+        slot.publish(PdObject { ibv, seal, nic, users, exported, context, origin })
     }
 }
 
@@ -103,10 +103,10 @@ object!(TdObject, Td, ibv_td);
 export! {
     fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
         let ctx = Ctx::of(context)?;
-        let place = Place::new()?;
+        let slot = ObjectSlot::new()?;
         let nic = ctx.nic()?.alloc_pd()?;
         let handle = registry().export(&ctx.file, Export::Pd(nic.clone()));
-        Ok(PdObject::publish(place, context, (ctx.file.id, handle), nic, Origin::Own))
+        Ok(PdObject::publish(slot, context, (ctx.file.id, handle), nic, Origin::Own))
     }
 
     fn ibv_dealloc_pd(pd: *mut ibv_pd) -> () {
@@ -134,8 +134,8 @@ export! {
         let ctx = Ctx::of(context)?;
         let found = registry().exports.get(&(ctx.file.id, handle)).cloned();
         let Some(Export::Pd(nic)) = found else { return Err(Errno::NOENT) };
-        let place = Place::new()?;
-        Ok(PdObject::publish(place, context, (ctx.file.id, handle), nic, Origin::Imported))
+        let slot = ObjectSlot::new()?;
+        Ok(PdObject::publish(slot, context, (ctx.file.id, handle), nic, Origin::Imported))
     }
 
     /// Only what was imported, and nothing uses any more.
@@ -158,7 +158,7 @@ slot! {
             return Err(Errno::OPNOTSUPP);
         }
         let ibv = Shown::new(ibv_td { context });
-        Ok(Place::new()?.publish(TdObject { ibv, seal: Seal::new(Kind::Td), users: Users::default() }))
+        Ok(ObjectSlot::new()?.publish(TdObject { ibv, seal: Seal::new(Kind::Td), users: Users::default() }))
     }
 
     fn dealloc_td(td: *mut ibv_td) -> () {
@@ -185,7 +185,7 @@ slot! {
         if let Origin::Parent { .. } = pd.origin {
             return Err(Errno::INVAL);
         }
-        let place = Place::new()?;
+        let slot = ObjectSlot::new()?;
         if !attr.td.is_null() {
             let td: &TdObject = find(attr.td)?;
             // SAFETY: a field of an object that was just found, written when it is made and never again.
@@ -194,6 +194,6 @@ slot! {
         }
         pd.users.join();
         let origin = Origin::Parent { pd: attr.pd, td: attr.td };
-        Ok(PdObject::publish(place, context, pd.exported, pd.nic.clone(), origin))
+        Ok(PdObject::publish(slot, context, pd.exported, pd.nic.clone(), origin))
     }
 }

@@ -13,7 +13,7 @@ use crate::cq::CqObject;
 use crate::errno::Errno;
 use crate::event::{add_target, remove_target};
 use crate::guard::{borrow, borrow_mut, export, slot};
-use crate::object::{self, Kind, Place, Seal, find, live, object};
+use crate::object::{self, Kind, ObjectSlot, Seal, find, live, object};
 use crate::pd::{PdObject, Users};
 use crate::qp_ex::{self, Builder};
 use crate::shown::Shown;
@@ -171,7 +171,7 @@ pub(crate) fn create(
 ) -> Result<*mut ibv_qp, Errno> {
     Ctx::of(context)?;
     let service = service(init.qp_type)?;
-    let place = Place::new()?;
+    let slot = ObjectSlot::new()?;
     let (nic, parts) = match service {
         QpType::XrcTarget => create_target(context, init, request)?,
         _ => create_other(context, service, init, request)?,
@@ -187,7 +187,7 @@ pub(crate) fn create(
         xrcd: request.xrcd,
     };
     let shown = Shape { context, qp_context: init.qp_context, qp_type: init.qp_type, given, parts };
-    Ok(publish(place, nic, shown, sq_sig_all, request.send_ops))
+    Ok(publish(slot, nic, shown, sq_sig_all, request.send_ops))
 }
 
 fn create_target(
@@ -288,7 +288,7 @@ struct Shape {
 }
 
 fn publish(
-    place: Place<QpObject>,
+    slot: ObjectSlot<QpObject>,
     nic: Arc<Qp>,
     shape: Shape,
     sq_sig_all: bool,
@@ -312,7 +312,7 @@ fn publish(
     };
     let acks = Arc::new(AckCounter::new());
     let (of, source) = (nic.pd().context().id(), nic.source());
-    let qp = place.publish(QpObject {
+    let qp = slot.publish(QpObject {
         ibv: Shown::new(qp_ex::table(base, send_ops)),
         seal: Seal::new(Kind::Qp),
         of,
@@ -364,14 +364,14 @@ slot! {
         }
         let xrcd = XrcdObject::of(attr.xrcd)?;
         Ctx::check_same(context, xrcd.context())?;
-        let (place, domain) = (Place::new()?, &xrcd.domain);
+        let (slot, domain) = (ObjectSlot::new()?, &xrcd.domain);
         let nic = domain.target(Qpn::new(attr.qp_num)).ok_or(Errno::INVAL)?;
         let parts = Parts::of_target(attr.xrcd);
         parts.join()?;
         let named = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;
         let qp_context = if named { attr.qp_context } else { std::ptr::null_mut() };
         let shape = Shape { context, qp_context, qp_type: IBV_QPT_XRC_RECV, given: parts, parts };
-        Ok(publish(place, nic, shape, false, None))
+        Ok(publish(slot, nic, shape, false, None))
     }
 }
 

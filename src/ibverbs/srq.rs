@@ -11,7 +11,7 @@ use crate::cq::CqObject;
 use crate::errno::Errno;
 use crate::event::{add_target, remove_target};
 use crate::guard::{borrow, borrow_mut, export, slot};
-use crate::object::{Kind, Place, Seal, find, find_last, object, retire};
+use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::pd::{PdObject, Users};
 use crate::shown::Shown;
 use crate::xrcd::XrcdObject;
@@ -68,7 +68,7 @@ fn create(
         max_wr: attr.max_wr as usize,
         xrc: parts.map(|(xrcd, cq)| (xrcd.domain.key, cq.nic.clone())),
     };
-    let place = Place::new()?;
+    let slot = ObjectSlot::new()?;
     let nic = object.nic.create_srq(options)?;
     attr.max_wr = nic.max_wr() as u32;
     object.users.join();
@@ -87,7 +87,7 @@ fn create(
         cond: libc::PTHREAD_COND_INITIALIZER,
         events_completed: 0,
     };
-    let srq = place.publish(SrqObject {
+    let srq = slot.publish(SrqObject {
         ibv: Shown::new(ibv),
         seal: Seal::new(Kind::Srq),
         of,

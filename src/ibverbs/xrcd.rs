@@ -11,7 +11,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::guard::{borrow, slot};
-use crate::object::{Kind, Place, Seal, find, find_last, object, retire};
+use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::pd::Users;
 use crate::registry::registry;
 use crate::shown::Shown;
@@ -94,10 +94,10 @@ slot! {
         if attr.comp_mask != NEEDED {
             return Err(Errno::INVAL);
         }
-        let place = Place::new()?;
+        let slot = ObjectSlot::new()?;
         let domain = find_or_make(ctx, attr.fd, attr.oflags)?;
         let (ibv, seal) = (Shown::new(ibv_xrcd { context }), Seal::new(Kind::Xrcd));
-        Ok(place.publish(XrcdObject { ibv, seal, domain, users: Users::default() }))
+        Ok(slot.publish(XrcdObject { ibv, seal, domain, users: Users::default() }))
     }
 
     fn close_xrcd(xrcd: *mut ibv_xrcd) -> () {

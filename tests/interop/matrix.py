@@ -23,7 +23,7 @@ FAULTS = "seed={seed},drop=1%,reorder=1%,drop=1%:dir=rx,reorder=1%:dir=rx"
 # How many messages of a cell are on their way at once.
 BURST, LOSSY_BURST = 4, 16
 # After so many cells in a row for which the ends could not even be set up, the rest of a column is not tried.
-PATIENCE = 3
+MAX_UNREADY = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Run:
     @property
     def given_up(self):
         """Whether an end seems to be beyond repair; cells that were not tried are failures without a time."""
-        return self.unready >= PATIENCE
+        return self.unready >= MAX_UNREADY
 
     def __call__(self, chosen):
         """Yield a Result for each."""

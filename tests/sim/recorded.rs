@@ -24,7 +24,7 @@ use crate::world::{Agreement, Node, World};
 const EPOCH: Duration = Duration::from_secs(1_767_225_600);
 
 /// How long the writer of a capture may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The first NIC, where the capture is made.
 pub const A: usize = 0;
@@ -240,7 +240,7 @@ impl Recording {
     /// Ends the file and returns its bytes.
     pub fn finish(self) -> Vec<u8> {
         let Recording { world, qps, capture, path, .. } = self;
-        assert!(capture.flush(PATIENCE), "the capture is written: {:?}", capture.error());
+        assert!(capture.flush(FLUSH_TIMEOUT), "the capture is written: {:?}", capture.error());
         drop((qps, world, capture));
         std::fs::read(path).expect("the capture")
     }

@@ -17,7 +17,7 @@ SOFTRNIC = TARGET / "softrnic"
 WORKER = TARGET / "softrnic-xdp-worker"
 
 # The longest that anything may take, in seconds: ten times what it takes on a slow machine.
-PATIENCE = float(os.environ.get("SOFTRNIC_TEST_TIMEOUT", "60"))
+TIMEOUT = float(os.environ.get("SOFTRNIC_TEST_TIMEOUT", "60"))
 
 OPERATIONS = ["send", "send_imm", "write", "write_imm", "read", "fetch_add", "compare_swap"]
 
@@ -25,7 +25,7 @@ OPERATIONS = ["send", "send_imm", "write", "write_imm", "read", "fetch_add", "co
 def run(*argv, **options):
     """Runs a command that must succeed; returns what it printed."""
     argv = [str(word) for word in argv]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, **options)
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT, **options)
     if done.returncode:
         raise AssertionError(f"$ {' '.join(argv)}\n{done.stdout}{done.stderr}(ended with {done.returncode})")
     return done.stdout
@@ -117,7 +117,7 @@ class Worker:
 
     def answer(self):
         try:
-            answer = self.answers.get(timeout=PATIENCE)
+            answer = self.answers.get(timeout=TIMEOUT)
         except queue.Empty:
             raise AssertionError(f"the worker in {self.host} does not answer") from None
         if answer is None:
@@ -158,7 +158,7 @@ class Worker:
     def look(self):
         return self.tell("look")["seen"]
 
-    def finished(self, name, timeout=PATIENCE):
+    def finished(self, name, timeout=TIMEOUT):
         """How the traffic of an end ended; waits for it."""
         with self.changed:
             if not self.changed.wait_for(lambda: name in self.ends, timeout):
@@ -215,7 +215,7 @@ class Worker:
     def end(self):
         """Ends it as an application ends; it must end well."""
         self.process.stdin.close()
-        status = self.process.wait(PATIENCE)
+        status = self.process.wait(TIMEOUT)
         self.threads[1].join()
         assert status == 0, f"the worker in {self.host} ended with {status}: {self.errors}"
 
@@ -246,7 +246,7 @@ class Connection:
         self.near.stop(self.name)
         return self.finish()
 
-    def finish(self, timeout=PATIENCE + 10):
+    def finish(self, timeout=TIMEOUT + 10):
         """Waits for all of a plan; what it was."""
         try:
             finished = self.near.finished(self.name, timeout)

@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import time
 
-from lab import PATIENCE, ROOT, SOFTRNIC, LabTest, kernel_is, run
+from lab import ROOT, SOFTRNIC, TIMEOUT, LabTest, kernel_is, run
 
 PORT = "18517"
 # As /proc/net/tcp says it.
@@ -59,7 +59,7 @@ class Programs(LabTest):
         {gid} among the words stands for the index of each side's GID.
         """
         near, far = ([word.format(gid=gid) for word in [words[0], "-p", PORT, *words[1:]]] for gid in gids)
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(Program(lab, "h2", devices[1], far))
             while not is_listening(lab):

@@ -4,7 +4,7 @@ import contextlib
 import json
 import time
 
-from lab import PATIENCE, LabTest
+from lab import TIMEOUT, LabTest
 from test_programs import ADDRESS, Program
 
 PORT = "7199"
@@ -41,7 +41,7 @@ class Rdmacm(LabTest):
         self.assertEqual(statuses, [0, 0], f"client:\n{client.output()}\nserver:\n{server.output()}")
 
     def pair(self, lab, devices, server, client, space, port):
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(Program(lab, "h2", devices[1], server))
             while not is_listening(lab, space, port):
@@ -84,7 +84,7 @@ class Rdmacm(LabTest):
 
     def test_an_interface_that_goes_takes_the_device_with_it(self):
         lab = self.lab()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         with Program(lab, "h2", "xdp:eth0", ["stdbuf", "-oL", "rping", "-s", "-a", ADDRESS["h2"], "-p", PORT]) as server:
             while not is_listening(lab, "tcp", PORT):
                 self.assertLess(time.monotonic(), deadline, server.output())
@@ -97,7 +97,7 @@ class Rdmacm(LabTest):
     def test_mckey(self):
         for devices in (("xdp:eth0", "xdp:eth0"), tuple(f"udp:{ADDRESS[host]}" for host in ("h1", "h2"))):
             lab = self.lab("--mtu", "4500")
-            deadline = time.monotonic() + PATIENCE
+            deadline = time.monotonic() + TIMEOUT
             words = ["mckey", "-m", GROUP, "-C", "5", "-b"]
             with contextlib.ExitStack() as stack:
                 receiver = ["stdbuf", "-oL", *words, ADDRESS["h2"]]

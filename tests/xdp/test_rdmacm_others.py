@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 
-from lab import PATIENCE, ROOT, LabTest
+from lab import ROOT, TIMEOUT, LabTest
 from test_programs import ADDRESS, LISTEN, Program
 from test_rdmacm import is_listening
 
@@ -43,7 +43,7 @@ class Pair:
         return program
 
     def serve(self, words, listens, environment={}):
-        server, deadline = self.start("h2", words, environment), time.monotonic() + PATIENCE
+        server, deadline = self.start("h2", words, environment), time.monotonic() + TIMEOUT
         while not listens(self.lab):
             self.test.assertIsNone(server.process.poll(), server.output())
             self.test.assertLess(time.monotonic(), deadline, f"the server does not listen\n{server.output()}")
@@ -53,7 +53,7 @@ class Pair:
     def ask(self, words, result, environment={}):
         """Runs a client, which must have this result."""
         client = self.start("h1", words, environment)
-        status = client.status(time.monotonic() + PATIENCE)
+        status = client.status(time.monotonic() + TIMEOUT)
         said = f"{client.output()}\nserver:\n{self.programs[0].output()}"
         self.test.assertEqual(status, 0, said)
         self.test.assertRegex(client.output(), result, said)
@@ -85,7 +85,7 @@ class Others(LabTest):
             server, client = programs.fio(pair.directory, PORT, verb, SERVER)
             server = pair.serve(server, listens)
             pair.ask(client, programs.FIO_RESULT)
-            self.assertEqual(server.status(time.monotonic() + PATIENCE), 0, server.output())
+            self.assertEqual(server.status(time.monotonic() + TIMEOUT), 0, server.output())
             pair.end()
 
     def libfabric(self, pair):
@@ -93,7 +93,7 @@ class Others(LabTest):
             server, client = programs.libfabric(provider, kind, PORT, SERVER)
             server = pair.serve(server, listens_by_tcp)
             pair.ask(client, programs.LIBFABRIC_RESULT)
-            self.assertEqual(server.status(time.monotonic() + PATIENCE), 0, server.output())
+            self.assertEqual(server.status(time.monotonic() + TIMEOUT), 0, server.output())
             pair.end()
 
     def ucx(self, pair):

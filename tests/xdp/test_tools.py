@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-from lab import PATIENCE, SOFTRNIC, Lab, LabTest, has_vlans, run
+from lab import SOFTRNIC, TIMEOUT, Lab, LabTest, has_vlans, run
 
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
@@ -21,7 +21,7 @@ class Tool(LabTest):
     def fails(self, *argv):
         """Runs a command that must fail; returns what it said."""
         argv = [str(word) for word in argv]
-        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PATIENCE)
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT)
         self.assertNotEqual(done.returncode, 0, done.stdout)
         return done.stdout
 
@@ -78,7 +78,7 @@ class TheLab(Tool):
 class Doctor(Tool):
     def findings(self, lab, host, *options, prefix=()):
         argv = lab.inside(host, *prefix, SOFTRNIC, "doctor", "--json", *options)
-        done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=PATIENCE)
+        done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=TIMEOUT)
         findings = json.loads(done.stdout)
         self.assertEqual(done.returncode, int(any(finding["level"] == "fail" for finding in findings)))
         return findings

@@ -4,7 +4,7 @@ import pathlib
 import subprocess
 import sys
 
-from lab import OPERATIONS, PATIENCE, Connection, LabTest, has_vlans, kernel_is, note
+from lab import OPERATIONS, TIMEOUT, Connection, LabTest, has_vlans, kernel_is, note
 
 V4 = ("10.77.0.1", "10.77.0.2")
 V6 = ("fd77::1", "fd77::2")
@@ -112,7 +112,7 @@ class Traffic(LabTest):
                 for addresses in (V4, V6):
                     self.exchange(near, far, addresses)
                 self.settle(near, far)
-                tagged, _ = tagger.communicate(timeout=PATIENCE)
+                tagged, _ = tagger.communicate(timeout=TIMEOUT)
                 # There is no way around it.
                 self.assertGreater(int(tagged), 2 * MESSAGES)
 

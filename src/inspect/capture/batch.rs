@@ -11,7 +11,7 @@ pub struct Batch {
 
 /// A record without its bytes.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct RecordHeader {
     number: u64,
     time_ns: u64,
     link: LinkType,
@@ -28,14 +28,14 @@ pub(super) struct Place {
 /// A record and where in the buffer its frame begins.
 #[derive(Debug)]
 struct Entry {
-    place: Place,
+    header: RecordHeader,
     at: usize,
 }
 
-impl Place {
+impl RecordHeader {
     #[inline]
-    pub fn of(record: &Record<'_>) -> Place {
-        Place {
+    pub fn of(record: &Record<'_>) -> RecordHeader {
+        RecordHeader {
             number: record.number,
             time_ns: record.time_ns,
             link: record.link,
@@ -68,16 +68,16 @@ impl Batch {
 
     /// The records, in the order of the file.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
-        self.records.iter().map(|Entry { place, at }| Record {
-            number: place.number,
-            time_ns: place.time_ns,
-            link: place.link,
-            interface: place.interface,
-            direction: place.direction,
-            wire_len: place.wire_len,
-            data: &self.buffer[*at..*at + place.captured as usize],
-            offset: place.offset,
-            header_len: place.header_len,
+        self.records.iter().map(|Entry { header, at }| Record {
+            number: header.number,
+            time_ns: header.time_ns,
+            link: header.link,
+            interface: header.interface,
+            direction: header.direction,
+            wire_len: header.wire_len,
+            data: &self.buffer[*at..*at + header.captured as usize],
+            offset: header.offset,
+            header_len: header.header_len,
         })
     }
 
@@ -86,7 +86,7 @@ impl Batch {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, place: Place, at: usize) {
-        self.records.push(Entry { place, at });
+    pub(super) fn push(&mut self, header: RecordHeader, at: usize) {
+        self.records.push(Entry { header, at });
     }
 }

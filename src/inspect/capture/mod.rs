@@ -15,7 +15,7 @@ use std::io::Read;
 pub use batch::Batch;
 pub use error::{CaptureError, CaptureFault};
 
-use batch::Place;
+use batch::RecordHeader;
 use pcap::PcapState;
 use pcapng::NgState;
 use window::Window;
@@ -155,14 +155,14 @@ impl<R: Read> Reader<R> {
             if !batch.is_empty() && !self.is_ready() {
                 break Ok(true);
             }
-            let place = match self.next() {
-                Ok(Some(record)) => Place::of(&record),
+            let header = match self.next() {
+                Ok(Some(record)) => RecordHeader::of(&record),
                 Ok(None) => break Ok(!batch.is_empty()),
                 Err(error) => break Err(error),
             };
             // Seen from the next byte, which is behind the frame.
-            let behind = (self.window.offset() - place.frame_offset) as usize;
-            batch.push(place, self.window.place() - behind);
+            let behind = (self.window.offset() - header.frame_offset) as usize;
+            batch.push(header, self.window.place() - behind);
             self.window.hold(true);
         };
         self.window.hold(false);

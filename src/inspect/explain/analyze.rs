@@ -17,8 +17,8 @@ use super::words;
 
 /// Round trips looked at per pair.
 const RTT_SAMPLE: usize = 256;
-const MIN_PATIENCE_NS: u64 = 500_000;
-const MAX_PATIENCE_NS: u64 = 20_000_000;
+const MIN_TIMEOUT_NS: u64 = 500_000;
+const MAX_TIMEOUT_NS: u64 = 20_000_000;
 /// A hole this long was not torn by loss.
 const JUMP: u32 = 256;
 
@@ -74,7 +74,7 @@ pub(crate) fn analyze(
         flows: plan.flows,
         all_flows: &collected.flows,
         mtu,
-        patience_ns: rtt_ns.map_or(MIN_PATIENCE_NS, |rtt| (2 * rtt).clamp(MIN_PATIENCE_NS, MAX_PATIENCE_NS)),
+        min_timeout_ns: rtt_ns.map_or(MIN_TIMEOUT_NS, |rtt| (2 * rtt).clamp(MIN_TIMEOUT_NS, MAX_TIMEOUT_NS)),
         end_ns,
     };
     match plan.transport {
@@ -199,7 +199,7 @@ fn tell_hole(ctx: &mut Context<'_>, stream: &mut Stream, place: usize) {
     let asked = stream.recovery.filter(|r| r.nak.is_some() && (hole.first..hole.end()).contains(&r.at));
     let since = asked.and_then(|r| r.nak).map_or(shown_ns, |nak| ctx.event(nak).time_ns);
     let passed_over = asked.is_some_and(|r| r.passed_over);
-    let went_on = passed_over || stream.sent_ns.saturating_sub(since) >= ctx.patience_ns;
+    let went_on = passed_over || stream.sent_ns.saturating_sub(since) >= ctx.min_timeout_ns;
     let name = &ctx.names[stream.requester];
     if went_on || hole.count >= JUMP {
         let nak = match asked.and_then(|r| r.nak) {

@@ -41,7 +41,7 @@ impl Stream {
     /// A capture of several queues may show an answer a little before its request.
     fn take_early_answers(&mut self, ctx: &mut Context<'_>, request: &Event) {
         while let Some(place) = self.unsent.iter().position(|(psn, index)| {
-            *psn < self.next && request.time_ns.saturating_sub(ctx.event(*index).time_ns) < ctx.patience_ns
+            *psn < self.next && request.time_ns.saturating_sub(ctx.event(*index).time_ns) < ctx.min_timeout_ns
         }) {
             let (_, index) = self.unsent.remove(place);
             self.response(ctx, index);
@@ -77,7 +77,7 @@ impl Stream {
         (recovery.first_resend, recovery.last_resend) = (Some(index), Some(index));
         recovery.resends = 1;
         recovery.pending = false;
-        if silence_ns >= ctx.patience_ns {
+        if silence_ns >= ctx.min_timeout_ns {
             (recovery.timeouts, recovery.silence_ns) = (1, silence_ns);
         }
         self.recovery = Some(recovery);
@@ -249,18 +249,18 @@ impl Stream {
         let asked = self.recovery.as_ref().filter(|r| r.pending);
         if let Some(Recovery { cause: Cause::Nak, at, nak: Some(nak), .. }) = asked
             && psn <= *at
-            && now.saturating_sub(ctx.event(*nak).time_ns) < ctx.patience_ns
+            && now.saturating_sub(ctx.event(*nak).time_ns) < ctx.min_timeout_ns
         {
             return Some(Cause::Nak);
         }
         let silence_ns = self.silence_before(ctx, event, segment);
         if let Some(Recovery { cause: Cause::ResponseGap, at, .. }) = asked
             && psn <= *at
-            && silence_ns < ctx.patience_ns
+            && silence_ns < ctx.min_timeout_ns
         {
             return Some(Cause::ResponseGap);
         }
-        (silence_ns >= ctx.patience_ns).then_some(Cause::Timeout { silence_ns })
+        (silence_ns >= ctx.min_timeout_ns).then_some(Cause::Timeout { silence_ns })
     }
 
     /// How long before `event` the PSN was last sent, or anything was heard of the responder.
@@ -373,7 +373,7 @@ impl Stream {
     fn note_after_error(&mut self, ctx: &mut Context<'_>, index: u32, event: &Event) {
         let Some(fatal) = self.fatal else { return };
         let nak = ctx.event(fatal);
-        if !self.fatal_told && event.time_ns.saturating_sub(nak.time_ns) > ctx.patience_ns {
+        if !self.fatal_told && event.time_ns.saturating_sub(nak.time_ns) > ctx.min_timeout_ns {
             self.fatal_told = true;
             let text = format!(
                 "{} goes on sending requests {} after the error NAK in packet {}",

@@ -33,7 +33,7 @@ pub(crate) struct Context<'c> {
     /// Bytes, if known.
     pub mtu: Option<u32>,
     /// Silence longer than this is a timeout.
-    pub patience_ns: u64,
+    pub min_timeout_ns: u64,
     /// When the capture ends.
     pub end_ns: u64,
 }

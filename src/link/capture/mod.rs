@@ -147,7 +147,7 @@ impl Drop for CaptureFile {
         if !self.queue.is_ours() {
             // A forked child has neither the thread nor a right to the file.
             std::mem::forget(writer);
-        } else if self.queue.finish(process::PATIENCE) {
+        } else if self.queue.finish(process::FINISH_TIMEOUT) {
             let _ = writer.join();
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::queue::Queue;
 
 /// How long the end of a capture may hold up the end of a process.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Starts a thread that leaves all signals to the application's own.
 pub(super) fn spawn_without_signals(
@@ -49,6 +49,6 @@ extern "C" fn finish_all() {
     // Whoever holds the lock now will not get to release it.
     let Ok(open) = OPEN.try_lock() else { return };
     for queue in open.iter().filter_map(Weak::upgrade).filter(|queue| queue.is_ours()) {
-        queue.finish(PATIENCE);
+        queue.finish(FINISH_TIMEOUT);
     }
 }

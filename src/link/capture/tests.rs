@@ -17,7 +17,7 @@ use crate::udp::{UdpLink, UdpOptions};
 
 const NOW: Time = Time::ZERO;
 const EPOCH: Duration = Duration::from_nanos(1_700_000_000_123_456_789);
-const PATIENCE: Duration = Duration::from_secs(5);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A file that goes away with the test, if that passes.
 struct TempFile(PathBuf);
@@ -281,12 +281,12 @@ fn the_file_is_readable_while_it_is_written() {
     for round in 1..=3 {
         send(&mut a, NOW, &flow(ip(1), ip(2)), round, 64).unwrap();
         a.flush(NOW);
-        assert!(a.capture().flush(PATIENCE));
+        assert!(a.capture().flush(FLUSH_TIMEOUT));
         assert_eq!(read(&file.0).packets.len(), round as usize);
     }
     // Without asking it takes a few milliseconds.
     send(&mut a, NOW, &flow(ip(1), ip(2)), 4, 64).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + FLUSH_TIMEOUT;
     while std::fs::metadata(&file.0).unwrap().len() == 0 || read(&file.0).packets.len() < 4 {
         assert!(Instant::now() < deadline);
         std::thread::yield_now();
@@ -307,7 +307,7 @@ fn what_the_queue_cannot_hold_is_counted_everywhere() {
         sent += 1;
         assert!(sent < 1_000_000);
     }
-    assert!(capture.flush(PATIENCE));
+    assert!(capture.flush(FLUSH_TIMEOUT));
     let lost = a.counters().capture_lost;
     send(&mut a, NOW, &flow(ip(1), ip(2)), sent, 64).unwrap();
     assert_eq!(a.counters().capture_lost, lost);
@@ -327,13 +327,13 @@ fn a_file_that_cannot_be_written_is_reported_and_counted() {
     let mut a = capture.wrap(a, "softrnic0");
     send(&mut a, NOW, &flow(ip(1), ip(2)), 1, 64).unwrap();
     a.flush(NOW);
-    assert!(!capture.flush(PATIENCE));
+    assert!(!capture.flush(FLUSH_TIMEOUT));
     assert!(capture.error().unwrap().contains("space"), "{:?}", capture.error());
     send(&mut a, NOW, &flow(ip(1), ip(2)), 2, 64).unwrap();
     a.flush(NOW);
     assert_eq!(drain(&mut b, Time::from_nanos(1 << 30)).len(), 2);
     drop(capture);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + FLUSH_TIMEOUT;
     while a.counters().capture_lost < 2 {
         assert!(Instant::now() < deadline);
         std::thread::yield_now();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use softrnic_wire::Time;
 
 /// How long something waits for others to pass before it goes anyway.
-const PATIENCE: Duration = Duration::from_millis(1);
+const MAX_HOLD: Duration = Duration::from_millis(1);
 
 /// A waiting room for one direction.
 pub(super) struct HoldQueue<T> {
@@ -37,7 +37,7 @@ impl<T> HoldQueue<T> {
 
     /// Holds `item` until `count` others have passed.
     pub(super) fn hold_for(&mut self, now: Time, count: u32, item: T) {
-        self.by_count.push(Waiting { after: self.passed + u64::from(count), deadline: now + PATIENCE, item });
+        self.by_count.push(Waiting { after: self.passed + u64::from(count), deadline: now + MAX_HOLD, item });
     }
 
     /// Says that one went by that was not held.

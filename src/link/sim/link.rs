@@ -135,11 +135,11 @@ impl Link for SimLink {
         self.reserved = None;
         self.blocked_until = None;
         self.counters.tx_calls += u64::from(!self.outbox.is_empty());
-        let patience = self.send_time(self.options.transmit_buffer);
+        let spool_time = self.send_time(self.options.transmit_buffer);
         while let Some(parcel) = self.outbox.pop_front() {
             let backlog = self.busy_until.since(now);
-            if backlog > patience {
-                self.blocked_until = Some(now + (backlog - patience));
+            if backlog > spool_time {
+                self.blocked_until = Some(now + (backlog - spool_time));
                 self.outbox.push_front(parcel);
                 return;
             }

@@ -234,16 +234,16 @@ impl Link for UdpLink {
         if len > self.capabilities.max_datagram || len == 0 {
             return Err(TxError::TooLong);
         }
-        let place = match self.tx.append(flow, len) {
-            Some(place) => place,
+        let reservation = match self.tx.append(flow, len) {
+            Some(reservation) => reservation,
             None => {
                 let route = self.route(flow)?;
                 self.tx.start(flow, route, len)?
             }
         };
-        let ip = tx::ip_facts(flow, place.id).ok_or(TxError::Unreachable)?;
-        let sport = place.sport;
-        Ok(TxSlot { bytes: self.tx.bytes_mut(&place), ip, sport })
+        let ip = tx::ip_facts(flow, reservation.id).ok_or(TxError::Unreachable)?;
+        let sport = reservation.sport;
+        Ok(TxSlot { bytes: self.tx.bytes_mut(&reservation), ip, sport })
     }
 
     fn reserved(&self) -> &[u8] {

@@ -19,7 +19,7 @@ const SCARCE: usize = 4;
 /// When to look again at a receiver that is behind.
 const RECHECK: Duration = Duration::from_micros(100);
 /// A receiver that has not read anything for this long is not waited for.
-const PATIENCE: Duration = Duration::from_millis(100);
+const STALL_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long an address that is not here, or not waited for, is left alone.
 const FORGET: Duration = Duration::from_millis(100);
 /// The least that a datagram takes of a receive buffer.
@@ -103,7 +103,7 @@ impl Rooms {
                 let free = fill.limit.saturating_sub(fill.used);
                 match behind {
                     _ if free >= fill.limit / SCARCE => (Known::Room(free / SHARE), None),
-                    Some((used, since)) if fill.used >= used && now.since(since) >= PATIENCE => {
+                    Some((used, since)) if fill.used >= used && now.since(since) >= STALL_TIMEOUT => {
                         (elsewhere, behind)
                     }
                     Some((used, since)) if fill.used >= used => {

@@ -149,7 +149,7 @@ enum Reserved {
 }
 
 /// Where a reserved datagram is and what is known of its header.
-pub(super) struct Place {
+pub(super) struct Reservation {
     pub(super) start: usize,
     pub(super) len: usize,
     pub(super) id: u16,
@@ -179,7 +179,7 @@ impl TxQueue {
 
     /// Reserves at the end of the last run, if the datagram fits there. The common case.
     #[inline]
-    pub(super) fn append(&mut self, flow: &Flow, len: usize) -> Option<Place> {
+    pub(super) fn append(&mut self, flow: &Flow, len: usize) -> Option<Reservation> {
         self.reserved = Reserved::Nothing;
         let last = self.runs.last()?;
         let start = last.start + last.len;
@@ -187,7 +187,7 @@ impl TxQueue {
             return None;
         }
         self.reserved = Reserved::Append { start, len };
-        Some(Place {
+        Some(Reservation {
             start,
             len,
             id: last.route.first_id.wrapping_add(last.count as u16),
@@ -196,18 +196,18 @@ impl TxQueue {
     }
 
     /// Reserves as the first datagram of a new run.
-    pub(super) fn start(&mut self, flow: &Flow, route: Route, len: usize) -> Result<Place, TxError> {
+    pub(super) fn start(&mut self, flow: &Flow, route: Route, len: usize) -> Result<Reservation, TxError> {
         self.reserved = Reserved::Nothing;
         let start = self.tail.next_multiple_of(ALIGN);
         if self.runs.len() == MAX_RUNS || start + len > self.buffer.len() {
             return Err(TxError::Full);
         }
         self.reserved = Reserved::Start { start, len, flow: *flow, route };
-        Ok(Place { start, len, id: route.first_id, sport: route.sport })
+        Ok(Reservation { start, len, id: route.first_id, sport: route.sport })
     }
 
-    pub(super) fn bytes_mut(&mut self, place: &Place) -> &mut [u8] {
-        &mut self.buffer[place.start..place.start + place.len]
+    pub(super) fn bytes_mut(&mut self, reservation: &Reservation) -> &mut [u8] {
+        &mut self.buffer[reservation.start..reservation.start + reservation.len]
     }
 
     pub(super) fn reserved(&self) -> &[u8] {

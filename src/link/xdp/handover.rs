@@ -37,7 +37,7 @@ pub(super) const MAX_QUEUES: usize = 256;
 /// Longer than any request or answer that makes sense, in bytes.
 const MAX_TEXT: usize = 16 << 10;
 /// How long the helper may take: drivers that reset their hardware to attach a program need seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+const HELPER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an application may take to say what it wants, or to take the answer.
 const BREVITY: Duration = Duration::from_secs(2);
 
@@ -231,7 +231,7 @@ fn ask(stream: &UnixStream, interface: &str, options: &XdpOptions) -> io::Result
     if interface.contains('\n') {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(HELPER_TIMEOUT))?;
     // A helper that is not for us says so without listening.
     let asked = send(stream, &text::write_request(interface, options), &[]);
     let mut text = Vec::new();

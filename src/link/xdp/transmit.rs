@@ -55,7 +55,7 @@ impl SlotLayout {
 const BATCH: u32 = 32;
 
 /// Calls without visible progress after which the network below counts as full.
-const PATIENCE: u32 = 2;
+const MAX_STALLED_CALLS: u32 = 2;
 
 /// What became of a kick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -173,7 +173,7 @@ impl Transmit {
                 Err(Some(libc::EBUSY)) => kicked.dropped += 1,
                 Err(_) => {}
             }
-            if stalled == PATIENCE {
+            if stalled == MAX_STALLED_CALLS {
                 break;
             }
         }

@@ -18,8 +18,8 @@ const SILENCE: Duration = Duration::from_secs(1);
 
 /// A server that serves one client after the other listens anew in between. Whoever connects waits so long for one, and
 /// looks so often.
-const PATIENCE: Duration = Duration::from_millis(200);
-const PAUSE: Duration = Duration::from_millis(10);
+const LISTENER_WAIT: Duration = Duration::from_millis(200);
+const LISTENER_POLL: Duration = Duration::from_millis(10);
 
 /// What is found out for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,7 +56,7 @@ struct Lookup {
     socket: Option<OwnedFd>,
     /// When to try again without one, and until when.
     next: Time,
-    patience: Time,
+    give_up_at: Time,
     /// When an answer is late.
     silence: Time,
 }
@@ -98,7 +98,7 @@ impl State {
             device: route.local,
             socket: None,
             next: now,
-            patience: now + PATIENCE,
+            give_up_at: now + LISTENER_WAIT,
             silence: now + SILENCE,
         };
         match self.advance(&mut lookup, now) {
@@ -132,7 +132,7 @@ impl State {
                 }
                 // So many ask it already. It may have stopped.
                 Err(Errno::AGAIN) if lookup.silence <= now => return Progress::Is(Found::Silent),
-                Err(Errno::AGAIN) => lookup.next = now + PAUSE,
+                Err(Errno::AGAIN) => lookup.next = now + LISTENER_POLL,
                 Err(_) => return nobody(lookup, now),
             }
         }
@@ -164,10 +164,10 @@ impl State {
 /// Nobody listens: whoever connects looks again.
 fn nobody(lookup: &mut Lookup, now: Time) -> Progress {
     lookup.socket = None;
-    if lookup.purpose == Purpose::Resolve || now >= lookup.patience {
+    if lookup.purpose == Purpose::Resolve || now >= lookup.give_up_at {
         return Progress::Is(Found::Nobody);
     }
-    lookup.next = now + PAUSE;
+    lookup.next = now + LISTENER_POLL;
     Progress::Waits
 }
 

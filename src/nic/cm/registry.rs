@@ -26,7 +26,7 @@ use super::watch::Watch;
 const MAX_CLIENTS: usize = 128;
 
 /// How long a client may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Clients that one name serves in a round.
 const ROUND: usize = 64;
@@ -269,7 +269,7 @@ impl Registry {
                 if self.clients.len() >= MAX_CLIENTS {
                     self.clients.pop_front().into_iter().for_each(Client::send_away);
                 }
-                let until = now + PATIENCE;
+                let until = now + CLIENT_TIMEOUT;
                 self.watch.add(&socket);
                 self.clients.push_back(Client { socket, name: *name, until, device: None });
             }

@@ -80,7 +80,7 @@ impl Nic {
 
     fn yield_if_vain(&self, now: Time, useful: bool) {
         let mut since = self.words.vain_since();
-        let yields = yields(&mut since, useful, self.patience, now);
+        let yields = yields(&mut since, useful, self.yield_after, now);
         self.words.set_vain_since(since);
         if yields {
             std::thread::yield_now();

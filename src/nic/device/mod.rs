@@ -52,7 +52,7 @@ use crate::runtime::lock::{NicLock, Poisoned};
 use crate::stats::{Snapshot, StatsSocket};
 use events::EventRoutes;
 pub use fork::{Opening, on_fork_in_child, opening};
-pub use port::{Place, Port};
+pub use port::{Attachment, Port};
 pub use process::Process;
 
 /// What the NIC lock protects.
@@ -96,11 +96,11 @@ pub struct Nic {
     memory_config: softrnic_memory::Config,
     words: Words,
     /// How long a caller polls in vain before it yields.
-    patience: Duration,
+    yield_after: Duration,
 }
 
 impl Nic {
-    /// Puts an engine and a link to work, with a progress thread. `place` is the interface to follow, if any;
+    /// Puts an engine and a link to work, with a progress thread. `attachment` is the interface to follow, if any;
     /// `name` is what others see it under.
     ///
     /// # Errors
@@ -108,10 +108,10 @@ impl Nic {
     pub fn start(
         config: EngineConfig,
         link: Box<dyn Link>,
-        place: Option<Place>,
+        attachment: Option<Attachment>,
         name: &str,
     ) -> std::io::Result<(Arc<Nic>, Progress)> {
-        let nic = Nic::assemble(config, link, place, name, Clock::start())?;
+        let nic = Nic::assemble(config, link, attachment, name, Clock::start())?;
         let progress = Progress::spawn(nic.clone())?;
         Ok((nic, progress))
     }
@@ -120,7 +120,7 @@ impl Nic {
     pub(crate) fn assemble(
         config: EngineConfig,
         link: Box<dyn Link>,
-        place: Option<Place>,
+        attachment: Option<Attachment>,
         name: &str,
         clock: Clock,
     ) -> std::io::Result<Arc<Nic>> {
@@ -129,8 +129,8 @@ impl Nic {
         let mut engine = Engine::new(config);
         let kick = Arc::new(Kick::new()?);
         let ip_mtu = link.capabilities().ip_mtu;
-        let port = match place {
-            Some(place) => Port::follow(place, ip_mtu, &mut engine)?,
+        let port = match attachment {
+            Some(attachment) => Port::follow(attachment, ip_mtu, &mut engine)?,
             None => Port::fixed(ip_mtu),
         };
         let port_fd = port.descriptor();
@@ -154,7 +154,7 @@ impl Nic {
             memory_config: config.memory(),
             words: Words::new(),
             // On a single processor, a thread that spins keeps all others from running.
-            patience: match std::thread::available_parallelism() {
+            yield_after: match std::thread::available_parallelism() {
                 Ok(count) if count.get() == 1 => Duration::ZERO,
                 _ => YIELD_AFTER,
             },

@@ -15,7 +15,7 @@ use crate::engine::{Engine, Event};
 
 /// Where a device stands in the network.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum Attachment {
     /// On one address and nothing else.
     Address(IpAddr),
     /// On an interface, with all its addresses.
@@ -38,7 +38,7 @@ pub struct Port {
 struct Follow {
     host: Host,
     ifindex: u32,
-    place: Place,
+    attachment: Attachment,
 }
 
 impl Port {
@@ -47,36 +47,36 @@ impl Port {
         Port { state: LinkState::Up, downs: 0, ip_mtu, link_mtu: ip_mtu, follow: None, removed: false }
     }
 
-    /// The port of a device at `place`, with its GID table filled in; `ip_mtu` is what the link can carry, in
+    /// The port of a device at `attachment`, with its GID table filled in; `ip_mtu` is what the link can carry, in
     /// bytes. An interface that is not there makes a port that is down. An address that the machine has by a
     /// route alone has no interface to follow.
     ///
     /// # Errors
     /// Those of netlink sockets.
-    pub fn follow(place: Place, ip_mtu: usize, engine: &mut Engine) -> io::Result<Port> {
+    pub fn follow(attachment: Attachment, ip_mtu: usize, engine: &mut Engine) -> io::Result<Port> {
         let host = Host::open()?;
-        let found = match &place {
-            Place::Address(address) => host.owner(*address).and_then(|index| host.interface(index)),
-            Place::Interface(name) => host.interface_by_name(name),
+        let found = match &attachment {
+            Attachment::Address(address) => host.owner(*address).and_then(|index| host.interface(index)),
+            Attachment::Interface(name) => host.interface_by_name(name),
         };
-        let state = match place {
-            Place::Address(_) => LinkState::Up,
-            Place::Interface(_) => LinkState::AdminDown,
+        let state = match attachment {
+            Attachment::Address(_) => LinkState::Up,
+            Attachment::Interface(_) => LinkState::AdminDown,
         };
         let mut port = Port { state, downs: 0, ip_mtu, link_mtu: ip_mtu, follow: None, removed: false };
         if let Some(interface) = found {
             port.state = interface.state;
             port.ip_mtu = ip_mtu.min(interface.mtu as usize);
             let ifindex = interface.index;
-            if place != Place::Interface(interface.name.clone()) {
-                engine.gids().set_only(host.addresses().iter().map(|a| a.ip).find(|ip| place.is(*ip)));
+            if attachment != Attachment::Interface(interface.name.clone()) {
+                engine.gids().set_only(host.addresses().iter().map(|a| a.ip).find(|ip| attachment.is(*ip)));
             } else {
                 engine.gids().set(0, Some(Gid::link_local(interface.mac).to_ip()));
                 let addresses: Vec<IpAddr> =
                     host.stacked_addresses(ifindex).map(|address| address.ip).collect();
                 addresses.into_iter().for_each(|address| add_gid(engine, address));
             }
-            port.follow = Some(Follow { host, ifindex, place });
+            port.follow = Some(Follow { host, ifindex, attachment });
         }
         engine.set_active_mtu(port.active_mtu());
         Ok(port)
@@ -128,8 +128,8 @@ impl Port {
     }
 
     fn take(&mut self, event: HostEvent, engine: &mut Engine) {
-        let Some(Follow { ifindex: ours, place, host }) = &self.follow else { return };
-        let whole_interface = matches!(place, Place::Interface(_));
+        let Some(Follow { ifindex: ours, attachment, host }) = &self.follow else { return };
+        let whole_interface = matches!(attachment, Attachment::Interface(_));
         match event {
             HostEvent::LinkUp { ifindex } if ifindex == *ours => self.go(LinkState::Up, engine),
             HostEvent::LinkDown { ifindex } if ifindex == *ours => self.go(LinkState::NoCarrier, engine),
@@ -151,10 +151,10 @@ impl Port {
                 let whole = whole_interface && host.is_stacked(ifindex, *ours);
                 if whole {
                     add_gid(engine, ip);
-                } else if place.is(ip) {
+                } else if attachment.is(ip) {
                     engine.gids().set_only(Some(ip));
                 }
-                if whole || place.is(ip) {
+                if whole || attachment.is(ip) {
                     engine.raise(Event::GidChange);
                 }
             }
@@ -189,9 +189,9 @@ impl Port {
     }
 }
 
-impl Place {
+impl Attachment {
     fn is(&self, ip: IpAddr) -> bool {
-        matches!(self, Place::Address(address) if *address == ip)
+        matches!(self, Attachment::Address(address) if *address == ip)
     }
 }
 

@@ -14,7 +14,7 @@ use softrnic_link::xdp::{XdpError, XdpOptions};
 use softrnic_transport::Config as TransportConfig;
 
 use super::captures::{self, OpenCapture};
-use super::port::Place;
+use super::port::Attachment;
 use crate::environment;
 
 /// A device by name, link and options: `softrnic0=udp:10.0.0.5?rcvbuf=212992`.
@@ -269,13 +269,13 @@ impl DeviceSpec {
     /// # Errors
     /// See [`OpenError`].
     pub fn open_link(&self) -> Result<OpenedLink, OpenError> {
-        let (mut link, place, address): (Box<dyn Link>, _, _) = match &self.link {
+        let (mut link, attachment, address): (Box<dyn Link>, _, _) = match &self.link {
             LinkKind::Udp(options) => {
                 let udp = UdpLink::open(*options).map_err(OpenError::Udp)?;
                 let address = udp.address();
-                let place = (!address.is_loopback()).then_some(Place::Address(address));
+                let attachment = (!address.is_loopback()).then_some(Attachment::Address(address));
                 let link = if options.shared_memory { self.with_roads(udp, address) } else { Box::new(udp) };
-                (link, place, Some(address))
+                (link, attachment, Some(address))
             }
             #[cfg(feature = "xdp")]
             LinkKind::Xdp { interface, options, grant } => {
@@ -283,7 +283,7 @@ impl DeviceSpec {
                 for refused in &xdp.mode().refused {
                     tracing::warn!(device = self.name, interface, "{refused}");
                 }
-                (Box::new(xdp), Some(Place::Interface(interface.clone())), None)
+                (Box::new(xdp), Some(Attachment::Interface(interface.clone())), None)
             }
         };
         let mut recorded = None;
@@ -296,7 +296,7 @@ impl DeviceSpec {
         if let Some(fault) = &self.fault {
             link = Box::new(FaultLink::new(link, fault));
         }
-        Ok(OpenedLink { link, place, address, capture: recorded })
+        Ok(OpenedLink { link, attachment, address, capture: recorded })
     }
 }
 
@@ -305,7 +305,7 @@ pub struct OpenedLink {
     /// The link with its layers.
     pub link: Box<dyn Link>,
     /// The interface that the port follows; without one the port is always up.
-    pub place: Option<Place>,
+    pub attachment: Option<Attachment>,
     /// The address of a link that has just one.
     pub address: Option<IpAddr>,
     /// The file that it is recorded to, which other devices of the process may share.

@@ -32,7 +32,7 @@ const QUANTUM: usize = 64;
 
 /// How long a request for a service that nobody listens for waits, and how many do. A server that serves one client
 /// after the other listens anew in between; its next client is not to be refused for that.
-const PATIENCE: Duration = Duration::from_millis(200);
+const LISTENER_WAIT: Duration = Duration::from_millis(200);
 const MAX_PARKED: usize = 64;
 
 /// The connection manager of a device, with what goes in and out.
@@ -177,7 +177,7 @@ impl Management {
     fn park(&mut self, now: Time, route: Route, service: ServiceId, payload: Box<[u8; MAD_LEN]>) {
         let is_repeat = |parked: &Parked| parked.route == route && parked.payload == payload;
         if !self.parked.iter().any(is_repeat) {
-            self.parked.push_back(Parked { until: now + PATIENCE, service, route, payload });
+            self.parked.push_back(Parked { until: now + LISTENER_WAIT, service, route, payload });
         }
     }
 

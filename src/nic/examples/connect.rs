@@ -19,7 +19,7 @@ use softrnic_nic::cm::{
 use softrnic_nic::verbs::{self, Access, Context, Cq, Mr, Pd, Qp, QpOptions, QpState, Status, WorkRequest};
 
 const PORT: u16 = 7471;
-const PATIENCE: Duration = Duration::from_secs(2);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let server: Option<IpAddr> = std::env::args().nth(1).map(|text| text.parse()).transpose()?;
@@ -36,9 +36,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn ask(context: &Context, channel: &EventChannel, server: SocketAddr) -> Result<(), Box<dyn Error>> {
     let id = channel.create_id(IdKind::CONNECTED, 0)?;
-    id.resolve_addr(None, &Address::Ip(server), PATIENCE)?;
+    id.resolve_addr(None, &Address::Ip(server), RESOLVE_TIMEOUT)?;
     expect(channel, EventKind::AddressResolved)?;
-    id.resolve_route(PATIENCE)?;
+    id.resolve_route(RESOLVE_TIMEOUT)?;
     expect(channel, EventKind::RouteResolved)?;
     let queue = Queue::new(context)?;
     queue.follow(&id, &[QpState::Init])?;

@@ -2,7 +2,7 @@
 //!
 //! Callers drive the NIC, and the progress thread fills in. As long as a caller polls, a thread that wakes for every
 //! datagram only takes the caller's processor and its turn (1.3 to 1.8 times the latency). So the thread suspends
-//! itself, as NAPI suspends interrupts under busy polling, when the link has woken it [in vain](PATIENCE) a few times in
+//! itself, as NAPI suspends interrupts under busy polling, when the link has woken it [in vain](MAX_VAIN_WAKEUPS) a few times in
 //! a row, or not at all for a [`TICK`]. It is needed for what peers ask for, since an application may poll for something
 //! else and wait for just that in its memory, and for everything when nobody polls.
 //!
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use softrnic_wire::Time;
 
-use super::tuning::{EVENT_SPIN, FIRST_TICK, PASSIVE, PASSIVE_SPIN, PATIENCE, RECENT, REST, TICK};
+use super::tuning::{EVENT_SPIN, FIRST_TICK, MAX_VAIN_WAKEUPS, PASSIVE, PASSIVE_SPIN, RECENT, REST, TICK};
 
 /// What the progress thread does until its next turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -137,7 +137,7 @@ impl Policy {
         } else if self.plan.watch_link {
             self.in_vain += u32::from(self.by_link);
             let since = *self.needless_since.get_or_insert(now);
-            self.plan.watch_link = self.in_vain < PATIENCE && now.since(since) < TICK;
+            self.plan.watch_link = self.in_vain < MAX_VAIN_WAKEUPS && now.since(since) < TICK;
         }
         self.plan.wake_at = match self.plan.watch_link {
             true if !callers_poll => deadline,
@@ -185,9 +185,9 @@ impl Plan {
 }
 
 /// Whether a caller that has polled yields the processor, which somebody else may need to bring the answer: when its
-/// polls have been in vain for `patience`. `since` is when they began to be; 0 when the last one was not.
+/// polls have been in vain for `yield_after`. `since` is when they began to be; 0 when the last one was not.
 #[inline]
-pub fn yields(since: &mut u64, useful: bool, patience: Duration, now: Time) -> bool {
+pub fn yields(since: &mut u64, useful: bool, yield_after: Duration, now: Time) -> bool {
     if useful {
         *since = 0;
         return false;
@@ -196,7 +196,7 @@ pub fn yields(since: &mut u64, useful: bool, patience: Duration, now: Time) -> b
         *since = now.as_nanos();
         return false;
     }
-    let yields = now.since(Time::from_nanos(*since)) >= patience;
+    let yields = now.since(Time::from_nanos(*since)) >= yield_after;
     if yields {
         *since = 0;
     }

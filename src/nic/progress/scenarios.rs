@@ -6,7 +6,7 @@ use softrnic_wire::Time;
 
 use super::{Event, Plan, Policy, next_wait_spins, yields};
 use crate::progress::tuning::{
-    EVENT_SPIN, FIRST_TICK, PASSIVE, PASSIVE_SPIN, PATIENCE, RECENT, REST, TICK, YIELD_AFTER,
+    EVENT_SPIN, FIRST_TICK, MAX_VAIN_WAKEUPS, PASSIVE, PASSIVE_SPIN, RECENT, REST, TICK, YIELD_AFTER,
 };
 
 struct World {
@@ -55,7 +55,7 @@ impl World {
 
     /// A caller polls until the thread is suspended.
     fn suspend(&mut self) {
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_VAIN_WAKEUPS {
             self.polls();
             self.turn(true, Some(Found::Answers));
         }
@@ -97,9 +97,9 @@ fn an_application_that_polls_has_the_link_to_itself_after_a_tick_of_silence() {
 fn an_application_that_polls_has_the_link_to_itself_after_some_wakeups_in_vain() {
     for found in [None, Some(Found::Answers)] {
         let mut world = World::new();
-        for wakeup in 1..=PATIENCE {
+        for wakeup in 1..=MAX_VAIN_WAKEUPS {
             world.polls();
-            assert_eq!(world.turn(true, found).watch_link, wakeup < PATIENCE);
+            assert_eq!(world.turn(true, found).watch_link, wakeup < MAX_VAIN_WAKEUPS);
         }
     }
 }
@@ -123,7 +123,7 @@ fn a_thread_that_peers_need_watches_although_a_caller_polls() {
     let mut world = World::new();
     for round in 0..100 {
         world.polls();
-        let found = if round % PATIENCE == 0 { Found::Requests } else { Found::Answers };
+        let found = if round % MAX_VAIN_WAKEUPS == 0 { Found::Requests } else { Found::Answers };
         assert!(world.turn(true, Some(found)).watch_link, "round {round}");
         world.pass(RECENT / 2);
     }

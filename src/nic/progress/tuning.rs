@@ -19,7 +19,7 @@ pub const FIRST_TICK: Duration = Duration::from_micros(100);
 ///
 /// Worth: 5 to 15 % of the speed of small messages, where other programs want the processors as well. An application
 /// that polls and looks into its memory now and then loses a WRITE to the thread, which would watch for another [`TICK`].
-pub const PATIENCE: u32 = 4;
+pub const MAX_VAIN_WAKEUPS: u32 = 4;
 
 /// An application that has polled so recently is taken to go on polling.
 ///

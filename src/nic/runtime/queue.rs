@@ -24,15 +24,15 @@ impl<W: std::fmt::Debug> std::error::Error for Full<W> {}
 
 /// The completion queue had no place for another completion, which is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Overrun;
+pub struct CqOverrun;
 
-impl std::fmt::Display for Overrun {
+impl std::fmt::Display for CqOverrun {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("completion queue overrun")
     }
 }
 
-impl std::error::Error for Overrun {}
+impl std::error::Error for CqOverrun {}
 
 /// Makes a send queue with `capacity` places.
 ///
@@ -253,8 +253,8 @@ impl<C> CompletionRingNic<C> {
     ///
     /// # Errors
     /// The queue is full: the completion is lost and the queue overrun.
-    pub fn push(&mut self, completion: C) -> Result<(), Overrun> {
-        self.0.push(completion).map_err(|_| Overrun)
+    pub fn push(&mut self, completion: C) -> Result<(), CqOverrun> {
+        self.0.push(completion).map_err(|_| CqOverrun)
     }
 }
 

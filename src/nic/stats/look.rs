@@ -15,7 +15,7 @@ use super::directory::{check_private, directories};
 use super::{Snapshot, user};
 
 /// How long a device may take to answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The largest snapshot that is read, in bytes: a hundred thousand QPs and more.
 const MAX_SNAPSHOT: u64 = 64 << 20;
@@ -107,7 +107,7 @@ pub(super) fn look_into(directory: &Path) -> io::Result<Look> {
 
 /// One device's snapshot. What it says of its process is what the kernel says.
 pub(crate) fn ask(socket: &Path) -> io::Result<Snapshot> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + ANSWER_TIMEOUT;
     let mut stream = connect(socket)?;
     let peer = sockopt::socket_peercred(&stream)?;
     if peer.uid.as_raw() != user() {

@@ -26,7 +26,7 @@ pub struct Limits {
     /// The longest request.
     pub request: usize,
     /// How long a client may take to ask, and again to take its answer.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// The time from one round to the next.
     pub pace: Duration,
 }
@@ -140,7 +140,7 @@ impl<L: AsFd, H: FnMut(&[u8], Time) -> Heard> Server<L, H> {
                 Ok(socket) => {
                     round.accepted += 1;
                     self.make_room(&mut round);
-                    let deadline = now + self.limits.patience;
+                    let deadline = now + self.limits.timeout;
                     let client = Client {
                         socket,
                         request: Vec::new(),
@@ -201,7 +201,7 @@ impl<L: AsFd, H: FnMut(&[u8], Time) -> Heard> Server<L, H> {
             match (self.hear)(&client.request, now) {
                 Heard::Say(answer) => {
                     client.answer = Some((answer, 0));
-                    (client.deadline, client.moved) = (now + self.limits.patience, now);
+                    (client.deadline, client.moved) = (now + self.limits.timeout, now);
                     return Next::Stays;
                 }
                 Heard::Leave => return Next::Gone,

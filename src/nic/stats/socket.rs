@@ -22,7 +22,7 @@ pub const LIMITS: Limits = Limits {
     accepted: 16,
     bytes: 4 << 20,
     request: 0,
-    patience: Duration::from_secs(1),
+    timeout: Duration::from_secs(1),
     pace: Duration::from_millis(2),
 };
 

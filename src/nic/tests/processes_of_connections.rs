@@ -14,7 +14,7 @@ use softrnic_nic::verbs::{self, Context, DeviceSpec, Qpn};
 
 /// Tells the copy of this program what to do.
 const ROLE: &str = "TEST_CONNECTION_ROLE";
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 struct One(Context);
 
@@ -41,7 +41,7 @@ fn manager() -> (Arc<Manager>, Context) {
 fn expect(channel: &EventChannel, kind: EventKind) -> Event {
     // SAFETY: the channel is open.
     let descriptor = unsafe { BorrowedFd::borrow_raw(channel.descriptor()) };
-    let timeout = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let timeout = Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
     let ready = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timeout)).expect("polls");
     assert_eq!(ready, 1, "no {kind:?}");
     let event = channel.event().expect("an event");
@@ -56,9 +56,9 @@ fn params(qpn: u32) -> ConnParams {
 fn connect(channel: &EventChannel, port: u16) -> Id {
     let id = channel.create_id(IdKind::CONNECTED, 0).expect("an identifier");
     let server = Address::Ip(([127, 0, 0, 1], port).into());
-    id.resolve_addr(None, &server, PATIENCE).expect("resolves");
+    id.resolve_addr(None, &server, TIMEOUT).expect("resolves");
     expect(channel, EventKind::AddressResolved);
-    id.resolve_route(PATIENCE).expect("resolves");
+    id.resolve_route(TIMEOUT).expect("resolves");
     expect(channel, EventKind::RouteResolved);
     id.connect(&params(2 + u32::from(port))).expect("asks");
     expect(channel, EventKind::ConnectResponse);
@@ -209,6 +209,6 @@ fn in_the_child(manager: &Arc<Manager>, inherited: &EventChannel, id: &Id) {
     let channel = EventChannel::new(manager).expect("a channel of its own");
     let (_listener, port) = listen(&channel, 0).expect("listens on a NIC of its own");
     let client = channel.create_id(IdKind::CONNECTED, 0).expect("an identifier");
-    client.resolve_addr(None, &Address::Ip(([127, 0, 0, 1], port).into()), PATIENCE).expect("resolves");
+    client.resolve_addr(None, &Address::Ip(([127, 0, 0, 1], port).into()), TIMEOUT).expect("resolves");
     expect(&channel, EventKind::AddressResolved);
 }

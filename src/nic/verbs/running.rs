@@ -10,7 +10,7 @@ use softrnic_wire::Gid;
 use super::address::HandleCount;
 use super::error::Error;
 use crate::device::{
-    DeviceSpec, LinkKind, Nic, OpenCapture, OpenedLink, Place, Progress, on_fork_in_child, opening,
+    Attachment, DeviceSpec, LinkKind, Nic, OpenCapture, OpenedLink, Progress, on_fork_in_child, opening,
 };
 use crate::engine::{EngineConfig, Seed};
 
@@ -50,7 +50,7 @@ impl Running {
     /// # Errors
     /// No descriptors or no thread could be had.
     pub fn with_link(link: Box<dyn Link>, address: IpAddr, name: &str) -> Result<Arc<Running>, Error> {
-        let opened = OpenedLink { link, place: None, address: Some(address), capture: None };
+        let opened = OpenedLink { link, attachment: None, address: Some(address), capture: None };
         let spec = DeviceSpec { name: name.to_owned(), ..DeviceSpec::default() };
         Running::on(&spec, opened, Nic::start).map(Arc::new)
     }
@@ -63,10 +63,10 @@ impl Running {
         name: &str,
         clock: crate::device::Clock,
     ) -> Result<Arc<Running>, Error> {
-        let opened = OpenedLink { link, place: None, address: Some(address), capture: None };
+        let opened = OpenedLink { link, attachment: None, address: Some(address), capture: None };
         let spec = DeviceSpec { name: name.to_owned(), ..DeviceSpec::default() };
-        let assemble = |config, link, place, name: &str| {
-            let nic = Nic::assemble(config, link, place, name, clock)?;
+        let assemble = |config, link, attachment, name: &str| {
+            let nic = Nic::assemble(config, link, attachment, name, clock)?;
             Ok((nic.clone(), Progress::without_thread(nic)))
         };
         Running::on(&spec, opened, assemble).map(Arc::new)
@@ -82,7 +82,7 @@ impl Running {
         start: impl FnOnce(
             EngineConfig,
             Box<dyn Link>,
-            Option<Place>,
+            Option<Attachment>,
             &str,
         ) -> std::io::Result<(Arc<Nic>, Progress)>,
     ) -> Result<Running, Error> {
@@ -93,7 +93,7 @@ impl Running {
         config.transport = spec.transport;
         config.safe_copies = spec.copies_safely();
         let mode = opened.link.capabilities().mode.clone();
-        let (nic, progress) = start(config, opened.link, opened.place, &spec.name)?;
+        let (nic, progress) = start(config, opened.link, opened.attachment, &spec.name)?;
         let address = nic.control(|core, _| {
             if opened.address.is_some() {
                 core.engine.gids().set_only(opened.address);

@@ -146,7 +146,7 @@ fn crowd(choices: &mut Choices<'_>, limits: Limits, answers: &mut dyn Answers) {
                 _ => _ = clients[chosen].stream.shutdown(Shutdown::Write),
             },
             (5, _) => answers.borrow_mut().find(choices.byte()),
-            (6, _) => now += limits.patience / u32::from(choices.byte() % 8 + 1),
+            (6, _) => now += limits.timeout / u32::from(choices.byte() % 8 + 1),
             _ => {
                 now += limits.pace;
                 bounded(server.round(now), &limits, server.clients());
@@ -160,7 +160,7 @@ fn crowd(choices: &mut Choices<'_>, limits: Limits, answers: &mut dyn Answers) {
         bounded(server.round(now), &limits, server.clients());
     }
     for _ in 0..3 {
-        now += limits.patience;
+        now += limits.timeout;
         bounded(server.round(now), &limits, server.clients());
     }
     assert_eq!(server.clients(), 0);

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use softrnic_nic::verbs::{CompletionChannel, Cq, Cqe};
 
 /// Longer than a QP takes to give up by itself, with the attributes that the tests use.
-const PATIENCE: Duration = Duration::from_secs(60);
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Takes completions of two queues, by polling or by events.
 pub struct Waiting<'a> {
@@ -32,7 +32,7 @@ impl<'a> Waiting<'a> {
             return Ok(());
         }
         self.empty += 1;
-        if self.since.elapsed() > PATIENCE {
+        if self.since.elapsed() > COMPLETION_TIMEOUT {
             return Err("no completions come any more".into());
         }
         if !self.events {

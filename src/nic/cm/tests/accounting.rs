@@ -44,7 +44,7 @@ fn events_move_with_their_identifier() {
     stays.write_event(EventKind::User, 0, 3).expect("queued");
     assert_eq!(moves.migrate(&other), Ok(1));
     assert_eq!(end.channel.id(moves.number()).err(), Some(Error::Invalid), "another channel's");
-    assert_eq!(next(&other, PATIENCE).expect("moved").data, EventData::Own(2));
+    assert_eq!(next(&other, TIMEOUT).expect("moved").data, EventData::Own(2));
     assert_eq!(end.expect(EventKind::User).data, EventData::Own(3));
     assert!(!is_readable(&end.channel, Duration::ZERO) && !is_readable(&other, Duration::ZERO));
     assert_eq!(moves.destroy(), Ok(2));

@@ -94,7 +94,7 @@ fn addresses_of_others_cannot_be_bound() {
 fn other_machines_need_another_device() {
     let end = End::new();
     let id = end.id(IdKind::CONNECTED);
-    id.resolve_addr(None, &at("192.0.2.1:7"), PATIENCE).expect("asked");
+    id.resolve_addr(None, &at("192.0.2.1:7"), TIMEOUT).expect("asked");
     let event = end.expect(EventKind::AddressError);
     assert_eq!(event.status, EventStatus::Failed(Error::NetworkUnreachable));
     assert_eq!(id.state(), Ok(IdState::Bound));

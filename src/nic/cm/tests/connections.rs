@@ -148,7 +148,7 @@ fn an_identifier_that_is_destroyed_tells_its_peer() {
 
     let third = near.resolved(IdKind::CONNECTED, &address);
     third.connect(&near.qp().params(&[])).expect("asks");
-    assert!(is_readable(&far.channel, PATIENCE), "a request that nobody takes");
+    assert!(is_readable(&far.channel, TIMEOUT), "a request that nobody takes");
     listener.destroy().expect("destroyed");
     assert!(!is_readable(&far.channel, Duration::ZERO), "it went with its listener");
     near.expect(EventKind::Rejected);
@@ -189,7 +189,7 @@ fn what_makes_no_sense_is_refused() {
     let end = End::new();
     let id = end.id(IdKind::CONNECTED);
     assert_eq!(id.connect(&ConnParams::default()), Err(Error::Invalid));
-    assert_eq!(id.resolve_route(PATIENCE), Err(Error::Invalid));
+    assert_eq!(id.resolve_route(TIMEOUT), Err(Error::Invalid));
     assert_eq!(id.disconnect(), Err(Error::Invalid));
     assert_eq!(id.accept(1, &ConnParams::default()), Err(Error::Invalid));
     assert_eq!(id.establish(), Err(Error::Invalid));
@@ -259,7 +259,7 @@ fn connections_leave_nothing_behind() {
             assert_eq!((state.ids.iter().count(), state.connections.len()), (0, 0));
             assert!(state.listeners.is_empty() && state.registry.is_empty() && state.ports.is_empty());
         });
-        let over = std::time::Instant::now() + PATIENCE;
+        let over = std::time::Instant::now() + TIMEOUT;
         let usage = || end.manager.with_state(|state| state.with_cm(0, |cm, _| cm.cm().usage()));
         while usage().expect("serves").connections > 0 {
             assert!(std::time::Instant::now() < over, "{:?}", usage());
@@ -325,9 +325,9 @@ fn options_of_vendors_and_of_the_timeout_reach_who_they_are_for() {
     let (_listener, address) = far.listen(IdKind::CONNECTED, 0);
     let client = near.id(IdKind::CONNECTED);
     client.set_option(IdOption::AckTimeout(9)).expect("an option");
-    client.resolve_addr(None, &address, PATIENCE).expect("resolves");
+    client.resolve_addr(None, &address, TIMEOUT).expect("resolves");
     near.expect(EventKind::AddressResolved);
-    client.resolve_route(PATIENCE).expect("resolves");
+    client.resolve_route(TIMEOUT).expect("resolves");
     near.expect(EventKind::RouteResolved);
     let ece = |options| Ece { vendor_id: 0x15B3, options };
     client.connect(&ConnParams { ece: ece(5), ..near.qp().params(&[]) }).expect("asks");
@@ -353,7 +353,7 @@ fn requests_without_addresses_are_for_native_listeners() {
     };
     let nobodys = native(far.context.address().into(), address.port());
     let client = near.id(IdKind::CONNECTED);
-    client.resolve_addr(None, &nobodys, PATIENCE).expect("resolves");
+    client.resolve_addr(None, &nobodys, TIMEOUT).expect("resolves");
     near.expect(EventKind::AddressResolved);
     // As a peer that knows the device's address would ask it, without the registry.
     near.manager.with_state(|state| {
@@ -361,7 +361,7 @@ fn requests_without_addresses_are_for_native_listeners() {
         let entry = state.entry_mut(client.number()).expect("there");
         (entry.route, entry.on_machine) = (Some(route), false);
     });
-    client.resolve_route(PATIENCE).expect("resolves");
+    client.resolve_route(TIMEOUT).expect("resolves");
     near.expect(EventKind::RouteResolved);
     client.connect(&near.qp().params(&[1; 92])).expect("asks");
     assert_eq!(near.expect(EventKind::Rejected).status, EventStatus::Refused(28));
@@ -372,9 +372,9 @@ fn requests_without_addresses_are_for_native_listeners() {
     let Some(Address::Ib(bound)) = listener.query().expect("there").local else { panic!("native") };
     let client = near.id(IdKind::CONNECTED);
     let to = native(far.context.address().into(), bound.service as u16);
-    client.resolve_addr(None, &to, PATIENCE).expect("resolves");
+    client.resolve_addr(None, &to, TIMEOUT).expect("resolves");
     near.expect(EventKind::AddressResolved);
-    client.resolve_route(PATIENCE).expect("resolves");
+    client.resolve_route(TIMEOUT).expect("resolves");
     near.expect(EventKind::RouteResolved);
     client.connect(&near.qp().params(&[1; 92])).expect("asks");
     let request = far.expect(EventKind::ConnectRequest);

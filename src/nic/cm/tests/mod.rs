@@ -42,7 +42,7 @@ struct End {
 }
 
 /// Long enough for any machine, since nothing waits for it that goes well.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 impl End {
     fn new() -> End {
@@ -63,7 +63,7 @@ impl End {
 
     /// The next event, which is of this kind.
     fn expect(&self, kind: EventKind) -> Event {
-        let event = next(&self.channel, PATIENCE).unwrap_or_else(|| panic!("no {kind:?}"));
+        let event = next(&self.channel, TIMEOUT).unwrap_or_else(|| panic!("no {kind:?}"));
         assert_eq!(event.kind, kind, "{event:?}");
         event
     }
@@ -80,9 +80,9 @@ impl End {
     /// An identifier that has the way to a destination.
     fn resolved(&self, kind: IdKind, destination: &Address) -> Id {
         let id = self.id(kind);
-        id.resolve_addr(None, destination, PATIENCE).expect("resolves");
+        id.resolve_addr(None, destination, TIMEOUT).expect("resolves");
         self.expect(EventKind::AddressResolved);
-        id.resolve_route(PATIENCE).expect("resolves");
+        id.resolve_route(TIMEOUT).expect("resolves");
         self.expect(EventKind::RouteResolved);
         id
     }
@@ -139,7 +139,7 @@ impl QpEnd {
                 assert_eq!(cqe.status, Status::Success);
                 return cqe;
             }
-            assert!(start.elapsed() < PATIENCE, "no completion");
+            assert!(start.elapsed() < TIMEOUT, "no completion");
         }
     }
 }
@@ -178,14 +178,14 @@ fn connect(near: &End, far: &End, to: &Address) -> Connected {
 }
 
 /// The next event, if one comes in time.
-fn next(channel: &EventChannel, patience: Duration) -> Option<Event> {
-    is_readable(channel, patience).then(|| channel.event().expect("an event"))
+fn next(channel: &EventChannel, timeout: Duration) -> Option<Event> {
+    is_readable(channel, timeout).then(|| channel.event().expect("an event"))
 }
 
-fn is_readable(channel: &EventChannel, patience: Duration) -> bool {
+fn is_readable(channel: &EventChannel, timeout: Duration) -> bool {
     // SAFETY: the channel is open.
     let descriptor = unsafe { BorrowedFd::borrow_raw(channel.descriptor()) };
-    let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+    let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
     poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timeout)).expect("polls") == 1
 }
 

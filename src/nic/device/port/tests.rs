@@ -14,7 +14,7 @@ fn engine() -> Engine {
 
 fn loopback() -> (Port, Engine, u32) {
     let mut engine = engine();
-    let port = Port::follow(Place::Interface("lo".into()), LINK_MTU, &mut engine).expect("netlink");
+    let port = Port::follow(Attachment::Interface("lo".into()), LINK_MTU, &mut engine).expect("netlink");
     let ifindex = port.follow.as_ref().expect("an interface").ifindex;
     (port, engine, ifindex)
 }
@@ -101,7 +101,7 @@ fn an_address_that_the_interface_still_has_stays() {
 fn a_device_on_one_address_has_it_at_places_0_and_1() {
     let mut engine = engine();
     let address = ip("127.0.0.1");
-    let mut port = Port::follow(Place::Address(address), LINK_MTU, &mut engine).expect("netlink");
+    let mut port = Port::follow(Attachment::Address(address), LINK_MTU, &mut engine).expect("netlink");
     let gids =
         |engine: &mut Engine| (0..engine.gids().len()).map(|at| engine.gids().get(at)).collect::<Vec<_>>();
     assert_eq!(gids(&mut engine), [Some(address); 2]);
@@ -116,9 +116,10 @@ fn an_address_that_goes_leaves_both_places_and_comes_back_to_both() {
     let mut engine = engine();
     // The machine does not have it, so that its going away is believed.
     let address = ip("192.0.2.1");
-    let mut port = Port::follow(Place::Address(ip("127.0.0.1")), LINK_MTU, &mut engine).expect("netlink");
+    let mut port =
+        Port::follow(Attachment::Address(ip("127.0.0.1")), LINK_MTU, &mut engine).expect("netlink");
     let follow = port.follow.as_mut().expect("an interface");
-    follow.place = Place::Address(address);
+    follow.attachment = Attachment::Address(address);
     let ifindex = follow.ifindex;
     for (change, at_both) in [
         (HostEvent::AddressAdded { ip: address, ifindex }, Some(address)),
@@ -133,9 +134,9 @@ fn an_address_that_goes_leaves_both_places_and_comes_back_to_both() {
 #[test]
 fn places_that_are_not_there() {
     let mut engine = engine();
-    let port = Port::follow(Place::Interface("nosuch0".into()), LINK_MTU, &mut engine).expect("netlink");
+    let port = Port::follow(Attachment::Interface("nosuch0".into()), LINK_MTU, &mut engine).expect("netlink");
     assert_eq!((port.state(), port.descriptor()), (LinkState::AdminDown, None));
     // Some address that the machine may have by a route alone.
-    let port = Port::follow(Place::Address(ip("192.0.2.1")), LINK_MTU, &mut engine).expect("netlink");
+    let port = Port::follow(Attachment::Address(ip("192.0.2.1")), LINK_MTU, &mut engine).expect("netlink");
     assert_eq!((port.state(), port.active_mtu()), (LinkState::Up, Mtu::B4096));
 }

@@ -1,6 +1,6 @@
 use std::thread;
 
-use crate::runtime::queue::{Full, Overrun, completion_ring, recv_ring, send_ring};
+use crate::runtime::queue::{CqOverrun, Full, completion_ring, recv_ring, send_ring};
 
 #[test]
 fn a_send_queue_is_full_until_requests_are_retired() {
@@ -31,7 +31,7 @@ fn a_receive_queue_has_room_when_a_request_is_taken() {
 #[test]
 fn a_completion_queue_overruns_and_keeps_what_it_has() {
     let (mut app, mut nic) = completion_ring(2).expect("memory");
-    assert_eq!((nic.push(1), nic.push(2), nic.push(3)), (Ok(()), Ok(()), Err(Overrun)));
+    assert_eq!((nic.push(1), nic.push(2), nic.push(3)), (Ok(()), Ok(()), Err(CqOverrun)));
     assert_eq!((app.len(), app.capacity()), (2, 2));
     assert_eq!((app.pop(), app.pop(), app.pop()), (Some(1), Some(2), None));
     assert!(app.is_empty());
@@ -125,11 +125,11 @@ fn entries_that_are_refused_leave_a_completion_queue_and_the_others_stay_in_orde
             assert_eq!(app.pop(), Some(n));
         }
         (10..15).for_each(|n| nic.push(n).expect("room"));
-        assert_eq!(nic.push(15), Err(Overrun));
+        assert_eq!(nic.push(15), Err(CqOverrun));
         app.retain(|n| n % 2 == 0);
         assert_eq!(app.len(), 3);
         (16..18).for_each(|n| nic.push(n).expect("the places of what left"));
-        assert_eq!(nic.push(18), Err(Overrun));
+        assert_eq!(nic.push(18), Err(CqOverrun));
         let left: Vec<_> = std::iter::from_fn(|| app.pop()).collect();
         assert_eq!(left, [10, 12, 14, 16, 17]);
     }

@@ -24,7 +24,7 @@ pub const LIMITS: Limits = Limits {
     accepted: 16,
     bytes: 4 << 20,
     request: 8 << 10,
-    patience: Duration::from_secs(5),
+    timeout: Duration::from_secs(5),
     pace: Duration::from_millis(2),
 };
 

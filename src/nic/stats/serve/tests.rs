@@ -94,7 +94,7 @@ fn readers_who_never_read_hold_up_nobody() {
     }
     assert!(server.clients() <= LIMITS.clients);
     // The others are let go.
-    server.round(now + LIMITS.patience);
+    server.round(now + LIMITS.timeout);
     assert_eq!(server.clients(), 0);
 }
 
