@@ -1,10 +1,9 @@
-//! Where all packet memory is, for links that share some with the kernel.
+//! Where all packet memory is, for links that share memory with the kernel.
 
 /// Where every receive chunk, transmit slot and descriptor is at one moment, summed over queues.
 ///
-/// We know exactly what is ours and what is the kernel's. Where among the kernel's things one is comes
-/// from the rings' indices, of which the kernel publishes what it consumed late: what has come back
-/// already is not counted there as well.
+/// We know exactly what is ours and what is the kernel's. Where the kernel's share is follows from the ring indices.
+/// The kernel publishes late what it has consumed, so what has already come back is not counted there again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FrameAudit {
     /// Receive chunks in all.
@@ -23,19 +22,19 @@ pub struct FrameAudit {
     pub tx_free: u64,
     /// Reserved, not committed.
     pub tx_reserved: u64,
-    /// On their way to ourselves.
+    /// Being sent to ourselves.
     pub tx_own: u64,
-    /// Queued, with the kernel, or completed and not yet taken back.
+    /// Queued, with the kernel, or completed and not yet reaped.
     pub tx_in_flight: u64,
     /// Descriptors of the slots in flight.
     pub tx_descs: u64,
-    /// Of these, not yet shown to the kernel or in the transmit ring.
+    /// Of these, not yet published or in the transmit ring.
     pub tx_descs_ring: u64,
     /// Of these, taken by the kernel.
     pub tx_descs_kernel: u64,
     /// Of these, in the completion ring.
     pub tx_descs_completed: u64,
-    /// Addresses that the kernel gave us and that were not its to give, and counts that do not add up.
+    /// Addresses that the kernel returned without owning them, and counts that do not add up.
     pub violations: u64,
 }
 
@@ -48,7 +47,7 @@ impl FrameAudit {
             && self.tx_descs == self.tx_descs_ring + self.tx_descs_kernel + self.tx_descs_completed
     }
 
-    /// Whether, besides, nothing is on its way out or held by us.
+    /// Whether also nothing is being sent or held by us.
     pub fn is_quiet(&self) -> bool {
         self.is_exact() && self.tx_free == self.tx_slots && self.rx_held == 0 && self.rx_ring == 0
     }

@@ -1,4 +1,4 @@
-//! Keeping a thread from being cancelled.
+//! Protects a thread from cancellation.
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
@@ -11,21 +11,21 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
-/// While it lives, a cancellation of this thread waits.
+/// While it lives, cancellation of this thread is deferred.
 ///
-/// A cancelled thread unwinds by force, at any call that the C library makes a cancellation point. What it meets on
-/// the way, locks and destructors of Rust, was not made for that.
+/// A cancelled thread is unwound by force, at any call that is a cancellation point of the C library. Rust's locks and
+/// destructors on the way are not made for that.
 pub struct Uncancelled {
     before: c_int,
-    /// It is the state of this thread.
+    /// The state belongs to this thread.
     _thread: PhantomData<*const ()>,
 }
 
 impl Uncancelled {
-    /// Holds cancellations back from now on.
+    /// Defers cancellation from now on.
     pub fn new() -> Uncancelled {
         let mut before = PTHREAD_CANCEL_ENABLE;
-        // SAFETY: changes the state of this thread alone, and writes the one before to a variable of ours.
+        // SAFETY: changes only this thread's state, and writes the previous one to a local variable.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
         Uncancelled { before, _thread: PhantomData }
     }
@@ -39,9 +39,9 @@ impl Default for Uncancelled {
 
 impl Drop for Uncancelled {
     fn drop(&mut self) {
-        // SAFETY: this thread's state again, which `new` found: the value cannot be sent to another. Enabling is no
-        // cancellation point by itself, as long as the thread's type is the usual deferred one; with the other POSIX
-        // allows no library calls at all.
+        // SAFETY: restores this thread's state, as `new` found it: the value cannot be sent to another thread. Enabling
+        // is not a cancellation point by itself while the thread's type is deferred, as usual; with the other type,
+        // POSIX allows no library calls at all.
         unsafe { pthread_setcancelstate(self.before, &mut 0) };
     }
 }

@@ -1,4 +1,4 @@
-//! What fuzzing runs of this crate's inner parts: each function takes any bytes and panics when something is wrong.
+//! What fuzzing runs of this crate's internals: each function accepts any bytes and panics if something is wrong.
 
 pub use crate::host::fuzz::netlink;
 pub use crate::xdp::fuzz::{grant, xdp};

@@ -1,9 +1,8 @@
 //! Links move RoCEv2 datagrams (BTH to ICRC, the payload of UDP port 4791) in batches.
 //!
-//! A [`Link`] is driven by one caller at a time, never blocks, and says what it can do in its
-//! [`Capabilities`]; the layers above ask and never guess. Nothing here parses above UDP; only the
-//! [`capture`] and [`fault`] layers, which wrap any link, look at the transport headers.
-//! Start reading with the [`Link`] trait.
+//! A [`Link`] is driven by one caller at a time, never blocks, and describes what it can do in its [`Capabilities`];
+//! the layers above ask and never guess. Nothing here parses above UDP, except the [`capture`] and [`fault`] layers,
+//! which wrap any link and read the transport headers. Start reading with the [`Link`] trait.
 
 #[cfg(test)]
 extern crate self as softrnic_link;

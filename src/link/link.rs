@@ -1,4 +1,4 @@
-//! The contract between a NIC and whatever carries its datagrams.
+//! The interface between a NIC and whatever carries its datagrams.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ pub struct Flow {
     pub src: IpAddr,
     /// The peer, or a multicast group; of the same family as `src`.
     pub dst: IpAddr,
-    /// The UDP source port that is wanted; the link may have to use another and says so in the slot.
+    /// The preferred UDP source port; the link may have to use another, and says so in the slot.
     pub sport: u16,
     /// IPv4 TOS or IPv6 traffic class, ECN bits included.
     pub tos: u8,
@@ -24,9 +24,9 @@ pub struct Flow {
     pub ttl: u8,
 }
 
-/// Room for one outgoing datagram and what the ICRC must be computed over.
+/// The memory of one outgoing datagram, and what its ICRC must be computed over.
 pub struct TxSlot<'a> {
-    /// Exactly the reserved bytes, BTH first; the last four are for the ICRC. Contents are stale.
+    /// Exactly the reserved bytes, BTH first; the last four are for the ICRC. The contents are stale.
     pub bytes: &'a mut [u8],
     /// The IP header facts that will be on the wire (addresses, IPv4 ID and flags).
     pub ip: IpFacts,
@@ -34,15 +34,15 @@ pub struct TxSlot<'a> {
     pub sport: u16,
 }
 
-/// Why no slot could be had.
+/// Why there was no slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TxError {
-    /// Every slot is in use until the link can send again: flush, and come back later.
+    /// Every slot is in use until the link can send again: flush, and try later.
     Full,
     /// The datagram is larger than [`Capabilities::max_datagram`].
     TooLong,
-    /// No route, one whose MTU is too small at the moment, or a neighbour whose address is not known (yet): the
-    /// datagram counts as lost.
+    /// No route, one whose MTU is currently too small, or a neighbour whose address is not (yet) known: the datagram
+    /// counts as lost.
     Unreachable,
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for TxError {
 
 impl std::error::Error for TxError {}
 
-/// What a received datagram shows of the IPv4 identification and flags, which the ICRC covers.
+/// What a received datagram reveals of the IPv4 identification and flags, which the ICRC covers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderId {
     /// The header was seen: the identification and the flags with fragment offset.
@@ -70,8 +70,8 @@ pub enum HeaderId {
     },
     /// The header is hidden; it has DF set.
     Hidden {
-        /// The place of the datagram in the send that it was part of, as far as is known: its identification, if the
-        /// sender's begin with 0, and otherwise how far it is from the first.
+        /// Position of the datagram in the send that it was part of, as far as is known: its identification if the
+        /// sender's start at 0, and otherwise its distance from the first.
         place: u16,
     },
     /// IPv6 has no identification.
@@ -91,9 +91,9 @@ pub struct Datagram<'a> {
     pub tos: u8,
     /// IPv4 TTL or IPv6 hop limit. See [`Link::show_headers`].
     pub ttl: u8,
-    /// IPv4 identification and flags as far as they are known.
+    /// IPv4 identification and flags, as far as they are known.
     pub id: HeaderId,
-    /// The IP header as received (20 or 40 bytes), where the link sees it.
+    /// The IP header as received (20 or 40 bytes), if the link sees it.
     pub ip_header: Option<&'a [u8]>,
     /// BTH to ICRC inclusive. Not verified.
     pub bytes: &'a [u8],
@@ -102,7 +102,7 @@ pub struct Datagram<'a> {
 /// What a link can do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Capabilities {
-    /// The kind and the mode that was obtained, for people: `udp (GSO 128, GRO)`, `xdp native copy`.
+    /// The kind of link and the mode obtained, for humans: `udp (GSO 128, GRO)`, `xdp native copy`.
     pub mode: String,
     /// The largest datagram (BTH to ICRC), in bytes.
     pub max_datagram: usize,
@@ -110,29 +110,29 @@ pub struct Capabilities {
     pub ip_mtu: usize,
     /// Whether received datagrams come with their IP header, so that the ICRC is checked in full.
     pub sees_ip_header: bool,
-    /// The most datagrams of equal size that leave in one send; 1 means no segmentation.
+    /// The most datagrams of equal size that one send can carry; 1 means no segmentation.
     pub segments: usize,
-    /// The most bytes (headers included) the receive side is sure to hold for us while we do not read. A
-    /// datagram counts as 640 bytes at least, whatever its length.
+    /// The most bytes (headers included) that the receive side is certain to hold while we do not read. Each datagram
+    /// counts as at least 640 bytes, whatever its length.
     pub receive_buffer: usize,
-    /// Whether frames reach our memory without a copy by the kernel.
+    /// Whether frames reach our memory without being copied by the kernel.
     pub zero_copy: bool,
 }
 
-/// Datagrams that the link or the kernel below lost.
+/// Datagrams that the link carried, and those that it or the kernel below lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LinkCounters {
     /// Datagrams handed to the network.
     pub tx_datagrams: u64,
-    /// Bytes of them, BTH to ICRC.
+    /// Their bytes, BTH to ICRC.
     pub tx_bytes: u64,
     /// Sends (system calls or doorbells) used for them.
     pub tx_calls: u64,
-    /// Datagrams that the kernel refused to send, and reports by ICMP of those that a peer refused to take.
+    /// Datagrams that the kernel refused to send, and ICMP reports of those that a peer refused.
     pub tx_errors: u64,
     /// Datagrams received.
     pub rx_datagrams: u64,
-    /// Bytes of them, BTH to ICRC.
+    /// Their bytes, BTH to ICRC.
     pub rx_bytes: u64,
     /// Receive calls used for them.
     pub rx_calls: u64,
@@ -153,11 +153,11 @@ pub enum Overrun {
     Drained,
     /// The budget was used up; there may be more.
     Budget,
-    /// There may be more, but probably not, and to ask would have taken a system call. The next call will.
+    /// There may be more, but probably not, and checking would have taken a system call. The next call will check.
     Unknown,
 }
 
-/// Something that carries datagrams. One caller at a time; no call blocks.
+/// Something that carries datagrams. It has one caller at a time, and no call blocks.
 pub trait Link: Send {
     /// What this link can do, as probed when it was opened; changes only with a re-opened link.
     fn capabilities(&self) -> &Capabilities;
@@ -168,23 +168,23 @@ pub trait Link: Send {
     /// abandons the first.
     fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError>;
 
-    /// The bytes of the slot that was reserved last, for layers that look at what the caller wrote.
+    /// The bytes of the slot reserved last, for layers that inspect what the caller wrote.
     fn reserved(&self) -> &[u8];
 
-    /// Queues the slot that was reserved last. It leaves at once or with the next [`Link::flush`].
+    /// Queues the slot reserved last. It leaves at once or with the next [`Link::flush`].
     fn commit(&mut self, now: Time);
 
-    /// Sends everything that is queued, as far as the network below takes it.
+    /// Sends everything that is queued, as far as the network below accepts it.
     fn flush(&mut self, now: Time);
 
     /// Whether datagrams are still queued after a [`Link::flush`] because the network is full.
     fn is_blocked(&self) -> bool;
 
-    /// Hands at most about `budget` received datagrams to `sink`, in the order of their arrival.
+    /// Passes at most about `budget` received datagrams to `sink`, in order of arrival.
     fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun;
 
-    /// Whether `len` more bytes will find room at the receiver `dst`, where a link can know: asked before
-    /// datagrams that nobody would send again, and that can wait. [`Link::poll_timeout`] says for how long.
+    /// Whether the receiver `dst` will have room for `len` more bytes, if a link can know. Asked before sending
+    /// datagrams that are never resent and that can wait. [`Link::poll_timeout`] says how long.
     fn has_room(&mut self, _now: Time, _dst: IpAddr, _len: usize) -> bool {
         true
     }
@@ -200,7 +200,7 @@ pub trait Link: Send {
     /// It may be another one after [`Link::flush`], [`Link::join`] and [`Link::leave`].
     fn descriptor(&self) -> Option<RawFd>;
 
-    /// Somebody is about to wait on the descriptor, or does not any more. Returns whether there is something to do
+    /// A thread is about to wait on the descriptor, or no longer does. Returns whether there is something to do
     /// already: then it must not wait.
     fn watch(&mut self, _watched: bool) -> bool {
         false
@@ -212,21 +212,21 @@ pub trait Link: Send {
     /// Stops receiving a multicast group's datagrams.
     fn leave(&mut self, group: IpAddr) -> io::Result<()>;
 
-    /// What was moved and lost so far.
+    /// What has been moved and lost so far.
     fn counters(&self) -> LinkCounters;
 
-    /// Where all packet memory is, for links that share some with the kernel and account for it.
+    /// Where all packet memory is, for links that share memory with the kernel and account for it.
     fn packet_memory(&self) -> Option<FrameAudit> {
         None
     }
 
-    /// Says that datagrams committed one after the other may be dropped, delayed or reordered on their way
-    /// down, so that none may get an identification that depends on its neighbours: from now on the link
-    /// sends each by itself, and [`Capabilities::segments`] is 1. Links that never segment need not care.
+    /// Says that datagrams committed one after the other may be dropped, delayed or reordered on their way down, so
+    /// none may get an identification that depends on its neighbours. From now on the link sends each on its own, and
+    /// [`Capabilities::segments`] is 1. Links that never segment can ignore this.
     fn stop_segmenting(&mut self) {}
 
-    /// Says that somebody looks at the TOS and TTL of received datagrams. A link that has to ask for them may until
-    /// then leave both at their defaults, except that it always shows the marks of a congested network.
+    /// Says that the TOS and TTL of received datagrams are wanted. Until then, a link that has to ask for them may
+    /// leave both at their defaults, except that it always reports congestion marks.
     fn show_headers(&mut self) {}
 }
 

@@ -1,13 +1,13 @@
-//! A small seeded generator. Written here because the seed that repeats a failure must still repeat it
-//! after an update of somebody's crate.
+//! A small seeded generator. It is our own because a seed that reproduces a failure must still do so after a dependency
+//! is updated.
 
-/// SplitMix64: passes the usual tests, and any seed is as good as another. For faults, simulations and patterns; nothing that
-/// must not be guessed.
+/// SplitMix64: passes the usual tests, and any seed is as good as another. For faults, simulations and patterns; not
+/// for anything that must be unpredictable.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator whose numbers follow from `seed`.
+    /// A generator seeded with `seed`.
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }
@@ -31,20 +31,20 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Below `bound`, which is not zero; the bias of a 64-bit product is of no concern here.
+    /// A number below `bound`, which is not zero; the bias of a 64-bit product does not matter here.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
     /// True with probability `p`; always draws one number.
     pub fn chance(&mut self, p: f64) -> bool {
-        // 53 bits are what a double holds exactly.
+        // A double holds 53 bits exactly.
         let unit = (self.next() >> 11) as f64 / (1_u64 << 53) as f64;
         unit < p
     }
 
-    /// Changes one byte of a datagram, though not the fifth of the BTH: the ICRC does not cover that one, so
-    /// nobody could tell.
+    /// Changes one byte of a datagram, but not the fifth of the BTH: the ICRC does not cover that one, so the change
+    /// would go unnoticed.
     pub(crate) fn corrupt(&mut self, bytes: &mut [u8]) {
         const NOT_COVERED: usize = 4;
         if bytes.len() <= NOT_COVERED + 1 {

@@ -39,7 +39,7 @@ impl From<Datagram<'_>> for Received {
 }
 
 impl Received {
-    /// Everything that the ICRC covers, with the ID that the link saw or thinks likeliest.
+    /// Everything that the ICRC covers, with the ID that the link saw or considers likeliest.
     pub(crate) fn facts(&self) -> UdpFacts {
         let ip = match (self.src, self.dst, self.id) {
             (IpAddr::V4(src), IpAddr::V4(dst), HeaderId::Seen { id, flags }) => {
@@ -54,7 +54,7 @@ impl Received {
         UdpFacts { ip, src_port: self.sport, dst_port: ROCE_UDP_PORT }
     }
 
-    /// Whether the ICRC is that of the facts the link tells.
+    /// Whether the ICRC matches the facts that the link reports.
     pub(crate) fn icrc_ok(&self) -> bool {
         softrnic_wire::verify(&self.facts(), &self.bytes)
     }
@@ -77,7 +77,7 @@ impl Received {
     }
 }
 
-/// A flow with nothing special about it.
+/// An ordinary flow.
 pub(crate) fn flow(src: IpAddr, dst: IpAddr) -> Flow {
     Flow { src, dst, sport: ROCE_UDP_PORT, tos: 0, ttl: 64 }
 }
@@ -115,14 +115,14 @@ pub(crate) fn send(
     Ok(())
 }
 
-/// Reads everything that is there now.
+/// Reads everything that has arrived.
 pub(crate) fn drain(link: &mut (impl Link + ?Sized), now: Time) -> Vec<Received> {
     let mut got = Vec::new();
     while link.receive(now, 64, &mut |datagram| got.push(datagram.into())) != Overrun::Drained {}
     got
 }
 
-/// Waits on the link's descriptor until `count` datagrams have come, or for two seconds.
+/// Waits on the link's descriptor until `count` datagrams have arrived, for at most two seconds.
 pub(crate) fn receive(link: &mut (impl Link + ?Sized), count: usize) -> Vec<Received> {
     let deadline = Instant::now() + Duration::from_secs(2);
     let mut got = Vec::new();

@@ -1,4 +1,4 @@
-//! Opening a capture file where others may have put something in its place.
+//! Opens a capture file safely where other users may have put something in its place.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -7,14 +7,14 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Opens the file, or makes one that nobody else can read; leaves alone what is in it.
+/// Opens the file, or creates one that only its owner can read. Does not truncate it.
 ///
-/// What another user has put there is refused: a symbolic or second hard link would have us overwrite a file of our
-/// own, and a pipe or a file of theirs would show them the packets. A pipe of our own is fine as long as it is read.
-/// What is no file, such as `/dev/null`, only root can have put there.
+/// Refuses what another user has put there: a symbolic link or second hard link would make us overwrite a file of our
+/// own, and a pipe or file of theirs would show them the packets. A pipe of our own is accepted if it has a reader.
+/// Only root can have put anything else there, such as `/dev/null`.
 ///
 /// # Errors
-/// Those of the system, and the refusals above.
+/// Those of the system calls, and the refusals above.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let opened = OpenOptions::new()
@@ -45,7 +45,7 @@ pub fn open(path: &Path) -> io::Result<File> {
             return Err(refused("it is no file"));
         }
     }
-    // The thread that writes may wait for who reads a pipe.
+    // The writer thread may wait for the reader of a pipe.
     let blocking = rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK;
     rustix::fs::fcntl_setfl(&file, blocking)?;
     Ok(file)

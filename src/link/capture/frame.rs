@@ -1,4 +1,4 @@
-//! From a datagram to the Ethernet frame that could have carried it.
+//! Builds the Ethernet frame that could have carried a datagram.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use softrnic_wire::{
 
 use crate::{Datagram, HeaderId};
 
-/// What is recorded of a datagram apart from its bytes.
+/// What is recorded about a datagram besides its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meta {
     pub(super) interface: u32,
@@ -18,11 +18,11 @@ pub(super) struct Meta {
     pub(super) time: u64,
     pub(super) ip: IpHeader,
     pub(super) sport: u16,
-    /// Whether `ip` has the IPv4 ID of the wire, or only a likely one.
+    /// Whether `ip` has the IPv4 ID that was on the wire, or only a likely one.
     pub(super) id_is_known: bool,
 }
 
-/// The facts that a received datagram shows; `None` if its addresses are of two families.
+/// The IP header facts of a received datagram; `None` if its addresses are of two families.
 pub(super) fn rx_facts(datagram: &Datagram<'_>) -> Option<IpFacts> {
     let (id, flags_frag) = match datagram.id {
         HeaderId::Seen { id, flags } => (id, flags),
@@ -36,8 +36,8 @@ pub(super) fn rx_facts(datagram: &Datagram<'_>) -> Option<IpFacts> {
     }
 }
 
-/// Builds the frame in `frame`. The IPv4 ID that a socket hid is recovered from the ICRC, so that readers
-/// of the file find that ICRC good; where it is bad the likely ID stays.
+/// Builds the frame in `frame`. An IPv4 ID that the socket hid is recovered from the ICRC, so that readers of the file
+/// find the ICRC correct; if the ICRC is wrong, the likely ID stays.
 pub(super) fn build(meta: &Meta, bytes: &[u8], frame: &mut Vec<u8>) {
     let bytes = &bytes[..bytes.len().min(MAX_TRANSPORT_LEN)];
     let mut ip = meta.ip;
@@ -62,14 +62,14 @@ pub(super) fn build(meta: &Meta, bytes: &[u8], frame: &mut Vec<u8>) {
     let len = header.emit(frame, bytes.len());
     frame.truncate(len);
     frame.extend_from_slice(bytes);
-    // Both kinds of IP header end in the two addresses.
+    // Both kinds of IP header end with the two addresses.
     let addresses = if src.is_ipv4() { 8 } else { 32 };
     let udp = len - UDP_LEN;
     let checksum = udp_checksum(&frame[udp - addresses..udp], &frame[udp..]);
     frame[udp + 6..udp + 8].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// A stable address that no hardware has: locally administered, or that of the group.
+/// A stable address that no hardware has: locally administered, or the group's.
 pub(super) fn mac_of(ip: IpAddr) -> MacAddr {
     MacAddr(match ip {
         IpAddr::V4(ip) if ip.is_multicast() => {
@@ -85,7 +85,7 @@ pub(super) fn mac_of(ip: IpAddr) -> MacAddr {
             if ip.is_multicast() {
                 [0x33, 0x33, o[12], o[13], o[14], o[15]]
             } else {
-                // The upper half folded into one byte tells networks apart.
+                // One byte, folded from the upper half, tells networks apart.
                 let upper = o[..12].iter().fold(0, |sum: u8, byte| sum.rotate_left(3) ^ byte);
                 [0x06, upper, o[12], o[13], o[14], o[15]]
             }
@@ -93,7 +93,7 @@ pub(super) fn mac_of(ip: IpAddr) -> MacAddr {
     })
 }
 
-/// The checksum of a UDP datagram (RFC 768, RFC 8200 8.1), over the addresses of its IP header too.
+/// The checksum of a UDP datagram (RFC 768, RFC 8200 8.1), which covers the IP addresses too.
 fn udp_checksum(addresses: &[u8], datagram: &[u8]) -> u16 {
     const PROTOCOL: u64 = 17;
     let sum = sum_words(addresses) + sum_words(datagram) + datagram.len() as u64 + PROTOCOL;

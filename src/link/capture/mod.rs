@@ -1,11 +1,10 @@
 //! A layer that records every datagram in a pcapng file which Wireshark opens.
 //!
-//! It wraps any link and sits below [`crate::fault`], so that it sees what is really handed to the
-//! network. Frames get complete Ethernet, IP and UDP headers: the IP header as the ICRC covers it, made-up
-//! but stable MAC addresses, correct checksums. The data path only copies into a bounded queue; a thread
-//! builds and writes the frames, a few milliseconds behind. What does not fit in the queue is counted, in
-//! [`LinkCounters::capture_lost`], at the next packet in the file, in the statistics at its end, and on standard
-//! error when the file ends.
+//! It wraps any link and sits below [`crate::fault`], so it sees what is really handed to the network. Frames get
+//! complete Ethernet, IP and UDP headers: the IP header as the ICRC covers it, made-up but stable MAC addresses,
+//! correct checksums. The data path only copies into a bounded queue; a thread builds and writes the frames, a few
+//! milliseconds behind. What does not fit in the queue is counted in [`LinkCounters::capture_lost`], at the next packet
+//! in the file, in the statistics at its end, and on standard error when the file ends.
 
 mod file;
 mod frame;
@@ -39,13 +38,13 @@ use queue::{Interface, Queue};
 /// How a file is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CaptureOptions {
-    /// Bytes that may wait for the writer; what comes on top is lost to the file.
+    /// Bytes that may wait for the writer; datagrams beyond that are lost to the file.
     pub queue_bytes: usize,
-    /// The time of day, since 1970, at [`Time::ZERO`] of the links; without it the clock is asked when the
-    /// first datagram passes. Simulations set it, so that files repeat.
+    /// The wall-clock time, since 1970, at [`Time::ZERO`] of the links; if absent, the clock is read when the first
+    /// datagram passes. Simulations set it, so that their files are reproducible.
     pub epoch: Option<Duration>,
-    /// Whether nothing in the file may come from the machine's clock: the statistics at its end are then those of
-    /// the time of the last packet.
+    /// Whether nothing in the file may come from the machine's clock. The statistics at its end then carry the time of
+    /// the last packet.
     pub repeatable: bool,
 }
 
@@ -55,8 +54,8 @@ impl Default for CaptureOptions {
     }
 }
 
-/// A capture file that is being written, shared by all links that [`Capture::wrap`] made. It ends when the
-/// last of them and the last clone of this are gone, or when the process exits.
+/// A capture file being written, shared by all links made by [`Capture::wrap`]. It ends when the last of them and the
+/// last clone of this are dropped, or when the process exits.
 #[derive(Clone)]
 pub struct Capture {
     file: Arc<CaptureFile>,
@@ -70,10 +69,10 @@ struct CaptureFile {
 }
 
 impl Capture {
-    /// Creates the file, or empties it; `%p` in `path` becomes the process's number, for programs that
-    /// start others with the same environment.
+    /// Creates the file, or empties it; `%p` in `path` becomes the process id, for programs that start others with the
+    /// same environment.
     ///
-    /// The file is for its owner alone (see [`open_file`]).
+    /// Only its owner can read the file (see [`open_file`]).
     ///
     /// # Errors
     /// Those of opening a file and creating a thread.
@@ -83,7 +82,7 @@ impl Capture {
         Capture::to(file, path, options)
     }
 
-    /// Writes to a file that was [opened](open_file) before, and empties it. `path` is what it is called.
+    /// Writes to a file that was [opened](open_file) before, and empties it. `path` is its name.
     ///
     /// # Errors
     /// Those of emptying a file and creating a thread.
@@ -101,7 +100,7 @@ impl Capture {
         Ok(Capture { file: Arc::new(file) })
     }
 
-    /// Records what passes `link`, as the traffic of an interface called `name`.
+    /// Records what passes through `link`, as the traffic of an interface called `name`.
     pub fn wrap<L: Link>(&self, mut link: L, name: &str) -> CaptureLink<L> {
         link.show_headers();
         let mut capabilities = link.capabilities().clone();
@@ -129,13 +128,13 @@ impl Capture {
         &self.file.path
     }
 
-    /// Waits until everything recorded so far is in the file; false if that took longer than `timeout` or
-    /// writing has failed.
+    /// Waits until everything recorded so far is in the file; false if that took longer than `timeout`, or writing has
+    /// failed.
     pub fn flush(&self, timeout: Duration) -> bool {
         self.file.queue.flush(timeout)
     }
 
-    /// Why writing stopped, if it did. Everything since is lost to the file, and counted.
+    /// Why writing stopped, if it did. Everything since then is lost to the file, and counted.
     pub fn error(&self) -> Option<String> {
         self.file.queue.error()
     }
@@ -145,7 +144,7 @@ impl Drop for CaptureFile {
     fn drop(&mut self) {
         let Some(writer) = self.writer.take() else { return };
         if !self.queue.is_ours() {
-            // A forked child has neither the thread nor a right to the file.
+            // A forked child has neither the thread nor the right to write the file.
             std::mem::forget(writer);
         } else if self.queue.finish(process::FINISH_TIMEOUT) {
             let _ = writer.join();
@@ -160,7 +159,7 @@ pub struct CaptureLink<L> {
     capabilities: Capabilities,
     interface: u32,
     lost: Arc<AtomicU64>,
-    /// How much of `lost` the packets in the file tell.
+    /// How much of `lost` the packets in the file have reported.
     reported_lost: u64,
     epoch: Option<Duration>,
     pending: Option<(IpHeader, u16)>,
@@ -289,8 +288,8 @@ fn record(queue: &Queue, lost: &AtomicU64, reported: &mut u64, meta: Meta, bytes
     }
 }
 
-/// Nanoseconds since 1970. The links' clock decides after the first datagram, so that intervals are right
-/// even when somebody sets the machine's.
+/// Nanoseconds since 1970. After the first datagram only the links' clock counts, so that intervals are right even if
+/// the machine's clock is set.
 fn wall_time(epoch: &mut Option<Duration>, now: Time) -> u64 {
     let since_origin = Duration::from_nanos(now.as_nanos());
     let epoch = epoch.get_or_insert_with(|| {

@@ -21,7 +21,7 @@ pub(super) struct PcapNg<W> {
     block: Vec<u8>,
 }
 
-/// What `isb_*` options say of an interface.
+/// The `isb_*` options of an interface.
 pub(super) struct Statistics<'a> {
     pub(super) started: u64,
     pub(super) ended: u64,
@@ -93,7 +93,7 @@ impl<W: Write> PcapNg<W> {
         self.output.flush()
     }
 
-    /// Type and length, which [`end`](Self::end) fills in.
+    /// Starts a block. [`end`](Self::end) fills in its length.
     fn begin(&mut self, kind: u32) {
         self.block.clear();
         self.put(&kind.to_le_bytes());
@@ -108,7 +108,7 @@ impl<W: Write> PcapNg<W> {
         self.pad();
     }
 
-    /// Every block here has options, so there is an end of them.
+    /// Ends a block. Every block here has options, so it ends them too.
     fn end(&mut self) -> io::Result<()> {
         self.option(0, &[]);
         let len = (self.block.len() as u32 + 4).to_le_bytes();
@@ -126,7 +126,7 @@ impl<W: Write> PcapNg<W> {
     }
 }
 
-/// The upper half goes first, whatever the byte order.
+/// The upper half comes first, whatever the byte order.
 fn timestamp(time: u64) -> [u8; 8] {
     time.rotate_left(32).to_le_bytes()
 }

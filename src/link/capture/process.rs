@@ -1,4 +1,4 @@
-//! What a capture has to do with its process: a thread that takes no signals, and an end at exit.
+//! How a capture deals with its process: a thread that takes no signals, and finishing at exit.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::queue::Queue;
 
-/// How long the end of a capture may hold up the end of a process.
+/// How long finishing a capture may delay the exit of a process.
 pub(super) const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Starts a thread that leaves all signals to the application's own.
+/// Starts a thread that leaves all signals to the application's threads.
 pub(super) fn spawn_without_signals(
     name: &str,
     body: impl FnOnce() + Send + 'static,
@@ -25,16 +25,16 @@ pub(super) fn spawn_without_signals(
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
     }
     let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(body);
-    // SAFETY: the call above has filled `before`: it fails for no set that is valid.
+    // SAFETY: the call above has filled `before`: it fails for no valid set.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
     spawned
 }
 
-/// Ends the file of `queue` when the process exits without dropping its links, as programs in C do.
+/// Finishes the file of `queue` when the process exits without dropping its links, as C programs do.
 pub(super) fn finish_at_exit(queue: &Arc<Queue>) {
     static REGISTER: Once = Once::new();
     REGISTER.call_once(|| {
-        // SAFETY: a function of a program or library that is never unloaded, which does not unwind. (Should registration
+        // SAFETY: a function that does not unwind, in a program or library that is never unloaded. (Should registration
         // fail, files end without statistics, as after a crash.)
         unsafe { libc::atexit(finish_all) };
     });
@@ -46,7 +46,7 @@ pub(super) fn finish_at_exit(queue: &Arc<Queue>) {
 static OPEN: Mutex<Vec<Weak<Queue>>> = Mutex::new(Vec::new());
 
 extern "C" fn finish_all() {
-    // Whoever holds the lock now will not get to release it.
+    // If another thread holds the lock now, it will never release it.
     let Ok(open) = OPEN.try_lock() else { return };
     for queue in open.iter().filter_map(Weak::upgrade).filter(|queue| queue.is_ours()) {
         queue.finish(FINISH_TIMEOUT);

@@ -16,7 +16,7 @@ const OUTBOUND: u32 = 0b10;
 const UNICAST: u32 = 0b001 << 2;
 const MULTICAST: u32 = 0b010 << 2;
 
-/// Writes what `queue` brings until it says that the file ends.
+/// Writes what is in `queue` until the file is to end.
 pub(super) fn run(file: File, path: &Path, queue: &Queue, repeatable: bool) {
     let mut output = Output::Broken(Vec::new());
     match CaptureWriter::new(BufWriter::with_capacity(1 << 18, file), repeatable) {
@@ -43,7 +43,7 @@ pub(super) fn run(file: File, path: &Path, queue: &Queue, repeatable: bool) {
 
 enum Output {
     Open(Box<CaptureWriter<BufWriter<File>>>),
-    /// Nothing can be written any more; the interfaces' losses are still counted.
+    /// Writing has failed; the interfaces' losses are still counted.
     Broken(Vec<Interface>),
 }
 
@@ -65,7 +65,7 @@ impl Output {
         }
     }
 
-    /// Whoever asked for the file shall not believe that it is complete.
+    /// The user must not believe that the file is complete.
     fn tell_losses(&self, path: &Path, error: Option<String>) {
         let lost = |interface: &Interface| interface.lost.load(Ordering::Relaxed);
         let lost: u64 = match self {
@@ -114,7 +114,7 @@ impl<W: Write> CaptureWriter<W> {
         Ok(CaptureWriter { file, interfaces: Vec::new(), frame: Vec::new(), repeatable, started, last: 0 })
     }
 
-    /// On an error, says how many of the batch's packets are surely in the file.
+    /// On an error, also returns how many of the batch's packets are certainly in the file.
     fn write(&mut self, batch: &Batch, last: bool) -> Result<(), (String, usize)> {
         for interface in &batch.interfaces {
             self.describe(interface).map_err(|e| (e, 0))?;
@@ -123,7 +123,7 @@ impl<W: Write> CaptureWriter<W> {
         for record in &batch.records {
             let (datagram, rest) = bytes.split_at_checked(record.len).unwrap_or((bytes, &[]));
             bytes = rest;
-            // What the buffer still held is lost as well, so none of the batch counts as written.
+            // What the buffer still held is lost too, so none of the batch counts as written.
             self.packet(&record.meta, datagram, record.lost_before).map_err(|e| (e, 0))?;
         }
         if last {

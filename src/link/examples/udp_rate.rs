@@ -1,7 +1,7 @@
-//! How fast the UDP link moves datagrams on loopback, beside a bare loop of sendmsg and recvmsg.
+//! How fast the UDP link moves datagrams on loopback, compared with a bare loop of sendmsg and recvmsg.
 //!
-//! One thread sends runs of 16 datagrams of 4112 bytes and reads them back, first with the system calls
-//! alone, then through two links, so that the difference is what the link costs.
+//! One thread sends runs of 16 datagrams of 4112 bytes and reads them back, first with the system calls alone, then
+//! through two links, so the difference is what the link costs.
 
 use std::io::IoSlice;
 use std::net::{IpAddr, UdpSocket};
@@ -14,7 +14,7 @@ use softrnic_wire::Time;
 
 const DATAGRAM: usize = 4112;
 const BATCH: usize = 16;
-/// Short slices in turn, so that whatever else the machine does hits both alike.
+/// Short slices in turn, so that other load on the machine affects both alike.
 const FOR: Duration = Duration::from_millis(100);
 const SLICES: usize = 25;
 
@@ -71,7 +71,7 @@ fn bare() -> f64 {
     let started = Instant::now();
     let mut bytes = 0;
     while started.elapsed() < FOR {
-        // As the link does it: fifteen in one segmented send, and the sixteenth by itself.
+        // As the link does it: fifteen in one segmented send, and the sixteenth on its own.
         for payload in [&payload, &single] {
             send(&a, &mut address, payload);
         }

@@ -1,7 +1,7 @@
-//! How many frames a second the `xdp` link moves one way between two network namespaces. Needs root.
+//! How many frames per second the `xdp` link moves in one direction between two network namespaces. Needs root.
 //!
-//! `cargo run --release -p softrnic-link --example xdp_rate [BYTES [SECONDS [native|skb]]]`: frames of so
-//! many bytes, Ethernet header included.
+//! `cargo run --release -p softrnic-link --example xdp_rate [BYTES [SECONDS [native|skb]]]`: frames of BYTES bytes,
+//! Ethernet header included.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -82,7 +82,7 @@ fn transmit(
     duration: Duration,
 ) -> (LinkCounters, Duration, (Duration, Duration)) {
     let flow = flow("10.0.0.1", "10.0.0.2");
-    // The neighbour first.
+    // Resolve the neighbour first.
     send(link, &flow, std::iter::empty(), len);
     link.flush(now());
     let start = Instant::now();
@@ -102,7 +102,7 @@ fn transmit(
     (link.counters(), start.elapsed(), cpu_time())
 }
 
-/// What this thread used in user and in system mode.
+/// User and system time of this thread.
 fn cpu_time() -> (Duration, Duration) {
     let time = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
     // SAFETY: plain C data, for which all zero is valid, and which the call fills in.

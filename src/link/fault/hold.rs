@@ -1,16 +1,16 @@
-//! Things that are held back until a time, or until enough others have passed.
+//! Holds things back until a time, or until enough others have passed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use softrnic_wire::Time;
 
-/// How long something waits for others to pass before it goes anyway.
+/// How long something waits at most for others to pass.
 const MAX_HOLD: Duration = Duration::from_millis(1);
 
-/// A waiting room for one direction.
+/// The held things of one direction.
 pub(super) struct HoldQueue<T> {
-    /// By the time to go, and the order of arrival among equals.
+    /// By release time, then by order of arrival.
     by_time: BTreeMap<(Time, u64), T>,
     by_count: Vec<Waiting<T>>,
     arrivals: u64,
@@ -18,7 +18,7 @@ pub(super) struct HoldQueue<T> {
 }
 
 struct Waiting<T> {
-    /// Goes when this many have passed,
+    /// Released when this many have passed,
     after: u64,
     /// or at this time.
     deadline: Time,
@@ -40,12 +40,12 @@ impl<T> HoldQueue<T> {
         self.by_count.push(Waiting { after: self.passed + u64::from(count), deadline: now + MAX_HOLD, item });
     }
 
-    /// Says that one went by that was not held.
+    /// Counts one that passed without being held.
     pub(super) fn pass(&mut self) {
         self.passed += 1;
     }
 
-    /// The next that may go now.
+    /// The next one that may go now.
     pub(super) fn release(&mut self, now: Time) -> Option<T> {
         if let Some(entry) = self.by_time.first_entry()
             && entry.key().0 <= now
@@ -56,7 +56,7 @@ impl<T> HoldQueue<T> {
         Some(self.by_count.remove(ready).item)
     }
 
-    /// When [`HoldQueue::release`] has something because of the time alone.
+    /// When [`HoldQueue::release`] will return something because of the time alone.
     pub(super) fn next_time(&self) -> Option<Time> {
         let by_time = self.by_time.first_key_value().map(|((time, _), _)| *time);
         let by_count = self.by_count.iter().map(|waiting| waiting.deadline).min();

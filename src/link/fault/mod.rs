@@ -1,9 +1,9 @@
 //! A layer that drops, duplicates, reorders, delays and corrupts datagrams on purpose.
 //!
-//! It wraps any link. What it does follows from a [`FaultSpec`], its seed included, and the datagrams
-//! that pass. The link below is told to send each datagram by itself: one that is dropped, or comes
-//! later, must not change the IPv4 ID of its neighbours, which their ICRCs cover. A datagram that leaves
-//! with another ID than it was made for gets a new ICRC, unless it is to be corrupt.
+//! It wraps any link. What it does is determined by a [`FaultSpec`], including its seed, and the datagrams that pass.
+//! The link below is told to send each datagram on its own: one that is dropped or delayed must not change the IPv4 IDs
+//! of its neighbours, which their ICRCs cover. A datagram that leaves with another ID than it was built for gets a new
+//! ICRC, unless it is to be corrupt.
 
 mod hold;
 mod spec;
@@ -34,14 +34,14 @@ pub struct FaultLink<L> {
     rules: Rules,
     pending: Option<(Flow, UdpFacts)>,
     tx: HoldQueue<HeldFrame>,
-    /// One that was released when the link below was full.
+    /// A datagram that was released while the link below was full.
     stuck: Option<HeldFrame>,
     rx: HoldQueue<HeldDatagram>,
     injected: u64,
 }
 
 impl<L: Link> FaultLink<L> {
-    /// Puts the faults of `spec` on `inner`.
+    /// Applies the faults of `spec` to `inner`.
     pub fn new(mut inner: L, spec: &FaultSpec) -> FaultLink<L> {
         inner.stop_segmenting();
         let mut capabilities = inner.capabilities().clone();
@@ -64,7 +64,7 @@ impl<L: Link> FaultLink<L> {
         &self.inner
     }
 
-    /// Sends held datagrams whose time has come; whether there were any.
+    /// Sends held datagrams that are due; returns whether there were any.
     fn release_tx(&mut self, now: Time) -> bool {
         let mut released = false;
         while let Some(frame) = self.stuck.take().or_else(|| self.tx.release(now)) {
@@ -101,7 +101,7 @@ impl<L: Link> Link for FaultLink<L> {
         self.injected += u64::from(decision.is_some());
         match decision {
             None => self.inner.commit(now),
-            // What is reserved and not committed is as good as lost.
+            // A slot that is reserved and never committed is as good as lost.
             Some(Action::Drop) => return,
             Some(Action::Duplicate) => {
                 let copy = frame(true);
@@ -146,7 +146,7 @@ impl<L: Link> Link for FaultLink<L> {
     }
 
     fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
-        // Whoever wakes for our timeout may only receive.
+        // A caller that wakes for our timeout may only receive.
         if self.tx.next_time().is_some_and(|time| time <= now) {
             self.flush(now);
         }
@@ -223,17 +223,17 @@ impl<L: Link> Link for FaultLink<L> {
 /// A datagram that leaves later than it was committed.
 struct HeldFrame {
     flow: Flow,
-    /// What its ICRC was computed for; `None` if that must stay wrong.
+    /// What its ICRC was computed for; `None` if the ICRC must stay wrong.
     facts: Option<UdpFacts>,
     bytes: Vec<u8>,
 }
 
-/// Queues a held datagram; gives it back when the link is full.
+/// Queues a held datagram; returns it if the link is full.
 fn emit(inner: &mut impl Link, now: Time, frame: HeldFrame) -> Result<(), HeldFrame> {
     let slot = match inner.reserve(now, &frame.flow, frame.bytes.len()) {
         Ok(slot) => slot,
         Err(TxError::Full) => return Err(frame),
-        // It was possible before, so the network has changed: lost like any other.
+        // It was possible before, so the network has changed: lost like any other datagram.
         Err(TxError::TooLong | TxError::Unreachable) => return Ok(()),
     };
     let facts = facts(&slot);
@@ -249,7 +249,7 @@ fn facts(slot: &TxSlot<'_>) -> UdpFacts {
     UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT }
 }
 
-/// A received datagram that outlives the call that brought it.
+/// A received datagram that outlives the call that delivered it.
 struct HeldDatagram {
     src: IpAddr,
     dst: IpAddr,
@@ -289,7 +289,7 @@ impl HeldDatagram {
     }
 }
 
-/// The rules of a spec with their dice and counts.
+/// The rules of a spec, with their random numbers and counts.
 struct Rules {
     rules: Vec<ActiveRule>,
     noise: Rng,
@@ -318,8 +318,8 @@ impl Rules {
         self.rules.iter().any(|active| active.rule.direction == direction)
     }
 
-    /// What happens to this datagram. Every rule counts and rolls, also after one has decided, so that
-    /// the rules do not disturb each other.
+    /// What happens to this datagram. Every rule counts and draws, even after one has decided, so that rules do not
+    /// affect each other.
     fn decide(&mut self, direction: Direction, bytes: &[u8]) -> Option<Action> {
         let mut decision = None;
         for active in self.rules.iter_mut().filter(|active| active.rule.direction == direction) {
@@ -345,8 +345,8 @@ impl ActiveRule {
     }
 }
 
-/// Whether opcode, QPN and PSN are those of the rule. Looks at the BTH only, and at the MAD that connection
-/// management messages have in a fixed place, so that also datagrams are found that no parser accepts.
+/// Whether the datagram has the rule's opcode, QPN and PSN. Looks only at the BTH, and at the MAD at its fixed offset
+/// in connection management messages, so that datagrams that no parser accepts are found too.
 fn is_selected(rule: &Rule, bytes: &[u8]) -> bool {
     let Some([opcode, _, _, _, _, q0, q1, q2, _, p0, p1, p2]) = bytes.first_chunk() else { return false };
     let qpn = u32::from_be_bytes([0, *q0, *q1, *q2]);

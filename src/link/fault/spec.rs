@@ -1,4 +1,4 @@
-//! The language in which faults are asked for.
+//! The language of fault specifications.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,21 +7,20 @@ use std::time::Duration;
 
 use softrnic_wire::{CmMessage, Opcode, Psn, Qpn};
 
-/// Faults to inject, written as items with commas between them:
+/// Faults to inject, written as items separated by commas:
 ///
-/// * `seed=7` makes the dice repeatable (without it, 0).
-/// * `drop=1%`, `duplicate=0.5%`, `corrupt=0.1%`, `reorder=0.5%` and `delay=200us:5%` affect that
-///   share of the datagrams that are sent. `dup` is short for `duplicate`.
+/// * `seed=7` seeds the random numbers (by default 0).
+/// * `drop=1%`, `duplicate=0.5%`, `corrupt=0.1%`, `reorder=0.5%` and `delay=200us:5%` affect that share of the
+///   datagrams that are sent. `dup` is short for `duplicate`.
 /// * `drop:op=rc_send_only:psn=5:nth=1` is a rule: the action, then conditions that must all hold.
 ///
-/// The conditions are `op=` (an opcode's name as the specification writes it, in small letters with
-/// underscores, `rdma_` left out if you like; a connection management message such as `cm_req` or `cm_sidr_rep`;
-/// `*` stands for anything; or a number such as `0x04`), `qpn=`
-/// (the destination), `psn=` (one, or a range such as `5-9`), `nth=` (which of the datagrams that satisfy the others, counted from
-/// 1; one or a range), `rate=` and `dir=tx` (the default) or `dir=rx`. `delay` takes its time as `by=200us`
-/// or as `delay=200us`; `reorder` lets `depth=` datagrams (by default 2) overtake.
+/// The conditions are `op=` (an opcode's name as in the specification, in lower case with underscores, `rdma_`
+/// optional; a connection management message such as `cm_req` or `cm_sidr_rep`; `*` matches anything; or a number such
+/// as `0x04`), `qpn=` (the destination), `psn=` (one, or a range such as `5-9`), `nth=` (which of the datagrams that
+/// meet the other conditions, counted from 1; one or a range), `rate=`, and `dir=tx` (the default) or `dir=rx`. `delay`
+/// takes its time as `by=200us` or as `delay=200us`; `reorder` lets `depth=` datagrams (by default 2) overtake.
 ///
-/// The first rule that holds decides; each rolls dice of its own.
+/// The first rule that applies decides; each draws its own random numbers.
 ///
 /// ```
 /// use softrnic_link::fault::FaultSpec;
@@ -32,7 +31,7 @@ use softrnic_wire::{CmMessage, Opcode, Psn, Qpn};
 /// ```
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct FaultSpec {
-    /// Where the dice start.
+    /// Seed of the random numbers.
     pub seed: u64,
     /// What to do to which datagrams; the first that applies decides.
     pub rules: Vec<Rule>,
@@ -43,36 +42,36 @@ pub struct FaultSpec {
 pub struct Rule {
     /// What to do.
     pub action: Action,
-    /// To datagrams that go this way.
+    /// The direction of the datagrams.
     pub direction: Direction,
-    /// Only to these opcodes.
+    /// Only for these opcodes.
     pub opcodes: Option<OpcodeSet>,
-    /// Only to this destination QP.
+    /// Only for this destination QP.
     pub qpn: Option<Qpn>,
-    /// Only to these PSNs; the range may wrap.
+    /// Only for these PSNs; the range may wrap.
     pub psn: Option<(Psn, Psn)>,
     /// Only with this probability, 0 to 1.
     pub rate: Option<f64>,
-    /// Only to these of the datagrams that all conditions but `rate` select, counted from 1.
+    /// Only for these of the datagrams that all conditions but `rate` select, counted from 1.
     pub nth: Option<RangeInclusive<u64>>,
 }
 
-/// What can happen to a datagram.
+/// What can be done to a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// It is gone.
+    /// Lose it.
     Drop,
-    /// It comes twice.
+    /// Deliver it twice.
     Duplicate,
-    /// One of its bytes changes, and the ICRC does not.
+    /// Change one of its bytes, but not the ICRC.
     Corrupt,
-    /// It comes after so many later ones, or a millisecond later if there are not so many.
+    /// Deliver it after this many later ones, or a millisecond later if there are fewer.
     Reorder(u32),
-    /// It comes later by this.
+    /// Deliver it this much later.
     Delay(Duration),
 }
 
-/// Which way a datagram goes.
+/// Direction of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     /// Sent by us.
@@ -81,7 +80,7 @@ pub enum Direction {
     Rx,
 }
 
-/// Some of the 256 opcodes and of the connection management messages, with the pattern that selects them.
+/// A set of opcodes and connection management messages, with the pattern that selects them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpcodeSet {
     pattern: String,
@@ -122,7 +121,7 @@ impl fmt::Display for FaultSpecError {
 
 impl std::error::Error for FaultSpecError {}
 
-/// How many datagrams overtake one that is reordered, unless told otherwise.
+/// How many datagrams overtake a reordered one by default.
 const DEFAULT_DEPTH: u32 = 2;
 
 impl FromStr for FaultSpec {
@@ -240,7 +239,7 @@ fn duration(text: &str) -> Result<Duration, String> {
             continue;
         };
         let nanos = value * nanos;
-        // A minute is far beyond what any transport waits.
+        // A minute is far longer than any transport waits.
         if (0.0..=60e9).contains(&nanos) {
             return Ok(Duration::from_nanos(nanos.round() as u64));
         }
@@ -323,18 +322,18 @@ fn opcodes(text: &str) -> Result<OpcodeSet, String> {
     }
 }
 
-/// The specification's name in small letters, words joined by underscores.
+/// The specification's name in lower case, words joined by underscores.
 fn opcode_name(opcode: Opcode) -> String {
     opcode.name().to_ascii_lowercase().replace(' ', "_")
 }
 
-/// The message's name as rules write it.
+/// The name of a message as rules write it.
 fn message_name(attribute_id: u16) -> String {
     format!("cm_{}", CmMessage::name_of(attribute_id).to_ascii_lowercase())
 }
 
-/// Whether `name` is `pattern`, in which each `*` stands for any number of characters. What stands between two stars may
-/// as well be found where it first occurs: that leaves most to those behind, so nothing has to be tried again.
+/// Whether `name` matches `pattern`, in which each `*` stands for any number of characters. Text between two stars is
+/// matched where it first occurs: that leaves most for the rest, so there is no backtracking.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
     let (middle, end) = rest.rsplit_once('*').unwrap_or(("", rest));

@@ -1,4 +1,4 @@
-//! The ethtool questions that netlink attributes do not answer.
+//! The ethtool queries that netlink attributes do not answer.
 
 use std::io;
 use std::mem;
@@ -25,7 +25,7 @@ const BLOCK_WORDS: usize = 4;
 
 /// `struct ethtool_channels` in words: command, four maxima, then counts.
 const CHANNELS_WORDS: usize = 9;
-/// `struct ethtool_drvinfo` in words: command, driver name of 32 bytes, and what does not matter here.
+/// `struct ethtool_drvinfo` in words: command, driver name of 32 bytes, and fields not used here.
 const DRVINFO_WORDS: usize = 49;
 
 /// Queues in use.
@@ -47,7 +47,7 @@ pub(super) fn driver(name: &str) -> io::Result<String> {
 
 /// Names of the offloads that are switched on, as `ethtool -k` shows them.
 pub(super) fn offloads(name: &str) -> io::Result<Vec<String>> {
-    // struct ethtool_sset_info: a mask of 64 bits after the command and four bytes of nothing, then counts.
+    // struct ethtool_sset_info: a 64-bit mask after the command and four reserved bytes, then counts.
     let mut info = [0; 5];
     let wanted = (1u64 << FEATURES).to_ne_bytes();
     let (low, high) = wanted.split_at(4);
@@ -57,7 +57,7 @@ pub(super) fn offloads(name: &str) -> io::Result<Vec<String>> {
     }
     ethtool(name, &mut info)?;
     let count = info[4] as usize;
-    // The kernel writes all names, whatever room there is.
+    // The kernel writes all names, whatever the size of the buffer.
     if count > MAX_FEATURES {
         return Err(io::ErrorKind::Unsupported.into());
     }
@@ -67,7 +67,7 @@ pub(super) fn offloads(name: &str) -> io::Result<Vec<String>> {
     let mut masks = [0; 2 + MAX_FEATURES / 32 * BLOCK_WORDS];
     masks[..2].copy_from_slice(&[ETHTOOL_GFEATURES, (MAX_FEATURES / 32) as u32]);
     ethtool(name, &mut masks)?;
-    // Of each block's masks the third says what is active.
+    // The third mask of each block says what is active.
     let is_active = |feature: &usize| masks[2 + feature / 32 * BLOCK_WORDS + 2] >> (feature % 32) & 1 == 1;
     let feature_name = |feature: usize| text(&names[3 + feature * NAME_WORDS..][..NAME_WORDS]);
     Ok((0..count).filter(is_active).map(feature_name).collect())
@@ -80,7 +80,7 @@ fn text(words: &[u32]) -> String {
 }
 
 fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
-    // SAFETY: numbers, of which zero is a value; the pointers of its union are as well.
+    // SAFETY: integers, for which zero is valid, and a union whose pointers may be null.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -91,8 +91,8 @@ fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
     // Any socket of the network namespace will do.
     let socket = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("::1", 0)))?;
-    // SAFETY: the kernel reads and writes `request` and the words that it points to, which outlive the call. Callers, all in
-    // this file, bring as many words as the structure of their command has.
+    // SAFETY: the kernel reads and writes `request` and the words that it points to, which outlive the call. Callers,
+    // all in this file, pass as many words as the structure of their command has.
     if unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }

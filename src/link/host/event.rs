@@ -1,4 +1,4 @@
-//! What changed on the machine.
+//! Changes of the machine's network configuration.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ pub enum HostEvent {
         /// The interface.
         ifindex: u32,
     },
-    /// The interface does not exist any more, or has left the network namespace.
+    /// The interface no longer exists, or has left the network namespace.
     LinkRemoved {
         /// The interface.
         ifindex: u32,
@@ -37,7 +37,7 @@ pub enum HostEvent {
         /// The interface.
         ifindex: u32,
     },
-    /// An address can be used from now on: a new one, or one that proved to be no duplicate.
+    /// An address can be used from now on: a new one, or one that has passed duplicate address detection.
     AddressAdded {
         /// The address.
         ip: IpAddr,
@@ -51,7 +51,7 @@ pub enum HostEvent {
         /// The interface that had it.
         ifindex: u32,
     },
-    /// A neighbour's hardware address became known, changed, or is not known any more.
+    /// A neighbour's hardware address became known, changed, or is no longer known.
     NeighbourChanged {
         /// The neighbour.
         ip: IpAddr,

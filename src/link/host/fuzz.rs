@@ -6,10 +6,10 @@ use super::netlink::{messages, take_answer};
 use super::resolve::{route_of, unstack};
 use super::tables::Tables;
 
-/// Most of what the kernel says in one datagram.
+/// Longer than most of what the kernel sends in one datagram.
 const LONGEST: usize = 4096;
 
-/// Pieces of the bytes are datagrams, each announced by its length.
+/// Pieces of the bytes are datagrams, each preceded by its length.
 pub fn netlink(data: &[u8]) {
     let mut choices = Choices(data);
     let mut tables = Tables::default();
@@ -21,7 +21,7 @@ pub fn netlink(data: &[u8]) {
         match kind % 4 {
             0 => {
                 let mut routes = Vec::new();
-                // The number of the request is the fuzzer's to choose, too.
+                // The fuzzer chooses the sequence number too.
                 let sequence = datagram.get(8..12).and_then(|bytes| bytes.try_into().ok());
                 let sequence = sequence.map_or(0, u32::from_ne_bytes);
                 let _over = take_answer(datagram, sequence, kind & 4 == 0, &mut |answer| routes.push(answer));
@@ -43,7 +43,7 @@ pub fn netlink(data: &[u8]) {
             tables.is_stacked(interface.index, *lower);
         }
     }
-    // What was reported one by one is what is reported at once.
+    // What was reported one by one must equal what is reported at once.
     let mut all = 0;
     tables.changes_since(&Tables::default(), &mut |_| all += 1);
     assert!(all <= events + 1, "{all} changes, but {events} events");

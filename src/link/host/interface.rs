@@ -31,15 +31,15 @@ pub struct Interface {
     pub mtu: u32,
     /// Whether datagrams can pass.
     pub state: LinkState,
-    /// Whether neighbours have no hardware addresses to be asked for.
+    /// Whether its neighbours have no hardware addresses to resolve.
     pub no_arp: bool,
-    /// The tag it stands for, if it is a VLAN on top of another interface.
+    /// Its VLAN tag, if it is a VLAN on top of another interface.
     pub vlan: Option<Vlan>,
     /// Kind of a virtual interface: `veth`, `vlan`, `bridge`.
     pub kind: Option<String>,
     /// The bridge or bond that this interface is a port of.
     pub controller: Option<u32>,
-    /// Receive queues it was created with; [`Interface::queues`] has those in use.
+    /// Receive queues it was created with; [`Interface::queues`] counts those in use.
     pub rx_queues: u32,
     /// Identifiers of attached XDP programs.
     pub xdp_programs: Vec<u32>,
@@ -50,7 +50,7 @@ pub struct Interface {
 pub enum LinkState {
     /// Up, with a carrier.
     Up,
-    /// Set up, but the other end is not there.
+    /// Set up, but without a carrier.
     NoCarrier,
     /// Switched off.
     AdminDown,
@@ -90,7 +90,7 @@ pub struct Queues {
 }
 
 impl Interface {
-    /// The queues in use, as `ethtool -l` shows them; one where the driver does not say.
+    /// The queues in use, as `ethtool -l` shows them; one if the driver does not say.
     pub fn queues(&self) -> Queues {
         ethtool::queues(&self.name).unwrap_or(Queues { rx: 1, tx: 1 })
     }
@@ -98,7 +98,7 @@ impl Interface {
     /// The driver's name, as `ethtool -i` shows it.
     ///
     /// # Errors
-    /// Those of the ioctl; some virtual interfaces have no driver to ask.
+    /// Those of the ioctl; some virtual interfaces have no driver.
     pub fn driver(&self) -> io::Result<String> {
         ethtool::driver(&self.name)
     }
@@ -158,7 +158,7 @@ impl Interface {
                 _ => {}
             }
         }
-        // The data of a VLAN means nothing without the kind, and the interface below comes apart.
+        // The data of a VLAN means nothing without the kind, and the interface below is a separate attribute.
         let is_vlan = interface.kind.as_deref() == Some(&InfoKind::Vlan.to_string());
         interface.vlan = match (is_vlan, lower, interface.vlan.take()) {
             (true, Some(lower), Some(vlan)) => Some(Vlan { lower, ..vlan }),
@@ -169,7 +169,7 @@ impl Interface {
 }
 
 impl Vlan {
-    /// The priority code point that the kernel gives to packets with this TOS or traffic class.
+    /// The priority code point that the kernel assigns to packets with this TOS or traffic class.
     pub fn pcp(&self, tos: u8) -> u8 {
         // rt_tos2priority() of include/net/route.h and ip_tos2prio of net/ipv4/route.c: best effort,
         // bulk, interactive, interactive bulk.
@@ -179,7 +179,7 @@ impl Vlan {
 }
 
 impl Address {
-    /// `None` for an address that must not be used: duplicate, or not yet known not to be one.
+    /// `None` for an address that must not be used: a duplicate, or one not yet checked for duplicates.
     pub(super) fn from_message(message: &AddressMessage) -> Option<Address> {
         let mut own = None;
         let mut peer = None;
@@ -208,7 +208,7 @@ impl Address {
     }
 }
 
-/// Whether an IPv6 address is `fe80::/10`, which means something on one interface only.
+/// Whether an IPv6 address is in `fe80::/10`, and so is only meaningful on one interface.
 pub(super) fn is_link_local(ip: Ipv6Addr) -> bool {
     ip.segments()[0] & 0xFFC0 == 0xFE80
 }

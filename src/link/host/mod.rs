@@ -1,10 +1,9 @@
 //! The machine's interfaces, addresses, routes and neighbours, and how they change.
 //!
-//! [`Host`] reads them over netlink once, follows the kernel's notifications afterwards, and never
-//! blocks. It changes nothing; the only thing it sends is an empty datagram to the discard port of a
-//! peer whose hardware address is wanted, which makes the kernel resolve it and needs no privilege.
-//! A link looks at it now and then while its caller posts or polls; meanwhile that thread cannot be cancelled.
-//! Start reading with [`Host::resolve`].
+//! [`Host`] reads them over netlink once, follows the kernel's notifications afterwards, and never blocks. It changes
+//! nothing. The only thing it sends is an empty datagram to the discard port of a peer whose hardware address is
+//! wanted, which makes the kernel resolve it and needs no privilege. A link consults it now and then while its caller
+//! posts or polls; during that time the calling thread cannot be cancelled. Start reading with [`Host::resolve`].
 
 mod ethtool;
 mod event;
@@ -35,7 +34,7 @@ use resolve::Resolver;
 pub use resolve::{Neighbour, NoRoute, Query, Resolution};
 use tables::Tables;
 
-/// The networking state of the network namespace it was opened in.
+/// The network configuration of the network namespace in which it was opened.
 pub struct Host {
     requests: Requests,
     notifications: Notifications,
@@ -45,19 +44,19 @@ pub struct Host {
 }
 
 impl Host {
-    /// Reads the present state and starts to follow changes.
+    /// Reads the current state and starts to follow changes.
     ///
     /// # Errors
     /// Those of the netlink sockets.
     pub fn open() -> io::Result<Host> {
-        // Subscribed first, so that nothing can change unseen between the two.
+        // Subscribe first, so that nothing can change unseen between the two.
         let notifications = Notifications::open()?;
         let mut requests = Requests::open()?;
         let tables = read_tables(&mut requests)?;
         Ok(Host { requests, notifications, tables, resolver: Resolver::default(), generation: 0 })
     }
 
-    /// Takes in what has changed since the last call and reports it to `sink`, in order.
+    /// Reads what has changed since the last call and reports it to `sink`, in order.
     ///
     /// # Errors
     /// Those of the netlink sockets; what was read before stays valid.
@@ -79,7 +78,7 @@ impl Host {
         Ok(())
     }
 
-    /// Changes with every event: what was resolved before is to be resolved again.
+    /// Changes with every event: anything resolved before must then be resolved again.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -119,11 +118,11 @@ impl Host {
         self.tables.is_stacked(ifindex, lower)
     }
 
-    /// The way to a destination as of the last [`Host::poll`].
+    /// The route to a destination as of the last [`Host::poll`].
     ///
-    /// While the neighbour is pending or unreachable, or known but not confirmed for long, the kernel
-    /// is asked to resolve it, four times a second at most unless it forgets what it knew; the answer
-    /// comes as a [`HostEvent::NeighbourChanged`].
+    /// While the neighbour is pending or unreachable, or known but not recently confirmed, the kernel is asked to
+    /// resolve it, at most four times a second unless it forgets what it knew. The answer comes as a
+    /// [`HostEvent::NeighbourChanged`].
     ///
     /// # Errors
     /// See [`NoRoute`].

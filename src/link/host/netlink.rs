@@ -8,12 +8,12 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// A dump's part never exceeds this (`NLMSG_GOODSIZE` grows to 32 KiB with the reader's buffer).
+/// A part of a dump never exceeds this (`NLMSG_GOODSIZE` grows to 32 KiB with the reader's buffer).
 const BUFFER_LEN: usize = 64 << 10;
-/// Enough for the notifications of some thousand neighbours changing at once.
+/// Enough for the notifications when some thousand neighbours change at once.
 const NOTIFICATION_BUFFER: usize = 1 << 20;
 
-/// A socket for requests. The kernel answers before `send` returns, so nothing here waits.
+/// A socket for requests. The kernel answers before `send` returns, so nothing here blocks.
 pub(super) struct Requests {
     socket: Socket,
     sequence: u32,
@@ -25,14 +25,14 @@ impl Requests {
         Ok(Requests { socket: open_socket(0)?, sequence: 0, buffer: vec![0; BUFFER_LEN] })
     }
 
-    /// One question, one answer.
+    /// A request with one answer.
     pub(super) fn get(&mut self, message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
         let mut answer = None;
         self.exchange(message, NLM_F_REQUEST, &mut |message| answer = Some(message))?;
         answer.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
-    /// Everything of a kind.
+    /// All objects of a kind.
     pub(super) fn dump(
         &mut self,
         message: RouteNetlinkMessage,
@@ -70,7 +70,7 @@ impl Requests {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Drained {
     Complete,
-    /// The kernel dropped notifications: what is known must be read anew.
+    /// The kernel dropped notifications: everything must be read anew.
     Lost,
 }
 
@@ -91,7 +91,7 @@ impl Notifications {
             | libc::RTMGRP_IPV4_RULE;
         let socket = open_socket(groups as u32)?;
         socket.add_membership(libc::RTNLGRP_IPV6_RULE)?;
-        // The system's limit may be lower; what overflows is noticed and read anew.
+        // The system's limit may be lower; an overflow is noticed, and everything read anew.
         socket.set_rx_buf_sz(NOTIFICATION_BUFFER as libc::c_int)?;
         Ok(Notifications { socket, buffer: vec![0; BUFFER_LEN] })
     }
@@ -142,7 +142,7 @@ fn receive(socket: &Socket, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(len.min(capacity))
 }
 
-/// Gives the part of the answer to a request that a datagram has to `sink`. `Some` when the answer is over.
+/// Passes the part of the answer to a request that a datagram holds to `sink`. `Some` once the answer is complete.
 pub(super) fn take_answer(
     datagram: &[u8],
     sequence: u32,
@@ -168,7 +168,7 @@ pub(super) fn take_answer(
     end
 }
 
-/// The error that a negated `errno` stands for. The smallest number of all has no positive one.
+/// The error for a negated `errno`. The smallest integer cannot be negated.
 fn refusal(code: i32) -> io::Error {
     match code.checked_abs() {
         Some(errno) => io::Error::from_raw_os_error(errno),
@@ -176,7 +176,7 @@ fn refusal(code: i32) -> io::Error {
     }
 }
 
-/// The messages of a datagram; one that the packet library cannot read is left out.
+/// The messages of a datagram; those that the packet library cannot parse are skipped.
 pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = NetlinkMessage<RouteNetlinkMessage>> {
     std::iter::from_fn(move || {
         loop {

@@ -1,4 +1,4 @@
-//! From a destination address to the bytes of an Ethernet header.
+//! Resolves a destination address to the bytes of an Ethernet header.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,9 +19,9 @@ use super::tables::{NeighbourEntry, NeighbourKey, Tables};
 
 /// How often the kernel is asked to resolve the same neighbour; its own retries are a second apart.
 const ASK_INTERVAL: Duration = Duration::from_millis(250);
-/// Beyond this many remembered routes or questions all are forgotten; they are cheap to get again.
+/// Beyond this many remembered routes or requests all are forgotten; they are cheap to get again.
 const REMEMBERED: usize = 4096;
-/// Where the datagram goes that makes the kernel resolve a neighbour (RFC 863, discard).
+/// The port of the datagram that makes the kernel resolve a neighbour (RFC 863, discard).
 const DISCARD_PORT: u16 = 9;
 /// IEEE 802.1Q allows more, but the XDP program steers frames with at most two tags.
 const MAX_TAGS: usize = 2;
@@ -31,16 +31,16 @@ const MAX_TAGS: usize = 2;
 pub struct Query {
     /// The peer, or a multicast group.
     pub dst: IpAddr,
-    /// The source address, where it is given; else the kernel chooses.
+    /// The source address, if given; otherwise the kernel chooses.
     pub src: Option<IpAddr>,
-    /// The interface to leave by, where it is given. Needed for link-local and multicast addresses.
+    /// The interface to leave by, if given. Needed for link-local and multicast addresses.
     pub oif: Option<u32>,
 }
 
-/// The way to a destination.
+/// The route to a destination.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resolution {
-    /// The interface of the route; a VLAN interface where the frames are tagged.
+    /// The interface of the route; a VLAN interface if the frames are tagged.
     pub ifindex: u32,
     /// The interface below all VLANs, where the frames leave.
     pub lower: u32,
@@ -60,23 +60,23 @@ pub struct Resolution {
     pub mtu: u32,
 }
 
-/// What is known of the next hop.
+/// What is known about the next hop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Neighbour {
     /// Its hardware address.
     Known(MacAddr),
-    /// Not known yet; the kernel is asking for it.
+    /// Not known yet; the kernel is resolving it.
     Pending,
     /// It did not answer; the kernel is asked again from time to time.
     Unreachable,
 }
 
-/// Why there is no way to a destination.
+/// Why there is no route to a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoRoute {
     /// The routing tables have no route, or one that forbids it.
     Unroutable,
-    /// The route's interface is not known, or stacks more VLANs than two.
+    /// The route's interface is unknown, or stacks more than two VLANs.
     UnusableInterface,
 }
 
@@ -101,7 +101,7 @@ pub(super) struct Route {
     mtu: Option<u32>,
 }
 
-/// Remembers routes and questions; neighbours are in the tables.
+/// Remembers routes and requests; neighbours are in the tables.
 #[derive(Default)]
 pub(super) struct Resolver {
     routes: HashMap<Query, Result<Route, NoRoute>>,
@@ -109,12 +109,12 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// Forgets routes; for when links, addresses, routes or rules have changed.
+    /// Forgets all routes, because links, addresses, routes or rules have changed.
     pub(super) fn forget_routes(&mut self) {
         self.routes.clear();
     }
 
-    /// A neighbour has changed: if it is not known any more, it may be asked for at once.
+    /// A neighbour has changed: if it is no longer known, the kernel may be asked at once.
     pub(super) fn forget_question(&mut self, neighbour: NeighbourKey) {
         self.asked.remove(&neighbour);
     }
@@ -162,7 +162,7 @@ impl Resolver {
 
     fn route(&mut self, query: &Query, tables: &Tables, requests: &mut Requests) -> Result<Route, NoRoute> {
         if query.dst.is_multicast() {
-            // The kernel's multicast routes are about forwarding; a sender names its interface.
+            // The kernel's multicast routes are for forwarding; a sender names its interface.
             let owner = || tables.addresses.iter().find(|address| Some(address.ip) == query.src);
             let ifindex = query.oif.or_else(|| owner().map(|address| address.ifindex));
             let ifindex = ifindex.ok_or(NoRoute::Unroutable)?;
@@ -179,8 +179,8 @@ impl Resolver {
         route
     }
 
-    /// Makes the kernel resolve or confirm a neighbour, by sending an empty datagram the same way:
-    /// unlike a request to do so, that needs no privilege.
+    /// Makes the kernel resolve or confirm a neighbour by sending an empty datagram by the same route. Unlike an
+    /// explicit request, that needs no privilege.
     fn ask(&mut self, now: Time, key: NeighbourKey, dst: IpAddr, src: IpAddr, interface: &Interface) {
         if self.asked.get(&key).is_some_and(|asked| now.since(*asked) < ASK_INTERVAL) {
             return;
@@ -189,7 +189,7 @@ impl Resolver {
             self.asked.clear();
         }
         self.asked.insert(key, now);
-        // When it cannot be sent the neighbour stays unknown, which the caller sees.
+        // If it cannot be sent, the neighbour stays unknown, which the caller sees.
         let _unsent = send_empty(dst, src, interface);
     }
 }
@@ -213,7 +213,7 @@ fn ask_route(query: &Query, requests: &mut Requests) -> Result<Route, NoRoute> {
     route_of(answer)
 }
 
-/// The route that an answer is about.
+/// The route in an answer.
 pub(super) fn route_of(answer: RouteNetlinkMessage) -> Result<Route, NoRoute> {
     let RouteNetlinkMessage::NewRoute(answer) = answer else {
         return Err(NoRoute::Unroutable);
@@ -268,7 +268,7 @@ pub(super) fn unstack(interface: &Interface, tables: &Tables) -> Result<(u32, Ve
 fn send_empty(dst: IpAddr, src: IpAddr, interface: &Interface) -> io::Result<()> {
     let socket = UdpSocket::bind(scoped(src, 0, interface.index))?;
     socket.set_nonblocking(true)?;
-    // SAFETY: the name has the length that is said, and lives through the call, which reads it.
+    // SAFETY: the name has the given length, and lives through the call, which reads it.
     let bound = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -13,14 +13,14 @@ use softrnic_wire::MacAddr;
 use super::HostEvent;
 use super::interface::{Address, Interface, LinkState};
 
-/// What is known of a neighbour's hardware address.
+/// What is known about a neighbour's hardware address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NeighbourEntry {
-    /// Good to use.
+    /// Usable.
     Fresh(MacAddr),
-    /// Good to use, but nobody has confirmed it for a while: the kernel should be asked to.
+    /// Usable, but not confirmed for a while: the kernel should be asked to confirm it.
     Stale(MacAddr),
-    /// The kernel is asking for it.
+    /// The kernel is resolving it.
     Incomplete,
     /// It did not answer.
     Failed,
@@ -38,7 +38,7 @@ impl NeighbourEntry {
 /// A neighbour: the interface it is on, and its address.
 pub(super) type NeighbourKey = (u32, IpAddr);
 
-/// The state of the machine; addresses keep the kernel's order, which the GID table follows.
+/// The state of the machine. Addresses keep the kernel's order, which the GID table follows.
 #[derive(Default)]
 pub(super) struct Tables {
     pub(super) links: BTreeMap<u32, Interface>,
@@ -47,10 +47,10 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Takes in one message and reports what it changed.
+    /// Applies one message and reports what it changed.
     pub(super) fn apply(&mut self, message: RouteNetlinkMessage, sink: &mut dyn FnMut(HostEvent)) {
         match message {
-            // Bridges report their ports under a family of their own, with other attributes.
+            // Bridges report their ports under an address family of their own, with other attributes.
             RouteNetlinkMessage::NewLink(message) if is_plain(&message) => {
                 let interface = Interface::from_message(&message);
                 let old = self.links.insert(interface.index, interface.clone());
@@ -84,7 +84,7 @@ impl Tables {
         }
     }
 
-    /// Reports how `self` differs from `old`, of which notifications were lost.
+    /// Reports how `self` differs from `old`, after notifications were lost.
     pub(super) fn changes_since(&self, old: &Tables, sink: &mut dyn FnMut(HostEvent)) {
         sink(HostEvent::RoutesChanged);
         for address in old.addresses.iter().filter(|address| !self.addresses.contains(address)) {
@@ -110,7 +110,7 @@ impl Tables {
 
     /// Whether `ifindex` is `lower` or a VLAN interface on top of it.
     pub(super) fn is_stacked(&self, mut ifindex: u32, lower: u32) -> bool {
-        // Stacks of VLANs are shallow, but the kernel's data must not make this endless.
+        // Stacks of VLANs are shallow, but wrong data must not make this loop endless.
         for _ in 0..8 {
             if ifindex == lower {
                 return true;
@@ -186,7 +186,7 @@ fn link_events(old: Option<&Interface>, new: Option<&Interface>, sink: &mut dyn 
     }
 }
 
-/// The neighbour of a message; no entry when the kernel holds one that says nothing.
+/// The neighbour of a message; without an entry if the kernel's entry says nothing.
 fn neighbour(message: &NeighbourMessage) -> Option<(NeighbourKey, Option<NeighbourEntry>)> {
     let mut ip = None;
     let mut mac = None;

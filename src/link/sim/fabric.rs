@@ -11,7 +11,7 @@ use crate::rng::Rng;
 
 use super::{AddressTaken, FabricCounters, Path};
 
-/// A datagram under way or waiting to be read.
+/// A datagram in flight or waiting to be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Parcel {
     pub(super) src: IpAddr,
@@ -113,7 +113,7 @@ impl State {
         self.endpoints.get_mut(&address).is_some_and(|endpoint| endpoint.groups.remove(&group))
     }
 
-    /// Takes a datagram whose last bit leaves at `at`.
+    /// Accepts a datagram whose last bit leaves at `at`.
     pub(super) fn send(&mut self, at: Time, parcel: Parcel) {
         if !parcel.dst.is_multicast() {
             self.send_to(at, parcel.dst, parcel);
@@ -134,8 +134,8 @@ impl State {
         }
         let state = path_state(&mut self.paths, self.seed, parcel.src, to);
         let path = state.path.unwrap_or(self.default_path);
-        // Every datagram draws the same numbers, whatever becomes of it, so that one change of a
-        // probability leaves the fate of the others alone.
+        // Every datagram draws the same numbers, whatever happens to it, so that changing one probability does not
+        // affect the others.
         let lost = state.rng.chance(path.loss);
         let duplicated = state.rng.chance(path.duplicate);
         let reordered = state.rng.chance(path.reorder);
@@ -195,7 +195,7 @@ impl State {
         }
     }
 
-    /// Takes what waits first.
+    /// Takes the first datagram that waits.
     pub(super) fn take(&mut self, address: IpAddr) -> Option<Parcel> {
         let endpoint = self.endpoints.get_mut(&address)?;
         let parcel = endpoint.queue.pop_front()?;

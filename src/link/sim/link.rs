@@ -45,7 +45,7 @@ impl SimLink {
             receive_buffer: options.receive_buffer,
             zero_copy: false,
         };
-        // Where a counter starts is of no consequence, as long as a run repeats.
+        // The first value does not matter, as long as a run is repeatable.
         let first_id = Rng::stream(0, address.to_string().as_bytes()).next() as u16;
         SimLink {
             fabric,
@@ -61,7 +61,7 @@ impl SimLink {
         }
     }
 
-    /// The address it is attached with.
+    /// The address at which it is attached.
     pub fn address(&self) -> IpAddr {
         self.address
     }
@@ -157,7 +157,7 @@ impl Link for SimLink {
     fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
         self.fabric.lock().advance(now);
         for _ in 0..budget {
-            // The lock is not held while the datagram is looked at.
+            // The lock is not held while the datagram is handled.
             let Some(parcel) = self.fabric.lock().take(self.address) else { return Overrun::Drained };
             self.counters.rx_calls += 1;
             self.counters.rx_datagrams += 1;

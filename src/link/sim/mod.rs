@@ -1,9 +1,9 @@
-//! A network in memory and in virtual time, for tests that must repeat exactly.
+//! A network in memory and in virtual time, for exactly repeatable tests.
 //!
-//! A [`Fabric`] connects any number of [`SimLink`]s by address. Nothing happens by itself: whoever drives
-//! the test moves time to [`Fabric::next_delivery`] (or to an earlier timeout of an engine) and lets the
-//! links receive. The same seed and the same calls give the same losses, delays and bits, and what
-//! happens in one direction between two addresses does not depend on the traffic of the others.
+//! A [`Fabric`] connects any number of [`SimLink`]s by address. Nothing happens by itself: the test moves time to
+//! [`Fabric::next_delivery`] (or to an earlier timeout of an engine) and lets the links receive. The same seed and the
+//! same calls give the same losses, delays and bits. What happens in one direction between two addresses does not
+//! depend on other traffic.
 
 mod fabric;
 mod link;
@@ -21,10 +21,10 @@ pub use link::SimLink;
 
 use fabric::State;
 
-/// The way from one address to another: its delay and its faults. Probabilities are from 0 to 1.
+/// The path from one address to another: its delay and its faults. Probabilities are from 0 to 1.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Path {
-    /// How long a datagram takes, not counting the time to send its bits.
+    /// How long a datagram takes, not counting its transmission time.
     pub delay: Duration,
     /// Probability that a datagram is lost.
     pub loss: f64,
@@ -54,21 +54,20 @@ impl Default for Path {
     }
 }
 
-/// What the attachment of a [`SimLink`] can do.
+/// The properties of a [`SimLink`]'s attachment.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SimOptions {
-    /// The MTU that bounds the datagrams, in bytes with IP header.
+    /// The MTU that limits the datagrams, in bytes with IP header.
     pub ip_mtu: usize,
-    /// Bits per second at which the link sends; without it sending takes no time.
+    /// Bits per second at which the link sends; if absent, sending takes no time.
     pub bandwidth: Option<u64>,
     /// Bytes (headers included) that may wait to be sent before the link is blocked.
     pub transmit_buffer: usize,
-    /// Bytes (headers included) that may wait to be read; what comes on top is dropped.
+    /// Bytes (headers included) that may wait to be read; datagrams beyond that are dropped.
     pub receive_buffer: usize,
     /// Whether received datagrams come with their IP header.
     pub sees_ip_header: bool,
-    /// Whether the IPv4 identification counts up from an arbitrary value, as that of rxe does, instead of
-    /// staying 0.
+    /// Whether the IPv4 identification counts up from an arbitrary value, as rxe's does, instead of staying 0.
     pub counts_ids: bool,
 }
 
@@ -85,10 +84,10 @@ impl Default for SimOptions {
     }
 }
 
-/// What a [`Fabric`] did to the datagrams that it carried.
+/// What a [`Fabric`] has done to the datagrams that it carried.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FabricCounters {
-    /// Datagrams that links sent into it; one to a group counts once for each member.
+    /// Datagrams sent into it; one to a group counts once for each member.
     pub sent: u64,
     /// Datagrams that reached a receive buffer.
     pub delivered: u64,
@@ -102,13 +101,13 @@ pub struct FabricCounters {
     pub corrupted: u64,
     /// Marked by [`Path::mark`].
     pub marked: u64,
-    /// Dropped since a receive buffer was full.
+    /// Dropped because a receive buffer was full.
     pub overrun: u64,
-    /// Sent to, or arrived for, an address that nobody has.
+    /// Sent to, or arrived for, an address that is not attached.
     pub unroutable: u64,
 }
 
-/// Someone else is attached with that address.
+/// Another link is attached with that address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AddressTaken(pub IpAddr);
 
@@ -127,7 +126,7 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// A fabric whose faults follow from `seed`.
+    /// A fabric whose faults are determined by `seed`.
     pub fn new(seed: u64) -> Fabric {
         Fabric { state: Arc::new(Mutex::new(State::new(seed))) }
     }
@@ -135,44 +134,44 @@ impl Fabric {
     /// Attaches a link; dropping it detaches it.
     ///
     /// # Errors
-    /// When there is a link with this address.
+    /// There is a link with this address already.
     pub fn attach(&self, address: IpAddr, options: SimOptions) -> Result<SimLink, AddressTaken> {
         self.lock().attach(address, options.receive_buffer)?;
         Ok(SimLink::new(self.clone(), address, options))
     }
 
-    /// Sets what holds for all pairs of addresses without a path of their own.
+    /// Sets the path of all pairs of addresses that have none of their own.
     pub fn set_default_path(&self, path: Path) {
         self.lock().default_path = path;
     }
 
-    /// Sets what holds for datagrams from `src` to `dst`, from now on.
+    /// Sets the path of datagrams from `src` to `dst`, from now on.
     pub fn set_path(&self, src: IpAddr, dst: IpAddr, path: Path) {
         self.lock().set_path(src, dst, path);
     }
 
-    /// When the next datagram that is under way arrives; `None` when there is none.
+    /// When the next datagram in flight arrives; `None` if there is none.
     pub fn next_delivery(&self) -> Option<Time> {
         self.lock().next_delivery()
     }
 
-    /// Moves everything that has arrived by `now` into the receive buffers. Links do this by themselves
-    /// whenever they are driven.
+    /// Moves everything that has arrived by `now` into the receive buffers. Links do this themselves whenever they are
+    /// driven.
     pub fn advance(&self, now: Time) {
         self.lock().advance(now);
     }
 
-    /// Datagrams that wait in the receive buffer of `address`.
+    /// Datagrams waiting in the receive buffer of `address`.
     pub fn waiting(&self, address: IpAddr) -> usize {
         self.lock().waiting(address)
     }
 
-    /// What was carried and what became of it.
+    /// What was carried, and what happened to it.
     pub fn counters(&self) -> FabricCounters {
         self.lock().counters
     }
 
-    /// A panic elsewhere leaves the state whole, since every change of it is made under the lock.
+    /// A panic elsewhere leaves the state consistent, since every change is made under the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }

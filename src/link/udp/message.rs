@@ -1,4 +1,4 @@
-//! Socket addresses and control messages as bytes, built and read without `unsafe`.
+//! Socket addresses and control messages as bytes, built and parsed without `unsafe`.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -15,7 +15,7 @@ pub(super) struct SockAddr {
 }
 
 impl SockAddr {
-    /// The size of the larger kind.
+    /// The size of the larger of the two.
     pub(super) const CAPACITY: u32 = V6_LEN as u32;
 
     pub(super) fn empty() -> SockAddr {
@@ -46,11 +46,11 @@ impl SockAddr {
         SockAddr { bytes, len: len as u32 }
     }
 
-    /// Copies `len` bytes of an address that the C library made.
+    /// Copies `len` bytes of an address from the C library.
     ///
     /// # Safety
     ///
-    /// `len` bytes can be read at `from`, or as many as the longest address has.
+    /// At `from`, `len` bytes can be read, or as many as the longest address has.
     pub(super) unsafe fn copy_from(from: *const u8, len: usize) -> SockAddr {
         let mut address = SockAddr::empty();
         let len = len.min(V6_LEN);
@@ -60,7 +60,7 @@ impl SockAddr {
         address
     }
 
-    /// The bytes of an address, as far as there is room for them.
+    /// The bytes of an address, as far as they fit.
     pub(super) fn of_bytes(from: &[u8]) -> SockAddr {
         let mut address = SockAddr::empty();
         let len = from.len().min(V6_LEN);
@@ -81,7 +81,7 @@ impl SockAddr {
         self.len
     }
 
-    /// Reads the first `len` bytes; `None` if they are no IP address.
+    /// Reads the first `len` bytes; `None` if they are not an IP address.
     pub(super) fn to_std(self, len: u32) -> Option<SocketAddr> {
         let b = &self.bytes;
         let port = u16::from_be_bytes([b[2], b[3]]);
@@ -104,7 +104,7 @@ const HEADER: usize = size_of::<libc::cmsghdr>();
 const WORD: usize = size_of::<usize>();
 const _: () = assert!(HEADER == WORD + 8, "cmsghdr is a length, a level and a type");
 
-/// Room for the control messages of one datagram, or of one run.
+/// Buffer for the control messages of one datagram, or of one run.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Control {
@@ -112,14 +112,14 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Three messages: TOS, TTL and the size of segments.
+    /// Three messages: TOS, TTL and the segment size.
     pub(super) const CAPACITY: usize = 3 * ControlWriter::space(size_of::<c_int>());
 
     pub(super) fn new() -> Control {
         Control { bytes: [0; Control::CAPACITY] }
     }
 
-    /// The bytes of control messages, as far as there is room for them.
+    /// The bytes of control messages, as far as they fit.
     pub(super) fn of_bytes(from: &[u8]) -> Control {
         let mut control = Control::new();
         let len = from.len().min(Control::CAPACITY);

@@ -1,9 +1,9 @@
 //! RoCEv2 over an ordinary UDP socket: no privileges, works in any container.
 //!
-//! Sockets send with DF. Linux gives what one that is not connected sends IPv4 ID 0, and 0, 1, 2, … to the segments of
-//! one `UDP_SEGMENT` send; that makes the ICRC computable beforehand. Those that only send are connected and count
-//! differently, see `sender.rs`. What arrives does not show its ID, and
-//! [`HeaderId::Hidden`](crate::HeaderId::Hidden) says what is known of it.
+//! Sockets send with DF. On an unconnected socket, Linux sends datagrams with IPv4 ID 0, and the segments of one
+//! `UDP_SEGMENT` send with 0, 1, 2, …; so the ICRC can be computed in advance. Send-only sockets are connected and
+//! count differently, see `sender.rs`. Received datagrams do not show their ID;
+//! [`HeaderId::Hidden`](crate::HeaderId::Hidden) holds what is known about it.
 
 mod message;
 mod open;
@@ -41,7 +41,7 @@ use tx::{Route, RunLimits, TxQueue};
 
 /// The most bytes of one segmented send over IPv4; a little less than a datagram can hold.
 const MAX_RUN_BYTES: usize = 65_493;
-/// The most source ports other than 4791 that are remembered, each with a socket.
+/// The most source ports other than 4791 that are remembered, each with its own socket.
 const MAX_PORTS: usize = 16;
 /// Index of the socket that sends from port 4791.
 const MAIN: usize = 0;
@@ -51,11 +51,11 @@ pub struct UdpLink {
     local: Local,
     capabilities: Capabilities,
     counters: LinkCounters,
-    /// The socket on our address first, then one for each group.
+    /// The socket on our address, then one for each group.
     receivers: Vec<RxSocket>,
     /// Sockets bound to other source ports; index 0 of a [`Route`] is the main socket, n is `senders[n - 1]`.
     senders: Vec<Sender>,
-    /// Source ports that were asked for, with the socket that serves them.
+    /// Source ports that were requested, with the socket that serves each.
     ports: Vec<(u16, usize)>,
     tx: TxQueue,
     rx: RxBuffers,
@@ -65,7 +65,7 @@ pub struct UdpLink {
 }
 
 impl UdpLink {
-    /// Opens a link, and probes what the kernel can do for it.
+    /// Opens a link, and probes what the kernel supports.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -104,12 +104,12 @@ impl UdpLink {
         })
     }
 
-    /// The address of the link, which is the sender of all its datagrams.
+    /// The link's address, and the source of all its datagrams.
     pub fn address(&self) -> IpAddr {
         self.local.address
     }
 
-    /// The socket that sends from the port of `flow`, or else the main one.
+    /// The socket that sends from the port of `flow`; the main one if there is none.
     fn sender(&mut self, flow: &Flow, to: SockAddr) -> usize {
         let wanted = flow.sport;
         if wanted == ROCE_UDP_PORT || wanted == 0 {
@@ -119,7 +119,7 @@ impl UdpLink {
         match known {
             Some((_, index)) => *index,
             None if self.ports.len() < MAX_PORTS => {
-                // A port that somebody else has is remembered too, so as not to try it for each run.
+                // A port that is taken is remembered too, so as not to try it for each run.
                 let index = match Sender::open(&self.local, wanted, flow.dst, to) {
                     Ok(sender) => {
                         self.senders.push(sender);
@@ -151,7 +151,7 @@ impl UdpLink {
         Ok(Route { socket: MAIN, sport: ROCE_UDP_PORT, to: Some(to), first_id: 0 })
     }
 
-    /// The interface that `dst` must be reached through, if its address does not say.
+    /// The interface through which `dst` must be reached, if its address does not say.
     fn scope(&self, dst: IpAddr) -> u32 {
         match dst {
             IpAddr::V6(dst) if dst.is_unicast_link_local() || dst.is_multicast() => {
@@ -168,7 +168,7 @@ impl UdpLink {
         }
     }
 
-    /// Accounts for the first `count` runs, which have left.
+    /// Accounts for the first `count` runs, which have been sent.
     fn sent(&mut self, count: usize) {
         for run in &self.tx.unsent()[..count] {
             self.counters.tx_datagrams += run.count() as u64;
@@ -177,7 +177,7 @@ impl UdpLink {
         self.tx.advance(count);
     }
 
-    /// Gives up the first run, which the kernel refuses.
+    /// Drops the first run, which the kernel refuses.
     fn refused(&mut self, error: &io::Error) {
         let Some(run) = self.tx.unsent().first() else { return };
         self.counters.tx_errors += run.count() as u64;
@@ -186,14 +186,14 @@ impl UdpLink {
             self.senders[place].refused(run.first_id());
         }
         self.tx.advance(1);
-        // EIO: the device below cannot have checksums filled in, or transforms packets (IPsec).
+        // EIO: the device below cannot fill in checksums, or transforms packets (IPsec).
         if segmented && error.raw_os_error() == Some(libc::EIO) {
             self.stop_segmenting();
             self.capabilities.mode.push_str(" [segmentation was refused by the device below]");
         }
     }
 
-    /// Remembers that `socket` is full, and that whoever waits wants to know when it is not.
+    /// Remembers that `socket` is full, so that a waiting thread is told when it no longer is.
     fn block(&mut self, socket: usize) {
         self.blocked = Some(socket);
         if socket != MAIN && self.epoll.is_none() {
@@ -214,7 +214,7 @@ impl UdpLink {
         }
     }
 
-    /// An epoll instance over everything that is read.
+    /// An epoll instance over all sockets that are read.
     fn gather(&self) -> io::Result<Epoll> {
         let epoll = Epoll::new()?;
         for receiver in &self.receivers {
@@ -379,7 +379,7 @@ impl Link for UdpLink {
 
     fn show_headers(&mut self) {
         let socket = &self.receivers[0].socket;
-        // Sockets of UDP cannot refuse.
+        // UDP sockets cannot refuse.
         let _ = open::ask_for_tos(socket, self.local.address);
         let _ = open::ask_for_ttl(socket, self.local.address);
     }
@@ -392,9 +392,9 @@ fn is_earlier_error(error: &io::Error) -> bool {
     )
 }
 
-/// How much of a receive buffer is sure to hold datagrams, each counted as 640 bytes at least: the kernel
-/// charges whole allocations (2315 bytes for 1040, 8519 for 4112, never less than 832), and gives a
-/// quarter of the room back late.
+/// How many datagram bytes a receive buffer is certain to hold, counting each datagram as at least 640 bytes: the
+/// kernel charges whole allocations (2315 bytes for 1040, 8519 for 4112, never less than 832), and returns a quarter of
+/// the room late.
 fn held_bytes(receive_buffer: usize) -> usize {
     receive_buffer / 32 * 11
 }

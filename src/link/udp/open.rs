@@ -1,4 +1,4 @@
-//! Opening a UDP link: finding an address, setting the sockets up, and probing what the kernel can do.
+//! Opens a UDP link: finds an address, sets up the sockets, and probes what the kernel supports.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -14,16 +14,16 @@ use super::tx::{DEFAULT_TOS, DEFAULT_TTL};
 /// How to open a [`super::UdpLink`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UdpOptions {
-    /// An address of this machine; without one, a free loopback address is found.
+    /// An address of this machine; if absent, a free loopback address is found.
     pub address: Option<IpAddr>,
-    /// The socket's receive buffer in bytes, as given to `SO_RCVBUF`; without it as much as is useful. The
-    /// kernel caps it at `net.core.rmem_max` either way.
+    /// The socket's receive buffer in bytes, as given to `SO_RCVBUF`; if absent, as much as is useful. The kernel caps
+    /// either at `net.core.rmem_max`.
     pub receive_buffer: Option<usize>,
     /// Whether several datagrams may leave in one send (`UDP_SEGMENT`).
     pub segmentation: bool,
     /// Whether several datagrams may arrive in one receive (`UDP_GRO`).
     pub gro: bool,
-    /// Whether whoever opens the link adds [shared memory](crate::shm) for peers of this machine.
+    /// Whether the caller adds [shared memory](crate::shm) for peers on this machine.
     pub shared_memory: bool,
 }
 
@@ -42,11 +42,11 @@ impl Default for UdpOptions {
 /// Why a UDP link could not be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenError {
-    /// Somebody has UDP port 4791 of this address.
+    /// UDP port 4791 of this address is taken.
     AddressInUse(IpAddr),
     /// The address belongs to no interface of this machine (or network namespace).
     NotLocal(IpAddr),
-    /// The address cannot be a NIC's: unspecified, multicast or broadcast.
+    /// The address cannot be a NIC's: it is unspecified, multicast or broadcast.
     NotUnicast(IpAddr),
     /// A security policy forbids the socket.
     Permission(IpAddr),
@@ -54,9 +54,9 @@ pub enum OpenError {
     NoFreeAddress,
     /// A system call failed.
     System {
-        /// What was being done.
+        /// What was attempted.
         doing: &'static str,
-        /// The error number of the system.
+        /// The system's error number.
         errno: i32,
     },
 }
@@ -95,26 +95,26 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// What the system gave us.
+/// What the system granted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Local {
     pub(super) address: IpAddr,
     pub(super) interface: Interface,
-    /// As accounted by the kernel, which charges its own overhead to it.
+    /// As accounted by the kernel, including its overhead.
     pub(super) receive_buffer: usize,
     /// Datagrams per send; 1 without segmentation.
     pub(super) segments: usize,
     pub(super) gro: bool,
 }
 
-/// The interface that an address belongs to.
+/// The interface of an address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interface {
     pub(super) index: u32,
     pub(super) mtu: usize,
 }
 
-/// Enough for tens of windows; more only hides that a reader is too slow.
+/// Enough for tens of windows; a larger one would only hide that a reader is too slow.
 const WANTED_RECEIVE_BUFFER: usize = 4 << 20;
 const WANTED_SEND_BUFFER: c_int = 1 << 20;
 
@@ -124,7 +124,7 @@ pub(super) fn open(options: &UdpOptions) -> Result<(Socket, Local), OpenError> {
         None => bind_to_free_loopback_address()?,
     };
     let interface = interface_of(&main, address).map_err(|e| match (e.raw_os_error(), options.address) {
-        // The loopback addresses can be bound even while that interface is down.
+        // Loopback addresses can be bound even while the loopback interface is down.
         (Some(libc::ENODEV), Some(address)) => OpenError::NotLocal(address),
         (Some(libc::ENODEV), None) => OpenError::NoFreeAddress,
         _ => system("looking up the interface")(e),
@@ -149,18 +149,18 @@ pub(super) fn open(options: &UdpOptions) -> Result<(Socket, Local), OpenError> {
 pub(super) fn open_sender(local: &Local, sport: u16) -> io::Result<Socket> {
     let Local { address, interface, .. } = *local;
     let socket = Socket::open(address.is_ipv6())?;
-    // Nobody reads this socket: keep what strays into it small.
+    // This socket is never read: keep its receive buffer small.
     socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, 0)?;
     set_up_sender(&socket, address, interface)?;
     socket.bind(&SockAddr::new(address, sport, interface.index))?;
     Ok(socket)
 }
 
-/// A socket that only receives, what is sent to `group`.
+/// A socket that only receives, from `group`.
 pub(super) fn open_group(group: IpAddr, local: &Local) -> io::Result<Socket> {
     let index = local.interface.index;
     let socket = Socket::open(group.is_ipv6())?;
-    // Every process that is a member binds the group's address.
+    // Every member process binds the group's address.
     socket.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
     set_up_receiver(&socket, group)?;
     ask_for_tos(&socket, group)?;
@@ -213,14 +213,14 @@ fn bind_to(address: IpAddr) -> Result<Socket, OpenError> {
     Ok(socket)
 }
 
-/// Random places, because processes that start together would else try the same ones.
+/// Tries random addresses, because processes that start together would otherwise try the same ones.
 fn bind_to_free_loopback_address() -> Result<(Socket, IpAddr), OpenError> {
     const TRIES: usize = 64;
     for _ in 0..TRIES {
         let mut random = [0; 3];
         sys::random(&mut random).map_err(system("getting random bytes"))?;
         let [a, b, c] = random;
-        // Not 127.0.0.x, where people put other things, nor anything that looks like a network's ends.
+        // Not 127.0.0.x, which people use for other things, nor anything that looks like the end of a network.
         if matches!(a, 0 | 255) || matches!(c, 0 | 255) {
             continue;
         }
@@ -234,8 +234,8 @@ fn bind_to_free_loopback_address() -> Result<(Socket, IpAddr), OpenError> {
     Err(OpenError::NoFreeAddress)
 }
 
-/// The interface with this address. Others than those listed are local when a route says so; the loopback
-/// interface then serves them, as it does the rest of 127.0.0.0/8.
+/// The interface with this address. An address that is not listed is local if a route says so; the loopback interface
+/// then serves it, like the rest of 127.0.0.0/8.
 fn interface_of(socket: &Socket, address: IpAddr) -> io::Result<Interface> {
     let mut exact = None;
     let mut loopback = None;
@@ -251,8 +251,8 @@ fn interface_of(socket: &Socket, address: IpAddr) -> io::Result<Interface> {
     Ok(Interface { index: sys::interface_index(socket, &name)?, mtu: sys::interface_mtu(socket, &name)? })
 }
 
-/// Makes the socket send with DF and, while it is not connected, with IPv4 ID 0, so that the ICRC can be
-/// computed beforehand; and through the interface of `address` when the destination is a group.
+/// Makes the socket send with DF and, while it is not connected, with IPv4 ID 0, so that the ICRC can be computed in
+/// advance; and to groups through the interface of `address`.
 fn set_up_sender(socket: &Socket, address: IpAddr, interface: Interface) -> io::Result<()> {
     socket.set(libc::SOL_SOCKET, libc::SO_SNDBUF, WANTED_SEND_BUFFER)?;
     match address {
@@ -262,9 +262,9 @@ fn set_up_sender(socket: &Socket, address: IpAddr, interface: Interface) -> io::
             socket.set(libc::SOL_IP, libc::IP_TTL, DEFAULT_TTL.into())?;
             socket.set(libc::SOL_IP, libc::IP_MULTICAST_TTL, DEFAULT_TTL.into())?;
             if address.is_loopback() {
-                // No interface has the addresses that we find for ourselves, a route makes them local. The kernel
-                // looks it up for each send, to see whether the source is ours, unless the socket may use any.
-                // That takes a privilege; without it a send takes 0.1 µs longer.
+                // The addresses that we find for ourselves belong to no interface; a route makes them local. The kernel
+                // looks that route up for each send, to check the source, unless the socket may use any source. That
+                // takes a privilege; without it a send takes 0.1 µs longer.
                 let _ = socket.set(libc::SOL_IP, libc::IP_TRANSPARENT, 1);
             }
             let via = mreqn(Ipv4Addr::UNSPECIFIED, address, interface.index);
@@ -288,8 +288,8 @@ fn set_up_receiver(socket: &Socket, address: IpAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the socket tell the TOS or traffic class of what it receives. That takes 0.1 µs for each datagram, and on
-/// loopback there is nobody who marks congestion.
+/// Makes the socket report the TOS or traffic class of what it receives. That takes 0.1 µs per datagram, and on
+/// loopback nothing marks congestion.
 pub(super) fn ask_for_tos(socket: &Socket, address: IpAddr) -> io::Result<()> {
     match address {
         IpAddr::V4(_) => socket.set(libc::SOL_IP, libc::IP_RECVTOS, 1),
@@ -297,7 +297,7 @@ pub(super) fn ask_for_tos(socket: &Socket, address: IpAddr) -> io::Result<()> {
     }
 }
 
-/// Makes the socket tell the TTL or hop limit of what it receives.
+/// Makes the socket report the TTL or hop limit of what it receives.
 pub(super) fn ask_for_ttl(socket: &Socket, address: IpAddr) -> io::Result<()> {
     match address {
         IpAddr::V4(_) => socket.set(libc::SOL_IP, libc::IP_RECVTTL, 1),
@@ -308,8 +308,8 @@ pub(super) fn ask_for_ttl(socket: &Socket, address: IpAddr) -> io::Result<()> {
 /// From `linux/udp.h`.
 const UDP_NO_CHECK6_RX: c_int = 102;
 
-/// The most segments that the kernel takes in one send: 128, or 64 before Linux 6.9; 1 if none. Found by
-/// sending that many single bytes from a private socket to itself.
+/// The most segments that the kernel accepts in one send: 128, or 64 before Linux 6.9; 1 if none. Found by sending that
+/// many one-byte datagrams from a private socket to itself.
 fn probe_segments(address: IpAddr, scope: u32) -> usize {
     let Ok(socket) = Socket::open(address.is_ipv6()) else { return 1 };
     if socket.bind(&SockAddr::new(address, 0, scope)).is_err() {

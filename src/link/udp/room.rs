@@ -1,9 +1,9 @@
-//! Whether a receiver on this host has room, for datagrams that nobody sends again.
+//! Finds out whether a receiver on this host has room, for datagrams that are never resent.
 //!
-//! A socket drops what it has no room for. Between two hosts the network is slower than either; on one host
-//! a sender outruns a reader that the scheduler has set aside. The kernel tells how full a socket of the own
-//! network namespace is (`sock_diag(7)`), which needs no privilege. Asking costs some microseconds, so that
-//! each answer serves for a share of the room that it found.
+//! A socket drops what it has no room for. Between two hosts the network is slower than either; on one host a sender
+//! outruns a reader that is not scheduled. The kernel reports how full a socket in the same network namespace is
+//! (`sock_diag(7)`), without privilege. Asking takes some microseconds, so each answer is used for a share of the room
+//! that it reports.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,17 +12,18 @@ use softrnic_wire::{ROCE_UDP_PORT, Time};
 
 use super::sys::Diagnosis;
 
-/// Several senders may have seen the same room, and the kernel charges up to twice what is sent.
+/// The share of the room that one answer covers: several senders may have seen the same room, and the kernel charges up
+/// to twice what is sent.
 const SHARE: usize = 8;
-/// A receiver with less than a quarter of its room left is given time to read.
+/// A receiver with less than a quarter of its room left gets time to read.
 const SCARCE: usize = 4;
-/// When to look again at a receiver that is behind.
+/// When to check again on a receiver that is behind.
 const RECHECK: Duration = Duration::from_micros(100);
-/// A receiver that has not read anything for this long is not waited for.
+/// A receiver that has not read anything for this long is no longer waited for.
 const STALL_TIMEOUT: Duration = Duration::from_millis(100);
-/// How long an address that is not here, or not waited for, is left alone.
+/// How long an address that is not on this host, or no longer waited for, is left alone.
 const FORGET: Duration = Duration::from_millis(100);
-/// The least that a datagram takes of a receive buffer.
+/// The smallest charge of a datagram to a receive buffer.
 const LEAST_CHARGE: usize = 640;
 /// The most destinations that are remembered.
 const MAX_DESTINATIONS: usize = 64;
@@ -38,12 +39,12 @@ pub(super) struct Fill {
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     destinations: Vec<Destination>,
-    /// The one that was asked for last.
+    /// The one asked about last.
     last: usize,
-    /// The one that makes place for the next new one.
+    /// The one that the next new one replaces.
     oldest: usize,
     questions: Option<Questions>,
-    /// When somebody who was told to wait should ask again.
+    /// When a caller that was told to wait should ask again.
     retry: Option<Time>,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct Rooms {
 struct Destination {
     address: IpAddr,
     known: Known,
-    /// The fill when it was first behind or last moved, and when that was.
+    /// The fill level when it was first behind or last moved, and when that was.
     behind: Option<(usize, Time)>,
 }
 
@@ -60,14 +61,14 @@ enum Known {
     Nothing,
     /// This many bytes fit.
     Room(usize),
-    /// Behind; worth another look then.
+    /// Behind; check again then.
     Full(Time),
-    /// Not on this host, or given up, until then.
+    /// Not on this host, or given up on, until then.
     Elsewhere(Time),
 }
 
 impl Rooms {
-    /// Whether `len` more bytes to `address` will find room, as far as is known. `None`: it is time to
+    /// Whether `address` has room for `len` more bytes, as far as is known. `None`: it is time to
     /// [`look`](Rooms::look).
     #[inline]
     pub(super) fn check(&mut self, now: Time, address: IpAddr, len: usize) -> Option<bool> {
@@ -86,8 +87,8 @@ impl Rooms {
         }
     }
 
-    /// Asks the kernel about `address`; everything sent so far must have left. `scope` is the interface of
-    /// link-local addresses.
+    /// Asks the kernel about `address`; everything sent so far must have left. `scope` is the interface of link-local
+    /// addresses.
     pub(super) fn look(&mut self, now: Time, address: IpAddr, scope: u32) {
         let questions = self.questions.get_or_insert_with(Questions::open);
         let fill = questions.fill(address, scope);
@@ -115,12 +116,12 @@ impl Rooms {
         };
     }
 
-    /// When to ask again, if somebody was told to wait.
+    /// When to ask again, if a caller was told to wait.
     pub(super) fn retry(&self) -> Option<Time> {
         self.retry
     }
 
-    /// Whoever waits is being asked now.
+    /// The caller that waited asks again now.
     pub(super) fn retried(&mut self, now: Time) {
         self.retry = self.retry.filter(|at| *at > now);
     }
@@ -150,15 +151,15 @@ impl Rooms {
     }
 }
 
-/// Questions to the kernel about sockets.
+/// Queries to the kernel about sockets.
 #[derive(Debug)]
 struct Questions {
-    /// Absent where the kernel cannot be asked.
+    /// Absent if the kernel cannot be asked.
     socket: Option<Diagnosis>,
     sequence: u32,
 }
 
-/// `SOCK_DIAG_BY_FAMILY`, question and answer.
+/// `SOCK_DIAG_BY_FAMILY`, query and answer.
 const BY_FAMILY: u16 = 20;
 /// `INET_DIAG_SKMEMINFO`.
 const MEMORY: u16 = 7;
@@ -173,7 +174,7 @@ impl Questions {
         Questions { socket: Diagnosis::open().ok(), sequence: 0 }
     }
 
-    /// How full the receive buffer of the RoCE port of `address` is; `None` if there is none here.
+    /// How full the receive buffer of the RoCE port of `address` is; `None` if there is none on this host.
     fn fill(&mut self, address: IpAddr, scope: u32) -> Option<Fill> {
         let socket = self.socket.as_ref()?;
         self.sequence = self.sequence.wrapping_add(1);
@@ -183,7 +184,7 @@ impl Questions {
     }
 }
 
-/// Kernels differ in which end of the socket they take for the source; both are the same here.
+/// Kernels differ in which end of the socket they take as the source; both are the same here.
 fn question(sequence: u32, address: IpAddr, scope: u32) -> [u8; QUESTION_LEN] {
     let mut bytes = [0; QUESTION_LEN];
     bytes[..4].copy_from_slice(&(QUESTION_LEN as u32).to_ne_bytes());
@@ -202,7 +203,7 @@ fn question(sequence: u32, address: IpAddr, scope: u32) -> [u8; QUESTION_LEN] {
         }
     }
     body[44..48].copy_from_slice(&scope.to_ne_bytes());
-    // No cookie: whichever socket it is.
+    // No cookie: any socket matches.
     body[48..].fill(0xFF);
     bytes
 }
@@ -222,7 +223,7 @@ fn answered(sequence: u32, bytes: &[u8]) -> Option<Fill> {
     }
 }
 
-/// How much of how much room an answer of the kernel to question `sequence` tells of, for fuzzing.
+/// The fill level and size that the kernel's answer to query `sequence` reports, for fuzzing.
 #[doc(hidden)]
 pub fn answered_room(sequence: u32, answer: &[u8]) -> Option<(usize, usize)> {
     answered(sequence, answer).map(|fill| (fill.used, fill.limit))

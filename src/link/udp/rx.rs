@@ -1,4 +1,4 @@
-//! The receive side: batches of messages into large buffers, coalesced ones split again.
+//! The receive side: batches of messages into large buffers; coalesced ones are split again.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,16 +11,16 @@ use super::tx::DEFAULT_TTL;
 
 /// The most bytes of one (coalesced) message.
 const BUFFER: usize = 1 << 16;
-/// A distance that keeps the buffers' first bytes in different sets of the caches.
+/// A distance that puts the buffers' first bytes in different cache sets.
 const STRIDE: usize = BUFFER + 5 * 64;
-/// Messages per call at first; grows to [`BATCH`] as calls come back full. One is the ping-pong, where asking for
-/// more would only cost time.
+/// Messages per call at first; grows to [`BATCH`] as calls come back full. One suits a ping-pong, where asking for more
+/// would only cost time.
 const MIN_BATCH: usize = 1;
 
-/// A socket that is read, and what is known of it.
+/// A socket that is read, and what is known about it.
 pub(super) struct RxSocket {
     pub(super) socket: Socket,
-    /// The address it is bound to, hence where everything on it was sent to.
+    /// The address it is bound to, which is the destination of everything received on it.
     pub(super) address: IpAddr,
 }
 
@@ -40,7 +40,7 @@ impl RxBuffers {
         }
     }
 
-    /// Hands over what `rx` has, until it is empty or `budget` datagrams were given away.
+    /// Delivers what `rx` has, until it is empty or `budget` datagrams have been delivered.
     pub(super) fn receive(
         &mut self,
         rx: &RxSocket,
@@ -78,7 +78,7 @@ impl RxBuffers {
             }
             self.batch = (self.batch * 2).min(BATCH);
             if room == 1 && *budget > 0 {
-                // Most likely the only one, and whoever waits for it should not wait for the proof.
+                // Most likely the only one, and a thread that waits for it should not wait for the proof.
                 return Overrun::Unknown;
             }
         }
@@ -133,22 +133,22 @@ fn deliver(
     given
 }
 
-/// What a receive call said of a message, in the kernel's own form.
+/// What a receive call returned about a message, in the kernel's own form.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct RawMessage<'a> {
     pub payload: &'a [u8],
-    /// A socket address, and how long the kernel says it is.
+    /// A socket address, and its length according to the kernel.
     pub from: (&'a [u8], u32),
-    /// Control messages, and how long the kernel says they are.
+    /// Control messages, and their length according to the kernel.
     pub control: (&'a [u8], usize),
     pub flags: i32,
     /// The address that the socket is bound to.
     pub to: IpAddr,
 }
 
-/// Hands over the datagrams of a message as if it had been received, for fuzzing. Returns what that adds to the counters,
-/// and to what the budget counts.
+/// Delivers the datagrams of a message as if it had been received, for fuzzing. Returns what that adds to the counters,
+/// and to the budget used.
 #[doc(hidden)]
 pub fn replay(message: &RawMessage<'_>, sink: &mut dyn FnMut(Datagram<'_>)) -> (LinkCounters, usize) {
     let meta = IncomingMeta {

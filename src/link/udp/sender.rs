@@ -1,9 +1,9 @@
-//! Sockets that only send, one for each source port other than 4791.
+//! Send-only sockets, one for each source port other than 4791.
 //!
-//! Each is connected to the first peer that it sends to, so that the kernel looks the route up once and not for each
-//! send. What a connected socket sends has IPv4 IDs that count up from a random number, by one with each send, and on
+//! Each is connected to the first peer that it sends to, so that the kernel looks up the route once and not for each
+//! send. A connected socket sends with IPv4 IDs that count up from a random number, by one for each send, and on
 //! through its segments. The ICRC covers them, so the number must be known: with the time stamp of a send the kernel
-//! also returns the packet that left. Where it does not, the socket is not connected, and sends with ID 0.
+//! also returns the packet that was sent. If it does not, the socket stays unconnected, and sends with ID 0.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,20 +20,20 @@ pub(super) struct Sender {
     pub(super) socket: Socket,
     local: Local,
     sport: u16,
-    /// Where the socket is connected to.
+    /// The peer that the socket is connected to.
     peer: Option<SockAddr>,
     /// The IPv4 ID of the next send, and by how much it grows with each.
     next_id: u16,
     step: u16,
-    /// Whether `next_id` is what the kernel will take.
+    /// Whether `next_id` is certainly what the kernel will use.
     is_certain: bool,
 }
 
 impl Sender {
-    /// A socket that sends from `sport`, connected to `dst`, which is `to`, if that is possible.
+    /// A socket that sends from `sport`, connected to `dst` (with the socket address `to`) if possible.
     pub(super) fn open(local: &Local, sport: u16, dst: IpAddr, to: SockAddr) -> io::Result<Sender> {
         let socket = open::open_sender(local, sport)?;
-        // For groups the kernel looks the route up all the same.
+        // For groups the kernel looks up the route all the same.
         let connects = !dst.is_multicast() && socket.connect(&to).is_ok();
         let peer = connects.then_some(to);
         let mut sender = Sender { socket, local: *local, sport, peer, next_id: 0, step: 0, is_certain: true };
@@ -43,7 +43,7 @@ impl Sender {
         Ok(sender)
     }
 
-    /// A run to `to` through this socket, whose place is `index`, as the next send.
+    /// The route of a run to `to` through this socket, whose index is `index`, if it is sent next.
     pub(super) fn route(&self, index: usize, to: SockAddr) -> Route {
         let to = Some(to).filter(|to| self.peer != Some(*to));
         Route { socket: index, sport: self.sport, to, first_id: self.next_id }
@@ -54,8 +54,8 @@ impl Sender {
         self.next_id = self.next_id.wrapping_add(self.step);
     }
 
-    /// The kernel has refused the send that was to have `id`. Unless it has counted that, another takes its place, so
-    /// that what is queued behind it fits.
+    /// The kernel has refused the send that was to have `id`. Unless the kernel counted it, another send takes its ID,
+    /// so that the runs queued behind it keep theirs.
     pub(super) fn refused(&mut self, id: u16) {
         if let (IpAddr::V4(address), 1) = (self.local.address, self.step) {
             self.is_certain &= sent_id(&self.socket, address, 1) == Some(id);
@@ -66,7 +66,7 @@ impl Sender {
         self.is_certain
     }
 
-    /// Learns which ID comes next. Nothing may be queued.
+    /// Learns the next ID. Nothing may be queued.
     pub(super) fn learn_id(&mut self) {
         let IpAddr::V4(address) = self.local.address else { return };
         (self.next_id, self.step) = match next_id(&self.socket, address, self.local.segments) {
@@ -78,7 +78,7 @@ impl Sender {
     }
 }
 
-/// The IPv4 ID of what the connected `socket` sends next; `None` if the kernel does not say, or counts differently.
+/// The IPv4 ID that the connected `socket` uses next; `None` if the kernel does not say, or counts differently.
 fn next_id(socket: &Socket, address: Ipv4Addr, segments: usize) -> Option<u16> {
     let [first, second, third] = [1, segments.min(2), 1].map(|segments| sent_id(socket, address, segments));
     let next = first?.wrapping_add(3);
@@ -86,10 +86,10 @@ fn next_id(socket: &Socket, address: Ipv4Addr, segments: usize) -> Option<u16> {
     counts_sends.then_some(next)
 }
 
-/// Sends as many datagrams as `segments`, in one send, to a socket of our own; says which IPv4 ID the first had.
+/// Sends `segments` datagrams in one send to a socket of our own; returns the IPv4 ID of the first.
 fn sent_id(socket: &Socket, address: Ipv4Addr, segments: usize) -> Option<u16> {
     const ETHERNET: usize = EthHeader::untagged(MacAddr([0; 6]), MacAddr([0; 6])).wire_len();
-    /// From linux/net_tstamp.h: when the packet is given to its interface, which is before the call returns.
+    /// From linux/net_tstamp.h: when the packet is passed to its interface, which is before the call returns.
     const SOF_TIMESTAMPING_TX_SCHED: u32 = 1 << 8;
     let sink = Socket::open(false).ok()?;
     sink.bind(&SockAddr::new(address.into(), 0, 0)).ok()?;

@@ -1,7 +1,7 @@
-//! The socket calls of the UDP link behind safe functions; all of its `unsafe` is here.
+//! The socket calls of the UDP link as safe functions; all of its `unsafe` is here.
 //!
-//! Connecting, sending and receiving go through `syscall`, since the C library's wrappers are cancellation
-//! points and a thread cancelled inside one would never release the NIC.
+//! Connecting, sending and receiving go through `syscall`, since the C library's wrappers are cancellation points and a
+//! thread cancelled inside one would never release the NIC.
 
 use std::ffi::c_int;
 use std::io;
@@ -37,14 +37,14 @@ impl Socket {
         Ok(())
     }
 
-    /// Makes `address` the destination of what is sent without one.
+    /// Makes `address` the default destination.
     pub(super) fn connect(&self, address: &SockAddr) -> io::Result<()> {
         // SAFETY: the pointer and length describe the bytes of `address`, which the kernel only reads.
         let result = unsafe { libc::syscall(libc::SYS_connect, self.fd, address.as_ptr(), address.len()) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Undoes [`Socket::connect`]; what the socket is bound to stays.
+    /// Undoes [`Socket::connect`]; the socket stays bound.
     pub(super) fn disconnect(&self) -> io::Result<()> {
         self.connect(&SockAddr::nowhere())
     }
@@ -78,9 +78,9 @@ impl Socket {
         Ok(value)
     }
 
-    /// Datagrams that found no room, modulo 2^32.
+    /// Datagrams dropped for lack of room, modulo 2^32.
     pub(super) fn drops(&self) -> u32 {
-        /// From linux/sock_diag.h: the last of the figures that the option gives.
+        /// From linux/sock_diag.h: the last of the values that the option returns.
         const SK_MEMINFO_DROPS: usize = 8;
         let mut figures = [0u32; SK_MEMINFO_DROPS + 1];
         let mut len = size_of_val(&figures) as libc::socklen_t;
@@ -102,7 +102,7 @@ impl Socket {
         let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
         let nobody = ptr::null_mut::<libc::sockaddr>();
         let no_len = ptr::null_mut::<libc::socklen_t>();
-        // SAFETY: the pointer and length describe `packet`, which is ours to write; no address is asked for.
+        // SAFETY: the pointer and length describe `packet`, which is exclusively borrowed; no address is requested.
         let len = unsafe {
             libc::syscall(
                 libc::SYS_recvfrom,
@@ -136,7 +136,7 @@ impl Drop for Socket {
     }
 }
 
-/// A socket for questions to the kernel about other sockets.
+/// A socket for queries to the kernel about other sockets.
 #[derive(Debug)]
 pub(super) struct Diagnosis {
     fd: RawFd,
@@ -150,8 +150,8 @@ impl Diagnosis {
         Ok(Diagnosis { fd })
     }
 
-    /// Asks, and returns how many bytes of `answer` were filled: the kernel answers before it returns from
-    /// the first call.
+    /// Sends a query, and returns how many bytes of `answer` were filled: the kernel answers before the first call
+    /// returns.
     pub(super) fn ask(&self, question: &[u8], answer: &mut [u8]) -> io::Result<usize> {
         let nobody = ptr::null_mut::<libc::sockaddr>();
         // SAFETY: the pointer and length describe `question`, which the kernel only reads; no address is given.
@@ -162,7 +162,7 @@ impl Diagnosis {
             return Err(io::Error::last_os_error());
         }
         let no_len = ptr::null_mut::<libc::socklen_t>();
-        // SAFETY: the pointer and length describe `answer`, which is ours to write; no address is asked for.
+        // SAFETY: the pointer and length describe `answer`, which is exclusively borrowed; no address is requested.
         let received = unsafe {
             libc::syscall(libc::SYS_recvfrom, self.fd, answer.as_mut_ptr(), answer.len(), 0, nobody, no_len)
         };
@@ -179,17 +179,17 @@ impl Drop for Diagnosis {
 /// One message for [`send_many`].
 #[derive(Clone, Copy)]
 pub(super) struct Outgoing<'a> {
-    /// `None` where the socket is connected to.
+    /// `None` for the peer that the socket is connected to.
     pub(super) to: Option<&'a SockAddr>,
     pub(super) payload: &'a [u8],
     pub(super) control: &'a [u8],
 }
 
-/// The most messages of one call.
+/// The most messages per call.
 pub(super) const BATCH: usize = 32;
 
-/// Sends the first [`BATCH`] of `messages` in one call; returns how many the kernel took. An error concerns
-/// the first message only.
+/// Sends the first [`BATCH`] of `messages` in one call; returns how many the kernel accepted. An error concerns only
+/// the first message.
 pub(super) fn send_many<'a>(
     socket: &Socket,
     messages: impl Iterator<Item = Outgoing<'a>>,
@@ -205,13 +205,13 @@ pub(super) fn send_many<'a>(
     let mut iovecs = [const { MaybeUninit::<libc::iovec>::uninit() }; BATCH];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; BATCH];
     let mut count = 0;
-    // The arrays come first in the zip: a message is only taken when there is room for it.
+    // The arrays come first in the zip: a message is only taken if there is room for it.
     for ((iovec, header), message) in iovecs.iter_mut().zip(&mut headers).zip(messages) {
         let iovec = iovec.write(libc::iovec {
             iov_base: message.payload.as_ptr().cast_mut().cast(),
             iov_len: message.payload.len(),
         });
-        // SAFETY: numbers and pointers, of which zero is a value.
+        // SAFETY: integers and pointers, for which zero is valid.
         let header = header.write(unsafe { mem::zeroed() });
         if let Some(to) = message.to {
             header.msg_hdr.msg_name = to.as_ptr().cast_mut().cast();
@@ -244,7 +244,7 @@ pub(super) fn send_many<'a>(
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
 }
 
-/// What has no control messages is cheaper without a header.
+/// A message without control messages is cheaper to send without a header.
 fn send_one(socket: &Socket, message: &Outgoing<'_>) -> io::Result<usize> {
     // SAFETY: the pointers and lengths describe initialised bytes that outlive the call, which only reads them.
     let sent = unsafe {
@@ -261,13 +261,13 @@ fn send_one(socket: &Socket, message: &Outgoing<'_>) -> io::Result<usize> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) }
 }
 
-/// The room for one received message.
+/// Buffers for one received message.
 pub(super) struct Incoming<'a> {
     pub(super) buffer: &'a mut [u8],
     pub(super) meta: &'a mut IncomingMeta,
 }
 
-/// What the kernel said about one received message.
+/// What the kernel returned about one received message.
 #[derive(Clone, Copy)]
 pub(super) struct IncomingMeta {
     pub(super) from: SockAddr,
@@ -291,12 +291,11 @@ impl IncomingMeta {
     }
 }
 
-/// Receives one message, without blocking. Cheaper than a batch of one, which also would look whether there is a
-/// second.
+/// Receives one message, without blocking. Cheaper than a batch of one, which would also check for a second.
 pub(super) fn receive_one(socket: &Socket, room: Incoming<'_>) -> io::Result<()> {
     let Incoming { buffer, meta } = room;
     let mut iovec = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // SAFETY: numbers and pointers, of which zero is a value.
+    // SAFETY: integers and pointers, for which zero is valid.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_name = meta.from.as_mut_ptr().cast();
     header.msg_namelen = SockAddr::CAPACITY;
@@ -304,8 +303,8 @@ pub(super) fn receive_one(socket: &Socket, room: Incoming<'_>) -> io::Result<()>
     header.msg_iovlen = 1;
     header.msg_control = meta.control.as_mut_ptr().cast();
     header.msg_controllen = Control::CAPACITY;
-    // SAFETY: the header points to `iovec` and `meta`, that to `buffer`, with their lengths; all outlive the call, and the two
-    // are exclusively borrowed.
+    // SAFETY: the header points to `iovec` and `meta`, and `iovec` to `buffer`, with their lengths; all outlive the
+    // call, and the latter two are exclusively borrowed.
     let len = unsafe { libc::syscall(libc::SYS_recvmsg, socket.fd, &raw mut header, libc::MSG_DONTWAIT) };
     if len < 0 {
         return Err(io::Error::last_os_error());
@@ -332,7 +331,8 @@ pub(super) fn receive_many<'a>(
             iov_len: incoming.buffer.len(),
         });
         let meta: *mut IncomingMeta = incoming.meta;
-        // SAFETY: the header is numbers and pointers, of which zero is a value; `meta` is exclusively borrowed for `'a`.
+        // SAFETY: the header is integers and pointers, for which zero is valid; `meta` is exclusively borrowed for
+        // `'a`.
         unsafe {
             let header = header.write(mem::zeroed());
             header.msg_hdr.msg_name = (*meta).from.as_mut_ptr().cast();
@@ -362,7 +362,7 @@ pub(super) fn receive_many<'a>(
     }
     let received = received as usize;
     for (header, meta) in headers.iter().zip(metas).take(received) {
-        // SAFETY: these headers were initialised above and their metas are still exclusively ours.
+        // SAFETY: these headers were initialised above, and their metas are still exclusively borrowed.
         unsafe {
             let header = header.assume_init_ref();
             (*meta).len = header.msg_len as usize;
@@ -413,9 +413,9 @@ impl Drop for Epoll {
     }
 }
 
-/// Fills `bytes` with what nobody can predict.
+/// Fills `bytes` with unpredictable bytes.
 pub(super) fn random(bytes: &mut [u8]) -> io::Result<()> {
-    // SAFETY: the pointer and length describe `bytes`, which is ours to write.
+    // SAFETY: the pointer and length describe `bytes`, which is exclusively borrowed.
     let got = unsafe { libc::syscall(libc::SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), 0) };
     match got {
         got if got < 0 => Err(io::Error::last_os_error()),
@@ -424,9 +424,9 @@ pub(super) fn random(bytes: &mut [u8]) -> io::Result<()> {
     }
 }
 
-/// The MTU of the interface that is called `name`.
+/// The MTU of the interface called `name`.
 pub(super) fn interface_mtu(socket: &Socket, name: &[u8]) -> io::Result<usize> {
-    // SAFETY: numbers, of which zero is a value; the pointers of its union are as well.
+    // SAFETY: integers, for which zero is valid, and a union whose pointers may be null.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -444,11 +444,11 @@ pub(super) fn interface_mtu(socket: &Socket, name: &[u8]) -> io::Result<usize> {
 /// Calls `visit` with the name, flags and address of each interface address of the machine.
 pub(super) fn for_each_address(mut visit: impl FnMut(&[u8], u32, SocketAddr)) -> io::Result<()> {
     let mut head: *mut libc::ifaddrs = ptr::null_mut();
-    // SAFETY: `head` outlives the call, which writes the start of a list there; it is freed below.
+    // SAFETY: `head` outlives the call, which stores the start of a list there; it is freed below.
     check(unsafe { libc::getifaddrs(&mut head) })?;
     let mut entry = head;
     while !entry.is_null() {
-        // SAFETY: a node of the list, which is not freed yet; its name is a C string (getifaddrs(3)).
+        // SAFETY: a node of the list, which has not been freed yet; its name is a C string (getifaddrs(3)).
         let (node, name) = unsafe { (&*entry, std::ffi::CStr::from_ptr((*entry).ifa_name)) };
         entry = node.ifa_next;
         if node.ifa_addr.is_null() {
@@ -466,14 +466,14 @@ pub(super) fn for_each_address(mut visit: impl FnMut(&[u8], u32, SocketAddr)) ->
             visit(name.to_bytes(), node.ifa_flags, address);
         }
     }
-    // SAFETY: the list came from getifaddrs and is not used any more.
+    // SAFETY: the list came from getifaddrs and is no longer used.
     unsafe { libc::freeifaddrs(head) };
     Ok(())
 }
 
-/// The index of the interface that is called `name`.
+/// The index of the interface called `name`.
 pub(super) fn interface_index(socket: &Socket, name: &[u8]) -> io::Result<u32> {
-    // SAFETY: numbers, of which zero is a value; the pointers of its union are as well.
+    // SAFETY: integers, for which zero is valid, and a union whose pointers may be null.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));

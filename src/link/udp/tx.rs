@@ -1,8 +1,8 @@
 //! The transmit queue: datagrams in one contiguous buffer, gathered into runs that leave as one send.
 //!
-//! A run is what one `UDP_SEGMENT` send can carry: datagrams of one flow and of equal size, except that a
-//! shorter one may end it. The kernel counts the segments' IPv4 IDs up, so the first ID and the place in the run make
-//! the ID that the ICRC must be computed with; a datagram sent alone is a run of one.
+//! A run is what one `UDP_SEGMENT` send can carry: datagrams of one flow and of equal size, except that a shorter one
+//! may end it. The kernel numbers the segments with consecutive IPv4 IDs, so a datagram's ID, which the ICRC covers, is
+//! the first ID plus its position in the run. A datagram sent alone is a run of one.
 
 use softrnic_wire::{DF, IpFacts};
 
@@ -11,11 +11,11 @@ use crate::{Flow, TxError};
 use super::message::{Control, ControlWriter, SockAddr};
 use super::sys::Outgoing;
 
-/// The transmit buffer in bytes. Transports bound what is in flight far below this.
+/// The transmit buffer in bytes. Transports keep far less than this in flight.
 const CAPACITY: usize = 1 << 20;
 /// The most runs that wait for a flush.
 const MAX_RUNS: usize = 512;
-/// Runs start on cache lines of their own.
+/// Each run starts on a new cache line.
 const ALIGN: usize = 64;
 
 /// TOS, or traffic class, that the sockets send with unless told otherwise.
@@ -23,7 +23,7 @@ pub(super) const DEFAULT_TOS: u8 = 0;
 /// TTL, or hop limit, that the sockets send with unless told otherwise.
 pub(super) const DEFAULT_TTL: u8 = 64;
 
-/// What one send may carry.
+/// Limits of one send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RunLimits {
     /// Datagrams; 1 without segmentation.
@@ -32,18 +32,18 @@ pub(super) struct RunLimits {
     pub(super) bytes: usize,
 }
 
-/// Through which socket, to what address: what a new run needs to know.
+/// The socket and the address of a new run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Route {
     pub(super) socket: usize,
     pub(super) sport: u16,
-    /// `None` where the socket is connected to.
+    /// `None` for the peer that the socket is connected to.
     pub(super) to: Option<SockAddr>,
     /// The IPv4 ID of the run's first datagram.
     pub(super) first_id: u16,
 }
 
-/// Datagrams that leave in one send.
+/// Datagrams that are sent in one call.
 pub(super) struct Run {
     flow: Flow,
     route: Route,
@@ -105,7 +105,7 @@ impl Run {
         self.count += 1;
     }
 
-    /// The control messages, with the segment size when there is something to segment.
+    /// Completes the control messages, with the segment size if there are several segments.
     fn seal(&mut self) {
         if self.count > 1 {
             let base = self.control_len;
@@ -124,7 +124,7 @@ impl Run {
 pub(super) struct TxQueue {
     buffer: Box<[u8]>,
     runs: Vec<Run>,
-    /// How many of `runs` have left.
+    /// How many of `runs` have been sent.
     sent: usize,
     tail: usize,
     limits: RunLimits,
@@ -139,7 +139,7 @@ enum Reserved {
         start: usize,
         len: usize,
     },
-    /// As the first datagram of a run of its own.
+    /// As the first datagram of a new run.
     Start {
         start: usize,
         len: usize,
@@ -148,7 +148,7 @@ enum Reserved {
     },
 }
 
-/// Where a reserved datagram is and what is known of its header.
+/// A reserved datagram: where it is, and what is known about its header.
 pub(super) struct Reservation {
     pub(super) start: usize,
     pub(super) len: usize,
@@ -170,7 +170,7 @@ impl TxQueue {
 
     pub(super) fn set_segments(&mut self, segments: usize) {
         self.limits.segments = segments;
-        // What waits was numbered as a run and must leave as one; nothing may be added to it.
+        // Runs that wait have been numbered and must be sent as they are; nothing may be added to them.
         if let Some(last) = self.runs.last_mut() {
             last.closed = true;
         }
@@ -219,7 +219,7 @@ impl TxQueue {
         }
     }
 
-    /// Queues what was reserved last; says through which socket, if that starts a run.
+    /// Queues the datagram reserved last; returns the index of its socket if that starts a run.
     pub(super) fn commit(&mut self) -> Option<usize> {
         match std::mem::replace(&mut self.reserved, Reserved::Nothing) {
             Reserved::Nothing => None,
@@ -240,12 +240,12 @@ impl TxQueue {
         }
     }
 
-    /// The runs that wait.
+    /// The runs that wait to be sent.
     pub(super) fn unsent(&self) -> &[Run] {
         &self.runs[self.sent..]
     }
 
-    /// The first runs that wait and share a socket, ready to be sent.
+    /// The first unsent runs that share a socket, ready to be sent.
     pub(super) fn span(&mut self) -> impl Iterator<Item = Outgoing<'_>> {
         let unsent = &mut self.runs[self.sent..];
         let socket = unsent.first().map(Run::socket);
@@ -261,7 +261,7 @@ impl TxQueue {
         })
     }
 
-    /// Forgets the first `count` runs that wait: they have left, or cannot leave.
+    /// Forgets the first `count` unsent runs: they have been sent, or cannot be.
     pub(super) fn advance(&mut self, count: usize) {
         self.sent += count;
         if self.sent >= self.runs.len() {

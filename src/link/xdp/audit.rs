@@ -32,7 +32,7 @@ impl FrameAudit {
     }
 }
 
-/// How many of `total` are in each of `places`, as far as they go round, and in none of them.
+/// How many of `total` are in each of `places`, as far as they suffice, and how many are left over.
 fn split<const N: usize, const M: usize>(total: u64, places: [u64; N]) -> [u64; M] {
     const { assert!(M == N + 1) };
     let mut left = total;

@@ -1,4 +1,4 @@
-//! Rings in which the kernel's side says anything, and hand-overs of any bytes and descriptors.
+//! Rings in which the kernel's side says anything, and hand-overs with any bytes and descriptors.
 
 use std::fs::File;
 use std::io::Write;
@@ -53,7 +53,7 @@ pub fn xdp(data: &[u8]) {
                 ring.forge_index(next);
             }
             2 => {
-                // Of a chunk that may or may not be the kernel's.
+                // A chunk that may or may not be the kernel's.
                 honest = false;
                 let [chunk, offset, len] = [1, 2, 2].map(|bytes| choices.number(bytes));
                 let address = chunk % u64::from(CHUNKS + 1) * CHUNK as u64 + offset % CHUNK as u64;
@@ -90,7 +90,7 @@ pub fn xdp(data: &[u8]) {
     }
 }
 
-/// What a helper hears from an application, and an application from a helper, with descriptors of all kinds.
+/// What a helper receives from an application, and an application from a helper, with descriptors of all kinds.
 pub fn grant(data: &[u8]) {
     let mut choices = Choices(data);
     let kind = choices.byte();

@@ -1,4 +1,4 @@
-//! The part of setting up that needs privilege, so that another process can do it.
+//! The privileged part of the setup, so that another process can do it.
 
 use std::os::fd::OwnedFd;
 
@@ -14,13 +14,13 @@ use super::xsk::Xsk;
 /// Ethernet header with two VLAN tags.
 pub(super) const LINK_HEADER: usize = 22;
 
-/// An interface that is ready to be used: the attached program, and for each receive queue a socket that is bound to
-/// it, with packet memory.
+/// An interface that is ready for use: the attached program and, for each receive queue, a socket bound to it, with
+/// packet memory.
 ///
-/// Getting one takes `CAP_NET_RAW` (sockets), `CAP_BPF` and `CAP_PERFMON` (the program, which reads packets at
-/// offsets that are not constant), `CAP_NET_ADMIN` (attaching it, busy polling), and a memory lock limit
-/// (`ulimit -l`) that the packet memory fits in. Using one takes nothing. One that a helper has handed over is tied
-/// to its interface and queues, and to the addresses that the helper lets the program steer.
+/// Acquiring one takes `CAP_NET_RAW` (sockets), `CAP_BPF` and `CAP_PERFMON` (the program, which reads packets at
+/// offsets that are not constant), `CAP_NET_ADMIN` (attaching it, busy polling), and a memory lock limit (`ulimit -l`)
+/// large enough for the packet memory. Using one takes no privilege. One that a helper has handed over is tied to its
+/// interface and queues, and to the addresses that the helper lets the program steer.
 pub struct Grant {
     pub(super) description: GrantDescription,
     pub(super) program: OwnedFd,
@@ -32,7 +32,7 @@ pub struct Grant {
 /// What was prepared.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GrantDescription {
-    /// The interface, in the network namespace of the process that got the grant.
+    /// The interface, in the network namespace of the process that acquired the grant.
     pub ifindex: u32,
     /// Its name.
     pub interface: String,
@@ -40,13 +40,13 @@ pub struct GrantDescription {
     pub attach: AttachMode,
     /// Whether the driver uses the packet memory itself.
     pub zero_copy: bool,
-    /// Whether frames may span chunks.
+    /// Whether frames may span several chunks.
     pub multi_buffer: bool,
     /// Whether the sockets poll the driver.
     pub busy_poll: bool,
     /// Bytes of a chunk of packet memory.
     pub chunk_size: u32,
-    /// The longest frame of the interface's MTU, in bytes.
+    /// The longest frame that the interface's MTU allows, in bytes.
     pub max_frame: u32,
     /// The receive queues, one socket each. The first also transmits.
     pub queues: Vec<QueueLayout>,
@@ -66,7 +66,7 @@ impl Grant {
     }
 }
 
-/// What preparing an interface makes.
+/// What preparing an interface yields.
 pub(super) struct Prepared {
     pub(super) description: GrantDescription,
     pub(super) program: OwnedFd,
@@ -111,7 +111,7 @@ pub(super) fn prepare(interface: &str, options: &XdpOptions, sharing: Sharing) -
         let (bound, mode) = BoundQueue::open(socket, &setup, &mut refused)?;
         attached.maps.sockets.set(queue, &bound.socket)?;
         queues.push(bound);
-        // What the first queue got the others must get too.
+        // The other queues must get the same mode as the first.
         modes = vec![mode];
     }
     let &[mode] = modes.as_slice() else {

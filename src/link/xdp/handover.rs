@@ -1,8 +1,8 @@
-//! Handing a [`Grant`] from a privileged process to another one, over a Unix socket.
+//! Hands a [`Grant`] from a privileged process to another one, over a Unix socket.
 //!
-//! The application says what it wants. The helper answers with `granted` and the description, the descriptors
-//! travelling along, or with `refused` and a reason. After a grant the connection stays: the application says which
-//! groups it wishes to receive, and its end tells the helper that the grant is not used any more.
+//! The application sends a request. The helper answers with `granted`, the description and the descriptors, or with
+//! `refused` and a reason. After a grant the connection stays open: the application asks for groups to receive, and
+//! closing it tells the helper that the grant is no longer in use.
 
 mod text;
 
@@ -30,32 +30,32 @@ pub(super) use text::Wish;
 
 /// The most descriptors that one message carries (`SCM_MAX_FD`).
 const MAX_DESCRIPTORS: usize = 253;
-/// Those of a grant with as many queues as the program knows.
+/// Those of a grant with as many queues as the program supports.
 const MOST_DESCRIPTORS: usize = 2 + 2 * MAX_QUEUES;
 /// `MAX_QUEUES` of xdp-prog/softrnic_xdp.c.
 pub(super) const MAX_QUEUES: usize = 256;
-/// Longer than any request or answer that makes sense, in bytes.
+/// Longer than any valid request or answer, in bytes.
 const MAX_TEXT: usize = 16 << 10;
 /// How long the helper may take: drivers that reset their hardware to attach a program need seconds.
 const HELPER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long an application may take to say what it wants, or to take the answer.
+/// How long an application may take to send its request, or to receive the answer.
 const BREVITY: Duration = Duration::from_secs(2);
 
 impl Grant {
-    /// Asks the helper that listens on `socket` (a path, or `@` and an abstract name) for `interface`.
+    /// Asks the helper listening on `socket` (a path, or `@` and an abstract name) for `interface`.
     ///
     /// # Errors
-    /// [`XdpError::Grant`]: nobody listens, the helper refuses, or what it grants is not what `options` insist on.
+    /// [`XdpError::Grant`]: no helper listens, it refuses, or what it grants is not what `options` require.
     pub fn request(socket: &str, interface: &str, options: &XdpOptions) -> Result<Grant, XdpError> {
         let failed = |reason: String| XdpError::Grant { socket: socket.to_owned(), reason };
         let stream = connect(socket).map_err(|error| failed(error.to_string()))?;
         Grant::ask(stream, interface, options).map_err(failed)
     }
 
-    /// The same of a helper that is connected already.
+    /// The same, with a helper that is connected already.
     ///
     /// # Errors
-    /// A sentence that says what [`Grant::request`] would.
+    /// A sentence with the reason, as for [`Grant::request`].
     pub fn ask(stream: UnixStream, interface: &str, options: &XdpOptions) -> Result<Grant, String> {
         let answer = ask(&stream, interface, options).map_err(|error| error.to_string())?;
         let (description, descriptors) = answer?;
@@ -86,7 +86,7 @@ impl Grant {
 }
 
 impl GrantDescription {
-    /// Whether there can be such a grant: nothing that is computed from it overflows.
+    /// Whether there can be such a grant: nothing computed from it overflows.
     fn is_sane(&self) -> bool {
         let in_range = |size: u32| XdpOptions::RING_SIZES.contains(&size) && size.is_power_of_two();
         let mut transmit = true;
@@ -110,10 +110,10 @@ pub struct GrantRequest {
 }
 
 impl GrantRequest {
-    /// Reads what the application that has connected wants.
+    /// Reads the request of the connected application.
     ///
     /// # Errors
-    /// It says nothing in time, or nothing that makes sense.
+    /// No request comes in time, or it is malformed.
     pub fn read(stream: UnixStream) -> io::Result<GrantRequest> {
         let end = Instant::now() + BREVITY;
         stream.set_write_timeout(Some(BREVITY))?;
@@ -138,12 +138,12 @@ impl GrantRequest {
         Ok(GrantRequest { stream, interface, options })
     }
 
-    /// The interface that is asked for.
+    /// The requested interface.
     pub fn interface(&self) -> &str {
         &self.interface
     }
 
-    /// Says no.
+    /// Refuses the request.
     ///
     /// # Errors
     /// As for [`refuse`].
@@ -151,11 +151,11 @@ impl GrantRequest {
         refuse(&self.stream, reason)
     }
 
-    /// Prepares the interface, attached and bound as `own` says, hands it over, and keeps nothing but what decides
-    /// which addresses are steered. If that does not work the application is told why.
+    /// Prepares the interface, attached and bound as `own` says, hands it over, and keeps only what decides which
+    /// addresses are steered. If that fails, the application is told why.
     ///
     /// # Errors
-    /// The application has gone away, or has too little room for descriptors.
+    /// The application has gone away, or has reached its limit of descriptors.
     pub fn grant(self, own: &XdpOptions) -> io::Result<Option<Keeper>> {
         let XdpOptions { attach, queues, busy_poll, .. } = own.clone();
         let options = XdpOptions { attach, queues, busy_poll, ..self.options };
@@ -186,13 +186,13 @@ impl GrantRequest {
     }
 }
 
-/// Says no to an application.
+/// Refuses an application.
 ///
 /// # Errors
-/// It has gone away, or takes nothing.
+/// It has gone away, or does not read.
 pub fn refuse(stream: &UnixStream, reason: &str) -> io::Result<()> {
     stream.set_write_timeout(Some(BREVITY))?;
-    // An empty line would end it early.
+    // An empty line would end the text early.
     let lines: Vec<&str> = reason.lines().filter(|line| !line.is_empty()).collect();
     send(stream, &format!("refused\n{}\n\n", lines.join("\n")), &[])
 }
@@ -232,7 +232,7 @@ fn ask(stream: &UnixStream, interface: &str, options: &XdpOptions) -> io::Result
         return Err(io::ErrorKind::InvalidInput.into());
     }
     stream.set_read_timeout(Some(HELPER_TIMEOUT))?;
-    // A helper that is not for us says so without listening.
+    // A helper that serves other users refuses without reading the request.
     let asked = send(stream, &text::write_request(interface, options), &[]);
     let mut text = Vec::new();
     let mut descriptors = Vec::new();
@@ -278,7 +278,7 @@ fn receive(stream: &UnixStream, text: &mut Vec<u8>, descriptors: &mut Vec<OwnedF
     Ok(message.bytes)
 }
 
-/// What is received of wishes, until a line of it is whole.
+/// Received bytes of wishes, up to the end of a line.
 #[derive(Default)]
 pub(super) struct Wishes(Vec<u8>);
 
@@ -287,7 +287,7 @@ impl Wishes {
     const MAX_LINE: usize = 64;
 
     /// # Errors
-    /// A line that is no wish.
+    /// A line that is not a wish.
     pub(super) fn add(&mut self, bytes: &[u8], sink: &mut dyn FnMut(Wish)) -> io::Result<()> {
         self.0.extend_from_slice(bytes);
         let mut rest = self.0.as_slice();
@@ -302,7 +302,7 @@ impl Wishes {
     }
 }
 
-/// What the helper chose must be what was asked for, and where we are.
+/// What the helper chose must match the request and our network namespace.
 fn check(granted: &GrantDescription, interface: &str, options: &XdpOptions) -> Result<(), String> {
     let host = Host::open().map_err(|error| format!("the machine's interfaces cannot be read: {error}"))?;
     let here = host.interface(granted.ifindex).is_some_and(|found| found.name == granted.interface);

@@ -1,4 +1,4 @@
-//! What the link is to the network: its interface and the addresses that it serves.
+//! What the link is in the network: its interface and the addresses that it serves.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -9,13 +9,13 @@ use crate::host::{Host, LinkState};
 
 use super::steering::Steering;
 
-/// The link's interface and addresses, as of the last look at the host.
+/// The link's interface and addresses, as of the last poll of the host.
 pub(super) struct Identity {
     pub(super) ifindex: u32,
     pub(super) mac: MacAddr,
     /// Whether the interface is up and has a carrier.
     pub(super) is_up: bool,
-    /// The addresses that were asked for; those of the interface, when empty.
+    /// The addresses that were asked for; if empty, those of the interface.
     pub(super) wanted: Vec<IpAddr>,
     /// The addresses that the XDP program steers here.
     pub(super) addresses: HashSet<IpAddr>,
@@ -26,7 +26,7 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Follows the host, and makes the XDP program follow too.
+    /// Follows the host's changes, and updates the XDP program's addresses.
     pub(super) fn update(&mut self, host: &Host, steering: &mut Steering) {
         let interface = host.interface(self.ifindex);
         self.is_up = interface.is_some_and(|interface| interface.state == LinkState::Up);
@@ -40,7 +40,7 @@ impl Identity {
         if !self.wanted.is_empty() {
             addresses.retain(|address| self.wanted.contains(address));
         }
-        // An address that the map does not take is not ours: it is tried again with the next change.
+        // An address that the map does not accept is not served: it is tried again with the next change.
         addresses
             .retain(|address| self.addresses.contains(address) || steering.add_address(*address).is_ok());
         for gone in self.addresses.difference(&addresses) {

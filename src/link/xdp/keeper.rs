@@ -1,4 +1,4 @@
-//! What stays with the helper of a grant that it has handed over.
+//! What a helper keeps of a grant that it has handed over.
 
 use std::collections::HashSet;
 use std::io;
@@ -16,11 +16,11 @@ use super::options::XdpError;
 use super::program::Addresses;
 use super::steering::Steering;
 
-/// The most groups that an application can have steered. The map has room for the interface's addresses besides.
+/// The most groups that an application can have steered. The map has room for the interface's addresses too.
 const MOST_GROUPS: usize = 2048;
 
-/// Keeps the addresses that a handed over program steers: those of the interface, and the groups that the application
-/// has joined. It alone can change them.
+/// Maintains the addresses that a handed-over program steers: those of the interface, and the groups that the
+/// application has joined. Only the keeper can change them.
 pub struct Keeper {
     stream: UnixStream,
     host: Host,
@@ -52,10 +52,10 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Follows the interface and the application, until the latter has gone.
+    /// Follows the interface and the application, until the application has gone.
     ///
     /// # Errors
-    /// The application says what makes no sense, or a system call fails. Then its addresses are followed no more.
+    /// The application sends something malformed, or a system call fails. Its addresses are then no longer followed.
     pub fn keep(mut self) -> io::Result<()> {
         self.stream.set_nonblocking(true)?;
         loop {
@@ -80,7 +80,7 @@ impl Keeper {
         self.identity.update(&self.host, &mut self.steering);
     }
 
-    /// Does what the application wishes, or says that it has gone.
+    /// Does what the application wishes; returns whether it has gone.
     fn listen(&mut self) -> io::Result<bool> {
         let mut bytes = [0; 1024];
         let len = match io::Read::read(&mut &self.stream, &mut bytes) {
@@ -94,7 +94,7 @@ impl Keeper {
         };
         let Keeper { wishes, identity, steering, .. } = self;
         wishes.add(&bytes[..len], &mut |wish| {
-            // What the map does not take is not steered; the application sees as much.
+            // What the map does not accept is not steered, as the application can tell.
             let _full = match wish {
                 Wish::Join(group) if identity.groups.len() < MOST_GROUPS => {
                     identity.groups.insert(group);

@@ -26,23 +26,23 @@ use super::steering::Steering;
 use super::transmit::Transmit;
 use crate::FrameAudit;
 
-/// How often the host's changes are looked at while datagrams flow, and while none do.
+/// How often the host's changes are read while datagrams flow, and while none do.
 const HOST_INTERVAL_BUSY: Duration = Duration::from_millis(10);
 const HOST_INTERVAL_IDLE: Duration = Duration::from_millis(1);
 /// The same while a datagram waits for a neighbour.
 const HOST_INTERVAL_PENDING: Duration = Duration::from_micros(100);
 
-/// How soon what the interface had no room for is tried again.
+/// How soon to try again to send what the interface had no room for.
 const RETRY: Duration = Duration::from_micros(100);
 
-/// Ethernet frames are no shorter, without their checksum.
+/// The shortest Ethernet frame, without its checksum.
 const MIN_FRAME: usize = 60;
 
 /// RoCEv2 over AF_XDP on one interface.
 ///
-/// Datagrams that the device sends to itself never reach the interface, as with hardware.
-/// The UDP checksum is sent as 0 and ignored on receive: the ICRC protects more, and virtual
-/// interfaces deliver it unfilled. IPv4 identification is 0, with DF set.
+/// As with hardware, datagrams that the device sends to itself never reach the interface. The UDP checksum is sent as 0
+/// and ignored on receive: the ICRC protects better, and virtual interfaces leave it unfilled. IPv4 identification is
+/// 0, with DF set.
 pub struct XdpLink {
     pub(super) capabilities: Capabilities,
     pub(super) mode: XdpMode,
@@ -50,19 +50,19 @@ pub struct XdpLink {
     pub(super) host: Host,
     pub(super) host_checked: Time,
     pub(super) queues: Vec<Queue>,
-    /// Slots in the packet memory of the first queue, which is the one that transmits.
+    /// Slots in the packet memory of the first queue, the only one that transmits.
     pub(super) transmit: Transmit,
     pub(super) steering: Steering,
     pub(super) verdicts: Verdicts,
     pub(super) membership: Membership,
     pub(super) paths: Paths,
     pub(super) reserved: Option<Reserved>,
-    /// Slots on their way to ourselves.
+    /// Slots being sent to ourselves.
     pub(super) own: VecDeque<OwnFrame>,
     pub(super) own_since: Time,
     /// When to try again to send what the interface had no room for.
     pub(super) retry_at: Option<Time>,
-    /// The queue that is read first next time.
+    /// The queue to read first next time.
     pub(super) first_queue: usize,
     pub(super) readiness: Readiness,
     pub(super) counters: LinkCounters,
@@ -88,7 +88,7 @@ pub(super) struct OwnFrame {
 }
 
 impl XdpLink {
-    /// Opens a link on `interface`, which takes the privileges that [`Grant`] names.
+    /// Opens a link on `interface`, which takes the privileges listed at [`Grant`].
     ///
     /// # Errors
     /// See [`XdpError`].
@@ -96,8 +96,7 @@ impl XdpLink {
         XdpLink::with_grant(Grant::acquire(interface, options)?, options)
     }
 
-    /// Opens a link with what a privileged process prepared. The choice of attaching and of queues was
-    /// the grant's.
+    /// Opens a link with what a privileged process prepared. The grant has determined the attachment and the queues.
     ///
     /// # Errors
     /// See [`XdpError`].
@@ -115,7 +114,7 @@ impl XdpLink {
         self.identity.ifindex
     }
 
-    /// What the XDP program did so far.
+    /// What the XDP program has done so far.
     ///
     /// # Errors
     /// Those of reading its map.
@@ -137,13 +136,13 @@ impl XdpLink {
         audit
     }
 
-    /// Takes in the host's changes, unless that was done within `interval`.
+    /// Reads the host's changes, unless that was done within `interval`.
     fn check_host(&mut self, now: Time, interval: Duration) {
         if now.since(self.host_checked) < interval {
             return;
         }
         self.host_checked = now;
-        // The libraries for netlink and BPF call the C library.
+        // The libraries for netlink and BPF call the C library, which has cancellation points.
         let _uncancelled = Uncancelled::new();
         let mut changed = false;
         let result = self.host.poll(&mut |event| {
@@ -156,12 +155,12 @@ impl XdpLink {
         }
     }
 
-    /// What waits for an interface that is down needs no driving: its coming up does that.
+    /// A link blocked because its interface is down needs no driving: it is unblocked when the interface comes up.
     fn set_blocked(&mut self, now: Time, blocked: bool) {
         self.retry_at = (blocked && self.identity.is_up).then_some(now + RETRY);
     }
 
-    /// The target and headers of `flow`, after a look at the host when its neighbour is not known.
+    /// The target and headers of `flow`. Reads the host's changes if its neighbour is not known.
     fn path(&mut self, now: Time, flow: &Flow) -> (Target, FrameHeader, usize) {
         let path = self.paths.get(now, flow, &self.identity, &mut self.host);
         if path.target != Target::Pending {
@@ -172,7 +171,7 @@ impl XdpLink {
         (path.target, path.header(flow), path.max_datagram)
     }
 
-    /// Makes the kernel send what is queued, and says whether the interface is down.
+    /// Makes the kernel send what is queued; returns whether the interface is down.
     fn kick(&mut self) -> bool {
         let kicked = self.transmit.kick(&self.queues[0].socket);
         self.counters.tx_calls += kicked.calls;
@@ -182,13 +181,14 @@ impl XdpLink {
     }
 
     fn receive_own(&mut self, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> usize {
-        // What the sink makes the link send to itself is for the next call.
+        // What the sink makes the link send to itself is left for the next call.
         let count = self.own.len().min(budget);
         for _ in 0..count {
             let Some(OwnFrame { slot, len }) = self.own.pop_front() else {
                 break;
             };
-            // SAFETY: `transmit` gave out the slot, and it is queued for ourselves, not for the kernel, until it is given back.
+            // SAFETY: `transmit` gave out the slot, and it is queued for ourselves, not for the kernel, until it is
+            // returned.
             let frame = unsafe { self.queues[0].umem.bytes(self.transmit.address(slot), len) };
             deliver(frame, &mut self.counters, sink);
             self.transmit.give_back(slot);
@@ -234,7 +234,7 @@ impl Link for XdpLink {
             return Err(TxError::Unreachable);
         }
         if len > max_datagram {
-            // The interface's or the route's MTU is less than what the link was opened for. It may grow again, and
+            // The MTU of the interface or the route is smaller than what the link was opened for. It may grow again;
             // until then it is as if a switch on the way dropped the frame.
             self.counters.tx_errors += 1;
             return Err(TxError::Unreachable);
@@ -273,7 +273,7 @@ impl Link for XdpLink {
             && let Some(copy) = self.transmit.take()
         {
             let (from, to) = (self.transmit.address(slot), self.transmit.address(copy));
-            // SAFETY: `transmit` gave both slots out as free, and the kernel has not got them yet.
+            // SAFETY: `transmit` gave both slots out as free, and the kernel does not have them yet.
             unsafe { self.queues[0].umem.copy(from, to, len) };
             self.own_since = now;
             self.own.push_back(OwnFrame { slot: copy, len });
@@ -283,7 +283,8 @@ impl Link for XdpLink {
         // SAFETY: `transmit` gave the slot out as free, and queues it for the kernel only below.
         unsafe { self.queues[0].umem.bytes_mut(end, padded - len) }.fill(0);
         self.transmit.queue(slot, padded);
-        // Earlier than all at once: frames are still in the cache when the kernel copies them, and the peer can begin.
+        // Sending batches early: frames are still in the cache when the kernel copies them, and the peer can start
+        // earlier.
         if self.transmit.has_batch() {
             self.kick();
         }

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 
 use crate::host::Host;
 
-/// Sockets that exist to be members: the kernel limits the groups of one.
+/// Sockets that exist only to be members: the kernel limits the groups per socket.
 #[derive(Default)]
 pub(super) struct Membership {
     sockets: HashMap<IpAddr, Vec<UdpSocket>>,
@@ -50,7 +50,7 @@ fn join_on(group: IpAddr, ifindex: u32) -> io::Result<UdpSocket> {
                 imr_address: libc::in_addr { s_addr: 0 },
                 imr_ifindex: ifindex as libc::c_int,
             };
-            // SAFETY: the request has the length that is said, and lives through the call, which reads it.
+            // SAFETY: the request has the given length, and lives through the call, which reads it.
             let joined = unsafe {
                 libc::setsockopt(
                     socket.as_raw_fd(),

@@ -1,4 +1,4 @@
-//! Memory shared with the kernel: the UMEM, and what the rings are mapped into.
+//! Memory shared with the kernel: the UMEM, and the mappings of the rings.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,22 +13,22 @@ pub(super) struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping is owned by this value, and the process's, no thread's.
+// SAFETY: the mapping is owned by this value, and belongs to the process, not to a thread.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Zeroed memory of our own, which a forked child does not get: the kernel writes into it. In large pages where
-    /// the system has them, since going round thousands of small ones takes more translations than are cached.
+    /// Zeroed memory of our own, which a forked child does not inherit: the kernel writes into it. In huge pages if the
+    /// system has them, since cycling through thousands of small ones needs more translations than are cached.
     pub(super) fn anonymous(len: usize) -> io::Result<Mapping> {
         let mapping = Mapping::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
         mapping.advise(libc::MADV_DONTFORK)?;
-        // Kernels without large pages refuse, and small ones do as well. Nothing was touched yet: the pages come when
-        // the memory is registered, and stay.
+        // Kernels without huge pages refuse; small pages will do. Nothing has been touched yet: pages are allocated
+        // when the memory is registered, and stay.
         let _small_pages = mapping.advise(libc::MADV_HUGEPAGE);
         Ok(mapping)
     }
 
-    /// Memory that another process may have mapped as well, which a forked child does not get.
+    /// Memory that another process may have mapped too, and that a forked child does not inherit.
     fn of_file(file: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
         let mapping = Mapping::map(len, libc::MAP_SHARED, file.as_raw_fd(), 0)?;
         mapping.advise(libc::MADV_DONTFORK)?;
@@ -36,7 +36,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Memory that the kernel has for `socket` at `offset`.
+    /// Memory that the kernel provides for `socket` at `offset`.
     pub(super) fn of_socket(socket: BorrowedFd<'_>, len: usize, offset: libc::off_t) -> io::Result<Mapping> {
         Mapping::map(len, libc::MAP_SHARED | libc::MAP_POPULATE, socket.as_raw_fd(), offset)
     }
@@ -50,14 +50,14 @@ impl Mapping {
     }
 
     fn advise(&self, advice: libc::c_int) -> io::Result<()> {
-        // SAFETY: the range is this mapping's, and its callers' advice changes nothing in it.
+        // SAFETY: the range is this mapping's, and the advice of the callers changes nothing in it.
         let done = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     fn map(len: usize, flags: libc::c_int, fd: libc::c_int, offset: libc::off_t) -> io::Result<Mapping> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: no address is asked for, so no existing mapping is touched.
+        // SAFETY: no address is requested, so no existing mapping is touched.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset) };
         match NonNull::new(base.cast::<u8>()) {
             Some(start) if base != libc::MAP_FAILED => Ok(Mapping { base: start, len }),
@@ -68,33 +68,33 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `map`, and whoever points into it keeps this value alive.
+        // SAFETY: the range was mapped by `map`, and every holder of a pointer into it keeps this value alive.
         unsafe {
             libc::munmap(self.base.as_ptr().cast(), self.len);
         }
     }
 }
 
-/// Packet memory: chunks of equal size, in any one of which the kernel may be writing.
+/// Packet memory: chunks of equal size, into any of which the kernel may be writing.
 ///
 /// Addresses are offsets from its start, as in descriptors.
 pub(super) struct Umem {
     memory: Mapping,
     chunk_size: usize,
-    /// What it is mapped from, where another process is to have it.
+    /// The file that it is mapped from, if another process is to have it.
     file: Option<OwnedFd>,
 }
 
-/// Whose packet memory is.
+/// Which processes share packet memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Sharing {
-    /// This process's alone.
+    /// This process only.
     Private,
-    /// It has a descriptor, with which another process can map it.
+    /// It has a descriptor with which another process can map it.
     Shared,
 }
 
-/// What keeps the size of shared packet memory as it is: whoever has it mapped can rely on it.
+/// Seals that fix the size of shared packet memory: a process that has it mapped can rely on the size.
 const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
 impl Umem {
@@ -110,10 +110,10 @@ impl Umem {
         Ok(Umem { memory: Mapping::of_file(file.as_fd(), len)?, chunk_size, file: Some(file) })
     }
 
-    /// Maps what another process made.
+    /// Maps what another process created.
     pub(super) fn of_file(file: OwnedFd, chunks: usize, chunk_size: usize) -> io::Result<Umem> {
         let len = chunks.checked_mul(chunk_size).ok_or(io::ErrorKind::InvalidInput)?;
-        // Memory that is cut off while it is mapped ends the process.
+        // A process is killed if memory that it has mapped is truncated.
         let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SIZE_SEALS);
         if !sealed || rustix::fs::fstat(&file)?.st_size as u64 != len as u64 {
             return Err(io::ErrorKind::InvalidData.into());
@@ -121,7 +121,7 @@ impl Umem {
         Ok(Umem { memory: Mapping::of_file(file.as_fd(), len)?, chunk_size, file: None })
     }
 
-    /// What another process can map it from.
+    /// The file from which another process can map it.
     pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
@@ -143,8 +143,8 @@ impl Umem {
     /// The kernel owns none of the chunks that the range touches, and is given none while the slice lives.
     pub(super) unsafe fn bytes(&self, address: usize, len: usize) -> &[u8] {
         self.check(address, len);
-        // SAFETY: in bounds, as was just checked; initialised, for the mapping began as zeros; the kernel does not write
-        // there, as the caller promises, and here that takes an exclusive borrow of `self`.
+        // SAFETY: in bounds, as just checked; initialised, since the mapping starts as zeros; the kernel does not write
+        // there, as the caller promises, and this process can only do so with an exclusive borrow of `self`.
         unsafe { slice::from_raw_parts(self.memory.base.as_ptr().add(address), len) }
     }
 
@@ -165,8 +165,8 @@ impl Umem {
         self.check(from, len);
         self.check(to, len);
         let base = self.memory.base.as_ptr();
-        // SAFETY: both in bounds and apart, as was just checked; not the kernel's, as the caller promises, and here nobody
-        // else's, since `self` is borrowed exclusively.
+        // SAFETY: both in bounds and disjoint, as just checked; not the kernel's, as the caller promises, and not in
+        // use elsewhere, since `self` is borrowed exclusively.
         unsafe { ptr::copy_nonoverlapping(base.add(from), base.add(to), len) };
     }
 

@@ -1,10 +1,9 @@
-//! The `xdp` link: RoCEv2 frames of a real interface, by AF_XDP.
+//! The `xdp` link: RoCEv2 frames on a real interface, over AF_XDP.
 //!
-//! An XDP program ([`XdpVerdicts`] says what it did) steers the datagrams for the device's addresses
-//! into one socket per receive queue; everything else stays the kernel's. Frames are received into and
-//! sent from packet memory of our own ("UMEM"), whose ownership is accounted for exactly
-//! ([`FrameAudit`](crate::FrameAudit)). Destination hardware addresses come from [`crate::host`].
-//! Start reading with [`XdpLink`].
+//! An XDP program ([`XdpVerdicts`] counts what it did) steers the datagrams for the device's addresses into one socket
+//! per receive queue; the kernel gets everything else. Frames are received into and sent from packet memory of our own
+//! ("UMEM"), whose ownership is accounted for exactly ([`FrameAudit`](crate::FrameAudit)). Destination hardware
+//! addresses come from [`crate::host`]. Start reading with [`XdpLink`].
 
 mod audit;
 #[cfg(feature = "fuzz")]

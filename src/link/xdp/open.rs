@@ -1,4 +1,4 @@
-//! Opening a link with what a [`Grant`] holds; none of it needs privilege.
+//! Opens a link with a [`Grant`]; no privilege is needed.
 
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::AsRawFd;
@@ -57,7 +57,7 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
         queues: description.queues.iter().map(|layout| layout.queue).collect(),
         refused,
     };
-    // Datagrams of a peer may all come by the same queue.
+    // A peer's datagrams may all arrive by the same queue.
     let rx_chunks = queues.iter().map(|queue| queue.receive.count().chunks).min().unwrap_or(0);
     let chunks_per_frame = max_frame.div_ceil(single_buffer(chunk_size));
     let capabilities = Capabilities {

@@ -1,34 +1,34 @@
-//! What may be asked of an `xdp` link, what was obtained, and why it could not be opened.
+//! Options of an `xdp` link, the mode obtained, and why it could not be opened.
 
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// How an `xdp` link is to be set up. The default takes the best that the interface offers.
+/// How to set up an `xdp` link. The default uses the best that the interface offers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct XdpOptions {
     /// Where in the kernel the program runs.
     pub attach: AttachChoice,
     /// Whether the kernel copies frames.
     pub copy: CopyChoice,
-    /// The receive queues to serve; all that are in use, when empty. Frames of other queues go to the
-    /// kernel. Transmission uses the first.
+    /// The receive queues to serve; if empty, all that are in use. Frames of other queues go to the kernel.
+    /// Transmission uses the first.
     pub queues: Vec<u32>,
     /// Bytes of a UMEM chunk: 2048 or 4096.
     pub chunk_size: u32,
     /// UMEM chunks for receiving, per queue, and the size of the receive ring; a power of two.
     pub rx_chunks: u32,
-    /// Datagrams that can be on their way out; a power of two. Each has room for the largest frame.
+    /// Datagrams that can be queued for sending; a power of two. Each has room for the largest frame.
     pub tx_slots: u32,
-    /// Whether frames may span chunks. Without it the largest frame is one chunk less 256 bytes, and 3520 bytes
-    /// at most.
+    /// Whether frames may span several chunks. Otherwise the largest frame is one chunk less 256 bytes, and at most
+    /// 3520 bytes.
     pub multi_buffer: bool,
-    /// Whether the kernel may say when it needs a system call; without it every flush makes one.
+    /// Whether the kernel may say when it needs a system call; otherwise every flush makes one.
     pub need_wakeup: bool,
     /// Drive the driver from [`crate::Link::receive`] instead of from interrupts.
     pub busy_poll: Option<BusyPoll>,
-    /// The addresses to serve; those of the interface and of its VLANs, kept current, when empty.
+    /// The addresses to serve; if empty, those of the interface and of its VLANs, kept up to date.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -52,7 +52,7 @@ impl Default for XdpOptions {
 /// Where the program should run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttachChoice {
-    /// In the driver, or else as `Skb`.
+    /// In the driver, or failing that as `Skb`.
     Best,
     /// In the driver only.
     Native,
@@ -63,7 +63,7 @@ pub enum AttachChoice {
 /// Whether frames should be copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CopyChoice {
-    /// Zero copy, or else `Copy`.
+    /// Zero copy, or failing that `Copy`.
     Best,
     /// The driver must use the UMEM itself.
     ZeroCopy,
@@ -71,7 +71,7 @@ pub enum CopyChoice {
     Copy,
 }
 
-/// `SO_PREFER_BUSY_POLL` and its companions.
+/// `SO_PREFER_BUSY_POLL` and related options.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BusyPoll {
     /// How long one call may poll the driver, in microseconds.
@@ -98,13 +98,13 @@ pub struct XdpMode {
     pub attach: AttachMode,
     /// Whether the driver uses the UMEM itself.
     pub zero_copy: bool,
-    /// Whether frames may span chunks.
+    /// Whether frames may span several chunks.
     pub multi_buffer: bool,
-    /// Whether the driver is polled by us.
+    /// Whether we poll the driver.
     pub busy_poll: bool,
     /// The receive queues served.
     pub queues: Vec<u32>,
-    /// What was tried before and why it was refused, one sentence each.
+    /// What was tried before and refused, one sentence each.
     pub refused: Vec<String>,
 }
 
@@ -130,38 +130,38 @@ impl fmt::Display for XdpMode {
 /// Why an `xdp` link could not be opened.
 #[derive(Debug)]
 pub enum XdpError {
-    /// There is no interface of this name.
+    /// There is no interface with this name.
     NoInterface(String),
     /// The interface has no Ethernet header.
     NotEthernet(String),
-    /// Somebody else's XDP program is attached, which is not ours to replace.
+    /// A foreign XDP program is attached, which we must not replace.
     Occupied {
         /// The interface.
         interface: String,
-        /// Identifiers and names of what is attached.
+        /// Ids and names of the attached programs.
         programs: String,
     },
     /// An option is out of range.
     BadOption(&'static str),
     /// A capability is missing.
     Privilege {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
-        /// The capabilities that it takes.
+        /// The capabilities that it needs.
         needs: &'static str,
     },
     /// A system call failed.
     System {
-        /// What was tried.
+        /// What was attempted.
         what: &'static str,
         /// Its error.
         error: io::Error,
     },
-    /// The kernel did not take the program, or its maps.
+    /// The kernel rejected the program or its maps.
     Program(String),
-    /// Everything that was allowed was refused; one sentence each.
+    /// Every permitted mode was refused; one sentence each.
     Refused(Vec<String>),
-    /// No grant could be had from the helper that listens on a socket.
+    /// The helper listening on a socket gave no grant.
     Grant {
         /// The socket.
         socket: String,
@@ -212,7 +212,7 @@ impl XdpOptions {
     pub(super) const RING_SIZES: RangeInclusive<u32> = 64..=1 << 16;
 
     /// # Errors
-    /// [`XdpError::BadOption`] for values that the kernel would refuse without saying which.
+    /// [`XdpError::BadOption`] for values that the kernel would refuse without saying which one.
     pub(super) fn check(&self) -> Result<(), XdpError> {
         if !XdpOptions::CHUNK_SIZES.contains(&self.chunk_size) {
             return Err(XdpError::BadOption("chunk_size must be 2048 or 4096"));

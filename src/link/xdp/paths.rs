@@ -1,4 +1,4 @@
-//! Frame headers by source and destination, remembered until the host's state changes.
+//! Frame headers by source and destination, cached until the host's state changes.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ use crate::host::{Host, Neighbour, Query, Resolution, Vlan};
 
 use super::identity::Identity;
 
-/// After this time a path is resolved again, so that the kernel confirms neighbours that are in use.
+/// A path is resolved again after this time, so that the kernel confirms neighbours that are in use.
 const REFRESH: Duration = Duration::from_secs(1);
 /// Beyond this many paths all are forgotten.
 const REMEMBERED: usize = 4096;
@@ -21,24 +21,24 @@ const REMEMBERED: usize = 4096;
 /// Where a datagram is to go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Target {
-    /// Out.
+    /// To the network.
     Network,
     /// To the link itself: the destination is one of its addresses.
     Own,
-    /// Out, and to the link itself: the destination is a group that it has joined.
+    /// To the network, and to the link itself: the destination is a group that it has joined.
     Both,
-    /// Nowhere, because the neighbour is not known; which may change at any moment.
+    /// Nowhere yet: the neighbour is not known, which may change at any moment.
     Pending,
     /// Nowhere.
     Unreachable,
 }
 
-/// The way from a source to a destination.
+/// The path from a source to a destination.
 pub(super) struct Path {
     pub(super) target: Target,
     /// The largest datagram, BTH to ICRC, in bytes.
     pub(super) max_datagram: usize,
-    /// Complete but for port, TOS, TTL and VLAN priorities, which [`Path::header`] fills in.
+    /// Complete except for port, TOS, TTL and VLAN priorities, which [`Path::header`] fills in.
     header: FrameHeader,
     /// The tag nearest the payload first.
     vlans: Vec<Vlan>,
@@ -63,7 +63,7 @@ impl Path {
     }
 }
 
-/// Paths that were used.
+/// The cached paths.
 #[derive(Default)]
 pub(super) struct Paths {
     index: HashMap<(IpAddr, IpAddr), usize>,
@@ -72,7 +72,7 @@ pub(super) struct Paths {
 }
 
 impl Paths {
-    /// The path of `flow`, as good as the host's state.
+    /// The path of `flow`, as current as the host's state.
     pub(super) fn get(&mut self, now: Time, flow: &Flow, identity: &Identity, host: &mut Host) -> &Path {
         let key = (flow.src, flow.dst);
         let place = match self.last {
@@ -87,7 +87,7 @@ impl Paths {
         path
     }
 
-    /// Forgets everything; for when the link's identity has changed.
+    /// Forgets all paths, because the link's identity has changed.
     pub(super) fn clear(&mut self) {
         *self = Paths::default();
     }
@@ -133,7 +133,7 @@ fn resolve(now: Time, (src, dst): (IpAddr, IpAddr), identity: &Identity, host: &
         path.target = Target::Own;
         return path;
     }
-    // An address that is the device's but not the kernel's, the default GID, is at home on the interface.
+    // An address that is the device's but not the kernel's (the default GID) belongs to the interface.
     let owner = host.stacked_addresses(identity.ifindex).find(|address| address.ip == src);
     let oif = owner.map_or(identity.ifindex, |address| address.ifindex);
     let query = Query { dst, src: owner.map(|address| address.ip), oif: Some(oif) };
@@ -154,7 +154,7 @@ fn fill_in(path: &mut Path, resolution: Resolution, dst: IpAddr, ip_len: usize, 
             if identity.groups.contains(&dst) { Target::Both } else { Target::Network }
         }
         Neighbour::Pending => Target::Pending,
-        // What did not answer is asked again, and may answer any time, too.
+        // A neighbour that did not answer is asked again, and may answer at any time too.
         Neighbour::Unreachable => Target::Pending,
     };
     let room = (resolution.mtu as usize).saturating_sub(ip_len + UDP_LEN);

@@ -12,7 +12,7 @@ use softrnic_wire::Gid;
 use super::options::{AttachChoice, AttachMode, XdpError};
 use super::xsk::Xsk;
 
-/// Built from `xdp-prog/softrnic_xdp.c`; see the Makefile beside it. ELF structures are read in place.
+/// Built from `xdp-prog/softrnic_xdp.c`; see the Makefile beside it. Aligned, because ELF structures are read in place.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../xdp-prog/softrnic_xdp.bpf.o");
 
 // linux/bpf.h and linux/if_link.h.
@@ -27,11 +27,11 @@ const LOADING_NEEDS: &str = "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN (CAP_SYS_ADM
 pub(super) struct Maps {
     pub(super) sockets: Sockets,
     pub(super) addresses: Addresses,
-    /// Readable only, as the program's source says: anybody may have it.
+    /// Read-only, as declared in the program's source, so it may be handed to any process.
     pub(super) verdicts: OwnedFd,
 }
 
-/// The sockets that the program steers to.
+/// The sockets that the program redirects to.
 pub(super) struct Sockets(XskMap<MapData>);
 
 /// The addresses whose datagrams the program steers.
@@ -40,19 +40,19 @@ pub(super) struct Addresses(HashMap<MapData, [u8; 16], u8>);
 /// What the program counts.
 pub(super) struct Verdicts(PerCpuArray<MapData, u64>);
 
-/// A program that is attached for as long as this value, and so the process, exists.
+/// A program that stays attached as long as this value, and so the process, exists.
 pub(super) struct Attached {
     pub(super) link: OwnedFd,
     pub(super) maps: Maps,
     pub(super) mode: AttachMode,
-    /// Whether it takes frames of several buffers.
+    /// Whether it accepts frames in several buffers.
     pub(super) frags: bool,
 }
 
 /// What the program did with frames, summed over processors. The order is that of `enum verdict`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct XdpVerdicts {
-    /// Given to a socket of ours.
+    /// Redirected to a socket of ours.
     pub redirected: u64,
     /// Ours, but no socket serves the receive queue.
     pub passed_no_socket: u64,
@@ -126,7 +126,7 @@ impl Attached {
 }
 
 impl Sockets {
-    /// Frames of a receive queue go to `socket`, which is bound to it.
+    /// Redirects frames of a receive queue to `socket`, which is bound to it.
     pub(super) fn set(&mut self, queue: u32, socket: &Xsk) -> Result<(), XdpError> {
         self.0
             .set(queue, socket.as_raw_fd(), 0)
@@ -135,7 +135,7 @@ impl Sockets {
 }
 
 impl Addresses {
-    /// The program steers datagrams to `ip` from now on.
+    /// Steers datagrams to `ip` from now on.
     pub(super) fn add(&mut self, ip: IpAddr) -> io::Result<()> {
         self.0.insert(Gid::from(ip).0, 1, 0).map_err(io::Error::other)
     }
@@ -167,7 +167,7 @@ impl Verdicts {
     }
 }
 
-/// Identifiers and, where we may see them, names of programs.
+/// Ids and, where we may see them, names of programs.
 pub(super) fn describe_programs(ids: &[u32]) -> String {
     let known: Vec<_> = loaded_programs().filter_map(Result::ok).collect();
     let describe = |id: &u32| {
@@ -189,7 +189,7 @@ fn load(name: &str) -> Result<Ebpf, XdpError> {
     })?;
     program(&mut ebpf, name)?.load().map_err(|error| match os_error(&error) {
         Some(libc::EPERM) => XdpError::Privilege { what: "loading the XDP program", needs: LOADING_NEEDS },
-        // Offsets into packets that are not constant, which IPv4 options take, want CAP_PERFMON.
+        // Variable offsets into packets, which IPv4 options require, need CAP_PERFMON.
         Some(libc::EACCES) if error.to_string().contains("prohibited for !root") => {
             XdpError::Privilege { what: "loading the XDP program", needs: LOADING_NEEDS }
         }
@@ -205,8 +205,8 @@ fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp, XdpError> 
         .ok_or_else(|| XdpError::Program(format!("the object has no program {name}")))
 }
 
-/// Attaches by a BPF link, which the kernel undoes when its last descriptor is closed, however the
-/// process ends. (`aya` would fall back to an attachment that stays.)
+/// Attaches with a BPF link, which the kernel removes when its last descriptor is closed, however the process ends.
+/// (`aya` would fall back to an attachment that outlives the process.)
 fn create_link(program: u32, ifindex: u32, mode: AttachMode) -> io::Result<OwnedFd> {
     /// The part of `union bpf_attr` that this command reads.
     #[repr(C)]
@@ -221,8 +221,8 @@ fn create_link(program: u32, ifindex: u32, mode: AttachMode) -> io::Result<Owned
         AttachMode::Skb => XDP_FLAGS_SKB_MODE,
     };
     let attributes = LinkCreate { program, ifindex, attach_type: BPF_XDP, flags };
-    // SAFETY: the attributes have the length that is said, and live through the call, which reads them; the descriptor is
-    // new, so that nobody else owns it.
+    // SAFETY: the attributes have the given length, and live through the call, which reads them; the descriptor is new
+    // and has no other owner.
     unsafe {
         let fd = libc::syscall(
             libc::SYS_bpf,
@@ -261,7 +261,7 @@ fn program_error(error: impl std::error::Error) -> XdpError {
     XdpError::Program(shortened(&text))
 }
 
-/// What the kernel's verifier says can be thousands of lines, of which the last tell what is wrong.
+/// The verifier's output can be thousands of lines, of which the last ones say what is wrong.
 fn shortened(text: &str) -> String {
     const LAST: usize = 6;
     let lines: Vec<&str> = text.trim_end().lines().collect();
@@ -273,7 +273,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// The system's error that is at the bottom of another.
+/// The system error at the root of another.
 fn os_error(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
     let mut error = Some(error);
     while let Some(this) = error {

@@ -12,27 +12,26 @@ use super::ring::{Consumer, Desc, Producer};
 use super::transmit::{SlotLayout, Transmit};
 use super::xsk::{RingKind, Xsk, single_buffer};
 
-/// Completion ring of a queue that only receives; the kernel wants one to be there.
+/// Completion ring of a queue that only receives; the kernel requires one.
 const UNUSED_RING: u32 = 64;
-/// Receive chunks and transmit slots below which a queue is of no use.
+/// The fewest receive chunks and transmit slots with which a queue is of use.
 const LEAST_CHUNKS: u32 = 256;
 const LEAST_SLOTS: u32 = 64;
-/// The most packet memory that a helper has pinned for another process, in bytes for each queue: many times the
-/// default.
+/// The most packet memory that a helper pins for another process, in bytes per queue: many times the default.
 const MOST_SHARED: usize = 256 << 20;
 /// How long the kernel may take to free a queue.
 const FREEING: Duration = Duration::from_millis(500);
-/// What the kernel adds to a frame on its way out, when it counts against the send buffer.
+/// What the kernel adds to each outgoing frame when it charges it to the send buffer.
 const SEND_OVERHEAD: usize = 1024;
 
-/// A queue in use. The socket goes before the memory that it uses.
+/// A queue in use. The socket is dropped before the memory that it uses.
 pub(super) struct Queue {
     pub(super) receive: Receive,
     pub(super) socket: Xsk,
     pub(super) umem: Umem,
 }
 
-/// A queue whose socket is bound to it, before anything was received or sent.
+/// A queue whose socket is bound, before anything has been received or sent.
 pub(super) struct BoundQueue {
     rings: Rings,
     pub(super) socket: Xsk,
@@ -40,14 +39,14 @@ pub(super) struct BoundQueue {
     pub(super) layout: QueueLayout,
 }
 
-/// The part of a queue's layout that was decided when it was bound.
+/// The part of a queue's layout that is fixed when it is bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueLayout {
     /// The receive queue.
     pub queue: u32,
-    /// Chunks for receiving, the first of its packet memory.
+    /// Chunks for receiving, at the start of its packet memory.
     pub rx_chunks: u32,
-    /// Slots for transmitting; none where it only receives.
+    /// Slots for transmitting; 0 if it only receives.
     pub tx_slots: u32,
 }
 
@@ -68,14 +67,14 @@ impl QueueLayout {
     }
 }
 
-/// How a queue is to be opened.
+/// How to open a queue.
 #[derive(Clone, Copy)]
 pub(super) struct QueueSetup<'a> {
     pub(super) ifindex: u32,
     pub(super) queue: u32,
     pub(super) modes: &'a [BindMode],
     pub(super) options: &'a XdpOptions,
-    /// The longest frame of the interface's MTU, in bytes.
+    /// The longest frame that the interface's MTU allows, in bytes.
     pub(super) max_frame: usize,
     /// Whether it also transmits.
     pub(super) transmits: bool,
@@ -110,7 +109,7 @@ impl BindMode {
     }
 }
 
-/// What may be tried, the best first, for frames of up to `max_frame` bytes.
+/// The modes to try, the best first, for frames of up to `max_frame` bytes.
 pub(super) fn bind_modes(
     options: &XdpOptions,
     attach: AttachMode,
@@ -127,7 +126,8 @@ pub(super) fn bind_modes(
         CopyChoice::ZeroCopy => vec![true],
         CopyChoice::Copy => vec![false],
     };
-    // Frames that fit in a chunk go faster without; the largest frame matters more than zero copy.
+    // Frames that fit in a chunk are faster without multi-buffer; receiving the largest frame matters more than zero
+    // copy.
     let several = options.multi_buffer && frags && max_frame > single_buffer(options.chunk_size);
     let multi_buffer = if several { vec![true, false] } else { vec![false] };
     let modes = multi_buffer.into_iter().flat_map(|multi_buffer| {
@@ -137,7 +137,7 @@ pub(super) fn bind_modes(
 }
 
 impl BoundQueue {
-    /// Sets up the rings of `socket` and binds it in the first of the modes that the kernel accepts.
+    /// Sets up the rings of `socket` and binds it in the first mode that the kernel accepts.
     pub(super) fn open(
         socket: Xsk,
         setup: &QueueSetup<'_>,
@@ -153,7 +153,7 @@ impl BoundQueue {
         Ok((BoundQueue { rings, socket, umem, layout }, mode))
     }
 
-    /// One that another process has bound.
+    /// A queue that another process has bound.
     pub(super) fn handed_over(
         socket: OwnedFd,
         memory: OwnedFd,
@@ -170,7 +170,7 @@ impl BoundQueue {
         Ok(BoundQueue { rings, socket, umem, layout })
     }
 
-    /// Puts the queue to use, which gives all chunks to the kernel. The transmit half is there where it has slots.
+    /// Puts the queue into use, which gives all chunks to the kernel. It has a transmit half if it has slots.
     pub(super) fn start(
         self,
         mode: BindMode,
@@ -196,7 +196,7 @@ impl BoundQueue {
     }
 }
 
-/// The rings of a queue. One that only receives has a completion ring all the same, which nobody looks at.
+/// The rings of a queue. One that only receives has a completion ring too, which is never read.
 struct Rings {
     fill: Producer<u64>,
     receive: Consumer<Desc>,
@@ -228,7 +228,7 @@ impl Rings {
     }
 }
 
-/// Registers the packet memory that is asked for, or the half of it as often as the limit of locked memory demands.
+/// Registers the requested packet memory, halving it until the limit of locked memory allows it.
 fn register(
     socket: &Xsk,
     setup: &QueueSetup<'_>,
@@ -273,8 +273,8 @@ fn register(
     }
 }
 
-/// Binds, after a while if need be: the kernel frees the queue of a socket that was closed, or of a
-/// process that was killed, in the background (`xp_release_deferred`).
+/// Binds, retrying for a while if necessary: the kernel frees the queue of a closed socket or a killed process in the
+/// background (`xp_release_deferred`).
 fn bind_once_free(socket: &Xsk, ifindex: u32, queue: u32, flags: u16) -> io::Result<()> {
     let end = Instant::now() + FREEING;
     loop {

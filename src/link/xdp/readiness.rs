@@ -1,13 +1,13 @@
-//! One descriptor that is readable when a datagram has arrived.
+//! One descriptor that is readable once a datagram has arrived.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// The socket itself, or an epoll instance over several.
 ///
-/// What is in an epoll instance is called back for every frame, in either direction and whether or not anybody waits:
-/// a quarter of the time that sending a small frame takes. So one socket does without, and nothing waits for room to
-/// send: that is tried again after a while.
+/// An epoll instance has a callback for every frame, in either direction and whether or not a thread waits, which takes
+/// a quarter of the time of sending a small frame. So a single socket is used without epoll, and nothing waits for room
+/// to send: sending is tried again after a while.
 pub(super) enum Readiness {
     One(RawFd),
     Several(OwnedFd),
@@ -19,7 +19,7 @@ impl Readiness {
         if let [socket] = sockets {
             return Ok(Readiness::One(*socket));
         }
-        // SAFETY: takes no pointers; the descriptor is new, so that nobody else owns it.
+        // SAFETY: takes no pointers; the descriptor is new and has no other owner.
         let epoll = unsafe {
             let fd = libc::epoll_create1(libc::EPOLL_CLOEXEC);
             if fd < 0 {

@@ -3,19 +3,19 @@
 use super::memory::Umem;
 use super::ring::{Consumer, Desc, Producer};
 
-/// Frames after which chunks are given back to the kernel.
+/// Frames after which chunks are returned to the kernel.
 const BATCH: usize = 32;
 
 /// The receive half of a queue. Its chunks are the first of the UMEM.
 pub(super) struct Receive {
     ring: Consumer<Desc>,
     fill: Producer<u64>,
-    /// Which chunks are the kernel's.
+    /// Which chunks the kernel owns.
     in_kernel: Vec<bool>,
     chunk_size: usize,
-    /// Where a frame is put together whose chunks are not neighbours; as long as the longest frame.
+    /// Where a frame is assembled whose chunks are not adjacent; as long as the longest frame.
     scratch: Vec<u8>,
-    /// The descriptors of the frame at hand.
+    /// The descriptors of the current frame.
     chain: Vec<Desc>,
     violations: u64,
 }
@@ -24,11 +24,11 @@ pub(super) struct Receive {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Received {
     pub(super) frames: usize,
-    /// Frames too long, or of descriptors that make no sense.
+    /// Frames that are too long, or have invalid descriptors.
     pub(super) malformed: u64,
 }
 
-/// How the chunks of a queue are spread; see [`crate::FrameAudit`].
+/// Where the chunks of a queue are; see [`crate::FrameAudit`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReceiveCount {
     pub(super) chunks: u64,
@@ -40,7 +40,7 @@ pub(super) struct ReceiveCount {
 }
 
 impl Receive {
-    /// Entries of the fill ring for so many chunks; see [`Producer`].
+    /// Entries of the fill ring for this many chunks; see [`Producer`].
     pub(super) fn fill_ring_size(chunks: u32) -> u32 {
         2 * chunks
     }
@@ -69,7 +69,7 @@ impl Receive {
         receive
     }
 
-    /// Hands at most `budget` frames to `sink`.
+    /// Delivers at most `budget` frames to `sink`.
     pub(super) fn drain(&mut self, umem: &mut Umem, budget: usize, sink: &mut dyn FnMut(&[u8])) -> Received {
         let mut received = Received::default();
         while received.frames < budget && self.next_chain() {
@@ -94,7 +94,7 @@ impl Receive {
         received
     }
 
-    /// Whether the driver waits to be told of chunks.
+    /// Whether the driver waits to be told about chunks.
     pub(super) fn needs_wakeup(&self) -> bool {
         self.fill.needs_wakeup()
     }
@@ -112,7 +112,7 @@ impl Receive {
         }
     }
 
-    /// Takes the descriptors of the next frame, once the kernel has produced all of them.
+    /// Collects the descriptors of the next frame, once the kernel has produced all of them.
     fn next_chain(&mut self) -> bool {
         self.chain.clear();
         loop {
@@ -127,7 +127,7 @@ impl Receive {
         }
     }
 
-    /// Makes the chunks of the chain ours. Leaves out those that are not ours to give back later.
+    /// Takes over the chunks of the chain. Skips those that were not the kernel's, so that they are not returned later.
     fn claim(&mut self, umem: &Umem) -> bool {
         let Receive { chain, in_kernel, chunk_size, violations, .. } = self;
         let before = chain.len();
@@ -148,7 +148,7 @@ impl Receive {
     }
 
     fn recycle(&mut self, chunk: usize) {
-        // There is an entry for each chunk, unless the kernel's index makes no sense.
+        // There is an entry for each chunk, unless the kernel's index is invalid.
         if self.fill.try_push((chunk * self.chunk_size) as u64) {
             self.in_kernel[chunk] = true;
         } else {
@@ -156,17 +156,17 @@ impl Receive {
         }
     }
 
-    /// Gives ring entries and chunks back to the kernel, which needs an entry for each chunk.
+    /// Returns ring entries and chunks to the kernel, which needs an entry for each chunk.
     fn hand_over(&mut self) {
         self.ring.release();
         self.fill.publish();
     }
 }
 
-/// The frame that `chain`, whose chunks are ours, holds; in one piece. `None` if it is too long.
+/// The frame in `chain`, whose chunks are ours, in one piece. `None` if it is too long.
 ///
-/// The chunks of a frame are neighbours nearly always, for they are recycled in order. Then the pieces
-/// after the first, which are short, close up to it. Only else is the whole frame copied.
+/// The chunks of a frame are nearly always adjacent, since they are recycled in order. Then only the pieces after the
+/// first, which are short, are moved up to it. Otherwise the whole frame is copied.
 fn assemble<'a>(
     chain: &[Desc],
     scratch: &'a mut [u8],
@@ -177,7 +177,7 @@ fn assemble<'a>(
     let start = first.address as usize;
     let len: usize = chain.iter().map(|desc| desc.len as usize).sum();
     if rest.is_empty() {
-        // SAFETY: `claim` found the chunk to be ours; it goes back to the kernel after the frame was delivered.
+        // SAFETY: `claim` took the chunk over; it goes back to the kernel after the frame is delivered.
         return Some(unsafe { umem.bytes(start, len) });
     }
     if len > scratch.len() {
@@ -186,8 +186,8 @@ fn assemble<'a>(
     let chunk = |desc: &Desc| desc.address as usize / chunk_size;
     if chain.windows(2).all(|pair| chunk(&pair[1]) == chunk(&pair[0]) + 1) {
         let end = rest.last().map_or(start, |last| last.address as usize + last.len as usize);
-        // SAFETY: `claim` found all of the chunks to be ours, and there are none between them; they go back to the kernel
-        // after the frame was delivered.
+        // SAFETY: `claim` took all of the chunks over, and there are none between them; they go back to the kernel
+        // after the frame is delivered.
         let bytes = unsafe { umem.bytes_mut(start, end - start) };
         let mut filled = first.len as usize;
         for desc in rest {
@@ -199,7 +199,7 @@ fn assemble<'a>(
     }
     let mut filled = 0;
     for desc in chain {
-        // SAFETY: `claim` found the chunk to be ours; it goes back to the kernel after the frame was delivered.
+        // SAFETY: `claim` took the chunk over; it goes back to the kernel after the frame is delivered.
         let piece = unsafe { umem.bytes(desc.address as usize, desc.len as usize) };
         scratch[filled..filled + piece.len()].copy_from_slice(piece);
         filled += piece.len();

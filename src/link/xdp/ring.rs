@@ -1,7 +1,7 @@
-//! The four kinds of AF_XDP rings: single producer, single consumer, one side of which is the kernel.
+//! The four kinds of AF_XDP rings: single producer, single consumer, with the kernel on one side.
 //!
-//! Each side keeps the other's index cached and reads it again only when the cache says that there is
-//! nothing (left) to do, and it publishes its own index once per batch.
+//! Each side caches the other's index, reads it again only when the cached one leaves nothing to do, and publishes its
+//! own index once per batch.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,13 +26,13 @@ impl Desc {
     }
 }
 
-/// Where in its mapping a ring has its parts, in bytes (`struct xdp_ring_offset`).
+/// Offsets of a ring's parts in its mapping, in bytes (`struct xdp_ring_offset`).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offsets {
     pub(super) producer: usize,
     pub(super) consumer: usize,
     pub(super) entries: usize,
-    /// `None` on kernels before 5.4, which know no need for wake-ups.
+    /// `None` on kernels before 5.4, which have no need-wakeup flag.
     pub(super) flags: Option<usize>,
 }
 
@@ -64,7 +64,8 @@ impl<T: Copy> Ring<T> {
     }
 
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: aligned and in the mapping, as `at` checked, which the ring keeps; both sides use it as an atomic alone.
+        // SAFETY: aligned and in the mapping, as `at` checked, which the ring keeps alive; both sides access it only as
+        // an atomic.
         unsafe { self.producer.as_ref() }
     }
 
@@ -73,7 +74,7 @@ impl<T: Copy> Ring<T> {
         unsafe { self.consumer.as_ref() }
     }
 
-    /// Whether the kernel waits to be woken by a system call.
+    /// Whether the kernel must be woken with a system call.
     fn needs_wakeup(&self) -> bool {
         self.flags.is_some_and(|flags| {
             // SAFETY: as for `producer`.
@@ -82,22 +83,23 @@ impl<T: Copy> Ring<T> {
         })
     }
 
-    /// Entries between the indices, as far as they have been published.
+    /// Entries between the indices, as far as published.
     fn len(&self) -> u32 {
-        // The consumer's first: it never overtakes the producer, so the difference is not negative.
+        // The consumer index first: it never overtakes the producer's, so the difference is not negative.
         let consumer = self.consumer().load(Ordering::Acquire);
         self.producer().load(Ordering::Acquire).wrapping_sub(consumer)
     }
 
     fn entry(&self, index: u32) -> *mut T {
-        // SAFETY: masked to below `size`; `at` checked that so many are in the mapping, which the ring keeps.
+        // SAFETY: masked to below `size`; `at` checked that `size` entries are in the mapping, which the ring keeps
+        // alive.
         unsafe { self.entries.as_ptr().add((index & (self.size - 1)) as usize) }
     }
 }
 
 /// Our side of a ring that the kernel consumes: fill or transmit.
 ///
-/// The kernel may publish that it consumed an entry after what it did with it has come back to us, at
+/// What an entry named may come back to us before the kernel publishes that it has consumed the entry; it publishes at
 /// the latest when it has consumed all that it knew of. So a ring for `n` things must have `2 n` entries.
 pub(super) struct Producer<T> {
     ring: Ring<T>,
@@ -119,7 +121,7 @@ impl<T: Copy> Producer<T> {
         self.room() >= count
     }
 
-    /// Free entries, as far as we know; none when the other side says that it has consumed what it never had.
+    /// Free entries, as far as we know; none if the kernel claims to have consumed more than there was.
     fn room(&self) -> u32 {
         self.ring.size.saturating_sub(self.next.wrapping_sub(self.consumer))
     }
@@ -127,24 +129,24 @@ impl<T: Copy> Producer<T> {
     /// Appends an entry, which the kernel does not see yet.
     ///
     /// # Panics
-    /// When the ring is full.
+    /// If the ring is full.
     pub(super) fn push(&mut self, entry: T) {
         assert!(self.try_push(entry), "ring is full");
     }
 
-    /// The same; false when the ring is full.
+    /// Like `push`; false if the ring is full.
     pub(super) fn try_push(&mut self, entry: T) -> bool {
         if !self.has_room(1) {
             return false;
         }
-        // SAFETY: the slot is in the mapping, as `entry` says, and not the kernel's: it is beyond what was published, and by
-        // `has_room` the kernel has consumed what was there before.
+        // SAFETY: the slot is in the mapping, as `entry` says, and not the kernel's: it is beyond what was published,
+        // and `has_room` checked that the kernel has consumed the previous entry.
         unsafe { self.ring.entry(self.next).write(entry) };
         self.next = self.next.wrapping_add(1);
         true
     }
 
-    /// Shows the kernel what was pushed.
+    /// Makes the pushed entries visible to the kernel.
     pub(super) fn publish(&mut self) {
         if self.published != self.next {
             self.published = self.next;
@@ -166,16 +168,16 @@ impl<T: Copy> Producer<T> {
         self.ring.needs_wakeup()
     }
 
-    /// Publishes any index.
+    /// Publishes an arbitrary index.
     #[cfg(feature = "fuzz")]
     pub(super) fn forge_index(&mut self, index: u32) {
         self.ring.producer().store(index, Ordering::Release);
     }
 
-    /// Writes an entry, whoever it belongs to.
+    /// Writes an entry, whichever side owns it.
     #[cfg(feature = "fuzz")]
     pub(super) fn forge_entry(&mut self, index: u32, entry: T) {
-        // SAFETY: in the mapping, as `Ring::entry` says; both sides are one thread's.
+        // SAFETY: in the mapping, as `Ring::entry` says; one thread plays both sides.
         unsafe { self.ring.entry(index).write(entry) };
     }
 }
@@ -193,7 +195,7 @@ impl<T: Copy> Consumer<T> {
         Consumer { ring: Ring::new(memory, offsets, size), next: 0, released: 0, producer: 0 }
     }
 
-    /// The entry `ahead` places after the next one, if the kernel has produced it.
+    /// The entry `ahead` positions after the next one, if the kernel has produced it.
     pub(super) fn peek(&mut self, ahead: u32) -> Option<T> {
         if self.producer.wrapping_sub(self.next) <= ahead {
             self.producer = self.ring.producer().load(Ordering::Acquire);
@@ -201,12 +203,12 @@ impl<T: Copy> Consumer<T> {
                 return None;
             }
         }
-        // SAFETY: in the mapping, as `entry` says. The kernel has produced it before the index that was acquired, and does
-        // not write it again before it is released (af_xdp.rst).
+        // SAFETY: in the mapping, as `entry` says. The kernel produced it before publishing the index that was
+        // acquired, and does not write it again before it is released (af_xdp.rst).
         Some(unsafe { self.ring.entry(self.next.wrapping_add(ahead)).read() })
     }
 
-    /// Steps over `count` entries that were peeked at.
+    /// Steps over `count` peeked entries.
     pub(super) fn advance(&mut self, count: u32) {
         debug_assert!(self.producer.wrapping_sub(self.next) >= count);
         self.next = self.next.wrapping_add(count);
@@ -219,7 +221,7 @@ impl<T: Copy> Consumer<T> {
         Some(entry)
     }
 
-    /// Gives the entries that were stepped over back to the kernel.
+    /// Returns the entries that were stepped over to the kernel.
     pub(super) fn release(&mut self) {
         if self.released != self.next {
             self.released = self.next;
@@ -233,7 +235,7 @@ impl<T: Copy> Consumer<T> {
         self.producer.wrapping_sub(self.next)
     }
 
-    /// Publishes any index.
+    /// Publishes an arbitrary index.
     #[cfg(feature = "fuzz")]
     pub(super) fn forge_index(&mut self, index: u32) {
         self.ring.consumer().store(index, Ordering::Release);
@@ -249,7 +251,7 @@ impl<T: Copy> Consumer<T> {
 fn at<T>(memory: &Mapping, offset: usize, count: usize) -> NonNull<T> {
     let end = count.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_add(offset));
     assert!(end.is_some_and(|end| end <= memory.len()), "ring outside its mapping");
-    // SAFETY: in the mapping, as was just checked.
+    // SAFETY: in the mapping, as just checked.
     let pointer = unsafe { memory.base().add(offset) }.cast::<T>();
     assert!(pointer.is_aligned(), "ring misaligned");
     pointer

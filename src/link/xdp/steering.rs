@@ -1,4 +1,4 @@
-//! Which datagrams the program steers to us, and who sees to it.
+//! Which datagrams the program steers to us, and which process controls that.
 
 use std::io;
 use std::net::IpAddr;
@@ -9,14 +9,14 @@ use super::program::Addresses;
 
 /// The addresses that the program steers to us.
 pub(super) enum Steering {
-    /// We have the map of them.
+    /// We own the map.
     Own(Addresses),
-    /// A helper has it, follows the interface's addresses by itself, and does what we wish about groups.
+    /// A helper owns it, follows the interface's addresses itself, and executes our wishes about groups.
     Helper(UnixStream),
 }
 
 impl Steering {
-    /// The program steers datagrams to an address of the interface from now on.
+    /// Steers datagrams to an address of the interface from now on.
     pub(super) fn add_address(&mut self, ip: IpAddr) -> io::Result<()> {
         match self {
             Steering::Own(addresses) => addresses.add(ip),
@@ -31,7 +31,7 @@ impl Steering {
         }
     }
 
-    /// The same for a multicast group. A helper is told and not waited for: the caller holds the NIC.
+    /// The same for a multicast group. A helper is told without waiting for it: the caller holds the NIC.
     pub(super) fn join(&mut self, group: IpAddr) -> io::Result<()> {
         match self {
             Steering::Own(addresses) => addresses.add(group),
@@ -49,7 +49,7 @@ impl Steering {
 
 fn tell(stream: &UnixStream, wish: Wish) -> io::Result<()> {
     use rustix::net::SendFlags;
-    // A line is far shorter than the room there is or is not: it goes as a whole.
+    // A line is so short that it is sent whole or not at all.
     rustix::net::send(stream, wish.to_string().as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
     Ok(())
 }

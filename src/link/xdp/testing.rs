@@ -1,4 +1,4 @@
-//! Rings of which the test plays the kernel's part.
+//! Rings in which the test plays the kernel's part.
 
 use std::fs::File;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -8,7 +8,7 @@ use super::ring::{Consumer, Offsets, Producer};
 
 const ENTRIES: usize = 192;
 
-/// Both ends of one ring, in shared memory that each has mapped for itself.
+/// Both ends of one ring, in shared memory that each has mapped separately.
 pub(super) fn ring_pair<T: Copy>(size: u32) -> (Producer<T>, Consumer<T>) {
     let offsets = Offsets { producer: 0, consumer: 64, entries: ENTRIES, flags: Some(128) };
     let len = ENTRIES + size as usize * size_of::<T>();
@@ -19,7 +19,7 @@ pub(super) fn ring_pair<T: Copy>(size: u32) -> (Producer<T>, Consumer<T>) {
 }
 
 fn memfd() -> OwnedFd {
-    // SAFETY: the name is a C string; the descriptor is new and owned by nobody else.
+    // SAFETY: the name is a C string; the descriptor is new and has no other owner.
     unsafe {
         let fd = libc::memfd_create(c"ring".as_ptr(), libc::MFD_CLOEXEC);
         assert!(fd >= 0);

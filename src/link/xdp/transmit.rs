@@ -1,7 +1,7 @@
 //! The transmit half of a queue: slots of packet memory, the transmit ring and the completion ring.
 //!
-//! A slot is as many consecutive chunks as the largest frame takes, so a frame is written in one piece
-//! where it will be sent from, and only its descriptors are split at chunk boundaries.
+//! A slot is as many consecutive chunks as the largest frame takes, so a frame is written in one piece in the place it
+//! is sent from, and only its descriptors are split at chunk boundaries.
 
 use super::ring::{Consumer, Desc, Producer};
 use super::xsk::Xsk;
@@ -20,7 +20,7 @@ pub(super) struct Transmit {
     always_wake: bool,
 }
 
-/// Where slots are.
+/// Where the slots are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotLayout {
     /// UMEM address of the first, in bytes.
@@ -40,7 +40,7 @@ impl SlotLayout {
         2 * self.completion_size()
     }
 
-    /// Entries of the completion ring: descriptors that all slots together can need.
+    /// Entries of the completion ring: as many descriptors as all slots together can need.
     pub(super) fn completion_size(&self) -> u32 {
         self.slots * self.chunks_per_slot.next_power_of_two()
     }
@@ -57,18 +57,18 @@ const BATCH: u32 = 32;
 /// Calls without visible progress after which the network below counts as full.
 const MAX_STALLED_CALLS: u32 = 2;
 
-/// What became of a kick.
+/// The result of a kick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Kicked {
     /// System calls made.
     pub(super) calls: u64,
     /// Packets that the device below dropped at once.
     pub(super) dropped: u64,
-    /// The interface is down: what is queued leaves when it is up again.
+    /// The interface is down: what is queued leaves when it comes up again.
     pub(super) down: bool,
 }
 
-/// How the slots and descriptors of a queue are spread; see [`crate::FrameAudit`].
+/// Where the slots and descriptors of a queue are; see [`crate::FrameAudit`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TransmitCount {
     pub(super) slots: u64,
@@ -103,7 +103,7 @@ impl Transmit {
         }
     }
 
-    /// A free slot. The one used last comes first: it is in the cache.
+    /// A free slot. The most recently used one comes first: it is in the cache.
     pub(super) fn take(&mut self) -> Option<u32> {
         if self.free.is_empty() {
             self.reap();
@@ -111,7 +111,7 @@ impl Transmit {
         self.free.pop()
     }
 
-    /// Gives back a slot that was not queued.
+    /// Returns a slot that was not queued.
     pub(super) fn give_back(&mut self, slot: u32) {
         self.free.push(slot);
     }
@@ -138,12 +138,12 @@ impl Transmit {
         self.in_flight += u32::from(descriptors);
     }
 
-    /// Whether as much is queued as the kernel takes at once.
+    /// Whether as much is queued as the kernel accepts in one call.
     pub(super) fn has_batch(&self) -> bool {
         self.ring.unpublished() >= BATCH
     }
 
-    /// Shows the kernel what was queued and makes it send as much as it takes.
+    /// Makes queued frames visible to the kernel and makes it send as many as it accepts.
     pub(super) fn kick(&mut self, socket: &Xsk) -> Kicked {
         self.ring.publish();
         let mut kicked = Kicked::default();
@@ -151,8 +151,8 @@ impl Transmit {
         if outstanding == 0 || !(self.always_wake || self.ring.needs_wakeup()) {
             return kicked;
         }
-        // A call takes a batch in copy mode, and starts the driver in zero copy. Older kernels show only
-        // at the end how far they came, so progress is seen in the completions, too.
+        // In copy mode a call sends a batch; in zero-copy mode it starts the driver. Older kernels publish their
+        // progress only at the end, so completions count as progress too.
         let most = if self.zero_copy { 1 } else { outstanding };
         let mut progress = self.progress();
         let mut stalled = 0;
@@ -163,7 +163,7 @@ impl Transmit {
             progress = self.progress();
             stalled = if progress == before { stalled + 1 } else { 0 };
             match result.map_err(|error| error.raw_os_error()) {
-                // All taken.
+                // All were accepted.
                 Ok(()) => break,
                 Err(Some(libc::ENETDOWN | libc::ENXIO)) => {
                     kicked.down = true;
@@ -201,7 +201,7 @@ impl Transmit {
         self.completion.release();
     }
 
-    /// Whether frames wait for the device below, or all slots do for their completion.
+    /// Whether frames wait for the device below, or all slots wait for completion.
     pub(super) fn is_blocked(&self) -> bool {
         (!self.zero_copy && self.ring.outstanding() > 0) || self.free.is_empty()
     }

@@ -1,7 +1,7 @@
-//! An AF_XDP socket: system calls, and nothing else.
+//! An AF_XDP socket: only the system calls.
 //!
-//! Those of the data path are `rustix`'s, which makes them itself: the C library's are cancellation points, and a
-//! thread that is cancelled inside one never gives the NIC back.
+//! Those of the data path go through `rustix`, which makes them directly: the C library's wrappers are cancellation
+//! points, and a thread cancelled inside one would never release the NIC.
 
 use std::io;
 use std::mem;
@@ -13,7 +13,7 @@ use super::memory::{Mapping, Umem};
 use super::options::BusyPoll;
 use super::ring::{Consumer, Desc, Offsets, Producer};
 
-// asm-generic/socket.h; libc has the last two for few targets.
+// asm-generic/socket.h; libc lacks the last two for most targets.
 const SO_PREFER_BUSY_POLL: libc::c_int = 69;
 const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
 
@@ -34,9 +34,9 @@ pub(super) struct Xsk(OwnedFd);
 /// Frames that the socket lost.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct XskStatistics {
-    /// Because no chunk or no place in the receive ring was free.
+    /// Because no chunk or no entry of the receive ring was free.
     pub(super) overruns: u64,
-    /// Descriptors of ours that the kernel did not take.
+    /// Descriptors of ours that the kernel rejected.
     pub(super) invalid: u64,
 }
 
@@ -79,9 +79,9 @@ impl RingKind {
 }
 
 impl Xsk {
-    /// Needs `CAP_NET_RAW`; nothing later does.
+    /// Needs `CAP_NET_RAW`; the other calls do not.
     pub(super) fn new() -> io::Result<Xsk> {
-        // SAFETY: takes no pointers; the descriptor is new, so that nobody else owns it.
+        // SAFETY: takes no pointers; the descriptor is new and has no other owner.
         unsafe {
             let fd = libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
             if fd < 0 {
@@ -95,9 +95,9 @@ impl Xsk {
         Xsk(fd)
     }
 
-    /// Makes `umem`, which must outlive the socket, the packet memory.
+    /// Registers `umem`, which must outlive the socket, as its packet memory.
     pub(super) fn register(&self, umem: &Umem) -> io::Result<()> {
-        // SAFETY: numbers alone, for which zero is a value.
+        // SAFETY: integers only, for which zero is valid.
         let mut registration: libc::xdp_umem_reg = unsafe { mem::zeroed() };
         registration.addr = umem.memory().base().as_ptr() as u64;
         registration.len = umem.memory().len() as u64;
@@ -105,7 +105,7 @@ impl Xsk {
         self.set(libc::SOL_XDP, libc::XDP_UMEM_REG, &registration)
     }
 
-    /// Gives the socket a ring of so many entries.
+    /// Gives the socket a ring with this many entries.
     pub(super) fn size_ring(&self, ring: RingKind, size: u32) -> io::Result<()> {
         self.set(libc::SOL_XDP, ring.size_option(), &size)
     }
@@ -130,7 +130,7 @@ impl Xsk {
         Ok(Producer::new(memory, offsets, size))
     }
 
-    /// Ties the socket to a queue. After a refusal it may be tried again with other flags.
+    /// Binds the socket to a queue. After a refusal it may be tried again with other flags.
     pub(super) fn bind(&self, ifindex: u32, queue: u32, flags: u16) -> io::Result<()> {
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
@@ -140,7 +140,7 @@ impl Xsk {
             sxdp_shared_umem_fd: 0,
         };
         let len = size_of_val(&address) as libc::socklen_t;
-        // SAFETY: the address has the length that is said, and lives through the call, which reads it.
+        // SAFETY: the address has the given length, and lives through the call, which reads it.
         check(unsafe { libc::bind(self.raw(), (&raw const address).cast(), len) })
     }
 
@@ -150,25 +150,25 @@ impl Xsk {
         self.set(libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &busy_poll.budget)
     }
 
-    /// Asks for room for as many bytes on their way out; the system's limit may be lower.
+    /// Asks for a send buffer of this many bytes; the system's limit may be lower.
     pub(super) fn set_send_buffer(&self, bytes: usize) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_SNDBUF, &libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX))
     }
 
-    /// Makes the kernel look at the transmit ring.
+    /// Makes the kernel process the transmit ring.
     pub(super) fn wake_transmit(&self) -> io::Result<()> {
         rustix::net::send(self, &[], SendFlags::DONTWAIT)?;
         Ok(())
     }
 
-    /// Makes the kernel look at the fill ring, and poll the driver when busy polling.
+    /// Makes the kernel process the fill ring, and poll the driver when busy polling.
     pub(super) fn wake_receive(&self) {
-        // What fails is seen in the receive ring.
+        // Failures show in the receive ring.
         let _failed = rustix::net::recv(self, &mut [0; 0][..], RecvFlags::DONTWAIT);
     }
 
     pub(super) fn statistics(&self) -> io::Result<XskStatistics> {
-        // Older kernels fill in less of it.
+        // Older kernels fill in fewer fields.
         let (statistics, _) = self.get::<libc::xdp_statistics>(libc::XDP_STATISTICS)?;
         Ok(XskStatistics {
             overruns: statistics.rx_dropped + statistics.rx_ring_full,
@@ -176,7 +176,7 @@ impl Xsk {
         })
     }
 
-    /// Maps a ring of so many entries; since Linux 6.4 also when the socket is bound.
+    /// Maps a ring with this many entries; since Linux 6.4 also possible after the socket is bound.
     fn map_ring<T>(&self, kind: RingKind, size: u32) -> io::Result<(Mapping, Offsets)> {
         let (offsets, len) = self.get::<libc::xdp_mmap_offsets>(libc::XDP_MMAP_OFFSETS)?;
         if len < size_of::<libc::xdp_mmap_offsets>() {
@@ -197,15 +197,15 @@ impl Xsk {
 
     fn set<T>(&self, level: libc::c_int, option: libc::c_int, value: &T) -> io::Result<()> {
         let len = size_of::<T>() as libc::socklen_t;
-        // SAFETY: the value has the length that is said, and lives through the call, which reads it.
+        // SAFETY: the value has the given length, and lives through the call, which reads it.
         check(unsafe { libc::setsockopt(self.raw(), level, option, (&raw const *value).cast(), len) })
     }
 
-    /// An option's value, zero where the kernel did not fill it in, and the bytes that it did.
+    /// The value of an option, zero where the kernel did not fill it in, and the number of bytes that it did.
     fn get<T>(&self, option: libc::c_int) -> io::Result<(T, usize)> {
         let mut len = size_of::<T>() as libc::socklen_t;
-        // SAFETY: callers, all in this file, ask for structures of numbers, for which zero is a value, as is whatever the
-        // kernel writes, which is no more than the length that is said.
+        // SAFETY: callers, all in this file, ask for structures of integers, for which zero is valid, as is whatever
+        // the kernel writes, which is at most the given length.
         unsafe {
             let mut value: T = mem::zeroed();
             let value_pointer = (&raw mut value).cast();

@@ -1,5 +1,5 @@
-//! The words of a hand-over. Requests and descriptions have one fact a line, in a fixed order, and end with an
-//! empty line. A wish is one line.
+//! The text of a hand-over. Requests and descriptions have one fact per line, in a fixed order, and end with an empty
+//! line. A wish is one line.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use crate::xdp::grant::GrantDescription;
 use crate::xdp::options::{AttachMode, CopyChoice, XdpOptions};
 use crate::xdp::queue::QueueLayout;
 
-/// What an application may choose: where the program is attached, the queues and busy polling are not among it.
+/// What an application may choose: not where the program is attached, the queues or busy polling.
 pub(super) fn write_request(interface: &str, options: &XdpOptions) -> String {
     let XdpOptions { copy, chunk_size, rx_chunks, tx_slots, multi_buffer, need_wakeup, addresses, .. } =
         options;
@@ -25,7 +25,7 @@ pub(super) fn write_request(interface: &str, options: &XdpOptions) -> String {
     )
 }
 
-/// The interface, and options of which only those that an application may choose are not the default's.
+/// The interface, and options. Those that an application may not choose have their default.
 pub(super) fn read_request(text: &str) -> Option<(String, XdpOptions)> {
     let mut facts = Facts(text.strip_suffix("\n\n")?.split('\n'));
     let interface = facts.next("grant")?.to_owned();
@@ -71,7 +71,7 @@ pub(super) fn write_description(description: &GrantDescription) -> String {
     text
 }
 
-/// A description that says what can be. The first line, `granted`, is not part of it.
+/// A valid description. The first line, `granted`, is not part of it.
 pub(super) fn read_description(text: &str) -> Option<GrantDescription> {
     let mut facts = Facts(text.strip_suffix("\n\n")?.split('\n'));
     let description = GrantDescription {
@@ -101,7 +101,7 @@ pub(super) fn read_description(text: &str) -> Option<GrantDescription> {
 pub(in crate::xdp) enum Wish {
     /// Steer datagrams for a group.
     Join(IpAddr),
-    /// Do so no more.
+    /// Stop steering them.
     Leave(IpAddr),
 }
 
@@ -114,7 +114,7 @@ impl fmt::Display for Wish {
     }
 }
 
-/// Only groups can be wished for: which of the machine's addresses are steered is not the application's to say.
+/// Only groups can be wished for: the application does not decide which of the machine's addresses are steered.
 impl FromStr for Wish {
     type Err = ();
 
@@ -157,7 +157,7 @@ fn joined(items: &[impl ToString]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
-/// Items with a space between them; none in an empty text.
+/// Items separated by spaces; none in an empty text.
 fn list<T: FromStr>(text: &str) -> Option<Vec<T>> {
     text.split(' ').filter(|item| !item.is_empty()).map(|item| item.parse().ok()).collect()
 }
