@@ -1,17 +1,18 @@
-//! The process's environment: the one place that reads it.
+//! The only place that reads the process's environment.
 //!
-//! A program that gains privileges when it is started (setuid, setgid, file capabilities) keeps the environment of who
-//! started it, who may not have them. The kernel says so (`AT_SECURE`, `getauxval(3)`); nothing there is believed then.
+//! A program that gains privileges when it is started (setuid, setgid, file capabilities) keeps the environment of a
+//! user who may not have them. The kernel reports that (`AT_SECURE`, `getauxval(3)`), and the environment is then not
+//! trusted.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The value of a variable that is set, not empty, and may be believed.
+/// The value of a variable that is set, not empty, and may be trusted.
 pub fn variable(name: &str) -> Option<OsString> {
     (!gains_privileges()).then(|| std::env::var_os(name)).flatten().filter(|value| !value.is_empty())
 }
 
-/// [`variable`], where it is text.
+/// [`variable`], if it is text.
 pub fn text(name: &str) -> Option<String> {
     variable(name)?.into_string().ok()
 }
@@ -21,8 +22,8 @@ pub fn path(name: &str) -> Option<PathBuf> {
     variable(name).map(PathBuf::from)
 }
 
-/// Whether this program has more rights than who started it.
+/// Whether this program has more privileges than the user that started it.
 fn gains_privileges() -> bool {
-    // SAFETY: reads a number that the kernel gave the process when it began; takes no pointers.
+    // SAFETY: reads a number that the kernel gave the process when it started; takes no pointers.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }

@@ -1,11 +1,10 @@
 //! A whole NIC.
 //!
-//! [`engine`] is everything of a NIC except concurrency: objects, queues, windows and timers, driven by
-//! [`engine::Engine::step`] in whatever time the caller says it is. [`runtime`] puts it to work between
-//! application threads: the NIC lock with its doorbell, and the rings between threads and engine. `progress` decides
-//! which thread drives it when. [`verbs`] is the interface for Rust programs, and what the C libraries translate to.
-//! [`cm`] connects queue pairs: the identifiers of rdma_cm.
-//! [`sysfs`] describes devices in files, for programs that look for them there.
+//! [`engine`] is everything in a NIC except concurrency: objects, queues, windows and timers, driven by
+//! [`engine::Engine::step`] at whatever time the caller passes. [`runtime`] connects it with application threads: the
+//! NIC lock with its doorbell, and the rings between threads and engine. `progress` decides which thread drives it, and
+//! when. [`verbs`] is the interface for Rust programs, and what the C libraries translate to. [`cm`] connects queue
+//! pairs: the identifiers of rdma_cm. [`sysfs`] describes devices in files, for programs that look for them there.
 //! Nothing here knows C types.
 
 #[cfg(not(loom))]

@@ -1,9 +1,9 @@
-//! What programs that look for RDMA devices in sysfs are to find, below a directory of our own.
+//! The sysfs tree for programs that look for RDMA devices there, below a directory of our own.
 //!
-//! Processes with the same devices share the tree, so it says only what is true for all of them. A device that finds
-//! an address for itself has another one in each process: here its GUIDs and GIDs are zero, and the verbs tell them.
-//! As in the kernel's sysfs, a class directory has links to what describes the devices. A description is made complete
-//! before its link is, and never changes, so readers see all of one state or all of another.
+//! Processes with the same devices share the tree, so it only says what is true for all of them. A device that finds
+//! its own address has a different one in each process: here its GUIDs and GIDs are zero, and the verbs report them. As
+//! in the kernel's sysfs, a class directory has links to the descriptions of the devices. A description is completed
+//! before its link is created, and never changes, so readers see either the old state or the new one.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -16,7 +16,7 @@ use softrnic_wire::Gid;
 use crate::device::{DeviceSpec, LinkKind};
 use crate::verbs::Running;
 
-/// The interface of all addresses that have no other.
+/// The interface of all addresses that belong to no other.
 const LOOPBACK: &str = "lo";
 
 /// Describes the devices below `root`, in `class/infiniband` and `class/infiniband_verbs`, and the connection manager
@@ -38,7 +38,7 @@ pub fn describe(root: &Path, devices: &[DeviceSpec]) -> io::Result<()> {
     Ok(())
 }
 
-/// What there is to say of a device, the rest being the same for all.
+/// The facts about a device that differ between devices.
 #[derive(Hash)]
 struct Facts {
     interface: String,
@@ -56,7 +56,7 @@ impl Facts {
         }
     }
 
-    /// A device on one address, which is found only when the device is opened if it is not given.
+    /// A device on one address; if that is not given, it is found when the device is opened.
     fn of_address(address: Option<IpAddr>, host: Option<&Host>) -> Facts {
         let owner = host.zip(address).and_then(|(host, address)| host.interface(host.owner(address)?));
         Facts {
@@ -88,7 +88,7 @@ impl Facts {
         }
     }
 
-    /// Writes the files of a device's directory, as the kernel has them.
+    /// Writes the files of a device's directory, in the kernel's format.
     fn write(&self, directory: &Path) -> io::Result<()> {
         let groups = [48, 32, 16, 0].map(|shift| format!("{:04x}", self.guid >> shift & 0xFFFF));
         let guid = groups.join(":");
@@ -107,7 +107,7 @@ impl Facts {
             put(directory, file, &format!("{text}\n"))?;
         }
         let port = directory.join("ports/1");
-        // What ibv_query_port says: four lanes of 2.5 Gb/s, CM_SUP and IP_BASED_GIDS.
+        // The same as ibv_query_port reports: four lanes of 2.5 Gb/s, CM_SUP and IP_BASED_GIDS.
         for (file, text) in [
             ("state", state),
             ("phys_state", physical),
@@ -135,7 +135,7 @@ fn is_up(interface: &Interface) -> bool {
     interface.state == LinkState::Up
 }
 
-/// Lets `class/infiniband/NAME` lead to a description of these facts, which is made unless there is one.
+/// Points `class/infiniband/NAME` to a description of these facts, creating it if there is none.
 fn publish(root: &Path, name: &str, facts: &Facts) -> io::Result<()> {
     let mut hasher = DefaultHasher::new();
     (env!("CARGO_PKG_VERSION"), facts).hash(&mut hasher);
@@ -157,7 +157,7 @@ fn publish(root: &Path, name: &str, facts: &Facts) -> io::Result<()> {
     if std::fs::read_link(&link).is_ok_and(|existing| existing == target) {
         return Ok(());
     }
-    // A link cannot be written over, but another can take its place.
+    // A link cannot be overwritten, but another can be renamed over it.
     match std::fs::remove_file(&draft) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => std::os::unix::fs::symlink(&target, &draft)?,
@@ -165,7 +165,7 @@ fn publish(root: &Path, name: &str, facts: &Facts) -> io::Result<()> {
     std::fs::rename(&draft, &link)
 }
 
-/// Writes a file, unless it says that already.
+/// Writes a file, unless it already has this content.
 fn put(directory: &Path, file: &str, text: &str) -> io::Result<()> {
     let path = directory.join(file);
     if std::fs::read(&path).is_ok_and(|existing| existing == text.as_bytes()) {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use softrnic_wire::Gid;
 
-/// What an identifier is bound or resolved to.
+/// The address that an identifier is bound or resolved to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Address {
     /// `AF_INET` and `AF_INET6`.
@@ -22,16 +22,16 @@ pub struct IbAddress {
     pub flow: u32,
     /// GID; zero is any.
     pub gid: Gid,
-    /// Service id: of the RDMA CM, port space and port.
+    /// Service id: for the RDMA CM, port space and port.
     pub service: u64,
-    /// Bits of the service id that matter.
+    /// Significant bits of the service id.
     pub mask: u64,
     /// Scope.
     pub scope: u64,
 }
 
 impl Address {
-    /// The IP address; of a GID, what it stands for.
+    /// The IP address; for a GID, the address that it stands for.
     pub fn ip(&self) -> IpAddr {
         match self {
             Address::Ip(address) => address.ip(),
@@ -39,7 +39,7 @@ impl Address {
         }
     }
 
-    /// The port; of a service id, its low 16 bits.
+    /// The port; for a service id, its low 16 bits.
     pub fn port(&self) -> u16 {
         match self {
             Address::Ip(address) => address.port(),
@@ -47,7 +47,7 @@ impl Address {
         }
     }
 
-    /// The IP address with what it takes to use it: of a link-local one its interface.
+    /// The IP address with what is needed to use it: the interface of a link-local one.
     pub fn on_interface(&self) -> SocketAddr {
         match self {
             Address::Ip(address) => *address,

@@ -1,4 +1,4 @@
-//! What a QP is to be set to, and what is known of an identifier.
+//! The attributes to set on a QP, and queries about an identifier.
 
 use softrnic_transport::{AttrMask, MAX_RD_ATOMIC, QpAccess, QpAttr, QpState, QpType};
 use softrnic_wire::Gid;
@@ -30,7 +30,7 @@ impl State {
         }
         let Some(comm) = entry.comm else {
             if entry.connected {
-                // Of a connection that is no more nothing is known.
+                // Nothing is known about a connection that no longer exists.
                 return Err(Error::Invalid);
             }
             return Ok((without_address(attr), TO_INIT.with(AttrMask::ACCESS_FLAGS)));

@@ -1,7 +1,7 @@
 //! Event channels: the events of identifiers, and a descriptor that says whether there are any.
 //!
-//! The descriptor is an eventfd used as a semaphore, whose count is that of the queued events. A reader takes one from
-//! it, which is the only blocking call, and then takes an event.
+//! The descriptor is an eventfd used as a semaphore, which counts the queued events. A reader decrements it, which is
+//! the only blocking call, and then takes an event.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -25,11 +25,11 @@ pub struct EventChannel {
 }
 
 impl EventChannel {
-    /// An empty channel. The descriptor is the caller's, to be closed with [`EventChannel::close`], or by itself
-    /// after [`EventChannel::shut`].
+    /// An empty channel. The caller owns the descriptor, and closes it with [`EventChannel::close`], or directly after
+    /// [`EventChannel::shut`].
     ///
     /// # Errors
-    /// No descriptor is to be had.
+    /// There is no free descriptor.
     pub fn new(manager: &Arc<Manager>) -> Result<EventChannel, Error> {
         let process = Process::current();
         let (key, descriptor) = manager.lock(process)?.add_channel()?;
@@ -41,15 +41,16 @@ impl EventChannel {
         self.descriptor
     }
 
-    /// Destroys the channel's identifiers, with what each owes its peer, and lets go of the descriptor, which the
-    /// caller closes after this. In a forked child it does nothing.
+    /// Destroys the channel's identifiers, sending each peer what it is owed, and releases the descriptor, which the
+    /// caller closes after this. Does nothing in a forked child.
     pub fn shut(&self) {
         if let Ok(mut state) = self.manager.lock(self.process) {
             state.shut(self.key);
         }
     }
 
-    /// [Shuts](EventChannel::shut) the channel and closes the descriptor. No copy of the channel is used any more.
+    /// [Shuts](EventChannel::shut) the channel and closes the descriptor. No copy of the channel may be used
+    /// afterwards.
     pub fn close(self) {
         self.shut();
         tokens::close(self.descriptor);
@@ -59,7 +60,7 @@ impl EventChannel {
         self.key
     }
 
-    /// Makes an identifier. Its events carry `context`.
+    /// Creates an identifier. Its events carry `context`.
     ///
     /// # Errors
     /// [`Error::Invalid`] for services that a port space does not have, [`Error::NoMemory`], [`Error::Gone`].
@@ -71,7 +72,7 @@ impl EventChannel {
     /// The identifier with this number.
     ///
     /// # Errors
-    /// [`Error::UnknownId`], [`Error::Invalid`] if it is another channel's, [`Error::Gone`] in a forked child.
+    /// [`Error::UnknownId`], [`Error::Invalid`] if it belongs to another channel, [`Error::Gone`] in a forked child.
     pub fn id(&self, number: u32) -> Result<Id, Error> {
         let state = self.manager.lock(self.process)?;
         let entry = state.entry(number)?;
@@ -94,10 +95,10 @@ impl EventChannel {
         }
     }
 
-    /// The first half of [`EventChannel::event`], the only one that blocks and can be cancelled: it holds nothing.
+    /// The first half of [`EventChannel::event`], the only one that blocks and can be cancelled: it holds no locks.
     ///
     /// # Errors
-    /// As `event`.
+    /// As for `event`.
     pub fn wait(&self) -> io::Result<()> {
         if self.process != Process::current() {
             return Err(io::Error::from_raw_os_error(libc::EIO));
@@ -105,8 +106,8 @@ impl EventChannel {
         tokens::wait(self.descriptor)
     }
 
-    /// The second half, once after each `Ok` of the first. `None` if the event went away with its identifier: wait
-    /// again. The event counts as reported from now on.
+    /// The second half, called once after each `Ok` of the first. `None` if the event went away with its identifier:
+    /// wait again. Once taken, the event counts as reported.
     pub fn take(&self) -> Option<Event> {
         let mut state = self.manager.lock(self.process).ok()?;
         let event = state.take(self.key)?;
@@ -131,11 +132,11 @@ impl EventChannel {
         })
     }
 
-    /// Leaves a group, by its number ([`Id::join_multicast`]). What was not reported of it is dropped. Returns how
-    /// many of its events were reported.
+    /// Leaves a group, by its number ([`Id::join_multicast`]). Its unreported events are dropped. Returns how many of
+    /// its events were reported.
     ///
     /// # Errors
-    /// [`Error::UnknownId`], [`Error::Invalid`] if it is another channel's.
+    /// [`Error::UnknownId`], [`Error::Invalid`] if it belongs to another channel.
     pub fn leave_multicast(&self, number: u32) -> Result<u32, Error> {
         self.manager.lock(self.process)?.leave_multicast(self.key, number)
     }

@@ -1,4 +1,4 @@
-//! From a resolved identifier to a connected one, and back.
+//! Connects and disconnects resolved identifiers.
 
 use softrnic_cm::{AcceptParams, CmError, CommId, ConnectParams, Path, SidrParams, SidrReply};
 use softrnic_wire::{AddressPair, PrivateHeader, Qkey, RejReason};
@@ -19,7 +19,7 @@ const SIDR_PRIVATE: usize = 216;
 const SIDR_UNSUPPORTED: u16 = 1;
 const SIDR_REJECTED: u8 = 2;
 
-/// Reasons by which an application may reject.
+/// Reasons for which an application may reject.
 const CONSUMER: u8 = 28;
 const VENDOR_OPTION: u8 = 35;
 
@@ -36,7 +36,7 @@ impl State {
         }
         entry.said = params.clone();
         if entry.on_machine {
-            // Another may listen by now.
+            // By now, another one may listen.
             entry.state = IdState::Connect;
             self.look_up(number, Purpose::Connect);
             return Ok(());
@@ -46,7 +46,7 @@ impl State {
         Ok(())
     }
 
-    /// Who listens was found, or not.
+    /// The listener was found, or not.
     pub fn on_listener(&mut self, number: u32, found: Found) {
         let nobody = |entry: &Entry| match entry.is_datagram() {
             true => (EventKind::Unreachable, EventStatus::Refused(SIDR_UNSUPPORTED)),
@@ -111,7 +111,7 @@ impl State {
         self.name_connection(number, place, comm.map_err(refused)?)
     }
 
-    /// A connection is an identifier's.
+    /// Assigns a connection to an identifier.
     pub fn name_connection(&mut self, number: u32, place: usize, comm: CommId) -> Result<(), Error> {
         let entry = self.entry_mut(number)?;
         entry.comm = Some(comm);
@@ -120,7 +120,7 @@ impl State {
         Ok(())
     }
 
-    /// A connection is no more.
+    /// A connection no longer exists.
     pub fn forget_connection(&mut self, number: u32) {
         let Ok(entry) = self.entry_mut(number) else { return };
         if let (Some(place), Some(comm)) = (entry.device, entry.comm.take()) {
@@ -147,7 +147,7 @@ impl State {
                 entry.context = context;
                 entry.known = true;
                 entry.said = params.clone();
-                // From now on the application's own numbers count.
+                // From now on the application's own values count.
                 entry.heard = Some((params.responder_resources, params.initiator_depth));
             }
             Err(_) => {
@@ -173,7 +173,7 @@ impl State {
         self.with_cm(place, |management, now| management.cm().accept(now, comm, &accept))?.map_err(refused)
     }
 
-    /// Answers the question after a datagram service, which ends it.
+    /// Answers a SIDR request, which ends it.
     fn answer(&mut self, number: u32, status: u8, params: &ConnParams) -> Result<(), Error> {
         let (place, comm) = self.connection(number)?;
         let qkey = if params.qkey == Qkey(0) { UDP_QKEY } else { params.qkey };
@@ -213,7 +213,7 @@ impl State {
         }
         let Ok((place, comm)) = self.connection(number) else { return Ok(()) };
         if !self.entry(number)?.is_datagram() {
-            // Where there is nothing to end, that is no error.
+            // Having nothing to end is not an error.
             let _ended = self.with_cm(place, |management, now| management.cm().disconnect(now, comm, &[]))?;
         }
         Ok(())
@@ -232,7 +232,7 @@ impl State {
         })?
     }
 
-    /// The path is what the application says.
+    /// Sets the path to what the application gives.
     pub fn set_path(&mut self, number: u32, paths: &[PathRecord]) -> Result<(), Error> {
         let entry = self.entry(number)?;
         let path = *paths.first().ok_or(Error::Invalid)?;
@@ -243,7 +243,7 @@ impl State {
     }
 }
 
-/// The addresses that applications see, then the application's own.
+/// The header with the addresses, if there is one, then the application's own data.
 fn private_data(entry: &Entry) -> Result<Vec<u8>, Error> {
     let mut private = Vec::new();
     if let (Some(Address::Ip(local)), Some(Address::Ip(peer))) = (entry.local, entry.peer) {

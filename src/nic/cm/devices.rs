@@ -2,27 +2,27 @@
 
 use crate::verbs::{Context, Error};
 
-/// The devices of a process, given by whoever embeds a [`Manager`](super::Manager).
+/// The devices of a process, supplied by the user of a [`Manager`](super::Manager).
 pub trait Devices: Send + Sync {
-    /// How many there are. The first is the one for addresses that belong to the machine and to no device.
+    /// Number of devices. The first serves the machine's addresses that belong to no device.
     fn count(&self) -> usize;
 
-    /// By what applications know the device at a place.
+    /// What identifies the device with this index to applications.
     fn identity(&self, place: usize) -> DeviceIdentity;
 
-    /// The open device at a place. Called with no lock held, seldom; an open device is kept as long as the manager
-    /// needs it.
+    /// The device with this index, opened. Called rarely, and with no lock held; the manager keeps an open device as
+    /// long as it needs it.
     ///
     /// # Errors
     /// It cannot be opened.
     fn open(&self, place: usize) -> Result<Context, Error>;
 }
 
-/// By what an application finds the device of an identifier among those that it has listed.
+/// How an application finds the device of an identifier among those that it has listed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DeviceIdentity {
-    /// Node GUID, in host order, as the application was told it.
+    /// Node GUID, in host order, as reported to the application.
     pub guid: u64,
-    /// Index, -1 if the application knows none.
+    /// Index, -1 if the application knows of none.
     pub index: i32,
 }

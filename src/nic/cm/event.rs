@@ -1,4 +1,4 @@
-//! What happens to identifiers.
+//! Events of identifiers.
 
 use softrnic_cm::Ece;
 
@@ -17,7 +17,7 @@ pub enum EventKind {
     RouteError = 3,
     /// A peer asks for a connection: accept or reject the event's identifier.
     ConnectRequest = 4,
-    /// The peer agrees: set the QP up, then [establish](Id::establish).
+    /// The peer accepts: set the QP up, then [establish](Id::establish).
     ConnectResponse = 5,
     ConnectError = 6,
     Unreachable = 7,
@@ -29,35 +29,35 @@ pub enum EventKind {
     MulticastError = 13,
     AddressChange = 14,
     TimewaitExit = 15,
-    /// The application's own.
+    /// The application's own event.
     User = 18,
-    /// The C library's own.
+    /// The C library's own event.
     Internal = 19,
 }
 
-/// How it went.
+/// Status of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum EventStatus {
-    /// Well.
+    /// Success.
     Done,
-    /// What kept it from happening (a negative `errno`).
+    /// The error (a negative `errno`).
     Failed(Error),
     /// The reason of a REJ, or the status of a SIDR_REP.
     Refused(u16),
-    /// Of the application's own events.
+    /// The status of an application's own event.
     Own(i32),
 }
 
-/// What comes with an event.
+/// Data that comes with an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EventData {
     /// Nothing.
     None,
-    /// Of connections.
+    /// For connections.
     Conn(ConnParams),
-    /// Of datagram services and groups.
+    /// For datagram services and groups.
     Ud(UdParams),
-    /// Of the application's own events.
+    /// For the application's own events.
     Own(u64),
 }
 
@@ -66,18 +66,18 @@ pub enum EventData {
 pub struct Event {
     /// What happened.
     pub kind: EventKind,
-    /// How it went.
+    /// Its status.
     pub status: EventStatus,
-    /// The context of the identifier; of a connect request the listener's, of multicast events the group's.
+    /// The context of the identifier; for a connect request the listener's, for multicast events the group's.
     pub context: u64,
-    /// The number of the identifier; of multicast events the group's.
+    /// The number of the identifier; for multicast events the group's.
     pub number: u32,
-    /// The identifier: of a connect request the new one, of multicast events the one that joined.
+    /// The identifier; for a connect request the new one, for multicast events the one that joined.
     pub id: Id,
     /// The listener of a connect request.
     pub listener: Option<Id>,
-    /// More about it.
+    /// Its data.
     pub data: EventData,
-    /// Options of vendors.
+    /// Vendor options.
     pub ece: Ece,
 }

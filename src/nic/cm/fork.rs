@@ -1,5 +1,5 @@
-//! Fork and exit. A child has copies of the parent's identifiers and none of its threads: it begins without any. Around
-//! a fork every manager stands still, before the NICs do: that is the order of the locks.
+//! Fork and exit. A child has copies of the parent's identifiers but none of its threads, so it starts without any
+//! identifiers. During a fork every manager stands still, stopped before the NICs: that is the order of the locks.
 
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use softrnic_link::Uncancelled;
 use super::manager::{Held, Inner};
 use crate::device::{Process, opening};
 
-/// At exit, peers may take so long to agree that a connection ends: three repeats of a DREQ that was lost.
+/// At exit, how long peers may take to agree that a connection ends: three repeats of a lost DREQ.
 const FAREWELL: Duration = Duration::from_millis(400);
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -23,18 +23,18 @@ struct All {
     held: Vec<Held>,
 }
 
-/// Only the forking thread touches it, between the handlers.
+/// Only the forking thread accesses it, between the handlers.
 static HELD: Mutex<Option<All>> = Mutex::new(None);
 
-// SAFETY: the guards, which are what is not `Send`, are taken and released by the thread that forks, or by its copy in the
+// SAFETY: only the guards are not `Send`; they are taken and released by the thread that forks, or by its copy in the
 // child (`prepare`, `parent`, `child`).
 unsafe impl Send for All {}
 
-/// A manager that a fork has to reckon with.
+/// Registers a manager that must stand still during a fork.
 pub(super) fn register(manager: &'static Inner) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // Handlers that are set up later are called first before a fork: those of the NICs exist from here on.
+        // Handlers registered later are called first before a fork: those of the NICs are registered from here on.
         drop(opening());
         // SAFETY: functions that live as long as the program (the C libraries are never unloaded).
         unsafe {
@@ -60,7 +60,7 @@ extern "C" fn child() {
     all.held.iter_mut().for_each(Held::begin_anew);
 }
 
-/// The process exits: its peers are told, as the kernel would tell them.
+/// Called when the process exits: tells its peers, as the kernel would.
 extern "C" fn leave() {
     let _uncancelled = Uncancelled::new();
     if !Process::current().is_in_order() {

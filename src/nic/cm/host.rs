@@ -1,4 +1,4 @@
-//! What the machine says about addresses. Asked with sockets that send nothing.
+//! Queries to the machine about addresses, with sockets that send nothing.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,7 +7,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, getsock
 
 use super::error::Error;
 
-/// Whether the address belongs to this machine: to an interface, or to the loopback network. Its port means nothing.
+/// Whether the address belongs to this machine: to an interface, or to the loopback network. The port is ignored.
 pub(super) fn is_local(address: SocketAddr) -> bool {
     let ip = address.ip();
     if ip.is_unspecified() || ip.is_multicast() {
@@ -16,7 +16,7 @@ pub(super) fn is_local(address: SocketAddr) -> bool {
     ip.is_loopback() || datagram(ip).and_then(|socket| bind(&socket, &with_port(address, 0))).is_ok()
 }
 
-/// The address that the routing table has packets to a destination leave from. Its port means nothing.
+/// The source address that the routing table chooses for a destination. The port is ignored.
 pub(super) fn source_for(destination: SocketAddr) -> Result<IpAddr, Error> {
     let socket = datagram(destination.ip()).map_err(|_| Error::NoDescriptor)?;
     // No datagram is sent.

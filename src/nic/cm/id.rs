@@ -15,7 +15,7 @@ use super::state::State;
 use crate::device::Process;
 use crate::verbs::QpAttributes;
 
-/// Where an identifier is.
+/// State of an identifier.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum IdState {
@@ -30,14 +30,14 @@ pub enum IdState {
     Listen,
 }
 
-/// Names an identifier. A copy keeps nothing alive: an identifier lasts until it is [destroyed](Id::destroy), or its
-/// channel [shut](EventChannel::shut).
+/// A handle to an identifier. It does not keep the identifier alive: that lasts until it is [destroyed](Id::destroy),
+/// or its channel is [shut](EventChannel::shut).
 #[derive(Clone)]
 pub struct Id {
     manager: Arc<Manager>,
     process: Process,
     number: u32,
-    /// Tells it from others that had its number before.
+    /// Tells it apart from earlier ones with the same number.
     generation: u64,
 }
 
@@ -46,7 +46,7 @@ impl Id {
         Id { manager: manager.clone(), process, number, generation }
     }
 
-    /// Does something with the identifier, if it is there.
+    /// Runs `operate` on the state if the identifier exists.
     fn with<T>(&self, operate: impl FnOnce(&mut State) -> Result<T, Error>) -> Result<T, Error> {
         let mut state = self.manager.lock(self.process)?;
         if state.entry(self.number)?.generation != self.generation {
@@ -55,21 +55,21 @@ impl Id {
         operate(&mut state)
     }
 
-    /// Its number, below 2^31. Small numbers come again when they are free.
+    /// Its number, below 2^31. The smallest free number is used first.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Destroys it. The peer is told what its state asks for; events that were not reported are dropped. A listener
-    /// takes its unreported requests with it. Returns how many of its events were reported.
+    /// Destroys it. The peer is told what the state calls for; unreported events are dropped. A listener's unreported
+    /// requests go with it. Returns how many of its events were reported.
     ///
     /// # Errors
-    /// [`Error::UnknownId`]; so do all others.
+    /// [`Error::UnknownId`], as for all other calls.
     pub fn destroy(&self) -> Result<u32, Error> {
         self.with(|state| state.destroy(self.number))
     }
 
-    /// Where it is.
+    /// Its state.
     ///
     /// # Errors
     /// [`Error::UnknownId`].
@@ -77,7 +77,7 @@ impl Id {
         self.with(|state| Ok(state.entry(self.number)?.state))
     }
 
-    /// Binds it to an address and port. Port 0 is any that is free.
+    /// Binds it to an address and port. Port 0 takes any free port.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is bound already, [`Error::AddressInUse`], [`Error::AddressNotAvailable`],
@@ -92,7 +92,7 @@ impl Id {
     /// Sets an option.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for values or states that do not fit.
+    /// [`Error::Invalid`] for invalid values or states.
     pub fn set_option(&self, option: IdOption) -> Result<(), Error> {
         self.with(|state| {
             let entry = state.entry_mut(self.number)?;
@@ -111,7 +111,7 @@ impl Id {
         })
     }
 
-    /// Listens for connections, or for questions after its datagram service. An identifier that is not bound takes any
+    /// Listens for connections, or for SIDR requests for its datagram service. An unbound identifier takes any free
     /// port. A backlog of 0 or less, or above 1024, is 1024.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl Id {
     }
 
     /// Finds the device and the peer of an address; [`EventKind::AddressResolved`] or [`EventKind::AddressError`]
-    /// tells how that went. Binds the identifier to `source`, or to any, if it is not bound.
+    /// reports the result. Binds an unbound identifier to `source`, or to any address.
     ///
     /// # Errors
     /// [`Error::Invalid`] in other states, those of [`Id::bind`].
@@ -134,7 +134,7 @@ impl Id {
         destination: &Address,
         timeout: Duration,
     ) -> Result<(), Error> {
-        // How long the kernel asks for neighbours. Nothing here takes longer than a second.
+        // The time for which the kernel would ask for neighbours. Nothing here takes longer than a second.
         let _ = timeout;
         self.manager.open_devices(self.process)?;
         let resolving = self.with(|state| state.resolve_addr(self.number, source, destination));
@@ -142,7 +142,7 @@ impl Id {
         resolving
     }
 
-    /// Finds the way to the peer; [`EventKind::RouteResolved`] follows.
+    /// Finds the route to the peer; [`EventKind::RouteResolved`] follows.
     ///
     /// # Errors
     /// [`Error::Invalid`] in other states, or with a time of zero.
@@ -154,27 +154,27 @@ impl Id {
     }
 
     /// Asks the peer for a connection, or for the QP of its datagram service. The answer is
-    /// [`EventKind::ConnectResponse`] ([`EventKind::Established`] of a datagram service), [`EventKind::Rejected`] or
+    /// [`EventKind::ConnectResponse`] ([`EventKind::Established`] for a datagram service), [`EventKind::Rejected`] or
     /// [`EventKind::Unreachable`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] in other states, or with too much private data.
+    /// [`Error::Invalid`] in other states, or if the private data is too long.
     pub fn connect(&self, params: &ConnParams) -> Result<(), Error> {
         let connecting = self.with(|state| state.connect(self.number, params));
         self.manager.wake();
         connecting
     }
 
-    /// Agrees to a connection, or answers with the QP of the datagram service. Events carry `context` from now on;
-    /// before it there are none. On errors the request is also refused, as the kernel does.
+    /// Accepts a connection, or answers with the QP of the datagram service. Events carry `context` from now on; there
+    /// are none before. On an error the request is also rejected, as by the kernel.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if nobody asks any more, or with too much private data.
+    /// [`Error::Invalid`] if the request is no longer pending, or the private data is too long.
     pub fn accept(&self, context: u64, params: &ConnParams) -> Result<(), Error> {
         self.with(|state| state.accept(self.number, context, params))
     }
 
-    /// The active side's QP is set up: confirms the connection. (An accept without parameters in the command ABI.)
+    /// The active side's QP is set up: confirms the connection. (In the command ABI, an accept without parameters.)
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is nothing to confirm.
@@ -182,15 +182,15 @@ impl Id {
         self.with(|state| state.establish(self.number))
     }
 
-    /// Refuses a connection. Reasons are 28, for which 0 stands, and 35.
+    /// Rejects a connection. The reason is 28, for which 0 stands too, or 35.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for other reasons, in other states, or with too much private data.
+    /// [`Error::Invalid`] for other reasons, in other states, or if the private data is too long.
     pub fn reject(&self, reason: u8, private: &[u8]) -> Result<(), Error> {
         self.with(|state| state.reject(self.number, reason, private))
     }
 
-    /// Disconnects, or agrees that the peer has. Where there is nothing to end it does nothing.
+    /// Disconnects, or agrees to the peer's disconnecting. Does nothing if there is nothing to end.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it was never connected.
@@ -198,24 +198,24 @@ impl Id {
         self.with(|state| state.disconnect(self.number))
     }
 
-    /// A packet has come to its QP before the peer confirmed the connection: it is established.
+    /// A packet has arrived at its QP before the peer confirmed the connection: establishes it.
     ///
     /// # Errors
-    /// [`Error::IsConnected`] if it is already, [`Error::Invalid`] in other states.
+    /// [`Error::IsConnected`] if it is established already, [`Error::Invalid`] in other states.
     pub fn notify_established(&self) -> Result<(), Error> {
         self.with(|state| state.notify_established(self.number))
     }
 
-    /// What its QP is to be set to on the way to `state`, and which of it is meant. Where nothing is known yet, and for
-    /// datagram services, it is what [`QpState::Init`] needs.
+    /// The attributes to set on its QP for the transition to `state`, and which of them count. While nothing is known
+    /// yet, and for datagram services, they are those that [`QpState::Init`] needs.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the peer has not said yet what that state needs, or without a device.
+    /// [`Error::Invalid`] if the peer has not yet sent what that state needs, or there is no device.
     pub fn qp_attributes(&self, state: QpState) -> Result<(QpAttributes, AttrMask), Error> {
         self.with(|all| all.qp_attributes(self.number, state))
     }
 
-    /// What is known of it.
+    /// What is known about it.
     ///
     /// # Errors
     /// [`Error::UnknownId`].
@@ -223,13 +223,13 @@ impl Id {
         self.with(|state| state.query(self.number))
     }
 
-    /// Joins a group, only to send to it if `send_only`. [`EventKind::MulticastJoin`] follows, with `context`.
-    /// Attaching the QP is the application's. Returns the group's number, for [`EventChannel::leave_multicast`].
+    /// Joins a group, only to send to it if `send_only`. [`EventKind::MulticastJoin`] follows, with `context`. The
+    /// application attaches the QP. Returns the group's number, for [`EventChannel::leave_multicast`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the identifier is not for datagrams, not bound to a device, or the address is no group.
+    /// [`Error::Invalid`] if the identifier is not for datagrams, not bound to a device, or the address is not a group.
     pub fn join_multicast(&self, context: u64, group: &Address, send_only: bool) -> Result<u32, Error> {
-        // It is attaching a QP that receives.
+        // Receiving starts when a QP is attached.
         let _ = send_only;
         self.with(|state| state.join_multicast(self.number, context, group))
     }
@@ -242,7 +242,7 @@ impl Id {
         self.with(|state| state.migrate(self.number, to.key()))
     }
 
-    /// Queues an event of the application's own: [`EventKind::User`] or [`EventKind::Internal`].
+    /// Queues one of the application's own events: [`EventKind::User`] or [`EventKind::Internal`].
     ///
     /// # Errors
     /// [`Error::Invalid`] for other kinds.

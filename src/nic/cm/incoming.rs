@@ -1,4 +1,4 @@
-//! What happens to connections, as events of identifiers.
+//! Turns what happens to connections into events of identifiers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::device::ConnectionSink;
 use crate::runtime::kick::Kick;
 use crate::verbs::AddressVector;
 
-/// What has happened to devices and their connections, and was not looked at.
+/// What has happened to devices and their connections, and has not been handled yet.
 #[derive(Default)]
 pub(super) struct Inbox(pub SegQueue<(usize, Happened)>);
 
@@ -59,7 +59,7 @@ impl State {
         }
     }
 
-    /// Kernel: `cma_process_remove`. Its identifiers are good for nothing but to be destroyed.
+    /// Kernel: `cma_process_remove`. Its identifiers can only be destroyed.
     fn on_removal(&mut self, place: usize) {
         let on_it = |entry: &Entry| entry.device == Some(place);
         let ids: Vec<u32> = self.ids.iter().filter(|(_, entry)| on_it(entry)).map(|(id, _)| id).collect();
@@ -86,7 +86,7 @@ impl State {
             }
             Event::SidrRequest { id, listener, route, private } => {
                 if self.on_question(place, id, listener, route, private).is_err() {
-                    // Destroyed without an answer it is refused.
+                    // Destroying it without an answer rejects it.
                     let _gone = self.with_cm(place, |management, now| management.cm().destroy(now, id));
                 }
             }
@@ -208,7 +208,7 @@ impl State {
         self.announce(to, new, EventData::Ud(params), Ece::default())
     }
 
-    /// Whom a request is for, and how much of its private data is not the application's.
+    /// The identifier that a request is for, and how much of its private data is not the application's.
     fn addressee(&self, place: usize, listener: ListenerId, private: &[u8]) -> Result<(u32, usize), Error> {
         let header = PrivateHeader::read(private);
         let destination = header.map(|header| header.addresses.dst());
@@ -222,7 +222,7 @@ impl State {
         }
     }
 
-    /// The identifier of a request, which its listener's application does not know yet.
+    /// Creates the identifier of a request, which the application does not know yet.
     fn new_request(
         &mut self,
         listener: u32,
@@ -288,7 +288,7 @@ impl State {
         Ok(())
     }
 
-    /// The way to an identifier's peer, for datagrams.
+    /// The path to an identifier's peer, for datagrams.
     pub fn way_to(&self, number: u32) -> Result<AddressVector, Error> {
         let entry = self.entry(number)?;
         let (place, route) = entry.device.zip(entry.route).ok_or(Error::Invalid)?;

@@ -1,8 +1,8 @@
 //! Lifelines: a stream between the processes of connected identifiers. When one process ends, in whatever way, the
 //! kernel hangs up, and the other tells its application at once that it is disconnected.
 //!
-//! The stream by which a listener's process was asked becomes one, unless that process refuses. Only processes of the same user, or of
-//! root, are believed: who hangs up ends the connections with the address that it gave.
+//! The stream over which a listener's process was asked becomes one, unless that process refuses. Only processes of the
+//! same user, or of root, are trusted: a process that hangs up ends the connections with the address that it gave.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,26 +12,26 @@ use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// Whoever has asked keeps the stream.
+/// The process that asked keeps the stream.
 pub(super) const KEEP: [u8; 1] = *b"K";
 
-/// Whoever was asked does not keep it: its end means nothing.
+/// The process that was asked does not keep it: its end means nothing.
 const REFUSED: [u8; 1] = *b"N";
 
-/// Streams that are kept at most.
+/// The most streams that are kept.
 const MOST: usize = 4096;
 
 /// The streams that are kept, by the address of the other process's device.
 #[derive(Default)]
 pub(super) struct Lifelines {
-    /// To processes that we have asked.
+    /// To processes that we asked.
     to: HashMap<IpAddr, OwnedFd>,
-    /// From processes that have asked us.
+    /// From processes that asked us.
     from: Vec<(IpAddr, OwnedFd)>,
 }
 
 impl Lifelines {
-    /// Somebody who has asked us keeps the stream. `false` if we do not.
+    /// A process that asked us keeps the stream. `false` if we do not.
     pub fn keep(&mut self, socket: OwnedFd, device: IpAddr) -> Result<(), OwnedFd> {
         if self.from.len() >= MOST || !is_believed(&socket) {
             return Err(socket);
@@ -40,7 +40,7 @@ impl Lifelines {
         Ok(())
     }
 
-    /// Keeps a stream to somebody that we have asked.
+    /// Keeps a stream to a process that we asked.
     pub fn keep_to(&mut self, socket: OwnedFd, device: IpAddr) {
         let wanted = self.to.len() < MOST && !self.to.contains_key(&device) && is_believed(&socket);
         if wanted && send(&socket, &KEEP, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok() {
@@ -48,7 +48,7 @@ impl Lifelines {
         }
     }
 
-    /// The addresses of those who have hung up.
+    /// The addresses of processes that have hung up.
     pub fn hung_up(&mut self) -> Vec<IpAddr> {
         let mut gone = Vec::new();
         self.to.retain(|device, socket| {
@@ -69,13 +69,13 @@ impl Lifelines {
     }
 }
 
-/// Whether the other side may be believed.
+/// Whether the other side is trusted.
 fn is_believed(socket: &OwnedFd) -> bool {
     let own = rustix::process::geteuid();
     socket_peercred(socket).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
 }
 
-/// Tells one who has asked that the stream is not kept.
+/// Tells a process that asked that the stream is not kept.
 pub(super) fn refuse(socket: &OwnedFd) {
     let _told = send(socket, &REFUSED, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
@@ -90,7 +90,7 @@ enum Heard {
 fn hear(socket: &OwnedFd) -> Heard {
     let mut byte = [0; 1];
     let mut listen = || recv(socket, &mut byte[..], RecvFlags::DONTWAIT);
-    // Of a stream that was closed with something unread in it, the kernel tells that first, and then what was said.
+    // If a stream was closed with unread data in it, the kernel reports that first, and then what was sent.
     let heard = listen().or_else(|error| if error == Errno::CONNRESET { listen() } else { Err(error) });
     match heard {
         Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,

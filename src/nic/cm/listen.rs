@@ -1,4 +1,4 @@
-//! Listeners: which identifier takes the requests that come to which device.
+//! Listeners: which identifier receives the requests that arrive at which device.
 
 use std::net::IpAddr;
 
@@ -11,11 +11,11 @@ use super::id::IdState;
 use super::registry::{Family, Name};
 use super::state::{Entry, Listener, State};
 
-/// The largest backlog, and the one of those who name none.
+/// The largest backlog, and the default.
 const MAX_BACKLOG: usize = 1024;
 
 impl State {
-    /// Takes requests from now on.
+    /// Accepts requests from now on.
     pub fn listen(&mut self, number: u32, backlog: i32) -> Result<(), Error> {
         if self.entry(number)?.state == IdState::Idle {
             self.bind(number, &Address::Ip((std::net::Ipv4Addr::UNSPECIFIED, 0).into()), true)?;
@@ -64,12 +64,12 @@ impl State {
         let listen = Listen { service, transport, backlog };
         let id = self.with_cm(place, |management, now| management.listen(now, listen))?;
         let id = id.map_err(|_| Error::AddressInUse)?;
-        // Requests that waited for this listener are told of in a moment, when it is known.
+        // Requests that waited for this listener are reported shortly, once it is known.
         self.listeners.insert((place, service), Listener { id, transport, ids: vec![number] });
         Ok(())
     }
 
-    /// Those that share a service share one queue of requests.
+    /// Listeners that share a service share one backlog.
     fn share_backlog(&mut self, place: usize, service: ServiceId) -> Result<(), Error> {
         let Some(listener) = self.listeners.get(&(place, service)) else { return Ok(()) };
         let backlogs = listener.ids.iter().filter_map(|id| self.ids.get(*id)).map(|entry| entry.backlog);
@@ -78,7 +78,7 @@ impl State {
             .map_err(|_| Error::Gone)
     }
 
-    /// What a listener that is destroyed leaves.
+    /// Cleans up after a listener that is destroyed.
     pub fn end_listening(&mut self, number: u32, entry: &Entry) {
         if entry.state == IdState::Listen {
             self.stop_listening(number);
@@ -105,7 +105,7 @@ impl State {
         }
     }
 
-    /// The identifier that a request is for, whose destination the request names. `None` stands for `AF_IB`.
+    /// The identifier that a request is for, given the destination that the request names. `None` stands for `AF_IB`.
     pub fn listener_of(&self, place: usize, id: ListenerId, destination: Option<IpAddr>) -> Option<u32> {
         let listener = self.listeners.iter().find(|((at, _), known)| *at == place && known.id == id)?.1;
         let takes = |number: &u32| {
@@ -134,7 +134,7 @@ impl State {
     }
 }
 
-/// Whether a listener is for a destination. One on a loopback address is for all of its family, as in the kernel.
+/// Whether a listener accepts a destination. One on a loopback address accepts all of its family, as in the kernel.
 fn takes(entry: &Entry, destination: IpAddr) -> bool {
     match entry.local {
         Some(Address::Ip(local)) if local.ip().is_loopback() => local.is_ipv4() == destination.is_ipv4(),

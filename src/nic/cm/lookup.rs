@@ -1,4 +1,4 @@
-//! Finding who listens on a port of this machine: in this process first, then by asking in the registry.
+//! Finds the listener on a port of this machine: first in this process, then by asking in the registry.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
@@ -13,33 +13,33 @@ use super::registry::{Family, Message, Name, stream};
 use super::state::State;
 use super::watch::Watch;
 
-/// A process that listens and does not answer is stopped.
+/// A process that listens and does not answer for this long is considered stopped.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// A server that serves one client after the other listens anew in between. Whoever connects waits so long for one, and
-/// looks so often.
+/// A server that serves one client after the other listens anew in between. A connecting client waits this long for a
+/// listener, and looks this often.
 const LISTENER_WAIT: Duration = Duration::from_millis(200);
 const LISTENER_POLL: Duration = Duration::from_millis(10);
 
-/// What is found out for.
+/// What a lookup is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
     Resolve,
     Connect,
 }
 
-/// What was found out.
+/// Result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
     /// The address of the listener's device.
     Device(IpAddr),
-    /// Nobody listens.
+    /// There is no listener.
     Nobody,
-    /// Somebody does, but does not answer.
+    /// There is one, but it does not answer.
     Silent,
 }
 
-/// The questions that are not answered yet.
+/// The pending lookups.
 #[derive(Default)]
 pub(super) struct Lookups {
     open: Vec<Lookup>,
@@ -54,10 +54,10 @@ struct Lookup {
     /// The address of our device.
     device: IpAddr,
     socket: Option<OwnedFd>,
-    /// When to try again without one, and until when.
+    /// When to try again without a socket, and until when.
     next: Time,
     give_up_at: Time,
-    /// When an answer is late.
+    /// When an answer is overdue.
     silence: Time,
 }
 
@@ -71,7 +71,7 @@ impl Lookups {
         self.open.retain(|lookup| lookup.id != id);
     }
 
-    /// When something is due.
+    /// When the next lookup is due.
     pub fn next_timer(&self) -> Option<Time> {
         let due = |lookup: &Lookup| if lookup.socket.is_some() { lookup.silence } else { lookup.next };
         self.open.iter().map(due).min()
@@ -79,7 +79,7 @@ impl Lookups {
 }
 
 impl State {
-    /// Looks for the listener of an identifier's peer. What is known at once is done at once; the rest is the worker's.
+    /// Looks for the listener of an identifier's peer. Finishes at once if possible; otherwise the worker continues.
     pub fn look_up(&mut self, number: u32, purpose: Purpose) {
         let now = self.now();
         let Ok(entry) = self.entry(number) else { return };
@@ -107,7 +107,7 @@ impl State {
         }
     }
 
-    /// Goes on with every lookup as far as it can.
+    /// Advances every lookup as far as possible.
     pub fn run_lookups(&mut self, now: Time) {
         let open = std::mem::take(&mut self.lookups.open);
         for mut lookup in open {
@@ -130,7 +130,7 @@ impl State {
                     lookup.silence = now + SILENCE;
                     lookup.socket = Some(socket);
                 }
-                // So many ask it already. It may have stopped.
+                // Its backlog is full. It may have stopped.
                 Err(Errno::AGAIN) if lookup.silence <= now => return Progress::Is(Found::Silent),
                 Err(Errno::AGAIN) => lookup.next = now + LISTENER_POLL,
                 Err(_) => return nobody(lookup, now),
@@ -149,7 +149,7 @@ impl State {
         }
     }
 
-    /// The stream to whoever is about to be connected to is kept as a lifeline.
+    /// The stream to a process about to be connected to is kept as a lifeline.
     fn end_lookup(&mut self, lookup: Lookup, found: Found) {
         let Lookup { id, purpose, socket, .. } = lookup;
         if let (Found::Device(device), Some(socket), Purpose::Connect) = (found, socket, purpose) {
@@ -161,7 +161,7 @@ impl State {
     }
 }
 
-/// Nobody listens: whoever connects looks again.
+/// There is no listener: for a connection, looks again later.
 fn nobody(lookup: &mut Lookup, now: Time) -> Progress {
     lookup.socket = None;
     if lookup.purpose == Purpose::Resolve || now >= lookup.give_up_at {

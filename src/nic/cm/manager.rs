@@ -1,4 +1,4 @@
-//! The manager of a process: every identifier, channel and port behind one lock, and the thread that waits for them.
+//! The manager of a process: all identifiers, channels and ports behind one lock, and the thread that waits for them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,14 +20,14 @@ pub struct Manager {
     inner: &'static Inner,
 }
 
-/// What the thread and a fork have to reach. There is one a process, and it is never given back.
+/// What the thread and a fork need to reach. There is one per process, and it is never freed.
 pub(super) struct Inner {
     state: Mutex<State>,
     worker: Mutex<Option<Worker>>,
     stopping: AtomicBool,
 }
 
-/// The thread, what wakes it, and what it takes in.
+/// The thread, what wakes it, and its inbox.
 struct Worker {
     process: Process,
     kick: Arc<Kick>,
@@ -37,7 +37,8 @@ struct Worker {
 }
 
 impl Manager {
-    /// A manager without identifiers. It costs nothing until one is made. In the child of a fork it is empty again.
+    /// A manager without identifiers. It costs nothing until the first one is created. In the child of a fork it is
+    /// empty again.
     pub fn new(devices: Box<dyn Devices>) -> Arc<Manager> {
         let inner: &'static Inner = Box::leak(Box::new(Inner {
             state: Mutex::new(State::new()),
@@ -53,8 +54,8 @@ impl Manager {
         &*self.devices
     }
 
-    /// Has the state to itself. What an identifier or channel of `process` names is there only in that process, and the
-    /// lock can be trusted only there.
+    /// Locks the state. What an identifier or channel of `process` names exists only in that process, and the lock can
+    /// only be trusted there.
     pub(super) fn lock(&self, process: Process) -> Result<MutexGuard<'static, State>, Error> {
         let here = Process::current();
         if here != process || !here.is_in_order() {
@@ -103,7 +104,7 @@ impl Manager {
         look(&mut self.inner.lock())
     }
 
-    /// The thread has something new to wait for.
+    /// Tells the thread that it has something new to wait for.
     pub(super) fn wake(&self) {
         self.inner.wake();
     }
@@ -134,7 +135,7 @@ impl Inner {
         }
     }
 
-    /// The thread of this process, which starts when it is first needed.
+    /// The thread of this process, started when first needed.
     fn worker(&'static self, process: Process) -> Result<(Arc<Kick>, Arc<Inbox>, Watch), Error> {
         let mut slot = self.workers();
         if let Some(worker) = slot.as_ref().filter(|worker| worker.process == process) {
@@ -172,28 +173,28 @@ impl Inner {
         }
     }
 
-    /// What a fork holds still.
+    /// Stops the manager for a fork.
     pub fn hold(&'static self) -> Held {
         Held { worker: self.workers(), state: self.lock() }
     }
 }
 
-/// A manager that stands still.
+/// A manager that is stopped for a fork.
 pub(super) struct Held {
     worker: MutexGuard<'static, Option<Worker>>,
     state: MutexGuard<'static, State>,
 }
 
 impl Held {
-    /// In the child of a fork, which has none of the threads: begins anew. The descriptors are the parent's, and are
-    /// closed here, so that its names and lifelines end with it.
+    /// In the child of a fork, which has none of the threads: starts afresh. The descriptors are the parent's, and are
+    /// closed here, so that its names and lifelines end with the parent.
     pub fn begin_anew(&mut self) {
         if let Some(worker) = self.worker.take() {
             std::mem::forget(worker.thread);
         }
         let new = self.state.restart();
         let mut old = std::mem::replace(&mut *self.state, new);
-        // The devices would wait for threads that are not here.
+        // Dropping the devices would wait for threads that do not exist here.
         std::mem::forget(std::mem::take(&mut old.devices));
     }
 }

@@ -1,12 +1,12 @@
 //! Connection identifiers: what Linux's rdma_cm is to applications, for Rust programs and for the C library.
 //!
-//! An [`Id`] is bound to an address, listens, or is resolved to a peer and connected. What happens to it comes as
-//! [`Event`]s of the [`EventChannel`] that it was made on. The [`Manager`] of the process owns them all, and the ports
-//! that they use. The connection itself is the business of each device's connection manager (the crate `cm`), which
-//! the engine has behind QP 1; QPs stay the application's: [`Id::qp_attributes`] says what to set them to.
+//! An [`Id`] is bound to an address, listens, or is resolved to a peer and connected. What happens to it is reported as
+//! [`Event`]s on the [`EventChannel`] that it was created on. The [`Manager`] of the process owns them all, and the
+//! ports that they use. The connection itself is handled by each device's connection manager (the crate `cm`), which
+//! the engine runs behind QP 1. The QPs remain the application's: [`Id::qp_attributes`] returns the attributes to set.
 //!
-//! Everything of a `Manager` is behind one lock, taken before the lock of any NIC. Nothing is waited for while it is
-//! held: what has to wait is done by the manager's thread.
+//! All state of a `Manager` is behind one lock, taken before the lock of any NIC. Nothing blocks while it is held: what
+//! has to wait is done by the manager's thread.
 
 mod address;
 mod attributes;

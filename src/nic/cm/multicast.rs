@@ -1,4 +1,4 @@
-//! Groups. RoCE has no subnet administrator to ask: an address is its group, and attaching a QP joins it.
+//! Multicast groups. RoCE has no subnet administrator to ask: an address is its group, and attaching a QP joins it.
 
 use softrnic_cm::Ece;
 use softrnic_wire::{Gid, Qpn};
@@ -20,7 +20,7 @@ pub(super) struct Group {
 }
 
 impl State {
-    /// Joins a group. Whether only to send makes no difference here: it is attaching a QP that receives.
+    /// Joins a group. A send-only join makes no difference here: receiving starts when a QP is attached.
     pub fn join_multicast(&mut self, number: u32, context: u64, group: &Address) -> Result<u32, Error> {
         let entry = self.entry(number)?;
         let in_state = matches!(

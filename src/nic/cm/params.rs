@@ -1,4 +1,4 @@
-//! What is said of identifiers and of their connections.
+//! Parameters of identifiers and of their connections.
 
 use softrnic_cm::Ece;
 use softrnic_transport::QpType;
@@ -8,7 +8,7 @@ use super::address::Address;
 use super::devices::DeviceIdentity;
 use crate::verbs::AddressVector;
 
-/// What an identifier is made for.
+/// What an identifier is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IdKind {
     /// Port space.
@@ -25,22 +25,22 @@ impl IdKind {
     pub const DATAGRAM: IdKind = IdKind { space: PortSpace::Udp, service: QpType::Ud };
 }
 
-/// What one side says of a connection. In events it is meant for the side that gets them: its
-/// `responder_resources` are the most READs that this side shall serve at once, its `private` is as long as the
-/// field of the message, padded with zeros.
+/// What one side says about a connection. In an event the values are from the receiver's point of view:
+/// `responder_resources` is the most READs that this side will execute at once, and `private` is as long as the field
+/// of the message, padded with zeros.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct ConnParams {
     /// The QP.
     pub qpn: Qpn,
-    /// The QP's Q_Key, of datagram services; 0 stands for the identifier's.
+    /// The QP's Q_Key, for datagram services; 0 stands for the identifier's.
     pub qkey: Qkey,
-    /// For the other application.
+    /// Private data for the other application.
     pub private: Vec<u8>,
     /// The QP receives into an SRQ.
     pub srq: bool,
-    /// READs and atomics of the peer that are served at once.
+    /// READs and atomics of the peer that are executed at once.
     pub responder_resources: u8,
-    /// READs and atomics that shall be outstanding.
+    /// READs and atomics to be outstanding.
     pub initiator_depth: u8,
     /// ACK credits are honoured.
     pub flow_control: bool,
@@ -48,20 +48,20 @@ pub struct ConnParams {
     pub retry_count: u8,
     /// Retries after RNR NAKs, at most 7; 7 means for ever.
     pub rnr_retry: u8,
-    /// Options of vendors.
+    /// Vendor options.
     pub ece: Ece,
 }
 
-/// What an event says of a datagram service or of a multicast group.
+/// What an event says about a datagram service or a multicast group.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UdParams {
-    /// The QP; of groups 0xFFFFFF.
+    /// The QP; 0xFFFFFF for groups.
     pub qpn: Qpn,
     /// The key that admits datagrams to it.
     pub qkey: Qkey,
-    /// The way to it.
+    /// The path to it.
     pub address: Option<AddressVector>,
-    /// From the other application, as long as the field.
+    /// Private data from the other application, as long as the field.
     pub private: Vec<u8>,
 }
 
@@ -70,13 +70,13 @@ pub struct UdParams {
 pub enum IdOption {
     /// TOS, or traffic class, of its packets.
     TypeOfService(u8),
-    /// The port may be bound again until somebody listens.
+    /// The port may be bound again while it has no listener.
     ReuseAddress(bool),
-    /// `::` is not for IPv4 as well.
+    /// `::` does not include IPv4.
     OneFamily(bool),
     /// Exponent of the QP's ACK timeout; RC and XRC only.
     AckTimeout(u8),
-    /// The path is this, and the route resolved.
+    /// Sets the path, which resolves the route.
     Path(Vec<PathRecord>),
 }
 
@@ -103,16 +103,16 @@ pub struct PathRecord {
     pub packet_life: u8,
 }
 
-/// What is known of an identifier.
+/// What is known about an identifier.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Query {
-    /// What it was made for.
+    /// What it is for.
     pub kind: IdKind,
-    /// The device, once there is one. The port is 1 then.
+    /// The device, once there is one. Its port is then 1.
     pub device: Option<DeviceIdentity>,
     /// Its own address; `None` before it is bound.
     pub local: Option<Address>,
-    /// The peer's. After binding it is of the same family, and zero.
+    /// The peer's address. After binding it is of the same family, and zero.
     pub peer: Option<Address>,
     /// The device's GID, zero without a device.
     pub local_gid: Gid,

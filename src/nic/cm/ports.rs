@@ -1,4 +1,4 @@
-//! Ports: who has bound which, and who may bind it beside others (kernel: `cma_check_port`).
+//! Ports: which identifiers have bound which, and which may share one (kernel: `cma_check_port`).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,13 +13,13 @@ use super::id::IdState;
 use super::registry::Family;
 use super::state::{Entry, State};
 
-/// Ports that are given to those who ask for any.
+/// Ports for callers that ask for any.
 const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
 
-/// Ports below this one are for the privileged.
+/// The first port that needs no privilege.
 const FIRST_FREE: u16 = 1024;
 
-/// How often another port is tried for one that may have to be registered.
+/// How often another port is tried for an identifier that may have to be registered.
 const TRIES: usize = 64;
 
 /// Identifiers by port space and port.
@@ -38,7 +38,7 @@ impl Ports {
 }
 
 impl State {
-    /// Binds an identifier. `reserve` says that it may listen, so that no other process shall have its port.
+    /// Binds an identifier. `reserve` says that it may listen, so no other process may have its port.
     pub fn bind(&mut self, number: u32, address: &Address, reserve: bool) -> Result<(), Error> {
         let entry = self.entry(number)?;
         if entry.state != IdState::Idle {
@@ -67,21 +67,21 @@ impl State {
         Ok(())
     }
 
-    /// A loopback address stands for every device, as in the kernel, unless there is one on such an address: programs
-    /// count on having that at once.
+    /// As in the kernel, a loopback address stands for every device, unless a device has such an address: programs rely
+    /// on seeing that at once.
     fn is_for_all_devices(&self, ip: IpAddr) -> bool {
         let on_loopback = |place| self.addresses(place).iter().any(IpAddr::is_loopback);
         ip.is_loopback() && !(0..self.devices.len()).any(on_loopback)
     }
 
-    /// Nobody else may listen on the port of one who does.
+    /// A listener may not share its port with another one.
     pub fn check_alone(&self, number: u32) -> Result<(), Error> {
         let entry = self.entry(number)?;
         let local = entry.local.ok_or(Error::Invalid)?;
         self.check_port(number, &local, entry.one_family, false)
     }
 
-    /// Gives the port back.
+    /// Releases the port.
     pub fn release_port(&mut self, number: u32, entry: &Entry) {
         let Some(local) = entry.local else { return };
         let key = (entry.kind.space, local.port());
@@ -93,7 +93,7 @@ impl State {
         self.registry.release(number);
     }
 
-    /// The families in which a bound identifier is found.
+    /// The families in which a bound identifier is registered.
     pub fn families(local: &Address, one_family: bool) -> &'static [Family] {
         match local {
             Address::Ib(_) => &[Family::Native],
@@ -157,7 +157,7 @@ impl State {
         Ok(())
     }
 
-    /// Queues an event that says that something was found, or what kept it from being found.
+    /// Queues an event with the result of a resolution.
     pub fn tell_result(&mut self, number: u32, kinds: (EventKind, EventKind), result: Result<(), Error>) {
         let (kind, status) = match result {
             Ok(()) => (kinds.0, EventStatus::Done),
@@ -167,7 +167,7 @@ impl State {
     }
 }
 
-/// The kernel takes loopback addresses for wildcards here.
+/// Loopback addresses count as wildcards, as in the kernel.
 fn is_wild(address: &Address) -> bool {
     address.is_any() || address.ip().is_loopback()
 }

@@ -9,11 +9,11 @@ use softrnic_cm::Ece;
 use super::event::{EventData, EventKind, EventStatus};
 use crate::runtime::tokens::Tokens;
 
-/// An event that was not reported yet.
+/// An event that has not been reported yet.
 pub(super) struct Queued {
-    /// The identifier that it counts for; of a connect request the listener.
+    /// The identifier that it counts for; for a connect request the listener.
     pub owner: u32,
-    /// The group that it counts for as well.
+    /// The group that it counts for too.
     pub group: Option<u32>,
     /// The new identifier of a connect request.
     pub request: Option<u32>,
@@ -24,12 +24,12 @@ pub(super) struct Queued {
     pub ece: Ece,
 }
 
-/// The events of a channel. Each has a token in the descriptor, or with a reader who is about to take an event.
+/// The events of a channel. Each has a token in the descriptor, or with a reader that is about to take an event.
 pub(super) struct Queue {
     tokens: Tokens,
     events: VecDeque<Queued>,
-    /// Tokens that readers hold for events that were taken away. Each ends with the next reader: if that took another
-    /// event instead, its own token would stay, and the descriptor be readable for nothing.
+    /// Tokens that readers hold for events that have been removed. The next readers consume them: a reader that took
+    /// another event instead would leave its token behind, and the descriptor readable without an event.
     void: usize,
 }
 
@@ -56,7 +56,7 @@ impl Queue {
         self.events.pop_front()
     }
 
-    /// Takes those away that match.
+    /// Removes the events that match.
     pub fn remove(&mut self, mut matches: impl FnMut(&Queued) -> bool) -> Vec<Queued> {
         let mut removed = Vec::new();
         for _ in 0..self.events.len() {
@@ -66,7 +66,7 @@ impl Queue {
                 None => break,
             }
         }
-        // A token that is not there is with a reader.
+        // A token that is not in the descriptor is with a reader.
         self.void += removed.iter().filter(|_| !self.tokens.try_take()).count();
         removed
     }

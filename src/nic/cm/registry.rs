@@ -1,9 +1,11 @@
-//! Who listens on which port of this machine: abstract Unix sockets, one for each port space, port and family, or address.
+//! The listeners on the ports of this machine: abstract Unix sockets, one for each port space, port and family, or
+//! address.
 //!
-//! Their scope is the network namespace, as that of 127.0.0.1 is. The kernel sees to it that a name is taken once, and
-//! that it is free when its process has ended, however that came. A name without an address and one with are taken each by
-//! itself; who has taken one then looks for the other kind in the table of all sockets, and gives it back if there is one. Whoever wants to connect asks there which device to
-//! turn to (`lookup.rs`); any user may. What they send is checked, and what they keep open is bounded.
+//! Their scope is the network namespace, like that of 127.0.0.1. The kernel ensures that a name is taken only once, and
+//! is freed when its process ends, in whatever way. A name with an address and one without are taken independently; a
+//! process that has taken one then looks for the other kind in the table of all sockets, and releases its own if there
+//! is one. A client asks there which device to connect to (`lookup.rs`); any user may. What clients send is checked,
+//! and what they keep open is bounded.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -22,7 +24,7 @@ use super::error::Error;
 use super::lifeline::{self, Lifelines};
 use super::watch::Watch;
 
-/// Clients that have not asked yet, or have and might keep the stream; beyond it the oldest is sent away.
+/// Clients that have not asked yet, or have asked and may keep the stream; beyond this many the oldest is dropped.
 const MAX_CLIENTS: usize = 128;
 
 /// How long a client may take.
@@ -53,7 +55,7 @@ pub(super) struct Name {
 const SOCKETS: &str = "/proc/net/unix";
 
 impl Name {
-    /// A port on every address, and on one.
+    /// The name for a port on every address, and the one for a port on one address.
     pub fn both(space: PortSpace, port: u16, family: Family, address: IpAddr) -> [Name; 2] {
         let name = Name { space, port, family, address: None };
         [name, Name { address: Some(address), ..name }]
@@ -77,7 +79,7 @@ impl Name {
         }
     }
 
-    /// Whether a socket's name takes the same port in the other way: on every address instead of one, or on one.
+    /// Whether a socket's name takes the same port the other way: on every address instead of one, or on one.
     fn excludes(&self, socket: &str) -> bool {
         match self.address {
             Some(_) => socket == Name { address: None, ..*self }.text(),
@@ -91,11 +93,11 @@ pub(super) fn stream() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// What is asked, and what is answered: both are one message.
+/// A question or an answer: both are one message.
 pub(super) struct Message {
-    /// Of an answer: somebody listens.
+    /// In an answer: there is a listener.
     pub found: bool,
-    /// The destination that is asked for.
+    /// The requested destination.
     pub destination: Gid,
     /// The address of the sender's device.
     pub device: Gid,
@@ -122,7 +124,7 @@ impl Message {
     }
 }
 
-/// The names of this process, and those who ask.
+/// The names of this process, and the clients that ask.
 #[derive(Default)]
 pub(super) struct Registry {
     names: HashMap<Name, Claim>,
@@ -131,7 +133,7 @@ pub(super) struct Registry {
     pub watch: Watch,
 }
 
-/// A name that is ours.
+/// A name that we own.
 struct Claim {
     socket: OwnedFd,
     /// Identifiers that share it.
@@ -148,7 +150,7 @@ struct Client {
 }
 
 impl Client {
-    /// It may have kept the stream in the meantime.
+    /// It may have kept the stream by now.
     fn send_away(self) {
         if self.device.is_some() {
             lifeline::refuse(&self.socket);
@@ -157,7 +159,7 @@ impl Client {
 }
 
 impl Registry {
-    /// Takes the names of a port, which others of this process may share.
+    /// Takes the names of a port, which other identifiers of this process may share.
     pub fn claim(
         &mut self,
         owner: u32,
@@ -165,7 +167,7 @@ impl Registry {
         local: &Address,
         families: &[Family],
     ) -> Result<(), Error> {
-        // The kernel takes loopback addresses for wildcards here.
+        // Loopback addresses count as wildcards, as in the kernel.
         let wild = local.is_any() || local.ip().is_loopback();
         let taken = if wild { Error::AddressNotAvailable } else { Error::AddressInUse };
         for &family in families {
@@ -196,12 +198,12 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether another process has the port in a way that leaves no room for this name.
+    /// Whether another process has the port in a way that excludes this name.
     fn is_excluded(&self, name: &Name) -> bool {
         let sockets = match std::fs::read(SOCKETS) {
             Ok(sockets) => sockets,
             Err(error) => {
-                tracing::warn!(%error, "{SOCKETS} cannot be read; who else has the port is not known");
+                tracing::warn!(%error, "{SOCKETS} cannot be read; whether another process has the port is not known");
                 return false;
             }
         };
@@ -218,7 +220,7 @@ impl Registry {
         self.names.values().any(|claim| claim.owners.contains(&owner))
     }
 
-    /// Answers those who ask for the names of an identifier from now on.
+    /// Answers clients that ask for the names of an identifier from now on.
     pub fn listen(&mut self, owner: u32) -> Result<(), Error> {
         for claim in self.names.values_mut().filter(|claim| claim.owners.contains(&owner)) {
             if !claim.listens {
@@ -247,15 +249,15 @@ impl Registry {
         });
     }
 
-    /// When to send somebody away.
+    /// When to drop a client.
     pub fn next_timer(&self) -> Option<Time> {
         self.clients.iter().map(|client| client.until).min()
     }
 
-    /// Hears those who ask, then takes in those who have come and hears them too. `answer` says which device listens
-    /// for a name and destination, if any does.
+    /// Serves the connected clients, then accepts new ones and serves them too. `answer` returns the device that
+    /// listens for a name and destination, if there is one.
     pub fn serve(&mut self, now: Time, mut answer: impl FnMut(&Name, IpAddr, IpAddr) -> Option<IpAddr>) {
-        // Whoever is sent away for others to have room is one with nothing more to say.
+        // First, so that a client dropped to make room has nothing more to say.
         self.hear_all(now, &mut answer);
         self.accept(now);
         self.hear_all(now, &mut answer);
@@ -323,7 +325,7 @@ impl Registry {
     }
 }
 
-/// How one who asks goes on.
+/// What happens to a client next.
 enum Next {
     Wait,
     Keep,

@@ -1,4 +1,4 @@
-//! From addresses to devices and paths.
+//! Resolves addresses to devices and paths.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use super::ports::{nowhere, unspecified};
 use super::registry::Name;
 use super::state::State;
 
-/// Hop limit of all paths, as that of unicast packets.
+/// Hop limit of all paths, the same as for unicast packets.
 pub(super) const HOPS: u8 = 64;
 
 /// Exponent: how long packets live on a path (kernel: `CMA_IBOE_PACKET_LIFETIME`).
@@ -39,7 +39,7 @@ impl State {
         self.first_device(ip)
     }
 
-    /// The first device that can talk to addresses of a family.
+    /// The first device that can reach addresses of a family.
     fn first_device(&self, ip: IpAddr) -> Result<usize, Error> {
         let talks = |place: &usize| self.addresses(*place).iter().any(|own| own.is_ipv4() == ip.is_ipv4());
         let mut open = (0..self.devices.len()).filter(|&place| self.device(place).is_ok());
@@ -47,8 +47,8 @@ impl State {
         first.ok_or(Error::NoDevice)
     }
 
-    /// The address of a device that packets with `wanted` as their end leave from, or arrive at: that itself, or the
-    /// one that people know the device by.
+    /// The address of a device for packets that have `wanted` as their local end: `wanted` itself, or the device's main
+    /// address.
     pub fn address_of(&self, place: usize, wanted: IpAddr) -> Result<IpAddr, Error> {
         let addresses = self.addresses(place);
         if addresses.contains(&wanted) {
@@ -61,7 +61,7 @@ impl State {
             .ok_or(Error::NoDevice)
     }
 
-    /// Finds the device, and the peer's if it is on this machine.
+    /// Finds our device, and the peer's if it is on this machine.
     pub fn resolve_addr(
         &mut self,
         number: u32,
@@ -70,7 +70,7 @@ impl State {
     ) -> Result<(), Error> {
         let entry = self.entry(number)?;
         if entry.kind.space == PortSpace::IpoIb {
-            // No such thing on Ethernet.
+            // There are no such addresses on Ethernet.
             return Err(Error::Invalid);
         }
         match entry.state {
@@ -92,7 +92,7 @@ impl State {
         if !fits {
             return Err(Error::Invalid);
         }
-        // To nowhere in particular is to this machine.
+        // The unspecified address means this machine.
         let destination = if destination.is_any() { loopback(destination) } else { *destination };
         entry.peer = Some(destination);
         entry.state = IdState::AddressQuery;
@@ -103,7 +103,7 @@ impl State {
         Ok(())
     }
 
-    /// Finds the device. Whether the destination is on this machine.
+    /// Finds the device. Returns whether the destination is on this machine.
     fn find_way(&mut self, number: u32, local: Address, destination: Address) -> Result<bool, Error> {
         let ip = destination.ip();
         let entry = self.entry(number)?;
@@ -118,7 +118,7 @@ impl State {
         if is_ours || host::is_local(destination.on_interface()) {
             let place = bound.map_or_else(|| self.device_with(&destination), Ok)?;
             let own = self.address_of(place, local.ip())?;
-            // Who is there shows when it is asked; until then it is ourselves.
+            // The lookup shows which device is there; until then it is ours.
             let route = Route { local: own, remote: self.address_of(place, ip)? };
             self.take_way(number, place, route, Some(ip), true)?;
             return Ok(true);
@@ -137,8 +137,8 @@ impl State {
         Ok(false)
     }
 
-    /// The device for a destination on another machine: the one that has the address that packets leave from, or the
-    /// first that is not on a loopback address.
+    /// The device for a destination on another machine: the one with the address that packets leave from, or the first
+    /// that is not on a loopback address.
     fn device_to(&self, ip: IpAddr, source: IpAddr) -> Result<usize, Error> {
         let reaches = |place: &usize| {
             let addresses = self.addresses(*place);
@@ -186,13 +186,13 @@ impl State {
             }
         }
         match purpose {
-            // Without a listener the address is found all the same.
+            // Without a listener the address is resolved all the same.
             Purpose::Resolve => self.on_resolved(number, Ok(())),
             Purpose::Connect => self.on_listener(number, found),
         }
     }
 
-    /// Finds the path. There is only one.
+    /// Finds the path, of which there is only one.
     pub fn resolve_route(&mut self, number: u32) -> Result<(), Error> {
         let entry = self.entry(number)?;
         if entry.state != IdState::AddressResolved {
@@ -202,7 +202,7 @@ impl State {
         self.take_path(number, path)
     }
 
-    /// The path is known, from now on.
+    /// Sets the path.
     pub fn take_path(&mut self, number: u32, path: PathRecord) -> Result<(), Error> {
         let entry = self.entry_mut(number)?;
         entry.path = Some(path);
@@ -215,7 +215,7 @@ impl State {
         let entry = self.entry(number)?;
         let (place, route) = entry.device.zip(entry.route).ok_or(Error::Invalid)?;
         let (local, peer) = entry.local.zip(entry.peer).ok_or(Error::Invalid)?;
-        // Kernel: rdma_calc_flow_label of the ports that applications see.
+        // Kernel: rdma_calc_flow_label over the ports that applications see.
         let label = (u32::from(local.port()) * 31 + u32::from(peer.port())) & 0xF_FFFF;
         Ok(PathRecord {
             dgid: route.remote.into(),
@@ -234,7 +234,7 @@ impl State {
         Ok(self.device(place)?.context.port()?.active_mtu)
     }
 
-    /// The device that listens for a name and destination in this process, by its address of `asker`'s family.
+    /// The device in this process that listens for a name and destination, by its address of `asker`'s family.
     pub fn device_for(&self, name: &Name, destination: IpAddr, asker: IpAddr) -> Option<IpAddr> {
         let listener = self.listener_for(name, destination)?;
         let entry = self.ids.get(listener)?;
@@ -250,7 +250,7 @@ impl State {
         self.address_of(place, wanted).ok()
     }
 
-    /// The GID at whose place in the table a local address is.
+    /// The index of a local address in the GID table.
     pub fn gid_index(&self, place: usize, local: IpAddr) -> Result<usize, Error> {
         let nic = self.device(place)?.context.nic();
         let found = nic.control(|core, _| core.engine.gids().find(local));

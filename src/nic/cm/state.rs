@@ -1,4 +1,4 @@
-//! Everything of a manager that its lock protects.
+//! The state of a manager, which its lock protects.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -63,16 +63,16 @@ pub(super) struct Entry {
     pub generation: u64,
     pub channel: u64,
     pub context: u64,
-    /// Whether the application knows of it: it has made or accepted it. Until then it is told nothing.
+    /// Whether the application knows about it, having created or accepted it. Until then it gets no events.
     pub known: bool,
     pub kind: IdKind,
     pub state: IdState,
     pub local: Option<Address>,
     pub peer: Option<Address>,
     pub device: Option<usize>,
-    /// From device to device.
+    /// Source and destination device.
     pub route: Option<Route>,
-    /// The destination is an address of this machine: who listens there is found by its port.
+    /// The destination is an address of this machine: its listener is found by port.
     pub on_machine: bool,
     pub tos: u8,
     pub reuse: bool,
@@ -81,7 +81,7 @@ pub(super) struct Entry {
     pub path: Option<PathRecord>,
     pub comm: Option<CommId>,
     pub connected: bool,
-    /// What this side has said, and what the other has; of the latter what is meant for this one.
+    /// What this side has said, and what the other has said, as far as it is meant for this side.
     pub said: ConnParams,
     pub heard: Option<(u8, u8)>,
     /// The first PSN that its QP receives.
@@ -111,7 +111,7 @@ impl Entry {
         self.kind.service == QpType::Ud
     }
 
-    /// The service that an address of this identifier stands for.
+    /// The service id of an address of this identifier.
     pub fn service(&self, address: &Address) -> ServiceId {
         match address {
             Address::Ip(ip) => ServiceId::of_port(self.kind.space, ip.port()),
@@ -119,7 +119,7 @@ impl Entry {
         }
     }
 
-    /// Whether its private data has the addresses in front.
+    /// Whether its private data begins with the addresses.
     pub fn has_header(&self) -> bool {
         !matches!(self.local, Some(Address::Ib(_)))
     }
@@ -128,7 +128,7 @@ impl Entry {
 impl State {
     pub fn new() -> State {
         let mut seed = [0; 32];
-        // Without random numbers no device opens either.
+        // Without random numbers no device can be opened either.
         let _ = getrandom::fill(&mut seed);
         State {
             clock: Clock::start(),
@@ -150,13 +150,13 @@ impl State {
         self.clock.now()
     }
 
-    /// A number that comes once.
+    /// A number that is used only once.
     pub fn fresh(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
-    /// What is left when a child begins: numbers go on, so that what names the parent's names nothing.
+    /// The state of a child: numbers continue, so that handles of the parent name nothing.
     pub fn restart(&mut self) -> State {
         State { next: self.next, ..State::new() }
     }
@@ -217,7 +217,7 @@ impl State {
         self.devices.get(place).and_then(Option::as_ref).ok_or(Error::NoDevice)
     }
 
-    /// Has the connection manager of a device do something.
+    /// Calls the connection manager of a device.
     pub fn with_cm<T>(
         &self,
         place: usize,
@@ -235,7 +235,7 @@ impl State {
         nic.control(|core, _| core.engine.gids().addresses().collect()).unwrap_or_default()
     }
 
-    /// Queues an event of an identifier that the application knows.
+    /// Queues an event of an identifier that the application knows about.
     pub fn tell(&mut self, number: u32, kind: EventKind, status: EventStatus, data: EventData) {
         self.tell_with(number, kind, status, data, Ece::default());
     }
@@ -293,7 +293,7 @@ impl State {
         self.channels.remove(&channel);
     }
 
-    /// Destroys everything, and lets go of the devices.
+    /// Destroys everything, and releases the devices.
     pub fn shut_all(&mut self) {
         let channels: Vec<u64> = self.channels.keys().copied().collect();
         channels.into_iter().for_each(|channel| self.shut(channel));

@@ -1,8 +1,8 @@
-//! Things by number, each with the smallest that is free.
+//! A table that gives each entry the smallest free number.
 
 use std::collections::BTreeSet;
 
-/// A table of at most 2^31 places: the C library takes numbers for positive ones.
+/// A table of at most 2^31 entries: the C library treats the numbers as signed.
 pub(super) struct Table<T> {
     places: Vec<Option<T>>,
     free: BTreeSet<u32>,

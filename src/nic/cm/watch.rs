@@ -1,11 +1,11 @@
-//! What the manager's thread waits for. A descriptor that is closed is not waited for any more.
+//! The descriptors that the manager's thread waits for. A closed descriptor is no longer waited for.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
-/// The descriptors that the thread is woken by. None before there is a thread.
+/// The descriptors that wake the thread. None before there is a thread.
 #[derive(Clone, Default)]
 pub(super) struct Watch(Option<Arc<OwnedFd>>);
 

@@ -1,5 +1,5 @@
-//! The manager's thread: takes in what happens to connections, answers those who ask in the registry, and keeps the
-//! deadlines. It sleeps unless something does.
+//! The manager's thread: handles what happens to connections, answers clients of the registry, and keeps the deadlines.
+//! Otherwise it sleeps.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -17,7 +17,8 @@ pub(super) fn run(manager: &Inner, kick: &Kick, inbox: &Inbox, watch: &Watch) {
     let mut woken = Woken::default();
     while !manager.is_stopping() {
         let events: Vec<(usize, Happened)> = std::iter::from_fn(|| inbox.0.pop()).collect();
-        // Another process may have the address of one that has ended. The end of the first comes first.
+        // Another process may already have the address of one that has ended. The end of the old one must be handled
+        // first.
         woken.by_descriptor |= !events.is_empty() && watch.is_ready();
         {
             let mut state = manager.lock();
@@ -66,14 +67,14 @@ impl State {
                 let Ok(known) = self.with_cm(place, |management, _| management.cm().with_peer(peer)) else {
                     continue;
                 };
-                // After each control operation the link is read: what they have sent at the last comes first.
+                // The link is read after each control operation: the last packets of those processes come first.
                 let _gone = self.with_cm(place, |management, now| management.cm().lose(now, &known));
             }
         }
     }
 }
 
-/// Waits for the kick, a descriptor or a deadline, or only looks.
+/// Waits for the kick, a descriptor or a deadline, or only checks.
 fn wait(manager: &Inner, kick: &Kick, watch: &Watch, sleeps: bool) -> Woken {
     let until = {
         let state = manager.lock();

@@ -16,12 +16,12 @@ use super::clock::Clock;
 pub struct OpenCapture {
     capture: Capture,
     process: u32,
-    /// Tells other processes to keep off the file.
+    /// Keeps other processes from writing the file.
     _lock: File,
 }
 
 impl OpenCapture {
-    /// Records what passes `link`, as the traffic of `device`.
+    /// Records what passes through `link`, as the traffic of `device`.
     pub(super) fn record(&self, link: Box<dyn Link>, device: &str) -> Box<dyn Link> {
         Box::new(self.capture.wrap(link, device))
     }
@@ -29,7 +29,7 @@ impl OpenCapture {
 
 static OPEN: Mutex<Option<HashMap<PathBuf, Weak<OpenCapture>>>> = Mutex::new(None);
 
-/// The capture at `path`. When another running process writes that file, the process's number goes into the name.
+/// The capture at `path`. If another running process writes that file, this process's id is added to the name.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -37,7 +37,7 @@ pub(super) fn open(path: &str) -> io::Result<Arc<OpenCapture>> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     let open = open.get_or_insert_with(HashMap::new);
     let process = std::process::id();
-    // What a forked child has inherited is its parent's.
+    // What a forked child inherits belongs to its parent.
     let known = open.get(Path::new(path)).and_then(Weak::upgrade);
     if let Some(known) = known.filter(|known| known.process == process) {
         return Ok(known);
@@ -51,7 +51,7 @@ pub(super) fn open(path: &str) -> io::Result<Arc<OpenCapture>> {
     Ok(opened)
 }
 
-/// Locks the file, or one with this process's number in its name.
+/// Locks the file, or one with this process's id in its name.
 fn claim(path: &str) -> io::Result<(File, PathBuf)> {
     let number = std::process::id().to_string();
     let wanted = PathBuf::from(path.replace("%p", &number));
@@ -67,7 +67,7 @@ fn claim(path: &str) -> io::Result<(File, PathBuf)> {
     let own = wanted.with_file_name(name);
     match lock(&own)? {
         Some(lock) => Ok((lock, own)),
-        None => Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process writes it")),
+        None => Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process is writing it")),
     }
 }
 

@@ -11,13 +11,13 @@ static ORIGIN: OnceLock<Instant> = OnceLock::new();
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: Instant,
-    /// For tests that say what time it is; nanoseconds.
+    /// Set by tests; nanoseconds.
     #[cfg(test)]
     set: Option<&'static std::sync::atomic::AtomicU64>,
 }
 
 impl Clock {
-    /// The clock. It started a second after zero, so that "never" and "long ago" are both before now.
+    /// The clock. It starts at one second, so that "never" and "long ago" are both before now.
     pub fn start() -> Clock {
         Clock {
             origin: *ORIGIN.get_or_init(|| Instant::now() - Duration::from_secs(1)),
@@ -32,7 +32,7 @@ impl Clock {
         Clock { set: Some(time), ..Clock::start() }
     }
 
-    /// Now.
+    /// The current time.
     pub fn now(&self) -> Time {
         #[cfg(test)]
         if let Some(time) = self.set {
@@ -41,7 +41,7 @@ impl Clock {
         Time::from_nanos(self.origin.elapsed().as_nanos() as u64)
     }
 
-    /// The time of day, since 1970, when the clock was at zero.
+    /// The wall-clock time, since 1970, when the clock was at zero.
     pub fn epoch(&self) -> Duration {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         now.saturating_sub(self.origin.elapsed())

@@ -1,4 +1,4 @@
-//! Driving the NIC: what happens when a thread posts, polls, waits, or has the progress thread's turn.
+//! Drives the NIC: what happens when a thread posts, polls or waits, or when it is the progress thread's turn.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::progress::policy::{Event, Plan, next_wait_spins, yields};
 use crate::progress::tuning::{EVENT_SPIN, ROUNDS_PER_HOLD, SERVICE_INTERVAL};
 use crate::runtime::lock::{NicGuard, Poisoned};
 
-/// What a post does. Receiving is for those who poll: it would cost each post a system call.
+/// What a post does. It leaves receiving to polls, since it would cost each post a system call.
 const POSTED: Budget = Budget { receive: 0, transmit: 256, caller: Caller::Post };
 
 impl Nic {
-    /// Runs a control operation with the NIC to itself. What it leaves to do is done before it returns.
+    /// Runs a control operation with exclusive access to the NIC. Resulting work is done before it returns.
     ///
     /// # Errors
     /// The device has failed.
@@ -22,7 +22,7 @@ impl Nic {
         let mut guard = self.core.lock()?;
         let now = self.now();
         if guard.engine.holds_acks() {
-            // The operation may end the QP that owes them.
+            // The operation may end the QP that owes ACKs.
             self.round(now, &mut guard, Budget { receive: 0, ..Budget::default() });
         }
         let result = operate(&mut guard, now);
@@ -30,7 +30,7 @@ impl Nic {
         Ok(result)
     }
 
-    /// Something was posted to the QP at `index`. It leaves now, or is gathered until the next poll.
+    /// A work request was posted to the QP at `index`. It leaves now, or is gathered until the next poll.
     pub fn on_post(&self, index: usize, leave_now: bool) {
         if leave_now && let Ok(Some(mut guard)) = self.core.try_lock() {
             // The holder of the NIC needs no doorbell to find its own post.
@@ -51,12 +51,13 @@ impl Nic {
         }
     }
 
-    /// Whether a post is likely to be an answer: the first one after a message has come.
+    /// Whether a post is likely to be an answer: the first one after a message has arrived.
     pub fn answers(&self) -> bool {
         self.words.answers()
     }
 
-    /// An application polls. `found` is whether its CQ had something; returns whether completions came meanwhile.
+    /// An application polls. `found` is whether its CQ had something; returns whether completions have arrived in the
+    /// meantime.
     pub fn on_poll(&self, found: bool) -> bool {
         let now = self.now();
         self.words.polled(now);
@@ -88,17 +89,16 @@ impl Nic {
     }
 
     /// A CQ was armed: the application is likely to block, and then the progress thread must serve the link. While
-    /// waits spin, that has time until one was in vain. An application that waits elsewhere, as on the descriptor of the
-    /// channel, gets the thread back at its next tick, and waits that do not spin from then on.
+    /// waits spin, that can wait until one has been in vain. An application that waits elsewhere, such as on the
+    /// channel's descriptor, gets the thread back at its next tick, and after that waits no longer spin.
     pub fn on_arm(&self) {
         if !self.words.spins() {
             self.hand_over();
         }
     }
 
-    /// The application is about to block until an event comes. Spins first, and serves the NIC meanwhile, if that is
-    /// likely to be worth it: to be woken costs more than a short message takes. False if `found` never said that an
-    /// event is there.
+    /// The application is about to block until an event comes. Spins first and serves the NIC, if that is likely to
+    /// pay: waking up costs more than a short message takes. False if `found` never reported an event.
     pub fn spin_for_event(&self, mut found: impl FnMut() -> bool) -> bool {
         if found() {
             return true;
@@ -120,19 +120,19 @@ impl Nic {
         false
     }
 
-    /// A wait that had to block is over, after this long.
+    /// A wait that had to block has ended after this long.
     pub fn event_came(&self, waited: Duration) {
         self.words.set_spins(next_wait_spins(waited));
     }
 
-    /// From now on the progress thread serves the link.
+    /// Hands the link over to the progress thread.
     fn hand_over(&self) {
         if self.words.hand_over() {
             self.kick.kick();
         }
     }
 
-    /// The progress thread has a turn; says what it does until the next one. `None` if another thread drives the NIC.
+    /// The progress thread's turn; returns what it does until the next one. `None` if another thread drives the NIC.
     pub(crate) fn take_turn(&self, by_link: bool, handed_over: bool) -> Option<Plan> {
         let mut guard = match self.core.try_lock() {
             Ok(guard) => guard?,
@@ -143,7 +143,7 @@ impl Nic {
         let woken = Event::Woken { by_link, handed_over, last_poll: self.words.last_poll() };
         let watches = guard.policy.on(woken, now).watch_link;
         if was_suspended && watches && !handed_over {
-            // Nobody polls any more, not even to wait for an event.
+            // No thread polls any longer, not even to wait for an event.
             self.words.set_spins(false);
         }
         let receive = if watches { Budget::default().receive } else { 0 };
@@ -155,7 +155,7 @@ impl Nic {
             if plan.spin_until <= now {
                 plan.spin_until = Time::ZERO;
             }
-            // A thread that spins looks by itself, and need not be woken.
+            // A spinning thread looks itself, and need not be woken.
             if core.link.watch(plan.watch_link && plan.spin_until == Time::ZERO) {
                 plan.wake_at = now;
             }
@@ -163,8 +163,8 @@ impl Nic {
         Some(plan)
     }
 
-    /// Services the NIC for a caller, until nothing is left to do or the hold has lasted long enough. It is `now`: the
-    /// clock is read as seldom as can be, since spinning on an empty CQ is mostly this.
+    /// Services the NIC for a caller, until nothing is left to do or the hold has lasted long enough. The caller passes
+    /// `now`: the clock is read as rarely as possible, since reading it is most of the cost of spinning on an empty CQ.
     #[inline]
     pub(super) fn drive(&self, now: Time, guard: NicGuard<'_, Core>, budget: Budget) -> Step {
         let posted = budget.caller == Caller::Post;
@@ -177,7 +177,7 @@ impl Nic {
         })
     }
 
-    /// Drives the NIC, and before each try to let go of it tells `settle` what has been done.
+    /// Drives the NIC, and before each attempt to release it calls `settle` with what has been done.
     fn drive_with(
         &self,
         mut now: Time,
@@ -213,7 +213,7 @@ impl Nic {
             match guard.finish() {
                 Ok(()) => return total,
                 Err(again) if rounds < ROUNDS_PER_HOLD => guard = again,
-                // Others keep ringing; a thread that waits for the NIC shall have it.
+                // Other threads keep ringing doorbells; a thread that waits for the NIC must get it.
                 Err(again) => {
                     again.hand_over();
                     return total;
@@ -248,7 +248,7 @@ impl Nic {
     }
 }
 
-/// When the NIC wants to be driven next.
+/// When the NIC needs to be driven next.
 fn deadline(core: &Core) -> Time {
     let timers = [core.engine.poll_timeout(), core.link.poll_timeout()];
     timers.into_iter().flatten().min().unwrap_or(Time::NEVER)

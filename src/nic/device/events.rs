@@ -1,4 +1,4 @@
-//! Asynchronous events on their way from the engine to who opened the device.
+//! Asynchronous events on their way from the engine to the open contexts.
 
 use std::sync::Arc;
 
@@ -46,49 +46,49 @@ pub enum EventKind {
 pub struct AsyncEvent {
     /// What has happened.
     pub kind: EventKind,
-    /// To what.
+    /// The object that it happened to.
     pub source: EventSource,
 }
 
-/// Where events go. Called with the NIC held: must not block.
+/// Receives events. Called with the NIC held: must not block.
 pub trait EventSink: Send + Sync {
-    /// One event.
+    /// Receives one event.
     fn event(&self, event: AsyncEvent);
 }
 
-/// Who wants to know about which object.
+/// Which sinks get the events of which object.
 #[derive(Default)]
 pub struct EventRoutes {
     by_source: FxHashMap<EventSource, Arc<dyn EventSink>>,
-    /// Who is told about the port and the device.
+    /// The sinks for events of the port and the device.
     everyone: Vec<Arc<dyn EventSink>>,
 }
 
 impl EventRoutes {
-    /// Makes sure that [`add`](Self::add) needs no memory.
+    /// Ensures that the next [`add`](Self::add) needs no memory.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no memory.
     pub fn make_room(&mut self) -> Result<(), ControlError> {
         self.by_source.try_reserve(1).map_err(|_| ControlError::NoMemory)
     }
 
-    /// Events of `source` go to `sink`.
+    /// Sends events of `source` to `sink`.
     pub fn add(&mut self, source: EventSource, sink: Arc<dyn EventSink>) {
         self.by_source.insert(source, sink);
     }
 
-    /// The object is gone.
+    /// The object has been destroyed.
     pub fn remove(&mut self, source: EventSource) {
         self.by_source.remove(&source);
     }
 
-    /// Somebody opened the device.
+    /// The device was opened.
     pub fn join(&mut self, sink: Arc<dyn EventSink>) {
         self.everyone.push(sink);
     }
 
-    /// Somebody closed it.
+    /// The device was closed.
     pub fn leave(&mut self, sink: &Arc<dyn EventSink>) {
         self.everyone.retain(|known| !Arc::ptr_eq(known, sink));
     }

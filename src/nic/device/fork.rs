@@ -1,10 +1,10 @@
-//! Fork. The child inherits copies of the NICs and of their descriptors, but none of the threads, and the peers
-//! know only one of the two processes. So around a fork every NIC stands still, and the child then drops its
-//! copies: the descriptors are closed, whatever it still holds of them fails, and a device that it opens is a new
-//! one.
+//! Fork. The child inherits copies of the NICs and of their descriptors, but none of the threads, and the peers know
+//! only one of the two processes. So every NIC stands still during a fork, and the child then drops its copies: the
+//! descriptors are closed, objects that it still holds fail, and a device that it opens is a new one.
 //!
-//! Locks of single objects are not held still: another thread of the parent may have any of them, and then nobody in the
-//! child ever gives it back. So a verb asks whose the object is ([`Process`](super::Process)) before it takes one.
+//! Locks of single objects are not stopped: another thread of the parent may hold any of them, and in the child it
+//! would never be released. So a verb checks which process the object belongs to ([`Process`](super::Process)) before
+//! it takes one.
 
 use std::sync::{Mutex, MutexGuard, Once, PoisonError, Weak};
 
@@ -14,7 +14,7 @@ use crate::runtime::lock::Detached;
 
 static NICS: Mutex<Vec<Weak<Nic>>> = Mutex::new(Vec::new());
 
-/// Whoever opens a device holds this, and so does a fork.
+/// Held while a device is opened, and during a fork.
 static OPENING: Mutex<()> = Mutex::new(());
 
 /// What the handlers hold from before the fork until after it.
@@ -24,14 +24,14 @@ struct Held {
     cores: Vec<(std::sync::Arc<Nic>, Option<Detached>)>,
 }
 
-/// Only the forking thread touches it, between the handlers.
+/// Only the forking thread accesses it, between the handlers.
 static HELD: Mutex<Option<Held>> = Mutex::new(None);
 
-// SAFETY: the guards, which are what is not `Send`, are taken and released by the thread that forks, or by its copy in the
+// SAFETY: only the guards are not `Send`; they are taken and released by the thread that forks, or by its copy in the
 // child (`prepare`, `parent`, `child`).
 unsafe impl Send for Held {}
 
-/// A NIC that a fork has to reckon with.
+/// Registers a NIC that must stand still during a fork.
 pub(super) fn register(nic: Weak<Nic>) {
     handle_forks();
     let mut nics = lock(&NICS);
@@ -39,7 +39,7 @@ pub(super) fn register(nic: Weak<Nic>) {
     nics.push(nic);
 }
 
-/// From now on forks find the handlers.
+/// Registers the handlers of forks.
 fn handle_forks() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -52,7 +52,7 @@ fn handle_forks() {
     });
 }
 
-/// Keeps forks away while the devices of the process change.
+/// Keeps forks out while the devices of the process change.
 pub fn opening() -> Opening {
     handle_forks();
     Opening(lock(&OPENING))
@@ -65,8 +65,8 @@ pub struct Opening(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>
 /// Called in the child once its copies are gone.
 static FORGET: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
 
-/// Has `forget` called in the child of every fork, to drop what refers to the parent's NICs. Whoever asks keeps forks
-/// away meanwhile, so that no child finds the list locked.
+/// Calls `forget` in the child of every fork, to drop what refers to the parent's NICs. The caller keeps forks out, so
+/// that no child finds the list locked.
 pub fn on_fork_in_child(_: &Opening, forget: fn()) {
     let mut known = lock(&FORGET);
     if !known.contains(&forget) {
@@ -88,13 +88,13 @@ extern "C" fn prepare() {
     *lock(&HELD) = Some(Held { opening, nics, cores });
 }
 
-/// The process exits: what waits to leave with something else leaves now.
+/// Called when the process exits: sends what waits to leave with something else.
 extern "C" fn leave() {
-    // A child whose fork had no handlers has the parent's descriptors still.
+    // A child whose fork ran no handlers still has the parent's descriptors.
     if !Process::current().is_in_order() {
         return;
     }
-    // A NIC that another thread drives, or that has failed, is none of ours any more.
+    // A NIC that another thread drives, or that has failed, is left alone.
     let Ok(nics) = NICS.try_lock() else { return };
     for nic in nics.iter().filter_map(Weak::upgrade) {
         if let Ok(Some(guard)) = nic.core.try_lock() {
@@ -122,7 +122,7 @@ extern "C" fn child() {
             guard.leave_to_parent();
             guard.poison();
         }
-        // The thread that would join the progress thread is the parent's; its handle must not be dropped here.
+        // The thread that would join the progress thread is in the parent; its handle must not be dropped here.
         std::mem::forget(nic);
     }
     held.nics.clear();
@@ -135,7 +135,7 @@ extern "C" fn child() {
 }
 
 impl Core {
-    /// Closes the descriptors that were inherited. The objects stay, useless, until the child drops them.
+    /// Closes the inherited descriptors. The objects stay, useless, until the child drops them.
     fn leave_to_parent(&mut self) {
         self.link = Box::new(super::gone::GoneLink::default());
         self.port = super::Port::fixed(0);

@@ -1,16 +1,15 @@
-//! A NIC at work: the engine and its link behind the NIC lock, driven by whatever thread calls, and by the progress
-//! thread when none does. `progress` decides who drives when; the rules each have a test in
-//! `tests/driving.rs`, in virtual time:
-//! - a post on an idle QP leaves at once, and so does the first one after a message has come, which is likely its
-//!   answer, with few outstanding; posts on a busy one gather until the next poll or a full batch, and
-//!   leave within a tick of the thread even if nobody calls;
-//! - a poll that finds nothing services the link, and so does one that comes
-//!   some time after the last service;
-//! - the ACK of a completion that a poll finds waits for the next post or poll, likely a moment away, so that it
-//!   leaves with the answer (`transport/responder/delayed_ack.rs`); if nobody calls it leaves by itself, and so it
-//!   does before control operations and when the process exits. Found by any other thread, a completion is
-//!   acknowledged before it becomes visible;
-//! - a hold of the NIC is bounded: past some rounds the rest is the progress thread's.
+//! A running NIC: the engine and its link behind the NIC lock, driven by the threads that call, and by the progress
+//! thread when none does. `progress` decides which thread drives when. Each rule has a test in `tests/driving.rs`, in
+//! virtual time:
+//! - a post on an idle QP leaves at once, and so does the first one after a message has arrived, which is likely its
+//!   answer, if few are outstanding; posts on a busy QP gather until the next poll or a full batch, and leave within a
+//!   tick of the thread even if no thread calls;
+//! - a poll that finds nothing services the link, and so does one that comes some time after the last service;
+//! - the ACK of a completion that a poll finds waits for the next post or poll, likely a moment away, so that it leaves
+//!   with the answer (`transport/responder/delayed_ack.rs`). It leaves by itself if no call comes, before control
+//!   operations, and when the process exits. If any other thread finds the completion, its ACK leaves before it becomes
+//!   visible;
+//! - a hold of the NIC is bounded: after some rounds the rest is left to the progress thread.
 
 #[cfg_attr(not(feature = "capture"), path = "captures/absent.rs")]
 mod captures;
@@ -59,19 +58,19 @@ pub use process::Process;
 pub struct Core {
     /// Objects and protocol.
     pub engine: Engine,
-    /// The way to the network.
+    /// The link to the network.
     pub link: Box<dyn Link>,
-    /// Its state, as the network below has it.
+    /// The state of the port, as given by the network below.
     pub port: Port,
     pub(crate) policy: Policy,
     pub(crate) routes: EventRoutes,
-    /// Who wants to hear of connections.
+    /// Receives events of connections.
     pub(crate) connections: Option<Arc<dyn ConnectionSink>>,
 }
 
-/// Takes what happens to connections, from whoever holds the NIC: it only puts it aside.
+/// Receives events of connections from the thread that holds the NIC: it only stores them.
 pub trait ConnectionSink: Send + Sync {
-    /// Something has happened to a connection.
+    /// An event of a connection.
     fn put(&self, event: softrnic_cm::Event);
 
     /// The device has lost its interface for good.
@@ -89,10 +88,10 @@ pub struct Nic {
     clock: Clock,
     link_fd: Option<RawFd>,
     port_fd: Option<RawFd>,
-    /// Where others look into this NIC; without it (no private directory), they cannot.
+    /// Where other processes can look into this NIC; without it (no private directory), they cannot.
     stats: Option<StatsSocket>,
     name: String,
-    /// For registrations, which are judged without the engine.
+    /// For registrations, which are checked without the engine.
     memory_config: softrnic_memory::Config,
     words: Words,
     /// How long a caller polls in vain before it yields.
@@ -100,11 +99,11 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// Puts an engine and a link to work, with a progress thread. `attachment` is the interface to follow, if any;
-    /// `name` is what others see it under.
+    /// Starts an engine and a link, with a progress thread. `attachment` is the interface to follow, if any; `name` is
+    /// the device's name in statistics.
     ///
     /// # Errors
-    /// No descriptors or no thread could be had.
+    /// No descriptor or no thread could be created.
     pub fn start(
         config: EngineConfig,
         link: Box<dyn Link>,
@@ -116,7 +115,7 @@ impl Nic {
         Ok((nic, progress))
     }
 
-    /// A NIC whose progress thread is not there yet.
+    /// A NIC whose progress thread has not been started.
     pub(crate) fn assemble(
         config: EngineConfig,
         link: Box<dyn Link>,
@@ -153,7 +152,7 @@ impl Nic {
             name: name.to_owned(),
             memory_config: config.memory(),
             words: Words::new(),
-            // On a single processor, a thread that spins keeps all others from running.
+            // On a single processor, a spinning thread keeps all others from running.
             yield_after: match std::thread::available_parallelism() {
                 Ok(count) if count.get() == 1 => Duration::ZERO,
                 _ => YIELD_AFTER,
@@ -163,17 +162,17 @@ impl Nic {
         Ok(nic)
     }
 
-    /// How the engine's memory table is set up.
+    /// The configuration of the engine's memory table.
     pub fn memory_config(&self) -> &softrnic_memory::Config {
         &self.memory_config
     }
 
-    /// Now, on the device's clock.
+    /// The current time on the device's clock.
     pub fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// Answers those who want to look, in a thread of its own.
+    /// Answers statistics requests, in a thread of its own.
     pub(crate) fn answer_stats(&self, stop: BorrowedFd<'_>) {
         if let Some(stats) = &self.stats {
             stats.serve(stop, || self.now(), || self.snapshot());
@@ -223,7 +222,7 @@ impl Nic {
         matches!(self.core.try_lock(), Err(Poisoned))
     }
 
-    /// What threads tell each other without the lock.
+    /// The state that threads share without the lock.
     pub(crate) fn words(&self) -> &Words {
         &self.words
     }
@@ -243,21 +242,21 @@ impl Nic {
         self.port_fd
     }
 
-    /// Where others look into this NIC.
+    /// Where other processes can look into this NIC.
     pub(crate) fn stats(&self) -> Option<&StatsSocket> {
         self.stats.as_ref()
     }
 }
 
-/// No more in flight to a peer, and READ from it, than our own receive buffer is likely to hold, coalesced as most
-/// of it comes: the peer's buffer is likely the same. A window that grows until the peer drops ends in a go-back-N
-/// several hundred times a second.
+/// No more in flight to a peer, and READ from it, than our own receive buffer is likely to hold, given that most of it
+/// arrives coalesced: the peer's buffer is likely the same. A window that grows until the peer drops would end in a
+/// go-back-N several hundred times a second.
 fn bounded(window: WindowConfig, link: &Capabilities) -> WindowConfig {
     let held = link.receive_buffer.saturating_mul(2) as u64;
     WindowConfig { max: window.max.min(held.max(window.initial)), ..window }
 }
 
-/// Every counter with its name: the transport's (named as rxe's hw_counters where they mean the same), datagrams
+/// All counters with their names: the transport's (named as rxe's hw_counters where they mean the same), datagrams
 /// dropped by reason, those of connections, and the link's.
 pub(crate) fn counters(core: &Core, wakeups: u64) -> impl Iterator<Item = (&'static str, u64)> + '_ {
     let transport = core.engine.counters().map(|(counter, value)| (counter.name(), value));

@@ -1,8 +1,8 @@
-//! The port: its state, its MTU and its addresses, as the interface below has them.
+//! The port: its state, its MTU and its addresses, taken from the interface below.
 //!
-//! The GID table of a device on an interface is laid out as rxe does it: place 0 is the default GID, made from
-//! the hardware address, whether or not the interface has that address; then one place for each address, in the
-//! order in which they came. A device on one address has that address at places 0 and 1, and no other.
+//! The GID table of a device on an interface is laid out as in rxe: index 0 is the default GID, made from the hardware
+//! address, whether or not the interface has that address. Then comes one entry for each address, in the order in which
+//! they were added. A device on one address has that address at indices 0 and 1, and no other.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,12 +13,12 @@ use softrnic_wire::{Gid, Mtu};
 
 use crate::engine::{Engine, Event};
 
-/// Where a device stands in the network.
+/// What a device is attached to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Attachment {
-    /// On one address and nothing else.
+    /// One address and nothing else.
     Address(IpAddr),
-    /// On an interface, with all its addresses.
+    /// An interface, with all its addresses.
     Interface(String),
 }
 
@@ -26,15 +26,15 @@ pub enum Attachment {
 pub struct Port {
     state: LinkState,
     downs: u64,
-    /// The MTU of the IP layer below, and what the link can carry of it.
+    /// The MTU of the IP layer below, and how much of it the link can carry.
     ip_mtu: usize,
     link_mtu: usize,
     follow: Option<Follow>,
-    /// Its interface has gone for good, and nobody was told.
+    /// Its interface has gone for good, and that has not been reported.
     removed: bool,
 }
 
-/// An interface that is followed.
+/// An interface whose changes are followed.
 struct Follow {
     host: Host,
     ifindex: u32,
@@ -47,9 +47,9 @@ impl Port {
         Port { state: LinkState::Up, downs: 0, ip_mtu, link_mtu: ip_mtu, follow: None, removed: false }
     }
 
-    /// The port of a device at `attachment`, with its GID table filled in; `ip_mtu` is what the link can carry, in
-    /// bytes. An interface that is not there makes a port that is down. An address that the machine has by a
-    /// route alone has no interface to follow.
+    /// The port of a device with this attachment, with its GID table filled in; `ip_mtu` is what the link can carry, in
+    /// bytes. If the interface does not exist, the port is down. An address that is local only by a route has no
+    /// interface to follow.
     ///
     /// # Errors
     /// Those of netlink sockets.
@@ -92,8 +92,8 @@ impl Port {
         self.downs
     }
 
-    /// The largest IP packet that passes, in bytes: the interface's MTU, or what the link was opened for if that
-    /// is less.
+    /// The largest IP packet that passes, in bytes: the interface's MTU, or what the link was opened for if that is
+    /// less.
     pub fn ip_mtu(&self) -> usize {
         self.ip_mtu
     }
@@ -108,12 +108,12 @@ impl Port {
         self.follow.as_ref().map(|follow| follow.host.as_raw_fd())
     }
 
-    /// Whether the interface of a device on it has gone for good since this was asked.
+    /// Whether the interface has gone for good since this was last asked.
     pub fn take_removal(&mut self) -> bool {
         std::mem::take(&mut self.removed)
     }
 
-    /// Takes in what has changed, and raises the events for it.
+    /// Reads what has changed, and raises the events for it.
     pub fn refresh(&mut self, engine: &mut Engine) {
         let Some(follow) = &mut self.follow else { return };
         let mut events = Vec::new();
@@ -159,7 +159,7 @@ impl Port {
                 }
             }
             HostEvent::AddressRemoved { ip, .. } => {
-                // The default GID keeps its place whether or not the interface has that address.
+                // The default GID keeps its index whether or not the interface has that address.
                 let first = usize::from(whole_interface);
                 // Another interface may have had the same address, and two that are stacked may share it.
                 let kept = match whole_interface {
@@ -195,7 +195,7 @@ impl Attachment {
     }
 }
 
-/// Puts an address at the first free place behind the default GID.
+/// Puts an address at the first free index after the default GID.
 fn add_gid(engine: &mut Engine, address: IpAddr) {
     let gids = engine.gids();
     if gids.find(address).is_some() {

@@ -1,17 +1,17 @@
-//! Which process this is, known without a system call and without a lock.
+//! Identifies the current process without a system call and without a lock.
 //!
-//! The number is on a page that the kernel empties in every child, however the child was made (`MADV_WIPEONFORK`).
-//! After a fork through the C library, [`fork`](super::fork) has left the child in order, and writes the next number. A
-//! child that was made behind the C library's back reads 0, and so knows that it must not touch a lock.
+//! The number is on a page that the kernel zeroes in every child, however the child was created (`MADV_WIPEONFORK`).
+//! After a fork through the C library, [`fork`](super::fork) has put the child in order, and writes the next number. A
+//! child created behind the C library's back reads 0, and so knows that it must not touch a lock.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// A process, told apart from its forebears.
+/// A process, distinct from its ancestors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Process(u32);
 
-/// The last number on this line of processes; here the number is, too, until there is a page for it.
+/// The last number in this line of processes. The current number is here too, until there is a page for it.
 static LAST: AtomicU32 = AtomicU32::new(1);
 
 static NUMBER: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const LAST).cast_mut());
@@ -20,42 +20,42 @@ impl Process {
     /// This process.
     #[inline]
     pub fn current() -> Process {
-        // SAFETY: the address of `LAST`, or of a page that `watch` has made and nobody unmaps.
+        // SAFETY: the address of `LAST`, or of a page that `watch` has mapped and that is never unmapped.
         Process(unsafe { &*NUMBER.load(Ordering::Acquire) }.load(Ordering::Relaxed))
     }
 
-    /// Whether its locks can be trusted. They cannot in a child that was made without the handlers of a fork.
+    /// Whether its locks can be trusted. They cannot in a child that was created without the fork handlers.
     #[inline]
     pub fn is_in_order(self) -> bool {
         self.0 != 0
     }
 
-    /// Different from all of its forebears'.
+    /// Different from the number of each ancestor.
     #[inline]
     pub fn number(self) -> u32 {
         self.0
     }
 }
 
-/// From now on children are noticed. Without a page, those alone whose fork has handlers.
+/// Detects children from now on. Without a page, only those whose fork runs the handlers.
 pub(super) fn watch() {
     let length = size_of::<AtomicU32>();
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping; no address is asked for, so that none that exists is touched.
+    // SAFETY: a new mapping; no address is requested, so no existing one is touched.
     let page = unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, -1, 0) };
     if page == libc::MAP_FAILED {
         return;
     }
-    // SAFETY: the page that was just mapped, which nothing uses yet; a child finds it empty. Kernels before 4.14 refuse.
+    // SAFETY: the page just mapped, which nothing uses yet; a child finds it zeroed. Kernels before 4.14 refuse.
     unsafe { libc::madvise(page, length, libc::MADV_WIPEONFORK) };
     let page: *mut AtomicU32 = page.cast();
-    // SAFETY: the start of the page, which nobody unmaps, and which is used as an atomic alone.
+    // SAFETY: the start of the page, which is never unmapped, and which is only used as an atomic.
     unsafe { &*page }.store(LAST.load(Ordering::Relaxed), Ordering::Relaxed);
     NUMBER.store(page, Ordering::Release);
 }
 
-/// The child of a fork is in order.
+/// The child of a fork has been put in order.
 pub(super) fn begin_child() {
     let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
     // SAFETY: as in `current`.

@@ -1,4 +1,4 @@
-//! Which devices there are, and over which links: one place for the environment and the command line.
+//! The devices and their links: one parser for the environment and the command line.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,22 +17,22 @@ use super::captures::{self, OpenCapture};
 use super::port::Attachment;
 use crate::environment;
 
-/// A device by name, link and options: `softrnic0=udp:10.0.0.5?rcvbuf=212992`.
+/// A device: name, link and options, as in `softrnic0=udp:10.0.0.5?rcvbuf=212992`.
 #[derive(Clone, Debug)]
 pub struct DeviceSpec {
-    /// What `ibv_get_device_name` says.
+    /// The result of `ibv_get_device_name`.
     pub name: String,
     /// The link.
     pub link: LinkKind,
     /// Faults to inject.
     pub fault: Option<FaultSpec>,
-    /// Capture file; `%p` stands for the process's number.
+    /// Capture file; `%p` stands for the process id.
     pub pcap: Option<String>,
-    /// How its QPs behave besides their attributes: `early=off` leaves lost packets to the local ACK timeout alone,
-    /// `ecn=on` marks packets as ECN-capable and slows down on CNPs.
+    /// How its QPs behave, besides their attributes: `early=off` leaves lost packets to the local ACK timeout, `ecn=on`
+    /// marks packets as ECN-capable and slows down on CNPs.
     pub transport: TransportConfig,
-    /// Whether registered memory that goes away is an error (`copies=safe`) or the end of the process
-    /// (`copies=plain`); if nothing is said, `SOFTRNIC_SAFE_COPIES` decides.
+    /// Whether unmapping registered memory causes an error (`copies=safe`) or kills the process (`copies=plain`); if
+    /// not given, `SOFTRNIC_SAFE_COPIES` decides.
     pub safe_copies: Option<bool>,
 }
 
@@ -46,15 +46,15 @@ pub enum LinkKind {
     Xdp {
         /// The interface.
         interface: String,
-        /// How.
+        /// Its options.
         options: XdpOptions,
-        /// The socket of a privileged helper (`softrnic grant`) to get what needs privilege from; without one the
+        /// The socket of a privileged helper (`softrnic grant`) that does what needs privilege; if not given, the
         /// process needs the privileges itself, unless `SOFTRNIC_GRANT` names a socket.
         grant: Option<String>,
     },
 }
 
-/// A specification that cannot be understood.
+/// A specification that cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpecError(String);
 
@@ -78,10 +78,10 @@ pub enum OpenError {
     Capture {
         /// Its name.
         path: String,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
-    /// Descriptors or threads.
+    /// No descriptor or thread could be created.
     System(std::io::Error),
 }
 
@@ -211,11 +211,11 @@ impl DeviceSpec {
         self.safe_copies.unwrap_or_else(|| environment::text("SOFTRNIC_SAFE_COPIES").as_deref() == Some("1"))
     }
 
-    /// The devices that the environment asks for: `SOFTRNIC_DEVICES` (several separated by commas),
-    /// `SOFTRNIC_FAULT` and `SOFTRNIC_PCAP`; `softrnic0` on a free loopback address when nothing is said.
+    /// The devices that the environment asks for: `SOFTRNIC_DEVICES` (several separated by commas), `SOFTRNIC_FAULT`
+    /// and `SOFTRNIC_PCAP`; by default `softrnic0` on a free loopback address.
     ///
     /// # Errors
-    /// A variable cannot be understood.
+    /// A variable cannot be parsed.
     pub fn from_env() -> Result<Vec<DeviceSpec>, SpecError> {
         let text = environment::text("SOFTRNIC_DEVICES").unwrap_or_default();
         let fault = environment::text("SOFTRNIC_FAULT").map(|spec| spec.parse::<FaultSpec>());
@@ -229,11 +229,11 @@ impl DeviceSpec {
         Ok(specs)
     }
 
-    /// Several devices, separated by commas; `softrnic0` on a free loopback address when there are none. A device
-    /// without a name is `softrnicN`, with its place in the list.
+    /// Several devices, separated by commas; `softrnic0` on a free loopback address if there are none. A device without
+    /// a name is `softrnicN`, where N is its index in the list.
     ///
     /// # Errors
-    /// One cannot be understood, or two have the same name.
+    /// One cannot be parsed, or two have the same name.
     pub fn list(text: &str) -> Result<Vec<DeviceSpec>, SpecError> {
         let mut specs = Vec::new();
         for (index, part) in text.split(',').filter(|part| !part.is_empty()).enumerate() {
@@ -252,7 +252,7 @@ impl DeviceSpec {
         Ok(specs)
     }
 
-    /// Adds shared memory, where it is to be had.
+    /// Adds shared memory, if it is available.
     fn with_roads(&self, udp: UdpLink, address: IpAddr) -> Box<dyn Link> {
         match ShmLink::new(udp, address) {
             Ok(link) => Box::new(link),
@@ -263,8 +263,8 @@ impl DeviceSpec {
         }
     }
 
-    /// Opens the link with its layers: capture at the bottom, so that it records what really leaves, and
-    /// faults on top of it.
+    /// Opens the link with its layers: capture at the bottom, so that it records what really leaves, and faults above
+    /// it.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -300,7 +300,7 @@ impl DeviceSpec {
     }
 }
 
-/// A link, and where it stands in the network.
+/// A link, and what it is attached to.
 pub struct OpenedLink {
     /// The link with its layers.
     pub link: Box<dyn Link>,

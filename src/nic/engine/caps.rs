@@ -1,4 +1,4 @@
-//! What a device can do. At least as wide as kernel rxe, unless a limit is real.
+//! Capabilities of a device. At least as large as kernel rxe's, unless a limit is real.
 
 /// Limits of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

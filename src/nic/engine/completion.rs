@@ -6,11 +6,11 @@ use softrnic_wire::{Imm, Qpn, Rkey};
 /// A completion queue entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cqe {
-    /// The number that the application gave the work request.
+    /// The application's number for the work request.
     pub wr_id: u64,
-    /// How it ended.
+    /// The outcome.
     pub status: Status,
-    /// What it was.
+    /// The operation.
     pub opcode: WcOpcode,
     /// Bytes moved.
     pub byte_len: u32,
@@ -22,7 +22,7 @@ pub struct Cqe {
     pub src_qpn: Qpn,
     /// Whether a network header precedes the payload.
     pub grh: bool,
-    /// Whether that header is one of IPv4 (IBTA A17.4.5.1: the completion says so).
+    /// Whether that header is an IPv4 header, which the completion reports (IBTA A17.4.5.1).
     pub ipv4: bool,
     /// When it was generated, in nanoseconds of the engine's clock.
     pub timestamp: u64,

@@ -1,4 +1,4 @@
-//! Making, changing and destroying objects.
+//! Creates, changes and destroys objects.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::{CqKey, Engine, LocalData, QpKey, SrqKey, XrcdKey};
 use crate::runtime::notify::{Arming, Notify, arming};
 use crate::runtime::queue::{CompletionRing, RecvRing, SendRing};
 
-/// Why an object was not made, changed or destroyed.
+/// Why an object was not created, changed or destroyed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ControlError {
-    /// No such object, or not any more. EINVAL.
+    /// No such object, or no longer. EINVAL.
     UnknownObject,
     /// Other objects still use it. EBUSY.
     Busy,
-    /// An argument makes no sense; the text says which. EINVAL.
+    /// An argument is invalid; the text says which. EINVAL.
     Invalid(&'static str),
     /// A limit is reached, or there is no memory. ENOMEM.
     NoMemory,
@@ -66,17 +66,17 @@ impl From<AttrError> for ControlError {
 /// Where a new QP gets its receive work requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReceiveSource {
-    /// From a queue of its own, with this many places.
+    /// A queue of its own, with this many entries.
     Own(usize),
-    /// From a shared receive queue.
+    /// A shared receive queue.
     Shared(SrqKey),
-    /// From XRC SRQs of this domain (XRC targets).
+    /// XRC SRQs of this domain (XRC targets).
     Xrc(XrcdKey),
-    /// From nowhere (XRC initiators).
+    /// None (XRC initiators).
     None,
 }
 
-/// What a QP is made of.
+/// Parameters of a new QP.
 #[derive(Clone, Copy, Debug)]
 pub struct QpInit {
     /// Transport service.
@@ -87,17 +87,17 @@ pub struct QpInit {
     pub send_cq: CqKey,
     /// Where receives complete.
     pub recv_cq: CqKey,
-    /// Places in the send queue.
+    /// Entries of the send queue.
     pub max_send_wr: usize,
-    /// Receive queue.
+    /// Source of receive work requests.
     pub receive: ReceiveSource,
 }
 
 /// A new QP: its names, and the application's ends of its queues.
 pub struct QpHandle {
-    /// In this engine.
+    /// Its key in this engine.
     pub key: QpKey,
-    /// On the wire.
+    /// Its number on the wire.
     pub qpn: Qpn,
     /// To post sends.
     pub sends: SendRing<SendRequest>,
@@ -107,12 +107,12 @@ pub struct QpHandle {
     pub state: Arc<AtomicU8>,
 }
 
-/// What a shared receive queue is made of.
+/// Parameters of a new shared receive queue.
 #[derive(Clone, Copy, Debug)]
 pub struct SrqInit {
     /// Protection domain.
     pub pd: PdId,
-    /// Places.
+    /// Entries.
     pub max_wr: usize,
     /// XRC domain and CQ, for an XRC SRQ.
     pub xrc: Option<(XrcdKey, CqKey)>,
@@ -120,9 +120,9 @@ pub struct SrqInit {
 
 /// A new SRQ.
 pub struct SrqHandle {
-    /// In this engine.
+    /// Its key in this engine.
     pub key: SrqKey,
-    /// On the wire (XRC).
+    /// Its number on the wire (XRC).
     pub srqn: Srqn,
     /// To post receives.
     pub receives: RecvRing<RecvRequest>,
@@ -138,7 +138,7 @@ pub struct QpQuery {
 }
 
 impl Engine {
-    /// Makes a completion queue with `capacity` places; `notify` is told when an armed CQ gets something.
+    /// Creates a completion queue with `capacity` entries; `notify` is told when an armed CQ gets a completion.
     ///
     /// # Errors
     /// Too many CQs, or no memory.
@@ -150,7 +150,7 @@ impl Engine {
         self.add_cq(CqParts::new(capacity)?, notify)
     }
 
-    /// Makes a completion queue of parts that exist.
+    /// Creates a completion queue from prepared parts.
     ///
     /// # Errors
     /// Too many CQs, or no memory.
@@ -168,10 +168,10 @@ impl Engine {
         Ok((key, parts.app, arm))
     }
 
-    /// Gives a CQ another ring. `old` is its application end, which goes over as well and keeps what it holds.
+    /// Gives a CQ another ring. `old` is its application end, which moves to the new ring too, with what it holds.
     ///
     /// # Errors
-    /// The new ring cannot hold what is there.
+    /// The new ring cannot hold the present completions.
     pub fn resize_cq(
         &mut self,
         key: CqKey,
@@ -198,7 +198,7 @@ impl Engine {
         Ok(Remains(Remnant::Cq(cq.ring)))
     }
 
-    /// Makes an XRC domain.
+    /// Creates an XRC domain.
     ///
     /// # Errors
     /// There is no memory.
@@ -222,7 +222,7 @@ impl Engine {
         }
     }
 
-    /// Makes a shared receive queue.
+    /// Creates a shared receive queue.
     ///
     /// # Errors
     /// Unknown PD, CQ or XRC domain, too many SRQs, or no memory.
@@ -230,7 +230,7 @@ impl Engine {
         self.add_srq(init, SrqParts::new(init.max_wr)?)
     }
 
-    /// Makes a shared receive queue of parts that exist.
+    /// Creates a shared receive queue from prepared parts.
     ///
     /// # Errors
     /// As [`create_srq`](Self::create_srq).
@@ -246,7 +246,7 @@ impl Engine {
         self.srqs.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
         self.shared.xrc_srqs.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
         self.srqns.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
-        // Nothing fails from here on, so that what is counted is in use.
+        // Nothing fails from here on, so whatever is counted is in use.
         self.memory.pd_retain(init.pd)?;
         if let Some((xrcd, cq)) = init.xrc {
             self.xrcds[xrcd].users += 1;
@@ -280,11 +280,11 @@ impl Engine {
         self.srqs.get(key).map(|srq| srq.limit).ok_or(ControlError::UnknownObject)
     }
 
-    /// Gives an SRQ another ring, which it goes over to when it has taken what is posted, and perhaps another limit. The
-    /// application end of the new ring is the caller's to go over to.
+    /// Gives an SRQ another ring, which it moves to once it has taken all that is posted, and optionally another limit.
+    /// The caller moves to the application end of the new ring.
     ///
     /// # Errors
-    /// No such SRQ, or it holds more than the new size, or the limit is beyond it.
+    /// No such SRQ, or it holds more than the new size, or the limit exceeds that.
     pub fn resize_srq(
         &mut self,
         key: SrqKey,
@@ -323,7 +323,7 @@ impl Engine {
         Ok(Remains(Remnant::Srq(srq.ring)))
     }
 
-    /// Makes a queue pair in RESET.
+    /// Creates a queue pair in RESET.
     ///
     /// # Errors
     /// Unknown PD, CQ, SRQ or XRC domain, too many QPs, or no memory.
@@ -331,7 +331,7 @@ impl Engine {
         self.add_qp(init, QpParts::new(&init)?)
     }
 
-    /// Makes a queue pair of parts that exist.
+    /// Creates a queue pair from prepared parts.
     ///
     /// # Errors
     /// As [`create_qp`](Self::create_qp).
@@ -353,10 +353,10 @@ impl Engine {
         let Engine { active, delayed_acks: acks, .. } = self;
         active.try_reserve(count.saturating_sub(active.len())).map_err(|_| ControlError::NoMemory)?;
         acks.try_reserve(count.saturating_sub(acks.len())).map_err(|_| ControlError::NoMemory)?;
-        // One more than there are QPs: the next index is that of a slot that is free, or of a new one.
+        // One more than the number of QPs: the next index is that of a free slot, or of a new one.
         let missing = (self.qps.len() + 1).saturating_sub(self.by_index.len());
         self.by_index.try_reserve(missing + 1).map_err(|_| ControlError::NoMemory)?;
-        // Nothing fails from here on, so that what is counted is in use.
+        // Nothing fails from here on, so whatever is counted is in use.
         self.memory.pd_retain(init.pd)?;
         self.cqs[init.send_cq].users += 1;
         self.cqs[init.recv_cq].users += 1;
@@ -418,7 +418,7 @@ impl Engine {
     /// Changes attributes and state of a QP.
     ///
     /// # Errors
-    /// See [`Qp::modify`]; nothing has changed then.
+    /// See [`Qp::modify`]. Nothing has changed then.
     pub fn modify_qp(
         &mut self,
         now: Time,
@@ -426,7 +426,7 @@ impl Engine {
         mask: AttrMask,
         attr: &QpAttr,
     ) -> Result<(), ControlError> {
-        // What was posted before belongs to the state before.
+        // What was posted before belongs to the previous state.
         self.on_doorbell(now, key.index());
         if mask.has(AttrMask::AV) {
             self.peers.make_room(attr.path.dst)?;
@@ -469,7 +469,7 @@ impl Engine {
         Ok(QpQuery { attr: *slot.qp.attr(), status: slot.qp.status() })
     }
 
-    /// Every QP with its number, service, state and counts, for statistics.
+    /// All QPs with number, service, state and counts, for statistics.
     pub fn qps(&self) -> impl Iterator<Item = (Qpn, QpType, QpQuery, QpCounts)> + '_ {
         self.qps.values().map(|slot| {
             let query = QpQuery { attr: *slot.qp.attr(), status: slot.qp.status() };
@@ -477,7 +477,7 @@ impl Engine {
         })
     }
 
-    /// Destroys a QP. The engine has let go of all its memory when this returns.
+    /// Destroys a QP. When this returns, the engine holds none of its memory.
     ///
     /// # Errors
     /// It is attached to a multicast group.
@@ -509,7 +509,7 @@ impl Engine {
         Ok(Remains(Remnant::Qp(slot)))
     }
 
-    /// The address at a place of the GID table.
+    /// The address at an index of the GID table.
     pub fn address(&self, sgid_index: usize) -> Option<IpAddr> {
         self.gids.get(sgid_index)
     }

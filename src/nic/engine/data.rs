@@ -1,4 +1,4 @@
-//! Where the local bytes of a work request live.
+//! The local bytes of a work request.
 
 use smallvec::SmallVec;
 use softrnic_memory::{Access, BindSpec, Lkey, Sge};
@@ -28,9 +28,9 @@ pub enum LocalData {
 pub struct FastRegister {
     /// The region's key.
     pub lkey: Lkey,
-    /// Its key from then on: the same but for the low byte.
+    /// Its key from then on: the same except for the low byte.
     pub new_key: u32,
-    /// The rights it shall have.
+    /// The rights to grant.
     pub access: Access,
 }
 

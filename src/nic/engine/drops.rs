@@ -1,4 +1,4 @@
-//! Datagrams that no QP ever saw, counted by reason.
+//! Datagrams dropped before they reach a QP, counted by reason.
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal,)*) => {
@@ -8,7 +8,7 @@ macro_rules! reasons {
         pub enum DropReason { $($(#[doc = $doc])* $variant,)* }
 
         impl DropReason {
-            /// Every reason, in the order of their numbers.
+            /// All reasons, in the order of their numbers.
             pub const ALL: &'static [DropReason] = &[$(DropReason::$variant,)*];
 
             /// The counter's name in statistics.
@@ -25,21 +25,21 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// Too short, unknown opcode, wrong version or lengths that do not add up.
+    /// Too short, unknown opcode, wrong version, or inconsistent lengths.
     Malformed = "drop_malformed",
     /// The ICRC is wrong.
     Icrc = "drop_icrc",
-    /// The ICRC fits an IPv4 ID that the sender is not expected to use: damaged, or the first after a change.
+    /// The ICRC matches an IPv4 ID that the sender is not expected to use: damaged, or the first after a change.
     UnexpectedId = "drop_unexpected_id",
     /// P_Key does not match.
     Pkey = "bad_pkey",
     /// No QP has this number.
     UnknownQp = "drop_unknown_qp",
-    /// To QP 0, which RoCE does not have, or to QP 1 and no management datagram.
+    /// To QP 0, which RoCE does not have, or to QP 1 but not a management datagram.
     SpecialQp = "drop_special_qp",
     /// To QP 1, without its Q_Key.
     GsiQkey = "drop_gsi_qkey",
-    /// To QP 1, while too many of its answers wait to leave.
+    /// To QP 1, while too many of its answers wait to be sent.
     GsiFull = "drop_gsi_full",
     /// The QP is connected to another address.
     WrongAddress = "drop_wrong_address",

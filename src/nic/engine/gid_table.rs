@@ -4,33 +4,33 @@ use std::net::IpAddr;
 
 use softrnic_wire::Gid;
 
-/// The GID table: place 0 first, empty places are zero GIDs.
+/// The GID table. Empty entries are zero GIDs.
 #[derive(Clone, Debug, Default)]
 pub struct GidTable {
     entries: Vec<Option<IpAddr>>,
     generation: u64,
 }
 
-/// Places in the table, as many as rxe has.
+/// Number of entries, as many as rxe has.
 pub const GID_TABLE_LEN: usize = 1024;
 
 impl GidTable {
-    /// The address at a place.
+    /// The address at an index.
     pub fn get(&self, index: usize) -> Option<IpAddr> {
         self.entries.get(index).copied().flatten()
     }
 
-    /// The GID at a place; zero where there is none.
+    /// The GID at an index; zero if there is none.
     pub fn gid(&self, index: usize) -> Gid {
         self.get(index).map_or(Gid([0; 16]), Gid::from)
     }
 
-    /// The place of an address.
+    /// The index of an address.
     pub fn find(&self, address: IpAddr) -> Option<usize> {
         self.entries.iter().position(|entry| *entry == Some(address))
     }
 
-    /// Puts an address (or nothing) at a place. Places beyond the table are ignored.
+    /// Puts an address (or none) at an index. An index beyond the table is ignored.
     pub fn set(&mut self, index: usize, address: Option<IpAddr>) {
         if index >= GID_TABLE_LEN {
             return;
@@ -42,7 +42,7 @@ impl GidTable {
         self.generation += 1;
     }
 
-    /// Another number after each change.
+    /// A different number after each change.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -52,19 +52,19 @@ impl GidTable {
         self.entries.iter().copied().flatten()
     }
 
-    /// Puts the address of a device that has one only at places 0 and 1. Hardware and rxe have the default GID, which
-    /// is no address of ours, at 0 and their first address at 1, and some clients take place 1 unasked.
+    /// Puts the only address of a device at indices 0 and 1. Hardware and rxe have the default GID, which is not an
+    /// address of ours, at 0 and their first address at 1, and some clients use index 1 without asking.
     pub fn set_only(&mut self, address: Option<IpAddr>) {
         self.set(0, address);
         self.set(1, address);
     }
 
-    /// Places that were ever used.
+    /// One past the last index ever used.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether no place was ever used.
+    /// Whether no index was ever used.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -1,7 +1,7 @@
-//! QP 1: management datagrams, and the connection manager that they are for (IBTA 13.5).
+//! QP 1: management datagrams, and the connection manager that handles them (IBTA 13.5).
 //!
-//! It is no QP of verbs. What it receives goes to the connection manager at once, and what that has to say leaves at
-//! the end of the step. A device that is asked nothing pays two comparisons a step.
+//! It is not a QP of verbs. What it receives goes to the connection manager at once, whose messages leave at the end of
+//! the step. On a device without connections this costs two comparisons per step.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,34 +21,34 @@ use super::{DropReason, Engine, Step};
 /// The Q_Key of QP 1 (IBTA 10.2.5).
 const GSI_QKEY: Qkey = Qkey(0x8001_0000);
 
-/// TTL of management datagrams, that of all unicast packets.
+/// TTL of management datagrams, the same as for all unicast packets.
 const TTL: u8 = 64;
 
-/// Answers that may wait to leave. A peer that asks on while they cannot is not heard.
+/// Answers that may wait to be sent. While they cannot be sent, further requests are dropped.
 const MAX_OUTGOING: usize = 1024;
 
 /// Datagrams sent in one step.
 const QUANTUM: usize = 64;
 
-/// How long a request for a service that nobody listens for waits, and how many do. A server that serves one client
-/// after the other listens anew in between; its next client is not to be refused for that.
+/// How long a request for a service without a listener waits, and how many do. A server that serves one client after
+/// the other listens anew in between; its next client should not be refused for that.
 const LISTENER_WAIT: Duration = Duration::from_millis(200);
 const MAX_PARKED: usize = 64;
 
-/// The connection manager of a device, with what goes in and out.
+/// The connection manager of a device, with its input and output.
 pub struct Management {
     cm: Cm,
-    /// PSN of the next datagram. Nobody checks it.
+    /// PSN of the next datagram. Receivers do not check it.
     psn: Psn,
-    /// What the link had no room for.
+    /// The message that the link had no room for.
     unsent: Option<Outgoing>,
     parked: VecDeque<Parked>,
-    /// The GID table as the connection manager knows it.
+    /// The generation of the GID table that the connection manager knows.
     gids: u64,
     unreachable: u64,
 }
 
-/// A request that waits for somebody to listen.
+/// A request that waits for a listener.
 struct Parked {
     until: Time,
     service: ServiceId,
@@ -58,13 +58,13 @@ struct Parked {
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])* $variant:ident = $name:literal,)*) => {
-        /// What QP 1 counts.
+        /// The counters of QP 1.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(usize)]
         pub enum GsiCounter { $($(#[doc = $doc])* $variant,)* }
 
         impl GsiCounter {
-            /// Every counter.
+            /// All counters.
             pub const ALL: &'static [GsiCounter] = &[$(GsiCounter::$variant,)*];
 
             /// Its name in statistics.
@@ -85,17 +85,17 @@ counters! {
     Received = "cm_rx_msgs",
     /// Connection management messages sent, repeats included.
     Sent = "cm_tx_msgs",
-    /// Connection management messages sent again since nobody had answered.
+    /// Connection management messages sent again because no answer came.
     Repeated = "cm_tx_retries",
-    /// Connection management messages that had come before.
+    /// Connection management messages received more than once.
     Duplicates = "cm_rx_duplicates",
-    /// Requests for connections that were refused without asking an application.
+    /// Connection requests refused without asking an application.
     Refused = "cm_refused",
-    /// Datagrams to QP 1 that are no connection management message, or one of another version.
+    /// Datagrams to QP 1 that are not connection management messages, or are of another version.
     Malformed = "drop_cm_malformed",
-    /// Connection management messages that name no connection, or one that has no use for them.
+    /// Connection management messages that name no connection, or one that does not expect them.
     Unexpected = "drop_cm_unexpected",
-    /// Requests for connections while too many others wait for an answer.
+    /// Connection requests dropped while too many others waited for an answer.
     Backlog = "drop_cm_backlog",
     /// Connection management messages for which there was no route.
     Unreachable = "cm_tx_unreachable",
@@ -120,10 +120,10 @@ impl Management {
         &mut self.cm
     }
 
-    /// Takes requests for a service from now on, those included that waited for it.
+    /// Accepts requests for a service from now on, including those that waited for it.
     ///
     /// # Errors
-    /// Somebody listens for it already.
+    /// The service has a listener already.
     pub fn listen(&mut self, now: Time, listen: Listen) -> Result<ListenerId, CmError> {
         let listener = self.cm.listen(listen)?;
         let parked = std::mem::take(&mut self.parked);
@@ -137,7 +137,7 @@ impl Management {
         Ok(listener)
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> impl Iterator<Item = (GsiCounter, u64)> + '_ {
         let cm = self.cm.counters();
         let value = move |counter| match counter {
@@ -161,7 +161,7 @@ impl Management {
         }
     }
 
-    /// The service that a request asks for, if nobody listens for it and it may wait.
+    /// The service that a request asks for, if it has no listener and the request may wait.
     fn unserved(&self, payload: &[u8]) -> Option<(ServiceId, Box<[u8; MAD_LEN]>)> {
         let bytes: &[u8; MAD_LEN] = payload.try_into().ok()?;
         let message = Mad::read(bytes).filter(Mad::is_cm_send)?.cm()?;
@@ -194,7 +194,7 @@ impl Management {
         [self.cm.poll_timeout(), self.parked.front().map(|parked| parked.until)].into_iter().flatten().min()
     }
 
-    /// Sends what waits. `false` when there is more.
+    /// Sends what waits. `false` if there is more.
     fn transmit(&mut self, now: Time, link: &mut dyn Link, step: &mut Step) -> bool {
         for _ in 0..QUANTUM {
             let Some(outgoing) = self.unsent.take().or_else(|| self.cm.poll_transmit()) else { return true };
@@ -204,7 +204,7 @@ impl Management {
                     self.unsent = Some(outgoing);
                     return false;
                 }
-                // Lost on the way, as far as the connection manager can tell: it will try again.
+                // To the connection manager the message was lost in the network: it will try again.
                 Err(TxError::TooLong | TxError::Unreachable) => self.unreachable += 1,
             }
         }
@@ -234,29 +234,29 @@ impl Management {
 }
 
 impl Engine {
-    /// Serves QP 1 from now on, as the adapter with this GUID.
+    /// Serves QP 1 from now on, with this node GUID.
     pub fn serve_management(&mut self, ca_guid: u64) {
         self.management = Some(Box::new(Management::new(ca_guid, self.config.seed)));
     }
 
-    /// QP 1, if it is served. What was asked of it is done with the next step.
+    /// QP 1, if it is served. Requests made through it take effect with the next step.
     pub fn management(&mut self) -> Option<&mut Management> {
         let management = self.management.as_deref_mut()?;
         self.management_active = true;
         Some(management)
     }
 
-    /// The connections with numbers above this one, or all, in the order of their numbers.
+    /// The connections with numbers above this one, or all, in numerical order.
     pub fn connections(&self, after: Option<CommId>) -> impl Iterator<Item = softrnic_cm::Status> + '_ {
         self.management.iter().flat_map(move |management| management.cm.connections(after))
     }
 
-    /// What QP 1 has counted.
+    /// The counters of QP 1.
     pub fn management_counters(&self) -> impl Iterator<Item = (GsiCounter, u64)> + '_ {
         self.management.iter().flat_map(|management| management.counters())
     }
 
-    /// Takes what has happened to connections.
+    /// Takes the events of connections.
     pub fn take_connection_events(&mut self) -> impl Iterator<Item = Event> + '_ {
         std::iter::from_fn(|| self.management.as_mut()?.cm.poll_event())
     }

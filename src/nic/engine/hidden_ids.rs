@@ -1,12 +1,13 @@
-//! The IPv4 IDs of senders whose headers a socket hides.
+//! The IPv4 IDs of datagrams whose IP header the socket hides.
 //!
-//! The ICRC covers the ID. One that is solved for leaves 16 of its 32 bits to tell damage: of damaged datagrams, one in
-//! 2^16 has an ID that explains the damage away. What a sender has numbered so far says which IDs can come next, and only
-//! these pass. `docs/decisions/0151-hidden-ids.md` says why so, and how much is left to chance.
+//! The ICRC covers the ID. Solving for the ID leaves only 16 of the ICRC's 32 bits to detect damage: one in 2^16
+//! damaged datagrams has an ID that explains the damage away. So the IDs that a sender has used so far determine which
+//! IDs can come next, and only these pass. `docs/decisions/0151-hidden-ids.md` gives the reasons, and how much is left
+//! to chance.
 //!
 //! Linux numbers in three ways: with 0, and 1, 2, … for the segments of one send; with a counter for each connected
 //! socket; and with counters that sockets share, which also jump ahead by up to the jiffies that have passed
-//! (`ip_idents_reserve` in net/ipv4/route.c; kernel rxe sends so). NICs count somehow, or not at all.
+//! (`ip_idents_reserve` in net/ipv4/route.c; kernel rxe uses these). NICs count in their own way, or not at all.
 
 mod numbering;
 #[cfg(test)]
@@ -19,52 +20,52 @@ use softrnic_wire::Time;
 use super::DropReason;
 use numbering::{LOST, Numbering};
 
-/// Senders that are remembered: so many sets of so many places.
+/// The table of senders: this many sets of this many entries.
 const SETS: usize = 256;
 const WAYS: usize = 4;
-/// Addresses whose last ID is remembered; more share places.
+/// Addresses whose last ID is remembered; more than this share entries.
 const HOSTS: usize = 256;
-/// Numberings of one sender: several processes may share an address and a port.
+/// Numberings per sender: several processes may share an address and a port.
 const NUMBERINGS: usize = 3;
-/// So many datagrams in a row that are sound but for an unexpected ID, with none between them that no ID explains, are
-/// no accident: the ID of a damaged one has a chance of 2^-16 each time.
+/// This many datagrams in a row that are sound but for an unexpected ID, with no unexplained one between them, are not
+/// an accident: a damaged datagram yields any one ID with a chance of 2^-16.
 const STRIKES: u8 = 3;
-/// A known sender keeps its place for so many ticks after it was heard.
+/// A known sender keeps its entry for this many ticks after it was last heard.
 const KEPT: u32 = 1 << 10;
-/// After so many ticks of silence a counter that jumps may be anywhere.
+/// After this many ticks of silence a counter that jumps may be anywhere.
 const FORGOTTEN: u32 = 1 << 16;
 
-/// A datagram of a host that is no further behind the last is late, and no new beginning.
+/// A datagram this little behind the last one of its host is late, and does not start a new sequence.
 const LATE: u16 = 64;
 
-/// Tells keys from that of a free place.
+/// Set in the keys of entries that are in use.
 const TAKEN: u64 = 1 << 63;
 
-/// What was seen of senders; they are told apart by address and source port.
+/// What has been seen of senders, which are identified by address and source port.
 pub struct HiddenIds {
     senders: Box<[Sender]>,
     hosts: Box<[Host]>,
-    /// Stands for a sender that finds no place.
+    /// Stands in for a sender that gets no entry.
     nobody: Sender,
 }
 
 /// One sender.
 #[derive(Clone, Copy, Default)]
 struct Sender {
-    /// Address and port, and [`TAKEN`]; 0 for a place that nobody has.
+    /// Address and port, and [`TAKEN`]; 0 for a free entry.
     key: u64,
     /// When it was last heard, sound or not.
     heard: u32,
     was_heard: bool,
-    /// A datagram was as expected.
+    /// Whether a datagram has been as expected.
     is_known: bool,
-    /// Datagrams in a row that were not expected, and when the last came.
+    /// Unexpected datagrams in a row, and when the last came.
     strikes: u8,
     struck: u32,
     /// The likeliest first.
     numberings: [Option<Numbering>; NUMBERINGS],
-    /// What the last unexpected datagram would begin. The next may prove it, but not after damage: the same damage again
-    /// would lead to the same ID.
+    /// The numbering that the last unexpected datagram would start. The next may prove it, but not after damage: the
+    /// same damage again would lead to the same ID.
     candidate: Option<Numbering>,
 }
 
@@ -87,8 +88,8 @@ impl HiddenIds {
         }
     }
 
-    /// The ID of a datagram that has the given place in its send. `recover` verifies the datagram with the ID that it is
-    /// given, or says which other ID would make it sound, if any.
+    /// The ID of a datagram at the given position in its send. `recover` verifies the datagram with the ID passed to
+    /// it, or returns the other ID that would make it sound, if there is one.
     #[inline]
     pub fn verify(
         &mut self,
@@ -129,13 +130,13 @@ impl HiddenIds {
 }
 
 impl Sender {
-    /// The likeliest ID of the next datagram; of an unknown sender that it sends with 0.
+    /// The likeliest ID of the next datagram; for an unknown sender, that of one that numbers from 0.
     #[inline]
     fn expected(&self, place: u16) -> u16 {
         self.numberings[0].as_ref().map_or(place, |numbering| numbering.expected(place))
     }
 
-    /// Takes note that the ID was as expected; whether anything was.
+    /// Records an ID that was expected; returns whether it was.
     #[inline]
     fn follow(&mut self, place: u16, id: u16) -> bool {
         let Some(numbering) = &mut self.numberings[0] else { return false };
@@ -160,7 +161,7 @@ impl Sender {
             self.is_known = true;
             return true;
         }
-        // Linux gives 0 to what has DF and comes from a socket that is not connected.
+        // Linux gives 0 to datagrams with DF from an unconnected socket.
         let is_zero = id == 0 || id == place;
         if !self.was_heard || is_zero || host.is_at(address, tick, id) {
             self.numberings.rotate_right(1);
@@ -172,7 +173,7 @@ impl Sender {
         }
         self.strikes = self.strikes.saturating_add(1);
         match &mut self.numberings[0] {
-            // It numbers in a way of its own. That the next such datagrams pass takes as wide a berth.
+            // It numbers in its own way, and needs as wide a margin for the next such datagrams to pass.
             Some(numbering) if self.strikes >= STRIKES => {
                 numbering.widen_to(place, id);
                 true
@@ -197,7 +198,7 @@ impl Host {
             return;
         }
         self.hear(tick);
-        // Late ones take nothing back.
+        // Late datagrams do not move it back.
         if !(1..=LATE).contains(&self.id.wrapping_sub(id)) {
             self.id = id;
         }
@@ -210,18 +211,18 @@ impl Host {
         }
     }
 
-    /// Whether a counter that the ports of `address` share can have come to `id`.
+    /// Whether a counter that the ports of `address` share can have reached `id`.
     fn is_at(&self, address: u32, tick: u32, id: u16) -> bool {
         let ahead = i32::from(id.wrapping_sub(self.id).wrapping_sub(1) as i16);
-        // What is read together may have been sent at any time since the reading before.
+        // Datagrams read together may have been sent at any time since the previous reading.
         let since = if self.heard == tick { self.heard_before } else { self.heard };
         let silence = tick.wrapping_sub(since);
-        // 0 is rather what comes from sockets that do not count.
+        // An ID of 0 more likely comes from a socket that does not count.
         self.address == address && self.id != 0 && numbering::is_within(ahead, LOST.into(), silence)
     }
 }
 
-/// The place of a sender. Who was proven right and heard a moment ago is not pushed out, whatever comes from whoever.
+/// The entry of a sender. A sender that was verified and heard recently is not replaced, whatever arrives from others.
 #[inline]
 fn place_of<'a>(
     senders: &'a mut [Sender],
@@ -239,7 +240,7 @@ fn place_of<'a>(
     }
 }
 
-/// The place of a sender that is new, or forgotten where it was found.
+/// Finds an entry for a sender that is new, or whose entry was replaced.
 #[cold]
 fn new_place<'a>(
     ways: &'a mut [Sender],
@@ -259,7 +260,7 @@ fn new_place<'a>(
 
 #[inline]
 fn hash(key: u64) -> usize {
-    // The fractional part of the golden ratio spreads keys that follow each other; the top bits depend on all others.
+    // The fractional part of the golden ratio spreads consecutive keys; the top bits depend on all others.
     (key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as usize
 }
 

@@ -1,4 +1,4 @@
-//! The NIC as one QP sees it: the transport's [`Host`] over memory, queues and the link.
+//! The NIC as one QP sees it: implements the transport's [`Host`] with memory, queues and the link.
 
 use std::collections::VecDeque;
 
@@ -20,33 +20,33 @@ use super::objects::{CqKey, Event, QpIo, QpKey, ReceiveQueue, Srq, SrqKey};
 use super::peers::Peers;
 use super::shared::Shared;
 
-/// A completion that becomes visible when the packets before it have left.
+/// A completion that becomes visible once the packets before it have left.
 pub struct Staged {
     pub cq: CqKey,
     pub cqe: Cqe,
     pub solicited: bool,
 }
 
-/// Everything that a QP may touch while it is driven.
+/// Everything that a QP may access while it is driven.
 pub struct HostView<'a, 'l> {
     pub io: &'a mut QpIo,
     pub memory: &'a mut MemoryTable,
     pub peers: &'a mut Peers,
     pub srqs: &'a mut SlotMap<SrqKey, Srq>,
     pub shared: &'a mut Shared,
-    /// QPs that may have something to do, each once.
+    /// QPs that may have work, each once.
     pub active: &'a mut VecDeque<QpKey>,
-    /// Absent while packets are received: nothing is sent then.
+    /// Absent while packets are received, since nothing is sent then.
     pub link: Option<&'a mut (dyn Link + 'l)>,
     pub now: Time,
 }
 
-/// ECN field: ECN-capable, as senders say it.
+/// ECN field: ECN-capable, as senders set it.
 const ECT_0: u8 = 0b10;
 const ECN: u8 = 0b11;
 
 impl HostView<'_, '_> {
-    /// Marks the QP as having something to do.
+    /// Marks the QP as having work.
     pub fn activate(&mut self) {
         if !self.io.active {
             self.io.active = true;
@@ -54,12 +54,12 @@ impl HostView<'_, '_> {
         }
     }
 
-    /// The TOS of a packet. The application's own ECN bits stay.
+    /// The TOS of a packet. The application's own ECN bits are kept.
     fn marked(&self, tos: u8) -> u8 {
         if self.io.ecn_capable && tos & ECN == 0 { tos | ECT_0 } else { tos }
     }
 
-    /// The XRC SRQ with this number, if it is of the QP's XRC domain.
+    /// The XRC SRQ with this number, if it is in the QP's XRC domain.
     fn xrc_srq(&self, srqn: Srqn) -> Option<&Srq> {
         self.shared.xrc_srq(srqn, self.io.xrcd).and_then(|key| self.srqs.get(key))
     }
@@ -83,7 +83,7 @@ impl HostView<'_, '_> {
             Ok(slot) => slot,
             Err(TxError::Full) => return Err(TransmitError::Full),
             Err(TxError::TooLong) => return Err(TransmitError::TooLong),
-            // Lost on the way, as far as the transport can tell: it will try again.
+            // To the transport the packet was lost in the network: it will try again.
             Err(TxError::Unreachable) => return Ok(()),
         };
         let at = packet.headers.emit(slot.bytes);
@@ -148,7 +148,7 @@ fn remote_fault(fault: softrnic_memory::RemoteFault) -> RemoteFault {
     }
 }
 
-/// What the transport calls a domain.
+/// The protection domain of a transport domain.
 fn pd(domain: Domain) -> PdId {
     PdId::new(domain.0)
 }

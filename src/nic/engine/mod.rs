@@ -1,9 +1,9 @@
-//! Everything of a NIC except concurrency.
+//! Everything in a NIC except concurrency.
 //!
-//! An [`Engine`] owns the objects (`objects.rs`), lets each QP see them through `host.rs`, and moves when
-//! [`Engine::step`] is called: doorbells, timers, received datagrams (`receive.rs`), transmission
-//! (`transmit.rs`), and last the completions, which become visible after the packets have left. It reads no
-//! clock and draws its random numbers from the seed it was given, so the same calls give the same results.
+//! An [`Engine`] owns the objects (`objects.rs`), lets each QP see them through `host.rs`, and works when
+//! [`Engine::step`] is called: doorbells, timers, received datagrams (`receive.rs`), transmission (`transmit.rs`), and
+//! last the completions, which become visible after the packets have left. It reads no clock and derives its random
+//! numbers from the seed it was given, so the same calls give the same results.
 
 mod caps;
 mod completion;
@@ -61,25 +61,25 @@ use seed::Purpose;
 use shared::Shared;
 use timers::WakeUps;
 
-/// How an engine is set up.
+/// Configuration of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
     /// Seed of all numbers that peers must not be able to predict.
     pub seed: Seed,
-    /// Knobs of the transport.
+    /// Settings of the transport.
     pub transport: Config,
-    /// The bound on bytes in flight to one peer.
+    /// The limit on bytes in flight to one peer.
     pub window: WindowConfig,
     /// DCQCN's parameters.
     pub rate: RateParameters,
-    /// Copies that survive unmapped memory, for every region.
+    /// Whether copies survive unmapped memory in every region.
     pub safe_copies: bool,
     /// How many objects there may be.
     pub caps: DeviceCaps,
 }
 
 impl EngineConfig {
-    /// The defaults, with a seed; a number makes runs that can be repeated.
+    /// The defaults, with a seed; a number makes a run repeatable.
     pub fn with_seed(seed: impl Into<Seed>) -> EngineConfig {
         EngineConfig {
             seed: seed.into(),
@@ -91,7 +91,7 @@ impl EngineConfig {
         }
     }
 
-    /// How the memory table of such an engine is set up.
+    /// The configuration of the memory table of such an engine.
     pub fn memory(&self) -> softrnic_memory::Config {
         let caps = &self.caps;
         let limits = softrnic_memory::Limits {
@@ -113,7 +113,7 @@ pub struct Budget {
     pub receive: usize,
     /// Packets to send.
     pub transmit: usize,
-    /// On whose behalf it is done: ACKs may wait for its next call.
+    /// The kind of call; ACKs may wait for an application's next one.
     pub caller: Caller,
 }
 
@@ -128,19 +128,19 @@ impl Default for Budget {
 pub struct Step {
     /// Datagrams received.
     pub received: usize,
-    /// Some of them are requests of peers, and not only answers to our own.
+    /// Whether some of them are requests of peers, not only answers to our own.
     pub requests: bool,
     /// Packets sent.
     pub sent: usize,
     /// Completions published.
     pub completed: usize,
-    /// Some of them are of receives.
+    /// Whether some of them are for receives.
     pub received_messages: bool,
-    /// There is more to do right away.
+    /// Whether there is more to do at once.
     pub more: bool,
-    /// The link is full; go on when it can send again.
+    /// The link is full; continue when it can send again.
     pub blocked: bool,
-    /// Something has happened to connections.
+    /// Whether there are events of connections.
     pub connections: bool,
 }
 
@@ -148,7 +148,7 @@ pub struct Step {
 pub struct Engine {
     config: EngineConfig,
     memory: MemoryTable,
-    /// In boxes, so that the map moves little when it grows.
+    /// Boxed, so that the map moves little when it grows.
     qps: SlotMap<QpKey, Box<QpSlot>>,
     by_number: FxHashMap<Qpn, QpKey>,
     by_index: Vec<Option<QpKey>>,
@@ -160,9 +160,9 @@ pub struct Engine {
     peers: Peers,
     shared: Shared,
     timers: WakeUps,
-    /// QPs that may have something to do, each once.
+    /// QPs that may have work, each once.
     active: VecDeque<QpKey>,
-    /// QPs whose ACK waits: each is active again in the next step.
+    /// QPs with a delayed ACK: each becomes active again in the next step.
     delayed_acks: Vec<QpKey>,
     hidden_ids: HiddenIds,
     drops: [u64; DropReason::ALL.len()],
@@ -172,7 +172,7 @@ pub struct Engine {
     srqns: FxHashSet<Srqn>,
     /// QP 1.
     management: Option<Box<Management>>,
-    /// When it wants to be driven, and whether it may have something to send or to tell.
+    /// When it needs to be driven, and whether it may have something to send or report.
     management_timer: Time,
     management_active: bool,
 }
@@ -224,13 +224,13 @@ impl Engine {
         step.blocked |= link.is_blocked();
         step.received_messages = self.shared.staged.has_receives();
         step.completed = self.publish(now);
-        // What a QP that has lost a completion gives up is published next.
+        // What a QP that lost a completion flushes is published in the next step.
         step.more |= !self.shared.staged.is_empty();
         step.more |= !step.blocked && self.peers.has_wakeable();
         step
     }
 
-    /// A doorbell of the QP at `index` was rung: takes what was posted to it.
+    /// The doorbell of the QP at `index` was rung: takes what was posted to it.
     pub fn on_doorbell(&mut self, now: Time, index: usize) {
         let Some(key) = self.by_index.get(index).copied().flatten() else { return };
         self.with_qp(now, None, key, |qp, host| {
@@ -240,7 +240,7 @@ impl Engine {
         });
     }
 
-    /// When the next timer fires, if any runs.
+    /// When the next timer fires, if one is running.
     pub fn poll_timeout(&self) -> Option<Time> {
         let management = (self.management_timer != Time::NEVER).then_some(self.management_timer);
         [self.timers.next(), management].into_iter().flatten().min()
@@ -251,7 +251,7 @@ impl Engine {
         !self.active.is_empty()
     }
 
-    /// Whether ACKs wait: for the next step, or for some later one.
+    /// Whether ACKs are delayed: until the next step, or a later one.
     pub fn holds_acks(&self) -> bool {
         !self.delayed_acks.is_empty()
     }
@@ -279,17 +279,17 @@ impl Engine {
         self.shared.events.push(event);
     }
 
-    /// Takes the asynchronous events that have come up.
+    /// Takes the pending asynchronous events.
     pub fn take_events(&mut self) -> impl Iterator<Item = Event> + '_ {
         self.shared.events.drain(..)
     }
 
-    /// The peers of all QPs, with the window to each.
+    /// All peers, with the window to each.
     pub fn peers(&self) -> impl Iterator<Item = (std::net::IpAddr, &softrnic_transport::Window)> {
         self.peers.iter()
     }
 
-    /// What all QPs counted.
+    /// The counters of all QPs together.
     pub fn counters(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
         Counter::ALL.iter().map(|&counter| (counter, self.shared.counters[counter as usize]))
     }
@@ -303,7 +303,7 @@ impl Engine {
         self.drops[reason as usize] += 1;
     }
 
-    /// Drives one QP with everything it needs around it.
+    /// Drives one QP, giving it access to everything around it.
     fn with_qp<T>(
         &mut self,
         now: Time,
@@ -326,7 +326,7 @@ impl Engine {
         if host.io.starved {
             take_more(qp, &mut host);
         }
-        // A QP whose completion is lost cannot go on (IBTA 9.9.3, error class G).
+        // A QP that has lost a completion cannot continue (IBTA 9.9.3, error class G).
         if std::mem::take(&mut host.io.lost_completion) {
             qp.abort(&mut host);
         }
@@ -334,12 +334,13 @@ impl Engine {
         if host.io.shared_state.load(Ordering::Relaxed) != state as u8 {
             host.io.shared_state.store(state as u8, Ordering::Release);
             if state == QpState::Err {
-                // Pairs with the fence of who posts a receive: he sees the new state, or this sees his receive.
+                // Pairs with the fence in posting a receive: either the poster sees the new state, or the flush sees
+                // the receive.
                 fence(Ordering::SeqCst);
                 qp.on_recv_posted(&mut host);
             }
         }
-        // An entry that is no later than the QP's next timer.
+        // The QP's timer entry must not be later than its next timer.
         if let Some(next) = qp.poll_timeout()
             && next < io.timer
         {
@@ -361,7 +362,7 @@ impl Engine {
         }
     }
 
-    /// QPs that waited for a window that is open now.
+    /// Wakes QPs that waited for a window that is now open.
     fn wake_waiting(&mut self) {
         let Engine { peers, qps, active, .. } = self;
         peers.wake(|key| {
@@ -376,8 +377,8 @@ impl Engine {
     }
 }
 
-/// Hands what was posted to the QP, as far as it takes it, and says whether that was anything. What is left waits in its
-/// ring until something is complete.
+/// Passes what was posted to the QP, as far as the QP accepts it; returns whether there was anything. The rest waits in
+/// its ring until something completes.
 #[inline(always)]
 fn take_posted(qp: &mut Qp<LocalData>, host: &mut HostView<'_, '_>) -> bool {
     let mut taken = false;

@@ -8,15 +8,15 @@ use super::control::ControlError;
 use super::objects::QpKey;
 use super::{DropReason, Engine};
 
-/// Limits, as rxe has them.
+/// Limits, the same as rxe's.
 const MAX_GROUPS: usize = 8192;
 const MAX_QPS_PER_GROUP: usize = 56;
 
 impl Engine {
-    /// Attaches a UD QP to a group. `true` when it is the group's first, so that the link must join.
+    /// Attaches a UD QP to a group. `true` if it is the first in the group, so the link must join.
     ///
     /// # Errors
-    /// Not a UD QP, no multicast GID, or a limit is reached.
+    /// Not a UD QP, not a multicast GID, or a limit is reached.
     pub fn attach_multicast(&mut self, key: QpKey, group: Gid) -> Result<bool, ControlError> {
         let slot = self.qps.get(key).ok_or(ControlError::UnknownObject)?;
         if slot.io.service != QpType::Ud || !group.to_ip().is_multicast() {
@@ -38,7 +38,7 @@ impl Engine {
         Ok(first)
     }
 
-    /// Detaches a QP. `true` when nobody is left in the group, so that the link must leave.
+    /// Detaches a QP. `true` if it was the last in the group, so the link must leave.
     ///
     /// # Errors
     /// The QP is not attached to the group.
@@ -76,7 +76,7 @@ impl Engine {
         if !matches!(packet.body, Body::Ud { .. }) {
             return Err(DropReason::Multicast);
         }
-        // Rare enough to collect: the QPs are driven one by one.
+        // Rare enough to collect: the QPs are driven one after the other.
         let members: Vec<QpKey> = group.qps.iter().copied().collect();
         for key in members {
             self.deliver(now, key, datagram, id, packet)?;

@@ -5,12 +5,13 @@ use std::ops::RangeInclusive;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// Numbers of 24 bits in an order that only the seed tells. A peer cannot guess a number from others, and each comes
-/// once before any comes again: who still sends to an object that is gone does not soon reach another.
+/// Numbers of 24 bits in an order that depends only on the seed. A peer cannot guess a number from others, and each
+/// number comes once before any comes again: a peer that still sends to an object that is gone does not soon reach
+/// another.
 pub struct Numbers {
     round: ChaCha20Rng,
     usable: RangeInclusive<u32>,
-    /// Place in the order.
+    /// Position in the order.
     next: u32,
 }
 
@@ -18,11 +19,11 @@ const HALF_BITS: u32 = 12;
 const HALF: u32 = (1 << HALF_BITS) - 1;
 const LAST: u32 = (1 << (2 * HALF_BITS)) - 1;
 
-/// With fewer, many numbers that were seen could tell others; FF1 (NIST SP 800-38G) has 10 for small domains too.
+/// With fewer, others could be inferred from many known numbers; FF1 (NIST SP 800-38G) also uses 10 for small domains.
 const ROUNDS: u32 = 10;
 
 impl Numbers {
-    /// Those that are `usable`, in the order of `seed`.
+    /// The `usable` numbers, in the order of `seed`.
     pub fn new(seed: [u8; 32], usable: RangeInclusive<u32>) -> Numbers {
         Numbers { round: ChaCha20Rng::from_seed(seed), usable, next: 0 }
     }
@@ -38,18 +39,18 @@ impl Numbers {
         }
     }
 
-    /// The number at a place: a Feistel network, which permutes whatever its rounds do.
+    /// The number at a position: a Feistel network, which is a permutation whatever its rounds compute.
     fn at(&mut self, place: u32) -> u32 {
         let (mut left, mut right) = (place >> HALF_BITS, place & HALF);
         for round in 0..ROUNDS {
-            // One block of the stream for each round and each half that can come up.
+            // One block of the stream for each round and each possible half.
             self.round.set_word_pos(u128::from(round << HALF_BITS | right) * 16);
             (left, right) = (right, left ^ self.round.next_u32() & HALF);
         }
         left << HALF_BITS | right
     }
 
-    /// Goes on as if `places` had been taken.
+    /// Continues as if `places` numbers had been taken.
     #[cfg(test)]
     pub fn skip(&mut self, places: u32) {
         self.next = (self.next + places) & LAST;

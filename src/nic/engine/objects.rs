@@ -26,19 +26,19 @@ new_key_type! {
 }
 
 impl QpKey {
-    /// The place of the QP in dense tables.
+    /// The index of the QP in dense tables.
     pub fn index(self) -> usize {
         (slotmap::Key::data(&self).as_ffi() & 0xFFFF_FFFF) as usize
     }
 }
 
-/// Where a QP's receive work requests come from.
+/// The source of a QP's receive work requests.
 pub enum ReceiveQueue {
     /// Its own queue.
     Own(RecvRingNic<RecvRequest>),
     /// A shared one.
     Shared(SrqKey),
-    /// None of its own: XRC targets are told by each packet, XRC initiators receive nothing.
+    /// None of its own: for XRC targets each packet names the queue; XRC initiators receive nothing.
     None,
 }
 
@@ -48,16 +48,16 @@ pub struct QpSlot {
     pub io: QpIo,
 }
 
-/// What is counted for each QP by itself.
+/// Counters of a single QP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct QpCounts {
-    /// Packets sent, those sent again included.
+    /// Packets sent, including retransmissions.
     pub packets_sent: u64,
-    /// Packets that came for it and were not damaged.
+    /// Undamaged packets received for it.
     pub packets_received: u64,
-    /// Bytes of the packets sent, from the BTH to the ICRC.
+    /// Bytes of the packets sent, from BTH to ICRC.
     pub bytes_sent: u64,
-    /// Bytes of the packets received, likewise.
+    /// Bytes of the packets received, from BTH to ICRC.
     pub bytes_received: u64,
     /// Request packets sent more than once.
     pub retransmitted: u64,
@@ -67,35 +67,35 @@ pub struct QpCounts {
     pub rnr_received: u64,
 }
 
-/// The surroundings of a QP.
+/// The environment of a QP.
 pub struct QpIo {
     pub key: QpKey,
     pub qpn: Qpn,
     pub service: QpType,
     pub pd: PdId,
-    /// Packets may be marked by congested switches instead of being dropped.
+    /// Whether congested switches may mark its packets instead of dropping them.
     pub ecn_capable: bool,
-    /// Whether the last packet came over IPv4.
+    /// Whether the last packet arrived over IPv4.
     pub ipv4: bool,
     pub send_cq: CqKey,
     pub recv_cq: CqKey,
     pub xrcd: Option<XrcdKey>,
     pub sends: SendRingNic<SendRequest>,
-    /// The QP did not take all that was posted.
+    /// The QP did not accept all that was posted.
     pub starved: bool,
     /// There was no memory to keep a completion of this QP until the end of the step.
     pub lost_completion: bool,
     pub receives: ReceiveQueue,
     pub peer: Option<PeerId>,
-    /// In the list of QPs that have something to do.
+    /// Whether it is in the list of QPs that may have work.
     pub active: bool,
-    /// In its peer's list of those that wait for the window.
+    /// Whether it is in its peer's list of QPs that wait for the window.
     pub waiting: bool,
-    /// When it is woken next, if ever.
+    /// When it is woken next, if at all.
     pub timer: Time,
     /// For statistics.
     pub counts: QpCounts,
-    /// State as the application's threads see it without the NIC lock.
+    /// State as application threads see it without the NIC lock.
     pub shared_state: Arc<std::sync::atomic::AtomicU8>,
 }
 
@@ -104,9 +104,9 @@ pub struct Cq {
     pub ring: CompletionRingNic<Cqe>,
     pub armed: ArmedNic,
     pub notify: Option<Arc<dyn Notify>>,
-    /// QPs and SRQs that report here.
+    /// Number of QPs and SRQs that report here.
     pub users: usize,
-    /// It has overflowed, and says so once.
+    /// It has overrun, which is reported once.
     pub overrun: bool,
 }
 
@@ -115,10 +115,10 @@ pub struct Srq {
     pub ring: RecvRingNic<RecvRequest>,
     pub pd: PdId,
     pub srqn: Srqn,
-    /// SRQ_LIMIT_REACHED when fewer than this remain; 0 when not armed.
+    /// SRQ_LIMIT_REACHED is raised when fewer than this remain; 0 if not armed.
     pub limit: usize,
     pub users: usize,
-    /// XRC: the domain, and the CQ for what it receives.
+    /// XRC: the domain, and the CQ for its receives.
     pub xrc: Option<(XrcdKey, CqKey)>,
 }
 
@@ -139,11 +139,11 @@ pub struct Group {
 pub enum Event {
     /// About a QP.
     Qp(QpKey, QpEvent),
-    /// A completion queue has overflowed.
+    /// A completion queue has overrun.
     CqError(CqKey),
     /// Few receive WQEs are left.
     SrqLimit(SrqKey),
-    /// The device has failed and serves nothing any more.
+    /// The device has failed and serves no further calls.
     DeviceFatal,
     /// The port came up.
     PortActive,

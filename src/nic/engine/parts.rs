@@ -1,7 +1,7 @@
-//! What objects are made of, and what is left of them.
+//! The memory of objects, allocated before they are created and freed after they are destroyed.
 //!
-//! An application's numbers decide how much memory that is, and whoever has an engine behind a lock shall not hold it
-//! while the kernel looks for so much, or takes it back. So parts are made before, and remains are dropped after.
+//! The application decides how much memory that is, and a caller with an engine behind a lock must not hold it while
+//! the kernel finds so much, or takes it back. So parts are allocated before, and remains are dropped after.
 
 use std::mem::MaybeUninit;
 
@@ -21,14 +21,14 @@ impl From<OutOfMemory> for ControlError {
     }
 }
 
-/// Of a completion queue.
+/// Parts of a completion queue.
 pub struct CqParts {
     pub(super) app: CompletionRing<Cqe>,
     pub(super) nic: CompletionRingNic<Cqe>,
 }
 
 impl CqParts {
-    /// For `capacity` places.
+    /// For `capacity` entries.
     ///
     /// # Errors
     /// There is no memory.
@@ -38,14 +38,14 @@ impl CqParts {
     }
 }
 
-/// Of a shared receive queue.
+/// Parts of a shared receive queue.
 pub struct SrqParts {
     pub(super) app: RecvRing<RecvRequest>,
     pub(super) nic: RecvRingNic<RecvRequest>,
 }
 
 impl SrqParts {
-    /// For `max_wr` places.
+    /// For `max_wr` entries.
     ///
     /// # Errors
     /// There is no memory.
@@ -55,7 +55,7 @@ impl SrqParts {
     }
 }
 
-/// Of a queue pair.
+/// Parts of a queue pair.
 pub struct QpParts {
     pub(super) sends: (SendRing<SendRequest>, SendRingNic<SendRequest>),
     pub(super) receives: Option<(RecvRing<RecvRequest>, RecvRingNic<RecvRequest>)>,
@@ -76,8 +76,7 @@ impl QpParts {
     }
 }
 
-/// What is left of an object that was destroyed, or of a queue that got another size: memory, which is freed when this
-/// is dropped.
+/// The memory of an object that was destroyed, or of a queue that was resized, freed when this is dropped.
 #[expect(dead_code, reason = "held to be dropped")]
 pub struct Remains(pub(super) Remnant);
 

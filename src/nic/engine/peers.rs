@@ -1,4 +1,4 @@
-//! What is known of each peer address: the window that all QPs to it share, and who waits for it.
+//! What is known about each peer address: the window that all QPs to it share, and the QPs that wait for it.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -9,10 +9,10 @@ use softrnic_transport::{Peer as Shared, Window, WindowConfig};
 use super::control::ControlError;
 use super::objects::QpKey;
 
-/// A QP that is woken is expected to send this many bytes.
+/// The number of bytes that a woken QP is expected to send.
 const ROOM_PER_QP: u64 = 16 << 10;
 
-/// A peer in [`Peers`].
+/// Id of a peer in [`Peers`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerId(usize);
 
@@ -32,9 +32,9 @@ pub struct Peers {
     by_address: FxHashMap<IpAddr, PeerId>,
     peers: Vec<Option<Peer>>,
     free: Vec<PeerId>,
-    /// Peers whose window some QP waits for.
+    /// Peers with QPs that wait for the window.
     waited_for: Vec<PeerId>,
-    /// For QPs that have no peer.
+    /// Used by QPs that have no peer.
     nobody: Shared,
 }
 
@@ -50,10 +50,10 @@ impl Peers {
         }
     }
 
-    /// Makes sure that [`join`](Self::join) with this address needs no memory.
+    /// Ensures that [`join`](Self::join) with this address needs no memory.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no memory.
     pub fn make_room(&mut self, address: IpAddr) -> Result<(), ControlError> {
         let none = |_| ControlError::NoMemory;
         if let Some(&id) = self.by_address.get(&address) {
@@ -111,7 +111,7 @@ impl Peers {
         }
     }
 
-    /// Takes those that wait for a window that is open now: no more than its room is worth waking.
+    /// Wakes QPs that wait for a window that is now open, but no more than it has room for.
     pub fn wake(&mut self, mut awake: impl FnMut(QpKey)) {
         let peers = &mut self.peers;
         self.waited_for.retain(|id| {
@@ -126,14 +126,14 @@ impl Peers {
         });
     }
 
-    /// Whether some QP waits for a window that is open.
+    /// Whether a QP waits for a window that is open.
     pub fn has_wakeable(&self) -> bool {
         self.waited_for
             .iter()
             .any(|id| self.peers[id.0].as_ref().is_some_and(|peer| peer.shared.window.is_open()))
     }
 
-    /// What QPs share of a peer; without one, something whose window is always open.
+    /// What QPs share of a peer; without a peer, a window that is always open.
     pub fn shared(&mut self, id: Option<PeerId>) -> &mut Shared {
         match id.and_then(|id| self.peers[id.0].as_mut()) {
             Some(peer) => &mut peer.shared,
@@ -146,7 +146,7 @@ impl Peers {
         self.peers.iter().flatten().map(|peer| peer.waiting.len()).sum()
     }
 
-    /// Every peer's address and window, for statistics.
+    /// The address and window of each peer, for statistics.
     pub fn iter(&self) -> impl Iterator<Item = (IpAddr, &Window)> {
         self.peers.iter().flatten().map(|peer| (peer.address, &peer.shared.window))
     }

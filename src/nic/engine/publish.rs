@@ -1,5 +1,5 @@
-//! Completions become visible: after the step's packets have left, so that an application that exits on a
-//! completion has acknowledged what it stands for.
+//! Completions become visible after the step's packets have left. So when an application exits on a completion, what it
+//! stands for has been acknowledged.
 
 use softrnic_wire::Time;
 
@@ -8,7 +8,7 @@ use super::objects::Event;
 use super::shared::Shared;
 
 impl Engine {
-    /// Publishes what was completed since the last call, and wakes who asked to be woken.
+    /// Publishes what was completed since the last call, and notifies armed CQs.
     pub(super) fn publish(&mut self, now: Time) -> usize {
         let count = self.shared.staged.len();
         let mut lost = Vec::new();
@@ -35,7 +35,7 @@ impl Engine {
             }
         }
         staged.clear();
-        // A QP whose completion is lost cannot go on (IBTA 9.9.3, error class G).
+        // A QP that has lost a completion cannot continue (IBTA 9.9.3, error class G).
         for qpn in lost {
             if let Some(&key) = self.by_number.get(&qpn) {
                 self.with_qp(now, None, key, |qp, host| qp.abort(host));

@@ -1,4 +1,4 @@
-//! Receiving: from a datagram to the QP that it is for.
+//! Receiving: passes each datagram to the QP that it is for.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use softrnic_wire::{
 use super::objects::QpKey;
 use super::{DropReason, Engine, Step};
 
-/// RC FLUSH, whose ICRC kernel rxe computes in a way of its own.
+/// RC FLUSH, whose ICRC kernel rxe computes in its own way.
 const FLUSH_BYTE: u8 = 0x1C;
 
 /// ECN field: congestion experienced.
@@ -61,14 +61,14 @@ impl Engine {
         }
     }
 
-    /// Verifies the ICRC where the link does not show the IPv4 identification, and returns that.
+    /// Verifies the ICRC if the link does not show the IPv4 identification; returns the identification.
     fn hidden_id(&mut self, now: Time, datagram: &Datagram<'_>, place: u16) -> Result<u16, DropReason> {
         let IpAddr::V4(src) = datagram.src else { return Err(DropReason::Icrc) };
         let sender = (src, datagram.sport);
         self.hidden_ids.verify(now, sender, place, |guess| recovered_id(datagram, guess))
     }
 
-    /// Hands a packet to a QP, if it comes from where the QP is connected to.
+    /// Passes a packet to a QP, if it comes from the address that the QP is connected to.
     pub(super) fn deliver(
         &mut self,
         now: Time,
@@ -98,7 +98,7 @@ impl Engine {
     }
 }
 
-/// Whether a datagram says that it is a request.
+/// Whether the opcode of a datagram is a request.
 fn is_request(bytes: &[u8]) -> bool {
     bytes.first().and_then(|&byte| Opcode::from_byte(byte)).is_some_and(|opcode| opcode.info().is_request)
 }
@@ -112,7 +112,7 @@ fn is_sound(datagram: &Datagram<'_>, id: u16, flags_frag: u16) -> bool {
     })
 }
 
-/// Verifies the ICRC with an IPv4 identification, or with whichever it takes, and returns that.
+/// Verifies the ICRC with an IPv4 identification, or else with the one that fits; returns the identification.
 #[inline]
 fn recovered_id(datagram: &Datagram<'_>, guess: u16) -> Option<u16> {
     let facts = facts(datagram, guess, DF)?;
@@ -134,7 +134,7 @@ fn facts(datagram: &Datagram<'_>, id: u16, flags_frag: u16) -> Option<UdpFacts> 
     Some(UdpFacts { ip, src_port: datagram.sport, dst_port: ROCE_UDP_PORT })
 }
 
-/// The 40 bytes in front of a UD payload: the IPv6 header, or zeros and the IPv4 header (as rxe fills it).
+/// The 40 bytes in front of a UD payload: the IPv6 header, or zeros and the IPv4 header (as in rxe).
 fn network_header(datagram: &Datagram<'_>, (id, flags): (u16, u16)) -> [u8; 40] {
     let mut grh = [0; 40];
     if let Some(header) = datagram.ip_header {

@@ -1,16 +1,16 @@
-//! Where the numbers come from that peers must not be able to predict.
+//! The source of numbers that peers must not be able to predict.
 
 use std::fmt;
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// The secret of a device. Each purpose has a seed of its own, derived with ChaCha20: what is seen of one purpose
-/// tells nothing about another, nor about the secret.
+/// The secret of a device. Each purpose has its own seed, derived with ChaCha20: what is seen of one purpose reveals
+/// nothing about another, nor about the secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seed([u8; 32]);
 
-/// What unpredictable numbers are for.
+/// What unpredictable numbers are used for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Purpose {
     MemoryKeys = 1,
@@ -20,7 +20,7 @@ pub(super) enum Purpose {
 }
 
 impl Seed {
-    /// Of 32 bytes that nobody else knows.
+    /// From 32 secret bytes.
     pub fn new(secret: [u8; 32]) -> Seed {
         Seed(secret)
     }
@@ -35,7 +35,7 @@ impl Seed {
     }
 }
 
-/// Of a number that anybody may know, so that a run can be repeated.
+/// From a number that may be known, so that a run can be repeated.
 impl From<u64> for Seed {
     fn from(number: u64) -> Seed {
         let mut secret = [0; 32];
@@ -44,7 +44,7 @@ impl From<u64> for Seed {
     }
 }
 
-/// Logs do not show it.
+/// Hidden in logs.
 impl fmt::Debug for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Seed(…)")

@@ -1,4 +1,4 @@
-//! What the QPs of an engine have in common while they are driven.
+//! What the QPs of an engine share while they are driven.
 
 use std::collections::TryReserveError;
 
@@ -9,7 +9,7 @@ use softrnic_wire::Srqn;
 use super::host::Staged;
 use super::objects::{Event, SrqKey, XrcdKey};
 
-/// Outputs that wait for the end of the step, counters, and the directory of XRC receive queues.
+/// Outputs held until the end of the step, counters, and the directory of XRC receive queues.
 pub struct Shared {
     pub staged: StagedCompletions,
     pub events: Vec<Event>,
@@ -26,7 +26,7 @@ pub struct StagedCompletions {
 
 impl StagedCompletions {
     /// # Errors
-    /// There is no memory, and the completion is lost.
+    /// There is no memory: the completion is lost.
     pub fn push(&mut self, staged: Staged) -> Result<(), TryReserveError> {
         let list = match staged.cqe.opcode.is_receive() {
             true => &mut self.receives,
@@ -45,14 +45,14 @@ impl StagedCompletions {
         self.sends.len() + self.receives.len()
     }
 
-    /// Whether messages have come.
+    /// Whether any is of a receive.
     pub fn has_receives(&self) -> bool {
         !self.receives.is_empty()
     }
 
-    /// Requests' ends first, and together what follows each other in one CQ. An ACK that shares a segmented send with
-    /// an answer is behind it, but belongs before it: programs that wait for either of two CQs, `ib_send_lat -e` for
-    /// one, expect what they know from devices that acknowledge before the application can answer.
+    /// Completions of requests first, and consecutive ones for the same CQ together. An ACK that shares a segmented
+    /// send with an answer arrives behind it, but belongs before it: programs that wait for either of two CQs, such as
+    /// `ib_send_lat -e`, expect the order of devices that acknowledge before the application can answer.
     pub fn runs(&self) -> impl Iterator<Item = &[Staged]> {
         let same_cq = |a: &Staged, b: &Staged| a.cq == b.cq;
         self.sends.chunk_by(same_cq).chain(self.receives.chunk_by(same_cq))
@@ -74,7 +74,7 @@ impl Shared {
         }
     }
 
-    /// The XRC SRQ with this number, if it is of the QP's domain.
+    /// The XRC SRQ with this number, if it is in the QP's domain.
     pub fn xrc_srq(&self, srqn: Srqn, xrcd: Option<XrcdKey>) -> Option<SrqKey> {
         let &(key, domain) = self.xrc_srqs.get(&srqn)?;
         (Some(domain) == xrcd).then_some(key)

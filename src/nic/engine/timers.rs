@@ -1,5 +1,5 @@
-//! When each QP wants to be woken. A QP has one entry here, which may be too early: timers mostly move later,
-//! and an entry that fires too early is cheaper than one that is moved for every ACK.
+//! When each QP is to be woken. A QP has one entry here, which may be too early: timers mostly move later, and an entry
+//! that fires too early is cheaper than moving it with every ACK.
 
 use std::collections::BTreeSet;
 
@@ -32,12 +32,12 @@ impl WakeUps {
         self.by_time.first().map(|(at, _)| *at)
     }
 
-    /// How many wake-ups are planned.
+    /// How many wake-ups are scheduled.
     pub fn len(&self) -> usize {
         self.by_time.len()
     }
 
-    /// A QP whose time has come.
+    /// A QP whose wake-up is due.
     pub fn pop_due(&mut self, now: Time) -> Option<QpKey> {
         if self.next()? > now {
             return None;

@@ -1,4 +1,4 @@
-//! Sending: every QP that has something to do, in turn.
+//! Sending: every QP that has work, in turn.
 
 use softrnic_link::Link;
 use softrnic_transport::{Hints, Stop};
@@ -6,7 +6,7 @@ use softrnic_wire::Time;
 
 use super::{Budget, Engine, Step};
 
-/// Packets that one QP sends before it is another's turn: what one segmented send carries at 4 KiB.
+/// Packets that one QP sends before the next one's turn: what one segmented send carries at 4 KiB.
 const QUANTUM: usize = 16;
 
 impl Engine {
@@ -18,8 +18,8 @@ impl Engine {
         let Budget { transmit: budget, caller, .. } = budget;
         let completes = !self.shared.staged.is_empty();
         let hints = Hints { caller, completes, segments: link.capabilities().segments > 1 };
-        // QPs in a row that could not send. After one more than there are, the queue is not what is full but
-        // their receivers, and the link says when to try again.
+        // QPs in a row that could not send. If there is one more than there are QPs, it is not the queue that is full
+        // but their receivers, and the link says when to try again.
         let mut stuck = 0;
         while let Some(&key) = self.active.front() {
             if step.sent >= budget {

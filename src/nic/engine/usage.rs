@@ -1,8 +1,8 @@
-//! How much an engine holds, so that tests and statistics can see that it is bounded.
+//! How much an engine holds, so that tests and statistics can check that it is bounded.
 
 use super::Engine;
 
-/// What an engine keeps. Everything but `in_flight`, which is in bytes, is a number of entries.
+/// The size of an engine's state. All values are numbers of entries, except `in_flight`, which is in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     /// Queue pairs.
@@ -19,12 +19,12 @@ pub struct Usage {
     pub timers: usize,
     /// Responses that wait to be sent.
     pub responses: usize,
-    /// READs and atomics that are kept for repeated requests.
+    /// READs and atomics kept for repeated requests.
     pub saved: usize,
 }
 
 impl Engine {
-    /// How much this engine holds.
+    /// The size of this engine's state.
     pub fn usage(&self) -> Usage {
         let statuses = || self.qps.values().map(|slot| slot.qp.status());
         Usage {

@@ -104,7 +104,7 @@ impl Queue {
         Ok(Queue { qp, sends, receives, mr, _pd: pd })
     }
 
-    /// Sets the queue pair to what its connection needs.
+    /// Sets the QP's attributes as its connection requires.
     fn follow(&self, id: &Id, states: &[QpState]) -> Result<(), Box<dyn Error>> {
         for &state in states {
             let (attributes, mask) = id.qp_attributes(state)?;
@@ -135,7 +135,7 @@ impl Queue {
     }
 }
 
-/// Polls until a request is complete, and says how long its message is.
+/// Polls until a request is complete, and returns the length of its message.
 fn wait_for(cq: &Cq) -> Result<usize, Box<dyn Error>> {
     loop {
         let mut found = None;

@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (near_cq, far_cq) = (near.create_cq(16, None)?, far.create_cq(16, None)?);
     let near_qp = near_pd.create_rc_qp(&near_cq, &near_cq, QpOptions::default())?;
     let far_qp = far_pd.create_rc_qp(&far_cq, &far_cq, QpOptions::default())?;
-    // Whoever could guess them could put packets of his own between ours.
+    // An attacker who could guess them could insert packets between ours.
     let random = || getrandom::u32().map(Psn::new).map_err(|error| error.to_string());
     let (near_psn, far_psn) = (random()?, random()?);
     far_qp.connect(AddressVector::to(near.address()), near_qp.qpn(), Mtu::B4096, far_psn, near_psn)?;

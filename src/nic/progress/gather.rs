@@ -1,11 +1,11 @@
-//! Whether a post leaves at once, or is gathered with those that follow it.
+//! Decides whether a post leaves at once, or is gathered with those that follow it.
 //!
-//! A QP that is idle has nothing to gather for. While a request of it is outstanding the application is going to poll,
+//! An idle QP has nothing to gather with. While one of its requests is outstanding the application is going to poll,
 //! and what it posts until then leaves in one send.
 
 use super::tuning::{BATCH, BATCH_BYTES, FEW};
 
-/// What was posted to a QP since a post last left at once.
+/// What has been posted to a QP since a post last left at once.
 #[derive(Debug, Default)]
 pub struct Gathered {
     posts: usize,
@@ -13,7 +13,7 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// Requests with `bytes` to send were posted to a QP that had `outstanding` ones. Whether they leave at once.
+    /// Requests with `bytes` to send were posted to a QP with `outstanding` others. Returns whether they leave at once.
     #[inline]
     pub fn leaves_now(&mut self, posts: usize, bytes: u64, outstanding: usize, answers: bool) -> bool {
         self.posts += posts;

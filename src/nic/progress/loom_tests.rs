@@ -1,5 +1,5 @@
-//! The words, the policy and the kick in every interleaving: nothing that somebody waits for is left to a thread that
-//! sleeps. Beside each protocol stands a broken variant of it, in which loom must find the failure.
+//! The words, the policy and the kick in every interleaving: nothing that a thread waits for is left to a thread that
+//! sleeps. Beside each protocol is a broken variant of it, in which loom must find the failure.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -14,7 +14,7 @@ use crate::runtime::kick::Kick;
 use crate::runtime::lock::NicLock;
 use crate::runtime::loom_tests::explore;
 
-/// The time, which stands still.
+/// The current time, which stands still.
 fn now() -> Time {
     Time::ZERO + 100 * TICK
 }
@@ -47,7 +47,7 @@ impl Nic {
         })
     }
 
-    /// Posts what is to be gathered.
+    /// Posts something to be gathered.
     fn post(&self, queue: usize) {
         self.posted[queue].store(true, Ordering::Relaxed);
         self.doorbells.ring(queue);
@@ -64,7 +64,7 @@ impl Nic {
         });
     }
 
-    /// A caller drives, and brings a deadline if it is given one.
+    /// A caller drives, and sets a deadline if given one.
     fn drive(&self, deadline: Option<Time>) {
         let Some(mut guard) = self.core.try_lock().unwrap() else { return };
         self.drain(&mut guard);
@@ -77,7 +77,7 @@ impl Nic {
         drop(guard);
     }
 
-    /// The progress thread has a turn. `None` if a caller drives.
+    /// The progress thread's turn. `None` if a caller drives.
     fn turn(&self, handed_over: bool) -> Option<Plan> {
         let mut guard = self.core.try_lock().unwrap()?;
         guard.policy.on(Event::Woken { by_link: false, handed_over, last_poll: Time::ZERO }, now());
@@ -86,8 +86,7 @@ impl Nic {
         Some(guard.policy.on(Event::Served { received: false, requests: false, deadline }, now()))
     }
 
-    /// The progress thread takes turns until it sleeps; says with which plan, and whether it has been handed the link
-    /// in the last turn.
+    /// The progress thread takes turns until it sleeps; returns the plan with which it does.
     fn sleeps(&self) -> Plan {
         let mut plan = Plan::START;
         let mut handed_over = false;
@@ -108,7 +107,7 @@ impl Nic {
         }
     }
 
-    /// Whether the thread that fell asleep with `plan` sleeps on until something comes from outside.
+    /// Whether the thread that fell asleep with `plan` sleeps until something comes from outside.
     fn sleeps_on(&self, plan: Plan) -> bool {
         !self.kick.is_readable() && !plan.ticks(now())
     }
@@ -132,7 +131,7 @@ fn loom_a_gathered_post_is_not_left_to_a_thread_that_sleeps() {
     });
 }
 
-/// A caller polls meanwhile, and takes the mark of one post with the doorbell of the other, or not.
+/// While a caller polls, it takes the mark of one post with the doorbell of the other, or not.
 #[test]
 fn loom_gathered_posts_are_not_left_between_a_caller_and_the_thread() {
     explore(Some(3), || {
@@ -199,7 +198,7 @@ fn loom_a_link_that_is_handed_over_is_watched() {
     });
 }
 
-/// What a thread that sleeps for long and one that gathers look at.
+/// What a thread that sleeps for long and a thread that gathers both read.
 #[derive(Default)]
 struct Naive {
     doorbell: AtomicBool,
@@ -216,7 +215,7 @@ impl Naive {
     }
 }
 
-/// A caller that was told of an earlier post drains while another post is gathered, of which nobody is told.
+/// A caller told about an earlier post drains while another post is gathered, about which no thread is told.
 fn a_post_and_a_drain(gather: fn(&Naive) -> bool, drain: fn(&Naive)) {
     explore(None, move || {
         let naive = Arc::new(Naive::default());
@@ -261,7 +260,7 @@ fn loom_finds_the_post_left_by_clearing_the_mark_after_the_drain() {
     );
 }
 
-/// The harness does not fail whatever it is given.
+/// The harness itself does not fail.
 #[test]
 fn loom_finds_nothing_wrong_with_plain_accesses_behind_fences() {
     a_post_and_a_drain(
@@ -277,7 +276,7 @@ fn loom_finds_nothing_wrong_with_plain_accesses_behind_fences() {
     );
 }
 
-/// One word says that the link was handed over, another that the thread does not watch it: each reads the other's.
+/// One word says that the link was handed over, another that the thread does not watch it: each side reads the other's.
 #[test]
 #[should_panic(expected = "the link is nobody's")]
 fn loom_finds_the_hand_over_lost_between_two_words() {
@@ -298,7 +297,7 @@ fn loom_finds_the_hand_over_lost_between_two_words() {
     });
 }
 
-/// The plan is made under the lock, and shown to callers after it.
+/// The plan is made under the lock, and published to callers after it.
 #[test]
 #[should_panic(expected = "a deadline was slept over")]
 fn loom_finds_the_deadline_slept_over_by_a_plan_that_is_shown_too_late() {

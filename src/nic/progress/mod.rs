@@ -1,11 +1,11 @@
-//! Who drives the NIC, and when.
+//! Which thread drives the NIC, and when.
 //!
 //! A hand-off to another thread costs more than the work itself, so callers drive the NIC. But a peer may read or write
 //! memory of a process that calls nothing, so each device has a progress thread, which fills in.
 //!
-//! - [`policy`] decides: a pure state machine under the NIC lock, tried in virtual time.
+//! - [`policy`] decides: a pure state machine under the NIC lock, tested in virtual time.
 //! - [`gather`] decides whether a post leaves at once.
-//! - [`words`] is what threads tell each other without that lock, and the argument that no wake-up is lost, tried by
+//! - [`words`] is the state that threads share without that lock, with the argument that no wake-up is lost, checked by
 //!   loom.
 //! - `thread` carries out the plans.
 //! - [`tuning`] has every constant.

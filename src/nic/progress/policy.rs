@@ -1,13 +1,13 @@
-//! Who drives the NIC, and when: the decisions alone, without a clock, a thread or an atomic.
+//! Which thread drives the NIC, and when: only the decisions, without a clock, a thread or an atomic.
 //!
-//! Callers drive the NIC, and the progress thread fills in. As long as a caller polls, a thread that wakes for every
+//! Callers drive the NIC, and the progress thread fills in. While a caller polls, a thread that wakes for every
 //! datagram only takes the caller's processor and its turn (1.3 to 1.8 times the latency). So the thread suspends
-//! itself, as NAPI suspends interrupts under busy polling, when the link has woken it [in vain](MAX_VAIN_WAKEUPS) a few times in
-//! a row, or not at all for a [`TICK`]. It is needed for what peers ask for, since an application may poll for something
-//! else and wait for just that in its memory, and for everything when nobody polls.
+//! itself, as NAPI suspends interrupts under busy polling, when the link has woken it [in vain](MAX_VAIN_WAKEUPS) a few
+//! times in a row, or not at all for a [`TICK`]. It is needed for peers' requests, since an application may poll for
+//! something else while it waits for their effect in its memory, and for everything when no thread polls.
 //!
-//! While callers poll the thread ticks: they run the timers, and it only makes up for what they leave behind when they
-//! stop. When nobody polls it sleeps until the next deadline, and is kicked for anything sooner.
+//! While callers poll, the thread ticks: they run the timers, and it only makes up for what they leave behind when they
+//! stop. When no thread polls, it sleeps until the next deadline, and is kicked for anything sooner.
 
 use std::time::Duration;
 
@@ -18,22 +18,22 @@ use super::tuning::{EVENT_SPIN, FIRST_TICK, MAX_VAIN_WAKEUPS, PASSIVE, PASSIVE_S
 /// What the progress thread does until its next turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// It wakes when datagrams come; otherwise it is suspended, and the link is the callers'.
+    /// Whether it wakes when datagrams arrive; otherwise it is suspended, and the link is left to callers.
     pub watch_link: bool,
-    /// It wakes then at the latest.
+    /// It wakes at this time at the latest.
     pub wake_at: Time,
-    /// It does not sleep before then, but takes one turn after the other.
+    /// Until this time it does not sleep, but takes one turn after the other.
     pub spin_until: Time,
 }
 
-/// What has happened to a NIC.
+/// An event on a NIC.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     /// The progress thread begins a turn.
     Woken {
         /// The link woke it, or it spins on the link.
         by_link: bool,
-        /// An application is about to block, and leaves the link to the thread.
+        /// An application is about to block, and hands the link over to the thread.
         handed_over: bool,
         /// When an application last polled.
         last_poll: Time,
@@ -42,16 +42,16 @@ pub enum Event {
     Served {
         /// It has received datagrams.
         received: bool,
-        /// Some of them are requests of peers, and not answers to our own.
+        /// Whether some of them are requests of peers, not only answers to our own.
         requests: bool,
-        /// When the NIC wants to be driven next.
+        /// When the NIC needs to be driven next.
         deadline: Time,
     },
     /// A caller has driven the NIC.
     Driven {
         /// To send what it has posted.
         posted: bool,
-        /// When the NIC wants to be driven next.
+        /// When the NIC needs to be driven next.
         deadline: Time,
     },
 }
@@ -64,11 +64,11 @@ pub struct Policy {
     by_link: bool,
     last_poll: Time,
     last_post: Time,
-    /// Since when the thread has watched a link that callers poll, and has not been needed; and how often the link has
+    /// Since when the thread has watched a link that callers poll without being needed, and how often the link has
     /// woken it.
     needless_since: Option<Time>,
     in_vain: u32,
-    /// How long it was last suspended for.
+    /// For how long it was last suspended.
     suspension: Duration,
 }
 
@@ -87,8 +87,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Takes in what has happened. A caller that gets a plan with an earlier `wake_at` than [before](Self::plan) kicks
-    /// the thread.
+    /// Handles an event. A caller that gets a plan with an earlier `wake_at` than [before](Self::plan) kicks the
+    /// thread.
     #[inline]
     pub fn on(&mut self, event: Event, now: Time) -> Plan {
         match event {
@@ -96,7 +96,7 @@ impl Policy {
                 if posted {
                     self.last_post = now;
                 }
-                // A thread that ticks looks soon enough: a kick would cost its processor's user more than the delay.
+                // A ticking thread looks soon enough: a kick would cost the processor's other user more than the delay.
                 if deadline < self.plan.wake_at && !self.plan.ticks(now) {
                     self.plan.wake_at = deadline;
                 }
@@ -123,7 +123,7 @@ impl Policy {
         if handed_over || !self.callers_poll(now) {
             self.watch();
         }
-        // It is awake, and makes a new plan before it sleeps: nobody needs to kick it.
+        // It is awake, and makes a new plan before it sleeps: no kick is needed.
         self.plan.wake_at = Time::ZERO;
     }
 
@@ -166,7 +166,7 @@ impl Plan {
     /// A thread that has just started takes a turn at once.
     pub const START: Plan = Plan { watch_link: true, wake_at: Time::ZERO, spin_until: Time::ZERO };
 
-    /// Nothing is left to drive: the device has failed.
+    /// There is nothing left to drive: the device has failed.
     pub const FAILED: Plan = Plan { watch_link: false, wake_at: Time::NEVER, spin_until: Time::ZERO };
 
     /// Whether the thread wakes soon without being kicked.
@@ -175,8 +175,8 @@ impl Plan {
         self.wake_at <= now + TICK
     }
 
-    /// A thread that should have a turn finds a caller driving the NIC, who does what is due: it comes again when that
-    /// is likely to be over, or at the next tick if it only looks whether callers go on.
+    /// A thread due for a turn finds a caller driving the NIC, which does what is due. It comes again when the caller
+    /// is likely to be done, or at the next tick if it only checks whether callers go on.
     #[must_use]
     pub fn rest(self, now: Time, handed_over: bool) -> Plan {
         let rest = if self.watch_link || handed_over { REST } else { TICK };
@@ -184,8 +184,8 @@ impl Plan {
     }
 }
 
-/// Whether a caller that has polled yields the processor, which somebody else may need to bring the answer: when its
-/// polls have been in vain for `yield_after`. `since` is when they began to be; 0 when the last one was not.
+/// Whether a caller that has polled should yield the processor, which the answer may need: its polls have been in vain
+/// for `yield_after`. `since` is when they began to be; 0 if the last one was not.
 #[inline]
 pub fn yields(since: &mut u64, useful: bool, yield_after: Duration, now: Time) -> bool {
     if useful {
@@ -203,7 +203,7 @@ pub fn yields(since: &mut u64, useful: bool, yield_after: Duration, now: Time) -
     yields
 }
 
-/// Adaptive spinning: whether the next wait for an event begins with spinning, after one that took this long.
+/// Adaptive spinning: whether the next wait for an event starts with spinning, given how long the last one took.
 pub fn next_wait_spins(waited: Duration) -> bool {
     waited < EVENT_SPIN
 }

@@ -17,7 +17,7 @@ struct World {
 }
 
 impl World {
-    /// A NIC that nobody has called for long.
+    /// A NIC that has not been called for a long time.
     fn new() -> World {
         let now = Time::ZERO + Duration::from_secs(1);
         let mut world =
@@ -35,13 +35,13 @@ impl World {
         let _ = self.drives(false);
     }
 
-    /// A caller drives; whether it kicks.
+    /// A caller drives; returns whether it kicks.
     fn drives(&mut self, posted: bool) -> bool {
         let before = self.policy.plan().wake_at;
         self.policy.on(Event::Driven { posted, deadline: self.deadline }, self.now).wake_at < before
     }
 
-    /// The thread has a turn, and finds requests of peers, or answers.
+    /// The thread's turn, in which it finds requests of peers, or answers.
     fn turn(&mut self, by_link: bool, finds: Option<Found>) -> Plan {
         self.turn_after(by_link, finds, false)
     }
@@ -150,7 +150,7 @@ fn polls_now_and_then_do_not_suspend_it() {
     for _ in 0..100 {
         world.polls();
         assert!(world.turn(true, Some(Found::Answers)).watch_link);
-        // The tick finds that nobody polls.
+        // The tick finds that no thread polls.
         world.pass(TICK);
         assert!(world.turn(false, None).watch_link);
         world.pass(10 * TICK);

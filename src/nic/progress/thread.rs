@@ -1,7 +1,7 @@
-//! The progress thread: carries out plans.
+//! The progress thread, which carries out plans.
 //!
 //! It sleeps, spins and takes turns at the NIC as the [`Policy`](super::policy::Policy) says, and decides nothing
-//! itself. Beside that it notices what happens to the port, and who wants to see statistics.
+//! itself. It also watches the port and the statistics socket.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -20,16 +20,17 @@ use crate::stats::Answering;
 pub struct Progress {
     nic: Arc<Nic>,
     thread: Option<JoinHandle<()>>,
-    /// The process that the thread runs in: a forked child has none to stop.
+    /// The process in which the thread runs: a forked child has no thread to stop.
     process: u32,
 }
 
 impl Progress {
-    /// Starts the thread, with all signals blocked: the application's handlers run on its own threads.
+    /// Starts the thread with all signals blocked: the application's handlers run on its own threads.
     pub(crate) fn spawn(nic: Arc<Nic>) -> io::Result<Progress> {
         let own = nic.clone();
         let signals = BlockedSignals::new();
-        // A thread needs memory to begin, and ends the process if there is none. It has begun when the device is open.
+        // A thread needs memory to start, and aborts the process if there is none. So it has started once the device is
+        // open.
         let begun = Arc::new(Barrier::new(2));
         let begins = begun.clone();
         let thread = std::thread::Builder::new().name("softrnic".into()).spawn(move || {
@@ -58,7 +59,7 @@ impl Drop for Progress {
         self.nic.words().stop();
         self.nic.kick().kick();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been reported by the panic hook; the device is fatal then.
+            // The panic hook has reported a panic of the thread; the device is fatal then.
             let _ = thread.join();
         }
     }
@@ -77,7 +78,7 @@ impl Turns {
         Turns { nic, plan: Plan::START, handed_over: false }
     }
 
-    /// Takes one, after waking for it or instead of sleeping.
+    /// Takes a turn, after waking for it or instead of sleeping.
     pub fn take(&mut self, by_link: bool) {
         self.handed_over |= self.nic.words().wake();
         match self.nic.take_turn(by_link, self.handed_over) {
@@ -94,13 +95,13 @@ struct Thread {
     nic: Arc<Nic>,
     turns: Turns,
     answering: Answering,
-    /// When to look after the port and the statistics if it has not slept until then.
+    /// When to attend to the port and the statistics if it has not slept until then.
     attend_at: Time,
 }
 
 /// Why the thread woke.
 struct Woken {
-    /// The NIC is to have a turn.
+    /// Whether it is the NIC's turn.
     for_turn: bool,
     by_link: bool,
 }
@@ -113,7 +114,7 @@ impl Thread {
             if self.attend_at <= now {
                 self.attend(now);
             }
-            // The turn at the end of the spinning begins the watch.
+            // The turn at the end of spinning begins the watch.
             if self.turns.plan.spin_until != Time::ZERO {
                 self.turns.take(true);
                 continue;
@@ -126,7 +127,7 @@ impl Thread {
         self.answering.stop();
     }
 
-    /// Sleeps until the plan asks for a turn, somebody kicks, or something is to be attended to.
+    /// Sleeps until the plan calls for a turn, a thread kicks, or something needs attention.
     fn sleep(&mut self, now: Time, plan: Plan) -> Woken {
         let nic = Arc::clone(&self.nic);
         nic.words().sleep(plan, now);
@@ -146,14 +147,14 @@ impl Thread {
         Woken { for_turn: kicked || by_link || plan.wake_at <= now, by_link }
     }
 
-    /// Looks after the port and the statistics although the NIC leaves no time to sleep.
+    /// Attends to the port and the statistics when the NIC leaves no time to sleep.
     fn attend(&mut self, now: Time) {
         let asked = self.stats_fd(now).ok();
         let [port, asked] = wait([self.nic.port_fd(), asked], Some(Duration::ZERO));
         self.attend_to(now, port, asked);
     }
 
-    /// The socket to be watched for those who look, or from when on it is.
+    /// The statistics socket if it is to be watched now, or the time from which it is.
     fn stats_fd(&mut self, now: Time) -> Result<i32, Time> {
         let from = self.answering.watches_from();
         let stats = self.nic.stats().ok_or(Time::NEVER)?;
@@ -172,7 +173,7 @@ impl Thread {
     }
 }
 
-/// Waits until one of the descriptors is readable; says which.
+/// Waits until one of the descriptors is readable; returns which.
 fn wait<const N: usize>(descriptors: [Option<i32>; N], timeout: Option<Duration>) -> [bool; N] {
     let mut fds =
         descriptors.map(|fd| libc::pollfd { fd: fd.unwrap_or(-1), events: libc::POLLIN, revents: 0 });
@@ -181,7 +182,7 @@ fn wait<const N: usize>(descriptors: [Option<i32>; N], timeout: Option<Duration>
         tv_nsec: timeout.subsec_nanos() as libc::c_long,
     });
     let timespec = timespec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the array, of the length that is said, and the time are ours and live through the call; there is no mask.
+    // SAFETY: the array, of the given length, and the time live through the call; there is no mask.
     let ready = unsafe {
         libc::syscall(
             libc::SYS_ppoll,
@@ -195,11 +196,11 @@ fn wait<const N: usize>(descriptors: [Option<i32>; N], timeout: Option<Duration>
     fds.map(|fd| ready > 0 && fd.revents != 0)
 }
 
-/// Asks the scheduler for short turns. Under EEVDF (Linux 6.12) a thread with a shorter slice takes the processor
-/// at once when it wakes, even from an application that spins on its memory until this thread has written there.
-/// Older kernels ignore it, and the wake-up waits its turn.
+/// Asks the scheduler for short slices. Under EEVDF (Linux 6.12), a thread with a shorter slice gets the processor at
+/// once when it wakes, even from an application that spins on memory which this thread will write. Older kernels ignore
+/// the request, and the wake-up waits its turn.
 fn ask_for_short_slices() {
-    /// `SCHED_FLAG_KEEP_POLICY`. A real-time policy then refuses what follows, and stays as it is.
+    /// `SCHED_FLAG_KEEP_POLICY`. With a real-time policy the call fails, and the policy stays as it is.
     const KEEP_POLICY: u64 = 8;
     #[repr(C)]
     struct SchedAttr {
@@ -222,22 +223,22 @@ fn ask_for_short_slices() {
         deadline: 0,
         period: 0,
     };
-    // SAFETY: the structure has the size that it says, and lives through the call, which reads it.
+    // SAFETY: the structure has the size that it states, and lives through the call, which reads it.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
 }
 
 /// The nice value of this thread, which it keeps.
 fn own_nice() -> i32 {
-    // SAFETY: takes no pointers. Fails only for others' threads; -1 is a value like any other.
+    // SAFETY: takes no pointers. It fails only for threads of others; -1 is a valid value.
     unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
 }
 
-/// Blocks all signals of this thread, so that a thread spawned meanwhile starts with them blocked.
+/// Blocks all signals of this thread, so that a thread spawned while this lives starts with them blocked.
 pub(crate) struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
     pub(crate) fn new() -> BlockedSignals {
-        // SAFETY: zeros are a value of both sets, which live through the calls that fill them.
+        // SAFETY: zeros are valid for both sets, which live through the calls that fill them.
         unsafe {
             let mut all: libc::sigset_t = std::mem::zeroed();
             let mut old: libc::sigset_t = std::mem::zeroed();
@@ -250,7 +251,7 @@ impl BlockedSignals {
 
 impl Drop for BlockedSignals {
     fn drop(&mut self) {
-        // SAFETY: the mask that `new` has saved, which lives through the call; none is asked for.
+        // SAFETY: the mask that `new` saved, which lives through the call; the old one is not requested.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut());
         }

@@ -1,23 +1,25 @@
-//! What threads tell each other without the NIC lock. Everything else that decides who drives the NIC is a
+//! The state that threads share without the NIC lock. Everything else that decides which thread drives the NIC is in a
 //! [`Policy`](super::policy::Policy), which the lock protects.
 //!
-//! # Why nothing is left behind
+//! # Why no work is left behind
 //!
-//! Whatever somebody may sleep over is a bit of one word, `flags`, and every access that matters is a
-//! read-modify-write of it; those have a total order. While the progress thread sleeps two bits say how:
-//! WATCHES the link, and TICKS, it wakes soon by itself. It clears both when it wakes, and then looks at the NIC.
+//! Everything that a sleeping thread could miss is a bit of one word, `flags`, and every access that matters is a
+//! read-modify-write of it; those have a total order. While the progress thread sleeps, two bits say how: WATCHES, it
+//! wakes when datagrams arrive, and TICKS, it wakes soon by itself. It clears both when it wakes, and then looks at the
+//! NIC.
 //!
-//! - *A gathered post against a drain.* The poster rings the doorbell, then sets GATHERED; a drain clears GATHERED, then
-//!   empties the doorbells. If the clearing comes second it acquires the doorbell. If it comes first the poster finds
-//!   GATHERED clear, and answers for somebody coming.
-//! - *A gathered post against sleep.* That poster kicks the thread unless TICKS is set. If it is, the thread's waking
-//!   comes later in the order, and its drain sees GATHERED.
+//! - *A gathered post against a drain.* The poster rings the doorbell, then sets GATHERED; a drain clears GATHERED,
+//!   then empties the doorbells. If the clearing comes second it acquires the doorbell. If it comes first the poster
+//!   finds GATHERED clear, and ensures that another drain follows.
+//! - *A gathered post against sleep.* That poster kicks the thread unless TICKS is set. If TICKS is set, the thread's
+//!   waking comes later in the order, and its drain sees GATHERED.
 //! - *Handing over against watching.* An application that is about to block sets HANDED_OVER, and kicks unless WATCHES
-//!   is set. If it is, the thread wakes for the next datagram; its waking takes HANDED_OVER along.
+//!   is set. If WATCHES is set, the thread wakes for the next datagram; its waking takes HANDED_OVER along.
 //! - *A deadline against sleep* needs no word: the thread makes its plan, and callers find an earlier deadline, both
 //!   under the NIC lock. A caller that comes later kicks.
 //!
-//! A kick is never lost (`runtime/kick.rs`). The other words are hints, about which nobody sleeps for long.
+//! A kick is never lost (`runtime/kick.rs`). The other words are hints; missing one never makes a thread sleep for
+//! long.
 
 use softrnic_wire::Time;
 
@@ -26,30 +28,30 @@ use crate::runtime::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The words of one NIC.
 pub struct Words {
-    /// When an application last polled; nanoseconds, as all times here.
+    /// When an application last polled; in nanoseconds, like all times here.
     last_poll: AtomicU64,
     /// When the link was last serviced.
     last_service: AtomicU64,
-    /// Since when polls have been in vain; 0 when the last one was not.
+    /// Since when polls have been in vain; 0 if the last one was not.
     vain_since: AtomicU64,
     flags: AtomicU32,
-    /// How often the progress thread woke: a statistic.
+    /// How often the progress thread has woken, for statistics.
     wakeups: AtomicU64,
 }
 
-/// Posts were gathered that no drain may have seen.
+/// Posts have been gathered that a drain may not have seen.
 const GATHERED: u32 = 1;
 /// An application has left the link to the progress thread.
 const HANDED_OVER: u32 = 2;
-/// The progress thread sleeps, and wakes when datagrams come.
+/// The progress thread sleeps, and wakes when datagrams arrive.
 const WATCHES: u32 = 4;
 /// The progress thread sleeps, and wakes soon by itself.
 const TICKS: u32 = 8;
-/// A message has come that no post may have answered.
+/// A message has arrived that may not have been answered by a post.
 const UNANSWERED: u32 = 16;
-/// The next wait for an event begins with spinning.
+/// The next wait for an event starts with spinning.
 const SPINS: u32 = 32;
-/// The progress thread is to end.
+/// The progress thread must end.
 const STOPPING: u32 = 64;
 
 impl Words {
@@ -64,10 +66,10 @@ impl Words {
         }
     }
 
-    /// A doorbell was rung for posts that are to be gathered. Whether to kick the progress thread.
+    /// A doorbell was rung for posts that are to be gathered. Returns whether to kick the progress thread.
     #[must_use]
     pub fn gather(&self) -> bool {
-        // One bit at a time is one instruction on x86. The load is at least as new.
+        // Setting one bit is a single instruction on x86. The load is at least as new.
         self.flags.fetch_or(GATHERED, Ordering::AcqRel) & GATHERED == 0
             && self.flags.load(Ordering::Relaxed) & TICKS == 0
     }
@@ -75,14 +77,14 @@ impl Words {
     /// The holder of the NIC is about to drain the doorbells.
     #[inline]
     pub fn before_drain(&self) {
-        // A mark that is not seen yet stays, for the thread that its poster answers for.
+        // A mark not seen yet stays for the progress thread, which its poster takes care of.
         if self.flags.load(Ordering::Relaxed) & GATHERED != 0 {
             self.flags.fetch_and(!GATHERED, Ordering::AcqRel);
         }
     }
 
-    /// An application is about to block, with nobody to drive the NIC. Whether to kick the progress thread: it does
-    /// not watch the link, or what was gathered should not wait for its next tick.
+    /// An application is about to block, with no other thread to drive the NIC. Returns whether to kick the progress
+    /// thread: it does not watch the link, or gathered posts should not wait for its next tick.
     #[must_use]
     pub fn hand_over(&self) -> bool {
         let before = self.flags.fetch_or(HANDED_OVER, Ordering::AcqRel);
@@ -96,23 +98,23 @@ impl Words {
         self.flags.fetch_or(watches | ticks, Ordering::AcqRel);
     }
 
-    /// The progress thread is awake, and has its turn next. Whether the link was handed over.
+    /// The progress thread is awake, and takes its turn next. Returns whether the link was handed over.
     #[must_use]
     pub fn wake(&self) -> bool {
         self.flags.fetch_and(!(WATCHES | TICKS | HANDED_OVER), Ordering::AcqRel) & HANDED_OVER != 0
     }
 
-    /// The progress thread is to end; kick it.
+    /// Tells the progress thread to end; the caller kicks it.
     pub fn stop(&self) {
         self.flags.fetch_or(STOPPING, Ordering::AcqRel);
     }
 
-    /// Whether the progress thread is to end.
+    /// Whether the progress thread must end.
     pub fn is_stopping(&self) -> bool {
         self.flags.load(Ordering::Acquire) & STOPPING != 0
     }
 
-    /// A message has come.
+    /// A message has arrived.
     #[inline]
     pub fn message_came(&self) {
         if self.flags.load(Ordering::Relaxed) & UNANSWERED == 0 {
@@ -120,19 +122,19 @@ impl Words {
         }
     }
 
-    /// Whether a post is likely to be an answer: the first one after a message has come.
+    /// Whether a post is likely to be an answer: the first one after a message has arrived.
     #[inline]
     pub fn answers(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & UNANSWERED != 0
             && self.flags.fetch_and(!UNANSWERED, Ordering::Relaxed) & UNANSWERED != 0
     }
 
-    /// Whether the next wait for an event begins with spinning.
+    /// Whether the next wait for an event starts with spinning.
     pub fn spins(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & SPINS != 0
     }
 
-    /// Says whether the next wait for an event begins with spinning.
+    /// Sets whether the next wait for an event starts with spinning.
     pub fn set_spins(&self, spins: bool) {
         match spins {
             _ if self.spins() == spins => {}
@@ -164,19 +166,19 @@ impl Words {
         self.last_service.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Since when polls have been in vain. Threads that poll at once may overwrite what the other says.
+    /// Since when polls have been in vain. Threads that poll at the same time may overwrite each other's value.
     #[inline]
     pub fn vain_since(&self) -> u64 {
         self.vain_since.load(Ordering::Relaxed)
     }
 
-    /// Says since when polls have been in vain.
+    /// Sets since when polls have been in vain.
     #[inline]
     pub fn set_vain_since(&self, since: u64) {
         self.vain_since.store(since, Ordering::Relaxed);
     }
 
-    /// How often the progress thread woke.
+    /// How often the progress thread has woken.
     pub fn wakeups(&self) -> u64 {
         self.wakeups.load(Ordering::Relaxed)
     }

@@ -1,16 +1,16 @@
 //! Event channels with a descriptor that applications poll.
 //!
-//! Behind it is an eventfd used as a semaphore: its count is the number of events, and each reader takes one from it
-//! before it takes one event. Reading it is the only blocking call, and the only cancellation point, of the runtime. No
-//! lock is held there, and a reader that is cancelled has taken nothing.
+//! Behind it is an eventfd used as a semaphore: its count is the number of events, and each reader decrements it before
+//! taking one event. Reading it is the only blocking call, and the only cancellation point, of the runtime. No lock is
+//! held there, and a cancelled reader has taken nothing.
 //!
-//! An eventfd is always writable, and the kernel's event descriptors never are; a server that polls for both would spin.
-//! So applications are shown an epoll instance that watches the eventfd: it is readable while that is, and never
-//! writable. Whether a reader waits is theirs to say, by `O_NONBLOCK` on what they were shown.
+//! An eventfd is always writable, but the kernel's event descriptors never are; a server that polls for both would
+//! spin. So applications get an epoll instance that watches the eventfd: it is readable while the eventfd is, and never
+//! writable. They choose whether a reader waits, with `O_NONBLOCK` on that descriptor.
 //!
-//! Cancellation unwinds the stack by force. It passes Rust frames, and through a function of the C ABI that has
-//! nothing to drop itself, but `catch_unwind` on its way ends the process. So a C library that offers the call
-//! [waits](EventChannel::wait) outside of its panic boundary, and [takes](EventChannel::take) inside.
+//! Cancellation unwinds the stack by force. It passes through Rust frames, and through a function of the C ABI that has
+//! nothing to drop, but a `catch_unwind` on the way aborts the process. So a C library that offers the call
+//! [waits](EventChannel::wait) outside its panic boundary, and [takes](EventChannel::take) inside.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,20 +24,20 @@ use super::eventfd::{EventFd, wait_for_token};
 /// A queue of events from the NIC to the application.
 pub struct EventChannel<E> {
     tokens: EventFd,
-    /// What applications poll.
+    /// The descriptor that applications poll.
     shown: Shown,
-    /// What has been sent. The NIC takes no lock to send.
+    /// Sent events. The NIC takes no lock to send.
     sent: SegQueue<E>,
     /// The lock of the reading side.
     reading: Mutex<Reading<E>>,
 }
 
-/// Every event, here or in `sent`, has a token in the eventfd, or with a reader who is about to take an event.
+/// Every event, here or in `sent`, has a token in the eventfd, or with a reader that is about to take an event.
 struct Reading<E> {
-    /// What is older than what has been `sent` and not looked at.
+    /// Events older than those in `sent` that have not been looked at.
     older: VecDeque<E>,
-    /// Tokens that readers hold for events that were drained. Each ends with the next reader who is about to take an
-    /// event: one that he took instead would leave its own token behind, and a descriptor that is readable for nothing.
+    /// Tokens that readers hold for drained events. Each is consumed by the next reader: a reader that took another
+    /// event instead would leave its own token behind, and the descriptor readable without an event.
     void: usize,
 }
 
@@ -55,7 +55,7 @@ impl<E> EventChannel<E> {
     /// An empty channel, whose descriptor blocks.
     ///
     /// # Errors
-    /// No descriptor is to be had.
+    /// There is no free descriptor.
     pub fn new() -> io::Result<EventChannel<E>> {
         let tokens = EventFd::new(libc::EFD_SEMAPHORE)?;
         let shown = Shown::new(tokens.as_fd())?;
@@ -63,21 +63,21 @@ impl<E> EventChannel<E> {
         Ok(EventChannel { tokens, shown, sent: SegQueue::new(), reading: Mutex::new(reading) })
     }
 
-    /// Appends an event. Takes no lock, never blocks, and is no cancellation point. One thread at a time: whoever
-    /// holds the NIC.
+    /// Appends an event. Takes no lock, never blocks, and is not a cancellation point. Called by one thread at a time:
+    /// the holder of the NIC.
     pub fn send(&self, event: E) {
         self.sent.push(event);
         self.tokens.add_one();
     }
 
-    /// Takes the oldest event, and waits for it if there is none, unless the application has set `O_NONBLOCK`
-    /// on the descriptor. `taken` is called with the event before anybody else can
-    /// [drain](Self::drain_matching): it counts what must be acknowledged.
+    /// Takes the oldest event, and waits for it if there is none, unless the application has set `O_NONBLOCK` on the
+    /// descriptor. `taken` is called with the event before another thread can [drain](Self::drain_matching): it counts
+    /// what must be acknowledged.
     ///
     /// A cancellation point, like [`wait`](Self::wait).
     ///
     /// # Errors
-    /// What `read` says: `EAGAIN` if nothing is there and the descriptor does not block, `EINTR` after a signal.
+    /// Those of `read`: `EAGAIN` if there is no event and the descriptor does not block, `EINTR` after a signal.
     pub fn recv(&self, taken: impl FnOnce(&E)) -> io::Result<E> {
         loop {
             self.wait()?;
@@ -94,7 +94,7 @@ impl<E> EventChannel<E> {
     /// A cancellation point: call it with no lock held.
     ///
     /// # Errors
-    /// As `recv`.
+    /// As for `recv`.
     pub fn wait(&self) -> io::Result<()> {
         // SAFETY: takes no pointers; the descriptor is open as long as `self`.
         if unsafe { libc::fcntl(self.shown.0, libc::F_GETFL) } & libc::O_NONBLOCK != 0 {
@@ -104,8 +104,8 @@ impl<E> EventChannel<E> {
         wait_for_token(self.tokens.as_fd().as_raw_fd())
     }
 
-    /// The second half of [`recv`](Self::recv), to be called once after each `Ok` of [`wait`](Self::wait). No
-    /// cancellation point. `None` if the event was drained in between: wait again.
+    /// The second half of [`recv`](Self::recv), called once after each `Ok` of [`wait`](Self::wait). Not a cancellation
+    /// point. `None` if the event was drained in between: wait again.
     pub fn take(&self, taken: impl FnOnce(&E)) -> Option<E> {
         let mut reading = self.reading();
         let event = reading.take_oldest(&self.sent)?;
@@ -113,15 +113,15 @@ impl<E> EventChannel<E> {
         Some(event)
     }
 
-    /// Whether events are there. Another reader may be faster.
+    /// Whether there are events. Another reader may be faster.
     pub fn has_events(&self) -> bool {
         !self.sent.is_empty() || !self.reading().older.is_empty()
     }
 
-    /// Removes the events that match, those of an object that is being destroyed, and returns their number. The
-    /// descriptor is readable afterwards only if other events are there.
+    /// Removes the events that match, those of an object that is being destroyed, and returns their number. Afterwards
+    /// the descriptor is readable only if there are other events.
     ///
-    /// The caller has made sure that no more of them are being sent: the NIC has let go of the object.
+    /// The caller ensures that no more of them are sent: the NIC has released the object.
     pub fn drain_matching(&self, mut matches: impl FnMut(&E) -> bool) -> usize {
         let mut reading = self.reading();
         let Reading { older, void } = &mut *reading;
@@ -131,7 +131,7 @@ impl<E> EventChannel<E> {
         let before = older.len();
         older.retain(|event| !matches(event));
         let removed = before - older.len();
-        // A token that is not there is with a reader.
+        // A token that is not in the eventfd is with a reader.
         *void += (0..removed).filter(|_| !self.tokens.try_take()).count();
         removed
     }
@@ -141,7 +141,7 @@ impl<E> EventChannel<E> {
     }
 }
 
-/// What applications poll: readable while there are events. Its flags belong to the application.
+/// The descriptor that applications poll: readable while there are events. Its flags belong to the application.
 impl<E> AsFd for EventChannel<E> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: `Shown` closes the descriptor when it is dropped, with `self`.
@@ -171,14 +171,13 @@ impl Shown {
 
 impl Drop for Shown {
     fn drop(&mut self) {
-        // SAFETY: takes no pointers; the descriptor is this value's, which is being dropped. Not by way of `close`, which is
-        // a cancellation point.
+        // SAFETY: takes no pointers; the descriptor is owned by this value, which is being dropped. `close` is not
+        // used, since it is a cancellation point.
         unsafe { libc::syscall(libc::SYS_close, self.0) };
     }
 }
 
-/// Counts events that were given to the application and not acknowledged yet; one for each object that events
-/// are about.
+/// Counts events given to the application and not yet acknowledged, for each object that events are about.
 #[derive(Debug, Default)]
 pub struct AckCounter {
     unacknowledged: Mutex<Unacknowledged>,
@@ -188,12 +187,12 @@ pub struct AckCounter {
 #[derive(Debug, Default)]
 struct Unacknowledged {
     events: u64,
-    /// Threads in [`AckCounter::wait`]: without any, to wake them would be a system call for nothing.
+    /// Threads in [`AckCounter::wait`]: without any, waking them would be a needless system call.
     waiting: u32,
 }
 
 impl AckCounter {
-    /// Nothing was delivered.
+    /// Nothing has been delivered.
     pub fn new() -> AckCounter {
         AckCounter::default()
     }
@@ -203,7 +202,7 @@ impl AckCounter {
         self.lock().events += 1;
     }
 
-    /// The application acknowledges this many; more than it was given count as all.
+    /// The application acknowledges this many; more than were delivered count as all.
     pub fn acknowledge(&self, events: u32) {
         let mut state = self.lock();
         state.events = state.events.saturating_sub(events.into());
@@ -212,7 +211,7 @@ impl AckCounter {
         }
     }
 
-    /// Waits until everything delivered was acknowledged. No cancellation point.
+    /// Waits until everything delivered has been acknowledged. Not a cancellation point.
     pub fn wait(&self) {
         let mut state = self.lock();
         state.waiting += 1;

@@ -1,15 +1,15 @@
-//! Which queue pairs have been posted to.
+//! The set of queue pairs that have been posted to.
 //!
-//! A bitmap with summaries above it: a set bit in a summary says that the word below has set bits. Ringing goes
-//! upwards, from the index's own bit to the root; draining goes downwards. Ringing does not stop at a word that is
-//! not empty: it may be another poster's, who has not got further up yet, and the caller is going to rely on its
-//! own bit being found. With a read-modify-write at every level, whatever the order of ringing and draining at
-//! each word, either the drain comes later and acquires what the poster did, or the bits stay for the next one.
+//! A bitmap with summaries above it: a set bit in a summary says that the word below has set bits. Ringing goes up,
+//! from the index's own bit to the root; draining goes down. Ringing does not stop at a word that is not empty: its
+//! bits may come from another poster that has not yet continued upwards, and the caller relies on its own bit being
+//! found. With a read-modify-write at every level, whatever the order of ringing and draining at each word, either the
+//! drain comes later and acquires what the poster did, or the bits stay for the next drain.
 
 use super::sync::atomic::{AtomicU64, Ordering};
 
-/// A set of small dense numbers that any thread adds to and the holder of the NIC empties. Wait-free, never
-/// allocates after creation, and touches only the memory that the numbers in use need.
+/// A set of small dense numbers that any thread adds to and the holder of the NIC empties. It is wait-free, never
+/// allocates after creation, and only accesses the memory for the numbers in use.
 pub struct DoorbellSet {
     /// The bits themselves first, the root last.
     levels: Vec<Box<[AtomicU64]>>,
@@ -20,12 +20,12 @@ impl DoorbellSet {
     /// An empty set for the numbers below `capacity`, at most 2^20.
     ///
     /// # Panics
-    /// `capacity` is more.
+    /// `capacity` exceeds that.
     pub fn new(capacity: usize) -> DoorbellSet {
         DoorbellSet::with_root(capacity, ROOT_WORDS)
     }
 
-    /// As [`new`](Self::new), with summaries until no more than `root_words` words are left.
+    /// Like [`new`](Self::new), with summaries until at most `root_words` words are left.
     pub(super) fn with_root(capacity: usize, root_words: usize) -> DoorbellSet {
         assert!(capacity <= MAX_CAPACITY, "a doorbell set holds numbers below 2^20");
         let mut levels = Vec::new();
@@ -40,8 +40,8 @@ impl DoorbellSet {
         }
     }
 
-    /// Adds `index`. What the caller did before is visible to the drain that returns it. Tell the holder of the
-    /// NIC afterwards.
+    /// Adds `index`. What the caller did before is visible to the drain that returns it. The caller notifies the holder
+    /// of the NIC afterwards.
     ///
     /// # Panics
     /// `index` is not below the capacity.
@@ -54,12 +54,12 @@ impl DoorbellSet {
         }
     }
 
-    /// Removes every number that was added before, and perhaps some that are being added, and passes each to
-    /// `visit`, lowest first.
+    /// Removes every number that was added before, and perhaps some being added, and passes each to `visit`, lowest
+    /// first.
     pub fn drain(&self, mut visit: impl FnMut(usize)) {
         let root = self.levels.len() - 1;
         for word in 0..self.levels[root].len() {
-            // A poster whose call to the holder has been seen happened before, so that this load sees its bit.
+            // If the poster's call to the holder has been seen, its ringing happened before, so this load sees its bit.
             if self.levels[root][word].load(Ordering::Relaxed) != 0 {
                 self.drain_word(root, word, &mut visit);
             }
@@ -85,7 +85,7 @@ const MAX_CAPACITY: usize = 1 << 20;
 
 #[cfg(not(loom))]
 fn zeroed(words: usize) -> Box<[AtomicU64]> {
-    // SAFETY: zero is a value of an atomic integer. (Zeroed memory costs nothing until it is touched.)
+    // SAFETY: zero is valid for an atomic integer. (Zeroed memory costs nothing until it is touched.)
     unsafe { Box::new_zeroed_slice(words).assume_init() }
 }
 

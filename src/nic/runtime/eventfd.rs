@@ -17,7 +17,7 @@ mod real {
     pub(in crate::runtime) struct EventFd(RawFd);
 
     impl EventFd {
-        /// Makes one with the count 0 and, beside `EFD_CLOEXEC`, these flags.
+        /// Creates one with count 0 and these flags, besides `EFD_CLOEXEC`.
         pub(in crate::runtime) fn new(flags: i32) -> io::Result<EventFd> {
             // SAFETY: takes no pointers.
             let fd = unsafe { libc::eventfd(0, flags | libc::EFD_CLOEXEC) };
@@ -27,7 +27,7 @@ mod real {
             Ok(EventFd(fd))
         }
 
-        /// Adds 1. Cannot fail or block in practice: that takes a count of 2^64 - 2.
+        /// Adds 1. In practice it cannot fail or block: that takes a count of 2^64 - 2.
         pub(in crate::runtime) fn add_one(&self) {
             let one = 1u64.to_ne_bytes();
             // SAFETY: the kernel reads the 8 bytes of `one`, which live through the call.
@@ -41,14 +41,14 @@ mod real {
             unsafe { libc::syscall(libc::SYS_read, self.0, count.as_mut_ptr(), count.len()) };
         }
 
-        /// Takes 1 from a semaphore; false if the count was 0. Never sleeps, whether or not the application has
-        /// set `O_NONBLOCK`.
+        /// Takes 1 from a semaphore; false if the count was 0. Never sleeps, whether or not the application has set
+        /// `O_NONBLOCK`.
         pub(in crate::runtime) fn try_take(&self) -> bool {
             let mut count = [0u8; 8];
             let iov = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: count.len() };
             let current_position = -1i64 as usize;
-            // SAFETY: the kernel reads one iovec and writes at most the 8 bytes it describes. The position goes
-            // in two halves, of which 64-bit kernels use the first.
+            // SAFETY: the kernel reads one iovec and writes at most the 8 bytes it describes. The position is passed in
+            // two halves, of which 64-bit kernels use the first.
             let read = unsafe {
                 libc::syscall(
                     libc::SYS_preadv2,
@@ -69,8 +69,8 @@ mod real {
     /// A cancellation point: call it with no lock held.
     pub(in crate::runtime) fn wait_for_token(fd: RawFd) -> io::Result<()> {
         let mut token = 0u64;
-        // SAFETY: the kernel writes at most the 8 bytes of `token`. If the thread is cancelled, unwinding leaves
-        // this frame, which has nothing to drop.
+        // SAFETY: the kernel writes at most the 8 bytes of `token`. If the thread is cancelled, unwinding passes
+        // through this frame, which has nothing to drop.
         let read = unsafe { read(fd, (&raw mut token).cast(), size_of::<u64>()) };
         if read < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -82,21 +82,22 @@ mod real {
 
     impl AsFd for EventFd {
         fn as_fd(&self) -> BorrowedFd<'_> {
-            // SAFETY: the descriptor is closed when `self` is dropped. (One of `Tokens` is not, and left to its application.)
+            // SAFETY: the descriptor is closed when `self` is dropped. (For `Tokens` it is left open for the
+            // application.)
             unsafe { BorrowedFd::borrow_raw(self.0) }
         }
     }
 
     impl Drop for EventFd {
         fn drop(&mut self) {
-            // SAFETY: takes no pointers; the descriptor is this value's, which is being dropped. (`close` is a cancellation
-            // point.)
+            // SAFETY: takes no pointers; the descriptor is owned by this value, which is being dropped. (`close` is a
+            // cancellation point.)
             unsafe { libc::syscall(libc::SYS_close, self.0) };
         }
     }
 }
 
-/// A plain counter. Models sleep on it by waiting until all other threads are done.
+/// A plain counter. In models, a thread sleeps on it by waiting until all other threads are done.
 #[cfg(loom)]
 mod model {
     use crate::runtime::sync::atomic::{AtomicU64, Ordering};

@@ -28,7 +28,7 @@ impl Futex {
         Futex { word: AtomicU32::new(value) }
     }
 
-    /// Sleeps until woken, unless the word differs from `expected`. May return early; look again.
+    /// Sleeps until woken, unless the word differs from `expected`. May return early; check again.
     pub(super) fn wait(&self, expected: u32) {
         self.call(libc::FUTEX_WAIT, expected);
     }
@@ -45,8 +45,8 @@ impl Futex {
 
     fn call(&self, operation: i32, argument: u32) {
         let no_timeout = std::ptr::null::<libc::timespec>();
-        // SAFETY: the word lives as long as `self`; the kernel reads it and no other memory of ours. A null
-        // timeout means none, and FUTEX_WAKE ignores it. Errors (EAGAIN, EINTR) mean "look again".
+        // SAFETY: the word lives as long as `self`; the kernel reads it and no other memory of ours. A null timeout
+        // means none, and FUTEX_WAKE ignores it. Errors (EAGAIN, EINTR) mean "check again".
         unsafe {
             libc::syscall(
                 libc::SYS_futex,

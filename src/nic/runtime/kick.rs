@@ -1,13 +1,13 @@
-//! Waking the progress thread.
+//! Wakes the progress thread.
 //!
-//! A system call for each kick would be too much: only a thread that sleeps needs one, and only the first time.
-//! So the thread announces that it is going to sleep, in the word that kickers swap. Who finds the announcement
-//! writes to the eventfd; everybody else has left a mark that keeps the thread from going to sleep, or that it
-//! meets when it wakes.
+//! A system call for each kick would be too expensive: only a sleeping thread needs one, and only the first time. So
+//! the thread announces that it is going to sleep, in the word that kickers swap. A kicker that finds the announcement
+//! writes to the eventfd; any other has left a mark that keeps the thread from going to sleep, or that it finds when it
+//! wakes.
 //!
-//! On waking, the thread takes its announcement back first and empties the eventfd second. After the first
-//! nobody begins to write, and what was written belongs to marks that the thread has met; so that emptying loses
-//! nothing. A kicker which is slow to write causes one idle wake-up later.
+//! On waking, the thread first withdraws its announcement and then empties the eventfd. After the first step no kicker
+//! starts to write, and what has been written belongs to marks that the thread has found, so emptying loses nothing. A
+//! kicker that is slow to write causes one needless wake-up later.
 
 #[cfg(not(loom))]
 use std::io;
@@ -17,37 +17,37 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::eventfd::EventFd;
 use super::sync::atomic::{AtomicU8, Ordering};
 
-/// How other threads wake the progress thread. One thread sleeps, any number kick.
+/// How other threads wake the progress thread. One thread sleeps; any number kick.
 pub struct Kick {
     state: AtomicU8,
     event: EventFd,
 }
 
 impl Kick {
-    /// Nobody sleeps, nobody has kicked.
+    /// The thread does not sleep and has not been kicked.
     ///
     /// # Errors
-    /// No descriptor is to be had.
+    /// There is no free descriptor.
     #[cfg(not(loom))]
     pub fn new() -> io::Result<Kick> {
         Ok(Kick { state: AtomicU8::new(AWAKE), event: EventFd::new(libc::EFD_NONBLOCK)? })
     }
 
-    /// Nobody sleeps, nobody has kicked.
+    /// The thread does not sleep and has not been kicked.
     #[cfg(all(loom, test))]
     pub(crate) fn model() -> Kick {
         Kick { state: AtomicU8::new(AWAKE), event: EventFd::model() }
     }
 
-    /// Makes the progress thread go round once more: it sees what the caller did before. No cancellation point,
-    /// never blocks, and a system call only if the thread sleeps.
+    /// Makes the progress thread look for work once more: it sees what the caller did before. Not a cancellation point,
+    /// never blocks, and makes a system call only if the thread sleeps.
     pub fn kick(&self) {
         if self.state.swap(KICKED, Ordering::AcqRel) == ASLEEP {
             self.event.add_one();
         }
     }
 
-    /// The progress thread is about to sleep on [the descriptor](Self::as_fd); false if it was kicked since it
+    /// The progress thread is about to sleep on [the descriptor](Self::as_fd); false if it has been kicked since it
     /// last [looked](Self::clear), and must look for work first.
     ///
     /// After true, call [`clear`](Self::clear) on waking, whatever the reason, before looking for work.
@@ -60,8 +60,8 @@ impl Kick {
         slept
     }
 
-    /// The progress thread is awake, and will look for work after this. `readable` is whether it found the
-    /// descriptor so: without that and without a mark there is nothing to empty, and no system call.
+    /// The progress thread is awake, and will look for work after this. `readable` is whether it found the descriptor
+    /// readable: if it did not and there is no mark, there is nothing to empty, and no system call.
     pub fn clear(&self, readable: bool) {
         if self.state.swap(AWAKE, Ordering::AcqRel) == KICKED || readable {
             self.event.empty();
@@ -74,7 +74,7 @@ impl Kick {
     }
 }
 
-/// What the progress thread waits for, readable when it was kicked while it slept.
+/// What the progress thread waits for: readable if it was kicked while it slept.
 #[cfg(not(loom))]
 impl AsFd for Kick {
     fn as_fd(&self) -> BorrowedFd<'_> {

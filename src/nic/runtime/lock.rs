@@ -1,39 +1,39 @@
 //! The NIC lock and its doorbell, in one word.
 //!
-//! Whoever holds the lock does the NIC's work, and work can appear at any moment while somebody holds it. So
-//! the word has two bits: HELD, and PENDING for "work was added since the holder last looked". A poster first
-//! makes its work visible, then sets both bits in one step. Either HELD was clear, and it has become the
-//! holder, or it was set, and the holder cannot let go before it has seen PENDING, because it lets go only by
-//! exchanging a word without PENDING.
+//! The thread that holds the lock does the NIC's work, and work can appear at any moment while it is held. So the word
+//! has two bits: HELD, and PENDING for "work was added since the holder last looked". A poster first makes its work
+//! visible, then sets both bits in one step. Either HELD was clear, and it has become the holder, or it was set, and
+//! the holder cannot release the lock before it has seen PENDING, because it only releases by exchanging a word without
+//! PENDING.
 //!
-//! # Why nothing is left behind
+//! # Why no work is left behind
 //!
-//! Every access that matters is a read-modify-write of the one word, and those have a total order. Take the
-//! poster's (P) and the holder's: it consumes PENDING (C), looks for work, and lets go (L).
+//! Every access that matters is a read-modify-write of the one word, and those have a total order. Take the poster's
+//! (P) and the holder's: it consumes PENDING (C), looks for work, and releases (R).
 //!
-//! - P before C: C reads what P wrote, or what later read-modify-writes made of it, and acquires; so the
-//!   poster's work happened before the holder looks.
-//! - P between C and L: L finds PENDING and fails; the holder consumes it and looks again.
-//! - P after L: P finds HELD clear, and the poster is the holder.
+//! - P before C: C reads what P wrote, or what later read-modify-writes made of it, and acquires; so the poster's work
+//!   happened before the holder looks.
+//! - P between C and R: R finds PENDING and fails; the holder consumes it and looks again.
+//! - P after R: P finds HELD clear, and the poster becomes the holder.
 //!
-//! There is no fourth place. Letting go is a release and taking an acquire, which orders the accesses to the
-//! value. No fence and no sequential consistency is needed, since nothing depends on a second word.
+//! There is no fourth case. Releasing the lock is a release and taking it an acquire, which orders the accesses to the
+//! value. Neither a fence nor sequential consistency is needed, since nothing depends on a second word.
 //!
-//! Whoever takes the lock also takes PENDING, and answers for it: a [`NicGuard`] remembers, and if it lets go
-//! without having been asked [for it](NicGuard::take_pending), it leaves PENDING set and kicks the progress
-//! thread. So it is never wrong to just drop a guard; it is only slower.
+//! A thread that takes the lock also takes PENDING, and becomes responsible for it: the [`NicGuard`] remembers it, and
+//! if it is dropped without having been asked [for it](NicGuard::take_pending), leaves PENDING set and kicks the
+//! progress thread. So it is never wrong to just drop a guard; it is only slower.
 //!
 //! # Waiting
 //!
-//! Posters and pollers never wait. Control operations do; each adds a waiter to the count in the word's upper
-//! bits, and letting go with waiters wakes one of them. A waiter sleeps only if the word is still what it saw
-//! with HELD set, so letting go either changes the word before it sleeps or finds it asleep. Pollers stand back
-//! for waiters; posters do not, and their holds are short.
+//! Posters and pollers never wait. Control operations do: each adds a waiter to the count in the word's upper bits, and
+//! a release with waiters wakes one of them. A waiter sleeps only if the word is still what it saw with HELD set, so a
+//! release either changes the word before it sleeps or finds it asleep. Pollers give way to waiters; posters do not,
+//! and their holds are short.
 //!
 //! # Cancellation
 //!
-//! A thread that is cancelled while it holds the NIC holds it for ever, since destructors do not run. Nothing
-//! between taking and letting go may be a cancellation point: whoever holds a guard makes its system calls
+//! A thread that is cancelled while it holds the NIC holds it for ever, since destructors do not run. So there must be
+//! no cancellation point between taking and releasing the lock: a thread that holds a guard makes its system calls
 //! through `syscall()`, as the futex and the kick do here.
 
 use std::marker::PhantomData;
@@ -45,7 +45,7 @@ use super::kick::Kick;
 use super::sync::atomic::Ordering;
 use super::sync::{Arc, UnsafeCell};
 
-/// A holder panicked, and the NIC may be in any state. It is never given out again.
+/// A holder panicked, and the NIC may be in any state. The lock is never taken again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Poisoned;
 
@@ -65,12 +65,12 @@ pub struct NicLock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only through a guard, of which there is one at a time (the bit HELD), so that sharing the
+// SAFETY: the value is accessed only through a guard, of which there is one at a time (the bit HELD), so sharing the
 // lock sends the value between threads and never shares it.
 unsafe impl<T: Send> Sync for NicLock<T> {}
 
 impl<T> NicLock<T> {
-    /// `kick` wakes the thread that takes over when a holder lets go with work left.
+    /// `kick` wakes the thread that takes over when a holder releases with work left.
     pub fn new(value: T, kick: Arc<Kick>) -> NicLock<T> {
         static NEXT_ID: Counter = Counter::new(0);
         NicLock {
@@ -81,8 +81,8 @@ impl<T> NicLock<T> {
         }
     }
 
-    /// For a poster that has just made work visible and holds no other lock: it becomes the holder, with
-    /// PENDING, or else (`None`) whoever is the holder will see the work.
+    /// For a poster that has just made work visible and holds no other lock: it becomes the holder, with PENDING, or
+    /// else (`None`) the present holder will see the work.
     ///
     /// # Errors
     /// [`Poisoned`].
@@ -98,8 +98,8 @@ impl<T> NicLock<T> {
         Ok(Some(self.guard(true)))
     }
 
-    /// For a poller, which wants the link looked at but brings no work: it becomes the holder, or else (`None`)
-    /// somebody is looking already, or waits to. It leaves no mark then; there is nothing of its own to lose.
+    /// For a poller, which wants the link serviced but brings no work: it becomes the holder, or else (`None`) another
+    /// thread is servicing it already, or waits to. Then it leaves no mark, having no work of its own to lose.
     ///
     /// # Errors
     /// [`Poisoned`].
@@ -114,7 +114,7 @@ impl<T> NicLock<T> {
         if word & POISONED != 0 { Err(Poisoned) } else { Ok(None) }
     }
 
-    /// Whether somebody drives the NIC just now: a hint, which is old as soon as it is read.
+    /// Whether a thread is driving the NIC: a hint, which is out of date as soon as it is read.
     pub fn is_held(&self) -> bool {
         self.word.load(Ordering::Relaxed) & HELD != 0
     }
@@ -148,10 +148,10 @@ impl<T> NicLock<T> {
         }
     }
 
-    /// The holder again, where [`NicGuard::detach`] was called before.
+    /// Makes a guard again, after [`NicGuard::detach`].
     ///
     /// # Panics
-    /// The token is another lock's.
+    /// The token belongs to another lock.
     pub fn attach(&self, held: Detached) -> NicGuard<'_, T> {
         assert_eq!(held.id, self.id, "the token is another lock's");
         self.guard(held.pending)
@@ -171,31 +171,31 @@ impl<T> NicLock<T> {
     }
 }
 
-/// The right to drive the NIC. Letting go is a protocol, see [the module](self): use
-/// [`release`](Self::release), or [`take_pending`](Self::take_pending) and [`finish`](Self::finish) in a loop.
-/// Dropping it passes unfinished work to the progress thread.
+/// The right to drive the NIC. Releasing is a protocol, see [the module](self): use [`release`](Self::release), or
+/// [`take_pending`](Self::take_pending) and [`finish`](Self::finish) in a loop. Dropping it passes unfinished work to
+/// the progress thread.
 ///
 /// A holder that unwinds poisons the lock.
 #[must_use = "dropping the guard lets go of the NIC"]
 pub struct NicGuard<'a, T> {
     lock: &'a NicLock<T>,
-    /// PENDING was consumed, and nobody has looked for work since.
+    /// PENDING was consumed, and work has not been looked for since.
     pending: bool,
-    /// The thread was unwinding already when it took the lock.
+    /// The thread was already unwinding when it took the lock.
     panicking: bool,
     exclusive: PhantomData<&'a mut T>,
 }
 
 impl<'a, T> NicGuard<'a, T> {
-    /// Whether doorbells may have been rung that this holder has not drained. It must do so now.
+    /// Whether doorbells may have been rung that this holder has not drained. It must drain them now.
     pub fn take_pending(&mut self) -> bool {
         std::mem::take(&mut self.pending)
     }
 
-    /// Lets go, if nothing came meanwhile.
+    /// Releases the lock, if no work has come in the meantime.
     ///
     /// # Errors
-    /// There is work: the guard comes back, and [`take_pending`](Self::take_pending) says yes.
+    /// There is work: the guard is returned, and [`take_pending`](Self::take_pending) returns true.
     pub fn finish(mut self) -> Result<(), NicGuard<'a, T>> {
         let lock = self.lock;
         let mut word = HELD;
@@ -221,13 +221,13 @@ impl<'a, T> NicGuard<'a, T> {
         Ok(())
     }
 
-    /// Lets go although there is work, because this hold has been long enough: PENDING stays set, for whoever
-    /// takes the lock next, and the progress thread is kicked so that somebody does.
+    /// Releases the lock although there is work, because this hold has been long enough. PENDING stays set for the next
+    /// holder, and the progress thread is kicked so that there is one.
     pub fn hand_over(mut self) {
         self.pending = true;
     }
 
-    /// Goes round until nothing is pending, then lets go. `service` drains the doorbells and does the work; when
+    /// Repeats until nothing is pending, then releases the lock. `service` drains the doorbells and does the work; when
     /// it breaks, because the bound of a hold is reached, the rest is [handed over](Self::hand_over).
     pub fn release(mut self, mut service: impl FnMut(&mut T) -> ControlFlow<()>) {
         loop {
@@ -241,8 +241,8 @@ impl<'a, T> NicGuard<'a, T> {
         }
     }
 
-    /// Keeps the NIC held without a guard, until [`NicLock::attach`]: across a fork, the parent lets go and the
-    /// child takes the NIC apart.
+    /// Keeps the NIC held without a guard, until [`NicLock::attach`]: across a fork, after which the parent releases it
+    /// and the child takes the NIC apart.
     pub fn detach(self) -> Detached {
         let held = Detached { id: self.lock.id, pending: self.pending };
         std::mem::forget(self);
@@ -250,14 +250,14 @@ impl<'a, T> NicGuard<'a, T> {
         held
     }
 
-    /// Never lets go: the device has failed, and everybody who waits or comes is told.
+    /// Never releases the lock: the device has failed, which all waiting and later threads are told.
     pub fn poison(mut self) {
         self.mark_poisoned();
         std::mem::forget(self);
         held::let_go();
     }
 
-    /// Lets go in one step, leaving PENDING to others.
+    /// Releases the lock in one step, leaving PENDING to others.
     fn let_go(&mut self) {
         let word = &self.lock.word;
         let mut before = word.load(Ordering::Relaxed);
@@ -276,7 +276,7 @@ impl<'a, T> NicGuard<'a, T> {
         }
     }
 
-    /// The lock stays held for ever, and everybody is told.
+    /// The lock stays held for ever, and all threads are told.
     fn mark_poisoned(&mut self) {
         self.lock.word.fetch_or(POISONED, Ordering::Release);
         self.lock.word.wake_all();
@@ -321,8 +321,8 @@ mod held {
     use std::cell::Cell;
 
     thread_local! {
-        /// Guards taken less those let go; a guard that changes threads counts for the first and against the second.
-        /// Never allocated and never dropped, so that it can be asked for at any moment.
+        /// Guards taken less those released; a guard that changes threads counts for the first and against the second.
+        /// Never allocated and never dropped, so it can be read at any moment.
         static GUARDS: Cell<isize> = const { Cell::new(0) };
     }
 
@@ -350,7 +350,7 @@ mod held {
     }
 }
 
-/// A NIC that is held without a guard. If it is lost, the NIC stays held.
+/// A NIC held without a guard. If this is lost, the NIC stays held.
 #[derive(Debug)]
 #[must_use = "the NIC stays held until this is attached again"]
 pub struct Detached {
@@ -360,10 +360,10 @@ pub struct Detached {
 
 const HELD: u32 = 1;
 const PENDING: u32 = 2;
-/// Always with HELD, so that only those who find the lock held need to look for it.
+/// Always with HELD, so only threads that find the lock held need to check it.
 const POISONED: u32 = 4;
-/// One waiter; the bits from here on are their number.
+/// One waiter; this bit and those above it are their number.
 const WAITER: u32 = 8;
 
-/// How often a control operation looks before it sleeps: about as long as a bounded hold of a few packets.
+/// How often a control operation checks before it sleeps: about as long as a bounded hold of a few packets.
 const SPINS: usize = if cfg!(loom) { 1 } else { 100 };

@@ -1,8 +1,8 @@
 //! The rings between application threads and the NIC.
 //!
-//! Each ring has one producer and one consumer, neither of which ever waits. Application halves live behind
-//! the lock of the object they belong to, NIC halves behind the NIC lock; nobody needs both. What a half
-//! publishes is visible to the other half as soon as that sees the entry.
+//! Each ring has one producer and one consumer, neither of which ever waits. Application halves live behind the lock of
+//! the object they belong to, NIC halves behind the NIC lock; no thread needs both. What one half did before publishing
+//! an entry is visible to the other once it sees the entry.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use super::ring::{Consumer, OutOfMemory, Producer, ring};
 use super::sync::Arc;
 use super::sync::atomic::{AtomicU64, Ordering};
 
-/// The ring is full; the entry comes back.
+/// The ring is full; the entry is returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full<W>(pub W);
 
@@ -22,7 +22,7 @@ impl<W> std::fmt::Display for Full<W> {
 
 impl<W: std::fmt::Debug> std::error::Error for Full<W> {}
 
-/// The completion queue had no place for another completion, which is lost.
+/// The completion queue had no room for another completion, which is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CqOverrun;
 
@@ -34,7 +34,7 @@ impl std::fmt::Display for CqOverrun {
 
 impl std::error::Error for CqOverrun {}
 
-/// Makes a send queue with `capacity` places.
+/// Creates a send queue with `capacity` entries.
 ///
 /// # Errors
 /// There is no memory for them.
@@ -53,8 +53,8 @@ pub fn send_ring<W>(capacity: usize) -> Result<(SendRing<W>, SendRingNic<W>), Ou
 
 /// The application's half of a send queue.
 ///
-/// A place is taken from posting until the NIC retires the request, not only until the NIC takes it: the size of
-/// a send queue bounds what is outstanding.
+/// A slot is in use from posting until the NIC retires the request, not only until the NIC takes it: the size of a send
+/// queue limits what is outstanding.
 pub struct SendRing<W> {
     producer: Producer<W>,
     retired: Arc<AtomicU64>,
@@ -67,10 +67,10 @@ impl<W> SendRing<W> {
     /// Appends a request.
     ///
     /// # Errors
-    /// As many requests as the queue has places are outstanding.
+    /// As many requests are outstanding as the queue holds.
     pub fn push(&mut self, request: W) -> Result<(), Full<W>> {
         if self.posted - self.known_retired >= self.capacity {
-            // Acquire: what the NIC did before it retired a request (such as reading its buffers) is over.
+            // Acquire: what the NIC did before it retired a request (such as reading its buffers) has happened.
             self.known_retired = self.retired.load(Ordering::Acquire);
             if self.posted - self.known_retired >= self.capacity {
                 return Err(Full(request));
@@ -81,12 +81,12 @@ impl<W> SendRing<W> {
         Ok(())
     }
 
-    /// How many requests are outstanding: posted and not retired.
+    /// Number of outstanding requests: posted and not retired.
     pub fn outstanding(&self) -> usize {
         (self.posted - self.retired.load(Ordering::Acquire)) as usize
     }
 
-    /// How many places there are.
+    /// Number of entries.
     pub fn capacity(&self) -> usize {
         self.capacity as usize
     }
@@ -101,7 +101,7 @@ pub struct SendRingNic<W> {
 }
 
 impl<W> SendRingNic<W> {
-    /// Takes the oldest request. Its place stays occupied until [retired](Self::retire).
+    /// Takes the oldest request. Its slot stays in use until [retired](Self::retire).
     pub fn pop(&mut self) -> Option<W> {
         let request = self.consumer.pop()?;
         self.taken += 1;
@@ -118,8 +118,8 @@ impl<W> SendRingNic<W> {
         self.consumer.is_empty()
     }
 
-    /// Frees the places of `count` requests that were taken. Call before publishing the completion that tells
-    /// the application so, which may post again at once.
+    /// Frees the slots of `count` requests that were taken. Called before publishing the completion that tells the
+    /// application, which may post again at once.
     ///
     /// Never frees more than was taken.
     pub fn retire(&mut self, count: u32) {
@@ -129,7 +129,7 @@ impl<W> SendRingNic<W> {
     }
 }
 
-/// Makes a receive queue with `capacity` places.
+/// Creates a receive queue with `capacity` entries.
 ///
 /// # Errors
 /// There is no memory for them.
@@ -138,12 +138,11 @@ pub fn recv_ring<W>(capacity: usize) -> Result<(RecvRing<W>, RecvRingNic<W>), Ou
     Ok((RecvRing { producer, former: Vec::new() }, RecvRingNic(Successive::new(consumer))))
 }
 
-/// The application's half of a receive queue, shared or not. A place is free again when the NIC has taken the
-/// request.
+/// The application's half of a receive queue, shared or not. A slot is free again once the NIC has taken the request.
 pub struct RecvRing<W> {
     producer: Producer<W>,
-    /// Rings of other sizes from which the NIC may still take. Their memory is freed on this side, since to free much
-    /// takes long.
+    /// Previous rings from which the NIC may still take. Their memory is freed on this side, since freeing much is
+    /// slow.
     former: Vec<Producer<W>>,
 }
 
@@ -151,17 +150,17 @@ impl<W> RecvRing<W> {
     /// Appends a request.
     ///
     /// # Errors
-    /// No place is free.
+    /// The queue is full.
     pub fn push(&mut self, request: W) -> Result<(), Full<W>> {
         self.producer.push(request).map_err(Full)
     }
 
-    /// How many places there are.
+    /// Number of entries.
     pub fn capacity(&self) -> usize {
         self.producer.capacity()
     }
 
-    /// Goes over to a ring that the NIC goes over to as well.
+    /// Switches to a ring that the NIC switches to as well.
     pub fn replace(&mut self, new: RecvRing<W>) {
         self.former.push(std::mem::replace(&mut self.producer, new.producer));
         self.former.retain(|former| !former.is_abandoned());
@@ -172,12 +171,12 @@ impl<W> RecvRing<W> {
 pub struct RecvRingNic<W>(Successive<W>);
 
 impl<W> RecvRingNic<W> {
-    /// Looks at the oldest request, which stays.
+    /// Peeks at the oldest request.
     pub fn peek<R>(&mut self, look: impl FnOnce(&W) -> R) -> Option<R> {
         self.0.peek(look)
     }
 
-    /// Takes the oldest request, and frees its place.
+    /// Takes the oldest request, and frees its slot.
     pub fn pop(&mut self) -> Option<W> {
         self.0.pop()
     }
@@ -192,13 +191,13 @@ impl<W> RecvRingNic<W> {
         self.0.len() == 0
     }
 
-    /// Goes over to another ring when this one is empty.
+    /// Switches to another ring once this one is empty.
     pub fn replace(&mut self, new: RecvRingNic<W>) {
         self.0.append(new.0);
     }
 }
 
-/// Makes a completion queue with `capacity` places.
+/// Creates a completion queue with `capacity` entries.
 ///
 /// # Errors
 /// There is no memory for them.
@@ -226,19 +225,19 @@ impl<C> CompletionRing<C> {
         self.0.len() == 0
     }
 
-    /// How many places there are.
+    /// Number of entries.
     pub fn capacity(&self) -> usize {
         self.0.last.capacity()
     }
 
-    /// Goes over to a ring that the NIC has gone over to, as soon as this one is empty.
+    /// Switches to a ring that the NIC has switched to, as soon as this one is empty.
     pub fn replace(&mut self, new: CompletionRing<C>) {
         self.0.append(new.0);
     }
 }
 
 impl<C: Copy> CompletionRing<C> {
-    /// Removes the completions that `keep` refuses.
+    /// Removes the completions for which `keep` is false.
     pub fn retain(&mut self, keep: impl Fn(&C) -> bool) {
         self.0.older.iter_mut().for_each(|ring| ring.retain(&keep));
         self.0.last.retain(keep);
@@ -252,17 +251,17 @@ impl<C> CompletionRingNic<C> {
     /// Publishes a completion.
     ///
     /// # Errors
-    /// The queue is full: the completion is lost and the queue overrun.
+    /// The queue is full: the completion is lost, and the queue has overrun.
     pub fn push(&mut self, completion: C) -> Result<(), CqOverrun> {
         self.0.push(completion).map_err(|_| CqOverrun)
     }
 }
 
-/// The consumer of a queue that can change its size: of its ring, and of those before it until they are empty. So
-/// nothing is moved, which for a million entries would take longer than the NIC may be held.
+/// The consumer of a queue that can be resized: of its ring, and of earlier ones until they are empty. So nothing is
+/// moved, which for a million entries would take longer than the NIC may be held.
 struct Successive<T> {
     last: Consumer<T>,
-    /// Where a producer was before, the oldest first.
+    /// Consumers of earlier rings, the oldest first.
     older: VecDeque<Consumer<T>>,
 }
 
@@ -301,7 +300,7 @@ impl<T> Successive<T> {
         self.older.iter().map(Consumer::len).sum::<usize>() + self.last.len()
     }
 
-    /// The producer has gone over to `next`.
+    /// The producer has switched to `next`.
     fn append(&mut self, next: Successive<T>) {
         let before = std::mem::replace(&mut self.last, next.last);
         if !before.is_empty() {

@@ -1,17 +1,17 @@
 //! A ring between one producer and one consumer, neither of which ever waits.
 //!
-//! It is our own because making one must be able to fail: applications choose how many places there are.
+//! It is our own because creating one must be able to fail: applications choose its capacity.
 //!
-//! Each side counts what has passed through it, for ever. The slots from `head` up to `tail` hold entries and belong
-//! to the consumer, all others are empty and belong to the producer. Moving a count hands slots over: the store
-//! releases what was done to them, and the other side's load acquires it.
+//! Each side counts what has passed through it. The slots from `head` up to `tail` hold entries and belong to the
+//! consumer, all others are empty and belong to the producer. Advancing a count hands slots over: the store releases
+//! what was done to them, and the other side's load acquires it.
 
 use std::mem::MaybeUninit;
 
 use super::sync::atomic::{AtomicUsize, Ordering};
 use super::sync::{Arc, UnsafeCell};
 
-/// There is no memory for so many places.
+/// There is no memory for this many entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OutOfMemory;
 
@@ -23,7 +23,7 @@ impl std::fmt::Display for OutOfMemory {
 
 impl std::error::Error for OutOfMemory {}
 
-/// Makes a ring with `capacity` places. Its memory costs nothing until it is used.
+/// Creates a ring with `capacity` entries. Its memory costs nothing until it is used.
 ///
 /// # Errors
 /// There is no memory.
@@ -48,7 +48,7 @@ struct Ring<T> {
 
 type Slot<T> = UnsafeCell<MaybeUninit<T>>;
 
-/// The two counts are not in one cache line, nor in two that are fetched together.
+/// Aligned so that the two counts are neither in one cache line, nor in two that are fetched together.
 #[repr(align(128))]
 struct Line<T>(T);
 
@@ -60,29 +60,29 @@ unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T> Ring<T> {
     /// # Safety
-    /// The slot of `count` belongs to the half that calls, and is empty.
+    /// The slot of `count` belongs to the calling half, and is empty.
     unsafe fn put(&self, count: usize, entry: T) {
         // SAFETY: masked, and there are `mask + 1` slots.
         let slot = unsafe { self.slots.get_unchecked(count & self.mask) };
-        // SAFETY: an empty slot that nobody else uses, as the caller promises.
+        // SAFETY: an empty slot that belongs to the caller, as it promises.
         slot.with_mut(|slot| unsafe { (*slot).write(entry) });
     }
 
     /// # Safety
-    /// The slot of `count` belongs to the half that calls, and holds an entry; it is empty afterwards.
+    /// The slot of `count` belongs to the calling half, and holds an entry; it is empty afterwards.
     unsafe fn take(&self, count: usize) -> T {
         // SAFETY: masked, and there are `mask + 1` slots.
         let slot = unsafe { self.slots.get_unchecked(count & self.mask) };
-        // SAFETY: a slot with an entry that nobody else uses, as the caller promises, and that is empty from now on.
+        // SAFETY: a slot with an entry that belongs to the caller, as it promises, and that is empty from now on.
         slot.with(|slot| unsafe { (*slot).assume_init_read() })
     }
 
     /// # Safety
-    /// The slot of `count` belongs to the half that calls, and holds an entry.
+    /// The slot of `count` belongs to the calling half, and holds an entry.
     unsafe fn look<R>(&self, count: usize, look: impl FnOnce(&T) -> R) -> R {
         // SAFETY: masked, and there are `mask + 1` slots.
         let slot = unsafe { self.slots.get_unchecked(count & self.mask) };
-        // SAFETY: a slot with an entry that nobody else uses, as the caller promises.
+        // SAFETY: a slot with an entry that belongs to the caller, as it promises.
         slot.with(|slot| look(unsafe { (*slot).assume_init_ref() }))
     }
 }
@@ -103,7 +103,7 @@ impl<T> Drop for Ring<T> {
 pub struct Producer<T> {
     ring: Arc<Ring<T>>,
     tail: usize,
-    /// What `head` was when it was last read.
+    /// The last value read of `head`.
     known_head: usize,
 }
 
@@ -111,7 +111,7 @@ impl<T> Producer<T> {
     /// Appends an entry.
     ///
     /// # Errors
-    /// No place is free; the entry comes back.
+    /// The ring is full; the entry is returned.
     pub fn push(&mut self, entry: T) -> Result<(), T> {
         let ring = &*self.ring;
         if self.tail.wrapping_sub(self.known_head) >= ring.capacity {
@@ -120,19 +120,19 @@ impl<T> Producer<T> {
                 return Err(entry);
             }
         }
-        // SAFETY: fewer than `capacity` slots are the consumer's, so that this one is ours and empty.
+        // SAFETY: fewer than `capacity` slots are the consumer's, so this one is ours and empty.
         unsafe { ring.put(self.tail, entry) };
         self.tail = self.tail.wrapping_add(1);
         ring.tail.0.store(self.tail, Ordering::Release);
         Ok(())
     }
 
-    /// How many places there are.
+    /// Number of entries.
     pub fn capacity(&self) -> usize {
         self.ring.capacity
     }
 
-    /// Whether the other half is gone.
+    /// Whether the other half has been dropped.
     pub fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.ring) == 1
     }
@@ -142,7 +142,7 @@ impl<T> Producer<T> {
 pub struct Consumer<T> {
     ring: Arc<Ring<T>>,
     head: usize,
-    /// What `tail` was when it was last read.
+    /// The last value read of `tail`.
     known_tail: usize,
 }
 
@@ -156,14 +156,14 @@ impl<T> Consumer<T> {
                 return None;
             }
         }
-        // SAFETY: the slots from `head` up to `tail` are ours and hold entries; this one ceases to be.
+        // SAFETY: the slots from `head` up to `tail` are ours and hold entries; this one no longer does afterwards.
         let entry = unsafe { ring.take(self.head) };
         self.head = self.head.wrapping_add(1);
         ring.head.0.store(self.head, Ordering::Release);
         Some(entry)
     }
 
-    /// Looks at the oldest entry.
+    /// Peeks at the oldest entry.
     pub fn peek<R>(&mut self, look: impl FnOnce(&T) -> R) -> Option<R> {
         let ring = &*self.ring;
         if self.head == self.known_tail {
@@ -172,33 +172,33 @@ impl<T> Consumer<T> {
                 return None;
             }
         }
-        // SAFETY: the slots from `head` up to `tail` are ours and hold entries; this one is borrowed while it does.
+        // SAFETY: the slots from `head` up to `tail` are ours and hold entries; `self` is borrowed while `look` runs.
         Some(unsafe { ring.look(self.head, look) })
     }
 
-    /// How many entries there are.
+    /// Number of entries in the ring.
     pub fn len(&self) -> usize {
         self.ring.tail.0.load(Ordering::Acquire).wrapping_sub(self.head)
     }
 
-    /// Whether there is none.
+    /// Whether the ring is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many places there are.
+    /// Number of entries.
     pub fn capacity(&self) -> usize {
         self.ring.capacity
     }
 }
 
 impl<T: Copy> Consumer<T> {
-    /// Removes, of the entries that are there now, those that `keep` refuses. The producer does not notice but for the
-    /// places that are free afterwards.
+    /// Removes those of the present entries for which `keep` is false. The producer only notices that more slots are
+    /// free afterwards.
     pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         let ring = &*self.ring;
         self.known_tail = ring.tail.0.load(Ordering::Acquire);
-        // From the newest to the oldest: what is kept closes up towards the tail, which is not ours to move.
+        // From the newest to the oldest: kept entries move up to the tail, which is not ours to change.
         let (mut from, mut to) = (self.known_tail, self.known_tail);
         while from != self.head {
             from = from.wrapping_sub(1);
@@ -206,8 +206,8 @@ impl<T: Copy> Consumer<T> {
             let entry = unsafe { ring.take(from) };
             if keep(&entry) {
                 to = to.wrapping_sub(1);
-                // SAFETY: the slots from `head` up to `tail` are ours; `to` is not below `from`, whose entry and those after
-                // it are dealt with.
+                // SAFETY: the slots from `head` up to `tail` are ours; `to` is not below `from`, whose entry and those
+                // after it have been taken.
                 unsafe { ring.put(to, entry) };
             }
         }
@@ -220,7 +220,7 @@ impl<T: Copy> Consumer<T> {
 fn slots<T>(count: usize) -> Result<Vec<Slot<T>>, OutOfMemory> {
     let mut slots = Vec::new();
     slots.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
-    // SAFETY: so many were reserved, and `MaybeUninit` needs no initialisation.
+    // SAFETY: that many were reserved, and `MaybeUninit` needs no initialisation.
     unsafe { slots.set_len(count) };
     Ok(slots)
 }

@@ -1,4 +1,4 @@
-//! The primitives everything here is made of: loom's under `cfg(loom)`, the standard library's otherwise.
+//! The primitives that everything here is built on: loom's under `cfg(loom)`, the standard library's otherwise.
 
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
@@ -8,7 +8,7 @@ pub(crate) use loom::sync::{Arc, Condvar, Mutex, atomic};
 #[cfg(not(loom))]
 pub(crate) use std::sync::{Arc, atomic};
 
-/// [`std::cell::UnsafeCell`] with loom's interface, which says when an access begins and ends.
+/// [`std::cell::UnsafeCell`] with loom's interface, which marks where an access begins and ends.
 #[cfg(not(loom))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

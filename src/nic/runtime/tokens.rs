@@ -13,7 +13,7 @@ impl Tokens {
     /// Zero, with a descriptor that blocks.
     ///
     /// # Errors
-    /// No descriptor is to be had.
+    /// There is no free descriptor.
     pub fn new() -> io::Result<Tokens> {
         EventFd::new(libc::EFD_SEMAPHORE).map(|event| Tokens(Some(event)))
     }
@@ -28,30 +28,27 @@ impl Tokens {
         self.0.as_ref().is_some_and(EventFd::try_take)
     }
 
-    /// What the application polls.
+    /// The descriptor that the application polls.
     pub fn descriptor(&self) -> RawFd {
         self.0.as_ref().map_or(-1, |event| event.as_fd().as_raw_fd())
     }
 }
 
-/// The descriptor stays open.
+/// Leaves the descriptor open.
 impl Drop for Tokens {
     fn drop(&mut self) {
         std::mem::forget(self.0.take());
     }
 }
 
-/// Takes 1 by the descriptor, and waits for it unless that is non-blocking. A cancellation point: call it with no lock
-/// held.
-///
-/// # Errors
-/// `EAGAIN`, or `EINTR` after a signal.
+/// Takes 1 through the descriptor, and waits for it unless the descriptor is non-blocking. A cancellation point: call
+/// it with no lock held.
 pub fn wait(descriptor: RawFd) -> io::Result<()> {
     wait_for_token(descriptor)
 }
 
-/// Closes a descriptor whose count is gone. No cancellation point.
+/// Closes a descriptor whose [`Tokens`] have been dropped. Not a cancellation point.
 pub fn close(descriptor: RawFd) {
-    // SAFETY: takes no pointers. The application, whose descriptor it is, has given it up.
+    // SAFETY: takes no pointers. The application, which owns the descriptor, has given it up.
     unsafe { libc::syscall(libc::SYS_close, descriptor) };
 }

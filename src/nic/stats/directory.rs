@@ -1,4 +1,4 @@
-//! Where the sockets of a user's devices are, whatever other users have put there before.
+//! Where the sockets of a user's devices are, safe from what other users may have put there before.
 
 use std::fs::DirBuilder;
 use std::io::{self, ErrorKind};
@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use super::user;
 use crate::environment;
 
-/// Everybody can make directories there, and nobody can take away another's.
+/// Every user can create directories there, and no user can remove another's.
 const SHARED: &str = "/tmp";
 
-/// Random names that are tried.
+/// Random names to try.
 const TRIES: usize = 8;
 
-/// Makes the directory for this user's sockets, or finds it. It is the first of these that is the user's and nobody
-/// else's: `softrnic` in `$XDG_RUNTIME_DIR` or `/run/user/UID`, where that is the user's own; `/tmp/softrnic-UID`; and
-/// `/tmp/softrnic-UID.SOMETHING`, whose name nobody can foresee, since another user may have taken the one before.
+/// Creates or finds the directory for this user's sockets. It is the first of these that only the user can access:
+/// `softrnic` in `$XDG_RUNTIME_DIR` or `/run/user/UID`, if that is the user's own; `/tmp/softrnic-UID`; and
+/// `/tmp/softrnic-UID.RANDOM`, whose name cannot be predicted, since another user may have taken the one before.
 ///
 /// # Errors
-/// None can be made.
+/// None can be created.
 pub fn private_directory() -> io::Result<PathBuf> {
     let mut failed = None;
     for path in named(Path::new(SHARED)) {
@@ -37,7 +37,7 @@ pub fn private_directory() -> io::Result<PathBuf> {
     }
 }
 
-/// All directories that may have sockets of this user's devices, and why others that should are passed over.
+/// All directories that may have sockets of this user's devices, and why others that should have some are skipped.
 pub(super) fn directories() -> (Vec<PathBuf>, Vec<String>) {
     look_for(Path::new(SHARED))
 }
@@ -55,19 +55,19 @@ fn look_for(shared: &Path) -> (Vec<PathBuf>, Vec<String>) {
     (found, passed_over)
 }
 
-/// Those whose names are known beforehand.
+/// Those with fixed names.
 fn named(shared: &Path) -> Vec<PathBuf> {
     let own = PathBuf::from(format!("/run/user/{}", user()));
     let mut runtime: Vec<PathBuf> = environment::path("XDG_RUNTIME_DIR").into_iter().chain([own]).collect();
     runtime.dedup();
-    // With sudo it may be that of who called it.
+    // With sudo it may be the calling user's.
     runtime.retain(|path| check_private(path).is_ok());
     let mut paths: Vec<PathBuf> = runtime.into_iter().map(|path| path.join("softrnic")).collect();
     paths.push(shared.join(format!("softrnic-{}", user())));
     paths
 }
 
-/// Those of ours whose names another process of ours has made up.
+/// Those with random names that processes of this user have created.
 fn ours_below(shared: &Path) -> Vec<PathBuf> {
     let begin = format!("softrnic-{}.", user());
     let named =
@@ -103,7 +103,7 @@ fn make(path: &Path) -> io::Result<()> {
     check_private(path)
 }
 
-/// Whether a directory is ours and nobody else's.
+/// Whether a directory is ours and closed to other users.
 pub(super) fn check_private(path: &Path) -> io::Result<()> {
     let metadata = std::fs::symlink_metadata(path)?;
     let why = match metadata.mode() & 0o777 {

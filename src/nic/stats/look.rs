@@ -1,7 +1,7 @@
-//! Asking the devices of running processes.
+//! Asks the devices of running processes for snapshots.
 //!
-//! A socket may belong to a process that is stopped, stuck or not what it seems. Every one is asked by a thread of
-//! its own, with a deadline for all of the answer and a bound on its length, so that none can hold up the others.
+//! A socket may belong to a process that is stopped, stuck or not what it seems. Each is asked by its own thread, with
+//! a deadline for the whole answer and a limit on its length, so none can hold up the others.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -17,20 +17,20 @@ use super::{Snapshot, user};
 /// How long a device may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The largest snapshot that is read, in bytes: a hundred thousand QPs and more.
+/// The largest snapshot that is read, in bytes: enough for more than a hundred thousand QPs.
 const MAX_SNAPSHOT: u64 = 64 << 20;
 
 /// Threads that ask at the same time.
 const AT_ONCE: usize = 64;
 
-/// What the devices of this user's running processes say.
+/// The answers of the devices of this user's running processes.
 #[derive(Clone, Debug, Default)]
 pub struct Look {
     /// Those that answered, by process and name.
     pub snapshots: Vec<Snapshot>,
-    /// Those that did not, by name of their sockets.
+    /// Those that did not, by the names of their sockets.
     pub silent: Vec<Silent>,
-    /// Directories that should have sockets but are not this user's own, and why.
+    /// Directories that should have sockets but are not private to this user, and why.
     pub passed_over: Vec<String>,
 }
 
@@ -39,15 +39,14 @@ pub struct Look {
 pub struct Silent {
     /// Process and device, as in the socket's name: `1234-softrnic0`.
     pub name: String,
-    /// What was wrong.
+    /// The reason.
     pub why: String,
 }
 
-/// Asks all devices of this user's running processes. Sockets that nobody listens on any more, left by processes
-/// that were killed, are removed.
+/// Asks all devices of this user's running processes. Sockets left behind by killed processes are removed.
 ///
 /// # Errors
-/// A directory cannot be read. That there is none means that nothing runs.
+/// A directory cannot be read. If there is none, nothing is running.
 pub fn look() -> io::Result<Look> {
     let (directories, passed_over) = directories();
     let mut all = Look { passed_over, ..Look::default() };
@@ -60,7 +59,7 @@ pub fn look() -> io::Result<Look> {
     Ok(all)
 }
 
-/// The snapshots of [`look`] alone.
+/// Only the snapshots of [`look`].
 ///
 /// # Errors
 /// Those of [`look`].
@@ -88,7 +87,7 @@ pub(super) fn look_into(directory: &Path) -> io::Result<Look> {
         for (path, answer) in some.iter().zip(answers) {
             match answer {
                 Ok(snapshot) => look.snapshots.push(snapshot),
-                // Nobody listens there: the process is gone. Somebody else may have removed it meanwhile.
+                // The socket has no listener: the process is gone. Another thread may already have removed it.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     let _ = std::fs::remove_file(path);
                 }
@@ -105,7 +104,7 @@ pub(super) fn look_into(directory: &Path) -> io::Result<Look> {
     Ok(look)
 }
 
-/// One device's snapshot. What it says of its process is what the kernel says.
+/// One device's snapshot. The facts about its process come from the kernel.
 pub(crate) fn ask(socket: &Path) -> io::Result<Snapshot> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let mut stream = connect(socket)?;
@@ -141,10 +140,10 @@ pub(crate) fn ask(socket: &Path) -> io::Result<Snapshot> {
 }
 
 impl Snapshot {
-    /// Reads what somebody gives out as a snapshot.
+    /// Parses a snapshot from an untrusted process.
     ///
     /// # Errors
-    /// It is none.
+    /// It is not one.
     pub fn read(text: &[u8]) -> io::Result<Snapshot> {
         let no_snapshot =
             |_| io::Error::new(io::ErrorKind::InvalidData, "its answer is not what this version reads");
@@ -154,7 +153,7 @@ impl Snapshot {
     }
 }
 
-/// Makes sure that what is shown of a process cannot be more than a line of text, nor one QP or peer be two.
+/// Ensures that what is shown of a process is at most a line of text, and that no QP or peer appears twice.
 fn tame(snapshot: &mut Snapshot) {
     const LONGEST: usize = 500;
     let plain = |text: &mut String| {
@@ -193,7 +192,7 @@ fn late() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
 }
 
-/// Connects without waiting for a process that accepts nobody.
+/// Connects without waiting for a process that does not accept.
 pub(super) fn connect(socket: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let descriptor = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -7,7 +7,7 @@ use crate::engine::{DropReason, GsiCounter};
 
 macro_rules! link_counters {
     ($($name:literal = $field:ident, $meaning:literal;)*) => {
-        /// What a link counts, by name.
+        /// The counters of a link, by name.
         pub(crate) fn link_counters(counters: LinkCounters) -> impl Iterator<Item = (&'static str, u64)> {
             [$(($name, counters.$field)),*].into_iter()
         }
@@ -35,8 +35,8 @@ const OWN: &[(&str, &str)] = &[
     ("progress_wakeups", "Times that the progress thread woke."),
 ];
 
-/// What a counter of [`Snapshot::counters`](super::Snapshot::counters) counts; `None` for a name that this version
-/// does not know.
+/// The meaning of a counter in [`Snapshot::counters`](super::Snapshot::counters); `None` for a name unknown to this
+/// version.
 pub fn meaning(name: &str) -> Option<&'static str> {
     let transport = || Counter::ALL.iter().find(|c| c.name() == name).map(|c| c.meaning());
     let drops = || DropReason::ALL.iter().find(|r| r.name() == name).map(|r| r.meaning());

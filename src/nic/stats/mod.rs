@@ -1,9 +1,9 @@
-//! Looking into the NICs of running processes.
+//! Statistics of the NICs of running processes.
 //!
-//! Every device offers a Unix socket in a directory that only its user can enter ([`private_directory`]). Whoever
-//! connects is given one [`Snapshot`] as JSON, then the connection is closed. A thread that lives only while somebody
-//! looks takes and sends them. So looking costs the data path nothing while nobody looks; while somebody does, the NIC
-//! is held for it no more than ten times a second, each time for a bounded number of QPs.
+//! Every device has a Unix socket in a directory that only its user can enter ([`private_directory`]). A client that
+//! connects gets one [`Snapshot`] as JSON, then the connection is closed. A thread that lives only while there are
+//! clients takes and sends the snapshots. So they cost the data path nothing without clients; with clients, the NIC is
+//! held for them at most ten times a second, each time for a bounded number of QPs.
 
 mod directory;
 mod look;

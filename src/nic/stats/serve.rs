@@ -1,8 +1,8 @@
-//! Gives each of a crowd of clients one answer.
+//! Gives each of many clients one answer.
 //!
-//! Work is done in rounds. Each is bounded in clients and in bytes, none waits for anybody, and they keep a distance:
-//! so however many come, and whatever they do, serving them takes a bounded share of the processor and of memory.
-//! Who makes no progress gives way to those who come.
+//! Work is done in rounds. Each is limited in clients and in bytes, never waits for a client, and starts some time
+//! after the one before. So however many clients come, and whatever they do, serving them takes a bounded share of the
+//! processor and of memory. A client that makes no progress gives way to new ones.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
 use softrnic_wire::Time;
 
-/// What a client can have.
+/// Limits of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Clients at the same time.
@@ -25,39 +25,40 @@ pub struct Limits {
     pub bytes: usize,
     /// The longest request.
     pub request: usize,
-    /// How long a client may take to ask, and again to take its answer.
+    /// How long a client may take to send its request, and again to receive its answer.
     pub timeout: Duration,
     /// The time from one round to the next.
     pub pace: Duration,
 }
 
-/// What comes of what a client has said so far.
+/// The result of what a client has sent so far.
 #[derive(Clone, Debug)]
 pub enum Heard {
-    /// It has not finished.
+    /// The request is incomplete.
     More,
-    /// The answer is not there yet.
+    /// The answer is not ready yet.
     Later,
     /// Its answer.
     Say(Arc<[u8]>),
-    /// It gets none.
+    /// The client gets no answer.
     Leave,
 }
 
 /// What a round did.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Round {
-    /// Clients that came.
+    /// Clients accepted.
     pub accepted: usize,
-    /// Clients that have their whole answer.
+    /// Clients that have received their whole answer.
     pub answered: usize,
-    /// Clients that went without one, or were sent away.
+    /// Clients that left without one, or were dropped.
     pub dropped: usize,
     /// Bytes written.
     pub written: usize,
 }
 
-/// A listening socket and its clients. `admits` says who is served at all, `hear` what comes of a request.
+/// A listening socket and its clients. `admits` says which clients are served at all, `hear` what the answer to a
+/// request is.
 pub struct Server<L, H> {
     listener: L,
     admits: fn(BorrowedFd<'_>) -> bool,
@@ -72,40 +73,40 @@ struct Client {
     request: Vec<u8>,
     /// What is left of the answer.
     answer: Option<(Arc<[u8]>, usize)>,
-    /// Has asked, and waits for the answer.
+    /// It has sent its request, and waits for the answer.
     waits: bool,
     deadline: Time,
     /// When it last made progress.
     moved: Time,
 }
 
-/// How one goes on.
+/// What happens to a client next.
 enum Next {
     Stays,
     Answered,
     Gone,
 }
 
-/// Requests are read in pieces of this size, a few for each client and round.
+/// Requests are read in pieces of this size, a few per client and round.
 const PIECE: usize = 1024;
 const PIECES: usize = 4;
 
-/// How long to leave a listener alone that refuses for want of descriptors or memory.
+/// How long to leave a listener alone that fails for lack of descriptors or memory.
 const REFUSED: Duration = Duration::from_millis(100);
 
 impl<L: AsFd, H: FnMut(&[u8], Time) -> Heard> Server<L, H> {
-    /// Nobody has come yet. The listener is non-blocking.
+    /// No client has come yet. The listener is non-blocking.
     pub fn new(listener: L, limits: Limits, admits: fn(BorrowedFd<'_>) -> bool, hear: H) -> Server<L, H> {
         Server { listener, admits, clients: VecDeque::new(), limits, hear, next_round: Time::ZERO }
     }
 
-    /// How many clients are there.
+    /// Number of clients.
     pub fn clients(&self) -> usize {
         self.clients.len()
     }
 
-    /// Waits until the next round may have something to do, or `timeout` is over, or `other` is readable or closed;
-    /// the last is what it returns.
+    /// Waits until the next round may have something to do, `timeout` has passed, or `other` is readable or closed;
+    /// returns whether it is the last.
     pub fn wait(&self, now: Time, timeout: Duration, other: BorrowedFd<'_>) -> bool {
         std::thread::sleep(self.next_round.since(now));
         let due = self.clients.iter().map(|client| client.deadline.since(now)).min();
@@ -120,7 +121,7 @@ impl<L: AsFd, H: FnMut(&[u8], Time) -> Heard> Server<L, H> {
         wait_for(&mut fds, due.unwrap_or(timeout).min(timeout))
     }
 
-    /// Does what can be done now, within the limits; nothing before the time of the next round.
+    /// Does what can be done now, within the limits; nothing before the next round is due.
     pub fn round(&mut self, now: Time) -> Round {
         let mut round = Round::default();
         if now < self.next_round {
@@ -152,7 +153,7 @@ impl<L: AsFd, H: FnMut(&[u8], Time) -> Heard> Server<L, H> {
                     self.serve(client, now, &mut round);
                 }
                 Err(Errno::AGAIN) => break,
-                // It went away before it was its turn.
+                // The client left before it was accepted.
                 Err(Errno::CONNABORTED | Errno::INTR) => round.accepted += 1,
                 Err(_) => {
                     self.next_round = now + REFUSED;
@@ -163,7 +164,7 @@ impl<L: AsFd, H: FnMut(&[u8], Time) -> Heard> Server<L, H> {
         round
     }
 
-    /// Sends away who has made no progress for longest, if there are as many as there may be.
+    /// If there are as many clients as allowed, drops the one that has made no progress for longest.
     fn make_room(&mut self, round: &mut Round) {
         if self.clients.len() < self.limits.clients {
             return;
@@ -191,7 +192,7 @@ impl<L: AsFd, H: FnMut(&[u8], Time) -> Heard> Server<L, H> {
         }
     }
 
-    /// Reads on until the request is whole.
+    /// Reads until the request is complete.
     fn listen_to(&mut self, client: &mut Client, now: Time) -> Next {
         let mut ended = false;
         for _ in 0..PIECES {
@@ -228,7 +229,7 @@ impl<L: AsFd, H: FnMut(&[u8], Time) -> Heard> Server<L, H> {
         Next::Stays
     }
 
-    /// Writes on.
+    /// Writes more of the answer.
     fn tell(&self, client: &mut Client, now: Time, round: &mut Round) -> Next {
         let Some((answer, done)) = &mut client.answer else { return Next::Stays };
         while *done < answer.len() {
@@ -251,7 +252,7 @@ impl<L: AsFd, H: FnMut(&[u8], Time) -> Heard> Server<L, H> {
     }
 }
 
-/// Waits for any of `fds`; whether it is the first.
+/// Waits for any of `fds`; returns whether it is the first.
 fn wait_for(fds: &mut [PollFd<'_>], timeout: Duration) -> bool {
     let timeout = Timespec {
         tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),

@@ -1,4 +1,4 @@
-//! What a look into a NIC shows.
+//! A snapshot of a NIC.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,11 +19,11 @@ pub struct Snapshot {
     pub program: String,
     /// The device's name.
     pub device: String,
-    /// What the link is.
+    /// The mode of the link.
     pub mode: String,
-    /// Nanoseconds on the device's clock, for rates between two snapshots.
+    /// Nanoseconds on the device's clock, to compute rates between two snapshots.
     pub time_ns: u64,
-    /// Addresses by place in the GID table.
+    /// Addresses by index in the GID table.
     pub gids: BTreeMap<usize, IpAddr>,
     /// Active MTU in bytes.
     pub active_mtu: u32,
@@ -46,7 +46,7 @@ pub struct QpSnapshot {
     pub state: String,
     pub peer: IpAddr,
     pub peer_qpn: u32,
-    /// The next PSN to send, and the oldest one that is not acknowledged.
+    /// The next PSN to send, and the oldest unacknowledged one.
     pub send_psn: u32,
     pub una_psn: u32,
     pub expected_psn: u32,
@@ -57,7 +57,7 @@ pub struct QpSnapshot {
     pub queued_sends: usize,
     pub retries_left: u8,
     pub rnr_wait: bool,
-    /// Bytes per second that congestion control allows, if it limits.
+    /// Bytes per second that congestion control allows, if it limits the rate.
     pub paced_rate: Option<u64>,
     pub packets_sent: u64,
     pub packets_received: u64,
@@ -76,19 +76,19 @@ pub struct PeerSnapshot {
     pub address: IpAddr,
     /// Bytes that may be in flight to it.
     pub window: u64,
-    /// Bytes that are.
+    /// Bytes in flight to it.
     pub in_flight: u64,
 }
 
-/// A connection of the connection manager at one moment, or a question to a datagram service.
+/// A connection of the connection manager at one moment, or a SIDR request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct ConnectionSnapshot {
     pub id: u32,
-    /// The peer's number for it, 0 while that is not known.
+    /// The peer's communication id, 0 until it is known.
     pub peer_id: u32,
     pub state: String,
-    /// Of the QPs.
+    /// Transport service of the QPs.
     pub transport: String,
     /// The service that was asked for: port space and port, or a number.
     pub service: String,
@@ -97,11 +97,11 @@ pub struct ConnectionSnapshot {
     pub peer_qpn: u32,
 }
 
-/// QPs, or connections, that are looked at during one hold of the NIC.
+/// QPs or connections that are read during one hold of the NIC.
 const PART: usize = 256;
 
 impl Snapshot {
-    /// What is known of a device without holding its NIC.
+    /// What is known about a device without holding its NIC.
     pub(crate) fn of(device: &str) -> Snapshot {
         Snapshot {
             pid: std::process::id(),
@@ -118,7 +118,7 @@ impl Snapshot {
         }
     }
 
-    /// All but the QPs and the connections.
+    /// Everything except the QPs and the connections.
     pub(crate) fn take(&mut self, time_ns: u64, wakeups: u64, core: &mut Core) {
         let gids = core.engine.gids();
         self.gids = (0..gids.len()).filter_map(|index| Some((index, gids.get(index)?))).collect();
@@ -135,8 +135,8 @@ impl Snapshot {
         self.peers = core.engine.peers().map(of_peer).collect();
     }
 
-    /// Some more QPs; false when there are no more. Many are not taken in one hold of the NIC, so that nobody waits
-    /// long: each is then shown as it was at one moment, if not at the same as all others.
+    /// Reads some more QPs; false if there are no more. Many QPs are not read in one hold of the NIC, so that other
+    /// threads do not wait long: each is shown as it was at one moment, but not all at the same moment.
     pub(crate) fn take_qps(&mut self, core: &Core) -> bool {
         let before = self.qps.len();
         self.qps.extend(core.engine.qps().skip(before).take(PART).map(|(qpn, service, query, counts)| {
@@ -167,7 +167,7 @@ impl Snapshot {
         self.qps.len() == before + PART
     }
 
-    /// Some more connections, whose last one until now was `after`; the last one now, if there are more.
+    /// Reads some more connections, after `after`; returns the last one read if there are more.
     pub(crate) fn take_connections(&mut self, core: &Core, after: Option<CommId>) -> Option<CommId> {
         let mut last = None;
         let mut count = 0;

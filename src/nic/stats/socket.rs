@@ -1,4 +1,4 @@
-//! The socket of a device.
+//! The statistics socket of a device.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -16,7 +16,7 @@ use super::serve::{Heard, Limits, Server};
 use super::{Snapshot, private_directory, user};
 use crate::runtime::kick::Kick;
 
-/// What those can have who look. They ask nothing, so that a request of theirs is longer than any may be.
+/// Limits of clients. They send no request, so any request is too long.
 pub const LIMITS: Limits = Limits {
     clients: 64,
     accepted: 16,
@@ -26,13 +26,13 @@ pub const LIMITS: Limits = Limits {
     pace: Duration::from_millis(2),
 };
 
-/// How long a snapshot is good for: however many look, the NIC is stopped for it no more often than this.
+/// How long a snapshot is reused: however many clients there are, the NIC is not held for it more often than this.
 pub const LIFETIME: Duration = Duration::from_millis(100);
 
-/// How long the thread waits for somebody else who looks before it ends.
+/// How long the thread waits for another client before it ends.
 const LINGER: Duration = Duration::from_secs(3);
 
-/// Where a device answers those who want to look. Removed when dropped, except by a forked child.
+/// Where a device answers clients. Removed when dropped, except by a forked child.
 pub(crate) struct StatsSocket {
     listener: UnixListener,
     path: PathBuf,
@@ -44,10 +44,10 @@ impl StatsSocket {
         let process = std::process::id();
         let directory = private_directory()?;
         let path = directory.join(format!("{process}-{device}.sock"));
-        // Between bind and listen a socket refuses connections, as one does whose process is gone: it takes its
-        // name when it listens.
+        // Between bind and listen a socket refuses connections, like that of a dead process: so it is renamed to its
+        // final name once it listens.
         let unnamed = directory.join(format!("{process}-{device}.new"));
-        // A leftover of an earlier process with our number.
+        // A leftover of an earlier process with our process id.
         let _ = std::fs::remove_file(&unnamed);
         let listener = UnixListener::bind(&unnamed)?;
         listener.set_nonblocking(true)?;
@@ -59,8 +59,8 @@ impl StatsSocket {
         self.listener.as_raw_fd()
     }
 
-    /// Answers those who look until nobody has for a while, or `stop` is closed. `snapshot` is asked for no more
-    /// often than a snapshot lives.
+    /// Answers clients until none has come for a while, or `stop` is closed. `snapshot` is called no more often than a
+    /// snapshot is reused.
     pub fn serve(
         &self,
         stop: BorrowedFd<'_>,
@@ -102,7 +102,7 @@ pub struct Cached {
 }
 
 impl Cached {
-    /// The last snapshot, or a new one when it has become old.
+    /// The last snapshot, or a new one if it is too old.
     pub fn get(&mut self, now: Time, take: impl FnOnce() -> Option<Vec<u8>>) -> Heard {
         if self.text.as_ref().is_none_or(|(_, until)| *until <= now) {
             self.text = take().map(|text| (text.into(), now + LIFETIME));
@@ -111,17 +111,17 @@ impl Cached {
     }
 }
 
-/// Whether a client is of our user, or may do everything anyhow.
+/// Whether a client is of our user, or root.
 pub fn is_ours(client: BorrowedFd<'_>) -> bool {
     sockopt::socket_peercred(client).is_ok_and(|peer| peer.uid.is_root() || peer.uid.as_raw() == user())
 }
 
-/// The thread that answers. It starts when somebody looks and ends when nobody does any more: a process at which
-/// nobody looks has none.
+/// The thread that answers. It starts when a client comes and ends when there are no more: a process without clients
+/// has none.
 #[derive(Default)]
 pub(crate) struct Answering {
     running: Option<Running>,
-    /// No thread could be had: not before then again.
+    /// No thread could be created: do not try again before then.
     not_before: Time,
 }
 
@@ -132,7 +132,7 @@ struct Running {
     finished: Arc<AtomicBool>,
 }
 
-/// Tells the progress thread that nobody watches the socket any more, however the thread has ended.
+/// Tells the progress thread that the socket is no longer watched, however the thread has ended.
 struct Finished(Arc<AtomicBool>, Arc<Kick>);
 
 impl Drop for Finished {
@@ -143,7 +143,7 @@ impl Drop for Finished {
 }
 
 impl Answering {
-    /// When the socket is to be watched for those who look: never while the thread does.
+    /// From when on the socket is to be watched for clients: never while the thread runs.
     pub fn watches_from(&mut self) -> Time {
         if self.running.as_ref().is_some_and(|running| running.finished.load(Ordering::SeqCst)) {
             self.stop();
@@ -151,7 +151,7 @@ impl Answering {
         if self.running.is_some() { Time::NEVER } else { self.not_before }
     }
 
-    /// Somebody looks: `answer` runs in the thread until it returns, at the latest when its argument is closed.
+    /// A client has come: runs `answer` in the thread until it returns, at the latest when its argument is closed.
     pub fn start(
         &mut self,
         now: Time,

@@ -9,26 +9,26 @@ use softrnic_wire::{Gid, Qpn, default_flow_label, flow_label_to_sport, rxe_qpn_t
 
 use crate::engine::{ControlError, GidTable};
 
-/// The way to a peer, as verbs describe it.
+/// The path to a peer, as verbs describe it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AddressVector {
     /// The peer's GID.
     pub dgid: Gid,
-    /// The place of our own in the GID table.
+    /// The index of our own GID in the GID table.
     pub sgid_index: usize,
-    /// Flow label; 0 leaves the choice to us. It decides the UDP source port.
+    /// Flow label; if 0, we choose one. It determines the UDP source port.
     pub flow_label: u32,
     /// DSCP and ECN.
     pub traffic_class: u8,
-    /// TTL of multicast; unicast packets have the system's.
+    /// TTL of multicast packets; unicast packets have the system's.
     pub hop_limit: u8,
 }
 
-/// TTL of unicast packets: the kernel replaces what the application says by the route's, and so do we.
+/// TTL of unicast packets: like the kernel, we replace the application's value by the route's.
 const UNICAST_TTL: u8 = 64;
 
 impl AddressVector {
-    /// To a peer's address, from place 0 of our GID table.
+    /// To a peer's address, from index 0 of our GID table.
     pub fn to(address: IpAddr) -> AddressVector {
         AddressVector {
             dgid: Gid::from(address),
@@ -39,7 +39,7 @@ impl AddressVector {
         }
     }
 
-    /// What goes on the wire.
+    /// The resulting header fields.
     pub(crate) fn resolve(
         &self,
         gids: &GidTable,
@@ -62,13 +62,13 @@ impl AddressVector {
     }
 }
 
-/// How many address handles of a device there are.
+/// Counts the address handles of a device.
 pub(crate) struct HandleCount {
     live: Arc<AtomicUsize>,
     most: usize,
 }
 
-/// One of the handles that are counted.
+/// One counted address handle.
 #[derive(Debug)]
 pub(crate) struct Counted(Arc<AtomicUsize>);
 
@@ -77,7 +77,7 @@ impl HandleCount {
         HandleCount { live: Arc::default(), most }
     }
 
-    /// Counts one more, until it is dropped, unless there are as many as may be.
+    /// Counts one more, until it is dropped, unless the limit is reached.
     pub(crate) fn take(&self) -> Result<Counted, ControlError> {
         let more = |live| (live < self.most).then_some(live + 1);
         match self.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
@@ -97,7 +97,7 @@ impl Drop for Counted {
 #[derive(Debug)]
 pub struct AddressHandle {
     path: Path,
-    /// The source port follows the sending QP, because the address vector has no flow label.
+    /// Whether the source port follows the sending QP, because the address vector has no flow label.
     by_qpn: bool,
     _counted: Counted,
 }
@@ -112,7 +112,7 @@ impl AddressHandle {
         Ok(AddressHandle { path, by_qpn: address.flow_label == 0, _counted: counted })
     }
 
-    /// The way that datagrams of a QP take.
+    /// The path of datagrams from a QP.
     pub fn path(&self, local: Qpn) -> Path {
         match self.by_qpn {
             true => Path { sport: rxe_qpn_to_sport(local), ..self.path },

@@ -11,16 +11,16 @@ use crate::device::Nic;
 use crate::runtime::channel::EventChannel;
 use crate::runtime::notify::Notify;
 
-/// Where armed completion queues report. Events carry the token that their CQ was made with.
+/// Where armed completion queues report. An event carries the token of its CQ.
 pub struct CompletionChannel {
     events: Arc<EventChannel<u64>>,
-    /// Not kept alive by this: a channel may be left when its device is closed.
+    /// Weak: a channel may outlive its device.
     nic: Weak<Nic>,
-    /// When a reader began to wait, on the device's clock; 0 when none has since an event was taken.
+    /// When a reader started to wait, on the device's clock; 0 if none has since the last event was taken.
     waits_since: AtomicU64,
 }
 
-/// Tells a channel about one CQ.
+/// Notifies a channel about one CQ.
 pub(crate) struct ChannelNotify {
     events: Arc<EventChannel<u64>>,
     token: u64,
@@ -37,7 +37,7 @@ impl CompletionChannel {
         Ok(CompletionChannel { events: Arc::new(EventChannel::new()?), nic, waits_since: AtomicU64::new(0) })
     }
 
-    /// Takes the next event, and waits for it unless the descriptor is non-blocking: the token of the CQ.
+    /// Takes the next event, the token of a CQ, and waits for it unless the descriptor is non-blocking.
     ///
     /// # Errors
     /// `EAGAIN`, or `EINTR` after a signal.
@@ -51,8 +51,8 @@ impl CompletionChannel {
         }
     }
 
-    /// Spins for a moment and serves the NIC, if the last wait was short. Call before [`wait`](Self::wait), which
-    /// works without it, and wakes up more slowly.
+    /// Spins for a moment and serves the NIC, if the last wait was short. Call it before [`wait`](Self::wait), which
+    /// works without it, but wakes up more slowly.
     pub fn spin(&self) {
         if let Some(nic) = self.nic.upgrade() {
             let begun = nic.now().as_nanos();
@@ -61,8 +61,8 @@ impl CompletionChannel {
         }
     }
 
-    /// The first half of [`CompletionChannel::event`], the only one that blocks and that can be cancelled. Whoever
-    /// waits with it keeps nothing that is to be dropped.
+    /// The first half of [`CompletionChannel::event`], the only one that blocks and can be cancelled. The caller holds
+    /// nothing that needs dropping.
     ///
     /// # Errors
     /// `EAGAIN`, or `EINTR` after a signal.
@@ -70,8 +70,8 @@ impl CompletionChannel {
         self.events.wait()
     }
 
-    /// The second half, once after each `Ok` of the first; `taken` sees the token before the CQ can go away. `None` if
-    /// that has happened: wait again.
+    /// The second half, called once after each `Ok` of the first; `taken` gets the token before the CQ can be
+    /// destroyed. `None` if that has happened: wait again.
     pub fn take(&self, taken: impl FnOnce(&u64)) -> Option<u64> {
         let event = self.events.take(taken)?;
         let begun = self.waits_since.load(Ordering::Relaxed);

@@ -21,11 +21,11 @@ use crate::device::{AsyncEvent, DeviceSpec, EventKind, EventSink, EventSource, N
 use crate::engine::{DeviceCaps, XrcdKey};
 use crate::runtime::channel::EventChannel;
 
-/// Tells contexts of a process apart.
+/// Identifies a context within the process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ContextId(u64);
 
-/// An open device: where objects are made and asynchronous events arrive. Cheap to clone.
+/// An open device: creates objects and receives asynchronous events. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
     inner: Arc<Inner>,
@@ -58,7 +58,7 @@ impl Context {
     /// A context of a running device.
     ///
     /// # Errors
-    /// No descriptors could be had, or the device has failed.
+    /// No descriptor is free, or the device has failed.
     pub fn on(device: Arc<Running>) -> Result<Context, Error> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let events = Arc::new(Events(EventChannel::new()?));
@@ -68,17 +68,16 @@ impl Context {
         Ok(Context { inner: Arc::new(Inner { id, device, events }) })
     }
 
-    /// Opens the first device that the environment names (`SOFTRNIC_DEVICES`), or one on a free loopback
-    /// address.
+    /// Opens the first device that the environment names (`SOFTRNIC_DEVICES`), or one on a free loopback address.
     ///
     /// # Errors
-    /// The environment makes no sense, or the link cannot be opened.
+    /// The environment cannot be parsed, or the link cannot be opened.
     pub fn open_default() -> Result<Context, Error> {
         let specs = DeviceSpec::from_env()?;
         Context::open(&specs[0])
     }
 
-    /// Which context this is.
+    /// The id of this context.
     pub fn id(&self) -> ContextId {
         self.inner.id
     }
@@ -88,12 +87,12 @@ impl Context {
         &self.inner.device
     }
 
-    /// The device's first address, which GID index 0 (on a device with one address) stands for.
+    /// The device's first address, the GID at index 0 of a device on one address.
     pub fn address(&self) -> IpAddr {
         self.inner.device.address()
     }
 
-    /// Now on the clock of completion timestamps.
+    /// The current time on the clock of completion timestamps.
     pub fn now(&self) -> Time {
         self.nic().now()
     }
@@ -144,7 +143,7 @@ impl Context {
         Ok(self.nic().control(|core, _| core.link.packet_memory())?)
     }
 
-    /// The GID at a place of the table; zero where there is none.
+    /// The GID at an index of the table; zero if there is none.
     ///
     /// # Errors
     /// The device has failed.
@@ -152,7 +151,7 @@ impl Context {
         Ok(self.nic().control(|core, _| core.engine.gids().gid(index))?)
     }
 
-    /// The most places of the GID table that may be used.
+    /// One past the last index of the GID table that may be in use.
     ///
     /// # Errors
     /// The device has failed.
@@ -163,23 +162,23 @@ impl Context {
     /// Resolves an address vector once, for any number of datagrams.
     ///
     /// # Errors
-    /// The GID table has no such place, the destination is of another family, or there are `max_ah` already.
+    /// The GID table has no such entry, the destination is of another address family, or there are `max_ah` already.
     pub fn create_ah(&self, address: &AddressVector) -> Result<AddressHandle, Error> {
         let counted = self.inner.device.handles.take()?;
         Ok(self.nic().control(|core, _| AddressHandle::new(address, core.engine.gids(), counted))??)
     }
 
-    /// Ends the service of the device, whose state is in doubt: this context gets `DeviceFatal`, and every verb
+    /// Takes the device out of service because its state is in doubt: this context gets `DeviceFatal`, and every verb
     /// of every context fails from now on.
     pub fn fail(&self) {
         let fail = || self.nic().control(|_, _| std::panic::resume_unwind(Box::new("device failed")));
-        // The NIC counts as poisoned when its holder unwinds. It may be so already.
+        // The NIC is poisoned when its holder unwinds. It may be so already.
         let _: std::thread::Result<Result<(), _>> =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(fail));
         self.inner.events.event(AsyncEvent { kind: EventKind::DeviceFatal, source: EventSource::Device });
     }
 
-    /// Makes a protection domain.
+    /// Creates a protection domain.
     ///
     /// # Errors
     /// A limit is reached.
@@ -187,18 +186,18 @@ impl Context {
         Pd::new(self.clone())
     }
 
-    /// Makes a channel for completion events.
+    /// Creates a channel for completion events.
     ///
     /// # Errors
-    /// No descriptor is to be had.
+    /// There is no free descriptor.
     pub fn create_channel(&self) -> Result<Arc<CompletionChannel>, Error> {
         Ok(Arc::new(CompletionChannel::new(Arc::downgrade(&self.inner.device.nic))?))
     }
 
-    /// Makes a completion queue with at least `depth` places, which reports to `channel` when armed.
+    /// Creates a completion queue with at least `depth` entries, which reports to `channel` when armed.
     ///
     /// # Errors
-    /// `depth` is 0 or beyond the device's limit.
+    /// `depth` is 0 or exceeds the device's limit.
     pub fn create_cq(
         &self,
         depth: usize,
@@ -207,7 +206,7 @@ impl Context {
         Cq::new(self.clone(), depth, channel.cloned(), None)
     }
 
-    /// Makes an XRC domain.
+    /// Creates an XRC domain.
     ///
     /// # Errors
     /// The device has failed.
@@ -215,7 +214,7 @@ impl Context {
         Ok(self.nic().control(|core, _| core.engine.create_xrcd())??)
     }
 
-    /// Gives an XRC domain back.
+    /// Destroys an XRC domain.
     ///
     /// # Errors
     /// It is in use.
@@ -231,8 +230,8 @@ impl Context {
         self.inner.events.0.recv(|_| {})
     }
 
-    /// The first half of [`Context::async_event`], the only one that blocks and that can be cancelled. Whoever waits
-    /// with it keeps nothing that is to be dropped.
+    /// The first half of [`Context::async_event`], the only one that blocks and can be cancelled. The caller holds
+    /// nothing that needs dropping.
     ///
     /// # Errors
     /// `EAGAIN`, or `EINTR` after a signal.
@@ -240,8 +239,8 @@ impl Context {
         self.inner.events.0.wait()
     }
 
-    /// The second half, once after each `Ok` of the first; `taken` sees the event before the object it is about can go
-    /// away. `None` if that has happened: wait again.
+    /// The second half, called once after each `Ok` of the first; `taken` gets the event before its object can be
+    /// destroyed. `None` if that has happened: wait again.
     pub fn take_async_event(&self, taken: impl FnOnce(&AsyncEvent)) -> Option<AsyncEvent> {
         self.inner.events.0.take(taken)
     }
@@ -268,7 +267,7 @@ impl Context {
 impl Drop for Inner {
     fn drop(&mut self) {
         let sink: Arc<dyn EventSink> = self.events.clone();
-        // A device that has failed has nobody to tell any more.
+        // A device that has failed has nothing more to report.
         let _ = self.device.nic.control(|core, _| core.routes.leave(&sink));
     }
 }

@@ -23,7 +23,7 @@ pub struct Cq {
 }
 
 impl Cq {
-    /// `token` is what the channel's events carry for this CQ; without one, it is a number of its own.
+    /// `token` is what the channel's events carry for this CQ; by default a number of its own.
     pub fn new(
         context: Context,
         depth: usize,
@@ -31,7 +31,7 @@ impl Cq {
         token: Option<u64>,
     ) -> Result<Arc<Cq>, Error> {
         if depth == 0 || depth > DeviceCaps::default().max_cqe {
-            return Err(ControlError::Invalid("a CQ has between 1 and max_cqe places").into());
+            return Err(ControlError::Invalid("a CQ must have between 1 and max_cqe entries").into());
         }
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         let token = token.unwrap_or_else(|| NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
@@ -52,12 +52,12 @@ impl Cq {
         self.token
     }
 
-    /// Its name in asynchronous events.
+    /// What identifies it in asynchronous events.
     pub fn source(&self) -> EventSource {
         EventSource::Cq(self.key)
     }
 
-    /// Takes up to `completions.len()` completions and returns how many there were.
+    /// Takes up to `completions.len()` completions and returns their number.
     pub fn poll(&self, completions: &mut [Cqe]) -> usize {
         let mut found = 0;
         self.poll_with(completions.len(), |cqe| {
@@ -66,8 +66,7 @@ impl Cq {
         })
     }
 
-    /// Takes up to `most` completions, in order, and returns how many there were. Services the NIC when the
-    /// queue is empty.
+    /// Takes up to `most` completions, in order, and returns their number. Services the NIC if the queue is empty.
     pub fn poll_with(&self, most: usize, mut take: impl FnMut(Cqe)) -> usize {
         if most == 0 {
             return 0;
@@ -82,8 +81,8 @@ impl Cq {
         found
     }
 
-    /// Asks for one event at the next completion, or only at the next solicited one or error. Poll once more
-    /// afterwards: what is there already fires nothing.
+    /// Asks for one event at the next completion, or only at the next solicited or failed one. Poll once more
+    /// afterwards: completions already there do not fire.
     pub fn arm(&self, solicited_only: bool) {
         self.arming.arm(solicited_only);
         self.context.nic().on_arm();
@@ -94,18 +93,18 @@ impl Cq {
         self.channel.as_ref()
     }
 
-    /// Places.
+    /// Number of entries.
     pub fn depth(&self) -> usize {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner).capacity()
     }
 
-    /// Changes the number of places.
+    /// Changes the number of entries.
     ///
     /// # Errors
     /// More completions wait than the new size holds.
     pub fn resize(&self, depth: usize) -> Result<(), Error> {
         if depth == 0 || depth > DeviceCaps::default().max_cqe {
-            return Err(ControlError::Invalid("a CQ has between 1 and max_cqe places").into());
+            return Err(ControlError::Invalid("a CQ must have between 1 and max_cqe entries").into());
         }
         let parts = CqParts::new(rounded(depth))?;
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,7 +113,7 @@ impl Cq {
         Ok(resize.map(drop)?)
     }
 
-    /// Forgets the completions of a QP, which was reset: it has nothing to do with what it was before.
+    /// Drops the completions of a QP that was reset: its new life must not see them.
     pub(crate) fn purge(&self, qpn: Qpn) {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner).retain(|cqe| cqe.qpn != qpn);
     }
@@ -124,7 +123,7 @@ impl Cq {
     }
 }
 
-/// As many places as common hardware gives: at least one more than were asked for. Programs rely on it without knowing.
+/// As many entries as common hardware gives: at least one more than requested. Programs rely on that without knowing.
 /// `ib_send_lat -e` asks for one; when the answer to a message overtakes its lost ACK, it needs two.
 fn rounded(depth: usize) -> usize {
     (depth + 1).next_power_of_two().min(DeviceCaps::default().max_cqe)
@@ -143,7 +142,7 @@ fn drain(ring: &mut CompletionRing<Cqe>, most: usize, take: &mut impl FnMut(Cqe)
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // Nothing reports here any more: QPs and SRQs keep their CQs alive.
+        // Nothing reports here any longer: QPs and SRQs keep their CQs alive.
         let _ = self.context.nic().control(|core, _| {
             core.routes.remove(EventSource::Cq(self.key));
             core.engine.destroy_cq(self.key)

@@ -15,7 +15,7 @@ impl Context {
         MemoryTable::on_demand_available()
     }
 
-    /// Makes a device memory of `length` bytes, aligned to 2^`log_align` bytes, filled with zeros.
+    /// Allocates device memory of `length` bytes, aligned to 2^`log_align` bytes, filled with zeros.
     ///
     /// # Errors
     /// The length is 0, or more than the device has.
@@ -28,7 +28,7 @@ impl Context {
         added.map_err(|(_, error)| error.into())
     }
 
-    /// Gives a device memory back.
+    /// Frees a device memory.
     ///
     /// # Errors
     /// Regions are registered on it, or there is no such memory.
@@ -55,7 +55,7 @@ impl Context {
         unsafe { self.show_dm(dm, offset, bytes.as_mut_ptr(), bytes.len()) }
     }
 
-    /// As [`write_dm`](Self::write_dm), for memory of which there may be no reference.
+    /// Like [`write_dm`](Self::write_dm), for memory that must not be referenced.
     ///
     /// # Errors
     /// They do not fit at `offset`.
@@ -64,11 +64,11 @@ impl Context {
     /// `length` bytes from `from` are readable during the call, and not part of the device memory.
     pub unsafe fn fill_dm(&self, dm: DmId, offset: u64, from: *const u8, length: usize) -> Result<(), Error> {
         let memory = self.dm(dm)?;
-        // SAFETY: the source is as the caller promises, which is what `fill` demands.
+        // SAFETY: the source is as the caller promises, which is what `fill` requires.
         Ok(unsafe { memory.fill(offset, from, length) }?)
     }
 
-    /// As [`read_dm`](Self::read_dm), for memory of which there may be no reference.
+    /// Like [`read_dm`](Self::read_dm), for memory that must not be referenced.
     ///
     /// # Errors
     /// There are fewer than `length` from `offset` on.
@@ -77,11 +77,11 @@ impl Context {
     /// `length` bytes from `to` are writable during the call, and not part of the device memory.
     pub unsafe fn show_dm(&self, dm: DmId, offset: u64, to: *mut u8, length: usize) -> Result<(), Error> {
         let memory = self.dm(dm)?;
-        // SAFETY: the destination is as the caller promises, which is what `show` demands.
+        // SAFETY: the destination is as the caller promises, which is what `show` requires.
         Ok(unsafe { memory.show(offset, to, length) }?)
     }
 
-    /// The memory itself: what is copied is as much as the application likes, and nobody shall wait for it.
+    /// The memory itself: the application may copy as much as it likes, and that must not hold up other threads.
     fn dm(&self, dm: DmId) -> Result<DeviceMemory, Error> {
         Ok(self.nic().control(|core, _| core.engine.memory().dm(dm))??)
     }
@@ -91,7 +91,7 @@ impl Pd {
     /// Registers `length` bytes of a device memory from `offset` on. The access must be zero-based.
     ///
     /// # Errors
-    /// As the memory table refuses it.
+    /// Those of the memory table.
     pub fn register_dm(
         self: &Arc<Self>,
         dm: DmId,
@@ -106,7 +106,7 @@ impl Pd {
         Ok(RawMr::adopt(self.clone(), keys))
     }
 
-    /// Makes a null region: it discards what is written and reads as zeros.
+    /// Creates a null region: writes are discarded, reads return zeros.
     ///
     /// # Errors
     /// A limit is reached.
@@ -116,7 +116,7 @@ impl Pd {
         Ok(RawMr::adopt(self.clone(), keys))
     }
 
-    /// Faults in the on-demand memory of `sges`, for writing if asked.
+    /// Faults in the on-demand memory of `sges`, for writing if asked to.
     ///
     /// # Errors
     /// An element is outside its region, or its memory is not mapped.

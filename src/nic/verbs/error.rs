@@ -10,7 +10,7 @@ use softrnic_memory::MemoryError;
 /// Why a control verb failed.
 #[derive(Debug)]
 pub enum Error {
-    /// The device specification cannot be understood.
+    /// The device specification cannot be parsed.
     Spec(SpecError),
     /// The device cannot be opened.
     Open(OpenError),
@@ -18,7 +18,7 @@ pub enum Error {
     Control(ControlError),
     /// A system call failed.
     System(std::io::Error),
-    /// The device has failed and serves nothing any more. EIO.
+    /// The device has failed and serves no further calls. EIO.
     DeviceFatal,
 }
 
@@ -60,11 +60,11 @@ from! {
 pub enum PostError {
     /// The queue is full. ENOMEM.
     Full,
-    /// The QP's state takes no such work requests. EINVAL.
+    /// The QP's state does not accept such work requests. EINVAL.
     State,
-    /// Something about the work request is wrong for this QP; the text says what. EINVAL.
+    /// The work request is not valid for this QP; the text says why. EINVAL.
     Invalid(&'static str),
-    /// The message is longer than a message can be. EINVAL.
+    /// The message is too long. EINVAL.
     TooLong,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for PostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             PostError::Full => "the queue is full",
-            PostError::State => "the QP is in a state that takes no such work requests",
+            PostError::State => "the QP's state does not accept such work requests",
             PostError::Invalid(what) => what,
             PostError::TooLong => "the message is longer than 2 GiB",
         })

@@ -14,9 +14,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Objects keep what they depend on alive: a [`Qp`] its [`Pd`] and [`Cq`]s, those their [`Context`]. Memory is
-//! registered by handing it over ([`Pd::register`]); peers and the NIC may write it at any time, so it is
-//! reached through copies ([`Mr::read`], [`Mr::write`]).
+//! Objects keep alive what they depend on: a [`Qp`] its [`Pd`] and [`Cq`]s, those their [`Context`]. Memory is
+//! registered by passing ownership ([`Pd::register`]). Peers and the NIC may write it at any time, so it is accessed by
+//! copying ([`Mr::read`], [`Mr::write`]).
 
 mod address;
 mod channel;

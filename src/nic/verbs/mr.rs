@@ -12,7 +12,7 @@ use super::error::Error;
 use super::pd::Pd;
 use crate::engine::ControlError;
 
-/// A registration of memory that somebody else owns and keeps in place.
+/// A registration of memory that the caller owns and keeps in place.
 pub struct RawMr {
     pd: Arc<Pd>,
     keys: MrKeys,
@@ -20,7 +20,7 @@ pub struct RawMr {
 
 impl RawMr {
     pub(crate) fn new(pd: Arc<Pd>, spec: MrSpec) -> Result<RawMr, Error> {
-        // Faulting pages in takes long, and other connections would wait for it.
+        // Faulting pages in is slow, and other connections would wait for it.
         let prepared = spec.prepare(pd.context().nic().memory_config())?;
         let keys = pd.context().nic().control(|core, _| core.engine.memory().add_mr(pd.id(), prepared))??;
         Ok(RawMr { pd, keys })
@@ -44,7 +44,7 @@ impl RawMr {
     /// Changes the registration. The keys stay.
     ///
     /// # Errors
-    /// As the memory table refuses it; nothing has changed then.
+    /// Those of the memory table. Nothing has changed then.
     pub fn reregister(&mut self, change: ReregSpec, pd: Option<Arc<Pd>>) -> Result<(), Error> {
         let lkey = self.keys.lkey;
         let nic = self.pd.context().nic();
@@ -57,10 +57,10 @@ impl RawMr {
         Ok(())
     }
 
-    /// Deregisters, and says whether that was possible. The NIC has let go of the memory when this returns.
+    /// Deregisters. When this returns, the NIC no longer uses the memory.
     ///
     /// # Errors
-    /// Windows are bound to it; the registration comes back.
+    /// Windows are bound to it; the registration is returned.
     pub fn deregister(self) -> Result<(), (RawMr, Error)> {
         let lkey = self.keys.lkey;
         let result = self.pd.context().nic().control(|core, _| core.engine.memory().dereg_mr(lkey));
@@ -74,20 +74,20 @@ impl RawMr {
 impl Drop for RawMr {
     fn drop(&mut self) {
         let lkey = self.keys.lkey;
-        // Deregistered already, or the device has failed and copies nothing any more.
+        // Deregistered already, or the device has failed and copies nothing any longer.
         let _ = self.pd.context().nic().control(|core, _| core.engine.memory().dereg_mr(lkey));
     }
 }
 
 /// A region with its memory, which the NIC and peers may read and write at any time.
 pub struct Mr {
-    /// Dropped before the bytes, so that nobody copies into memory that is gone.
+    /// Dropped before the bytes, so that nothing is copied into memory that has been freed.
     raw: RawMr,
     bytes: Box<[UnsafeCell<u8>]>,
 }
 
-// SAFETY: `write`, `read` and the NIC touch the bytes by the copies of `memory` alone, which may race with each other and make
-// no references to them.
+// SAFETY: `write`, `read` and the NIC access the bytes only with the copies of `memory`, which may race with each other
+// and make no references to them.
 unsafe impl Sync for Mr {}
 
 impl Mr {
@@ -103,7 +103,7 @@ impl Mr {
         Ok(Mr { raw, bytes })
     }
 
-    /// Address of the first byte, as work requests and peers name it.
+    /// Address of the first byte, as used by work requests and peers.
     pub fn addr(&self) -> u64 {
         self.bytes.as_ptr().addr() as u64
     }
@@ -128,8 +128,8 @@ impl Mr {
         self.raw.keys.rkey
     }
 
-    /// A scatter/gather element for `length` bytes from `offset` on. Not checked here: a work request that
-    /// leaves the region completes with a protection error.
+    /// A scatter/gather element for `length` bytes from `offset`. Not checked here: a work request that exceeds the
+    /// region completes with a protection error.
     pub fn sge(&self, offset: usize, length: usize) -> Sge {
         Sge { addr: self.addr().wrapping_add(offset as u64), length: length as u32, lkey: self.lkey() }
     }
@@ -140,8 +140,8 @@ impl Mr {
     /// They do not fit at `offset`.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         self.check(offset, bytes.len())?;
-        // SAFETY: inside the bytes that this region owns, as was just checked; `bytes` is no part of them, since they are not
-        // lent.
+        // SAFETY: inside the bytes that this region owns, as just checked; `bytes` is not part of them, since they are
+        // never lent.
         unsafe { copy_to_app(self.bytes.as_ptr().expose_provenance() + offset, bytes) };
         Ok(())
     }
@@ -152,8 +152,8 @@ impl Mr {
     /// There are fewer than `bytes.len()` from `offset` on.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Error> {
         self.check(offset, bytes.len())?;
-        // SAFETY: inside the bytes that this region owns, as was just checked; `bytes` is no part of them, since they are not
-        // lent.
+        // SAFETY: inside the bytes that this region owns, as just checked; `bytes` is not part of them, since they are
+        // never lent.
         unsafe { copy_from_app(self.bytes.as_ptr().expose_provenance() + offset, bytes) };
         Ok(())
     }

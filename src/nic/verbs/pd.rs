@@ -13,7 +13,7 @@ use super::mr::{Mr, RawMr};
 use super::qp::{Qp, QpOptions};
 use super::srq::{Srq, SrqOptions};
 
-/// A protection domain: what is registered in it can be used by its QPs alone.
+/// A protection domain: only its QPs can use what is registered in it.
 pub struct Pd {
     context: Context,
     id: PdId,
@@ -30,7 +30,7 @@ impl Pd {
         &self.context
     }
 
-    /// Its name in the memory table.
+    /// Its id in the memory table.
     pub fn id(&self) -> PdId {
         self.id
     }
@@ -43,15 +43,15 @@ impl Pd {
         Mr::new(self.clone(), bytes.into(), access)
     }
 
-    /// Registers memory that somebody else owns.
+    /// Registers memory that the caller owns.
     ///
     /// # Errors
-    /// As the memory table refuses it.
+    /// Those of the memory table.
     pub fn register_raw(self: &Arc<Self>, spec: MrSpec) -> Result<RawMr, Error> {
         RawMr::new(self.clone(), spec)
     }
 
-    /// Makes a reliable connected QP.
+    /// Creates a reliable connected QP.
     ///
     /// # Errors
     /// A limit is reached.
@@ -64,7 +64,7 @@ impl Pd {
         self.create_qp(QpType::Rc, send_cq, recv_cq, options)
     }
 
-    /// Makes a QP.
+    /// Creates a QP.
     ///
     /// # Errors
     /// A limit is reached, or the options do not fit the service.
@@ -78,7 +78,7 @@ impl Pd {
         Qp::new(self.clone(), service, send_cq.clone(), recv_cq.clone(), options)
     }
 
-    /// Makes a shared receive queue.
+    /// Creates a shared receive queue.
     ///
     /// # Errors
     /// A limit is reached.
@@ -86,7 +86,7 @@ impl Pd {
         Srq::new(self.clone(), options)
     }
 
-    /// Makes a memory window, and returns its key.
+    /// Creates a memory window, and returns its key.
     ///
     /// # Errors
     /// A limit is reached.
@@ -94,7 +94,7 @@ impl Pd {
         Ok(self.context.nic().control(|core, _| core.engine.memory().alloc_mw(self.id, mw_type))??)
     }
 
-    /// Gives a memory window back.
+    /// Destroys a memory window.
     ///
     /// # Errors
     /// There is no such window.

@@ -1,4 +1,4 @@
-//! The state of the port, as verbs show it.
+//! The state of the port, as verbs report it.
 
 use softrnic_link::host::LinkState;
 use softrnic_transport::{Counter, MAX_MESSAGE};
@@ -7,29 +7,29 @@ use softrnic_wire::Mtu;
 use crate::device::Port;
 use crate::engine::{DropReason, Engine};
 
-/// Whether packets get through, and if not, why.
+/// Whether packets pass, and if not, why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortState {
     /// The interface is switched off or gone.
     Disabled,
     /// The interface is up and has no carrier.
     Polling,
-    /// Packets get through.
+    /// Packets pass.
     Active,
 }
 
 /// The state of the port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortAttributes {
-    /// Whether packets get through.
+    /// Whether packets pass.
     pub state: PortState,
     /// The largest path MTU that fits the network below.
     pub active_mtu: Mtu,
     /// Longest message, in bytes.
     pub max_message: u32,
-    /// Packets with a foreign P_Key.
+    /// Packets with a P_Key that does not match.
     pub bad_pkey: u64,
-    /// Packets with a foreign Q_Key.
+    /// Packets with a Q_Key that does not match.
     pub qkey_violations: u64,
 }
 

@@ -22,12 +22,12 @@ use crate::engine::{
 use crate::progress::gather::Gathered;
 use crate::runtime::queue::{RecvRing, SendRing};
 
-/// What a QP is made of, besides its service and its CQs.
+/// Parameters of a new QP, besides its service and its CQs.
 #[derive(Clone)]
 pub struct QpOptions {
-    /// Places in the send queue.
+    /// Entries of the send queue.
     pub max_send_wr: usize,
-    /// Places in the receive queue.
+    /// Entries of the receive queue.
     pub max_recv_wr: usize,
     /// Scatter/gather elements of a send.
     pub max_send_sge: usize,
@@ -58,9 +58,9 @@ impl Default for QpOptions {
 /// Attributes of [`Qp::modify`]: those of the transport, and the address vector.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct QpAttributes {
-    /// What the transport works with; `path` is made from `address`.
+    /// Those that the transport uses; `path` is resolved from `address`.
     pub transport: QpAttr,
-    /// The way to the peer (for the `AV` bit of the mask).
+    /// The path to the peer (for the `AV` bit of the mask).
     pub address: Option<AddressVector>,
 }
 
@@ -152,7 +152,7 @@ impl Qp {
         &self.pd
     }
 
-    /// What it was made of.
+    /// The parameters it was created with.
     pub fn options(&self) -> &QpOptions {
         &self.options
     }
@@ -167,7 +167,7 @@ impl Qp {
         &self.recv_cq
     }
 
-    /// Its name in asynchronous events.
+    /// What identifies it in asynchronous events.
     pub fn source(&self) -> EventSource {
         EventSource::Qp(self.key)
     }
@@ -189,7 +189,7 @@ impl Qp {
     /// Changes attributes and state.
     ///
     /// # Errors
-    /// The transition, a combination or a value is not allowed; nothing has changed then.
+    /// The transition, a combination or a value is not allowed. Nothing has changed then.
     pub fn modify(&self, mask: AttrMask, attributes: &QpAttributes) -> Result<(), Error> {
         let mut attr = attributes.transport;
         self.context().nic().control(|core, now| {
@@ -220,7 +220,7 @@ impl Qp {
         *self.address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Attributes and state as the NIC has them.
+    /// Its current attributes and state.
     ///
     /// # Errors
     /// The device has failed.
@@ -228,8 +228,8 @@ impl Qp {
         Ok(self.context().nic().control(|core, _| core.engine.query_qp(self.key))??)
     }
 
-    /// Takes an RC or UC QP from RESET to RTS, with everything allowed to the peer and the attributes that
-    /// test programs use: MTU as given, timeout 14, 7 retries.
+    /// Takes an RC or UC QP from RESET to RTS, with all access for the peer and the attributes that test programs use:
+    /// MTU as given, timeout 14, 7 retries.
     ///
     /// # Errors
     /// As [`Qp::modify`].
@@ -301,15 +301,15 @@ impl Qp {
         let WorkRequest { mut request, address } = request;
         if let (SendOp::Datagram { path, dest_qpn, .. }, Some(address)) = (&mut request.op, address) {
             let resolved = self.resolve(&address, *dest_qpn);
-            *path = resolved.map_err(|_| PostError::Invalid("the address vector makes no sense"))?;
+            *path = resolved.map_err(|_| PostError::Invalid("the address vector is invalid"))?;
         }
         self.post_batch(|batch| batch.push(request))
     }
 
-    /// What an address vector means on the wire for a UD QP of this service.
+    /// Resolves an address vector for datagrams of this QP.
     ///
     /// # Errors
-    /// The GID table has no such place, or the destination is of another family.
+    /// The GID table has no such entry, or the destination is of another address family.
     pub fn resolve(&self, address: &AddressVector, remote: Qpn) -> Result<softrnic_transport::Path, Error> {
         Ok(self
             .context()
@@ -356,13 +356,12 @@ impl Qp {
         Ok(())
     }
 
-    /// Whether it is attached to a multicast group, and cannot be destroyed therefore. On a device that has failed none
-    /// is.
+    /// Whether it is attached to a multicast group, and so cannot be destroyed. On a device that has failed no QP is.
     pub fn is_attached(&self) -> bool {
         self.context().nic().control(|core, _| core.engine.is_attached(self.key)).unwrap_or(false)
     }
 
-    /// Attaches a UD QP to a multicast group. Once more changes nothing.
+    /// Attaches a UD QP to a multicast group. Attaching again changes nothing.
     ///
     /// # Errors
     /// Not a UD QP, not a group, or the link cannot join.
@@ -391,7 +390,7 @@ impl Qp {
             if core.engine.detach_multicast(self.key, group)?
                 && let Err(error) = core.link.leave(group.to_ip())
             {
-                tracing::debug!(%error, %group, "the link stays in a group that nobody is attached to");
+                tracing::debug!(%error, %group, "the link stays in a group to which no QP is attached");
             }
             Ok(())
         })?
@@ -405,7 +404,7 @@ impl Qp {
         self.sends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What makes a request impossible on this QP, before it is queued.
+    /// Checks whether this QP can execute a request, before it is queued.
     ///
     /// # Errors
     /// See [`PostError`]; never [`PostError::Full`].
@@ -443,17 +442,17 @@ impl Qp {
             SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. }
                 if request.length < 8 || !remote.va.is_multiple_of(8) =>
             {
-                Err(PostError::Invalid("an atomic works on 8 aligned bytes"))
+                Err(PostError::Invalid("an atomic needs 8 aligned bytes"))
             }
             SendOp::AtomicWrite { remote } if request.length != 8 || !remote.va.is_multiple_of(8) => {
-                Err(PostError::Invalid("an atomic write has 8 aligned bytes"))
+                Err(PostError::Invalid("an atomic write needs 8 aligned bytes"))
             }
             _ => Ok(()),
         }
     }
 }
 
-/// Sends that are posted with one doorbell.
+/// Sends posted with one doorbell.
 pub struct SendBatch<'a> {
     qp: &'a Qp,
     side: MutexGuard<'a, SendSide>,
@@ -476,7 +475,7 @@ impl SendBatch<'_> {
     pub fn push(&mut self, mut request: SendRequest) -> Result<(), PostError> {
         self.qp.check(&request)?;
         if let SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } = request.op {
-            // More room than the answer takes is no mistake for kernel rxe and rdmavt either.
+            // Like kernel rxe and rdmavt, accepts more room than the answer needs.
             request.length = 8;
         }
         if self.posted == 0 {
@@ -498,7 +497,7 @@ impl SendBatch<'_> {
         let nic = qp.context().nic();
         let leaves_now =
             self.side.gathered.leaves_now(self.posted, self.bytes, self.outstanding, nic.answers());
-        // The NIC may be driven below: never with the queue's lock held.
+        // The NIC may be driven below, which must not happen with the queue's lock held.
         drop(self);
         nic.on_post(qp.key.index(), leaves_now);
     }
@@ -540,7 +539,7 @@ mod tests {
     use super::*;
     use crate::device::DeviceSpec;
 
-    /// Sockets are asked for a datagram's TOS only where somebody sees it.
+    /// Sockets are asked for a datagram's TOS only if it is used.
     #[test]
     fn a_datagram_comes_with_the_header_it_was_sent_with() {
         const QKEY: Qkey = Qkey(0x11);

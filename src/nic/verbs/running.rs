@@ -1,4 +1,4 @@
-//! The devices that run in this process. Every context of the same device shares one NIC.
+//! The devices running in this process. All contexts of a device share one NIC.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::device::{
 };
 use crate::engine::{EngineConfig, Seed};
 
-/// A device at work, with its progress thread. It ends with the last context that uses it.
+/// A running device, with its progress thread. It ends with the last context that uses it.
 pub struct Running {
     /// The NIC.
     pub(crate) nic: Arc<Nic>,
@@ -24,14 +24,14 @@ pub struct Running {
     guid: u64,
     pub(crate) handles: HandleCount,
     _progress: Progress,
-    /// Ends, if no other device shares it, when the NIC above has let go of its link.
+    /// Finished, if no other device shares it, once the NIC above has dropped its link.
     _capture: Option<Arc<OpenCapture>>,
 }
 
 static RUNNING: Mutex<Option<HashMap<String, Weak<Running>>>> = Mutex::new(None);
 
 impl Running {
-    /// The running device of this name, or a newly started one.
+    /// The running device with this name, or a newly started one.
     pub(crate) fn open(spec: &DeviceSpec) -> Result<Arc<Running>, Error> {
         let opening = opening();
         on_fork_in_child(&opening, forget_running);
@@ -45,17 +45,17 @@ impl Running {
         Ok(device)
     }
 
-    /// A device on a link that the caller made, known to nobody else.
+    /// A device on the caller's own link, not shared with others.
     ///
     /// # Errors
-    /// No descriptors or no thread could be had.
+    /// No descriptor or thread could be created.
     pub fn with_link(link: Box<dyn Link>, address: IpAddr, name: &str) -> Result<Arc<Running>, Error> {
         let opened = OpenedLink { link, attachment: None, address: Some(address), capture: None };
         let spec = DeviceSpec { name: name.to_owned(), ..DeviceSpec::default() };
         Running::on(&spec, opened, Nic::start).map(Arc::new)
     }
 
-    /// As [`with_link`](Self::with_link), by a clock of the test's, which takes the progress thread's turns itself.
+    /// Like [`with_link`](Self::with_link), with the test's clock; the test takes the progress thread's turns itself.
     #[cfg(test)]
     pub(crate) fn in_virtual_time(
         link: Box<dyn Link>,
@@ -123,7 +123,7 @@ impl Running {
         })
     }
 
-    /// The address that people know a device by. The default GID of an interface is not.
+    /// The main address of a device, by which users know it. It is not the default GID of an interface.
     pub(crate) fn known_by(addresses: impl Iterator<Item = IpAddr>) -> Option<IpAddr> {
         addresses.max_by_key(|ip| (ip.is_ipv4(), !is_link_local(*ip)))
     }
@@ -147,7 +147,7 @@ impl Running {
         self.address
     }
 
-    /// What the link ended up as, for people.
+    /// The mode that the link obtained, for humans.
     pub fn mode(&self) -> &str {
         &self.mode
     }
@@ -171,8 +171,8 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
-/// The devices of the parent are not the child's.
+/// The parent's devices are not the child's.
 fn forget_running() {
-    // Nobody holds it: it is taken only by those who are opening, and a fork waits for them.
+    // The lock is free: only opening a device takes it, and a fork waits for that.
     *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }

@@ -12,10 +12,10 @@ use crate::device::EventSource;
 use crate::engine::{ControlError, DeviceCaps, RecvRequest, SrqInit, SrqKey, SrqParts, XrcdKey};
 use crate::runtime::queue::RecvRing;
 
-/// What a shared receive queue is made of.
+/// Parameters of a new shared receive queue.
 #[derive(Clone, Default)]
 pub struct SrqOptions {
-    /// Places; at least one.
+    /// Entries; at least one.
     pub max_wr: usize,
     /// For an XRC SRQ, its domain and the CQ that its receives complete to.
     pub xrc: Option<(XrcdKey, Arc<Cq>)>,
@@ -33,7 +33,7 @@ pub struct Srq {
 impl Srq {
     pub(crate) fn new(pd: Arc<Pd>, options: SrqOptions) -> Result<Arc<Srq>, Error> {
         if options.max_wr == 0 || options.max_wr > DeviceCaps::default().max_srq_wr {
-            return Err(ControlError::Invalid("an SRQ has between 1 and max_srq_wr places").into());
+            return Err(ControlError::Invalid("an SRQ must have between 1 and max_srq_wr entries").into());
         }
         let xrc = options.xrc.as_ref().map(|(xrcd, cq)| (*xrcd, cq.key()));
         let init = SrqInit { pd: pd.id(), max_wr: options.max_wr, xrc };
@@ -54,7 +54,7 @@ impl Srq {
         self.srqn
     }
 
-    /// Its name in asynchronous events.
+    /// What identifies it in asynchronous events.
     pub fn source(&self) -> EventSource {
         EventSource::Srq(self.key)
     }
@@ -68,12 +68,12 @@ impl Srq {
         ring.push(request).map_err(|_| PostError::Full)
     }
 
-    /// Places.
+    /// Number of entries.
     pub fn max_wr(&self) -> usize {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner).capacity()
     }
 
-    /// The limit that is armed; 0 when it is not.
+    /// The armed limit; 0 if none is armed.
     ///
     /// # Errors
     /// The device has failed.
@@ -84,23 +84,23 @@ impl Srq {
     /// Asks for an event when fewer than `limit` receives are left. Fires once.
     ///
     /// # Errors
-    /// The limit is beyond the queue's size.
+    /// The limit exceeds the queue's size.
     pub fn set_limit(&self, limit: usize) -> Result<(), Error> {
         if limit > self.max_wr() {
-            return Err(ControlError::Invalid("the limit is beyond the SRQ's size").into());
+            return Err(ControlError::Invalid("the limit exceeds the SRQ's size").into());
         }
         Ok(self.context().nic().control(|core, _| core.engine.set_srq_limit(self.key, limit))??)
     }
 
-    /// Changes the number of places.
+    /// Changes the number of entries.
     ///
     /// # Errors
-    /// More is posted than the new size holds, or the limit is beyond it.
+    /// More is posted than the new size holds, or the limit exceeds it.
     pub fn resize(&self, max_wr: usize) -> Result<(), Error> {
         self.change(max_wr, None)
     }
 
-    /// Changes the number of places and the limit, or neither.
+    /// Changes the number of entries and the limit, or neither.
     ///
     /// # Errors
     /// As [`resize`](Self::resize).
@@ -110,7 +110,7 @@ impl Srq {
 
     fn change(&self, max_wr: usize, limit: Option<usize>) -> Result<(), Error> {
         if max_wr == 0 || max_wr > DeviceCaps::default().max_srq_wr {
-            return Err(ControlError::Invalid("an SRQ has between 1 and max_srq_wr places").into());
+            return Err(ControlError::Invalid("an SRQ must have between 1 and max_srq_wr entries").into());
         }
         let parts = SrqParts::new(max_wr)?;
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,11 +1,11 @@
-//! What a device has counted.
+//! The counters of a device.
 
 use super::context::Context;
 use super::error::Error;
 
 impl Context {
-    /// Every counter of the device with its name: the transport's (named as rxe's hw_counters where they mean
-    /// the same), datagrams dropped by reason, and the link's.
+    /// All counters of the device with their names: the transport's (named as rxe's hw_counters where they mean the
+    /// same), datagrams dropped by reason, and the link's.
     ///
     /// # Errors
     /// The device has failed.

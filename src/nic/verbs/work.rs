@@ -1,4 +1,4 @@
-//! Building work requests.
+//! Builds work requests.
 
 use softrnic_memory::Sge;
 use softrnic_transport::{RemoteBuffer, SendExtra, SendOp};
@@ -102,21 +102,21 @@ impl WorkRequest {
         self
     }
 
-    /// The number that its completion carries.
+    /// The number of its completion.
     #[must_use]
     pub fn id(mut self, wr_id: u64) -> WorkRequest {
         self.request.wr_id = wr_id;
         self
     }
 
-    /// No completion unless it fails.
+    /// Completes only if it fails.
     #[must_use]
     pub fn unsignaled(mut self) -> WorkRequest {
         self.request.signaled = false;
         self
     }
 
-    /// The peer's completion wakes a CQ that is armed for solicited ones.
+    /// Its completion at the peer wakes a CQ armed for solicited completions.
     #[must_use]
     pub fn solicited(mut self) -> WorkRequest {
         self.request.solicited = true;

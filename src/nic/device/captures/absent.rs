@@ -1,11 +1,11 @@
-//! Stands for the captures in a build without them.
+//! Replaces the captures in a build without them.
 
 use std::io;
 use std::sync::Arc;
 
 use softrnic_link::Link;
 
-/// A capture that is being written: there is none.
+/// A capture file being written: there is none.
 pub enum OpenCapture {}
 
 impl OpenCapture {

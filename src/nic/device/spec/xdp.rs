@@ -5,10 +5,10 @@ use softrnic_link::xdp::{AttachChoice, BusyPoll, CopyChoice, Grant, XdpError, Xd
 use super::{EVERY_DEVICE, LinkKind, SpecError, key_value, number, switch};
 use crate::environment;
 
-/// Packets that one call of busy polling may process, as many as interrupts would (`NAPI_POLL_WEIGHT`).
+/// Packets that one call of busy polling may process, as many as an interrupt may (`NAPI_POLL_WEIGHT`).
 const BUSY_POLL_BUDGET: u32 = 64;
 
-/// The part of a specification behind `xdp:`.
+/// Parses the part of a specification after `xdp:`.
 pub(super) fn link<'a>(
     interface: &str,
     options: impl Iterator<Item = &'a str>,
@@ -51,7 +51,7 @@ pub(super) fn link<'a>(
     Ok(LinkKind::Xdp { interface: interface.into(), options: xdp, grant })
 }
 
-/// Opens the link, with the help of whoever has the privileges if the specification or the environment names one.
+/// Opens the link, with a privileged helper if the specification or the environment names one.
 pub(super) fn open(interface: &str, options: &XdpOptions, grant: Option<&str>) -> Result<XdpLink, XdpError> {
     let from_environment = environment::text("SOFTRNIC_GRANT");
     match grant.or(from_environment.as_deref()) {

@@ -1,22 +1,22 @@
-//! One way of numbering that a sender was seen to use.
+//! One way of numbering that a sender has been seen to use.
 
-/// So many datagrams may be missing, or come late, without raising suspicion.
+/// This many datagrams may be missing or late without raising suspicion.
 pub const LOST: u16 = 4;
-/// Spreads are kept in 1/64, and shrink by 1/64 with each datagram that is as expected.
+/// Spreads are in units of 1/64, and shrink by 1/64 with each expected datagram.
 const SPREAD: u32 = 64;
 
-/// What was seen of it, and how well it was foreseen.
+/// What has been seen of a numbering, and how well it was predicted.
 #[derive(Clone, Copy)]
 pub struct Numbering {
     /// The ID of the first datagram of the last send, and of the last datagram.
     first: u16,
     last: u16,
-    /// By how much the first grows from send to send, and by how much it grew last.
+    /// By how much the first ID grows from send to send, and by how much it grew last.
     step: u16,
     stride: u16,
-    /// What is read together is not always what was sent together; then a send begins where the one before ended.
+    /// Datagrams read together were not always sent together; if not, a send begins where the one before ended.
     runs_on: bool,
-    /// How far IDs were off lately, in units of [`SPREAD`].
+    /// How far IDs were off recently, in units of [`SPREAD`].
     spread: u32,
 }
 
@@ -28,7 +28,7 @@ impl Numbering {
         Numbering { first, last: id, step, stride: step, runs_on: false, spread: 0 }
     }
 
-    /// The likeliest ID of the datagram with this place in its send.
+    /// The likeliest ID of the datagram at this position in its send.
     #[inline]
     pub fn expected(&self, place: u16) -> u16 {
         match (place, self.runs_on) {
@@ -38,31 +38,31 @@ impl Numbering {
         }
     }
 
-    /// Whether a datagram can have this ID, after so many ticks of silence.
+    /// Whether a datagram can have this ID, after this many ticks of silence.
     pub fn admits(&self, place: u16, id: u16, silence: u32) -> bool {
         is_within(self.ahead(place, id), self.berth() + (self.spread / SPREAD) as i32, silence)
     }
 
-    /// A datagram had the ID that was expected.
+    /// A datagram had the expected ID.
     #[inline]
     pub fn follow(&mut self, place: u16, id: u16) {
         self.spread = self.spread.saturating_sub(self.spread / SPREAD + 1);
         self.advance(place, id);
     }
 
-    /// A datagram had an ID that is admitted.
+    /// A datagram had an admitted ID.
     pub fn follow_about(&mut self, place: u16, id: u16, silence: u32) {
         let ahead = self.ahead(place, id);
-        // What a counter has jumped in silence says nothing of the rest.
+        // How far a counter has jumped in silence says nothing about its spread.
         let off = if ahead > 0 { (ahead - silence.min(1 << 16) as i32).max(0) } else { -ahead };
         self.spread = self.spread.max(off as u32 * SPREAD);
-        // Late ones take nothing back.
+        // Late datagrams do not move it back.
         if id.wrapping_sub(place).wrapping_sub(self.first) as i16 >= 0 {
             self.advance(place, id);
         }
     }
 
-    /// A datagram that was not admitted should have been.
+    /// Widens the margin: a datagram that was not admitted should have been.
     pub fn widen_to(&mut self, place: u16, id: u16) {
         self.spread = 2 * self.ahead(place, id).unsigned_abs() * SPREAD;
         self.advance(place, id);
@@ -73,7 +73,7 @@ impl Numbering {
         if place == 0 {
             self.runs_on = self.last != self.first && id == self.last.wrapping_add(1);
             let stride = id.wrapping_sub(self.first);
-            // Once may be a loss.
+            // A single jump may be a loss.
             if stride == self.stride {
                 self.step = stride;
             }
@@ -83,7 +83,7 @@ impl Numbering {
         self.last = id;
     }
 
-    /// How far an ID is ahead of the nearest that can come next if nothing is lost.
+    /// How far an ID is ahead of the nearest one that can come next if nothing is lost.
     fn ahead(&self, place: u16, id: u16) -> i32 {
         let ahead_of = |next: u16| i32::from(id.wrapping_sub(next) as i16);
         let continued = if self.last == self.first { self.step } else { 1 };
@@ -99,14 +99,14 @@ impl Numbering {
         .unwrap_or(0)
     }
 
-    /// What lost and late datagrams account for.
+    /// The margin for lost and late datagrams.
     fn berth(&self) -> i32 {
         i32::from(LOST) * i32::from(self.step.max(u16::from(self.last != self.first)))
     }
 }
 
-/// Whether an ID that is so far ahead, or behind, is near enough. A shared counter jumps ahead by a jiffy for each that
-/// passes in silence, and there are at most 1000 in a second: fewer than 17 in 16 ticks.
+/// Whether an ID this far ahead, or behind, is near enough. A shared counter jumps ahead by up to one for each jiffy of
+/// silence, of which there are at most 1000 in a second: fewer than 17 in 16 ticks.
 pub fn is_within(ahead: i32, berth: i32, silence: u32) -> bool {
     let silence = silence.min(1 << 16);
     (-berth..=berth + (silence + silence / 16) as i32).contains(&ahead)

@@ -1,4 +1,4 @@
-//! The numbers in Prometheus' text format: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+//! The counters in Prometheus' text format: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -60,7 +60,7 @@ fn device(metrics: &mut Metrics, snapshot: &Snapshot) {
     metrics.sample("device_info", &with(&[("mode", &snapshot.mode)]), 1);
     metrics.describe("active_mtu_bytes", Type::Gauge, "The largest path MTU that a device's port allows.");
     metrics.sample("active_mtu_bytes", &with(&[]), snapshot.active_mtu.into());
-    // Names are the other process's too. What is no name would take the whole page with it.
+    // Names also come from the other process. An invalid one would invalidate the whole page.
     let is_name = |name: &str| {
         name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
     };
@@ -107,7 +107,7 @@ fn device(metrics: &mut Metrics, snapshot: &Snapshot) {
     }
 }
 
-/// Samples by metric: the format wants all of a metric together.
+/// Samples by metric: the format requires all samples of a metric to be together.
 #[derive(Default)]
 struct Metrics {
     by_name: BTreeMap<String, String>,

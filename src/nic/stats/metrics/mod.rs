@@ -1,4 +1,4 @@
-//! The numbers over HTTP, for Prometheus: one short answer per connection.
+//! The counters over HTTP, for Prometheus: one short answer per connection.
 
 mod exposition;
 mod request;
@@ -18,7 +18,7 @@ use super::serve::{Heard, Limits, Server};
 pub use exposition::exposition;
 use request::{Request, Response};
 
-/// What those who ask can have.
+/// Limits of HTTP clients.
 pub const LIMITS: Limits = Limits {
     clients: 64,
     accepted: 16,
@@ -28,13 +28,13 @@ pub const LIMITS: Limits = Limits {
     pace: Duration::from_millis(2),
 };
 
-/// How long a look is good for.
+/// How long the answers of the devices are reused.
 const LIFETIME: Duration = Duration::from_millis(250);
 
-/// Serves for ever what `look` finds.
+/// Serves what `look` finds, for ever.
 ///
 /// # Errors
-/// The system has no descriptors or threads to begin with.
+/// The system has no descriptors or threads to start with.
 pub fn serve(
     listener: TcpListener,
     mut look: impl FnMut() -> Result<Look, String> + Send + 'static,
@@ -44,7 +44,7 @@ pub fn serve(
     woken.set_nonblocking(true)?;
     let (asks, asked) = channel();
     let (finds, found) = channel();
-    // Looking takes long when a device is silent; others are served meanwhile.
+    // Looking is slow if a device does not answer; clients are served in the meantime.
     std::thread::Builder::new().name("look".into()).spawn(move || {
         while let Ok(()) = asked.recv() {
             if finds.send(look()).is_err() || wake.write_all(&[1]).is_err() {
@@ -64,7 +64,7 @@ pub fn serve(
     }
 }
 
-/// The answers. The last look is given to everybody who comes while it is fresh.
+/// The answers. The last result is given to every client while it is fresh.
 pub struct Page {
     asks: Sender<()>,
     found: Receiver<Result<Look, String>>,
@@ -72,7 +72,7 @@ pub struct Page {
     last: Option<Found>,
 }
 
-/// What a look has found, as an answer and as one to who wants the head only.
+/// The result of a look, as an answer, and as an answer to HEAD.
 struct Found {
     whole: Arc<[u8]>,
     head: Arc<[u8]>,
@@ -80,12 +80,12 @@ struct Found {
 }
 
 impl Page {
-    /// A page that sends to `asks` when it wants a look, and takes it from `found`.
+    /// A page that sends to `asks` to request a look, and receives it from `found`.
     pub fn new(asks: Sender<()>, found: Receiver<Result<Look, String>>) -> Page {
         Page { asks, found, looking: false, last: None }
     }
 
-    /// What comes of a request.
+    /// The answer to a request.
     pub fn hear(&mut self, request: &[u8], now: Time) -> Heard {
         let head_only = request.starts_with(b"HEAD ");
         let response = match Request::parse(request) {

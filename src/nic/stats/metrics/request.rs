@@ -1,9 +1,9 @@
-//! What is asked for, and the answers' form.
+//! Requests, and the form of the answers.
 
 /// What the bytes of a request say so far.
 #[derive(Debug)]
 pub enum Request {
-    /// The empty line has not come yet.
+    /// The empty line has not arrived yet.
     Unfinished,
     Metrics,
     Index,
