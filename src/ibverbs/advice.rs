@@ -8,12 +8,12 @@ use crate::guard::slot;
 use crate::pd::PdObject;
 use crate::post::element_list;
 
-/// The elements that fit into an attribute of the kernel's interface, whose length has 16 bits.
+/// The most elements that fit into an attribute of the kernel's interface, whose length has 16 bits.
 const MOST: usize = u16::MAX as usize / size_of::<ibv_sge>();
 
 slot! {
-    /// Faults in on-demand memory. It has happened when this returns, whether or not that was asked for; without
-    /// it, mistakes are not reported, as verbs has it for advice that is merely queued.
+    /// Faults in on-demand memory. This has happened when it returns, even if that was not requested; then errors are
+    /// not reported, as verbs specify for advice that is merely queued.
     fn advise_mr(pd: *mut ibv_pd, advice: u32, flags: u32, sges: *mut ibv_sge, count: u32) -> () {
         let pd = PdObject::of(pd)?;
         let (write, must_fault) = match advice {
@@ -25,9 +25,9 @@ slot! {
         if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 {
             return Err(Errno::INVAL);
         }
-        // SAFETY: the application has `count` elements there, valid for the call; no more than `MOST` are looked at.
+        // SAFETY: the application has `count` elements there, valid for the call; at most `MOST` are read.
         let sges = unsafe { element_list(sges, count as usize, MOST)? };
-        // Pages that are there need nothing.
+        // Pages that are present need nothing.
         if !must_fault {
             return Ok(());
         }

@@ -30,9 +30,9 @@ pub(crate) struct AhObject {
 
 object!(AhObject, Ah, ibv_ah, handle);
 
-/// What C calls an address handle's attributes, checked as the kernel does for RoCE.
+/// The attributes of a C address handle, checked as the kernel does for RoCE.
 pub(crate) fn address_vector(attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
-    // RoCE has no other addressing than by GID.
+    // RoCE addresses only by GID.
     if attr.is_global == 0 {
         return Err(Errno::invalid("ah_attr.is_global is 0, and RoCE has no addresses but GIDs"));
     }
@@ -48,7 +48,7 @@ pub(crate) fn address_vector(attr: &ibv_ah_attr) -> Result<AddressVector, Errno>
     })
 }
 
-/// The way back.
+/// The reverse conversion.
 pub(crate) fn ah_attr(address: &AddressVector) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {
@@ -86,7 +86,7 @@ pub(crate) const NO_ADDRESS: ibv_ah_attr = ibv_ah_attr {
 
 export! {
     fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (object, attr) = (PdObject::of(pd)?, unsafe { borrow(attr)? });
         create(object, attr)
     }
@@ -94,12 +94,12 @@ export! {
     fn ibv_destroy_ah(ah: *mut ibv_ah) -> () {
         let object: &AhObject = find_last(ah)?;
         PdObject::of(object.owner)?.users.leave();
-        // SAFETY: found just now; the application, which gives it back, uses it no more.
+        // SAFETY: just found; the application, which gives it up, no longer uses it.
         drop(unsafe { retire::<AhObject>(ah) });
         Ok(())
     }
 
-    /// The way back to the sender of a received datagram.
+    /// The path back to the sender of a received datagram.
     fn ibv_init_ah_from_wc(
         context: *mut ibv_context,
         port: u8,
@@ -107,9 +107,9 @@ export! {
         grh: *mut ibv_grh,
         attr: *mut ibv_ah_attr,
     ) -> OrMinusOne {
-        // SAFETY: structs of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (ctx, wc, attr) = unsafe { (Ctx::of(context)?, borrow(wc)?, borrow_mut(attr)?) };
-        // SAFETY: the 40 bytes before a datagram, valid for the call; read as bytes, for IPv4 has its own form.
+        // SAFETY: the 40 bytes before a datagram, valid for the call; read as bytes, since IPv4 has its own form.
         let grh = unsafe { grh.cast::<[u8; GRH]>().as_ref() };
         *attr = way_back(ctx, port, wc, grh)?;
         Ok(OrMinusOne(0))
@@ -121,7 +121,7 @@ export! {
         grh: *mut ibv_grh,
         port: u8,
     ) -> *mut ibv_ah {
-        // SAFETY: structs of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (object, wc) = unsafe { (PdObject::of(pd)?, borrow(wc)?) };
         // SAFETY: as in `ibv_init_ah_from_wc`.
         let grh = unsafe { grh.cast::<[u8; GRH]>().as_ref() };
@@ -135,7 +135,7 @@ export! {
         eth_mac: *mut [u8; 6],
         vid: *mut u16,
     ) -> () {
-        // SAFETY: structs of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (ctx, attr, mac) = unsafe { (Ctx::of(context)?, borrow(attr)?, borrow_mut(eth_mac)?) };
         let address = address_vector(attr)?;
         let src = ctx.nic()?.gid(address.sgid_index)?;
@@ -179,7 +179,7 @@ fn create(pd: &PdObject, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
     Ok(slot.publish(AhObject { ibv, seal: Seal::new(Kind::Ah), owner, nic, _pd: pd.nic.clone() }))
 }
 
-/// Bytes that stand before a datagram: a GRH, or for IPv4 20 undefined bytes and the IP header.
+/// Bytes in front of a datagram: a GRH, or for IPv4 20 undefined bytes and the IP header.
 const GRH: usize = 40;
 
 fn way_back(ctx: &Ctx, port: u8, wc: &ibv_wc, grh: Option<&[u8; GRH]>) -> Result<ibv_ah_attr, Errno> {
@@ -205,7 +205,7 @@ fn way_back(ctx: &Ctx, port: u8, wc: &ibv_wc, grh: Option<&[u8; GRH]>) -> Result
     Ok(attr)
 }
 
-/// Our place in the GID table, or for a datagram to a group the first that there is.
+/// The index of our GID in the GID table; for a datagram to a group, the first that is set.
 fn gid_index(ctx: &Ctx, gid: Gid) -> Result<u8, Errno> {
     let nic = ctx.nic()?;
     for index in 0..nic.gids_used()?.min(256) {
@@ -228,8 +228,8 @@ struct Header {
 }
 
 impl Header {
-    /// Tells the two forms apart by the version: an IPv4 header is preceded by bytes that nobody wrote, so it is
-    /// IPv4 when an IPv4 header with a right checksum is there (IBTA A17.4.5.1).
+    /// The two forms differ in the version: an IPv4 header is preceded by undefined bytes, so it is IPv4 if there is an
+    /// IPv4 header with a correct checksum (IBTA A17.4.5.1).
     fn read(bytes: &[u8; GRH]) -> Option<Header> {
         let (_, v4) = bytes.split_at(20);
         if v4[0] == 0x45 && checksum_is_right(v4) {

@@ -1,8 +1,8 @@
-//! Channels of the connection manager: what stands behind `/dev/infiniband/rdma_cm`.
+//! Channels of the connection manager, which implement `/dev/infiniband/rdma_cm`.
 //!
-//! The preloaded interposer calls these three functions, by their version node, for programs that open the node, write to
-//! it and close it. What is written is the business of `softrnic_rdmacm`. Here is which descriptor is which channel,
-//! and which devices there are.
+//! The preloaded interposer calls these three functions, by their version node, for programs that open the node, write
+//! to it and close it. `softrnic_rdmacm` interprets what is written. This module knows which descriptor is which
+//! channel, and which devices there are.
 
 use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
@@ -18,7 +18,7 @@ use crate::errno::Errno;
 use crate::guard::{OrMinusOne, Outcome, export, guard};
 use crate::registry::registry;
 
-/// The devices that programs list, under the GUIDs that they were told.
+/// The devices that programs list, with the GUIDs reported to them.
 struct Listed;
 
 impl Devices for Listed {
@@ -46,12 +46,12 @@ fn manager() -> &'static Arc<Manager> {
         return manager;
     }
     let made = Manager::new(Box::new(Listed));
-    // No child finds it half made.
+    // No child finds it half created.
     let _opening = softrnic_nic::device::opening();
     MANAGER.get_or_init(|| made)
 }
 
-/// The channel of a descriptor. In a child whose fork had no handlers the lock may be held for ever.
+/// The channel of a descriptor. In a child whose fork ran no handlers, the lock may be held for ever.
 fn channel_of(fd: c_int) -> Result<EventChannel, Errno> {
     if !Process::current().is_in_order() {
         return Err(Errno::IO);
@@ -77,7 +77,7 @@ export! {
         crate::log::start();
         let channel = EventChannel::new(manager())?;
         let fd = channel.descriptor();
-        // SAFETY: flags of a descriptor that was just made, close-on-exec and blocking.
+        // SAFETY: flags of a new descriptor, close-on-exec and blocking.
         unsafe {
             if flags & libc::O_CLOEXEC == 0 {
                 libc::fcntl(fd, libc::F_SETFD, 0);
@@ -96,18 +96,18 @@ export! {
         if let Some(channel) = channel {
             channel.shut();
         }
-        // SAFETY: no pointers; the application gives the descriptor up by this call.
+        // SAFETY: no pointers; the application gives up the descriptor with this call.
         if unsafe { libc::close(fd) } < 0 { Err(Errno::last()) } else { Ok(()) }
     }
 }
 
-/// What became of a command.
+/// The result of a write.
 enum Written {
-    /// It is none: the caller passes it on.
+    /// It is not a command: the caller passes it on.
     No,
-    /// It is done; so many bytes were taken.
+    /// It has been executed; this many bytes were accepted.
     Done(isize),
-    /// It asks for an event, for which the caller has to wait.
+    /// It asks for an event, which the caller has to wait for.
     Wait(ManuallyDrop<EventChannel>, Wanted),
 }
 
@@ -121,8 +121,8 @@ impl Outcome for Written {
     }
 }
 
-/// Does what is written to a channel. Returns 0 if it is no command, and else says through `result` what `write` is to
-/// return. A cancellation point, for a command that waits: nothing is to be dropped here then.
+/// Executes what is written to a channel. Returns 0 if it is not a command; otherwise stores the return value of `write`
+/// in `result`. A cancellation point for a command that waits: nothing here may need dropping.
 ///
 /// # Safety
 /// `count` bytes at `buf` are as `write` demands them of the application, and so is memory that they name by address;
@@ -172,7 +172,7 @@ unsafe fn write(fd: c_int, buf: *const c_void, count: usize) -> Result<Written, 
     }
 }
 
-/// Takes an event after having waited; `No` if it is gone again.
+/// Takes an event after waiting; `No` if it is gone again.
 fn take(channel: &EventChannel, wanted: Wanted, count: usize) -> Written {
     match channel.take() {
         None => Written::No,

@@ -1,4 +1,4 @@
-//! Contexts: the tables that `verbs.h` calls through, and what the objects of a context have in common.
+//! Contexts: the tables that `verbs.h` calls through, and what the objects of a context share.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -28,7 +28,7 @@ pub(crate) struct Ctx {
 unsafe impl Object for Ctx {
     const KIND: Kind = Kind::Context;
     type C = verbs_context;
-    /// A child gets a device of its own with them, see [`File::nic`].
+    /// A child gets its own device with them, see [`File::nic`].
     const INHERITED: bool = true;
 
     fn seal(&self) -> &Seal {
@@ -40,21 +40,21 @@ unsafe impl Object for Ctx {
     }
 }
 
-/// What a context and those imported from it share: in the kernel, the open file.
+/// What a context and those imported from it share: the counterpart of the kernel's open file.
 pub(crate) struct File {
     pub(crate) id: u64,
     pub(crate) device: &'static Device,
     nic: Context,
-    /// The process that `nic` works in.
+    /// The process to which `nic` belongs.
     process: Process,
-    /// Stands for the open file: what can be duplicated and imported.
+    /// Stands in for the open file: it can be duplicated and imported.
     command: OwnedFd,
     identity: (libc::dev_t, libc::ino_t),
 }
 
 impl File {
-    /// The NIC. A forked process has none at first, and gets one of its own, with another address, which it
-    /// keeps until it ends.
+    /// The NIC. A forked process has none at first; it gets one of its own, with another address, and keeps it until it
+    /// ends.
     fn nic(&self) -> Result<&Context, Errno> {
         let process = Process::current();
         if process == self.process {
@@ -75,8 +75,8 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // What was not destroyed before the device was closed is gone with it, as far as importers go. Some at a time,
-        // dropped without the tables, and without a list that would need memory.
+        // Objects not destroyed before the device was closed can no longer be imported. They are removed a few at a
+        // time and dropped without the lock on the tables, so no list that needs memory is built.
         loop {
             let mut abandoned = [const { None }; 64];
             let mut tables = registry();
@@ -136,12 +136,12 @@ impl Ctx {
 
     pub(crate) fn close(context: *mut ibv_context) -> Result<(), Errno> {
         Ctx::of(context)?;
-        // SAFETY: found just now; the application, which closes it, uses it no more.
+        // SAFETY: just found; the application, which closes it, no longer uses it.
         drop(unsafe { retire::<Ctx>(container(context)) });
         Ok(())
     }
 
-    /// What an `ibv_context` pointer of ours is part of.
+    /// The `Ctx` that contains an `ibv_context` of ours.
     pub(crate) fn of<'a>(context: *mut ibv_context) -> Result<&'a Ctx, Errno> {
         if context.is_null() {
             return Err(Errno::INVAL);
@@ -149,12 +149,12 @@ impl Ctx {
         find(container(context))
     }
 
-    /// EINVAL unless the objects of two contexts know each other: those of one open file do.
+    /// EINVAL unless the objects of the two contexts may be used together: they belong to the same open file.
     pub(crate) fn check_same(one: *mut ibv_context, other: *mut ibv_context) -> Result<(), Errno> {
         if one == other || Ctx::of(one)?.file.id == Ctx::of(other)?.file.id {
             return Ok(());
         }
-        tracing::debug!("an object is another context's");
+        tracing::debug!("an object belongs to another context");
         Err(Errno::INVAL)
     }
 
@@ -198,7 +198,7 @@ fn container(context: *mut ibv_context) -> *mut verbs_context {
     context.wrapping_byte_sub(std::mem::offset_of!(verbs_context, context)).cast()
 }
 
-/// Which file a descriptor is for: the same for duplicates, and different for any two others.
+/// Identifies the file of a descriptor: the same for duplicates, and different for any two others.
 pub(crate) fn identity(fd: c_int) -> Result<(libc::dev_t, libc::ino_t), Errno> {
     // SAFETY: all zeros is a valid `stat`, and the kernel fills it.
     let (status, stat) = unsafe {
@@ -210,7 +210,7 @@ pub(crate) fn identity(fd: c_int) -> Result<(libc::dev_t, libc::ino_t), Errno> {
 
 const UNUSED: *const c_void = std::ptr::null();
 
-/// The slots that inline functions call without asking whether they are there.
+/// The slots that inline functions call without checking.
 fn operations() -> ibv_context_ops {
     ibv_context_ops {
         _compat_query_device: UNUSED,
@@ -248,7 +248,7 @@ fn operations() -> ibv_context_ops {
     }
 }
 
-/// The extended table. What is null is not supported, and the inline functions say so.
+/// The extended table. Null slots are not supported, and the inline functions report that.
 fn extended(context: ibv_context) -> verbs_context {
     verbs_context {
         free_buf: Some(mr::ibv_free_buf),

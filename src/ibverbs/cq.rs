@@ -29,7 +29,7 @@ pub(crate) struct CqObject {
     pub(crate) completion_acks: AckCounter,
     pub(crate) async_acks: Arc<AckCounter>,
     pub(crate) users: Users,
-    /// What `ibv_start_poll` and its like work on.
+    /// The state of `ibv_start_poll` and related functions.
     pub(crate) poll: Poll,
 }
 
@@ -51,17 +51,17 @@ impl CqObject {
     }
 
     pub(crate) fn context(&self) -> *mut ibv_context {
-        // SAFETY: a field of a live object, which is written when it is made and never again (`verbs.h`).
+        // SAFETY: a field of a live object, which is written only when it is made (`verbs.h`).
         unsafe { (*self.ibv.get()).context }
     }
 
-    /// What the application gave the CQ, for it to be recognised in events.
+    /// The application's context of the CQ, which identifies it in events.
     pub(crate) fn context_of_application(&self) -> *mut c_void {
         // SAFETY: a field of `self`, written when it is made and never again (`verbs.h`).
         unsafe { (*self.ibv.get()).cq_context }
     }
 
-    /// Makes a CQ; `channel` may be null.
+    /// Creates a CQ; `channel` may be null.
     pub(crate) fn create(
         context: *mut ibv_context,
         depth: usize,
@@ -82,7 +82,7 @@ impl CqObject {
         if let Some(channel) = channel_object {
             Ctx::check_same(context, channel.context())?;
         }
-        // The CQ's address is what its events carry, so it must be known before there is a CQ.
+        // The CQ's events carry its address, which must be known before the CQ exists.
         let slot = ObjectSlot::<CqObject>::new()?;
         let token = slot.address().expose_provenance() as u64;
         let reports_to = channel_object.map(|channel| channel.nic.clone());
@@ -127,18 +127,19 @@ export! {
     fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> () {
         let object = CqObject::of(cq)?;
         object.nic.resize(usize::try_from(cqe).map_err(|_| Errno::INVAL)?)?;
-        // SAFETY: a field of what was just found, which nothing else writes once the CQ is made, and nothing reads here.
+        // SAFETY: a field of what was just found, which nothing else writes once the CQ is made, and nothing reads
+        // here.
         let shown = unsafe { AtomicI32::from_ptr(&raw mut (*object.ibv.get()).cqe) };
         shown.store(object.nic.depth() as c_int, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Waits until all events about the CQ are acknowledged.
+    /// Waits until all events of the CQ have been acknowledged.
     fn ibv_destroy_cq(cq: *mut ibv_cq) -> () {
         let object: &CqObject = find_last(cq)?;
         object.users.none()?;
         remove_target(object.of, object.nic.source());
-        // Nothing reports to the CQ any more, so that no event can follow those that are dropped here.
+        // Nothing reports to the CQ any longer, so no event can follow those that are dropped here.
         if let Some(channel) = object.nic.channel() {
             channel.forget(object.nic.token());
         }
@@ -147,13 +148,13 @@ export! {
         if !object.channel.is_null() {
             ChannelObject::of(object.channel)?.users().fetch_sub(1, Ordering::AcqRel);
         }
-        // SAFETY: found just now, and no event names it; the application, which destroys it, uses it no more.
+        // SAFETY: just found, and no event names it; the application, which destroys it, no longer uses it.
         drop(unsafe { retire::<CqObject>(cq) });
         Ok(())
     }
 }
 
-/// How many completions there were; negative for an error.
+/// Number of completions; negative for an error.
 pub(crate) struct Found(usize);
 
 impl Outcome for Found {
@@ -196,13 +197,13 @@ data_path! {
 }
 
 slot! {
-    /// Moderation of events is not offered, and `ibv_query_device_ex` says so.
+    /// Event moderation is not supported, as `ibv_query_device_ex` reports.
     fn modify_cq(_cq: *mut ibv_cq, _attr: *mut ibv_modify_cq_attr) -> () {
         Err(Errno::OPNOTSUPP)
     }
 }
 
-/// A completion, in C.
+/// A completion in C's form.
 #[inline]
 fn work_completion(cqe: &Cqe) -> ibv_wc {
     ibv_wc {
@@ -242,8 +243,8 @@ pub(crate) fn flags(cqe: &Cqe) -> u32 {
     argument | if cqe.grh { IBV_WC_GRH } else { 0 }
 }
 
-/// RoCE has no service levels. As mlx5 does, and UCX relies on, the field says what kind of network header a datagram
-/// came with (IBTA A17.4.5.1 demands that it be told): bit 3 for UDP below it, then 1 for IPv6 or 2 for IPv4.
+/// RoCE has no service levels. As in mlx5, and as UCX relies on, the field says which kind of network header a datagram
+/// came with (IBTA A17.4.5.1 requires that this be reported): bit 3 for UDP below it, then 1 for IPv6 or 2 for IPv4.
 #[inline]
 pub(crate) fn service_level(cqe: &Cqe) -> u8 {
     match (cqe.grh, cqe.ipv4) {

@@ -14,13 +14,13 @@ use crate::guard::{Plain, Silent, borrow, data_path, slot};
 use crate::hand_lock::HandLock;
 use crate::pd::PdObject;
 
-/// What is between `ibv_start_poll` and `ibv_end_poll`.
+/// The state between `ibv_start_poll` and `ibv_end_poll`.
 pub(crate) struct Poll {
-    /// Held meanwhile, unless the application promised to use a single thread.
+    /// Held in between, unless the application promised to use a single thread.
     lock: Option<HandLock>,
-    /// The completion that is being read.
+    /// The current completion.
     current: Cell<Cqe>,
-    /// What adds up with a completion's time stamp to the time of day, in nanoseconds.
+    /// Added to a completion's time stamp, gives the wall-clock time in nanoseconds.
     wallclock: Cell<u64>,
     /// Whether `ibv_create_cq_ex` made the CQ.
     extended: bool,
@@ -40,7 +40,7 @@ const NOTHING: Cqe = Cqe {
 };
 
 impl Poll {
-    /// For a CQ that is polled by `ibv_poll_cq` alone.
+    /// For a CQ that is only polled with `ibv_poll_cq`.
     pub(crate) fn plain() -> Poll {
         Poll { lock: None, current: Cell::new(NOTHING), wallclock: Cell::new(0), extended: false }
     }
@@ -115,13 +115,13 @@ slot! {
             | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
             | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
         const MASK: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
-        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask & !MASK != 0 || attr.wc_flags & !WC_FLAGS != 0 {
             return Err(Errno::OPNOTSUPP);
         }
         let flags = if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 { attr.flags } else { 0 };
-        // Overruns are never ignored: what did not fit is lost, and said to be.
+        // Overruns are never ignored: a completion that did not fit is lost, and that is reported.
         if flags & !IBV_CREATE_CQ_ATTR_SINGLE_THREADED != 0 {
             return Err(Errno::OPNOTSUPP);
         }
@@ -137,7 +137,7 @@ slot! {
 }
 
 data_path! {
-    /// ENOENT when there is nothing; then `ibv_end_poll` must not follow.
+    /// ENOENT if there is nothing; then `ibv_end_poll` must not follow.
     fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> () {
         // SAFETY: null, or a CQ of ours that the application keeps; the struct is null or valid for the call.
         let (cq, attr) = unsafe { (CqObject::live(cq.cast())?, attr.as_ref()) };
@@ -166,8 +166,8 @@ fn take(cq: &CqObject) -> Result<(), Errno> {
     let cqe = found.ok_or(Errno::NOENT)?;
     cq.poll.current.set(cqe);
     let ibv = cq.ibv.get();
-    // SAFETY: fields of `cq` that belong to the thread between start and end of polling. There is one: the lock sees to
-    // it, or the application, which has promised to use a single thread.
+    // SAFETY: fields of `cq` that belong to the thread between start and end of polling. There is only one: the lock
+    // ensures that, or the application, which has promised to use a single thread.
     unsafe {
         (*ibv).wr_id = cqe.wr_id;
         (*ibv).status = cqe.status as u32;

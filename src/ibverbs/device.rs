@@ -22,7 +22,7 @@ pub(crate) const NO_INDEX: c_int = -1;
 pub(crate) struct Device {
     ibv: ibv_device,
     /// Vendors' `*_is_supported` functions look for their own tables behind the public struct. Zeros say that the
-    /// device is none of theirs.
+    /// device is not theirs.
     _driver: [u64; 64],
     pub(crate) spec: DeviceSpec,
     index: usize,
@@ -52,7 +52,7 @@ impl Device {
         Device { ibv, _driver: [0; 64], spec, index, guid: OnceLock::new() }
     }
 
-    /// What `ibv_device` pointers of ours point to.
+    /// The device of an `ibv_device` pointer.
     ///
     /// # Safety
     /// The pointer is null or came from [`ibv_get_device_list`].
@@ -65,8 +65,8 @@ impl Device {
         (&raw const *self).cast_mut().cast()
     }
 
-    /// Opens the NIC. On a loopback address that was found and not given, it stays the process's address from
-    /// then on: programs open and close a device several times, and pass on the address in between.
+    /// Opens the NIC. If its loopback address was found, not given, the process keeps that address from then on:
+    /// programs open and close a device several times, and pass on the address in between.
     pub(crate) fn open(&self) -> Result<Context, Error> {
         let context = Context::open(&self.spec).inspect_err(|error| {
             tracing::error!(%error, device = self.spec.name, "cannot open the device");
@@ -92,7 +92,7 @@ pub(crate) fn devices() -> &'static [Device] {
     if let Some(devices) = DEVICES.get() {
         return devices;
     }
-    // No child finds the list half made.
+    // No child finds the list half created.
     let _opening = softrnic_nic::device::opening();
     DEVICES.get_or_init(|| {
         crate::log::start();
@@ -104,12 +104,12 @@ pub(crate) fn devices() -> &'static [Device] {
     })
 }
 
-/// Every open device fails: a thread panicked, and nobody knows what it left behind.
+/// Makes every open device fail: a thread panicked, and the state it left behind is unknown.
 pub(crate) fn fail_all() {
     crate::context::for_each_open(|context| context.fail());
 }
 
-/// Name and index of the interface that has an address; the loopback interface for all of 127/8.
+/// Name and index of the interface with an address; the loopback interface for all of 127/8.
 pub(crate) fn interface_of(address: IpAddr) -> Option<(String, u32)> {
     let host = Host::open().ok()?;
     let interface = match host.owner(address) {
@@ -120,8 +120,7 @@ pub(crate) fn interface_of(address: IpAddr) -> Option<(String, u32)> {
     Some((interface.name.clone(), interface.index))
 }
 
-/// A mistake in the configuration, said to whoever started the program: with the library alone, nobody else
-/// would.
+/// Reports a configuration error to the user: when the library is used alone, nothing else would.
 fn complain(what: std::fmt::Arguments<'_>) {
     eprintln!("softrnic: {what}");
 }
@@ -162,11 +161,11 @@ export! {
             return Err(Errno::NOMEM);
         }
         for (index, device) in devices.iter().enumerate() {
-            // SAFETY: the list has one place per device, and a null at its end.
+            // SAFETY: the list has one entry per device, and a null at its end.
             unsafe { *list.add(index) = device.as_ibv() };
         }
         if !num_devices.is_null() {
-            // SAFETY: not null, so that the application has room for a number there.
+            // SAFETY: not null, so the application has room for a number there.
             unsafe { *num_devices = devices.len() as c_int };
         }
         Ok(list)
@@ -190,7 +189,7 @@ export! {
         Ok(Plain(device.guid()))
     }
 
-    /// The kernel's number for the device, as NETLINK_RDMA tells it: it has none.
+    /// The kernel's number for the device, as reported by NETLINK_RDMA: it has none.
     fn ibv_get_device_index(device: *mut ibv_device) -> OrMinusOne {
         // SAFETY: a device of a list of ours; devices live as long as the program.
         unsafe { Device::of(device)? };
@@ -217,8 +216,8 @@ export! {
         Ok(())
     }
 
-    /// Forking needs no preparation: the NIC reaches memory through this process's own address space, so pages
-    /// that the child shares are copied when either side writes, and what the NIC sees stays the parent's.
+    /// Forking needs no preparation: the NIC accesses memory through this process's own address space. Pages shared
+    /// with the child are copied when either side writes, and what the NIC sees stays the parent's.
     fn ibv_is_fork_initialized() -> Plain<u32> {
         Ok(Plain(IBV_FORK_UNNEEDED))
     }

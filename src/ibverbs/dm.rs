@@ -21,7 +21,7 @@ pub(crate) struct DmObject {
     ibv: Shown<ibv_dm>,
     seal: Seal,
     memory: Arc<Memory>,
-    /// Where it can be imported from.
+    /// Its identity for importers.
     exported: (u64, u32),
     imported: bool,
 }
@@ -59,7 +59,7 @@ impl DmObject {
     }
 }
 
-/// Device memory is copied in words of four bytes, as the hardware that has it demands, and no more of it than there is.
+/// Device memory is copied in words of four bytes, as hardware requires, and only within its bounds.
 fn check_words(dm: &DmObject, offset: u64, length: usize) -> Result<(), Errno> {
     let words = offset.is_multiple_of(4) && length.is_multiple_of(4);
     let fits = offset.checked_add(length as u64).is_some_and(|end| end <= dm.memory.length);
@@ -68,7 +68,7 @@ fn check_words(dm: &DmObject, offset: u64, length: usize) -> Result<(), Errno> {
 
 slot! {
     fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
-        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (ctx, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -85,7 +85,7 @@ slot! {
         object.memory.context.free_dm(object.memory.id)?;
         let removed = registry().exports.remove(&object.exported);
         drop(removed);
-        // SAFETY: found just now; the application, which gives it back, uses it no more.
+        // SAFETY: just found; the application, which gives it up, no longer uses it.
         drop(unsafe { retire::<DmObject>(dm) });
         Ok(())
     }
@@ -98,7 +98,7 @@ slot! {
         access: c_uint,
     ) -> *mut ibv_mr {
         let (pd, dm) = (PdObject::of(pd)?, DmObject::of(dm)?);
-        // SAFETY: a field of an object that was just found, written when it is made and never again.
+        // SAFETY: a field of an object that was just found, written only when it is made.
         Ctx::check_same(pd.context(), unsafe { (*dm.ibv.get()).context })?;
         let access = Access::from_bits_retain(access);
         let slot = ObjectSlot::new()?;
@@ -141,10 +141,10 @@ export! {
         Ok(DmObject::publish(ObjectSlot::new()?, context, exported, memory, true))
     }
 
-    /// Only what was imported.
+    /// Only for imported memory.
     fn ibv_unimport_dm(dm: *mut ibv_dm) -> Silent {
         if find_last::<DmObject>(dm)?.imported {
-            // SAFETY: found just now; the application, which gives it back, uses it no more.
+            // SAFETY: just found; the application, which gives it up, no longer uses it.
             drop(unsafe { retire::<DmObject>(dm) });
         }
         Ok(Silent)

@@ -1,4 +1,4 @@
-//! Errors, as C callers see them.
+//! Errors as C callers see them.
 
 use std::collections::TryReserveError;
 use std::ffi::c_int;
@@ -20,12 +20,12 @@ impl Errno {
     pub const NOENT: Errno = Errno(libc::ENOENT);
     pub const OPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
 
-    /// What the last system call of this thread left.
+    /// The error of this thread's last system call.
     pub fn last() -> Errno {
         std::io::Error::last_os_error().into()
     }
 
-    /// EINVAL, with the reason for whoever reads the log.
+    /// EINVAL, with the reason for the log.
     #[cold]
     pub fn invalid(why: &str) -> Errno {
         tracing::debug!(why, "a verb is refused");

@@ -1,7 +1,7 @@
 //! Events: completion channels and asynchronous events.
 //!
-//! The two functions that wait here do so outside of [`guard`](crate::guard): they can be cancelled, and a
-//! cancelled thread must not meet a `catch_unwind`. They are `extern "C-unwind"`, since such a thread unwinds through
+//! The two functions that wait do so outside [`guard`](crate::guard): they can be cancelled, and a cancelled thread
+//! must not unwind through a `catch_unwind`. They are `extern "C-unwind"`, since a cancelled thread unwinds through
 //! them. They own nothing and hold no lock while they wait.
 
 use std::ffi::{c_int, c_void};
@@ -39,29 +39,29 @@ impl ChannelObject {
     }
 
     pub(crate) fn context(&self) -> *mut ibv_context {
-        // SAFETY: a field of a live object, which is written when it is made and never again (`verbs.h`).
+        // SAFETY: a field of a live object, which is written only when it is made (`verbs.h`).
         unsafe { (*self.ibv.get()).context }
     }
 
-    /// Number of CQs that report here; public, but only ours to change.
+    /// Number of CQs that report here; a public field, but only ours to change.
     pub(crate) fn users(&self) -> &AtomicI32 {
         // SAFETY: a field of `self`, accessed in no other way here.
         unsafe { AtomicI32::from_ptr(&raw mut (*self.ibv.get()).refcnt) }
     }
 }
 
-/// From now on asynchronous events of `source` name `object`, with whose place there is room for it here.
+/// From now on asynchronous events of `source` name `object`. The object's slot has reserved room for the entry.
 pub(crate) fn add_target(of: ContextId, source: EventSource, object: *mut c_void, acks: &Arc<AckCounter>) {
     let target = Target { object: object.expose_provenance(), acks: acks.clone() };
     registry().targets.insert((of, source), target);
 }
 
-/// The object is being destroyed: its events are no longer given out.
+/// The object is being destroyed: its events are no longer delivered.
 pub(crate) fn remove_target(of: ContextId, source: EventSource) {
     registry().targets.remove(&(of, source));
 }
 
-/// The object of an event, which counts as delivered. None when it is being destroyed.
+/// The object of an event, which counts as delivered. None if it is being destroyed.
 fn deliver(of: ContextId, source: EventSource) -> Option<async_element> {
     match source {
         EventSource::Port | EventSource::Device => Some(async_element { port_num: 1 }),
@@ -88,7 +88,7 @@ export! {
         if find_last::<ChannelObject>(channel)?.users().load(Ordering::Acquire) > 0 {
             return Err(Errno::BUSY);
         }
-        // SAFETY: found just now, without users; the application, which destroys it, uses it no more.
+        // SAFETY: just found, without users; the application, which destroys it, no longer uses it.
         drop(unsafe { retire::<ChannelObject>(channel) });
         Ok(())
     }
@@ -140,7 +140,7 @@ export! {
     }
 }
 
-/// Counts acknowledged events where applications can see it.
+/// Counts acknowledged events in a public field.
 ///
 /// # Safety
 /// The counter is in a live object, and accessed here alone.
@@ -149,10 +149,10 @@ unsafe fn count(counter: *mut u32, events: u32) {
     unsafe { AtomicU32::from_ptr(counter) }.fetch_add(events, Ordering::Relaxed);
 }
 
-/// What became of the right to take an event.
+/// The result of trying to take an event.
 enum Taken {
     Event,
-    /// The object of the event is gone: wait again.
+    /// The object of the event has been destroyed: wait again.
     Gone,
 }
 
@@ -167,7 +167,7 @@ impl Outcome for Taken {
     }
 }
 
-/// What an event is waited for on.
+/// The object on which an event is awaited.
 struct Source<'a, T>(&'a T);
 
 impl<'a, T> Outcome for Source<'a, T> {
@@ -182,7 +182,7 @@ fn failed(errno: Errno) -> c_int {
     -1
 }
 
-/// Waits for the next completion event. It can be cancelled in `wait`: nothing is to be dropped here then.
+/// Waits for the next completion event. It can be cancelled in `wait`: nothing here may need dropping.
 ///
 /// # Safety
 /// `cq` and `cq_context` are null or have room for a pointer.
@@ -204,7 +204,7 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
         if let Err(error) = object.nic.wait() {
             return failed(error.into());
         }
-        // SAFETY: not null, so that the application has room for a pointer at each.
+        // SAFETY: not null, so the application has room for a pointer at each.
         if let Some(done) = guard(|| Ok(unsafe { take_completion(object, cq, cq_context) })) {
             return done;
         }
@@ -219,14 +219,14 @@ unsafe fn take_completion(
     cq_context: *mut *mut c_void,
 ) -> Taken {
     let taken = channel.nic.take(|&token| {
-        // SAFETY: tokens are addresses of CQs, and a CQ that is being destroyed has its events drained under the
-        // lock that is held here, before it goes away.
+        // SAFETY: tokens are addresses of CQs. The events of a CQ that is being destroyed are drained under the lock
+        // held here, before it is freed.
         unsafe { &*cq_of(token) }.completion_acks.delivered();
     });
     let Some(token) = taken else { return Taken::Gone };
     let found = cq_of(token);
-    // SAFETY: room for a pointer at each, as the caller promises; destroying the CQ waits until this event, which counts
-    // as delivered, is acknowledged.
+    // SAFETY: room for a pointer at each, as the caller promises; destroying the CQ waits until this event, which
+    // counts as delivered, is acknowledged.
     unsafe {
         *cq = found.cast();
         *cq_context = (*found).context_of_application();
@@ -234,12 +234,12 @@ unsafe fn take_completion(
     Taken::Event
 }
 
-/// The CQ that a token stands for.
+/// The CQ of a token.
 fn cq_of(token: u64) -> *mut CqObject {
     std::ptr::with_exposed_provenance_mut(token as usize)
 }
 
-/// Waits for the next asynchronous event. It can be cancelled in `wait_async_event`: nothing is to be dropped here then.
+/// Waits for the next asynchronous event. It can be cancelled in `wait_async_event`: nothing here may need dropping.
 ///
 /// # Safety
 /// `event` is null or has room for an event.
@@ -256,7 +256,7 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_async_event(
         if let Err(error) = nic.wait_async_event() {
             return failed(error.into());
         }
-        // SAFETY: not null, so that the application has room for an event there.
+        // SAFETY: not null, so the application has room for an event there.
         if let Some(done) = guard(|| Ok(unsafe { take_async(nic, event) })) {
             return done;
         }

@@ -10,11 +10,11 @@ use softrnic_link::Uncancelled;
 
 use crate::errno::Errno;
 
-/// A return type of C, with its way to say that something failed.
+/// A C return type, with its way of reporting failure.
 pub(crate) trait Outcome {
     /// What crosses the boundary.
     type C;
-    /// The value for C.
+    /// Converts to the value for C.
     fn into_c(result: Result<Self, Errno>) -> Self::C
     where
         Self: Sized;
@@ -77,7 +77,7 @@ impl Outcome for OrNegated<isize> {
     }
 }
 
-/// Nothing to say, whatever happens.
+/// Returns nothing, whatever happens.
 pub(crate) struct Silent;
 
 impl Outcome for Silent {
@@ -85,7 +85,7 @@ impl Outcome for Silent {
     fn into_c(_: Result<Self, Errno>) {}
 }
 
-/// A plain value that stands for itself; `Default` if there was a panic.
+/// A plain value; `Default` after a panic.
 pub(crate) struct Plain<T>(pub T);
 
 impl<T: Default> Outcome for Plain<T> {
@@ -95,16 +95,16 @@ impl<T: Default> Outcome for Plain<T> {
     }
 }
 
-/// Runs the body of an exported function. Meanwhile the thread cannot be cancelled.
+/// Runs the body of an exported function. The thread cannot be cancelled meanwhile.
 pub(crate) fn guard<O: Outcome>(body: impl FnOnce() -> Result<O, Errno>) -> O::C {
     let _uncancelled = Uncancelled::new();
     guard_data_path(body)
 }
 
-/// Runs the body of a function that meets no cancellation point, so that it need not switch cancellation off: its system
-/// calls go past the C library, or are made while [`Uncancelled`] lives (tools/check-cancellation). Only a thread that
-/// may be cancelled asynchronously could be lost in it, and POSIX forbids such a thread to call any library. What
-/// system calls leave in `errno` is not the caller's business: it is set by failures alone.
+/// Runs the body of a function without cancellation points, so cancellation need not be switched off: its system calls
+/// bypass the C library, or are made while [`Uncancelled`] lives (tools/check-cancellation). Only a thread with
+/// asynchronous cancellation could be lost in it, and POSIX forbids such a thread to call any library. Whatever system
+/// calls leave in `errno` is hidden from the caller: only failures set it.
 #[inline]
 pub(crate) fn guard_data_path<O: Outcome>(body: impl FnOnce() -> Result<O, Errno>) -> O::C {
     let before = Errno::current();
@@ -115,9 +115,9 @@ pub(crate) fn guard_data_path<O: Outcome>(body: impl FnOnce() -> Result<O, Errno
 
 #[cold]
 fn panicked<O>() -> Result<O, Errno> {
-    // What fails a device is not made for the data path.
+    // Failing a device is not made for the data path.
     let _uncancelled = Uncancelled::new();
-    // A second panic, while failing the devices, must not get out either.
+    // A second panic, while the devices are failed, must not escape either.
     let _ = catch_unwind(crate::device::fail_all);
     Err(Errno::IO)
 }
@@ -140,12 +140,12 @@ pub(crate) unsafe fn borrow<'a, T>(pointer: *const T) -> Result<&'a T, Errno> {
 /// A pointer that is not null points to a valid `T` that nothing else uses while the borrow lives.
 #[inline]
 pub(crate) unsafe fn borrow_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Errno> {
-    // SAFETY: null, or valid and used by nobody else while it is borrowed, as the caller promises.
+    // SAFETY: null, or valid and used by nothing else while it is borrowed, as the caller promises.
     unsafe { pointer.as_mut() }.ok_or_else(|| Errno::invalid(NULL))
 }
 
-/// Declares functions that C calls. The body sees the arguments as they are, returns
-/// `Result<impl Outcome, Errno>`, and runs inside [`guard`].
+/// Declares functions that C calls. The body gets the arguments unchanged, returns `Result<impl Outcome, Errno>`, and
+/// runs inside [`guard`].
 macro_rules! export {
     ($($(#[$attr:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $outcome:ty $body:block)*) => {$(
         $(#[$attr])*
@@ -156,7 +156,7 @@ macro_rules! export {
     )*};
 }
 
-/// As [`export`], for functions that are reached through a table of the context or an object.
+/// Like [`export`], for functions called through a table of the context or an object.
 macro_rules! slot {
     ($($(#[$attr:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $outcome:ty $body:block)*) => {$(
         $(#[$attr])*
@@ -166,7 +166,7 @@ macro_rules! slot {
     )*};
 }
 
-/// As [`slot`], for functions that post or poll, see [`guard_data_path`].
+/// Like [`slot`], for functions that post or poll, see [`guard_data_path`].
 macro_rules! data_path {
     ($($(#[$attr:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $outcome:ty $body:block)*) => {$(
         $(#[$attr])*

@@ -1,17 +1,17 @@
 //! `libibverbs.so.1`: the C verbs ABI, and nothing else.
 //!
 //! Every function here translates: C structs to the types of `softrnic-nic`, its errors to error numbers, its
-//! completions to `ibv_wc`. What a NIC does is not decided here. Start reading at `guard.rs`, through which every
-//! call passes, then `context.rs`, which lays out the tables that the inline functions of `verbs.h` call.
+//! completions to `ibv_wc`. What a NIC does is decided elsewhere. Start reading at `guard.rs`, through which every call
+//! passes, then `context.rs`, which lays out the tables that the inline functions of `verbs.h` call.
 //!
 //! The library is linked by `tools/link-ibverbs`, with the symbol versions of `exports.txt`.
 //!
 //! # What callers promise
 //!
-//! `verbs.h` is the contract for pointers: what is passed in is valid for the call, objects come from this
-//! library and are not used after they are destroyed, and nobody uses one object's `ibv_wr_*` or `ibv_start_poll`
-//! builder from two threads at once. A `// SAFETY:` comment that names the application relies on this. Null is refused
-//! all the same wherever it can be told.
+//! `verbs.h` is the contract for pointers: what is passed in is valid for the call, objects come from this library and
+//! are not used after they are destroyed, and no two threads use one object's `ibv_wr_*` or `ibv_start_poll` builder at
+//! the same time. A `// SAFETY:` comment that names the application relies on this. Null is refused all the same
+//! wherever possible.
 
 pub mod abi;
 mod advice;

@@ -5,28 +5,28 @@ use crate::guard::{Silent, borrow, borrow_mut, export};
 
 export! {
     fn ibv_copy_ah_attr_from_kern(dst: *mut ibv_ah_attr, src: *mut ib_uverbs_ah_attr) -> Silent {
-        // SAFETY: structs of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (dst, src) = unsafe { (borrow_mut(dst)?, borrow(src)?) };
         copy_ah_attr(dst, src);
         Ok(Silent)
     }
 
     fn ibv_copy_qp_attr_from_kern(dst: *mut ibv_qp_attr, src: *mut ib_uverbs_qp_attr) -> Silent {
-        // SAFETY: structs of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (dst, src) = unsafe { (borrow_mut(dst)?, borrow(src)?) };
         copy_qp_attr(dst, src);
         Ok(Silent)
     }
 
     fn ibv_copy_path_rec_from_kern(dst: *mut ibv_sa_path_rec, src: *mut ib_user_path_rec) -> Silent {
-        // SAFETY: structs of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (dst, src) = unsafe { (borrow_mut(dst)?, borrow(src)?) };
         *dst = path_from_kern(src);
         Ok(Silent)
     }
 
     fn ibv_copy_path_rec_to_kern(dst: *mut ib_user_path_rec, src: *mut ibv_sa_path_rec) -> Silent {
-        // SAFETY: structs of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (dst, src) = unsafe { (borrow_mut(dst)?, borrow(src)?) };
         *dst = path_to_kern(src);
         Ok(Silent)
@@ -49,7 +49,7 @@ fn copy_ah_attr(dst: &mut ibv_ah_attr, src: &ib_uverbs_ah_attr) {
     dst.port_num = src.port_num;
 }
 
-/// The state itself is not among what is copied: it is what the caller asked about.
+/// The state itself is not copied: it is what the caller asked about.
 fn copy_qp_attr(dst: &mut ibv_qp_attr, src: &ib_uverbs_qp_attr) {
     macro_rules! copy {
         ($($field:ident)*) => { $(dst.$field = src.$field;)* };

@@ -21,7 +21,7 @@ pub(crate) struct MrObject {
     ibv: Shown<ibv_mr>,
     seal: Seal,
     pd: AtomicPtr<ibv_pd>,
-    /// Where it can be imported from.
+    /// Its identity for importers.
     exported: (u64, u32),
     region: Arc<Region>,
     imported: bool,
@@ -32,27 +32,27 @@ object!(MrObject, Mr, ibv_mr, handle);
 /// A registration, which an importer may share.
 pub(crate) struct Region {
     raw: Mutex<Option<RawMr>>,
-    /// What was mapped for it.
+    /// The file mapping that belongs to it.
     _mapping: Option<Mapping>,
     addr: usize,
     length: usize,
 }
 
-/// A mapping of a file, undone when it is dropped.
+/// A mapping of a file, unmapped when dropped.
 struct Mapping {
     addr: *mut c_void,
     length: usize,
 }
 
-// SAFETY: the mapping is the whole process's; any thread may undo it.
+// SAFETY: the mapping belongs to the process; any thread may unmap it.
 unsafe impl Send for Mapping {}
-// SAFETY: a shared reference gives nothing but the address and the length, which never change.
+// SAFETY: a shared reference only gives the address and the length, which never change.
 unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: made by `map` with this length. The registration is gone: `Region` drops it first, and who frees a
-        // buffer has deregistered it (`verbs.h`).
+        // SAFETY: mapped by `map` with this length. The registration has ended: `Region` drops it first, and an
+        // application that frees a buffer has deregistered it (`verbs.h`).
         unsafe { libc::munmap(self.addr, self.length) };
     }
 }
@@ -73,12 +73,12 @@ impl MrObject {
     /// # Safety
     /// As for [`live`].
     pub(crate) unsafe fn lkey(mr: *mut ibv_mr) -> Result<u32, Errno> {
-        // SAFETY: null or a region of ours that stays, as the caller promises; the field changes in `ibv_rereg_mr` alone,
-        // during which the application uses the region for nothing else.
+        // SAFETY: null or a region of ours that stays, as the caller promises; the field changes in `ibv_rereg_mr`
+        // alone, during which the application uses the region for nothing else.
         unsafe { Ok((*live::<MrObject>(mr)?.ibv.get()).lkey) }
     }
 
-    /// Makes the C object of a new registration.
+    /// Creates the C object of a new registration.
     pub(crate) fn publish(
         slot: ObjectSlot<MrObject>,
         pd: &PdObject,
@@ -116,7 +116,7 @@ impl MrObject {
 
 export! {
     fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
-        // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` demands.
+        // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` asks.
         unsafe { register(pd, addr, length, addr.addr() as u64, access as u32) }
     }
 
@@ -127,7 +127,7 @@ export! {
         iova: u64,
         access: c_int,
     ) -> *mut ibv_mr {
-        // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` demands.
+        // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` asks.
         unsafe { register(pd, addr, length, iova, access as u32) }
     }
 
@@ -138,11 +138,12 @@ export! {
         iova: u64,
         access: c_uint,
     ) -> *mut ibv_mr {
-        // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` demands.
+        // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` asks.
         unsafe { register(pd, addr, length, iova, access) }
     }
 
-    /// Registers what `fd` maps, `length` bytes from `offset` on. Devices that cannot be mapped are refused.
+    /// Registers the memory that `fd` maps, `length` bytes from `offset`. Descriptors that cannot be mapped are
+    /// refused.
     fn ibv_reg_dmabuf_mr(
         pd: *mut ibv_pd,
         offset: u64,
@@ -158,7 +159,7 @@ export! {
     fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
         const MEMORY: u64 = IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF;
         const FILE: u64 = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
-        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (object, attr) = (PdObject::of(pd)?, unsafe { borrow(attr)? });
         let (mask, access) = (attr.comp_mask, attr.access as u32);
         if mask & !(MEMORY | FILE | IBV_REG_MR_MASK_IOVA) != 0 {
@@ -175,7 +176,7 @@ export! {
                 if memory & IBV_REG_MR_MASK_BUF != 0 {
                     find::<Buffer>(attr.buf)?.check(pd, attr.addr, attr.length)?;
                 }
-                // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` demands.
+                // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` asks.
                 unsafe { register(pd, attr.addr, attr.length, iova, access) }
             }
             _ => Err(Errno::INVAL),
@@ -190,7 +191,7 @@ export! {
         length: usize,
         access: c_int,
     ) -> Rereg {
-        // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` demands.
+        // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` asks.
         unsafe { reregister(mr, flags, pd, addr, length, access) }
     }
 
@@ -211,7 +212,7 @@ export! {
             drop(removed);
             pd.users.leave();
         }
-        // SAFETY: found just now; the application, which gives it back, uses it no more.
+        // SAFETY: just found; the application, which gives it up, no longer uses it.
         drop(unsafe { retire::<MrObject>(mr) });
         Ok(())
     }
@@ -224,16 +225,16 @@ export! {
         MrObject::wrap(ObjectSlot::new()?, pd, exported, region, true)
     }
 
-    /// Only what was imported.
+    /// Only for imported regions.
     fn ibv_unimport_mr(mr: *mut ibv_mr) -> Silent {
         if find_last::<MrObject>(mr)?.imported {
-            // SAFETY: found just now; the application, which gives it back, uses it no more.
+            // SAFETY: just found; the application, which gives it up, no longer uses it.
             drop(unsafe { retire::<MrObject>(mr) });
         }
         Ok(Silent)
     }
 
-    /// Makes a buffer in memory that suits the device best: for this one, any that is aligned to pages.
+    /// Allocates a buffer in the memory that suits the device best: for this one, any page-aligned memory.
     fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void {
         // SAFETY: null was told apart; else the application has room for one pointer there.
         let (_, buf) = (PdObject::of(pd)?, unsafe { borrow_mut(buf)? });
@@ -246,7 +247,7 @@ export! {
 
     fn ibv_free_buf(buf: *mut ibv_buf) -> Silent {
         find_last::<Buffer>(buf)?;
-        // SAFETY: found just now; the application, which gives it back, uses it no more.
+        // SAFETY: just found; the application, which gives it up, no longer uses it.
         drop(unsafe { retire::<Buffer>(buf) });
         Ok(Silent)
     }
@@ -287,7 +288,7 @@ unsafe impl Object for Buffer {
 }
 
 impl Buffer {
-    /// Whether memory is in the buffer, and the buffer is the domain's.
+    /// Whether memory is in the buffer, and the buffer belongs to the domain.
     fn check(&self, pd: *mut ibv_pd, addr: *mut c_void, length: usize) -> Result<(), Errno> {
         let offset = addr.addr().checked_sub(self.mapping.addr.addr()).ok_or(Errno::INVAL)?;
         let fits = offset.checked_add(length).is_some_and(|end| end <= self.mapping.length);
@@ -336,8 +337,8 @@ fn register_file(
     fd: c_int,
     access: Access,
 ) -> Result<*mut ibv_mr, Errno> {
-    // In the kernel's order (`UVERBS_METHOD_REG_DMABUF_MR`, `ib_check_mr_access`, `ib_umem_dmabuf_get`): programs pass a
-    // descriptor that is none, and take EBADF for a sign that DMA-BUFs can be registered.
+    // In the kernel's order (`UVERBS_METHOD_REG_DMABUF_MR`, `ib_check_mr_access`, `ib_umem_dmabuf_get`): programs pass
+    // an invalid descriptor, and take EBADF as a sign that DMA-BUFs can be registered.
     if (offset ^ iova) & (PAGE - 1) != 0 {
         return Err(Errno::invalid("offset and iova differ within the page"));
     }
@@ -354,12 +355,12 @@ fn register_file(
     // SAFETY: a mapping of our own, which `Region` keeps until the registration is gone.
     let range = unsafe { AppRange::new(addr, length as u64) };
     let raw = pd.nic.register_raw(MrSpec { range, iova, access })?;
-    // Applications know such memory by its offset, and the region has no address.
+    // Applications address such memory by its offset; the region has no address.
     let region = Region { raw: Mutex::new(Some(raw)), _mapping: Some(mapping), addr: 0, length };
     MrObject::publish(slot, pd, region)
 }
 
-/// EINVAL for what is beyond the end of a file that has one, where touching the mapping would end the process.
+/// EINVAL for a range beyond the end of a file that has one, where accessing the mapping would kill the process.
 fn check_file(fd: c_int, offset: u64, length: usize) -> Result<(), Errno> {
     // SAFETY: all zeros is a valid `stat`, which lives through the call that fills it.
     let (status, stat) = unsafe {
@@ -391,7 +392,7 @@ impl crate::guard::Outcome for Rereg {
             Ok(Rereg) => 0,
             Err(errno) => {
                 errno.set();
-                // The old registration is as it was: nothing is changed before everything is checked.
+                // The old registration is unchanged: everything is checked before anything is changed.
                 if errno == Errno::INVAL || errno == Errno::OPNOTSUPP {
                     IBV_REREG_MR_ERR_INPUT
                 } else {
@@ -428,7 +429,7 @@ unsafe fn reregister(
     }
     if flags & IBV_REREG_MR_CHANGE_PD != 0 {
         let pd = PdObject::of(pd)?;
-        // SAFETY: a field of an object that was just found, written when it is made and never again.
+        // SAFETY: a field of an object that was just found, written only when it is made.
         Ctx::check_same(pd.context(), unsafe { (*object.ibv.get()).context })?;
         change.pd = Some(pd.nic.id());
         new_pd = Some(pd);
@@ -441,8 +442,8 @@ unsafe fn reregister(
     raw.reregister(change, new_pd.map(|pd| pd.nic.clone()))?;
     let keys = raw.keys();
     let ibv = object.ibv.get();
-    // SAFETY: fields of an object that was just found. The lock on `raw` keeps other verbs out; the application uses the
-    // region for nothing else while it is registered anew (`verbs.h`).
+    // SAFETY: fields of an object that was just found. The lock on `raw` keeps other verbs out; the application uses
+    // the region for nothing else while it is registered anew (`verbs.h`).
     unsafe {
         (*ibv).lkey = keys.lkey.0;
         (*ibv).rkey = keys.rkey.0;

@@ -23,7 +23,7 @@ pub(crate) struct MwObject {
     seal: Seal,
     owner: *mut ibv_pd,
     pd: Arc<Pd>,
-    /// The key that it was made with; later ones differ in the low byte.
+    /// The key it was created with; later ones differ in the low byte.
     rkey: Rkey,
 }
 
@@ -57,7 +57,7 @@ slot! {
         let object: &MwObject = find_last(mw)?;
         object.pd.dealloc_mw(object.rkey)?;
         PdObject::of(object.owner)?.users.leave();
-        // SAFETY: found just now; the application, which gives it back, uses it no more.
+        // SAFETY: just found; the application, which gives it up, no longer uses it.
         drop(unsafe { retire::<MwObject>(mw) });
         Ok(())
     }
@@ -65,7 +65,7 @@ slot! {
 }
 
 data_path! {
-    /// Binds a type 1 window: a work request on the QP's send queue, under a key that is new each time.
+    /// Binds a type 1 window with a work request on the QP's send queue, under a new key each time.
     fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> () {
         // SAFETY: null, or a QP of ours that the application keeps; the structs are valid for the call.
         let (qp, bind) = unsafe { (QpObject::live(qp)?, borrow(bind)?) };
@@ -89,8 +89,8 @@ data_path! {
     }
 }
 
-/// Shows the key that a window has when a bind under `rkey` that was posted is executed: its own, with the low byte of
-/// `rkey`. Programs made for irdma take it from there.
+/// Shows the key that a window has once a posted bind with `rkey` is executed: its own, with the low byte of `rkey`.
+/// Programs written for irdma read it from there.
 ///
 /// # Safety
 /// As for [`live`].
@@ -111,7 +111,7 @@ pub(crate) fn binding(spec: BindSpec) -> Result<SendOp<LocalData>, Errno> {
     Ok(SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(spec)))))
 }
 
-/// What a bind of `mw` under `rkey` asks of the NIC.
+/// The NIC's bind request for `mw` under `rkey`.
 ///
 /// # Safety
 /// As for [`live`], of the window and of the region, which may be null.
@@ -133,7 +133,7 @@ pub(crate) unsafe fn bind_spec(
         mr: Lkey(mr),
         addr: info.addr,
         length: info.length,
-        // A window gives rights to peers; that its owner may write is the region's to say.
+        // A window gives rights to peers; whether its owner may write is up to the region.
         access: Access::from_bits_retain(info.mw_access_flags) - Access::LOCAL_WRITE,
     })
 }

@@ -1,13 +1,13 @@
-//! The objects that there are, and what tells them from anything else that a caller may pass.
+//! The live objects, and how to tell them from anything else that a caller may pass.
 //!
-//! The kernel goes by the handle of an object: it looks it up among those of the open file, and a wrong one is an
-//! error. Here [`find`] looks the address up, and compares the context and the handle that C shows with those that the
-//! object was given. Nothing is read before the address is known, so that what was never made, or is gone, is refused
-//! too. An object of a process that has forked is EIO.
+//! The kernel looks up the handle of an object among those of the open file, and a wrong one is an error. Here [`find`]
+//! looks up the address, and compares the context and the handle that C shows with those the object was given. Nothing
+//! is read before the address has been found, so objects that never existed, or no longer do, are refused too. An
+//! object of a parent process is EIO.
 //!
-//! On the data path the object itself says what it is ([`live`]); there a pointer to anything but an object of ours is
-//! as fatal as with any other provider. Both look at the process first and take locks afterwards: the parent's threads
-//! may have had any of them.
+//! On the data path the object's own seal is checked ([`live`]); there a pointer to anything but an object of ours is
+//! as fatal as with any other provider. Both check the process before they take locks: the parent's threads may have
+//! held any of them at the fork.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -19,7 +19,7 @@ use crate::guard::borrow;
 use crate::registry::{Registry, registry};
 use crate::reserve;
 
-/// What an object is.
+/// Kinds of objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Context,
@@ -37,7 +37,7 @@ pub(crate) enum Kind {
     Buffer,
 }
 
-/// What C shows of an object's identity.
+/// The identity of an object in its public fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Shows {
     pub context: usize,
@@ -51,16 +51,16 @@ pub(crate) struct Shows {
 pub(crate) unsafe trait Object: Sized {
     const KIND: Kind;
     type C;
-    /// Whether a child may use those of its forebears.
+    /// Whether a child may use its ancestors' objects.
     const INHERITED: bool = false;
 
     fn seal(&self) -> &Seal;
 
-    /// What C shows now. The application can write there.
+    /// Its public fields now. The application can write there.
     fn shows(&self) -> Shows;
 }
 
-/// In each object: its kind, and the process that made it.
+/// In each object: its kind, and the process that created it.
 pub(crate) struct Seal(u64);
 
 impl Seal {
@@ -88,7 +88,7 @@ impl Seal {
     }
 }
 
-/// What is known of each object, by its address; nothing of those that are being made.
+/// The live objects by address; `None` while one is being created.
 #[derive(Default)]
 pub(crate) struct Objects(HashMap<usize, Option<Entry>>);
 
@@ -104,8 +104,8 @@ impl Objects {
     }
 }
 
-/// Room for an object that is to be made. A verb has it before anything else, so that nothing has to be undone for
-/// want of memory later.
+/// Memory for an object that is about to be created. A verb reserves it before anything else, so nothing has to be
+/// undone later for lack of memory.
 pub(crate) struct ObjectSlot<O: Object>(Option<Box<MaybeUninit<O>>>);
 
 impl<O: Object> ObjectSlot<O> {
@@ -119,18 +119,18 @@ impl<O: Object> ObjectSlot<O> {
         Ok(ObjectSlot(Some(memory)))
     }
 
-    /// Where the object will be.
+    /// The address of the future object.
     pub fn address(&self) -> *mut O::C {
         self.0.as_ref().map_or(std::ptr::null_mut(), |memory| memory.as_ptr().cast_mut().cast())
     }
 
-    /// Makes an object known, and leaves it to C.
+    /// Registers an object, and passes it to C.
     pub fn publish(mut self, object: O) -> *mut O::C {
         let Some(memory) = self.0.take() else { return std::ptr::null_mut() };
         let object = Box::write(memory, object);
         let entry = Entry { kind: O::KIND, process: Process::current(), shows: object.shows() };
         let object = Box::into_raw(object);
-        // Not `insert`, which makes room before it looks.
+        // Not `insert`, which reserves room before it looks.
         if let Some(known) = registry().objects.0.get_mut(&object.addr()) {
             *known = Some(entry);
         }
@@ -147,8 +147,8 @@ impl<O: Object> Drop for ObjectSlot<O> {
 }
 
 impl Registry {
-    /// Takes a place in every table that an object of this kind, at this address, will have an entry in. An object has
-    /// one in each at most, so none ever holds more than there are objects.
+    /// Reserves room in every table in which an object of this kind, at this address, will have an entry. An object has
+    /// at most one entry in each, so no table ever holds more than there are objects.
     fn make_room(&mut self, address: usize, kind: Kind) -> Result<(), Errno> {
         let tables = &mut *self;
         tables.objects.0.try_reserve(1)?;
@@ -167,10 +167,10 @@ impl Registry {
     }
 }
 
-/// The object that a caller means, for every verb that is not of the data path.
+/// The object that a caller names, for every verb outside the data path.
 ///
 /// # Errors
-/// EINVAL for what is no such object, EIO for one of another process.
+/// EINVAL if it is not such an object, EIO if it belongs to another process.
 pub(crate) fn find<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno> {
     if object.is_null() {
         return Err(refused(O::KIND, "the pointer is null"));
@@ -184,8 +184,8 @@ pub(crate) fn find<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno> {
         Some(entry) if entry.kind == O::KIND => return Err(Errno::IO),
         _ => return Err(refused(O::KIND, "there is no such object")),
     };
-    // SAFETY: the table has it as a live object of this kind; the application destroys nothing that another of its
-    // threads uses.
+    // SAFETY: in the table as a live object of this kind; the application does not destroy an object that another of
+    // its threads uses.
     let object = unsafe { &*object.cast::<O>() };
     if object.shows() != shows {
         return Err(refused(O::KIND, "its handle or context is not what it was made with"));
@@ -193,10 +193,10 @@ pub(crate) fn find<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno> {
     Ok(object)
 }
 
-/// As [`find`], of a verb that destroys the object: ENOENT for what is no such object.
+/// Like [`find`], for a verb that destroys the object: ENOENT if it is not such an object.
 ///
 /// # Errors
-/// As said.
+/// As above.
 pub(crate) fn find_last<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno> {
     find(object).map_err(
         |errno| {
@@ -211,29 +211,30 @@ fn refused(kind: Kind, why: &str) -> Errno {
     Errno::INVAL
 }
 
-/// The object that a caller of the data path means.
+/// The object that a caller of the data path names.
 ///
 /// # Safety
-/// The pointer is null, or that of an object of ours that stays for `'a`. One of another kind is told by its seal, as
-/// long as it is not so small that it ends before the place where `O` has one.
+/// The pointer is null, or that of an object of ours that stays for `'a`. An object of another kind is recognised by
+/// its seal, unless it is so small that it ends before the offset of `O`'s seal.
 ///
 /// # Errors
 /// EINVAL for null and objects of another kind, EIO for one of another process.
 #[inline]
 pub(crate) unsafe fn live<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno> {
-    // SAFETY: null or an object of ours, as the caller promises; with its public part begins the object ([`Object`]).
+    // SAFETY: null or an object of ours, as the caller promises; the object begins with its public part ([`Object`]).
     let object: &O = unsafe { borrow(object.cast())? };
     object.seal().check(O::KIND)?;
     Ok(object)
 }
 
-/// Takes an object back from C, which has no such object from now on.
+/// Takes an object back from C, for which it no longer exists.
 ///
 /// # Safety
-/// [`find`] has found it as an `O`, and nobody uses it any more.
+/// [`find`] has found it as an `O`, and it is no longer used.
 pub(crate) unsafe fn retire<O: Object>(object: *mut O::C) -> Box<O> {
     registry().objects.0.remove(&object.addr());
-    // SAFETY: [`ObjectSlot::publish`] made it of a box of this type; it is known no more, so that this happens once.
+    // SAFETY: [`ObjectSlot::publish`] made the pointer from a box of this type; it is no longer registered, so this
+    // happens once.
     unsafe { Box::from_raw(object.cast()) }
 }
 
@@ -252,7 +253,7 @@ macro_rules! object {
 
             fn shows(&self) -> $crate::object::Shows {
                 let shown: *const $c = self.ibv.get().cast();
-                // SAFETY: numbers in a live object. The application may have changed them, but not during a verb.
+                // SAFETY: integers in a live object. The application may have changed them, but not during a verb.
                 unsafe { $crate::object::Shows { context: (*shown).context.addr(), handle: 0 $(+ (*shown).$handle)? } }
             }
         }

@@ -1,15 +1,15 @@
-//! System calls on descriptors of our own, past whatever stands before the C library.
+//! System calls on our own descriptors that bypass libraries preloaded before the C library.
 //!
-//! A preloaded library may take every socket of a program for its own, as librspreload does, and is right to: but ours
-//! carry its packets. So `tools/link-ibverbs` lets each function here take the place of the one after which it is named,
-//! for the code of `libibverbs.so.1` alone.
+//! A preloaded library may take over every socket of a program, as librspreload rightly does; but ours carry its
+//! packets. So `tools/link-ibverbs` lets each function here replace the one it is named after, only for the code of
+//! `libibverbs.so.1`.
 //!
-//! `read` is not among them. A thread that waits for an event does so there and can be cancelled, and what it reads has
-//! been made by these functions, so nobody else knows it.
+//! `read` is not among them. A thread that waits for an event does so there and can be cancelled, and the descriptor it
+//! reads was created by these functions, so no other library knows it.
 
 use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 
-/// What may be an argument of a system call.
+/// A possible argument of a system call.
 trait Argument {
     fn word(self) -> c_long;
 }
@@ -54,7 +54,7 @@ macro_rules! own_calls {
     ($(fn $name:ident = $number:ident($($arg:ident: $type:ty),*) -> $result:ty;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $type),*) -> $result {
-            // SAFETY: the C function of this name has the same contract; its caller keeps it, and the kernel checks it.
+            // SAFETY: the C function of this name has the same contract; its caller meets it, and the kernel checks it.
             unsafe { libc::syscall(libc::$number, $($arg.word()),*) as $result }
         }
     )*};
@@ -87,14 +87,14 @@ own_calls! {
 /// `send` is `sendto` without an address.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn softrnic_own_send(fd: c_int, buf: *const c_void, count: usize, flags: c_int) -> isize {
-    // SAFETY: the C function of this name has the same contract, which its caller keeps.
+    // SAFETY: the C function of this name has the same contract, which its caller meets.
     unsafe { softrnic_own_sendto(fd, buf, count, flags, std::ptr::null(), 0) }
 }
 
 /// `recv` is `recvfrom` without an address.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn softrnic_own_recv(fd: c_int, buf: *mut c_void, count: usize, flags: c_int) -> isize {
-    // SAFETY: the C function of this name has the same contract, which its caller keeps.
+    // SAFETY: the C function of this name has the same contract, which its caller meets.
     unsafe { softrnic_own_recvfrom(fd, buf, count, flags, std::ptr::null_mut(), std::ptr::null_mut()) }
 }
 
@@ -107,6 +107,6 @@ unsafe extern "C" fn softrnic_own_poll(fds: *mut libc::pollfd, count: c_ulong, t
     });
     let limit = timeout.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
     let no_mask = std::ptr::null::<c_void>();
-    // SAFETY: `poll` demands the same of its caller; the kernel writes the time that is left to the copy.
+    // SAFETY: `poll` requires the same of its caller; the kernel writes the remaining time to the copy.
     unsafe { libc::syscall(libc::SYS_ppoll, fds, count, limit, no_mask, 0usize) as c_int }
 }

@@ -13,7 +13,7 @@ use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::registry::{Export, registry};
 use crate::shown::Shown;
 
-/// How many objects use another one, which cannot be destroyed meanwhile.
+/// Number of objects that use another one, which cannot be destroyed in the meantime.
 #[derive(Default)]
 pub(crate) struct Users(AtomicU32);
 
@@ -40,7 +40,7 @@ pub(crate) struct PdObject {
     seal: Seal,
     pub(crate) nic: Arc<Pd>,
     pub(crate) users: Users,
-    /// Where it can be imported from: the open file, and its handle there.
+    /// Its identity for importers: the open file, and its handle there.
     pub(crate) exported: (u64, u32),
     context: *mut ibv_context,
     origin: Origin,
@@ -50,9 +50,9 @@ object!(PdObject, Pd, ibv_pd, handle);
 
 enum Origin {
     Own,
-    /// A second name for a PD that another context has.
+    /// A second name for a PD of another context.
     Imported,
-    /// A parent domain, whose members are kept busy by it.
+    /// A parent domain, which keeps its members in use.
     Parent {
         pd: *mut ibv_pd,
         td: *mut ibv_td,
@@ -90,7 +90,7 @@ impl PdObject {
     }
 }
 
-/// A thread domain: a promise of the application that we make no use of.
+/// A thread domain: a promise of the application that we do not use.
 #[repr(C)]
 struct TdObject {
     ibv: Shown<ibv_td>,
@@ -125,7 +125,7 @@ export! {
                 }
             }
         }
-        // SAFETY: found just now, without users; the application, which gives it back, uses it no more.
+        // SAFETY: just found, without users; the application, which destroys it, no longer uses it.
         drop(unsafe { retire::<PdObject>(pd) });
         Ok(())
     }
@@ -138,12 +138,12 @@ export! {
         Ok(PdObject::publish(slot, context, (ctx.file.id, handle), nic, Origin::Imported))
     }
 
-    /// Only what was imported, and nothing uses any more.
+    /// Only for imported domains without users.
     fn ibv_unimport_pd(pd: *mut ibv_pd) -> Silent {
         let object: &PdObject = find_last(pd)?;
         object.users.none()?;
         if let Origin::Imported = object.origin {
-            // SAFETY: found just now, without users; the application, which gives it back, uses it no more.
+            // SAFETY: just found, without users; the application, which destroys it, no longer uses it.
             drop(unsafe { retire::<PdObject>(pd) });
         }
         Ok(Silent)
@@ -152,7 +152,7 @@ export! {
 
 slot! {
     fn alloc_td(context: *mut ibv_context, attr: *mut ibv_td_init_attr) -> *mut ibv_td {
-        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -163,19 +163,18 @@ slot! {
 
     fn dealloc_td(td: *mut ibv_td) -> () {
         find_last::<TdObject>(td)?.users.none()?;
-        // SAFETY: found just now, without users; the application, which gives it back, uses it no more.
+        // SAFETY: just found, without users; the application, which destroys it, no longer uses it.
         drop(unsafe { retire::<TdObject>(td) });
         Ok(())
     }
 
-    /// Its allocators are not called: our queues are not in memory that an allocator of the application's could
-    /// make any better.
+    /// Its allocators are not called: our queues are not in memory that an application's allocator could improve.
     fn alloc_parent_domain(
         context: *mut ibv_context,
         attr: *mut ibv_parent_domain_init_attr,
     ) -> *mut ibv_pd {
         const KNOWN: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
-        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask & !KNOWN != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -188,7 +187,7 @@ slot! {
         let slot = ObjectSlot::new()?;
         if !attr.td.is_null() {
             let td: &TdObject = find(attr.td)?;
-            // SAFETY: a field of an object that was just found, written when it is made and never again.
+            // SAFETY: a field of an object that was just found, written only when it is made.
             Ctx::check_same(context, unsafe { (*td.ibv.get()).context })?;
             td.users.join();
         }

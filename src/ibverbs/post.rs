@@ -34,7 +34,7 @@ data_path! {
                     return Err(errno);
                 }
                 if wr.opcode == IBV_WR_BIND_MW {
-                    // SAFETY: the request has just been taken, with the caller's window.
+                    // SAFETY: the request has just been accepted, with the caller's window.
                     unsafe { show_key(wr.op.bind_mw.mw, wr.op.bind_mw.rkey)? };
                 }
                 next = wr.next;
@@ -60,8 +60,8 @@ data_path! {
 }
 
 /// # Safety
-/// `first` begins a list that is ended by null, of requests as [`recv_request`] demands them; `bad` is as [`blame`]
-/// demands it.
+/// `first` begins a list that is ended by null, of requests as [`recv_request`] requires; `bad` is as [`blame`]
+/// requires.
 #[inline]
 unsafe fn post_receives(
     first: *mut ibv_recv_wr,
@@ -83,7 +83,7 @@ unsafe fn post_receives(
     Ok(())
 }
 
-/// Tells the caller which request was refused.
+/// Stores which request was refused.
 ///
 /// # Safety
 /// `bad` is null or has room for a pointer.
@@ -107,11 +107,11 @@ unsafe fn recv_request(wr: &ibv_recv_wr, most: usize) -> Result<RecvRequest, Err
 ///
 /// # Safety
 /// The union members that go with the opcode, the flags and the type of QP are set. The list of elements can be read,
-/// and of an inline request the memory that they name; an address handle, window or region is as [`live`] demands it.
+/// and of an inline request the memory that they name; an address handle, window or region is as [`live`] requires.
 #[inline]
 unsafe fn send_request(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendRequest, Errno> {
-    // SAFETY: the opcode, the flags and the type of QP say what is set and can be read, as the caller promises. Members of
-    // the unions that are not set hold other numbers, or bits of a pointer, which are numbers as well.
+    // SAFETY: the opcode, the flags and the type of QP determine what is set and can be read, as the caller promises.
+    // Union members that are not set hold other integers, or the bits of a pointer, which are integers too.
     unsafe {
         let sges = elements(wr.sg_list, wr.num_sge, qp.nic.options().max_send_sge)?;
         let op = operation(qp, wr)?;
@@ -137,7 +137,7 @@ unsafe fn send_request(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendRequest, E
     }
 }
 
-/// A request with what its flags say.
+/// A request with the effects of its flags.
 #[inline]
 pub(crate) fn framed(
     qp: &QpObject,
@@ -208,7 +208,7 @@ unsafe fn operation(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendOp<LocalData>
     }
 }
 
-/// A datagram by way of an address handle.
+/// A datagram through an address handle.
 ///
 /// # Safety
 /// As for [`live`].
@@ -236,7 +236,7 @@ pub(crate) fn immediate(imm_data: u32) -> Imm {
     Imm(imm_data.to_ne_bytes())
 }
 
-/// The elements of a work request. Their number comes first: no more than `most` are ever looked at.
+/// The elements of a work request. Their number is checked first: at most `most` are ever read.
 ///
 /// # Safety
 /// `count` elements from `list` on can be read for `'a`, if there are no more than `most`.
@@ -247,7 +247,7 @@ unsafe fn elements<'a>(list: *const ibv_sge, count: c_int, most: usize) -> Resul
     unsafe { element_list(list, count, most) }
 }
 
-/// As [`elements`], for callers whose number is not signed.
+/// Like [`elements`], for an unsigned count.
 ///
 /// # Safety
 /// As for [`elements`].
@@ -280,7 +280,7 @@ pub(crate) fn gathered(sges: &[ibv_sge]) -> Result<LocalData, Errno> {
     Ok(LocalData::Sges(list))
 }
 
-/// How many bytes elements have in all.
+/// Total number of bytes of the elements.
 #[inline]
 pub(crate) fn total(sges: &[ibv_sge]) -> Result<u32, Errno> {
     sges.iter().try_fold(0u32, |sum, sge| sum.checked_add(sge.length)).ok_or(Errno::INVAL)
@@ -301,15 +301,15 @@ unsafe fn copied(sges: &[ibv_sge], most: usize) -> Result<InlineBytes, Errno> {
     let mut at = 0;
     for sge in sges {
         let to = at + sge.length as usize;
-        // SAFETY: an element's memory is readable for its length, as the caller promises, and apart from `bytes`, which is
-        // ours. It may change while it is copied.
+        // SAFETY: an element's memory is readable for its length, as the caller promises, and apart from `bytes`, which
+        // is ours. It may change while it is copied.
         unsafe { copy_from_app(sge.addr as usize, &mut bytes[at..to]) };
         at = to;
     }
     Ok(bytes)
 }
 
-/// Inline bytes from one place.
+/// Inline bytes from one address.
 ///
 /// # Safety
 /// `length` bytes from `addr` on can be read, if there is room for them.
@@ -323,8 +323,8 @@ pub(crate) unsafe fn append(
     let at = bytes.len();
     let to = at.checked_add(length).filter(|to| *to <= most).ok_or(Errno::INVAL)?;
     resize(bytes, to)?;
-    // SAFETY: `length` bytes are readable at `addr`, as the caller promises, and apart from `bytes`, which is ours. They
-    // may change while they are copied.
+    // SAFETY: `length` bytes are readable at `addr`, as the caller promises, and apart from `bytes`, which is ours.
+    // They may change while they are copied.
     unsafe { copy_from_app(addr, &mut bytes[at..to]) };
     Ok(())
 }

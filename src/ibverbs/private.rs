@@ -1,7 +1,7 @@
 //! The private version nodes, for libraries that are linked with vendors' providers.
 //!
-//! Programs linked with libmlx5 or libefa cannot even start without these names. No provider is ever given a
-//! device here, so none of them is called; whoever calls one nevertheless is told that it is not supported.
+//! Programs linked with libmlx5 or libefa cannot even start without these names. No provider ever gets a device here,
+//! so none of them is called; a program that calls one all the same is told that it is not supported.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::AtomicU8;
@@ -10,12 +10,12 @@ use crate::abi::ibv_context;
 use crate::errno::Errno;
 use crate::guard::{OrMinusOne, Silent, export};
 
-/// A switch of rdma-core's; providers only read it. One byte, 0 or 1.
+/// A switch of rdma-core that providers only read. One byte, 0 or 1.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub static verbs_allow_disassociate_destroy: AtomicU8 = AtomicU8::new(0);
 
-/// Functions that answer EOPNOTSUPP. The C caller may pass any arguments: none is looked at.
+/// Functions that answer EOPNOTSUPP. The C caller may pass any arguments: all are ignored.
 macro_rules! unsupported {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
@@ -68,12 +68,12 @@ export! {
         Ok(Silent)
     }
 
-    /// Variadic in C; providers' messages go nowhere.
+    /// Variadic in C; providers' messages are discarded.
     fn __verbs_log() -> Silent {
         Ok(Silent)
     }
 
-    // Providers register themselves here when their library is loaded, each with the ABI that it was built for.
+    // Providers register here when their library is loaded, each with the ABI it was built for.
     fn verbs_register_driver_34(_ops: *const c_void) -> Silent {
         Ok(Silent)
     }
@@ -98,7 +98,7 @@ export! {
         Err(Errno::OPNOTSUPP)
     }
 
-    // Memory that a confidential guest shares with its devices. This device reads what the process reads.
+    // Memory that a confidential guest shares with its devices. This device can access whatever the process can.
     fn ibv_dmabuf_heap_cc_shared_init() -> *mut c_void {
         Err(Errno::OPNOTSUPP)
     }

@@ -1,4 +1,4 @@
-//! Queue pairs: making, opening and destroying them.
+//! Queue pairs: creating, opening and destroying them.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -30,13 +30,13 @@ pub(crate) struct QpObject {
     pub(crate) acks: Arc<AckCounter>,
     parts: Parts,
     pub(crate) sq_sig_all: bool,
-    /// As they were set last, with those that mean nothing to the NIC.
+    /// The flags as last set, including those that mean nothing to the NIC.
     pub(crate) access_flags: AtomicU32,
-    /// Whether `ibv_wr_*` may be used, and what they have built so far.
+    /// Present if `ibv_wr_*` may be used: the batch under construction.
     pub(crate) builder: Option<Builder>,
 }
 
-/// What a QP was made of. Null where there is none.
+/// The objects that a QP refers to; null if absent.
 #[derive(Clone, Copy)]
 struct Parts {
     pd: *mut ibv_pd,
@@ -63,7 +63,7 @@ impl QpObject {
         unsafe { live(qp) }
     }
 
-    /// Whether a work request with these flags is to be completed.
+    /// Whether a work request with these flags generates a completion.
     #[inline]
     pub(crate) fn signals(&self, send_flags: u32) -> bool {
         self.sq_sig_all || send_flags & IBV_SEND_SIGNALED != 0
@@ -76,10 +76,11 @@ impl QpObject {
         shown.store(state as u32, Ordering::Relaxed);
     }
 
-    /// What the application gave the QP.
+    /// The application's identification of the QP.
     pub(crate) fn identity(&self) -> Identity {
         let base = self.ibv.get().cast::<ibv_qp>();
-        // SAFETY: fields of `self`, with which its public part begins, that are written when it is made and never again.
+        // SAFETY: fields of `self`, with which its public part begins, that are written when it is made and never
+        // again.
         unsafe {
             Identity {
                 qp_context: (*base).qp_context,
@@ -92,7 +93,7 @@ impl QpObject {
     }
 }
 
-/// What `ibv_query_qp` tells of how a QP was made.
+/// What `ibv_query_qp` reports about how a QP was created.
 pub(crate) struct Identity {
     pub qp_context: *mut c_void,
     pub qp_type: u32,
@@ -113,12 +114,12 @@ impl Parts {
         }
     }
 
-    /// They are kept busy.
+    /// Marks them as in use.
     fn join(self) -> Result<(), Errno> {
         self.each(Users::join)
     }
 
-    /// They are not needed any more.
+    /// Marks them as no longer in use.
     fn leave(self) -> Result<(), Errno> {
         self.each(Users::leave)
     }
@@ -142,11 +143,11 @@ impl Parts {
     }
 }
 
-/// A QP that is asked for.
+/// A request to create a QP.
 pub(crate) struct Request {
     pub pd: *mut ibv_pd,
     pub xrcd: *mut ibv_xrcd,
-    /// `ibv_wr_*` functions that are wanted (`IBV_QP_EX_WITH_*`).
+    /// The requested `ibv_wr_*` functions (`IBV_QP_EX_WITH_*`).
     pub send_ops: Option<u64>,
 }
 
@@ -163,7 +164,7 @@ pub(crate) fn service(qp_type: u32) -> Result<QpType, Errno> {
     }
 }
 
-/// Makes a QP, and writes what it can do to `init.cap`.
+/// Creates a QP, and writes what it can do to `init.cap`.
 pub(crate) fn create(
     context: *mut ibv_context,
     init: &mut ibv_qp_init_attr,
@@ -178,7 +179,7 @@ pub(crate) fn create(
     };
     parts.join()?;
     let sq_sig_all = init.sq_sig_all != 0;
-    // C is shown what it gave, whether or not the QP uses it.
+    // C is shown what it passed, whether or not the QP uses it.
     let given = Parts {
         pd: request.pd,
         send_cq: init.send_cq,
@@ -258,14 +259,14 @@ fn create_other(
     Ok((nic, parts))
 }
 
-/// Inline data to have room for: what was asked for, or what takes the place of the scatter/gather list. rxe grants
-/// that to everybody, and there are programs that rely on it.
+/// Room for inline data: what was requested, or what replaces the scatter/gather list. rxe grants that to every QP, and
+/// some programs rely on it.
 fn inline(cap: &ibv_qp_cap) -> usize {
     let list = cap.max_send_sge as usize * size_of::<ibv_sge>();
     list.min(DeviceCaps::default().max_inline).max(cap.max_inline_data as usize)
 }
 
-/// What a QP can really do.
+/// The actual capabilities of a QP.
 pub(crate) fn caps(qp: &Qp) -> ibv_qp_cap {
     let options = qp.options();
     ibv_qp_cap {
@@ -277,13 +278,13 @@ pub(crate) fn caps(qp: &Qp) -> ibv_qp_cap {
     }
 }
 
-/// What of a QP is public.
+/// The public facts about a QP.
 struct Shape {
     context: *mut ibv_context,
     qp_context: *mut c_void,
     qp_type: u32,
     given: Parts,
-    /// All of which outlive it.
+    /// All of these outlive it.
     parts: Parts,
 }
 
@@ -329,13 +330,13 @@ fn publish(
 
 export! {
     fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (object, init) = (PdObject::of(pd)?, unsafe { borrow_mut(init)? });
         let request = Request { pd, xrcd: std::ptr::null_mut(), send_ops: None };
         create(object.context(), init, &request)
     }
 
-    /// Waits until all events about the QP are acknowledged.
+    /// Waits until all events of the QP have been acknowledged.
     fn ibv_destroy_qp(qp: *mut ibv_qp) -> () {
         let object: &QpObject = object::find_last(qp)?;
         if object.nic.is_attached() {
@@ -344,7 +345,7 @@ export! {
         let parts = object.parts;
         remove_target(object.of, object.nic.source());
         object.acks.wait();
-        // SAFETY: found just now, and no event names it; the application, which destroys it, uses it no more.
+        // SAFETY: just found, and no event names it; the application, which destroys it, no longer uses it.
         drop(unsafe { object::retire::<QpObject>(qp) });
         parts.leave()
     }
@@ -354,7 +355,7 @@ slot! {
     /// A second handle of an XRC target QP of the same domain.
     fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
         const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
-        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask & !(NEEDED | IBV_QP_OPEN_ATTR_CONTEXT) != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -388,7 +389,7 @@ pub(crate) unsafe fn multicast(
     // SAFETY: null or readable, as the caller promises; every bit pattern is a GID.
     let (qp, gid) = (QpObject::of(qp)?, unsafe { Gid(borrow(gid)?.raw) });
     match attach {
-        // Once more changes nothing (kernel: ib_uverbs_attach_mcast).
+        // Attaching again changes nothing (kernel: ib_uverbs_attach_mcast).
         true => qp.nic.attach_multicast(gid)?,
         false => qp.nic.detach_multicast(gid)?,
     }

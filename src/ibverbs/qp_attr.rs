@@ -16,7 +16,7 @@ use crate::query::check_port;
 
 export! {
     fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: i32) -> () {
-        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (qp, attr) = (QpObject::of(qp)?, unsafe { borrow(attr)? });
         let mask = meant(qp.nic.service(), AttrMask(mask as u32));
         let attributes = attributes(attr, mask)?;
@@ -30,15 +30,15 @@ export! {
         Ok(())
     }
 
-    /// All attributes, whatever the mask says, as from the kernel. Only who asks for the state has it shown in the QP:
-    /// UCX looks at a QP that has failed, and relies on it seeming as it was.
+    /// All attributes, whatever the mask says, as from the kernel. The state is shown in the QP's public field only if
+    /// it is asked for: UCX reads a QP that has failed, and relies on that field being unchanged.
     fn ibv_query_qp(
         qp: *mut ibv_qp,
         attr: *mut ibv_qp_attr,
         mask: i32,
         init: *mut ibv_qp_init_attr,
     ) -> () {
-        // SAFETY: structs of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (qp, attr, init) = unsafe { (QpObject::of(qp)?, borrow_mut(attr)?, borrow_mut(init)?) };
         let (found, state) = query(qp)?;
         *attr = found;
@@ -59,8 +59,8 @@ export! {
     }
 }
 
-/// The attributes that mean something. Each side of XRC has half of RC's; applications give both sides all of them,
-/// and the kernel takes away those of the other side (`modify_qp_mask` of its uverbs).
+/// The attributes that count. Each side of XRC has half of RC's; applications pass both sides all of them, and the
+/// kernel removes those of the other side (`modify_qp_mask` of its uverbs).
 fn meant(service: QpType, mask: AttrMask) -> AttrMask {
     let others = match service {
         QpType::XrcInitiator => AttrMask::MAX_DEST_RD_ATOMIC.with(AttrMask::MIN_RNR_TIMER),
@@ -70,7 +70,7 @@ fn meant(service: QpType, mask: AttrMask) -> AttrMask {
     AttrMask(mask.0 & !others.0)
 }
 
-/// The attributes in `mask`, those that are left out being of no account.
+/// The attributes in `mask`; the others are ignored.
 fn attributes(attr: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttributes, Errno> {
     let mut to = QpAttr::default();
     if mask.has(AttrMask::STATE) {
@@ -101,7 +101,7 @@ fn attributes(attr: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttributes, Errno>
     to.sq_psn = Psn::new(attr.sq_psn);
     to.max_rd_atomic = attr.max_rd_atomic;
     to.max_dest_rd_atomic = attr.max_dest_rd_atomic;
-    // Five bits, as for rxe and hardware.
+    // Five bits, as in rxe and hardware.
     to.min_rnr_timer = RnrTimer::new(attr.min_rnr_timer & 31);
     to.timeout = attr.timeout;
     to.retry_cnt = attr.retry_cnt;
@@ -126,7 +126,7 @@ fn access(flags: u32) -> QpAccess {
     }
 }
 
-/// What the NIC has, and of what was `set` that which means nothing to it.
+/// The NIC's flags, and those of `set` that mean nothing to it.
 fn access_flags(access: QpAccess, set: Access) -> u32 {
     let mut flags = set;
     flags.set(Access::REMOTE_WRITE, access.remote_write);

@@ -1,4 +1,4 @@
-//! Extended queue pairs: making them, and building work requests call by call (`ibv_wr_*`).
+//! Extended queue pairs: creating them, and building work requests call by call (`ibv_wr_*`).
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -19,18 +19,18 @@ use crate::reserve;
 
 /// Work requests between `ibv_wr_start` and `ibv_wr_complete`.
 pub(crate) struct Builder {
-    /// Held meanwhile, so that threads that share the QP take turns.
+    /// Held in between, so that threads that share the QP take turns.
     lock: HandLock,
     batch: UnsafeCell<Batch>,
 }
 
 #[derive(Default)]
 struct Batch {
-    /// Keeps its memory from one batch to the next.
+    /// Its memory is reused from one batch to the next.
     requests: Vec<SendRequest>,
-    /// The windows that they bind, each with the key that was asked for.
+    /// The windows that they bind, each with the requested key.
     windows: Vec<(*mut ibv_mw, u32)>,
-    /// The first thing that was wrong.
+    /// The first error.
     error: Option<Errno>,
 }
 
@@ -40,7 +40,7 @@ impl Builder {
     }
 }
 
-/// What each type of QP can do, of `IBV_QP_EX_WITH_*`.
+/// The operations of each type of QP, out of `IBV_QP_EX_WITH_*`.
 fn operations(qp_type: QpType) -> u64 {
     const DATAGRAM: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
     const UNRELIABLE: u64 = DATAGRAM
@@ -69,7 +69,7 @@ slot! {
             | IBV_QP_INIT_ATTR_XRCD
             | IBV_QP_INIT_ATTR_CREATE_FLAGS
             | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let init = unsafe { borrow_mut(init)? };
         let mask = init.comp_mask;
         let flagged = mask & IBV_QP_INIT_ATTR_CREATE_FLAGS != 0 && init.create_flags != 0;
@@ -87,14 +87,14 @@ slot! {
             return Err(Errno::INVAL);
         }
         let request = Request { pd: init.pd, xrcd: init.xrcd, send_ops };
-        // SAFETY: the extended struct begins with the fields of the plain one (`testdata/layout.txt`), and `init` is not
-        // used while the plain one is borrowed.
+        // SAFETY: the extended struct begins with the fields of the plain one (`testdata/layout.txt`), and `init` is
+        // not used while the plain one is borrowed.
         create(context, unsafe { &mut *(&raw mut *init).cast::<ibv_qp_init_attr>() }, &request)
     }
 }
 
 export! {
-    /// Null unless the QP was made for `ibv_wr_*`.
+    /// Null unless the QP was created for `ibv_wr_*`.
     fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
         let object = QpObject::of(qp)?;
         object.builder.as_ref().ok_or(Errno::INVAL)?;
@@ -102,7 +102,7 @@ export! {
     }
 }
 
-/// The public part of a QP. Operations that were not asked for are null.
+/// The public part of a QP. Operations that were not requested are null.
 pub(crate) fn table(qp_base: ibv_qp, send_ops: Option<u64>) -> ibv_qp_ex {
     macro_rules! table {
         (operations { $($slot:ident: $function:path, $flag:expr;)* } always { $($setter:ident: $set:path,)* }) => {
@@ -146,7 +146,7 @@ pub(crate) fn table(qp_base: ibv_qp, send_ops: Option<u64>) -> ibv_qp_ex {
     }
 }
 
-/// The end of a batch, whatever it comes to.
+/// Ends a batch, whatever its result.
 struct Unlocks<'a>(&'a QpObject);
 
 impl Drop for Unlocks<'_> {
@@ -158,8 +158,8 @@ impl Drop for Unlocks<'_> {
 /// The QP and its batch, between start and completion.
 ///
 /// # Safety
-/// The pointer is as for [`QpObject::live`], and this thread has a batch on the QP. It does not call this again while it
-/// uses what it got.
+/// The pointer is as for [`QpObject::live`], and this thread has a batch on the QP. It does not call this again while
+/// it uses the result.
 unsafe fn open<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a QpObject, &'a mut Batch), Errno> {
     // SAFETY: as the caller promises.
     let object = unsafe { QpObject::live(qp.cast())? };
@@ -168,7 +168,7 @@ unsafe fn open<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a QpObject, &'a mut Batch), 
     Ok((object, unsafe { &mut *builder.batch.get() }))
 }
 
-/// Begins a request; errors are remembered for `ibv_wr_complete`.
+/// Starts a request; errors are kept for `ibv_wr_complete`.
 ///
 /// # Safety
 /// As for [`open`].
@@ -188,7 +188,7 @@ unsafe fn begin(
     Ok(Silent)
 }
 
-/// Changes the request that was begun last.
+/// Changes the request started last.
 ///
 /// # Safety
 /// As for [`open`].
@@ -230,7 +230,7 @@ impl Batch {
     }
 }
 
-/// A request without data as yet.
+/// A request without data so far.
 type Begun = Result<(SendOp<LocalData>, LocalData, u32), Errno>;
 
 fn bare(op: SendOp<LocalData>) -> Begun {
@@ -242,7 +242,7 @@ data_path! {
         // SAFETY: null, or a QP of ours that the application keeps for the call.
         let object = unsafe { QpObject::live(qp.cast())? };
         object.builder.as_ref().ok_or(Errno::INVAL)?.lock.lock();
-        // SAFETY: a QP of ours that the application keeps; this thread has the lock, so that the batch is its.
+        // SAFETY: a QP of ours that the application keeps; this thread holds the lock, so the batch is its own.
         unsafe { open(qp)? }.1.clear();
         Ok(Silent)
     }
@@ -434,7 +434,7 @@ unsafe fn set_sges(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) -> Result<Silent, Errno
     }
 }
 
-/// Buffers of inline data. Nobody has a reason for more than there can be bytes.
+/// The most buffers of inline data: more would be pointless, given how few bytes are allowed.
 const MOST_BUFFERS: usize = 1024;
 
 /// # Safety
@@ -466,7 +466,7 @@ fn complete(qp: &QpObject, batch: &mut Batch) -> Result<(), Errno> {
         }
         Ok(batch.requests.drain(..).try_for_each(|request| sends.push(request))?)
     })?;
-    // SAFETY: windows of requests that have just been taken: `bind_spec` found them, and the application keeps them until
-    // those are complete.
+    // SAFETY: windows of requests that have just been accepted: `bind_spec` found them, and the application keeps them
+    // until those are complete.
     batch.windows.drain(..).try_for_each(|(mw, rkey)| unsafe { show_key(mw, rkey) })
 }

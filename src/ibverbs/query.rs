@@ -1,4 +1,4 @@
-//! What the device, its port and its tables say.
+//! Queries of the device, its port and its tables.
 
 use std::ffi::c_int;
 use std::net::IpAddr;
@@ -17,8 +17,8 @@ pub(crate) const PORT: u32 = 1;
 /// The only P_Key: full member of the default partition.
 const PKEY: u16 = 0xFFFF;
 
-/// What we tell of the port's speed when the interface has none to tell, as loopback and veth: four lanes of
-/// 2.5 Gb/s, in 100 Mb/s.
+/// The reported speed of a port whose interface reports none, such as loopback and veth: four lanes of 2.5 Gb/s, in 100
+/// Mb/s.
 const PORT_SPEED: u64 = 100;
 const WIDTH_4X: u8 = 2;
 const SPEED_SDR: u8 = 1;
@@ -108,7 +108,7 @@ export! {
         Ok(OrNegated(valid as isize))
     }
 
-    /// All our GIDs are for RoCE v2, empty places included.
+    /// All our GIDs are for RoCE v2, including empty entries.
     fn ibv_query_gid_type(context: *mut ibv_context, port: u8, index: u32, kind: *mut u32) -> OrMinusOne {
         // SAFETY: a context that the application keeps for the call, and a number that is valid for it.
         let (ctx, kind) = unsafe { (Ctx::of(context)?, borrow_mut(kind)?) };
@@ -171,19 +171,19 @@ slot! {
             return Ok(());
         }
         let now = ctx.nic()?.now().as_nanos();
-        // A cycle of this clock is a nanosecond, and providers report cycles in the field for nanoseconds.
+        // A cycle of this clock is a nanosecond, and providers report cycles in the nanoseconds field.
         values.raw_clock = libc::timespec { tv_sec: 0, tv_nsec: now as libc::c_long };
         values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
         Ok(())
     }
 }
 
-/// EINVAL unless the port is the one that there is.
+/// EINVAL for any port but the only one.
 pub(crate) fn check_port(port: u32) -> Result<(), Errno> {
     if port == PORT { Ok(()) } else { Err(Errno::INVAL) }
 }
 
-/// The GID at a place of the table, which may be empty.
+/// The GID at an index of the table, which may be empty.
 fn gid_at(ctx: &Ctx, index: usize) -> Result<Gid, Errno> {
     let nic = ctx.nic()?;
     if index >= nic.caps().gid_table_len {
@@ -203,10 +203,10 @@ fn gid_entry(index: u32, gid: Gid) -> ibv_gid_entry {
     }
 }
 
-/// No struct of a caller's is longer, however new its header is.
+/// No caller's struct is longer, however new its header is.
 const LONGEST_STRUCT: usize = 4096;
 
-/// Writes as much of a struct as the caller knows, and zeros for what it knows beyond ours.
+/// Writes as much of a struct as the caller knows, and zeros for fields of the caller's that ours lacks.
 ///
 /// # Safety
 /// `to` is null or has room for `size` bytes, if that is a size that a struct can have.
@@ -215,8 +215,8 @@ unsafe fn write_prefix<T: Copy>(from: &T, to: *mut T, size: usize) -> Result<(),
         return Err(Errno::INVAL);
     }
     let ours = size.min(size_of::<T>());
-    // SAFETY: not null, so that there is room for `size` bytes, as the caller promises; `from` has at least `ours`, padding
-    // included.
+    // SAFETY: not null, so that there is room for `size` bytes, as the caller promises; `from` has at least `ours`,
+    // padding included.
     unsafe {
         std::ptr::copy_nonoverlapping((&raw const *from).cast::<u8>(), to.cast(), ours);
         std::ptr::write_bytes(to.cast::<u8>().add(ours), 0, size - ours);
@@ -269,7 +269,7 @@ const CAP_FLAGS: u32 = IBV_DEVICE_BAD_PKEY_CNTR
     | IBV_DEVICE_MEM_MGT_EXTENSIONS
     | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 
-/// The vendor of software devices, which have no OUI; rxe says the same.
+/// The vendor of software devices, which have no OUI; the same as rxe's.
 const VENDOR: u32 = 0xFF_FFFF;
 
 fn device_attr(nic: &Context, guid: u64) -> ibv_device_attr {

@@ -1,7 +1,7 @@
-//! What the objects of this process have in common, under one lock.
+//! The tables shared by the objects of this process, under one lock.
 //!
-//! One, because a fork has to reckon with it: no other thread may hold it while the process is copied. It is a
-//! leaf: the NIC is never called while it is held, and nothing is dropped that would.
+//! It is one lock because of forks: no other thread may hold it while the process is copied. It is a leaf: while it is
+//! held, the NIC is never called, and nothing is dropped that would call it.
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -19,21 +19,21 @@ use crate::{dm, mr, xrcd};
 /// The tables.
 #[derive(Default)]
 pub(crate) struct Registry {
-    /// Open files, for those who import devices.
+    /// Open files, to import devices from.
     pub files: Vec<Weak<File>>,
     /// XRC domains that were opened with a file.
     pub domains: Vec<Weak<xrcd::Domain>>,
     /// Objects that can be imported, by file and handle.
     pub exports: HashMap<(u64, u32), Export>,
-    /// Which C object an asynchronous event is about.
+    /// The C object of an asynchronous event.
     pub targets: HashMap<(ContextId, EventSource), Target>,
     /// NICs of forked processes, by file and process.
     pub reopened: HashMap<(u64, Process), &'static Context>,
-    /// By the number of their device, NICs that are to go on between one context and the next, with their address.
+    /// NICs that live on between one context and the next, with their address, by the index of their device.
     pub kept: HashMap<usize, Context>,
-    /// Channels of the connection manager, by their descriptors.
+    /// Channels of the connection manager, by descriptor.
     pub channels: HashMap<c_int, EventChannel>,
-    /// Everything that C has a pointer to.
+    /// Every object that C has a pointer to.
     pub objects: Objects,
     last_handle: u32,
 }
@@ -75,14 +75,14 @@ impl Registry {
         self.last_handle
     }
 
-    /// A handle to show: nothing is found by it, so it matters to nobody that handles go round.
+    /// A handle to show: nothing is looked up by it, so it does not matter that handles wrap.
     pub fn handle(&mut self) -> u32 {
         self.last_handle = handle_after(self.last_handle, |_| false);
         self.last_handle
     }
 }
 
-/// The next handle that is not `taken`; 0 is none. Handles go round, and objects may live that long.
+/// The next handle that is not `taken`; 0 means none. Handles wrap, and objects may live that long.
 fn handle_after(last: u32, taken: impl Fn(u32) -> bool) -> u32 {
     let mut handle = last;
     loop {
@@ -93,11 +93,11 @@ fn handle_after(last: u32, taken: impl Fn(u32) -> bool) -> u32 {
     }
 }
 
-/// Held from before a fork until after it, by the thread that forks.
+/// Held from before a fork until after it, by the forking thread.
 struct Held(Mutex<Option<MutexGuard<'static, Registry>>>);
 
-// SAFETY: the guard, which is what keeps the mutex from being `Sync`, is taken and released by the thread that forks, or by
-// its copy in the child (`before_fork`, `in_parent`, `in_child`).
+// SAFETY: only the guard is not `Sync`; it is taken and released by the thread that forks, or by its copy in the child
+// (`before_fork`, `in_parent`, `in_child`).
 unsafe impl Sync for Held {}
 
 static HELD: Held = Held(Mutex::new(None));

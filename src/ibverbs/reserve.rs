@@ -1,9 +1,9 @@
-//! Memory for the middle of a verb.
+//! A memory reserve for verbs that are under way.
 //!
-//! What an application's numbers decide is allocated by calls that can fail. What remains are small pieces of fixed
+//! Allocations whose size the application chooses are made by calls that can fail. The rest are small pieces of fixed
 //! size, such as the object itself and its reference counts, for which Rust has no such calls: without memory they
-//! would end the application. Here they get a block that was set aside. A verb that makes something first asks whether
-//! there is memory at all ([`check`]), so that blocks are used by those alone who were under way when it ran out.
+//! would abort the application. Here they get a block that was set aside. A verb that creates something first asks
+//! whether there is memory at all ([`check`]), so blocks are only used by verbs that were under way when it ran out.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
@@ -21,25 +21,25 @@ static ALLOCATOR: WithReserve = WithReserve;
 pub(crate) const BLOCK: usize = 8192;
 const BLOCKS: u32 = u64::BITS;
 
-/// Verbs that run at the same time, each of which may need a few blocks.
+/// Verbs that may run at the same time, each of which may need a few blocks.
 const ENOUGH: u32 = BLOCKS / 2;
 
-/// What there has to be for a verb to begin.
+/// The memory that must be available for a verb to start.
 const PROBE: Layout = Layout::new::<[u8; 64 << 10]>();
 
 #[repr(align(4096))]
 struct Blocks(UnsafeCell<[[u8; BLOCK]; BLOCKS as usize]>);
 
-// SAFETY: a block is used by whoever has taken its bit in `TAKEN`, and nobody else.
+// SAFETY: a block is only used by the caller that has set its bit in `TAKEN`.
 unsafe impl Sync for Blocks {}
 
-/// Of zeros, so that they are no more than an address range until one is used.
+/// All zeros, so that it is only an address range until a block is used.
 static RESERVE: Blocks = Blocks(UnsafeCell::new([[0; BLOCK]; BLOCKS as usize]));
 
 /// A bit for each block in use.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
-/// Whether a verb that needs memory may begin.
+/// Whether a verb that needs memory may start.
 ///
 /// # Errors
 /// ENOMEM.
@@ -54,7 +54,7 @@ pub(crate) fn check() -> Result<(), Errno> {
     check_blocks()
 }
 
-/// As [`check`], for the data path: whether there is memory for a small piece.
+/// Like [`check`], for the data path: whether there is memory for a small piece.
 ///
 /// # Errors
 /// ENOMEM.
@@ -74,7 +74,7 @@ fn take(layout: Layout) -> *mut u8 {
     }
 }
 
-/// The block that memory is, if it is one.
+/// The index of the block at this address, if it is one.
 #[inline]
 fn block_of(memory: *mut u8) -> Option<usize> {
     let offset = memory.addr().wrapping_sub(RESERVE.0.get().addr());
@@ -85,26 +85,26 @@ fn give_back(block: usize) {
     TAKEN.fetch_and(!(1 << block), Ordering::Release);
 }
 
-// SAFETY: memory is the system's, which keeps the contract, or a block: aligned to 4096, of `BLOCK` bytes, and taken by
-// one caller at a time until it is given back.
+// SAFETY: memory comes from the system allocator, which meets the contract, or is a block: aligned to 4096, of `BLOCK`
+// bytes, and used by one caller at a time until it is freed.
 unsafe impl GlobalAlloc for WithReserve {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the layout is as `GlobalAlloc` demands it of its caller.
+        // SAFETY: the layout is as `GlobalAlloc` requires of its caller.
         let memory = unsafe { System.alloc(layout) };
         if memory.is_null() { take(layout) } else { memory }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the layout is as `GlobalAlloc` demands it of its caller.
+        // SAFETY: the layout is as `GlobalAlloc` requires of its caller.
         let memory = unsafe { System.alloc_zeroed(layout) };
         if !memory.is_null() {
             return memory;
         }
         let block = take(layout);
         if !block.is_null() {
-            // SAFETY: a block that was just taken, which is no smaller than the layout.
+            // SAFETY: a block that was just taken, which is at least as large as the layout.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block
@@ -114,14 +114,15 @@ unsafe impl GlobalAlloc for WithReserve {
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         match block_of(memory) {
             Some(block) => give_back(block),
-            // SAFETY: what is no block came from the system, with this layout.
+            // SAFETY: if it is not a block, it came from the system with this layout.
             None => unsafe { System.dealloc(memory, layout) },
         }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if block_of(memory).is_none() {
-            // SAFETY: what is no block came from the system, with this layout; the size is as `GlobalAlloc` demands it.
+            // SAFETY: if it is not a block, it came from the system with this layout; the size is as `GlobalAlloc`
+            // requires.
             let grown = unsafe { System.realloc(memory, layout, size) };
             if !grown.is_null() {
                 return grown;
@@ -129,14 +130,14 @@ unsafe impl GlobalAlloc for WithReserve {
         } else if size <= BLOCK {
             return memory;
         }
-        // SAFETY: `GlobalAlloc` demands of its caller that the size be valid for the alignment.
+        // SAFETY: `GlobalAlloc` requires of its caller that the size be valid for the alignment.
         let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
-        // SAFETY: `GlobalAlloc` demands of its caller that the size be not zero.
+        // SAFETY: `GlobalAlloc` requires of its caller that the size be not zero.
         let moved = unsafe { self.alloc(wanted) };
         if !moved.is_null() {
             // SAFETY: both are as large as the smaller of the two sizes, and one of them is new.
             unsafe { moved.copy_from_nonoverlapping(memory, layout.size().min(size)) };
-            // SAFETY: memory of this allocator's with this layout, which is not used under its old address any more.
+            // SAFETY: memory of this allocator with this layout, which is no longer used at its old address.
             unsafe { self.dealloc(memory, layout) };
         }
         moved
@@ -171,7 +172,7 @@ mod tests {
     fn what_is_in_a_block_can_grow() {
         let small = Layout::new::<[u8; 4]>();
         let block = take(small);
-        // SAFETY: a block of ours, written before it is read, and given back with the layout that it has then.
+        // SAFETY: a block of ours, written before it is read, and freed with the layout that it has then.
         unsafe {
             block.cast::<[u8; 4]>().write([1, 2, 3, 4]);
             assert_eq!(WithReserve.realloc(block, small, BLOCK), block);

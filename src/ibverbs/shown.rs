@@ -2,9 +2,9 @@
 
 use std::cell::UnsafeCell;
 
-/// A public struct inside an object of ours, which C code may read at any time. There is never a reference to it or to a
-/// field: what does not change is read through the pointer, and what several threads may change in verbs is
-/// an atomic's.
+/// A public struct inside an object of ours, which C code may read at any time. There is never a reference to it or to
+/// a field: unchanging fields are read through the pointer, and fields that several threads may change in verbs are
+/// accessed as atomics.
 #[repr(transparent)]
 pub(crate) struct Shown<T>(UnsafeCell<T>);
 
@@ -13,7 +13,7 @@ impl<T> Shown<T> {
         Shown(UnsafeCell::new(value))
     }
 
-    /// What C code has as a pointer to the object.
+    /// The pointer to the object that C code uses.
     #[inline]
     pub const fn get(&self) -> *mut T {
         self.0.get()

@@ -27,7 +27,7 @@ pub(crate) struct SrqObject {
     pub(crate) users: Users,
     pub(crate) max_sge: usize,
     pd: *mut ibv_pd,
-    /// Of an XRC SRQ.
+    /// For an XRC SRQ.
     xrc: Option<(*mut ibv_xrcd, *mut ibv_cq)>,
 }
 
@@ -39,12 +39,12 @@ impl SrqObject {
     }
 
     pub(crate) fn context(&self) -> *mut ibv_context {
-        // SAFETY: a field of a live object, which is written when it is made and never again (`verbs.h`).
+        // SAFETY: a field of a live object, which is written only when it is made (`verbs.h`).
         unsafe { (*self.ibv.get()).context }
     }
 }
 
-/// Makes an SRQ, and writes what it has become to `attr`.
+/// Creates an SRQ, and writes its actual size to `attr`.
 fn create(
     pd: *mut ibv_pd,
     srq_context: *mut std::ffi::c_void,
@@ -104,13 +104,13 @@ fn create(
 
 export! {
     fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let init = unsafe { borrow_mut(init)? };
         create(pd, init.srq_context, &mut init.attr, None)
     }
 
     fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: i32) -> () {
-        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (srq, attr) = (SrqObject::of(srq)?, unsafe { borrow(attr)? });
         let mask = mask as u32;
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
@@ -127,7 +127,7 @@ export! {
     }
 
     fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> () {
-        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (srq, attr) = (SrqObject::of(srq)?, unsafe { borrow_mut(attr)? });
         *attr = ibv_srq_attr {
             max_wr: srq.nic.max_wr() as u32,
@@ -137,7 +137,7 @@ export! {
         Ok(())
     }
 
-    /// Waits until all events about the SRQ are acknowledged.
+    /// Waits until all events of the SRQ have been acknowledged.
     fn ibv_destroy_srq(srq: *mut ibv_srq) -> () {
         let object: &SrqObject = find_last(srq)?;
         object.users.none()?;
@@ -149,7 +149,7 @@ export! {
             XrcdObject::of(xrcd)?.users.leave();
             CqObject::of(cq)?.users.leave();
         }
-        // SAFETY: found just now, and no event names it; the application, which destroys it, uses it no more.
+        // SAFETY: just found, and no event names it; the application, which destroys it, no longer uses it.
         drop(unsafe { retire::<SrqObject>(srq) });
         Ok(())
     }
@@ -157,7 +157,7 @@ export! {
 
 slot! {
     fn create_srq_ex(context: *mut ibv_context, init: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
-        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (_, init) = (Ctx::of(context)?, unsafe { borrow_mut(init)? });
         const KNOWN: u32 =
             IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
@@ -179,7 +179,7 @@ slot! {
         create(init.pd, init.srq_context, &mut init.attr, xrc)
     }
 
-    /// XRC SRQs have numbers that peers name.
+    /// XRC SRQs have numbers, which peers name.
     fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> () {
         // SAFETY: a number of the application's, valid for the call.
         let (srq, number) = (SrqObject::of(srq)?, unsafe { borrow_mut(number)? });

@@ -1,7 +1,7 @@
-//! What programs expect to find in `/sys`, kept under a directory of our own.
+//! The files that programs expect in `/sys`, under a directory of our own.
 //!
 //! `SOFTRNIC_SYSFS` names that directory; libibverbs describes its devices there, and the preloaded interposer
-//! leads programs to it that look at `/sys/class/infiniband` by themselves. Without the variable there is no tree.
+//! redirects programs there that read `/sys/class/infiniband` themselves. Without the variable there is no tree.
 
 use std::ffi::{CStr, CString, OsStr, c_char};
 use std::io::Read;
@@ -16,7 +16,7 @@ use crate::device::devices;
 use crate::errno::Errno;
 use crate::guard::{OrMinusOne, Outcome, export};
 
-/// The root that our files are under, if there is one.
+/// The root of our files, if there is one.
 pub(crate) fn root() -> Option<PathBuf> {
     environment::path("SOFTRNIC_SYSFS")
 }
@@ -44,7 +44,7 @@ impl Outcome for &'static StaticPath {
 }
 
 export! {
-    /// The directory that has `class/infiniband`: our tree, or whatever rdma-core would say.
+    /// The directory that contains `class/infiniband`: our tree, or the same answer as rdma-core's.
     fn ibv_get_sysfs_path() -> &'static StaticPath {
         static PATH: OnceLock<StaticPath> = OnceLock::new();
         Ok(PATH.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! For tests of the C ABI in Rust: devices on links that the test made.
+//! For tests of the C ABI in Rust: devices on the test's own links.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::context::Ctx;
 use crate::device::Device;
 use crate::registry::registry;
 
-/// A context on a device that nobody else knows; null if there can be none.
+/// A context on a device that only the test uses; null if it cannot be created.
 pub fn context_on(device: Arc<Running>) -> *mut ibv_context {
     let shown: &'static Device = Box::leak(Box::new(Device::new(0, DeviceSpec::default())));
     let context = Context::on(device).map_err(Into::into).and_then(|nic| Ctx::with(shown, nic));
     context.unwrap_or(std::ptr::null_mut())
 }
 
-/// How many objects C has.
+/// Number of objects that C has.
 pub fn objects() -> usize {
     registry().objects.len()
 }

@@ -1,4 +1,4 @@
-//! What this device does not do. The answers are those of rdma-core's own providers without the feature.
+//! Functions that this device does not support. The answers are those of rdma-core's own providers without the feature.
 
 use std::ffi::{c_int, c_void};
 
@@ -7,7 +7,7 @@ use crate::errno::Errno;
 use crate::guard::{OrMinusOne, Plain, export};
 
 export! {
-    /// Hints where on the PCIe bus data should go.
+    /// Hints about where on the PCIe bus data should go.
     fn ibv_alloc_dmah(_context: *mut ibv_context, _attr: *mut ibv_dmah_init_attr) -> *mut ibv_dmah {
         Err(Errno::OPNOTSUPP)
     }
@@ -29,7 +29,7 @@ export! {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// The bytes of a message may arrive in any order: nothing more is promised.
+    /// The bytes of a message may arrive in any order.
     fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _opcode: u32, _flags: u32) -> Plain<c_int> {
         Ok(Plain(0))
     }
@@ -39,7 +39,7 @@ export! {
         Err(Errno::NODATA)
     }
 
-    /// Counters that the device raises instead of writing completions.
+    /// Counters that the device increments instead of writing completions.
     fn _ibv_query_comp_cntr_caps(_context: *mut ibv_context, _caps: *mut c_void, _size: usize) -> () {
         Err(Errno::OPNOTSUPP)
     }

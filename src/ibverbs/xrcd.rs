@@ -25,13 +25,13 @@ pub(crate) struct XrcdObject {
     pub(crate) users: Users,
 }
 
-/// An XRC domain of the NIC, which several `ibv_xrcd` may share by way of a file.
+/// An XRC domain of the NIC, which several `ibv_xrcd` may share through a file.
 pub(crate) struct Domain {
     context: Context,
     pub(crate) key: XrcdKey,
     file: Option<(libc::dev_t, libc::ino_t)>,
-    /// Target QPs are made without a PD and without CQs: what they need comes with the SRQ that each packet
-    /// names. The NIC wants some nevertheless.
+    /// Target QPs are created without a PD and without CQs: what they need comes with the SRQ that each packet names.
+    /// The NIC requires some all the same.
     pub(crate) pd: Arc<Pd>,
     pub(crate) cq: Arc<Cq>,
     /// Target QPs by number, for `ibv_open_qp`.
@@ -46,7 +46,7 @@ impl XrcdObject {
     }
 
     pub(crate) fn context(&self) -> *mut ibv_context {
-        // SAFETY: a field of a live object, which is written when it is made and never again (`verbs.h`).
+        // SAFETY: a field of a live object, which is written only when it is made (`verbs.h`).
         unsafe { (*self.ibv.get()).context }
     }
 }
@@ -58,7 +58,7 @@ impl Domain {
         Ok(Arc::new(Domain { context: context.clone(), key, file, pd, cq, targets: Mutex::default() }))
     }
 
-    /// A target QP was made.
+    /// A target QP was created.
     ///
     /// # Errors
     /// ENOMEM.
@@ -85,7 +85,7 @@ impl Drop for Domain {
 
 slot! {
     fn open_xrcd(context: *mut ibv_context, attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
-        // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h` demands.
+        // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (ctx, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
         if attr.comp_mask & !NEEDED != 0 {
@@ -102,14 +102,13 @@ slot! {
 
     fn close_xrcd(xrcd: *mut ibv_xrcd) -> () {
         find_last::<XrcdObject>(xrcd)?.users.none()?;
-        // SAFETY: found just now, without users; the application, which gives it back, uses it no more.
+        // SAFETY: just found, without users; the application, which destroys it, no longer uses it.
         drop(unsafe { retire::<XrcdObject>(xrcd) });
         Ok(())
     }
 }
 
-/// Without a file, a domain of its own; with one, that of the file, within this process. `oflags` work as in
-/// `open`.
+/// Without a file, a new domain; with one, the file's domain within this process. `oflags` work as in `open`.
 fn find_or_make(ctx: &Ctx, fd: c_int, oflags: c_int) -> Result<Arc<Domain>, Errno> {
     let create = oflags & libc::O_CREAT != 0;
     if fd < 0 {
@@ -118,7 +117,7 @@ fn find_or_make(ctx: &Ctx, fd: c_int, oflags: c_int) -> Result<Arc<Domain>, Errn
     let file = crate::context::identity(fd)?;
     let nic = ctx.nic()?;
     let same_nic = |domain: &Domain| std::ptr::eq(domain.context.device(), nic.device());
-    // One that is let go of meanwhile is dropped when the tables are free again.
+    // A domain released in the meantime is dropped once the tables are unlocked.
     let mut known = None;
     let mut passed = Vec::new();
     {

@@ -1,5 +1,5 @@
-//! Connections between whole NICs: a storm of them over a bad network, with ends that restart. In the end both ends agree
-//! on each, or know that they do not, and nothing is left.
+//! Connections between whole NICs: a storm of them over a bad network, with ends that restart. In the end both ends
+//! agree on each, or know that they do not, and nothing is left.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};

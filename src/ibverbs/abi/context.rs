@@ -32,7 +32,7 @@ pub struct ibv_context {
     pub abi_compat: *mut c_void,
 }
 
-/// A slot that nothing in `verbs.h` calls any more.
+/// A slot that `verbs.h` no longer calls.
 pub type Unused = *const c_void;
 
 #[repr(C)]

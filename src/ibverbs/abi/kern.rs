@@ -1,4 +1,4 @@
-//! What the kernel's connection manager hands to `ibv_copy_*_from_kern`, and path records.
+//! What the kernel's connection manager passes to `ibv_copy_*_from_kern`, and path records.
 
 use std::ffi::c_int;
 

@@ -1,4 +1,4 @@
-//! Protection domains, memory and everything that hangs off them.
+//! Protection domains, memory and what belongs to them.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -31,7 +31,7 @@ pub struct ibv_mr_init_attr {
     pub fd: c_int,
     pub fd_offset: u64,
     pub dmah: *mut ibv_dmah,
-    /// Only there when `comp_mask` says so: younger than the rest.
+    /// Only present if `comp_mask` says so: newer than the rest.
     pub buf: *mut ibv_buf,
 }
 

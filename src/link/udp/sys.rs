@@ -492,7 +492,7 @@ fn check(result: c_int) -> io::Result<c_int> {
 }
 
 fn close(fd: RawFd) {
-    // SAFETY: takes no pointers; the descriptor is owned by the value that is being dropped. `close` of the C library would
-    // be a cancellation point.
+    // SAFETY: takes no pointers; the descriptor is owned by the value that is being dropped. `close` of the C library
+    // would be a cancellation point.
     unsafe { libc::syscall(libc::SYS_close, fd) };
 }

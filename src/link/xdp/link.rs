@@ -242,7 +242,8 @@ impl Link for XdpLink {
         let slot = self.transmit.take().ok_or(TxError::Full)?;
         let header_len = header.wire_len();
         let address = self.transmit.address(slot);
-        // SAFETY: `transmit` has just given the slot out as free; the kernel gets it in `commit`, which ends the borrow.
+        // SAFETY: `transmit` has just given the slot out as free; the kernel gets it in `commit`, which ends the
+        // borrow.
         let frame = unsafe { self.queues[0].umem.bytes_mut(address, header_len + len) };
         header.emit(frame, len);
         self.reserved = Some(Reserved { slot, header_len, len, target });

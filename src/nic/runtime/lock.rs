@@ -306,7 +306,8 @@ impl<T> Deref for NicGuard<'_, T> {
 
 impl<T> DerefMut for NicGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: there is one guard at a time (the bit HELD), and this one is mutably borrowed for as long as the reference.
+        // SAFETY: there is one guard at a time (the bit HELD), and this one is mutably borrowed for as long as the
+        // reference.
         self.lock.value.with_mut(|value| unsafe { &mut *value })
     }
 }

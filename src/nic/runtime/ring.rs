@@ -52,8 +52,8 @@ type Slot<T> = UnsafeCell<MaybeUninit<T>>;
 #[repr(align(128))]
 struct Line<T>(T);
 
-// SAFETY: there is one producer and one consumer, which share nothing but the counts: a slot is the consumer's from `head` up
-// to `tail`, and the producer's otherwise. Entries change threads on their way, which `T: Send` allows.
+// SAFETY: there is one producer and one consumer, which share nothing but the counts: a slot is the consumer's from
+// `head` up to `tail`, and the producer's otherwise. Entries change threads on their way, which `T: Send` allows.
 unsafe impl<T: Send> Sync for Ring<T> {}
 // SAFETY: it owns its entries, which are `Send`.
 unsafe impl<T: Send> Send for Ring<T> {}

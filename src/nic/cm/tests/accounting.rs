@@ -18,8 +18,8 @@ fn the_descriptor_is_readable_exactly_while_events_wait() {
     assert_eq!(id.destroy(), Ok(3));
 }
 
-/// A reader has taken the count of an event that goes away. It must not have another event for it, whose own count would
-/// stay behind.
+/// A reader has taken the count of an event that goes away. It must not have another event for it, whose own count
+/// would stay behind.
 #[test]
 fn a_reader_whose_event_went_away_waits_again() {
     let end = End::new();

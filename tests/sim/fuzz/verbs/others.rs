@@ -119,7 +119,8 @@ impl Session {
         let context = self.context(choices);
         let number = count(choices);
         let table = self.table();
-        // SAFETY: objects are live, null or of another kind, which a verb looks up; sizes are those of the structs, or none that a struct can have.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up; sizes are those of the structs, or
+        // none that a struct can have.
         unsafe {
             let mut attr: ibv_device_attr_ex = zeroed();
             let sizes = [0, 8, size_of::<ibv_device_attr_ex>(), 1 << 13, usize::MAX];

@@ -10,7 +10,8 @@ impl Session {
             if choices.byte() < 230 { choices.number(2) as usize % PAGE } else { count(choices) as usize };
         // Not on demand: implicit regions are all of our memory.
         let access = if choices.byte() < 200 { 0x1F } else { choices.number(4) as i32 & !0x40 };
-        // SAFETY: objects are live, null or of another kind, which a verb looks up; what may be registered is in the page.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up; what may be registered is in the
+        // page.
         unsafe {
             let pd = self.pds.any(choices, bed);
             if self.mrs.full() {
@@ -41,7 +42,8 @@ impl Session {
 
     pub(super) fn change_region(&mut self, choices: &mut Choices<'_>) {
         let (bed, table) = (self.bed, self.table());
-        // SAFETY: objects are live, null or of another kind, which a verb looks up; lists of prefetching are as long as they are said to be, or much longer.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up; lists of prefetching are as long as
+        // they are said to be, or much longer.
         unsafe {
             let mr = self.mrs.any(choices, bed);
             match choices.byte() % 5 {
@@ -107,7 +109,8 @@ impl Session {
 
     pub(super) fn device_memory(&mut self, choices: &mut Choices<'_>) {
         let (bed, table) = (self.bed, self.table());
-        // SAFETY: objects are live, null or of another kind, which a verb looks up; more than a page is more than there is device memory.
+        // SAFETY: objects are live, null or of another kind, which a verb looks up; more than a page is more than there
+        // is device memory.
         unsafe {
             match choices.byte() % 5 {
                 0 | 1 if !self.dms.full() => {
