@@ -171,8 +171,8 @@ static uint8_t *buffer(struct region *region, size_t *length)
 	uint64_t offset = number("off", 0);
 
 	*length = number("len", 0);
-	if (!region || !region->base || offset < MARGIN || offset > region->size ||
-	    *length > region->size - offset || region->size - offset - *length < MARGIN) {
+	if (!region || !region->base || offset < MARGIN || offset > region->size || *length > region->size - offset ||
+	    region->size - offset - *length < MARGIN) {
 		failed("no such buffer", EINVAL);
 		return NULL;
 	}
@@ -370,7 +370,7 @@ static bool find_gid(struct device *device, struct ibv_context *context, const u
 static void open_device(void)
 {
 	struct device *device = the_device();
-	struct ibv_device_attr_ex attributes = { 0 };
+	struct ibv_device_attr_ex attributes = {0};
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	int error = ENODEV;
 
@@ -393,9 +393,8 @@ static void open_device(void)
 		if (ibv_query_device_ex(context, NULL, &attributes) == 0)
 			device->more_caps = attributes.device_cap_flags_ex;
 		fcntl(context->async_fd, F_SETFL, fcntl(context->async_fd, F_GETFL) | O_NONBLOCK);
-		say("ok name=%s gid_index=%d atomic_write=%d flush=%d", ibv_get_device_name(list[i]),
-		    device->gid_index, !!(device->more_caps & DEVICE_ATOMIC_WRITE),
-		    !!(device->more_caps & DEVICE_FLUSH_GLOBAL));
+		say("ok name=%s gid_index=%d atomic_write=%d flush=%d", ibv_get_device_name(list[i]), device->gid_index,
+		    !!(device->more_caps & DEVICE_ATOMIC_WRITE), !!(device->more_caps & DEVICE_FLUSH_GLOBAL));
 		ibv_free_device_list(list);
 		return;
 	}
@@ -472,7 +471,7 @@ static void bind_window(void)
 	struct window *window = the_window();
 	struct queue *queue = the_queue();
 	struct region *region = the_region();
-	struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_send_wr wr = {.opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED}, *bad;
 	struct ibv_wc wc;
 	int error;
 
@@ -545,10 +544,15 @@ static struct ibv_qp *create_qp(struct queue *queue, enum ibv_qp_type type, cons
 {
 	struct device *device = queue->device;
 	struct ibv_qp_init_attr_ex attr = {
-		.send_cq = queue->cq, .recv_cq = queue->cq, .srq = queue->srq, .cap = *cap, .qp_type = type,
-		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = device->pd,
+		.send_cq = queue->cq,
+		.recv_cq = queue->cq,
+		.srq = queue->srq,
+		.cap = *cap,
+		.qp_type = type,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = device->pd,
 	};
-	const uint64_t newer[] = { SEND_OPS_ATOMIC_WRITE | SEND_OPS_FLUSH, SEND_OPS_ATOMIC_WRITE, 0 };
+	const uint64_t newer[] = {SEND_OPS_ATOMIC_WRITE | SEND_OPS_FLUSH, SEND_OPS_ATOMIC_WRITE, 0};
 	struct ibv_qp *qp;
 
 	if (type != IBV_QPT_RC) {
@@ -574,7 +578,11 @@ static void make_queue(void)
 	struct device *device = the_device();
 	uint32_t depth = number("depth", 64);
 	struct ibv_qp_cap cap = {
-		.max_send_wr = depth, .max_recv_wr = depth, .max_send_sge = 2, .max_recv_sge = 2, .max_inline_data = 64,
+		.max_send_wr = depth,
+		.max_recv_wr = depth,
+		.max_send_sge = 2,
+		.max_recv_sge = 2,
+		.max_inline_data = 64,
 	};
 
 	if (!queue || !device || !device->pd || queue->qp) {
@@ -584,7 +592,7 @@ static void make_queue(void)
 	queue->device = device;
 	queue->cq = ibv_create_cq(device->context, 2 * depth, NULL, NULL, 0);
 	if (text("srq", NULL)) {
-		struct ibv_srq_init_attr srq = { .attr = { .max_wr = depth, .max_sge = 2 } };
+		struct ibv_srq_init_attr srq = {.attr = {.max_wr = depth, .max_sge = 2}};
 		queue->srq = ibv_create_srq(device->pd, &srq);
 	}
 	queue->qp = queue->cq ? create_qp(queue, the_type(), &cap) : NULL;
@@ -619,7 +627,7 @@ static struct ibv_ah_attr address_of(struct queue *queue, const union ibv_gid *p
 	struct ibv_ah_attr address = {
 		.is_global = 1,
 		.port_num = 1,
-		.grh = { .dgid = *peer, .sgid_index = queue->device->gid_index, .hop_limit = 64 },
+		.grh = {.dgid = *peer, .sgid_index = queue->device->gid_index, .hop_limit = 64},
 	};
 
 	return address;
@@ -656,7 +664,7 @@ static void connect_queue(void)
 	struct queue *queue = the_queue();
 	const char *until = text("until", "rts");
 	union ibv_gid peer;
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
 	int error, mask;
 
 	if (!queue || !queue->qp || inet_pton(AF_INET6, text("gid", ""), &peer) != 1) {
@@ -672,13 +680,14 @@ static void connect_queue(void)
 	attr.qp_state = IBV_QPS_INIT;
 	attr.port_num = 1;
 	attr.qkey = queue->qkey = number("qkey", 0x11111111);
-	attr.qp_access_flags = number("access", IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-							IBV_ACCESS_REMOTE_ATOMIC |
-							(queue->device->more_caps & DEVICE_FLUSH_GLOBAL ? ACCESS_FLUSH_GLOBAL : 0));
+	attr.qp_access_flags =
+		number("access", IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+					 (queue->device->more_caps & DEVICE_FLUSH_GLOBAL ? ACCESS_FLUSH_GLOBAL : 0));
 	if (type == IBV_QPT_UC)
 		attr.qp_access_flags &= IBV_ACCESS_REMOTE_WRITE;
 	mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-	if ((error = ibv_modify_qp(queue->qp, &attr, mask | (type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)))) {
+	if ((error = ibv_modify_qp(queue->qp, &attr,
+				   mask | (type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)))) {
 		failed("to INIT", error);
 		return;
 	}
@@ -729,7 +738,7 @@ static void connect_queue(void)
 static void to_error(void)
 {
 	struct queue *queue = the_queue();
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 	int error = queue && queue->qp ? ibv_modify_qp(queue->qp, &attr, IBV_QP_STATE) : EINVAL;
 
 	if (error)
@@ -758,7 +767,7 @@ static void post_receive(void)
 {
 	struct queue *queue = the_queue();
 	struct ibv_sge sge;
-	struct ibv_recv_wr wr = { .wr_id = number("id", 0), .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct ibv_recv_wr wr = {.wr_id = number("id", 0), .sg_list = &sge, .num_sge = 1}, *bad;
 	int error;
 
 	if (!queue || !queue->qp) {
@@ -778,14 +787,14 @@ static const struct {
 	const char *name;
 	enum ibv_wr_opcode opcode;
 } operations[] = {
-	{ "send", IBV_WR_SEND },
-	{ "send_imm", IBV_WR_SEND_WITH_IMM },
-	{ "send_inv", IBV_WR_SEND_WITH_INV },
-	{ "write", IBV_WR_RDMA_WRITE },
-	{ "write_imm", IBV_WR_RDMA_WRITE_WITH_IMM },
-	{ "read", IBV_WR_RDMA_READ },
-	{ "cas", IBV_WR_ATOMIC_CMP_AND_SWP },
-	{ "faa", IBV_WR_ATOMIC_FETCH_AND_ADD },
+	{"send", IBV_WR_SEND},
+	{"send_imm", IBV_WR_SEND_WITH_IMM},
+	{"send_inv", IBV_WR_SEND_WITH_INV},
+	{"write", IBV_WR_RDMA_WRITE},
+	{"write_imm", IBV_WR_RDMA_WRITE_WITH_IMM},
+	{"read", IBV_WR_RDMA_READ},
+	{"cas", IBV_WR_ATOMIC_CMP_AND_SWP},
+	{"faa", IBV_WR_ATOMIC_FETCH_AND_ADD},
 };
 
 /* Through ibv_wr_*, which alone has the newest operations and refuses nothing before the peer sees it. */
@@ -823,9 +832,14 @@ static int build_and_post(struct queue *queue, const char *op, const struct ibv_
 
 static int post_list(struct queue *queue, const char *op, struct ibv_sge *sge)
 {
-	struct ibv_send_wr wr = {
-		.wr_id = number("id", 0), .sg_list = sge, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED,
-	}, *bad;
+	struct ibv_send_wr wr =
+				   {
+					   .wr_id = number("id", 0),
+					   .sg_list = sge,
+					   .num_sge = 1,
+					   .send_flags = IBV_SEND_SIGNALED,
+				   },
+			   *bad;
 	size_t i = 0;
 
 	while (i < sizeof operations / sizeof *operations && strcmp(op, operations[i].name))
@@ -937,12 +951,28 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } commands[] = {
-	{ "open", open_device },      { "mr", register_region }, { "dereg", deregister_region }, { "mw", make_window },
-	{ "qp", make_queue },         { "connect", connect_queue }, { "error", to_error },       { "destroy", destroy_queue },
-	{ "fill", fill },             { "frame", frame },         { "check", check },             { "prefix", prefix },
-	{ "which", which },           { "word", word },           { "recv", post_receive },       { "post", post_send },
-	{ "wait", wait_for },         { "state", query_state },   { "events", list_events },      { "bind", bind_window },
-	{ "unmw", free_window },     { "die", die },
+	{"open", open_device},
+	{"mr", register_region},
+	{"dereg", deregister_region},
+	{"mw", make_window},
+	{"qp", make_queue},
+	{"connect", connect_queue},
+	{"error", to_error},
+	{"destroy", destroy_queue},
+	{"fill", fill},
+	{"frame", frame},
+	{"check", check},
+	{"prefix", prefix},
+	{"which", which},
+	{"word", word},
+	{"recv", post_receive},
+	{"post", post_send},
+	{"wait", wait_for},
+	{"state", query_state},
+	{"events", list_events},
+	{"bind", bind_window},
+	{"unmw", free_window},
+	{"die", die},
 };
 
 static void obey(char *line)

@@ -1,31 +1,11 @@
 /* Copies a file to a disk behind libiscsi, or as much of the disk back to a file of that size.
    `iscsi_copy INITIATOR to|from URL FILE` says "logged in", and begins when it is sent a line. */
-#include <iscsi/iscsi.h>
-#include <iscsi/scsi-lowlevel.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
-#define BLOCK 512
+#include "../verbs/c/iscsi.h"
+
 #define AT_ONCE 512
-
-static struct iscsi_context *iscsi;
-
-/* libiscsi 1.19 reads a list that it has not set (iser_conn->tx_desc), and is lucky where new memory is zero. */
-void *malloc(size_t size)
-{
-	return calloc(1, size);
-}
-
-static void check(int good, const char *what)
-{
-	if (!good) {
-		fprintf(stderr, "%s: %s\n", what, iscsi ? iscsi_get_error(iscsi) : "");
-		exit(1);
-	}
-}
 
 struct answer {
 	int came, status;
@@ -34,14 +14,14 @@ struct answer {
 static void take_answer(struct iscsi_context *context, int status, void *data, void *answer)
 {
 	(void)context, (void)data;
-	*(struct answer *)answer = (struct answer){ 1, status };
+	*(struct answer *)answer = (struct answer){1, status};
 }
 
 /* Waits as long as it takes. libiscsi 1.19's own loop takes a second without news for a failure. */
 static int await(struct answer *answer, const char *what)
 {
 	while (!answer->came) {
-		struct pollfd news = { .fd = iscsi_get_fd(iscsi), .events = iscsi_which_events(iscsi) };
+		struct pollfd news = {.fd = iscsi_get_fd(iscsi), .events = iscsi_which_events(iscsi)};
 		if (poll(&news, 1, -1) == 1)
 			check(!iscsi_service(iscsi, news.revents), what);
 	}
@@ -50,15 +30,8 @@ static int await(struct answer *answer, const char *what)
 
 static int log_in(const char *initiator, const char *text)
 {
-	iscsi = iscsi_create_context(initiator);
-	check(iscsi != NULL, "context");
-	struct iscsi_url *url = iscsi_parse_full_url(iscsi, text);
-	check(url != NULL, "address");
-	iscsi_set_targetname(iscsi, url->target);
-	iscsi_set_session_type(iscsi, ISCSI_SESSION_NORMAL);
-	iscsi_set_header_digest(iscsi, ISCSI_HEADER_DIGEST_NONE);
-	check(!iscsi_init_transport(iscsi, url->transport), "transport");
-	struct answer connected = { 0 }, logged_in = { 0 };
+	struct iscsi_url *url = prepare(initiator, text);
+	struct answer connected = {0}, logged_in = {0};
 	check(!iscsi_connect_async(iscsi, url->portal, take_answer, &connected), "connect");
 	check(await(&connected, "connect") == SCSI_STATUS_GOOD, "connect");
 	check(!iscsi_login_async(iscsi, take_answer, &logged_in), "log in");
@@ -72,7 +45,7 @@ static void to_disk(int lun, FILE *file, int first, size_t size)
 {
 	static unsigned char data[AT_ONCE * BLOCK];
 	check(fread(data, 1, size, file) == size, "read of the file");
-	struct answer written = { 0 };
+	struct answer written = {0};
 	struct scsi_task *task =
 		iscsi_write10_task(iscsi, lun, first, data, size, BLOCK, 0, 0, 0, 0, 0, take_answer, &written);
 	check(task != NULL, "write");
@@ -82,7 +55,7 @@ static void to_disk(int lun, FILE *file, int first, size_t size)
 
 static void from_disk(int lun, FILE *file, int first, size_t size)
 {
-	struct answer read = { 0 };
+	struct answer read = {0};
 	struct scsi_task *task = iscsi_read10_task(iscsi, lun, first, size, BLOCK, 0, 0, 0, 0, 0, take_answer, &read);
 	check(task != NULL, "read");
 	check(await(&read, "read") == SCSI_STATUS_GOOD, "read");
@@ -104,7 +77,7 @@ int main(int argc, char **argv)
 	check(getchar() == '\n', "the word to begin");
 
 	/* The first command after a log-in is answered with what happened before it. */
-	struct answer ready = { 0 }, logged_out = { 0 };
+	struct answer ready = {0}, logged_out = {0};
 	struct scsi_task *task = iscsi_testunitready_task(iscsi, lun, take_answer, &ready);
 	check(task != NULL, "test unit ready");
 	await(&ready, "test unit ready");

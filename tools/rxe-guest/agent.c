@@ -43,7 +43,7 @@ static void wait_for_device(int number)
 	if (watch < 0 || inotify_add_watch(watch, "/dev", IN_CREATE | IN_MOVED_TO) < 0)
 		die("inotify");
 	while (access(path, F_OK) < 0) {
-		struct pollfd p = { .fd = watch, .events = POLLIN };
+		struct pollfd p = {.fd = watch, .events = POLLIN};
 		if (poll(&p, 1, 30000) == 0) {
 			errno = ETIMEDOUT;
 			die(path);
@@ -55,7 +55,7 @@ static void wait_for_device(int number)
 
 static int serve(const char *root, int ports)
 {
-	pid_t server[64] = { 0 };
+	pid_t server[64] = {0};
 
 	if (ports < 1 || ports > 63)
 		return 2;
@@ -97,12 +97,12 @@ static bool has_carrier(const char *interface)
 static int wait_carrier(const char *interface, int seconds)
 {
 	char message[8192];
-	struct sockaddr_nl links = { .nl_family = AF_NETLINK, .nl_groups = RTMGRP_LINK };
+	struct sockaddr_nl links = {.nl_family = AF_NETLINK, .nl_groups = RTMGRP_LINK};
 	int events = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 	if (events < 0 || bind(events, (struct sockaddr *)&links, sizeof links) < 0)
 		die("netlink");
 	while (!has_carrier(interface)) {
-		struct pollfd p = { .fd = events, .events = POLLIN };
+		struct pollfd p = {.fd = events, .events = POLLIN};
 		if (poll(&p, 1, seconds * 1000) == 0) {
 			errno = ETIMEDOUT;
 			die(interface);
@@ -119,7 +119,7 @@ struct moment {
 /* Both clocks at once: the closest of a few readings, as anything may come between the two. */
 static struct moment now(void)
 {
-	struct moment best = { 0 };
+	struct moment best = {0};
 	uint64_t closest = UINT64_MAX;
 	for (int i = 0; i < 50; i++) {
 		struct timespec t;
@@ -138,7 +138,7 @@ static struct moment now(void)
 static int measure_tsc(void)
 {
 	struct moment from = now();
-	struct timespec pause = { .tv_nsec = 50 * 1000 * 1000 };
+	struct timespec pause = {.tv_nsec = 50 * 1000 * 1000};
 	nanosleep(&pause, NULL);
 	struct moment to = now();
 	printf("%.0f\n", (double)(to.ticks - from.ticks) * 1e6 / (double)(to.ns - from.ns));

@@ -179,7 +179,7 @@ static void start(struct session *s, size_t len)
 		s->in = fcntl(s->out, F_DUPFD_CLOEXEC, 0);
 		s->err = -1;
 	} else {
-		int *ours[3] = { &s->in, &s->out, &s->err };
+		int *ours[3] = {&s->in, &s->out, &s->err};
 		for (int i = 0; i < 3; i++) {
 			if (pipe2(pair, O_CLOEXEC) < 0)
 				die("pipe");
@@ -231,7 +231,7 @@ static int reap(struct session *s)
 static void abandon(struct session *s)
 {
 	if (s->child) {
-		struct pollfd p = { .fd = s->pidfd, .events = POLLIN };
+		struct pollfd p = {.fd = s->pidfd, .events = POLLIN};
 		signal_command(s, SIGTERM);
 		while (poll(&p, 1, GRACE_MS) < 0 && errno == EINTR)
 			;
@@ -317,7 +317,7 @@ static void on_frame(struct session *s)
 		break;
 	case 'W':
 		if (s->child && s->pty && sscanf(payload, "%d %d", &a, &b) == 2) {
-			struct winsize size = { .ws_row = a, .ws_col = b };
+			struct winsize size = {.ws_row = a, .ws_col = b};
 			ioctl(s->out, TIOCSWINSZ, &size);
 		}
 		break;
@@ -367,11 +367,11 @@ static void serve_session(struct session *s)
 		/* One frame of output at a time: a host that does not read stops the command, not the signals. */
 		bool idle = tx_idle(s), runs = s->child != 0;
 		struct pollfd p[5] = {
-			{ s->port, (can_reply(s) ? POLLIN : 0) | (idle ? 0 : POLLOUT), 0 },
-			{ runs && !s->exited ? s->pidfd : -1, POLLIN, 0 },
-			{ runs && idle && s->in_used ? s->in : -1, POLLOUT, 0 },
-			{ runs && idle ? s->out : -1, POLLIN, 0 },
-			{ runs && idle ? s->err : -1, POLLIN, 0 },
+			{s->port, (can_reply(s) ? POLLIN : 0) | (idle ? 0 : POLLOUT), 0},
+			{runs && !s->exited ? s->pidfd : -1, POLLIN, 0},
+			{runs && idle && s->in_used ? s->in : -1, POLLOUT, 0},
+			{runs && idle ? s->out : -1, POLLIN, 0},
+			{runs && idle ? s->err : -1, POLLIN, 0},
 		};
 		if (poll(p, 5, runs && s->exited && idle ? 0 : -1) < 0) {
 			if (errno == EINTR)

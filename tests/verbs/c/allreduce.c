@@ -91,23 +91,36 @@ static void meet(void)
 static void connect_with(struct ibv_qp *qp, int peer, uint32_t number)
 {
 	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
+		.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE,
 	};
 	OK(verbs.modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
 	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_4096, .dest_qp_num = number, .rq_psn = PSN,
-		.max_dest_rd_atomic = 1, .min_rnr_timer = 12,
-		.ah_attr = { .is_global = 1, .port_num = 1,
-			     .grh = { .dgid = shared->gid[peer], .sgid_index = GID_INDEX, .hop_limit = 255 } },
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = IBV_MTU_4096,
+		.dest_qp_num = number,
+		.rq_psn = PSN,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = 12,
+		.ah_attr = {.is_global = 1,
+			    .port_num = 1,
+			    .grh = {.dgid = shared->gid[peer], .sgid_index = GID_INDEX, .hop_limit = 255}},
 	};
-	OK(verbs.modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-						  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	OK(verbs.modify_qp(qp, &attr,
+			   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
 	attr = (struct ibv_qp_attr){
-		.qp_state = IBV_QPS_RTS, .timeout = 18, .retry_cnt = 7, .rnr_retry = 7, .sq_psn = PSN,
+		.qp_state = IBV_QPS_RTS,
+		.timeout = 18,
+		.retry_cnt = 7,
+		.rnr_retry = 7,
+		.sq_psn = PSN,
 		.max_rd_atomic = 1,
 	};
-	OK(verbs.modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-						  IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+	OK(verbs.modify_qp(qp, &attr,
+			   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+				   IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
 static uint32_t input(int of, size_t at)
@@ -157,15 +170,17 @@ static void all_reduce(void)
 	struct ibv_pd *pd = verbs.alloc_pd(context);
 	struct ibv_cq *cq = verbs.create_cq(context, 2 * MOST_QPS * (steps + 1), NULL, NULL, 0);
 	CHECK(pd && cq);
-	struct ibv_mr *mr = verbs.reg_mr(pd, data, (total + (size_t)steps * PER_CHUNK) * sizeof *data,
-					 (uintptr_t)data, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-							  IBV_ACCESS_RELAXED_ORDERING);
+	struct ibv_mr *mr =
+		verbs.reg_mr(pd, data, (total + (size_t)steps * PER_CHUNK) * sizeof *data, (uintptr_t)data,
+			     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_RELAXED_ORDERING);
 	CHECK(mr);
 	struct ibv_qp *to_next[MOST_QPS], *from_previous[MOST_QPS];
 	for (int i = 0; i < qps; i++) {
 		struct ibv_qp_init_attr attr = {
-			.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
-			.cap = { .max_send_wr = 64, .max_recv_wr = 64, .max_send_sge = 1, .max_recv_sge = 1 },
+			.send_cq = cq,
+			.recv_cq = cq,
+			.qp_type = IBV_QPT_RC,
+			.cap = {.max_send_wr = 64, .max_recv_wr = 64, .max_send_sge = 1, .max_recv_sge = 1},
 		};
 		CHECK((to_next[i] = verbs.create_qp(pd, &attr)) && (from_previous[i] = verbs.create_qp(pd, &attr)));
 		shared->to_next[rank][i] = to_next[i]->qp_num;
@@ -178,27 +193,35 @@ static void all_reduce(void)
 		connect_with(to_next[i], next, shared->from_previous[next][i]);
 		connect_with(from_previous[i], previous, shared->to_next[previous][i]);
 		for (int step = 0; step < steps; step++) {
-			struct ibv_recv_wr receive = { .wr_id = step }, *bad;
+			struct ibv_recv_wr receive = {.wr_id = step}, *bad;
 			OK(ibv_post_recv(from_previous[i], &receive, &bad));
 		}
 	}
 	meet();
 
-	int received[2 * MOST_RANKS] = { 0 };
+	int received[2 * MOST_RANKS] = {0};
 	for (int step = 0; step < steps; step++) {
 		/* First sums go round, then what has been summed. */
 		int leaving = (rank - step + 2 * ranks) % ranks, coming = (leaving + ranks - 1) % ranks;
 		for (int i = 0; i < qps; i++) {
 			struct ibv_sge piece = {
 				.addr = (uintptr_t)(data + (size_t)leaving * PER_CHUNK) + i * part,
-				.length = part, .lkey = mr->lkey,
+				.length = part,
+				.lkey = mr->lkey,
 			};
-			struct ibv_send_wr end = {
-				.opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = htonl(step), .send_flags = IBV_SEND_SIGNALED,
-			}, *bad;
+			struct ibv_send_wr end =
+						   {
+							   .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+							   .imm_data = htonl(step),
+							   .send_flags = IBV_SEND_SIGNALED,
+						   },
+					   *bad;
 			end.wr.rdma.rkey = shared->rkey[next];
 			struct ibv_send_wr write = {
-				.next = &end, .sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+				.next = &end,
+				.sg_list = &piece,
+				.num_sge = 1,
+				.opcode = IBV_WR_RDMA_WRITE,
 			};
 			write.wr.rdma.rkey = shared->rkey[next];
 			write.wr.rdma.remote_addr = shared->address[next] + step * chunk_bytes + i * part;

@@ -34,9 +34,12 @@ static struct ibv_ah_attr host(int number)
 
 static struct ibv_qp *create(enum ibv_qp_type type)
 {
-	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = type, .sq_sig_all = 1,
-					.cap = {.max_send_wr = 64, .max_recv_wr = 64, .max_send_sge = 1,
-						.max_recv_sge = 1}};
+	struct ibv_qp_init_attr init = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.qp_type = type,
+		.sq_sig_all = 1,
+		.cap = {.max_send_wr = 64, .max_recv_wr = 64, .max_send_sge = 1, .max_recv_sge = 1}};
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
 	CHECK(qp);
 	return qp;
@@ -46,12 +49,17 @@ static struct ibv_qp *create(enum ibv_qp_type type)
 static void ready(struct ibv_qp *qp)
 {
 	OK(to_init(qp));
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = 5, .rq_psn = 77,
-				   .max_dest_rd_atomic = 1, .min_rnr_timer = 1, .ah_attr = host(2)};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR,
+				   .path_mtu = IBV_MTU_1024,
+				   .dest_qp_num = 5,
+				   .rq_psn = 77,
+				   .max_dest_rd_atomic = 1,
+				   .min_rnr_timer = 1,
+				   .ah_attr = host(2)};
 	int mask = IBV_QP_STATE;
 	if (qp->qp_type != IBV_QPT_UD)
-		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+			IBV_QP_MIN_RNR_TIMER;
 	OK(ibv_modify_qp(qp, &attr, mask));
 	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .sq_psn = 77, .max_rd_atomic = 1};
 	mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
@@ -141,9 +149,14 @@ static const struct job {
 	const char *name;
 	void (*call)(void);
 } jobs[] = {
-	{"post_send", post_to_one_peer}, {"post_send to many", post_to_many_peers}, {"poll_cq", poll_often},
-	{"post_recv", receive}, {"req_notify_cq", arm}, {"reg_mr", register_memory},
-	{"create_qp and modify_qp", create_and_modify}, {"attach_mcast", join_a_group},
+	{"post_send", post_to_one_peer},
+	{"post_send to many", post_to_many_peers},
+	{"poll_cq", poll_often},
+	{"post_recv", receive},
+	{"req_notify_cq", arm},
+	{"reg_mr", register_memory},
+	{"create_qp and modify_qp", create_and_modify},
+	{"attach_mcast", join_a_group},
 };
 #define JOBS (sizeof jobs / sizeof *jobs)
 

@@ -31,8 +31,14 @@ static void *at_the_edge(size_t size)
 static struct ibv_qp_init_attr_ex init_attr(void)
 {
 	return (struct ibv_qp_init_attr_ex){
-		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .pd = pd,
-		.cap = {.max_send_wr = 8, .max_recv_wr = 8, .max_send_sge = ELEMENTS, .max_recv_sge = ELEMENTS,
+		.send_cq = cq,
+		.recv_cq = cq,
+		.qp_type = IBV_QPT_RC,
+		.pd = pd,
+		.cap = {.max_send_wr = 8,
+			.max_recv_wr = 8,
+			.max_send_sge = ELEMENTS,
+			.max_recv_sge = ELEMENTS,
 			.max_inline_data = 64},
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.send_ops_flags = IBV_QP_EX_WITH_SEND,
@@ -99,8 +105,12 @@ static void counts(void)
 	FAILS(ibv_advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, sges, UINT_MAX), EINVAL);
 	/* What is as it should be goes. */
 	struct ibv_recv_wr receive = {.wr_id = 1, .sg_list = sges, .num_sge = ELEMENTS}, *bad_receive;
-	struct ibv_send_wr send = {.wr_id = 2, .sg_list = sges, .num_sge = ELEMENTS, .opcode = IBV_WR_SEND,
-				   .send_flags = IBV_SEND_SIGNALED}, *bad;
+	struct ibv_send_wr send = {.wr_id = 2,
+				   .sg_list = sges,
+				   .num_sge = ELEMENTS,
+				   .opcode = IBV_WR_SEND,
+				   .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
 	OK(ibv_post_recv(qp, &receive, &bad_receive));
 	OK(ibv_post_send(qp, &send, &bad));
 	completion_of(cq);

@@ -3,6 +3,7 @@
 #define CHECK_H
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdint.h>
@@ -12,53 +13,61 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(good)                                                                                    \
-	do {                                                                                           \
-		if (!(good)) {                                                                         \
-			fprintf(stderr, "%s:%d: %s (errno %d, %s)\n", __FILE__, __LINE__, #good, errno, \
-				strerror(errno));                                                      \
-			exit(1);                                                                       \
-		}                                                                                      \
+#define CHECK(good)                                                                                                    \
+	do {                                                                                                           \
+		if (!(good)) {                                                                                         \
+			fprintf(stderr, "%s:%d: %s (errno %d, %s)\n", __FILE__, __LINE__, #good, errno,                \
+				strerror(errno));                                                                      \
+			exit(1);                                                                                       \
+		}                                                                                                      \
 	} while (0)
 
 /* For verbs that return an error number. */
-#define OK(call)                                                                                       \
-	do {                                                                                           \
-		int status_ = (call);                                                                  \
-		if (status_) {                                                                         \
-			fprintf(stderr, "%s:%d: %s: %d, %s\n", __FILE__, __LINE__, #call, status_,     \
-				strerror(status_));                                                    \
-			exit(1);                                                                       \
-		}                                                                                      \
+#define OK(call)                                                                                                       \
+	do {                                                                                                           \
+		int status_ = (call);                                                                                  \
+		if (status_) {                                                                                         \
+			fprintf(stderr, "%s:%d: %s: %d, %s\n", __FILE__, __LINE__, #call, status_, strerror(status_)); \
+			exit(1);                                                                                       \
+		}                                                                                                      \
 	} while (0)
 
 /* For verbs that must return a certain error number. */
-#define FAILS(call, expected)                                                                          \
-	do {                                                                                           \
-		int status_ = (call);                                                                  \
-		if (status_ != (expected)) {                                                           \
-			fprintf(stderr, "%s:%d: %s: %d, not %d\n", __FILE__, __LINE__, #call, status_, \
-				expected);                                                             \
-			exit(1);                                                                       \
-		}                                                                                      \
+#define FAILS(call, expected)                                                                                          \
+	do {                                                                                                           \
+		int status_ = (call);                                                                                  \
+		if (status_ != (expected)) {                                                                           \
+			fprintf(stderr, "%s:%d: %s: %d, not %d\n", __FILE__, __LINE__, #call, status_, expected);      \
+			exit(1);                                                                                       \
+		}                                                                                                      \
 	} while (0)
 
 /* For verbs that must return null with a certain errno. */
-#define NULL_WITH(call, expected)                                                                      \
-	do {                                                                                           \
-		errno = 0;                                                                             \
-		if ((call) != NULL || errno != (expected)) {                                           \
-			fprintf(stderr, "%s:%d: %s: errno %d, not %d\n", __FILE__, __LINE__, #call,    \
-				errno, expected);                                                      \
-			exit(1);                                                                       \
-		}                                                                                      \
+#define NULL_WITH(call, expected)                                                                                      \
+	do {                                                                                                           \
+		errno = 0;                                                                                             \
+		if ((call) != NULL || errno != (expected)) {                                                           \
+			fprintf(stderr, "%s:%d: %s: errno %d, not %d\n", __FILE__, __LINE__, #call, errno, expected);  \
+			exit(1);                                                                                       \
+		}                                                                                                      \
 	} while (0)
 
-#define ALL_ACCESS                                                                                     \
-	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |                   \
-	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND)
+#define ALL_ACCESS                                                                                                     \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |        \
+	 IBV_ACCESS_MW_BIND)
 
 #define QKEY 0x11111111
+
+/* Open ones of this process, and one more. */
+static inline int descriptors(void)
+{
+	int count = 0;
+	DIR *dir = opendir("/proc/self/fd");
+	while (readdir(dir))
+		count++;
+	closedir(dir);
+	return count;
+}
 
 static inline double seconds(void)
 {

@@ -3,8 +3,6 @@
  *
  *     churn ROUNDS
  */
-#include <dirent.h>
-
 #include "check.h"
 
 static long resident_pages(void)
@@ -14,16 +12,6 @@ static long resident_pages(void)
 	CHECK(file && fscanf(file, "%ld %ld", &size, &resident) == 2);
 	fclose(file);
 	return resident;
-}
-
-static int descriptors(void)
-{
-	int count = 0;
-	DIR *dir = opendir("/proc/self/fd");
-	while (readdir(dir))
-		count++;
-	closedir(dir);
-	return count;
 }
 
 static char memory[8192];
@@ -37,7 +25,11 @@ static void one_round(struct ibv_context *context)
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
 	struct ibv_srq_init_attr srq_init = {.attr = {.max_wr = 64, .max_sge = 4}};
 	struct ibv_srq *srq = ibv_create_srq(pd, &srq_init);
-	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
+	struct ibv_qp_init_attr init = {.send_cq = cq,
+					.recv_cq = cq,
+					.srq = srq,
+					.qp_type = IBV_QPT_RC,
+					.sq_sig_all = 1,
 					.cap = {.max_send_wr = 64, .max_send_sge = 4}};
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
 	struct ibv_ah_attr attr = address_of(context);

@@ -8,13 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(good)                                                            \
-	do {                                                                   \
-		if (!(good)) {                                                 \
-			fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);        \
-			perror(#good);                                         \
-			exit(1);                                               \
-		}                                                              \
+#define CHECK(good)                                                                                                    \
+	do {                                                                                                           \
+		if (!(good)) {                                                                                         \
+			fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);                                                \
+			perror(#good);                                                                                 \
+			exit(1);                                                                                       \
+		}                                                                                                      \
 	} while (0)
 
 #define TOTAL (1 << 20)

@@ -45,7 +45,10 @@ static struct ibv_qp *make_qp(enum ibv_qp_type type)
 	struct ibv_qp_init_attr init = {
 		.send_cq = cq,
 		.recv_cq = cq,
-		.cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 2, .max_recv_sge = 2,
+		.cap = {.max_send_wr = 16,
+			.max_recv_wr = 16,
+			.max_send_sge = 2,
+			.max_recv_sge = 2,
 			.max_inline_data = 128},
 		.qp_type = type,
 	};
@@ -60,7 +63,10 @@ static struct ibv_qp *make_qp_ex(enum ibv_qp_type type, uint64_t ops)
 	struct ibv_qp_init_attr_ex init = {
 		.send_cq = cq,
 		.recv_cq = cq,
-		.cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 2, .max_recv_sge = 2,
+		.cap = {.max_send_wr = 16,
+			.max_recv_wr = 16,
+			.max_send_sge = 2,
+			.max_recv_sge = 2,
 			.max_inline_data = 128},
 		.qp_type = type,
 		.sq_sig_all = 1,
@@ -134,8 +140,12 @@ static void sends(enum ibv_qp_type type)
 	memset(far, 0, SIZE);
 	post_receive(b, 1, far_sge(SIZE));
 	struct ibv_sge pieces[2] = {near_sge(2), {(uintptr_t)near + 2, 5000, near_mr->lkey}};
-	struct ibv_send_wr wr = {.wr_id = 2, .sg_list = pieces, .num_sge = 2, .opcode = IBV_WR_SEND_WITH_IMM,
-				 .send_flags = IBV_SEND_SIGNALED, .imm_data = htonl(0x12345678)};
+	struct ibv_send_wr wr = {.wr_id = 2,
+				 .sg_list = pieces,
+				 .num_sge = 2,
+				 .opcode = IBV_WR_SEND_WITH_IMM,
+				 .send_flags = IBV_SEND_SIGNALED,
+				 .imm_data = htonl(0x12345678)};
 	post(a, &wr);
 	struct ibv_wc first = completion_of(cq), second = completion_of(cq);
 	struct ibv_wc sent = first.wr_id == 2 ? first : second, received = first.wr_id == 2 ? second : first;
@@ -149,7 +159,10 @@ static void sends(enum ibv_qp_type type)
 	post_receive(b, 3, far_sge(SIZE));
 	post_receive(b, 4, far_sge(SIZE));
 	struct ibv_sge inline_sge = {(uintptr_t)text, sizeof text, 0};
-	struct ibv_send_wr two = {.wr_id = 6, .sg_list = &inline_sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+	struct ibv_send_wr two = {.wr_id = 6,
+				  .sg_list = &inline_sge,
+				  .num_sge = 1,
+				  .opcode = IBV_WR_SEND,
 				  .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE | IBV_SEND_SOLICITED};
 	struct ibv_send_wr one = two;
 	one.wr_id = 5;
@@ -168,7 +181,10 @@ static void sends(enum ibv_qp_type type)
 	/* RDMA WRITE, also with immediate data. */
 	memset(near, 'w', 3000);
 	struct ibv_sge sge = near_sge(3000);
-	struct ibv_send_wr write = {.wr_id = 7, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+	struct ibv_send_wr write = {.wr_id = 7,
+				    .sg_list = &sge,
+				    .num_sge = 1,
+				    .opcode = IBV_WR_RDMA_WRITE,
 				    .send_flags = IBV_SEND_SIGNALED};
 	write.wr.rdma.remote_addr = (uintptr_t)far;
 	write.wr.rdma.rkey = far_mr->rkey;
@@ -206,7 +222,10 @@ static void reliable(void)
 	connect_to(b, a->qp_num);
 	struct ibv_sge sge = near_sge(4096), word = near_sge(8);
 	memset(far, 'r', 4096);
-	struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
+	struct ibv_send_wr wr = {.wr_id = 1,
+				 .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_RDMA_READ,
 				 .send_flags = IBV_SEND_SIGNALED | IBV_SEND_FENCE};
 	wr.wr.rdma.remote_addr = (uintptr_t)far;
 	wr.wr.rdma.rkey = far_mr->rkey;
@@ -312,7 +331,10 @@ static void memory(void)
 		munmap(page, 8192);
 		struct ibv_qp *qp = make_qp(IBV_QPT_RC);
 		connect_to(qp, qp->qp_num);
-		struct ibv_send_wr wr = {.wr_id = 3, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+		struct ibv_send_wr wr = {.wr_id = 3,
+					 .sg_list = &sge,
+					 .num_sge = 1,
+					 .opcode = IBV_WR_SEND,
 					 .send_flags = IBV_SEND_SIGNALED};
 		post_receive(qp, 4, far_sge(SIZE));
 		post(qp, &wr);
@@ -366,14 +388,18 @@ static void windows(void)
 	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
 	CHECK(mw && mw->type == IBV_MW_TYPE_1);
 	uint32_t before = mw->rkey;
-	struct ibv_mw_bind bind = {.wr_id = 1, .send_flags = IBV_SEND_SIGNALED,
+	struct ibv_mw_bind bind = {.wr_id = 1,
+				   .send_flags = IBV_SEND_SIGNALED,
 				   .bind_info = {far_mr, (uintptr_t)far, 4096, IBV_ACCESS_REMOTE_WRITE}};
 	OK(ibv_bind_mw(b, mw, &bind));
 	CHECK(expect(cq, IBV_WC_SUCCESS, 1).opcode == IBV_WC_BIND_MW && mw->rkey != before);
 	FAILS(ibv_dereg_mr(far_mr), EBUSY);
 	strcpy(near, "through a window");
 	struct ibv_sge sge = near_sge(17);
-	struct ibv_send_wr wr = {.wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+	struct ibv_send_wr wr = {.wr_id = 2,
+				 .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_RDMA_WRITE,
 				 .send_flags = IBV_SEND_SIGNALED};
 	wr.wr.rdma.remote_addr = (uintptr_t)far;
 	wr.wr.rdma.rkey = mw->rkey;
@@ -403,7 +429,9 @@ static void windows(void)
 	bind_wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
 	post(b, &bind_wr);
 	expect(cq, IBV_WC_SUCCESS, 3);
-	struct ibv_send_wr invalidate = {.wr_id = 5, .opcode = IBV_WR_LOCAL_INV, .send_flags = IBV_SEND_SIGNALED,
+	struct ibv_send_wr invalidate = {.wr_id = 5,
+					 .opcode = IBV_WR_LOCAL_INV,
+					 .send_flags = IBV_SEND_SIGNALED,
 					 .invalidate_rkey = bind_wr.bind_mw.rkey};
 	post(b, &invalidate);
 	CHECK(expect(cq, IBV_WC_SUCCESS, 5).opcode == IBV_WC_LOCAL_INV);
@@ -425,8 +453,8 @@ static void datagrams(void)
 	NULL_WITH(ibv_create_ah(pd, &attr), EINVAL);
 	strcpy(near, "datagram");
 	struct ibv_sge sge = near_sge(64);
-	struct ibv_send_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND_WITH_IMM,
-				 .imm_data = htonl(5)};
+	struct ibv_send_wr wr = {
+		.wr_id = 1, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND_WITH_IMM, .imm_data = htonl(5)};
 	wr.wr.ud.ah = ah;
 	wr.wr.ud.remote_qpn = qp->qp_num;
 	wr.wr.ud.remote_qkey = QKEY;
@@ -489,8 +517,8 @@ static void events(void)
 	OK(ibv_req_notify_cq(own, 1));
 	post_receive(qp, 1, far_sge(64));
 	struct ibv_sge sge = near_sge(8);
-	struct ibv_send_wr wr = {.wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
-				 .send_flags = IBV_SEND_SOLICITED};
+	struct ibv_send_wr wr = {
+		.wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SOLICITED};
 	post(qp, &wr);
 	struct pollfd poll_fd = {.fd = channel->fd, .events = POLLIN};
 	CHECK(poll(&poll_fd, 1, 20000) == 1);
@@ -530,7 +558,10 @@ static void shared_receives(void)
 	CHECK(attr.srq_limit == 2 && attr.max_wr >= 16 && attr.max_sge >= 1);
 	uint32_t number;
 	CHECK(ibv_get_srq_num(srq, &number) != 0);
-	struct ibv_qp_init_attr qp_init = {.send_cq = cq, .recv_cq = cq, .srq = srq, .qp_type = IBV_QPT_RC,
+	struct ibv_qp_init_attr qp_init = {.send_cq = cq,
+					   .recv_cq = cq,
+					   .srq = srq,
+					   .qp_type = IBV_QPT_RC,
 					   .cap = {.max_send_wr = 4, .max_send_sge = 1}};
 	struct ibv_qp *qp = ibv_create_qp(pd, &qp_init);
 	CHECK(qp && qp->srq == srq);
@@ -568,9 +599,11 @@ static void shared_receives(void)
 /* Where a list of pieces may be, so may inline data that takes its place. */
 static void inline_unasked(void)
 {
-	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
-					.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 3,
-						.max_recv_sge = 1}};
+	struct ibv_qp_init_attr init = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 3, .max_recv_sge = 1}};
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
 	CHECK(qp && init.cap.max_inline_data >= 3 * sizeof(struct ibv_sge));
 	OK(ibv_destroy_qp(qp));
@@ -579,14 +612,14 @@ static void inline_unasked(void)
 /* Extended connections. */
 static void xrc(void)
 {
-	struct ibv_xrcd_init_attr xrcd_init = {.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
-					       .fd = -1, .oflags = O_CREAT};
+	struct ibv_xrcd_init_attr xrcd_init = {
+		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT};
 	struct ibv_xrcd *xrcd = ibv_open_xrcd(context, &xrcd_init);
 	CHECK(xrcd);
 	struct ibv_srq_init_attr_ex srq_init = {
 		.attr = {.max_wr = 8, .max_sge = 1},
-		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ |
-			     IBV_SRQ_INIT_ATTR_PD,
+		.comp_mask =
+			IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_PD,
 		.srq_type = IBV_SRQT_XRC,
 		.xrcd = xrcd,
 		.cq = cq,
@@ -596,15 +629,22 @@ static void xrc(void)
 	uint32_t number;
 	CHECK(srq);
 	OK(ibv_get_srq_num(srq, &number));
-	struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_XRC_RECV, .pd = pd, .xrcd = xrcd, .send_cq = cq,
-					   .recv_cq = cq, .srq = srq,
+	struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_XRC_RECV,
+					   .pd = pd,
+					   .xrcd = xrcd,
+					   .send_cq = cq,
+					   .recv_cq = cq,
+					   .srq = srq,
 					   .comp_mask = IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_PD};
 	struct ibv_qp *target = ibv_create_qp_ex(context, &init);
 	CHECK(target);
 	/* It uses none of them, but a program finds there what it gave. */
 	CHECK(target->pd == pd && target->send_cq == cq && target->recv_cq == cq && target->srq == srq);
-	init = (struct ibv_qp_init_attr_ex){.qp_type = IBV_QPT_XRC_SEND, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd,
-					    .send_cq = cq, .cap = {.max_send_wr = 4, .max_send_sge = 1}};
+	init = (struct ibv_qp_init_attr_ex){.qp_type = IBV_QPT_XRC_SEND,
+					    .comp_mask = IBV_QP_INIT_ATTR_PD,
+					    .pd = pd,
+					    .send_cq = cq,
+					    .cap = {.max_send_wr = 4, .max_send_sge = 1}};
 	struct ibv_qp *initiator = ibv_create_qp_ex(context, &init);
 	CHECK(initiator);
 	connect_to(target, initiator->qp_num);

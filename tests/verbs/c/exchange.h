@@ -18,8 +18,8 @@ struct endpoint {
 /* A connected socket: listens if `server`. */
 static inline int meet(int server, int port)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port),
-				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in address = {
+		.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 	CHECK(fd >= 0);
 	if (server) {
@@ -59,12 +59,18 @@ static inline void connect_rc(struct ibv_qp *qp, const struct endpoint *peer, in
 		.min_rnr_timer = 12,
 		.ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = peer->gid, .hop_limit = 64}},
 	};
-	OK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .sq_psn = 77, .timeout = timeout,
-				    .retry_cnt = retries, .rnr_retry = 7, .max_rd_atomic = 16};
-	OK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-					    IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC));
+	OK(ibv_modify_qp(qp, &attr,
+			 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
+				    .sq_psn = 77,
+				    .timeout = timeout,
+				    .retry_cnt = retries,
+				    .rnr_retry = 7,
+				    .max_rd_atomic = 16};
+	OK(ibv_modify_qp(qp, &attr,
+			 IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+				 IBV_QP_MAX_QP_RD_ATOMIC));
 }
 
 #endif

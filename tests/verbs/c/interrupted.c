@@ -28,9 +28,12 @@ static void make(void)
 	channel = ibv_create_comp_channel(context);
 	cq = ibv_create_cq(context, 64, NULL, channel, 0);
 	mr = ibv_reg_mr(pd, memory, sizeof memory, ALL_ACCESS);
-	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
-					.cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1,
-						.max_recv_sge = 1}};
+	struct ibv_qp_init_attr init = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1,
+		.cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1}};
 	qp = ibv_create_qp(pd, &init);
 	CHECK(pd && channel && cq && mr && qp);
 	connect_to(qp, qp->qp_num);
@@ -156,8 +159,12 @@ static void *call_everything(void *done)
 	struct ibv_ah *ah = ibv_create_ah(own_pd, &address);
 	struct ibv_srq_init_attr srq_init = {.attr = {.max_wr = 8, .max_sge = 1}};
 	struct ibv_srq *srq = ibv_create_srq(own_pd, &srq_init);
-	struct ibv_qp_init_attr init = {.send_cq = own_cq, .recv_cq = own_cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
-					.srq = srq, .cap = {.max_send_wr = 16, .max_send_sge = 1}};
+	struct ibv_qp_init_attr init = {.send_cq = own_cq,
+					.recv_cq = own_cq,
+					.qp_type = IBV_QPT_RC,
+					.sq_sig_all = 1,
+					.srq = srq,
+					.cap = {.max_send_wr = 16, .max_send_sge = 1}};
 	struct ibv_qp *own_qp = ibv_create_qp(own_pd, &init);
 	CHECK(own_pd && own_channel && own_cq && own_mr && ah && srq && own_qp);
 	connect_to(own_qp, own_qp->qp_num);
@@ -408,7 +415,10 @@ static void inherits(void)
 	ah = ibv_create_ah(pd, &ah_attr);
 	mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
 	polled = ibv_create_cq_ex(context, &cq_init);
-	struct ibv_qp_init_attr_ex init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .pd = pd,
+	struct ibv_qp_init_attr_ex init = {.send_cq = cq,
+					   .recv_cq = cq,
+					   .qp_type = IBV_QPT_RC,
+					   .pd = pd,
 					   .cap = {.max_send_wr = 1, .max_send_sge = 1},
 					   .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 					   .send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE};

@@ -36,10 +36,22 @@ static void give_up(struct region *used)
 	close(used->fd);
 }
 
-static void unmap(struct region *lost) { OK(munmap(lost->bytes, PAGE)); }
-static void protect(struct region *lost) { OK(mprotect(lost->bytes, PAGE, PROT_NONE)); }
-static void protect_writing(struct region *lost) { OK(mprotect(lost->bytes, PAGE, PROT_READ)); }
-static void cut_short(struct region *lost) { OK(ftruncate(lost->fd, 0)); }
+static void unmap(struct region *lost)
+{
+	OK(munmap(lost->bytes, PAGE));
+}
+static void protect(struct region *lost)
+{
+	OK(mprotect(lost->bytes, PAGE, PROT_NONE));
+}
+static void protect_writing(struct region *lost)
+{
+	OK(mprotect(lost->bytes, PAGE, PROT_READ));
+}
+static void cut_short(struct region *lost)
+{
+	OK(ftruncate(lost->fd, 0));
+}
 
 static struct ibv_qp *make_qp(void)
 {
@@ -70,8 +82,12 @@ static void send_on(struct pair pair, enum ibv_wr_opcode opcode, struct region *
 {
 	int atomic = opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 	struct ibv_sge sge = {(uintptr_t)local->bytes, atomic ? 8 : LENGTH, local->mr->lkey};
-	struct ibv_send_wr wr = {
-		.wr_id = REQUEST, .sg_list = &sge, .num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED}, *bad;
+	struct ibv_send_wr wr = {.wr_id = REQUEST,
+				 .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = opcode,
+				 .send_flags = IBV_SEND_SIGNALED},
+			   *bad;
 	if (atomic) {
 		wr.wr.atomic.remote_addr = (uintptr_t)remote->bytes;
 		wr.wr.atomic.rkey = remote->mr->rkey;
@@ -117,8 +133,8 @@ static void others_go_on(void)
 }
 
 enum use { SENT_FROM, WRITTEN_FROM, READ_INTO, RECEIVED_INTO, WRITTEN_TO, READ_FROM, ADDED_TO, ADDED_INTO, USES };
-static const char *const USE_NAMES[] = {"sent from", "written from", "read into", "received into",
-					"written to", "read from", "added to", "added into"};
+static const char *const USE_NAMES[] = {"sent from",  "written from", "read into", "received into",
+					"written to", "read from",    "added to",  "added into"};
 
 static void lose(const char *how, void (*away)(struct region *), enum use use)
 {
@@ -150,8 +166,9 @@ static void lose(const char *how, void (*away)(struct region *), enum use use)
 	case ADDED_TO:
 		status = IBV_WC_REM_ACCESS_ERR;
 		send_on(pair,
-			use == WRITTEN_TO ? IBV_WR_RDMA_WRITE :
-			use == READ_FROM ? IBV_WR_RDMA_READ : IBV_WR_ATOMIC_FETCH_AND_ADD,
+			use == WRITTEN_TO  ? IBV_WR_RDMA_WRITE
+			: use == READ_FROM ? IBV_WR_RDMA_READ
+					   : IBV_WR_ATOMIC_FETCH_AND_ADD,
 			&near_memory, &lost);
 		break;
 	default:

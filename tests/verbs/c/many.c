@@ -19,9 +19,12 @@ int main(int argc, char **argv)
 	struct ibv_qp **qps = calloc(count, sizeof *qps);
 	CHECK(pd && cq && mr && qps);
 	for (int i = 0; i < count; i++) {
-		struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
-						.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1,
-							.max_recv_sge = 1}};
+		struct ibv_qp_init_attr init = {
+			.send_cq = cq,
+			.recv_cq = cq,
+			.qp_type = IBV_QPT_RC,
+			.sq_sig_all = 1,
+			.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
 		qps[i] = ibv_create_qp(pd, &init);
 		CHECK(qps[i]);
 	}

@@ -20,7 +20,7 @@ ssize_t write(int fd, const void *bytes, size_t length)
 	struct rdma_ucm_cmd_hdr header;
 	struct rdma_ucm_bind bind;
 	if (!next)
-		next = (ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+		next = (ssize_t(*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
 	if (length >= sizeof header) {
 		memcpy(&header, bytes, sizeof header);
 		int is_command = header.in + sizeof header == length && header.cmd <= RDMA_USER_CM_CMD_JOIN_MCAST;

@@ -29,10 +29,22 @@ static bool gives(void)
 	return false;
 }
 
-void *malloc(size_t size) { return gives() ? __libc_malloc(size) : NULL; }
-void *calloc(size_t count, size_t size) { return gives() ? __libc_calloc(count, size) : NULL; }
-void *realloc(void *old, size_t size) { return gives() ? __libc_realloc(old, size) : NULL; }
-void *aligned_alloc(size_t align, size_t size) { return gives() ? __libc_memalign(align, size) : NULL; }
+void *malloc(size_t size)
+{
+	return gives() ? __libc_malloc(size) : NULL;
+}
+void *calloc(size_t count, size_t size)
+{
+	return gives() ? __libc_calloc(count, size) : NULL;
+}
+void *realloc(void *old, size_t size)
+{
+	return gives() ? __libc_realloc(old, size) : NULL;
+}
+void *aligned_alloc(size_t align, size_t size)
+{
+	return gives() ? __libc_memalign(align, size) : NULL;
+}
 int posix_memalign(void **result, size_t align, size_t size)
 {
 	return gives() && (*result = __libc_memalign(align, size)) ? 0 : ENOMEM;
@@ -45,7 +57,10 @@ static void refuse_after(long count)
 	atomic_store(&refusing, true);
 }
 
-static void give_again(void) { atomic_store(&refusing, false); }
+static void give_again(void)
+{
+	atomic_store(&refusing, false);
+}
 
 enum { DEPTH = 4096, ELEMENTS = 8, PIECE = 16 };
 
@@ -63,15 +78,29 @@ static char memory[1 << 16];
 static struct ibv_qp_init_attr attributes(enum ibv_qp_type type, struct ibv_cq *reports)
 {
 	return (struct ibv_qp_init_attr){
-		.send_cq = reports, .recv_cq = reports, .qp_type = type,
+		.send_cq = reports,
+		.recv_cq = reports,
+		.qp_type = type,
 		.cap = {DEPTH, DEPTH, ELEMENTS, ELEMENTS, 256},
 	};
 }
 
-static void *make_pd(void) { return ibv_alloc_pd(context); }
-static void *make_channel(void) { return ibv_create_comp_channel(context); }
-static void *make_cq(void) { return ibv_create_cq(context, DEPTH, NULL, NULL, 0); }
-static void *make_reporting_cq(void) { return ibv_create_cq(context, DEPTH, NULL, channel, 0); }
+static void *make_pd(void)
+{
+	return ibv_alloc_pd(context);
+}
+static void *make_channel(void)
+{
+	return ibv_create_comp_channel(context);
+}
+static void *make_cq(void)
+{
+	return ibv_create_cq(context, DEPTH, NULL, NULL, 0);
+}
+static void *make_reporting_cq(void)
+{
+	return ibv_create_cq(context, DEPTH, NULL, channel, 0);
+}
 static void *make_extended_cq(void)
 {
 	struct ibv_cq_init_attr_ex init = {.cqe = DEPTH, .wc_flags = IBV_WC_STANDARD_FLAGS};
@@ -83,13 +112,26 @@ static void *make_qp_of(enum ibv_qp_type type)
 	struct ibv_qp_init_attr init = attributes(type, cq);
 	return ibv_create_qp(pd, &init);
 }
-static void *make_rc(void) { return make_qp_of(IBV_QPT_RC); }
-static void *make_uc(void) { return make_qp_of(IBV_QPT_UC); }
-static void *make_ud(void) { return make_qp_of(IBV_QPT_UD); }
+static void *make_rc(void)
+{
+	return make_qp_of(IBV_QPT_RC);
+}
+static void *make_uc(void)
+{
+	return make_qp_of(IBV_QPT_UC);
+}
+static void *make_ud(void)
+{
+	return make_qp_of(IBV_QPT_UD);
+}
 static void *make_extended_qp(void)
 {
 	struct ibv_qp_init_attr_ex init = {
-		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .pd = pd, .cap = {DEPTH, DEPTH, ELEMENTS, ELEMENTS, 256},
+		.send_cq = cq,
+		.recv_cq = cq,
+		.qp_type = IBV_QPT_RC,
+		.pd = pd,
+		.cap = {DEPTH, DEPTH, ELEMENTS, ELEMENTS, 256},
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
 		.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE,
 	};
@@ -97,7 +139,8 @@ static void *make_extended_qp(void)
 }
 static void *make_xrc_target(void)
 {
-	struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_XRC_RECV, .xrcd = xrcd, .comp_mask = IBV_QP_INIT_ATTR_XRCD};
+	struct ibv_qp_init_attr_ex init = {
+		.qp_type = IBV_QPT_XRC_RECV, .xrcd = xrcd, .comp_mask = IBV_QP_INIT_ATTR_XRCD};
 	return ibv_create_qp_ex(context, &init);
 }
 static void *make_srq(void)
@@ -108,20 +151,37 @@ static void *make_srq(void)
 static void *make_xrc_srq(void)
 {
 	struct ibv_srq_init_attr_ex init = {
-		.attr = {.max_wr = DEPTH, .max_sge = 1}, .srq_type = IBV_SRQT_XRC, .pd = pd, .xrcd = xrcd, .cq = cq,
-		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
+		.attr = {.max_wr = DEPTH, .max_sge = 1},
+		.srq_type = IBV_SRQT_XRC,
+		.pd = pd,
+		.xrcd = xrcd,
+		.cq = cq,
+		.comp_mask =
+			IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
 	};
 	return ibv_create_srq_ex(context, &init);
 }
-static void *make_mr(void) { return ibv_reg_mr(pd, memory, sizeof memory, ALL_ACCESS); }
-static void *make_null_mr(void) { return ibv_alloc_null_mr(pd); }
+static void *make_mr(void)
+{
+	return ibv_reg_mr(pd, memory, sizeof memory, ALL_ACCESS);
+}
+static void *make_null_mr(void)
+{
+	return ibv_alloc_null_mr(pd);
+}
 static void *make_dm(void)
 {
 	struct ibv_alloc_dm_attr attr = {.length = 4096};
 	return ibv_alloc_dm(context, &attr);
 }
-static void *make_dm_mr(void) { return ibv_reg_dm_mr(pd, dm, 0, 4096, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE); }
-static void *make_mw(void) { return ibv_alloc_mw(pd, IBV_MW_TYPE_1); }
+static void *make_dm_mr(void)
+{
+	return ibv_reg_dm_mr(pd, dm, 0, 4096, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE);
+}
+static void *make_mw(void)
+{
+	return ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+}
 static void *make_ah(void)
 {
 	struct ibv_ah_attr attr = address_of(context);
@@ -144,17 +204,50 @@ static void *make_parent_domain(void)
 	return ibv_alloc_parent_domain(context, &attr);
 }
 
-static int unmake_pd(void *object) { return ibv_dealloc_pd(object); }
-static int unmake_channel(void *object) { return ibv_destroy_comp_channel(object); }
-static int unmake_cq(void *object) { return ibv_destroy_cq(object); }
-static int unmake_qp(void *object) { return ibv_destroy_qp(object); }
-static int unmake_srq(void *object) { return ibv_destroy_srq(object); }
-static int unmake_mr(void *object) { return ibv_dereg_mr(object); }
-static int unmake_dm(void *object) { return ibv_free_dm(object); }
-static int unmake_mw(void *object) { return ibv_dealloc_mw(object); }
-static int unmake_ah(void *object) { return ibv_destroy_ah(object); }
-static int unmake_xrcd(void *object) { return ibv_close_xrcd(object); }
-static int unmake_td(void *object) { return ibv_dealloc_td(object); }
+static int unmake_pd(void *object)
+{
+	return ibv_dealloc_pd(object);
+}
+static int unmake_channel(void *object)
+{
+	return ibv_destroy_comp_channel(object);
+}
+static int unmake_cq(void *object)
+{
+	return ibv_destroy_cq(object);
+}
+static int unmake_qp(void *object)
+{
+	return ibv_destroy_qp(object);
+}
+static int unmake_srq(void *object)
+{
+	return ibv_destroy_srq(object);
+}
+static int unmake_mr(void *object)
+{
+	return ibv_dereg_mr(object);
+}
+static int unmake_dm(void *object)
+{
+	return ibv_free_dm(object);
+}
+static int unmake_mw(void *object)
+{
+	return ibv_dealloc_mw(object);
+}
+static int unmake_ah(void *object)
+{
+	return ibv_destroy_ah(object);
+}
+static int unmake_xrcd(void *object)
+{
+	return ibv_close_xrcd(object);
+}
+static int unmake_td(void *object)
+{
+	return ibv_dealloc_td(object);
+}
 
 static const struct kind {
 	const char *name;
@@ -203,10 +296,15 @@ static int post(int count, int elements)
 	struct ibv_sge sges[ELEMENTS];
 	for (int i = 0; i < elements; i++)
 		sges[i] = (struct ibv_sge){(uintptr_t)memory + i * PIECE, PIECE, mr->lkey};
-	struct ibv_send_wr wr = {
-		.sg_list = sges, .num_sge = elements, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED,
-		.wr.rdma = {(uintptr_t)memory + sizeof memory / 2, mr->rkey},
-	}, *bad;
+	struct ibv_send_wr wr =
+				   {
+					   .sg_list = sges,
+					   .num_sge = elements,
+					   .opcode = IBV_WR_RDMA_WRITE,
+					   .send_flags = IBV_SEND_SIGNALED,
+					   .wr.rdma = {(uintptr_t)memory + sizeof memory / 2, mr->rkey},
+				   },
+			   *bad;
 	for (int i = 0; i < count; i++) {
 		wr.wr_id = i;
 		int status = ibv_post_send(qp, &wr, &bad);
@@ -271,7 +369,9 @@ static long each_allocation_of(const char *name, int (*change)(void), void (*und
 }
 
 static struct ibv_qp *fresh;
-static void nothing(void) {}
+static void nothing(void)
+{
+}
 static void reset(void)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
@@ -282,18 +382,35 @@ static int connect_fresh(void)
 {
 	/* A peer that nobody has talked to. */
 	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = 5, .max_dest_rd_atomic = 16,
-		.min_rnr_timer = 12, .ah_attr = address_of(context),
+		.qp_state = IBV_QPS_RTR,
+		.path_mtu = IBV_MTU_1024,
+		.dest_qp_num = 5,
+		.max_dest_rd_atomic = 16,
+		.min_rnr_timer = 12,
+		.ah_attr = address_of(context),
 	};
 	attr.ah_attr.grh.dgid.raw[15] ^= 1;
-	return ibv_modify_qp(fresh, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-		IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	return ibv_modify_qp(fresh, &attr,
+			     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 static const union ibv_gid GROUP = {.raw = {[10] = 0xff, 0xff, 239, 1, 2, 3}};
-static int attach(void) { return ibv_attach_mcast(datagram_qp, &GROUP, 0); }
-static void detach(void) { OK(ibv_detach_mcast(datagram_qp, &GROUP, 0)); }
-static int resize_cq(void) { return ibv_resize_cq(cq, 2 * DEPTH); }
-static void shrink_cq(void) { OK(ibv_resize_cq(cq, DEPTH)); }
+static int attach(void)
+{
+	return ibv_attach_mcast(datagram_qp, &GROUP, 0);
+}
+static void detach(void)
+{
+	OK(ibv_detach_mcast(datagram_qp, &GROUP, 0));
+}
+static int resize_cq(void)
+{
+	return ibv_resize_cq(cq, 2 * DEPTH);
+}
+static void shrink_cq(void)
+{
+	OK(ibv_resize_cq(cq, DEPTH));
+}
 static int resize_srq(void)
 {
 	struct ibv_srq_attr attr = {.max_wr = 2 * DEPTH};
@@ -349,9 +466,14 @@ static void with_an_allocator(void)
 		int (*change)(void);
 		void (*undo)(void);
 	} changes[] = {
-		{"connect", connect_fresh, reset}, {"attach", attach, detach}, {"resize CQ", resize_cq, shrink_cq},
-		{"resize SRQ", resize_srq, shrink_srq}, {"send of many pieces", send_pieces, nothing},
-		{"receive of many pieces", receive_pieces, nothing}, {"advise", advise, nothing}, {"batch", build, nothing},
+		{"connect", connect_fresh, reset},
+		{"attach", attach, detach},
+		{"resize CQ", resize_cq, shrink_cq},
+		{"resize SRQ", resize_srq, shrink_srq},
+		{"send of many pieces", send_pieces, nothing},
+		{"receive of many pieces", receive_pieces, nothing},
+		{"advise", advise, nothing},
+		{"batch", build, nothing},
 	};
 	for (unsigned i = 0; i < sizeof changes / sizeof changes[0]; i++)
 		printf("%s: refused at each of %ld allocations\n", changes[i].name,

@@ -22,8 +22,7 @@ static void ring(int length)
 	int left = (rank + size - 1) % size, right = (rank + 1) % size;
 	for (int i = 0; i < length; i++)
 		out[i] = (unsigned char)(rank * 31 + i * 7 + length);
-	MPI_Sendrecv(out, length, MPI_BYTE, right, 1, in, length, MPI_BYTE, left, 1, MPI_COMM_WORLD,
-		     MPI_STATUS_IGNORE);
+	MPI_Sendrecv(out, length, MPI_BYTE, right, 1, in, length, MPI_BYTE, left, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 	for (int i = 0; i < length; i++)
 		check(in[i] == (unsigned char)(left * 31 + i * 7 + length), "a message is not what was sent");
 	free(out);

@@ -34,7 +34,11 @@ static struct ibv_qp *make_qp(enum ibv_qp_type type, struct ibv_srq *srq)
 		.send_cq = cq,
 		.recv_cq = cq,
 		.srq = srq,
-		.cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 2, .max_recv_sge = 2, .max_inline_data = 64},
+		.cap = {.max_send_wr = 16,
+			.max_recv_wr = 16,
+			.max_send_sge = 2,
+			.max_recv_sge = 2,
+			.max_inline_data = 64},
 		.qp_type = type,
 		.sq_sig_all = 1,
 	};
@@ -223,7 +227,8 @@ static void region_below_a_window(void)
 	struct ibv_qp *a = make_qp(IBV_QPT_RC, NULL), *b = make_qp(IBV_QPT_RC, NULL);
 	connect_pair(a, b);
 	struct ibv_mw *one = make_window(IBV_MW_TYPE_1), *two = make_window(IBV_MW_TYPE_2);
-	struct ibv_mw_bind bind = {.wr_id = 1, .send_flags = IBV_SEND_SIGNALED,
+	struct ibv_mw_bind bind = {.wr_id = 1,
+				   .send_flags = IBV_SEND_SIGNALED,
 				   .bind_info = {far_mr, (uintptr_t)far, SIZE, IBV_ACCESS_REMOTE_WRITE}};
 	OK(ibv_bind_mw(a, one, &bind));
 	expect(cq, IBV_WC_SUCCESS, 1);
@@ -359,7 +364,8 @@ static void expect_flags(struct ibv_wc wc, unsigned flags, uint32_t length)
 {
 	if (wc.status != IBV_WC_SUCCESS || wc.wc_flags != flags || wc.byte_len != length) {
 		fprintf(stderr, "completion of %llu: %s, flags %#x, %u bytes; expected %#x, %u\n",
-			(unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status), wc.wc_flags, wc.byte_len, flags, length);
+			(unsigned long long)wc.wr_id, ibv_wc_status_str(wc.status), wc.wc_flags, wc.byte_len, flags,
+			length);
 		exit(1);
 	}
 }
@@ -459,7 +465,10 @@ static void window_of_another_qp(void)
 	again(a, b);
 	receive(b, 1);
 	struct ibv_sge sge = piece(near_mr, 30);
-	wr = (struct ibv_send_wr){.wr_id = 41, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND_WITH_INV,
+	wr = (struct ibv_send_wr){.wr_id = 41,
+				  .sg_list = &sge,
+				  .num_sge = 1,
+				  .opcode = IBV_WR_SEND_WITH_INV,
 				  .invalidate_rkey = mw->rkey};
 	OK(try_post(a, &wr));
 	CHECK(two(1).status == IBV_WC_REM_INV_REQ_ERR);
@@ -524,9 +533,15 @@ static void impossible_requests(void)
 	struct ibv_wc wc = expect(cq, IBV_WC_SUCCESS, 50);
 	CHECK(wc.byte_len == 8 && *(uint64_t *)near == 35 && *(uint64_t *)far == 42 && (unsigned char)near[8] == 0xee);
 
-	enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE,	   IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
-					IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_LOCAL_INV,
-					IBV_WR_BIND_MW,		   IBV_WR_SEND_WITH_INV,       IBV_WR_TSO};
+	enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE,
+					IBV_WR_RDMA_WRITE_WITH_IMM,
+					IBV_WR_RDMA_READ,
+					IBV_WR_ATOMIC_CMP_AND_SWP,
+					IBV_WR_ATOMIC_FETCH_AND_ADD,
+					IBV_WR_LOCAL_INV,
+					IBV_WR_BIND_MW,
+					IBV_WR_SEND_WITH_INV,
+					IBV_WR_TSO};
 	sge.length = 8;
 	for (unsigned i = 0; i < sizeof opcodes / sizeof *opcodes; i++) {
 		struct ibv_send_wr wr = write_to(far_mr, far_mr->rkey, &sge), *bad = NULL;
@@ -593,13 +608,14 @@ static void notification_without_channel(void)
 static void refused_changes(void)
 {
 	int count = 0;
-#define REFUSED(qp, mask, ...)                                                          \
-	do {                                                                            \
-		struct ibv_qp_attr attr_ = {__VA_ARGS__};                               \
-		FAILS(ibv_modify_qp(qp, &attr_, mask), EINVAL);                         \
-		fprintf(stderr, "refused %d\n", count++);                               \
+#define REFUSED(qp, mask, ...)                                                                                         \
+	do {                                                                                                           \
+		struct ibv_qp_attr attr_ = {__VA_ARGS__};                                                              \
+		FAILS(ibv_modify_qp(qp, &attr_, mask), EINVAL);                                                        \
+		fprintf(stderr, "refused %d\n", count++);                                                              \
 	} while (0)
-	struct ibv_qp *rc = make_qp(IBV_QPT_RC, NULL), *ud = make_qp(IBV_QPT_UD, NULL), *init = make_qp(IBV_QPT_RC, NULL);
+	struct ibv_qp *rc = make_qp(IBV_QPT_RC, NULL), *ud = make_qp(IBV_QPT_UD, NULL),
+		      *init = make_qp(IBV_QPT_RC, NULL);
 	OK(to_init(init));
 	struct ibv_ah_attr there = address_of(context), nowhere = there, local = there, port = there, place = there;
 	memset(&nowhere.grh.dgid, 0, 16);
@@ -637,8 +653,8 @@ static void refused_changes(void)
 	REFUSED(init, to_rtr_mask, RTR, .ah_attr = nowhere);
 	REFUSED(init, to_rtr_mask, RTR, .ah_attr = place);
 	OK(to_rtr(init, 5));
-	int to_rts_mask = state | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			  IBV_QP_MAX_QP_RD_ATOMIC;
+	int to_rts_mask =
+		state | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 	REFUSED(init, to_rts_mask, .qp_state = IBV_QPS_RTS, .retry_cnt = 8);
 	REFUSED(init, to_rts_mask, .qp_state = IBV_QPS_RTS, .rnr_retry = 8);
 	REFUSED(init, to_rts_mask, .qp_state = IBV_QPS_RTS, .timeout = 32);

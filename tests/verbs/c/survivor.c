@@ -5,21 +5,9 @@
  *
  * Says "transferring" once data flow. The test kills one side and reads what the other says.
  */
-#include <dirent.h>
-
 #include "exchange.h"
 
 enum { SIZE = 65536, DEPTH = 16 };
-
-static int descriptors(void)
-{
-	int count = 0;
-	DIR *dir = opendir("/proc/self/fd");
-	while (readdir(dir))
-		count++;
-	closedir(dir);
-	return count;
-}
 
 int main(int argc, char **argv)
 {
@@ -32,13 +20,19 @@ int main(int argc, char **argv)
 	struct ibv_cq *cq = ibv_create_cq(context, 4 * DEPTH, NULL, NULL, 0);
 	char *memory = aligned_alloc(4096, SIZE);
 	struct ibv_mr *mr = ibv_reg_mr(pd, memory, SIZE, ALL_ACCESS);
-	struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .sq_sig_all = 1,
-					.cap = {.max_send_wr = DEPTH, .max_recv_wr = 1, .max_send_sge = 1,
-						.max_recv_sge = 1}};
+	struct ibv_qp_init_attr init = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = 1,
+		.cap = {.max_send_wr = DEPTH, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
 	struct ibv_qp *qp = ibv_create_qp(pd, &init);
 	CHECK(pd && cq && mr && qp);
-	struct endpoint mine = {.gid = address_of(context).grh.dgid, .qpn = qp->qp_num, .rkey = mr->rkey,
-				.address = (uintptr_t)memory}, peer;
+	struct endpoint mine = {.gid = address_of(context).grh.dgid,
+				.qpn = qp->qp_num,
+				.rkey = mr->rkey,
+				.address = (uintptr_t)memory},
+			peer;
 	swap(fd, &mine, &peer);
 	connect_rc(qp, &peer, atoi(argv[3]), atoi(argv[4]));
 	swap(fd, &mine, &peer);

@@ -49,9 +49,13 @@ static void make(struct pair *pair)
 {
 	pair->send_cq = ibv_create_cq(context, 2 * THREADS * DEPTH, NULL, NULL, 0);
 	pair->recv_cq = ibv_create_cq(context, 2 * THREADS * DEPTH, NULL, NULL, 0);
-	struct ibv_qp_init_attr init = {.send_cq = pair->send_cq, .recv_cq = pair->recv_cq, .qp_type = IBV_QPT_RC,
-					.cap = {.max_send_wr = THREADS * DEPTH, .max_recv_wr = THREADS * DEPTH,
-						.max_send_sge = 1, .max_recv_sge = 1}};
+	struct ibv_qp_init_attr init = {.send_cq = pair->send_cq,
+					.recv_cq = pair->recv_cq,
+					.qp_type = IBV_QPT_RC,
+					.cap = {.max_send_wr = THREADS * DEPTH,
+						.max_recv_wr = THREADS * DEPTH,
+						.max_send_sge = 1,
+						.max_recv_sge = 1}};
 	pair->sender = ibv_create_qp(pd, &init);
 	pair->receiver = ibv_create_qp(pd, &init);
 	CHECK(pair->send_cq && pair->recv_cq && pair->sender && pair->receiver);
@@ -124,9 +128,12 @@ static void *run(void *argument)
 			for (int i = 8; i < SIZE; i++)
 				message[i] = (char)(header[0] + header[1] + i);
 			struct ibv_sge sge = {(uintptr_t)message, SIZE, pair->mr->lkey};
-			struct ibv_send_wr wr = {.wr_id = (uint64_t)thread << 32 | place, .sg_list = &sge,
-						 .num_sge = 1, .opcode = IBV_WR_SEND,
-						 .send_flags = IBV_SEND_SIGNALED}, *bad;
+			struct ibv_send_wr wr = {.wr_id = (uint64_t)thread << 32 | place,
+						 .sg_list = &sge,
+						 .num_sge = 1,
+						 .opcode = IBV_WR_SEND,
+						 .send_flags = IBV_SEND_SIGNALED},
+					   *bad;
 			OK(ibv_post_send(pair->sender, &wr, &bad));
 		}
 		poll_both(pair);
