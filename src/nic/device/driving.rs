@@ -151,6 +151,8 @@ impl Nic {
         let mut plan = Plan::START;
         self.drive_with(now, guard, budget, |core, now, step| {
             let (received, requests, deadline) = (step.received > 0, step.requests, deadline(core));
+            // A turn that copies much takes longer than the spinning after it.
+            let now = if received { self.now() } else { now };
             plan = core.policy.on(Event::Served { received, requests, deadline }, now);
             if plan.spin_until <= now {
                 plan.spin_until = Time::ZERO;

@@ -12,7 +12,7 @@ use super::wire::wire;
 use super::{End, Pair, pair_of};
 use crate::device::{Clock, Nic};
 use crate::progress::thread::Turns;
-use crate::progress::tuning::{BATCH, EVENT_SPIN, RECENT, SERVICE_INTERVAL, TICK};
+use crate::progress::tuning::{BATCH, EVENT_SPIN, PASSIVE_SPIN, RECENT, SERVICE_INTERVAL, TICK};
 use crate::verbs::{Running, WorkRequest};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
@@ -51,7 +51,7 @@ impl World {
             if self.near_thread.runs(now) | self.far_thread.runs(now) {
                 continue;
             }
-            let next = self.near_thread.wakes_at(now).min(self.far_thread.wakes_at(now)).min(end);
+            let next = self.near_thread.wakes_at(now).min(self.far_thread.wakes_at(now)).min(end).max(now);
             self.time.store(next.as_nanos(), Ordering::SeqCst);
             if now >= end {
                 return;
@@ -345,6 +345,18 @@ fn a_passive_application_is_served_with_spinning() {
     let taken = world.near_thread.taken;
     world.pass(100 * TICK);
     assert_eq!(world.near_thread.taken, taken, "and not for ever");
+}
+
+/// A turn that copies a few hundred kilobytes takes longer than the spinning that follows it.
+#[test]
+fn spinning_begins_at_the_end_of_a_long_turn() {
+    let mut world = World::new();
+    world.pair.back.slow_down(world.time, 2 * PASSIVE_SPIN);
+    let Pair { near, far, .. } = &world.pair;
+    far.qp.post(far.write_to(near, 0)).expect("posts");
+    world.pass(Duration::ZERO);
+    let spins_for = world.near_thread.turns.plan.spin_until.since(world.now());
+    assert_eq!(spins_for, PASSIVE_SPIN);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ struct Pipe {
     receives: usize,
     /// Everything is lost from now on.
     cut: bool,
+    /// The clock, and the nanoseconds by which each received datagram advances it.
+    slow: Option<(&'static AtomicU64, u64)>,
 }
 
 /// A direction with its descriptor.
@@ -68,6 +71,11 @@ impl Direction {
     /// Loses everything from now on.
     pub fn cut(&self) {
         self.lock().cut = true;
+    }
+
+    /// Receiving a datagram takes this long from now on.
+    pub fn slow_down(&self, clock: &'static AtomicU64, takes: Duration) {
+        self.lock().slow = Some((clock, takes.as_nanos() as u64));
     }
 
     /// Waits until at least this many datagrams were sent; the bound is only for a test that has failed.
@@ -169,6 +177,9 @@ impl Link for WireLink {
             let mut count = [0; 8];
             // SAFETY: eight bytes of ours from an open descriptor.
             unsafe { libc::read(self.inward.ready.as_raw_fd(), count.as_mut_ptr().cast(), 8) };
+        }
+        if let Some((clock, takes)) = pipe.slow {
+            clock.fetch_add(takes * count as u64, Ordering::SeqCst);
         }
         drop(pipe);
         for (flow, bytes) in &taken {
