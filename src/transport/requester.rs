@@ -25,7 +25,7 @@ use crate::wqe::{LocalOp, SendOp, SendWqe};
 use crate::{QpState, QpType, Status};
 
 pub(crate) use completer::Answer;
-use flight::Standing;
+use flight::{Need, Standing};
 use rtt::RttEstimator;
 use send_queue::{Entry, SendQueue};
 use timers::{Timers, take_due};
@@ -336,11 +336,11 @@ impl<D> Requester<D> {
         } else {
             from + 1
         };
+        let ends = to == entry.first + entry.packets;
         let cost = self.queue.cost_to(to, mtu);
-        self.check_room(cx, now, cost, host)?;
+        self.check_room(cx, now, Need { cost, ends }, host)?;
 
         let entry = &self.queue.entries[self.queue.at];
-        let ends = to == entry.first + entry.packets;
         let (op, payload) = request::packet(entry, index, to, mtu);
         let ack_req = cx.is_reliable()
             && (ends
@@ -375,13 +375,13 @@ impl<D> Requester<D> {
         &mut self,
         cx: &Context,
         now: Time,
-        cost: u64,
+        need: Need,
         host: &mut H,
     ) -> Result<(), Stop> {
         if !cx.is_reliable() {
             return Ok(());
         }
-        self.enter_window(cx, cost, host)?;
+        self.enter_window(cx, need, host)?;
         match self.rate.as_ref().and_then(|rate| rate.hold(now)) {
             Some(until) => {
                 self.timers.pace = until;

@@ -24,6 +24,23 @@ pub enum Standing {
     Silent,
 }
 
+/// What the next packet, or READ request, needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    /// Bytes of it and of its responses.
+    pub cost: u64,
+    /// With it the request has been sent as a whole.
+    pub ends: bool,
+}
+
+impl Need {
+    /// More waits for the window: one packet of a long message would gain nothing, and cut the run that the rest is
+    /// sent in.
+    fn is_little(self, cx: &Context) -> bool {
+        self.ends && self.cost <= cx.config.mtu as u64 + PACKET_OVERHEAD
+    }
+}
+
 impl<D> Requester<D> {
     /// Bytes counted in the window to the peer.
     pub fn charged(&self) -> u64 {
@@ -37,12 +54,12 @@ impl<D> Requester<D> {
         self.standing == Standing::Silent
     }
 
-    /// Whether a packet that costs `cost` may be sent. A QP that has nothing in flight and was never answered need not
-    /// wait for the window: the QPs that fill it may never be answered either.
+    /// Whether what is next may be sent. A QP that has nothing in flight and was never answered need not wait for the
+    /// window: the QPs that fill it may never be answered either.
     pub fn enter_window<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
-        cost: u64,
+        need: Need,
         host: &mut H,
     ) -> Result<(), Stop> {
         if !self.is_probing() {
@@ -52,9 +69,7 @@ impl<D> Requester<D> {
             match self.standing {
                 _ if self.queue.is_outstanding() => return Err(Stop::Window),
                 Standing::New => self.standing = Standing::Silent,
-                _ if cost <= cx.config.mtu as u64 + PACKET_OVERHEAD && host.peer().window.has_reserve() => {
-                    return Ok(());
-                }
+                _ if need.is_little(cx) && host.peer().window.has_reserve() => return Ok(()),
                 _ => return Err(Stop::Window),
             }
         }

@@ -53,10 +53,22 @@ fn a_qp_that_was_never_answered_probes_through_a_full_window() {
 fn a_qp_that_needs_little_is_not_held_up_by_those_that_fill_the_window() {
     let mut case = Case::answered();
     case.others_fill_window(1);
-    case.post_send(2, 2);
+    case.post_send(2, 1);
+    case.post_send(3, 1);
     assert_eq!(case.transmit(), ([101].into(), Stop::Window), "one packet at a time");
     assert_eq!(case.ack(101), DONE);
     assert_eq!(case.transmit().0, [102]);
+}
+
+/// With a thousand such QPs each message would leave in two runs, and most runs would be of one packet.
+#[test]
+fn a_long_message_waits_for_the_window_and_leaves_in_one_run() {
+    let mut case = Case::answered();
+    let others = case.others_fill_window(1);
+    case.post_send(2, 4);
+    assert_eq!(case.transmit(), ([].into(), Stop::Window));
+    case.window().release(others);
+    assert_eq!(case.transmit().0, [101, 102, 103, 104]);
 }
 
 #[test]
