@@ -151,8 +151,7 @@ slot! {
     ) -> () {
         let ctx = Ctx::of(context)?;
         if !input.is_null() {
-            // SAFETY: a struct of the application's, valid for the call and changed by nobody else, as `verbs.h`
-            // demands.
+            // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
             if unsafe { borrow(input)? }.comp_mask != 0 {
                 return Err(Errno::INVAL);
             }

@@ -4,7 +4,7 @@ use crate::racing;
 
 /// A range of application memory that the NIC may read and write.
 ///
-/// Whoever creates one makes the promise about the memory; all code that uses it is safe.
+/// Creating one makes the promise about the memory; all code that uses it is safe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AppRange {
     addr: usize,

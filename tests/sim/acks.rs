@@ -107,7 +107,7 @@ impl Pair {
         SendOp::Write { remote: self.mailbox, imm: None }
     }
 
-    /// A WRITE of the far NIC is found at the near one by a caller who polls for the end of a request of his own. Its
+    /// A WRITE of the far NIC arrives while the near application polls for the completion of a request of its own. Its
     /// ACK is on its way when this returns.
     fn ask_who_waits(&mut self) {
         self.post(FAR, self.write());

@@ -63,8 +63,8 @@ impl Arena {
 
     /// All of it, to be registered.
     pub fn range(&self) -> AppRange {
-        // SAFETY: the memory lives until the arena is dropped, after the engines that know of it; nobody holds
-        // a reference into it, and everything happens on one thread.
+        // SAFETY: the memory lives until the arena is dropped, after the engines that know of it; there is no reference
+        // into it, and everything happens on one thread.
         unsafe { AppRange::new(self.address(), self.size() as u64) }
     }
 

@@ -26,7 +26,7 @@ impl Pages {
 
     /// All of them, to be registered on demand.
     pub fn range(&self) -> AppRange {
-        // SAFETY: registered on demand only, so they may go away; nobody holds references to them.
+        // SAFETY: registered on demand only, so they may go away; there are no references to them.
         unsafe { AppRange::new(self.address, self.len as u64) }
     }
 
@@ -37,7 +37,7 @@ impl Pages {
         assert_eq!(unsafe { libc::munmap(start, self.len - first * PAGE) }, 0);
     }
 
-    /// Lets nobody touch the pages from `first` on, and anybody those before it.
+    /// Forbids all access to the pages from `first` on, and allows it to those before.
     pub fn protect(&self, first: usize) {
         let (open, len) = (first * PAGE, self.len);
         assert!(open <= len);

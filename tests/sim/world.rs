@@ -43,13 +43,13 @@ pub struct Node {
     pub regions: Vec<Region>,
     /// The application's ends of the completion queues.
     pub cqs: HashMap<CqKey, CompletionRing<Cqe>>,
-    /// Asynchronous events that nobody has looked at.
+    /// Asynchronous events that have not been looked at.
     pub events: Vec<Event>,
     /// How long the NIC is busy with each datagram that it receives; no time, if that is not modelled.
     pub pace: Option<Duration>,
-    /// Who drives the NIC.
+    /// What drives the NIC.
     pub caller: Caller,
-    /// Draws who does in each step.
+    /// Draws what drives it in each step.
     pub callers: Option<Rng>,
     /// When it can take the next datagram.
     free_at: Time,
@@ -183,7 +183,7 @@ pub struct Agreement {
     pub tos: u8,
 }
 
-/// Whoever has made a NIC wait for his next call makes it after this time.
+/// After this time, an application that has made a NIC wait for its next call makes that call.
 const NEXT_CALL: Duration = Duration::from_micros(2);
 
 /// Q_Key of all datagram QPs.
@@ -284,7 +284,7 @@ impl World {
         }
     }
 
-    /// When something happens next without anybody's doing.
+    /// When something happens next by itself.
     pub fn next_time(&self) -> Option<Time> {
         let nodes = self.nodes.iter().flat_map(|n| [n.engine.poll_timeout(), n.link.poll_timeout()]);
         let busy = self.nodes.iter().filter(|node| node.pace.is_some());

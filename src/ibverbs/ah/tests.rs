@@ -2,7 +2,7 @@ use std::net::Ipv6Addr;
 
 use super::*;
 
-/// From 192.0.2.1 to 192.0.2.2, behind 20 bytes that nobody wrote.
+/// From 192.0.2.1 to 192.0.2.2, behind 20 undefined bytes.
 fn ipv4() -> [u8; GRH] {
     let mut bytes = [0xFF; GRH];
     // The bytes before may look like IPv6.

@@ -54,7 +54,7 @@ pub struct Record<'a> {
     pub header_len: u32,
 }
 
-/// Which way a frame went, seen from who captured it.
+/// Direction of a frame, seen from the capturing host.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs)]
 pub enum Direction {

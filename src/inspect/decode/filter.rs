@@ -56,7 +56,7 @@ impl Filter {
         self.qps.is_empty() && self.opcodes.is_empty() && self.addresses.is_empty()
     }
 
-    /// Whether the packet matches. `peers` tells who sends to a QP when the packet does not.
+    /// Whether the packet matches. `peers` names the sender to a QP when the packet does not.
     pub fn matches(&self, roce: &Roce<'_>, peers: &Peers) -> bool {
         self.address_matches(roce) && self.opcode_matches(roce) && self.qp_matches(roce, peers)
     }

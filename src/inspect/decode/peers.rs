@@ -1,4 +1,4 @@
-//! Who sends to a QP: a connected packet names only its receiver, so the sender is learned.
+//! The senders to each QP: a connected packet names only its receiver, so the sender is learned.
 
 use std::net::IpAddr;
 

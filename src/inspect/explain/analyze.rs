@@ -19,10 +19,10 @@ use super::words;
 const RTT_SAMPLE: usize = 256;
 const MIN_TIMEOUT_NS: u64 = 500_000;
 const MAX_TIMEOUT_NS: u64 = 20_000_000;
-/// A hole this long was not torn by loss.
+/// A hole this long is not the result of loss.
 const JUMP: u32 = 256;
 
-/// Whom to follow.
+/// What to follow.
 #[derive(Clone, Copy)]
 pub(crate) struct Follow<'c> {
     pub plan: &'c Plan,
@@ -135,8 +135,8 @@ fn reliable(ctx: &mut Context<'_>, pair: &mut Pair, follow: Follow<'_>) {
     }
 }
 
-/// Which side sent a packet that has to do with the pair: also one that travels beside the connection,
-/// to set it up or slow it down.
+/// Which side sent a packet that concerns the pair, including one that travels beside the connection, to set it up or
+/// slow it down.
 pub(crate) fn sender(flows: &[Flow], ends: &[End; 2], own: [Option<u32>; 2], event: &Event) -> usize {
     if let Some(side) = own.iter().position(|flow| *flow == Some(event.flow)) {
         return side;
@@ -187,7 +187,7 @@ fn finish(ctx: &mut Context<'_>, stream: &mut Stream) {
     }
 }
 
-/// PSNs that were left out and neither sent later nor acknowledged.
+/// PSNs that were skipped and neither sent later nor acknowledged.
 fn tell_hole(ctx: &mut Context<'_>, stream: &mut Stream, place: usize) {
     let hole = stream.segments[place];
     if hole.acked {
@@ -237,7 +237,7 @@ fn check_starting_psn(
     let active = plan.ends[side].0 == connection.active && plan.ends[side].1 == connection.qpns[0];
     let Some(agreed) = connection.first_psns[usize::from(!active)] else { return };
     let event = ctx.event(index);
-    // Within a few packets of it the first ones may simply be missing, which the hole then tells.
+    // Within a few packets of it, the first ones may simply be missing, which the hole then reports.
     if event.psn() != agreed {
         let text = format!(
             "{} begins with PSN {}, but the other side's {} said {agreed}",

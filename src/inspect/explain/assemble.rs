@@ -1,5 +1,4 @@
-//! Puts request packets, in the order of their PSNs, together to messages, and checks that they make
-//! sensible ones.
+//! Assembles request packets, in the order of their PSNs, into messages, and checks that the messages make sense.
 
 use softrnic_wire::{Operation, Psn};
 
@@ -91,12 +90,12 @@ pub(crate) struct Assembler {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     message: Message,
-    /// What the RETH announced.
+    /// The length in the RETH.
     announced: Option<u32>,
 }
 
 impl Assembler {
-    /// The next packet of the direction. An acknowledged one, or at the end of the capture any.
+    /// The direction's next packet: one that was acknowledged or, at the end of the capture, any.
     pub fn take(&mut self, ctx: &mut Context<'_>, requester: usize, segment: &Segment) {
         let operation = segment.operation;
         self.check_order(ctx, requester, segment);

@@ -30,7 +30,7 @@ pub(crate) struct Collected {
     pub last_ns: u64,
 }
 
-/// A packet that is none.
+/// A record that is not a valid packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Malformed {
     pub time_ns: u64,
@@ -145,7 +145,8 @@ impl Collector {
         let epoch = cm.as_ref().map_or(0, |cm| self.note_epoch(roce.net.src(), &CmFacts::of(cm.body())));
         let flow = self.flow(roce, packet);
         let psn = packet.bth.psn;
-        // What was not captured cannot be compared; the PSN stands in, so that packets differ at least there.
+        // An ICRC that was not captured cannot be compared; the PSN replaces it, so that packets differ at least in
+        // that.
         let icrc = if roce.icrc == Icrc::NotCaptured { psn.get() } else { packet.icrc };
         let operation = packet.body.opcode().operation();
         if self.sightings.is_known(Key { flow, psn: psn.get(), icrc, bad }, record) {
@@ -240,7 +241,7 @@ impl Collector {
         flow
     }
 
-    /// A new connection announces the QP it uses; what comes then is no continuation of what was.
+    /// A new connection announces the QP it uses; what comes then does not continue what was before.
     fn note_epoch(&mut self, src: IpAddr, message: &CmFacts) -> u16 {
         let (qpn, comm_id) = match message {
             CmFacts::Req(req) => (req.qpn, req.local_id),
@@ -261,7 +262,7 @@ impl Collector {
         self.kept
     }
 
-    /// Brings everything into the order of time; events are referred to by index.
+    /// Sorts everything by time; events are referred to by index.
     fn sort_by_time(&mut self) {
         let kept = &mut self.kept;
         let mut order: Vec<u32> = (0..kept.events.len() as u32).collect();

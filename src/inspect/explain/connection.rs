@@ -1,4 +1,4 @@
-//! Connection handshakes: who asked whom for what, and what came of it.
+//! Connection handshakes: which side asked which for what, and the outcome.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use softrnic_wire::{CmIds, Mtu, Psn, Qpn, ServiceId};
 use super::event::{CmEvent, CmFacts};
 use super::finding::{Finding, Kind, Log};
 
-/// A connection as its CM messages tell it.
+/// A connection as seen in its CM messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Connection {
     /// The side that asked.
@@ -33,7 +33,7 @@ pub struct Connection {
     pub ack_timeout: Option<u8>,
     /// Times a request may be repeated.
     pub retry_count: Option<u8>,
-    /// How far it came.
+    /// Its state.
     pub state: CmState,
     /// Record numbers of its messages.
     pub packets: Vec<u32>,
@@ -41,7 +41,7 @@ pub struct Connection {
     pub(crate) epochs: [u16; 2],
 }
 
-/// How far a connection came.
+/// State of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CmState {
     /// Asked for.

@@ -61,13 +61,13 @@ pub enum Mark {
     /// As it should be.
     #[default]
     Plain,
-    /// Damaged on the way; receivers drop it.
+    /// Damaged in the network; receivers drop it.
     Corrupt,
-    /// Lost after the capture saw it, as the responder tells.
+    /// Lost after the capture saw it, as the responder shows.
     LostLater,
     /// Sent again by the requester.
     Resent,
-    /// The same packet twice, without anybody having asked for it.
+    /// The same packet twice, although it was not asked for again.
     Duplicate,
     /// Overtaken by later packets.
     Late,

@@ -1,10 +1,10 @@
-//! Findings: what is worth telling, in a form for people and one for programs.
+//! Findings: what is worth reporting, in a form for humans and one for programs.
 
 use std::fmt;
 
 use softrnic_wire::Psn;
 
-/// How bad something is. A capture with nothing above `Info` shows no fault.
+/// Severity of a finding. A capture with nothing above `Info` shows no fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Severity {
     /// Worth knowing.
@@ -70,11 +70,11 @@ kinds! {
     AckDelayed = "ack-delayed", Warning;
     /// A READ response or the answer to an atomic is missing.
     ResponseLost = "response-lost", Warning;
-    /// A request was repeated, never answered, and not repeated any more.
+    /// A request was repeated, never answered, and then given up.
     RetryExhausted = "retry-exhausted", Error;
     /// The receiver had no work request for a message, for a while.
     RnrNak = "rnr-nak", Warning;
-    /// The receiver had none for too long.
+    /// The receiver had no work request for too long.
     RnrRetryExhausted = "rnr-retry-exhausted", Error;
     /// The requester did not wait as long as the RNR NAK told it to.
     RnrTooSoon = "rnr-too-soon", Error;
@@ -100,19 +100,19 @@ kinds! {
     RemoteAccess = "nak-remote-access", Error;
     /// NAK remote operational error.
     RemoteOperational = "nak-remote-operational", Error;
-    /// A NAK with a code that nobody defines, or a reserved syndrome.
+    /// A NAK with an undefined code, or a reserved syndrome.
     ReservedSyndrome = "reserved-syndrome", Error;
     /// Requests went on after a NAK that ends the connection.
     SentAfterError = "sent-after-error", Warning;
     /// PSNs were left out and never sent.
     PsnJump = "psn-jump", Error;
-    /// Packets were acknowledged that this capture does not have.
+    /// Packets were acknowledged that are missing from this capture.
     CaptureGap = "capture-gap", Warning;
     /// An answer for a PSN that was never sent.
     AnswerNeverSent = "answer-to-unsent-psn", Error;
     /// An answer of the wrong kind for its request.
     WrongAnswer = "wrong-answer", Error;
-    /// Packets are not of the path MTU that holds for the connection.
+    /// Packets do not have the path MTU of the connection.
     MtuMismatch = "mtu-mismatch", Error;
     /// A payload length that the opcode does not allow.
     PayloadLength = "payload-length", Error;
@@ -128,9 +128,9 @@ kinds! {
     WrongMsn = "wrong-msn", Error;
     /// The first PSN is not the one agreed on.
     StartingPsn = "starting-psn", Error;
-    /// A packet that is no valid packet.
+    /// A record that is not a valid packet.
     Malformed = "malformed", Error;
-    /// A partition key that admits nobody.
+    /// A partition key that admits no peer.
     BadPkey = "bad-pkey", Error;
     /// Packets of an unreliable connection are missing.
     UnreliableLoss = "uc-loss", Warning;
@@ -173,7 +173,7 @@ impl fmt::Display for Kind {
 pub struct Rule {
     /// What it demands, in a few words.
     pub name: &'static str,
-    /// Where it stands.
+    /// Where it is stated.
     pub cite: &'static str,
 }
 
@@ -220,7 +220,7 @@ pub mod rules {
     }
 }
 
-/// Something worth telling.
+/// Something worth reporting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// What it is.
@@ -240,14 +240,13 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// How bad it is.
+    /// Its severity.
     pub const fn severity(&self) -> Severity {
         self.kind.severity()
     }
 }
 
-/// Collects findings; of each kind and pair only so many, since a broken peer breaks a rule with every
-/// packet.
+/// Collects findings; only a limited number of each kind and pair, since a broken peer breaks a rule with every packet.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub findings: Vec<Finding>,

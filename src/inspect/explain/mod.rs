@@ -1,9 +1,9 @@
-//! Explaining a capture: which QPs talked, what they asked of each other, what went wrong, and who broke
+//! Explaining a capture: which QPs communicated, what they asked of each other, what went wrong, and which side broke
 //! which rule.
 //!
-//! A capture is read once into [`Event`]s of forty bytes. Flows are paired to connections, and each pair
-//! is followed packet by packet: a `Stream` per direction plays what requester and responder must have
-//! been thinking, and everything that departs from the plain course becomes a [`Finding`].
+//! A capture is read once into [`Event`]s of forty bytes. Flows are paired to connections, and each pair is followed
+//! packet by packet: a `Stream` per direction models the state of requester and responder, and everything out of the
+//! ordinary becomes a [`Finding`].
 
 mod analyze;
 mod assemble;
@@ -146,8 +146,8 @@ fn distribute(collected: &Collected, plans: &[Plan], connections: &[Connection])
     orders
 }
 
-/// When nearly all packets of a flow fail their ICRC, it is the capture or the sender that has them
-/// wrong, not the network; they are then followed like any other.
+/// If nearly all packets of a flow fail their ICRC, the capture or the sender is wrong, not the network; they are then
+/// followed like any others.
 fn trust_bad_icrcs(collected: &mut Collected, log: &mut Log) {
     let distrusted: Vec<bool> =
         collected.flows.iter().map(|f| f.packets >= 4 && f.bad_icrc * 10 > f.packets * 9).collect();

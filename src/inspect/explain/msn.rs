@@ -2,10 +2,10 @@
 
 use softrnic_wire::Msn;
 
-/// Relates the messages seen to the count the responder gives.
+/// Relates the messages seen to the responder's count.
 ///
-/// A capture may begin in the middle of a connection, so the difference between the two counts is
-/// learned from an answer to the newest request: an older answer may count newer messages already.
+/// A capture may begin in the middle of a connection, so the difference between the two counts is learned from an
+/// answer to the newest request: an older answer may count newer messages already.
 #[derive(Debug, Default)]
 pub(crate) struct MsnCheck {
     /// Messages begun and ended by the requester since this was last reset.
@@ -21,7 +21,7 @@ impl MsnCheck {
         self.ended = self.ended.wrapping_add(u32::from(ends));
     }
 
-    /// Messages are missing; what was learned is void.
+    /// Messages are missing; what was learned is invalid.
     pub fn forget(&mut self) {
         self.offset = None;
     }

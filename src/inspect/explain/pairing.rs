@@ -1,9 +1,9 @@
-//! Which two flows are the two directions of one connection.
+//! Finds which two flows are the two directions of one connection.
 //!
-//! A packet names only the QP it goes to, so packets of QP a to QP b carry b, and those back carry a.
-//! What relates the two, in falling order of trust: the connection handshake, which names both; answers,
-//! whose PSN is that of a request in the other direction; the UDP source port, which by the kernel's
-//! rule is a hash of both QPNs, the same in both directions; and there being only one candidate.
+//! A packet names only the QP it goes to, so packets of QP a to QP b carry b, and those back carry a. What relates the
+//! two, in falling order of trust: the connection handshake, which names both; answers, whose PSN is that of a request
+//! in the other direction; the UDP source port, which by the kernel's rule is a hash of both QPNs, the same in both
+//! directions; and there being only one candidate.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use super::collect::Collected;
 use super::connection::Connection;
 use super::event::Flow;
 
-/// Two QPs that talk to each other.
+/// Two QPs that communicate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// Address and QPN of both sides; the side that sent first is the first.
@@ -26,7 +26,7 @@ pub(crate) struct Plan {
     pub paired_by: PairedBy,
 }
 
-/// How two directions were found to belong together.
+/// The evidence that two directions belong together.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PairedBy {
     /// The packets name both QPs.
@@ -39,7 +39,7 @@ pub enum PairedBy {
     SourcePort,
     /// There was no other candidate.
     OnlyCandidate,
-    /// They were not: only one direction is known.
+    /// None: only one direction is known.
     Nothing,
 }
 
@@ -48,7 +48,7 @@ const SAMPLE: u32 = 64;
 /// More unpaired flows than this between two addresses are not tried against each other.
 const MAX_CANDIDATES: usize = 512;
 
-/// Pairs all flows; congestion notifications belong to whatever pair they slow down and are left out.
+/// Pairs all flows; congestion notifications belong to the pair they slow down and are left out.
 pub(crate) fn pair(collected: &Collected, connections: &[Connection]) -> Vec<Plan> {
     let mut pairing =
         Pairing { flows: &collected.flows, taken: vec![false; collected.flows.len()], plans: vec![] };
@@ -140,7 +140,7 @@ impl Pairing<'_> {
         }
     }
 
-    /// Lets answers vote for the flow that holds the request they answer.
+    /// Lets answers vote for the flow with the request they answer.
     fn answers(&mut self, collected: &Collected) {
         let directions = Directions::of(self.flows);
         let mut sampled = vec![0u32; self.flows.len()];

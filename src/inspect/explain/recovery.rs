@@ -1,4 +1,4 @@
-//! Losses and how they were made good: from the first sign to the answer that ends the matter.
+//! Losses and their repair: from the first sign to the answer that completes it.
 
 use softrnic_wire::Operation;
 
@@ -20,7 +20,7 @@ pub(crate) enum Cause {
     Timeout { silence_ns: u64 },
     /// The packet before it was sent again.
     Continued,
-    /// No reason can be seen.
+    /// No reason is visible.
     Unprovoked,
 }
 
@@ -37,12 +37,12 @@ pub(crate) struct Recovery {
     pub nak: Option<u32>,
     /// Whether what provokes a repeat has not led to one yet.
     pub pending: bool,
-    /// Sequence NAKs although nothing was repeated since the last.
+    /// Sequence NAKs although nothing has been repeated since the last one.
     pub naks_repeated: u32,
     /// The capture did not have the request either.
     pub was_missing: bool,
     pub operation: Option<Operation>,
-    /// The packet that the responder says it lacks.
+    /// The packet that the responder reports missing.
     pub original: Option<u32>,
     pub corrupt: Option<u32>,
     /// The answer that had been seen before the request was repeated.
@@ -121,7 +121,7 @@ impl Stream {
         }
     }
 
-    /// Tells of the last recovery; nothing more will be heard of it.
+    /// Reports the last recovery, which is complete.
     pub fn cool(&mut self, ctx: &mut Context<'_>) {
         if let Some(recovery) = self.cooling.take() {
             self.tell_recovery(ctx, &recovery);
@@ -221,7 +221,7 @@ impl Stream {
         }
     }
 
-    /// Names a loss that only silence gives away.
+    /// Classifies a loss that only silence reveals.
     fn name_timeout(
         &self,
         ctx: &Context<'_>,
@@ -352,7 +352,7 @@ impl Stream {
         ctx.tell(kind, None, (psn, psn), &packets, text);
     }
 
-    /// What is left open when the capture ends.
+    /// What is still unresolved when the capture ends.
     pub fn tell_unsolved(&mut self, ctx: &mut Context<'_>) {
         self.cool(ctx);
         if let Some(rnr) = self.rnr.take() {

@@ -1,4 +1,4 @@
-//! What explaining yields.
+//! The result of explaining.
 
 use std::net::IpAddr;
 
@@ -20,11 +20,11 @@ pub struct Report {
     pub summary: Summary,
     /// Time of its first and its last packet, nanoseconds since 1970.
     pub times_ns: (u64, u64),
-    /// QP pairs in the order in which they first spoke.
+    /// QP pairs in the order in which they first sent.
     pub pairs: Vec<Pair>,
     /// Connections that were asked for with CM messages.
     pub connections: Vec<Connection>,
-    /// What is worth telling, in the order of time.
+    /// Findings, in the order of time.
     pub findings: Vec<Finding>,
     /// Findings left out, because there were too many of a kind in one pair.
     pub more_findings: Vec<(Option<usize>, Kind, u64)>,
@@ -36,18 +36,18 @@ pub struct Report {
     pub(crate) cm: Vec<CmEvent>,
 }
 
-/// Two QPs that talk to each other.
+/// Two QPs that communicate.
 #[derive(Clone, Debug)]
 pub struct Pair {
     /// Both sides; the first sent first.
     pub ends: [End; 2],
     /// RC, UC, UD or XRC.
     pub transport: Transport,
-    /// How the two directions were found to belong together.
+    /// The evidence that the two directions belong together.
     pub paired_by: PairedBy,
     /// The connection that set it up, as an index into the report's.
     pub connection: Option<usize>,
-    /// Path MTU in bytes, if it can be told.
+    /// Path MTU in bytes, if it can be determined.
     pub mtu: Option<u32>,
     /// Time from a request to its acknowledgement as seen here, the median.
     pub rtt_ns: Option<u64>,

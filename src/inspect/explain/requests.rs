@@ -1,4 +1,4 @@
-//! What a request packet means: new, repeated, late, or after a hole.
+//! What a request packet is: new, repeated, late, or after a hole.
 
 use std::cmp::Ordering;
 
@@ -10,13 +10,13 @@ use super::recovery::{Cause, Recovery};
 use super::stream::{Context, Lost, Segment, Stream, psn_of};
 use super::words;
 
-/// Events looked ahead to see whether a repeat is one of many.
+/// Events to look ahead to see whether a repeat is one of many.
 const LOOK_AHEAD: usize = 512;
-/// PSNs by which the beginning may move back.
+/// PSNs by which the start may move back.
 const MAX_EARLIER: i64 = 256;
 
 impl Stream {
-    /// The event at place `at` of the pair's order is a request of this direction.
+    /// Handles the event at position `at` of the pair's order, a request of this direction.
     pub fn request(&mut self, ctx: &mut Context<'_>, at: usize) {
         let index = ctx.order[at];
         let event = ctx.event(index);
@@ -263,7 +263,7 @@ impl Stream {
         (silence_ns >= ctx.min_timeout_ns).then_some(Cause::Timeout { silence_ns })
     }
 
-    /// How long before `event` the PSN was last sent, or anything was heard of the responder.
+    /// How long before `event` the PSN was last sent, or the responder last heard.
     fn silence_before(&self, ctx: &Context<'_>, event: &Event, segment: &Segment) -> u64 {
         let last_send = if segment.sent { ctx.event(segment.last_event).time_ns } else { self.sent_ns };
         event.time_ns.saturating_sub(last_send.max(self.heard_ns))
@@ -283,7 +283,7 @@ impl Stream {
         })
     }
 
-    /// Takes note of a repeat and why it happened.
+    /// Records a repeat and why it happened.
     fn resent(
         &mut self,
         ctx: &mut Context<'_>,

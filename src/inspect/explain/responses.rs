@@ -1,4 +1,4 @@
-//! What an answer means: progress, a refusal, a repeat, or something that should not be.
+//! What an answer is: progress, a refusal, a repeat, or an error.
 
 use softrnic_wire::{NakCode, Operation, RnrTimer, Syndrome};
 
@@ -13,7 +13,7 @@ use crate::decode::nak_name;
 const MOVED_ON: i64 = 512;
 
 impl Stream {
-    /// The event is an answer to requests of this direction.
+    /// Handles the event, an answer to requests of this direction.
     pub fn response(&mut self, ctx: &mut Context<'_>, index: u32) {
         let event = ctx.event(index);
         if !self.started {
@@ -65,7 +65,7 @@ impl Stream {
         self.accept(ctx, index, psn + 1);
     }
 
-    /// Everything before `end` is acknowledged; READs and atomics there that got no answer were lost.
+    /// Everything before `end` is acknowledged; READs and atomics before it without an answer were lost.
     fn accept(&mut self, ctx: &mut Context<'_>, index: u32, end: i64) {
         if let Some(place) = self.acknowledge_before(end, index)
             && self.segments[place].end() < end
@@ -78,8 +78,8 @@ impl Stream {
         self.progress(ctx, settled, index);
     }
 
-    /// A requester that goes on for long without asking for a READ's answers again has them: it is this
-    /// capture that does not.
+    /// A requester that continues for long without asking for a READ's answers again has received them: only this
+    /// capture lacks them.
     fn pass_over_uncaptured(&mut self, ctx: &mut Context<'_>, index: u32, place: usize, end: i64) {
         let segment = self.segments[place];
         let quiet = self.recovery.as_ref().is_some_and(|r| {
@@ -107,8 +107,8 @@ impl Stream {
         ctx.tell(Kind::CaptureGap, None, (first, last), &[gap.first_event], text);
     }
 
-    /// How far matters are settled once everything before `end` is acknowledged: a READ that still waits
-    /// holds everything up.
+    /// How far everything is settled once all before `end` is acknowledged: a READ without an answer holds everything
+    /// up.
     fn settled_before(&self, end: i64) -> i64 {
         match self.find(self.una) {
             Some(place) if self.una < end => self.segments[place].first + i64::from(self.segments[place].got),
@@ -576,7 +576,7 @@ impl Stream {
         ctx.tell(kind, Some(rule), (event.psn(), event.psn()), &[index], text);
     }
 
-    /// Answers to PSNs that nobody ever sent.
+    /// Answers to PSNs that were never sent.
     pub fn tell_unsent(&mut self, ctx: &mut Context<'_>) {
         for (psn, index) in std::mem::take(&mut self.unsent) {
             ctx.mark(index, Mark::Violation);

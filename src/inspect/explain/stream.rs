@@ -192,7 +192,7 @@ pub(crate) struct RnrWait {
 
 /// Answers to a few repeats of a READ may be under way at once.
 const RESTARTS: usize = 4;
-/// Requests remembered when nobody answers, in units of those remembered when somebody does.
+/// Requests remembered without answers, in multiples of those remembered with answers.
 const UNANSWERED: usize = 4;
 const CORRUPT_KEPT: usize = 64;
 const UNSENT_KEPT: usize = 64;
@@ -377,7 +377,7 @@ impl Stream {
         }
     }
 
-    /// Lets go of the oldest requests when nobody answers: a capture may lack all answers.
+    /// Drops the oldest requests when no answers come: a capture may lack all answers.
     pub fn bound(&mut self, ctx: &mut Context<'_>) {
         let most = UNANSWERED * self.history + 2;
         if self.segments.len() < most {

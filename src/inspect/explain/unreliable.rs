@@ -1,4 +1,4 @@
-//! Unreliable connections: PSNs are checked, but nobody answers and nothing is sent again.
+//! Unreliable connections: PSNs are checked, but nothing is answered or sent again.
 
 use std::cmp::Ordering;
 

@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// Everybody lets go of everything, and nobody answers any more.
+    /// Everything is released, and no messages are answered any longer.
     fn finish(mut self) {
         for End { cm, ids, listeners } in &mut self.ends {
             for listener in listeners.drain(..) {

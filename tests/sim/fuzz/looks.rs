@@ -1,6 +1,6 @@
-//! Those who look at a running device: over its socket, and over HTTP. Clients come, ask, read or do not, and go, in
-//! virtual time; whatever they do, a round is bounded, and nobody stays without making progress. And what another
-//! process says of itself becomes metrics that can be read.
+//! Clients that look at a running device: over its socket, and over HTTP. They come, ask, read or do not, and go, in
+//! virtual time. Whatever they do, a round is bounded, and no client stays without making progress. And what another
+//! process says about itself becomes metrics that can be read.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -16,7 +16,7 @@ use softrnic_wire::Time;
 
 use super::Choices;
 
-/// The first choice is who is asked.
+/// The first choice is which server is asked.
 pub fn looks(data: &[u8]) {
     let mut choices = Choices(data);
     match choices.byte() % 3 {
@@ -26,7 +26,7 @@ pub fn looks(data: &[u8]) {
     }
 }
 
-/// Somebody who answers.
+/// A server.
 trait Answers {
     fn hear(&mut self, request: &[u8], now: Time) -> Heard;
 
@@ -154,7 +154,7 @@ fn crowd(choices: &mut Choices<'_>, limits: Limits, answers: &mut dyn Answers) {
             }
         }
     }
-    // Nobody does anything any more: first all are let in, then all are gone.
+    // No client does anything any longer: first all are let in, then all are gone.
     for _ in 0..2 + 100 / limits.accepted {
         now += limits.pace;
         bounded(server.round(now), &limits, server.clients());

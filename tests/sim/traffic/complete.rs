@@ -145,7 +145,7 @@ impl Traffic {
         self.give_back(node, posted.local);
     }
 
-    /// A request whose fate nobody knows. Returns memory of the peer that may still be written.
+    /// A request whose fate is not known. Returns memory of the peer that may still be written.
     pub(super) fn abandon(&mut self, node: usize, peer: usize, posted: Posted) -> Option<Span> {
         let mut limbo = None;
         match posted.effect {

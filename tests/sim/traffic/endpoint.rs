@@ -39,7 +39,7 @@ pub struct Endpoint {
     pub unsignaled: usize,
     /// Its QP was reset or destroyed.
     pub gone: bool,
-    /// Peer memory whose contents nobody knows until the connection is gone.
+    /// Peer memory whose contents are not known until the connection is gone.
     pub limbo: Vec<Span>,
 }
 

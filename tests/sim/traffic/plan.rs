@@ -42,7 +42,7 @@ pub struct ConnectionPlan {
     pub receives: usize,
     /// Whether receives come from the NIC's shared queue.
     pub shared: bool,
-    /// No error is acceptable: retries are plenty and nobody provokes one.
+    /// No error is acceptable: retries are plenty and nothing provokes one.
     pub robust: bool,
     /// The longest pause between two posts, in microseconds.
     pub pause_us: u64,

@@ -35,7 +35,7 @@ impl Traffic {
         }
         let end = &ends[side];
         let again = end.budget > 0 && !end.doomed && !end.has_failed() && !end.gone;
-        // Who could post nothing looks again less often.
+        // An endpoint that could post nothing looks again less often.
         let pause = if end.budget < budget { plan.pause_us } else { plan.pause_us.max(100) };
         self.connections[index].ends = Some(ends);
         if again {

@@ -189,6 +189,6 @@ pub fn say(message: &impl Serialize) {
         serde_json::to_string(message).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
     line.push('\n');
     let mut output = std::io::stdout().lock();
-    // Nobody listens any more when it fails, and then standard input ends as well.
+    // If this fails, the reader is gone, and then standard input ends as well.
     let _ = output.write_all(line.as_bytes()).and_then(|()| output.flush());
 }

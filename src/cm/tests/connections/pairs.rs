@@ -85,7 +85,7 @@ fn an_xrc_target_is_named_where_the_kernel_names_it() {
     assert_eq!(w.ends[0].qp_params(active).expect("known").dest_qpn, Qpn::new(0x22));
     w.ends[0].establish(active, &[]).expect("establish");
     let Some(Event::Established(target, _)) = w.event(1) else { panic!() };
-    // Others may open the target by its number: it does not end with who has made it.
+    // Others may open the target by its number: it outlives the process that created it.
     w.ends[1].destroy(w.now, target);
     w.run(Duration::from_secs(1));
     assert_eq!(w.ends[0].state(active), Some(State::Established));
@@ -199,7 +199,7 @@ fn a_qp_that_is_connected_already_ends_the_old_connection() {
     let again = w.ends[0].connect(w.now, &connect_params(0, 1, 0x11)).expect("connect");
     let Some(Event::Rejected { id, reason, .. }) = w.event(0) else { panic!() };
     assert_eq!((id, reason), (again, RejReason::STALE_CONNECTION));
-    // Whoever knows nothing agrees to any DREQ.
+    // A peer that knows nothing agrees to any DREQ.
     let Some(Event::Disconnected { id, timed_out: false, .. }) = w.event(1) else { panic!() };
     assert_eq!(id, passive);
     w.run(Duration::from_secs(3));
@@ -343,7 +343,7 @@ fn a_datagram_service_is_asked_and_answers() {
     );
     assert_eq!((&answer.private[..2], answer.private.len()), (&b"me"[..], 136));
 
-    // Nobody listens; the owner refuses.
+    // There is no listener, or the owner refuses.
     let unknown = SidrParams { service: ServiceId::of_port(PortSpace::Udp, 9), ..params.clone() };
     w.ends[0].ask(w.now, &unknown).expect("ask");
     assert!(matches!(w.event(0), Some(Event::SidrReply(SidrAnswer { status: 1, .. }))));

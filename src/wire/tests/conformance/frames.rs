@@ -1,5 +1,5 @@
-//! Frames that somebody else vouches for: every one verifies, parses as what it is said to be, and
-//! is built again byte for byte from what was parsed.
+//! Frames from independent sources: each verifies, parses as what it should be, and is rebuilt byte for byte from what
+//! was parsed.
 
 use softrnic_wire::*;
 

@@ -1,6 +1,6 @@
 //! Reads `frames.txt`.
 
-/// Who vouches for a frame.
+/// The source of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Real,

@@ -35,7 +35,7 @@ pub struct Memory {
     pub read_only: Region,
     /// Registered, without rights for peers.
     pub secret: Region,
-    /// All rights, in another domain, whose QPs nobody asks for it.
+    /// All rights, in another domain, whose QPs are never asked for it.
     pub foreign: Region,
     /// Rights by windows alone.
     pub leased: Region,
@@ -48,7 +48,7 @@ pub struct Memory {
     /// This system has copies that come back with an error.
     may_go: bool,
     changeable: [Changeable; 3],
-    /// Somebody has asked for a window to be bound.
+    /// A bind of a window has been requested.
     pub bind_is_posted: bool,
 }
 
@@ -238,7 +238,7 @@ impl Memory {
         self.expose(node, [reachable[0], reachable[1] || self.bind_is_posted, reachable[2]]);
     }
 
-    /// After it: what nobody could change is what it was.
+    /// After it: memory that could not be changed is unchanged.
     pub fn after(&mut self, node: &mut Node) {
         let reachable = self.reachable(node.engine.memory());
         self.expose(node, reachable);

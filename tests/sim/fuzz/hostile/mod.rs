@@ -182,7 +182,7 @@ impl Scene {
         };
         let flags =
             if mode & 0x10 == 0 { (len.wrapping_neg() as u8 & 3) << 4 | 0x40 } else { choices.byte() };
-        // Who sends it, and to whom.
+        // Sender and receiver.
         let way = choices.byte();
         let (sender, to_group) = (connected ^ usize::from(way & 7 == 7), way >> 3 == 31);
         let dest = if to_group { Qpn::MULTICAST } else { qpn };

@@ -63,6 +63,6 @@ pub(super) fn page_at_an_edge() -> *mut u8 {
 /// # Safety
 /// The descriptor is open.
 pub(super) unsafe fn do_not_wait(fd: c_int) {
-    // SAFETY: an open descriptor, as who calls vouches; no pointers.
+    // SAFETY: an open descriptor, as the caller promises; no pointers.
     unsafe { libc::fcntl(fd, libc::F_SETFL, libc::fcntl(fd, libc::F_GETFL) | libc::O_NONBLOCK) };
 }

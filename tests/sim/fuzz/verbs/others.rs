@@ -199,6 +199,6 @@ impl Session {
 /// # Safety
 /// A live PD.
 unsafe fn ibv_alloc_mw_of(table: &verbs_context, pd: *mut ibv_pd) -> *mut ibv_mw {
-    // SAFETY: a live PD, as who calls vouches, and a table of ours.
+    // SAFETY: a live PD, as the caller promises, and a table of ours.
     unsafe { slot!(table.context.ops, alloc_mw)(pd, 1) }
 }
