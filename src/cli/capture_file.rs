@@ -1,4 +1,4 @@
-//! Capture files as arguments: a path, or `-` for standard input; and how far reading them is.
+//! Capture files as arguments: a path, or `-` for standard input; and the progress of reading them.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek, Write};
@@ -25,7 +25,7 @@ impl CaptureFile {
         self.path == Path::new("-")
     }
 
-    /// What to call it.
+    /// Its name in messages.
     pub fn name(&self) -> String {
         match self.path.file_name() {
             Some(name) if !self.is_stdin() => name.to_string_lossy().into_owned(),
@@ -33,7 +33,7 @@ impl CaptureFile {
         }
     }
 
-    /// Makes sure that the capture can be opened more than once.
+    /// Ensures that the capture can be opened more than once.
     pub fn keep(&mut self) -> Result {
         if self.is_stdin() && self.copied.is_none() {
             let mut copy = unnamed_file()?;
@@ -43,7 +43,7 @@ impl CaptureFile {
         Ok(())
     }
 
-    /// Begins to read. With a terminal to show it on, a line tells how far reading is.
+    /// Starts reading. If there is a terminal, a line shows the progress.
     pub fn open(&self, what: &'static str) -> Result<(Reader<Box<dyn Read>>, ReadProgress)> {
         let (source, size): (Box<dyn Read>, u64) = match &self.copied {
             Some(copy) => {
@@ -64,7 +64,7 @@ impl CaptureFile {
     }
 }
 
-/// A file without a name, which is gone when it is closed.
+/// A file without a name, which disappears when it is closed.
 fn unnamed_file() -> Result<File> {
     let path = std::env::temp_dir().join(format!("softrnic-{}-{:016x}", std::process::id(), random()?));
     let file = File::options().read(true).write(true).create_new(true).open(&path);
@@ -79,7 +79,7 @@ fn random() -> Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// A line that says how far reading is; taken away when dropped.
+/// A line that shows the progress of reading; removed when dropped.
 pub struct ReadProgress {
     what: &'static str,
     size: u64,
@@ -92,13 +92,13 @@ const EVERY: Duration = Duration::from_millis(100);
 const WIDTH: usize = 24;
 
 impl ReadProgress {
-    /// Packets that scroll over the same terminal are progress enough.
+    /// If packets scroll over the same terminal, they are progress enough.
     fn new(what: &'static str, size: u64) -> ReadProgress {
         let shown = size > 0 && io::stderr().is_terminal() && !io::stdout().is_terminal();
         ReadProgress { what, size, shown, drawn: false, next: Instant::now() + EVERY }
     }
 
-    /// So many bytes have been read.
+    /// Reports that this many bytes have been read.
     pub fn at(&mut self, offset: u64) {
         if !self.shown || Instant::now() < self.next {
             return;

@@ -1,4 +1,4 @@
-//! `softrnic decode`: the packets of a capture, a line each or field by field.
+//! `softrnic decode`: the packets of a capture, one line each or field by field.
 
 use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ Examples:
 
 Exit status: 0 if the capture could be read to its end, 1 if not, 2 for wrong arguments.";
 
-/// More threads than this do not make it faster.
+/// More threads than this are not faster.
 const THREADS: usize = 4;
 
 /// Print the RoCE packets of a capture
@@ -41,13 +41,13 @@ pub struct DecodeArgs {
     /// A JSON object per packet and line
     #[arg(long)]
     json: bool,
-    /// Only packets to or from this QP, decimal or 0x…; may be given again
+    /// Only packets to or from this QP, decimal or 0x…; can be repeated
     #[arg(long, value_name = "QPN", value_parser = parse_qpn)]
     qp: Vec<Qpn>,
-    /// Only this opcode: a number, or a name such as 'RDMA READ*', 'NAK*', 'CM REQ'; may be given again
+    /// Only this opcode: a number, or a name such as 'RDMA READ*', 'NAK*', 'CM REQ'; can be repeated
     #[arg(long, value_name = "OPCODE")]
     opcode: Vec<OpcodePattern>,
-    /// Only packets to or from this address or prefix; may be given again
+    /// Only packets to or from this address or prefix; can be repeated
     #[arg(long, value_name = "ADDRESS")]
     addr: Vec<AddressPattern>,
     /// What the time column shows
@@ -65,7 +65,7 @@ pub struct DecodeArgs {
 enum Time {
     /// Seconds since the first packet
     Relative,
-    /// Seconds since the packet before
+    /// Seconds since the previous packet
     Delta,
     /// Date and time of day
     Utc,
@@ -86,7 +86,7 @@ impl From<Time> for TimeForm {
 
 pub fn run(args: DecodeArgs) -> Result {
     let file = CaptureFile::new(args.file);
-    // What comes in live is printed as it comes.
+    // Packets that arrive live are printed as they come.
     let threads = match file.is_stdin() {
         true => 0,
         false => available_parallelism().map_or(1, usize::from).min(THREADS),
@@ -104,7 +104,7 @@ pub fn run(args: DecodeArgs) -> Result {
     };
     let mut peers = Peers::new();
     if !options.filter.qps.is_empty() && !file.is_stdin() {
-        // Packets name only the QP they go to: a first pass learns who sends them.
+        // Packets name only the QP they go to: a first pass learns the senders.
         let (mut reader, mut progress) = file.open("looking who talks to whom")?;
         peers = learn_peers(&mut reader, |offset| progress.at(offset));
     }
@@ -114,7 +114,7 @@ pub fn run(args: DecodeArgs) -> Result {
     drop(progress);
     let summary = match summary {
         Ok(summary) => summary,
-        // A reader who has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(141),
         Err(error) => return Err(Failure::new(format!("cannot write the output: {error}"))),
     };

@@ -19,7 +19,7 @@ pub struct DevicePair {
 }
 
 impl DevicePair {
-    /// Both specifications, which are well formed; `default` stands in for those that were not given.
+    /// Both specifications, checked; `default` replaces those that were not given.
     pub fn texts(&self, default: &str) -> Result<[String; 2]> {
         let texts =
             [&self.device, &self.peer_device].map(|text| text.as_deref().unwrap_or(default).to_owned());
@@ -28,7 +28,7 @@ impl DevicePair {
     }
 }
 
-/// A device that somebody named on the command line.
+/// A device named on the command line.
 pub fn parse(text: &str) -> Result<DeviceSpec> {
     text.parse().map_err(|error| Failure::usage(format!("device '{text}': {error}")))
 }

@@ -1,4 +1,4 @@
-//! `softrnic devices`: what devices there would be, and what their links can do here.
+//! `softrnic devices`: the devices that programs would get, and what their links can do here.
 
 use clap::Args;
 use serde::Serialize;
@@ -19,12 +19,11 @@ Exit status: 0 if all could be opened, 1 if not, 2 for wrong arguments.";
 
 /// Show the devices that programs would get here, and what their links can do
 ///
-/// Opens each device for a moment: those given, or those that SOFTRNIC_DEVICES names, or the one that there is when
-/// nothing is configured.
+/// Opens each device briefly: those given, or those that SOFTRNIC_DEVICES names, or the default one.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DevicesArgs {
-    /// A device: [NAME=]udp, [NAME=]udp:ADDRESS or [NAME=]xdp:INTERFACE, with ?key=value&… behind
+    /// A device: [NAME=]udp, [NAME=]udp:ADDRESS or [NAME=]xdp:INTERFACE, followed by options as ?key=value&…
     #[arg(long, value_name = "SPEC")]
     device: Vec<String>,
     /// Print them as JSON
@@ -32,7 +31,7 @@ pub struct DevicesArgs {
     json: bool,
 }
 
-/// What is said of a device.
+/// The description of a device.
 #[derive(Serialize)]
 struct Described {
     name: String,
@@ -54,7 +53,7 @@ enum Outcome {
 struct Device {
     /// The link's kind and the mode it obtained, with what was refused and why.
     mode: String,
-    /// The address that programs are known by.
+    /// The address by which programs know it.
     address: String,
     /// The GID table.
     gids: Vec<String>,
@@ -63,12 +62,12 @@ struct Device {
     /// The largest path MTU, and the MTU of the IP layer below; bytes.
     active_mtu: u32,
     ip_mtu: usize,
-    /// Bytes that are sure to be kept while nobody reads.
+    /// Bytes that are certain to be held while nothing is read.
     receive_buffer: usize,
     /// Datagrams that leave in one send.
     segments: usize,
     zero_copy: bool,
-    /// Whether the IP header is seen, so that all of the ICRC is verified.
+    /// Whether the IP header is seen, so that the whole ICRC is verified.
     sees_ip_header: bool,
 }
 
@@ -93,7 +92,7 @@ pub fn run(args: DevicesArgs) -> Result {
 }
 
 fn describe(spec: DeviceSpec) -> Described {
-    // Looking must leave no capture behind.
+    // A look must not leave a capture behind.
     let spec = DeviceSpec { pcap: None, ..spec };
     let outcome = match look_at(&spec) {
         Ok(device) => Outcome::Device(device),
@@ -124,7 +123,7 @@ fn look_at(spec: &DeviceSpec) -> Result<Device> {
     })
 }
 
-/// As `ibv_devinfo` has it.
+/// In the format of `ibv_devinfo`.
 fn guid(guid: u64) -> String {
     let digits = format!("{guid:016x}");
     [&digits[..4], &digits[4..8], &digits[8..12], &digits[12..]].join(":")

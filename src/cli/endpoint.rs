@@ -1,4 +1,4 @@
-//! A NIC with one connected queue pair and one memory region: what demo and bench move bytes with.
+//! A NIC with one connected queue pair and one memory region, with which demo and bench move bytes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct Coordinates {
     pub address: IpAddr,
     pub qpn: u32,
     pub psn: u32,
-    /// Where the region is, and its key.
+    /// The address of the region, and its key.
     pub va: u64,
     pub rkey: u32,
     /// Largest path MTU, in bytes.
@@ -48,7 +48,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Opens the device and makes a QP with `depth` places in each queue, and a region of `bytes`.
+    /// Opens the device and creates a QP with `depth` entries in each queue, and a region of `bytes`.
     pub fn open(spec: &DeviceSpec, bytes: usize, depth: usize) -> Result<Endpoint> {
         let context = Context::open(spec)?;
         let mtu = context.port()?.active_mtu;
@@ -94,7 +94,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Where our address is in the GID table: on a real interface, the first place has another.
+    /// The index of our address in the GID table: on a real interface, the first entry is another address.
     fn own_gid(&self) -> Result<usize> {
         let own = Gid::from(self.context.address());
         for index in 0..self.context.gids_used()? {
@@ -116,13 +116,13 @@ impl Endpoint {
         Ok((peer.va + offset as u64, Rkey(peer.rkey)))
     }
 
-    /// Request packets that were sent more than once.
+    /// Retransmitted request packets.
     pub fn retransmitted(&self) -> Result<u64> {
         Ok(self.context.counter(Counter::RetransmittedPacket)?)
     }
 }
 
-/// Takes `count` completions, each of which must be a success, and hands them on.
+/// Takes `count` completions, each of which must be successful, and passes them on.
 pub fn await_completions(cq: &Cq, count: usize, line: &Line, mut take: impl FnMut(Cqe) -> Result) -> Result {
     let mut left = count;
     let mut outcome = Ok(());
@@ -140,7 +140,7 @@ pub fn await_completions(cq: &Cq, count: usize, line: &Line, mut take: impl FnMu
     Ok(())
 }
 
-/// A completion in error is the end of a run.
+/// A failed completion ends a run.
 pub fn success(cqe: &Cqe) -> Result {
     match cqe.status {
         Status::Success => Ok(()),
@@ -151,16 +151,16 @@ pub fn success(cqe: &Cqe) -> Result {
     }
 }
 
-/// Counts polls that find nothing, and is polite: whoever is waited for may need this very processor.
+/// Counts polls that find nothing, and yields: the process that is waited for may need this processor.
 #[derive(Default)]
 pub struct Lull(u32);
 
 impl Lull {
-    /// Far more polls than an answer takes that comes from another processor.
+    /// Many more polls than it takes for an answer to come from another processor.
     const YIELD: u32 = 1 << 8;
     const LOOK: u32 = 1 << 10;
 
-    /// After an empty poll; says now and then that it is time to look at other things.
+    /// Called after an empty poll; returns now and then that it is time to check other things.
     #[inline]
     pub fn empty(&mut self) -> bool {
         self.0 = self.0.wrapping_add(1);
@@ -170,7 +170,7 @@ impl Lull {
         self.0.is_multiple_of(Lull::LOOK)
     }
 
-    /// Something came.
+    /// Something was found.
     #[inline]
     pub fn end(&mut self) {
         self.0 = 0;
@@ -185,7 +185,7 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// After each poll, with what it found.
+    /// Called after each poll, with what it found.
     #[inline]
     pub fn after(&mut self, found: usize, line: &Line, missing: impl FnOnce() -> String) -> Result {
         if found > 0 {

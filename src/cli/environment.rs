@@ -1,4 +1,4 @@
-//! What `softrnic run` and `softrnic env` tell verbs programs, all of it through the environment.
+//! The environment in which `softrnic run` and `softrnic env` configure verbs programs.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -14,11 +14,11 @@ use crate::libraries::Libraries;
 
 #[derive(Args)]
 pub struct EnvironmentArgs {
-    /// A device: [NAME=]udp, [NAME=]udp:ADDRESS or [NAME=]xdp:INTERFACE, with ?key=value&… behind
-    /// [default: SOFTRNIC_DEVICES, or one on a free loopback address in each process]
+    /// A device: [NAME=]udp, [NAME=]udp:ADDRESS or [NAME=]xdp:INTERFACE, followed by options as ?key=value&… [default:
+    /// SOFTRNIC_DEVICES, or one on a free loopback address in each process]
     #[arg(long, value_name = "SPEC")]
     device: Vec<String>,
-    /// Record packets; %p in the name becomes the number of the process
+    /// Record packets; %p in the name becomes the process id
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
     /// Faults to inject: rates like drop=1%, and rules like drop:op=ack:nth=3
@@ -57,7 +57,7 @@ impl EnvironmentArgs {
             variables.push(("SOFTRNIC_DEVICES", names.into()));
         }
         if let Some(pcap) = &self.pcap {
-            // Programs may go elsewhere before they open a device.
+            // Programs may change directory before they open a device.
             let path = std::path::absolute(pcap).doing(|| format!("cannot use {}", pcap.display()))?;
             variables.push(("SOFTRNIC_PCAP", path.into()));
         }
@@ -71,8 +71,7 @@ impl EnvironmentArgs {
         Ok(variables)
     }
 
-    /// The devices as they were named, and what that means. They are checked here: programs could only say that there
-    /// are none.
+    /// The devices as given, and parsed. They are checked here: programs could only report that there are none.
     fn devices(&self) -> Result<(String, Vec<DeviceSpec>)> {
         let wrong = |error: softrnic_nic::device::SpecError| Failure::usage(error.to_string());
         if self.device.is_empty() {
@@ -85,8 +84,8 @@ impl EnvironmentArgs {
     }
 }
 
-/// `first`, and what else the variable has already. The dynamic linker splits at colons, and the list of what to
-/// preload at spaces too.
+/// `first`, followed by what the variable already contains. The dynamic linker splits at colons, and the preload list
+/// at spaces too.
 fn prepended(variable: &str, first: &[&Path]) -> Result<OsString> {
     for path in first {
         if path.as_os_str().as_bytes().iter().any(|byte| *byte == b':' || byte.is_ascii_whitespace()) {
@@ -106,8 +105,8 @@ fn without<'a>(first: &[&Path], list: &'a OsStr) -> impl Iterator<Item = &'a OsS
     entries.filter(|entry| !entry.is_empty() && !first.iter().any(|path| path.as_os_str() == *entry))
 }
 
-/// The directory in which the devices are described. Processes with the same devices share it. Not all programs that
-/// look there load libibverbs, so they are described now.
+/// The directory in which the devices are described. Processes with the same devices share it. Some programs that read
+/// it do not load libibverbs, so the devices are described now.
 fn sysfs(names: &str, devices: &[DeviceSpec]) -> std::io::Result<PathBuf> {
     let directory = softrnic_nic::stats::private_directory()?;
     let directory =
@@ -116,7 +115,7 @@ fn sysfs(names: &str, devices: &[DeviceSpec]) -> std::io::Result<PathBuf> {
     Ok(directory)
 }
 
-/// FNV-1a, the same in every build: directories outlive it.
+/// FNV-1a, the same in every build: the directories outlive a build.
 fn fingerprint(parts: &[&str]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))

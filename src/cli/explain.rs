@@ -1,4 +1,4 @@
-//! `softrnic explain`: what happened in a capture, as text or as a page.
+//! `softrnic explain`: what happened in a capture, as text or as a web page.
 
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -22,7 +22,7 @@ Examples:
 
 Exit status: 0 if no fault was found, 1 if the capture could not be read, 2 for wrong arguments, 3 if faults were found.";
 
-/// Status when faults were found.
+/// Exit status if faults were found.
 const FAULTS: i32 = 3;
 
 /// Explain what happened between the QPs of a capture
@@ -35,19 +35,19 @@ pub struct ExplainArgs {
     /// The capture, or - for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Write a page with ladder diagrams instead of text
+    /// Write a web page with ladder diagrams instead of text
     #[arg(long, value_name = "OUT.html")]
     html: Option<PathBuf>,
     /// Write the ladder diagrams as a picture instead of text
     #[arg(long, value_name = "OUT.svg", conflicts_with = "html")]
     svg: Option<PathBuf>,
-    /// Packets to draw in the picture at most
+    /// The most packets to draw in the picture
     #[arg(long, value_name = "COUNT", default_value_t = 200, requires = "svg")]
     rows: usize,
     /// Messages to list per QP pair
     #[arg(long, value_name = "COUNT", default_value_t = TextOptions::default().messages)]
     messages: usize,
-    /// Packets to follow at most
+    /// The most packets to follow
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().packets)]
     packets: usize,
 }
@@ -77,7 +77,7 @@ pub fn run(args: ExplainArgs) -> Result {
     if let Some(damage) = &report.summary.damage {
         return Err(Failure::new(format!("{}: {damage}", file.name())));
     }
-    // The output has told them; they are no failure of this program.
+    // The output has reported them; they are not a failure of this program.
     if report.faults().next().is_some() {
         std::process::exit(FAULTS);
     }

@@ -1,20 +1,20 @@
-//! What a subcommand ends with when it does not succeed.
+//! How a subcommand ends when it fails.
 
 use std::fmt;
 
-/// Nothing more precise is to be said: the text tells, and the status is 1.
+/// The general exit status of a failure, which the text explains.
 pub const FAILED: u8 = 1;
-/// The arguments make no sense, as clap has it.
+/// Invalid arguments; the same status as clap's.
 pub const USAGE: u8 = 2;
 
-/// A message for people, and the exit status.
+/// A message for humans, and the exit status.
 #[derive(Debug)]
 pub struct Failure {
     pub message: String,
     pub status: u8,
 }
 
-/// What subcommands return.
+/// The result of subcommands.
 pub type Result<T = ()> = std::result::Result<T, Failure>;
 
 impl Failure {
@@ -37,14 +37,14 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Any error is a failure; `Failure` is no `Error` itself, so that this does not clash.
+/// Any error is a failure; `Failure` itself is not an `Error`, so this does not conflict.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {
         Failure::new(error.to_string())
     }
 }
 
-/// Says what was being done when an error came.
+/// Adds what was being done when an error occurred.
 pub trait Doing<T> {
     fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }

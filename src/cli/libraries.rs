@@ -1,4 +1,4 @@
-//! Where the libraries for verbs programs are: they belong to this very build of the command.
+//! Finds the libraries for verbs programs, which belong to this build of the command.
 
 use std::path::{Path, PathBuf};
 
@@ -10,26 +10,25 @@ const INTERPOSER: &str = "libsoftrnic_interpose.so";
 pub struct Libraries {
     /// The directory for `LD_LIBRARY_PATH`.
     pub directory: PathBuf,
-    /// What programs that look for devices by themselves need preloaded.
+    /// The library to preload for programs that look for devices themselves.
     pub interposer: PathBuf,
 }
 
 impl Libraries {
-    /// Those that belong to the running program.
+    /// The libraries of the running program.
     pub fn find() -> Result<Libraries> {
         let program = std::env::current_exe().and_then(std::fs::canonicalize);
         let program = program.doing(|| "cannot find this program's own file".into())?;
         Libraries::beside(program.parent().unwrap_or(Path::new("/")))
     }
 
-    /// The library itself. Programs with a copy of their own, under another name as Python wheels have it, would use
-    /// that if this were not preloaded.
+    /// The library itself. Programs with their own copy under another name, such as Python wheels, would use that if
+    /// this one were not preloaded.
     pub fn verbs(&self) -> PathBuf {
         self.directory.join(VERBS)
     }
 
-    /// Those for a program in `directory`: where cargo and tools/link-ibverbs leave them, or where `make install`
-    /// does.
+    /// The libraries of a program in `directory`: where cargo and tools/link-ibverbs, or `make install`, put them.
     fn beside(directory: &Path) -> Result<Libraries> {
         let built = Libraries { directory: directory.join("verbs"), interposer: directory.join(INTERPOSER) };
         let prefix = directory.parent().unwrap_or(directory);

@@ -45,7 +45,7 @@ Examples:
   softrnic explain trace.pcap      what happened in it, and what went wrong
   softrnic top                     the NICs of your running processes, live";
 
-/// A RoCEv2 network adapter made of software
+/// A RoCEv2 network adapter in software
 #[derive(Parser)]
 #[command(name = "softrnic", version, after_help = EXAMPLES, max_term_width = 100)]
 struct Cli {

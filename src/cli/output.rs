@@ -1,4 +1,4 @@
-//! Standard output. Colours are taken away where it is no terminal.
+//! Standard output. Colours are removed if it is not a terminal.
 
 use std::fmt;
 use std::io::{ErrorKind, Write};
@@ -9,20 +9,19 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-/// Prints text as it is.
+/// Prints text unchanged.
 pub fn write(text: fmt::Arguments<'_>) {
     let mut stdout = anstream::stdout();
     end_unless(stdout.write_fmt(text).and_then(|()| stdout.flush()));
 }
 
-/// Prints bytes as they are.
+/// Prints bytes unchanged.
 pub fn write_bytes(bytes: &[u8]) {
     let mut stdout = std::io::stdout();
     end_unless(stdout.write_all(bytes).and_then(|()| stdout.flush()));
 }
 
-/// A reader who has seen enough ends this process without a word; anything else that keeps the output from arriving
-/// is an error.
+/// If the reader has closed the pipe, this process ends silently; any other failure to write is an error.
 fn end_unless(written: std::io::Result<()>) {
     match written {
         Ok(()) => {}

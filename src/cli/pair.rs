@@ -1,5 +1,5 @@
-//! Two processes: this one, and a second run of the same program that does what it is told over a line of JSON
-//! messages on its standard input and output.
+//! Two processes: this one, and a second instance of the same program that executes requests, sent as lines of JSON on
+//! its standard input and output.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::{Doing, Failure, Result};
 
-/// How long the other process may take to answer, before it counts as hung.
+/// How long the other process may take to answer before it counts as hung.
 pub const PEER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The second process. It is killed when this is dropped before [`Peer::finish`].
@@ -23,7 +23,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts this program again as `softrnic peer ROLE`, in a network namespace if one is named.
+    /// Starts this program again as `softrnic peer ROLE`, in a network namespace if one is given.
     pub fn spawn(role: &str, netns: Option<&str>) -> Result<Peer> {
         let program = std::env::current_exe().doing(|| "cannot find this program's own file".into())?;
         let mut command = match netns {
@@ -61,7 +61,7 @@ impl Peer {
         self.line.receive(PEER_TIMEOUT)
     }
 
-    /// Waits for the other process, which has been told to end, and checks how it did.
+    /// Waits for the other process, which has been told to end, and checks its exit status.
     pub fn finish(mut self) -> Result {
         match self.line.inbox.recv_timeout(PEER_TIMEOUT) {
             Err(RecvTimeoutError::Disconnected) => {}
@@ -78,7 +78,7 @@ impl Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Both do nothing when it has ended and has been waited for.
+        // Neither does anything if it has ended and been waited for.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -91,16 +91,16 @@ pub struct Line {
     gone: Arc<AtomicBool>,
 }
 
-/// What goes over the line.
+/// A message on the line.
 #[derive(Serialize, Deserialize)]
 enum Envelope<T> {
     Message(T),
-    /// The other process gives up, and says why.
+    /// The other process gives up, for this reason.
     Failure(String),
 }
 
 impl Line {
-    /// The second process's end. When the first one goes away, this process ends too.
+    /// The second process's end of the line. When the first process goes away, this one ends too.
     pub fn to_parent() -> Line {
         Line::new(std::io::stdin(), std::io::stdout(), || std::process::exit(1))
     }
@@ -150,12 +150,12 @@ impl Line {
         }
     }
 
-    /// Waits for a message for as long as there is another process.
+    /// Waits for a message as long as the other process exists.
     pub fn wait<T: DeserializeOwned>(&self) -> Result<T> {
         self.inbox.recv().map_err(|_| gone()).and_then(|text| open(&text))
     }
 
-    /// Takes a message if one is there.
+    /// Takes a message if there is one.
     pub fn poll<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         match self.inbox.try_recv() {
             Ok(text) => open(&text).map(Some),
@@ -164,7 +164,7 @@ impl Line {
         }
     }
 
-    /// Whether the other process still holds its end. What it said last may be unread.
+    /// Whether the other process still holds its end. Its last message may be unread.
     pub fn check(&self) -> Result {
         if !self.gone.load(Ordering::Acquire) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Bytes that both processes can make from a number, and check.
+//! Bytes that both processes can generate from a number, and check.
 
 use softrnic_link::Rng;
 
@@ -19,7 +19,7 @@ pub fn mix(parts: &[u64]) -> u64 {
     parts.iter().fold(0, |state, part| Rng::new(state ^ part).next())
 }
 
-/// The first place where two images differ.
+/// The first position where two images differ.
 pub fn difference(expected: &[u8], found: &[u8]) -> Option<usize> {
     if expected == found {
         return None;

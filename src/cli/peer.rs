@@ -25,7 +25,7 @@ pub fn run(args: PeerArgs) -> Result {
     };
     match outcome {
         Ok(()) => Ok(()),
-        // The first process tells people.
+        // The first process reports it to the user.
         Err(failure) if line.fail(&failure).is_ok() => std::process::exit(1),
         Err(failure) => Err(failure),
     }

@@ -1,8 +1,8 @@
-//! One line on a terminal that says how far a long run is. Nowhere else is anything shown.
+//! One line on a terminal that shows the progress of a long run. Nothing is shown elsewhere.
 
 use std::io::{IsTerminal, Write};
 
-/// Takes its line away when dropped.
+/// Removes its line when dropped.
 pub struct Progress {
     shown: bool,
     done: usize,
@@ -10,7 +10,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of `total` parts none is done.
+    /// None of `total` parts is done.
     pub fn new(total: usize) -> Progress {
         Progress { shown: std::io::stderr().is_terminal(), done: 0, total }
     }

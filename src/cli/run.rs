@@ -12,7 +12,7 @@ use crate::environment::EnvironmentArgs;
 use crate::failure::{Failure, Result};
 use crate::output;
 
-/// As shells have it.
+/// The same as in shells.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
@@ -35,8 +35,8 @@ Examples:
 
 /// Run a verbs program, unmodified, on SoftRNIC
 ///
-/// The program gets SoftRNIC's libibverbs and finds a device there. With nothing configured, each process has one on
-/// a loopback address of its own.
+/// The program gets SoftRNIC's libibverbs and finds a device there. By default, each process has one on its own
+/// loopback address.
 #[derive(Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct RunArgs {
@@ -47,7 +47,7 @@ pub struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// Print what sets a shell up like `softrnic run` does a program
+/// Print the variables that set up a shell as `softrnic run` sets up a program
 #[derive(Args)]
 #[command(after_help = ENV_EXAMPLES)]
 pub struct EnvArgs {
@@ -55,7 +55,7 @@ pub struct EnvArgs {
     environment: EnvironmentArgs,
 }
 
-/// Becomes the program.
+/// Replaces this process with the program.
 pub fn run(args: RunArgs) -> Result {
     let variables = args.environment.variables()?;
     let Some((program, arguments)) = args.command.split_first() else {
@@ -76,7 +76,7 @@ pub fn env(args: EnvArgs) -> Result {
     Ok(())
 }
 
-/// For every shell that POSIX describes.
+/// Quoted for every POSIX shell.
 fn quoted(value: &OsStr) -> Vec<u8> {
     let parts: Vec<&[u8]> = value.as_bytes().split(|byte| *byte == b'\'').collect();
     [b"'", parts.join(&b"'\\''"[..]).as_slice(), b"'"].concat()

@@ -1,19 +1,19 @@
-//! Tables of text with columns that line up.
+//! Tables of text with aligned columns.
 
 use std::fmt::{self, Write as _};
 
 use anstyle::{AnsiColor, Style};
 
-/// What the text of a table looks like on terminals; `anstream` takes it away elsewhere.
+/// The style of headings on terminals; `anstream` removes it elsewhere.
 pub const HEADING: Style = Style::new().bold();
 pub const QUIET: Style = Style::new().dimmed();
 pub const GOOD: Style = AnsiColor::Green.on_default().bold();
 pub const BAD: Style = AnsiColor::Red.on_default().bold();
 
-/// A table: the first `left` columns are aligned left, and those from `words` on; the others right.
+/// A table. The first `left` columns and those from `words` on are aligned left; the others right.
 pub struct Table {
     left: usize,
-    /// The last columns of words, behind the numbers.
+    /// The first of the trailing text columns.
     words: usize,
     /// Titles over several columns: where they start, and their text.
     groups: Vec<(usize, String)>,

@@ -1,8 +1,8 @@
-//! Numbers as people read them.
+//! Numbers in a readable form.
 
 use std::time::Duration;
 
-/// `64 KiB`, `4097 B`: in a larger unit only when nothing is lost.
+/// `64 KiB`, `4097 B`: in a larger unit only if nothing is lost.
 pub fn size(bytes: u64) -> String {
     match bytes {
         0 => "0 B".into(),
@@ -13,7 +13,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// About so many bytes: `31.4 MB`.
+/// Approximately this many bytes: `31.4 MB`.
 pub fn volume(bytes: u64) -> String {
     let value = bytes as f64;
     match bytes {
@@ -59,7 +59,7 @@ fn three_digits(value: f64) -> String {
     }
 }
 
-/// `4096`, `64K`, `1M`: a size that somebody typed.
+/// `4096`, `64K`, `1M`: a size as typed.
 pub fn parse_size(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     if digits.is_empty() {

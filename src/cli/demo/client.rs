@@ -13,24 +13,24 @@ use softrnic_nic::verbs::WorkRequest;
 /// How the messages of a step follow each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pace {
-    /// All are posted, then all are awaited.
+    /// All are posted, then all completions are awaited.
     Together,
     /// Each is awaited before the next is posted.
     OneByOne,
 }
 
-/// What a step took.
+/// The result of running a step.
 #[derive(Default)]
 pub struct Taken {
     /// From the first post to the last completion.
     pub elapsed: Duration,
-    /// Of each message when they went one by one.
+    /// Of each message, if they were sent one by one.
     pub latencies: Vec<Duration>,
     /// Packets of both sides that were sent more than once.
     pub retransmitted: u64,
 }
 
-/// A NIC here, a NIC there, and a connection.
+/// A NIC in each process, and a connection.
 pub struct Connection<'a> {
     peer: &'a mut Peer,
     endpoint: Endpoint,
@@ -56,7 +56,7 @@ impl<'a> Connection<'a> {
         Ok(Connection { peer, endpoint, server_mode: opened.mode, retransmitted: 0 })
     }
 
-    /// What our link ended up as.
+    /// The mode that our link obtained.
     pub fn mode(&self) -> &str {
         self.endpoint.context.device().mode()
     }
@@ -66,7 +66,7 @@ impl<'a> Connection<'a> {
         self.endpoint.mtu()
     }
 
-    /// Moves the messages of a step, and has both sides check their memory.
+    /// Sends the messages of a step, and has both sides check their memory.
     pub fn run(&mut self, step: &Step, pace: Pace) -> Result<Taken> {
         self.transfer(step, pace).map_err(|failure| {
             let already = failure.message.starts_with(step.operation.name());

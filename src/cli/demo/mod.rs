@@ -1,4 +1,4 @@
-//! `softrnic demo`: two processes, each with a NIC of its own, and every operation between them.
+//! `softrnic demo`: two processes, each with its own NIC, and every operation between them.
 
 mod client;
 mod passes;
@@ -23,7 +23,7 @@ use crate::table::{GOOD, HEADING, QUIET};
 use crate::units;
 use passes::Passes;
 
-/// Places in the queues.
+/// Entries of the queues.
 const DEPTH: usize = 64;
 
 const EXAMPLES: &str = "\
@@ -35,17 +35,17 @@ Examples:
 
 Exit status: 0 if every byte arrived where it should, 1 if not or if something failed, 2 for wrong arguments.";
 
-/// Two processes, each with a NIC of its own, move memory in every way and check every byte
+/// Two processes, each with its own NIC, move memory in every way and check every byte
 ///
-/// The second process is this program again; the two exchange addresses over a pipe, and everything else over
-/// RoCEv2. A first pass is undisturbed, a second loses and reorders packets on purpose. Needs no privileges.
+/// The second process is this program again; the two exchange addresses over a pipe, and everything else over RoCEv2. A
+/// first pass runs undisturbed, a second one loses and reorders packets on purpose. Needs no privileges.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DemoArgs {
-    /// Where to leave the packets of this process's NIC
+    /// Where to write the packets of this process's NIC
     #[arg(long, value_name = "FILE", default_value = "softrnic-demo.pcapng")]
     pcap: PathBuf,
-    /// Leave no packets
+    /// Do not write packets
     #[arg(long, conflicts_with = "pcap")]
     no_pcap: bool,
     /// Faults of the second pass, at both NICs [default: a random seed, drop=1%,reorder=1%]
@@ -54,7 +54,7 @@ pub struct DemoArgs {
     /// About how long to measure, in seconds
     #[arg(long, value_name = "N", default_value_t = 8.0, value_parser = seconds)]
     seconds: f64,
-    /// Where the bytes come from; the same seed moves the same bytes [default: random]
+    /// Seed of the data; the same seed moves the same bytes [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     #[command(flatten)]
@@ -77,7 +77,7 @@ fn device(text: &str, name: &str, fault: Option<&str>, pcap: Option<&str>) -> Re
     Ok(spec)
 }
 
-/// The faults of the second pass, with a seed of their own when none was given.
+/// The faults of the second pass, with a random seed if none was given.
 fn faults(given: Option<FaultSpec>) -> Result<FaultSpec> {
     let mut spec = match given {
         Some(spec) => spec,

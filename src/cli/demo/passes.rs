@@ -1,4 +1,4 @@
-//! The passes of the demo. Each checks everything once with NICs of its own, and measures with others.
+//! The passes of the demo. Each checks everything once with one pair of NICs, and measures with another.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::pair::Peer;
 use crate::progress::Progress;
 use crate::table::GOOD;
 
-/// The largest path MTU that there is.
+/// The largest path MTU.
 const MAX_MTU: usize = 4096;
 
 /// What the passes share.
@@ -36,8 +36,8 @@ impl<'a> Passes<'a> {
         Passes { peer, devices, seed, moved: Moved::default() }
     }
 
-    /// One pass: first everything once, captured to `pcap`, which a pass with faults continues. Then the rows of
-    /// the table, for `time`, with nobody watching.
+    /// One pass: first everything once, captured to `pcap`, which a pass with faults continues. Then the rows of the
+    /// table, for `time`, without a capture.
     pub fn run(
         &mut self,
         fault: Option<&str>,
@@ -49,7 +49,7 @@ impl<'a> Passes<'a> {
                 say!("Pass 2: faults at both NICs, {fault}");
                 let part = part_of(pcap);
                 let checked = self.check(Some(fault), Some(&part));
-                // Of a pass that failed too: the packets say why.
+                // Even if the pass failed: the packets show why.
                 append(&part, pcap).doing(|| format!("cannot write {}", pcap.display()))?;
                 checked?;
             }
@@ -139,14 +139,14 @@ impl Moved {
     }
 }
 
-/// Where the packets of the second pass are until they follow those of the first.
+/// Where the packets of the second pass are stored until they are appended to those of the first.
 fn part_of(pcap: &Path) -> PathBuf {
     let mut name = pcap.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     pcap.with_file_name(name)
 }
 
-/// Files of the pcapng format may follow each other in one file, as sections of it.
+/// Files of the pcapng format may follow each other in one file, as sections.
 fn append(part: &Path, whole: &Path) -> std::io::Result<()> {
     if !part.exists() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Which steps the demo takes.
+//! The steps of the demo.
 
 use super::DEPTH;
 use super::step::{Operation, Step};
@@ -20,7 +20,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Messages together of this row, enough of them to measure a bandwidth.
+    /// Messages of this row posted together, enough of them to measure a bandwidth.
     pub fn together(&self, seed: u64) -> Step {
         const VOLUME: usize = 4 << 20;
         self.step((VOLUME / self.size.max(1)).clamp(4, DEPTH), seed)
@@ -43,14 +43,14 @@ impl Row {
     }
 }
 
-/// What is checked once: every operation at the sizes where mistakes hide, and lists.
+/// What is checked once: every operation at the sizes where bugs hide, and lists.
 pub fn checks(mtu: usize) -> Vec<Row> {
     let sizes = [0, 1, 13, mtu - 1, mtu, mtu + 1, 2 * mtu, 64 << 10, (1 << 20) + 5];
     rows(&sizes, &[mtu + 1, 100_003])
 }
 
-/// Whether tshark takes such packets for broken ones: it reads the payload of each SEND as RPC-over-RDMA, eight
-/// bytes of it without looking whether they are there. These are checked like all others, but not captured.
+/// Whether tshark considers such packets broken: it parses the payload of each SEND as RPC-over-RDMA, reading eight
+/// bytes without checking that they exist. These are checked like all others, but not captured.
 pub fn misleads_tshark(row: &Row, mtu: usize) -> bool {
     let last = match row.size % mtu {
         0 if row.size > 0 => mtu,
@@ -59,7 +59,7 @@ pub fn misleads_tshark(row: &Row, mtu: usize) -> bool {
     row.operation == Operation::Send && last < 8
 }
 
-/// What is measured, and is a row of the table.
+/// What is measured, one row of the table each.
 pub fn measured(mtu: usize) -> Vec<Row> {
     rows(&[13, mtu, 64 << 10, 1 << 20], &[64 << 10])
 }
@@ -80,7 +80,7 @@ fn rows(sizes: &[usize], list_sizes: &[usize]) -> Vec<Row> {
     rows
 }
 
-/// Memory that the largest of all steps needs.
+/// Memory needed by the largest of all steps.
 pub fn memory(mtu: usize) -> usize {
     let steps = checks(mtu).into_iter().map(|row| row.few(0));
     let more = measured(mtu).into_iter().flat_map(|row| [row.together(0), row.one_by_one(0)]);

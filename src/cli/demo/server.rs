@@ -1,4 +1,4 @@
-//! The second process of the demo: gets memory ready, takes what comes, and checks every byte.
+//! The second process of the demo: prepares memory, receives, and checks every byte.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,16 +9,16 @@ use crate::failure::{Failure, Result};
 use crate::pair::Line;
 use softrnic_nic::verbs::{Cqe, CqeExtra, WcOpcode};
 
-/// What the client asks for. Each has one answer.
+/// Requests of the client. Each has one answer.
 #[derive(Serialize, Deserialize)]
 pub enum Request {
     /// Open a NIC: [`Opened`].
     Open { device: String, fault: Option<String>, memory: usize },
     /// Connect the QP: nothing.
     Connect(Coordinates),
-    /// Get ready for the messages of a step: nothing.
+    /// Prepare for the messages of a step: nothing.
     Prepare(Step),
-    /// Check memory after it: the packets that were sent more than once so far.
+    /// Check memory after it: the packets retransmitted so far.
     Verify,
     /// Close the NIC: nothing.
     Close,
@@ -30,7 +30,7 @@ pub enum Request {
 #[derive(Serialize, Deserialize)]
 pub struct Opened {
     pub coordinates: Coordinates,
-    /// What the link ended up as.
+    /// The mode that the link obtained.
     pub mode: String,
 }
 
@@ -84,7 +84,7 @@ impl Server {
         if step.operation.consumes_receive() {
             for message in 0..step.count {
                 let sges: Vec<_> = match step.operation {
-                    // It takes a receive, but no memory of it.
+                    // It consumes a receive, but none of its memory.
                     Operation::WriteImm => Vec::new(),
                     _ => {
                         let pieces = step.pieces(Side::Server, message);

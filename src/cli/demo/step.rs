@@ -1,4 +1,4 @@
-//! What one step of the demo moves, and what memory must look like at both ends before and after it.
+//! What one step of the demo moves, and what memory must contain at both ends before and after it.
 
 use serde::{Deserialize, Serialize};
 
@@ -49,7 +49,7 @@ impl Operation {
         matches!(self, Operation::Send | Operation::SendImm)
     }
 
-    /// Who has the bytes at first.
+    /// The side that has the bytes at first.
     fn source(self) -> Side {
         match self {
             Operation::Read => Side::Server,
@@ -65,7 +65,7 @@ pub enum Side {
     Server,
 }
 
-/// When an image of memory is from.
+/// The time of an image of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
     Before,
@@ -82,40 +82,40 @@ pub struct Step {
     pub pieces: usize,
     /// Messages.
     pub count: usize,
-    /// What the bytes are made from.
+    /// The seed of the bytes.
     pub seed: u64,
 }
 
-/// Untouched bytes before the first message, and at least so many between messages.
+/// Untouched bytes before the first message, and at least this many between messages.
 const GUARD: usize = 64;
 /// Untouched bytes between the pieces of a message.
 const PIECE_GAP: usize = 24;
-/// Where the word is that atomics work on.
+/// Offset of the word that atomics work on.
 pub const WORD: usize = GUARD;
-/// tshark dissects a payload that begins like an EtherType and zeros. One byte and its padding may, so the first
-/// byte of each packet is one that no EtherType begins with.
+/// tshark dissects a payload that begins like an EtherType and zeros. One byte and its padding may look like that, so
+/// the first byte of each packet is one with which no EtherType begins.
 const NO_ETHERTYPE: u8 = 0x50;
 const SMALLEST_MTU: usize = 256;
-/// Messages start at odd places.
+/// Messages start at odd offsets.
 const SKEW: usize = 7;
 
-/// An atomic, and what it must find.
+/// An atomic, and the value it must find.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Atomic {
     pub original: u64,
-    /// Compare and swap, or the number to add.
+    /// The value to compare with and the one to swap, or the number to add.
     pub compare: u64,
     pub operand: u64,
 }
 
 impl Step {
-    /// For people.
+    /// For humans.
     pub fn describe(&self) -> String {
         let lists = if self.pieces > 1 { format!(", {} SGEs", self.pieces) } else { String::new() };
         format!("{} {}{lists}", self.operation.name(), units::size(self.size as u64))
     }
 
-    /// Bytes of memory that it needs at each end.
+    /// Bytes of memory needed at each end.
     pub fn region(&self) -> usize {
         GUARD + self.count * self.stride() + GUARD
     }
@@ -124,11 +124,11 @@ impl Step {
         (self.size + MAX_SGE * PIECE_GAP + GUARD + SKEW).next_multiple_of(8)
     }
 
-    /// Where a message is at one end: offsets and lengths.
+    /// Offsets and lengths of a message's pieces at one end.
     pub fn pieces(&self, side: Side, message: usize) -> Vec<(usize, usize)> {
         let pieces = match side {
             Side::Client => self.pieces,
-            // Other boundaries than those of the sender, so that packets straddle both.
+            // Different boundaries from the sender's, so that packets straddle both.
             Side::Server if self.operation.is_send() => (self.pieces - 1).max(1),
             Side::Server => 1,
         };
@@ -176,7 +176,7 @@ impl Step {
         pattern::mix(&[self.seed, 0x3333])
     }
 
-    /// All of the region at one end.
+    /// The whole region at one end.
     pub fn image(&self, side: Side, when: When) -> Vec<u8> {
         let mut image = vec![0; self.region()];
         pattern::fill(pattern::mix(&[self.seed, 0x4444, side as u64]), &mut image);
@@ -216,7 +216,7 @@ impl Step {
         }
     }
 
-    /// Compares memory with what it must be after the step; says where it is wrong.
+    /// Compares memory with what it must contain after the step; returns where it is wrong.
     pub fn check(&self, side: Side, memory: &[u8]) -> Result<(), String> {
         let expected = self.image(side, When::After);
         let Some(at) = pattern::difference(&expected, memory) else { return Ok(()) };

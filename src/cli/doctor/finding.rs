@@ -1,4 +1,4 @@
-//! What was found.
+//! The findings.
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
@@ -8,7 +8,7 @@ use crate::table::{BAD, GOOD};
 
 const NOTE: Style = AnsiColor::Yellow.on_default().bold();
 
-/// How things are.
+/// How good things are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -16,11 +16,11 @@ pub enum Level {
     Ok,
     /// It works, but not as well as it could, or not everything does.
     Warn,
-    /// In the way.
+    /// A problem.
     Fail,
 }
 
-/// One thing that was looked at.
+/// One thing that was checked.
 #[derive(Serialize)]
 pub struct Finding {
     pub level: Level,
@@ -46,7 +46,7 @@ impl Finding {
     }
 }
 
-/// Everything that was looked at, in order.
+/// Everything that was checked, in order.
 #[derive(Default)]
 pub struct Findings(Vec<Finding>);
 

@@ -1,4 +1,4 @@
-//! The machine's interfaces, and what xdp devices on them would be.
+//! The machine's interfaces, and what xdp devices on them would be like.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use softrnic_nic::verbs::Mtu;
 
 use super::finding::Findings;
 
-/// The feature by which a card numbers the segments of UDP datagrams itself.
+/// The feature with which a card segments UDP datagrams and numbers the segments itself.
 const SEGMENTATION: &str = "tx-udp-segmentation";
 
-/// Looks at the interfaces that are `wanted`, and opens them; or at all that carry Ethernet.
+/// Checks the interfaces in `wanted`, and opens them; if there are none, all that carry Ethernet.
 pub fn check(findings: &mut Findings, host: &Host, wanted: &[String]) {
     for name in wanted {
         match host.interface_by_name(name) {
@@ -21,7 +21,7 @@ pub fn check(findings: &mut Findings, host: &Host, wanted: &[String]) {
                 open(findings, interface);
             }
             None => {
-                findings.fail("interface", format!("there is no {name}"), "`ip link` lists those there are")
+                findings.fail("interface", format!("there is no {name}"), "`ip link` lists the interfaces")
             }
         }
     }
@@ -46,7 +46,7 @@ fn check_state(findings: &mut Findings, interface: &Interface) {
             findings.fail(
                 "interface",
                 format!("{name} has no carrier"),
-                "plug the cable in, or start the other end",
+                "plug in the cable, or start the other end",
             );
         }
         LinkState::AdminDown => {
@@ -70,13 +70,13 @@ fn describe(findings: &mut Findings, interface: &Interface) {
     if !xdp_programs.is_empty() {
         findings.warn(
             "interface",
-            format!("{name} has an XDP program already, which an xdp device does not replace"),
-            format!("`ip link show {name}` names it; stop whom it belongs to, or `sudo ip link set {name} xdp off`"),
+            format!("{name} already has an XDP program, which an xdp device does not replace"),
+            format!("`ip link show {name}` names it; stop its owner, or `sudo ip link set {name} xdp off`"),
         );
     }
 }
 
-/// Cards may number the IPv4 IDs of segments otherwise than the kernel does, and the ICRC covers them.
+/// Cards may number the IPv4 IDs of segments differently from the kernel, and the ICRC covers them.
 fn check_offloads(findings: &mut Findings, interface: &Interface) {
     let name = &interface.name;
     let is_card = Path::new("/sys/class/net").join(name).join("device").exists();
@@ -99,7 +99,7 @@ fn open(findings: &mut Findings, interface: &Interface) {
     match XdpLink::open(&interface.name, &XdpOptions::default()) {
         Ok(link) => {
             let mode = link.mode();
-            findings.ok("xdp", format!("a device opens: {mode}"));
+            findings.ok("xdp", format!("a device can be opened: {mode}"));
         }
         Err(error) => findings.fail("xdp", format!("{}: {error}", interface.name), ""),
     }
@@ -108,5 +108,5 @@ fn open(findings: &mut Findings, interface: &Interface) {
 #[cfg(not(feature = "xdp"))]
 fn open(findings: &mut Findings, interface: &Interface) {
     let name = &interface.name;
-    findings.fail("xdp", format!("{name}: this build was made without the feature xdp"), "");
+    findings.fail("xdp", format!("{name}: built without the feature xdp"), "");
 }

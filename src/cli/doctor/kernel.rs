@@ -6,7 +6,7 @@ use rustix::net::{AddressFamily, SocketType};
 
 use super::finding::Findings;
 
-/// The oldest that is supported.
+/// The oldest supported version.
 const OLDEST: (u32, u32) = (5, 15);
 
 pub fn check(findings: &mut Findings) {
@@ -16,7 +16,7 @@ pub fn check(findings: &mut Findings) {
         _ => findings.fail(
             "kernel",
             format!("Linux {release} is older than {}.{}", OLDEST.0, OLDEST.1),
-            "use a newer kernel; what it lacks is not tested",
+            "use a newer kernel; this one is not tested",
         ),
     }
     check_memory(findings);
@@ -25,16 +25,16 @@ pub fn check(findings: &mut Findings) {
 
 fn check_memory(findings: &mut Findings) {
     if softrnic_memory::pages_can_be_populated() {
-        findings.ok("memory", "registering faults pages in (MADV_POPULATE)");
+        findings.ok("memory", "registration faults pages in (MADV_POPULATE)");
     } else {
         findings.warn(
             "memory",
-            "no MADV_POPULATE: registering memory checks it against /proc/self/maps instead",
+            "no MADV_POPULATE: registration checks memory against /proc/self/maps instead",
             "Linux 5.14 and later have it",
         );
     }
     if softrnic_memory::safe_copies_work() {
-        findings.ok("memory", "memory that goes away can be met with an error (process_vm_readv)");
+        findings.ok("memory", "unmapped memory can be reported as an error (process_vm_readv)");
     } else {
         findings.warn(
             "memory",
@@ -45,9 +45,9 @@ fn check_memory(findings: &mut Findings) {
     }
 }
 
-/// AF_XDP and what it is at its best with.
+/// AF_XDP and the features that it works best with.
 fn check_xdp(findings: &mut Findings, version: (u32, u32)) {
-    // EPERM, for want of CAP_NET_RAW, comes only from a kernel that has it.
+    // EPERM, for lack of CAP_NET_RAW, comes only from a kernel that has AF_XDP.
     let socket = rustix::net::socket(AddressFamily::XDP, SocketType::RAW, None);
     if socket.is_err_and(|error| error == rustix::io::Errno::AFNOSUPPORT) {
         findings.warn(
@@ -62,7 +62,7 @@ fn check_xdp(findings: &mut Findings, version: (u32, u32)) {
     } else {
         findings.warn(
             "AF_XDP",
-            "sockets, but without multi-buffer: frames fit one buffer, so IB MTU 2048 is the largest",
+            "sockets, but without multi-buffer: frames must fit one buffer, so IB MTU 2048 is the largest",
             "Linux 6.6 and later have it",
         );
     }

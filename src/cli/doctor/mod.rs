@@ -1,4 +1,4 @@
-//! `softrnic doctor`: what on this machine stands in the way of a device, and what to do about it.
+//! `softrnic doctor`: finds what on this machine prevents a device from working, and what to do about it.
 
 mod finding;
 mod interfaces;
@@ -27,14 +27,14 @@ Examples:
 
 Exit status: 0 if nothing stands in the way of what was asked about, 1 if something does, 2 for wrong arguments.";
 
-/// Check what devices need on this machine, and say what to do where something is amiss
+/// Check what devices need on this machine, and say what to do about problems
 ///
-/// Without --interface it is about devices over UDP sockets, and what an xdp device lacks is only a warning. As root,
-/// a network namespace is made for a moment, to see what AF_XDP can do on this kernel.
+/// Without --interface, it checks devices over UDP sockets, and problems of xdp devices are only warnings. As root, it
+/// briefly creates a network namespace to find out what AF_XDP can do on this kernel.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {
-    /// An interface to use with xdp; it is opened for a moment, which takes its RoCEv2 datagrams from others
+    /// An interface to use with xdp; it is opened briefly, which takes its RoCEv2 datagrams away from others
     #[arg(long, value_name = "INTERFACE")]
     interface: Vec<String>,
     /// An address to reach
@@ -73,13 +73,13 @@ fn report(findings: &Findings, json: bool) -> Result {
     let problems = count(Level::Fail);
     if !json {
         say!("");
-        say!("{} in order, {} to know, {problems} in the way", count(Level::Ok), count(Level::Warn));
+        say!("{} ok, {} warnings, {problems} problems", count(Level::Ok), count(Level::Warn));
     }
     match problems {
         0 => Ok(()),
-        // All has been said.
+        // Everything has been said.
         _ if json => std::process::exit(FAILED.into()),
-        1 => Err(Failure::new("a problem is in the way, see above")),
-        problems => Err(Failure::new(format!("{problems} problems are in the way, see above"))),
+        1 => Err(Failure::new("found a problem, see above")),
+        problems => Err(Failure::new(format!("found {problems} problems, see above"))),
     }
 }

@@ -1,4 +1,4 @@
-//! The way to a peer.
+//! The path to a peer.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -13,7 +13,7 @@ use super::finding::Findings;
 const ROCE_PORT: u16 = 4791;
 /// The kernel asks for a neighbour three times, a second apart.
 const NEIGHBOUR: Duration = Duration::from_secs(3);
-/// How long a refusal may be on its way.
+/// How long a refusal may take to arrive.
 const REFUSAL: Duration = Duration::from_millis(500);
 
 pub fn check(findings: &mut Findings, host: &mut Host, peer: IpAddr) {
@@ -39,7 +39,7 @@ fn check_neighbour(findings: &mut Findings, host: &mut Host, peer: IpAddr, first
     let mut resolution = first.clone();
     while !matches!(resolution.neighbour, Neighbour::Known(_)) && start.elapsed() < NEIGHBOUR {
         std::thread::sleep(Duration::from_millis(20));
-        // What changed is seen in the next answer; an error as well.
+        // What changed shows in the next answer, as does an error.
         let _ = host.poll(&mut |_| {});
         match resolve(host, peer) {
             Ok(now) => resolution = now,
@@ -58,7 +58,7 @@ fn check_neighbour(findings: &mut Findings, host: &mut Host, peer: IpAddr, first
         findings.fail(
             "peer",
             format!("{peer}, {by}: {} does not answer", resolution.next_hop),
-            "is it on, and are both in the same network? `ip neigh` and `ping` show more",
+            "is it up, and are both in the same network? `ip neigh` and `ping` show more",
         );
         return false;
     };
@@ -69,12 +69,12 @@ fn check_neighbour(findings: &mut Findings, host: &mut Host, peer: IpAddr, first
     true
 }
 
-/// Whether the peer refuses datagrams on the RoCEv2 port. One that is none of RoCEv2 harms nobody: it is dropped.
+/// Whether the peer refuses datagrams on the RoCEv2 port. A datagram that is not RoCEv2 does no harm: it is dropped.
 fn check_port(findings: &mut Findings, peer: IpAddr) {
     match is_refused(peer) {
         Ok(false) => findings.ok(
             "peer",
-            format!("{peer} does not refuse UDP port {ROCE_PORT}: something listens there, or drops without a word"),
+            format!("{peer} does not refuse UDP port {ROCE_PORT}: something listens there, or drops datagrams silently"),
         ),
         Ok(true) => findings.fail(
             "peer",
@@ -104,7 +104,7 @@ fn is_refused(peer: IpAddr) -> std::io::Result<bool> {
 
 fn resolve(host: &mut Host, peer: IpAddr) -> Result<Resolution, String> {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    // After zero, which is when nothing has been asked for yet.
+    // Later than zero, which means that nothing has been asked yet.
     let now = START.get_or_init(Instant::now).elapsed() + Duration::from_secs(1);
     let query = Query { dst: peer, src: None, oif: None };
     host.resolve(Time::from_nanos(now.as_nanos() as u64), &query).map_err(|error| error.to_string())

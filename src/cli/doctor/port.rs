@@ -1,4 +1,4 @@
-//! Who has UDP port 4791.
+//! Which process has UDP port 4791.
 
 use std::collections::HashMap;
 use std::fs;
@@ -32,7 +32,7 @@ pub fn check(findings: &mut Findings) {
         if address.is_unspecified() {
             findings.fail(
                 "port 4791",
-                format!("{owner} has it on all addresses, so that no device over UDP sockets can open"),
+                format!("{owner} has it on all addresses, so no device over UDP sockets can be opened"),
                 match rxe {
                     true => "`sudo rdma link` lists rxe's devices and `sudo rdma link delete NAME` removes one, or \
                              `sudo modprobe -r rdma_rxe`",
@@ -60,19 +60,19 @@ pub fn check(findings: &mut Findings) {
         match devices {
             0 => findings.ok("port 4791", "free on all addresses"),
             _ => findings
-                .ok("port 4791", format!("free, but for {devices} loopback addresses of other processes")),
+                .ok("port 4791", format!("free, except on {devices} loopback addresses of other processes")),
         }
     }
 }
 
-/// The socket of a line of `/proc/net/udp`, if it is on the port.
+/// The socket in a line of `/proc/net/udp`, if it is on the port.
 fn socket(line: &str) -> Option<Socket> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let (address, port) = fields.get(1)?.split_once(':')?;
     if u16::from_str_radix(port, 16) != Ok(ROCE_PORT) {
         return None;
     }
-    // Words as they are in memory.
+    // Words in memory order.
     let word =
         |at: usize| u32::from_str_radix(address.get(8 * at..8 * at + 8)?, 16).ok().map(u32::to_ne_bytes);
     let address = match address.len() {
@@ -87,7 +87,7 @@ fn socket(line: &str) -> Option<Socket> {
     Some(Socket { address, inode: fields.get(9)?.parse().ok()? })
 }
 
-/// The processes that hold sockets, by the sockets' inodes, as far as they can be seen.
+/// The processes that hold sockets, by the sockets' inodes, as far as they are visible.
 fn owners() -> HashMap<u64, String> {
     let mut owners = HashMap::new();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! What opening an interface with AF_XDP takes.
+//! The privileges needed to open an interface with AF_XDP.
 
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
@@ -6,7 +6,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 use super::finding::{Findings, Level};
 use super::kernel;
 
-/// What it takes; CAP_SYS_ADMIN stands in for the last two.
+/// The capabilities needed; CAP_SYS_ADMIN replaces the last two.
 const NEEDED: [(CapabilitySet, &str); 4] = [
     (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
     (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
@@ -14,11 +14,11 @@ const NEEDED: [(CapabilitySet, &str); 4] = [
     (CapabilitySet::PERFMON, "CAP_PERFMON"),
 ];
 
-/// Packet memory of one queue with the default options at an MTU of 4500: 2048 chunks of 4 KiB to receive into, and
-/// 512 slots of two such chunks.
+/// Packet memory of one queue with the default options at an MTU of 4500: 2048 chunks of 4 KiB for receiving, and 512
+/// slots of two such chunks.
 const PACKET_MEMORY: u64 = (2048 + 2 * 512) * 4096;
 
-/// Returns whether the capabilities are there. What is missing is a failure if `wanted`.
+/// Returns whether the process has the capabilities. Missing ones are a failure if `wanted`.
 pub fn check(findings: &mut Findings, wanted: bool) -> bool {
     let level = if wanted { Level::Fail } else { Level::Warn };
     let has = match capabilities(None) {
@@ -53,7 +53,7 @@ pub fn check(findings: &mut Findings, wanted: bool) -> bool {
             "run `softrnic grant --interface … --socket PATH` outside, in the same network namespace",
         );
     } else {
-        findings.ok("privileges", format!("xdp devices need {all}: all there"));
+        findings.ok("privileges", format!("xdp devices need {all}: all present"));
     }
     check_locked_memory(findings, has);
     missing.is_empty() && !inside
@@ -82,7 +82,7 @@ fn check_locked_memory(findings: &mut Findings, has: CapabilitySet) {
     }
 }
 
-/// Whether this is not the user namespace that the machine started with.
+/// Whether this is not the initial user namespace.
 fn user_namespace() -> bool {
     let map = kernel::read("/proc/self/uid_map").unwrap_or_default();
     let numbers: Vec<&str> = map.split_whitespace().collect();

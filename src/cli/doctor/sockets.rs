@@ -6,18 +6,19 @@ use softrnic_link::udp::{UdpLink, UdpOptions};
 use super::finding::Findings;
 use super::kernel;
 
-/// Datagrams of IB MTU 4096 that arrive in one burst and have to wait: a thousand.
+/// A thousand datagrams of IB MTU 4096 that arrive in one burst and have to wait.
 const WANTED_RECEIVE_BUFFER: usize = 4 << 20;
 
 pub fn check(findings: &mut Findings) {
     match UdpLink::open(UdpOptions::default()) {
         Ok(link) => {
             let capabilities = link.capabilities();
-            findings.ok("udp", format!("a device opens at {}: {}", link.address(), capabilities.mode));
+            findings
+                .ok("udp", format!("a device can be opened at {}: {}", link.address(), capabilities.mode));
             if capabilities.segments == 1 {
                 findings.warn(
                     "udp",
-                    "the kernel does not segment UDP datagrams (UDP_SEGMENT): each takes a system call's work",
+                    "the kernel does not segment UDP datagrams (UDP_SEGMENT): each costs as much as a system call",
                     "Linux 4.18 and later do; a sandbox may forbid it",
                 );
             }
@@ -34,7 +35,7 @@ pub fn check(findings: &mut Findings) {
             format!("sudo sysctl -w net.core.rmem_max={WANTED_RECEIVE_BUFFER}"),
         ),
         Some(limit) => {
-            findings.ok("udp", format!("receive buffers may have {limit} bytes (net.core.rmem_max)"))
+            findings.ok("udp", format!("receive buffers may be {limit} bytes long (net.core.rmem_max)"))
         }
         // Network namespaces of older kernels do not show it.
         None => {}

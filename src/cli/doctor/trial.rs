@@ -1,4 +1,4 @@
-//! What AF_XDP can do on this kernel, found out where nothing else is: between two hosts of a lab.
+//! Finds out what AF_XDP can do on this kernel, in isolation: between two hosts of a lab.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::failure::{Doing, Failure, Result};
 use crate::lab;
 use crate::lab::plan::{Layout, Plan, Topology, namespace};
 
-/// What `softrnic devices --json` says of a device.
+/// The output of `softrnic devices --json` for a device.
 #[derive(Deserialize)]
 struct Described {
     mode: Option<String>,
@@ -55,6 +55,6 @@ fn describe(namespace: &str) -> Result<String> {
     match devices.into_iter().next() {
         Some(Described { mode: Some(mode), .. }) => Ok(mode),
         Some(Described { error: Some(error), .. }) => Err(Failure::new(error)),
-        _ => Err(Failure::new("the trial says nothing")),
+        _ => Err(Failure::new("the trial printed nothing")),
     }
 }

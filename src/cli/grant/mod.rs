@@ -1,4 +1,4 @@
-//! `softrnic grant`: the part of opening a real interface that takes privilege, done for processes without.
+//! `softrnic grant`: does the privileged part of opening a real interface for processes without privileges.
 
 mod serve;
 mod user;
@@ -39,13 +39,13 @@ interface, its queues and its addresses. An interface serves one process at a ti
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct GrantArgs {
-    /// The interface, with options of the xdp device if need be: eth0, or eth0?attach=skb&queues=0.1
+    /// The interface, optionally with options of the xdp device: eth0, or eth0?attach=skb&queues=0.1
     #[arg(long = "interface", value_name = "INTERFACE", required = true, value_parser = interface)]
     interfaces: Vec<Interface>,
-    /// Who is served: a name or a number [default: the user who called sudo, or who runs this]
+    /// The user to serve: a name or a number [default: the user who called sudo, or who runs this]
     #[arg(long, value_name = "USER")]
     user: Option<String>,
-    /// Where to listen until this is ended
+    /// Where to listen until this program is interrupted
     #[arg(long, value_name = "PATH", conflicts_with = "command", required_unless_present = "command")]
     socket: Option<PathBuf>,
     /// The program to run, and its arguments
@@ -53,7 +53,7 @@ pub struct GrantArgs {
     command: Vec<String>,
 }
 
-/// An interface that may be granted, and how.
+/// An interface that may be granted, with its options.
 #[derive(Clone)]
 struct Interface {
     name: String,
@@ -77,7 +77,7 @@ pub fn run(args: GrantArgs) -> Result {
     }
 }
 
-/// Serves at a path, for ever.
+/// Serves requests at a path, for ever.
 fn listen(service: &Service, user: &User, path: &Path) -> Result {
     remove_stale(path)?;
     let listener = UnixListener::bind(path).doing(|| format!("cannot listen at {}", path.display()))?;
@@ -90,21 +90,21 @@ fn listen(service: &Service, user: &User, path: &Path) -> Result {
     Ok(())
 }
 
-/// Removes a socket that nobody listens at any more.
+/// Removes a socket that no longer has a listener.
 fn remove_stale(path: &Path) -> Result {
     let is_socket = path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
     if !is_socket {
         return Ok(());
     }
     match UnixStream::connect(path) {
-        Ok(_) => Err(Failure::new(format!("somebody listens at {} already", path.display()))),
+        Ok(_) => Err(Failure::new(format!("another process already listens at {}", path.display()))),
         Err(_) => std::fs::remove_file(path).doing(|| format!("cannot remove {}", path.display())),
     }
 }
 
 /// Runs a command that finds the helper in its environment, and ends as the command did.
 fn serve_command(service: &Service, user: &User, words: &[String]) -> Result {
-    // The name goes with the last descriptor, and exists in this network namespace only.
+    // The name disappears with the last descriptor, and exists only in this network namespace.
     let name = format!("softrnic-grant-{:016x}", random()?);
     let address = SocketAddr::from_abstract_name(&name)?;
     let listener = UnixListener::bind_addr(&address).doing(|| "cannot listen".into())?;

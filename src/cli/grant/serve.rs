@@ -1,4 +1,4 @@
-//! Answering requests for grants.
+//! Answers requests for grants.
 
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -12,18 +12,18 @@ use softrnic_link::xdp::{GrantRequest, Keeper, refuse};
 
 use super::Interface;
 
-/// The most callers at a time, those that have a grant among them. An interface can have one.
+/// The most callers at a time, including those that hold a grant.
 const MOST_CALLERS: usize = 64;
 
-/// Which interfaces are granted to whom.
+/// The interfaces to grant, and the user to grant them to.
 pub struct Service {
     offers: Vec<Offer>,
     uid: u32,
     callers: AtomicUsize,
 }
 
-/// An interface, and the one hand-over of it at a time. Until it is over this process holds on to the program as well,
-/// and the next caller would find it attached although the one before has let go of it.
+/// An interface, which is handed over to one process at a time. Until the hand-over is complete this process also holds
+/// the program, and the next caller would find it attached although the previous one has released it.
 struct Offer {
     interface: Interface,
     handing_over: Mutex<()>,
@@ -31,14 +31,14 @@ struct Offer {
 
 impl Service {
     pub fn new(interfaces: Vec<Interface>, uid: u32) -> Service {
-        // Packet memory is pinned by this process. Without the privilege its limit stays, and is named where it bites.
+        // This process pins the packet memory. Without the privilege its limit stays, and is named in the error.
         let unlimited = Rlimit { current: None, maximum: None };
         let _limited = rustix::process::setrlimit(Resource::Memlock, unlimited);
         let offer = |interface| Offer { interface, handing_over: Mutex::new(()) };
         Service { offers: interfaces.into_iter().map(offer).collect(), uid, callers: AtomicUsize::new(0) }
     }
 
-    /// Serves those who connect, for ever; each in a thread of its own, so that nobody waits for another.
+    /// Serves all callers, for ever; each in its own thread, so that none waits for another.
     pub fn serve(&self, listener: &UnixListener) {
         thread::scope(|scope| {
             for stream in listener.incoming() {
@@ -53,7 +53,7 @@ impl Service {
         });
     }
 
-    /// Nothing is read from those who are not to be served.
+    /// Nothing is read from callers that may not be served.
     fn admit(&self, stream: UnixStream) -> io::Result<()> {
         let peer = rustix::net::sockopt::socket_peercred(&stream)?;
         if peer.uid.as_raw() != self.uid {
@@ -69,7 +69,7 @@ impl Service {
         done
     }
 
-    /// Returns when a grant is used no more.
+    /// Returns when a grant is no longer in use.
     fn answer(&self, stream: UnixStream) -> io::Result<()> {
         let request = GrantRequest::read(stream)?;
         let Some(offer) = self.offers.iter().find(|offer| offer.interface.name == request.interface()) else {

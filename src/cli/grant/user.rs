@@ -1,4 +1,4 @@
-//! Whom to serve.
+//! The user to serve.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
@@ -8,13 +8,14 @@ use crate::failure::{Doing, Failure, Result};
 pub struct User {
     pub uid: u32,
     pub gid: u32,
-    /// Whether this is not who runs the helper.
+    /// Whether this is not the user who runs the helper.
     pub is_other: bool,
     pub home: Option<String>,
 }
 
 impl User {
-    /// The user of this name or number; else who called sudo; else who runs this, unless that is root.
+    /// The user with this name or number; else the user who called sudo; else the user who runs this, unless that is
+    /// root.
     pub fn find(wanted: Option<&str>) -> Result<User> {
         let own = std::fs::metadata("/proc/self").doing(|| "cannot tell who runs this".into())?.uid();
         let sudo = std::env::var("SUDO_USER").ok().filter(|_| own == 0);
@@ -29,7 +30,7 @@ impl User {
     }
 
     fn named(text: &str, own: u32) -> Result<User> {
-        // `id` asks whatever the machine keeps its users in.
+        // `id` knows every source of users on the machine.
         let number = |option| -> Result<u32> {
             let output =
                 Command::new("id").args([option, "--", text]).output().doing(|| "cannot run id".into())?;

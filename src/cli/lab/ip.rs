@@ -1,4 +1,4 @@
-//! Running `ip` of iproute2, which has everything that a lab needs.
+//! Runs `ip` of iproute2, which can do everything that a lab needs.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -10,10 +10,10 @@ use serde::Deserialize;
 use super::plan::{self, Step};
 use crate::failure::{Doing, Failure, Result};
 
-/// Where `ip netns` keeps what it has made.
+/// Where `ip netns` keeps its namespaces.
 const NAMESPACES: &str = "/run/netns";
 
-/// Takes one step.
+/// Executes one step.
 pub fn take(step: &Step) -> Result {
     match step {
         Step::Namespace(name) => run(&["netns", "add", name]).map(drop),
@@ -39,14 +39,14 @@ pub fn namespaces(lab: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Deletes a namespace; that somebody else was faster is fine.
+/// Deletes a namespace; it does not matter if it is already gone.
 pub fn delete(namespace: &str) -> Result {
     run(&["netns", "delete", namespace])
         .map(drop)
         .or_else(|failure| if Path::new(NAMESPACES).join(namespace).exists() { Err(failure) } else { Ok(()) })
 }
 
-/// The interfaces of a namespace that have addresses of more than one machine, with these.
+/// The interfaces of a namespace with addresses that are not local to the machine, and these addresses.
 pub fn addresses(namespace: &str) -> Result<Vec<(String, Vec<IpAddr>)>> {
     #[derive(Deserialize)]
     struct Interface {
@@ -79,7 +79,7 @@ fn batch(namespace: &str, commands: &[String]) -> Result {
         .spawn();
     let mut child = spawned.map_err(not_started)?;
     if let Some(mut input) = child.stdin.take() {
-        // When it does not read, its status says why.
+        // If it does not read, its status says why.
         let _ = input.write_all((commands.join("\n") + "\n").as_bytes());
     }
     let output = child.wait_with_output()?;

@@ -1,4 +1,4 @@
-//! `softrnic lab`: hosts as network namespaces of this machine, joined by virtual cables.
+//! `softrnic lab`: hosts as network namespaces of this machine, connected by virtual cables.
 
 mod ip;
 pub mod plan;
@@ -36,9 +36,9 @@ pub struct LabArgs {
 
 #[derive(Subcommand)]
 enum LabCommand {
-    /// Make a lab
+    /// Create a lab
     Up(UpArgs),
-    /// Take a lab away; nothing happens when there is none
+    /// Remove a lab; does nothing if there is none
     Down {
         #[command(flatten)]
         lab: Name,
@@ -69,7 +69,7 @@ enum LabCommand {
 
 #[derive(Args)]
 struct Name {
-    /// Which lab; there can be several
+    /// The name of the lab; there can be several
     #[arg(long = "name", value_name = "NAME", default_value = "lab", value_parser = lab_name)]
     name: String,
 }
@@ -96,7 +96,7 @@ struct UpArgs {
     /// Put the addresses on a VLAN with this id, on top of eth0
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(1..=4094))]
     vlan: Option<u16>,
-    /// Two networks with a router, gw, between them; the hosts are in them by turns
+    /// Two networks with a router, gw, between them; the hosts alternate between the two
     #[arg(long, conflicts_with = "cable")]
     gateway: bool,
     /// Join two hosts directly, without a bridge
@@ -160,7 +160,7 @@ fn up(args: UpArgs) -> Result {
     Ok(())
 }
 
-/// Makes all of a lab, or nothing.
+/// Creates the whole lab, or nothing.
 pub fn make(plan: &Plan) -> Result {
     let existing = ip::namespaces(plan.name())?;
     if !existing.is_empty() {
@@ -177,7 +177,7 @@ pub fn make(plan: &Plan) -> Result {
     made
 }
 
-/// Takes a lab away, and returns how many namespaces that were.
+/// Removes a lab, and returns how many namespaces it had.
 pub fn unmake(name: &str) -> Result<usize> {
     let namespaces = ip::namespaces(name)?;
     namespaces.iter().try_for_each(|namespace| ip::delete(namespace))?;
@@ -233,13 +233,13 @@ fn enter(lab: &str, host: &str, command: &[String]) -> Result {
     std::process::exit(exit_code(status));
 }
 
-/// As shells report it.
+/// In the way that shells report it.
 fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
 fn no_lab(name: &str) -> Failure {
-    Failure::new(format!("there is no lab {name}; `softrnic lab up --name {name}` makes it"))
+    Failure::new(format!("there is no lab {name}; `softrnic lab up --name {name}` creates it"))
 }
 
 fn hosts_table(plan: &Plan) -> Table {

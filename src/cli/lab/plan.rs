@@ -1,14 +1,14 @@
-//! What a lab is made of, and the commands that make it.
+//! The parts of a lab, and the commands that create it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The namespace that the bridges are in.
+/// The namespace that contains the bridges.
 pub const SWITCH: &str = "switch";
 const GATEWAY: &str = "gw";
-/// The gateway's place in each network.
+/// The gateway's host number in each network.
 const GATEWAY_NUMBER: u8 = 254;
 
-/// What was asked for.
+/// The requested layout.
 pub struct Layout {
     pub name: String,
     pub hosts: u8,
@@ -24,7 +24,7 @@ pub struct Layout {
 pub enum Topology {
     /// All hosts on one bridge.
     Bridge,
-    /// Two hosts, and nothing between them.
+    /// Two hosts, connected directly.
     Cable,
     /// Two bridges with a router between them.
     Gateway,
@@ -45,10 +45,10 @@ pub struct Host {
     pub addresses: Vec<IpAddr>,
 }
 
-/// A part of the work; in this order.
+/// A step of the work, in this order.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Make a namespace.
+    /// Create a namespace.
     Namespace(String),
     /// Write to a file below `/proc/sys` of a namespace.
     Sysctl { namespace: String, key: &'static str, value: &'static str },
@@ -56,14 +56,14 @@ pub enum Step {
     Ip { namespace: String, commands: Vec<String> },
 }
 
-/// The name that `ip netns` knows a host by.
+/// The name by which `ip netns` knows a host.
 pub fn namespace(lab: &str, host: &str) -> String {
     format!("softrnic-{lab}-{host}")
 }
 
 impl Plan {
     /// # Errors
-    /// The layout makes no sense; the text says why.
+    /// The layout is invalid; the text says why.
     pub fn new(layout: Layout) -> Result<Plan, String> {
         layout.check()?;
         let mut plan = Plan { layout, hosts: Vec::new(), steps: Vec::new() };
@@ -106,7 +106,7 @@ impl Plan {
         for name in names {
             let namespace = namespace(&self.layout.name, &name);
             self.steps.push(Step::Namespace(namespace.clone()));
-            // Addresses are usable at once: in a lab there are no duplicates to detect.
+            // Addresses are usable at once: a lab has no duplicates to detect.
             for key in ["net/ipv6/conf/all/accept_dad", "net/ipv6/conf/default/accept_dad"] {
                 self.steps.push(Step::Sysctl { namespace: namespace.clone(), key, value: "0" });
             }
@@ -124,7 +124,7 @@ impl Plan {
         let Layout { hosts, mtu, .. } = self.layout;
         let mut commands = Vec::new();
         for network in 0..networks {
-            // Without snooping, groups reach everybody without a querier.
+            // Without snooping, multicast reaches every host without a querier.
             commands.push(format!("link add br{network} type bridge mcast_snooping 0"));
             commands.push(format!("link set br{network} mtu {mtu} up"));
         }
@@ -206,7 +206,7 @@ impl Layout {
             return Err("a cable joins two hosts, no more and no fewer".into());
         }
         if self.ipv4.octets()[3] != 0 || self.ipv4.is_multicast() || self.ipv4.is_loopback() {
-            return Err(format!("{} is no /24 network of hosts", self.ipv4));
+            return Err(format!("{} is not a /24 network", self.ipv4));
         }
         if self.ipv4.octets()[2] == 255 && self.topology == Topology::Gateway {
             return Err(format!("no second network follows {}", self.ipv4));
@@ -215,7 +215,7 @@ impl Layout {
             || self.ipv6.is_multicast()
             || self.ipv6.is_unspecified()
         {
-            return Err(format!("{} is no /64 network of hosts", self.ipv6));
+            return Err(format!("{} is not a /64 network", self.ipv6));
         }
         Ok(())
     }
@@ -231,7 +231,7 @@ impl Layout {
         [Ipv4Addr::from_bits(v4).into(), Ipv6Addr::from_bits(v6).into()]
     }
 
-    /// The interface that gets addresses on `eth`.
+    /// The interface on `eth` that gets the addresses.
     fn address_interface(&self, eth: &str) -> String {
         self.vlan.map_or_else(|| eth.to_owned(), |id| format!("{eth}.{id}"))
     }
@@ -315,8 +315,8 @@ mod tests {
         let problem = |layout| Plan::new(layout).err().expect("a problem");
         assert!(problem(Layout { hosts: 3, ..layout(Topology::Cable) }).contains("two hosts"));
         let odd = Layout { ipv4: Ipv4Addr::new(10, 0, 0, 1), ..layout(Topology::Bridge) };
-        assert_eq!(problem(odd), "10.0.0.1 is no /24 network of hosts");
+        assert_eq!(problem(odd), "10.0.0.1 is not a /24 network");
         let odd = Layout { ipv6: "fd00::1".parse().expect("address"), ..layout(Topology::Bridge) };
-        assert_eq!(problem(odd), "fd00::1 is no /64 network of hosts");
+        assert_eq!(problem(odd), "fd00::1 is not a /64 network");
     }
 }

@@ -1,15 +1,15 @@
-//! What counters are about.
+//! Groups of counters.
 
 /// A group of counters that are shown together.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Group {
-    /// What went through.
+    /// What was sent and received.
     Traffic,
-    /// What set connections up and ended them.
+    /// Setup and teardown of connections.
     Connections,
-    /// What was repeated, refused or slowed.
+    /// What was repeated, refused or slowed down.
     Recovery,
-    /// What was thrown away.
+    /// What was dropped.
     Dropped,
 }
 

@@ -1,4 +1,4 @@
-//! `softrnic stats`: what the NICs of the user's running processes have counted.
+//! `softrnic stats`: the counters of the NICs of the user's running processes.
 
 mod groups;
 mod text;
@@ -25,7 +25,7 @@ Counters have the names of kernel rxe's hw_counters where they mean the same.
 
 Exit status: 0, also when nothing runs; 1 if nothing could be read; 2 for wrong arguments.";
 
-/// Show what the NICs of your running processes have counted
+/// Show the counters of the NICs of your running processes
 ///
 /// Asks every device of every process of this user, once; devices that do not answer within a second are named.
 #[derive(Args)]
@@ -36,10 +36,10 @@ pub struct StatsArgs {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
-    /// Also counters that are 0
+    /// Also show counters that are 0
     #[arg(short, long, conflicts_with = "json")]
     all: bool,
-    /// Serve the numbers to Prometheus over HTTP, on this address and port and no other, until interrupted
+    /// Serve the counters to Prometheus over HTTP, on this address and port only, until interrupted
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["json", "all"])]
     metrics: Option<SocketAddr>,
 }
@@ -50,13 +50,13 @@ pub struct Selection {
     /// Only this process
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
-    /// Only devices of this name
+    /// Only devices with this name
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 }
 
 impl Selection {
-    /// Asks those that are selected.
+    /// Asks the selected devices.
     pub fn look(&self) -> Result<Look> {
         let mut found = look().doing(|| "cannot look for devices".into())?;
         found.snapshots.retain(|snapshot| {

@@ -8,7 +8,7 @@ use super::Group;
 use crate::table::{BAD, HEADING, QUIET, Table};
 use crate::units;
 
-/// All that a look has found; counters that are 0 only if `all`.
+/// The whole result; counters that are 0 only if `all`.
 pub fn report(look: &Look, all: bool) -> String {
     let mut out = String::new();
     if look.snapshots.is_empty() && look.silent.is_empty() {

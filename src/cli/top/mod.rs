@@ -29,17 +29,17 @@ made; rates are those since the look before.";
 
 /// Watch the NICs of your running processes
 ///
-/// Shows their QPs with state, PSNs, window, bytes in flight, resent packets, RNR NAKs and rates, and the counters that
-/// tell of repeats and drops. Where standard output is no terminal, it looks twice and prints once.
+/// Shows their QPs with state, PSNs, window, bytes in flight, resent packets, RNR NAKs and rates, and the counters of
+/// repeats and drops. If standard output is not a terminal, it looks twice and prints once.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TopArgs {
     #[command(flatten)]
     selection: Selection,
-    /// Seconds between looks
+    /// Seconds between updates
     #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = parse_delay)]
     delay: Duration,
-    /// Print once as plain text, after one delay, and end
+    /// Print once as plain text, after one delay, and exit
     #[arg(long)]
     once: bool,
 }

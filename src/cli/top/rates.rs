@@ -1,4 +1,4 @@
-//! How fast counters rise between two looks.
+//! How fast counters increase between two looks.
 
 use softrnic_nic::stats::{Look, QpSnapshot, Snapshot};
 
@@ -11,7 +11,7 @@ pub struct Between<'a> {
 }
 
 impl<'a> Between<'a> {
-    /// What `before` knew of the device that `now` shows.
+    /// What `before` contains about the device in `now`.
     pub fn new(before: Option<&'a Look>, now: &Snapshot) -> Between<'a> {
         let same = |s: &&Snapshot| (s.pid, &s.device) == (now.pid, &now.device) && s.time_ns < now.time_ns;
         let before = before.and_then(|look| look.snapshots.iter().find(same));
@@ -24,13 +24,13 @@ impl<'a> Between<'a> {
         self.per_second(*self.before?.counters.get(name)?, now)
     }
 
-    /// Per second of something that is counted for a QP.
+    /// Per second, for a counter of a QP.
     pub fn of_qp(&self, now: &QpSnapshot, count: fn(&QpSnapshot) -> u64) -> Option<f64> {
         let before = self.before?.qps.iter().find(|qp| qp.qpn == now.qpn)?;
         self.per_second(count(before), count(now))
     }
 
-    /// A count that has gone back belongs to another QP of the same number.
+    /// A count that has decreased belongs to another QP with the same number.
     fn per_second(&self, before: u64, now: u64) -> Option<f64> {
         Some(now.checked_sub(before)? as f64 / self.seconds)
     }

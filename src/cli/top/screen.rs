@@ -1,4 +1,4 @@
-//! The terminal while it is ours: given back as it was whatever ends the program.
+//! The terminal while we use it: restored however the program ends.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use signal_hook::low_level;
 
 use super::view::Line;
 
-/// How long a signal may wait to be noticed.
+/// How long a signal may take to be noticed.
 const NOTICE: Duration = Duration::from_millis(100);
 
-/// What was typed.
+/// Keys and other events.
 pub enum Key {
     Quit,
     Refresh,
-    /// Down by so many lines.
+    /// Scroll down by this many lines.
     Scroll(isize),
-    /// The terminal has another size, or is ours again.
+    /// The terminal was resized, or is ours again.
     Redraw,
 }
 
 /// The terminal, until dropped.
 pub struct Screen {
     colours: bool,
-    /// The signal that wants to end this process, or 0.
+    /// The signal that should end this process, or 0.
     signal: Arc<AtomicUsize>,
 }
 
@@ -48,10 +48,10 @@ impl Screen {
         }
         restore_before_panics();
         let colours = anstream::AutoStream::choice(&io::stdout()) != ColorChoice::Never;
-        // From here on it is given back, also when taking it over goes wrong half way.
+        // From here on the terminal is restored, even if setting it up fails half way.
         let screen = Screen { colours, signal };
         take_over()?;
-        // The first poll begins to listen for new sizes: one that comes after the size was asked for is then seen.
+        // The first poll starts to listen for resizes: one that comes after the size was read is then seen.
         event::poll(Duration::ZERO)?;
         Ok(screen)
     }
@@ -62,7 +62,7 @@ impl Screen {
         Ok((columns.into(), rows.into()))
     }
 
-    /// Shows these lines from the top, cut off where the screen ends.
+    /// Shows these lines from the top, truncated to the screen.
     pub fn draw(&self, lines: &[&Line], columns: usize) -> io::Result<()> {
         let mut out = Vec::new();
         queue!(out, BeginSynchronizedUpdate)?;
@@ -70,7 +70,7 @@ impl Screen {
             let text: String = line.text.chars().take(columns).collect();
             let style = if self.colours { line.style } else { anstyle::Style::new() };
             queue!(out, MoveTo(0, row.try_into().unwrap_or(u16::MAX)))?;
-            // Cleared first: on the last column there is no place behind the text.
+            // Cleared first: after text that ends in the last column there is nothing left to clear.
             queue!(out, Clear(ClearType::UntilNewLine))?;
             write!(out, "{style}{text}{style:#}")?;
         }
@@ -84,13 +84,13 @@ impl Screen {
         stdout.flush()
     }
 
-    /// Waits for a key that means something, until `due`.
+    /// Waits for a key with a meaning, until `due`.
     pub fn key(&mut self, due: Instant) -> io::Result<Option<Key>> {
         loop {
             let signal = self.signal.load(Ordering::Relaxed);
             if signal != 0 {
                 give_back();
-                // Ends as if nobody had caught it, so that the parent sees why.
+                // Ends as if the signal had not been caught, so that the parent sees why.
                 low_level::emulate_default_handler(signal.try_into().unwrap_or(SIGTERM))?;
                 return Ok(Some(Key::Quit));
             }
@@ -128,7 +128,7 @@ impl Screen {
         Ok(self.size()?.1.saturating_sub(2).try_into().unwrap_or(1))
     }
 
-    /// Stops until somebody continues us, as the terminal would have done.
+    /// Stops until the process is continued, as the terminal would have done.
     fn suspend(&mut self) -> io::Result<Key> {
         give_back();
         low_level::raise(SIGSTOP)?;
@@ -148,13 +148,13 @@ fn take_over() -> io::Result<()> {
     execute!(io::stdout(), EnterAlternateScreen, Hide)
 }
 
-/// As far as it is still there.
+/// Restores as much of the terminal as is still there.
 fn give_back() {
     let _ = execute!(io::stdout(), EndSynchronizedUpdate, LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
 }
 
-/// A message is of no use on a screen that goes away.
+/// A message is of no use on a screen that is about to disappear.
 fn restore_before_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,4 @@
-//! What is shown, as lines of text; and which of them fit.
+//! What is shown, as lines of text, and which of them fit.
 
 use std::collections::BTreeSet;
 
@@ -92,7 +92,7 @@ fn traffic(snapshot: &Snapshot, between: Between<'_>) -> String {
     format!("{sent}, {received}")
 }
 
-/// The counters of a group that are not 0, and how fast they rise.
+/// The counters of a group that are not 0, and how fast they increase.
 fn counters(snapshot: &Snapshot, between: Between<'_>, group: Group) -> Option<String> {
     let shown = snapshot.counters.iter().filter(|(name, value)| Group::of(name) == group && **value > 0);
     let texts: Vec<String> = shown
@@ -158,7 +158,7 @@ fn queue_pairs(snapshot: &Snapshot, between: Between<'_>) -> Table {
     table
 }
 
-/// Which lines are in sight.
+/// Which lines are visible.
 #[derive(Default)]
 pub struct Scroll {
     first: usize,
@@ -173,7 +173,7 @@ impl Scroll {
         std::iter::once(summary).chain(shown).collect()
     }
 
-    /// Moves by so many lines, but not past the last.
+    /// Moves by this many lines, but not past the last.
     pub fn by(&mut self, by: isize, lines: usize, rows: usize) {
         self.first = self.first.saturating_add_signed(by).min(lines.saturating_sub(rows));
     }

@@ -27,7 +27,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     let refused = |why: &str| io::Error::new(ErrorKind::PermissionDenied, why);
     let file = opened.map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP) => refused("it is a symbolic link, which a capture does not follow"),
-        Some(libc::ENXIO) => io::Error::new(ErrorKind::NotConnected, "it is a pipe that nobody reads"),
+        Some(libc::ENXIO) => io::Error::new(ErrorKind::NotConnected, "it is a pipe without a reader"),
         _ => error,
     })?;
     let metadata = file.metadata()?;

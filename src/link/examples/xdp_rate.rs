@@ -32,7 +32,7 @@ fn main() {
     let attach = match argument(2, "native").as_str() {
         "native" => AttachChoice::Native,
         "skb" => AttachChoice::Skb,
-        other => panic!("{other} is no mode"),
+        other => panic!("{other} is not a mode"),
     };
     let options = XdpOptions { attach, ..XdpOptions::default() };
     let pair = Pair::new(if frame > 1514 { 4500 } else { 1500 }, 1);

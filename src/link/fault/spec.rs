@@ -227,7 +227,7 @@ fn rate(text: &str) -> Result<f64, String> {
     match digits.parse::<f64>() {
         Ok(value) if (0.0..=unit).contains(&value) => Ok(value / unit),
         Ok(_) => Err(format!("the rate `{text}` is not between 0 and 100%")),
-        Err(_) => Err(format!("the rate `{text}` is no number; write 1% or 0.01")),
+        Err(_) => Err(format!("the rate `{text}` is not a number; write 1% or 0.01")),
     }
 }
 
@@ -245,7 +245,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         }
         return Err(format!("the time `{text}` is not between 0 and 60s"));
     }
-    Err(format!("the time `{text}` is none; write 500ns, 200us, 1.5ms or 1s"))
+    Err(format!("`{text}` is not a time; write 500ns, 200us, 1.5ms or 1s"))
 }
 
 fn psns(text: &str) -> Result<(Psn, Psn), String> {

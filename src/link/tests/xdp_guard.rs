@@ -1,4 +1,4 @@
-//! Who may attach, who may not, and what is left afterwards.
+//! Which processes may attach, which may not, and what is left afterwards.
 
 #![cfg(feature = "xdp")]
 

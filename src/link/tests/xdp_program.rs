@@ -214,8 +214,8 @@ struct RawSocket {
 impl RawSocket {
     fn open(interface: &str) -> io::Result<RawSocket> {
         let name = std::ffi::CString::new(interface)?;
-        // SAFETY: the name is a C string; the address is plain C data, for which all zero is valid; the
-        // descriptor is new and owned by nobody else.
+        // SAFETY: the name is a C string; the address is plain C data, for which all zero is valid; the descriptor is
+        // new and has no other owner.
         unsafe {
             let mut address: libc::sockaddr_ll = mem::zeroed();
             address.sll_family = libc::AF_PACKET as u16;

@@ -22,8 +22,8 @@ fn open_with(change: impl FnOnce(&mut UdpOptions)) -> UdpLink {
     UdpLink::open(options).unwrap()
 }
 
-/// There is one IPv6 loopback address, and tests run side by side, as threads or as processes: whoever has locked
-/// the file has it.
+/// There is one IPv6 loopback address, and tests run side by side, as threads or as processes: the one that holds the
+/// lock on the file may use it.
 pub(super) fn ipv6_loopback() -> File {
     let file = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
     file.lock().unwrap();

@@ -180,7 +180,7 @@ impl fmt::Display for XdpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             XdpError::NoInterface(name) => write!(f, "there is no interface {name}"),
-            XdpError::NotEthernet(name) => write!(f, "{name} is no Ethernet interface"),
+            XdpError::NotEthernet(name) => write!(f, "{name} is not an Ethernet interface"),
             XdpError::Occupied { interface, programs } => write!(
                 f,
                 "{interface} already has an XDP program ({programs}), which is not replaced: detach it, or \

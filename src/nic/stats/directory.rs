@@ -107,7 +107,7 @@ fn make(path: &Path) -> io::Result<()> {
 pub(super) fn check_private(path: &Path) -> io::Result<()> {
     let metadata = std::fs::symlink_metadata(path)?;
     let why = match metadata.mode() & 0o777 {
-        _ if !metadata.is_dir() => "is no directory".to_owned(),
+        _ if !metadata.is_dir() => "is not a directory".to_owned(),
         _ if metadata.uid() != user() => {
             format!("belongs to user {}, not to user {}", metadata.uid(), user())
         }

@@ -132,7 +132,7 @@ pub(crate) fn ask(socket: &Path) -> io::Result<Snapshot> {
         }
     }
     if text.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it said nothing"));
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it sent no answer"));
     }
     let mut snapshot = Snapshot::read(&text)?;
     snapshot.pid = peer.pid.as_raw_pid().unsigned_abs();
@@ -198,7 +198,7 @@ pub(super) fn connect(socket: &Path) -> io::Result<UnixStream> {
     let descriptor = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     match rustix::net::connect(&descriptor, &SocketAddrUnix::new(socket)?) {
         Ok(()) => {}
-        Err(Errno::AGAIN) => return Err(io::Error::new(io::ErrorKind::TimedOut, "it accepts nobody")),
+        Err(Errno::AGAIN) => return Err(io::Error::new(io::ErrorKind::TimedOut, "it accepts no connections")),
         Err(error) => return Err(error.into()),
     }
     let stream = UnixStream::from(descriptor);

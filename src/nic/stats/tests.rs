@@ -24,7 +24,7 @@ impl Directory {
         UnixListener::bind(self.0.join(name)).expect("a socket")
     }
 
-    /// A socket that answers everybody with `answer`.
+    /// A socket that gives every client `answer`.
     fn answering(&self, name: &str, answer: impl Fn(UnixStream) + Send + 'static) {
         let listener = self.listen(name);
         std::thread::spawn(move || {
@@ -68,7 +68,7 @@ fn those_that_do_not_answer_hold_up_nobody_and_are_named() {
     directory.answering("1-good.sock", move |mut stream| {
         let _ = stream.write_all(&good);
     });
-    // Stopped, with room for those who wait and without.
+    // A stopped process, with room for waiting clients and without.
     let _mute = directory.listen("2-mute.sock");
     let full = directory.listen("3-full.sock");
     let mut waiting = Vec::new();

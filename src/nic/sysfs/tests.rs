@@ -84,6 +84,6 @@ fn describing_again_changes_only_what_has_changed() {
     scratch.describe("soft=udp:127.0.0.2");
     assert_eq!(scratch.list("class/infiniband"), ["soft"]);
     assert_eq!(scratch.read("infiniband/soft/node_guid"), "0200:ffff:7f00:0002\n");
-    // Whoever reads the old one goes on doing so.
+    // A reader of the old one can continue.
     assert_eq!(std::fs::read_to_string(before.join("node_guid")).unwrap(), "0200:ffff:7f00:0001\n");
 }

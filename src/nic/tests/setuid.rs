@@ -1,4 +1,4 @@
-//! A program with more rights than who started it believes nothing that they have put in its environment.
+//! A program with more privileges than the user that started it does not trust its environment.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
-//! How much memory is asked for, or given back, while the NIC is held: everybody else waits then.
+//! How much memory is allocated or freed while the NIC is held, during which all other threads wait.
 
-// Without them nobody knows who holds a NIC.
+// Without them the holder of a NIC is not known.
 #![cfg(debug_assertions)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -11,7 +11,7 @@ use softrnic_nic::engine::{LocalData, RecvRequest};
 use softrnic_nic::runtime::lock::held_by_this_thread;
 use softrnic_nic::verbs::{Access, Context, QpOptions, SrqOptions};
 
-/// The system's allocator, which keeps an eye on who holds a NIC.
+/// The system's allocator, which watches for holders of a NIC.
 struct Watched;
 
 #[global_allocator]

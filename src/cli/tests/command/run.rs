@@ -119,7 +119,7 @@ fn a_wrong_device_is_told_before_the_program_runs() {
     installation
         .softrnic(&["run", "--device", "ftp", "--", "echo", "ran"])
         .expect(2)
-        .says("'ftp' is no link");
+        .says("'ftp' is not a link");
     let mut run = installation.command(&["run", "--", "echo", "ran"]);
     let outcome = outcome(run.env("SOFTRNIC_DEVICES", "ftp").output().expect("the command starts")).expect(2);
     assert_eq!(outcome.stdout, "");

@@ -171,7 +171,7 @@ fn the_endpoint_listens_nowhere_else_and_survives_bad_company() {
     let endpoint = Endpoint::start(&["--pid", "1"]);
     let port = endpoint.address.rsplit(':').next().expect("a port");
     assert!(TcpStream::connect(format!("127.0.0.2:{port}")).is_err(), "another address is served");
-    // Those who never ask take no place from those who do.
+    // Clients that never ask take no room from those that do.
     let _silent: Vec<TcpStream> =
         (0..8).map(|_| TcpStream::connect(&endpoint.address).expect("connected")).collect();
     for (request, status) in [

@@ -156,7 +156,7 @@ fn long_lines_are_cut_off_and_a_new_size_is_taken_in() {
     assert!(!terminal.shown.contains("RNR out"), "{:?}", terminal.shown);
     let size = Winsize { ws_row: 30, ws_col: 250, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(&terminal.controller, size).expect("a size");
-    // The terminal is nobody's controlling one, so that the kernel tells nobody.
+    // The terminal is not a controlling terminal, so the kernel signals no process.
     kill("-WINCH", terminal.process.id().to_string());
     terminal.wait_for("RNR out");
     terminal.type_in("\x03");

@@ -30,7 +30,7 @@ fn run(line: &str) -> String {
     let ["softrnic", verb @ ("decode" | "explain"), rest @ ..] = arguments.as_slice() else {
         panic!("the tour runs decode and explain, not `{line}`")
     };
-    // A page shows what a reader gets who pipes the output somewhere.
+    // A page shows what a reader gets with the output in a pipe.
     let rest: Vec<String> = rest.iter().map(|word| word.replace(['\'', '"'], "")).collect();
     let output = unconfigured(Command::new(SOFTRNIC)).arg(verb).args(rest).current_dir(tour()).output();
     let output = output.expect("the command starts");

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use super::*;
 
-/// Runs `body` in a new network namespace with a veth pair: `near` has 10.77.0.1/24, MTU 1500, and a
-/// neighbour 10.77.0.2 behind `far`, which nobody answers for.
+/// Runs `body` in a new network namespace with a veth pair: `near` has 10.77.0.1/24, MTU 1500, and a neighbour
+/// 10.77.0.2 behind `far`, which does not answer.
 fn in_private_network(body: fn()) {
     let outcome = std::thread::spawn(move || {
         // SAFETY: affects this thread only, which ends with the test.
@@ -119,7 +119,7 @@ fn the_kernel_numbers_what_a_connected_socket_sends_as_the_icrcs_expect() {
             send(a, NOW, flow, psn, payload).unwrap();
             psn += 1;
         };
-        // Alone, in a run, several runs in one call, to somebody else, and with a TOS.
+        // Alone, in a run, several runs in one call, to another peer, and with a TOS.
         send_some(&mut a, &from_its_own_port, 64);
         a.flush(NOW);
         for payload in [1024, 1024, 1024, 100, 1024, 1024] {
@@ -132,7 +132,7 @@ fn the_kernel_numbers_what_a_connected_socket_sends_as_the_icrcs_expect() {
         a.reserve(NOW, &from_its_own_port, 64).unwrap();
         send_some(&mut a, &from_its_own_port, 64);
         a.flush(NOW);
-        // Nobody answers for the other one.
+        // The other one does not answer.
         assert_eq!((a.counters().tx_errors, a.counters().tx_datagrams), (0, 10));
         let ids = ids_of(&frames(&mut sniffer, 9), 0xC077);
         let steps: Vec<u16> = ids.iter().map(|id| id.wrapping_sub(ids[0])).collect();
@@ -218,7 +218,7 @@ fn a_full_socket_of_another_source_port_is_waited_for_too() {
 fn fill_and_drain(sport: u16) {
     let mut a = open_near();
     a.stop_segmenting();
-    // Nobody answers for 10.77.0.3, so what is sent there waits and fills the send buffer.
+    // 10.77.0.3 does not answer, so what is sent there waits and fills the send buffer.
     let dead = Flow { sport, ..to(3) };
     a.reserve(NOW, &dead, 64).unwrap();
     let index = a.sender(&dead, SockAddr::new(dead.dst, ROCE_UDP_PORT, 0));

@@ -1,4 +1,4 @@
-//! The rules of who drives the NIC, and when: in virtual time, with the progress threads' turns taken here.
+//! The rules of which thread drives the NIC, and when: in virtual time, with the progress threads' turns taken here.
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
@@ -280,7 +280,7 @@ fn an_application_that_polls_has_the_link_to_itself() {
     }
     assert!(!world.near_thread.turns.plan.watch_link);
     assert!(world.near_thread.taken - taken <= 11, "one turn a tick");
-    // Nobody calls any more.
+    // No calls come any longer.
     world.pass(TICK + RECENT);
     assert!(world.near_thread.turns.plan.watch_link, "it comes back");
     let taken = world.near_thread.taken;

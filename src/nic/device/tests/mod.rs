@@ -1,4 +1,5 @@
-//! A NIC at work, with real threads and in real time. `driving` has the rules of who drives it, in virtual time.
+//! A running NIC, with real threads and in real time. `driving` has the rules of which thread drives it, in virtual
+//! time.
 
 mod beside;
 mod driving;
@@ -192,7 +193,7 @@ fn an_idle_device_takes_no_ticks() {
     let Pair { near, .. } = pair();
     near.cq.poll_with(1, |_| {});
     let nic = near.context.nic();
-    // The grace for callers who polled runs out, and then nothing wakes the thread.
+    // The grace period for callers that poll runs out, and then nothing wakes the thread.
     let mut last = nic.wakeups();
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -377,7 +378,7 @@ fn the_ack_of_a_polled_completion_leaves_with_the_answer_and_is_seen_before_it()
                 assert_eq!((completion.status, completion.opcode), (Status::Success, expected));
             }
         }
-        // Whenever the progress thread was faster the ACK has left already; a caller who polls is, most of the time.
+        // If the progress thread was faster, the ACK has already left; most of the time, a polling caller is.
         let together = there.sent() - there.flushes();
         assert!(together > 0, "no ACK of 100 shared a send with the answer");
         // By number: a machine that stood still for a moment has sent some of them again.

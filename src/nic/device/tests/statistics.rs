@@ -1,4 +1,4 @@
-//! Those who look, and the NIC, leave each other alone.
+//! Statistics and the NIC do not disturb each other.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -83,7 +83,7 @@ fn a_device_at_which_nobody_looks_has_no_thread_for_it() {
     assert_eq!(threads_that_answer(), 0);
     ask(&socket_of("unseen")).expect("an answer");
     assert_eq!(threads_that_answer(), 1);
-    // It ends with the device, without waiting for anybody.
+    // It ends with the device, without waiting for a client.
     drop(running);
     assert_eq!(threads_that_answer(), 0);
 }

@@ -1,4 +1,4 @@
-//! A link between two devices of the same process, which tells the tests who did what on it.
+//! A link between two devices of the same process, which records what each did on it.
 
 use std::collections::VecDeque;
 use std::io;

@@ -68,7 +68,7 @@ fn loom_one_doorbell_rung_twice() {
     nothing_is_lost([5, 5], two_levels, DoorbellSet::ring, drain);
 }
 
-/// A word below a root of one bit, rung by somebody who saves steps.
+/// A word below a root of one bit, rung by a thread that skips steps.
 #[derive(Default)]
 struct Naive {
     leaf: AtomicU64,

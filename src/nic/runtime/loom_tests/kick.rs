@@ -42,7 +42,7 @@ fn loom_no_kick_is_lost() {
     });
 }
 
-/// Everybody writes to the eventfd, unless somebody has since it was last emptied.
+/// Every kicker writes to the eventfd, unless one has since it was last emptied.
 struct Naive {
     kicked: AtomicBool,
     event: EventFd,

@@ -89,8 +89,8 @@ fn loom_finds_nothing_wrong_with_checking_again_behind_a_fence() {
     });
 }
 
-/// Letting go, then looking into another word for waiters: the releaser reads "none" while the waiter reads
-/// "held", and nobody wakes it.
+/// Releasing, then looking into another word for waiters: the releaser reads "none" while the waiter reads "held", and
+/// the waiter is never woken.
 #[test]
 #[should_panic(expected = "asleep for ever")]
 fn loom_finds_the_waiter_forgotten_by_counting_in_another_word() {

@@ -95,8 +95,8 @@ fn what_is_counted_when_taken_is_counted_before_it_can_be_drained() {
     acks.wait();
 }
 
-/// Readers compete for events while those of one kind are drained over and over: nobody gets an event twice, none
-/// is lost, and in the end the descriptor is as empty as the channel.
+/// Readers compete for events while those of one kind are drained over and over: no event is read twice, none is lost,
+/// and in the end the descriptor is as empty as the channel.
 #[test]
 fn several_readers_and_a_drainer_account_for_every_event() {
     const EVENTS: usize = 20_000;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::stats::socket::{Cached, LIFETIME, LIMITS, is_ours};
 
-/// A socket that nobody else knows.
+/// A socket that only this test knows.
 fn listen() -> (UnixListener, SocketAddr) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("softrnic-serve-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -67,7 +67,7 @@ fn a_flood_is_answered_in_bounded_rounds_from_few_snapshots() {
 #[test]
 fn readers_who_never_read_hold_up_nobody() {
     let taken = AtomicU32::new(0);
-    // More than a socket holds, so that somebody has to read.
+    // More than a socket holds, so that the client has to read.
     let (listener, address) = listen();
     let mut server = device(listener, 2 << 20, &taken);
     let mut now = Time::ZERO;
@@ -78,7 +78,7 @@ fn readers_who_never_read_hold_up_nobody() {
         assert!(round.written <= LIMITS.bytes, "{round:?}");
     }
     assert_eq!(server.clients(), LIMITS.clients);
-    // One who reads is served although all places are taken.
+    // A client that reads is served although the server is full.
     let mut reader = UnixStream::connect_addr(&address).expect("room");
     reader.set_nonblocking(true).expect("set");
     let mut got = 0;
