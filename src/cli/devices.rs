@@ -151,7 +151,7 @@ impl Device {
         let state = if self.active { "active" } else { "down" };
         line("port", format!("{state}, path MTU up to {} (IP MTU {})", self.active_mtu, self.ip_mtu));
         let held = units::size(self.receive_buffer as u64);
-        line("receive buffer", format!("{held} are sure to be kept while nobody reads"));
+        line("receive buffer", format!("at least {held} are held until they are read"));
         let icrc = match self.sees_ip_header {
             true => "all of it verified",
             false => "verified but for the IPv4 ID, which the link does not show",

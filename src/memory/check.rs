@@ -26,7 +26,7 @@ pub enum LocalFault {
     /// On-demand memory that is not mapped, or not writable.
     Unmapped,
     /// The scatter/gather list holds fewer bytes than were asked for.
-    Overrun,
+    ListTooShort,
 }
 
 /// Why a peer may not touch memory. All but `Misaligned` are remote access errors (NAK 0x62).
@@ -184,7 +184,7 @@ impl fmt::Display for LocalFault {
             Self::Bounds => "outside the region",
             Self::State => "region is not valid",
             Self::Unmapped => "memory is not mapped",
-            Self::Overrun => "scatter/gather list is too short",
+            Self::ListTooShort => "scatter/gather list is too short",
         })
     }
 }

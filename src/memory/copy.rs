@@ -100,7 +100,7 @@ fn for_each_piece(
         done += piece;
         skip = 0;
     }
-    if done == total { Ok(()) } else { Err(LocalFault::Overrun) }
+    if done == total { Ok(()) } else { Err(LocalFault::ListTooShort) }
 }
 
 impl Target<'_> {

@@ -63,7 +63,7 @@ struct newer_ops {
 };
 #define NEWER_OPS_OFFSET 344
 
-#define MARGIN 64 /* bytes on either side of a buffer that nobody may touch */
+#define MARGIN 64 /* bytes on either side of a buffer that must not change */
 #define GRH_BYTES 40
 
 struct device {

@@ -8,14 +8,14 @@ import programs
 FIRST_PORT = 21000
 # The first of each message is lost that we send, and of each that comes to us and is answered. A kernel repeats after
 # four seconds what we repeat after a twentieth of one, so that few of its own are. Not the last one of all: of a
-# process that has ended nobody answers a repeat. Nor SIDR_REP: its sender takes the repeat for another question.
+# process that has ended, no repeat is answered. Nor SIDR_REP: its sender takes the repeat for another question.
 LOST = ",".join(
     [f"drop:op=cm_{name}:nth=1" for name in ("req", "rep", "rtu", "dreq", "sidr_req")]
     + [f"drop:op=cm_{name}:nth=1:dir=rx" for name in ("req", "rep", "sidr_req")]
 )
 # What reliable connections have to live with besides; the first rule lets DREPs pass.
 LOSS = "delay=0us:op=cm_drep,drop=1%,duplicate=0.5%,reorder=0.5%"
-# perftest leaves as soon as its last message is answered. Nobody repeats its own last ACK then, and the peer would wait
+# perftest exits as soon as its last message is answered. Its own last ACK is never repeated then, and the peer would wait
 # for it for a minute. So none of our ACKs is lost there; instead some of what comes is, where more packets follow.
 LAST_WORD = "delay=0us:op=ack,drop=1%:op=rc_*_middle:dir=rx"
 # The last words of rping's server: its main thread may close the channel while its other one is between two events,

@@ -65,7 +65,7 @@ class Side:
         return done.stdout
 
     def listens(self, port):
-        """Whether somebody waits there for a TCP connection."""
+        """Whether a TCP listener waits there."""
         table = self.run("cat", "/proc/net/tcp", "/proc/net/tcp6")
         return any(re.search(rf":{port:04X} [0-9A-F]+:0000 0A ", line) for line in table.splitlines())
 

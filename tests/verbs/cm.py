@@ -24,7 +24,7 @@ def unix_sockets(process="self"):
 
 
 def is_listening(port, space="tcp", process="self"):
-    """Whether somebody in a process's network namespace listens on an RDMA port: the name in the registry says so."""
+    """Whether an RDMA port has a listener in a process's network namespace: the name in the registry says so."""
     for line in unix_sockets(process).splitlines()[1:]:
         fields = line.split()
         if fields[3] == LISTENS and fields[-1].startswith(f"@softrnic/cm/{space}/{port}/"):
@@ -33,7 +33,7 @@ def is_listening(port, space="tcp", process="self"):
 
 
 def rdma_port():
-    """A port that nobody listens on, by TCP or rdma_cm."""
+    """A port without a listener, by TCP or rdma_cm."""
     while True:
         port = free_port()
         if not any(is_listening(port, space) for space in ("tcp", "udp", "ib", "ipoib")):

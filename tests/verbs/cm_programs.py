@@ -16,7 +16,7 @@ def qperf_result(test):
 
 
 def fio(directory, port, verb, address):
-    """Server and client. Whoever connects is the one that writes to its job, whatever goes over the network."""
+    """Server and client. The side that connects writes to its job, whatever goes over the network."""
     both = f"[global]\nioengine=rdma\nport={port}\nbs=16k\nsize=8m\niodepth=4\n"
     (directory / "server").write_text(f"{both}[receiver]\nrw=read\n")
     (directory / "client").write_text(

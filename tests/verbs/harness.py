@@ -83,7 +83,7 @@ PORTS = itertools.cycle(random.sample(range(20000, 32768), 32768 - 20000))
 
 
 def free_port():
-    """A TCP port that nobody has. Another one each time."""
+    """A free TCP port, a different one each time."""
     for port in PORTS:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

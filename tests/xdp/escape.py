@@ -1,4 +1,4 @@
-"""What somebody who was granted an interface tries with it beyond what it is for. Runs as that user.
+"""What a user with a granted interface might try beyond its purpose. Runs as that user.
 
     escape.py SOCKET INTERFACE OTHER-INTERFACE
 
@@ -75,7 +75,7 @@ def maps_of(link):
 
 
 def in_namespaces_of_its_own(fd, ifindex):
-    """Shares the packet memory with a socket that is made where everybody is privileged."""
+    """Shares the packet memory with a socket that is made where every user is privileged."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         said = "done"

@@ -18,7 +18,7 @@ CAPABILITIES = ("net_raw", "net_admin", "bpf", "perfmon")
 
 class Grants(LabTest):
     def setUp(self):
-        # Somewhere that nobody can go.
+        # A directory that no other user can enter.
         self.place = pathlib.Path(tempfile.mkdtemp(prefix="softrnic-test-"))
         self.addCleanup(shutil.rmtree, self.place)
         self.place.chmod(0o755)

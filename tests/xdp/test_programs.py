@@ -131,7 +131,7 @@ class Programs(LabTest):
     def test_a_thread_can_be_cancelled_in_every_call(self):
         lab = self.lab()
         program = self.compile("cancelled.c")
-        # Changes of the host are taken in by whoever posts or polls.
+        # A thread that posts or polls reads the changes of the host.
         with Program(lab, "h1", "xdp:eth0", [program, V4_GID, "10.77.0"]) as cancelled:
             deadline = time.monotonic() + 240
             while cancelled.process.poll() is None and time.monotonic() < deadline:

@@ -28,7 +28,7 @@ PROGRAMS = [
 
 
 def is_listening(lab, space, port):
-    """Whether somebody in h2 listens on an RDMA port: the name in the registry says so."""
+    """Whether an RDMA port has a listener in h2: the name in the registry says so."""
     rows = [line.split() for line in lab.run("h2", "cat", "/proc/net/unix").splitlines()]
     return any(row[3] == LISTENS and row[-1].startswith(f"@softrnic/cm/{space}/{port}/") for row in rows)
 

@@ -135,7 +135,7 @@ class Doctor(Tool):
         self.assertIn("softrnic grant", self.finds(findings, "fail", "privileges", "missing: CAP_NET_RAW"))
         self.assertIn("ip link set eth0 up", self.finds(findings, "fail", "interface", "eth0 is down"))
         self.finds(findings, "fail", "xdp", "needs CAP_NET_RAW")
-        # Nobody asked for xdp.
+        # xdp was not asked for.
         findings = self.findings(lab, "h2", prefix=NOBODY)
         self.finds(findings, "warn", "privileges", "missing: CAP_NET_RAW")
 

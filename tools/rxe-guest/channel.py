@@ -209,7 +209,7 @@ def _write_all(fd, data):
         while data:
             data = data[os.write(fd, data) :]
     except BrokenPipeError:
-        # Whoever read our output is gone; end as any program does then. The guest's command ends with us.
+        # The reader of our output is gone; end as any program does then. The guest's command ends with us.
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGPIPE)
         sys.exit(141)

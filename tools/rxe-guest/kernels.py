@@ -37,7 +37,7 @@ BOOT_MODULES = [
     "crc32_generic", "crc32_pclmul", "virtio_pci", "virtio_net", "virtio_console", "9p", "9pnet_virtio",
     "af_packet", "rdma_rxe", "rdma_ucm", "ib_uverbs", "ib_umad",
 ]  # fmt: skip
-# Present for whoever wants them: the kernel loads them by itself on `ip link add type veth` and such.
+# Present if needed: the kernel loads them by itself on `ip link add type veth` and such.
 MODULES_ON_DEMAND = [
     "veth", "8021q", "dummy", "tun", "bridge", "sch_netem", "sch_ingress", "act_mirred", "xsk_diag",
     "ib_isert", "target_core_file", "crc32c_generic",
@@ -136,7 +136,7 @@ class _Archive:
             "Dir::Cache": self.state / "cache",
             "APT::Architecture": "amd64",
             "APT::Architectures": "amd64",
-            # apt's own user cannot write into a cache below somebody's home.
+            # apt's own user cannot write into a cache below a user's home.
             "APT::Sandbox::User": "root",
             # Hooks of the machine (package kits and the like) have no business here.
             "APT::Update::Post-Invoke-Success": "",

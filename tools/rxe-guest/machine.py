@@ -166,7 +166,7 @@ class Guest:
             sockets.append(listener)
             argv += ["-chardev", f"socket,id=port{number},fd={listener.fileno()},server=on,wait=off"]
             argv += ["-device", f"virtserialport,chardev=port{number},nr={number}"]
-        # It becomes QEMU only once its number is recorded: there is never one that nobody could find again.
+        # It becomes QEMU only once its number is recorded: there is never one that could not be found again.
         gate, opener = os.pipe()
         with open(self.directory / "qemu.log", "w") as log, os.fdopen(opener, "wb") as opener:
             try:

@@ -33,7 +33,7 @@ def create(net, mtu):
     try:
         run("ip", "netns", "add", wire)
         run("ip", "netns", "add", nic)
-        # Multicast must reach everybody, for neighbour discovery and for RoCE multicast, queries or not.
+        # Multicast must reach every host, for neighbour discovery and for RoCE multicast, queries or not.
         _ip(
             wire,
             f"link add br0 mtu {mtu} type bridge stp_state 0 forward_delay 0 mcast_snooping 0",

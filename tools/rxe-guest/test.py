@@ -209,7 +209,7 @@ class Commands(unittest.TestCase):
         self.assertIn(b"/dev/pts/", said)
         os.write(terminal, b"\x03")  # interrupts the sleep, not us
         os.write(terminal, b"exit 5\n")
-        with contextlib.suppress(OSError):  # the terminal's way to say that nobody is left
+        with contextlib.suppress(OSError):  # the terminal's way to say that the other end is gone
             while os.read(terminal, 4096):
                 pass
         os.close(terminal)

@@ -193,7 +193,7 @@ fn tell_oddities(collected: &Collected, log: &mut Log) {
         let event = &collected.events[*index as usize];
         let flow = &collected.flows[event.flow as usize];
         let text = format!(
-            "a packet from {} to {} names partition 0, which admits nobody",
+            "a packet from {} to {} names partition 0, which is invalid",
             flow.key.src, flow.key.dst
         );
         tell(Kind::BadPkey, *time_ns, vec![event.number], Some(rules::PARTITION), text);

@@ -59,7 +59,7 @@ impl Grant {
     pub fn ask(stream: UnixStream, interface: &str, options: &XdpOptions) -> Result<Grant, String> {
         let answer = ask(&stream, interface, options).map_err(|error| error.to_string())?;
         let (description, descriptors) = answer?;
-        let description = text::read_description(&description).ok_or("the answer makes no sense")?;
+        let description = text::read_description(&description).ok_or("the answer is malformed")?;
         check(&description, interface, options)?;
         Grant::from_parts(description, descriptors, stream).map_err(|error| error.to_string())
     }

@@ -154,7 +154,9 @@ impl FromStr for DeviceSpec {
             #[cfg(not(feature = "xdp"))]
             "xdp" => return Err(SpecError(format!("{rest}: this build was made without the feature xdp"))),
             _ => {
-                return Err(SpecError(format!("'{rest}' is not a link: use udp, udp:ADDRESS or xdp:INTERFACE")));
+                return Err(SpecError(format!(
+                    "'{rest}' is not a link: use udp, udp:ADDRESS or xdp:INTERFACE"
+                )));
             }
         };
         Ok(DeviceSpec { name: name.into(), link, fault: None, pcap: None, transport, safe_copies })
@@ -186,7 +188,8 @@ fn udp_options<'a>(place: &str, options: impl Iterator<Item = &'a str>) -> Resul
     if !place.is_empty() {
         let plain = place.trim_start_matches('[').trim_end_matches(']');
         let address = plain.parse::<IpAddr>();
-        udp.address = Some(address.map_err(|_| SpecError(format!("'{place}' is not an IPv4 or IPv6 address")))?);
+        udp.address =
+            Some(address.map_err(|_| SpecError(format!("'{place}' is not an IPv4 or IPv6 address")))?);
     }
     for option in options {
         let (key, value) = key_value(option)?;

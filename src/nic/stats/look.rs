@@ -198,7 +198,9 @@ pub(super) fn connect(socket: &Path) -> io::Result<UnixStream> {
     let descriptor = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     match rustix::net::connect(&descriptor, &SocketAddrUnix::new(socket)?) {
         Ok(()) => {}
-        Err(Errno::AGAIN) => return Err(io::Error::new(io::ErrorKind::TimedOut, "it accepts no connections")),
+        Err(Errno::AGAIN) => {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it accepts no connections"));
+        }
         Err(error) => return Err(error.into()),
     }
     let stream = UnixStream::from(descriptor);

@@ -45,7 +45,7 @@ static struct ibv_qp *create(enum ibv_qp_type type)
 	return qp;
 }
 
-/* There is no timeout: what nobody acknowledges waits for ever. */
+/* There is no timeout: without an acknowledgement it waits for ever. */
 static void ready(struct ibv_qp *qp)
 {
 	OK(to_init(qp));
@@ -206,7 +206,7 @@ static void join(pthread_t thread)
 	}
 }
 
-/* What a lock that nobody gives back would stop. */
+/* Everything that a lock never released would stop. */
 static void still_works(void)
 {
 	struct ibv_qp_attr attr;

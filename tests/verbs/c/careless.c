@@ -168,7 +168,7 @@ static void objects(void)
 /* What programs see beside the answers. */
 static void seen(void)
 {
-	/* errno is a failure's, and nobody else's. */
+	/* Only failures set errno. */
 	struct ibv_wc wc;
 	struct ibv_port_attr port;
 	errno = 77;

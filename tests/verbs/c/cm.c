@@ -2,13 +2,13 @@
  *
  * cm listen PORT accept|reject|hold|once|end [BACKLOG]   accept: disconnects when its peer does. once: ends then.
  *                                                    end: disconnects when it is established, and ends then.
- *                                                    reject: with 148 bytes. hold: answers nobody.
+ *                                                    reject: with 148 bytes. hold: never answers.
  * cm bind PORT [ADDRESS]                             as `listen`, and ends.
  * cm connect ADDRESS PORT [COUNT]                    ends with the status of what was not ESTABLISHED; else waits for
  *                                                    DISCONNECTED.
  * cm leave ADDRESS PORT                              connects and disconnects.
- * cm answer PORT                                     answers who asks for a datagram service, until the first datagram
- * cm ask ADDRESS PORT                                asks, and sends a datagram to who has answered
+ * cm answer PORT                                     answers SIDR requests, until the first datagram
+ * cm ask ADDRESS PORT                                asks, and sends a datagram to the answering side
  *
  * With CM_STAYS in the environment those that end well say "done" and stay until they are killed.
  */
@@ -125,7 +125,7 @@ static void receive(struct rdma_cm_id *id)
 static int answer(const char *port)
 {
 	OK(rdma_listen(bound(RDMA_PS_UDP, "0.0.0.0", port), 0));
-	/* Who has asked and did not hear the answer asks again, as somebody new. */
+	/* A client that did not receive the answer asks again, as a new one. */
 	struct rdma_cm_id *first = NULL;
 	for (;;) {
 		struct ibv_wc wc;

@@ -176,7 +176,7 @@ static void goes_by_other_ways_than_close(void)
 	CHECK(id < 1u << 31);
 	OK(pipe(pipes));
 	CHECK(dup2(pipes[1], fd) == fd);
-	/* What looks like a command is data for whoever has the number now. */
+	/* What looks like a command is data for the file that has the number now. */
 	struct rdma_ucm_cmd_hdr data = {.cmd = 25, .in = 0, .out = 0};
 	CHECK(write(fd, &data, sizeof data) == sizeof data);
 	char back[64];

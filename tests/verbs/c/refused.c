@@ -380,7 +380,7 @@ static void reset(void)
 }
 static int connect_fresh(void)
 {
-	/* A peer that nobody has talked to. */
+	/* A peer that no QP has talked to. */
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_RTR,
 		.path_mtu = IBV_MTU_1024,

@@ -10,7 +10,7 @@ use super::{assert_faults, assert_told, report_of, text};
 fn what_two_linux_devices_say_to_each_other() {
     let report = report_of(include_bytes!("../data/rxe-rxe.pcap"));
     let faults: Vec<_> = report.faults().map(|f| f.kind).collect();
-    // One of the tools asks for a service that nobody offers.
+    // One of the tools asks for a service without a listener.
     assert_eq!(faults, [Kind::ConnectionRefused], "\n{}", text(&report));
     assert_eq!(report.pairs.len(), 10);
     assert_eq!(report.connections.len(), 3);

@@ -66,9 +66,9 @@ fn a_list_that_is_too_short_is_told() {
     let keys = w.reg(pages.range(), ALL);
     let list = [sge(pages.va(), 10, keys.lkey), sge(pages.va(), 5, keys.lkey)];
     assert_eq!(w.table.scatter(w.pd, &list, 0, &[0; 15]), Ok(()));
-    assert_eq!(w.table.scatter(w.pd, &list, 0, &[0; 16]), Err(LocalFault::Overrun));
-    assert_eq!(w.table.gather(w.pd, &list, 15, &mut [0]), Err(LocalFault::Overrun));
-    assert_eq!(w.table.gather(w.pd, &list, u64::MAX, &mut [0]), Err(LocalFault::Overrun));
+    assert_eq!(w.table.scatter(w.pd, &list, 0, &[0; 16]), Err(LocalFault::ListTooShort));
+    assert_eq!(w.table.gather(w.pd, &list, 15, &mut [0]), Err(LocalFault::ListTooShort));
+    assert_eq!(w.table.gather(w.pd, &list, u64::MAX, &mut [0]), Err(LocalFault::ListTooShort));
     assert_eq!(w.table.gather(w.pd, &[], 0, &mut []), Ok(()));
 }
 
@@ -136,7 +136,7 @@ proptest! {
                 prop_assert_eq!(pages.bytes(0, PAGE), after);
             }
             None if len == 0 => prop_assert_eq!((gathered, scattered), (Ok(()), Ok(()))),
-            None => prop_assert_eq!((gathered, scattered), (Err(LocalFault::Overrun), Err(LocalFault::Overrun))),
+            None => prop_assert_eq!((gathered, scattered), (Err(LocalFault::ListTooShort), Err(LocalFault::ListTooShort))),
         }
     }
 }
