@@ -15,7 +15,7 @@ LOST = ",".join(
 )
 # What reliable connections have to live with besides; the first rule lets DREPs pass.
 LOSS = "delay=0us:op=cm_drep,drop=1%,duplicate=0.5%,reorder=0.5%"
-# perftest exits as soon as its last message is answered. Its own last ACK is never repeated then, and the peer would wait
+# perftest exits as soon as its last message is answered. Its own last ACK is never repeated then, and the peer waits
 # for it for a minute. So none of our ACKs is lost there; instead some of what comes is, where more packets follow.
 LAST_WORD = "delay=0us:op=ack,drop=1%:op=rc_*_middle:dir=rx"
 # The last words of rping's server: its main thread may close the channel while its other one is between two events,
