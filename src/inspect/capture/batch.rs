@@ -1,4 +1,4 @@
-//! Many records at once, with the buffer they lie in, for handing to another thread.
+//! Many records at once, with the buffer that holds them, to pass to another thread.
 
 use super::{Direction, LinkType, Record};
 
@@ -25,7 +25,7 @@ pub(super) struct RecordHeader {
     pub frame_offset: u64,
 }
 
-/// A record and where in the buffer its frame begins.
+/// A record, and the position of its frame in the buffer.
 #[derive(Debug)]
 struct Entry {
     header: RecordHeader,
@@ -51,17 +51,17 @@ impl RecordHeader {
 }
 
 impl Batch {
-    /// Holds nothing yet.
+    /// An empty batch.
     pub fn new() -> Batch {
         Batch::default()
     }
 
-    /// Whether it holds no record.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// How many records it holds.
+    /// Number of records.
     pub fn len(&self) -> usize {
         self.records.len()
     }

@@ -1,27 +1,27 @@
-//! What can be wrong with a capture file, and where.
+//! Faults of a capture file, and their positions.
 
 use std::fmt;
 use std::io::ErrorKind;
 
 use super::MAX_RECORD;
 
-/// A fault and the byte of the file at which it lies.
+/// A fault and its position in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CaptureError {
     /// Offset from the start of the file.
     pub offset: u64,
-    /// What is wrong there.
+    /// The fault.
     pub fault: CaptureFault,
 }
 
-/// What is wrong with a capture file.
+/// Faults of a capture file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CaptureFault {
     /// The source could not be read.
     Io(ErrorKind),
-    /// There is not one byte.
+    /// The file has no bytes.
     Empty,
-    /// The first bytes are those of no capture file.
+    /// The first bytes are not those of a capture file.
     NotACapture([u8; 4]),
     /// The first bytes are those of this compressor.
     Compressed(&'static str),
@@ -49,7 +49,7 @@ impl CaptureFault {
     }
 }
 
-/// Names the formats that people try by mistake.
+/// Names formats that are opened by mistake.
 pub(super) fn name_magic(magic: [u8; 4]) -> CaptureFault {
     match magic {
         [0x1F, 0x8B, ..] => CaptureFault::Compressed("gzip"),

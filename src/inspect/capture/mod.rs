@@ -20,7 +20,7 @@ use pcap::PcapState;
 use pcapng::NgState;
 use window::Window;
 
-/// No record may claim to be longer than this many bytes; link layers end far below it.
+/// No record may claim to be longer than this many bytes; real link layers use far less.
 pub const MAX_RECORD: u32 = 16 << 20;
 
 /// Reads the records of a capture in file order.
@@ -34,7 +34,7 @@ pub struct Reader<R> {
 /// One captured frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
-    /// Place in the file, counting from 1.
+    /// Number of the record in the file, counting from 1.
     pub number: u64,
     /// Nanoseconds since 1970-01-01 UTC; 0 for pcapng blocks that carry no time.
     pub time_ns: u64,
@@ -42,11 +42,11 @@ pub struct Record<'a> {
     pub link: LinkType,
     /// Index of the pcapng interface; 0 in pcap.
     pub interface: u32,
-    /// Whether it came or went, where the file tells.
+    /// Whether it was received or sent, if the file says.
     pub direction: Option<Direction>,
-    /// Bytes the frame had on the wire, `data.len()` or more unless the file is odd.
+    /// Bytes of the frame on the wire; at least `data.len()` unless the file is odd.
     pub wire_len: u32,
-    /// The bytes that were kept.
+    /// The captured bytes.
     pub data: &'a [u8],
     /// Byte of the file at which the record begins.
     pub offset: u64,
@@ -62,14 +62,14 @@ pub enum Direction {
     Outbound,
 }
 
-/// How a frame begins; the numbers of the tcpdump registry.
+/// The header with which a frame begins; the numbers of the tcpdump registry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LinkType {
     /// An Ethernet header.
     Ethernet,
     /// An IPv4 or IPv6 header.
     RawIp,
-    /// The 16-byte header Linux writes when capturing on all interfaces.
+    /// The 16-byte header that Linux writes when capturing on all interfaces.
     LinuxSll,
     /// Its 20-byte successor.
     LinuxSll2,
@@ -78,7 +78,7 @@ pub enum LinkType {
 }
 
 impl LinkType {
-    /// The type for a number of the registry.
+    /// The type with a number from the registry.
     pub const fn from_code(code: u16) -> LinkType {
         match code {
             1 => LinkType::Ethernet,
@@ -112,7 +112,7 @@ impl<R: Read> Reader<R> {
     /// Reads the file header from `source`, which need not be buffered.
     ///
     /// # Errors
-    /// When the source fails, is empty, or begins as no capture does.
+    /// The source fails, is empty, or does not begin like a capture.
     pub fn new(source: R) -> Result<Reader<R>, CaptureError> {
         let mut window = Window::new(source);
         let magic = match window.peek::<4>()?.copied() {
@@ -131,7 +131,7 @@ impl<R: Read> Reader<R> {
     /// The next record, `None` at the end of the file.
     ///
     /// # Errors
-    /// When the source fails or the file is damaged here; nothing after that point can be read.
+    /// The source fails, or the file is damaged here; nothing after that point can be read.
     #[inline]
     #[allow(clippy::should_implement_trait, reason = "records are lent, which Iterator cannot say")]
     pub fn next(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
@@ -144,11 +144,11 @@ impl<R: Read> Reader<R> {
         Ok(record)
     }
 
-    /// Takes up the records that have been read already, and at least one. Their bytes are not copied:
-    /// the batch takes the reader's buffer and leaves its own. False at the end of the file.
+    /// Takes the records that have already been read, and at least one. Their bytes are not copied: the batch and the
+    /// reader exchange buffers. False at the end of the file.
     ///
     /// # Errors
-    /// As of [`Reader::next`]; the batch then holds what came before.
+    /// As for [`Reader::next`]; the batch then holds the records before the error.
     pub fn next_batch(&mut self, batch: &mut Batch) -> Result<bool, CaptureError> {
         batch.clear();
         let outcome = loop {
@@ -160,7 +160,7 @@ impl<R: Read> Reader<R> {
                 Ok(None) => break Ok(!batch.is_empty()),
                 Err(error) => break Err(error),
             };
-            // Seen from the next byte, which is behind the frame.
+            // Relative to the next byte, which is behind the frame.
             let behind = (self.window.offset() - header.frame_offset) as usize;
             batch.push(header, self.window.place() - behind);
             self.window.hold(true);
@@ -170,7 +170,7 @@ impl<R: Read> Reader<R> {
         outcome
     }
 
-    /// Whether the next record can be had without waiting for the source, as far as is known.
+    /// Whether the next record is available without waiting for the source, as far as is known.
     #[inline]
     pub fn is_ready(&self) -> bool {
         match &self.format {
@@ -184,7 +184,7 @@ impl<R: Read> Reader<R> {
         self.window.offset()
     }
 
-    /// Packets that the capturing program says it had to drop (pcapng statistics blocks read so far).
+    /// Packets that the capturing program reports as dropped (pcapng statistics blocks read so far).
     pub fn dropped_by_capture(&self) -> u64 {
         match &self.format {
             Format::Pcap(_) => 0,

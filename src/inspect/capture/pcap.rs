@@ -8,13 +8,13 @@ use super::{LinkType, MAX_RECORD, Record};
 
 const FILE_HEADER: usize = 24;
 
-/// What the file header said.
+/// The contents of the file header.
 #[derive(Debug)]
 pub(super) struct PcapState {
     big_endian: bool,
     /// Nanoseconds per unit of a record's second time word.
     tick_ns: u64,
-    /// 16; 24 in the variant that patched kernels of the 1990s wrote.
+    /// 16; 24 in the variant written by patched kernels of the 1990s.
     record_header: usize,
     link: LinkType,
 }
@@ -43,7 +43,7 @@ impl PcapState {
             return Err(CaptureFault::Version(major).at(4));
         }
         let network = self.word(header, 20);
-        // The upper half holds the length of an FCS that frames may end with; IP lengths exclude it.
+        // The upper half holds the length of a trailing FCS; IP lengths exclude it.
         self.link = LinkType::from_code(network as u16);
         window.take(FILE_HEADER);
         Ok(self)
@@ -81,7 +81,7 @@ impl PcapState {
         Ok(Some(Record { number, time_ns, link, interface, direction, wire_len, data, offset, header_len }))
     }
 
-    /// Whether a whole record is at hand.
+    /// Whether a complete record is buffered.
     #[inline]
     pub fn is_ready<R: Read>(&self, window: &Window<R>) -> bool {
         let available = window.available();

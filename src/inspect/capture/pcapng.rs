@@ -1,4 +1,4 @@
-//! The block format: sections, interfaces with clocks of their own, packets.
+//! The block format: sections, interfaces with their own clocks, packets.
 
 use std::io::Read;
 
@@ -20,7 +20,7 @@ const BLOCK_FRAME: u32 = 12;
 /// No program writes blocks longer than this.
 const MAX_BLOCK: u32 = 256 << 20;
 const MAX_INTERFACES: usize = 1 << 16;
-/// More of an interface or statistics block than this is not looked at.
+/// The rest of an interface or statistics block beyond this is ignored.
 const MAX_DESCRIPTION: usize = 1 << 16;
 
 /// `epb_flags`, and `pack_flags` of the obsolete block, with the direction in the lowest two bits.
@@ -29,7 +29,7 @@ const OPT_TSRESOL: u16 = 9;
 const OPT_TSOFFSET: u16 = 14;
 const OPT_IFDROP: u16 = 5;
 
-/// What the blocks read so far have said.
+/// State from the blocks read so far.
 #[derive(Debug)]
 pub(super) struct NgState {
     big_endian: bool,
@@ -47,14 +47,14 @@ struct Interface {
     dropped: u64,
 }
 
-/// Units of a time stamp and the seconds to add to it.
+/// Units of a time stamp, and the seconds to add to it.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     ticks_per_second: u64,
     offset_seconds: i64,
 }
 
-/// The fixed part of a packet block: where its frame is and what is known of it.
+/// The fixed part of a packet block: where its frame is, and what is known about it.
 struct PacketPlace {
     interface: u32,
     ticks: u64,
@@ -111,7 +111,7 @@ impl NgState {
         }
     }
 
-    /// Whether a whole block is at hand.
+    /// Whether a complete block is buffered.
     pub fn is_ready<R: Read>(&self, window: &Window<R>) -> bool {
         let available = window.available();
         available >= 8 && available >= self.u32(window.at_hand(8), 4) as usize
@@ -166,7 +166,7 @@ impl NgState {
         Ok(())
     }
 
-    /// The body of a block that describes something, up to a sensible length.
+    /// The body of a descriptive block, up to a sensible length.
     fn description<'a, R: Read>(
         &self,
         window: &'a mut Window<R>,
@@ -229,7 +229,7 @@ impl NgState {
         })
     }
 
-    /// What the options behind the frame, which ends at `end`, say of the packet's direction.
+    /// The packet's direction, from the options behind the frame, which ends at `end`.
     #[inline]
     fn direction(&self, block: &[u8], kind: u32, end: usize) -> Option<Direction> {
         if kind == SIMPLE_PACKET {
@@ -245,7 +245,7 @@ impl NgState {
         }
     }
 
-    /// `None` when the block is shorter than its fixed fields.
+    /// `None` if the block is shorter than its fixed fields.
     fn place(&self, block: &[u8], kind: u32) -> Option<PacketPlace> {
         let header = if kind == SIMPLE_PACKET { 12 } else { 28 };
         if block.len() < header + 4 {
@@ -254,7 +254,7 @@ impl NgState {
         Some(match kind {
             SIMPLE_PACKET => {
                 let wire_len = self.u32(block, 8);
-                // What the block holds is the shorter of the frame and the space in it.
+                // What the block holds is the shorter of the frame and the space for it.
                 let captured = wire_len.min((block.len() - header - 4) as u32);
                 PacketPlace { interface: 0, ticks: 0, captured, wire_len, header }
             }
@@ -323,7 +323,7 @@ fn ticks_per_second(resolution: u8) -> u64 {
     rate.unwrap_or(1_000_000)
 }
 
-/// Options as code and value, until they end or stop making sense.
+/// Options as code and value, until they end or are malformed.
 struct Options<'a> {
     state: &'a NgState,
     rest: &'a [u8],

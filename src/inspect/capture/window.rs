@@ -1,4 +1,4 @@
-//! A sliding window over a byte stream that knows its place in it.
+//! A sliding window over a byte stream that knows its position in it.
 
 use std::io::{ErrorKind, Read};
 
@@ -29,24 +29,24 @@ impl<R: Read> Window<R> {
         self.offset
     }
 
-    /// Whether nothing is left. True only after a read found the end.
+    /// Whether nothing is left. True only after a read has found the end.
     pub fn is_empty(&self) -> bool {
         self.start == self.end && self.eof
     }
 
-    /// How many bytes are at hand; all that remain once a read found the end.
+    /// How many bytes are buffered; all that remain once a read has found the end.
     #[inline]
     pub fn available(&self) -> usize {
         self.end - self.start
     }
 
-    /// The next `N` bytes, `None` when fewer remain.
+    /// The next `N` bytes, `None` if fewer remain.
     #[inline]
     pub fn peek<const N: usize>(&mut self) -> Result<Option<&[u8; N]>, CaptureError> {
         Ok(self.ensure(N)?.then(|| self.buffer[self.start..].first_chunk()).flatten())
     }
 
-    /// Makes sure that `n` bytes are at hand; false when fewer remain.
+    /// Ensures that `n` bytes are buffered; false if fewer remain.
     #[inline]
     pub fn ensure(&mut self, n: usize) -> Result<bool, CaptureError> {
         if self.end - self.start >= n {
@@ -55,13 +55,13 @@ impl<R: Read> Window<R> {
         self.fill(n)
     }
 
-    /// The next `n` bytes, which an [`Window::ensure`] found to be there.
+    /// The next `n` bytes, which [`Window::ensure`] has buffered.
     #[inline]
     pub fn at_hand(&self, n: usize) -> &[u8] {
         &self.buffer[self.start..self.start + n]
     }
 
-    /// Steps over `n` bytes that are at hand and lends them.
+    /// Steps over `n` buffered bytes and lends them.
     #[inline]
     pub fn take(&mut self, n: usize) -> &[u8] {
         let from = self.start;
@@ -70,7 +70,7 @@ impl<R: Read> Window<R> {
         &self.buffer[from..self.start]
     }
 
-    /// Steps over `n` bytes, however many, without holding them; false when fewer remain.
+    /// Steps over any number of bytes without buffering them; false if fewer remain.
     pub fn skip(&mut self, mut n: u64) -> Result<bool, CaptureError> {
         while n > 0 {
             if !self.ensure(1)? {
@@ -83,7 +83,7 @@ impl<R: Read> Window<R> {
         Ok(true)
     }
 
-    /// Gives away the buffer, and goes on in `other` with the bytes not yet stepped over.
+    /// Exchanges the buffer for `other`, which continues with the bytes not yet stepped over.
     pub fn swap(&mut self, other: &mut Vec<u8>) {
         let left = self.end - self.start;
         other.resize(self.buffer.len().max(other.len()), 0);
@@ -92,13 +92,13 @@ impl<R: Read> Window<R> {
         (self.start, self.end) = (0, left);
     }
 
-    /// Where in the buffer the next byte is.
+    /// Position of the next byte in the buffer.
     #[inline]
     pub fn place(&self) -> usize {
         self.start
     }
 
-    /// While held, bytes stay where they are in the buffer, also those stepped over.
+    /// While held, bytes stay where they are in the buffer, including those stepped over.
     pub fn hold(&mut self, held: bool) {
         self.held = held;
     }
@@ -112,7 +112,7 @@ impl<R: Read> Window<R> {
         }
         while self.end - self.start < n && !self.eof {
             if self.buffer.len() == self.end {
-                // Grows with what really arrives, so a false length cannot make it large.
+                // Grows with the data that really arrives, so a false length cannot make it large.
                 self.buffer.resize(self.end + CHUNK, 0);
             }
             match self.source.read(&mut self.buffer[self.end..]) {

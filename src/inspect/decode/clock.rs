@@ -1,4 +1,4 @@
-//! How time stamps are shown.
+//! The formats of time stamps.
 
 use super::out::Out;
 
@@ -8,7 +8,7 @@ pub enum TimeForm {
     /// Seconds since the first packet of the file.
     #[default]
     Relative,
-    /// Seconds since the packet shown before.
+    /// Seconds since the previous packet shown.
     Delta,
     /// Date and time of day, UTC.
     Utc,
@@ -18,7 +18,7 @@ pub enum TimeForm {
 
 const NS: u64 = 1_000_000_000;
 
-/// Remembers what times are relative to.
+/// The time that others are relative to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     form: TimeForm,
@@ -31,12 +31,12 @@ impl Clock {
         Clock { form, first: None, last: 0 }
     }
 
-    /// Whether a time is shown as its distance from the one shown before.
+    /// Whether times are shown relative to the previous packet.
     pub fn depends_on_last(&self) -> bool {
         self.form == TimeForm::Delta
     }
 
-    /// Takes note of a record, shown or not.
+    /// Notes a record, shown or not.
     #[inline]
     pub fn see(&mut self, time_ns: u64) {
         if self.first.is_none() {
@@ -71,7 +71,7 @@ pub(crate) fn seconds(out: &mut Vec<u8>, time_ns: u64, origin_ns: u64) {
             out.insert(from, b' ');
         }
     } else if whole < 1000 {
-        // The whole of it has a fixed size then, which is fast.
+        // Then the whole text has a fixed size, which is fast.
         let mut text = *b"    .000000000";
         digits(&mut text[..4], whole, b' ');
         digits(&mut text[5..], distance % NS, b'0');
@@ -84,7 +84,7 @@ pub(crate) fn seconds(out: &mut Vec<u8>, time_ns: u64, origin_ns: u64) {
     out.dec_zeros(distance % NS, 9);
 }
 
-/// Writes a number that fits to the end of `place`, with `fill` in front.
+/// Writes a number that fits at the end of `place`, padded in front with `fill`.
 #[inline(always)]
 fn digits(place: &mut [u8], value: u64, fill: u8) {
     let mut value = value as u32;

@@ -7,7 +7,7 @@ use softrnic_wire::{
 
 use super::fields::{FieldSink, Meaning, Value};
 
-/// Tells the fields of a management datagram.
+/// Passes the fields of a management datagram to the sink.
 pub(super) fn mad(mad: &Mad<'_>, sink: &mut dyn FieldSink) {
     sink.layer("mad");
     sink.field("base_version", Value::Dec(mad.base_version.into()));
@@ -72,7 +72,7 @@ fn message(cm: &CmMessage<'_>, sink: &mut dyn FieldSink) {
     private_data(private, sink);
 }
 
-/// The RDMA CM's header is there when the service id was made by it.
+/// The RDMA CM's header is present if it made the service id.
 fn carries_private_header(cm: &CmMessage<'_>) -> bool {
     match cm.body() {
         CmBody::Req(req) => req.service.port().is_some(),
@@ -81,7 +81,7 @@ fn carries_private_header(cm: &CmMessage<'_>) -> bool {
     }
 }
 
-/// Trailing zeros, which fill the field up, are left out.
+/// Trailing zeros, which pad the field, are left out.
 fn private_data(private: &[u8], sink: &mut dyn FieldSink) {
     let used = private.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
     if used > 0 {

@@ -1,5 +1,4 @@
-//! Every field of a packet, told to a sink in wire order: the one description that `-v`, JSON and the
-//! HTML page all show.
+//! Passes every field of a packet to a sink in wire order: the one description behind `-v`, JSON and the HTML page.
 
 use std::net::IpAddr;
 
@@ -19,7 +18,7 @@ pub trait FieldSink {
     fn layer(&mut self, name: &'static str);
     /// A field and its value.
     fn field(&mut self, name: &'static str, value: Value<'_>);
-    /// What the field told last means.
+    /// The meaning of the previous field.
     fn meaning(&mut self, meaning: Meaning<'_>);
 }
 
@@ -49,10 +48,10 @@ pub enum Meaning<'a> {
     Count(u64, &'static str),
 }
 
-/// No more payload than this is shown.
+/// The most payload bytes shown.
 const SHOWN_PAYLOAD: usize = 64;
 
-/// Tells `sink` every field of a packet and of the record that held it.
+/// Passes every field of a packet, and of the record that held it, to `sink`.
 pub fn describe(record: &Record<'_>, roce: &Roce<'_>, sink: &mut dyn FieldSink) {
     sink.layer("frame");
     sink.field("number", Value::Dec(record.number));
@@ -300,7 +299,7 @@ fn payload(roce: &Roce<'_>, len: usize, sink: &mut dyn FieldSink) {
 fn icrc(roce: &Roce<'_>, sink: &mut dyn FieldSink) {
     sink.layer("icrc");
     if let Some(received) = roce.icrc_received() {
-        // As the bytes lie in the frame.
+        // In the order of the bytes in the frame.
         sink.field("value", Value::Hex(received.swap_bytes().into(), 8));
     }
     sink.field("state", Value::Text(icrc_name(roce.icrc)));

@@ -11,7 +11,7 @@ use super::peers::Peers;
 use crate::dissect::Roce;
 use softrnic_wire::{Body, Syndrome};
 
-/// Packets that match one of each kind of condition given; a kind without conditions matches all.
+/// Packets that match at least one condition of each kind given; a kind without conditions matches all.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     /// Packets to or from these QPs.
@@ -27,8 +27,8 @@ pub struct Filter {
 pub enum OpcodePattern {
     /// The byte on the wire.
     Number(u8),
-    /// Compared without regard to case with the opcode's name, with that name without its transport,
-    /// and with what the packet is beyond its opcode: `NAK remote access error`, `CM REQ`.
+    /// Compared, ignoring case, with the opcode's name, with that name without its transport, and with what the packet
+    /// is beyond its opcode: `NAK remote access error`, `CM REQ`.
     Name(String),
 }
 
@@ -39,10 +39,10 @@ pub struct AddressPattern {
     prefix: u8,
 }
 
-/// Text that is no filter.
+/// Invalid text of a filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FilterError {
-    /// No opcode has this number, name or a name that the pattern matches.
+    /// No opcode has this number or name, or matches the pattern.
     NoSuchOpcode(String),
     /// Neither an address nor address/length.
     NotAnAddress(String),
@@ -138,7 +138,7 @@ const DETAILS: [&str; 19] = [
     "CM APR",
 ];
 
-/// Whether `*` (anything) and `?` (one character) make `pattern` match `text`, letter case aside.
+/// Whether `pattern` matches `text`, with `*` (anything) and `?` (one character), ignoring case.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
@@ -212,7 +212,7 @@ impl FromStr for AddressPattern {
     }
 }
 
-/// Reads a QPN as decimal, or as hexadecimal after `0x`.
+/// Parses a QPN, decimal or hexadecimal after `0x`.
 ///
 /// # Errors
 /// [`FilterError::NotAQpn`].

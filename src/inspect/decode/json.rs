@@ -6,8 +6,8 @@ use super::text::value_text;
 use crate::capture::Record;
 use crate::dissect::{Roce, Transport};
 
-/// Appends a packet as one line. The time is a string, because nanoseconds since 1970 exceed what a
-/// JSON number safely holds.
+/// Appends a packet as one line. The time is a string, because nanoseconds since 1970 exceed what a JSON number can
+/// safely hold.
 pub(crate) fn write(out: &mut Vec<u8>, record: &Record<'_>, roce: &Roce<'_>) {
     out.text("{\"packet\":");
     out.dec(record.number);
@@ -37,7 +37,7 @@ pub(crate) fn write(out: &mut Vec<u8>, record: &Record<'_>, roce: &Roce<'_>) {
 struct JsonSink<'o> {
     out: &'o mut Vec<u8>,
     in_layer: bool,
-    /// Whether no field was written in this layer yet.
+    /// Whether no field has been written in this layer yet.
     fresh: bool,
     last: &'static str,
 }

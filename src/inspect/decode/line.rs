@@ -12,18 +12,18 @@ use super::out::Out;
 use crate::capture::Record;
 use crate::dissect::{Icrc, Net, Roce, Transport};
 
-/// Writes lines; keeps the address texts of recent flows.
+/// Writes lines; caches the address texts of recent flows.
 #[derive(Debug)]
 pub(crate) struct LineWriter {
     addresses: AddressTexts,
 }
 
-/// Where the opcode's column ends and the next begins.
+/// The column at which the opcode ends and the next one begins.
 const OPCODE_WIDTH: usize = 28;
 /// No opcode's name is longer.
 const NAME_MAX: usize = 40;
 
-/// The names of all opcodes, filled up to the width of the column, and their lengths then.
+/// The names of all opcodes, padded to the width of the column, and their resulting lengths.
 static NAMES: [([u8; NAME_MAX], usize); 256] = {
     let mut names = [([b' '; NAME_MAX], 0); 256];
     let mut row = 0;
@@ -379,7 +379,7 @@ fn icrc(out: &mut Vec<u8>, icrc: Icrc) {
     }
 }
 
-/// The texts of recently seen address pairs; formatting addresses is the dearest part of a line.
+/// The texts of recently seen address pairs; formatting addresses is the most expensive part of a line.
 #[derive(Debug)]
 struct AddressTexts {
     slots: Vec<Option<Slot>>,
@@ -389,12 +389,12 @@ struct AddressTexts {
 struct Slot {
     src: IpAddr,
     dst: IpAddr,
-    /// Filled up with spaces to [`SHORT_ADDRESSES`], and its length without them.
+    /// Padded with spaces to [`SHORT_ADDRESSES`], and its length without them.
     text: (Vec<u8>, usize),
 }
 
 const SLOTS: usize = 256;
-/// Two IPv4 addresses and an arrow take no more.
+/// Two IPv4 addresses and an arrow are at most this long.
 const SHORT_ADDRESSES: usize = 40;
 
 impl AddressTexts {

@@ -1,4 +1,4 @@
-//! Printing packets: a line each, all their fields, or a JSON object each.
+//! Prints packets: one line each, all their fields, or a JSON object each.
 
 mod clock;
 mod cm_fields;
@@ -57,12 +57,12 @@ pub struct Options {
     pub filter: Filter,
     /// Stop after printing this many.
     pub limit: Option<u64>,
-    /// Threads that format packets beside the one that reads. With none, whatever has been read is
-    /// printed before more is waited for, which a live capture needs.
+    /// Threads that format packets, besides the one that reads. With none, everything read is printed before waiting
+    /// for more, which a live capture needs.
     pub threads: usize,
 }
 
-/// Printed text is handed on in pieces of about this size.
+/// Printed text is passed on in pieces of about this size.
 const FLUSH_AT: usize = 128 << 10;
 
 /// Records between two calls of the progress function.
@@ -70,12 +70,11 @@ const PROGRESS_EVERY: u64 = 4096;
 
 /// Prints the packets of a capture.
 ///
-/// `peers` is what is known of QP pairs already: nothing, or what [`learn_peers`] found in a first pass
-/// over the same file. `progress` is called now and then with the number of bytes read so far.
+/// `peers` is what is already known about QP pairs: nothing, or what [`learn_peers`] found in a first pass over the
+/// same file. `progress` is called now and then with the number of bytes read so far.
 ///
 /// # Errors
-/// Only those of writing to `out`. A damaged capture is printed up to the damage, which
-/// [`Summary::damage`] then names.
+/// Only those of writing to `out`. A damaged capture is printed up to the damage, which [`Summary::damage`] then names.
 pub fn decode<R: Read, W: Write>(
     reader: &mut Reader<R>,
     out: &mut W,
@@ -84,7 +83,7 @@ pub fn decode<R: Read, W: Write>(
     mut progress: impl FnMut(u64),
 ) -> io::Result<Summary> {
     let clock = Clock::new(options.time);
-    // These look at one packet after the other.
+    // These options need one packet after the other.
     let in_order = options.limit.is_some() || !options.filter.qps.is_empty() || clock.depends_on_last();
     let mut summary = if options.threads == 0 || in_order {
         one_by_one(reader, out, options, clock, peers, &mut progress)?
@@ -139,7 +138,7 @@ fn one_by_one<R: Read, W: Write>(
     Ok(summary)
 }
 
-/// Counts packets and prints those that the options ask for.
+/// Counts packets, and prints those that the options select.
 struct Printer<'o> {
     options: &'o Options,
     filtered: bool,
@@ -196,8 +195,8 @@ impl<'o> Printer<'o> {
     }
 }
 
-/// Learns from a whole capture which QPs talk to each other, for filtering by QP in a second pass.
-/// Damage ends the learning; the second pass will meet and report it.
+/// Learns from a whole capture which QPs communicate, for filtering by QP in a second pass. Damage ends the first pass;
+/// the second one will find and report it.
 pub fn learn_peers<R: Read>(reader: &mut Reader<R>, mut progress: impl FnMut(u64)) -> Peers {
     let mut peers = Peers::new();
     let mut dissector = Dissector::new();

@@ -1,4 +1,4 @@
-//! What syndromes and other codes are called, in the specification's words.
+//! The names of syndromes and other codes, in the specification's words.
 
 use softrnic_wire::{NakCode, Placement, Selectivity, Syndrome};
 

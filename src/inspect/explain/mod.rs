@@ -192,10 +192,8 @@ fn tell_oddities(collected: &Collected, log: &mut Log) {
     for (time_ns, index) in &collected.bad_pkeys {
         let event = &collected.events[*index as usize];
         let flow = &collected.flows[event.flow as usize];
-        let text = format!(
-            "a packet from {} to {} names partition 0, which is invalid",
-            flow.key.src, flow.key.dst
-        );
+        let text =
+            format!("a packet from {} to {} names partition 0, which is invalid", flow.key.src, flow.key.dst);
         tell(Kind::BadPkey, *time_ns, vec![event.number], Some(rules::PARTITION), text);
     }
     if let Some(damage) = &collected.summary.damage {

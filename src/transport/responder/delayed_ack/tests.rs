@@ -22,7 +22,7 @@ impl Case {
         self.called(caller, completes, has_outstanding)
     }
 
-    /// Somebody calls, and finds nothing new for this QP.
+    /// A call that finds nothing new for this QP.
     fn called(&mut self, caller: Caller, completes: bool, has_outstanding: bool) -> bool {
         self.now += STEP;
         self.ack.on_timeout(self.now);
