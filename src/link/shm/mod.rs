@@ -9,6 +9,8 @@
 //! An eventfd wakes a sleeping peer. A caller that polls reads the rings, which takes no system call, and asks the kernel
 //! for everything else only every 50 µs.
 
+#[cfg(feature = "fuzz")]
+pub(crate) mod fuzz;
 mod header;
 mod hello;
 mod ring;
@@ -44,6 +46,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Addresses that are remembered, and roads.
 const MOST: usize = 4096;
+/// Those who connect that are let in at a time.
+const MOST_LET_IN: usize = 16;
 
 /// Roads of the largest rings, and of the second size: all rings of 64 processes that talk to all others take 230 MiB.
 const LARGE_ROADS: usize = 4;
@@ -250,7 +254,10 @@ impl<L: Link> ShmLink<L> {
 
     fn let_in(&mut self, now: Time) {
         use rustix::net::{SocketFlags, accept_with};
-        while let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        for _ in 0..MOST_LET_IN {
+            let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
+                break;
+            };
             if hello::is_believed(&socket) {
                 self.keep(Stream::Came { socket, since: now });
             }
@@ -278,7 +285,7 @@ impl<L: Link> ShmLink<L> {
         match stream {
             Stream::Road(mut road) => {
                 // Nothing is said on it any more.
-                road.ended = !matches!(hello::hear(&road.stream), Heard::Nothing);
+                road.ended |= !matches!(hello::hear(&road.stream), Heard::Nothing);
                 if road.ended {
                     self.ways.remove(&road.peer);
                     // Otherwise it would wake everybody for ever.
@@ -321,7 +328,7 @@ impl<L: Link> ShmLink<L> {
             Stream::Asked { peer: asked, .. } => *asked == peer,
             _ => false,
         });
-        if asked && self.address < peer || peer.is_ipv4() != self.address.is_ipv4() {
+        if asked && self.address < peer || !self.can_have(peer) {
             let _ = hello::refuse(&socket);
             return None;
         }
@@ -335,15 +342,32 @@ impl<L: Link> ShmLink<L> {
         Some(road)
     }
 
+    /// Whether a peer can have this address.
+    fn can_have(&self, peer: IpAddr) -> bool {
+        let nobodys = match peer {
+            IpAddr::V4(peer) => peer.is_unspecified() || peer.is_multicast() || peer.is_broadcast(),
+            IpAddr::V6(peer) => peer.is_unspecified() || peer.is_multicast(),
+        };
+        !nobodys && peer.is_ipv4() == self.address.is_ipv4()
+    }
+
     fn open(&mut self, index: usize, road: io::Result<Road>) {
         let Ok(mut road) = road else { return };
         if self.watched {
             // What has come on it already is found in the step that this is part of.
             let _ = road.rings.sleep(self.sleeps);
         }
-        // An older road to the address leads to a process that has gone, unless the address is our own.
-        if road.peer != self.address || !matches!(self.ways.get(&road.peer), Some(Way::Road(_))) {
-            self.ways.insert(road.peer, Way::Road(index));
+        match self.ways.get(&road.peer).copied() {
+            Some(Way::Road(_)) if road.peer == self.address => {}
+            way => {
+                // It leads to a process that has gone.
+                if let Some(Way::Road(older)) = way
+                    && let Some(older) = self.road(older)
+                {
+                    older.ended = true;
+                }
+                self.ways.insert(road.peer, Way::Road(index));
+            }
         }
         self.streams[index] = Some(Stream::Road(Box::new(road)));
     }
@@ -367,7 +391,7 @@ impl<L: Link> ShmLink<L> {
         match self.road(index).map(|road| road.rings.reserve(len)) {
             Some(Ok(())) => {}
             Some(Err(NoRoom::Full)) => return Err(TxError::Full),
-            Some(Err(NoRoom::Corrupt)) => {
+            Some(Err(NoRoom::Corrupt(_))) => {
                 self.counters.rx_malformed += 1;
                 self.close(now, index);
                 return Err(TxError::Unreachable);
@@ -480,7 +504,7 @@ impl<L: Link> Link for ShmLink<L> {
         let mut left = budget;
         for index in 0..self.streams.len() {
             let Some(Stream::Road(road)) = &mut self.streams[index] else { continue };
-            let mut corrupt = false;
+            let mut corrupt = road.corrupt;
             if !road.begun && road.rings.has_more() {
                 // What the peer sent before it had the road comes first.
                 loop {
@@ -495,7 +519,7 @@ impl<L: Link> Link for ShmLink<L> {
                 }
                 road.begun = true;
             }
-            while left > 0 {
+            while left > 0 && corrupt.is_none() {
                 match road.rings.receive(&mut self.buffer) {
                     Ok(Some((len, addressing))) => {
                         left -= 1;
@@ -520,18 +544,15 @@ impl<L: Link> Link for ShmLink<L> {
                         }
                     }
                     Ok(None) => break,
-                    Err(ring::Corrupt) => {
-                        corrupt = true;
-                        break;
-                    }
+                    Err(found) => corrupt = Some(found),
                 }
             }
             road.tell();
             let ended = road.ended && left > 0;
-            if corrupt {
+            if corrupt.is_some() {
                 self.counters.rx_malformed += 1;
             }
-            if corrupt || ended {
+            if corrupt.is_some() || ended {
                 self.close(now, index);
             }
         }
@@ -569,8 +590,13 @@ impl<L: Link> Link for ShmLink<L> {
         for stream in self.streams.iter_mut().flatten() {
             let Stream::Road(road) = stream else { continue };
             if watched {
-                // A road that is broken is to be closed.
-                busy |= road.rings.sleep(self.sleeps).unwrap_or(true);
+                match road.rings.sleep(self.sleeps) {
+                    Ok(more) => busy |= more,
+                    Err(corrupt) => {
+                        road.corrupt = Some(corrupt);
+                        busy = true;
+                    }
+                }
             } else {
                 road.rings.wake();
             }

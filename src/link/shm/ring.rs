@@ -12,10 +12,10 @@ use super::segment::{MIN_CAPACITY, Own, Peer};
 /// The longest datagram: a payload of 4096 bytes and any headers.
 pub(super) const MAX_DATAGRAM: usize = 4096 + 128;
 
-const ALIGN: usize = 16;
-const RECORD_HEADER: usize = 16;
+pub(super) const ALIGN: usize = 16;
+pub(super) const RECORD_HEADER: usize = 16;
 /// The length of what is skipped up to the end.
-const SKIP: u32 = u32::MAX;
+pub(super) const SKIP: u32 = u32::MAX;
 /// An empty ring goes on from the front once this much is used.
 const HOT: usize = 16 << 10;
 /// What has been written is shown this early, so that the peer can begin.
@@ -24,7 +24,7 @@ const SHOWN_EARLY: u64 = 8 << 10;
 // One that does not fit before the end and is skipped for fits into the rest.
 const _: () = assert!(2 * record_len(MAX_DATAGRAM) <= MIN_CAPACITY);
 
-const fn record_len(datagram: usize) -> usize {
+pub(super) const fn record_len(datagram: usize) -> usize {
     (RECORD_HEADER + datagram).next_multiple_of(ALIGN)
 }
 
@@ -40,19 +40,24 @@ pub(super) struct Addressing {
 
 /// The peer has written what cannot be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Corrupt;
+pub(super) enum Corrupt {
+    /// It says that it has read or written what it cannot have.
+    Index,
+    /// A record is longer than any datagram, or than what was written.
+    Length,
+}
 
 /// Why nothing can be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum NoRoom {
     /// The peer has to read first, and rings when it has.
     Full,
-    Corrupt,
+    Corrupt(Corrupt),
 }
 
 impl From<Corrupt> for NoRoom {
-    fn from(_: Corrupt) -> NoRoom {
-        NoRoom::Corrupt
+    fn from(corrupt: Corrupt) -> NoRoom {
+        NoRoom::Corrupt(corrupt)
     }
 }
 
@@ -142,7 +147,7 @@ impl Rings {
     fn look_for_room(&mut self) -> Result<(), Corrupt> {
         let freed = self.peer.header().head();
         if freed < self.freed || freed > self.shown {
-            return Err(Corrupt);
+            return Err(Corrupt::Index);
         }
         self.freed = freed;
         Ok(())
@@ -218,15 +223,16 @@ impl Rings {
             let len = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
             let here = (self.arrived - self.head).min(rest as u64);
             if len == SKIP {
-                if here < rest as u64 {
-                    return Err(Corrupt);
+                // A peer that skips from the front, where every skip leads, could keep us here.
+                if here < rest as u64 || at == 0 {
+                    return Err(Corrupt::Length);
                 }
                 self.head += rest as u64;
                 continue;
             }
             let len = len as usize;
             if len > MAX_DATAGRAM || record_len(len) as u64 > here {
-                return Err(Corrupt);
+                return Err(Corrupt::Length);
             }
             self.peer.copy(at + RECORD_HEADER, &mut buffer[..len]);
             self.head += record_len(len) as u64;
@@ -251,7 +257,7 @@ impl Rings {
             && arrived - self.head <= self.peer.capacity() as u64
             && arrived.is_multiple_of(ALIGN as u64);
         if !sound {
-            return Err(Corrupt);
+            return Err(Corrupt::Index);
         }
         self.arrived = arrived;
         Ok(())
@@ -291,6 +297,11 @@ impl Rings {
     /// What a broken peer might do.
     pub fn scribble(&mut self) {
         self.own.header().show(u64::MAX);
+    }
+
+    /// The same, to a peer that waits for room.
+    pub fn scribble_what_was_read(&mut self) {
+        self.own.header().tell(u64::MAX, self.peer.header(), &mut 0);
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlink};
 
-use super::ring::Rings;
+use super::ring::{Corrupt, Rings};
 use super::segment::{Own, Peer};
 
 /// A road that datagrams travel on.
@@ -19,6 +19,8 @@ pub(super) struct Road {
     pub begun: bool,
     /// The stream has ended; what is in the ring is still read.
     pub ended: bool,
+    /// The peer has written what cannot be: the road is to be closed.
+    pub corrupt: Option<Corrupt>,
     /// Something was queued since the last flush.
     pub queued: bool,
 }
@@ -41,6 +43,7 @@ impl Road {
             stream,
             begun: false,
             ended: false,
+            corrupt: None,
             queued: false,
         })
     }

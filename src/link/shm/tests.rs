@@ -226,6 +226,63 @@ fn a_peer_that_writes_garbage_loses_its_road() {
     assert_eq!(roads(&left), 0);
 }
 
+/// Its garbage is found by who looks for room, which need not be who sends or receives.
+#[test]
+fn garbage_from_a_reader_does_not_keep_a_waiting_writer_awake() {
+    let (mut left, mut right) = neighbours();
+    let to = right.address;
+    while send(&mut left, to, 1, 4096).is_ok() {}
+    left.flush(now());
+    assert!(!left.watch(true));
+    let Some(Some(Stream::Road(road))) = right.streams.first_mut() else { panic!("a road") };
+    road.rings.scribble_what_was_read();
+    assert!(left.watch(true), "there is a road to be closed");
+    testing::drain(&mut left, now());
+    assert_eq!(roads(&left), 0);
+    assert!(!left.watch(true), "nothing is left to do");
+}
+
+/// A stream to a link from somebody who says what a peer with this address would.
+fn stranger(link: &ShmLink<UdpLink>, address: IpAddr) -> (OwnedFd, Own) {
+    let socket = hello::ask(link.address).expect("it listens");
+    let (own, segment) = Own::create(MIN_CAPACITY).expect("memory");
+    let bell = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
+    hello::offer(&socket, address, &segment, &bell).expect("said");
+    (socket, own)
+}
+
+#[test]
+fn an_address_has_one_road() {
+    let mut link = open();
+    let strangers: Vec<_> =
+        (0..5).map(|_| stranger(&link, IpAddr::V4(Ipv4Addr::new(127, 200, 5, 1)))).collect();
+    meet(&mut [&mut link]);
+    testing::drain(&mut link, now());
+    assert_eq!(roads(&link), 1);
+    drop(strangers);
+}
+
+#[test]
+fn nobody_speaks_for_a_group_or_for_no_address() {
+    let mut link = open();
+    let _strangers = [Ipv4Addr::new(224, 0, 0, 9), Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST]
+        .map(|address| stranger(&link, address.into()));
+    meet(&mut [&mut link]);
+    assert_eq!(roads(&link), 0);
+}
+
+#[test]
+fn a_crowd_is_let_in_a_few_at_a_time() {
+    let mut link = open();
+    let crowd: Vec<_> = (0..3 * MOST_LET_IN).map(|_| hello::ask(link.address).expect("it listens")).collect();
+    link.look(now());
+    assert_eq!(link.streams.iter().flatten().count(), MOST_LET_IN);
+    for _ in 0..3 {
+        link.look(now());
+    }
+    assert_eq!(link.streams.iter().flatten().count(), crowd.len());
+}
+
 #[test]
 fn the_descriptor_wakes_its_waiter() {
     let (mut left, mut right) = neighbours();

@@ -19,7 +19,7 @@ pub use frames::frames;
 pub use hostile::hostile;
 pub use looks::looks;
 pub use sockets::sockets;
-pub use softrnic_link::fuzz::{grant, netlink, xdp};
+pub use softrnic_link::fuzz::{grant, netlink, shm, xdp};
 pub use specifications::specifications;
 pub use verbs::verbs;
 
@@ -27,7 +27,7 @@ pub use verbs::verbs;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     ("frames", frames),
     ("hostile", hostile),
     ("control", control),
@@ -35,6 +35,7 @@ pub const TARGETS: [Target; 12] = [
     ("verbs", verbs),
     ("sockets", sockets),
     ("xdp", xdp),
+    ("shm", shm),
     ("netlink", netlink),
     ("grant", grant),
     ("cm", cm),

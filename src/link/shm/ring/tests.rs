@@ -144,6 +144,15 @@ fn what_was_not_committed_is_never_seen() {
     assert_eq!(receive(&mut right), None);
 }
 
+/// It could write one after the other, as fast as we read.
+#[test]
+fn a_skip_at_the_front_is_corrupt() {
+    let (mut left, mut right) = pair(MIN_CAPACITY);
+    left.own.bytes_mut(0, 4).copy_from_slice(&SKIP.to_ne_bytes());
+    left.own.header().show(MIN_CAPACITY as u64);
+    assert_eq!(right.receive(&mut [0; MAX_DATAGRAM]), Err(Corrupt::Length));
+}
+
 /// A peer that writes anything into its own segment: it is found out, or its datagrams are any bytes, but nothing else
 /// happens.
 #[test]
@@ -175,8 +184,10 @@ fn a_peer_may_write_anything() {
                     left.own.bytes_mut(at, 8).copy_from_slice(&word.to_ne_bytes());
                 }
                 3 => {
-                    corrupt |=
-                        matches!(right.reserve(1 + rng.next() as usize % MAX_DATAGRAM), Err(NoRoom::Corrupt))
+                    corrupt |= matches!(
+                        right.reserve(1 + rng.next() as usize % MAX_DATAGRAM),
+                        Err(NoRoom::Corrupt(_))
+                    )
                 }
                 _ => {
                     right.commit();
