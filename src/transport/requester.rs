@@ -336,11 +336,11 @@ impl<D> Requester<D> {
         } else {
             from + 1
         };
-        let ends = to == entry.first + entry.packets;
         let cost = self.queue.cost_to(to, mtu);
-        self.check_room(cx, now, Need { cost, ends }, host)?;
+        self.check_room(cx, now, Need { to, cost }, host)?;
 
         let entry = &self.queue.entries[self.queue.at];
+        let ends = to == entry.first + entry.packets;
         let (op, payload) = request::packet(entry, index, to, mtu);
         let ack_req = cx.is_reliable()
             && (ends

@@ -3,7 +3,7 @@
 //! The window counts only what a peer answers. A QP that gets no answers returns its bytes to the window and only
 //! probes: the peer's QP may be gone while others of that peer go on.
 
-use softrnic_wire::Time;
+use softrnic_wire::{Psn, Time};
 
 use super::Requester;
 use super::send_queue::PACKET_OVERHEAD;
@@ -27,18 +27,10 @@ pub enum Standing {
 /// What the next packet, or READ request, needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
-    /// Bytes of it and of its responses.
+    /// The PSN behind it and its responses.
+    pub to: Psn,
+    /// Bytes of it and its responses.
     pub cost: u64,
-    /// With it the request has been sent as a whole.
-    pub ends: bool,
-}
-
-impl Need {
-    /// More waits for the window: one packet of a long message would gain nothing, and cut the run that the rest is
-    /// sent in.
-    fn is_little(self, cx: &Context) -> bool {
-        self.ends && self.cost <= cx.config.mtu as u64 + PACKET_OVERHEAD
-    }
 }
 
 impl<D> Requester<D> {
@@ -69,7 +61,7 @@ impl<D> Requester<D> {
             match self.standing {
                 _ if self.queue.is_outstanding() => return Err(Stop::Window),
                 Standing::New => self.standing = Standing::Silent,
-                _ if need.is_little(cx) && host.peer().window.has_reserve() => return Ok(()),
+                _ if self.is_little(cx, need) && host.peer().window.has_reserve() => return Ok(()),
                 _ => return Err(Stop::Window),
             }
         }
@@ -78,6 +70,13 @@ impl<D> Requester<D> {
         } else {
             Ok(())
         }
+    }
+
+    /// Whether a single packet is all that the request still needs. More waits for the window: the first packet of a long
+    /// message would gain nothing, and cut the run that the rest is sent in.
+    fn is_little(&self, cx: &Context, need: Need) -> bool {
+        let entry = &self.queue.entries[self.queue.at];
+        need.to == entry.first + entry.packets && need.cost <= cx.config.mtu as u64 + PACKET_OVERHEAD
     }
 
     /// Counts what has just been sent.
