@@ -212,3 +212,6 @@ impl QpAttr {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

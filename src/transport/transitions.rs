@@ -166,3 +166,6 @@ pub fn check(service: QpType, from: QpState, to: QpState, mask: AttrMask) -> Res
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
