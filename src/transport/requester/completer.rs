@@ -77,8 +77,7 @@ impl<D> Requester<D> {
             }
         };
         // A refused READ has failed, whichever responses before the NAK were lost.
-        let front = self.queue.entries.front();
-        let refuses_front = front.is_some_and(|front| front.packets > 0 && front.owns(psn));
+        let refuses_front = self.queue.entries.front().is_some_and(|front| front.owns(psn));
         match status {
             Some(status) if !implied_nak || refuses_front => return Outcome::Fatal(status),
             _ if implied_nak => self.implied_nak(now, host),
@@ -145,8 +144,7 @@ impl<D> Requester<D> {
             }
             Err(Unacknowledged::Fatal(status)) => return Outcome::Fatal(status),
         }
-        let Some(front) = self.queue.entries.front() else { return Outcome::Continue };
-        if self.queue.una != psn || !front.owns(psn) {
+        if !self.queue.entries.front().is_some_and(|front| front.owns(psn)) {
             host.count(Counter::DropGhostResponse);
             return Outcome::Continue;
         }
@@ -217,9 +215,10 @@ impl<D> Requester<D> {
         to: Psn,
         host: &mut H,
     ) -> Result<(), Unacknowledged> {
-        while self.queue.una.is_before(to) && self.queue.started > 0 {
-            let front = &self.queue.entries[0];
-            if front.packets > 0 && front.wants_response() {
+        while self.queue.una.is_before(to)
+            && let Some(front) = self.queue.entries.front()
+        {
+            if front.wants_response() {
                 return Err(Unacknowledged::ImpliedNak);
             }
             let end = front.first + front.packets;
@@ -261,8 +260,8 @@ impl<D> Requester<D> {
             if let Some(status) = front.fault {
                 return Err(status);
             }
-            let answered = front.packets > 0 && !self.queue.una.is_before(front.first + front.packets);
-            if !front.is_local() && !answered {
+            // A local operation, which owns no PSN, is at the front when everything before it is acknowledged.
+            if self.queue.una.is_before(front.first + front.packets) {
                 return Ok(());
             }
             self.complete_front(cx, Status::Success, host);

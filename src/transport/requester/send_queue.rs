@@ -47,10 +47,6 @@ impl<D> Entry<D> {
         matches!(self.wqe.op, SendOp::Read { .. })
     }
 
-    pub fn is_local(&self) -> bool {
-        matches!(self.wqe.op, SendOp::Local(_))
-    }
-
     /// Whether `psn` is one of its PSNs.
     pub fn owns(&self, psn: Psn) -> bool {
         let place = psn.distance_from(self.first);
