@@ -170,6 +170,49 @@ fn a_psn_half_the_circle_away_is_before_not_after() {
 }
 
 #[test]
+fn a_psn_is_neither_before_nor_after_itself_and_its_neighbours_are() {
+    for value in [0, 1, 1 << 23, 0xFF_FFFF] {
+        let psn = Psn::new(value);
+        assert!(!psn.is_before(psn) && !psn.is_after(psn) && psn.at_or_before(psn));
+        assert!(psn.is_before(psn + 1) && !psn.is_after(psn + 1) && psn.at_or_before(psn + 1));
+        assert!(!psn.is_before(psn - 1) && psn.is_after(psn - 1) && !psn.at_or_before(psn - 1));
+        assert_eq!(((psn + 1) - psn, psn - (psn + 1), psn - psn), (1, -1, 0));
+    }
+}
+
+#[test]
+fn a_psn_that_is_moved_stays_on_the_circle() {
+    let mut psn = Psn::new(0xFF_FFFE);
+    psn += 3;
+    assert_eq!(psn.get(), 1);
+    psn -= 2;
+    assert_eq!(psn.get(), 0xFF_FFFF);
+}
+
+#[test]
+fn numbers_of_24_bits_drop_what_is_above() {
+    let value = 0xAB12_3456;
+    let kept = [Psn::new(value).get(), Msn::new(value).get(), Qpn::new(value).get(), Srqn::new(value).get()];
+    assert_eq!(kept, [0x12_3456; 4]);
+}
+
+#[test]
+fn numbers_are_shown_as_people_write_them() {
+    assert_eq!(Psn::new(100).to_string(), "100");
+    assert_eq!(Msn::new(7).to_string(), "7");
+    assert_eq!(Qpn::new(0x11).to_string(), "0x000011");
+    assert_eq!(Rkey(0x1234).to_string(), "0x00001234");
+}
+
+#[test]
+fn the_high_bit_of_a_qkey_and_of_a_pkey_has_a_meaning() {
+    assert!(Qkey(0x8000_0000).is_privileged() && Qkey(u32::MAX).is_privileged());
+    assert!(!Qkey(0x7FFF_FFFF).is_privileged() && !Qkey(0).is_privileged());
+    assert!(Pkey(0x8000).is_full() && Pkey(0xFFFF).is_full());
+    assert!(!Pkey(0x7FFF).is_full() && !Pkey(0).is_full());
+}
+
+#[test]
 fn pkeys_match_within_a_partition_when_one_side_is_a_full_member() {
     assert!(Pkey::DEFAULT.matches(Pkey::DEFAULT));
     assert!(Pkey::DEFAULT.matches(Pkey(0x7FFF)) && Pkey(0x7FFF).matches(Pkey::DEFAULT));
