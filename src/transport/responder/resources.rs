@@ -68,11 +68,8 @@ impl Resources {
     pub fn find_read(&self, psn: Psn, again: &Reth, mtu: u32) -> Option<Saved> {
         self.saved.iter().rev().find_map(|s| {
             let SavedKind::Read(domain, reth) = s.kind else { return None };
-            let place = psn.distance_from(s.first);
-            if place < 0 || place as u32 >= s.packets {
-                return None;
-            }
-            let offset = place as u64 * mtu as u64;
+            let place = u64::try_from(psn.distance_from(s.first)).ok()?;
+            let offset = place * mtu as u64;
             let inside = offset + again.dma_len as u64 <= reth.dma_len as u64;
             let same = reth.dma_len == 0
                 || (again.rkey == reth.rkey && again.va == reth.va.wrapping_add(offset) && again.dma_len > 0);
