@@ -15,7 +15,7 @@ use softrnic_wire::{Mtu, Psn};
 const NEAR: usize = 0;
 const FAR: usize = 1;
 
-/// Two NICs, with a QP each. What the near one does with its ACKs is looked at; the far one's never wait.
+/// Two NICs, with a QP each. The test checks what the near one does with its ACKs; the far one's never wait.
 struct Pair {
     world: World,
     ends: Vec<QpHandle>,
@@ -127,7 +127,7 @@ impl Pair {
         self.world.nodes[NEAR].caller = Caller::Post;
         self.world.settle();
         let sent = self.sent() - before;
-        // The far end's ACK comes back, and nothing else happens.
+        // The far end's ACK arrives, and nothing else happens.
         self.world.nodes[NEAR].caller = Caller::Poll;
         for _ in 0..2 {
             self.world.advance(self.world.now + Duration::from_micros(1));
@@ -206,7 +206,7 @@ fn an_ack_does_not_wait_for_an_answer_that_the_peer_does_not_wait_for() {
 
 #[test]
 fn a_peer_that_polls_for_the_end_of_its_write_has_the_answer_by_then() {
-    // Each packet takes a while, so that the second one comes later than the first.
+    // Each packet takes a while, so the second one arrives later than the first.
     let options = SimOptions { bandwidth: Some(1_000_000_000), ..SimOptions::default() };
     let mut pair = Pair::on(options);
     let question = pair.write();
@@ -224,7 +224,7 @@ fn a_peer_that_polls_for_the_end_of_its_write_has_the_answer_by_then() {
     assert_eq!(seen, [1, 0], "the answer, then the end of the question");
 }
 
-/// What leaves does not depend on what has come before.
+/// What leaves does not depend on what happened before.
 #[test]
 fn every_answer_carries_its_ack() {
     let mut pair = Pair::new();

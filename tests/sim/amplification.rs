@@ -19,7 +19,7 @@ const MEMORY: usize = 8 << 20;
 const MTU: usize = 1024;
 const FIRST: u32 = 100;
 
-/// A NIC on a link of 10 Gb/s, and a peer that says whatever it likes.
+/// A NIC on a link of 10 Gb/s, and a peer that sends whatever it likes.
 struct Scene {
     world: World,
     peer: SimLink,
@@ -94,11 +94,11 @@ impl Scene {
     }
 }
 
-/// With headers, what a packet of a READ response takes at most.
+/// The most that a packet of a READ response takes, with headers.
 const RESPONSE: usize = MTU + 20;
 
 /// A READ of all the memory, and then only repeats of it, each a little further on: what they draw is bounded by the
-/// READ's own length, and beyond that each draws a packet.
+/// READ's own length; beyond that, each draws one packet.
 #[test]
 fn repeats_of_a_read_draw_a_bounded_number_of_bytes() {
     for (gap, advance) in [(10, 1), (10, 0), (500, 1), (7_000, 1), (7_000, 0), (7_000, 8), (500, 8)] {
@@ -124,7 +124,7 @@ fn repeats_of_a_read_draw_a_bounded_number_of_bytes() {
     }
 }
 
-/// Of other requests each repeat draws one short packet.
+/// Each repeat of another request draws one short packet.
 #[test]
 fn repeats_of_other_requests_draw_a_short_packet_each() {
     const ANSWER: usize = 28;
@@ -140,7 +140,7 @@ fn repeats_of_other_requests_draw_a_short_packet_each() {
             scene.listen(Duration::from_micros(2));
         }
     }
-    // Ahead of what is expected: one NAK for all of them.
+    // Ahead of the expected PSN: one NAK for all of them.
     for ahead in 10..1_000 {
         scene.say(FIRST + ahead, write);
         scene.listen(Duration::from_micros(2));

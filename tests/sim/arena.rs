@@ -1,8 +1,8 @@
 //! The memory of one simulated application, and what it must contain.
 //!
-//! Every byte is accounted for. A shadow copy holds what the application has written or was promised; pieces
-//! that a NIC may be writing are exposed, and compared when they are settled. All the rest holds a filling
-//! that depends on the address, so that a byte which is written where none may be is found.
+//! Every byte is accounted for. A shadow copy holds what the application has written or was promised; pieces that a NIC
+//! may be writing are exposed, and compared when they are settled. All the rest holds a pattern that depends on the
+//! address, so a stray write is found.
 
 use std::collections::BTreeMap;
 
@@ -98,8 +98,8 @@ impl Arena {
         Some(Span { offset: start, len })
     }
 
-    /// Gives a piece back. It must contain what the shadow says, unless it is exposed; then it is taken as it
-    /// is. Whatever is written to it afterwards was written too late.
+    /// Frees a piece. It must contain what the shadow says, unless it is exposed; then it is taken as it is. Whatever
+    /// is written to it afterwards is written too late.
     pub fn give_back(&mut self, span: Span) {
         if span.len == 0 {
             return;
@@ -156,7 +156,7 @@ impl Arena {
         }
     }
 
-    /// The NIC is done with an exposed piece, which must contain `expected` now.
+    /// The NIC has finished with an exposed piece, which must now contain `expected`.
     pub fn settle(&mut self, span: Span, expected: &[u8], what: &str) {
         assert_eq!(span.len, expected.len());
         if span.len == 0 {
@@ -167,7 +167,7 @@ impl Arena {
         self.verify(span, what);
     }
 
-    /// Whatever a NIC may have written to an exposed piece is fine, and it writes no more.
+    /// Whatever a NIC may have written to an exposed piece is fine; it writes nothing more.
     pub fn settle_unknown(&mut self, span: Span) {
         if span.len > 0 {
             assert_eq!(self.exposed.remove(&span.offset), Some(span.len), "not exposed");
@@ -176,7 +176,7 @@ impl Arena {
         }
     }
 
-    /// Everything outside exposed pieces must be as the shadow has it.
+    /// Everything outside exposed pieces must match the shadow.
     pub fn verify_all(&self) {
         let mut offset = 0;
         for (&exposed, &len) in &self.exposed {
@@ -186,7 +186,7 @@ impl Arena {
         self.verify(Span { offset, len: self.size() - offset }, "memory that nobody may write");
     }
 
-    /// Bytes that are neither free nor given back.
+    /// Bytes that have not been freed.
     pub fn in_use(&self) -> usize {
         self.size() - self.free.values().sum::<usize>()
     }

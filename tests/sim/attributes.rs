@@ -115,8 +115,8 @@ fn rule(service: &str, from: &str, to: &str) -> Option<(u32, u32)> {
     })
 }
 
-/// Masks worth trying for a rule: every choice of optional ones, one required missing, one or two that are
-/// too many.
+/// Masks worth trying for a rule: every choice of optional attributes, one required one missing, and one or two too
+/// many.
 fn masks(required: u32, optional: u32) -> Vec<u32> {
     let base = required | 1;
     let mut masks = Vec::new();

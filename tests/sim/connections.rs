@@ -1,5 +1,5 @@
 //! Connections between whole NICs: a storm of them over a bad network, with ends that restart. In the end both ends
-//! agree on each, or know that they do not, and nothing is left.
+//! agree on each connection, or know that they do not, and nothing is left.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -81,7 +81,7 @@ impl Storm {
         storm
     }
 
-    /// A process without a past, on the address of `end`.
+    /// A process without history, on the address of `end`.
     fn start(&mut self, end: usize) {
         let config = EngineConfig::with_seed(self.rng.next());
         let mut node = Node::new(&self.world.fabric, address(end), SimOptions::default(), config, 1 << 16);
@@ -118,7 +118,7 @@ impl Storm {
         node.engine.create_qp(init).expect("a QP")
     }
 
-    /// Sets a connection's QP to what both sides have said.
+    /// Sets the attributes of a connection's QP as both sides have agreed.
     fn bring_up(&mut self, end: usize, id: CommId) {
         let params: QpParams = self.management(end).cm().qp_params(id).expect("the peer has said it");
         let agreement = Agreement {
@@ -163,7 +163,7 @@ impl Storm {
         self.qps.insert((ACTIVE, id.get()), qp);
     }
 
-    /// Accepts a request, after it has posted a receive.
+    /// Accepts a request, after posting a receive.
     fn accept(&mut self, id: CommId) {
         let mut qp = self.create_qp(PASSIVE);
         let receive = RecvRequest { wr_id: id.get().into(), data: LocalData::empty(), length: 0 };
@@ -183,7 +183,7 @@ impl Storm {
         self.bring_up(PASSIVE, id);
     }
 
-    /// Sends the one message of a connection.
+    /// Sends the only message of a connection.
     fn send(&mut self, id: CommId) {
         let request = SendRequest {
             wr_id: id.get().into(),
@@ -242,7 +242,7 @@ impl Storm {
         assert_eq!(before, Some(Fate::Asked), "{end} {id:?}");
     }
 
-    /// A message has come or gone: the connection ends in a while. It may be the other side that ends it, or both.
+    /// A message has arrived or been sent: the connection ends in a while. The other side may end it, or both.
     fn carried(&mut self, end: usize, number: u32, status: Status) {
         if !self.has_restarted {
             assert!(matches!(status, Status::Success | Status::Flushed), "{end} {number:#x}: {status:?}");
@@ -273,7 +273,7 @@ impl Storm {
         }
     }
 
-    /// Does what has become possible at this time. Whether there was anything.
+    /// Does what has become possible at this time. Returns whether there was anything.
     fn react(&mut self) -> bool {
         let mut any = false;
         for end in [ACTIVE, PASSIVE] {
@@ -319,7 +319,7 @@ impl Storm {
         }
     }
 
-    /// Ends whatever is still in use, and lets all timers run out.
+    /// Ends all connections still in use, and lets all timers run out.
     fn wind_down(&mut self) {
         let in_use: Vec<(usize, u32)> =
             self.fates.iter().filter(|(_, fate)| **fate == Fate::Established).map(|(&key, _)| key).collect();

@@ -1,4 +1,4 @@
-//! QPs whose peer QP is gone must not hold up those that go on, and must end in the time that they were told.
+//! QPs whose peer QP is gone must not hold up others, and must end in the time that they were given.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,18 +19,18 @@ struct Dead {
     count: usize,
     kind: Kind,
     timeout: u8,
-    /// They have been answered before.
+    /// Whether they have been answered before.
     answered: bool,
 }
 
-/// What became of the healthy streams.
+/// The results of the healthy streams.
 #[derive(Debug)]
 struct Health {
-    /// Long WRITEs, several at a time, that were completed.
+    /// Long WRITEs completed, several at a time.
     long: usize,
-    /// Short WRITEs, one at a time.
+    /// Short WRITEs completed, one at a time.
     short: usize,
-    /// The longest that one of those took.
+    /// The longest time that one of those took.
     longest: Duration,
 }
 
@@ -97,7 +97,7 @@ impl Scene {
         (long, short)
     }
 
-    /// The QPs on the other side go, and what is posted from now on is never answered.
+    /// The QPs on the other side disappear, and what is posted from now on is never answered.
     fn kill(&mut self) {
         for sender in &mut self.dead {
             self.world.nodes[0].engine.destroy_qp(self.world.now, sender.far).expect("a QP");

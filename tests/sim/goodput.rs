@@ -49,7 +49,7 @@ pub fn table() -> String {
 
 const LOSSES: [f64; 4] = [0.0, 0.001, 0.01, 0.05];
 
-/// What a stream consists of.
+/// The operation of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// RDMA WRITEs.

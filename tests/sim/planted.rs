@@ -1,4 +1,4 @@
-//! Captures with one fault planted by the fault layer, or by the application; `explain` must name each, and find
+//! Captures with one fault, planted by the fault layer or by the application; `explain` must name each, and find
 //! nothing in the clean ones.
 
 use std::path::PathBuf;
@@ -19,11 +19,11 @@ struct Case {
     act: fn(&mut Recording),
     /// Every kind of fault that is found, and no other.
     faults: &'static [Kind],
-    /// What is told besides, among other things.
+    /// What else is reported.
     told: &'static [Kind],
 }
 
-/// PSNs: A's first three messages go well and take 100 to 102; what an `act` posts begins at 103.
+/// PSNs: A's first three messages succeed and use 100 to 102; what an `act` posts begins at 103.
 fn case(
     name: &'static str,
     faults: [&'static str; 2],
@@ -35,7 +35,7 @@ fn case(
 }
 
 impl Case {
-    /// Losses are mended by the timer of the attributes alone, 16.8 ms.
+    /// Losses are repaired only by the timer of the attributes, 16.8 ms.
     fn timer_only(mut self) -> Case {
         self.setup.early_retransmission = false;
         self.setup.agreement.timeout = 12;

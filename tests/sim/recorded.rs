@@ -1,7 +1,7 @@
-//! Two NICs with one connection, whose packets are captured where the first of them stands.
+//! Two NICs with one connection, whose packets are captured at the first one.
 //!
-//! The capture and the fault layer are those of every device; only the network below is simulated, and the time.
-//! So a capture follows from what is done here, byte by byte.
+//! The capture and the fault layer are those of every device; only the network below and the time are simulated. So a
+//! capture is determined, byte for byte, by what is done here.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path as FilePath, PathBuf};
@@ -31,7 +31,7 @@ pub const A: usize = 0;
 /// The second.
 pub const B: usize = 1;
 
-/// What a recording begins with.
+/// Options of a recording.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The connection.
@@ -44,9 +44,9 @@ pub struct Setup {
     pub path: Path,
     /// Bits per second of either link, if sending takes time.
     pub bandwidth: Option<u64>,
-    /// Whether losses are mended before the timer of the attributes.
+    /// Whether losses are repaired before the timer of the attributes.
     pub early_retransmission: bool,
-    /// Whether congestion marks are heeded.
+    /// Whether congestion marks are honoured.
     pub congestion_control: bool,
 }
 
@@ -164,7 +164,7 @@ impl Recording {
         self.post(side, SendOp::Write { remote, imm: Some(Imm(imm.to_be_bytes())) }, len);
     }
 
-    /// Posts a WRITE under a key that the peer has never given out.
+    /// Posts a WRITE with a key that the peer has never issued.
     pub fn write_with_wrong_key(&mut self, side: usize, len: usize) {
         let mut remote = self.remote(side);
         remote.rkey = Rkey(remote.rkey.0 ^ 0x0100_0000);
@@ -204,7 +204,7 @@ impl Recording {
         self.post(side, SendOp::FetchAdd { remote, add: 1 }, 8);
     }
 
-    /// Stores a word where the peer's requests go.
+    /// Stores a word at the target of the peer's requests.
     pub fn set_word(&mut self, side: usize, value: u64) {
         let span = Span { offset: self.buffers[side].offset, len: 8 };
         let arena = &mut self.world.nodes[side].arena;

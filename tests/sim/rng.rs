@@ -1,11 +1,11 @@
-//! Choices that follow from a seed.
+//! Seeded random choices.
 
 /// The generator of the simulated network, with what programs of choices need.
 #[derive(Clone, Debug)]
 pub struct Rng(softrnic_link::Rng);
 
 impl Rng {
-    /// A generator whose numbers follow from `seed`.
+    /// A generator seeded with `seed`.
     pub fn new(seed: u64) -> Rng {
         Rng(softrnic_link::Rng::new(seed))
     }
@@ -37,7 +37,7 @@ impl Rng {
     }
 }
 
-/// The bytes of message `id`: different for every message, and at every place of it.
+/// The bytes of message `id`: different for every message, and at every position in it.
 pub fn pattern(id: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng::new(id.wrapping_mul(0x2545_F491_4F6C_DD1D));
     let mut bytes = Vec::with_capacity(len + 8);

@@ -1,10 +1,10 @@
-//! Goodput under loss, compared with the table that is kept.
+//! Goodput under loss, compared with the stored table.
 
 use std::path::Path;
 
 use softrnic_sim_tests::goodput::{self, Kind};
 
-/// The table follows from the seed, so every change of the transport that matters shows here. To accept one:
+/// The table is determined by the seed, so every relevant change of the transport shows here. To accept one:
 /// `SOFTRNIC_UPDATE=1 cargo test -p softrnic-sim-tests --test throughput`.
 #[test]
 fn goodput_is_what_the_kept_table_says() {

@@ -1,6 +1,6 @@
-//! The captures of `docs/tour`, made anew and compared with those that are kept there.
+//! The captures of `docs/tour`, regenerated and compared with those stored there.
 //!
-//! `SOFTRNIC_UPDATE=1` keeps the new ones instead.
+//! `SOFTRNIC_UPDATE=1` stores the new ones instead.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

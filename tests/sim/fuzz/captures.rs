@@ -6,7 +6,7 @@ use softrnic_inspect::capture::Reader;
 use softrnic_inspect::decode::{Options, Peers, decode};
 use softrnic_inspect::explain::{Limits, TextOptions, explain, write_text};
 
-/// Takes the bytes as a capture.
+/// Treats the bytes as a capture.
 pub fn captures(data: &[u8]) {
     let limits = Limits { packets: 1000, ..Limits::default() };
     if let Ok(mut reader) = Reader::new(data) {

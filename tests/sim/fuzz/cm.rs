@@ -1,5 +1,5 @@
-//! Two connection managers, whatever their applications call and whatever the network makes of their messages: nothing
-//! panics, what is kept is bounded, and nothing of it is left in the end.
+//! Two connection managers, whatever their applications call and whatever the network does to their messages: nothing
+//! panics, state is bounded, and none is left in the end.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -21,12 +21,12 @@ struct End {
 struct World {
     ends: [End; 2],
     now: Time,
-    /// What is on the way, and to whom.
+    /// Messages in the network, with their receivers.
     flying: VecDeque<(usize, Outgoing)>,
     qpn: u32,
 }
 
-/// Messages on the way; beyond it the oldest is lost.
+/// The most messages in the network; beyond it the oldest is lost.
 const MOST_FLYING: usize = 64;
 
 /// Takes the bytes as calls, faults of the network and messages.
@@ -134,7 +134,7 @@ impl World {
         self.ends[end].ids.extend(asked);
     }
 
-    /// Calls that any application may make about any connection; those that make no sense are refused.
+    /// Calls that any application may make about any connection; invalid ones are refused.
     fn answer(&mut self, end: usize, call: u8, id: CommId, choices: &mut Choices<'_>) {
         let (now, cm) = (self.now, &mut self.ends[end].cm);
         let private = choices.take(usize::from(choices.0.first().copied().unwrap_or(0))).to_vec();
@@ -174,7 +174,7 @@ impl World {
         self.ends[to].cm.on_mad(self.now, route, &outgoing.bytes[..]);
     }
 
-    /// Takes what the ends have to say.
+    /// Takes the events of the ends.
     fn collect(&mut self) {
         for (place, end) in self.ends.iter_mut().enumerate() {
             while let Some(outgoing) = end.cm.poll_transmit() {

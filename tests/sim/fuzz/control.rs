@@ -1,5 +1,5 @@
-//! Objects are made, changed, used and destroyed in any order. QPs talk to each other through one NIC. When
-//! all is destroyed, nothing is left.
+//! Objects are created, changed, used and destroyed in any order. QPs communicate through one NIC. When all are
+//! destroyed, nothing is left.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -111,7 +111,7 @@ impl Scene {
         }
     }
 
-    /// Two QPs are brought up towards each other, or one towards itself.
+    /// Connects two QPs, or one to itself.
     fn connect(&mut self, choices: &mut Choices<'_>) {
         let [one, other] = [0, 1].map(|_| usize::from(choices.byte()).checked_rem(self.qps.len()));
         let (Some(one), Some(other)) = (one, other) else { return };
@@ -173,8 +173,8 @@ impl Scene {
         Sge { addr, length: choices.pick(&[0, 1, 8, 8, 8, 256, 1000, 5000]), lkey }
     }
 
-    /// What a library would have checked holds: the state takes posts, the kind fits the service, the length
-    /// is that of the list.
+    /// What a library would have checked holds: the state accepts posts, the kind fits the service, the length is that
+    /// of the list.
     fn post(&mut self, choices: &mut Choices<'_>) {
         let Some(index) = usize::from(choices.byte()).checked_rem(self.qps.len()) else { return };
         let sges: Vec<Sge> = (0..choices.byte() % 3).map(|_| self.sge(choices)).collect();

@@ -1,6 +1,6 @@
 //! What fuzzing runs, so that it can be run without a fuzzer too: over kept inputs, and over random ones.
 //!
-//! Each function takes any bytes at all and panics when something is wrong.
+//! Each function accepts any bytes and panics if something is wrong.
 
 mod captures;
 mod cm;

@@ -1,5 +1,5 @@
-//! What the kernel says of a message that a UDP socket received: control messages, coalescing, addresses, and how much
-//! room another socket has.
+//! What the kernel reports about a message received on a UDP socket: control messages, coalescing, addresses, and how
+//! much room another socket has.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -79,7 +79,7 @@ fn message(choices: &mut Choices<'_>) {
     }
 }
 
-/// An address of one of the families, or anything, with a length that may be a lie.
+/// An address of one of the families, or anything, with a length that may be wrong.
 fn address(choices: &mut Choices<'_>, mode: u8, v6: bool) -> (Vec<u8>, u32) {
     let mut bytes = vec![0; 28];
     let family = if v6 { libc::AF_INET6 } else { libc::AF_INET };
@@ -94,7 +94,7 @@ fn address(choices: &mut Choices<'_>, mode: u8, v6: bool) -> (Vec<u8>, u32) {
     (bytes, choices.pick(&[0, 2, 15, 16, 27, 28, 128, u32::MAX]))
 }
 
-/// Control messages in a row, with lengths that may be lies, and cut off anywhere.
+/// Control messages in a row, with lengths that may be wrong, cut off anywhere.
 fn controls(choices: &mut Choices<'_>, mode: u8) -> (Vec<u8>, usize) {
     let mut bytes = Vec::new();
     for _ in 0..choices.byte() % 5 {
@@ -116,7 +116,7 @@ fn controls(choices: &mut Choices<'_>, mode: u8) -> (Vec<u8>, usize) {
     (bytes, if mode & 8 == 0 { len } else { choices.pick(&[0, 7, 16, 31, 72, 1 << 16, usize::MAX]) })
 }
 
-/// An answer of `sock_diag(7)`, though often one that makes sense.
+/// An answer of `sock_diag(7)`, often a sensible one.
 fn room(choices: &mut Choices<'_>) {
     let sequence = u32::from(choices.byte());
     let mut answer = vec![0; 88];

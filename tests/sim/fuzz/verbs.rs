@@ -1,9 +1,9 @@
 //! The C ABI under sequences of calls with hostile arguments, against real objects of two devices in memory.
 //!
-//! What the ABI promises holds: a wrong count, mask, number or flag, null, and an object that is gone, of another kind
-//! or of another device are errors, never crashes, and in the end everything can be destroyed. Lists end at the edge of
-//! a page that nothing follows. What no provider survives is left out: addresses of nothing, and on the data path
-//! anything but null and live objects.
+//! What the ABI promises holds: a wrong count, mask, number or flag, null, and an object that was destroyed, of another
+//! kind or of another device are errors, never crashes, and in the end everything can be destroyed. Lists end at the
+//! edge of a page with nothing mapped behind it. What no provider survives is left out: unmapped addresses, and on the
+//! data path anything but null and live objects.
 
 use std::ffi::{c_int, c_uint};
 use std::mem::zeroed;
@@ -33,7 +33,7 @@ mod queues;
 mod regions;
 mod requests;
 
-/// Runs the calls that the bytes stand for.
+/// Executes the calls that the bytes stand for.
 pub fn verbs(data: &[u8]) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

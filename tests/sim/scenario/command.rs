@@ -15,7 +15,7 @@ use super::value::{Words, duration, number};
 use crate::rng::pattern;
 use crate::tap::describe;
 
-/// Does one line.
+/// Executes one line.
 pub fn run(machine: &mut Machine, line: &str) -> Result<(), String> {
     let mut words = Words::new(line);
     let mut after = None;
@@ -109,7 +109,7 @@ fn other(machine: &mut Machine, command: &str, words: &mut Words<'_>) -> Result<
     }
 }
 
-/// What a line says about a packet.
+/// The facts that a line gives about a packet.
 struct Description {
     info: &'static softrnic_wire::OpcodeInfo,
     fields: Fields,

@@ -1,4 +1,4 @@
-//! One NIC, and by hand the peer that it talks to.
+//! One NIC, and a peer that the script plays.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -68,7 +68,7 @@ pub struct Machine {
     pub windows: BTreeMap<String, u32>,
     pub mappings: BTreeMap<String, Pages>,
     seen: VecDeque<Seen>,
-    /// Packets are sent to the NIC, which does not look yet.
+    /// Packets are sent to the NIC, which does not receive them yet.
     burst: bool,
     cqes: VecDeque<Cqe>,
     /// When the last line took effect.
@@ -80,7 +80,7 @@ pub const REMOTE: [u8; 4] = [10, 0, 0, 2];
 const NIC: [u8; 4] = [10, 0, 0, 1];
 const STRANGER: [u8; 4] = [10, 0, 0, 9];
 
-/// How far a time may be from what the script says: timers are exact, sending takes no time.
+/// How far a time may be off from the script: timers are exact, but sending takes no time.
 const TOLERANCE: Duration = Duration::from_nanos(1_000);
 
 impl Machine {
@@ -110,7 +110,7 @@ impl Machine {
         }
     }
 
-    /// The world, made when it is first needed; no option changes it from then on.
+    /// The world, created when first needed; options can no longer change it.
     pub fn world(&mut self) -> &mut World {
         if self.world.is_none() {
             let places = self.cq_places;
@@ -138,7 +138,7 @@ impl Machine {
         self.cq.expect("made with the world")
     }
 
-    /// The attributes of a QP about which the script says no more.
+    /// The attributes of a QP for which the script gives none.
     pub fn attributes(&mut self) -> QpAttr {
         let peer_qpn = Qpn::new(0xA00 + self.qps.len() as u32);
         let agreement = Agreement {
@@ -250,7 +250,7 @@ impl Machine {
         self.qps.first().map(|(name, _)| name.clone()).ok_or_else(|| "there is no QP".into())
     }
 
-    /// Lets the NIC do what it has to do now, and looks what came of it.
+    /// Lets the NIC do what it has to do now, and checks the results.
     pub fn settle(&mut self) {
         self.world().settle();
         self.look();
@@ -340,8 +340,8 @@ impl Machine {
         Some(if rxe_flush_icrc(&facts, covered) == icrc { Seal::Rxe } else { Seal::Bad })
     }
 
-    /// The next packet that the NIC sends: one that was sent already, or with `after` the next one ever,
-    /// which must come that much after the last line.
+    /// The next packet that the NIC sends: one already sent or, with `after`, the next one ever, which must come that
+    /// long after the last line.
     pub fn next_packet(&mut self, after: Option<Duration>) -> Result<Seen, String> {
         self.settle();
         let Some(after) = after else {
@@ -398,7 +398,7 @@ impl Machine {
         if events.is_empty() { None } else { Some(events.remove(0)) }
     }
 
-    /// Nothing may be left that the script did not mention, and no memory changed that was not given away.
+    /// Nothing may be left that the script did not mention, and no memory may have changed that was not exposed.
     pub fn finish(&mut self) -> Result<(), String> {
         self.nothing_sent()?;
         if let Some(cqe) = self.cqes.pop_front() {

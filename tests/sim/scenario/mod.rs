@@ -1,7 +1,7 @@
-//! Scripts of posts, packets and times against one NIC, whose peer is played by hand.
+//! Scripts of posts, packets and times against one NIC, whose peer the script plays.
 //!
-//! `scenarios/README.md` describes the language. A script is a list of lines that are done one after the
-//! other; whatever the NIC sends or completes must have a line of its own, or the script fails.
+//! `scenarios/README.md` describes the language. A script is a list of lines, executed one after the other; whatever
+//! the NIC sends or completes must have its own line, or the script fails.
 
 mod command;
 mod machine;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use machine::Machine;
 
-/// A script that is not as it should be, or a NIC that is not as the script says.
+/// A faulty script, or a NIC that does not do what the script says.
 #[derive(Debug)]
 pub struct Failure {
     /// Where, and with which values of its variables.

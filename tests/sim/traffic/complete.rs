@@ -1,4 +1,4 @@
-//! Completions are checked: each comes once, in order, with the right status, after its bytes.
+//! Checks completions: each comes once, in order, with the right status, after its bytes.
 
 use softrnic_nic::engine::{Cqe, CqeExtra};
 use softrnic_transport::{QpType, Status, WcOpcode};
@@ -50,7 +50,7 @@ impl Traffic {
                 assert_eq!(cqe.opcode, posted.opcode, "{cqe:?}");
                 return self.judge_send(index, side, ends, posted, cqe);
             }
-            // A later completion stands for earlier requests that were not to be signaled, if they succeeded.
+            // A later completion stands for earlier unsignaled requests, if they succeeded.
             assert!(!posted.signaled, "{} has not completed, but {cqe:?}", posted.wr_id);
             assert_eq!(ends[side].send_error, None, "{} was not flushed, but {cqe:?}", posted.wr_id);
             self.succeed(side, ends, posted);
@@ -222,7 +222,7 @@ impl Traffic {
         }
     }
 
-    /// What was received is the message, and nothing behind it was touched.
+    /// What was received is the message, and nothing behind it has changed.
     fn check_message(&mut self, node: usize, receive: &Receive, cqe: Cqe, message: Message) {
         assert_eq!(cqe.byte_len as usize, message.len, "{cqe:?} of {message:?}");
         assert_eq!(cqe.extra, extra(&message), "{cqe:?} of {message:?}");

@@ -1,4 +1,4 @@
-//! The unreliable services: what arrives must have been sent, whole, though not all arrives.
+//! The unreliable services: what arrives must have been sent, and be whole, though not everything arrives.
 
 use std::net::IpAddr;
 
@@ -48,8 +48,7 @@ impl Traffic {
         }
     }
 
-    /// Finds the message that a receive has taken. Where nothing overtakes and nothing is doubled, it is a
-    /// later one than the last.
+    /// Finds the message that a receive has taken. Without reordering and duplication, it is later than the last one.
     pub(super) fn unreliable_receive(&mut self, end: &mut Endpoint, receive: &Receive, cqe: Cqe) {
         let datagram = end.service == QpType::Ud;
         let header = if datagram { GRH_LEN } else { 0 };

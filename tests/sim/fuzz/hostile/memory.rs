@@ -11,14 +11,14 @@ use crate::fuzz::Choices;
 use crate::pages::Pages;
 use crate::world::{ALL_ACCESS, Node, Region};
 
-/// Bytes of the piece that peers may do everything to.
+/// Bytes of the piece on which peers have all rights.
 pub const OPEN: usize = 4096;
 /// Bytes of each other piece, and of the gaps between them.
 pub const SMALL: usize = 512;
 /// Bytes of an arena that holds all of them.
 pub const ARENA: usize = OPEN + 16 * SMALL;
 
-/// Changed only while some key says so.
+/// Changed only while a key allows it.
 #[derive(Clone, Copy)]
 struct Changeable {
     span: Span,
@@ -31,21 +31,21 @@ pub struct Memory {
     pub foreign_pd: PdId,
     /// All rights, though not registered all the time.
     pub open: Region,
-    /// To be read alone.
+    /// For reading only.
     pub read_only: Region,
     /// Registered, without rights for peers.
     pub secret: Region,
     /// All rights, in another domain, whose QPs are never asked for it.
     pub foreign: Region,
-    /// Rights by windows alone.
+    /// Rights only through windows.
     pub leased: Region,
     windows: [Rkey; 2],
     /// By fast registration.
     fast: Region,
-    /// Pages that come and go.
+    /// Pages that are mapped and unmapped.
     pages: Pages,
     paged: Region,
-    /// This system has copies that come back with an error.
+    /// Whether this system has copies that return errors.
     may_go: bool,
     changeable: [Changeable; 3],
     /// A bind of a window has been requested.
@@ -111,7 +111,7 @@ impl Memory {
         }
     }
 
-    /// A region that there is or was.
+    /// A region that exists or existed.
     pub fn any(&self, choices: &mut Choices<'_>) -> Region {
         choices.pick(&[
             self.open,
@@ -126,7 +126,7 @@ impl Memory {
         ])
     }
 
-    /// A key that a peer may have heard of, with the address and the length of what it is for.
+    /// A key that a peer may know, with the address and the length of its memory.
     pub fn remote(&self, table: &MemoryTable, choices: &mut Choices<'_>) -> (Rkey, u64, usize) {
         let region = self.any(choices);
         if region.lkey != self.leased.lkey {
@@ -224,8 +224,8 @@ impl Memory {
         }
     }
 
-    /// Which pieces a peer, or a receive that is posted, may change now: that with a region, that with a window, that
-    /// with a valid region.
+    /// Which pieces a peer, or a posted receive, may change now: that with a region, that with a window, that with a
+    /// valid region.
     fn reachable(&self, table: &MemoryTable) -> [bool; 3] {
         let bound = |window| table.window(window).is_some_and(|info| info.bound);
         let valid = table.region(self.fast.lkey).is_some_and(|info| info.state == RegionState::Valid);
@@ -264,17 +264,17 @@ impl Memory {
     }
 }
 
-/// What secret and foreign memory is full of. Peers never send bytes of this kind (see [`tame`]).
+/// The contents of secret and foreign memory. Peers never send bytes of this kind (see [`tame`]).
 fn canary(len: usize) -> Vec<u8> {
     (0..len).map(|at| 0xE0 | at as u8 & 0x0F).collect()
 }
 
-/// Makes sure that what a peer sends is no canary.
+/// Ensures that what a peer sends contains no canary.
 pub fn tame(bytes: &mut [u8]) {
     bytes.iter_mut().filter(|byte| **byte & 0xF0 == 0xE0).for_each(|byte| *byte ^= 0x80);
 }
 
-/// Whether some of the canary is in what was sent to a peer.
+/// Whether any of the canary is in what was sent to a peer.
 pub fn leaks(bytes: &[u8]) -> bool {
     bytes.windows(8).any(|window| {
         let start = u64::from(window[0]);

@@ -1,6 +1,6 @@
 //! A whole NIC is fed hostile packets whose ICRC is right, by two peers, on queue pairs of two domains, while the
-//! application registers, binds, fails and destroys. It never panics, writes and shows nothing that it may not,
-//! holds no more than it should, and counts every datagram.
+//! application registers, binds, fails and destroys. It never panics, never writes or reveals what it must not, holds
+//! no more than it should, and counts every datagram.
 
 mod memory;
 
@@ -28,7 +28,7 @@ const NIC: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PEERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 3)];
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 1, 2, 3);
 
-/// More than these a QP never holds.
+/// A QP never holds more than this.
 const MOST_RESPONSES: usize = 1024 + 2;
 const RD_ATOMIC: u8 = 4;
 
@@ -50,7 +50,7 @@ struct Scene {
     cq: CqKey,
     /// What destroyed QPs have received.
     received_by_gone: u64,
-    /// Several QPs were in the group at some time, and may each have received what came once.
+    /// Several QPs were in the group at some time, and each may have received the same datagram.
     was_shared: bool,
 }
 
@@ -156,7 +156,7 @@ impl Scene {
         self.world.bring_up(0, target.qp.key, target.service, &attr);
     }
 
-    /// A packet whose every field is chosen, though often one that makes sense, and whose ICRC is right.
+    /// A packet of which every field is chosen, though often sensibly, and whose ICRC is right.
     fn packet(&mut self, choices: &mut Choices<'_>) {
         let target = usize::from(choices.byte()) % self.targets.len();
         let Target { qp, service, pd, peer, .. } = &self.targets[target];
@@ -221,7 +221,7 @@ impl Scene {
         self.send(sender, dst.into(), bytes, mode & 0x80 == 0, choices.byte());
     }
 
-    /// Puts values that exist into a header: a key, an address near the memory, a queue.
+    /// Puts existing values into a header: a key, an address near the memory, a queue.
     fn make_sense(&mut self, header: Header, bytes: &mut [u8], choices: &mut Choices<'_>) {
         let table = self.world.nodes[0].engine.memory();
         match header {
@@ -328,7 +328,7 @@ impl Scene {
         }
     }
 
-    /// A local buffer: of any region, but never one whose use is allowed and would change or show what must not be.
+    /// A local buffer in any region, but never one whose use is allowed and would change or reveal what must not be.
     fn local(&self, target: usize, choices: &mut Choices<'_>, offset: u64, length: u32) -> Sge {
         let sge = self.memory.sge(choices, offset, length);
         let foreign = self.targets.get(target).is_some_and(|target| target.pd == self.memory.foreign_pd);

@@ -1,4 +1,4 @@
-//! What all inputs share: two devices, and pages that nothing follows.
+//! What all inputs share: two devices, and pages with nothing mapped behind them.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,7 +14,7 @@ use softrnic_nic::verbs::Running;
 /// What all inputs share.
 pub(super) struct Bed {
     pub(super) contexts: [*mut ibv_context; 2],
-    /// Where registered memory is, one page, and behind it nothing.
+    /// Registered memory: one page, with nothing mapped behind it.
     pub(super) memory: *mut u8,
     /// Where lists are, likewise.
     pub(super) lists: *mut u8,

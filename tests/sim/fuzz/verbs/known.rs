@@ -1,4 +1,4 @@
-//! The objects of a kind: those that live, and those that are gone.
+//! The objects of a kind: the live ones, and the destroyed ones.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use super::bed::Bed;
 use crate::fuzz::Choices;
 
-/// Live objects of a kind, and the last that was destroyed.
+/// Live objects of a kind, and the last one destroyed.
 pub(super) struct Known<T> {
     pub(super) live: Vec<*mut T>,
     pub(super) gone: *mut T,
@@ -31,7 +31,7 @@ impl<T> Known<T> {
         }
     }
 
-    /// For everything else: perhaps gone, of another kind, or no object at all.
+    /// For everything else: perhaps destroyed, of another kind, or not an object.
     pub(super) fn any(&self, choices: &mut Choices<'_>, bed: &Bed) -> *mut T {
         match choices.byte() {
             255 => null_mut(),
@@ -44,7 +44,7 @@ impl<T> Known<T> {
         }
     }
 
-    /// What a verb that destroys said of an object.
+    /// The result of a verb that destroys an object.
     pub(super) fn destroyed(&mut self, object: *mut T, status: c_int) {
         if status == 0 {
             let before = self.live.len();

@@ -20,7 +20,7 @@ impl Session {
         if choices.byte() > 240 { key ^ choices.number(4) as u32 } else { key }
     }
 
-    /// A list that ends at the edge, and what is said of its length.
+    /// A list that ends at the edge of the page, and the length passed for it.
     pub(super) fn sges(&self, choices: &mut Choices<'_>) -> (*mut ibv_sge, i64) {
         let count = count(choices);
         if choices.byte() == 255 {
@@ -215,7 +215,7 @@ impl Session {
                         list.add(index).write(ibv_data_buf { addr: self.bed.memory.cast(), length });
                     }
                     let there = if choices.byte() == 255 { null_mut() } else { list };
-                    // More than there are, and few enough to be believed, would be a lie that kills.
+                    // More than there are, yet few enough to be plausible, would be fatal.
                     if count <= 8 || count > PAGE {
                         call!(wr_set_inline_data_list, count, there);
                     }

@@ -1,4 +1,4 @@
-//! Lines that say what must be so.
+//! Lines that state what must be true.
 
 use std::time::Duration;
 
@@ -149,7 +149,7 @@ pub fn usage(machine: &mut Machine, words: &mut Words<'_>) -> Result<(), String>
     if at_most && found <= expected { Ok(()) } else { compare(Some(found), expected) }
 }
 
-/// Whatever comes, nothing may be sent or completed any more.
+/// Whatever arrives, nothing may be sent or completed any longer.
 pub fn quiet(machine: &mut Machine) -> Result<(), String> {
     machine.pass(Duration::from_secs(60));
     machine.nothing_sent()

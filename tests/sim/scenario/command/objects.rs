@@ -1,4 +1,4 @@
-//! Lines that make, change and destroy objects.
+//! Lines that create, change and destroy objects.
 
 use softrnic_memory::{Access, MwType};
 use softrnic_nic::engine::ReceiveSource;
