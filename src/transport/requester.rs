@@ -361,7 +361,12 @@ impl<D> Requester<D> {
         };
         match host.transmit(Transmit { path, headers, payload, icrc }) {
             Ok(()) => {}
-            Err(TransmitError::Full) => return Err(Stop::LinkFull.into()),
+            Err(TransmitError::Full) => {
+                if from.is_before(self.queue.end) {
+                    self.go_on_waiting(cx, now);
+                }
+                return Err(Stop::LinkFull.into());
+            }
             Err(TransmitError::Local(_)) => return Err(self.fail_started(cx, Status::LocalProtection, host)),
             Err(TransmitError::TooLong) => return Err(self.fail_started(cx, Status::LocalLength, host)),
             Err(TransmitError::Remote(_)) => return Err(self.fail_started(cx, Status::General, host)),

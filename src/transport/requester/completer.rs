@@ -349,6 +349,14 @@ impl<D> Requester<D> {
         }
     }
 
+    /// What is to be sent again has to wait for the link. A peer that reads nothing may be why, so its time goes on.
+    pub(super) fn go_on_waiting(&mut self, cx: &Context, now: Time) {
+        if cx.is_reliable() && self.timers.ack == Time::NEVER {
+            self.timers.ack = ack_timeout(now, cx.attr.timeout);
+            self.waits_since = now;
+        }
+    }
+
     /// The local ACK timeout has passed without progress (IBTA 9.7.6.1.3, C9-141).
     pub(super) fn on_ack_timeout<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) -> Outcome {
         host.count(Counter::Timeout);

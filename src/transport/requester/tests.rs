@@ -308,6 +308,23 @@ fn seven_rnr_retries_never_end() {
 }
 
 #[test]
+fn retries_run_out_although_the_link_takes_nothing() {
+    let mut case = Case::new();
+    case.cx.config.early_retransmission = false;
+    case.post_send(1, 1);
+    case.transmit();
+    let timeout = Duration::from_nanos(4096 << case.cx.attr.timeout);
+    for _ in 0..case.cx.attr.retry_cnt {
+        let waits = case.now;
+        assert_eq!(case.time_out(), DONE);
+        assert_eq!(case.now, waits + timeout);
+        case.world.refuses.push_back(TransmitError::Full);
+        assert_eq!(case.transmit(), ([].into(), Stop::LinkFull));
+    }
+    assert_eq!(case.time_out(), Outcome::Fatal(Status::RetryExceeded));
+}
+
+#[test]
 fn the_local_ack_timeout_goes_back_as_often_as_it_may() {
     let mut case = Case::new();
     case.cx.config.early_retransmission = false;
