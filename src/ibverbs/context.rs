@@ -103,7 +103,7 @@ impl Ctx {
 
     pub(crate) fn with(device: &'static Device, nic: Context) -> Result<*mut ibv_context, Errno> {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        let place = Place::new()?;
+        let slot = ObjectSlot::new()?;
         // Any file that is like no other, and that every sandbox grants.
         // SAFETY: takes no pointers; the result is checked.
         let command = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };

@@ -20,10 +20,10 @@ use crate::fuzz::Choices;
 use crate::sim::{Fabric, SimLink, SimOptions};
 use crate::{Flow, Link, Overrun};
 
+use super::ShmLink;
 use super::hello::{self, Heard, Message};
 use super::ring::{ALIGN, MAX_DATAGRAM, RECORD_HEADER, SKIP, record_len};
 use super::segment::{MAX_CAPACITY, MIN_CAPACITY, Own, Peer};
-use super::{ShmLink, Stream};
 
 /// Addresses of peers.
 const PEERS: u8 = 4;
@@ -231,13 +231,10 @@ impl World {
 
     /// What holds after each step.
     fn check(&self) {
-        let streams = self.link.streams.iter().flatten();
-        assert!(self.link.streams.len() <= MOST_STREAMS, "{} streams", self.link.streams.len());
-        let to = streams.filter_map(|stream| match stream {
-            Stream::Road(road) if !road.ended && road.peer != self.address => Some(road.peer),
-            _ => None,
-        });
-        let mut to: Vec<IpAddr> = to.collect();
+        let places = self.link.roads.places();
+        assert!(places <= MOST_STREAMS, "{places} streams");
+        let roads = self.link.roads.each().filter(|road| !road.ended && road.peer != self.address);
+        let mut to: Vec<IpAddr> = roads.map(|road| road.peer).collect();
         to.sort();
         assert!(to.windows(2).all(|pair| pair[0] != pair[1]), "two roads to one address: {to:?}");
     }

@@ -2,7 +2,7 @@
 //!
 //! The names are abstract, so their scope is the network namespace, like that of the addresses. The initiator sends its
 //! address, a segment and a bell; the acceptor answers with its own, or refuses. The stream stays open: when it ends, the
-//! peer has. Only processes of the same user are accepted, since a peer speaks for the address that it states.
+//! peer has, or does not want the road any more. One side may say that it sends nothing more. Only processes of the same user are accepted, since a peer speaks for the address that it states.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -18,6 +18,8 @@ use rustix::net::{
 };
 use softrnic_wire::Gid;
 
+use super::obstacle::Obstacle;
+
 /// Peers that ask at the same time.
 const BACKLOG: i32 = 128;
 
@@ -31,6 +33,8 @@ pub(super) enum Message {
     Offer { address: IpAddr, segment: OwnedFd, bell: OwnedFd },
     /// There will be no road by this stream.
     Refusal,
+    /// The sender sends nothing more on this road.
+    Farewell,
 }
 
 /// What came over a stream.
@@ -60,10 +64,20 @@ pub(super) fn take_name(address: IpAddr) -> io::Result<OwnedFd> {
 }
 
 /// A stream to the process that has the name of an address.
-pub(super) fn ask(address: IpAddr) -> Result<OwnedFd, Errno> {
-    let socket = stream()?;
-    connect(&socket, &name(address)?)?;
-    if is_believed(&socket) { Ok(socket) } else { Err(Errno::ACCESS) }
+pub(super) fn ask(address: IpAddr) -> Result<OwnedFd, Obstacle> {
+    let connected = || -> Result<OwnedFd, Errno> {
+        let socket = stream()?;
+        connect(&socket, &name(address)?)?;
+        Ok(socket)
+    };
+    match connected() {
+        Ok(socket) if is_believed(&socket) => Ok(socket),
+        Ok(_) => Err(Obstacle::OtherUser),
+        Err(Errno::CONNREFUSED) => Err(Obstacle::Nobody),
+        // Too many others ask it.
+        Err(Errno::AGAIN) => Err(Obstacle::NoAnswer),
+        Err(error) => Err(Obstacle::System(error.raw_os_error())),
+    }
 }
 
 /// Whether the other side is a process of this user.
@@ -88,6 +102,11 @@ pub(super) fn offer(
 /// Says that there will be none.
 pub(super) fn refuse(socket: &OwnedFd) -> Result<(), Errno> {
     send(socket, b'N', Gid::default(), &mut SendAncillaryBuffer::default())
+}
+
+/// Says that nothing more is sent.
+pub(super) fn farewell(socket: &OwnedFd) -> Result<(), Errno> {
+    send(socket, b'F', Gid::default(), &mut SendAncillaryBuffer::default())
 }
 
 fn send(
@@ -130,6 +149,7 @@ pub(super) fn hear(socket: &OwnedFd) -> Heard {
             let address = Gid(std::array::from_fn(|i| bytes[8 + i])).to_ip();
             Heard::Message(Message::Offer { address, segment, bell })
         }
+        (b'F', _) => Heard::Message(Message::Farewell),
         (b'N', _) => Heard::Message(Message::Refusal),
         _ => Heard::End,
     }

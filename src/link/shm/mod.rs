@@ -3,8 +3,9 @@
 //!
 //! A datagram takes the road to its destination address if there is one, with its ICRC and all, and else the link below.
 //! Roads are made when something is first sent to an address: the process that has the address is asked by its name
-//! (`hello.rs`), and until it has answered datagrams go below. Each side writes memory of its own that the other can
-//! only read (`segment.rs`), in rings of records (`ring.rs`). A full ring is no loss: the sender waits.
+//! (`roads.rs`, `hello.rs`), and until it has answered datagrams go below. Each side writes memory of its own that the
+//! other can only read (`segment.rs`), in rings of records (`ring.rs`). A full ring is no loss: the sender waits, unless
+//! the peer does not read at all. A road that nobody uses is given back.
 //!
 //! An eventfd wakes a sleeping peer. A caller that polls reads the rings, which takes no system call, and asks the kernel
 //! for everything else only every 50 µs.
@@ -13,104 +14,52 @@
 pub(crate) mod fuzz;
 mod header;
 mod hello;
+mod obstacle;
 mod ring;
 mod road;
+mod roads;
 mod segment;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
 use softrnic_wire::{DF, IpFacts, Time};
 
 use crate::audit::FrameAudit;
 use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
 
-use hello::{Heard, Message};
 use ring::{Addressing, MAX_DATAGRAM, NoRoom};
-use road::Road;
-use segment::{MAX_CAPACITY, MIN_CAPACITY, Own};
+use roads::Roads;
 
 /// A caller that polls asks the kernel this often for what is not in the rings.
 const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 /// After a datagram on the link below, that is asked each time for so long.
 const BELOW_ACTIVE: Duration = Duration::from_millis(1);
-/// An address at which no process listened is tried again after this.
-const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Addresses that are remembered, and roads.
-const MOST: usize = 4096;
-/// Those who connect that are let in at a time.
-const MOST_LET_IN: usize = 16;
-
-/// Roads of the largest rings, and of the second size: all rings of 64 processes that talk to all others take 230 MiB.
-const LARGE_ROADS: usize = 4;
-const MEDIUM_ROADS: usize = 16;
-const MEDIUM_CAPACITY: usize = 64 << 10;
 
 /// See the [module](self).
 pub struct ShmLink<L> {
     below: L,
-    address: IpAddr,
+    roads: Roads,
     capabilities: Capabilities,
     counters: LinkCounters,
-    listener: OwnedFd,
-    bell: OwnedFd,
-    /// Everything that can wake a sleeper.
-    epoll: OwnedFd,
     below_watched: Option<(RawFd, bool)>,
-    /// By token; those that have ended leave a hole.
-    streams: Vec<Option<Stream>>,
-    ways: HashMap<IpAddr, Way>,
     /// Where the slot that was reserved last is.
     reserved: Option<usize>,
     next_id: u16,
     /// Roads with something that the peer cannot see yet.
     unshown: Vec<usize>,
+    /// The road that is read first, so that none has to wait for those before it.
+    first: usize,
     next_look: Time,
     below_until: Time,
-    /// A thread waits on the descriptor; and how often one has.
-    watched: bool,
-    sleeps: u32,
+    /// When to stop waiting for a peer that does not read; never, if none is waited for.
+    gives_up_at: Time,
     buffer: Box<[u8; MAX_DATAGRAM]>,
 }
-
-/// A stream to a peer, and what has come of it.
-enum Stream {
-    /// We have asked, and given a segment.
-    Asked {
-        socket: OwnedFd,
-        own: Own,
-        peer: IpAddr,
-        since: Time,
-    },
-    /// A peer has connected, and not said anything yet.
-    Came {
-        socket: OwnedFd,
-        since: Time,
-    },
-    Road(Box<Road>),
-}
-
-/// How to get to an address.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Road(usize),
-    /// Below; after this time a road may be asked for again.
-    Below(Time),
-}
-
-/// Tokens of the epoll instance below those of the streams.
-const BELOW: u64 = 0;
-const LISTENER: u64 = 1;
-const BELL: u64 = 2;
-const FIRST_STREAM: u64 = 3;
 
 impl<L: Link> ShmLink<L> {
     /// Adds roads to a link whose only address is `address`.
@@ -118,28 +67,23 @@ impl<L: Link> ShmLink<L> {
     /// # Errors
     /// The kernel has no such memory, or another socket has the address' name; the link comes back.
     pub fn new(below: L, address: IpAddr) -> Result<ShmLink<L>, (L, io::Error)> {
-        match Sockets::open(address) {
-            Ok(Sockets { listener, bell, epoll }) => {
+        match Roads::open(address) {
+            Ok(roads) => {
                 let mut capabilities = below.capabilities().clone();
                 capabilities.mode.push_str(", shared memory on this machine");
                 let mut link = ShmLink {
                     below,
-                    address,
+                    roads,
                     capabilities,
                     counters: LinkCounters::default(),
-                    listener,
-                    bell,
-                    epoll,
                     below_watched: None,
-                    streams: Vec::new(),
-                    ways: HashMap::new(),
                     reserved: None,
                     next_id: 0,
                     unshown: Vec::new(),
+                    first: 0,
                     next_look: Time::ZERO,
                     below_until: Time::ZERO,
-                    watched: false,
-                    sleeps: 0,
+                    gives_up_at: Time::NEVER,
                     buffer: Box::new([0; MAX_DATAGRAM]),
                 };
                 link.watch_below();
@@ -157,226 +101,41 @@ impl<L: Link> ShmLink<L> {
         }
         if let Some((fd, _)) = self.below_watched.take() {
             // It may be closed by now, which has removed it.
-            let _ = self.epoll_below(libc::EPOLL_CTL_DEL, fd, 0);
+            let _ = self.roads.watch_below(libc::EPOLL_CTL_DEL, fd, 0);
         }
         if let Some((fd, blocked)) = wanted {
             let events = if blocked { libc::EPOLLIN | libc::EPOLLOUT } else { libc::EPOLLIN };
-            if self.epoll_below(libc::EPOLL_CTL_ADD, fd, events).is_ok() {
+            if self.roads.watch_below(libc::EPOLL_CTL_ADD, fd, events).is_ok() {
                 self.below_watched = wanted;
             }
         }
     }
 
-    /// By number: nobody can say that the descriptor is still open, and the kernel does not mind.
-    fn epoll_below(&self, operation: i32, fd: RawFd, events: i32) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: events as u32, u64: BELOW };
-        // SAFETY: the event lives through the call, which reads it.
-        match unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &raw mut event) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-
-    /// The road to an address, if there is one. Otherwise it may ask for one.
-    fn road_to(&mut self, now: Time, to: IpAddr) -> Option<usize> {
-        match self.ways.get(&to) {
-            Some(&Way::Road(index)) => Some(index),
-            Some(&Way::Below(until)) if now < until => None,
-            _ if to.is_multicast() => None,
-            _ => {
-                self.ask(now, to);
-                None
-            }
-        }
-    }
-
-    #[cold]
-    fn ask(&mut self, now: Time, peer: IpAddr) {
-        self.forget_the_slow(now);
-        if self.ways.len() >= MOST {
-            self.ways.retain(|_, way| matches!(way, Way::Road(_)));
-        }
-        self.ways.insert(peer, Way::Below(now + ASK_AGAIN));
-        // Refused for addresses of other machines, and of kernel rxe.
-        let Ok(socket) = hello::ask(peer) else { return };
-        let Ok((own, segment)) = Own::create(self.capacity()) else { return };
-        if hello::offer(&socket, self.address, &segment, &self.bell).is_ok() {
-            self.ways.insert(peer, Way::Below(now + PATIENCE));
-            self.keep(Stream::Asked { socket, own, peer, since: now });
-            self.next_look = now;
-        }
-    }
-
-    /// Of the next road's rings.
-    fn capacity(&self) -> usize {
-        match self.streams.iter().flatten().count() {
-            0..LARGE_ROADS => MAX_CAPACITY,
-            LARGE_ROADS..MEDIUM_ROADS => MEDIUM_CAPACITY,
-            _ => MIN_CAPACITY,
-        }
-    }
-
-    fn keep(&mut self, stream: Stream) {
-        let index = self.streams.iter().position(Option::is_none).unwrap_or(self.streams.len());
-        let token = epoll::EventData::new_u64(FIRST_STREAM + index as u64);
-        let socket = match &stream {
-            Stream::Asked { socket, .. } | Stream::Came { socket, .. } => socket,
-            Stream::Road(road) => &road.stream,
-        };
-        if index >= MOST || epoll::add(&self.epoll, socket, token, epoll::EventFlags::IN).is_err() {
-            return;
-        }
-        if index == self.streams.len() {
-            self.streams.push(None);
-        }
-        self.streams[index] = Some(stream);
-    }
-
-    /// Asks the kernel what has come besides what is in the rings.
     #[cold]
     fn look(&mut self, now: Time) {
         self.next_look = now + LOOK_INTERVAL;
-        let mut events =
-            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
-        let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let Ok(count) = epoll::wait(&self.epoll, &mut events[..], Some(&timeout)) else { return };
-        for event in &events[..count] {
-            match event.data.u64() {
-                BELOW => self.below_until = now + BELOW_ACTIVE,
-                LISTENER => self.let_in(now),
-                BELL => {
-                    let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-                }
-                token => self.hear(now, (token - FIRST_STREAM) as usize),
-            }
+        if self.roads.look(now) {
+            self.below_until = now + BELOW_ACTIVE;
+        }
+        if now >= self.roads.sweep_at() {
+            self.roads.sweep(now);
+        }
+        if now >= self.gives_up_at {
+            self.gives_up_at = Time::NEVER;
         }
     }
 
-    fn let_in(&mut self, now: Time) {
-        use rustix::net::{SocketFlags, accept_with};
-        for _ in 0..MOST_LET_IN {
-            let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
-                break;
-            };
-            if hello::is_believed(&socket) {
-                self.keep(Stream::Came { socket, since: now });
-            }
-        }
-        self.forget_the_slow(now);
-    }
-
-    /// Those that have asked or been asked, and say nothing.
-    fn forget_the_slow(&mut self, now: Time) {
-        for stream in &mut self.streams {
-            let late = match stream {
-                Some(Stream::Asked { since, .. } | Stream::Came { since, .. }) => {
-                    now.since(*since) >= PATIENCE
-                }
-                _ => false,
-            };
-            if late {
-                *stream = None;
-            }
-        }
-    }
-
-    fn hear(&mut self, now: Time, index: usize) {
-        let Some(stream) = self.streams.get_mut(index).and_then(Option::take) else { return };
-        match stream {
-            Stream::Road(mut road) => {
-                // Nothing is said on it any more.
-                road.ended |= !matches!(hello::hear(&road.stream), Heard::Nothing);
-                if road.ended {
-                    self.ways.remove(&road.peer);
-                    // Otherwise it would wake everybody for ever.
-                    let _ = epoll::delete(&self.epoll, &road.stream);
-                }
-                self.streams[index] = Some(Stream::Road(road));
-            }
-            Stream::Asked { socket, own, peer, since } => match hello::hear(&socket) {
-                Heard::Nothing => self.streams[index] = Some(Stream::Asked { socket, own, peer, since }),
-                Heard::Message(Message::Offer { address, segment, bell }) if address == peer => {
-                    self.open(index, Road::new(peer, socket, own, &segment, bell));
-                }
-                Heard::Message(Message::Refusal) => {}
-                Heard::Message(_) | Heard::End => {
-                    self.ways.insert(peer, Way::Below(now + ASK_AGAIN));
-                }
-            },
-            Stream::Came { socket, since } => match hello::hear(&socket) {
-                Heard::Nothing => self.streams[index] = Some(Stream::Came { socket, since }),
-                Heard::Message(Message::Offer { address, segment, bell }) => {
-                    if let Some(road) = self.answer(address, socket, &segment, bell) {
-                        self.open(index, road);
-                    }
-                }
-                Heard::Message(Message::Refusal) | Heard::End => {}
-            },
-        }
-    }
-
-    /// A peer asks for a road. If we have asked it as well, the request of the lower address counts. A link that asks
-    /// itself gets both ends.
-    fn answer(
-        &mut self,
-        peer: IpAddr,
-        socket: OwnedFd,
-        segment: &OwnedFd,
-        bell: OwnedFd,
-    ) -> Option<io::Result<Road>> {
-        let asked = self.streams.iter().flatten().any(|stream| match stream {
-            Stream::Asked { peer: asked, .. } => *asked == peer,
-            _ => false,
-        });
-        if asked && self.address < peer || !self.can_have(peer) {
-            let _ = hello::refuse(&socket);
+    /// The road for a datagram, if it can take one.
+    #[inline]
+    fn road_for(&mut self, now: Time, flow: &Flow, len: usize) -> Option<usize> {
+        if flow.src != self.roads.address || len == 0 || len > MAX_DATAGRAM {
             return None;
         }
-        let (own, file) = Own::create(self.capacity()).ok()?;
-        let road = Road::new(peer, socket, own, segment, bell);
-        if let Ok(road) = &road
-            && hello::offer(&road.stream, self.address, &file, &self.bell).is_err()
-        {
-            return None;
-        }
-        Some(road)
-    }
-
-    /// Whether a peer can have this address.
-    fn can_have(&self, peer: IpAddr) -> bool {
-        let nobodys = match peer {
-            IpAddr::V4(peer) => peer.is_unspecified() || peer.is_multicast() || peer.is_broadcast(),
-            IpAddr::V6(peer) => peer.is_unspecified() || peer.is_multicast(),
-        };
-        !nobodys && peer.is_ipv4() == self.address.is_ipv4()
-    }
-
-    fn open(&mut self, index: usize, road: io::Result<Road>) {
-        let Ok(mut road) = road else { return };
-        if self.watched {
-            // What has come on it already is found in the step that this is part of.
-            let _ = road.rings.sleep(self.sleeps);
-        }
-        match self.ways.get(&road.peer).copied() {
-            Some(Way::Road(_)) if road.peer == self.address => {}
-            way => {
-                // It leads to a process that has gone.
-                if let Some(Way::Road(older)) = way
-                    && let Some(older) = self.road(older)
-                {
-                    older.ended = true;
-                }
-                self.ways.insert(road.peer, Way::Road(index));
-            }
-        }
-        self.streams[index] = Some(Stream::Road(Box::new(road)));
-    }
-
-    fn road(&mut self, index: usize) -> Option<&mut Road> {
-        match self.streams.get_mut(index)? {
-            Some(Stream::Road(road)) => Some(road),
-            _ => None,
-        }
+        let index = self.roads.to(now, flow.dst)?;
+        let road = self.roads.road(index)?;
+        // It must not overtake what waits below.
+        road.begun_to_send = road.begun_to_send || !self.below.is_blocked();
+        road.begun_to_send.then_some(index)
     }
 
     #[inline]
@@ -388,12 +147,11 @@ impl<L: Link> ShmLink<L> {
         ip: IpFacts,
         len: usize,
     ) -> Result<TxSlot<'_>, TxError> {
-        match self.road(index).map(|road| road.rings.reserve(len)) {
+        match self.roads.road(index).map(|road| road.rings.reserve(len)) {
             Some(Ok(())) => {}
-            Some(Err(NoRoom::Full)) => return Err(TxError::Full),
+            Some(Err(NoRoom::Full)) => return Err(self.full(now, index)),
             Some(Err(NoRoom::Corrupt(_))) => {
-                self.counters.rx_malformed += 1;
-                self.close(now, index);
+                self.give_up(now, index);
                 return Err(TxError::Unreachable);
             }
             None => return Err(TxError::Unreachable),
@@ -401,38 +159,105 @@ impl<L: Link> ShmLink<L> {
         let addressing = Addressing { sport: flow.sport, id: self.next_id, tos: flow.tos, ttl: flow.ttl };
         self.next_id = self.next_id.wrapping_add(1);
         self.reserved = Some(index);
-        let bytes = self.road(index).map_or(&mut [][..], |road| road.rings.slot(addressing));
+        let bytes = self.roads.road(index).map_or(&mut [][..], |road| road.rings.slot(addressing));
         Ok(TxSlot { bytes, ip, sport: flow.sport })
     }
 
-    /// Takes a road away: its peer has gone, or writes what cannot be.
-    #[cold]
-    fn close(&mut self, now: Time, index: usize) {
-        let Some(Some(Stream::Road(road))) = self.streams.get_mut(index).map(Option::take) else { return };
-        if self.ways.get(&road.peer) == Some(&Way::Road(index)) {
-            self.ways.insert(road.peer, Way::Below(now + ASK_AGAIN));
+    /// The peer has to read first. One that does not is waited for only so long: what a QP sends to others must not wait
+    /// behind that for ever.
+    fn full(&mut self, now: Time, index: usize) -> TxError {
+        let Some(road) = self.roads.road(index) else { return TxError::Unreachable };
+        let until = road.waits_until(now);
+        if now < until {
+            self.gives_up_at = self.gives_up_at.min(until);
+            return TxError::Full;
         }
+        self.counters.tx_errors += 1;
+        TxError::Unreachable
+    }
+
+    /// The peer of a road writes what cannot be.
+    #[cold]
+    fn give_up(&mut self, now: Time, index: usize) {
+        self.counters.rx_malformed += 1;
         self.unshown.retain(|&other| other != index);
+        self.roads.give_up(now, index);
+    }
+
+    /// Hands what a road has brought to `sink`, as far as `left` goes. Returns whether it was all.
+    #[inline]
+    fn receive_from(
+        &mut self,
+        now: Time,
+        index: usize,
+        left: &mut usize,
+        sink: &mut dyn FnMut(Datagram<'_>),
+    ) -> bool {
+        let dst = self.roads.address;
+        let Some(road) = self.roads.road(index) else { return true };
+        if !road.begun_to_receive && road.rings.has_more() {
+            // What the peer sent before it had the road comes first.
+            if !receive_all(&mut self.below, now, left, sink) {
+                return false;
+            }
+            road.begun_to_receive = true;
+        }
+        let mut corrupt = road.corrupt;
+        while *left > 0 && corrupt.is_none() {
+            match road.rings.receive(&mut self.buffer) {
+                Ok(Some((len, addressing))) => {
+                    *left -= 1;
+                    self.counters.rx_datagrams += 1;
+                    self.counters.rx_bytes += len as u64;
+                    let id = match dst {
+                        IpAddr::V4(_) => HeaderId::Seen { id: addressing.id, flags: DF },
+                        IpAddr::V6(_) => HeaderId::None,
+                    };
+                    sink(Datagram {
+                        src: road.peer,
+                        dst,
+                        sport: addressing.sport,
+                        tos: addressing.tos,
+                        ttl: addressing.ttl,
+                        id,
+                        ip_header: None,
+                        bytes: &self.buffer[..len],
+                    });
+                    if road.rings.has_read_much() {
+                        road.tell();
+                    }
+                }
+                Ok(None) => break,
+                Err(found) => corrupt = Some(found),
+            }
+        }
+        road.tell();
+        if corrupt.is_some() {
+            self.give_up(now, index);
+        } else if road.ended && *left > 0 {
+            self.unshown.retain(|&other| other != index);
+            self.roads.end(index);
+        }
+        *left > 0
     }
 }
 
-/// What a link has besides its roads.
-struct Sockets {
-    listener: OwnedFd,
-    bell: OwnedFd,
-    epoll: OwnedFd,
-}
-
-impl Sockets {
-    fn open(address: IpAddr) -> io::Result<Sockets> {
-        // Whether there is such memory at all.
-        Own::create(MIN_CAPACITY)?;
-        let listener = hello::take_name(address)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
-        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
-        Ok(Sockets { listener, bell, epoll })
+/// Receives everything that has come on a link. False if `left` did not suffice.
+fn receive_all(
+    link: &mut impl Link,
+    now: Time,
+    left: &mut usize,
+    sink: &mut dyn FnMut(Datagram<'_>),
+) -> bool {
+    loop {
+        let before = link.counters().rx_datagrams;
+        let overrun = link.receive(now, *left, sink);
+        *left = left.saturating_sub((link.counters().rx_datagrams - before) as usize);
+        match overrun {
+            Overrun::Drained => return true,
+            Overrun::Unknown if *left > 0 => {}
+            _ => return false,
+        }
     }
 }
 
@@ -452,9 +277,7 @@ impl<L: Link> Link for ShmLink<L> {
     #[inline]
     fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
         self.reserved = None;
-        if flow.src == self.address
-            && (1..=MAX_DATAGRAM).contains(&len)
-            && let Some(index) = self.road_to(now, flow.dst)
+        if let Some(index) = self.road_for(now, flow, len)
             && let Some(ip) = facts(flow.src, flow.dst, self.next_id)
         {
             return self.reserve_on_road(now, index, flow, ip, len);
@@ -464,16 +287,16 @@ impl<L: Link> Link for ShmLink<L> {
     }
 
     fn reserved(&self) -> &[u8] {
-        match self.reserved.and_then(|index| self.streams[index].as_ref()) {
-            Some(Stream::Road(road)) => road.rings.reserved(),
-            _ => self.below.reserved(),
+        match self.reserved {
+            Some(index) => self.roads.reserved(index),
+            None => self.below.reserved(),
         }
     }
 
     #[inline]
     fn commit(&mut self, now: Time) {
         let Some(index) = self.reserved.take() else { return self.below.commit(now) };
-        let Some(Some(Stream::Road(road))) = self.streams.get_mut(index) else { return };
+        let Some(road) = self.roads.road(index) else { return };
         if !std::mem::replace(&mut road.queued, true) {
             self.unshown.push(index);
         }
@@ -484,7 +307,7 @@ impl<L: Link> Link for ShmLink<L> {
 
     fn flush(&mut self, now: Time) {
         while let Some(index) = self.unshown.pop() {
-            if let Some(road) = self.road(index) {
+            if let Some(road) = self.roads.road(index) {
                 road.flush();
             }
             self.counters.tx_calls += 1;
@@ -498,62 +321,15 @@ impl<L: Link> Link for ShmLink<L> {
     }
 
     fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
-        if now >= self.next_look || self.watched {
+        if now >= self.next_look || self.roads.is_watched() {
             self.look(now);
         }
         let mut left = budget;
-        for index in 0..self.streams.len() {
-            let Some(Stream::Road(road)) = &mut self.streams[index] else { continue };
-            let mut corrupt = road.corrupt;
-            if !road.begun && road.rings.has_more() {
-                // What the peer sent before it had the road comes first.
-                loop {
-                    let before = self.below.counters().rx_datagrams;
-                    let overrun = self.below.receive(now, left, sink);
-                    left = left.saturating_sub((self.below.counters().rx_datagrams - before) as usize);
-                    match overrun {
-                        Overrun::Drained => break,
-                        Overrun::Unknown if left > 0 => {}
-                        _ => return Overrun::Budget,
-                    }
-                }
-                road.begun = true;
-            }
-            while left > 0 && corrupt.is_none() {
-                match road.rings.receive(&mut self.buffer) {
-                    Ok(Some((len, addressing))) => {
-                        left -= 1;
-                        self.counters.rx_datagrams += 1;
-                        self.counters.rx_bytes += len as u64;
-                        let id = match self.address {
-                            IpAddr::V4(_) => HeaderId::Seen { id: addressing.id, flags: DF },
-                            IpAddr::V6(_) => HeaderId::None,
-                        };
-                        sink(Datagram {
-                            src: road.peer,
-                            dst: self.address,
-                            sport: addressing.sport,
-                            tos: addressing.tos,
-                            ttl: addressing.ttl,
-                            id,
-                            ip_header: None,
-                            bytes: &self.buffer[..len],
-                        });
-                        if road.rings.has_read_much() {
-                            road.tell();
-                        }
-                    }
-                    Ok(None) => break,
-                    Err(found) => corrupt = Some(found),
-                }
-            }
-            road.tell();
-            let ended = road.ended && left > 0;
-            if corrupt.is_some() {
-                self.counters.rx_malformed += 1;
-            }
-            if corrupt.is_some() || ended {
-                self.close(now, index);
+        let places = self.roads.places();
+        for index in (self.first..places).chain(0..self.first.min(places)) {
+            if !self.receive_from(now, index, &mut left, sink) {
+                self.first = (index + 1) % places;
+                return Overrun::Budget;
             }
         }
         if left == 0 {
@@ -572,38 +348,22 @@ impl<L: Link> Link for ShmLink<L> {
 
     fn has_room(&mut self, now: Time, dst: IpAddr, len: usize) -> bool {
         // A full ring says so by itself.
-        matches!(self.ways.get(&dst), Some(Way::Road(_))) || self.below.has_room(now, dst, len)
+        self.roads.is_there(dst) || self.below.has_room(now, dst, len)
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        self.below.poll_timeout()
+        let own = self.gives_up_at.min(self.roads.sweep_at());
+        let below = self.below.poll_timeout().unwrap_or(Time::NEVER);
+        Some(own.min(below)).filter(|&at| at != Time::NEVER)
     }
 
     fn descriptor(&self) -> Option<RawFd> {
-        Some(self.epoll.as_raw_fd())
+        Some(self.roads.descriptor())
     }
 
     fn watch(&mut self, watched: bool) -> bool {
-        let mut busy = false;
-        // 0 is no sleep.
-        self.sleeps = self.sleeps.checked_add(1).unwrap_or(1);
-        for stream in self.streams.iter_mut().flatten() {
-            let Stream::Road(road) = stream else { continue };
-            if watched {
-                match road.rings.sleep(self.sleeps) {
-                    Ok(more) => busy |= more,
-                    Err(corrupt) => {
-                        road.corrupt = Some(corrupt);
-                        busy = true;
-                    }
-                }
-            } else {
-                road.rings.wake();
-            }
-        }
-        self.watched = watched;
         self.next_look = Time::ZERO;
-        busy
+        self.roads.watch(watched)
     }
 
     fn join(&mut self, group: IpAddr) -> io::Result<()> {
@@ -624,6 +384,7 @@ impl<L: Link> Link for ShmLink<L> {
             tx_datagrams: below.tx_datagrams + self.counters.tx_datagrams,
             tx_bytes: below.tx_bytes + self.counters.tx_bytes,
             tx_calls: below.tx_calls + self.counters.tx_calls,
+            tx_errors: below.tx_errors + self.counters.tx_errors,
             rx_datagrams: below.rx_datagrams + self.counters.rx_datagrams,
             rx_bytes: below.rx_bytes + self.counters.rx_bytes,
             rx_malformed: below.rx_malformed + self.counters.rx_malformed,

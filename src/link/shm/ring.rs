@@ -183,6 +183,21 @@ impl Rings {
         self.peer.header().is_to_be_woken(&mut self.rung)
     }
 
+    /// Bytes that the peer has read, as far as we know.
+    pub fn read_by_peer(&self) -> u64 {
+        self.freed
+    }
+
+    /// Bytes that have gone in either direction, of all time.
+    pub fn moved(&self) -> u64 {
+        self.tail + self.head
+    }
+
+    /// Whether both sides have read everything.
+    pub fn is_empty(&mut self) -> bool {
+        self.look_for_room().is_ok() && self.freed == self.tail && !self.has_more()
+    }
+
     /// Says that we sleep from now on, if nothing has come; `sleep` is not 0 and not what it was the last time. Returns
     /// whether there is something to do instead.
     pub fn sleep(&mut self, sleep: u32) -> Result<bool, Corrupt> {

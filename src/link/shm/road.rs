@@ -3,11 +3,19 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlink};
 
+use softrnic_wire::Time;
+
 use super::ring::{Corrupt, Rings};
 use super::segment::{Own, Peer};
+
+/// A peer that has not read anything for this long gets a last chance, and then is not waited for any more.
+pub(super) const STALLED: Duration = Duration::from_millis(500);
+/// The last chance: both may have been stopped, and we may be the first to go on.
+const LAST_CHANCE: Duration = Duration::from_millis(100);
 
 /// A road that datagrams travel on.
 pub(super) struct Road {
@@ -16,13 +24,29 @@ pub(super) struct Road {
     bell: Bell,
     pub stream: OwnedFd,
     /// What the peer sent on the link below before it had this road has been received.
-    pub begun: bool,
+    pub begun_to_receive: bool,
+    /// And what we sent there has left.
+    pub begun_to_send: bool,
     /// The stream has ended; what is in the ring is still read.
     pub ended: bool,
     /// The peer has written what cannot be: the road is to be closed.
     pub corrupt: Option<Corrupt>,
     /// Something was queued since the last flush.
     pub queued: bool,
+    /// The peer has no room.
+    full: Option<Full>,
+    /// How much had moved at the last [look](Road::was_idle).
+    moved: u64,
+}
+
+/// A peer that has no room until it reads.
+#[derive(Clone, Copy)]
+struct Full {
+    /// How much it has read.
+    read: u64,
+    /// How long it is waited for.
+    until: Time,
+    last_chance: bool,
 }
 
 impl Road {
@@ -41,10 +65,13 @@ impl Road {
             rings,
             bell: Bell::of_peer(bell)?,
             stream,
-            begun: false,
+            begun_to_receive: false,
+            begun_to_send: false,
             ended: false,
             corrupt: None,
             queued: false,
+            full: None,
+            moved: 0,
         })
     }
 
@@ -54,6 +81,24 @@ impl Road {
         if self.rings.flush() {
             self.bell.ring();
         }
+    }
+
+    /// There is no room: until when it is waited for.
+    pub fn waits_until(&mut self, now: Time) -> Time {
+        let read = self.rings.read_by_peer();
+        let full = match self.full {
+            Some(full) if full.read == read && (now < full.until || full.last_chance) => full,
+            Some(full) if full.read == read => Full { read, until: now + LAST_CHANCE, last_chance: true },
+            _ => Full { read, until: now + STALLED, last_chance: false },
+        };
+        self.full = Some(full);
+        full.until
+    }
+
+    /// Whether nothing has moved since this was last asked, and nothing waits to be read.
+    pub fn was_idle(&mut self) -> bool {
+        let moved = self.rings.moved();
+        std::mem::replace(&mut self.moved, moved) == moved && self.rings.is_empty()
     }
 
     /// Tells the peer what was read.

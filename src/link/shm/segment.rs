@@ -14,6 +14,7 @@ use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::process::{Resource, getrlimit};
 
 use super::header::Header;
 
@@ -78,6 +79,10 @@ impl Own {
             (MIN_CAPACITY..=MAX_CAPACITY).contains(&capacity) && capacity.is_multiple_of(HEADER_LEN)
         );
         let len = HEADER_LEN + capacity;
+        // Beyond the limit the kernel does not only refuse: its signal ends the process.
+        if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < len as u64) {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
         let file = memfd_create("softrnic-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, len as u64)?;
         let mapping = Mapping::new(&file, len, ProtFlags::READ | ProtFlags::WRITE)?;

@@ -1,9 +1,15 @@
 use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
 use std::process;
 use std::time::Instant;
 
+use super::road::STALLED;
+use super::roads::{ASK_AGAIN, IDLE, MOST_LET_IN, PATIENCE};
+use super::segment::{MIN_CAPACITY, Own};
 use super::*;
-use crate::testing;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::testing::{self, Received};
 use crate::udp::{UdpLink, UdpOptions};
 
 fn open() -> ShmLink<UdpLink> {
@@ -18,7 +24,7 @@ fn now() -> Time {
 }
 
 fn send(link: &mut ShmLink<UdpLink>, to: IpAddr, psn: u32, payload: usize) -> Result<(), TxError> {
-    let flow = testing::flow(link.address, to);
+    let flow = testing::flow(link.roads.address, to);
     testing::send(link, now(), &flow, psn, payload)
 }
 
@@ -34,7 +40,7 @@ fn meet(links: &mut [&mut ShmLink<UdpLink>]) {
 /// Two links with a road between them, and nothing on its way.
 fn neighbours() -> (ShmLink<UdpLink>, ShmLink<UdpLink>) {
     let (mut left, mut right) = (open(), open());
-    let to = right.address;
+    let to = right.roads.address;
     send(&mut left, to, 0, 8).expect("a slot");
     left.flush(now());
     meet(&mut [&mut left, &mut right]);
@@ -43,7 +49,7 @@ fn neighbours() -> (ShmLink<UdpLink>, ShmLink<UdpLink>) {
 }
 
 fn roads(link: &ShmLink<UdpLink>) -> usize {
-    link.streams.iter().flatten().filter(|stream| matches!(stream, Stream::Road(_))).count()
+    link.roads.count().0
 }
 
 fn psns(link: &mut ShmLink<UdpLink>) -> Vec<u32> {
@@ -56,13 +62,13 @@ fn the_first_datagram_goes_below_and_asks_for_a_road() {
     assert_eq!((roads(&left), roads(&right)), (1, 1));
     let below = left.below.counters().tx_datagrams;
     for psn in 1..=100 {
-        let to = right.address;
+        let to = right.roads.address;
         send(&mut left, to, psn, 4096).map_or_else(|why| assert_eq!(why, TxError::Full), |()| ());
         left.flush(now());
         let got = testing::drain(&mut right, now());
         assert_eq!(got.len(), 1, "PSN {psn}");
         assert!(got[0].icrc_ok());
-        assert_eq!((got[0].psn(), got[0].src, got[0].ttl), (psn, left.address, 64));
+        assert_eq!((got[0].psn(), got[0].src, got[0].ttl), (psn, left.roads.address, 64));
     }
     assert_eq!(left.below.counters().tx_datagrams, below);
     assert_eq!(left.counters().tx_datagrams, 101);
@@ -72,7 +78,7 @@ fn the_first_datagram_goes_below_and_asks_for_a_road() {
 #[test]
 fn both_directions_take_one_road() {
     let (mut left, mut right) = neighbours();
-    let to = left.address;
+    let to = left.roads.address;
     send(&mut right, to, 7, 100).expect("a slot");
     right.flush(now());
     assert_eq!(psns(&mut left), [7]);
@@ -84,7 +90,7 @@ fn both_directions_take_one_road() {
 fn two_that_ask_each_other_get_one_road() {
     for _ in 0..8 {
         let (mut left, mut right) = (open(), open());
-        let (to_right, to_left) = (right.address, left.address);
+        let (to_right, to_left) = (right.roads.address, left.roads.address);
         send(&mut left, to_right, 1, 8).expect("a slot");
         send(&mut right, to_left, 2, 8).expect("a slot");
         left.flush(now());
@@ -105,7 +111,7 @@ fn two_that_ask_each_other_get_one_road() {
 #[test]
 fn a_link_has_a_road_to_itself() {
     let mut link = open();
-    let own = link.address;
+    let own = link.roads.address;
     for psn in 0..20 {
         send(&mut link, own, psn, 64).expect("a slot");
         link.flush(now());
@@ -120,7 +126,7 @@ fn a_link_has_a_road_to_itself() {
 #[test]
 fn what_went_below_arrives_before_what_takes_the_new_road() {
     let (mut left, mut right) = (open(), open());
-    let to = right.address;
+    let to = right.roads.address;
     for psn in 0..8 {
         send(&mut left, to, psn, 512).expect("a slot");
     }
@@ -138,7 +144,7 @@ fn what_went_below_arrives_before_what_takes_the_new_road() {
 #[test]
 fn a_full_road_is_no_loss() {
     let (mut left, mut right) = neighbours();
-    let to = right.address;
+    let to = right.roads.address;
     let mut sent = 0;
     while send(&mut left, to, sent, 4096).is_ok() {
         sent += 1;
@@ -151,9 +157,124 @@ fn a_full_road_is_no_loss() {
 }
 
 #[test]
+fn a_peer_that_reads_nothing_is_waited_for_only_so_long() {
+    let (mut left, mut right) = neighbours();
+    let flow = testing::flow(left.roads.address, right.roads.address);
+    let mut sent = 0;
+    while testing::send(&mut left, now(), &flow, sent, 4096).is_ok() {
+        sent += 1;
+    }
+    left.flush(now());
+    let until = left.poll_timeout().expect("it will give up");
+    assert!(until <= now() + STALLED);
+    left.receive(until, 64, &mut |_| {});
+    // Both may have been stopped until now.
+    assert_eq!(testing::send(&mut left, until, &flow, 900, 4096), Err(TxError::Full));
+    let until = left.poll_timeout().expect("it will give up");
+    // What cannot be sent again would hold up all that its QP sends to others.
+    assert_eq!(testing::send(&mut left, until, &flow, 900, 4096), Err(TxError::Unreachable));
+    assert_eq!(left.counters().tx_errors, 1);
+    left.receive(until, 64, &mut |_| {});
+    assert!(left.poll_timeout().is_none_or(|at| at > until), "it does not wait any more");
+    // It has only been stopped, and goes on.
+    assert_eq!(psns(&mut right), (0..sent).collect::<Vec<_>>());
+    testing::send(&mut left, until, &flow, 901, 64).expect("room");
+    left.flush(until);
+    assert_eq!(psns(&mut right), [901]);
+}
+
+#[test]
+fn a_peer_that_reads_slowly_is_waited_for() {
+    let (mut left, mut right) = neighbours();
+    let flow = testing::flow(left.roads.address, right.roads.address);
+    let mut time = now();
+    for _ in 0..20 {
+        while testing::send(&mut left, time, &flow, 1, 4096).is_ok() {}
+        left.flush(time);
+        time += STALLED / 2;
+        right.receive(time, 20, &mut |_| {});
+    }
+    assert_eq!(left.counters().tx_errors, 0);
+}
+
+#[test]
+fn others_are_reached_beside_a_peer_that_reads_nothing() {
+    let (mut left, right) = neighbours();
+    let mut third = open();
+    let (to_right, to_third) = (right.roads.address, third.roads.address);
+    send(&mut left, to_third, 0, 8).expect("a slot");
+    left.flush(now());
+    meet(&mut [&mut left, &mut third]);
+    while send(&mut left, to_right, 1, 4096).is_ok() {}
+    for psn in 1..100 {
+        send(&mut left, to_third, psn, 1000).expect("a slot");
+        left.flush(now());
+        let expected = if psn == 1 { vec![0, 1] } else { vec![psn] };
+        assert_eq!(psns(&mut third), expected);
+    }
+}
+
+/// However fast one of them writes.
+#[test]
+fn every_peer_is_read_in_its_turn() {
+    let mut hub = open();
+    let mut peers = [open(), open(), open()];
+    let to = hub.roads.address;
+    for peer in &mut peers {
+        send(peer, to, 0, 8).expect("a slot");
+        peer.flush(now());
+        meet(&mut [peer, &mut hub]);
+    }
+    psns(&mut hub);
+    let mut heard = [0; 3];
+    for _ in 0..12 {
+        for peer in &mut peers {
+            while send(peer, to, 1, 2000).is_ok() {}
+            peer.flush(now());
+        }
+        let addresses = peers.each_ref().map(|peer| peer.roads.address);
+        hub.receive(now(), 8, &mut |datagram| {
+            let from = addresses.iter().position(|address| *address == datagram.src).expect("a peer");
+            heard[from] += 1;
+        });
+    }
+    assert_eq!(heard, [32; 3]);
+}
+
+#[test]
+fn an_idle_road_is_given_back_and_made_again() {
+    let (mut left, mut right) = neighbours();
+    let (from, to) = (left.roads.address, right.roads.address);
+    let sweep = |link: &mut ShmLink<UdpLink>| {
+        let at = link.poll_timeout().expect("roads are looked after");
+        link.receive(at, 64, &mut |_| {});
+        at
+    };
+    assert!(sweep(&mut left) <= now() + IDLE);
+    assert_eq!(roads(&left), 1, "it was used since the last time");
+    let later = sweep(&mut left);
+    // The peer does not know yet: nothing of this is lost.
+    send(&mut right, from, 7, 64).expect("a slot");
+    right.flush(now());
+    meet(&mut [&mut right]);
+    assert_eq!(psns(&mut right), []);
+    assert_eq!(roads(&right), 0);
+    left.receive(later + LOOK_INTERVAL, 64, &mut |datagram| assert_eq!(Received::from(datagram).psn(), 7));
+    assert_eq!(roads(&left), 0);
+    sweep(&mut left);
+    assert_eq!(left.poll_timeout(), None);
+    assert_eq!(left.counters().rx_datagrams, 1);
+    send(&mut left, to, 8, 64).expect("a slot");
+    left.flush(now());
+    meet(&mut [&mut left, &mut right]);
+    assert_eq!((roads(&left), roads(&right)), (1, 1));
+    assert_eq!(psns(&mut right), [8]);
+}
+
+#[test]
 fn what_was_sent_before_the_end_arrives_and_the_next_goes_below() {
     let (mut left, mut right) = neighbours();
-    let (from, to) = (left.address, right.address);
+    let (from, to) = (left.roads.address, right.roads.address);
     send(&mut left, to, 5, 64).expect("a slot");
     left.flush(now());
     drop(left);
@@ -168,7 +289,7 @@ fn what_was_sent_before_the_end_arrives_and_the_next_goes_below() {
 #[test]
 fn the_next_process_at_the_address_gets_a_road() {
     let (mut left, right) = neighbours();
-    let to = right.address;
+    let to = right.roads.address;
     drop(right);
     left.look(now());
     testing::drain(&mut left, now());
@@ -176,12 +297,33 @@ fn the_next_process_at_the_address_gets_a_road() {
         UdpLink::open(UdpOptions { address: Some(to), ..UdpOptions::default() }).expect("the same address");
     let mut next = ShmLink::new(udp, to).map_err(|(_, error)| error).expect("its name");
     let later = now() + ASK_AGAIN;
-    let flow = testing::flow(left.address, to);
+    let flow = testing::flow(left.roads.address, to);
     testing::send(&mut left, later, &flow, 9, 64).expect("a slot");
     left.flush(later);
     meet(&mut [&mut left, &mut next]);
     assert_eq!((roads(&left), roads(&next)), (1, 1));
     assert_eq!(psns(&mut next), [9]);
+}
+
+/// The survivor has not noticed the end of the first when the second one comes.
+#[test]
+fn the_next_process_at_the_address_may_be_the_first_to_send() {
+    let (mut left, right) = neighbours();
+    let (from, to) = (left.roads.address, right.roads.address);
+    drop(right);
+    let udp =
+        UdpLink::open(UdpOptions { address: Some(to), ..UdpOptions::default() }).expect("the same address");
+    let mut next = ShmLink::new(udp, to).map_err(|(_, error)| error).expect("its name");
+    send(&mut next, from, 3, 64).expect("a slot");
+    next.flush(now());
+    meet(&mut [&mut left, &mut next]);
+    assert_eq!(psns(&mut left), [3]);
+    assert_eq!((roads(&left), roads(&next)), (1, 1));
+    let below = left.below.counters().tx_datagrams;
+    send(&mut left, to, 4, 64).expect("a slot");
+    left.flush(now());
+    assert_eq!(psns(&mut next), [4]);
+    assert_eq!(left.below.counters().tx_datagrams, below, "by the road to the second");
 }
 
 #[test]
@@ -192,7 +334,7 @@ fn an_address_without_a_link_is_reached_below() {
         send(&mut link, nobody, 1, 64).expect("a slot");
         link.flush(now());
     }
-    assert!(link.streams.is_empty());
+    assert_eq!(link.roads.count(), (0, 0));
     assert_eq!(link.below.counters().tx_datagrams, 3);
 }
 
@@ -201,13 +343,13 @@ fn a_peer_that_never_answers_is_asked_once_at_a_time() {
     let mut link = open();
     let silent = IpAddr::V4(Ipv4Addr::new(127, 200, 4, (process::id() % 250) as u8 + 1));
     let _listener = hello::take_name(silent).expect("its name");
-    let flow = testing::flow(link.address, silent);
+    let flow = testing::flow(link.roads.address, silent);
     let start = now();
     for turn in 0..4 {
         let later = start + turn * (PATIENCE + ASK_AGAIN);
         testing::send(&mut link, later, &flow, turn, 64).expect("a slot");
         link.flush(later);
-        assert_eq!(link.streams.iter().flatten().count(), 1, "turn {turn}");
+        assert_eq!(link.roads.count(), (0, 1), "turn {turn}");
     }
     assert_eq!(link.below.counters().tx_datagrams, 4);
 }
@@ -215,8 +357,7 @@ fn a_peer_that_never_answers_is_asked_once_at_a_time() {
 #[test]
 fn a_peer_that_writes_garbage_loses_its_road() {
     let (mut left, mut right) = neighbours();
-    let Some(Some(Stream::Road(road))) = left.streams.first_mut() else { panic!("a road") };
-    road.rings.scribble();
+    left.roads.road(0).expect("a road").rings.scribble();
     testing::drain(&mut right, now());
     assert_eq!(roads(&right), 0);
     assert_eq!(right.counters().rx_malformed, 1);
@@ -230,12 +371,11 @@ fn a_peer_that_writes_garbage_loses_its_road() {
 #[test]
 fn garbage_from_a_reader_does_not_keep_a_waiting_writer_awake() {
     let (mut left, mut right) = neighbours();
-    let to = right.address;
+    let to = right.roads.address;
     while send(&mut left, to, 1, 4096).is_ok() {}
     left.flush(now());
     assert!(!left.watch(true));
-    let Some(Some(Stream::Road(road))) = right.streams.first_mut() else { panic!("a road") };
-    road.rings.scribble_what_was_read();
+    right.roads.road(0).expect("a road").rings.scribble_what_was_read();
     assert!(left.watch(true), "there is a road to be closed");
     testing::drain(&mut left, now());
     assert_eq!(roads(&left), 0);
@@ -244,7 +384,7 @@ fn garbage_from_a_reader_does_not_keep_a_waiting_writer_awake() {
 
 /// A stream to a link from somebody who says what a peer with this address would.
 fn stranger(link: &ShmLink<UdpLink>, address: IpAddr) -> (OwnedFd, Own) {
-    let socket = hello::ask(link.address).expect("it listens");
+    let socket = hello::ask(link.roads.address).expect("it listens");
     let (own, segment) = Own::create(MIN_CAPACITY).expect("memory");
     let bell = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
     hello::offer(&socket, address, &segment, &bell).expect("said");
@@ -274,19 +414,20 @@ fn nobody_speaks_for_a_group_or_for_no_address() {
 #[test]
 fn a_crowd_is_let_in_a_few_at_a_time() {
     let mut link = open();
-    let crowd: Vec<_> = (0..3 * MOST_LET_IN).map(|_| hello::ask(link.address).expect("it listens")).collect();
+    let crowd: Vec<_> =
+        (0..3 * MOST_LET_IN).map(|_| hello::ask(link.roads.address).expect("it listens")).collect();
     link.look(now());
-    assert_eq!(link.streams.iter().flatten().count(), MOST_LET_IN);
+    assert_eq!(link.roads.count().1, MOST_LET_IN);
     for _ in 0..3 {
         link.look(now());
     }
-    assert_eq!(link.streams.iter().flatten().count(), crowd.len());
+    assert_eq!(link.roads.count().1, crowd.len());
 }
 
 #[test]
 fn the_descriptor_wakes_its_waiter() {
     let (mut left, mut right) = neighbours();
-    let to = right.address;
+    let to = right.roads.address;
     let wakes = |link: &ShmLink<UdpLink>| {
         testing::wait(link, libc::POLLIN, std::time::Duration::ZERO) & libc::POLLIN != 0
     };
@@ -310,7 +451,7 @@ fn the_descriptor_wakes_its_waiter() {
 #[test]
 fn room_wakes_a_waiting_writer() {
     let (mut left, mut right) = neighbours();
-    let to = right.address;
+    let to = right.roads.address;
     while send(&mut left, to, 1, 4096).is_ok() {}
     left.flush(now());
     assert!(!left.watch(true));
@@ -320,12 +461,69 @@ fn room_wakes_a_waiting_writer() {
     send(&mut left, to, 2, 64).expect("room");
 }
 
+/// Tells a copy of this program what to do.
+const CHILD: &str = "TEST_SHM_CHILD";
+
+/// Runs a test in a process of its own, which it may limit. False in that process.
+fn in_a_process(test: &str) -> bool {
+    if std::env::var_os(CHILD).is_some() {
+        return false;
+    }
+    let program = std::env::current_exe().expect("our own path");
+    let run = process::Command::new(program)
+        .args(["--exact", &format!("shm::tests::{test}"), "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .expect("it runs");
+    assert!(run.status.success(), "{}{}", run.status, String::from_utf8_lossy(&run.stderr));
+    true
+}
+
+#[test]
+fn a_peer_that_cannot_be_let_in_wakes_nobody_for_ever() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    if in_a_process("a_peer_that_cannot_be_let_in_wakes_nobody_for_ever") {
+        return;
+    }
+    let (mut left, mut right) = (open(), open());
+    let to = right.roads.address;
+    send(&mut left, to, 1, 64).expect("a slot");
+    left.flush(now());
+    assert_eq!(roads(&left), 0);
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum }).expect("less");
+    psns(&mut right);
+    psns(&mut right);
+    assert_eq!(testing::wait(&right, libc::POLLIN, Duration::ZERO), 0, "it sleeps");
+    // Once there are descriptors again, the next who asks is let in, and all who wait.
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).expect("as before");
+    let mut third = open();
+    send(&mut third, to, 2, 64).expect("a slot");
+    third.flush(now());
+    meet(&mut [&mut left, &mut third, &mut right]);
+    assert_eq!((roads(&left), roads(&third), roads(&right)), (1, 1, 2));
+}
+
+#[test]
+fn a_limit_of_file_sizes_ends_nobody() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    if in_a_process("a_limit_of_file_sizes_ends_nobody") {
+        return;
+    }
+    let (mut left, right) = (open(), open());
+    let maximum = getrlimit(Resource::Fsize).maximum;
+    setrlimit(Resource::Fsize, Rlimit { current: Some(4096), maximum }).expect("less");
+    let to = right.roads.address;
+    send(&mut left, to, 1, 64).expect("a slot");
+    assert_eq!(left.roads.count(), (0, 0));
+}
+
 /// Both sleep whenever there is nothing to do: a bell that is not rung ends the test by its timeout.
 #[test]
 fn two_threads_that_sleep_lose_no_bell() {
     const MESSAGES: u32 = 20_000;
     let (left, right) = neighbours();
-    let (to_right, to_left) = (right.address, left.address);
+    let (to_right, to_left) = (right.roads.address, left.roads.address);
     let play = |mut link: ShmLink<UdpLink>, to: IpAddr, begins: bool| {
         move || {
             let mut next = u32::from(!begins);

@@ -23,19 +23,11 @@ pub struct UdpOptions {
     pub segmentation: bool,
     /// Whether several datagrams may arrive in one receive (`UDP_GRO`).
     pub gro: bool,
-    /// Whether the caller adds [shared memory](crate::shm) for peers on this machine.
-    pub shared_memory: bool,
 }
 
 impl Default for UdpOptions {
     fn default() -> UdpOptions {
-        UdpOptions {
-            address: None,
-            receive_buffer: None,
-            segmentation: true,
-            gro: true,
-            shared_memory: false,
-        }
+        UdpOptions { address: None, receive_buffer: None, segmentation: true, gro: true }
     }
 }
 

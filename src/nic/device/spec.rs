@@ -34,6 +34,9 @@ pub struct DeviceSpec {
     /// Whether unmapping registered memory causes an error (`copies=safe`) or kills the process (`copies=plain`); if
     /// not given, `SOFTRNIC_SAFE_COPIES` decides.
     pub safe_copies: Option<bool>,
+    /// Whether a UDP link adds shared memory for peers of this user on this machine; if nothing is said, `SOFTRNIC_SHM`
+    /// decides.
+    pub shared_memory: Option<bool>,
 }
 
 /// The link of a device.
@@ -108,6 +111,7 @@ impl Default for DeviceSpec {
             pcap: None,
             transport: TransportConfig::default(),
             safe_copies: None,
+            shared_memory: None,
         }
     }
 }
@@ -132,7 +136,7 @@ impl FromStr for DeviceSpec {
         let (link, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (kind, place) = link.split_once(':').unwrap_or((link, ""));
         let mut transport = TransportConfig::default();
-        let mut safe_copies = None;
+        let (mut safe_copies, mut shared_memory) = (None, None);
         let mut of_link = Vec::new();
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
@@ -143,6 +147,7 @@ impl FromStr for DeviceSpec {
                 Some(("copies", value)) => {
                     return Err(SpecError(format!("copies={value}: use safe or plain")));
                 }
+                Some((key @ "shm", value)) if kind == "udp" => shared_memory = Some(switch(key, value)?),
                 _ => of_link.push(option),
             }
         }
@@ -159,7 +164,15 @@ impl FromStr for DeviceSpec {
                 )));
             }
         };
-        Ok(DeviceSpec { name: name.into(), link, fault: None, pcap: None, transport, safe_copies })
+        Ok(DeviceSpec {
+            name: name.into(),
+            link,
+            fault: None,
+            pcap: None,
+            transport,
+            safe_copies,
+            shared_memory,
+        })
     }
 }
 
@@ -197,7 +210,6 @@ fn udp_options<'a>(place: &str, options: impl Iterator<Item = &'a str>) -> Resul
             "rcvbuf" => udp.receive_buffer = Some(number(key, value)?),
             "segmentation" => udp.segmentation = switch(key, value)?,
             "coalescing" => udp.gro = switch(key, value)?,
-            "shm" => udp.shared_memory = switch(key, value)?,
             _ => {
                 return Err(SpecError(format!(
                     "udp has no option '{key}': it has rcvbuf, segmentation, coalescing and shm; {EVERY_DEVICE}"
@@ -212,6 +224,11 @@ impl DeviceSpec {
     /// Whether copies are to be safe for every region.
     pub fn copies_safely(&self) -> bool {
         self.safe_copies.unwrap_or_else(|| environment::text("SOFTRNIC_SAFE_COPIES").as_deref() == Some("1"))
+    }
+
+    /// Whether a UDP link has shared memory beside it.
+    fn shares_memory(&self) -> bool {
+        self.shared_memory.unwrap_or_else(|| environment::text("SOFTRNIC_SHM").as_deref() == Some("on"))
     }
 
     /// The devices that the environment asks for: `SOFTRNIC_DEVICES` (several separated by commas), `SOFTRNIC_FAULT`
@@ -277,7 +294,7 @@ impl DeviceSpec {
                 let udp = UdpLink::open(*options).map_err(OpenError::Udp)?;
                 let address = udp.address();
                 let attachment = (!address.is_loopback()).then_some(Attachment::Address(address));
-                let link = if options.shared_memory { self.with_roads(udp, address) } else { Box::new(udp) };
+                let link = if self.shares_memory() { self.with_roads(udp, address) } else { Box::new(udp) };
                 (link, attachment, Some(address))
             }
             #[cfg(feature = "xdp")]

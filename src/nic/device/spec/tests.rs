@@ -23,9 +23,18 @@ fn every_device_can_copy_safely() {
 }
 
 #[test]
+fn udp_can_share_memory() {
+    let shares = |text: &str| text.parse::<DeviceSpec>().expect("a device").shared_memory;
+    assert_eq!(shares("udp"), None);
+    assert_eq!(shares("udp:10.0.0.1?shm=on&rcvbuf=4096"), Some(true));
+    assert_eq!(shares("udp?shm=off"), Some(false));
+}
+
+#[test]
 fn what_makes_no_sense_is_named() {
     for (text, says) in [
         ("udp?ecn=maybe", "ecn=maybe"),
+        ("udp?shm=perhaps", "shm=perhaps: use on or off"),
         ("udp?copies=fast", "copies=fast: use safe or plain"),
         ("udp?fast=on", "every device has early, ecn and copies"),
         ("ib:eth0", "ib:eth0"),

@@ -1,0 +1,37 @@
+//! Why there is no road to an address.
+
+use std::fmt;
+use std::io;
+
+/// See the [module](self).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Obstacle {
+    /// No process has the name: the address is elsewhere, or wants no shared memory.
+    Nobody,
+    OtherUser,
+    NoAnswer,
+    /// The peer has written what cannot be.
+    Corrupt,
+    /// The system refused something with this error number.
+    System(i32),
+}
+
+impl From<io::Error> for Obstacle {
+    fn from(error: io::Error) -> Obstacle {
+        Obstacle::System(error.raw_os_error().unwrap_or(0))
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Obstacle::Nobody => f.write_str("no process of this machine offers it at that address"),
+            Obstacle::OtherUser => f.write_str("the process there belongs to another user"),
+            Obstacle::NoAnswer => f.write_str("the process there does not answer"),
+            Obstacle::Corrupt => f.write_str("the process there wrote what cannot be"),
+            Obstacle::System(errno) => {
+                write!(f, "the system refuses it: {}", io::Error::from_raw_os_error(*errno))
+            }
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! Which roads there are: asking for them, answering those who ask, and giving them up.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use softrnic_wire::Time;
+
+use super::hello::{self, Heard, Message};
+use super::obstacle::Obstacle;
+use super::road::Road;
+use super::segment::{MAX_CAPACITY, MIN_CAPACITY, Own};
+
+/// An address at which no process listened is tried again after this.
+pub(super) const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// How long an answer may take.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// A road on which nothing has moved for this long is given back.
+pub(super) const IDLE: Duration = Duration::from_secs(10);
+/// Addresses that are remembered, and roads.
+const MOST: usize = 4096;
+/// Those who connect that are let in at a time.
+pub(super) const MOST_LET_IN: usize = 16;
+
+/// Roads of the largest rings, and of the second size: all rings of 64 processes that talk to all others take 230 MiB.
+const LARGE_ROADS: usize = 4;
+const MEDIUM_ROADS: usize = 16;
+const MEDIUM_CAPACITY: usize = 64 << 10;
+
+/// Tokens of the epoll instance below those of the streams.
+const BELOW: u64 = 0;
+const LISTENER: u64 = 1;
+const BELL: u64 = 2;
+const FIRST_STREAM: u64 = 3;
+
+/// The roads of an address.
+pub(super) struct Roads {
+    pub address: IpAddr,
+    listener: OwnedFd,
+    /// Others may wait to be let in.
+    crowd: bool,
+    bell: OwnedFd,
+    /// Everything that can wake a sleeper.
+    epoll: OwnedFd,
+    /// By token; those that have ended leave a hole.
+    streams: Vec<Option<Stream>>,
+    ways: HashMap<IpAddr, Way>,
+    /// Whether a thread waits on the descriptor; and how often one has.
+    watched: bool,
+    sleeps: u32,
+    /// When to see which roads are idle; never, while there is none.
+    sweep_at: Time,
+}
+
+/// A stream to a peer, and what has come of it.
+enum Stream {
+    /// We have asked, and given a segment.
+    Asked {
+        socket: OwnedFd,
+        own: Own,
+        peer: IpAddr,
+        since: Time,
+    },
+    /// A peer has connected, and not said anything yet.
+    Came {
+        socket: OwnedFd,
+        since: Time,
+    },
+    Road(Box<Road>),
+}
+
+impl Stream {
+    fn socket(&self) -> &OwnedFd {
+        match self {
+            Stream::Asked { socket, .. } | Stream::Came { socket, .. } => socket,
+            Stream::Road(road) => &road.stream,
+        }
+    }
+}
+
+/// How to get to an address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Road(usize),
+    /// Below; after this time a road may be asked for again. It has been said why.
+    Below(Time, Option<Obstacle>),
+}
+
+impl Roads {
+    /// # Errors
+    /// The kernel has no such memory, or another socket has the address' name.
+    pub fn open(address: IpAddr) -> io::Result<Roads> {
+        // Whether there is such memory at all.
+        Own::create(MIN_CAPACITY)?;
+        let listener = hello::take_name(address)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        // By its edge: one that cannot be accepted for want of descriptors must not wake the sleeper for ever.
+        let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), edge)?;
+        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        Ok(Roads {
+            address,
+            listener,
+            crowd: false,
+            bell,
+            epoll,
+            streams: Vec::new(),
+            ways: HashMap::new(),
+            watched: false,
+            sleeps: 0,
+            sweep_at: Time::NEVER,
+        })
+    }
+
+    /// Becomes readable when there is something to [`look`](Self::look) at.
+    pub fn descriptor(&self) -> RawFd {
+        self.epoll.as_raw_fd()
+    }
+
+    /// Watches a descriptor of the link below, or does not any more. By number: nobody can say that it is still open,
+    /// and the kernel does not mind.
+    pub fn watch_below(&self, operation: i32, fd: RawFd, events: i32) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events as u32, u64: BELOW };
+        // SAFETY: the event lives through the call, which reads it.
+        match unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &raw mut event) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// The places at which roads may be.
+    #[inline]
+    pub fn places(&self) -> usize {
+        self.streams.len()
+    }
+
+    #[inline]
+    pub fn road(&mut self, index: usize) -> Option<&mut Road> {
+        match self.streams.get_mut(index)? {
+            Some(Stream::Road(road)) => Some(road),
+            _ => None,
+        }
+    }
+
+    pub fn reserved(&self, index: usize) -> &[u8] {
+        match self.streams.get(index) {
+            Some(Some(Stream::Road(road))) => road.rings.reserved(),
+            _ => &[],
+        }
+    }
+
+    pub fn is_there(&self, to: IpAddr) -> bool {
+        matches!(self.ways.get(&to), Some(Way::Road(_)))
+    }
+
+    /// The road to an address, if there is one. Otherwise it may ask for one.
+    #[inline]
+    pub fn to(&mut self, now: Time, to: IpAddr) -> Option<usize> {
+        match self.ways.get(&to) {
+            Some(&Way::Road(index)) => Some(index),
+            Some(&Way::Below(until, _)) if now < until => None,
+            _ if to.is_multicast() => None,
+            _ => {
+                self.ask(now, to);
+                None
+            }
+        }
+    }
+
+    #[cold]
+    fn ask(&mut self, now: Time, peer: IpAddr) {
+        self.forget_the_slow(now);
+        if self.ways.len() >= MOST {
+            self.ways.retain(|_, way| matches!(way, Way::Road(_)));
+        }
+        match self.offer_to(peer) {
+            Ok((socket, own)) => {
+                let said = self.said(peer);
+                if self.keep(Stream::Asked { socket, own, peer, since: now }).is_some() {
+                    self.ways.insert(peer, Way::Below(now + PATIENCE, said));
+                }
+            }
+            Err(obstacle) => self.go_below(now, peer, obstacle),
+        }
+    }
+
+    fn offer_to(&self, peer: IpAddr) -> Result<(OwnedFd, Own), Obstacle> {
+        let socket = hello::ask(peer)?;
+        let (own, segment) = Own::create(self.capacity())?;
+        hello::offer(&socket, self.address, &segment, &self.bell).map_err(|_| Obstacle::NoAnswer)?;
+        Ok((socket, own))
+    }
+
+    /// What was last said about the way to a peer.
+    fn said(&self, peer: IpAddr) -> Option<Obstacle> {
+        match self.ways.get(&peer) {
+            Some(Way::Below(_, said)) => *said,
+            _ => None,
+        }
+    }
+
+    /// From now on, and for a while, datagrams to the peer go below.
+    #[cold]
+    fn go_below(&mut self, now: Time, peer: IpAddr, obstacle: Obstacle) {
+        if self.said(peer) != Some(obstacle) {
+            tracing::info!(from = %self.address, to = %peer, %obstacle, "no shared memory");
+        }
+        self.ways.insert(peer, Way::Below(now + ASK_AGAIN, Some(obstacle)));
+    }
+
+    /// Of the next road's rings.
+    fn capacity(&self) -> usize {
+        match self.streams.iter().flatten().count() {
+            0..LARGE_ROADS => MAX_CAPACITY,
+            LARGE_ROADS..MEDIUM_ROADS => MEDIUM_CAPACITY,
+            _ => MIN_CAPACITY,
+        }
+    }
+
+    fn keep(&mut self, stream: Stream) -> Option<usize> {
+        let index = self.streams.iter().position(Option::is_none).unwrap_or(self.streams.len());
+        let token = epoll::EventData::new_u64(FIRST_STREAM + index as u64);
+        if index >= MOST || epoll::add(&self.epoll, stream.socket(), token, epoll::EventFlags::IN).is_err() {
+            return None;
+        }
+        if index == self.streams.len() {
+            self.streams.push(None);
+        }
+        self.streams[index] = Some(stream);
+        Some(index)
+    }
+
+    /// Takes a stream away. Only an explicit end is the end of its events: a child that was made without the handlers of
+    /// a fork may have a copy of the descriptor.
+    fn remove(&mut self, index: usize) -> Option<Stream> {
+        let stream = self.streams.get_mut(index)?.take()?;
+        // One that has ended is not watched any more.
+        let _ = epoll::delete(&self.epoll, stream.socket());
+        Some(stream)
+    }
+
+    /// Asks the kernel what has come besides what is in the rings. Returns whether something has on the link below.
+    #[cold]
+    pub fn look(&mut self, now: Time) -> bool {
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
+        let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let Ok(count) = epoll::wait(&self.epoll, &mut events[..], Some(&timeout)) else { return false };
+        let mut below = false;
+        for event in &events[..count] {
+            match event.data.u64() {
+                BELOW => below = true,
+                LISTENER => self.crowd = true,
+                BELL => {
+                    let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+                }
+                token => self.hear(now, (token - FIRST_STREAM) as usize),
+            }
+        }
+        if self.crowd {
+            self.let_in(now);
+        }
+        below
+    }
+
+    fn let_in(&mut self, now: Time) {
+        use rustix::net::{SocketFlags, accept_with};
+        for _ in 0..MOST_LET_IN {
+            match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) if hello::is_believed(&socket) => {
+                    self.keep(Stream::Came { socket, since: now });
+                }
+                Ok(_) => {}
+                // Whoever comes later is another edge, and lets in those who wait for want of descriptors, too.
+                Err(_) => {
+                    self.crowd = false;
+                    break;
+                }
+            }
+        }
+        self.forget_the_slow(now);
+    }
+
+    /// Those that have asked or been asked, and say nothing.
+    fn forget_the_slow(&mut self, now: Time) {
+        for index in 0..self.streams.len() {
+            let Some(Stream::Asked { since, .. } | Stream::Came { since, .. }) = &self.streams[index] else {
+                continue;
+            };
+            if now.since(*since) < PATIENCE {
+                continue;
+            }
+            if let Some(Stream::Asked { peer, .. }) = self.remove(index)
+                && !self.is_there(peer)
+            {
+                self.go_below(now, peer, Obstacle::NoAnswer);
+            }
+        }
+    }
+
+    fn hear(&mut self, now: Time, index: usize) {
+        let Some(Some(stream)) = self.streams.get_mut(index) else { return };
+        let heard = hello::hear(stream.socket());
+        if matches!(heard, Heard::Nothing) {
+            return;
+        }
+        if let Stream::Road(road) = stream {
+            // What is in its ring is still read. Its end would wake everybody until then.
+            road.ended = true;
+            let _ = epoll::delete(&self.epoll, &road.stream);
+            let peer = road.peer;
+            return self.leave(peer, index);
+        }
+        match (self.remove(index), heard) {
+            (
+                Some(Stream::Asked { socket, own, peer, .. }),
+                Heard::Message(Message::Offer { address, segment, bell }),
+            ) if address == peer => {
+                let road = Road::new(peer, socket, own, &segment, bell);
+                self.begin(now, peer, road.map_err(Obstacle::from));
+            }
+            // The peer's own request counts.
+            (Some(Stream::Asked { .. }), Heard::Message(Message::Refusal)) => {}
+            (Some(Stream::Asked { peer, .. }), _) if !self.is_there(peer) => {
+                self.go_below(now, peer, Obstacle::NoAnswer);
+            }
+            (
+                Some(Stream::Came { socket, .. }),
+                Heard::Message(Message::Offer { address, segment, bell }),
+            ) => self.answer(now, address, socket, &segment, bell),
+            _ => {}
+        }
+    }
+
+    /// A peer asks for a road. If we have asked it as well, the request of the lower address counts. A link that asks
+    /// itself gets both ends.
+    fn answer(&mut self, now: Time, peer: IpAddr, socket: OwnedFd, segment: &OwnedFd, bell: OwnedFd) {
+        let asked = self.streams.iter().flatten().any(|stream| match stream {
+            Stream::Asked { peer: asked, .. } => *asked == peer,
+            _ => false,
+        });
+        if asked && self.address < peer || !self.can_have(peer) {
+            let _ = hello::refuse(&socket);
+            return;
+        }
+        let road = self.accept(peer, socket, segment, bell);
+        self.begin(now, peer, road);
+    }
+
+    /// Whether a peer can have this address.
+    fn can_have(&self, peer: IpAddr) -> bool {
+        let nobodys = match peer {
+            IpAddr::V4(peer) => peer.is_unspecified() || peer.is_multicast() || peer.is_broadcast(),
+            IpAddr::V6(peer) => peer.is_unspecified() || peer.is_multicast(),
+        };
+        !nobodys && peer.is_ipv4() == self.address.is_ipv4()
+    }
+
+    fn accept(
+        &self,
+        peer: IpAddr,
+        socket: OwnedFd,
+        segment: &OwnedFd,
+        bell: OwnedFd,
+    ) -> Result<Road, Obstacle> {
+        let (own, file) = Own::create(self.capacity())?;
+        let road = Road::new(peer, socket, own, segment, bell)?;
+        hello::offer(&road.stream, self.address, &file, &self.bell).map_err(|_| Obstacle::NoAnswer)?;
+        Ok(road)
+    }
+
+    fn begin(&mut self, now: Time, peer: IpAddr, road: Result<Road, Obstacle>) {
+        let mut road = match road {
+            Ok(road) => Box::new(road),
+            Err(obstacle) => return self.go_below(now, peer, obstacle),
+        };
+        if self.watched {
+            // What has come on it already is found in the step that this is part of.
+            let _ = road.rings.sleep(self.sleeps);
+        }
+        let Some(index) = self.keep(Stream::Road(road)) else { return };
+        if peer != self.address {
+            // Older ones lead to a process that has gone, or were given back.
+            for (place, stream) in self.streams.iter_mut().enumerate() {
+                if let Some(Stream::Road(older)) = stream {
+                    older.ended |= older.peer == peer && place != index;
+                }
+            }
+        }
+        if peer != self.address || !self.is_there(peer) {
+            self.ways.insert(peer, Way::Road(index));
+            tracing::info!(from = %self.address, to = %peer, "through shared memory");
+        }
+        self.sweep_at = self.sweep_at.min(now + IDLE);
+    }
+
+    /// Nothing more is sent on a road.
+    fn leave(&mut self, peer: IpAddr, index: usize) {
+        if self.ways.get(&peer) == Some(&Way::Road(index)) {
+            self.ways.remove(&peer);
+        }
+    }
+
+    /// The peer of a road has gone, and everything that it sent was read.
+    pub fn end(&mut self, index: usize) {
+        if let Some(Stream::Road(road)) = self.remove(index) {
+            self.leave(road.peer, index);
+        }
+    }
+
+    /// The peer of a road has written what cannot be.
+    #[cold]
+    pub fn give_up(&mut self, now: Time, index: usize) {
+        if let Some(Stream::Road(road)) = self.remove(index)
+            && self.ways.get(&road.peer) == Some(&Way::Road(index))
+        {
+            self.go_below(now, road.peer, Obstacle::Corrupt);
+        }
+    }
+
+    /// When to [`sweep`](Self::sweep), if ever.
+    #[inline]
+    pub fn sweep_at(&self) -> Time {
+        self.sweep_at
+    }
+
+    /// Gives back what was not used since the last time. Nothing is sent on such a road any more; the peer ends it when it
+    /// has read everything, and what it has sent meanwhile is read here.
+    #[cold]
+    pub fn sweep(&mut self, now: Time) {
+        self.sweep_at = Time::NEVER;
+        for index in 0..self.streams.len() {
+            let Some(Stream::Road(road)) = &mut self.streams[index] else { continue };
+            self.sweep_at = now + IDLE;
+            let (peer, idle) = (road.peer, road.was_idle());
+            if idle && hello::farewell(&road.stream).is_ok() {
+                tracing::debug!(from = %self.address, to = %peer, "idle shared memory is given back");
+                self.leave(peer, index);
+            }
+        }
+    }
+
+    /// A thread waits on the descriptor from now on, or does not any more. Returns whether there is something to do.
+    pub fn watch(&mut self, watched: bool) -> bool {
+        let mut busy = watched && self.crowd;
+        // 0 is no sleep.
+        self.sleeps = self.sleeps.checked_add(1).unwrap_or(1);
+        for stream in self.streams.iter_mut().flatten() {
+            let Stream::Road(road) = stream else { continue };
+            if watched {
+                match road.rings.sleep(self.sleeps) {
+                    Ok(more) => busy |= more,
+                    Err(corrupt) => {
+                        road.corrupt = Some(corrupt);
+                        busy = true;
+                    }
+                }
+            } else {
+                road.rings.wake();
+            }
+        }
+        self.watched = watched;
+        busy
+    }
+
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        self.watched
+    }
+}
+
+#[cfg(feature = "fuzz")]
+impl Roads {
+    pub fn each(&self) -> impl Iterator<Item = &Road> {
+        self.streams.iter().flatten().filter_map(|stream| match stream {
+            Stream::Road(road) => Some(&**road),
+            _ => None,
+        })
+    }
+}
+
+#[cfg(test)]
+impl Roads {
+    /// Roads, and streams that are none yet.
+    pub fn count(&self) -> (usize, usize) {
+        let streams = self.streams.iter().flatten();
+        let (roads, others): (Vec<_>, Vec<_>) = streams.partition(|stream| matches!(stream, Stream::Road(_)));
+        (roads.len(), others.len())
+    }
+}
