@@ -24,6 +24,9 @@ DISTRIBUTION = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"
 # The longest that a program may take unless a test says otherwise, in seconds.
 TIMEOUT = float(os.environ.get("SOFTRNIC_TEST_TIMEOUT", "60"))
 
+# Whether processes of this machine use shared memory, or sockets alone.
+SHARED_MEMORY = os.environ.get("SOFTRNIC_TEST_SHM", "off")
+
 
 def environment(runtime, **extra):
     """An environment in which only the test says anything to SoftRNIC, whose private files go to `runtime`."""
@@ -31,6 +34,7 @@ def environment(runtime, **extra):
     for name in ("LD_LIBRARY_PATH", "LD_PRELOAD"):
         env.pop(name, None)
     env["XDG_RUNTIME_DIR"] = str(runtime)
+    env["SOFTRNIC_SHM"] = SHARED_MEMORY
     env.update(extra)
     return env
 

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import signal
 import socket
 import time
 
@@ -47,11 +48,14 @@ class Processes(VerbsTest):
 class Killed(VerbsTest):
     TIMEOUT_CODE, RETRIES = 12, 3
 
-    def kill_one_of_two(self, victim):
+    def kill_one_of_two(self, victim, *how, kill=9):
         program = self.compile("survivor.c", "-libverbs")
         port = free_port()
-        sides = {side: self.start([program, side, str(port), str(self.TIMEOUT_CODE), str(self.RETRIES)])
+        words = [port, self.TIMEOUT_CODE, self.RETRIES]
+        sides = {side: self.start([program, side, *words, *(how if side == victim else ())])
                  for side in ("server", "client")}
+        # With all of its children.
+        self.addCleanup(sides[victim].kill)
         deadline = time.monotonic() + 60
         while not all("transferring" in side.output() for side in sides.values()):
             for side in sides.values():
@@ -62,7 +66,8 @@ class Killed(VerbsTest):
         address = self.local_address(sides[victim].pid)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
             self.assertRaises(OSError, taken.bind, (address, 4791))
-        sides[victim].kill()
+        # It alone, and no child of it.
+        os.kill(sides[victim].pid, kill)
         survivor = sides["client" if victim == "server" else "server"]
         status = survivor.wait(deadline)
         self.assertEqual(status, 0, survivor.describe(status))
@@ -76,6 +81,8 @@ class Killed(VerbsTest):
         # Nothing of what the queue pair had is left but a few sockets to send from, which are kept for the next.
         self.assertLessEqual(int(re.search(r"descriptors: (-?\d+)", survivor.output())[1]), 4)
         # The address of the dead is free again.
+        if kill != 9 or "clone" in how:
+            return
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
             free.bind((address, 4791))
 
@@ -99,6 +106,15 @@ class Killed(VerbsTest):
 
     def test_the_client_is_killed(self):
         self.kill_one_of_two("client")
+
+    def test_the_server_is_stopped(self):
+        self.kill_one_of_two("server", kill=signal.SIGSTOP)
+
+    def test_the_client_is_killed_and_a_child_of_it_lives_on(self):
+        self.kill_one_of_two("client", "fork")
+
+    def test_the_client_is_killed_and_a_child_without_handlers_of_a_fork_lives_on(self):
+        self.kill_one_of_two("client", "clone")
 
 
 class Interrupted(VerbsTest):

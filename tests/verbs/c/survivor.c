@@ -1,17 +1,21 @@
 /*
  * Transfers without end, until the peer is gone; then says how it learned of it, and cleans up.
  *
- *     survivor server|client PORT TIMEOUT RETRIES
+ *     survivor server|client PORT TIMEOUT RETRIES [fork|clone]
  *
- * Says "transferring" once data flow. The test kills one side and reads what the other says.
+ * Says "transferring" once data flow. The test kills one side and reads what the other says. With "fork" a child of that
+ * side lives on, with "clone" one that was made behind the C library's back.
  */
+#include <signal.h>
+#include <sys/syscall.h>
+
 #include "exchange.h"
 
 enum { SIZE = 65536, DEPTH = 16 };
 
 int main(int argc, char **argv)
 {
-	CHECK(argc == 5);
+	CHECK(argc == 5 || argc == 6);
 	int server = !strcmp(argv[1], "server");
 	int fd = meet(server, atoi(argv[2]));
 	struct ibv_context *context = open_first();
@@ -59,6 +63,10 @@ int main(int argc, char **argv)
 			CHECK(!failed);
 			last = seconds();
 			if (++done == 100) {
+				if (argc == 6 &&
+				    !(strcmp(argv[5], "fork") ? syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork()))
+					for (;;)
+						pause();
 				puts("transferring");
 				fflush(stdout);
 			}
