@@ -1,20 +1,28 @@
 //! Advice about memory.
 
+use std::ffi::c_int;
+
 use softrnic_nic::verbs::{Lkey, Sge};
 
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::guard::slot;
+use crate::guard::guard;
 use crate::pd::PdObject;
 use crate::post::element_list;
 
 /// The most elements that fit into an attribute of the kernel's interface, whose length has 16 bits.
 const MOST: usize = u16::MAX as usize / size_of::<ibv_sge>();
 
-slot! {
-    /// Faults in on-demand memory. This has happened when it returns, even if that was not requested; then errors are
-    /// not reported, as verbs specify for advice that is merely queued.
-    fn advise_mr(pd: *mut ibv_pd, advice: u32, flags: u32, sges: *mut ibv_sge, count: u32) -> () {
+/// Faults in on-demand memory. This has happened when it returns, even if that was not requested; then errors are
+/// not reported, as verbs specify for advice that is merely queued.
+pub(crate) unsafe extern "C" fn advise_mr(
+    pd: *mut ibv_pd,
+    advice: u32,
+    flags: u32,
+    sges: *mut ibv_sge,
+    count: u32,
+) -> c_int {
+    guard::<()>(move || {
         let pd = PdObject::of(pd)?;
         let (write, must_fault) = match advice {
             IBV_ADVISE_MR_ADVICE_PREFETCH => (false, true),
@@ -38,7 +46,7 @@ slot! {
             Err(_) if flags & IBV_ADVISE_MR_FLAG_FLUSH == 0 => Ok(()),
             result => Ok(result?),
         }
-    }
+    })
 }
 
 /// A scatter/gather element of C.

@@ -1,5 +1,6 @@
 //! Address handles, and addresses in received datagrams.
 
+use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use softrnic_wire::Time;
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, borrow, borrow_mut, export};
+use crate::guard::{OrMinusOne, borrow, borrow_mut, guard};
 use crate::object::{Kind, ObjectSlot, Seal, find_last, object, retire};
 use crate::pd::PdObject;
 use crate::query::check_port;
@@ -84,57 +85,70 @@ pub(crate) const NO_ADDRESS: ibv_ah_attr = ibv_ah_attr {
     port_num: 0,
 };
 
-export! {
-    fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    guard::<*mut ibv_ah>(move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (object, attr) = (PdObject::of(pd)?, unsafe { borrow(attr)? });
         create(object, attr)
-    }
+    })
+}
 
-    fn ibv_destroy_ah(ah: *mut ibv_ah) -> () {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
+    guard::<()>(move || {
         let object: &AhObject = find_last(ah)?;
         PdObject::of(object.owner)?.users.leave();
         // SAFETY: just found; the application, which gives it up, no longer uses it.
         drop(unsafe { retire::<AhObject>(ah) });
         Ok(())
-    }
+    })
+}
 
-    /// The path back to the sender of a received datagram.
-    fn ibv_init_ah_from_wc(
-        context: *mut ibv_context,
-        port: u8,
-        wc: *mut ibv_wc,
-        grh: *mut ibv_grh,
-        attr: *mut ibv_ah_attr,
-    ) -> OrMinusOne {
+/// The path back to the sender of a received datagram.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
+    context: *mut ibv_context,
+    port: u8,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    attr: *mut ibv_ah_attr,
+) -> c_int {
+    guard::<OrMinusOne>(move || {
         // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (ctx, wc, attr) = unsafe { (Ctx::of(context)?, borrow(wc)?, borrow_mut(attr)?) };
         // SAFETY: the 40 bytes before a datagram, valid for the call; read as bytes, since IPv4 has its own form.
         let grh = unsafe { grh.cast::<[u8; GRH]>().as_ref() };
         *attr = way_back(ctx, port, wc, grh)?;
         Ok(OrMinusOne(0))
-    }
+    })
+}
 
-    fn ibv_create_ah_from_wc(
-        pd: *mut ibv_pd,
-        wc: *mut ibv_wc,
-        grh: *mut ibv_grh,
-        port: u8,
-    ) -> *mut ibv_ah {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
+    pd: *mut ibv_pd,
+    wc: *mut ibv_wc,
+    grh: *mut ibv_grh,
+    port: u8,
+) -> *mut ibv_ah {
+    guard::<*mut ibv_ah>(move || {
         // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (object, wc) = unsafe { (PdObject::of(pd)?, borrow(wc)?) };
         // SAFETY: as in `ibv_init_ah_from_wc`.
         let grh = unsafe { grh.cast::<[u8; GRH]>().as_ref() };
         create(object, &way_back(object.ctx()?, port, wc, grh)?)
-    }
+    })
+}
 
-    /// The hardware address of a GID's owner, and the VLAN that leads there (0xFFFF for none).
-    fn ibv_resolve_eth_l2_from_gid(
-        context: *mut ibv_context,
-        attr: *mut ibv_ah_attr,
-        eth_mac: *mut [u8; 6],
-        vid: *mut u16,
-    ) -> () {
+/// The hardware address of a GID's owner, and the VLAN that leads there (0xFFFF for none).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
+    context: *mut ibv_context,
+    attr: *mut ibv_ah_attr,
+    eth_mac: *mut [u8; 6],
+    vid: *mut u16,
+) -> c_int {
+    guard::<()>(move || {
         // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (ctx, attr, mac) = unsafe { (Ctx::of(context)?, borrow(attr)?, borrow_mut(eth_mac)?) };
         let address = address_vector(attr)?;
@@ -142,11 +156,7 @@ export! {
         if src == Gid::ZERO {
             return Err(Errno::INVAL);
         }
-        let query = Query {
-            dst: address.dgid.to_ip(),
-            src: Some(src.to_ip()),
-            oif: None,
-        };
+        let query = Query { dst: address.dgid.to_ip(), src: Some(src.to_ip()), oif: None };
         let mut host = Host::open()?;
         let resolution = host.resolve(Time::ZERO, &query).map_err(|_| Errno(libc::EHOSTUNREACH))?;
         let Neighbour::Known(found) = resolution.neighbour else { return Err(Errno(libc::EHOSTUNREACH)) };
@@ -156,17 +166,23 @@ export! {
             unsafe { *vid = resolution.vlans.first().map_or(0xFFFF, |vlan| vlan.id) };
         }
         Ok(())
-    }
+    })
+}
 
-    fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> () {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
+    guard::<()>(move || {
         // SAFETY: a QP that the application keeps for the call, and a GID that is valid for it.
         unsafe { crate::qp::multicast(qp, gid, lid, true) }
-    }
+    })
+}
 
-    fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> () {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
+    guard::<()>(move || {
         // SAFETY: a QP that the application keeps for the call, and a GID that is valid for it.
         unsafe { crate::qp::multicast(qp, gid, lid, false) }
-    }
+    })
 }
 
 fn create(pd: &PdObject, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {

@@ -15,7 +15,7 @@ use softrnic_rdmacm::{Request, Wanted};
 
 use crate::device::devices;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, Outcome, export, guard};
+use crate::guard::{OrMinusOne, Outcome, guard};
 use crate::registry::registry;
 
 /// The devices that programs list, with the GUIDs reported to them.
@@ -71,9 +71,10 @@ impl From<Error> for Errno {
     }
 }
 
-export! {
-    /// Opens a channel, with the flags of `open`. Returns its descriptor.
-    fn softrnic_cm_open(flags: c_int) -> OrMinusOne {
+/// Opens a channel, with the flags of `open`. Returns its descriptor.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn softrnic_cm_open(flags: c_int) -> c_int {
+    guard::<OrMinusOne>(move || {
         crate::log::start();
         let channel = EventChannel::new(manager())?;
         let fd = channel.descriptor();
@@ -88,17 +89,20 @@ export! {
         }
         registry().channels.insert(fd, channel);
         Ok(OrMinusOne(fd))
-    }
+    })
+}
 
-    /// Closes a channel, and its descriptor.
-    fn softrnic_cm_close(fd: c_int) -> () {
+/// Closes a channel, and its descriptor.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn softrnic_cm_close(fd: c_int) -> c_int {
+    guard::<()>(move || {
         let channel = registry().channels.remove(&fd);
         if let Some(channel) = channel {
             channel.shut();
         }
         // SAFETY: no pointers; the application gives up the descriptor with this call.
         if unsafe { libc::close(fd) } < 0 { Err(Errno::last()) } else { Ok(()) }
-    }
+    })
 }
 
 /// The result of a write.

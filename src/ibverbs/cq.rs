@@ -12,7 +12,7 @@ use crate::context::Ctx;
 use crate::cq_ex::Poll;
 use crate::errno::Errno;
 use crate::event::{ChannelObject, add_target, remove_target};
-use crate::guard::{Outcome, data_path, export, slot};
+use crate::guard::{Outcome, guard, guard_data_path};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, live, object, retire};
 use crate::pd::Users;
 use crate::registry::registry;
@@ -111,20 +111,24 @@ impl CqObject {
     }
 }
 
-export! {
-    fn ibv_create_cq(
-        context: *mut ibv_context,
-        cqe: c_int,
-        cq_context: *mut c_void,
-        channel: *mut ibv_comp_channel,
-        comp_vector: c_int,
-    ) -> *mut ibv_cq {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_create_cq(
+    context: *mut ibv_context,
+    cqe: c_int,
+    cq_context: *mut c_void,
+    channel: *mut ibv_comp_channel,
+    comp_vector: c_int,
+) -> *mut ibv_cq {
+    guard::<*mut ibv_cq>(move || {
         let depth = usize::try_from(cqe).map_err(|_| Errno::INVAL)?;
         let vector = u32::try_from(comp_vector).map_err(|_| Errno::INVAL)?;
         CqObject::create(context, depth, cq_context, channel, vector, Poll::plain())
-    }
+    })
+}
 
-    fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> () {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    guard::<()>(move || {
         let object = CqObject::of(cq)?;
         object.nic.resize(usize::try_from(cqe).map_err(|_| Errno::INVAL)?)?;
         // SAFETY: a field of what was just found, which nothing else writes once the CQ is made, and nothing reads
@@ -132,10 +136,13 @@ export! {
         let shown = unsafe { AtomicI32::from_ptr(&raw mut (*object.ibv.get()).cqe) };
         shown.store(object.nic.depth() as c_int, Ordering::Relaxed);
         Ok(())
-    }
+    })
+}
 
-    /// Waits until all events of the CQ have been acknowledged.
-    fn ibv_destroy_cq(cq: *mut ibv_cq) -> () {
+/// Waits until all events of the CQ have been acknowledged.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    guard::<()>(move || {
         let object: &CqObject = find_last(cq)?;
         object.users.none()?;
         remove_target(object.of, object.nic.source());
@@ -151,7 +158,7 @@ export! {
         // SAFETY: just found, and no event names it; the application, which destroys it, no longer uses it.
         drop(unsafe { retire::<CqObject>(cq) });
         Ok(())
-    }
+    })
 }
 
 /// Number of completions; negative for an error.
@@ -170,8 +177,8 @@ impl Outcome for Found {
     }
 }
 
-data_path! {
-    fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> Found {
+pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
+    guard_data_path::<Found>(move || {
         // SAFETY: null, or a CQ of ours that the application keeps for the call.
         let cq = unsafe { CqObject::live(cq)? };
         let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
@@ -186,21 +193,20 @@ data_path! {
                 next = next.add(1);
             }
         })))
-    }
+    })
+}
 
-    fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> () {
+pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    guard_data_path::<()>(move || {
         // SAFETY: null, or a CQ of ours that the application keeps for the call.
         unsafe { CqObject::live(cq)? }.nic.arm(solicited_only != 0);
         Ok(())
-    }
-
+    })
 }
 
-slot! {
-    /// Event moderation is not supported, as `ibv_query_device_ex` reports.
-    fn modify_cq(_cq: *mut ibv_cq, _attr: *mut ibv_modify_cq_attr) -> () {
-        Err(Errno::OPNOTSUPP)
-    }
+/// Event moderation is not supported, as `ibv_query_device_ex` reports.
+pub(crate) unsafe extern "C" fn modify_cq(_cq: *mut ibv_cq, _attr: *mut ibv_modify_cq_attr) -> c_int {
+    guard::<()>(move || Err(Errno::OPNOTSUPP))
 }
 
 /// A completion in C's form.

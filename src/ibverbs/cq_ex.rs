@@ -10,7 +10,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::cq::{CqObject, argument, flags, service_level};
 use crate::errno::Errno;
-use crate::guard::{Plain, Silent, borrow, data_path, slot};
+use crate::guard::{Plain, Silent, borrow, guard, guard_data_path};
 use crate::hand_lock::HandLock;
 use crate::pd::PdObject;
 
@@ -109,8 +109,11 @@ impl Poll {
     }
 }
 
-slot! {
-    fn create_cq_ex(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex {
+pub(crate) unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    guard::<*mut ibv_cq_ex>(move || {
         const WC_FLAGS: u64 = IBV_WC_STANDARD_FLAGS
             | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
             | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
@@ -132,13 +135,12 @@ slot! {
         let depth = attr.cqe as usize;
         let cq = CqObject::create(context, depth, attr.cq_context, attr.channel, attr.comp_vector, poll)?;
         Ok(cq.cast())
-    }
-
+    })
 }
 
-data_path! {
-    /// ENOENT if there is nothing; then `ibv_end_poll` must not follow.
-    fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> () {
+/// ENOENT if there is nothing; then `ibv_end_poll` must not follow.
+pub(crate) unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    guard_data_path::<()>(move || {
         // SAFETY: null, or a CQ of ours that the application keeps; the struct is null or valid for the call.
         let (cq, attr) = unsafe { (CqObject::live(cq.cast())?, attr.as_ref()) };
         if attr.is_some_and(|attr| attr.comp_mask != 0) {
@@ -146,18 +148,22 @@ data_path! {
         }
         cq.poll.lock();
         take(cq).inspect_err(|_| cq.poll.unlock())
-    }
+    })
+}
 
-    fn next_poll(cq: *mut ibv_cq_ex) -> () {
+pub(crate) unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    guard_data_path::<()>(move || {
         // SAFETY: null, or a CQ of ours that the application keeps for the call.
         take(unsafe { CqObject::live(cq.cast())? })
-    }
+    })
+}
 
-    fn end_poll(cq: *mut ibv_cq_ex) -> Silent {
+pub(crate) unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: null, or a CQ of ours that the application keeps for the call.
         unsafe { CqObject::live(cq.cast())? }.poll.unlock();
         Ok(Silent)
-    }
+    })
 }
 
 fn take(cq: &CqObject) -> Result<(), Errno> {
@@ -177,13 +183,13 @@ fn take(cq: &CqObject) -> Result<(), Errno> {
 
 macro_rules! readers {
     ($($name:ident -> $type:ty, |$cqe:ident| $value:expr;)*) => {
-        data_path! {$(
-            fn $name(cq: *mut ibv_cq_ex) -> Plain<$type> {
+        $(unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
+            guard_data_path::<Plain<$type>>(move || {
                 // SAFETY: null, or a CQ of ours that the application keeps for the call.
                 let $cqe = &unsafe { CqObject::live(cq.cast())? }.poll.current.get();
                 Ok(Plain($value))
-            }
-        )*}
+            })
+        })*
     };
 }
 
@@ -201,8 +207,8 @@ readers! {
     read_completion_ts -> u64, |cqe| cqe.timestamp;
 }
 
-data_path! {
-    fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> Plain<u64> {
+pub(crate) unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
+    guard_data_path::<Plain<u64>>(move || {
         // SAFETY: null, or a CQ of ours that the application keeps for the call.
         let object = unsafe { CqObject::live(cq.cast())? };
         let poll = &object.poll;
@@ -212,5 +218,5 @@ data_path! {
             poll.wallclock.set(day.wrapping_sub(ctx.nic()?.now().as_nanos()));
         }
         Ok(Plain(poll.current.get().timestamp.wrapping_add(poll.wallclock.get())))
-    }
+    })
 }

@@ -10,7 +10,7 @@ use softrnic_nic::verbs::{Context, DeviceSpec, Error, LinkKind};
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, Outcome, Plain, Silent, borrow, export};
+use crate::guard::{OrMinusOne, Outcome, Plain, Silent, borrow, guard};
 use crate::registry::registry;
 use crate::sysfs;
 
@@ -150,8 +150,9 @@ impl Outcome for Name {
     }
 }
 
-export! {
-    fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+    guard::<*mut *mut ibv_device>(move || {
         sysfs::describe_all();
         let devices = devices();
         // SAFETY: takes no pointers; without memory, or if the product is too large, the result is null.
@@ -169,64 +170,85 @@ export! {
             unsafe { *num_devices = devices.len() as c_int };
         }
         Ok(list)
-    }
+    })
+}
 
-    fn ibv_free_device_list(list: *mut *mut ibv_device) -> Silent {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    guard::<Silent>(move || {
         // SAFETY: the list came from calloc in `ibv_get_device_list`, or is null.
         unsafe { libc::free(list.cast()) };
         Ok(Silent)
-    }
+    })
+}
 
-    fn ibv_get_device_name(device: *mut ibv_device) -> Name {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    guard::<Name>(move || {
         // SAFETY: a device of a list of ours; devices live as long as the program.
         let device = unsafe { Device::of(device)? };
         Ok(Name(device.ibv.name.as_ptr()))
-    }
+    })
+}
 
-    fn ibv_get_device_guid(device: *mut ibv_device) -> Plain<u64> {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
+    guard::<Plain<u64>>(move || {
         // SAFETY: a device of a list of ours; devices live as long as the program.
         let device = unsafe { Device::of(device)? };
         Ok(Plain(device.guid()))
-    }
+    })
+}
 
-    /// The kernel's number for the device, as reported by NETLINK_RDMA: it has none.
-    fn ibv_get_device_index(device: *mut ibv_device) -> OrMinusOne {
+/// The kernel's number for the device, as reported by NETLINK_RDMA: it has none.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    guard::<OrMinusOne>(move || {
         // SAFETY: a device of a list of ours; devices live as long as the program.
         unsafe { Device::of(device)? };
         Ok(OrMinusOne(NO_INDEX))
-    }
+    })
+}
 
-    fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    guard::<*mut ibv_context>(move || {
         // SAFETY: a device of a list of ours; devices live as long as the program.
         let device = unsafe { Device::of(device)? };
         sysfs::describe_all();
         Ctx::open(device)
-    }
+    })
+}
 
-    fn ibv_close_device(context: *mut ibv_context) -> () {
-        Ctx::close(context)
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    guard::<()>(move || Ctx::close(context))
+}
 
-    /// Opens the device that `cmd_fd`, a duplicate of another context's, belongs to. The two share handles.
-    fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
-        Ctx::import(cmd_fd)
-    }
+/// Opens the device that `cmd_fd`, a duplicate of another context's, belongs to. The two share handles.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
+    guard::<*mut ibv_context>(move || Ctx::import(cmd_fd))
+}
 
-    fn ibv_fork_init() -> () {
-        Ok(())
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_fork_init() -> c_int {
+    guard::<()>(move || Ok(()))
+}
 
-    /// Forking needs no preparation: the NIC accesses memory through this process's own address space. Pages shared
-    /// with the child are copied when either side writes, and what the NIC sees stays the parent's.
-    fn ibv_is_fork_initialized() -> Plain<u32> {
-        Ok(Plain(IBV_FORK_UNNEEDED))
-    }
+/// Forking needs no preparation: the NIC accesses memory through this process's own address space. Pages shared
+/// with the child are copied when either side writes, and what the NIC sees stays the parent's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_is_fork_initialized() -> u32 {
+    guard::<Plain<u32>>(move || Ok(Plain(IBV_FORK_UNNEEDED)))
+}
 
-    fn ibv_dontfork_range(_base: *mut c_void, _size: usize) -> () {
-        Ok(())
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_dontfork_range(_base: *mut c_void, _size: usize) -> c_int {
+    guard::<()>(move || Ok(()))
+}
 
-    fn ibv_dofork_range(_base: *mut c_void, _size: usize) -> () {
-        Ok(())
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_dofork_range(_base: *mut c_void, _size: usize) -> c_int {
+    guard::<()>(move || Ok(()))
 }

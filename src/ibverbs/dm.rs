@@ -1,6 +1,6 @@
 //! Device memory.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
 use softrnic_nic::verbs::{Access, Context, DmId};
@@ -8,7 +8,7 @@ use softrnic_nic::verbs::{Access, Context, DmId};
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{Silent, borrow, export, slot};
+use crate::guard::{Silent, borrow, guard};
 use crate::mr::{MrObject, Region};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::pd::PdObject;
@@ -66,8 +66,11 @@ fn check_words(dm: &DmObject, offset: u64, length: usize) -> Result<(), Errno> {
     if words && fits { Ok(()) } else { Err(Errno::INVAL) }
 }
 
-slot! {
-    fn alloc_dm(context: *mut ibv_context, attr: *mut ibv_alloc_dm_attr) -> *mut ibv_dm {
+pub(crate) unsafe extern "C" fn alloc_dm(
+    context: *mut ibv_context,
+    attr: *mut ibv_alloc_dm_attr,
+) -> *mut ibv_dm {
+    guard::<*mut ibv_dm>(move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (ctx, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask != 0 {
@@ -78,9 +81,11 @@ slot! {
         let memory = Arc::new(Memory { context: nic.clone(), id, length: attr.length as u64 });
         let handle = registry().export(&ctx.file, Export::Memory(memory.clone()));
         Ok(DmObject::publish(slot, context, (ctx.file.id, handle), memory, false))
-    }
+    })
+}
 
-    fn free_dm(dm: *mut ibv_dm) -> () {
+pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
+    guard::<()>(move || {
         let object: &DmObject = find_last(dm)?;
         object.memory.context.free_dm(object.memory.id)?;
         let removed = registry().exports.remove(&object.exported);
@@ -88,15 +93,17 @@ slot! {
         // SAFETY: just found; the application, which gives it up, no longer uses it.
         drop(unsafe { retire::<DmObject>(dm) });
         Ok(())
-    }
+    })
+}
 
-    fn reg_dm_mr(
-        pd: *mut ibv_pd,
-        dm: *mut ibv_dm,
-        offset: u64,
-        length: usize,
-        access: c_uint,
-    ) -> *mut ibv_mr {
+pub(crate) unsafe extern "C" fn reg_dm_mr(
+    pd: *mut ibv_pd,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: usize,
+    access: c_uint,
+) -> *mut ibv_mr {
+    guard::<*mut ibv_mr>(move || {
         let (pd, dm) = (PdObject::of(pd)?, DmObject::of(dm)?);
         // SAFETY: a field of an object that was just found, written only when it is made.
         Ctx::check_same(pd.context(), unsafe { (*dm.ibv.get()).context })?;
@@ -104,9 +111,16 @@ slot! {
         let slot = ObjectSlot::new()?;
         let raw = pd.nic.register_dm(dm.memory.id, offset, length as u64, access)?;
         MrObject::publish(slot, pd, Region::new(raw, 0, length))
-    }
+    })
+}
 
-    fn memcpy_to_dm(dm: *mut ibv_dm, offset: u64, from: *const c_void, length: usize) -> () {
+pub(crate) unsafe extern "C" fn memcpy_to_dm(
+    dm: *mut ibv_dm,
+    offset: u64,
+    from: *const c_void,
+    length: usize,
+) -> c_int {
+    guard::<()>(move || {
         let dm = DmObject::of(dm)?;
         check_words(dm, offset, length)?;
         if length == 0 {
@@ -117,9 +131,16 @@ slot! {
         }
         // SAFETY: the application has `length` bytes there. They may be registered, and change meanwhile.
         Ok(unsafe { dm.memory.context.fill_dm(dm.memory.id, offset, from.cast(), length) }?)
-    }
+    })
+}
 
-    fn memcpy_from_dm(to: *mut c_void, dm: *mut ibv_dm, offset: u64, length: usize) -> () {
+pub(crate) unsafe extern "C" fn memcpy_from_dm(
+    to: *mut c_void,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: usize,
+) -> c_int {
+    guard::<()>(move || {
         let dm = DmObject::of(dm)?;
         check_words(dm, offset, length)?;
         if length == 0 {
@@ -130,23 +151,27 @@ slot! {
         }
         // SAFETY: the application has room for `length` bytes there. They may be registered, and change meanwhile.
         Ok(unsafe { dm.memory.context.show_dm(dm.memory.id, offset, to.cast(), length) }?)
-    }
+    })
 }
 
-export! {
-    fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
+    guard::<*mut ibv_dm>(move || {
         let exported = (Ctx::of(context)?.file.id, handle);
         let found = registry().exports.get(&exported).cloned();
         let Some(Export::Memory(memory)) = found else { return Err(Errno::NOENT) };
         Ok(DmObject::publish(ObjectSlot::new()?, context, exported, memory, true))
-    }
+    })
+}
 
-    /// Only for imported memory.
-    fn ibv_unimport_dm(dm: *mut ibv_dm) -> Silent {
+/// Only for imported memory.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
+    guard::<Silent>(move || {
         if find_last::<DmObject>(dm)?.imported {
             // SAFETY: just found; the application, which gives it up, no longer uses it.
             drop(unsafe { retire::<DmObject>(dm) });
         }
         Ok(Silent)
-    }
+    })
 }

@@ -16,7 +16,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
-use crate::guard::{Outcome, Silent, borrow, export, guard};
+use crate::guard::{Outcome, Silent, borrow, guard};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::qp::QpObject;
 use crate::registry::{Target, registry};
@@ -74,35 +74,45 @@ fn deliver(of: ContextId, source: EventSource) -> Option<async_element> {
     }
 }
 
-export! {
-    fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    guard::<*mut ibv_comp_channel>(move || {
         let ctx = Ctx::of(context)?;
         let slot = ObjectSlot::new()?;
         let nic = ctx.nic()?.create_channel()?;
         let fd = nic.as_fd().as_raw_fd();
         let ibv = Shown::new(ibv_comp_channel { context, fd, refcnt: 0 });
         Ok(slot.publish(ChannelObject { ibv, seal: Seal::new(Kind::Channel), nic }))
-    }
+    })
+}
 
-    fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> () {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    guard::<()>(move || {
         if find_last::<ChannelObject>(channel)?.users().load(Ordering::Acquire) > 0 {
             return Err(Errno::BUSY);
         }
         // SAFETY: just found, without users; the application, which destroys it, no longer uses it.
         drop(unsafe { retire::<ChannelObject>(channel) });
         Ok(())
-    }
+    })
+}
 
-    fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: u32) -> Silent {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: u32) {
+    guard::<Silent>(move || {
         // SAFETY: null, or a CQ of ours that the application keeps for the call.
         let cq = unsafe { CqObject::live(cq)? };
         // SAFETY: a counter of a CQ that lives, as was just found; nothing else writes there.
         unsafe { count(&raw mut (*cq.ibv.get()).comp_events_completed, nevents) };
         cq.completion_acks.acknowledge(nevents);
         Ok(Silent)
-    }
+    })
+}
 
-    fn ibv_ack_async_event(event: *mut ibv_async_event) -> Silent {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+    guard::<Silent>(move || {
         // SAFETY: an event of the application's, valid for the call.
         let event = unsafe { borrow(event)? };
         match event.event_type {
@@ -137,7 +147,7 @@ export! {
             _ => {}
         }
         Ok(Silent)
-    }
+    })
 }
 
 /// Counts acknowledged events in a public field.

@@ -144,39 +144,5 @@ pub(crate) unsafe fn borrow_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Err
     unsafe { pointer.as_mut() }.ok_or_else(|| Errno::invalid(NULL))
 }
 
-/// Declares functions that C calls. The body gets the arguments unchanged, returns `Result<impl Outcome, Errno>`, and
-/// runs inside [`guard`].
-macro_rules! export {
-    ($($(#[$attr:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $outcome:ty $body:block)*) => {$(
-        $(#[$attr])*
-        #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> <$outcome as $crate::guard::Outcome>::C {
-            $crate::guard::guard::<$outcome>(move || $body)
-        }
-    )*};
-}
-
-/// Like [`export`], for functions called through a table of the context or an object.
-macro_rules! slot {
-    ($($(#[$attr:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $outcome:ty $body:block)*) => {$(
-        $(#[$attr])*
-        pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> <$outcome as $crate::guard::Outcome>::C {
-            $crate::guard::guard::<$outcome>(move || $body)
-        }
-    )*};
-}
-
-/// Like [`slot`], for functions that post or poll, see [`guard_data_path`].
-macro_rules! data_path {
-    ($($(#[$attr:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $outcome:ty $body:block)*) => {$(
-        $(#[$attr])*
-        pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> <$outcome as $crate::guard::Outcome>::C {
-            $crate::guard::guard_data_path::<$outcome>(move || $body)
-        }
-    )*};
-}
-
-pub(crate) use {data_path, export, slot};
-
 #[cfg(test)]
 mod tests;

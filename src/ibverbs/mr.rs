@@ -9,7 +9,7 @@ use softrnic_nic::verbs::{Access, AppRange, MrSpec, RawMr, ReregSpec};
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{Silent, borrow, borrow_mut, export, slot};
+use crate::guard::{Silent, borrow, borrow_mut, guard};
 use crate::object::{Kind, Object, ObjectSlot, Seal, Shows, find, find_last, live, object, retire};
 use crate::pd::PdObject;
 use crate::registry::{Export, registry};
@@ -114,49 +114,67 @@ impl MrObject {
     }
 }
 
-export! {
-    fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_reg_mr(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    guard::<*mut ibv_mr>(move || {
         // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` asks.
         unsafe { register(pd, addr, length, addr.addr() as u64, access as u32) }
-    }
+    })
+}
 
-    fn ibv_reg_mr_iova(
-        pd: *mut ibv_pd,
-        addr: *mut c_void,
-        length: usize,
-        iova: u64,
-        access: c_int,
-    ) -> *mut ibv_mr {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_int,
+) -> *mut ibv_mr {
+    guard::<*mut ibv_mr>(move || {
         // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` asks.
         unsafe { register(pd, addr, length, iova, access as u32) }
-    }
+    })
+}
 
-    fn ibv_reg_mr_iova2(
-        pd: *mut ibv_pd,
-        addr: *mut c_void,
-        length: usize,
-        iova: u64,
-        access: c_uint,
-    ) -> *mut ibv_mr {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> *mut ibv_mr {
+    guard::<*mut ibv_mr>(move || {
         // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` asks.
         unsafe { register(pd, addr, length, iova, access) }
-    }
+    })
+}
 
-    /// Registers the memory that `fd` maps, `length` bytes from `offset`. Descriptors that cannot be mapped are
-    /// refused.
-    fn ibv_reg_dmabuf_mr(
-        pd: *mut ibv_pd,
-        offset: u64,
-        length: usize,
-        iova: u64,
-        fd: c_int,
-        access: c_int,
-    ) -> *mut ibv_mr {
+/// Registers the memory that `fd` maps, `length` bytes from `offset`. Descriptors that cannot be mapped are
+/// refused.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_reg_dmabuf_mr(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
+) -> *mut ibv_mr {
+    guard::<*mut ibv_mr>(move || {
         let pd = PdObject::of(pd)?;
         register_file(pd, offset, length, iova, fd, Access::from_bits_retain(access as u32))
-    }
+    })
+}
 
-    fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
+    guard::<*mut ibv_mr>(move || {
         const MEMORY: u64 = IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF;
         const FILE: u64 = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
@@ -169,7 +187,14 @@ export! {
         match (mask & MEMORY, mask & FILE) {
             (0, FILE) => {
                 let iova = iova.ok_or(Errno::INVAL)?;
-                register_file(object, attr.fd_offset, attr.length, iova, attr.fd, Access::from_bits_retain(access))
+                register_file(
+                    object,
+                    attr.fd_offset,
+                    attr.length,
+                    iova,
+                    attr.fd,
+                    Access::from_bits_retain(access),
+                )
             }
             (memory, 0) if memory & IBV_REG_MR_MASK_ADDR != 0 => {
                 let iova = iova.unwrap_or(attr.addr.addr() as u64);
@@ -181,21 +206,27 @@ export! {
             }
             _ => Err(Errno::INVAL),
         }
-    }
+    })
+}
 
-    fn ibv_rereg_mr(
-        mr: *mut ibv_mr,
-        flags: c_int,
-        pd: *mut ibv_pd,
-        addr: *mut c_void,
-        length: usize,
-        access: c_int,
-    ) -> Rereg {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_rereg_mr(
+    mr: *mut ibv_mr,
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> c_int {
+    guard::<Rereg>(move || {
         // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` asks.
         unsafe { reregister(mr, flags, pd, addr, length, access) }
-    }
+    })
+}
 
-    fn ibv_dereg_mr(mr: *mut ibv_mr) -> () {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    guard::<()>(move || {
         let object: &MrObject = find_last(mr)?;
         if !object.imported {
             let pd = PdObject::of(object.pd.load(Ordering::Relaxed))?;
@@ -215,27 +246,40 @@ export! {
         // SAFETY: just found; the application, which gives it up, no longer uses it.
         drop(unsafe { retire::<MrObject>(mr) });
         Ok(())
-    }
+    })
+}
 
-    fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
+    guard::<*mut ibv_mr>(move || {
         let pd = PdObject::of(pd)?;
         let exported = (pd.ctx()?.file.id, handle);
         let found = registry().exports.get(&exported).cloned();
         let Some(Export::Region(region)) = found else { return Err(Errno::NOENT) };
         MrObject::wrap(ObjectSlot::new()?, pd, exported, region, true)
-    }
+    })
+}
 
-    /// Only for imported regions.
-    fn ibv_unimport_mr(mr: *mut ibv_mr) -> Silent {
+/// Only for imported regions.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
+    guard::<Silent>(move || {
         if find_last::<MrObject>(mr)?.imported {
             // SAFETY: just found; the application, which gives it up, no longer uses it.
             drop(unsafe { retire::<MrObject>(mr) });
         }
         Ok(Silent)
-    }
+    })
+}
 
-    /// Allocates a buffer in the memory that suits the device best: for this one, any page-aligned memory.
-    fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void {
+/// Allocates a buffer in the memory that suits the device best: for this one, any page-aligned memory.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_alloc_buf(
+    pd: *mut ibv_pd,
+    size: usize,
+    buf: *mut *mut ibv_buf,
+) -> *mut c_void {
+    guard::<*mut c_void>(move || {
         // SAFETY: null was told apart; else the application has room for one pointer there.
         let (_, buf) = (PdObject::of(pd)?, unsafe { borrow_mut(buf)? });
         let slot = ObjectSlot::new()?;
@@ -243,26 +287,32 @@ export! {
         let addr = mapping.addr;
         *buf = slot.publish(Buffer { seal: Seal::new(Kind::Buffer), mapping, pd: pd.addr() });
         Ok(addr)
-    }
+    })
+}
 
-    fn ibv_free_buf(buf: *mut ibv_buf) -> Silent {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
+    guard::<Silent>(move || {
         find_last::<Buffer>(buf)?;
         // SAFETY: just found; the application, which gives it up, no longer uses it.
         drop(unsafe { retire::<Buffer>(buf) });
         Ok(Silent)
-    }
+    })
+}
 
-    fn ibv_reg_buf_mr(
-        pd: *mut ibv_pd,
-        buf: *mut ibv_buf,
-        addr: *mut c_void,
-        length: usize,
-        access: c_int,
-    ) -> *mut ibv_mr {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_reg_buf_mr(
+    pd: *mut ibv_pd,
+    buf: *mut ibv_buf,
+    addr: *mut c_void,
+    length: usize,
+    access: c_int,
+) -> *mut ibv_mr {
+    guard::<*mut ibv_mr>(move || {
         find::<Buffer>(buf)?.check(pd, addr, length)?;
         // SAFETY: memory inside the buffer, which the application keeps until it has deregistered it (`verbs.h`).
         unsafe { register(pd, addr, length, addr.addr() as u64, access as u32) }
-    }
+    })
 }
 
 /// A buffer of `ibv_alloc_buf`.
@@ -296,11 +346,11 @@ impl Buffer {
     }
 }
 
-slot! {
-    fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    guard::<*mut ibv_mr>(move || {
         let pd = PdObject::of(pd)?;
         MrObject::publish(ObjectSlot::new()?, pd, Region::new(pd.nic.alloc_null_mr()?, 0, usize::MAX))
-    }
+    })
 }
 
 /// # Safety

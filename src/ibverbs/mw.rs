@@ -1,5 +1,6 @@
 //! Memory windows.
 
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,7 +9,7 @@ use softrnic_transport::{LocalOp, SendOp};
 
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::guard::{borrow, data_path, slot};
+use crate::guard::{borrow, guard, guard_data_path};
 use crate::mr::MrObject;
 use crate::object::{Kind, ObjectSlot, Seal, find_last, live, object, retire};
 use crate::pd::PdObject;
@@ -37,8 +38,8 @@ impl MwObject {
     }
 }
 
-slot! {
-    fn alloc_mw(pd: *mut ibv_pd, mw_type: u32) -> *mut ibv_mw {
+pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: u32) -> *mut ibv_mw {
+    guard::<*mut ibv_mw>(move || {
         let object = PdObject::of(pd)?;
         let kind = match mw_type {
             IBV_MW_TYPE_1 => MwType::Type1,
@@ -51,22 +52,23 @@ slot! {
         let ibv = ibv_mw { context: object.context(), pd, rkey: rkey.0, handle: rkey.0 >> 8, type_: mw_type };
         let (ibv, seal) = (Shown::new(ibv), Seal::new(Kind::Mw));
         Ok(slot.publish(MwObject { ibv, seal, owner: pd, pd: object.nic.clone(), rkey }))
-    }
+    })
+}
 
-    fn dealloc_mw(mw: *mut ibv_mw) -> () {
+pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
+    guard::<()>(move || {
         let object: &MwObject = find_last(mw)?;
         object.pd.dealloc_mw(object.rkey)?;
         PdObject::of(object.owner)?.users.leave();
         // SAFETY: just found; the application, which gives it up, no longer uses it.
         drop(unsafe { retire::<MwObject>(mw) });
         Ok(())
-    }
-
+    })
 }
 
-data_path! {
-    /// Binds a type 1 window with a work request on the QP's send queue, under a new key each time.
-    fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> () {
+/// Binds a type 1 window with a work request on the QP's send queue, under a new key each time.
+pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
+    guard_data_path::<()>(move || {
         // SAFETY: null, or a QP of ours that the application keeps; the structs are valid for the call.
         let (qp, bind) = unsafe { (QpObject::live(qp)?, borrow(bind)?) };
         // SAFETY: null, or a window of ours that the application keeps for the call.
@@ -86,7 +88,7 @@ data_path! {
         qp.nic.post_batch(|batch| batch.push(request))?;
         // SAFETY: a window of ours that the application keeps for the call.
         unsafe { show_key(mw, rkey) }
-    }
+    })
 }
 
 /// Shows the key that a window has once a posted bind with `rkey` is executed: its own, with the low byte of `rkey`.

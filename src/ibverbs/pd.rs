@@ -1,5 +1,6 @@
 //! Protection domains, parent domains and thread domains.
 
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,7 +9,7 @@ use softrnic_nic::verbs::Pd;
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{Silent, borrow, export, slot};
+use crate::guard::{Silent, borrow, guard};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::registry::{Export, registry};
 use crate::shown::Shown;
@@ -100,16 +101,20 @@ struct TdObject {
 
 object!(TdObject, Td, ibv_td);
 
-export! {
-    fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    guard::<*mut ibv_pd>(move || {
         let ctx = Ctx::of(context)?;
         let slot = ObjectSlot::new()?;
         let nic = ctx.nic()?.alloc_pd()?;
         let handle = registry().export(&ctx.file, Export::Pd(nic.clone()));
         Ok(PdObject::publish(slot, context, (ctx.file.id, handle), nic, Origin::Own))
-    }
+    })
+}
 
-    fn ibv_dealloc_pd(pd: *mut ibv_pd) -> () {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    guard::<()>(move || {
         let object: &PdObject = find_last(pd)?;
         object.users.none()?;
         match object.origin {
@@ -128,18 +133,24 @@ export! {
         // SAFETY: just found, without users; the application, which destroys it, no longer uses it.
         drop(unsafe { retire::<PdObject>(pd) });
         Ok(())
-    }
+    })
+}
 
-    fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
+    guard::<*mut ibv_pd>(move || {
         let ctx = Ctx::of(context)?;
         let found = registry().exports.get(&(ctx.file.id, handle)).cloned();
         let Some(Export::Pd(nic)) = found else { return Err(Errno::NOENT) };
         let slot = ObjectSlot::new()?;
         Ok(PdObject::publish(slot, context, (ctx.file.id, handle), nic, Origin::Imported))
-    }
+    })
+}
 
-    /// Only for imported domains without users.
-    fn ibv_unimport_pd(pd: *mut ibv_pd) -> Silent {
+/// Only for imported domains without users.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
+    guard::<Silent>(move || {
         let object: &PdObject = find_last(pd)?;
         object.users.none()?;
         if let Origin::Imported = object.origin {
@@ -147,11 +158,14 @@ export! {
             drop(unsafe { retire::<PdObject>(pd) });
         }
         Ok(Silent)
-    }
+    })
 }
 
-slot! {
-    fn alloc_td(context: *mut ibv_context, attr: *mut ibv_td_init_attr) -> *mut ibv_td {
+pub(crate) unsafe extern "C" fn alloc_td(
+    context: *mut ibv_context,
+    attr: *mut ibv_td_init_attr,
+) -> *mut ibv_td {
+    guard::<*mut ibv_td>(move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask != 0 {
@@ -159,20 +173,24 @@ slot! {
         }
         let ibv = Shown::new(ibv_td { context });
         Ok(ObjectSlot::new()?.publish(TdObject { ibv, seal: Seal::new(Kind::Td), users: Users::default() }))
-    }
+    })
+}
 
-    fn dealloc_td(td: *mut ibv_td) -> () {
+pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
+    guard::<()>(move || {
         find_last::<TdObject>(td)?.users.none()?;
         // SAFETY: just found, without users; the application, which destroys it, no longer uses it.
         drop(unsafe { retire::<TdObject>(td) });
         Ok(())
-    }
+    })
+}
 
-    /// Its allocators are not called: our queues are not in memory that an application's allocator could improve.
-    fn alloc_parent_domain(
-        context: *mut ibv_context,
-        attr: *mut ibv_parent_domain_init_attr,
-    ) -> *mut ibv_pd {
+/// Its allocators are not called: our queues are not in memory that an application's allocator could improve.
+pub(crate) unsafe extern "C" fn alloc_parent_domain(
+    context: *mut ibv_context,
+    attr: *mut ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    guard::<*mut ibv_pd>(move || {
         const KNOWN: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
@@ -194,5 +212,5 @@ slot! {
         pd.users.join();
         let origin = Origin::Parent { pd: attr.pd, td: attr.td };
         Ok(PdObject::publish(slot, context, pd.exported, pd.nic.clone(), origin))
-    }
+    })
 }

@@ -11,15 +11,19 @@ use crate::abi::*;
 use crate::advice::sge;
 use crate::ah::AhObject;
 use crate::errno::Errno;
-use crate::guard::data_path;
+use crate::guard::guard_data_path;
 use crate::mw::{bind_spec, binding, show_key};
 use crate::object::live;
 use crate::qp::QpObject;
 use crate::reserve;
 use crate::srq::SrqObject;
 
-data_path! {
-    fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> () {
+pub(crate) unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: *mut *mut ibv_send_wr,
+) -> c_int {
+    guard_data_path::<()>(move || {
         // SAFETY: null, or a QP of ours that the application keeps for the call.
         let qp = unsafe { QpObject::live(qp)? };
         qp.nic.post_batch(|batch| {
@@ -41,22 +45,34 @@ data_path! {
             }
             Ok(())
         })
-    }
+    })
+}
 
-    fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> () {
+pub(crate) unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    guard_data_path::<()>(move || {
         // SAFETY: null, or a QP of ours that the application keeps for the call.
         let qp = unsafe { QpObject::live(qp)? };
         let most = qp.nic.options().max_recv_sge;
         // SAFETY: the application's list, valid for the call and ended by null, and its pointer, null or valid.
         unsafe { post_receives(wr, bad, most, |request| Ok(qp.nic.post_recv_request(request)?)) }
-    }
+    })
+}
 
-    fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> () {
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad: *mut *mut ibv_recv_wr,
+) -> c_int {
+    guard_data_path::<()>(move || {
         // SAFETY: null, or an SRQ of ours that the application keeps for the call.
         let srq = unsafe { live::<SrqObject>(srq)? };
         // SAFETY: the application's list, valid for the call and ended by null, and its pointer, null or valid.
         unsafe { post_receives(wr, bad, srq.max_sge, |request| Ok(srq.nic.post_recv(request)?)) }
-    }
+    })
 }
 
 /// # Safety

@@ -1,6 +1,6 @@
 //! Queue pairs: creating, opening and destroying them.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,7 +12,7 @@ use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
 use crate::event::{add_target, remove_target};
-use crate::guard::{borrow, borrow_mut, export, slot};
+use crate::guard::{borrow, borrow_mut, guard};
 use crate::object::{self, Kind, ObjectSlot, Seal, find, live, object};
 use crate::pd::{PdObject, Users};
 use crate::qp_ex::{self, Builder};
@@ -328,16 +328,20 @@ fn publish(
     qp
 }
 
-export! {
-    fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    guard::<*mut ibv_qp>(move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (object, init) = (PdObject::of(pd)?, unsafe { borrow_mut(init)? });
         let request = Request { pd, xrcd: std::ptr::null_mut(), send_ops: None };
         create(object.context(), init, &request)
-    }
+    })
+}
 
-    /// Waits until all events of the QP have been acknowledged.
-    fn ibv_destroy_qp(qp: *mut ibv_qp) -> () {
+/// Waits until all events of the QP have been acknowledged.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    guard::<()>(move || {
         let object: &QpObject = object::find_last(qp)?;
         if object.nic.is_attached() {
             return Err(Errno::BUSY);
@@ -348,12 +352,15 @@ export! {
         // SAFETY: just found, and no event names it; the application, which destroys it, no longer uses it.
         drop(unsafe { object::retire::<QpObject>(qp) });
         parts.leave()
-    }
+    })
 }
 
-slot! {
-    /// A second handle of an XRC target QP of the same domain.
-    fn open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
+/// A second handle of an XRC target QP of the same domain.
+pub(crate) unsafe extern "C" fn open_qp(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_open_attr,
+) -> *mut ibv_qp {
+    guard::<*mut ibv_qp>(move || {
         const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
@@ -373,7 +380,7 @@ slot! {
         let qp_context = if named { attr.qp_context } else { std::ptr::null_mut() };
         let shape = Shape { context, qp_context, qp_type: IBV_QPT_XRC_RECV, given: parts, parts };
         Ok(publish(slot, nic, shape, false, None))
-    }
+    })
 }
 
 /// Attaches a UD QP to a multicast group, or detaches it.

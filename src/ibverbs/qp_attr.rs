@@ -1,5 +1,6 @@
 //! Changing and querying attributes of queue pairs.
 
+use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 use softrnic_nic::verbs::{
@@ -10,12 +11,13 @@ use softrnic_transport::QpAttr;
 use crate::abi::*;
 use crate::ah::{NO_ADDRESS, address_vector, ah_attr};
 use crate::errno::Errno;
-use crate::guard::{borrow, borrow_mut, export};
+use crate::guard::{borrow, borrow_mut, guard};
 use crate::qp::{QpObject, caps};
 use crate::query::check_port;
 
-export! {
-    fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: i32) -> () {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: i32) -> c_int {
+    guard::<()>(move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (qp, attr) = (QpObject::of(qp)?, unsafe { borrow(attr)? });
         let mask = meant(qp.nic.service(), AttrMask(mask as u32));
@@ -28,16 +30,19 @@ export! {
             qp.show_state(attributes.transport.state);
         }
         Ok(())
-    }
+    })
+}
 
-    /// All attributes, whatever the mask says, as from the kernel. The state is shown in the QP's public field only if
-    /// it is asked for: UCX reads a QP that has failed, and relies on that field being unchanged.
-    fn ibv_query_qp(
-        qp: *mut ibv_qp,
-        attr: *mut ibv_qp_attr,
-        mask: i32,
-        init: *mut ibv_qp_init_attr,
-    ) -> () {
+/// All attributes, whatever the mask says, as from the kernel. The state is shown in the QP's public field only if
+/// it is asked for: UCX reads a QP that has failed, and relies on that field being unchanged.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_query_qp(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_attr,
+    mask: i32,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    guard::<()>(move || {
         // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (qp, attr, init) = unsafe { (QpObject::of(qp)?, borrow_mut(attr)?, borrow_mut(init)?) };
         let (found, state) = query(qp)?;
@@ -56,7 +61,7 @@ export! {
             sq_sig_all: qp.sq_sig_all.into(),
         };
         Ok(())
-    }
+    })
 }
 
 /// The attributes that count. Each side of XRC has half of RC's; applications pass both sides all of them, and the

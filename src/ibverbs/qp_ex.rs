@@ -1,7 +1,7 @@
 //! Extended queue pairs: creating them, and building work requests call by call (`ibv_wr_*`).
 
 use std::cell::UnsafeCell;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 
 use softrnic_nic::engine::InlineBytes;
 use softrnic_nic::verbs::{LocalData, QpType, Rkey, SendRequest, Srqn};
@@ -10,7 +10,7 @@ use softrnic_wire::{Feth, Placement, Selectivity};
 
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::guard::{Silent, borrow, borrow_mut, data_path, export, slot};
+use crate::guard::{Silent, borrow, borrow_mut, guard, guard_data_path};
 use crate::hand_lock::HandLock;
 use crate::mw::{bind_spec, binding, show_key};
 use crate::post::{append, datagram, element_list, framed, gathered, immediate, remote, total};
@@ -63,8 +63,11 @@ fn operations(qp_type: QpType) -> u64 {
     }
 }
 
-slot! {
-    fn create_qp_ex(context: *mut ibv_context, init: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+pub(crate) unsafe extern "C" fn create_qp_ex(
+    context: *mut ibv_context,
+    init: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    guard::<*mut ibv_qp>(move || {
         const KNOWN: u32 = IBV_QP_INIT_ATTR_PD
             | IBV_QP_INIT_ATTR_XRCD
             | IBV_QP_INIT_ATTR_CREATE_FLAGS
@@ -81,8 +84,7 @@ slot! {
         if send_ops.unwrap_or(0) & !operations(service) != 0 {
             return Err(Errno::OPNOTSUPP);
         }
-        let needed =
-            if service == QpType::XrcTarget { IBV_QP_INIT_ATTR_XRCD } else { IBV_QP_INIT_ATTR_PD };
+        let needed = if service == QpType::XrcTarget { IBV_QP_INIT_ATTR_XRCD } else { IBV_QP_INIT_ATTR_PD };
         if mask & needed == 0 {
             return Err(Errno::INVAL);
         }
@@ -90,16 +92,17 @@ slot! {
         // SAFETY: the extended struct begins with the fields of the plain one (`testdata/layout.txt`), and `init` is
         // not used while the plain one is borrowed.
         create(context, unsafe { &mut *(&raw mut *init).cast::<ibv_qp_init_attr>() }, &request)
-    }
+    })
 }
 
-export! {
-    /// Null unless the QP was created for `ibv_wr_*`.
-    fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+/// Null unless the QP was created for `ibv_wr_*`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    guard::<*mut ibv_qp_ex>(move || {
         let object = QpObject::of(qp)?;
         object.builder.as_ref().ok_or(Errno::INVAL)?;
         Ok(object.ibv.get())
-    }
+    })
 }
 
 /// The public part of a QP. Operations that were not requested are null.
@@ -237,77 +240,110 @@ fn bare(op: SendOp<LocalData>) -> Begun {
     Ok((op, LocalData::empty(), 0))
 }
 
-data_path! {
-    fn wr_start(qp: *mut ibv_qp_ex) -> Silent {
+pub(crate) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: null, or a QP of ours that the application keeps for the call.
         let object = unsafe { QpObject::live(qp.cast())? };
         object.builder.as_ref().ok_or(Errno::INVAL)?.lock.lock();
         // SAFETY: a QP of ours that the application keeps; this thread holds the lock, so the batch is its own.
         unsafe { open(qp)? }.1.clear();
         Ok(Silent)
-    }
+    })
+}
 
-    /// Posts all of the batch, or nothing.
-    fn wr_complete(qp: *mut ibv_qp_ex) -> () {
+/// Posts all of the batch, or nothing.
+pub(crate) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    guard_data_path::<()>(move || {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         let (object, batch) = unsafe { open(qp)? };
         let _unlocks = Unlocks(object);
         let result = complete(object, batch);
         batch.clear();
         result
-    }
+    })
+}
 
-    fn wr_abort(qp: *mut ibv_qp_ex) -> Silent {
+pub(crate) unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         let (object, batch) = unsafe { open(qp)? };
         let _unlocks = Unlocks(object);
         batch.clear();
         Ok(Silent)
-    }
+    })
+}
 
-    fn wr_send(qp: *mut ibv_qp_ex) -> Silent {
+pub(crate) unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::Send(SendExtra::Plain))) }
-    }
+    })
+}
 
-    fn wr_send_imm(qp: *mut ibv_qp_ex, imm: u32) -> Silent {
+pub(crate) unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm: u32) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::Send(SendExtra::Imm(immediate(imm))))) }
-    }
+    })
+}
 
-    fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) -> Silent {
+pub(crate) unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::Send(SendExtra::Invalidate(Rkey(rkey))))) }
-    }
+    })
+}
 
-    fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, va: u64) -> Silent {
+pub(crate) unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, va: u64) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::Write { remote: remote(va, rkey), imm: None })) }
-    }
+    })
+}
 
-    fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, va: u64, imm: u32) -> Silent {
+pub(crate) unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, va: u64, imm: u32) {
+    guard_data_path::<Silent>(move || {
         let imm = Some(immediate(imm));
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::Write { remote: remote(va, rkey), imm })) }
-    }
+    })
+}
 
-    fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, va: u64) -> Silent {
+pub(crate) unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, va: u64) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::Read { remote: remote(va, rkey) })) }
-    }
+    })
+}
 
-    fn wr_atomic_cmp_swp(qp: *mut ibv_qp_ex, rkey: u32, va: u64, compare: u64, swap: u64) -> Silent {
+pub(crate) unsafe extern "C" fn wr_atomic_cmp_swp(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    va: u64,
+    compare: u64,
+    swap: u64,
+) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::CompareSwap { remote: remote(va, rkey), compare, swap })) }
-    }
+    })
+}
 
-    fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, va: u64, add: u64) -> Silent {
+pub(crate) unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, va: u64, add: u64) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::FetchAdd { remote: remote(va, rkey), add })) }
-    }
+    })
+}
 
-    /// The eight bytes are read now.
-    fn wr_atomic_write(qp: *mut ibv_qp_ex, rkey: u32, va: u64, value: *const c_void) -> Silent {
+/// The eight bytes are read now.
+pub(crate) unsafe extern "C" fn wr_atomic_write(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    va: u64,
+    value: *const c_void,
+) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps, its batch this thread's; eight bytes are readable for the
         // call.
         unsafe {
@@ -320,9 +356,18 @@ data_path! {
                 Ok((SendOp::AtomicWrite { remote: remote(va, rkey) }, LocalData::Inline(bytes), 8))
             })
         }
-    }
+    })
+}
 
-    fn wr_flush(qp: *mut ibv_qp_ex, rkey: u32, va: u64, length: usize, kind: u8, level: u8) -> Silent {
+pub(crate) unsafe extern "C" fn wr_flush(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    va: u64,
+    length: usize,
+    kind: u8,
+    level: u8,
+) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe {
             begin(qp, |_| {
@@ -340,14 +385,23 @@ data_path! {
                 bare(SendOp::Flush { remote: remote(va, rkey), length, feth })
             })
         }
-    }
+    })
+}
 
-    fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) -> Silent {
+pub(crate) unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { begin(qp, |_| bare(SendOp::Local(LocalOp::Invalidate(Rkey(rkey))))) }
-    }
+    })
+}
 
-    fn wr_bind_mw(qp: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) -> Silent {
+pub(crate) unsafe extern "C" fn wr_bind_mw(
+    qp: *mut ibv_qp_ex,
+    mw: *mut ibv_mw,
+    rkey: u32,
+    info: *const ibv_mw_bind_info,
+) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP and a window of ours that the application keeps, the batch this thread's; the struct is valid
         // for the call.
         unsafe {
@@ -358,9 +412,11 @@ data_path! {
             open(qp)?.1.windows.push((mw, rkey));
             begun
         }
-    }
+    })
+}
 
-    fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Silent {
+pub(crate) unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP and an address handle of ours that the application keeps; the batch is this thread's.
         unsafe {
             amend(qp, |object, request| {
@@ -374,9 +430,11 @@ data_path! {
                 Ok(())
             })
         }
-    }
+    })
+}
 
-    fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, srqn: u32) -> Silent {
+pub(crate) unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, srqn: u32) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe {
             amend(qp, |_, request| {
@@ -384,16 +442,24 @@ data_path! {
                 Ok(())
             })
         }
-    }
+    })
+}
 
-    fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) -> Silent {
+pub(crate) unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mut c_void, length: usize) {
+    guard_data_path::<Silent>(move || {
         let one = ibv_data_buf { addr, length };
         // SAFETY: a QP of ours that the application keeps, its batch this thread's; the memory is readable for the
         // call.
         unsafe { set_inline(qp, std::slice::from_ref(&one)) }
-    }
+    })
+}
 
-    fn wr_set_inline_data_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_data_buf) -> Silent {
+pub(crate) unsafe extern "C" fn wr_set_inline_data_list(
+    qp: *mut ibv_qp_ex,
+    count: usize,
+    list: *const ibv_data_buf,
+) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps, its batch this thread's; the list is valid for the call.
         unsafe {
             match element_list(list, count, MOST_BUFFERS) {
@@ -401,15 +467,19 @@ data_path! {
                 Err(errno) => amend(qp, |_, _| Err(errno)),
             }
         }
-    }
+    })
+}
 
-    fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) -> Silent {
+pub(crate) unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
+    guard_data_path::<Silent>(move || {
         let one = ibv_sge { addr, length, lkey };
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         unsafe { set_sges(qp, std::slice::from_ref(&one)) }
-    }
+    })
+}
 
-    fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) -> Silent {
+pub(crate) unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
+    guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps, its batch this thread's; the list is valid for the call.
         unsafe {
             let most = QpObject::live(qp.cast())?.nic.options().max_send_sge;
@@ -418,7 +488,7 @@ data_path! {
                 Err(errno) => amend(qp, |_, _| Err(errno)),
             }
         }
-    }
+    })
 }
 
 /// # Safety

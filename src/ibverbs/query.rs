@@ -9,7 +9,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::device::{interface_of, text};
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, OrNegated, borrow, borrow_mut, export, slot};
+use crate::guard::{OrMinusOne, OrNegated, borrow, borrow_mut, guard};
 
 /// The only port.
 pub(crate) const PORT: u32 = 1;
@@ -23,46 +23,75 @@ const PORT_SPEED: u64 = 100;
 const WIDTH_4X: u8 = 2;
 const SPEED_SDR: u8 = 1;
 
-export! {
-    fn ibv_query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> () {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_query_device(
+    context: *mut ibv_context,
+    attr: *mut ibv_device_attr,
+) -> c_int {
+    guard::<()>(move || {
         // SAFETY: a context of ours and a struct, which the application keeps valid for the call.
         let (ctx, attr) = unsafe { (Ctx::of(context)?, borrow_mut(attr)?) };
         *attr = device_attr(ctx.nic()?, ctx.file.device.guid());
         Ok(())
-    }
+    })
+}
 
-    /// The old entry point. Its struct ends before `port_cap_flags2`.
-    fn ibv_query_port(context: *mut ibv_context, port: u8, attr: *mut _compat_ibv_port_attr) -> () {
+/// The old entry point. Its struct ends before `port_cap_flags2`.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_query_port(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut _compat_ibv_port_attr,
+) -> c_int {
+    guard::<()>(move || {
         let full = port_attr(Ctx::of(context)?, port)?;
         // SAFETY: a struct of the application's, valid for the call and of the size that it says.
         unsafe { write_prefix(&full, attr.cast(), size_of::<_compat_ibv_port_attr>()) }
-    }
+    })
+}
 
-    /// In units of 100 Mb/s.
-    fn ibv_query_port_speed(context: *mut ibv_context, port: u32, speed: *mut u64) -> () {
+/// In units of 100 Mb/s.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_query_port_speed(
+    context: *mut ibv_context,
+    port: u32,
+    speed: *mut u64,
+) -> c_int {
+    guard::<()>(move || {
         // SAFETY: a context that the application keeps for the call, and a number that is valid for it.
         let (_, speed) = unsafe { (Ctx::of(context)?, borrow_mut(speed)?) };
         check_port(port)?;
         *speed = PORT_SPEED;
         Ok(())
-    }
+    })
+}
 
-    fn ibv_query_gid(context: *mut ibv_context, port: u8, index: c_int, gid: *mut ibv_gid) -> OrMinusOne {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_query_gid(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    gid: *mut ibv_gid,
+) -> c_int {
+    guard::<OrMinusOne>(move || {
         // SAFETY: a context that the application keeps for the call, and a GID that is valid for it.
         let (ctx, gid) = unsafe { (Ctx::of(context)?, borrow_mut(gid)?) };
         check_port(port.into())?;
         gid.raw = gid_at(ctx, usize::try_from(index).map_err(|_| Errno::INVAL)?)?.0;
         Ok(OrMinusOne(0))
-    }
+    })
+}
 
-    fn _ibv_query_gid_ex(
-        context: *mut ibv_context,
-        port: u32,
-        index: u32,
-        entry: *mut ibv_gid_entry,
-        flags: u32,
-        entry_size: usize,
-    ) -> () {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn _ibv_query_gid_ex(
+    context: *mut ibv_context,
+    port: u32,
+    index: u32,
+    entry: *mut ibv_gid_entry,
+    flags: u32,
+    entry_size: usize,
+) -> c_int {
+    guard::<()>(move || {
         let ctx = Ctx::of(context)?;
         if flags != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -74,15 +103,18 @@ export! {
         }
         // SAFETY: a struct of the application's, valid for the call and of the size that it says.
         unsafe { write_prefix(&gid_entry(index, gid), entry, entry_size) }
-    }
+    })
+}
 
-    fn _ibv_query_gid_table(
-        context: *mut ibv_context,
-        entries: *mut ibv_gid_entry,
-        max_entries: usize,
-        flags: u32,
-        entry_size: usize,
-    ) -> OrNegated<isize> {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
+    context: *mut ibv_context,
+    entries: *mut ibv_gid_entry,
+    max_entries: usize,
+    flags: u32,
+    entry_size: usize,
+) -> isize {
+    guard::<OrNegated<isize>>(move || {
         let ctx = Ctx::of(context)?;
         if flags != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -106,19 +138,35 @@ export! {
             valid += 1;
         }
         Ok(OrNegated(valid as isize))
-    }
+    })
+}
 
-    /// All our GIDs are for RoCE v2, including empty entries.
-    fn ibv_query_gid_type(context: *mut ibv_context, port: u8, index: u32, kind: *mut u32) -> OrMinusOne {
+/// All our GIDs are for RoCE v2, including empty entries.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_query_gid_type(
+    context: *mut ibv_context,
+    port: u8,
+    index: u32,
+    kind: *mut u32,
+) -> c_int {
+    guard::<OrMinusOne>(move || {
         // SAFETY: a context that the application keeps for the call, and a number that is valid for it.
         let (ctx, kind) = unsafe { (Ctx::of(context)?, borrow_mut(kind)?) };
         check_port(port.into())?;
         gid_at(ctx, index as usize)?;
         *kind = IBV_GID_TYPE_SYSFS_ROCE_V2;
         Ok(OrMinusOne(0))
-    }
+    })
+}
 
-    fn ibv_query_pkey(context: *mut ibv_context, port: u8, index: c_int, pkey: *mut u16) -> OrMinusOne {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_query_pkey(
+    context: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    pkey: *mut u16,
+) -> c_int {
+    guard::<OrMinusOne>(move || {
         // SAFETY: a context that the application keeps for the call, and a number that is valid for it.
         let (_, pkey) = unsafe { (Ctx::of(context)?, borrow_mut(pkey)?) };
         check_port(port.into())?;
@@ -127,28 +175,38 @@ export! {
         }
         *pkey = PKEY.to_be();
         Ok(OrMinusOne(0))
-    }
+    })
+}
 
-    fn ibv_get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> OrMinusOne {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
+    guard::<OrMinusOne>(move || {
         Ctx::of(context)?;
         check_port(port.into())?;
         if pkey == PKEY.to_be() { Ok(OrMinusOne(0)) } else { Err(Errno::NOENT) }
-    }
+    })
 }
 
-slot! {
-    fn query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr, size: usize) -> () {
+pub(crate) unsafe extern "C" fn query_port(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+    size: usize,
+) -> c_int {
+    guard::<()>(move || {
         let full = port_attr(Ctx::of(context)?, port)?;
         // SAFETY: a struct of the application's, valid for the call and of the size that it says.
         unsafe { write_prefix(&full, attr, size) }
-    }
+    })
+}
 
-    fn query_device_ex(
-        context: *mut ibv_context,
-        input: *const ibv_query_device_ex_input,
-        attr: *mut ibv_device_attr_ex,
-        size: usize,
-    ) -> () {
+pub(crate) unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+    size: usize,
+) -> c_int {
+    guard::<()>(move || {
         let ctx = Ctx::of(context)?;
         if !input.is_null() {
             // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
@@ -159,10 +217,15 @@ slot! {
         let full = device_attr_ex(ctx.nic()?, ctx.file.device.guid());
         // SAFETY: a struct of the application's, valid for the call and of the size that it says.
         unsafe { write_prefix(&full, attr, size) }
-    }
+    })
+}
 
-    /// The clock of completion timestamps, in nanoseconds.
-    fn query_rt_values(context: *mut ibv_context, values: *mut ibv_values_ex) -> () {
+/// The clock of completion timestamps, in nanoseconds.
+pub(crate) unsafe extern "C" fn query_rt_values(
+    context: *mut ibv_context,
+    values: *mut ibv_values_ex,
+) -> c_int {
+    guard::<()>(move || {
         // SAFETY: a context of ours and a struct, which the application keeps valid for the call.
         let (ctx, values) = unsafe { (Ctx::of(context)?, borrow_mut(values)?) };
         if values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK == 0 {
@@ -174,7 +237,7 @@ slot! {
         values.raw_clock = libc::timespec { tv_sec: 0, tv_nsec: now as libc::c_long };
         values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
         Ok(())
-    }
+    })
 }
 
 /// EINVAL for any port but the only one.

@@ -1,5 +1,6 @@
 //! Shared receive queues.
 
+use std::ffi::c_int;
 use std::sync::Arc;
 
 use softrnic_nic::runtime::channel::AckCounter;
@@ -10,7 +11,7 @@ use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
 use crate::event::{add_target, remove_target};
-use crate::guard::{borrow, borrow_mut, export, slot};
+use crate::guard::{borrow, borrow_mut, guard};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::pd::{PdObject, Users};
 use crate::shown::Shown;
@@ -102,14 +103,25 @@ fn create(
     Ok(srq)
 }
 
-export! {
-    fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_create_srq(
+    pd: *mut ibv_pd,
+    init: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
+    guard::<*mut ibv_srq>(move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let init = unsafe { borrow_mut(init)? };
         create(pd, init.srq_context, &mut init.attr, None)
-    }
+    })
+}
 
-    fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: i32) -> () {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_modify_srq(
+    srq: *mut ibv_srq,
+    attr: *mut ibv_srq_attr,
+    mask: i32,
+) -> c_int {
+    guard::<()>(move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (srq, attr) = (SrqObject::of(srq)?, unsafe { borrow(attr)? });
         let mask = mask as u32;
@@ -124,9 +136,12 @@ export! {
             (false, false) => {}
         }
         Ok(())
-    }
+    })
+}
 
-    fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> () {
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    guard::<()>(move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (srq, attr) = (SrqObject::of(srq)?, unsafe { borrow_mut(attr)? });
         *attr = ibv_srq_attr {
@@ -135,10 +150,13 @@ export! {
             srq_limit: srq.nic.limit()? as u32,
         };
         Ok(())
-    }
+    })
+}
 
-    /// Waits until all events of the SRQ have been acknowledged.
-    fn ibv_destroy_srq(srq: *mut ibv_srq) -> () {
+/// Waits until all events of the SRQ have been acknowledged.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    guard::<()>(move || {
         let object: &SrqObject = find_last(srq)?;
         object.users.none()?;
         let pd = PdObject::of(object.pd)?;
@@ -152,11 +170,14 @@ export! {
         // SAFETY: just found, and no event names it; the application, which destroys it, no longer uses it.
         drop(unsafe { retire::<SrqObject>(srq) });
         Ok(())
-    }
+    })
 }
 
-slot! {
-    fn create_srq_ex(context: *mut ibv_context, init: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
+pub(crate) unsafe extern "C" fn create_srq_ex(
+    context: *mut ibv_context,
+    init: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    guard::<*mut ibv_srq>(move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (_, init) = (Ctx::of(context)?, unsafe { borrow_mut(init)? });
         const KNOWN: u32 =
@@ -177,10 +198,12 @@ slot! {
         }
         Ctx::check_same(context, PdObject::of(init.pd)?.context())?;
         create(init.pd, init.srq_context, &mut init.attr, xrc)
-    }
+    })
+}
 
-    /// XRC SRQs have numbers, which peers name.
-    fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> () {
+/// XRC SRQs have numbers, which peers name.
+pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
+    guard::<()>(move || {
         // SAFETY: a number of the application's, valid for the call.
         let (srq, number) = (SrqObject::of(srq)?, unsafe { borrow_mut(number)? });
         if srq.xrc.is_none() {
@@ -188,5 +211,5 @@ slot! {
         }
         *number = srq.nic.srqn().get();
         Ok(())
-    }
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::guard::{Outcome, export};
+use crate::guard::{Outcome, guard};
 
 /// A C string that lives for ever.
 pub(crate) struct Text(&'static CStr);
@@ -18,26 +18,29 @@ fn lookup(names: &'static [&'static CStr], value: i32) -> Text {
     Text(usize::try_from(value).ok().and_then(|index| names.get(index)).copied().unwrap_or(c"unknown"))
 }
 
-export! {
-    fn ibv_node_type_str(node_type: i32) -> Text {
-        Ok(if node_type == 0 { Text(c"unknown") } else { lookup(NODE_TYPES, node_type) })
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_node_type_str(node_type: i32) -> *const c_char {
+    guard::<Text>(move || Ok(if node_type == 0 { Text(c"unknown") } else { lookup(NODE_TYPES, node_type) }))
+}
 
-    fn ibv_port_state_str(port_state: i32) -> Text {
-        Ok(lookup(PORT_STATES, port_state))
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_port_state_str(port_state: i32) -> *const c_char {
+    guard::<Text>(move || Ok(lookup(PORT_STATES, port_state)))
+}
 
-    fn ibv_event_type_str(event: i32) -> Text {
-        Ok(lookup(EVENTS, event))
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_event_type_str(event: i32) -> *const c_char {
+    guard::<Text>(move || Ok(lookup(EVENTS, event)))
+}
 
-    fn ibv_wc_status_str(status: i32) -> Text {
-        Ok(lookup(WC_STATUSES, status))
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_wc_status_str(status: i32) -> *const c_char {
+    guard::<Text>(move || Ok(lookup(WC_STATUSES, status)))
+}
 
-    fn ibv_wr_opcode_str(opcode: i32) -> Text {
-        Ok(lookup(WR_OPCODES, opcode))
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_wr_opcode_str(opcode: i32) -> *const c_char {
+    guard::<Text>(move || Ok(lookup(WR_OPCODES, opcode)))
 }
 
 const NODE_TYPES: &[&CStr] = &[

@@ -3,7 +3,7 @@
 //! `SOFTRNIC_SYSFS` names that directory; libibverbs describes its devices there, and the preloaded interposer
 //! redirects programs there that read `/sys/class/infiniband` themselves. Without the variable there is no tree.
 
-use std::ffi::{CStr, CString, OsStr, c_char};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use softrnic_nic::verbs::DeviceSpec;
 
 use crate::device::devices;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, Outcome, export};
+use crate::guard::{OrMinusOne, Outcome, guard};
 
 /// The root of our files, if there is one.
 pub(crate) fn root() -> Option<PathBuf> {
@@ -43,9 +43,10 @@ impl Outcome for &'static StaticPath {
     }
 }
 
-export! {
-    /// The directory that contains `class/infiniband`: our tree, or the same answer as rdma-core's.
-    fn ibv_get_sysfs_path() -> &'static StaticPath {
+/// The directory that contains `class/infiniband`: our tree, or the same answer as rdma-core's.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    guard::<&'static StaticPath>(move || {
         static PATH: OnceLock<StaticPath> = OnceLock::new();
         Ok(PATH.get_or_init(|| {
             describe_all();
@@ -53,10 +54,18 @@ export! {
             let path = path.unwrap_or_else(|| "/sys".into());
             StaticPath(CString::new(path.as_os_str().as_bytes()).unwrap_or_else(|_| c"/sys".to_owned()))
         }))
-    }
+    })
+}
 
-    /// Reads `dir/file` into a buffer, without the newline at its end. Returns the length, or -1.
-    fn ibv_read_sysfs_file(dir: *const c_char, file: *const c_char, buf: *mut c_char, size: usize) -> OrMinusOne {
+/// Reads `dir/file` into a buffer, without the newline at its end. Returns the length, or -1.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
+    dir: *const c_char,
+    file: *const c_char,
+    buf: *mut c_char,
+    size: usize,
+) -> c_int {
+    guard::<OrMinusOne>(move || {
         if dir.is_null() || file.is_null() || buf.is_null() || size == 0 {
             return Err(Errno::INVAL);
         }
@@ -77,7 +86,7 @@ export! {
             unsafe { *buf.add(text.len()) = 0 };
         }
         Ok(OrMinusOne(text.len() as i32))
-    }
+    })
 }
 
 #[cfg(test)]

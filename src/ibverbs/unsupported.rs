@@ -4,79 +4,112 @@ use std::ffi::{c_int, c_void};
 
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, Plain, export};
+use crate::guard::{OrMinusOne, Plain, guard};
 
-export! {
-    /// Hints about where on the PCIe bus data should go.
-    fn ibv_alloc_dmah(_context: *mut ibv_context, _attr: *mut ibv_dmah_init_attr) -> *mut ibv_dmah {
-        Err(Errno::OPNOTSUPP)
-    }
+/// Hints about where on the PCIe bus data should go.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_alloc_dmah(
+    _context: *mut ibv_context,
+    _attr: *mut ibv_dmah_init_attr,
+) -> *mut ibv_dmah {
+    guard::<*mut ibv_dmah>(move || Err(Errno::OPNOTSUPP))
+}
 
-    fn ibv_dealloc_dmah(_dmah: *mut ibv_dmah) -> () {
-        Err(Errno::OPNOTSUPP)
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_dealloc_dmah(_dmah: *mut ibv_dmah) -> c_int {
+    guard::<()>(move || Err(Errno::OPNOTSUPP))
+}
 
-    fn ibv_dm_export_dmabuf_fd(_dm: *mut ibv_dm) -> OrMinusOne {
-        Err(Errno::OPNOTSUPP)
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_dm_export_dmabuf_fd(_dm: *mut ibv_dm) -> c_int {
+    guard::<OrMinusOne>(move || Err(Errno::OPNOTSUPP))
+}
 
-    /// Enhanced connection establishment: options that two NICs of one vendor agree on.
-    fn ibv_query_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> () {
-        Err(Errno::OPNOTSUPP)
-    }
+/// Enhanced connection establishment: options that two NICs of one vendor agree on.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
+    guard::<()>(move || Err(Errno::OPNOTSUPP))
+}
 
-    fn ibv_set_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> () {
-        Err(Errno::OPNOTSUPP)
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_set_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
+    guard::<()>(move || Err(Errno::OPNOTSUPP))
+}
 
-    /// The bytes of a message may arrive in any order.
-    fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _opcode: u32, _flags: u32) -> Plain<c_int> {
-        Ok(Plain(0))
-    }
+/// The bytes of a message may arrive in any order.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_query_qp_data_in_order(
+    _qp: *mut ibv_qp,
+    _opcode: u32,
+    _flags: u32,
+) -> c_int {
+    guard::<Plain<c_int>>(move || Ok(Plain(0)))
+}
 
-    /// None of our buffers is a DMA-BUF.
-    fn ibv_export_buf_dmabuf_fd(_buf: *mut ibv_buf) -> OrMinusOne {
-        Err(Errno::NODATA)
-    }
+/// None of our buffers is a DMA-BUF.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_export_buf_dmabuf_fd(_buf: *mut ibv_buf) -> c_int {
+    guard::<OrMinusOne>(move || Err(Errno::NODATA))
+}
 
-    /// Counters that the device increments instead of writing completions.
-    fn _ibv_query_comp_cntr_caps(_context: *mut ibv_context, _caps: *mut c_void, _size: usize) -> () {
-        Err(Errno::OPNOTSUPP)
-    }
+/// Counters that the device increments instead of writing completions.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn _ibv_query_comp_cntr_caps(
+    _context: *mut ibv_context,
+    _caps: *mut c_void,
+    _size: usize,
+) -> c_int {
+    guard::<()>(move || Err(Errno::OPNOTSUPP))
+}
 
-    fn ibv_create_comp_cntr(_context: *mut ibv_context, _attr: *mut c_void) -> *mut c_void {
-        Err(Errno::OPNOTSUPP)
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_create_comp_cntr(
+    _context: *mut ibv_context,
+    _attr: *mut c_void,
+) -> *mut c_void {
+    guard::<*mut c_void>(move || Err(Errno::OPNOTSUPP))
+}
 
-    fn ibv_destroy_comp_cntr(_counter: *mut c_void) -> () {
-        Err(Errno::OPNOTSUPP)
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_destroy_comp_cntr(_counter: *mut c_void) -> c_int {
+    guard::<()>(move || Err(Errno::OPNOTSUPP))
+}
 
-    fn ibv_set_comp_cntr(_counter: *mut c_void, _value: u64) -> () {
-        Err(Errno::OPNOTSUPP)
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_set_comp_cntr(_counter: *mut c_void, _value: u64) -> c_int {
+    guard::<()>(move || Err(Errno::OPNOTSUPP))
+}
 
-    fn ibv_set_err_comp_cntr(_counter: *mut c_void, _value: u64) -> () {
-        Err(Errno::OPNOTSUPP)
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_set_err_comp_cntr(_counter: *mut c_void, _value: u64) -> c_int {
+    guard::<()>(move || Err(Errno::OPNOTSUPP))
+}
 
-    fn ibv_inc_comp_cntr(_counter: *mut c_void, _amount: u64) -> () {
-        Err(Errno::OPNOTSUPP)
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_inc_comp_cntr(_counter: *mut c_void, _amount: u64) -> c_int {
+    guard::<()>(move || Err(Errno::OPNOTSUPP))
+}
 
-    fn ibv_inc_err_comp_cntr(_counter: *mut c_void, _amount: u64) -> () {
-        Err(Errno::OPNOTSUPP)
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_inc_err_comp_cntr(_counter: *mut c_void, _amount: u64) -> c_int {
+    guard::<()>(move || Err(Errno::OPNOTSUPP))
+}
 
-    fn ibv_read_comp_cntr(_counter: *mut c_void, _value: *mut u64) -> () {
-        Err(Errno::OPNOTSUPP)
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_read_comp_cntr(_counter: *mut c_void, _value: *mut u64) -> c_int {
+    guard::<()>(move || Err(Errno::OPNOTSUPP))
+}
 
-    fn ibv_read_err_comp_cntr(_counter: *mut c_void, _value: *mut u64) -> () {
-        Err(Errno::OPNOTSUPP)
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_read_err_comp_cntr(_counter: *mut c_void, _value: *mut u64) -> c_int {
+    guard::<()>(move || Err(Errno::OPNOTSUPP))
+}
 
-    fn ibv_qp_attach_comp_cntr(_qp: *mut ibv_qp, _counter: *mut c_void, _attr: *mut c_void) -> () {
-        Err(Errno::OPNOTSUPP)
-    }
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_qp_attach_comp_cntr(
+    _qp: *mut ibv_qp,
+    _counter: *mut c_void,
+    _attr: *mut c_void,
+) -> c_int {
+    guard::<()>(move || Err(Errno::OPNOTSUPP))
 }

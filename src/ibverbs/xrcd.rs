@@ -10,7 +10,7 @@ use softrnic_nic::verbs::{Context, Cq, Pd, Qp, Qpn};
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{borrow, slot};
+use crate::guard::{borrow, guard};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::pd::Users;
 use crate::registry::registry;
@@ -83,8 +83,11 @@ impl Drop for Domain {
     }
 }
 
-slot! {
-    fn open_xrcd(context: *mut ibv_context, attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
+pub(crate) unsafe extern "C" fn open_xrcd(
+    context: *mut ibv_context,
+    attr: *mut ibv_xrcd_init_attr,
+) -> *mut ibv_xrcd {
+    guard::<*mut ibv_xrcd>(move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (ctx, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
@@ -98,14 +101,16 @@ slot! {
         let domain = find_or_make(ctx, attr.fd, attr.oflags)?;
         let (ibv, seal) = (Shown::new(ibv_xrcd { context }), Seal::new(Kind::Xrcd));
         Ok(slot.publish(XrcdObject { ibv, seal, domain, users: Users::default() }))
-    }
+    })
+}
 
-    fn close_xrcd(xrcd: *mut ibv_xrcd) -> () {
+pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    guard::<()>(move || {
         find_last::<XrcdObject>(xrcd)?.users.none()?;
         // SAFETY: just found, without users; the application, which destroys it, no longer uses it.
         drop(unsafe { retire::<XrcdObject>(xrcd) });
         Ok(())
-    }
+    })
 }
 
 /// Without a file, a new domain; with one, the file's domain within this process. `oflags` work as in `open`.

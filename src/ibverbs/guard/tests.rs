@@ -10,30 +10,9 @@ use crate::pd::{ibv_alloc_pd, ibv_dealloc_pd};
 use crate::qp::{ibv_create_qp, ibv_destroy_qp};
 use crate::query::ibv_query_device;
 
-slot! {
-    fn pointer(fails: bool) -> *mut c_int {
-        if fails { Err(Errno::NOENT) } else { panic!("as the test wants it") }
-    }
-
-    fn status(fails: bool) -> () {
-        if fails { Err(Errno::NOENT) } else { panic!("as the test wants it") }
-    }
-
-    fn number(fails: bool) -> OrMinusOne {
-        if fails { Err(Errno::NOENT) } else { panic!("as the test wants it") }
-    }
-
-    fn length(fails: bool) -> OrNegated<isize> {
-        if fails { Err(Errno::NOENT) } else { panic!("as the test wants it") }
-    }
-
-    fn nothing(fails: bool) -> Silent {
-        if fails { Err(Errno::NOENT) } else { panic!("as the test wants it") }
-    }
-
-    fn plain(fails: bool) -> Plain<u32> {
-        if fails { Err(Errno::NOENT) } else { panic!("as the test wants it") }
-    }
+/// What C gets from a function that fails, or panics.
+fn called<O: Outcome>(fails: bool) -> O::C {
+    guard::<O>(move || if fails { Err(Errno::NOENT) } else { panic!("as the test wants it") })
 }
 
 fn errno() -> c_int {
@@ -63,14 +42,14 @@ fn a_panic_is_an_io_error_and_the_end_of_every_open_device() {
         assert_eq!(ibv_attach_mcast(qp, &group, 0), 0);
         assert_eq!(ibv_destroy_qp(qp), libc::EBUSY);
 
-        assert!(pointer(false).is_null());
+        assert!(called::<*mut c_int>(false).is_null());
         assert_eq!(errno(), libc::EIO);
-        assert_eq!(status(false), libc::EIO);
+        assert_eq!(called::<()>(false), libc::EIO);
         Errno::INVAL.set();
-        assert_eq!((number(false), errno()), (-1, libc::EIO));
-        assert_eq!(length(false), -(libc::EIO as isize));
-        nothing(false);
-        assert_eq!(plain(false), 0);
+        assert_eq!((called::<OrMinusOne>(false), errno()), (-1, libc::EIO));
+        assert_eq!(called::<OrNegated<isize>>(false), -(libc::EIO as isize));
+        called::<Silent>(false);
+        assert_eq!(called::<Plain<u32>>(false), 0);
 
         let mut event = std::mem::zeroed::<ibv_async_event>();
         assert_eq!(ibv_get_async_event(context, &mut event), 0);
@@ -86,17 +65,14 @@ fn a_panic_is_an_io_error_and_the_end_of_every_open_device() {
 
 #[test]
 fn errors_reach_c_in_the_way_of_each_type() {
-    // SAFETY: the functions take no pointers.
-    unsafe {
-        assert!(pointer(true).is_null());
-        assert_eq!(errno(), libc::ENOENT);
-        assert_eq!(status(true), libc::ENOENT);
-        Errno::INVAL.set();
-        assert_eq!((number(true), errno()), (-1, libc::ENOENT));
-        assert_eq!(length(true), -(libc::ENOENT as isize));
-        nothing(true);
-        assert_eq!(plain(true), 0);
-    }
+    assert!(called::<*mut c_int>(true).is_null());
+    assert_eq!(errno(), libc::ENOENT);
+    assert_eq!(called::<()>(true), libc::ENOENT);
+    Errno::INVAL.set();
+    assert_eq!((called::<OrMinusOne>(true), errno()), (-1, libc::ENOENT));
+    assert_eq!(called::<OrNegated<isize>>(true), -(libc::ENOENT as isize));
+    called::<Silent>(true);
+    assert_eq!(called::<Plain<u32>>(true), 0);
 }
 
 #[test]
