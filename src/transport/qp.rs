@@ -197,7 +197,7 @@ impl<D> Qp<D> {
             }
             (Body::Uc(op), QpType::Uc) if cx.takes_requests() => {
                 responder.note_established(cx, host);
-                let outcome = responder.on_unreliable(cx, packet, Op::from(*op), host);
+                let outcome = responder.on_unreliable(cx, &Request::new(packet, &Op::from(*op), None), host);
                 self.after_responder(outcome, host);
             }
             (Body::Ud { deth, imm }, QpType::Ud) if cx.takes_requests() => {
@@ -314,15 +314,7 @@ impl<D> Qp<D> {
             if !cx.takes_requests() || cx.service == QpType::XrcInitiator {
                 return host.count(Counter::DropState);
             }
-            let request = Request {
-                psn,
-                op,
-                srqn,
-                ack_req: packet.bth.ack_req,
-                solicited: packet.bth.solicited,
-                payload: packet.payload,
-            };
-            let outcome = self.responder.on_request(cx, request, host);
+            let outcome = self.responder.on_request(cx, Request::new(packet, op, srqn), host);
             return self.after_responder(outcome, host);
         }
         if !cx.sends_requests() {

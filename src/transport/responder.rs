@@ -7,6 +7,7 @@ mod datagram;
 mod delayed_ack;
 mod duplicates;
 mod notification;
+mod partial;
 mod repeats;
 mod resources;
 mod responses;
@@ -16,19 +17,20 @@ mod unreliable;
 #[cfg(test)]
 mod tests;
 
-use softrnic_wire::{Msn, NakCode, Op, Psn, Qpn, Reth, Rkey, Srqn, Syndrome, Time};
+use softrnic_wire::{Msn, NakCode, Op, Packet, Psn, Qpn, Rkey, Srqn, Syndrome, Time};
 
 use crate::completion::{Completion, QpEvent, Status, WcOpcode};
 use crate::context::{Context, Outcome};
 use crate::counters::Counter;
 use crate::hints::Hints;
-use crate::host::Host;
+use crate::host::{Domain, Host};
 use crate::qp::{Progress, QpStatus};
 use crate::wqe::{Receive, RecvWqe};
 use crate::{QpState, QpType};
 
 use delayed_ack::DelayedAck;
 use notification::NotificationPoint;
+use partial::PartialMessage;
 use repeats::RepeatCredit;
 use resources::Resources;
 use responses::{Nak, Response, Responses};
@@ -50,23 +52,6 @@ pub(crate) struct Responder<D> {
     notification: NotificationPoint,
     /// COMM_EST has been raised.
     established: bool,
-}
-
-/// A message whose first packet has arrived and whose last has not.
-enum PartialMessage<D> {
-    /// A SEND into a receive WQE.
-    Send { receive: Receive<D>, srqn: Option<Srqn>, received: u64 },
-    /// A WRITE; the range was checked as a whole.
-    Write { reth: Reth, srqn: Option<Srqn>, done: u64 },
-}
-
-impl<D> PartialMessage<D> {
-    /// The XRC SRQ that the message names.
-    fn srqn(&self) -> Option<Srqn> {
-        match self {
-            PartialMessage::Send { srqn, .. } | PartialMessage::Write { srqn, .. } => *srqn,
-        }
-    }
 }
 
 /// Why a request is refused, and what that does to the QP and to the receive WQE already taken.
@@ -96,6 +81,35 @@ pub(crate) struct Request<'a> {
     pub ack_req: bool,
     pub solicited: bool,
     pub payload: &'a [u8],
+}
+
+/// A request on its way through the stages, and what they need to execute it.
+struct Stage<'a, H> {
+    cx: &'a Context,
+    request: &'a Request<'a>,
+    /// Where its keys must be.
+    domain: Domain,
+    host: &'a mut H,
+}
+
+impl<'a> Request<'a> {
+    pub fn new(packet: &Packet<'a>, op: &'a Op, srqn: Option<Srqn>) -> Request<'a> {
+        let (bth, payload) = (&packet.bth, packet.payload);
+        Request { psn: bth.psn, op, srqn, ack_req: bth.ack_req, solicited: bth.solicited, payload }
+    }
+
+    /// First and Middle carry exactly the path MTU, Last something, Only no more than it (C9-92).
+    fn has_valid_length(&self, cx: &Context) -> bool {
+        let len = self.payload.len();
+        let mtu = cx.config.mtu as usize;
+        match self.op {
+            Op::SendFirst | Op::SendMiddle | Op::WriteFirst(_) | Op::WriteMiddle => len == mtu,
+            Op::SendLast(_) | Op::WriteLast(_) => (1..=mtu).contains(&len),
+            Op::SendOnly(_) | Op::WriteOnly(..) => len <= mtu,
+            Op::AtomicWrite(reth) => len == 8 && reth.dma_len == 8,
+            _ => len == 0,
+        }
+    }
 }
 
 impl<D> Responder<D> {

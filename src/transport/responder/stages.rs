@@ -4,11 +4,12 @@
 
 use softrnic_wire::{Feth, Op, Reth, Rkey, SendTail};
 
+use super::partial::{PartialMessage, WritePart};
 use super::resources::{Saved, SavedKind};
 use super::responses::Response;
-use super::{INVALID, PartialMessage, Refusal, Request, Responder, receive_completion};
+use super::{INVALID, Refusal, Request, Responder, Stage, receive_completion};
 use crate::MAX_MESSAGE;
-use crate::completion::{Status, WcOpcode};
+use crate::completion::Status;
 use crate::context::Context;
 use crate::counters::Counter;
 use crate::host::{AtomicOp, Domain, Host, NoRecv, RemoteAccess};
@@ -30,24 +31,23 @@ impl<D> Responder<D> {
             None => host.own_domain(),
         };
         self.check_length(cx, request)?;
+        let stage = Stage { cx, request, domain, host };
         match *request.op {
-            Op::SendFirst | Op::SendMiddle | Op::SendLast(_) | Op::SendOnly(_) => {
-                self.receive_send(cx, request, domain, host)
-            }
+            Op::SendFirst | Op::SendMiddle | Op::SendLast(_) | Op::SendOnly(_) => self.receive_send(stage),
             Op::WriteFirst(_) | Op::WriteMiddle | Op::WriteLast(_) | Op::WriteOnly(..) => {
-                self.receive_write(cx, request, domain, host)
+                self.receive_write(stage)
             }
-            Op::ReadRequest(reth) => self.receive_read(cx, request, domain, reth, host),
+            Op::ReadRequest(reth) => self.receive_read(stage, reth),
             Op::CompareSwap(eth) => {
                 let op = AtomicOp::CompareSwap { compare: eth.compare, swap: eth.swap_or_add };
-                self.receive_atomic(cx, request, domain, (eth.rkey, eth.va), op, host)
+                self.receive_atomic(stage, (eth.rkey, eth.va), op)
             }
             Op::FetchAdd(eth) => {
                 let op = AtomicOp::FetchAdd { add: eth.swap_or_add };
-                self.receive_atomic(cx, request, domain, (eth.rkey, eth.va), op, host)
+                self.receive_atomic(stage, (eth.rkey, eth.va), op)
             }
-            Op::AtomicWrite(reth) => self.receive_atomic_write(cx, request, domain, reth, host),
-            Op::Flush(feth, reth) => self.receive_flush(cx, request, domain, feth, reth, host),
+            Op::AtomicWrite(reth) => self.receive_atomic_write(stage, reth),
+            Op::Flush(feth, reth) => self.receive_flush(stage, feth, reth),
             _ => Err(INVALID),
         }
     }
@@ -97,31 +97,16 @@ impl<D> Responder<D> {
         }
     }
 
-    /// First and Middle carry exactly the path MTU, Last something, Only no more than it (C9-92).
     fn check_length(&self, cx: &Context, request: &Request<'_>) -> Result<(), Refusal> {
-        let len = request.payload.len();
-        let mtu = cx.config.mtu as usize;
-        let valid = match request.op {
-            Op::SendFirst | Op::SendMiddle | Op::WriteFirst(_) | Op::WriteMiddle => len == mtu,
-            Op::SendLast(_) | Op::WriteLast(_) => (1..=mtu).contains(&len),
-            Op::SendOnly(_) | Op::WriteOnly(..) => len <= mtu,
-            Op::AtomicWrite(reth) => len == 8 && reth.dma_len == 8,
-            _ => len == 0,
-        };
         let dma_len = match request.op {
             Op::WriteFirst(reth) | Op::WriteOnly(reth, _) | Op::ReadRequest(reth) => reth.dma_len,
             _ => 0,
         };
-        if valid && dma_len <= MAX_MESSAGE { Ok(()) } else { Err(INVALID) }
+        if request.has_valid_length(cx) && dma_len <= MAX_MESSAGE { Ok(()) } else { Err(INVALID) }
     }
 
-    fn receive_send<H: Host<Data = D>>(
-        &mut self,
-        cx: &Context,
-        request: &Request<'_>,
-        domain: Domain,
-        host: &mut H,
-    ) -> Result<(), Refusal> {
+    fn receive_send<H: Host<Data = D>>(&mut self, stage: Stage<'_, H>) -> Result<(), Refusal> {
+        let Stage { cx, request, domain, host } = stage;
         let (receive, srqn, received) = if matches!(request.op, Op::SendFirst | Op::SendOnly(_)) {
             (take_recv(request, host)?, request.srqn, 0)
         } else {
@@ -151,75 +136,38 @@ impl<D> Responder<D> {
         Ok(())
     }
 
-    fn receive_write<H: Host<Data = D>>(
-        &mut self,
-        cx: &Context,
-        request: &Request<'_>,
-        domain: Domain,
-        host: &mut H,
-    ) -> Result<(), Refusal> {
-        let started = match *request.op {
-            Op::WriteFirst(reth) | Op::WriteOnly(reth, _) => {
-                if reth.dma_len > 0 {
-                    host.check_remote(domain, reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Write)
-                        .map_err(|_| Refusal::Access)?;
-                }
-                Some(reth)
-            }
-            _ => None,
-        };
-        let (reth, done) = match (started, &self.message) {
-            (Some(reth), _) => (reth, 0),
-            (None, Some(PartialMessage::Write { reth, done, .. })) => (*reth, *done),
-            _ => return Err(INVALID),
-        };
-        let left = reth.dma_len as u64 - done;
-        let ends = matches!(request.op, Op::WriteLast(_) | Op::WriteOnly(..));
-        let len = request.payload.len() as u64;
-        // The packets of a WRITE must add up to the length its first one announced (C9-96).
-        if if ends { len != left } else { len >= left } {
+    fn receive_write<H: Host<Data = D>>(&mut self, stage: Stage<'_, H>) -> Result<(), Refusal> {
+        let Stage { cx, request, domain, host } = stage;
+        let Some(part) = WritePart::of(request.op, self.message.as_ref()) else { return Err(INVALID) };
+        if !part.is_allowed(domain, host) {
+            return Err(Refusal::Access);
+        }
+        if !part.adds_up(request.payload) {
             return Err(INVALID);
         }
-        let imm = match *request.op {
-            Op::WriteLast(imm) | Op::WriteOnly(_, imm) => imm,
-            _ => None,
-        };
         // Immediate data needs a receive WQE, and is refused before its packet is written.
-        let wqe = match imm {
+        let wqe = match part.imm {
             Some(_) => Some(take_recv(request, host)?.wqe),
             None => None,
         };
-        if len > 0
-            && host.write_remote(domain, reth.rkey, reth.va.wrapping_add(done), request.payload).is_err()
-        {
+        if !part.write(domain, request.payload, host) {
             if let Some(wqe) = &wqe {
                 let failed = receive_completion(cx, wqe, Status::RemoteAccess, true);
                 host.complete(failed, request.srqn);
             }
             return Err(Refusal::Access);
         }
-        self.message =
-            (!ends).then_some(PartialMessage::Write { reth, srqn: request.srqn, done: done + len });
-        self.accept(request, ends);
-        if let (Some(wqe), Some(imm)) = (wqe, imm) {
-            let mut completion = receive_completion(cx, &wqe, Status::Success, request.solicited);
-            completion.opcode = WcOpcode::RecvRdmaWithImm;
-            completion.byte_len = reth.dma_len;
-            completion.imm = Some(imm);
+        self.message = part.rest(request.payload, request.srqn);
+        self.accept(request, part.ends);
+        if let Some(wqe) = wqe {
             host.count(Counter::RdmaRecvs);
-            host.complete(completion, request.srqn);
+            host.complete(part.completion(cx, &wqe, request.solicited), request.srqn);
         }
         Ok(())
     }
 
-    fn receive_read<H: Host<Data = D>>(
-        &mut self,
-        cx: &Context,
-        request: &Request<'_>,
-        domain: Domain,
-        reth: Reth,
-        host: &mut H,
-    ) -> Result<(), Refusal> {
+    fn receive_read<H: Host<Data = D>>(&mut self, stage: Stage<'_, H>, reth: Reth) -> Result<(), Refusal> {
+        let Stage { cx, request, domain, host } = stage;
         if reth.dma_len > 0 {
             host.check_remote(domain, reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Read)
                 .map_err(|_| Refusal::Access)?;
@@ -236,13 +184,11 @@ impl<D> Responder<D> {
 
     fn receive_atomic<H: Host<Data = D>>(
         &mut self,
-        cx: &Context,
-        request: &Request<'_>,
-        domain: Domain,
+        stage: Stage<'_, H>,
         (rkey, va): (Rkey, u64),
         op: AtomicOp,
-        host: &mut H,
     ) -> Result<(), Refusal> {
+        let Stage { cx, request, domain, host } = stage;
         if !va.is_multiple_of(8) {
             return Err(INVALID);
         }
@@ -254,12 +200,10 @@ impl<D> Responder<D> {
 
     fn receive_atomic_write<H: Host<Data = D>>(
         &mut self,
-        cx: &Context,
-        request: &Request<'_>,
-        domain: Domain,
+        stage: Stage<'_, H>,
         reth: Reth,
-        host: &mut H,
     ) -> Result<(), Refusal> {
+        let Stage { cx, request, domain, host } = stage;
         let bytes: [u8; 8] = request.payload.try_into().map_err(|_| INVALID)?;
         if !reth.va.is_multiple_of(8) {
             return Err(INVALID);
@@ -272,13 +216,11 @@ impl<D> Responder<D> {
 
     fn receive_flush<H: Host<Data = D>>(
         &mut self,
-        cx: &Context,
-        request: &Request<'_>,
-        domain: Domain,
+        stage: Stage<'_, H>,
         feth: Feth,
         reth: Reth,
-        host: &mut H,
     ) -> Result<(), Refusal> {
+        let Stage { cx, request, domain, host } = stage;
         host.check_remote(domain, reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Flush(feth))
             .map_err(|_| Refusal::Access)?;
         host.flush_remote(domain, reth.rkey, reth.va, reth.dma_len as u64, feth)

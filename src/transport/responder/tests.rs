@@ -1,7 +1,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use softrnic_wire::{AtomicEth, RnrTimer, SendTail};
+use softrnic_wire::{AtomicEth, Reth, RnrTimer, SendTail};
 
 use super::*;
 use crate::context::Context;

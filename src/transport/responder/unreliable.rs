@@ -1,40 +1,43 @@
 //! The UC responder: whole messages or nothing, and never an answer (IBTA 9.8.2).
 
-use softrnic_wire::{Op, Packet, SendTail};
+use softrnic_wire::{Op, SendTail};
 
-use super::{PartialMessage, Responder, receive_completion};
+use super::partial::{PartialMessage, WritePart};
+use super::{Request, Responder, Stage, receive_completion};
 use crate::MAX_MESSAGE;
-use crate::completion::{Status, WcOpcode};
+use crate::completion::Status;
 use crate::context::{Context, Outcome};
 use crate::counters::Counter;
-use crate::host::{Domain, Host, RemoteAccess};
+use crate::host::Host;
 use crate::wqe::Receive;
 
 /// The rest of the message is dropped, in silence.
 struct Dropped(Counter);
+
+const BAD_REQUEST: Dropped = Dropped(Counter::DropUcRequest);
 
 impl<D> Responder<D> {
     /// A UC packet. A gap drops the message it is in; the next First or Only starts afresh.
     pub fn on_unreliable<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
-        packet: &Packet<'_>,
-        op: Op,
+        request: &Request<'_>,
         host: &mut H,
     ) -> Outcome {
-        let starts = op.operation().starts_message();
-        let in_order = packet.bth.psn == self.epsn;
+        let starts = request.op.operation().starts_message();
+        let in_order = request.psn == self.epsn;
         if starts || !in_order {
             self.abandon_message(in_order && self.message.is_none(), host);
         }
         if starts || in_order {
-            self.epsn = packet.bth.psn + 1;
+            self.epsn = request.psn + 1;
         }
         if !starts && (!in_order || self.message.is_none()) {
             host.count(Counter::DropUcSequence);
             return Outcome::Continue;
         }
-        self.receive_unreliable(cx, packet, op, host).unwrap_or_else(|Dropped(counter)| {
+        let stage = Stage { cx, request, domain: host.own_domain(), host: &mut *host };
+        self.receive_unreliable(stage).unwrap_or_else(|Dropped(counter)| {
             host.count(counter);
             self.abandon_message(true, host);
             Outcome::Continue
@@ -53,41 +56,20 @@ impl<D> Responder<D> {
         }
     }
 
-    fn receive_unreliable<H: Host<Data = D>>(
-        &mut self,
-        cx: &Context,
-        packet: &Packet<'_>,
-        op: Op,
-        host: &mut H,
-    ) -> Result<Outcome, Dropped> {
-        const REQUEST: Dropped = Dropped(Counter::DropUcRequest);
-        let len = packet.payload.len();
-        let mtu = cx.config.mtu as usize;
-        let valid = match op {
-            Op::SendFirst | Op::SendMiddle | Op::WriteFirst(_) | Op::WriteMiddle => len == mtu,
-            Op::SendLast(_) | Op::WriteLast(_) => (1..=mtu).contains(&len),
-            _ => len <= mtu,
-        };
-        if !valid {
-            return Err(REQUEST);
+    fn receive_unreliable<H: Host<Data = D>>(&mut self, stage: Stage<'_, H>) -> Result<Outcome, Dropped> {
+        if !stage.request.has_valid_length(stage.cx) {
+            return Err(BAD_REQUEST);
         }
-        match op {
-            Op::SendFirst | Op::SendMiddle | Op::SendLast(_) | Op::SendOnly(_) => {
-                self.unreliable_send(cx, packet, op, host)
-            }
-            _ if !cx.attr.access.remote_write => Err(REQUEST),
-            _ => self.unreliable_write(cx, packet, op, host.own_domain(), host),
+        match stage.request.op {
+            Op::SendFirst | Op::SendMiddle | Op::SendLast(_) | Op::SendOnly(_) => self.unreliable_send(stage),
+            _ if !stage.cx.attr.access.remote_write => Err(BAD_REQUEST),
+            _ => self.unreliable_write(stage),
         }
     }
 
-    fn unreliable_send<H: Host<Data = D>>(
-        &mut self,
-        cx: &Context,
-        packet: &Packet<'_>,
-        op: Op,
-        host: &mut H,
-    ) -> Result<Outcome, Dropped> {
-        if matches!(op, Op::SendFirst | Op::SendOnly(_)) {
+    fn unreliable_send<H: Host<Data = D>>(&mut self, stage: Stage<'_, H>) -> Result<Outcome, Dropped> {
+        let Stage { cx, request, host, .. } = stage;
+        if matches!(request.op, Op::SendFirst | Op::SendOnly(_)) {
             let spare = self.spare.take();
             let receive = match spare {
                 Some(spare) => spare,
@@ -99,16 +81,16 @@ impl<D> Responder<D> {
         else {
             return Err(Dropped(Counter::DropUcSequence));
         };
-        let total = *received + packet.payload.len() as u64;
+        let total = *received + request.payload.len() as u64;
         let status = if total > wqe.length as u64 || total > MAX_MESSAGE as u64 {
             Status::LocalLength
-        } else if host.place(*domain, &wqe.data, *received, packet.payload).is_err() {
+        } else if host.place(*domain, &wqe.data, *received, request.payload).is_err() {
             Status::LocalProtection
         } else {
             Status::Success
         };
         *received = total;
-        let last = matches!(op, Op::SendLast(_) | Op::SendOnly(_));
+        let last = matches!(request.op, Op::SendLast(_) | Op::SendOnly(_));
         if status == Status::Success && !last {
             return Ok(Outcome::Continue);
         }
@@ -116,10 +98,10 @@ impl<D> Responder<D> {
             return Ok(Outcome::Continue);
         };
         let mut completion =
-            receive_completion(cx, &receive.wqe, status, packet.bth.solicited || status != Status::Success);
+            receive_completion(cx, &receive.wqe, status, request.solicited || status != Status::Success);
         if status == Status::Success {
             completion.byte_len = received as u32;
-            if let Op::SendLast(SendTail::Imm(imm)) | Op::SendOnly(SendTail::Imm(imm)) = op {
+            if let Op::SendLast(SendTail::Imm(imm)) | Op::SendOnly(SendTail::Imm(imm)) = *request.op {
                 completion.imm = Some(imm);
             }
             host.count(Counter::RdmaRecvs);
@@ -129,40 +111,15 @@ impl<D> Responder<D> {
         Ok(if status == Status::Success { Outcome::Continue } else { Outcome::Fatal(status) })
     }
 
-    fn unreliable_write<H: Host<Data = D>>(
-        &mut self,
-        cx: &Context,
-        packet: &Packet<'_>,
-        op: Op,
-        domain: Domain,
-        host: &mut H,
-    ) -> Result<Outcome, Dropped> {
-        const REQUEST: Dropped = Dropped(Counter::DropUcRequest);
-        let (reth, done) = match (op, &self.message) {
-            (Op::WriteFirst(reth) | Op::WriteOnly(reth, _), _) => {
-                let checked = reth.dma_len == 0
-                    || host
-                        .check_remote(domain, reth.rkey, reth.va, reth.dma_len as u64, RemoteAccess::Write)
-                        .is_ok();
-                if !checked || reth.dma_len > MAX_MESSAGE {
-                    return Err(REQUEST);
-                }
-                (reth, 0)
-            }
-            (_, Some(PartialMessage::Write { reth, done, .. })) => (*reth, *done),
-            _ => return Err(Dropped(Counter::DropUcSequence)),
-        };
-        let len = packet.payload.len() as u64;
-        let left = reth.dma_len as u64 - done;
-        let ends = matches!(op, Op::WriteLast(_) | Op::WriteOnly(..));
-        if if ends { len != left } else { len >= left } {
-            return Err(REQUEST);
+    fn unreliable_write<H: Host<Data = D>>(&mut self, stage: Stage<'_, H>) -> Result<Outcome, Dropped> {
+        let Stage { cx, request, domain, host } = stage;
+        let part =
+            WritePart::of(request.op, self.message.as_ref()).ok_or(Dropped(Counter::DropUcSequence))?;
+        let too_long = part.starts && part.reth.dma_len > MAX_MESSAGE;
+        if too_long || !part.is_allowed(domain, host) || !part.adds_up(request.payload) {
+            return Err(BAD_REQUEST);
         }
-        let imm = match op {
-            Op::WriteLast(imm) | Op::WriteOnly(_, imm) => imm,
-            _ => None,
-        };
-        let receive = match (imm, self.spare.take()) {
+        let receive = match (part.imm, self.spare.take()) {
             (Some(_), Some(spare)) => Some(spare),
             (Some(_), None) => Some(host.take_recv(None).map_err(|_| Dropped(Counter::DropNoRecv))?),
             (None, spare) => {
@@ -170,20 +127,14 @@ impl<D> Responder<D> {
                 None
             }
         };
-        if len > 0
-            && host.write_remote(domain, reth.rkey, reth.va.wrapping_add(done), packet.payload).is_err()
-        {
+        if !part.write(domain, request.payload, host) {
             self.spare = receive.or(self.spare.take());
-            return Err(REQUEST);
+            return Err(BAD_REQUEST);
         }
-        self.message = (!ends).then_some(PartialMessage::Write { reth, srqn: None, done: done + len });
+        self.message = part.rest(request.payload, None);
         if let Some(receive) = receive {
-            let mut completion = receive_completion(cx, &receive.wqe, Status::Success, packet.bth.solicited);
-            completion.opcode = WcOpcode::RecvRdmaWithImm;
-            completion.byte_len = reth.dma_len;
-            completion.imm = imm;
             host.count(Counter::RdmaRecvs);
-            host.complete(completion, None);
+            host.complete(part.completion(cx, &receive.wqe, request.solicited), None);
         }
         Ok(Outcome::Continue)
     }

@@ -25,7 +25,7 @@ impl Case {
         let body = Body::Uc(UcOp::from_op(op).expect("UC has it"));
         let bth = Bth { solicited, ..Bth::new(self.cx.qpn, Psn::new(psn)) };
         let packet = Packet { bth, body, payload, icrc: 0 };
-        self.responder.on_unreliable(&self.cx, &packet, op, &mut self.world)
+        self.responder.on_unreliable(&self.cx, &Request::new(&packet, &op, None), &mut self.world)
     }
 
     /// A datagram comes to a QP of UD.
