@@ -127,7 +127,7 @@ class Doctor(Tool):
         lab = self.lab()
         self.worker(lab, "h1")
         findings = self.findings(lab, "h1", "--interface", "eth0", "--interface", "eth7")
-        self.finds(findings, "warn", "interface", "eth0 has an XDP program already")
+        self.finds(findings, "warn", "interface", "eth0 already has an XDP program")
         self.finds(findings, "fail", "xdp", "already has an XDP program")
         self.finds(findings, "fail", "interface", "there is no eth7")
         lab.ip("h2", "link set eth0 down")
