@@ -25,7 +25,7 @@ fn a_refusal_and_nonsense_are_told_apart() {
     assert!(answer(b"refused\nnot for you").ends_with(": not for you"));
     assert!(answer(b"refused\nnot for you, either\n\n").ends_with(": not for you, either"));
     assert!(answer(b"HTTP/1.1 400 Bad Request\n").contains("does not answer as a helper does"));
-    assert!(answer(b"granted\nifindex 1\n").ends_with("makes no sense"));
+    assert!(answer(b"granted\nifindex 1\n").ends_with("is malformed"));
 }
 
 #[test]
