@@ -9,11 +9,11 @@ import subprocess
 import time
 import unittest
 
-from harness import SOFTRNIC, VerbsTest, free_port
+from harness import SOFTRNIC, VerbsTest, free_port, is_listening
 
 # All rings of all processes.
 MEMORY = 256 << 20
-# Of whoever may do least.
+# The user with the fewest rights.
 NOBODY = 65534
 
 
@@ -125,7 +125,7 @@ class Mesh(SharedMemoryTest):
             self.go(rank, count, "burst")
         self.talk(range(count), timeout=120)
         most = self.ring_bytes()
-        self.assertLess(most // 2, most)
+        self.assertGreater(most, 0)
         victims = dice.sample(range(count), count // 3)
         pause = seconds / len(victims)
         for victim in victims:
@@ -161,7 +161,7 @@ class Layers(SharedMemoryTest):
         port = free_port()
         words = ["ibv_rc_pingpong", "-g", "0", "-c", "-n", self.ROUNDS, "-p", port]
         server = self.start(words, run=run)
-        time.sleep(0.5)
+        self.wait_until(lambda: is_listening(port), [server])
         client = self.start([*words, "127.0.0.1"], run=run)
         for program in (client, server):
             status = program.wait(time.monotonic() + 60)
@@ -192,7 +192,7 @@ class Fallback(SharedMemoryTest):
         port = free_port()
         words = ["ibv_rc_pingpong", "-g", "0", "-c", "-n", "2000", "-p", port]
         first = self.start([*server, *words], **extra)
-        time.sleep(0.5)
+        self.wait_until(lambda: is_listening(port), [first])
         second = self.start([*client, *words, "127.0.0.1"], **extra)
         for program in (second, first):
             status = program.wait(time.monotonic() + 60)
