@@ -17,7 +17,7 @@ use crate::host::{
 };
 use crate::peer::Peer;
 use crate::window::WindowConfig;
-use crate::wqe::{LocalOp, Receive, RecvWqe};
+use crate::wqe::{LocalOp, Receive, RecvWqe, SendOp, SendWqe};
 
 /// Bytes of a packet in these tests.
 pub const MTU: u32 = 256;
@@ -100,6 +100,11 @@ impl World {
     pub fn post_receive(&mut self, wr_id: u64, length: u32) {
         self.receives.push_back(RecvWqe { wr_id, data: 0, length });
     }
+}
+
+/// A signaled work request of `length` bytes.
+pub fn send_wqe(wr_id: u64, op: SendOp<u32>, length: u32) -> SendWqe<u32> {
+    SendWqe { wr_id, op, data: 0, length, signaled: true, solicited: false, fence: false, srqn: None }
 }
 
 /// An RC QP in RTS, whose PSNs begin at 100 in both directions.

@@ -7,7 +7,7 @@ use softrnic_wire::{Aeth, Bth, Deth, NakCode, Qkey, Reth, Rkey, RnrTimer, SendTa
 
 use super::*;
 use crate::TRANSITIONS;
-use crate::testing::{MOMENT, START, World, context};
+use crate::testing::{MOMENT, START, World, context, send_wqe};
 use crate::wqe::{RemoteBuffer, SendExtra, SendOp};
 use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
 
@@ -75,16 +75,7 @@ impl Case {
     }
 
     fn post(&mut self, wr_id: u64, op: SendOp<u32>, length: u32) {
-        let wqe = SendWqe {
-            wr_id,
-            op,
-            data: 0,
-            length,
-            signaled: true,
-            solicited: false,
-            fence: false,
-            srqn: Some(Srqn::new(3)),
-        };
+        let wqe = SendWqe { srqn: Some(Srqn::new(3)), ..send_wqe(wr_id, op, length) };
         assert!(self.qp.has_room());
         self.qp.post_send(wqe, &mut self.world);
     }
