@@ -52,7 +52,7 @@ pub struct ShmLink<L> {
     next_id: u16,
     /// Roads with something that the peer cannot see yet.
     unshown: Vec<usize>,
-    /// The road that is read first, so that none has to wait for those before it.
+    /// The road that is read first, so that none has to wait for those before it. Behind the last, the link below.
     first: usize,
     next_look: Time,
     below_until: Time,
@@ -242,6 +242,19 @@ impl<L: Link> ShmLink<L> {
     }
 }
 
+/// Receives from a link, and takes what came from `left`.
+fn receive_some(
+    link: &mut impl Link,
+    now: Time,
+    left: &mut usize,
+    sink: &mut dyn FnMut(Datagram<'_>),
+) -> Overrun {
+    let before = link.counters().rx_datagrams;
+    let overrun = link.receive(now, *left, sink);
+    *left = left.saturating_sub((link.counters().rx_datagrams - before) as usize);
+    overrun
+}
+
 /// Receives everything that has come on a link. False if `left` did not suffice.
 fn receive_all(
     link: &mut impl Link,
@@ -250,10 +263,7 @@ fn receive_all(
     sink: &mut dyn FnMut(Datagram<'_>),
 ) -> bool {
     loop {
-        let before = link.counters().rx_datagrams;
-        let overrun = link.receive(now, *left, sink);
-        *left = left.saturating_sub((link.counters().rx_datagrams - before) as usize);
-        match overrun {
+        match receive_some(link, now, left, sink) {
             Overrun::Drained => return true,
             Overrun::Unknown if *left > 0 => {}
             _ => return false,
@@ -325,25 +335,30 @@ impl<L: Link> Link for ShmLink<L> {
             self.look(now);
         }
         let mut left = budget;
-        let places = self.roads.places();
-        for index in (self.first..places).chain(0..self.first.min(places)) {
-            if !self.receive_from(now, index, &mut left, sink) {
-                self.first = (index + 1) % places;
+        // The link below has its turn behind the last road.
+        let below = self.roads.places();
+        let mut overrun = Overrun::Drained;
+        for turn in (self.first..=below).chain(0..self.first.min(below + 1)) {
+            if turn < below {
+                if !self.receive_from(now, turn, &mut left, sink) {
+                    overrun = Overrun::Budget;
+                }
+            } else if now < self.below_until {
+                let before = left;
+                let found = receive_some(&mut self.below, now, &mut left, sink);
+                if overrun == Overrun::Drained {
+                    overrun = found;
+                }
+                if left < before {
+                    self.below_until = now + BELOW_ACTIVE;
+                }
+            }
+            if left == 0 {
+                self.first = (turn + 1) % (below + 1);
                 return Overrun::Budget;
             }
         }
-        if left == 0 {
-            return Overrun::Budget;
-        }
-        if now < self.below_until {
-            let before = self.below.counters().rx_datagrams;
-            let overrun = self.below.receive(now, left, sink);
-            if self.below.counters().rx_datagrams != before {
-                self.below_until = now + BELOW_ACTIVE;
-            }
-            return overrun;
-        }
-        Overrun::Drained
+        overrun
     }
 
     fn has_room(&mut self, now: Time, dst: IpAddr, len: usize) -> bool {

@@ -113,7 +113,8 @@ impl Road {
 struct Bell(OwnedFd);
 
 impl Bell {
-    /// Takes nothing that could block the caller of [`Bell::ring`].
+    /// Refuses what is no eventfd. Without blocking, a full one is no obstacle to [`Bell::ring`]. A peer could undo that,
+    /// since it shares the flags: it is a process of the same user, which can stop this one in any case.
     fn of_peer(descriptor: OwnedFd) -> io::Result<Bell> {
         let number = std::os::fd::AsRawFd::as_raw_fd(&descriptor);
         let kind = readlink(format!("/proc/self/fd/{number}"), Vec::new())?;
@@ -125,7 +126,7 @@ impl Bell {
     }
 
     fn ring(&self) {
-        // Full only after 2^64 - 2 rings that were not heard.
+        // One that is full wakes the peer already.
         let _heard = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }

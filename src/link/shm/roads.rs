@@ -17,7 +17,7 @@ use super::segment::{MAX_CAPACITY, MIN_CAPACITY, Own};
 /// An address at which no process listened is tried again after this.
 pub(super) const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// How long an answer may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A road on which nothing has moved for this long is given back.
 pub(super) const IDLE: Duration = Duration::from_secs(10);
 /// Addresses that are remembered, and roads.
@@ -121,8 +121,8 @@ impl Roads {
         self.epoll.as_raw_fd()
     }
 
-    /// Watches a descriptor of the link below, or does not any more. By number: nobody can say that it is still open,
-    /// and the kernel does not mind.
+    /// Watches a descriptor of the link below, or stops. By number, since it may be closed by now, which the kernel
+    /// reports as an error.
     pub fn watch_below(&self, operation: i32, fd: RawFd, events: i32) -> io::Result<()> {
         let mut event = libc::epoll_event { events: events as u32, u64: BELOW };
         // SAFETY: the event lives through the call, which reads it.
@@ -181,7 +181,7 @@ impl Roads {
             Ok((socket, own)) => {
                 let said = self.said(peer);
                 if self.keep(Stream::Asked { socket, own, peer, since: now }).is_some() {
-                    self.ways.insert(peer, Way::Below(now + PATIENCE, said));
+                    self.ways.insert(peer, Way::Below(now + ANSWER_TIMEOUT, said));
                 }
             }
             Err(obstacle) => self.go_below(now, peer, obstacle),
@@ -275,7 +275,7 @@ impl Roads {
                     self.keep(Stream::Came { socket, since: now });
                 }
                 Ok(_) => {}
-                // Whoever comes later is another edge, and lets in those who wait for want of descriptors, too.
+                // A later connection is another edge, and also admits those that wait for want of descriptors.
                 Err(_) => {
                     self.crowd = false;
                     break;
@@ -291,7 +291,7 @@ impl Roads {
             let Some(Stream::Asked { since, .. } | Stream::Came { since, .. }) = &self.streams[index] else {
                 continue;
             };
-            if now.since(*since) < PATIENCE {
+            if now.since(*since) < ANSWER_TIMEOUT {
                 continue;
             }
             if let Some(Stream::Asked { peer, .. }) = self.remove(index)

@@ -4,7 +4,7 @@ use std::process;
 use std::time::Instant;
 
 use super::road::STALLED;
-use super::roads::{ASK_AGAIN, IDLE, MOST_LET_IN, PATIENCE};
+use super::roads::{ANSWER_TIMEOUT, ASK_AGAIN, IDLE, MOST_LET_IN};
 use super::segment::{MIN_CAPACITY, Own};
 use super::*;
 use rustix::event::{EventfdFlags, eventfd};
@@ -241,6 +241,27 @@ fn every_peer_is_read_in_its_turn() {
     assert_eq!(heard, [32; 3]);
 }
 
+/// A peer that always has more must not keep those that come by sockets from being heard.
+#[test]
+fn the_link_below_is_read_in_its_turn() {
+    let (mut hub, mut peer) = neighbours();
+    let mut plain = UdpLink::open(UdpOptions::default()).expect("a loopback address");
+    let (to, from) = (hub.roads.address, plain.address());
+    send(&mut peer, to, 1, 8).expect("a slot");
+    peer.flush(now());
+    assert_eq!(psns(&mut hub), [1]);
+    testing::send(&mut plain, now(), &testing::flow(from, to), 1, 8).expect("a slot");
+    plain.flush(now());
+    let mut heard = false;
+    for _ in 0..4 {
+        while send(&mut peer, to, 1, 2000).is_ok() {}
+        peer.flush(now());
+        hub.look(now());
+        hub.receive(now(), 8, &mut |datagram| heard |= datagram.src == from);
+    }
+    assert!(heard);
+}
+
 #[test]
 fn an_idle_road_is_given_back_and_made_again() {
     let (mut left, mut right) = neighbours();
@@ -346,7 +367,7 @@ fn a_peer_that_never_answers_is_asked_once_at_a_time() {
     let flow = testing::flow(link.roads.address, silent);
     let start = now();
     for turn in 0..4 {
-        let later = start + turn * (PATIENCE + ASK_AGAIN);
+        let later = start + turn * (ANSWER_TIMEOUT + ASK_AGAIN);
         testing::send(&mut link, later, &flow, turn, 64).expect("a slot");
         link.flush(later);
         assert_eq!(link.roads.count(), (0, 1), "turn {turn}");
