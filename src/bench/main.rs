@@ -29,6 +29,8 @@ enum Command {
     Ping(bare::ping::PingArgs),
     WirePing(bare::wire_ping::WirePingArgs),
     Rate(bare::rate::RateArgs),
+    Shm(bare::shm::ShmArgs),
+    ShmPing(bare::shm_ping::ShmPingArgs),
     Memcpy(bare::memory::MemoryArgs),
     /// A cache line from one processor to another and back
     CacheLine,
@@ -59,6 +61,8 @@ fn run(command: Command) -> Result<()> {
         Command::Ping(args) => print(&bare::ping::run(&args)?),
         Command::WirePing(args) => print(&bare::wire_ping::run(&args)?),
         Command::Rate(args) => print(&bare::rate::run(&args)?),
+        Command::Shm(args) => print(&bare::shm::run(&args)?),
+        Command::ShmPing(args) => print(&bare::shm_ping::run(&args)?),
         Command::Memcpy(args) => print(&bare::memory::run(&args)?),
         Command::CacheLine => print(&bare::cache_line::run()?),
         Command::Xdp(args) => print(&bare::xdp_stream::run(&args)?),

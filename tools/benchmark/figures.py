@@ -76,13 +76,16 @@ def bars(figures):
     """Every bar of the project, in order."""
     found = []
 
-    def bar(what, value, least=None, most=None, note="", form="{:.2f} ×", aimed=None):
+    def bar(what, value, least=None, most=None, note="", form="{:.2f} ×", aimed=None, aim=None):
+        """`aim` is beyond the bar; `aimed` says so where there is none."""
         if least is not None:
             wanted, reached = f"at least {form.format(least)}", value is not None and value >= least
         elif most is not None:
             wanted, reached = f"at most {form.format(most)}", value is not None and value <= most
         else:
             wanted, reached = aimed or "reported", True
+        if aim is not None:
+            wanted += f", aim {form.format(aim)}"
         found.append(Bar(what, wanted, value, None if value is None else reached, note, form))
 
     def stream(subject, operation="write", size=MAIN):
@@ -94,10 +97,42 @@ def bars(figures):
     bandwidth = lambda above, below: figures.ratio(above, below, "bandwidth")
     half_trip = lambda above, below: figures.ratio(above, below, "p50")
 
+    tcp = stream(plan.TCP, "default", 128 << 10)
+    spin, block = latency(plan.UDP_SPIN), latency(plan.UDP_BLOCK)
+    other = lambda subject, name, size: Name("other", subject, name, size)
+    shared = stream(plan.PERFTEST_SHM)
+    bar("WRITE 64 KiB through shared memory, against one TCP stream on loopback", bandwidth(shared, tcp), least=2.0, aim=2.5,
+        note="what two processes of one machine gain over sockets")
+    bar("the same, against the bare loop through a ring", bandwidth(shared, stream(plan.RING)), least=0.6, aim=0.8,
+        note="how much of what headers, ICRC and two copies leave the transport passes on")
+    for operation in ("read", "send"):
+        bar(f"{operation.upper()} 64 KiB through shared memory, against WRITE",
+            bandwidth(stream(plan.PERFTEST_SHM, operation), shared), least=0.9, note="no operation is a second choice")
+    bar("SEND 8 B through shared memory, against half a spinning UDP round trip",
+        half_trip(latency(plan.PERFTEST_SHM, "send"), spin), most=0.35, aim=0.25,
+        note="what is left without the kernel when the application polls")
+    bar("WRITE 8 B through shared memory, against the same", half_trip(latency(plan.PERFTEST_SHM, "write"), spin),
+        most=0.6, aim=0.3, note="the application spins on memory, so another thread must serve the NIC")
+    bar("SEND 8 B with events through shared memory, against half a blocking UDP round trip",
+        half_trip(latency(plan.PERFTEST_SHM, "send, events"), block), most=0.25, note="the same when everyone sleeps")
+    bar("64-byte SENDs through shared memory, against one sendto per datagram",
+        figures.ratio(Name("rate", plan.PERFTEST_SHM, "send", RATE), Name("rate", plan.SENDTO, "", RATE), "rate"),
+        least=15.0, aim=25.0, note="what no system call at all gains")
+    bar("UCX over our verbs (rc), 64 KiB put, against UCX over its own shared memory (posix)",
+        bandwidth(stream(plan.UCX_RC), stream(plan.UCX_POSIX)), aimed="0.50 × aimed at",
+        note="MPI on one machine, beside what it uses there")
+    one_shared = other(plan.RUST_SHM, "1 QP", MAIN)
+    bar("1,024 active QPs through shared memory, against one",
+        bandwidth(other(plan.RUST_SHM, "1,024 QPs", MAIN), one_shared), least=0.9,
+        note="what it costs to serve many instead of few")
+    bar("8 senders through shared memory, against one", bandwidth(other(plan.RUST_SHM, "8 senders", MAIN), one_shared),
+        least=0.8, note="whether the rings share two processors well")
+    bar("CPU of an idle process with connected QPs, shared memory", figures.once.get("idle_shm"), most=0.001,
+        form="{:.2%}", note="nobody looks into a ring while nothing comes")
+
     write = stream(plan.PERFTEST)
     bar("WRITE 64 KiB over udp, against the bare loop over sockets", bandwidth(write, stream(plan.WIRE)), least=0.9,
         note="how much of what the wire leaves the transport passes on")
-    tcp = stream(plan.TCP, "default", 128 << 10)
     bar("WRITE 64 KiB over udp, against one TCP stream on loopback", bandwidth(write, tcp), least=1.0,
         note="what moves to RDMA from sockets gains or loses so much")
     for operation in ("read", "send"):
@@ -106,7 +141,6 @@ def bars(figures):
     bar("64-byte SENDs, against one sendto per datagram",
         figures.ratio(Name("rate", plan.PERFTEST, "send", RATE), Name("rate", plan.SENDTO, "", RATE), "rate"),
         least=4.0, note="what gathering messages into few system calls gains")
-    spin, block = latency(plan.UDP_SPIN), latency(plan.UDP_BLOCK)
     bar("SEND 8 B, against half a spinning UDP round trip", half_trip(latency(plan.PERFTEST, "send"), spin), most=1.25,
         note="what the NIC adds to the kernel's way when the application polls")
     bar("the same, against a bare loop of SENDs and ACKs", half_trip(latency(plan.PERFTEST, "send"), latency(plan.WIRE_PING)),
@@ -129,7 +163,6 @@ def bars(figures):
     bar("the same, over AF_XDP against a bare loop of SENDs and ACKs",
         half_trip(latency(plan.PERFTEST_XDP, "send"), latency(plan.XDP_WIRE_PING)),
         note="what the NIC adds where each packet goes through the kernel by itself")
-    other = lambda subject, name, size: Name("other", subject, name, size)
     bar("WRITE 1 MiB, 1 % loss against none",
         bandwidth(other(plan.PERFTEST, "1 % loss", 1 << 20), other(plan.PERFTEST, "no loss", 1 << 20)), least=0.6,
         note="the fault layer is there both times, so segmentation is off both times")

@@ -10,8 +10,10 @@ from programs import LOOPBACK
 from subjects import Bare, Iperf, Libfabric, Loads, Memory, Perftest, RustApi, Ucx
 
 # What a socket gets where nobody has raised net.core.rmem_max.
-COMMON = "udp?rcvbuf=212992"
-UNLIMITED = "udp"
+COMMON = "udp?shm=off&rcvbuf=212992"
+UNLIMITED = "udp?shm=off"
+# Shared memory, and the same sockets below it.
+SHARED = "udp?shm=on&rcvbuf=212992"
 UNLIMITED_BYTES = 8 << 20
 
 SIZES = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20]
@@ -23,15 +25,21 @@ RATE = 64
 # Subjects, in the order of the tables. (Key, what people read.)
 PERFTEST = "perftest, udp"
 PERFTEST_UNLIMITED = "perftest, udp, large buffers"
+PERFTEST_SHM = "perftest, shared memory"
 PERFTEST_XDP = "perftest, xdp, veth"
 RUST = "Rust API, udp"
+RUST_SHM = "Rust API, shared memory"
 RUST_XDP = "Rust API, xdp, veth"
 TCP = "TCP stream, loopback (iperf3)"
 TCP_VETH = "TCP stream, veth (iperf3)"
 UCX = "UCX over TCP, loopback"
+UCX_POSIX = "UCX over its shared memory (posix)"
+UCX_CMA = "UCX over its shared memory (posix, cma)"
+UCX_RC = "UCX over our verbs (rc), shared memory"
 LIBFABRIC = "libfabric over TCP, loopback"
 WIRE = "bare loop, sockets"
 WIRE_UNLIMITED = "bare loop, sockets, large buffers"
+RING = "bare loop, ring in shared memory"
 XDP = "bare loop, AF_XDP, veth"
 RAW = "sockets without anything"
 XDP_RAW = "AF_XDP without anything, veth"
@@ -39,6 +47,7 @@ MEMCPY = "memcpy"
 UDP_SPIN = "UDP ping-pong, spinning"
 UDP_BLOCK = "UDP ping-pong, blocking"
 WIRE_PING = "bare SENDs and ACKs, sockets"
+RING_PING = "bare SENDs, rings in shared memory"
 XDP_PING = "AF_XDP ping-pong, veth"
 XDP_WIRE_PING = "bare SENDs and ACKs, AF_XDP, veth"
 SENDTO = "one sendto per datagram"
@@ -82,16 +91,25 @@ class Plan:
     def streams(self, veth):
         softrnic, loops, libraries = self.tools.softrnic, self.tools.loops, self.tools.libraries
         common = Perftest(LOOPBACK, COMMON, libraries)
-        perftests = [(PERFTEST, common), (PERFTEST_UNLIMITED, Perftest(LOOPBACK, UNLIMITED, libraries))]
+        perftests = [
+            (PERFTEST_SHM, Perftest(LOOPBACK, SHARED, libraries)),
+            (PERFTEST, common),
+            (PERFTEST_UNLIMITED, Perftest(LOOPBACK, UNLIMITED, libraries)),
+        ]
         tcps = [(TCP, Iperf(LOOPBACK))]
-        apis = [(RUST, RustApi(LOOPBACK, COMMON, softrnic))]
+        apis = [(RUST_SHM, RustApi(LOOPBACK, SHARED, softrnic)), (RUST, RustApi(LOOPBACK, COMMON, softrnic))]
         if veth:
             perftests.append((PERFTEST_XDP, Perftest(veth, "xdp:eth0", libraries)))
             tcps.append((TCP_VETH, Iperf(veth)))
             apis.append((RUST_XDP, RustApi(veth, "xdp:eth0", softrnic)))
         bare, memory = Bare(LOOPBACK, loops), Memory(loops)
         unlimited = ["--rcvbuf", UNLIMITED_BYTES, "--window", 1 << 20]
-        ucx = Ucx(LOOPBACK)
+        ucxs = [
+            (UCX, Ucx(LOOPBACK)),
+            (UCX_POSIX, Ucx(LOOPBACK, "posix")),
+            (UCX_CMA, Ucx(LOOPBACK, "posix,cma")),
+            (UCX_RC, Ucx(LOOPBACK, "rc_verbs,ud_verbs:aux", softrnic, SHARED)),
+        ]
         for size in self.sizes:
             for subject, perftest in perftests:
                 self.add(Name("stream", subject, "write", size), bind(perftest.stream, "write", size))
@@ -106,7 +124,9 @@ class Plan:
                     self.add(Name("stream", subject, "write", size), bind(iperf.stream, size))
             if veth:
                 self.add(Name("stream", XDP, "write", size), loop_of(Bare(veth, loops), "xdp", "--size", size))
-            self.add(Name("stream", UCX, "write", size), bind(ucx.stream, size))
+            self.add(Name("stream", RING, "write", size), loop_of(bare, "shm", "--size", size))
+            for subject, ucx in ucxs if size == MAIN else ucxs[:1]:
+                self.add(Name("stream", subject, "write", size), bind(ucx.stream, size))
             self.add(Name("stream", MEMCPY, "write", size), bind(memory.stream, size))
         for subject, tcp in tcps:
             self.add(Name("stream", subject, "default", Iperf.BLOCK), bind(tcp.stream, Iperf.BLOCK))
@@ -119,15 +139,21 @@ class Plan:
 
     def latencies(self, veth):
         loops, libraries = self.tools.loops, self.tools.libraries
-        perftest = Perftest(LOOPBACK, COMMON, libraries)
-        bare, ucx, libfabric = Bare(LOOPBACK, loops), Ucx(LOOPBACK), Libfabric(LOOPBACK)
+        perftests = [
+            (PERFTEST_SHM, Perftest(LOOPBACK, SHARED, libraries)),
+            (PERFTEST, Perftest(LOOPBACK, COMMON, libraries)),
+        ]
+        ucxs = [(UCX, Ucx(LOOPBACK)), (UCX_POSIX, Ucx(LOOPBACK, "posix"))]
+        bare, libfabric = Bare(LOOPBACK, loops), Libfabric(LOOPBACK)
         for size in LATENCY_SIZES:
-            for operation in ("send", "write", "read"):
-                self.add(Name("latency", PERFTEST, operation, size), bind(perftest.latency, operation, size))
+            for subject, perftest in perftests:
+                for operation in ("send", "write", "read"):
+                    self.add(Name("latency", subject, operation, size), bind(perftest.latency, operation, size))
+                events = lambda seconds, perftest=perftest, size=size: perftest.latency("send", size, seconds, events=True)
+                self.add(Name("latency", subject, "send, events", size), events)
             self.add(Name("latency", UDP_SPIN, "", size), loop_latency(bare, "ping", size))
             self.add(Name("latency", WIRE_PING, "", size), loop_latency(bare, "wire-ping", size))
-            events = lambda seconds, size=size: perftest.latency("send", size, seconds, events=True)
-            self.add(Name("latency", PERFTEST, "send, events", size), events)
+            self.add(Name("latency", RING_PING, "", size), loop_latency(bare, "shm-ping", size))
             self.add(Name("latency", UDP_BLOCK, "", size), loop_latency(bare, "ping", size, "--block"))
             if veth:
                 xdp = Perftest(veth, "xdp:eth0", libraries)
@@ -136,12 +162,16 @@ class Plan:
                 over_xdp = Bare(veth, loops)
                 self.add(Name("latency", XDP_PING, "", size), loop_latency(over_xdp, "xdp-ping", size))
                 self.add(Name("latency", XDP_WIRE_PING, "", size), loop_latency(over_xdp, "xdp-ping", size, "--ack"))
-            self.add(Name("latency", UCX, "tag", size), bind(ucx.latency, size))
+            for subject, ucx in ucxs:
+                self.add(Name("latency", subject, "tag", size), bind(ucx.latency, size))
             self.add(Name("latency", LIBFABRIC, "msg", size), bind(libfabric.latency, size))
 
     def rates(self, veth):
         loops, libraries = self.tools.loops, self.tools.libraries
-        perftests = [(PERFTEST, Perftest(LOOPBACK, COMMON, libraries))]
+        perftests = [
+            (PERFTEST_SHM, Perftest(LOOPBACK, SHARED, libraries)),
+            (PERFTEST, Perftest(LOOPBACK, COMMON, libraries)),
+        ]
         if veth:
             perftests.append((PERFTEST_XDP, Perftest(veth, "xdp:eth0", libraries)))
         for subject, perftest in perftests:
@@ -150,6 +180,7 @@ class Plan:
         bare = Bare(LOOPBACK, loops)
         self.add(Name("rate", SENDTO, "", RATE), loop_of(bare, "rate", "--size", RATE))
         self.add(Name("rate", WIRE, "write", RATE), loop_of(bare, "wire", "--size", RATE))
+        self.add(Name("rate", RING, "write", RATE), loop_of(bare, "shm", "--size", RATE))
         self.add(Name("rate", UCX, "write", RATE), bind(Ucx(LOOPBACK).stream, RATE))
         for subject, api in self.apis:
             # Of 8 bytes for the latency, of 64 for the rate, of 4 KiB for the latency.
@@ -158,14 +189,15 @@ class Plan:
 
     def others(self):
         libraries = self.tools.libraries
-        loads = Loads(self.tools.loops, COMMON)
         for name, fault in (("no loss", "seed=1,drop=0%"), ("1 % loss", "seed=1,drop=1%")):
             lossy = Perftest(LOOPBACK, COMMON, libraries, fault)
             longer = lambda seconds, lossy=lossy: lossy.stream("write", 1 << 20, 2 * seconds)
             self.add(Name("other", PERFTEST, name, 1 << 20), longer)
-        for name, options in (("1 QP", {}), ("1,024 QPs", {"qps": 1024}), ("8 senders", {"senders": 8})):
-            fan = lambda seconds, options=options: loads.fan(2 * seconds, **options)
-            self.add(Name("other", RUST, name, MAIN), fan)
+        for subject, device in ((RUST_SHM, SHARED), (RUST, COMMON)):
+            loads = Loads(self.tools.loops, device)
+            for name, options in (("1 QP", {}), ("1,024 QPs", {"qps": 1024}), ("8 senders", {"senders": 8})):
+                fan = lambda seconds, loads=loads, options=options: loads.fan(2 * seconds, **options)
+                self.add(Name("other", subject, name, MAIN), fan)
 
     def api(self, subject, api, operation, sizes):
         def take(seconds):

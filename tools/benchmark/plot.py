@@ -29,14 +29,16 @@ STYLE = """
 
 # Subject, colour, dashed: ours are whole, what they are compared with is dashed.
 LINES = [
+    (plan.PERFTEST_SHM, 6, False), (plan.RING, 6, True),
     (plan.PERFTEST, 1, False), (plan.WIRE, 1, True), (plan.TCP, 3, True), (plan.UCX, 4, True),
-    (plan.PERFTEST_XDP, 2, False), (plan.XDP, 2, True), (plan.TCP_VETH, 6, True),
+    (plan.PERFTEST_XDP, 2, False), (plan.XDP, 2, True), (plan.TCP_VETH, 5, True),
 ]  # fmt: skip
 LATENCIES = [
+    (plan.PERFTEST_SHM, "send", 6), (plan.RING_PING, "", 5), (plan.PERFTEST_SHM, "write", 6),
     (plan.PERFTEST, "send", 1), (plan.UDP_SPIN, "", 5), (plan.PERFTEST, "write", 1), (plan.PERFTEST_XDP, "send", 2),
     (plan.XDP_PING, "", 5), (plan.UCX, "tag", 4), (plan.PERFTEST, "send, events", 1), (plan.UDP_BLOCK, "", 5),
 ]  # fmt: skip
-RATES = [(plan.PERFTEST, "send", 1), (plan.PERFTEST_XDP, "send", 2), (plan.UCX, "write", 4), (plan.SENDTO, "", 5)]
+RATES = [(plan.PERFTEST_SHM, "send", 6), (plan.PERFTEST, "send", 1), (plan.PERFTEST_XDP, "send", 2), (plan.UCX, "write", 4), (plan.SENDTO, "", 5)]
 
 
 def draw(figures, sizes, subtitle):

@@ -227,12 +227,18 @@ class Iperf(Counted):
 
 
 class Ucx(Counted):
-    """UCX over TCP, by ucx_perftest."""
+    """UCX over some of its transports, by ucx_perftest. Over verbs that is `softrnic run`, since UCX reads sysfs."""
 
-    def __init__(self, place):
+    def __init__(self, place, transports="tcp", softrnic=None, device=None):
         super().__init__()
         self.place = place
-        self.env = {"UCX_TLS": "tcp", "UCX_NET_DEVICES": place.interface, "UCX_LOG_LEVEL": "error"}
+        self.program = ["ucx_perftest"]
+        self.env = {"UCX_TLS": transports, "UCX_LOG_LEVEL": "error"}
+        if softrnic is not None:
+            self.program = [softrnic, "run", "--device", device, "--", *self.program]
+            self.env["UCX_NET_DEVICES"] = "softrnic0:1"
+        elif transports == "tcp":
+            self.env["UCX_NET_DEVICES"] = place.interface
 
     def stream(self, size, seconds):
         def run(count):
@@ -254,10 +260,10 @@ class Ucx(Counted):
 
     def run(self, test, size, count):
         port = free_port()
-        client = ["ucx_perftest", self.place.server_address, "-p", port, "-t", test, "-s", size, "-n", count]
+        client = [*self.program, self.place.server_address, "-p", port, "-t", test, "-s", size, "-n", count]
         client += ["-w", min(count, 100), "-f", "-v"]
         both = {"port": port, "server_env": self.env, "client_env": self.env}
-        outcome = pair(self.place, ["ucx_perftest", "-p", port], client, **both)
+        outcome = pair(self.place, [*self.program, "-p", port], client, **both)
         lines = [line for line in outcome.client.splitlines() if "," in line]
         if len(lines) < 2:
             raise Failure(f"ucx_perftest has printed no result\n{outcome.client}")

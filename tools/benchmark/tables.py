@@ -48,6 +48,7 @@ def bars_table(figures):
 
 
 STREAMS = [
+    plan.PERFTEST_SHM, plan.RUST_SHM, plan.RING, plan.UCX_RC, plan.UCX_POSIX, plan.UCX_CMA,
     plan.PERFTEST, plan.PERFTEST_UNLIMITED, plan.RUST, plan.WIRE, plan.WIRE_UNLIMITED, plan.TCP, plan.UCX,
     plan.PERFTEST_XDP, plan.RUST_XDP, plan.XDP, plan.TCP_VETH, plan.MEMCPY,
 ]  # fmt: skip
@@ -65,7 +66,8 @@ def bandwidth_table(figures, sizes):
 
 
 def main_table(figures):
-    wire, tcp = Name("stream", plan.WIRE, "write", MAIN), Name("stream", plan.TCP, "default", 128 << 10)
+    wire, ring = (Name("stream", subject, "write", MAIN) for subject in (plan.WIRE, plan.RING))
+    tcp = Name("stream", plan.TCP, "default", 128 << 10)
     rows = []
     for subject, operation in [*((subject, "write") for subject in [*STREAMS, plan.RAW, plan.XDP_RAW]),
                                *((subject, operation) for subject in STREAMS for operation in ("read", "send"))]:
@@ -78,17 +80,20 @@ def main_table(figures):
             subject if operation == "write" else f"{subject}: {operation.upper()}",
             number(bandwidth / 1e9),
             ratio(figures.ratio(name, wire, "bandwidth")),
+            ratio(figures.ratio(name, ring, "bandwidth")),
             ratio(figures.ratio(name, tcp, "bandwidth")),
             number(cpu and cpu * 1024),
             number(cpu and cpu * MAIN / 1000),
         ])  # fmt: skip
-    columns = ["64 KiB", "GB/s", "× bare loop", "× TCP", "CPU ns/KiB", "CPU µs/message"]
+    columns = ["64 KiB", "GB/s", "× bare loop", "× bare ring", "× TCP", "CPU ns/KiB", "CPU µs/message"]
     note = "CPU: of both processes together. One that spins while it waits uses it all."
     return Table("Streams of 64 KiB", columns, rows, note)
 
 
 def latency_table(figures):
     subjects = [
+        *((plan.PERFTEST_SHM, operation) for operation in ("send", "write", "send, events", "read")),
+        (plan.RUST_SHM, "send"), (plan.RUST_SHM, "write"), (plan.RING_PING, ""), (plan.UCX_POSIX, "tag"),
         (plan.PERFTEST, "send"), (plan.PERFTEST, "write"), (plan.PERFTEST, "send, events"), (plan.PERFTEST, "read"),
         (plan.RUST, "send"), (plan.RUST, "write"), (plan.UDP_SPIN, ""), (plan.WIRE_PING, ""),
         (plan.UDP_BLOCK, ""), (plan.UCX, "tag"),
@@ -114,6 +119,7 @@ def latency_table(figures):
 
 def rate_table(figures):
     subjects = [
+        (plan.PERFTEST_SHM, "send"), (plan.PERFTEST_SHM, "write"), (plan.RUST_SHM, "send"), (plan.RING, "write"),
         (plan.PERFTEST, "send"), (plan.PERFTEST, "write"), (plan.RUST, "send"), (plan.WIRE, "write"),
         (plan.SENDTO, ""), (plan.UCX, "write"), (plan.PERFTEST_XDP, "send"), (plan.PERFTEST_XDP, "write"),
         (plan.RUST_XDP, "send"),
