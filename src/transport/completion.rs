@@ -91,3 +91,15 @@ pub enum QpEvent {
     /// The peer's request violated access rights.
     AccessError,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::WcOpcode;
+
+    #[test]
+    fn a_completion_of_a_receive_is_one_with_bit_7_set() {
+        // enum ibv_wc_opcode: IBV_WC_RECV = 1 << 7.
+        assert!(WcOpcode::Recv.is_receive() && WcOpcode::RecvRdmaWithImm.is_receive());
+        assert!(!WcOpcode::Send.is_receive() && !WcOpcode::AtomicWrite.is_receive());
+    }
+}

@@ -115,17 +115,12 @@ pub enum Payload<'a, D> {
 
 impl<D> Payload<'_, D> {
     /// Bytes of payload, padding not included.
-    pub fn len(&self) -> usize {
+    pub fn length(&self) -> usize {
         match self {
             Payload::None => 0,
             Payload::Zeros(len) => *len,
             Payload::Local { len, .. } | Payload::Remote { len, .. } => *len,
         }
-    }
-
-    /// Whether there is no payload.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

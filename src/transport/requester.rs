@@ -348,7 +348,7 @@ impl<D> Requester<D> {
                 || self.is_probing()
                 || self.since_ack_request + 1 >= ACK_SPACING
                 || !host.peer().window.stays_open_after(cost + mtu as u64));
-        let Some(headers) = request::headers(cx, entry, op, from, ack_req, ends, payload.len()) else {
+        let Some(headers) = request::headers(cx, entry, op, from, ack_req, ends, payload.length()) else {
             return Err(self.fail_started(cx, Status::LocalQpOperation, host));
         };
         let path = match &entry.wqe.op {
@@ -356,7 +356,7 @@ impl<D> Requester<D> {
             _ => &cx.attr.path,
         };
         let icrc = match entry.wqe.op {
-            SendOp::Flush { .. } if cx.service == QpType::Rc => host.peer().flush.form(entry.sent),
+            SendOp::Flush { .. } => host.peer().flush.form(entry.sent),
             _ => IcrcForm::Standard,
         };
         match host.transmit(Transmit { path, headers, payload, icrc }) {

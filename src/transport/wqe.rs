@@ -165,3 +165,30 @@ impl<D> SendWqe<D> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{context, send_wqe};
+
+    #[test]
+    fn what_carries_immediate_data_is_a_send_a_write_or_a_datagram() {
+        let imm = Some(Imm([1, 2, 3, 4]));
+        let remote = RemoteBuffer { va: 0, rkey: Rkey(1) };
+        let path = context().attr.path;
+        let datagram = |imm| SendOp::Datagram { path, dest_qpn: Qpn::new(7), qkey: Qkey(1), imm };
+        let write = |imm| SendOp::Write { remote, imm };
+        for (op, sent) in [
+            (SendOp::Send(SendExtra::Imm(Imm([1, 2, 3, 4]))), imm),
+            (SendOp::Send(SendExtra::Plain), None),
+            (SendOp::Send(SendExtra::Invalidate(Rkey(1))), None),
+            (write(imm), imm),
+            (write(None), None),
+            (datagram(imm), imm),
+            (datagram(None), None),
+            (SendOp::Read { remote }, None),
+        ] {
+            assert_eq!(send_wqe(1, op.clone(), 0).imm(), sent, "{op:?}");
+        }
+    }
+}

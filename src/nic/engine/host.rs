@@ -65,7 +65,7 @@ impl HostView<'_, '_> {
     }
 
     fn fill(&mut self, packet: &Transmit<'_, LocalData>) -> Result<(), TransmitError> {
-        let payload_len = packet.payload.len();
+        let payload_len = packet.payload.length();
         let len = packet.headers.transport_len(payload_len);
         let flow = Flow {
             src: packet.path.src,

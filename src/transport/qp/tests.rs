@@ -14,6 +14,7 @@ use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
 const ALONE: Hints = Hints { caller: Caller::Control, completes: false, segments: false };
 const POST: Hints = Hints { caller: Caller::Post, ..ALONE };
 const POLL: Hints = Hints { caller: Caller::Poll, completes: true, segments: false };
+const THREAD: Hints = Hints { caller: Caller::Thread, ..ALONE };
 const STATES: [QpState; 7] = [Reset, Init, Rtr, Rts, Sqd, Sqe, Err];
 
 struct Case {
@@ -274,6 +275,24 @@ fn what_is_posted_after_an_error_is_flushed() {
 }
 
 #[test]
+fn work_is_posted_until_there_is_no_room_for_more() {
+    let mut case = Case::in_state(Rts);
+    let mut posted = 0;
+    while case.qp.has_room() {
+        case.post_send(posted);
+        posted += 1;
+        assert!(posted < 100_000, "there is always room");
+    }
+    assert_eq!(case.qp.status().queued_sends as u64, posted);
+}
+
+#[test]
+fn a_new_qp_is_what_it_was_made_as() {
+    let qp = Case::through(QpType::Uc, &[]).qp;
+    assert_eq!((qp.qpn(), qp.service(), qp.state()), (Qpn::new(5), QpType::Uc, Reset));
+}
+
+#[test]
 fn attributes_count_from_the_transition_that_brings_them() {
     let mut case = Case::through(QpType::Rc, &[Init, Rtr]);
     assert_eq!(case.qp.status().expected_psn, Psn::new(100));
@@ -477,6 +496,30 @@ fn a_delayed_ack_leaves_with_a_request() {
 }
 
 #[test]
+fn only_what_the_application_posts_shows_that_it_replies_to_what_is_in_its_memory() {
+    for (sender, replies) in [(POST, true), (THREAD, false)] {
+        let mut case = Case::in_state(Rts);
+        case.asked(100);
+        assert_eq!(case.answers(THREAD, 9), (vec![true], Stop::Idle), "nothing is known yet");
+        case.post_send(1);
+        assert_eq!(case.answers(sender, 9).0, [false]);
+        case.acked(100);
+        case.asked(101);
+        assert_eq!(case.answers(THREAD, 9).1 == Stop::DelayedAck, replies, "{sender:?}");
+    }
+}
+
+#[test]
+fn a_call_that_posts_nothing_is_no_reply() {
+    let mut case = Case::in_state(Rts);
+    case.asked(100);
+    assert_eq!(case.answers(THREAD, 9).0, [true]);
+    assert_eq!(case.transmit(POST, 9), (vec![], Stop::Idle));
+    case.asked(101);
+    assert_eq!(case.answers(THREAD, 9), (vec![true], Stop::Idle));
+}
+
+#[test]
 fn an_ack_that_leaves_with_a_notification_of_congestion_does_not_wait() {
     let mut case = Case::in_state(Rts);
     case.comes_with(true, 100, Body::Rc(Op::WriteOnly(NOWHERE, None)), &[]);
@@ -546,6 +589,16 @@ fn a_link_that_takes_no_answer_gets_no_request_either() {
     assert_eq!(case.answers(POST, 9), (vec![], Stop::LinkFull));
     assert_eq!(case.answers(POST, 1), (vec![true], Stop::Budget));
     assert_eq!(case.answers(POST, 1), (vec![false], Stop::Budget));
+}
+
+#[test]
+fn a_datagram_takes_its_own_path() {
+    let mut case = Case::of(QpType::Ud);
+    let path = crate::Path { tos: 9, ..case.qp.attr().path };
+    let datagram = SendOp::Datagram { path, dest_qpn: Qpn::new(9), qkey: Qkey(1), imm: None };
+    case.post(1, datagram, 1);
+    case.transmit(ALONE, 9);
+    assert_eq!(case.world.tos, 9);
 }
 
 #[test]

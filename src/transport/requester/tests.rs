@@ -380,14 +380,18 @@ fn what_cannot_be_read_at_home_fails_at_once() {
     assert_eq!((sent, stop, outcome), ([].into(), Stop::Idle, Outcome::Fatal(Status::LocalProtection)));
 }
 
-#[test]
-fn a_flush_that_is_not_answered_is_sent_in_the_other_form() {
+fn flush() -> SendOp<u32> {
     let feth = softrnic_wire::Feth {
         placement: softrnic_wire::Placement::GLOBAL_VISIBILITY,
         selectivity: softrnic_wire::Selectivity::Range,
     };
+    SendOp::Flush { remote: REMOTE, length: 8, feth }
+}
+
+#[test]
+fn a_flush_that_is_not_answered_is_sent_in_the_other_form() {
     let mut case = Case::new();
-    case.post(1, SendOp::Flush { remote: REMOTE, length: 8, feth }, 0);
+    case.post(1, flush(), 0);
     case.transmit();
     assert_eq!(case.time_out(), DONE);
     case.transmit();
@@ -395,6 +399,15 @@ fn a_flush_that_is_not_answered_is_sent_in_the_other_form() {
     assert_eq!(case.completed(), [(1, Status::Success)]);
     assert_eq!(case.world.peer.flush.form(0), IcrcForm::RxeFlush, "which is what the peer wants");
     assert_eq!(case.world.forms, [IcrcForm::Standard, IcrcForm::RxeFlush]);
+}
+
+#[test]
+fn xrc_has_no_flush() {
+    let mut case = Case::new();
+    case.cx.service = crate::QpType::XrcInitiator;
+    let wqe = send_wqe(1, flush(), 0);
+    case.requester.post(crate::SendWqe { srqn: Some(softrnic_wire::Srqn::new(3)), ..wqe });
+    assert_eq!(case.try_transmit(), ([].into(), Stop::Idle, Outcome::Fatal(Status::LocalQpOperation)));
 }
 
 #[test]

@@ -280,7 +280,7 @@ impl<D> Responder<D> {
             }
         };
         let mut bth = cx.bth(psn);
-        bth.pad = Pad::for_payload(payload.len());
+        bth.pad = Pad::for_payload(payload.length());
         let headers = Headers { bth, body: body(cx, op) };
         host.transmit(Transmit { path: &cx.attr.path, headers, payload, icrc: IcrcForm::Standard })?;
         if let Some(Response::Read { sent, .. }) = self.responses.queue.front_mut() {
