@@ -1,5 +1,4 @@
-use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use softrnic_wire::{Qpn, Rkey};
 
@@ -7,7 +6,9 @@ use crate::access::Access;
 use crate::check::RemoteFault;
 use crate::pd::PdId;
 use crate::populate::fault_in;
+use crate::racing::Word;
 use crate::region::Target;
+use crate::safe_copy::Unmapped;
 use crate::table::MemoryTable;
 
 /// What a FLUSH covers (selectivity, IBTA A19).
@@ -29,9 +30,8 @@ const WORD: u64 = 8;
 
 /// Atomics are CPU instructions, so they are also atomic with respect to the application's own (IBV_ATOMIC_GLOB).
 ///
-/// An on-demand word is first faulted in for writing; [`RemoteFault::Unmapped`] if that fails. The instruction that
-/// follows is a plain one: an application thread that unmaps the page between the two makes it fault. No system call
-/// executes a 64-bit atomic, so this gap cannot be closed.
+/// An on-demand word is first faulted in for writing; [`RemoteFault::Unmapped`] if that fails. No system call executes a
+/// 64-bit atomic, so that only the handler of `lost_page.rs` helps where the application unmaps the page after that.
 impl MemoryTable {
     /// CmpSwap: stores `swap` if the word at `va` equals `compare`; returns what was there. Values are in the
     /// machine's byte order.
@@ -44,16 +44,13 @@ impl MemoryTable {
         compare: u64,
         swap: u64,
     ) -> Result<u64, RemoteFault> {
-        self.with_word(pd, qpn, rkey, va, Access::REMOTE_ATOMIC, |word| {
-            word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst)
-                .unwrap_or_else(|found| found)
-        })
+        self.with_word(pd, qpn, rkey, va, Access::REMOTE_ATOMIC, |word| word.compare_swap(compare, swap))
     }
 
     /// FetchAdd: adds to the word at `va`, wrapping; returns what was there. Values are in the machine's byte
     /// order.
     pub fn fetch_add(&self, pd: PdId, qpn: Qpn, rkey: Rkey, va: u64, add: u64) -> Result<u64, RemoteFault> {
-        self.with_word(pd, qpn, rkey, va, Access::REMOTE_ATOMIC, |word| word.fetch_add(add, Ordering::SeqCst))
+        self.with_word(pd, qpn, rkey, va, Access::REMOTE_ATOMIC, |word| word.fetch_add(add))
     }
 
     /// ATOMIC WRITE: stores 8 bytes atomically, after all earlier writes.
@@ -65,9 +62,7 @@ impl MemoryTable {
         va: u64,
         bytes: [u8; 8],
     ) -> Result<(), RemoteFault> {
-        self.with_word(pd, qpn, rkey, va, Access::REMOTE_WRITE, |word| {
-            word.store(u64::from_ne_bytes(bytes), Ordering::Release);
-        })
+        self.with_word(pd, qpn, rkey, va, Access::REMOTE_WRITE, |word| word.store(u64::from_ne_bytes(bytes)))
     }
 
     /// FLUSH to the placements in `placement` (FLUSH_GLOBAL, FLUSH_PERSISTENT): everything written before is visible to
@@ -95,7 +90,7 @@ impl MemoryTable {
         rkey: Rkey,
         va: u64,
         needed: Access,
-        operate: impl FnOnce(&AtomicU64) -> T,
+        operate: impl FnOnce(&Word) -> Result<T, Unmapped>,
     ) -> Result<T, RemoteFault> {
         // IBTA 9.4.5: the virtual address decides. Where iova and address differ modulo 8, the machine could not do it
         // either.
@@ -115,11 +110,8 @@ impl MemoryTable {
         if guarded && fault_in(addr, WORD as usize, true).is_err() {
             return Err(RemoteFault::Unmapped);
         }
-        // SAFETY: aligned, in bounds, and registered for writing (remote rights to write need LOCAL_WRITE), so valid:
-        // the caller of `AppRange::new` promised that, or it was just faulted in and the application does not unmap it
-        // within these few instructions (see above). The reference does not outlive `operate`. Rust code accesses the
-        // word only with atomics and foreign copies; what the application does is outside the language.
-        let word = unsafe { AtomicU64::from_ptr(ptr::with_exposed_provenance_mut(addr)) };
-        Ok(operate(word))
+        // SAFETY: aligned, in bounds, and registered for writing, since remote rights to write need LOCAL_WRITE.
+        let word = unsafe { Word::new(addr) };
+        operate(&word).map_err(|Unmapped| RemoteFault::Unmapped)
     }
 }

@@ -113,10 +113,10 @@ impl Target<'_> {
     unsafe fn read(self, dst: &mut [u8]) -> Result<(), Unmapped> {
         match self {
             Self::Plain(addr) => {
-                // SAFETY: registered and in bounds, so readable: the caller of `AppRange::new` keeps application memory
-                // mapped, the table keeps device memory. `dst` is memory of the NIC, which is never registered.
-                unsafe { racing::copy(ptr::with_exposed_provenance(addr), dst.as_mut_ptr(), dst.len()) }
-                Ok(())
+                let from = ptr::with_exposed_provenance(addr);
+                // SAFETY: registered and in bounds: the caller of `AppRange::new` keeps application memory mapped, the
+                // table keeps device memory. `dst` is memory of the NIC, which is never registered.
+                unsafe { racing::copy_registered(from, dst.as_mut_ptr(), dst.len()) }
             }
             Self::Guarded(addr) => safe_copy::read(addr, dst),
             Self::Null => {
@@ -142,8 +142,9 @@ impl Target<'_> {
             Self::Plain(addr) => {
                 // SAFETY: as in `read`; the promise covers writing, since no region without LOCAL_WRITE is resolved for
                 // writing.
-                unsafe { racing::copy(src.as_ptr(), ptr::with_exposed_provenance_mut(addr), src.len()) }
-                Ok(())
+                unsafe {
+                    racing::copy_registered(src.as_ptr(), ptr::with_exposed_provenance_mut(addr), src.len())
+                }
             }
             // SAFETY: in a region that its owner registered for writing, as the caller checked.
             Self::Guarded(addr) => unsafe { safe_copy::write(addr, src) },

@@ -20,11 +20,12 @@
 //!
 //! # Memory that goes away
 //!
-//! Hardware pins what is registered; user space cannot. Registration faults every page in and so checks that it exists,
-//! but an application that unmaps an ordinary region before deregistering it makes the next copy crash the process.
-//! Regions registered with [`Access::ON_DEMAND`], implicit ones included, are copied with `process_vm_readv` and
-//! `process_vm_writev` on the process itself, which report EFAULT instead; [`Config::safe_copies`] extends that to
-//! every region, at the cost of a system call per copy.
+//! Hardware pins what is registered; user space cannot. Registration faults every page in and so checks that it exists.
+//! Should an application unmap a region before it deregisters it, the next copy raises a signal, which `lost_page.rs`
+//! turns into an error as long as the application has not replaced its handler. Regions registered with
+//! [`Access::ON_DEMAND`], implicit ones included, are copied with `process_vm_readv` and `process_vm_writev` on the process
+//! itself, which report EFAULT instead; [`Config::safe_copies`] extends that to every region, at the cost of a system call
+//! per copy.
 //!
 //! # Example
 //!
@@ -57,6 +58,7 @@ mod copy;
 mod device_memory;
 mod error;
 mod key;
+mod lost_page;
 mod page_list;
 mod pd;
 mod populate;

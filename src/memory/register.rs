@@ -5,6 +5,7 @@ use crate::app_range::AppRange;
 use crate::device_memory::DmId;
 use crate::error::MemoryError;
 use crate::key::{Lkey, MrKeys, with_tag};
+use crate::lost_page;
 use crate::page_list::PageList;
 use crate::pd::PdId;
 use crate::populate::populate;
@@ -304,6 +305,7 @@ impl MrSpec {
         if guarded && !safe_copy::available() {
             return Err(MemoryError::Unsupported);
         }
+        lost_page::install();
         if !on_demand {
             populate(addr, length, access.contains(Access::LOCAL_WRITE))?;
         }
@@ -317,6 +319,7 @@ impl<'a> PreparedPages<'a> {
     /// Faults the pages in for writing, because the rights are known only when the work request comes. Slow if there
     /// are many.
     pub fn new(ranges: &'a [AppRange]) -> Result<PreparedPages<'a>, MemoryError> {
+        lost_page::install();
         ranges.iter().try_for_each(|range| populate(range.addr(), range.length(), true))?;
         Ok(PreparedPages(ranges))
     }

@@ -233,7 +233,8 @@ fn own_nice() -> i32 {
     unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
 }
 
-/// Blocks all signals of this thread, so that a thread spawned while this lives starts with them blocked.
+/// Blocks the signals of this thread, so that a thread spawned while this lives starts with them blocked. Not those of
+/// faults: the kernel ends the process for one that is blocked, and memory has a handler.
 pub(crate) struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
@@ -243,6 +244,9 @@ impl BlockedSignals {
             let mut all: libc::sigset_t = std::mem::zeroed();
             let mut old: libc::sigset_t = std::mem::zeroed();
             libc::sigfillset(&mut all);
+            for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
+                libc::sigdelset(&mut all, fault);
+            }
             libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
             BlockedSignals(old)
         }

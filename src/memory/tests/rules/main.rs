@@ -6,6 +6,7 @@ mod copies;
 mod device_memory;
 mod domains_and_keys;
 mod fast_register;
+mod lost_page;
 mod on_demand;
 mod registration;
 mod windows;
