@@ -6,7 +6,8 @@
 //! The writer of a record (or the reader that makes room) stores its index, then loads the peer's `sleeps`. A side that
 //! is about to sleep stores `sleeps`, then loads the peer's index once more. A sequentially consistent fence separates
 //! the two steps on each side, so at least one side sees the other's store: either the bell rings, or the sleeper stays
-//! awake. Each sleep has its own number, so that it is rung for once.
+//! awake. Each sleep has its own number, so that it is rung for once. Whoever takes note of the bell while the sleeper
+//! sleeps on gives the sleep a new number.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};

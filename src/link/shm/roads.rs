@@ -255,9 +255,7 @@ impl Roads {
             match event.data.u64() {
                 BELOW => below = true,
                 LISTENER => self.crowd = true,
-                BELL => {
-                    let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-                }
+                BELL => self.silence(),
                 token => self.hear(now, (token - FIRST_STREAM) as usize),
             }
         }
@@ -265,6 +263,16 @@ impl Roads {
             self.let_in(now);
         }
         below
+    }
+
+    /// Takes note of the bell. Another thread than the one that waits may do so: that one sleeps on, and peers are to ring
+    /// for what comes next.
+    fn silence(&mut self) {
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        if self.watched {
+            // What has come already is found in the step that this is part of.
+            self.sleep();
+        }
     }
 
     fn let_in(&mut self, now: Time) {
@@ -446,24 +454,33 @@ impl Roads {
 
     /// A thread waits on the descriptor from now on, or does not any more. Returns whether there is something to do.
     pub fn watch(&mut self, watched: bool) -> bool {
-        let mut busy = watched && self.crowd;
+        self.watched = watched;
+        if watched {
+            return self.sleep() | self.crowd;
+        }
+        for stream in self.streams.iter_mut().flatten() {
+            if let Stream::Road(road) = stream {
+                road.rings.wake();
+            }
+        }
+        false
+    }
+
+    /// Has every peer ring for what it sends from now on. Returns whether something has come before.
+    fn sleep(&mut self) -> bool {
+        let mut busy = false;
         // 0 is no sleep.
         self.sleeps = self.sleeps.checked_add(1).unwrap_or(1);
         for stream in self.streams.iter_mut().flatten() {
             let Stream::Road(road) = stream else { continue };
-            if watched {
-                match road.rings.sleep(self.sleeps) {
-                    Ok(more) => busy |= more,
-                    Err(corrupt) => {
-                        road.corrupt = Some(corrupt);
-                        busy = true;
-                    }
+            match road.rings.sleep(self.sleeps) {
+                Ok(more) => busy |= more,
+                Err(corrupt) => {
+                    road.corrupt = Some(corrupt);
+                    busy = true;
                 }
-            } else {
-                road.rings.wake();
             }
         }
-        self.watched = watched;
         busy
     }
 

@@ -35,7 +35,7 @@ struct End {
 
 type Rule = fn(&mut End, &mut End);
 
-const RULES: [(&str, Rule); 14] = [
+const RULES: [(&str, Rule); 15] = [
     ("a datagram arrives as it was sent", arrives_as_sent),
     ("datagrams of all lengths arrive once and in order", arrives_in_order),
     ("what is reserved can be seen until it is committed", reserved_is_shown),
@@ -48,6 +48,7 @@ const RULES: [(&str, Rule); 14] = [
     ("datagrams are counted", datagrams_are_counted),
     ("neighbours do not matter once segmentation has stopped", segmentation_stops),
     ("the descriptor wakes its waiter", descriptor_wakes),
+    ("the descriptor wakes its waiter after others have received", descriptor_wakes_again),
     ("groups are joined and left", groups_are_joined),
     ("a sender hears its own group", sender_hears_its_group),
 ];
@@ -516,6 +517,22 @@ fn descriptor_wakes(a: &mut End, b: &mut End) {
         a.link.flush(now());
         assert_ne!(testing::wait(&*b.link, libc::POLLIN, PATIENCE), 0, "PSN {psn}");
         b.link.watch(false);
+        assert_eq!(b.take_psns(1), [psn]);
+    }
+}
+
+/// A thread waits, and a caller takes what has come before the thread has run.
+fn descriptor_wakes_again(a: &mut End, b: &mut End) {
+    if b.link.descriptor().is_none() {
+        return;
+    }
+    let flow = a.flow_to(b);
+    b.come_to_rest();
+    assert!(!b.link.watch(true));
+    for psn in 0..20 {
+        a.send(&flow, psn, 64);
+        a.link.flush(now());
+        assert_ne!(testing::wait(&*b.link, libc::POLLIN, PATIENCE), 0, "PSN {psn}");
         assert_eq!(b.take_psns(1), [psn]);
     }
 }

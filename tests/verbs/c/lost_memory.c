@@ -1,6 +1,6 @@
 /*
- * Registered memory that goes away: unmapped, protected, or a file cut short. On a device that copies safely, whatever
- * then reads or writes there ends with the error that verbs have for it, and nothing else notices.
+ * Registered memory that goes away: unmapped, protected, or a file cut short. Whatever then reads or writes there ends
+ * with the error that verbs have for it, and nothing else notices.
  */
 #define _GNU_SOURCE
 #include <sys/mman.h>
