@@ -19,6 +19,11 @@ pub struct DevicePair {
 }
 
 impl DevicePair {
+    /// Whether neither was given.
+    pub fn are_default(&self) -> bool {
+        self.device.is_none() && self.peer_device.is_none()
+    }
+
     /// Both specifications, checked; `default` replaces those that were not given.
     pub fn texts(&self, default: &str) -> Result<[String; 2]> {
         let texts =

@@ -12,6 +12,7 @@ use super::measure::Bench;
 use super::sockets;
 use crate::failure::{Failure, Result};
 use crate::output::say;
+use crate::pair::Peer;
 use crate::progress::Progress;
 use crate::table::{BAD, GOOD, HEADING, QUIET, Table};
 use crate::units;
@@ -40,22 +41,27 @@ struct Round {
     send_latency: Percentiles,
 }
 
+/// A pair of NICs, and how it compared.
 #[derive(Serialize)]
-struct Comparison<'a> {
-    modes: &'a [String; 2],
-    rounds: &'a [Round],
+struct Compared<'a> {
+    #[serde(skip)]
+    devices: &'a [String; 2],
+    modes: [String; 2],
+    rounds: Vec<Round>,
     bandwidth_ratio: f64,
     latency_ratio: f64,
-    bars: Bars,
-    reached: bool,
 }
 
-pub fn run(mut bench: Bench<'_>, rounds: usize, time: Duration, bars: Bars, json: bool) -> Result {
-    let mut progress = Progress::new(4 * rounds);
-    let mut done = Vec::new();
-    for _ in 0..rounds {
+impl<'a> Compared<'a> {
+    fn new(devices: &'a [String; 2]) -> Compared<'a> {
+        let modes = Default::default();
+        Compared { devices, modes, rounds: Vec::new(), bandwidth_ratio: f64::NAN, latency_ratio: f64::NAN }
+    }
+
+    fn take(&mut self, peer: &mut Peer, time: Duration, progress: &mut Progress) -> Result {
         progress.next("TCP stream");
-        let tcp = sockets::tcp_stream(bench.peer, time)?;
+        let tcp = sockets::tcp_stream(peer, time)?;
+        let mut bench = Bench::open(peer, self.devices, WRITE_SIZE)?;
         progress.next("RDMA WRITE");
         let write = bench.stream(Operation::Write, WRITE_SIZE, time)?;
         progress.next("UDP ping-pong");
@@ -65,55 +71,95 @@ pub fn run(mut bench: Bench<'_>, rounds: usize, time: Duration, bars: Bars, json
         let (Some(udp), Some(send)) = (udp, send) else {
             return Err(Failure::new("not one round trip in the time given"));
         };
-        done.push(Round {
+        self.modes = bench.modes;
+        self.rounds.push(Round {
             tcp_bandwidth: tcp.bandwidth(),
             write_bandwidth: write.bandwidth(),
             write_retransmitted: write.retransmitted,
             udp_latency: udp,
             send_latency: send,
         });
+        let of = |figure: fn(&Round) -> f64| median(&self.rounds.iter().map(figure).collect::<Vec<_>>());
+        self.bandwidth_ratio = of(|round| round.write_bandwidth / round.tcp_bandwidth);
+        self.latency_ratio = of(|round| round.send_latency.p50 / round.udp_latency.p50);
+        Ok(())
+    }
+
+    fn print(&self, bars: &Bars) {
+        say!("{QUIET}{}\n{}{QUIET:#}\n", self.modes[0], self.modes[1]);
+        say!("{}", table(&self.rounds));
+        let verdict = |reached| if reached { GOOD } else { BAD };
+        let (style, ratio) = (verdict(bars.enough(self)), self.bandwidth_ratio);
+        let bar = bars.bandwidth.map(|bar| format!(" (at least {bar} wanted)")).unwrap_or_default();
+        say!("64 KiB WRITE has {style}{ratio:.2} ×{style:#} the bandwidth of one TCP stream{bar}");
+        let (style, ratio) = (verdict(bars.quick(self)), self.latency_ratio);
+        let bar = bars.latency.map(|bar| format!(" (at most {bar} wanted)")).unwrap_or_default();
+        say!("8-byte SEND has {style}{ratio:.2} ×{style:#} the latency of a UDP datagram{bar}");
+    }
+}
+
+impl Bars {
+    fn enough(&self, compared: &Compared<'_>) -> bool {
+        self.bandwidth.is_none_or(|bar| compared.bandwidth_ratio >= bar)
+    }
+
+    fn quick(&self, compared: &Compared<'_>) -> bool {
+        self.latency.is_none_or(|bar| compared.latency_ratio <= bar)
+    }
+}
+
+#[derive(Serialize)]
+struct Comparison<'a> {
+    /// What the bars are for.
+    #[serde(flatten)]
+    judged: &'a Compared<'a>,
+    bars: Bars,
+    reached: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared_memory: Option<&'a Compared<'a>>,
+}
+
+/// Compares the NICs of `devices`, which the bars are for, and those of `shared`, which use shared memory.
+pub fn run(
+    peer: &mut Peer,
+    devices: &[String; 2],
+    shared: Option<&[String; 2]>,
+    rounds: usize,
+    time: Duration,
+    bars: Bars,
+    json: bool,
+) -> Result {
+    let mut judged = Compared::new(devices);
+    let mut shared = shared.map(Compared::new);
+    let mut progress = Progress::new(rounds * if shared.is_some() { 8 } else { 4 });
+    for _ in 0..rounds {
+        for compared in [Some(&mut judged), shared.as_mut()].into_iter().flatten() {
+            compared.take(peer, time, &mut progress)?;
+        }
     }
     drop(progress);
 
-    let of = |figure: fn(&Round) -> f64| median(&done.iter().map(figure).collect::<Vec<_>>());
-    let bandwidth_ratio = of(|round| round.write_bandwidth / round.tcp_bandwidth);
-    let latency_ratio = of(|round| round.send_latency.p50 / round.udp_latency.p50);
-    let enough = bars.bandwidth.is_none_or(|bar| bandwidth_ratio >= bar);
-    let quick = bars.latency.is_none_or(|bar| latency_ratio <= bar);
+    let (enough, quick) = (bars.enough(&judged), bars.quick(&judged));
     if json {
-        let comparison = Comparison {
-            modes: &bench.modes,
-            rounds: &done,
-            bandwidth_ratio,
-            latency_ratio,
-            bars,
-            reached: enough && quick,
-        };
+        let (reached, shared_memory) = (enough && quick, shared.as_ref());
+        let comparison = Comparison { judged: &judged, bars, reached, shared_memory };
         say!("{}", serde_json::to_string_pretty(&comparison)?);
+        if !reached {
+            let Compared { bandwidth_ratio, latency_ratio, .. } = judged;
+            eprintln!("{HEADING}bandwidth {bandwidth_ratio:.2}, latency {latency_ratio:.2}{HEADING:#}");
+        }
     } else {
-        say!("{QUIET}{}\n{}{QUIET:#}\n", bench.modes[0], bench.modes[1]);
-        say!("{}", table(&done));
-        let verdict = |reached| if reached { GOOD } else { BAD };
-        let (style, bar) = (verdict(enough), bars.bandwidth.map(|bar| format!(" (at least {bar} wanted)")));
+        judged.print(&bars);
+        if let Some(shared) = &shared {
+            say!("");
+            shared.print(&Bars::default());
+        }
         say!(
-            "64 KiB WRITE has {style}{bandwidth_ratio:.2} ×{style:#} the bandwidth of one TCP stream{}",
-            bar.unwrap_or_default()
-        );
-        let (style, bar) = (verdict(quick), bars.latency.map(|bar| format!(" (at most {bar} wanted)")));
-        say!(
-            "8-byte SEND has {style}{latency_ratio:.2} ×{style:#} the latency of a UDP datagram{}",
-            bar.unwrap_or_default()
-        );
-        say!(
-            "{QUIET}Medians of {} rounds; latency is one way, half of the median round trip.{QUIET:#}",
-            done.len()
+            "{QUIET}Medians of {rounds} rounds; latency is one way, half of the median round trip.{QUIET:#}"
         );
     }
     if enough && quick {
         return Ok(());
-    }
-    if json {
-        eprintln!("{HEADING}bandwidth {bandwidth_ratio:.2}, latency {latency_ratio:.2}{HEADING:#}");
     }
     Err(Failure::new(match (enough, quick) {
         (false, false) => "neither the bandwidth nor the latency reaches its bar",

@@ -31,8 +31,10 @@ const DEPTH: usize = 512;
 /// The longest message that can be asked for.
 const LARGEST: usize = 256 << 20;
 
-/// What a socket gets where nobody has raised `net.core.rmem_max`.
-const COMMON_DEVICE: &str = "udp?rcvbuf=212992";
+/// What is compared unless devices are given: sockets, with the receive buffer that they get where nobody has raised
+/// `net.core.rmem_max`, and shared memory.
+const SOCKETS: &str = "udp?shm=off&rcvbuf=212992";
+const SHARED_MEMORY: &str = "udp?shm=on&rcvbuf=212992";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,7 +71,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "compare")]
     svg: Option<PathBuf>,
     /// Compare 64 KiB WRITE with one TCP stream, and 8-byte SEND with a UDP ping-pong, in turns. Unless devices are
-    /// given, with the receive buffer that sockets have by default (udp?rcvbuf=212992)
+    /// given, twice: over sockets, with the receive buffer that they have by default (udp?shm=off&rcvbuf=212992), and
+    /// through shared memory (shm=on). Then the bars are those of sockets
     #[arg(long)]
     compare: bool,
     /// Turns of --compare, whose medians count
@@ -139,15 +142,15 @@ fn device(text: &str, name: &str) -> Result<DeviceSpec> {
 }
 
 pub fn run(args: BenchArgs) -> Result {
-    let devices = args.devices.texts(if args.compare { COMMON_DEVICE } else { "udp" })?;
     let time = Duration::from_secs_f64(args.seconds);
     let mut peer = Peer::spawn("bench", args.devices.peer_netns.as_deref())?;
     if args.compare {
         let bars = Bars { bandwidth: args.require_bandwidth, latency: args.require_latency };
-        let bench = Bench::open(&mut peer, &devices, compare::WRITE_SIZE)?;
-        compare::run(bench, args.rounds as usize, time, bars, args.json)?;
+        let devices = args.devices.texts(SOCKETS)?;
+        let shared = args.devices.are_default().then(|| args.devices.texts(SHARED_MEMORY)).transpose()?;
+        compare::run(&mut peer, &devices, shared.as_ref(), args.rounds as usize, time, bars, args.json)?;
     } else {
-        sweep(&args, &mut peer, &devices, time)?;
+        sweep(&args, &mut peer, &args.devices.texts("udp")?, time)?;
     }
     peer.line().send(&target::Request::Finish)?;
     peer.finish()

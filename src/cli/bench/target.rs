@@ -14,7 +14,7 @@ use softrnic_nic::verbs::WorkRequest;
 /// What the first process asks for.
 #[derive(Serialize, Deserialize)]
 pub enum Request {
-    /// Open a NIC: [`Opened`].
+    /// Open a NIC, after the one before is closed: [`Opened`].
     Open { device: String, memory: usize },
     /// Connect the QP: nothing.
     Connect(Coordinates),
@@ -47,6 +47,8 @@ pub fn run(line: &mut Line) -> Result {
         let open = || Failure::new("no NIC is open");
         match request {
             Request::Open { device: text, memory } => {
+                // Of the same name: it would be the same device.
+                drop(target.take());
                 let endpoint = Endpoint::open(&device(&text, "target")?, memory, DEPTH)?;
                 let mode = endpoint.context.device().mode().to_owned();
                 line.send(&Opened { coordinates: endpoint.coordinates(), mode })?;

@@ -58,6 +58,13 @@ fn a_comparison_tells_whether_the_bars_are_reached() {
     assert!(report["latency_ratio"].as_f64().expect("a ratio") > 0.0);
     let mode = report["modes"][0].as_str().expect("a mode");
     assert!(mode.contains("receive buffer 208 KiB"), "the common limit: {mode}");
+    assert!(!mode.contains("shared memory"), "sockets: {mode}");
+    let shared = &report["shared_memory"];
+    assert_eq!(shared["rounds"].as_array().expect("rounds").len(), 5);
+    assert!(shared["bandwidth_ratio"].as_f64().expect("a ratio") > 0.0);
+    for mode in shared["modes"].as_array().expect("modes") {
+        assert!(mode.as_str().expect("a mode").contains("shared memory"), "{mode}");
+    }
 
     let out_of_reach = [&compare[..], &["--require-bandwidth", "1000000"]].concat();
     let shown = softrnic(&out_of_reach).expect(1);
@@ -67,6 +74,14 @@ fn a_comparison_tells_whether_the_bars_are_reached() {
 
     let out_of_reach = [&compare[..], &["--require-latency", "0.000001"]].concat();
     softrnic(&out_of_reach).expect(1).says("the latency does not reach its bar");
+}
+
+#[test]
+fn devices_that_are_given_are_all_that_is_compared() {
+    let compare = ["bench", "--compare", "--rounds", "5", "--seconds", "0.02", "--json", "--device", "udp"];
+    let report: Value = serde_json::from_str(&softrnic(&compare).expect(0).stdout).expect("JSON");
+    assert!(report["latency_ratio"].as_f64().expect("a ratio") > 0.0);
+    assert!(report.get("shared_memory").is_none());
 }
 
 #[test]
