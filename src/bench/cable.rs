@@ -68,6 +68,7 @@ impl Cable {
                 segments: 128,
                 receive_buffer: 4 << 20,
                 zero_copy: false,
+                shared_memory: false,
             },
             counters: LinkCounters::default(),
         }

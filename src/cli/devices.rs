@@ -67,6 +67,8 @@ struct Device {
     /// Datagrams that leave in one send.
     segments: usize,
     zero_copy: bool,
+    /// Whether peers of the same user on this machine are reached through shared memory.
+    shared_memory: bool,
     /// Whether the IP header is seen, so that the whole ICRC is verified.
     sees_ip_header: bool,
 }
@@ -119,6 +121,7 @@ fn look_at(spec: &DeviceSpec) -> Result<Device> {
         receive_buffer: link.receive_buffer,
         segments: link.segments,
         zero_copy: link.zero_copy,
+        shared_memory: link.shared_memory,
         sees_ip_header: link.sees_ip_header,
     })
 }
@@ -152,6 +155,11 @@ impl Device {
         line("port", format!("{state}, path MTU up to {} (IP MTU {})", self.active_mtu, self.ip_mtu));
         let held = units::size(self.receive_buffer as u64);
         line("receive buffer", format!("at least {held} are held until they are read"));
+        let local = match self.shared_memory {
+            true => "of this user: by shared memory (not seen by Wireshark on lo, but by --pcap)",
+            false => "without shared memory",
+        };
+        line("local peers", local.into());
         let icrc = match self.sees_ip_header {
             true => "all of it verified",
             false => "verified but for the IPv4 ID, which the link does not show",

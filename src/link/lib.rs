@@ -33,5 +33,5 @@ pub mod xdp;
 
 pub use audit::FrameAudit;
 pub use cancel::Uncancelled;
-pub use link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
+pub use link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot};
 pub use rng::Rng;

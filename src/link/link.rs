@@ -117,6 +117,8 @@ pub struct Capabilities {
     pub receive_buffer: usize,
     /// Whether frames reach our memory without being copied by the kernel.
     pub zero_copy: bool,
+    /// Whether peers of the same user on this machine are reached through shared memory.
+    pub shared_memory: bool,
 }
 
 /// Datagrams that the link carried, and those that it or the kernel below lost.
@@ -140,10 +142,35 @@ pub struct LinkCounters {
     pub rx_overruns: u64,
     /// Datagrams that were malformed below the transport (truncated, too long for a buffer).
     pub rx_malformed: u64,
+    /// Of the datagrams handed to the network, those that went through shared memory.
+    pub shm_tx_datagrams: u64,
+    /// Of the datagrams received, those that came through shared memory.
+    pub shm_rx_datagrams: u64,
+    /// Times that a peer ceased to be reached through shared memory.
+    pub shm_fallbacks: u64,
+    /// Times that a ring had no room until the peer read.
+    pub shm_full: u64,
+    /// Rings given up because the peer wrote what cannot be.
+    pub shm_corrupt: u64,
+    /// Messages about shared memory that made no sense.
+    pub shm_bad_hello: u64,
     /// Captured datagrams that could not be written to the capture file.
     pub capture_lost: u64,
     /// Datagrams dropped, duplicated, delayed, reordered or corrupted on purpose.
     pub faults_injected: u64,
+}
+
+/// How a link that has several ways reaches a peer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reach {
+    /// The peer's address.
+    pub peer: IpAddr,
+    /// Why it is not reached through shared memory; `None` if it is.
+    pub obstacle: Option<String>,
+    /// Datagrams sent through shared memory.
+    pub tx_datagrams: u64,
+    /// Datagrams received through shared memory.
+    pub rx_datagrams: u64,
 }
 
 /// What stopped [`Link::receive`].
@@ -214,6 +241,11 @@ pub trait Link: Send {
 
     /// What has been moved and lost so far.
     fn counters(&self) -> LinkCounters;
+
+    /// How each peer is reached, as far as that is not the same for all.
+    fn reaches(&self) -> Vec<Reach> {
+        Vec::new()
+    }
 
     /// Where all packet memory is, for links that share memory with the kernel and account for it.
     fn packet_memory(&self) -> Option<FrameAudit> {
@@ -286,6 +318,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn counters(&self) -> LinkCounters {
         (**self).counters()
+    }
+
+    fn reaches(&self) -> Vec<Reach> {
+        (**self).reaches()
     }
 
     fn packet_memory(&self) -> Option<FrameAudit> {

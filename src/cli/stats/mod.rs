@@ -13,7 +13,7 @@ use crate::failure::{Doing, Failure, Result};
 use crate::output::{say, write};
 
 pub use groups::Group;
-pub use text::{connections, peer, peer_qpn};
+pub use text::{connections, peer, peer_qpn, reach, through};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,6 +1,8 @@
 //! Statistics as tables.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use softrnic_nic::stats::{ConnectionSnapshot, Look, QpSnapshot, Snapshot, meaning};
 
@@ -29,8 +31,11 @@ pub fn report(look: &Look, all: bool) -> String {
 fn device(out: &mut String, snapshot: &Snapshot, all: bool) {
     let Snapshot { device, program, pid, mode, .. } = snapshot;
     let _ = writeln!(out, "{HEADING}{device}{HEADING:#} of {program} ({pid}): {QUIET}{mode}{QUIET:#}");
+    for line in reach(snapshot) {
+        let _ = writeln!(out, "{line}");
+    }
     if !snapshot.qps.is_empty() {
-        let _ = writeln!(out, "{}", queue_pairs(&snapshot.qps));
+        let _ = writeln!(out, "{}", queue_pairs(snapshot));
     }
     if !snapshot.connections.is_empty() {
         let _ = writeln!(out, "{}", connections(&snapshot.connections));
@@ -53,12 +58,13 @@ fn device(out: &mut String, snapshot: &Snapshot, all: bool) {
     }
 }
 
-fn queue_pairs(qps: &[QpSnapshot]) -> Table {
+fn queue_pairs(snapshot: &Snapshot) -> Table {
     let titles = [
         "QP",
         "service",
         "state",
         "peer",
+        "through",
         "its QP",
         "send PSN",
         "oldest",
@@ -72,13 +78,14 @@ fn queue_pairs(qps: &[QpSnapshot]) -> Table {
         "RNR in",
         "RNR out",
     ];
-    let mut table = Table::new(5, &titles).group(5, "PSNs").group(11, "packets");
-    for qp in qps {
+    let mut table = Table::new(6, &titles).group(6, "PSNs").group(12, "packets");
+    for qp in &snapshot.qps {
         table.row(vec![
             format!("{:#x}", qp.qpn),
             qp.service.clone(),
             qp.state.clone(),
             peer(qp),
+            through(snapshot, qp),
             peer_qpn(qp),
             qp.send_psn.to_string(),
             qp.una_psn.to_string(),
@@ -114,6 +121,43 @@ pub fn connections(connections: &[ConnectionSnapshot]) -> Table {
         ]);
     }
     table
+}
+
+/// As many peers are named that share an obstacle.
+const NAMED: usize = 4;
+
+/// Who is reached through shared memory and who is not, on a link that has it.
+pub fn reach(snapshot: &Snapshot) -> Vec<String> {
+    let shared = snapshot.reach.iter().filter(|reach| reach.why.is_none());
+    let (mut sent, mut received, mut count) = (0, 0, 0);
+    for reach in shared {
+        (sent, received, count) = (sent + reach.shm_sent_pkts, received + reach.shm_rcvd_pkts, count + 1);
+    }
+    let mut lines = Vec::new();
+    if count > 0 {
+        let peers = if count == 1 { "1 peer" } else { &format!("{count} peers") };
+        lines.push(format!("shared memory with {peers}: {sent} packets sent, {received} received"));
+    }
+    let mut others: BTreeMap<&str, Vec<IpAddr>> = BTreeMap::new();
+    for reach in &snapshot.reach {
+        if let Some(why) = &reach.why {
+            others.entry(why).or_default().push(reach.peer);
+        }
+    }
+    for (why, peers) in others {
+        let named = peers.iter().take(NAMED).map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
+        let more = match peers.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        lines.push(format!("no shared memory with {named}{more}: {why}"));
+    }
+    lines
+}
+
+/// How the QP's peer is reached.
+pub fn through(snapshot: &Snapshot, qp: &QpSnapshot) -> String {
+    if qp.peer.is_unspecified() { "-".into() } else { snapshot.through(qp.peer).into() }
 }
 
 /// The address at the other end, if the QP has one.

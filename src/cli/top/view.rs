@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use softrnic_nic::stats::{Look, QpSnapshot, Snapshot};
 
 use super::rates::Between;
-use crate::stats::{Group, connections, peer, peer_qpn};
+use crate::stats::{Group, connections, peer, peer_qpn, reach, through};
 use crate::table::{BAD, HEADING, QUIET, Table};
 use crate::units;
 
@@ -29,6 +29,9 @@ pub fn lines(before: Option<&Look>, now: &Look) -> Vec<Line> {
         add(HEADING, format!("{} of {} ({})", snapshot.device, snapshot.program, snapshot.pid));
         add(QUIET, format!("  {}", snapshot.mode));
         add(PLAIN, format!("  {}", traffic(snapshot, between)));
+        for text in reach(snapshot) {
+            add(PLAIN, format!("  {text}"));
+        }
         for group in [Group::Connections, Group::Recovery, Group::Dropped] {
             if let Some(text) = counters(snapshot, between, group) {
                 let style = match group {
@@ -110,6 +113,7 @@ fn queue_pairs(snapshot: &Snapshot, between: Between<'_>) -> Table {
         "service",
         "state",
         "peer",
+        "through",
         "its QP",
         "next PSN",
         "oldest",
@@ -123,7 +127,7 @@ fn queue_pairs(snapshot: &Snapshot, between: Between<'_>) -> Table {
         "out",
         "in",
     ];
-    let mut table = Table::new(5, &titles);
+    let mut table = Table::new(6, &titles);
     for qp in &snapshot.qps {
         let window = snapshot.peers.iter().find(|p| p.address == qp.peer).map(|p| units::volume(p.window));
         let both = |bytes: fn(&QpSnapshot) -> u64, packets: fn(&QpSnapshot) -> u64| match (
@@ -141,6 +145,7 @@ fn queue_pairs(snapshot: &Snapshot, between: Between<'_>) -> Table {
             qp.service.clone(),
             if qp.rnr_wait { format!("{}, RNR", qp.state) } else { qp.state.clone() },
             peer(qp),
+            through(snapshot, qp),
             peer_qpn(qp),
             qp.send_psn.to_string(),
             qp.una_psn.to_string(),

@@ -28,7 +28,7 @@ use std::time::{Duration, SystemTime};
 use softrnic_wire::{IpHeader, Time};
 
 use crate::{
-    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot,
+    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot,
 };
 
 pub use file::open as open_file;
@@ -262,6 +262,10 @@ impl<L: Link> Link for CaptureLink<L> {
     fn counters(&self) -> LinkCounters {
         let inner = self.inner.counters();
         LinkCounters { capture_lost: inner.capture_lost + self.lost.load(Ordering::Relaxed), ..inner }
+    }
+
+    fn reaches(&self) -> Vec<Reach> {
+        self.inner.reaches()
     }
 
     fn packet_memory(&self) -> Option<FrameAudit> {

@@ -20,7 +20,7 @@ use softrnic_wire::{Mad, Opcode, Operation, Psn, ROCE_UDP_PORT, Time, Transport,
 
 use crate::rng::Rng;
 use crate::{
-    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot,
+    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot,
 };
 
 pub use spec::{Action, Direction, FaultSpec, FaultSpecError, OpcodeSet, Rule};
@@ -209,6 +209,10 @@ impl<L: Link> Link for FaultLink<L> {
     fn counters(&self) -> LinkCounters {
         let inner = self.inner.counters();
         LinkCounters { faults_injected: inner.faults_injected + self.injected, ..inner }
+    }
+
+    fn reaches(&self) -> Vec<Reach> {
+        self.inner.reaches()
     }
 
     fn packet_memory(&self) -> Option<FrameAudit> {

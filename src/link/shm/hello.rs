@@ -42,7 +42,9 @@ pub(super) enum Message {
 pub(super) enum Heard {
     Nothing,
     Message(Message),
-    /// The peer has ended, or sent what is no message.
+    /// What is no message.
+    Garbage,
+    /// The peer has ended.
     End,
 }
 
@@ -141,8 +143,11 @@ pub(super) fn hear(socket: &OwnedFd) -> Heard {
             descriptors.extend(rights);
         }
     }
-    if received != LEN || bytes[..4] != MAGIC {
+    if received == 0 {
         return Heard::End;
+    }
+    if received != LEN || bytes[..4] != MAGIC {
+        return Heard::Garbage;
     }
     match (bytes[4], <[OwnedFd; 2]>::try_from(descriptors)) {
         (b'O', Ok([segment, bell])) => {
@@ -151,6 +156,6 @@ pub(super) fn hear(socket: &OwnedFd) -> Heard {
         }
         (b'F', _) => Heard::Message(Message::Farewell),
         (b'N', _) => Heard::Message(Message::Refusal),
-        _ => Heard::End,
+        _ => Heard::Garbage,
     }
 }

@@ -30,7 +30,7 @@ use std::time::Duration;
 use softrnic_wire::{DF, IpFacts, Time};
 
 use crate::audit::FrameAudit;
-use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
+use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot};
 
 use ring::{Addressing, MAX_DATAGRAM, NoRoom};
 use roads::Roads;
@@ -45,6 +45,7 @@ pub struct ShmLink<L> {
     below: L,
     roads: Roads,
     capabilities: Capabilities,
+    /// Of the roads alone.
     counters: LinkCounters,
     below_watched: Option<(RawFd, bool)>,
     /// Where the slot that was reserved last is.
@@ -71,6 +72,7 @@ impl<L: Link> ShmLink<L> {
             Ok(roads) => {
                 let mut capabilities = below.capabilities().clone();
                 capabilities.mode.push_str(", shared memory on this machine");
+                capabilities.shared_memory = true;
                 let mut link = ShmLink {
                     below,
                     roads,
@@ -167,7 +169,8 @@ impl<L: Link> ShmLink<L> {
     /// behind that for ever.
     fn full(&mut self, now: Time, index: usize) -> TxError {
         let Some(road) = self.roads.road(index) else { return TxError::Unreachable };
-        let until = road.waits_until(now);
+        let (until, begins) = road.waits_until(now);
+        self.counters.shm_full += u64::from(begins);
         if now < until {
             self.gives_up_at = self.gives_up_at.min(until);
             return TxError::Full;
@@ -179,7 +182,7 @@ impl<L: Link> ShmLink<L> {
     /// The peer of a road writes what cannot be.
     #[cold]
     fn give_up(&mut self, now: Time, index: usize) {
-        self.counters.rx_malformed += 1;
+        self.counters.shm_corrupt += 1;
         self.unshown.retain(|&other| other != index);
         self.roads.give_up(now, index);
     }
@@ -207,6 +210,7 @@ impl<L: Link> ShmLink<L> {
             match road.rings.receive(&mut self.buffer) {
                 Ok(Some((len, addressing))) => {
                     *left -= 1;
+                    road.received += 1;
                     self.counters.rx_datagrams += 1;
                     self.counters.rx_bytes += len as u64;
                     let id = match dst {
@@ -310,6 +314,7 @@ impl<L: Link> Link for ShmLink<L> {
         if !std::mem::replace(&mut road.queued, true) {
             self.unshown.push(index);
         }
+        road.sent += 1;
         self.counters.tx_datagrams += 1;
         self.counters.tx_bytes += road.rings.reserved().len() as u64;
         road.rings.commit();
@@ -402,9 +407,18 @@ impl<L: Link> Link for ShmLink<L> {
             tx_errors: below.tx_errors + self.counters.tx_errors,
             rx_datagrams: below.rx_datagrams + self.counters.rx_datagrams,
             rx_bytes: below.rx_bytes + self.counters.rx_bytes,
-            rx_malformed: below.rx_malformed + self.counters.rx_malformed,
+            shm_tx_datagrams: self.counters.tx_datagrams,
+            shm_rx_datagrams: self.counters.rx_datagrams,
+            shm_full: self.counters.shm_full,
+            shm_corrupt: self.counters.shm_corrupt,
+            shm_fallbacks: self.roads.fallbacks,
+            shm_bad_hello: self.roads.bad_hellos,
             ..below
         }
+    }
+
+    fn reaches(&self) -> Vec<Reach> {
+        self.roads.reaches()
     }
 
     fn packet_memory(&self) -> Option<FrameAudit> {

@@ -23,6 +23,9 @@ pub(super) struct Road {
     pub rings: Rings,
     bell: Bell,
     pub stream: OwnedFd,
+    /// Datagrams sent and received.
+    pub sent: u64,
+    pub received: u64,
     /// What the peer sent on the link below before it had this road has been received.
     pub begun_to_receive: bool,
     /// And what we sent there has left.
@@ -65,6 +68,8 @@ impl Road {
             rings,
             bell: Bell::of_peer(bell)?,
             stream,
+            sent: 0,
+            received: 0,
             begun_to_receive: false,
             begun_to_send: false,
             ended: false,
@@ -83,16 +88,18 @@ impl Road {
         }
     }
 
-    /// There is no room: until when it is waited for.
-    pub fn waits_until(&mut self, now: Time) -> Time {
+    /// There is no room: until when it is waited for, and whether that begins now.
+    pub fn waits_until(&mut self, now: Time) -> (Time, bool) {
         let read = self.rings.read_by_peer();
-        let full = match self.full {
-            Some(full) if full.read == read && (now < full.until || full.last_chance) => full,
-            Some(full) if full.read == read => Full { read, until: now + LAST_CHANCE, last_chance: true },
-            _ => Full { read, until: now + STALLED, last_chance: false },
+        let (full, begins) = match self.full {
+            Some(full) if full.read == read && (now < full.until || full.last_chance) => (full, false),
+            Some(full) if full.read == read => {
+                (Full { read, until: now + LAST_CHANCE, last_chance: true }, false)
+            }
+            _ => (Full { read, until: now + STALLED, last_chance: false }, true),
         };
         self.full = Some(full);
-        full.until
+        (full.until, begins)
     }
 
     /// Whether nothing has moved since this was last asked, and nothing waits to be read.

@@ -9,6 +9,8 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use softrnic_wire::Time;
 
+use crate::Reach;
+
 use super::hello::{self, Heard, Message};
 use super::obstacle::Obstacle;
 use super::road::Road;
@@ -48,6 +50,10 @@ pub(super) struct Roads {
     /// By token; those that have ended leave a hole.
     streams: Vec<Option<Stream>>,
     ways: HashMap<IpAddr, Way>,
+    /// Peers that ceased to have a road, unless it was given back.
+    pub fallbacks: u64,
+    /// Messages that made no sense.
+    pub bad_hellos: u64,
     /// Whether a thread waits on the descriptor; and how often one has.
     watched: bool,
     sleeps: u32,
@@ -110,6 +116,8 @@ impl Roads {
             epoll,
             streams: Vec::new(),
             ways: HashMap::new(),
+            fallbacks: 0,
+            bad_hellos: 0,
             watched: false,
             sleeps: 0,
             sweep_at: Time::NEVER,
@@ -130,6 +138,23 @@ impl Roads {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
+    }
+
+    /// How each peer is reached that something was sent to, or that has a road.
+    pub fn reaches(&self) -> Vec<Reach> {
+        let reach = |(&peer, way): (&IpAddr, &Way)| match *way {
+            Way::Road(index) => match self.streams.get(index)? {
+                Some(Stream::Road(road)) => {
+                    Some(Reach { peer, obstacle: None, tx_datagrams: road.sent, rx_datagrams: road.received })
+                }
+                _ => None,
+            },
+            Way::Below(_, obstacle) => {
+                let obstacle = obstacle.map_or_else(|| "not answered yet".into(), |it| it.to_string());
+                Some(Reach { peer, obstacle: Some(obstacle), tx_datagrams: 0, rx_datagrams: 0 })
+            }
+        };
+        self.ways.iter().filter_map(reach).collect()
     }
 
     /// The places at which roads may be.
@@ -316,12 +341,15 @@ impl Roads {
         if matches!(heard, Heard::Nothing) {
             return;
         }
+        self.bad_hellos += u64::from(matches!(heard, Heard::Garbage));
         if let Stream::Road(road) = stream {
             // What is in its ring is still read. Its end would wake everybody until then.
             road.ended = true;
             let _ = epoll::delete(&self.epoll, &road.stream);
             let peer = road.peer;
-            return self.leave(peer, index);
+            let given_back = matches!(heard, Heard::Message(Message::Farewell));
+            self.fallbacks += u64::from(self.leave(peer, index) && !given_back);
+            return;
         }
         match (self.remove(index), heard) {
             (
@@ -406,11 +434,13 @@ impl Roads {
         self.sweep_at = self.sweep_at.min(now + IDLE);
     }
 
-    /// Nothing more is sent on a road.
-    fn leave(&mut self, peer: IpAddr, index: usize) {
-        if self.ways.get(&peer) == Some(&Way::Road(index)) {
+    /// Nothing more is sent on a road. Returns whether anything was.
+    fn leave(&mut self, peer: IpAddr, index: usize) -> bool {
+        let used = self.ways.get(&peer) == Some(&Way::Road(index));
+        if used {
             self.ways.remove(&peer);
         }
+        used
     }
 
     /// The peer of a road has gone, and everything that it sent was read.
@@ -424,8 +454,9 @@ impl Roads {
     #[cold]
     pub fn give_up(&mut self, now: Time, index: usize) {
         if let Some(Stream::Road(road)) = self.remove(index)
-            && self.ways.get(&road.peer) == Some(&Way::Road(index))
+            && self.leave(road.peer, index)
         {
+            self.fallbacks += 1;
             self.go_below(now, road.peer, Obstacle::Corrupt);
         }
     }

@@ -150,6 +150,7 @@ fn a_full_road_is_no_loss() {
         sent += 1;
     }
     assert_eq!(send(&mut left, to, sent, 4096), Err(TxError::Full));
+    assert_eq!(left.counters().shm_full, 1, "however often it is tried");
     left.flush(now());
     assert!(!left.is_blocked(), "others are not held up");
     assert_eq!(psns(&mut right), (0..sent).collect::<Vec<_>>());
@@ -381,7 +382,8 @@ fn a_peer_that_writes_garbage_loses_its_road() {
     left.roads.road(0).expect("a road").rings.scribble();
     testing::drain(&mut right, now());
     assert_eq!(roads(&right), 0);
-    assert_eq!(right.counters().rx_malformed, 1);
+    let counters = right.counters();
+    assert_eq!((counters.shm_corrupt, counters.shm_fallbacks), (1, 1));
     // The other one hears of the end.
     left.look(now());
     testing::drain(&mut left, now());
@@ -443,6 +445,68 @@ fn a_crowd_is_let_in_a_few_at_a_time() {
         link.look(now());
     }
     assert_eq!(link.roads.count().1, crowd.len());
+}
+
+fn obstacle(link: &ShmLink<UdpLink>, peer: IpAddr) -> Option<String> {
+    let reach = link.reaches().into_iter().find(|reach| reach.peer == peer).expect("known");
+    reach.obstacle
+}
+
+#[test]
+fn a_link_knows_who_is_reached_through_shared_memory_and_why_others_are_not() {
+    let (mut left, mut right) = neighbours();
+    let (near, far) = (left.roads.address, right.roads.address);
+    for psn in 1..=3 {
+        send(&mut left, far, psn, 64).expect("a slot");
+    }
+    left.flush(now());
+    assert_eq!(psns(&mut right), [1, 2, 3]);
+    let reach = Reach { peer: far, obstacle: None, tx_datagrams: 3, rx_datagrams: 0 };
+    assert_eq!(left.reaches(), [reach]);
+    let reach = Reach { peer: near, obstacle: None, tx_datagrams: 0, rx_datagrams: 3 };
+    assert_eq!(right.reaches(), [reach]);
+    assert_eq!((left.counters().shm_tx_datagrams, right.counters().shm_rx_datagrams), (3, 3));
+    assert_eq!((left.counters().tx_datagrams, right.counters().rx_datagrams), (4, 4));
+
+    let nobody = IpAddr::V4(Ipv4Addr::new(127, 200, 6, (process::id() % 250) as u8 + 1));
+    send(&mut left, nobody, 1, 64).expect("a slot");
+    let why = "no process of this machine offers it at that address";
+    assert_eq!(obstacle(&left, nobody).as_deref(), Some(why));
+    let silent = IpAddr::V4(Ipv4Addr::new(127, 200, 7, (process::id() % 250) as u8 + 1));
+    let _listener = hello::take_name(silent).expect("its name");
+    send(&mut left, silent, 1, 64).expect("a slot");
+    assert_eq!(obstacle(&left, silent).as_deref(), Some("not answered yet"));
+    let flow = testing::flow(near, silent);
+    testing::send(&mut left, now() + ANSWER_TIMEOUT, &flow, 2, 64).expect("a slot");
+    assert_eq!(obstacle(&left, silent).as_deref(), Some("the process there does not answer"));
+
+    drop(left);
+    right.look(now());
+    assert_eq!((right.reaches(), right.counters().shm_fallbacks), (vec![], 1));
+}
+
+#[test]
+fn a_road_that_is_given_back_is_no_fallback() {
+    let (mut left, mut right) = neighbours();
+    for _ in 0..2 {
+        let at = left.poll_timeout().expect("roads are looked after");
+        left.receive(at, 64, &mut |_| {});
+    }
+    meet(&mut [&mut right]);
+    psns(&mut right);
+    meet(&mut [&mut left]);
+    psns(&mut left);
+    assert_eq!((roads(&left), roads(&right)), (0, 0));
+    assert_eq!((left.counters().shm_fallbacks, right.counters().shm_fallbacks), (0, 0));
+}
+
+#[test]
+fn garbage_on_a_stream_is_counted() {
+    let mut link = open();
+    let socket = hello::ask(link.roads.address).expect("it listens");
+    rustix::net::send(&socket, b"shm1 or not", rustix::net::SendFlags::empty()).expect("said");
+    meet(&mut [&mut link]);
+    assert_eq!((link.roads.count(), link.counters().shm_bad_hello), ((0, 0), 1));
 }
 
 #[test]

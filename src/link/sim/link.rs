@@ -44,6 +44,7 @@ impl SimLink {
             segments: 1,
             receive_buffer: options.receive_buffer,
             zero_copy: false,
+            shared_memory: false,
         };
         // The first value does not matter, as long as a run is repeatable.
         let first_id = Rng::stream(0, address.to_string().as_bytes()).next() as u16;

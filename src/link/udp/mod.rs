@@ -88,6 +88,7 @@ impl UdpLink {
             segments: local.segments,
             receive_buffer: held_bytes(local.receive_buffer),
             zero_copy: false,
+            shared_memory: false,
         };
         Ok(UdpLink {
             local,

@@ -22,6 +22,7 @@ impl Default for GoneLink {
             segments: 1,
             receive_buffer: 0,
             zero_copy: false,
+            shared_memory: false,
         };
         GoneLink { capabilities }
     }

@@ -186,6 +186,14 @@ fn tame(snapshot: &mut Snapshot) {
     snapshot.qps.dedup_by_key(|qp| qp.qpn);
     snapshot.peers.sort_by_key(|peer| peer.address);
     snapshot.peers.dedup_by_key(|peer| peer.address);
+    for reach in &mut snapshot.reach {
+        plain(&mut reach.through);
+        if let Some(why) = &mut reach.why {
+            plain(why);
+        }
+    }
+    snapshot.reach.sort_by_key(|reach| reach.peer);
+    snapshot.reach.dedup_by_key(|reach| reach.peer);
 }
 
 fn late() -> io::Error {

@@ -26,6 +26,12 @@ link_counters! {
     "rcvd_calls" = rx_calls, "System calls or ring reads that received packets.";
     "rcvd_overruns" = rx_overruns, "Packets that the kernel dropped because they were not read in time.";
     "drop_link_malformed" = rx_malformed, "Datagrams that were truncated or too long for a buffer.";
+    "sent_shm_pkts" = shm_tx_datagrams, "Of the packets handed to the network, those sent through shared memory.";
+    "rcvd_shm_pkts" = shm_rx_datagrams, "Of the packets received, those that came through shared memory.";
+    "shm_fallbacks" = shm_fallbacks, "Times that a peer ceased to be reached through shared memory.";
+    "shm_full" = shm_full, "Times that a ring in shared memory had no room until the peer read.";
+    "drop_shm_ring" = shm_corrupt, "Rings in shared memory that were given up: the peer wrote what cannot be.";
+    "drop_shm_hello" = shm_bad_hello, "Messages about shared memory that made no sense.";
     "capture_lost" = capture_lost, "Packets that could not be written to the capture file.";
     "faults_injected" = faults_injected, "Packets dropped, doubled, delayed, reordered or damaged on purpose.";
 }

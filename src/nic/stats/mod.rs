@@ -21,7 +21,7 @@ pub(crate) use look::ask;
 pub use look::{Look, Silent, look, running};
 pub(crate) use meaning::link_counters;
 pub use meaning::meaning;
-pub use snapshot::{ConnectionSnapshot, PeerSnapshot, QpSnapshot, Snapshot};
+pub use snapshot::{ConnectionSnapshot, PeerSnapshot, QpSnapshot, ReachSnapshot, Snapshot};
 pub(crate) use socket::{Answering, StatsSocket};
 pub use socket::{Cached, LIMITS, is_ours};
 

@@ -35,6 +35,9 @@ pub struct Snapshot {
     pub peers: Vec<PeerSnapshot>,
     /// Connections of the connection manager.
     pub connections: Vec<ConnectionSnapshot>,
+    /// How peers are reached, where that is not the same for all.
+    #[serde(default)]
+    pub reach: Vec<ReachSnapshot>,
 }
 
 /// A queue pair at one moment.
@@ -80,6 +83,21 @@ pub struct PeerSnapshot {
     pub in_flight: u64,
 }
 
+/// How a peer is reached.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ReachSnapshot {
+    /// Its address.
+    pub peer: IpAddr,
+    /// `shm`, or the kind of the link: `udp`.
+    pub through: String,
+    /// Why not through shared memory.
+    pub why: Option<String>,
+    /// Packets sent through shared memory.
+    pub shm_sent_pkts: u64,
+    /// Packets received through shared memory.
+    pub shm_rcvd_pkts: u64,
+}
+
 /// A connection of the connection manager at one moment, or a SIDR request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[allow(missing_docs)]
@@ -115,7 +133,14 @@ impl Snapshot {
             qps: Vec::new(),
             peers: Vec::new(),
             connections: Vec::new(),
+            reach: Vec::new(),
         }
+    }
+
+    /// How a peer is reached: `shm`, or the kind of the link.
+    pub fn through(&self, peer: IpAddr) -> &str {
+        let known = self.reach.iter().find(|reach| reach.peer == peer);
+        known.map_or_else(|| kind(&self.mode), |reach| &reach.through)
     }
 
     /// Everything except the QPs and the connections.
@@ -133,6 +158,14 @@ impl Snapshot {
             in_flight: window.in_flight(),
         };
         self.peers = core.engine.peers().map(of_peer).collect();
+        let reach = |reach: softrnic_link::Reach| ReachSnapshot {
+            peer: reach.peer,
+            through: if reach.obstacle.is_some() { kind(&self.mode) } else { "shm" }.to_owned(),
+            why: reach.obstacle,
+            shm_sent_pkts: reach.tx_datagrams,
+            shm_rcvd_pkts: reach.rx_datagrams,
+        };
+        self.reach = core.link.reaches().into_iter().map(reach).collect();
     }
 
     /// Reads some more QPs; false if there are no more. Many QPs are not read in one hold of the NIC, so that other
@@ -190,6 +223,11 @@ impl Snapshot {
         }));
         last.filter(|_| count == PART)
     }
+}
+
+/// The kind of a link, which its mode begins with.
+fn kind(mode: &str) -> &str {
+    mode.split(' ').next().unwrap_or_default()
 }
 
 fn transport_name(transport: Option<CmTransport>) -> &'static str {

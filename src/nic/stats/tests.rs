@@ -58,6 +58,7 @@ fn snapshot(device: &str) -> Snapshot {
         qps: Vec::<QpSnapshot>::new(),
         peers: Vec::<PeerSnapshot>::new(),
         connections: Vec::new(),
+        reach: Vec::new(),
     }
 }
 

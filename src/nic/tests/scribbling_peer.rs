@@ -150,27 +150,19 @@ fn a_peer_that_scribbles_over_what_it_shares_harms_its_own_connections_alone() {
     let context = device(&format!("scribbled{}", std::process::id()));
     let mut honest = Sender::start("honest", &context);
     let mut scribbler = Sender::start("scribbler", &context);
-    let count = |name: &str| {
-        let found = context.statistics().expect("counters").into_iter().find(|(known, _)| *known == name);
-        found.expect("the counter").1
-    };
+    let broken = || context.link_counters().expect("a device").shm_corrupt;
     // So many roads are to be found broken, and so many messages of the other peer to arrive meanwhile.
     const BROKEN: u64 = 3;
     const MESSAGES: u64 = 2000;
     let begun = Instant::now();
     let (resident, descriptors) = used();
-    while honest.arrived < MESSAGES || count("drop_link_malformed") < BROKEN && !scribbler.failed {
-        assert!(
-            begun.elapsed() < PATIENCE,
-            "{} messages, {} broken",
-            honest.arrived,
-            count("drop_link_malformed")
-        );
+    while honest.arrived < MESSAGES || broken() < BROKEN && !scribbler.failed {
+        assert!(begun.elapsed() < PATIENCE, "{} messages, {} broken", honest.arrived, broken());
         honest.take();
         scribbler.take();
         assert!(!honest.failed, "the other connection fails too");
     }
-    assert!(count("drop_link_malformed") > 0, "nothing was scribbled");
+    assert!(broken() > 0, "nothing was scribbled");
     let after = used();
     assert!(after.0 < resident + (64 << 10), "{} kB, then {}", resident, after.0);
     assert!(after.1 <= descriptors + 8, "{descriptors} descriptors, then {}", after.1);

@@ -28,6 +28,19 @@ fn with_nothing_configured_there_is_one_device_on_loopback() {
 }
 
 #[test]
+fn it_says_whether_peers_of_this_machine_are_reached_through_shared_memory() {
+    let given = ["--device", "with=udp?shm=on", "--device", "without=udp?shm=off"];
+    let devices = json(&given, 0);
+    assert_eq!([&devices[0]["shared_memory"], &devices[1]["shared_memory"]], [true, false]);
+    let shown = softrnic(&[&["devices"], &given[..]].concat()).expect(0).stdout;
+    let lines: Vec<&str> =
+        shown.lines().filter(|line| line.trim_start().starts_with("local peers")).collect();
+    let [with, without] = lines.as_slice() else { panic!("{shown}") };
+    assert!(with.contains("by shared memory") && with.contains("--pcap"), "{with}");
+    assert!(without.contains("without shared memory"), "{without}");
+}
+
+#[test]
 fn devices_are_not_kept() {
     let arguments = ["devices", "--device", "udp:127.77.2.1"];
     for _ in 0..2 {

@@ -20,8 +20,13 @@ pub struct End {
 
 /// Two devices with names of the test's own, whose QPs are connected.
 pub fn pair(test: &str) -> [End; 2] {
+    pair_on(test, "udp")
+}
+
+/// The same, on links of which more is said.
+pub fn pair_on(test: &str, link: &str) -> [End; 2] {
     let ends = ["a", "b"].map(|side| {
-        let spec = DeviceSpec { name: format!("{test}_{side}"), ..DeviceSpec::default() };
+        let spec: DeviceSpec = format!("{test}_{side}={link}").parse().expect("a device");
         let context = Context::open(&spec).expect("a device");
         let pd = context.alloc_pd().expect("a PD");
         let cq = context.create_cq(64, None).expect("a CQ");

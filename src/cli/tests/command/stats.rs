@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::looking::{own_pid, pair, send};
+use crate::looking::{own_pid, pair, pair_on, send};
 use crate::support::{command, softrnic};
 
 #[test]
@@ -53,6 +53,72 @@ fn the_table_names_what_was_counted() {
     let all = softrnic(&["stats", "--all", "--device", "table_b"]).expect(0).stdout;
     assert!(all.contains("drop_icrc"), "{all}");
     assert!(!shown.contains('\x1b'), "no colours where there is no terminal");
+}
+
+#[test]
+fn it_says_who_is_reached_through_shared_memory_and_counts_what_is() {
+    let ends = pair_on("shared", "udp?shm=on");
+    send(&ends, 20);
+    let to = ends[1].context.address().to_string();
+    let arguments = ["stats", "--pid", &own_pid(), "--device", "shared_a"];
+    let shown = softrnic(&[&arguments[..], &["--json"]].concat()).expect(0).stdout;
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    let device = &shown["devices"][0];
+    let reach = &device["reach"][0];
+    assert_eq!(
+        (&reach["peer"], &reach["through"]),
+        (&Value::from(to.as_str()), &Value::from("shm")),
+        "{reach}"
+    );
+    assert_eq!(reach["why"], Value::Null);
+    let count = |name: &str| device["counters"][name].as_u64().expect("a counter");
+    // The first ones leave by the socket, while the peer is asked.
+    assert_eq!(reach["shm_sent_pkts"], count("sent_shm_pkts"));
+    assert!((10..=count("sent_pkts")).contains(&count("sent_shm_pkts")), "{device}");
+    assert!((10..=count("rcvd_pkts")).contains(&count("rcvd_shm_pkts")), "{device}");
+
+    let table = softrnic(&arguments).expect(0).stdout;
+    assert!(table.contains("\nshared memory with 1 peer: "), "{table}");
+    let qp = format!("{:#x}", ends[0].qp.qpn().get());
+    let row = table.lines().find(|line| line.starts_with(&qp)).unwrap_or_else(|| panic!("{table}"));
+    assert!(row.contains(&format!("{to}  shm ")), "{row}");
+    let top = softrnic(&[&["top", "--once", "-d", "0.1"], &arguments[1..]].concat()).expect(0).stdout;
+    assert!(top.contains("\n  shared memory with 1 peer: "), "{top}");
+    assert!(top.lines().any(|line| line.trim_start().starts_with(&qp) && line.contains("  shm ")), "{top}");
+
+    let endpoint = Endpoint::start(&arguments[1..]);
+    let (_, body) = endpoint.ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    let samples = parse(&body);
+    let info = samples.keys().find(|series| series.starts_with("softrnic_peer_info{")).expect("there");
+    assert!(info.contains(&format!("peer=\"{to}\",through=\"shm\",why=\"\"")), "{info}");
+    let sent = samples.iter().find(|(series, _)| series.starts_with("softrnic_peer_shm_sent_packets_total{"));
+    assert!(*sent.expect("there").1 >= 10.0, "{body}");
+
+    // When it goes, that is counted.
+    let [near, far] = ends;
+    drop(near);
+    let begun = Instant::now();
+    loop {
+        std::thread::sleep(Duration::from_millis(110));
+        let shown = softrnic(&["stats", "--pid", &own_pid(), "--device", "shared_b"]).expect(0).stdout;
+        if !shown.contains("shared memory with 1 peer") {
+            assert!(shown.contains("shm_fallbacks"), "{shown}");
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{shown}");
+    }
+    drop(far);
+}
+
+#[test]
+fn without_shared_memory_peers_are_reached_through_the_link() {
+    let ends = pair_on("apart", "udp?shm=off");
+    send(&ends, 2);
+    let shown = softrnic(&["stats", "--pid", &own_pid(), "--device", "apart_a"]).expect(0).stdout;
+    let qp = format!("{:#x}", ends[0].qp.qpn().get());
+    let row = shown.lines().find(|line| line.starts_with(&qp)).unwrap_or_else(|| panic!("{shown}"));
+    assert!(row.contains(&format!("{}  udp ", ends[1].context.address())), "{row}");
+    assert!(!shown.contains("shared memory"), "{shown}");
 }
 
 #[test]

@@ -115,6 +115,7 @@ pub fn wire(segments: usize) -> (WireLink, WireLink, Arc<Direction>, Arc<Directi
             segments,
             receive_buffer: 1 << 20,
             zero_copy: false,
+            shared_memory: false,
         },
         counters: LinkCounters::default(),
     };

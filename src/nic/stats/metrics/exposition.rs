@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::stats::{Look, QpSnapshot, Snapshot, meaning};
+use crate::stats::{Look, QpSnapshot, ReachSnapshot, Snapshot, meaning};
 
 /// A metric of one QP.
 type OfQp = (&'static str, Type, &'static str, fn(&QpSnapshot) -> u64);
@@ -35,6 +35,9 @@ enum Type {
     Gauge,
 }
 
+/// Names and values that tell the samples of a metric apart.
+type Labels = Vec<(&'static str, String)>;
+
 /// All metrics.
 pub fn exposition(look: &Look) -> String {
     let mut metrics = Metrics::default();
@@ -53,7 +56,7 @@ fn device(metrics: &mut Metrics, snapshot: &Snapshot) {
     let pid = snapshot.pid.to_string();
     let own: [(&str, &str); 3] =
         [("pid", &pid), ("program", &snapshot.program), ("device", &snapshot.device)];
-    let with = |more: &[(&'static str, &str)]| -> Vec<(&'static str, String)> {
+    let with = |more: &[(&'static str, &str)]| -> Labels {
         own.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned())).collect()
     };
     metrics.describe("device_info", Type::Gauge, "What a device is; always 1.");
@@ -104,6 +107,31 @@ fn device(metrics: &mut Metrics, snapshot: &Snapshot) {
         metrics.sample("peer_window_bytes", &with(&[("peer", &address)]), peer.window);
         metrics.describe("peer_in_flight_bytes", Type::Gauge, "Bytes that are in flight to a peer.");
         metrics.sample("peer_in_flight_bytes", &with(&[("peer", &address)]), peer.in_flight);
+    }
+    for one in &snapshot.reach {
+        reach(metrics, one, &with);
+    }
+}
+
+fn reach(metrics: &mut Metrics, reach: &ReachSnapshot, with: &dyn Fn(&[(&'static str, &str)]) -> Labels) {
+    let peer = reach.peer.to_string();
+    let why = reach.why.as_deref().unwrap_or_default();
+    metrics.describe(
+        "peer_info",
+        Type::Gauge,
+        "How a peer is reached, and why not through shared memory; always 1.",
+    );
+    metrics.sample("peer_info", &with(&[("peer", &peer), ("through", &reach.through), ("why", why)]), 1);
+    let sent =
+        ("peer_shm_sent_packets_total", "Packets sent to a peer through shared memory.", reach.shm_sent_pkts);
+    let received = (
+        "peer_shm_received_packets_total",
+        "Packets received from a peer through shared memory.",
+        reach.shm_rcvd_pkts,
+    );
+    for (name, help, value) in [sent, received] {
+        metrics.describe(name, Type::Counter, help);
+        metrics.sample(name, &with(&[("peer", &peer)]), value);
     }
 }
 
@@ -158,6 +186,7 @@ mod tests {
             qps: Vec::new(),
             peers: Vec::new(),
             connections: Vec::new(),
+            reach: Vec::new(),
         };
         let snapshots = vec![snapshot(1, "a \"b\\\nc"), snapshot(2, "d")];
         let text = exposition(&Look { snapshots, ..Look::default() });
