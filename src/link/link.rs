@@ -167,9 +167,9 @@ pub struct Reach {
     pub peer: IpAddr,
     /// Why it is not reached through shared memory; `None` if it is.
     pub obstacle: Option<String>,
-    /// Datagrams sent through shared memory.
+    /// Datagrams sent through shared memory, since the rings were made.
     pub tx_datagrams: u64,
-    /// Datagrams received through shared memory.
+    /// Datagrams received through shared memory, likewise.
     pub rx_datagrams: u64,
 }
 

@@ -73,7 +73,9 @@ fn it_says_who_is_reached_through_shared_memory_and_counts_what_is() {
     assert_eq!(reach["why"], Value::Null);
     let count = |name: &str| device["counters"][name].as_u64().expect("a counter");
     // The first ones leave by the socket, while the peer is asked.
-    assert_eq!(reach["shm_sent_pkts"], count("sent_shm_pkts"));
+    // Two that ask each other at the same time may make two pairs of rings, the second of which stays.
+    let on_these_rings = reach["shm_sent_pkts"].as_u64().expect("a count");
+    assert!((10..=count("sent_shm_pkts")).contains(&on_these_rings), "{device}");
     assert!((10..=count("sent_pkts")).contains(&count("sent_shm_pkts")), "{device}");
     assert!((10..=count("rcvd_pkts")).contains(&count("rcvd_shm_pkts")), "{device}");
 
