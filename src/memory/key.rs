@@ -25,8 +25,9 @@ pub struct MrKeys {
     pub rkey: Rkey,
 }
 
-/// Number of key indices: 24 bits, of which 0 is never used.
-pub(crate) const MAX_KEYS: usize = (1 << 24) - 1;
+/// Keys given out at a time: half of the indices, which have 24 bits, and of which 0 is never used. Up to there a free
+/// one is found in two draws on average.
+pub(crate) const MAX_KEYS: usize = 0x7F_FFFF;
 
 /// The part of a key that finds the object; the low 8 bits are its tag, which applications may choose.
 pub(crate) fn index_of(key: u32) -> u32 {
@@ -66,8 +67,7 @@ impl<T> KeyMap<T> {
     /// Adds the object that `make` builds for the key passed to it; `None` if half of all keys are in use, or there is
     /// no memory.
     pub(crate) fn insert(&mut self, make: impl FnOnce(u32) -> T) -> Option<u32> {
-        // Below half occupancy a free index is found in two draws on average.
-        if self.len >= MAX_KEYS / 2 {
+        if self.len >= MAX_KEYS {
             return None;
         }
         loop {

@@ -194,3 +194,6 @@ impl Default for Words {
         Words::new()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{ptr, thread};
 
-use softrnic_memory::{Access, FlushScope, RemoteFault};
+use softrnic_memory::{Access, BindSpec, FlushScope, MwType, RemoteFault};
 
 use crate::world::{ALL, PAGE, Pages, World};
 
@@ -87,6 +87,11 @@ fn atomics_are_atomic_against_the_applications_own() {
     let addr = pages.addr();
     // Each side goes on until it has done its rounds and seen the other at work for as long.
     let (ours, theirs) = (AtomicU64::new(0), AtomicU64::new(0));
+    assert_eq!(
+        w.table.fetch_add(w.pd, w.qpn, key, addr as u64, 0),
+        Ok(0),
+        "before one side waits for the other"
+    );
     let unfinished = |mine: &AtomicU64, other: &AtomicU64| {
         mine.load(Ordering::SeqCst).min(other.load(Ordering::SeqCst)) < ROUNDS
     };
@@ -135,4 +140,19 @@ fn flush_checks_the_range_or_the_region() {
     let without = w.reg(pages.range(), Access::LOCAL_WRITE | Access::REMOTE_WRITE).rkey;
     let refused = w.table.flush(w.pd, w.qpn, without, FlushScope::Region, Access::FLUSH_GLOBAL);
     assert_eq!(refused, Err(RemoteFault::Access));
+}
+
+#[test]
+fn flush_of_a_whole_region_by_the_key_of_a_window_needs_that_very_key() {
+    let pages = Pages::new(1);
+    let mut w = World::new();
+    let mr = w.reg(pages.range(), ALL).lkey;
+    let mw = w.table.alloc_mw(w.pd, MwType::Type1).unwrap();
+    let spec = BindSpec { mw, tag: 1, mr, addr: pages.va(), length: 8, access: Access::FLUSH_GLOBAL };
+    let key = w.table.bind_mw(w.qpn, w.pd, spec).unwrap();
+    let flush = |key, placement| w.table.flush(w.pd, w.qpn, key, FlushScope::Region, placement);
+    assert_eq!(flush(key, Access::FLUSH_GLOBAL), Ok(()));
+    assert_eq!(flush(key, Access::FLUSH_PERSISTENT), Err(RemoteFault::Access));
+    let stale = softrnic_wire::Rkey(key.0 ^ 1);
+    assert_eq!(flush(stale, Access::FLUSH_GLOBAL), Err(RemoteFault::UnknownKey));
 }

@@ -108,3 +108,10 @@ fn limits_hold() {
     w.table.dereg_mr(keys.lkey).unwrap();
     assert_eq!(w.table.dealloc_pd(w.pd), Ok(()), "refused objects hold no reference");
 }
+
+#[test]
+fn a_key_is_shown_as_verbs_programs_show_it_and_a_fault_in_words() {
+    assert_eq!(softrnic_memory::Lkey(0x1f2).to_string(), "0x000001f2");
+    assert_eq!(LocalFault::Bounds.to_string(), "outside the region");
+    assert_eq!(RemoteFault::UnknownKey.to_string(), "unknown rkey");
+}
