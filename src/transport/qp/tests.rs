@@ -251,6 +251,15 @@ fn an_initiator_takes_no_requests() {
 }
 
 #[test]
+fn a_target_answers_with_the_opcodes_of_xrc() {
+    let request = XrcBody::request(Srqn::new(3), Op::WriteOnly(NOWHERE, None)).map(Body::Xrc);
+    let mut case = Case::of(QpType::XrcTarget);
+    case.comes(100, request.expect("XRC has it"), &[]);
+    let (sent, _) = case.transmit(ALONE, 9);
+    assert!(matches!(sent[..], [Body::Xrc(answer)] if matches!(answer.op(), Op::Acknowledge(_))), "{sent:?}");
+}
+
+#[test]
 fn work_is_posted_in_the_states_that_take_it() {
     // IBTA 10.3.1.
     for state in STATES {
