@@ -1,41 +1,56 @@
 //! The constants that steer when a queue pair sends. What can be configured has its defaults elsewhere: the window in
 //! [`WindowConfig`](crate::WindowConfig), DCQCN in [`RateParameters`](crate::RateParameters), the rest in
 //! [`Config`](crate::Config).
+//!
+//! What each is worth was measured in simulation, at half and at double of it
+//! (`docs/decisions/0187-transport-constants.md`).
 
 use core::time::Duration;
 
 /// How long an ACK waits for the application's next call. A program that polls calls again within a microsecond or two;
 /// this limit is for one that computes or sleeps. The peer then loses that much time, so it stays well below
-/// [`MIN_RTO`], after which the peer would send again.
+/// [`MIN_RTO`], after which the peer would send again. At half, replies after 50 to 100 µs take a send more; at double,
+/// a peer of an application that computes for longer waits 200 µs.
 pub(crate) const NEXT_CALL_WAIT: Duration = Duration::from_micros(100);
 
 /// How long an ACK waits for a reply to what was found in memory. Over `xdp` the ACK that the application polls for
 /// arrives a moment after the WRITE; waiting for it makes `ib_write_lat` 6 µs instead of 20. This is several times that
-/// moment, and short compared with what it costs a peer that waits for no reply.
+/// moment, and short compared with what it costs a peer that waits for no reply. At half, replies after 5 to 10 µs come
+/// too late; at double, those after up to 20 µs come in time, and the peer has its ACK as late.
 pub(crate) const REPLY_WAIT: Duration = Duration::from_micros(10);
 
 /// Something posted within this time after an ACK has left by itself is a reply that the ACK could have left with.
+/// Twice [`REPLY_WAIT`]; at half, what comes too late for that is never waited for, and at double, every second ACK
+/// waits in vain for replies after 20 to 40 µs.
 pub(crate) const REPLY_TIME: Duration = Duration::from_micros(20);
 
 /// At least one of this many request packets in a row asks for an ACK. More ACKs would cost both ends; with fewer, the
-/// window opens in jumps.
+/// window opens in jumps. Messages of 256 packets at 1 % loss take 1.4 times as many ACKs at half, and 0.6 times at
+/// double; goodput differs by 2 % at most.
 pub(crate) const ACK_SPACING: u32 = 16;
 
-/// The retransmission timeout before a round-trip time is known. Nanoseconds.
+/// The retransmission timeout before a round-trip time is known. Nanoseconds. A first message that is lost comes that
+/// much sooner or later; at half, a peer that takes 3 ms to begin gets everything twice.
 pub(crate) const INITIAL_RTO: u64 = 4_000_000;
 
 /// The shortest retransmission timeout. The peer's process may be waiting for a processor; resending before it has had
-/// one does more harm than good. Nanoseconds.
+/// one does more harm than good. Nanoseconds. At 5 % loss, one QP moves 1.3 times the bytes with half of it, and 0.6
+/// times with double; up to 1 % it makes no difference to goodput. At half, a peer that has no processor for 700 µs is
+/// sent things again that it has not lost.
 pub(crate) const MIN_RTO: u64 = 800_000;
 
-/// Early resends in a row, each after twice the time of the one before, until only the local ACK timeout remains.
+/// Early resends in a row, each after twice the time of the one before, until only the local ACK timeout remains. At
+/// half, a QP waits for that timeout already after an outage of 20 ms; at double, not even after one of 400 ms.
 pub(crate) const MAX_EARLY_RESENDS: u32 = 8;
 
-/// A peer that does not answer is probed with this many packets, or with one READ request.
+/// A peer that does not answer is probed with this many packets, or with one READ request. At half, each loss of a
+/// probe costs a timeout: 64 KiB at 5 % loss take 1.5 times as long in the worst hundredth; double brings nothing.
 pub(crate) const PROBE_PACKETS: u32 = 2;
 
-/// Losses within this time after the window was cut belong to the same event.
+/// Losses within this time after the window was cut belong to the same event. At half, QPs that share a window move 0.8
+/// times the bytes at 5 % loss; at double 1.2 times, but eight senders to one receiver 0.95 times.
 pub(crate) const CUT_INTERVAL: Duration = Duration::from_micros(200);
 
-/// What the window grows by in a round trip once there has been a loss. Bytes.
+/// What the window grows by in a round trip once there has been a loss. Bytes. At half, eight senders to one receiver
+/// move 1.1 times the bytes, and QPs that share a window 0.8 times at 5 % loss; at double it is the other way round.
 pub(crate) const LINEAR_STEP: u64 = 8 << 10;
