@@ -109,11 +109,11 @@ fn device(metrics: &mut Metrics, snapshot: &Snapshot) {
         metrics.sample("peer_in_flight_bytes", &with(&[("peer", &address)]), peer.in_flight);
     }
     for one in &snapshot.reach {
-        reach(metrics, one, &with);
+        reach(metrics, one, with);
     }
 }
 
-fn reach(metrics: &mut Metrics, reach: &ReachSnapshot, with: &dyn Fn(&[(&'static str, &str)]) -> Labels) {
+fn reach(metrics: &mut Metrics, reach: &ReachSnapshot, with: impl Fn(&[(&'static str, &str)]) -> Labels) {
     let peer = reach.peer.to_string();
     let why = reach.why.as_deref().unwrap_or_default();
     metrics.describe(
