@@ -43,6 +43,13 @@ impl Rng {
         unit < p
     }
 
+    /// Fills `bytes` with what follows.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
+        }
+    }
+
     /// Changes one byte of a datagram, but not the fifth of the BTH: the ICRC does not cover that one, so the change
     /// would go unnoticed.
     pub(crate) fn corrupt(&mut self, bytes: &mut [u8]) {

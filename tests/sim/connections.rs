@@ -1,7 +1,10 @@
 //! Connections between whole NICs: a storm of them over a bad network, with ends that restart. In the end both ends
 //! agree on each connection, or know that they do not, and nothing is left.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+#[path = "../../src/cm/tests/connections/ledger.rs"]
+mod ledger;
+
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -11,41 +14,23 @@ use softrnic_cm::{
 };
 use softrnic_link::sim::{Path, SimOptions};
 use softrnic_nic::engine::{
-    EngineConfig, LocalData, Management, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest,
+    EngineConfig, LocalData, Management, QpHandle, QpInit, ReceiveSource, RecvRequest,
 };
 use softrnic_sim_tests::rng::Rng;
-use softrnic_sim_tests::world::{Agreement, Node, World};
-use softrnic_transport::{QpType, SendExtra, SendOp, Status};
-use softrnic_wire::{AddressPair, Mtu, PortSpace, PrivateHeader, Psn, Qpn, RejReason, ServiceId, Time};
+use softrnic_sim_tests::world::{Agreement, Node, World, empty_send};
+use softrnic_transport::{QpType, Status};
+use softrnic_wire::{AddressPair, Mtu, PortSpace, PrivateHeader, Psn, RejReason, ServiceId, Time};
 
-const ACTIVE: usize = 0;
-const PASSIVE: usize = 1;
-
-/// How a connection ended, as one end saw it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Fate {
-    Asked,
-    Established,
-    Ended,
-    Refused,
-    Unreachable,
-    /// Its process was killed.
-    Forgotten,
-}
+use ledger::{ACTIVE, Fate, Ledger, PASSIVE, check_empty};
 
 struct Storm {
     world: World,
     rng: Rng,
+    ledger: Ledger,
     /// By end and number.
-    fates: BTreeMap<(usize, u32), Fate>,
     qps: HashMap<(usize, u32), QpHandle>,
-    /// Connections to be ended, and when.
-    plans: BTreeMap<(Time, usize, u32), CommId>,
-    /// The QP of the active side, by number of either side.
-    asked_for: [BTreeMap<u32, Qpn>; 2],
     /// Connections whose message has arrived, by number of the active side.
     carried: HashSet<u32>,
-    has_restarted: bool,
 }
 
 fn address(end: usize) -> IpAddr {
@@ -69,12 +54,9 @@ impl Storm {
         let mut storm = Storm {
             world: World::new(seed, weather),
             rng: Rng::new(seed),
-            fates: BTreeMap::new(),
+            ledger: Ledger::default(),
             qps: HashMap::new(),
-            plans: BTreeMap::new(),
-            asked_for: [BTreeMap::new(), BTreeMap::new()],
             carried: HashSet::new(),
-            has_restarted: false,
         };
         storm.start(ACTIVE);
         storm.start(PASSIVE);
@@ -99,10 +81,7 @@ impl Storm {
         drop(self.world.nodes.remove(end));
         self.start(end);
         self.qps.retain(|(of, _), _| *of != end);
-        self.plans.retain(|(_, of, _), _| *of != end);
-        let gone = self.fates.iter_mut().filter(|((of, _), _)| *of == end);
-        gone.for_each(|(_, fate)| *fate = Fate::Forgotten);
-        self.has_restarted = true;
+        self.ledger.restarted(end);
     }
 
     fn management(&mut self, end: usize) -> &mut Management {
@@ -158,8 +137,7 @@ impl Storm {
         };
         let now = self.world.now;
         let id = self.management(ACTIVE).cm().connect(now, &params).expect("asks");
-        self.fates.insert((ACTIVE, id.get()), Fate::Asked);
-        self.asked_for[ACTIVE].insert(id.get(), qp.qpn);
+        self.ledger.asked(ACTIVE, id, qp.qpn);
         self.qps.insert((ACTIVE, id.get()), qp);
     }
 
@@ -185,16 +163,7 @@ impl Storm {
 
     /// Sends the only message of a connection.
     fn send(&mut self, id: CommId) {
-        let request = SendRequest {
-            wr_id: id.get().into(),
-            op: SendOp::Send(SendExtra::Plain),
-            data: LocalData::empty(),
-            length: 0,
-            signaled: true,
-            solicited: false,
-            fence: false,
-            srqn: None,
-        };
+        let request = empty_send(id.get().into());
         let qp = self.qps.get_mut(&(ACTIVE, id.get())).expect("in use");
         assert!(qp.sends.push(request).is_ok());
         let key = qp.key;
@@ -207,12 +176,11 @@ impl Storm {
         match event {
             Event::Request(request) => {
                 let id = request.id;
-                self.fates.insert((end, id.get()), Fate::Asked);
-                self.asked_for[PASSIVE].insert(id.get(), request.qpn);
+                self.ledger.asked(end, id, request.qpn);
                 if self.rng.chance(0.2) {
                     let reason = RejReason::CONSUMER_DEFINED;
                     self.management(end).cm().reject(id, reason, &[], b"no").expect("rejects");
-                    self.fates.insert((end, id.get()), Fate::Refused);
+                    self.ledger.ended(end, id, Fate::Refused);
                 } else {
                     self.accept(id);
                 }
@@ -220,10 +188,10 @@ impl Storm {
             Event::Reply(reply) => {
                 self.bring_up(end, reply.id);
                 self.management(end).cm().establish(reply.id, &[]).expect("confirms");
-                self.established(end, reply.id);
+                self.ledger.established(end, reply.id);
                 self.send(reply.id);
             }
-            Event::Established(id, _) => self.established(end, id),
+            Event::Established(id, _) => self.ledger.established(end, id),
             Event::Rejected { id, .. } => self.ended(end, id, Fate::Refused),
             Event::Unreachable(id) => self.ended(end, id, Fate::Unreachable),
             Event::Disconnected { id, timed_out, .. } => {
@@ -232,19 +200,14 @@ impl Storm {
                 }
                 self.ended(end, id, Fate::Ended);
             }
-            Event::TimewaitExit(id) => assert_ne!(self.fates[&(end, id.get())], Fate::Established),
+            Event::TimewaitExit(id) => self.ledger.timewait_is_over(end, id),
             Event::SidrRequest { .. } | Event::SidrReply(_) => unreachable!("nobody asks"),
         }
     }
 
-    fn established(&mut self, end: usize, id: CommId) {
-        let before = self.fates.insert((end, id.get()), Fate::Established);
-        assert_eq!(before, Some(Fate::Asked), "{end} {id:?}");
-    }
-
     /// A message has arrived or been sent: the connection ends in a while. The other side may end it, or both.
     fn carried(&mut self, end: usize, number: u32, status: Status) {
-        if !self.has_restarted {
+        if !self.ledger.has_restarted() {
             assert!(matches!(status, Status::Success | Status::Flushed), "{end} {number:#x}: {status:?}");
         }
         if status != Status::Success {
@@ -257,16 +220,12 @@ impl Storm {
             && let Some(id) = self.management(end).cm().id_of(number)
         {
             let at = self.world.now + Duration::from_micros(self.rng.between(0, 2_000_000));
-            self.plans.insert((at, end, number), id);
+            self.ledger.plan_end(at, end, id);
         }
     }
 
     fn ended(&mut self, end: usize, id: CommId, fate: Fate) {
-        let before = self.fates.insert((end, id.get()), fate);
-        assert!(
-            matches!(before, Some(Fate::Asked | Fate::Established)),
-            "{end} {id:?}: {before:?}, then {fate:?}"
-        );
+        self.ledger.ended(end, id, fate);
         if let Some(qp) = self.qps.remove(&(end, id.get())) {
             let now = self.world.now;
             let _remains = self.world.nodes[end].engine.destroy_qp(now, qp.key).expect("there");
@@ -287,11 +246,8 @@ impl Storm {
             any |= !done.is_empty();
             done.into_iter().for_each(|(number, status)| self.carried(end, number, status));
         }
-        while let Some((&(at, end, number), &id)) = self.plans.first_key_value()
-            && at <= self.world.now
-        {
-            self.plans.remove(&(at, end, number));
-            let now = self.world.now;
+        let now = self.world.now;
+        while let Some((end, id)) = self.ledger.take_due(now) {
             if self.management(end).cm().state(id) == Some(State::Established) {
                 self.management(end).cm().disconnect(now, id, &[]).expect("disconnects");
             }
@@ -307,8 +263,7 @@ impl Storm {
             if self.react() {
                 continue;
             }
-            let plan = self.plans.first_key_value().map(|(&(at, ..), _)| at);
-            let next = self.world.next_time().into_iter().chain(plan).min();
+            let next = self.world.next_time().into_iter().chain(self.ledger.next_plan()).min();
             match next.filter(|&next| next <= until) {
                 Some(next) => self.world.now = self.world.now.max(next),
                 None => {
@@ -319,11 +274,9 @@ impl Storm {
         }
     }
 
-    /// Ends all connections still in use, and lets all timers run out.
-    fn wind_down(&mut self) {
-        let in_use: Vec<(usize, u32)> =
-            self.fates.iter().filter(|(_, fate)| **fate == Fate::Established).map(|(&key, _)| key).collect();
-        for (end, number) in in_use {
+    /// Ends all connections still in use, lets all timers run out, and checks that nothing is left.
+    fn finish(&mut self) {
+        for (end, number) in self.ledger.in_use() {
             let now = self.world.now;
             let cm = self.management(end).cm();
             if let Some(id) = cm.id_of(number) {
@@ -332,29 +285,10 @@ impl Storm {
             }
         }
         self.run(Duration::from_secs(400));
-    }
-
-    /// Both ends of each connection know that it is over, neither is alone in having had one, and nothing is left.
-    fn check(&mut self) {
-        for ((end, number), fate) in &self.fates {
-            assert!(!matches!(fate, Fate::Asked | Fate::Established), "end {end}, {number:#x}: {fate:?}");
-        }
+        self.ledger.check();
         for end in [ACTIVE, PASSIVE] {
-            let usage = self.management(end).cm().usage();
-            let left = (usage.connections, usage.pending, usage.timers, usage.index_entries, usage.outgoing);
-            assert_eq!(left, (0, 0, 0, 0, 0), "end {end}");
+            check_empty(end, self.management(end).cm().usage());
             assert_eq!(self.world.nodes[end].engine.usage().queue_pairs, 0, "end {end}");
-        }
-        if self.has_restarted {
-            return;
-        }
-        for (number, qpn) in &self.asked_for[ACTIVE] {
-            let fate = self.fates[&(ACTIVE, *number)];
-            // A late copy of a request that was refused is asked again, in vain.
-            let passive = self.asked_for[PASSIVE].iter().filter(|(_, of)| *of == qpn);
-            let in_use =
-                passive.filter(|(number, _)| self.fates[&(PASSIVE, **number)] == Fate::Ended).count();
-            assert_eq!(in_use, usize::from(fate == Fate::Ended), "{fate:?}: {number:#x}, QP {qpn}");
         }
     }
 }
@@ -369,9 +303,8 @@ fn a_storm_of_connections_ends_in_agreement() {
             storm.run(Duration::from_micros(100));
         }
         storm.run(Duration::from_secs(5));
-        storm.wind_down();
-        storm.check();
-        let ended = storm.fates.values().filter(|fate| **fate == Fate::Ended).count();
+        storm.finish();
+        let ended = storm.ledger.count_ended();
         assert!(ended > 20 && storm.carried.len() > 10, "{ended} ended, {} carried", storm.carried.len());
     }
 }
@@ -389,7 +322,6 @@ fn ends_that_restart_leave_nothing_behind() {
             storm.run(Duration::from_secs(1));
             storm.restart(round % 2);
         }
-        storm.wind_down();
-        storm.check();
+        storm.finish();
     }
 }

@@ -40,10 +40,7 @@ impl Rng {
 /// The bytes of message `id`: different for every message, and at every position in it.
 pub fn pattern(id: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng::new(id.wrapping_mul(0x2545_F491_4F6C_DD1D));
-    let mut bytes = Vec::with_capacity(len + 8);
-    while bytes.len() < len {
-        bytes.extend_from_slice(&rng.next().to_le_bytes());
-    }
-    bytes.truncate(len);
+    let mut bytes = vec![0; len];
+    rng.0.fill(&mut bytes);
     bytes
 }

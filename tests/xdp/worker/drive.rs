@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use softrnic_link::Rng;
 use softrnic_nic::verbs::{Cqe, CqeExtra, Status, WorkRequest};
 
 use crate::Problem;
 use crate::end::End;
 use crate::message::{Finished, Operation, Plan};
-use crate::random::Random;
 use crate::wait::Waiting;
 
 /// Drives until stopped or until the plan's messages are done; then waits for all that is under way.
@@ -54,7 +54,7 @@ struct Driver<'a> {
     end: &'a End,
     operations: &'a [Operation],
     most: u64,
-    random: Random,
+    rng: Rng,
     slots: Vec<Slot>,
     /// The echoes that are to come, in this order: slot, bytes, immediate data.
     echoes: VecDeque<Echo>,
@@ -107,7 +107,7 @@ impl<'a> Driver<'a> {
             end,
             operations: &plan.operations,
             most: plan.messages.unwrap_or(u64::MAX),
-            random: Random(plan.seed),
+            rng: Rng::new(plan.seed),
             slots: (0..end.layout.slots).map(|_| slot()).collect(),
             echoes: VecDeque::new(),
             started: 0,
@@ -122,7 +122,7 @@ impl<'a> Driver<'a> {
     fn start(&mut self) -> Result<(), Problem> {
         for slot in 0..self.slots.len() {
             if self.slots[slot].awaited == 0 && self.started < self.most {
-                let operation = self.operations[self.random.below(self.operations.len())];
+                let operation = self.operations[self.below(self.operations.len())];
                 self.slots[slot].operation = operation;
                 self.started += 1;
                 match operation {
@@ -141,7 +141,7 @@ impl<'a> Driver<'a> {
         let source = self.end.layout.source(slot);
         let bytes = self.bytes(length);
         self.end.memory.write(source, &bytes)?;
-        let immediate = (self.slots[slot].operation == Operation::SendImm).then(|| self.random.next() as u32);
+        let immediate = (self.slots[slot].operation == Operation::SendImm).then(|| self.rng.next() as u32);
         let mut request = match immediate {
             Some(immediate) => WorkRequest::send_imm(immediate),
             None => WorkRequest::send(),
@@ -150,7 +150,7 @@ impl<'a> Driver<'a> {
             request = request.inline(&bytes);
         } else {
             // In two pieces, so that lists are there as well.
-            let cut = self.random.below(length);
+            let cut = self.below(length);
             request = request
                 .sge(self.end.memory.sge(source, cut))
                 .sge(self.end.memory.sge(source + cut, length - cut));
@@ -164,14 +164,13 @@ impl<'a> Driver<'a> {
     /// Writes a part of the peer's target, and reads it back with what is around it.
     fn write(&mut self, slot: usize) -> Result<(), Problem> {
         let length = self.length();
-        let at = self.random.below(self.end.layout.size - length + 1);
+        let at = self.below(self.end.layout.size - length + 1);
         let bytes = self.bytes(length);
         let source = self.end.layout.source(slot);
         self.end.memory.write(source, &bytes)?;
         self.slots[slot].mirror[at..at + length].copy_from_slice(&bytes);
         let (va, rkey) = self.end.remote(self.end.layout.target(slot) + at)?;
-        let immediate =
-            (self.slots[slot].operation == Operation::WriteImm).then(|| self.random.next() as u32);
+        let immediate = (self.slots[slot].operation == Operation::WriteImm).then(|| self.rng.next() as u32);
         let request = match immediate {
             Some(immediate) => WorkRequest::write_imm(va, rkey, immediate),
             None => WorkRequest::write(va, rkey),
@@ -189,7 +188,7 @@ impl<'a> Driver<'a> {
 
     fn read(&mut self, slot: usize) -> Result<(), Problem> {
         let length = self.length();
-        let at = self.random.below(self.end.layout.size - length + 1);
+        let at = self.below(self.end.layout.size - length + 1);
         self.slots[slot].awaited = 1;
         self.read_range(slot, at, length)
     }
@@ -205,13 +204,13 @@ impl<'a> Driver<'a> {
 
     fn atomic(&mut self, slot: usize) -> Result<(), Problem> {
         let (va, rkey) = self.end.remote(self.end.layout.word(slot))?;
-        let operand = self.random.next();
+        let operand = self.rng.next();
         let word = self.slots[slot].word;
         self.slots[slot].before = word;
         let request = if self.slots[slot].operation == Operation::FetchAdd {
             self.slots[slot].word = word.wrapping_add(operand);
             WorkRequest::fetch_add(va, rkey, operand)
-        } else if self.random.below(4) == 0 {
+        } else if self.below(4) == 0 {
             WorkRequest::compare_swap(va, rkey, !word, operand)
         } else {
             self.slots[slot].word = operand;
@@ -343,17 +342,21 @@ impl<'a> Driver<'a> {
     fn length(&mut self) -> usize {
         let mtu = self.end.mtu();
         let edges = [0, 1, 7, mtu - 1, mtu, mtu + 1, 2 * mtu, 3 * mtu + 5];
-        let length = match self.random.below(16) {
+        let length = match self.below(16) {
             edge @ 0..8 => edges[edge],
-            8..12 => self.random.below(256),
-            _ => self.random.below(self.end.layout.size + 1),
+            8..12 => self.below(256),
+            _ => self.below(self.end.layout.size + 1),
         };
         length.min(self.end.layout.size)
     }
 
+    fn below(&mut self, bound: usize) -> usize {
+        self.rng.below(bound as u64) as usize
+    }
+
     fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
-        self.random.fill(&mut bytes);
+        self.rng.fill(&mut bytes);
         bytes
     }
 }

@@ -11,7 +11,6 @@ mod drive;
 mod echo;
 mod end;
 mod message;
-mod random;
 mod report;
 mod wait;
 

@@ -1,5 +1,6 @@
 //! Whatever a peer sends, nothing panics and what is kept is bounded.
 
+use softrnic_link::Rng;
 use softrnic_wire::*;
 
 use super::world::*;
@@ -10,12 +11,12 @@ fn route() -> Route {
 }
 
 /// A REQ that a listener would take, of any peer.
-fn request(random: &mut Random) -> [u8; MAD_LEN] {
+fn request(rng: &mut Rng) -> [u8; MAD_LEN] {
     let req = Req {
-        local_id: random.next() as u32,
+        local_id: rng.next() as u32,
         service: service(),
-        ca_guid: random.next(),
-        qpn: Qpn::new(random.next() as u32),
+        ca_guid: rng.next(),
+        qpn: Qpn::new(rng.next() as u32),
         mtu_code: Bits::new(3),
         primary: CmPath {
             local_gid: address(0).into(),
@@ -26,7 +27,7 @@ fn request(random: &mut Random) -> [u8; MAD_LEN] {
         ..Req::default()
     };
     let mut bytes = [0; MAD_LEN];
-    CmMessage::new(CmBody::Req(req), &header(0, 1)).expect("short").emit_mad(random.next(), 0, &mut bytes);
+    CmMessage::new(CmBody::Req(req), &header(0, 1)).expect("short").emit_mad(rng.next(), 0, &mut bytes);
     bytes
 }
 
@@ -34,9 +35,9 @@ fn request(random: &mut Random) -> [u8; MAD_LEN] {
 fn a_flood_of_requests_fills_the_backlog_and_nothing_else() {
     let mut w = World::new(2, 1);
     w.listen(1, 1 << 20);
-    let mut random = Random(5);
+    let mut rng = Rng::new(5);
     for _ in 0..100_000 {
-        let bytes = request(&mut random);
+        let bytes = request(&mut rng);
         w.ends[1].on_mad(w.now, route(), &bytes);
         while w.ends[1].poll_transmit().is_some() {}
     }
@@ -64,24 +65,24 @@ fn any_bytes_are_taken_without_harm() {
         let mut w = World::new(2, seed);
         w.listen(1, 4);
         let (active, passive) = w.connected();
-        let mut random = Random(seed);
+        let mut rng = Rng::new(seed);
         for _ in 0..300 {
             let mut bytes = [0; MAD_LEN];
-            bytes.fill_with(|| random.next() as u8);
+            bytes.fill_with(|| rng.next() as u8);
             // Mostly messages, about connections that there are.
-            if random.percent(95) {
+            if rng.chance(0.95) {
                 bytes[..8].copy_from_slice(&[1, 7, 2, 3, 0, 0, 0, 0]);
                 bytes[16] = 0;
-                bytes[17] = 0x10 + random.below(11) as u8;
+                bytes[17] = 0x10 + rng.below(11) as u8;
             }
-            if random.percent(70) {
+            if rng.chance(0.7) {
                 bytes[28..32].copy_from_slice(&passive.get().to_be_bytes());
                 bytes[24..28].copy_from_slice(&active.get().to_be_bytes());
             }
-            if random.percent(50) {
+            if rng.chance(0.5) {
                 bytes[32..40].copy_from_slice(&service().0.to_be_bytes());
             }
-            let len = if random.percent(5) { random.below(MAD_LEN as u64) as usize } else { MAD_LEN };
+            let len = if rng.chance(0.05) { rng.below(MAD_LEN as u64) as usize } else { MAD_LEN };
             w.ends[1].on_mad(w.now, route(), &bytes[..len]);
             w.ends[1].on_timeout(w.now);
             let mut answers = 0;
@@ -89,7 +90,7 @@ fn any_bytes_are_taken_without_harm() {
                 answers += 1;
             }
             assert!(answers <= 2, "one message drew {answers}");
-            w.now = w.now.after_nanos(random.below(50_000_000));
+            w.now = w.now.after_nanos(rng.below(50_000_000));
         }
         assert!(w.ends[1].usage().connections <= 16);
     }

@@ -4,30 +4,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use softrnic_link::Rng;
 use softrnic_wire::{AddressPair, CmBody, Mad, Mtu, PortSpace, PrivateHeader, Psn, Qpn, ServiceId, Time};
 
 use softrnic_cm::*;
-
-/// SplitMix64, so that a seed makes a run.
-#[derive(Clone)]
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ x >> 31
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    pub fn percent(&mut self, p: u64) -> bool {
-        self.below(100) < p
-    }
-}
 
 pub fn address(end: usize) -> IpAddr {
     Ipv4Addr::new(10, 0, 0, 1 + end as u8).into()
@@ -78,18 +58,18 @@ pub fn accept_params(qpn: u32) -> AcceptParams {
     }
 }
 
-/// How bad the network is, in percent.
+/// How bad the network is: probabilities.
 #[derive(Clone, Copy, Default)]
 pub struct Weather {
-    pub loss: u64,
-    pub double: u64,
-    pub reorder: u64,
+    pub loss: f64,
+    pub double: f64,
+    pub reorder: f64,
 }
 
 pub struct World {
     pub now: Time,
     pub ends: Vec<Cm>,
-    pub random: Random,
+    pub rng: Rng,
     pub weather: Weather,
     /// Datagrams on the way, by when they arrive.
     flying: BTreeMap<(Time, u64), Outgoing>,
@@ -106,7 +86,7 @@ impl World {
         let mut world = World {
             now: Time::ZERO,
             ends: Vec::new(),
-            random: Random(seed),
+            rng: Rng::new(seed),
             weather: Weather::default(),
             flying: BTreeMap::new(),
             sent: 0,
@@ -123,8 +103,8 @@ impl World {
 
     /// A connection manager without a past, on the device of `end`.
     pub fn start(&mut self, end: usize) -> Cm {
-        let mut random = Random(self.random.next());
-        let mut cm = Cm::new(Config::new(0x0200_0000_0000_0000 + end as u64), move || random.next() as u32);
+        let mut rng = Rng::new(self.rng.next());
+        let mut cm = Cm::new(Config::new(0x0200_0000_0000_0000 + end as u64), move || rng.next() as u32);
         cm.set_gids(&[address(end).into()]);
         cm
     }
@@ -153,13 +133,13 @@ impl World {
         let nth = self.seen.entry(mad.attribute_id).or_default();
         *nth += 1;
         if self.censor.is_some_and(|censor| censor(message.body(), *nth))
-            || self.random.percent(self.weather.loss)
+            || self.rng.chance(self.weather.loss)
         {
             return;
         }
-        let copies = 1 + usize::from(self.random.percent(self.weather.double));
+        let copies = 1 + usize::from(self.rng.chance(self.weather.double));
         for _ in 0..copies {
-            let late = if self.random.percent(self.weather.reorder) { self.random.below(30_000) } else { 0 };
+            let late = if self.rng.chance(self.weather.reorder) { self.rng.below(30_000) } else { 0 };
             let at = self.now + Duration::from_micros(100 + late);
             self.sent += 1;
             self.flying.insert((at, self.sent), outgoing.clone());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use softrnic_link::host::Host;
 use softrnic_link::xdp::{XdpError, XdpLink, XdpOptions};
-use softrnic_link::{Flow, Link, TxError};
+use softrnic_link::{Flow, Link, Rng, TxError};
 
 use super::ip;
 use super::{Namespace, now, wait_for};
@@ -22,14 +22,8 @@ pub fn flow(src: &str, dst: &str) -> Flow {
 
 /// The contents of datagram `number`: its number, then bytes that follow from it.
 pub fn contents(number: u64, len: usize) -> impl Iterator<Item = u8> {
-    let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let rest = std::iter::from_fn(move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        Some(state as u8)
-    });
-    number.to_be_bytes().into_iter().chain(rest).take(len)
+    let mut rng = Rng::new(number);
+    number.to_be_bytes().into_iter().chain(std::iter::repeat_with(move || rng.next() as u8)).take(len)
 }
 
 /// Sends one datagram, waiting for the neighbour to be found and for room.
