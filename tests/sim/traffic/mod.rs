@@ -14,6 +14,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::time::Duration;
 
+use softrnic_link::sim::SimOptions;
 use softrnic_nic::engine::{CqKey, QpHandle, RecvRequest, SrqKey, XrcdKey};
 use softrnic_nic::runtime::queue::RecvRing;
 use softrnic_transport::Counter;
@@ -21,6 +22,7 @@ use softrnic_wire::{Qpn, Srqn, Time};
 
 use crate::arena::Span;
 use crate::rng::Rng;
+use crate::tap::Damage;
 use crate::world::{Node, World};
 use endpoint::{Endpoint, Receive, total};
 use plan::{ConnectionPlan, Plan};
@@ -44,6 +46,8 @@ pub struct Summary {
     pub windows: u64,
     /// Virtual time that has passed, in nanoseconds.
     pub nanos: u64,
+    /// Packets that came damaged to NICs that see no IP headers.
+    pub damage: Damage,
 }
 
 impl Summary {
@@ -56,6 +60,7 @@ impl Summary {
         self.not_ready += other.not_ready;
         self.windows += other.windows;
         self.nanos += other.nanos;
+        self.damage.add(other.damage);
     }
 }
 
@@ -150,7 +155,12 @@ impl Traffic {
     fn new(seed: u64, plan: Plan) -> Traffic {
         let mut world = World::new(seed, plan.path);
         for &(address, options, config, memory) in &plan.nodes {
-            let mut node = Node::new(&world.fabric, address, options, config, memory);
+            // The tap must see what it hides from the NIC.
+            let open = SimOptions { sees_ip_header: true, ..options };
+            let mut node = Node::new(&world.fabric, address, open, config, memory);
+            if !options.sees_ip_header {
+                node.link.hide_headers();
+            }
             node.callers = Some(Rng::new(seed ^ 0xCA11 ^ (world.nodes.len() as u64) << 16));
             world.nodes.push(node);
         }
@@ -295,6 +305,7 @@ impl Traffic {
             let counted = |wanted| node.engine.counters().find(|c| c.0 == wanted).map_or(0, |c| c.1);
             self.summary.retransmitted += counted(Counter::RetransmittedPacket);
             self.summary.not_ready += counted(Counter::SendRnrErr);
+            self.summary.damage.add(node.link.damage());
         }
         self.summary
     }
