@@ -313,7 +313,7 @@ impl Command {
             Code::Disconnect => Ok(Command::Disconnect { id: body.u32(0) }),
             Code::InitQpAttr => {
                 let answer = answer(0).with_room(room::QP_ATTR)?;
-                let state = usize::try_from(body.u32(12)).ok().and_then(|state| STATES.get(state));
+                let state = usize::try_from(body.u32(12)).ok().and_then(|state| QpState::ALL.get(state));
                 let state = *state.ok_or(Errno::INVAL)?;
                 Ok(Command::InitQpAttr { id: body.u32(8), state, answer })
             }
@@ -361,9 +361,6 @@ impl Command {
         }
     }
 }
-
-const STATES: [QpState; 7] =
-    [QpState::Reset, QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd, QpState::Sqe, QpState::Err];
 
 fn milliseconds(number: u32) -> Duration {
     Duration::from_millis(number.into())

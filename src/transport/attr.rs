@@ -29,6 +29,14 @@ pub enum QpState {
     Err = 6,
 }
 
+impl QpState {
+    /// All of them, each at the place of its number (`enum ibv_qp_state`).
+    pub const ALL: [QpState; 7] = {
+        use QpState::*;
+        [Reset, Init, Rtr, Rts, Sqd, Sqe, Err]
+    };
+}
+
 /// A set of attributes, with the bits of verbs (`enum ibv_qp_attr_mask`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AttrMask(pub u32);

@@ -8,7 +8,7 @@ use softrnic_link::sim::{Path, SimOptions};
 use softrnic_nic::engine::{
     Caller, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest,
 };
-use softrnic_sim_tests::world::{Agreement, Node, World};
+use softrnic_sim_tests::world::{Agreement, Node, World, empty_send};
 use softrnic_transport::{QpType, RemoteBuffer, SendExtra, SendOp};
 use softrnic_wire::{Mtu, Psn};
 
@@ -67,16 +67,7 @@ impl Pair {
     }
 
     fn post(&mut self, node: usize, op: SendOp<LocalData>) {
-        let request = SendRequest {
-            wr_id: 0,
-            op,
-            data: LocalData::empty(),
-            length: 0,
-            signaled: false,
-            solicited: false,
-            fence: false,
-            srqn: None,
-        };
+        let request = SendRequest { op, signaled: false, ..empty_send(0) };
         assert!(self.ends[node].sends.push(request).is_ok(), "the send queue is full");
         self.world.nodes[node].engine.on_doorbell(self.world.now, self.ends[node].key.index());
     }

@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 
 use softrnic_link::sim::{Fabric, SimOptions};
 use softrnic_nic::engine::{
-    Budget, ControlError, Engine, EngineConfig, LocalData, QpHandle, QpInit, QpKey, ReceiveSource,
-    SendRequest,
+    Budget, ControlError, Engine, EngineConfig, QpHandle, QpInit, QpKey, ReceiveSource, SendRequest,
 };
-use softrnic_transport::{AttrError, AttrMask, QpAttr, QpState, QpType, SendExtra, SendOp, check_transition};
+use softrnic_sim_tests::world::empty_send;
+use softrnic_transport::{AttrError, AttrMask, QpAttr, QpState, QpType, check_transition};
 use softrnic_wire::Time;
 
 const STATES: [(&str, QpState); 7] = [
@@ -285,16 +285,7 @@ fn connected() -> (Engine, QpHandle, SendRequest) {
     for (from, to) in [("RESET", "INIT"), ("INIT", "RTR"), ("RTR", "RTS")] {
         modify(&mut engine, qp.key, rule("RC", from, to).expect("a rule").0 | 1, to).expect("legal");
     }
-    let request = SendRequest {
-        wr_id: 1,
-        op: SendOp::Send(SendExtra::Plain),
-        data: LocalData::empty(),
-        length: 0,
-        signaled: true,
-        solicited: false,
-        fence: false,
-        srqn: None,
-    };
+    let request = empty_send(1);
     (engine, qp, request)
 }
 

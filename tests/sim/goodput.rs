@@ -11,7 +11,7 @@ use softrnic_transport::{QpType, SendExtra, SendOp, Status};
 use softrnic_wire::{Mtu, Psn};
 
 use crate::arena::Span;
-use crate::world::{Agreement, Node, World};
+use crate::world::{Agreement, Node, World, empty_send};
 
 /// What every link can carry, in bits per second.
 const BANDWIDTH: u64 = 10_000_000_000;
@@ -189,7 +189,6 @@ pub fn connect(world: &mut World, node: usize, stream: &Stream) -> Sender {
     let data = LocalData::Sges([world.nodes[node].sge(span, 0)].into_iter().collect());
     let remote = world.nodes[0].remote(span, 0);
     let request = SendRequest {
-        wr_id: 1,
         op: match stream.kind {
             Kind::Write => SendOp::Write { remote, imm: None },
             Kind::Read => SendOp::Read { remote },
@@ -197,10 +196,7 @@ pub fn connect(world: &mut World, node: usize, stream: &Stream) -> Sender {
         },
         data,
         length: stream.message as u32,
-        signaled: true,
-        solicited: false,
-        fence: false,
-        srqn: None,
+        ..empty_send(1)
     };
     Sender { node, qp: handles[0].take().expect("made above"), far, request }
 }

@@ -8,7 +8,7 @@ use softrnic_link::sim::{Path, SimOptions};
 use softrnic_nic::engine::{
     Cqe, EngineConfig, InlineBytes, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest,
 };
-use softrnic_sim_tests::world::{Agreement, Node, QKEY, World};
+use softrnic_sim_tests::world::{Agreement, Node, QKEY, World, empty_send};
 use softrnic_transport::{Path as QpPath, QpType, SendOp, Status};
 use softrnic_wire::{Gid, Mtu, Psn, Qkey, Qpn, Time};
 
@@ -64,14 +64,11 @@ fn datagram_qp(world: &mut World, node: usize, qkey: Qkey) -> QpHandle {
 fn send(world: &mut World, node: usize, qp: &mut QpHandle, dst: IpAddr, dest_qpn: Qpn) {
     let path = QpPath { src: world.nodes[node].address, dst, sport: 0xC000, tos: 0, ttl: 5 };
     let request = SendRequest {
-        wr_id: 0,
         op: SendOp::Datagram { path, dest_qpn, qkey: QKEY, imm: None },
         data: LocalData::Inline(InlineBytes::from_slice(b"to all of you")),
         length: 13,
         signaled: false,
-        solicited: false,
-        fence: false,
-        srqn: None,
+        ..empty_send(0)
     };
     assert!(qp.sends.push(request).is_ok());
     let now = world.now;

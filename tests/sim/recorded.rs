@@ -18,7 +18,7 @@ use softrnic_transport::{QpState, QpType, RemoteBuffer, SendExtra, SendOp};
 use softrnic_wire::{Imm, Mtu, Psn, Rkey, Time};
 
 use crate::arena::Span;
-use crate::world::{Agreement, Node, World};
+use crate::world::{Agreement, Node, World, empty_send};
 
 /// Midnight of 2026-01-01: when the captures begin.
 const EPOCH: Duration = Duration::from_secs(1_767_225_600);
@@ -247,16 +247,7 @@ impl Recording {
 
     fn post(&mut self, side: usize, op: SendOp<LocalData>, len: usize) {
         let data = self.local(side, len);
-        let request = SendRequest {
-            wr_id: 0,
-            op,
-            data,
-            length: len as u32,
-            signaled: true,
-            solicited: false,
-            fence: false,
-            srqn: None,
-        };
+        let request = SendRequest { op, data, length: len as u32, ..empty_send(0) };
         assert!(self.qps[side].sends.push(request).is_ok());
         let (now, index) = (self.world.now, self.qps[side].key.index());
         self.world.nodes[side].engine.on_doorbell(now, index);

@@ -7,9 +7,13 @@ use std::time::Duration;
 use softrnic_link::Link;
 use softrnic_link::sim::{Fabric, Path, SimOptions};
 use softrnic_memory::{Access, Lkey, MemoryTable, MrSpec, PdId, Sge};
-use softrnic_nic::engine::{Budget, Caller, CqKey, Cqe, Engine, EngineConfig, Event, QpKey};
+use softrnic_nic::engine::{
+    Budget, Caller, CqKey, Cqe, Engine, EngineConfig, Event, LocalData, QpKey, SendRequest,
+};
 use softrnic_nic::runtime::queue::CompletionRing;
-use softrnic_transport::{AttrMask, Path as QpPath, QpAccess, QpAttr, QpState, QpType, RemoteBuffer};
+use softrnic_transport::{
+    AttrMask, Path as QpPath, QpAccess, QpAttr, QpState, QpType, RemoteBuffer, SendExtra, SendOp,
+};
 use softrnic_wire::{Gid, Mtu, Psn, Qkey, Qpn, Rkey, RnrTimer, Time};
 
 use crate::arena::{Arena, Span};
@@ -300,6 +304,20 @@ impl World {
         self.now = self.now.max(next);
         self.settle();
         true
+    }
+}
+
+/// A SEND of no bytes.
+pub fn empty_send(wr_id: u64) -> SendRequest {
+    SendRequest {
+        wr_id,
+        op: SendOp::Send(SendExtra::Plain),
+        data: LocalData::empty(),
+        length: 0,
+        signaled: true,
+        solicited: false,
+        fence: false,
+        srqn: None,
     }
 }
 

@@ -174,16 +174,7 @@ impl Qp {
 
     /// Its state.
     pub fn state(&self) -> QpState {
-        const STATES: [QpState; 7] = [
-            QpState::Reset,
-            QpState::Init,
-            QpState::Rtr,
-            QpState::Rts,
-            QpState::Sqd,
-            QpState::Sqe,
-            QpState::Err,
-        ];
-        STATES[(self.state.load(Ordering::Acquire) as usize).min(6)]
+        QpState::ALL[(self.state.load(Ordering::Acquire) as usize).min(6)]
     }
 
     /// Changes attributes and state.

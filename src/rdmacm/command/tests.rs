@@ -191,7 +191,7 @@ fn only_two_reasons_may_be_given_to_a_peer() {
 
 #[test]
 fn there_are_seven_states_of_a_qp() {
-    for (number, state) in STATES.iter().enumerate() {
+    for (number, state) in QpState::ALL.iter().enumerate() {
         let read = read(11, 144, &body(16, &[(8, &[1]), (12, &[number as u8])]));
         assert!(matches!(read, Ok(Command::InitQpAttr { id: 1, state: found, .. }) if found == *state));
     }

@@ -141,16 +141,7 @@ impl Scene {
 
     fn modify(&mut self, choices: &mut Choices<'_>) {
         let Some(index) = usize::from(choices.byte()).checked_rem(self.qps.len()) else { return };
-        let states = [
-            QpState::Reset,
-            QpState::Init,
-            QpState::Rtr,
-            QpState::Rts,
-            QpState::Sqd,
-            QpState::Sqe,
-            QpState::Err,
-        ];
-        let (state, cur_state) = (choices.pick(&states), choices.pick(&states));
+        let (state, cur_state) = (choices.pick(&QpState::ALL), choices.pick(&QpState::ALL));
         let Live { qp, service } = &self.qps[index];
         let mask = match choices.byte() % 3 {
             0 => AttrMask(choices.number(4) as u32),

@@ -10,7 +10,7 @@ use crate::arena::Span;
 use crate::rng::pattern;
 use crate::scenario::machine::Machine;
 use crate::scenario::value::{Words, number};
-use crate::world::ALL_ACCESS;
+use crate::world::{ALL_ACCESS, empty_send};
 
 /// `NAME+OFFSET:LENGTH`.
 pub fn span(machine: &Machine, word: &str) -> Result<(Span, Sge), String> {
@@ -87,16 +87,7 @@ struct Parts {
 pub fn send(machine: &mut Machine, words: &mut Words<'_>) -> Result<(), String> {
     let name = words.next()?.to_string();
     let kind = words.next()?;
-    let nothing = SendRequest {
-        wr_id: 0,
-        op: SendOp::Send(SendExtra::Plain),
-        data: LocalData::empty(),
-        length: 0,
-        signaled: true,
-        solicited: false,
-        fence: false,
-        srqn: None,
-    };
+    let nothing = empty_send(0);
     let mut parts = Parts {
         data: LocalData::empty(),
         length: 0,
