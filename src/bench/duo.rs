@@ -224,7 +224,7 @@ impl End {
             (QpState::Rts, vec![M::TIMEOUT, M::RETRY_CNT, M::RNR_RETRY, M::SQ_PSN, M::MAX_QP_RD_ATOMIC]),
         ];
         for (state, masks) in masks {
-            let mask = masks.into_iter().fold(M::STATE, AttrMask::with);
+            let mask = masks.into_iter().fold(M::STATE, AttrMask::union);
             let changed = self.engine.modify_qp(now, self.qp.key, mask, &QpAttr { state, ..attr });
             changed.unwrap_or_else(|error| panic!("{state:?}: {error}"));
         }

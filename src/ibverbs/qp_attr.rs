@@ -20,13 +20,13 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp
     guard::<()>(move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (qp, attr) = (QpObject::of(qp)?, unsafe { borrow(attr)? });
-        let mask = meant(qp.nic.service(), AttrMask(mask as u32));
+        let mask = meant(qp.nic.service(), AttrMask::from_bits_retain(mask as u32));
         let attributes = attributes(attr, mask)?;
         qp.nic.modify(mask, &attributes)?;
-        if mask.has(AttrMask::ACCESS_FLAGS) {
+        if mask.contains(AttrMask::ACCESS_FLAGS) {
             qp.access_flags.store(attr.qp_access_flags, Ordering::Relaxed);
         }
-        if mask.has(AttrMask::STATE) {
+        if mask.contains(AttrMask::STATE) {
             qp.show_state(attributes.transport.state);
         }
         Ok(())
@@ -47,7 +47,7 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
         let (qp, attr, init) = unsafe { (QpObject::of(qp)?, borrow_mut(attr)?, borrow_mut(init)?) };
         let (found, state) = query(qp)?;
         *attr = found;
-        if AttrMask(mask as u32).has(AttrMask::STATE) {
+        if AttrMask::from_bits_retain(mask as u32).contains(AttrMask::STATE) {
             qp.show_state(state);
         }
         let identity = qp.identity();
@@ -68,33 +68,33 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
 /// kernel removes those of the other side (`modify_qp_mask` of its uverbs).
 fn meant(service: QpType, mask: AttrMask) -> AttrMask {
     let others = match service {
-        QpType::XrcInitiator => AttrMask::MAX_DEST_RD_ATOMIC.with(AttrMask::MIN_RNR_TIMER),
-        QpType::XrcTarget => AttrMask::MAX_QP_RD_ATOMIC.with(AttrMask::RETRY_CNT).with(AttrMask::RNR_RETRY),
-        _ => AttrMask::NONE,
+        QpType::XrcInitiator => AttrMask::MAX_DEST_RD_ATOMIC.union(AttrMask::MIN_RNR_TIMER),
+        QpType::XrcTarget => AttrMask::MAX_QP_RD_ATOMIC.union(AttrMask::RETRY_CNT).union(AttrMask::RNR_RETRY),
+        _ => AttrMask::empty(),
     };
-    AttrMask(mask.0 & !others.0)
+    mask.difference(others)
 }
 
 /// The attributes in `mask`; the others are ignored.
 fn attributes(attr: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttributes, Errno> {
     let mut to = QpAttr::default();
-    if mask.has(AttrMask::STATE) {
+    if mask.contains(AttrMask::STATE) {
         to.state = state(attr.qp_state)?;
     }
-    if mask.has(AttrMask::CUR_STATE) {
+    if mask.contains(AttrMask::CUR_STATE) {
         to.cur_state = state(attr.cur_qp_state)?;
     }
-    if mask.has(AttrMask::PKEY_INDEX) && attr.pkey_index != 0 {
+    if mask.contains(AttrMask::PKEY_INDEX) && attr.pkey_index != 0 {
         return Err(Errno::invalid("pkey_index is not 0, where the only P_Key is"));
     }
-    if mask.has(AttrMask::PORT) {
+    if mask.contains(AttrMask::PORT) {
         check_port(attr.port_num.into()).map_err(|_| Errno::invalid("port_num is not 1"))?;
     }
-    if mask.has(AttrMask::PATH_MTU) {
+    if mask.contains(AttrMask::PATH_MTU) {
         let mtu = Mtu::ALL.iter().find(|mtu| **mtu as u32 == attr.path_mtu);
         to.mtu = *mtu.ok_or_else(|| Errno::invalid("path_mtu is none of 1 to 5"))?;
     }
-    let address = match mask.has(AttrMask::AV) {
+    let address = match mask.contains(AttrMask::AV) {
         true => Some(address_vector(&attr.ah_attr)?),
         false => None,
     };

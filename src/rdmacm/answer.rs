@@ -120,7 +120,7 @@ fn path_record(query: &Query) -> [u8; 64] {
 pub fn qp_attributes(attributes: &QpAttributes, mask: AttrMask) -> [u8; 144] {
     let attr = &attributes.transport;
     let mut to = Struct::new();
-    to.u32(0, mask.0).u32(4, attr.state as u32).u32(8, attr.cur_state as u32).u32(12, attr.mtu as u32);
+    to.u32(0, mask.bits()).u32(4, attr.state as u32).u32(8, attr.cur_state as u32).u32(12, attr.mtu as u32);
     to.u32(20, attr.qkey.0).u32(24, attr.rq_psn.get()).u32(28, attr.sq_psn.get());
     to.u32(32, attr.dest_qpn.get()).u32(36, access(attr.access));
     if let Some(address) = &attributes.address {

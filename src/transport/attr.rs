@@ -2,6 +2,7 @@
 
 use softrnic_wire::{Mtu, Psn, Qkey, Qpn, RnrTimer};
 
+use crate::mask::AttrMask;
 use crate::path::Path;
 
 /// The transport service of a QP.
@@ -35,47 +36,6 @@ impl QpState {
         use QpState::*;
         [Reset, Init, Rtr, Rts, Sqd, Sqe, Err]
     };
-}
-
-/// A set of attributes, with the bits of verbs (`enum ibv_qp_attr_mask`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct AttrMask(pub u32);
-
-#[allow(missing_docs)]
-impl AttrMask {
-    pub const NONE: AttrMask = AttrMask(0);
-    pub const STATE: AttrMask = AttrMask(1);
-    pub const CUR_STATE: AttrMask = AttrMask(1 << 1);
-    pub const EN_SQD_ASYNC_NOTIFY: AttrMask = AttrMask(1 << 2);
-    pub const ACCESS_FLAGS: AttrMask = AttrMask(1 << 3);
-    pub const PKEY_INDEX: AttrMask = AttrMask(1 << 4);
-    pub const PORT: AttrMask = AttrMask(1 << 5);
-    pub const QKEY: AttrMask = AttrMask(1 << 6);
-    pub const AV: AttrMask = AttrMask(1 << 7);
-    pub const PATH_MTU: AttrMask = AttrMask(1 << 8);
-    pub const TIMEOUT: AttrMask = AttrMask(1 << 9);
-    pub const RETRY_CNT: AttrMask = AttrMask(1 << 10);
-    pub const RNR_RETRY: AttrMask = AttrMask(1 << 11);
-    pub const RQ_PSN: AttrMask = AttrMask(1 << 12);
-    pub const MAX_QP_RD_ATOMIC: AttrMask = AttrMask(1 << 13);
-    pub const ALT_PATH: AttrMask = AttrMask(1 << 14);
-    pub const MIN_RNR_TIMER: AttrMask = AttrMask(1 << 15);
-    pub const SQ_PSN: AttrMask = AttrMask(1 << 16);
-    pub const MAX_DEST_RD_ATOMIC: AttrMask = AttrMask(1 << 17);
-    pub const PATH_MIG_STATE: AttrMask = AttrMask(1 << 18);
-    pub const CAP: AttrMask = AttrMask(1 << 19);
-    pub const DEST_QPN: AttrMask = AttrMask(1 << 20);
-    pub const RATE_LIMIT: AttrMask = AttrMask(1 << 25);
-
-    /// Both sets together.
-    pub const fn with(self, other: AttrMask) -> AttrMask {
-        AttrMask(self.0 | other.0)
-    }
-
-    /// Whether every attribute of `other` is in this set.
-    pub const fn has(self, other: AttrMask) -> bool {
-        self.0 & other.0 == other.0
-    }
 }
 
 /// What a peer may do through a QP.
@@ -151,12 +111,12 @@ impl core::fmt::Display for AttrError {
         match self {
             AttrError::Transition { from, to } => write!(f, "a QP cannot go from {from:?} to {to:?}"),
             AttrError::Missing(mask) => {
-                write!(f, "attributes {:#x} are required for this transition", mask.0)
+                write!(f, "attributes {:#x} are required for this transition", mask.bits())
             }
             AttrError::Excess(mask) => {
-                write!(f, "attributes {:#x} are not allowed in this transition", mask.0)
+                write!(f, "attributes {:#x} are not allowed in this transition", mask.bits())
             }
-            AttrError::Value(mask) => write!(f, "the value of attribute {:#x} is out of range", mask.0),
+            AttrError::Value(mask) => write!(f, "the value of attribute {:#x} is out of range", mask.bits()),
             AttrError::CurState => f.write_str("the QP is not in the state that cur_qp_state claims"),
         }
     }
@@ -194,7 +154,7 @@ impl QpAttr {
     pub(crate) fn apply(&mut self, mask: AttrMask, from: &QpAttr) {
         macro_rules! take {
             ($($bit:ident => $field:ident),* $(,)?) => {
-                $(if mask.has(AttrMask::$bit) { self.$field = from.$field; })*
+                $(if mask.contains(AttrMask::$bit) { self.$field = from.$field; })*
             };
         }
         take!(
@@ -214,7 +174,7 @@ impl QpAttr {
             (AttrMask::MAX_QP_RD_ATOMIC, self.max_rd_atomic <= crate::MAX_RD_ATOMIC),
             (AttrMask::MAX_DEST_RD_ATOMIC, self.max_dest_rd_atomic <= crate::MAX_RD_ATOMIC),
         ];
-        match limits.into_iter().find(|&(bit, valid)| mask.has(bit) && !valid) {
+        match limits.into_iter().find(|&(bit, valid)| mask.contains(bit) && !valid) {
             Some((bit, _)) => Err(AttrError::Value(bit)),
             None => Ok(()),
         }

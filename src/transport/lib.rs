@@ -22,6 +22,7 @@ mod counters;
 mod dcqcn;
 mod hints;
 mod host;
+mod mask;
 mod path;
 mod peer;
 mod qp;
@@ -35,7 +36,7 @@ mod tuning;
 mod window;
 mod wqe;
 
-pub use attr::{AttrError, AttrMask, QpAccess, QpAttr, QpState, QpType};
+pub use attr::{AttrError, QpAccess, QpAttr, QpState, QpType};
 pub use completion::{Completion, QpEvent, Status, WcOpcode};
 pub use config::Config;
 pub use counters::Counter;
@@ -45,6 +46,7 @@ pub use host::{
     AtomicOp, Domain, Host, LocalFault, LocalOpFault, NoRecv, Payload, RemoteAccess, RemoteFault, Transmit,
     TransmitError,
 };
+pub use mask::AttrMask;
 pub use path::Path;
 pub use peer::{FlushDialect, Peer};
 pub use qp::{Progress, Qp, QpStatus, Received, Stop};

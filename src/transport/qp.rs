@@ -2,7 +2,7 @@
 
 use softrnic_wire::{Body, Msn, Op, Packet, Psn, Qpn, Srqn, Syndrome, Time};
 
-use crate::attr::{AttrError, AttrMask, QpAttr, QpState, QpType};
+use crate::attr::{AttrError, QpAttr, QpState, QpType};
 use crate::completion::{QpEvent, Status};
 use crate::config::Config;
 use crate::context::{Context, Outcome};
@@ -10,6 +10,7 @@ use crate::counters::Counter;
 use crate::dcqcn::RateParameters;
 use crate::hints::{Caller, Hints};
 use crate::host::Host;
+use crate::mask::AttrMask;
 use crate::requester::{Answer, Requester};
 use crate::responder::{Request, Responder, receive_completion};
 use crate::transitions;
@@ -129,10 +130,10 @@ impl<D> Qp<D> {
     ) -> Result<(), AttrError> {
         let cx = &mut self.context;
         let from = cx.state;
-        if mask.has(AttrMask::CUR_STATE) && attr.cur_state != from {
+        if mask.contains(AttrMask::CUR_STATE) && attr.cur_state != from {
             return Err(AttrError::CurState);
         }
-        let to = if mask.has(AttrMask::STATE) { attr.state } else { from };
+        let to = if mask.contains(AttrMask::STATE) { attr.state } else { from };
         transitions::check(cx.service, from, to, mask)?;
         attr.check(mask)?;
         if to == QpState::Reset {

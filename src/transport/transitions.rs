@@ -1,6 +1,7 @@
 //! The table of state transitions: IBTA 10.3.1 and 11.2.4.2, as the Linux core enforces it.
 
-use crate::attr::{AttrError, AttrMask, QpState, QpType};
+use crate::attr::{AttrError, QpState, QpType};
+use crate::mask::AttrMask;
 use QpState::*;
 use QpType::*;
 
@@ -21,10 +22,10 @@ pub struct Transition {
 }
 
 const fn any(masks: &[AttrMask]) -> AttrMask {
-    let mut all = AttrMask::NONE;
+    let mut all = AttrMask::empty();
     let mut i = 0;
     while i < masks.len() {
-        all = all.with(masks[i]);
+        all = all.union(masks[i]);
         i += 1;
     }
     all
@@ -146,22 +147,22 @@ pub const TRANSITIONS: &[Transition] = &[
 /// Checks a `modify_qp` against the table.
 pub fn check(service: QpType, from: QpState, to: QpState, mask: AttrMask) -> Result<(), AttrError> {
     let (required, optional) = match (from, to) {
-        (_, Reset) => (M::NONE, M::NONE),
-        (Init | Rtr | Rts | Sqd | Sqe | Err, Err) => (M::NONE, M::NONE),
+        (_, Reset) => (M::empty(), M::empty()),
+        (Init | Rtr | Rts | Sqd | Sqe | Err, Err) => (M::empty(), M::empty()),
         _ => TRANSITIONS
             .iter()
             .find(|t| t.from == from && t.to == to && t.services.contains(&service))
             .map(|t| (t.required, t.optional))
             .ok_or(AttrError::Transition { from, to })?,
     };
-    let missing = AttrMask(required.0 & !mask.0);
-    if missing != M::NONE {
+    let missing = required.difference(mask);
+    if !missing.is_empty() {
         return Result::Err(AttrError::Missing(missing));
     }
-    let allowed = required.with(optional).with(M::STATE);
+    let allowed = required.union(optional).union(M::STATE);
     // RoCE ports have no alternate path: the attribute is legal in the table and refused all the same.
-    let excess = AttrMask(mask.0 & !allowed.0 | mask.0 & M::ALT_PATH.0);
-    if excess != M::NONE {
+    let excess = mask.difference(allowed) | mask & M::ALT_PATH;
+    if !excess.is_empty() {
         return Result::Err(AttrError::Excess(excess));
     }
     Ok(())

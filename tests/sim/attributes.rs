@@ -152,7 +152,7 @@ fn every_transition_of_every_service_takes_exactly_its_attributes() {
                     let legal = rule.is_some()
                         && mask & required == required
                         && mask & !(required | optional | 1) == 0;
-                    let found = check_transition(service, from, to, AttrMask(mask));
+                    let found = check_transition(service, from, to, AttrMask::from_bits_retain(mask));
                     let what = format!("{service_name} {from_name} -> {to_name} with {mask:#x}");
                     assert_eq!(found.is_ok(), legal, "{what}: {found:?}");
                     *(if legal { &mut allowed } else { &mut refused }) += 1;
@@ -199,7 +199,7 @@ fn modify(engine: &mut Engine, key: QpKey, mask: u32, to: &str) -> Result<(), Co
     let mut attr = QpAttr { state, ..QpAttr::default() };
     attr.path.src = Ipv4Addr::new(10, 0, 0, 1).into();
     attr.path.dst = Ipv4Addr::new(10, 0, 0, 2).into();
-    engine.modify_qp(Time::ZERO, key, AttrMask(mask), &attr)
+    engine.modify_qp(Time::ZERO, key, AttrMask::from_bits_retain(mask), &attr)
 }
 
 #[test]
@@ -246,11 +246,11 @@ fn values_out_of_range_are_refused() {
     for (bit, change) in cases {
         let (mut engine, key) = qp_in(QpType::Rc, QpState::Sqd);
         let mut attr = QpAttr { state: QpState::Sqd, ..QpAttr::default() };
-        let mask = AttrMask(bit | 1);
+        let mask = AttrMask::from_bits_retain(bit | 1);
         assert_eq!(engine.modify_qp(Time::ZERO, key, mask, &attr), Ok(()));
         change(&mut attr);
         let refused = engine.modify_qp(Time::ZERO, key, mask, &attr);
-        assert_eq!(refused, Err(ControlError::Attributes(AttrError::Value(AttrMask(bit)))));
+        assert_eq!(refused, Err(ControlError::Attributes(AttrError::Value(AttrMask::from_bits_retain(bit)))));
     }
 }
 
@@ -259,7 +259,7 @@ fn a_wrong_idea_of_the_current_state_is_refused() {
     for (_, cur_state) in STATES {
         let (mut engine, key) = qp_in(QpType::Rc, QpState::Rts);
         let attr = QpAttr { state: QpState::Rts, cur_state, ..QpAttr::default() };
-        let result = engine.modify_qp(Time::ZERO, key, AttrMask(3), &attr);
+        let result = engine.modify_qp(Time::ZERO, key, AttrMask::from_bits_retain(3), &attr);
         assert_eq!(result.is_ok(), cur_state == QpState::Rts, "{cur_state:?}");
     }
 }
@@ -303,7 +303,7 @@ fn a_qp_that_moves_to_another_peer_takes_its_bytes_in_flight_along() {
     modify(&mut engine, qp.key, 1, "SQD").expect("legal");
     let mut attr = QpAttr { state: QpState::Sqd, ..QpAttr::default() };
     attr.path.dst = Ipv4Addr::new(10, 0, 0, 3).into();
-    engine.modify_qp(Time::ZERO, qp.key, AttrMask(1 | 1 << 7), &attr).expect("legal");
+    engine.modify_qp(Time::ZERO, qp.key, AttrMask::from_bits_retain(1 | 1 << 7), &attr).expect("legal");
     assert_eq!((engine.usage().in_flight, engine.usage().peers), (in_flight, 1));
     engine.destroy_qp(Time::ZERO, qp.key).expect("destroyed");
     assert_eq!((engine.usage().in_flight, engine.usage().timers), (0, 0));

@@ -324,7 +324,7 @@ pub fn empty_send(wr_id: u64) -> SendRequest {
 /// The attributes that a transition into `state` needs.
 pub fn mask_to(service: QpType, state: QpState) -> AttrMask {
     use AttrMask as M;
-    let all = |masks: &[M]| masks.iter().fold(M::STATE, |all, &mask| all.with(mask));
+    let all = |masks: &[M]| masks.iter().fold(M::STATE, |all, &mask| all.union(mask));
     let responds = matches!(service, QpType::Rc | QpType::XrcTarget);
     let requests = matches!(service, QpType::Rc | QpType::XrcInitiator);
     match (state, service) {

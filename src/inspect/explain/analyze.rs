@@ -319,7 +319,7 @@ fn tell_congestion(ctx: &mut Context<'_>, pair: &Pair) {
         if pair.ends[side].ce_marks > 0 {
             let marked = ctx.order.iter().copied().find(|i| {
                 let event = ctx.event(*i);
-                event.flags.has(super::event::Flags::CONGESTION) && side_of(ctx, &event) == Some(side)
+                event.flags.contains(super::event::Flags::CONGESTION) && side_of(ctx, &event) == Some(side)
             });
             let text = format!(
                 "{} of {} came with the mark of a congested switch (ECN: congestion experienced)",

@@ -176,11 +176,11 @@ impl Collector {
             self.kept.extras.len() as u32 - 1
         });
         let ce = roce.net.congestion_experienced();
-        let flags = Flags::ACK_REQ
-            .when(packet.bth.ack_req)
-            .and(Flags::SOLICITED.when(packet.bth.solicited))
-            .and(Flags::BAD_ICRC.when(bad))
-            .and(Flags::CONGESTION.when(ce));
+        let mut flags = Flags::empty();
+        flags.set(Flags::ACK_REQ, packet.bth.ack_req);
+        flags.set(Flags::SOLICITED, packet.bth.solicited);
+        flags.set(Flags::BAD_ICRC, bad);
+        flags.set(Flags::CONGESTION, ce);
         if !bad && packet.bth.pkey.0 & 0x7FFF == 0 && self.kept.bad_pkeys.len() < MALFORMED_KEPT {
             self.kept.bad_pkeys.push((record.time_ns, index));
         }

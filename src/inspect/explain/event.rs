@@ -31,27 +31,18 @@ pub struct Event {
     pub mark: Mark,
 }
 
-/// Facts of a packet, one bit each.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Flags(u8);
-
-impl Flags {
-    pub(crate) const ACK_REQ: Flags = Flags(1);
-    pub(crate) const SOLICITED: Flags = Flags(2);
-    pub(crate) const BAD_ICRC: Flags = Flags(4);
-    pub(crate) const CONGESTION: Flags = Flags(8);
-
-    /// These, if `on`.
-    pub(crate) const fn when(self, on: bool) -> Flags {
-        if on { self } else { Flags(0) }
-    }
-
-    pub(crate) const fn and(self, other: Flags) -> Flags {
-        Flags(self.0 | other.0)
-    }
-
-    pub(crate) const fn has(self, other: Flags) -> bool {
-        self.0 & other.0 != 0
+bitflags::bitflags! {
+    /// Facts of a packet.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct Flags: u8 {
+        /// The requester asks for an acknowledgement.
+        const ACK_REQ = 1;
+        /// The receiver is to raise an event.
+        const SOLICITED = 1 << 1;
+        /// The ICRC is wrong.
+        const BAD_ICRC = 1 << 2;
+        /// A switch on the way was congested.
+        const CONGESTION = 1 << 3;
     }
 }
 
@@ -257,12 +248,12 @@ impl Event {
 
     /// Whether the requester asks for an acknowledgement.
     pub fn ack_req(&self) -> bool {
-        self.flags.has(Flags::ACK_REQ)
+        self.flags.contains(Flags::ACK_REQ)
     }
 
     /// Whether the ICRC is wrong.
     pub fn bad_icrc(&self) -> bool {
-        self.flags.has(Flags::BAD_ICRC)
+        self.flags.contains(Flags::BAD_ICRC)
     }
 
     /// Takes the packet for undamaged.

@@ -8,15 +8,15 @@ use super::params::Query;
 use super::state::{State, UDP_QKEY};
 use crate::verbs::QpAttributes;
 
-const TO_INIT: AttrMask = AttrMask::STATE.with(AttrMask::PKEY_INDEX).with(AttrMask::PORT);
+const TO_INIT: AttrMask = AttrMask::STATE.union(AttrMask::PKEY_INDEX).union(AttrMask::PORT);
 const TO_RTR: AttrMask = AttrMask::STATE
-    .with(AttrMask::AV)
-    .with(AttrMask::PATH_MTU)
-    .with(AttrMask::DEST_QPN)
-    .with(AttrMask::RQ_PSN);
-const RESPONDER: AttrMask = AttrMask::MAX_DEST_RD_ATOMIC.with(AttrMask::MIN_RNR_TIMER);
-const TO_RTS: AttrMask = AttrMask::STATE.with(AttrMask::SQ_PSN);
-const REQUESTER: AttrMask = AttrMask::RETRY_CNT.with(AttrMask::RNR_RETRY).with(AttrMask::MAX_QP_RD_ATOMIC);
+    .union(AttrMask::AV)
+    .union(AttrMask::PATH_MTU)
+    .union(AttrMask::DEST_QPN)
+    .union(AttrMask::RQ_PSN);
+const RESPONDER: AttrMask = AttrMask::MAX_DEST_RD_ATOMIC.union(AttrMask::MIN_RNR_TIMER);
+const TO_RTS: AttrMask = AttrMask::STATE.union(AttrMask::SQ_PSN);
+const REQUESTER: AttrMask = AttrMask::RETRY_CNT.union(AttrMask::RNR_RETRY).union(AttrMask::MAX_QP_RD_ATOMIC);
 
 impl State {
     /// Kernel: `rdma_init_qp_attr`, `cm_init_qp_init_attr` and so on.
@@ -26,14 +26,14 @@ impl State {
         let mut attr = QpAttr { state, ..QpAttr::default() };
         if entry.is_datagram() {
             attr.qkey = UDP_QKEY;
-            return Ok((without_address(attr), TO_INIT.with(AttrMask::QKEY)));
+            return Ok((without_address(attr), TO_INIT.union(AttrMask::QKEY)));
         }
         let Some(comm) = entry.comm else {
             if entry.connected {
                 // Nothing is known about a connection that no longer exists.
                 return Err(Error::Invalid);
             }
-            return Ok((without_address(attr), TO_INIT.with(AttrMask::ACCESS_FLAGS)));
+            return Ok((without_address(attr), TO_INIT.union(AttrMask::ACCESS_FLAGS)));
         };
         let at = self.with_cm(place, |management, _| management.cm().state(comm))?;
         if !at.is_some_and(softrnic_cm::State::is_usable) {
@@ -49,7 +49,7 @@ impl State {
                 remote_atomic: serves,
                 ..QpAccess::default()
             };
-            return Ok((without_address(attr), TO_INIT.with(AttrMask::ACCESS_FLAGS)));
+            return Ok((without_address(attr), TO_INIT.union(AttrMask::ACCESS_FLAGS)));
         }
         let params = self.with_cm(place, |management, _| management.cm().qp_params(comm))?;
         let params = params.ok_or(Error::Invalid)?;
@@ -57,11 +57,11 @@ impl State {
         let mask = match state {
             QpState::Rtr => {
                 let responds = matches!(service, QpType::Rc | QpType::XrcTarget);
-                if responds { TO_RTR.with(RESPONDER) } else { TO_RTR }
+                if responds { TO_RTR.union(RESPONDER) } else { TO_RTR }
             }
             QpState::Rts => match service {
-                QpType::Rc | QpType::XrcInitiator => TO_RTS.with(REQUESTER).with(AttrMask::TIMEOUT),
-                QpType::XrcTarget => TO_RTS.with(AttrMask::TIMEOUT),
+                QpType::Rc | QpType::XrcInitiator => TO_RTS.union(REQUESTER).union(AttrMask::TIMEOUT),
+                QpType::XrcTarget => TO_RTS.union(AttrMask::TIMEOUT),
                 _ => TO_RTS,
             },
             _ => return Err(Error::Invalid),

@@ -428,10 +428,10 @@ impl Engine {
     ) -> Result<(), ControlError> {
         // What was posted before belongs to the previous state.
         self.on_doorbell(now, key.index());
-        if mask.has(AttrMask::AV) {
+        if mask.contains(AttrMask::AV) {
             self.peers.make_room(attr.path.dst)?;
         }
-        let starts = mask.has(AttrMask::STATE) && attr.state == QpState::Rts;
+        let starts = mask.contains(AttrMask::STATE) && attr.state == QpState::Rts;
         self.with_qp(now, None, key, |qp, host| {
             if starts && !qp.has_room() {
                 return Err(ControlError::NoMemory);
@@ -448,7 +448,7 @@ impl Engine {
             slot.io.waiting = false;
             slot.io.peer.take().into_iter().for_each(|peer| self.peers.leave(peer, key));
             self.memory.release_qp(slot.io.qpn);
-        } else if mask.has(AttrMask::AV) {
+        } else if mask.contains(AttrMask::AV) {
             let charged = slot.qp.status().charged;
             let peer = self.peers.join(attr.path.dst);
             let old = slot.io.peer.replace(peer);

@@ -21,7 +21,7 @@ fn a_receive_that_is_posted_while_its_qp_fails_is_flushed() {
     let made = engine.create_qp(init).expect("QP");
     let mut receives = made.receives.expect("a receive queue of its own");
     let to_init =
-        AttrMask::STATE.with(AttrMask::PKEY_INDEX).with(AttrMask::PORT).with(AttrMask::ACCESS_FLAGS);
+        AttrMask::STATE.union(AttrMask::PKEY_INDEX).union(AttrMask::PORT).union(AttrMask::ACCESS_FLAGS);
     let attr = QpAttr { state: QpState::Init, ..QpAttr::default() };
     engine.modify_qp(Time::ZERO, made.key, to_init, &attr).expect("INIT");
 

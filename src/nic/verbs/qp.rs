@@ -184,10 +184,10 @@ impl Qp {
     pub fn modify(&self, mask: AttrMask, attributes: &QpAttributes) -> Result<(), Error> {
         let mut attr = attributes.transport;
         self.context().nic().control(|core, now| {
-            if mask.has(AttrMask::AV) {
+            if mask.contains(AttrMask::AV) {
                 let address =
                     attributes.address.ok_or(ControlError::Invalid("the address vector is missing"))?;
-                let remote = if mask.has(AttrMask::DEST_QPN) {
+                let remote = if mask.contains(AttrMask::DEST_QPN) {
                     attr.dest_qpn
                 } else {
                     core.engine.query_qp(self.key)?.attr.dest_qpn
@@ -196,11 +196,11 @@ impl Qp {
             }
             core.engine.modify_qp(now, self.key, mask, &attr)
         })??;
-        if mask.has(AttrMask::STATE) && attr.state == QpState::Reset {
+        if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
             self.send_cq.purge(self.qpn);
             self.recv_cq.purge(self.qpn);
         }
-        if mask.has(AttrMask::AV) {
+        if mask.contains(AttrMask::AV) {
             *self.address.lock().unwrap_or_else(PoisonError::into_inner) = attributes.address;
         }
         Ok(())
@@ -260,26 +260,26 @@ impl Qp {
             address: Some(peer),
         };
         let init =
-            AttrMask::STATE.with(AttrMask::PKEY_INDEX).with(AttrMask::PORT).with(AttrMask::ACCESS_FLAGS);
+            AttrMask::STATE.union(AttrMask::PKEY_INDEX).union(AttrMask::PORT).union(AttrMask::ACCESS_FLAGS);
         self.modify(init, &attributes)?;
         attributes.transport.state = QpState::Rtr;
         let mut rtr = AttrMask::STATE
-            .with(AttrMask::AV)
-            .with(AttrMask::PATH_MTU)
-            .with(AttrMask::DEST_QPN)
-            .with(AttrMask::RQ_PSN);
+            .union(AttrMask::AV)
+            .union(AttrMask::PATH_MTU)
+            .union(AttrMask::DEST_QPN)
+            .union(AttrMask::RQ_PSN);
         if reliable {
-            rtr = rtr.with(AttrMask::MAX_DEST_RD_ATOMIC).with(AttrMask::MIN_RNR_TIMER);
+            rtr = rtr.union(AttrMask::MAX_DEST_RD_ATOMIC).union(AttrMask::MIN_RNR_TIMER);
         }
         self.modify(rtr, &attributes)?;
         attributes.transport.state = QpState::Rts;
-        let mut rts = AttrMask::STATE.with(AttrMask::SQ_PSN);
+        let mut rts = AttrMask::STATE.union(AttrMask::SQ_PSN);
         if reliable {
             rts = rts
-                .with(AttrMask::TIMEOUT)
-                .with(AttrMask::RETRY_CNT)
-                .with(AttrMask::RNR_RETRY)
-                .with(AttrMask::MAX_QP_RD_ATOMIC);
+                .union(AttrMask::TIMEOUT)
+                .union(AttrMask::RETRY_CNT)
+                .union(AttrMask::RNR_RETRY)
+                .union(AttrMask::MAX_QP_RD_ATOMIC);
         }
         self.modify(rts, &attributes)
     }
@@ -541,11 +541,11 @@ mod tests {
         let qp = pd.create_qp(QpType::Ud, &cq, &cq, QpOptions::default()).expect("a QP");
         let mut attributes = QpAttributes::default();
         attributes.transport.qkey = QKEY;
-        let init = AttrMask::STATE.with(AttrMask::PKEY_INDEX).with(AttrMask::PORT).with(AttrMask::QKEY);
+        let init = AttrMask::STATE.union(AttrMask::PKEY_INDEX).union(AttrMask::PORT).union(AttrMask::QKEY);
         let steps = [
             (QpState::Init, init),
             (QpState::Rtr, AttrMask::STATE),
-            (QpState::Rts, AttrMask::STATE.with(AttrMask::SQ_PSN)),
+            (QpState::Rts, AttrMask::STATE.union(AttrMask::SQ_PSN)),
         ];
         for (state, mask) in steps {
             attributes.transport.state = state;

@@ -157,7 +157,7 @@ fn attributes_of_a_qp() {
         (130, &[5, 6]),
         (133, &[1, 18, 7, 6]),
     ]);
-    let told = qp_attributes(&attributes, AttrMask(0x81));
+    let told = qp_attributes(&attributes, AttrMask::from_bits_retain(0x81));
     // What the mask does not name is of no account.
     expected[8..12].copy_from_slice(&told[8..12]);
     expected[132] = told[132];

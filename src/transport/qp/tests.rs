@@ -40,7 +40,7 @@ impl Case {
 
     /// To another state, with the attributes that the way there needs.
     fn go(&mut self, to: QpState) {
-        self.go_with(to, AttrMask::NONE);
+        self.go_with(to, AttrMask::empty());
     }
 
     fn go_with(&mut self, to: QpState, mask: AttrMask) {
@@ -48,9 +48,9 @@ impl Case {
         let fits = |row: &&transitions::Transition| {
             row.from == from && row.to == to && row.services.contains(&service)
         };
-        let required = TRANSITIONS.iter().find(fits).map_or(AttrMask::NONE, |row| row.required);
+        let required = TRANSITIONS.iter().find(fits).map_or(AttrMask::empty(), |row| row.required);
         let attr = QpAttr { state: to, sqd_notify: true, ..context().attr };
-        let mask = mask.with(required).with(AttrMask::STATE);
+        let mask = mask.union(required).union(AttrMask::STATE);
         assert_eq!(self.qp.modify(mask, &attr, &mut self.world), Ok(()));
     }
 
@@ -329,11 +329,11 @@ fn the_current_state_is_checked_if_the_caller_names_it() {
     for (mask, cur_state, result) in [
         (AttrMask::CUR_STATE, Rts, Ok(())),
         (AttrMask::CUR_STATE, Sqd, Result::Err(AttrError::CurState)),
-        (AttrMask::NONE, Sqd, Ok(())),
+        (AttrMask::empty(), Sqd, Ok(())),
     ] {
         let mut case = Case::in_state(Rts);
         let attr = QpAttr { state: Rts, cur_state, ..QpAttr::default() };
-        assert_eq!(case.qp.modify(mask.with(AttrMask::STATE), &attr, &mut case.world), result);
+        assert_eq!(case.qp.modify(mask.union(AttrMask::STATE), &attr, &mut case.world), result);
     }
 }
 

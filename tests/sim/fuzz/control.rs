@@ -144,7 +144,7 @@ impl Scene {
         let (state, cur_state) = (choices.pick(&QpState::ALL), choices.pick(&QpState::ALL));
         let Live { qp, service } = &self.qps[index];
         let mask = match choices.byte() % 3 {
-            0 => AttrMask(choices.number(4) as u32),
+            0 => AttrMask::from_bits_retain(choices.number(4) as u32),
             1 => AttrMask::STATE,
             _ => mask_to(*service, state),
         };

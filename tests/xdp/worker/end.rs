@@ -148,7 +148,7 @@ impl End {
         (wanted.rnr_retry, wanted.min_rnr_timer) = (7, RnrTimer::new(12));
         for (state, mask) in TO_RTS {
             attributes.transport.state = *state;
-            let mask = mask.iter().fold(AttrMask::STATE, |sum, bit| sum.with(*bit));
+            let mask = mask.iter().fold(AttrMask::STATE, |sum, bit| sum.union(*bit));
             self.qp.modify(mask, &attributes)?;
         }
         self.peer.set((peer.clone(), mtu.bytes())).map_err(|_| "connected already")?;

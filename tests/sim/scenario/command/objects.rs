@@ -165,7 +165,7 @@ pub fn modify(machine: &mut Machine, words: &mut Words<'_>) -> Result<(), String
     let (key, service, mut attr) = (actor.handle.key, actor.service, actor.attr);
     match state {
         QpState::Sqd if words.take("notify") => {
-            mask = mask.with(AttrMask::EN_SQD_ASYNC_NOTIFY);
+            mask = mask.union(AttrMask::EN_SQD_ASYNC_NOTIFY);
             attr.sqd_notify = true;
         }
         QpState::Init | QpState::Rtr => mask = crate::world::mask_to(service, state),
