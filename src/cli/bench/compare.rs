@@ -1,5 +1,5 @@
-//! `softrnic bench --compare`: the NIC against bare sockets, in one run and in turns, so that what else the machine
-//! does meets all of them.
+//! `softrnic bench --compare`: the NIC against bare sockets, alternating in one run, so that other load on the machine
+//! affects all of them.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::units;
 pub const WRITE_SIZE: usize = 64 << 10;
 pub const SEND_SIZE: usize = 8;
 
-/// What is to be reached.
+/// The required ratios.
 #[derive(Clone, Copy, Default, Serialize)]
 pub struct Bars {
     /// WRITE over TCP, at least.

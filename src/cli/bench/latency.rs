@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// What is said about a latency, in microseconds.
+/// Percentiles of a latency, in microseconds.
 #[derive(Clone, Copy, Serialize)]
 pub struct Percentiles {
     pub samples: usize,
@@ -15,11 +15,11 @@ pub struct Percentiles {
     pub max: f64,
 }
 
-/// Samples in the making, in nanoseconds.
+/// Samples collected so far, in nanoseconds.
 pub struct Samples(Vec<u32>);
 
 impl Samples {
-    /// Enough for a second of the shortest, so that the vector seldom grows while something is timed.
+    /// Room for a second of the shortest samples, so that the vector seldom grows during a measurement.
     pub fn new() -> Samples {
         Samples(Vec::with_capacity(1 << 18))
     }
@@ -29,7 +29,7 @@ impl Samples {
         self.0.push(u32::try_from(sample.as_nanos()).unwrap_or(u32::MAX));
     }
 
-    /// `divisor` is 2 where a sample is a round trip, and the way there is meant.
+    /// `divisor` is 2 where a sample is a round trip and the result is one way.
     pub fn percentiles(mut self, divisor: f64) -> Option<Percentiles> {
         self.0.sort_unstable();
         let samples = self.0.len();
@@ -49,7 +49,7 @@ impl Samples {
     }
 }
 
-/// The middle one; of an even number the mean of both.
+/// The median; of an even number, the mean of the middle two.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! The first process of the bench: what is timed.
+//! The first process of the bench, which measures.
 
 use std::time::{Duration, Instant};
 
@@ -22,13 +22,13 @@ pub struct Bench<'a> {
     pub modes: [String; 2],
 }
 
-/// What a stream of messages moved.
+/// The result of a stream of messages.
 #[derive(Clone, Copy)]
 pub struct Stream {
     pub messages: u64,
     pub bytes: u64,
     pub elapsed: Duration,
-    /// Packets of ours that were sent more than once.
+    /// Packets of ours that were retransmitted.
     pub retransmitted: u64,
 }
 
@@ -141,7 +141,7 @@ impl<'a> Bench<'a> {
                 self.stop()?;
                 2.0
             }
-            // Nothing would tell that an empty WRITE has come.
+            // Nothing shows that an empty WRITE has arrived.
             Operation::Write if size == 0 => return Ok(None),
             Operation::Write => {
                 Mailboxes::new(size).reset(&self.endpoint)?;
@@ -183,7 +183,7 @@ impl<'a> Bench<'a> {
         while posted - start < time {
             pings.post(&self.endpoint)?;
             if posted > start {
-                // For the last answer, in the time that the next one takes.
+                // The receive for the last answer is posted again while the next one is under way.
                 receive()?;
             }
             await_completions(recv_cq, 1, line, |_| Ok(()))?;

@@ -25,7 +25,7 @@ use compare::Bars;
 use measure::Bench;
 use report::{Point, Report};
 
-/// Places in the queues.
+/// Depth of the queues.
 const DEPTH: usize = 512;
 
 /// The longest message that can be asked for.
@@ -89,7 +89,7 @@ pub struct BenchArgs {
     devices: DevicePair,
 }
 
-/// What is to be found out.
+/// What to measure.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Measure {
     /// With the message rate.

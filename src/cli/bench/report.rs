@@ -1,4 +1,4 @@
-//! What a sweep found.
+//! The results of a sweep.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ pub struct Point {
     pub operation: Operation,
     /// Bytes of a message.
     pub size: usize,
-    /// `None` for what was not to be measured.
+    /// `None` if it was not to be measured.
     pub bytes_per_second: Option<f64>,
     pub messages_per_second: Option<f64>,
-    /// Packets that were sent more than once meanwhile.
+    /// Packets that were retransmitted meanwhile.
     pub retransmitted: Option<u64>,
     /// `None` also for an empty WRITE, whose arrival nobody can see.
     pub latency_us: Option<Percentiles>,
@@ -27,7 +27,7 @@ pub struct Point {
 
 #[derive(Serialize)]
 pub struct Report {
-    /// What the links of both processes ended up as.
+    /// The modes that the links of both processes obtained.
     pub modes: [String; 2],
     /// Path MTU in bytes.
     pub mtu: usize,

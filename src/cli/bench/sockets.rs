@@ -1,4 +1,4 @@
-//! What to compare with: one TCP stream, and a UDP ping-pong, between the same two processes on the same machine.
+//! The baseline: one TCP stream, and a UDP ping-pong, between the same two processes on the same machine.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,9 +11,9 @@ use crate::endpoint::{Idle, Lull};
 use crate::failure::{Doing, Failure, Result};
 use crate::pair::{Line, Peer};
 
-/// Bytes of one write and one read of the stream, as iperf3 has it.
+/// Bytes of one write and one read of the stream, as in iperf3.
 const CHUNK: usize = 128 << 10;
-/// Bytes of a datagram: what an 8-byte SEND has above UDP.
+/// Bytes of a datagram: as many as an 8-byte SEND has above UDP.
 const PING: usize = 24;
 
 /// One TCP stream for about `time`, counted where it arrives.
@@ -46,7 +46,7 @@ pub fn tcp_sink(line: &mut Line) -> Result {
     }
 }
 
-/// Datagrams to and fro for about `time`, both processes spinning: half of a round trip.
+/// A ping-pong of datagrams for about `time`, both processes spinning: half of a round trip.
 pub fn udp_ping_pong(peer: &mut Peer, time: Duration) -> Result<Option<Percentiles>> {
     let port: u16 = peer.ask(&Request::UdpEcho)?;
     let socket = spinning_socket()?;
@@ -80,7 +80,7 @@ pub fn udp_echo(line: &mut Line) -> Result {
     let mut peer: Option<SocketAddr> = None;
     let mut lull = Lull::default();
     loop {
-        // Connected like the other end as soon as it is known, so that both ways cost the same.
+        // It connects, like the other end, once the peer is known, so that both directions cost the same.
         let came = match peer {
             Some(_) => receive(socket.recv(&mut buffer))?,
             None => match socket.recv_from(&mut buffer) {
@@ -109,7 +109,7 @@ fn spinning_socket() -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Whether something came.
+/// Whether a datagram arrived.
 fn receive(result: std::io::Result<usize>) -> Result<bool> {
     match result {
         Ok(PING) => Ok(true),

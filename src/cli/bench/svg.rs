@@ -70,7 +70,7 @@ pub fn draw(report: &Report) -> String {
     svg
 }
 
-/// Those that were measured, in the order of the report.
+/// The operations that were measured, in the order of the report.
 fn operations(report: &Report) -> Vec<Operation> {
     let mut operations = Vec::new();
     for point in &report.points {
@@ -113,7 +113,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// From a power of ten or two below all values to one above.
+    /// From a power of ten or two below all values to one above them.
     fn over(values: impl Iterator<Item = f64>) -> Axis {
         let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
         for value in values.filter(|value| value.is_finite() && *value > 0.0) {
@@ -131,7 +131,7 @@ impl Axis {
         (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
     }
 
-    /// 1, 2 and 5 times powers of ten, as many as are useful.
+    /// 1, 2 and 5 times powers of ten, as many as fit.
     fn ticks(&self) -> Vec<f64> {
         let decades = (self.high / self.low).log10();
         let steps: &[f64] = if decades > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };

@@ -11,24 +11,24 @@ use crate::failure::{Failure, Result};
 use crate::pair::Line;
 use softrnic_nic::verbs::WorkRequest;
 
-/// What the first process asks for.
+/// Requests of the first process, and their answers.
 #[derive(Serialize, Deserialize)]
 pub enum Request {
     /// Open a NIC, after the one before is closed: [`Opened`].
     Open { device: String, memory: usize },
-    /// Connect the QP: nothing.
+    /// Connect the QP. Answers with nothing.
     Connect(Coordinates),
-    /// Take messages until told to stop. Nothing when ready, nothing when done.
+    /// Receive messages until told to stop. Answers with nothing when ready, and again when done.
     Sink,
-    /// Send every message of a size back, until told to stop. Nothing when ready, nothing when done.
+    /// Echo messages of a size until told to stop. Answers with nothing when ready, and again when done.
     Echo { operation: Operation, size: usize },
-    /// Take a byte stream: the port when ready, how many bytes it had when it has ended.
+    /// Receive a byte stream. Answers with the port when ready, and with the number of bytes at the end.
     TcpSink,
-    /// Send datagrams back until told to stop: the port when ready, nothing when done.
+    /// Echo datagrams until told to stop. Answers with the port when ready, and with nothing when done.
     UdpEcho,
-    /// End what is being done.
+    /// Stop the current task.
     Stop,
-    /// End: no answer.
+    /// End the process. No answer.
     Finish,
 }
 
@@ -168,7 +168,7 @@ impl Target {
     }
 }
 
-/// The messages of a ping-pong: one after the other, each as [`Pings::post`] is called.
+/// The messages of a ping-pong, one for each call of [`Pings::post`].
 pub struct Pings {
     template: WorkRequest,
     inline: Option<Vec<u8>>,
@@ -196,7 +196,7 @@ impl Pings {
         }
         endpoint.qp.post(request)?;
         self.outstanding += 1;
-        // Their completions are only taken in bulk, off the path that is timed.
+        // Completions are polled in bulk, outside the part that is timed.
         if self.outstanding >= DEPTH / 2 {
             self.poll(endpoint)?;
         }
@@ -222,14 +222,14 @@ impl Pings {
     }
 }
 
-/// Where a ping-pong of WRITEs has its bytes: what comes at the start of the region, what goes behind it. The last
-/// byte counts the rounds, and is the last to be written.
+/// Where a ping-pong of WRITEs has its bytes: incoming ones at the start of the region, outgoing ones behind. The last
+/// byte counts the rounds, and is written last.
 pub struct Mailboxes {
     size: usize,
 }
 
 impl Mailboxes {
-    /// The last byte of the first round; before it, it is 0.
+    /// The last byte in the first round; it starts as 0.
     pub const FIRST: u8 = 1;
 
     pub fn new(size: usize) -> Mailboxes {
@@ -244,7 +244,7 @@ impl Mailboxes {
         self.size.next_multiple_of(64)
     }
 
-    /// Memory that the largest of `sizes` needs.
+    /// The memory that the largest of `sizes` needs.
     pub fn memory(largest: usize) -> usize {
         2 * largest.max(1).next_multiple_of(64)
     }
@@ -258,7 +258,7 @@ impl Mailboxes {
         Ok(endpoint.memory.write(self.size - 1, &[0])?)
     }
 
-    /// The mark that came last.
+    /// The mark received last.
     #[inline]
     pub fn arrived(&self, endpoint: &Endpoint) -> Result<u8> {
         let mut last = [0];
@@ -266,7 +266,7 @@ impl Mailboxes {
         Ok(last[0])
     }
 
-    /// Puts a mark into what goes out next.
+    /// Puts a mark into the next outgoing message.
     pub fn mark(&self, endpoint: &Endpoint, pings: &mut Pings, mark: u8) -> Result {
         match &mut pings.inline {
             Some(bytes) => bytes[self.size - 1] = mark,

@@ -82,7 +82,7 @@ fn write_row(out: &mut Vec<u8>, report: &Report, pair: usize, row: &Row, details
     out.push(b']');
 }
 
-/// What a row shows.
+/// A row of a ladder.
 pub(crate) struct Shown {
     /// Since the capture began.
     pub time_ns: u64,
@@ -95,7 +95,7 @@ pub(crate) struct Shown {
     pub label: String,
 }
 
-/// What a row shows, or how many packets it leaves out.
+/// A row, or the number of packets that are left out here.
 pub(crate) fn shown(report: &Report, pair: usize, row: &Row) -> Result<Shown, usize> {
     let since = |time_ns: u64| time_ns.saturating_sub(report.times_ns.0);
     match row {

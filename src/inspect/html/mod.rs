@@ -1,4 +1,4 @@
-//! The report as one HTML page that needs nothing but itself.
+//! The report as one self-contained HTML page.
 //!
 //! Text and tables are written here, so that the page tells its story without scripts too; the ladder
 //! diagrams and plots are drawn by the page's script from the data embedded in it. Whatever the size of
@@ -18,7 +18,7 @@ pub use details::{Details, PacketId};
 
 use crate::explain::Report;
 
-/// How much a page holds.
+/// The limits of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageLimits {
     /// Packets drawn in ladders, of all pairs together.
@@ -37,7 +37,7 @@ impl Default for PageLimits {
     }
 }
 
-/// A page that has been laid out: what it will draw is known, and can be looked up in the capture.
+/// A page that has been laid out: it is known which packets it will draw, so they can be looked up in the capture.
 #[derive(Debug)]
 pub struct Page<'r> {
     report: &'r Report,
@@ -47,7 +47,7 @@ pub struct Page<'r> {
 }
 
 impl<'r> Page<'r> {
-    /// Decides what the page shows of a report. `title` is what to call the capture.
+    /// Decides what the page shows of a report. `title` names the capture.
     pub fn new(report: &'r Report, title: &'r str, limits: PageLimits) -> Page<'r> {
         Page { report, title, limits, ladders: rows::choose(report, limits) }
     }

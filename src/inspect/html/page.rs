@@ -1,4 +1,4 @@
-//! The written part of the page.
+//! Text and tables of the page.
 
 use super::escape::html;
 use super::rows::{Ladder, Row};
@@ -181,7 +181,7 @@ fn time(out: &mut Vec<u8>, report: &Report, time_ns: u64) {
     out.text(" s");
 }
 
-/// Room for the diagrams, and what they leave out.
+/// Space for the diagrams, and a note on what they leave out.
 pub(super) fn diagrams(out: &mut Vec<u8>, report: &Report, ladders: &[Ladder]) {
     if ladders.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! Points of the PSN-over-time plots, thinned out to what a screen can show.
+//! Points of the PSN-over-time plots, reduced to what a screen can show.
 
 use rustc_hash::FxHashSet;
 
@@ -16,7 +16,7 @@ pub(super) struct Point {
     pub number: u32,
 }
 
-/// What a point stands for; its place in the list is what the page's script goes by.
+/// The kind of a point. The page's script uses its position in this list.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Class {
     Request,
@@ -31,11 +31,11 @@ pub(super) enum Class {
 pub(super) struct Plot {
     pub base: Psn,
     pub points: Vec<Point>,
-    /// Points that fell together with others, or were too many.
+    /// Points left out: they coincide with others, or there were too many.
     pub left_out: usize,
 }
 
-/// Cells of the raster that points are thinned out on.
+/// Size of the grid to which points are reduced.
 const COLUMNS: u64 = 1200;
 const LINES: i64 = 300;
 
@@ -77,7 +77,7 @@ fn plot(report: &Report, pair: usize, side: usize, limit: usize) -> Plot {
     thin(base, all, limit)
 }
 
-/// Keeps one point of a class per cell; what is rare stays whatever the limit.
+/// Keeps one point of a class per cell. Rare classes stay, whatever the limit.
 fn thin(base: Psn, all: Vec<Point>, limit: usize) -> Plot {
     let range = |of: &dyn Fn(&Point) -> i64| {
         let low = all.iter().map(of).min().unwrap_or(0);

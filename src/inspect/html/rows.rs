@@ -23,7 +23,7 @@ pub(crate) enum Row {
     Skipped(usize),
 }
 
-/// Packets drawn around each that is remarkable.
+/// Packets drawn before and after each remarkable one.
 const AROUND: usize = 5;
 
 impl Ladder {
@@ -52,7 +52,7 @@ pub(crate) fn choose(report: &Report, limits: PageLimits) -> Vec<Ladder> {
     order.into_iter().zip(shares).map(|(pair, share)| ladder(report, pair, share)).collect()
 }
 
-/// Divides `total` so that the small get all they need and the large the same each.
+/// Divides `total` so that small demands are met in full, and large ones get equal shares.
 fn share(needs: &[usize], total: usize) -> Vec<usize> {
     let mut sorted: Vec<usize> = needs.to_vec();
     sorted.sort_unstable();

@@ -1,4 +1,4 @@
-//! Files that are damaged, shuffled or made up: whatever comes, a clear message or a report, no panic.
+//! Files that are damaged, shuffled or made up: each leads to a clear message or a report, never to a panic.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn use_all(file: &[u8]) -> String {
     decode(&mut reader, &mut Vec::new(), &Options { filter, ..Options::default() }, &mut peers, |_| {})
         .unwrap();
 
-    // Remembering little is where indices go wrong.
+    // Indices go wrong where few packets are remembered.
     for history in [0, 1, 3] {
         let limits = Limits { history, ..Limits::default() };
         explain(&mut Reader::new(file).unwrap(), limits, |_| {});
@@ -141,7 +141,7 @@ proptest! {
     ) {
         let capture = conversation();
         let file = if frames_only {
-            // Below the ICRC's notice: it is right again afterwards, so everything is believed.
+            // The ICRC is made right again afterwards, so the damaged fields are believed.
             let mut frames = capture.frames;
             for (at, value) in &damage {
                 let frame = at.get(&frames).1.clone();

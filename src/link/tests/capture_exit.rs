@@ -1,4 +1,4 @@
-//! A capture file ends well when its process does, however that ends. Without a harness, so that the
+//! A capture file is complete when its process ends, however that ends. Without a harness, so that the
 //! processes have no threads that a fork or an exit could surprise.
 
 use std::fs::File;

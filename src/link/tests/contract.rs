@@ -21,10 +21,10 @@ use softrnic_link::{Flow, HeaderId, Link, Overrun, TxError};
 use support::now;
 use testing::{Received, packet_len};
 
-/// The longest that anything may take.
+/// The time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A link and the only address that datagrams come to.
+/// A link and the only address at which datagrams arrive.
 struct End {
     link: Box<dyn Link>,
     address: IpAddr,
@@ -164,7 +164,7 @@ fn make_road(from: &mut End, to: &mut End) {
     }
 }
 
-/// With rules for both directions, none of which ever applies.
+/// A fault layer with rules for both directions, none of which ever applies.
 fn faulty_layer(link: Box<dyn Link>, _: IpAddr) -> Box<dyn Link> {
     let spec = "seed=1,drop:psn=16777215,drop:dir=rx:psn=16777215".parse().expect("a specification");
     Box::new(FaultLink::new(link, &spec))
@@ -236,12 +236,12 @@ impl End {
         testing::send(&mut *self.link, now(), flow, psn, payload).expect("room for a datagram");
     }
 
-    /// Everything that is there now.
+    /// All datagrams that have arrived.
     fn drain(&mut self) -> Vec<Received> {
         testing::drain(&mut *self.link, now())
     }
 
-    /// What comes until there are `count`, and that is all there is.
+    /// Receives `count` datagrams, and checks that there are no more.
     fn take(&mut self, count: usize) -> Vec<Received> {
         let begin = Instant::now();
         let mut got = self.drain();
@@ -319,7 +319,7 @@ fn arrives_as_sent(a: &mut End, b: &mut End) {
         let got = &b.take(1)[0];
         assert_eq!((got.src, got.dst, got.psn()), (flow.src, flow.dst, psn));
         assert_eq!((got.tos, got.ttl), (flow.tos, flow.ttl));
-        // What the slot said was true: the ICRC covers it, the source port included.
+        // The facts of the slot were right: the ICRC covers them, the source port included.
         assert!(got.is_sound());
         assert!(!b.link.capabilities().sees_ip_header || got.ip_header.is_some());
     }

@@ -1,4 +1,4 @@
-//! What `link::host` knows of a machine, and what it notices.
+//! What `link::host` knows about a machine, and which changes it notices.
 
 mod support;
 
@@ -64,7 +64,7 @@ fn changes_are_reported() {
     let pair = Pair::new(1500, 1);
     let mut host = open(&pair.a);
     let ifindex = host.interface_by_name("eth0").expect("interface").index;
-    // What is still on its way from setting up.
+    // Events that are still in flight from the setup.
     host.poll(&mut |_| {}).expect("poll");
 
     let mut expect = |change: &dyn Fn(), expected: HostEvent| {
@@ -222,7 +222,7 @@ fn a_neighbour_that_does_not_answer_is_pending_and_then_unreachable() {
     }
     let pair = Pair::new(1500, 1);
     pair.a.enter(|| {
-        // Thrice, 50 ms apart.
+        // Three times, 50 ms apart.
         std::fs::write("/proc/sys/net/ipv4/neigh/eth0/retrans_time_ms", "50").expect("sysctl");
         let mut host = Host::open().expect("host");
         let query = query("10.0.0.99", None, None);
@@ -249,7 +249,7 @@ fn a_neighbour_that_is_forgotten_is_asked_for_at_once() {
     pair.a.enter(|| {
         let mut host = Host::open().expect("host");
         let query = query("10.0.0.2", None, None);
-        // As if no time passed, so that it is no repeated question that is answered.
+        // As if no time had passed, so that the answer is not to a repeated request.
         let now = now();
         let is_known = |host: &mut Host| {
             host.poll(&mut |_| {}).expect("poll");

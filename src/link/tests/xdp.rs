@@ -121,7 +121,7 @@ fn frames_are_tagged_for_vlan_interfaces() {
         exchange(link, &flow("10.9.0.1", "10.9.0.2"), &[16, 1000, 4000], 1000);
         exchange(link, &flow("10.0.0.1", "10.0.0.2"), &[16, 1000, 4000], 1000);
     });
-    // The other side's kernel, with no link in its way, takes only frames with the right tags.
+    // The kernel of the other side, which runs no link, accepts only frames with the right tags.
     let (source, other) = ("10.9.0.1", "10.9.0.2");
     pair.b.ip("addr del 10.0.0.2/24 dev eth0");
     let before = received(&pair.b, "eth0.7.9");
@@ -287,7 +287,7 @@ fn packet_memory_is_accounted_for_after_100_000_frames_and_overruns() {
                 let audit = a.audit();
                 assert!(audit.is_exact(), "{audit:?}");
             }
-            // Read too seldom, so that its memory runs out again and again.
+            // It reads too seldom, so that its packet memory runs out repeatedly.
             if number % 1500 == 0 {
                 b.receive(now(), usize::MAX, &mut |_| {});
                 let audit = b.audit();
@@ -380,7 +380,7 @@ fn a_burst_leaves_by_the_batch() {
     settle(&mut b);
 }
 
-/// Short and long in turn.
+/// Short and long, alternating.
 fn a_length(number: u64, longest: usize) -> usize {
     [16, 3000, longest - 300, longest][number as usize % 4]
 }

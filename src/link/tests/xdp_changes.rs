@@ -14,7 +14,7 @@ use softrnic_wire::ROCE_UDP_PORT;
 use support::traffic::{against_echo, contents, exchange, flow, send, settle};
 use support::{Pair, can_run, ip, now, run, wait_for};
 
-/// Whether a datagram can be reserved; what could be is abandoned by the next.
+/// Whether a slot can be reserved. The next reservation abandons it.
 fn reserve(link: &mut XdpLink, src: &str, dst: &str) -> Result<(), TxError> {
     link.reserve(now(), &flow(src, dst), 100).map(drop)
 }
@@ -81,7 +81,7 @@ fn an_interface_goes_down_and_comes_up_again() {
             assert!(link.audit().is_exact());
             host.ip("link set eth0 up");
             settle(link);
-            // What was queued may come back now, and is not ours to check.
+            // Datagrams that were queued may come back now; this test does not check them.
             wait_for("an answer", || {
                 let mut answered = false;
                 send(link, &flow, contents(0, 100), 100);

@@ -1,4 +1,4 @@
-//! Which processes may attach, which may not, and what is left afterwards.
+//! Which processes may attach, and what remains after they end.
 
 #![cfg(feature = "xdp")]
 
@@ -18,7 +18,7 @@ use softrnic_link::xdp::{Grant, GrantRequest, XdpError, XdpLink, XdpOptions};
 use support::traffic::{contents, flow, open_again, send, settle};
 use support::{Namespace, Pair, can_run, now, run, wait_for};
 
-/// Where the child of a test finds the name of the namespace that it is to work in.
+/// The variable that tells the child of a test its namespace.
 const CHILD: &str = "SOFTRNIC_TEST_CHILD";
 
 /// Identifiers of the XDP programs on `eth0`.
@@ -116,7 +116,7 @@ fn a_grant_opens_a_link_without_privilege() {
         return;
     }
     let pair = Pair::new(1500, 1);
-    // Fits in the usual limit of locked memory.
+    // It fits in the usual limit for locked memory.
     let options = XdpOptions { rx_chunks: 256, tx_slots: 64, ..XdpOptions::default() };
     let mut b = pair.b.enter(|| XdpLink::open("eth0", &options).expect("link of b"));
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Connections between processes, of which one ends in one way or another.
+//! Connections between processes, one of which is killed, exits or forks.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::BorrowedFd;
@@ -111,7 +111,7 @@ fn said(output: &mut impl BufRead, what: &str) -> String {
     loop {
         let mut line = String::new();
         assert_ne!(output.read_line(&mut line).expect("reads"), 0, "it never said {what}");
-        // The test runner's own words may be on the line as well.
+        // The line may also contain output of the test runner.
         if let Some((_, rest)) = line.trim_end().split_once(what) {
             return rest.to_owned();
         }
@@ -192,7 +192,7 @@ fn a_child_begins_without_what_its_parent_has() {
     // SAFETY: a child of ours.
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(status, 0, "the child failed");
-    // What the child did has ended nothing of its parent's.
+    // The child has ended no connection of its parent.
     assert_eq!(id.state(), Ok(softrnic_nic::cm::IdState::Connect));
     drop(server.child.stdin.take());
     expect(&channel, EventKind::Disconnected);

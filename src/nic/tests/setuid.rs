@@ -1,4 +1,4 @@
-//! A program with more privileges than the user that started it does not trust its environment.
+//! A program with more privileges than the user who started it does not trust its environment.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn a_setuid_program_does_not_believe_its_environment() {
     let text = String::from_utf8_lossy(&outcome.stdout);
     assert!(outcome.status.success(), "{text}{}", String::from_utf8_lossy(&outcome.stderr));
     assert!(text.contains("euid 0, softrnic0, believed: []"), "{text}");
-    // Without the bit the same program does.
+    // Without the set-user-ID bit the same program does.
     std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o755)).expect("ours");
     let text = String::from_utf8_lossy(&run(&copy).stdout).into_owned();
     assert!(text.contains("euid 65534, mine, believed: [\"SOFTRNIC_PCAP\", "), "{text}");

@@ -1,6 +1,6 @@
 //! How much memory is allocated or freed while the NIC is held, during which all other threads wait.
 
-// Without them the holder of a NIC is not known.
+// Without debug assertions the holder of a NIC is not known.
 #![cfg(debug_assertions)]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,4 +1,4 @@
-//! Arguments: what is wrong with them is said, with status 2, before anything is done.
+//! Wrong arguments are reported, with exit status 2, before anything is done.
 
 use crate::support::softrnic;
 

@@ -1,4 +1,4 @@
-//! `softrnic bench`. How fast is not asked here, only that the figures are figures.
+//! `softrnic bench`: its figures are well-formed. These tests do not judge speed.
 
 use std::net::UdpSocket;
 

@@ -107,7 +107,7 @@ fn what_a_full_disk_keeps_out_of_the_capture_is_counted_aloud() {
     assert!(line.contains("No space left on device"), "{line}");
 }
 
-/// A demo that would take long, and the process it has started.
+/// A demo that would run for long, and the process that it has started.
 fn long_demo() -> (std::process::Child, String) {
     let mut demo = unconfigured(Command::new(SOFTRNIC));
     demo.args(["demo", "--no-pcap", "--seconds", "100"]).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -127,7 +127,7 @@ fn long_demo() -> (std::process::Child, String) {
 #[test]
 fn a_peer_that_dies_ends_the_demo_with_an_error() {
     let (demo, child) = long_demo();
-    // In the midst of things, wherever that is.
+    // While it works, at whatever point.
     std::thread::sleep(Duration::from_millis(500));
     kill("-KILL", &child);
     let killed = Instant::now();

@@ -1,4 +1,4 @@
-//! Devices of this process to look at.
+//! Devices of the test process, for commands that show devices.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub struct End {
     cq: Arc<Cq>,
 }
 
-/// Two devices with names of the test's own, whose QPs are connected.
+/// Two devices with names that only this test uses, and connected QPs.
 pub fn pair(test: &str) -> [End; 2] {
     pair_on(test, "udp")
 }
@@ -63,7 +63,7 @@ impl Devices for Only {
     }
 }
 
-/// Connects a device with a name of the test's own to itself.
+/// Connects a device, with a name that only this test uses, to itself.
 pub fn connect(test: &str) -> Connection {
     let spec = DeviceSpec { name: test.into(), ..DeviceSpec::default() };
     let manager = Manager::new(Box::new(Only(Context::open(&spec).expect("a device"))));
@@ -89,7 +89,7 @@ pub fn connect(test: &str) -> Connection {
     expect(EventKind::ConnectResponse);
     client.establish().expect("establishes");
     expect(EventKind::Established);
-    // What is shown may be this old: other tests of this user look as well.
+    // The figures may be this old: other tests of this user ask for them as well.
     std::thread::sleep(Duration::from_millis(100));
     Connection { port, _manager: manager }
 }
@@ -109,7 +109,7 @@ pub fn send([from, to]: &[End; 2], messages: u64) {
             assert_eq!(status, Some(Status::Success));
         }
     }
-    // What is shown may be this old: other tests of this user look as well.
+    // The figures may be this old: other tests of this user ask for them as well.
     std::thread::sleep(Duration::from_millis(100));
 }
 

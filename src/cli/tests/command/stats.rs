@@ -131,7 +131,7 @@ fn nothing_to_see_is_no_failure() {
     softrnic(&["stats", "--metrics", "192.0.2.1:9"]).expect(1).says("cannot listen on 192.0.2.1:9");
 }
 
-/// An endpoint that is ended with the test.
+/// An endpoint that ends with the test.
 struct Endpoint {
     process: Child,
     address: String,
@@ -239,7 +239,7 @@ fn the_endpoint_listens_nowhere_else_and_survives_bad_company() {
     let endpoint = Endpoint::start(&["--pid", "1"]);
     let port = endpoint.address.rsplit(':').next().expect("a port");
     assert!(TcpStream::connect(format!("127.0.0.2:{port}")).is_err(), "another address is served");
-    // Clients that never ask take no room from those that do.
+    // Clients that never send a request do not keep others from being served.
     let _silent: Vec<TcpStream> =
         (0..8).map(|_| TcpStream::connect(&endpoint.address).expect("connected")).collect();
     for (request, status) in [

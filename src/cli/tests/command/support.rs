@@ -6,21 +6,21 @@ use std::process::{Command, Output};
 
 pub const SOFTRNIC: &str = env!("CARGO_BIN_EXE_softrnic");
 
-/// What a run of the command left.
+/// The result of a run of the command.
 pub struct Outcome {
     pub status: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-/// The command, in an environment that does not configure it, and ended if it hangs.
+/// The command, in an environment that does not configure it. It is killed if it hangs.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", "120", SOFTRNIC]).args(arguments);
     unconfigured(command)
 }
 
-/// Takes away what tests inherit.
+/// Removes the settings that tests inherit.
 pub fn unconfigured(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("SOFTRNIC_") {
@@ -46,7 +46,7 @@ impl Outcome {
         self
     }
 
-    /// The one message on standard error.
+    /// The only message on standard error.
     #[track_caller]
     pub fn says(&self, part: &str) {
         assert!(self.stderr.contains(part), "no '{part}' in:\n{}", self.stderr);
@@ -54,7 +54,7 @@ impl Outcome {
     }
 }
 
-/// An empty directory of a test's own.
+/// An empty directory for one test.
 pub fn directory(test: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&path);

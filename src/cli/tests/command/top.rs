@@ -87,7 +87,7 @@ impl Terminal {
         Terminal { controller, device, before, process, output, shown: String::new() }
     }
 
-    /// Waits until the terminal has been sent `what`.
+    /// Waits until `what` has been written to the terminal.
     #[track_caller]
     fn wait_for(&mut self, what: &str) {
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -104,7 +104,7 @@ impl Terminal {
         self.controller.write_all(keys.as_bytes()).expect("written");
     }
 
-    /// The command's end, and whether the terminal is as it was.
+    /// How the command ended, and whether the terminal is as it was before.
     #[track_caller]
     fn end(mut self) -> ExitStatus {
         self.wait_for("\x1b[?1049l");

@@ -1,4 +1,4 @@
-//! Whatever a peer sends, nothing panics and what is kept is bounded.
+//! Whatever a peer sends, nothing panics and the memory in use is bounded.
 
 use softrnic_link::Rng;
 use softrnic_wire::*;
@@ -10,7 +10,7 @@ fn route() -> Route {
     Route { local: address(1), remote: address(0) }
 }
 
-/// A REQ that a listener would take, of any peer.
+/// A REQ that a listener would accept, from any peer.
 fn request(rng: &mut Rng) -> [u8; MAD_LEN] {
     let req = Req {
         local_id: rng.next() as u32,

@@ -1,4 +1,4 @@
-//! Two and more connection managers in virtual time, and messages one by one.
+//! Two or more connection managers in virtual time, and single messages.
 
 mod hostile;
 mod ledger;

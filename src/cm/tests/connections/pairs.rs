@@ -36,7 +36,7 @@ fn each_side_gets_what_the_other_said_of_it() {
     let Some(Event::Request(request)) = w.event(1) else { panic!() };
     assert_eq!(request.listener, listener);
     assert_eq!((request.qpn, request.transport), (Qpn::new(0x11), CmTransport::Rc));
-    // What the peer serves is what we may have outstanding, and the other way round.
+    // The peer's responder resources limit our initiator depth, and the other way round.
     assert_eq!((request.initiator_depth, request.responder_resources), (3, 2));
     assert_eq!((request.retry_count, request.rnr_retry, request.flow_control), (7, 6, true));
     assert_eq!(request.ece, params.ece);
@@ -194,12 +194,12 @@ fn a_qp_that_is_connected_already_ends_the_old_connection() {
     let mut w = World::new(2, 1);
     w.listen(1, 8);
     let (_, passive) = w.connected();
-    // The peer has restarted: it knows nothing, and uses its QP again.
+    // The peer has restarted: it has forgotten the connection, and uses its QP again.
     w.ends[0] = w.start(0);
     let again = w.ends[0].connect(w.now, &connect_params(0, 1, 0x11)).expect("connect");
     let Some(Event::Rejected { id, reason, .. }) = w.event(0) else { panic!() };
     assert_eq!((id, reason), (again, RejReason::STALE_CONNECTION));
-    // A peer that knows nothing agrees to any DREQ.
+    // A peer that does not know the connection agrees to any DREQ.
     let Some(Event::Disconnected { id, timed_out: false, .. }) = w.event(1) else { panic!() };
     assert_eq!(id, passive);
     w.run(Duration::from_secs(3));
@@ -379,7 +379,7 @@ fn a_request_that_was_seen_makes_room_for_the_next() {
     w.ends[0].connect(w.now, &connect_params(0, 1, 4)).expect("connect");
     w.run(Duration::from_secs(1));
     assert_eq!(w.ends[1].poll_event(), None, "no room at all");
-    // What was seen is the application's, and outlives the listener.
+    // A request that the application has seen outlives the listener.
     w.ends[1].unlisten(w.now, listener).expect("there");
     assert_eq!(w.ends[1].usage().connections, 3);
 }

@@ -1,4 +1,4 @@
-//! Many connections at once over a bad network, with ends that restart: in the end both know how it ended.
+//! Many connections at once over a bad network, with ends that restart: both ends learn how each connection ended.
 
 use std::time::Duration;
 

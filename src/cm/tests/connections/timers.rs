@@ -1,4 +1,4 @@
-//! What is lost comes again, in good time, and what is never answered ends.
+//! Lost messages are repeated in time, and a message that is never answered ends the attempt.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use softrnic_wire::*;
 use super::world::*;
 use softrnic_cm::*;
 
-/// Connects and disconnects while a censor loses messages, and says how long each took.
+/// Connects and disconnects while a censor drops messages; returns how long each took.
 fn lifetime(censor: fn(&CmBody<'_>, usize) -> bool) -> (Duration, Duration) {
     let mut w = World::new(2, 1);
     w.listen(1, 8);
@@ -121,7 +121,7 @@ fn a_destroyed_connection_tells_its_peer_for_one_interval() {
     let mut w = World::new(2, 1);
     w.listen(1, 8);
     let (active, passive) = w.connected();
-    // Losing the first DREQ is not enough to leave the peer in the dark.
+    // One lost DREQ does not keep the peer from learning of the end.
     w.censor = Some(|body, nth| matches!(body, CmBody::Dreq(_)) && nth <= 3);
     w.ends[0].destroy(w.now, active);
     assert!(matches!(w.event(1), Some(Event::Disconnected { id, .. }) if id == passive));

@@ -1,4 +1,4 @@
-//! Connection managers with a network between them that loses, doubles and reorders.
+//! Connection managers with a network between them that loses, duplicates and reorders.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -71,12 +71,12 @@ pub struct World {
     pub ends: Vec<Cm>,
     pub rng: Rng,
     pub weather: Weather,
-    /// Datagrams on the way, by when they arrive.
+    /// Datagrams in flight, by time of arrival.
     flying: BTreeMap<(Time, u64), Outgoing>,
     sent: u64,
     /// Names of the messages, in the order in which they were sent.
     pub log: Vec<&'static str>,
-    /// Loses the messages that it says true for.
+    /// Drops the messages for which it returns true.
     pub censor: Option<fn(&CmBody<'_>, usize) -> bool>,
     seen: BTreeMap<u16, usize>,
 }
@@ -101,7 +101,7 @@ impl World {
         world
     }
 
-    /// A connection manager without a past, on the device of `end`.
+    /// A new connection manager on the device of `end`.
     pub fn start(&mut self, end: usize) -> Cm {
         let mut rng = Rng::new(self.rng.next());
         let mut cm = Cm::new(Config::new(0x0200_0000_0000_0000 + end as u64), move || rng.next() as u32);
@@ -117,7 +117,7 @@ impl World {
         cm.listen(Listen { service: service(), transport, backlog }).expect("free")
     }
 
-    /// Lets what the ends have to say onto the wire.
+    /// Puts all outgoing messages of the ends on the wire.
     pub fn collect(&mut self) {
         for end in 0..self.ends.len() {
             while let Some(outgoing) = self.ends[end].poll_transmit() {
@@ -146,8 +146,8 @@ impl World {
         }
     }
 
-    /// Goes on to the next thing that happens, a datagram or a timer, but not beyond `until`. False when nothing
-    /// does.
+    /// Advances to the next datagram or timer, but not beyond `until`. False when nothing
+    /// is due.
     pub fn step(&mut self, until: Time) -> bool {
         self.collect();
         let arrival = self.flying.first_key_value().map(|(&(at, _), _)| at);
@@ -172,7 +172,7 @@ impl World {
         true
     }
 
-    /// Runs until an event of `end`.
+    /// Runs until `end` has an event.
     pub fn event(&mut self, end: usize) -> Option<Event> {
         loop {
             if let Some(event) = self.ends[end].poll_event() {

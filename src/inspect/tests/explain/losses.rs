@@ -1,4 +1,4 @@
-//! Packets lost, damaged, delayed, doubled and reordered.
+//! Packets lost, damaged, delayed, duplicated and reordered.
 
 use softrnic_inspect::explain::Kind;
 use softrnic_wire::{NakCode, RnrTimer, Syndrome};

@@ -42,7 +42,7 @@ fn assert_faults(capture: &Capture, expected: &[Kind]) -> Report {
     report
 }
 
-/// Asserts that something is told that is no fault.
+/// Asserts that the report mentions something that is not a fault.
 #[track_caller]
 fn assert_told(report: &Report, kind: Kind) {
     let told = report.findings.iter().any(|f| f.kind == kind && f.severity() == Severity::Info);

@@ -1,5 +1,5 @@
-//! Two sides that keep to the specification, and a network that does not keep their packets: whatever
-//! it loses, doubles, delays or damages, neither side may be said to break a rule.
+//! Two sides that follow the specification, over a network that does not deliver every packet: whatever
+//! it loses, duplicates, delays or damages, the report must not say that either side broke a rule.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use softrnic_wire::*;
 use super::common::{A, B, Capture, MTU};
 use super::text;
 
-/// What the requester wants done.
+/// An operation of the requester.
 #[derive(Clone, Copy, Debug)]
 enum Want {
     Send(usize),
@@ -22,7 +22,7 @@ enum Want {
 #[derive(Clone, Copy, Debug)]
 struct Request {
     psn: u32,
-    /// PSNs it takes.
+    /// Number of PSNs.
     span: u32,
     op: Op,
     len: usize,
@@ -84,7 +84,7 @@ struct World {
     /// Next request to send, and how far answers have come.
     next: usize,
     acked: u32,
-    /// READ responses that came of the oldest READ.
+    /// READ responses that the oldest READ has received.
     expected: u32,
     msn: u32,
     nak_out: bool,
@@ -136,7 +136,7 @@ impl World {
             for _ in 0..4 {
                 let Some(request) = self.requests.get(self.next).copied() else { break };
                 self.next += 1;
-                // A READ is taken up where its answers stopped.
+                // A repeated READ starts where its responses stopped.
                 let (psn, op) = match request.op {
                     Op::ReadRequest(reth) if self.acked > request.psn => {
                         let skipped = (self.acked - request.psn) * MTU as u32;
@@ -171,7 +171,7 @@ impl World {
             self.requests.iter().position(|r| r.psn + r.span > self.acked).unwrap_or(self.requests.len());
     }
 
-    /// The responder takes a request.
+    /// The responder receives a request.
     fn respond(&mut self, request: Request, psn: u32, answers: &mut Vec<Answer>) {
         if psn > self.expected {
             if !self.nak_out {
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// The responder sends an answer, and the requester takes it if it arrives.
+    /// The responder sends an answer, and the requester receives it if it arrives.
     fn answer(&mut self, answer: Answer) {
         let aeth = Aeth::ack(Msn::new(self.msn));
         match answer {

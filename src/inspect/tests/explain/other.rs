@@ -1,4 +1,4 @@
-//! Connection management, and captures that are odd themselves.
+//! Connection management, and captures that are unusual themselves.
 
 use softrnic_inspect::capture::Reader;
 use softrnic_inspect::explain::{CmState, Kind, Limits, explain};

@@ -1,4 +1,4 @@
-//! What headless Chromium makes of the pages.
+//! The pages in headless Chromium.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -103,11 +103,11 @@ fn prints_on_paper_with_dark_colours_left_out() {
     let Some(pdf) = printed("printed", &page) else { return };
     assert!(pdf.starts_with(b"%PDF-"));
     let pages = pdf.windows(12).filter(|w| w.starts_with(b"/Type /Page") && w[11] != b's').count();
-    // Ladders are as tall as they are drawn, without holes between them.
+    // Each ladder is as tall as its drawing, without gaps between ladders.
     assert!((2..=8).contains(&pages), "{pages} pages");
 }
 
-/// What a script left in `data-measured`.
+/// The measurements that a script left in `data-measured`.
 fn measured(dom: &str) -> serde_json::Value {
     let start = dom.find("data-measured=\"").expect("the script came to its end") + 15;
     let text = dom[start..].split('"').next().unwrap().replace("&quot;", "\"").replace("&amp;", "&");
@@ -133,7 +133,7 @@ fn dom_of(name: &str, page: &str, width: u32, dark: bool) -> Option<String> {
     Some(dom)
 }
 
-/// The page as PDF, printed by a reader who likes it dark.
+/// The page as PDF, printed by a reader who prefers a dark theme.
 fn printed(name: &str, page: &str) -> Option<Vec<u8>> {
     let pdf = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("page-{name}.pdf"));
     let print = format!("--print-to-pdf={}", pdf.display());
@@ -141,7 +141,7 @@ fn printed(name: &str, page: &str) -> Option<Vec<u8>> {
     Some(std::fs::read(pdf).expect("a PDF"))
 }
 
-/// Standard output of a browser that opens the page and has nothing to complain about.
+/// Standard output of a browser that opens the page and reports no error.
 fn browse(name: &str, page: &str, arguments: &[String]) -> Option<Vec<u8>> {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("page-{name}"));
     let profile = directory.join("profile");

@@ -1,4 +1,4 @@
-//! The HTML page: bounded, well-formed, and drawn by a real browser without a complaint.
+//! The HTML page: bounded, well-formed, and drawn by a real browser without an error.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! Pages to look at, and what holds for their text.
+//! Sample pages, and checks of their text.
 
 use softrnic_inspect::capture::Reader;
 use softrnic_inspect::explain::{Limits, Report, explain};

@@ -18,7 +18,7 @@ pub mod traffic;
 
 use softrnic_wire::Time;
 
-/// Whether the test can run. If not it says so loudly, and fails where `CI=true` wants it run.
+/// Whether the test can run. If not, prints the reason, and fails if `CI=true`.
 pub fn can_run(test: &str) -> bool {
     // SAFETY: asks for a number.
     if unsafe { libc::geteuid() } == 0 {
@@ -37,7 +37,7 @@ pub fn kernel_is(major: u32, minor: u32) -> bool {
     (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
 }
 
-/// Whether the kernel has VLAN interfaces. If not, says so loudly.
+/// Whether the kernel has VLAN interfaces. If not, prints that.
 pub fn has_vlans(test: &str) -> bool {
     let namespace = Namespace::new("vlan");
     let arguments = "link add link lo name vlan type vlan id 1".split_whitespace();
@@ -49,7 +49,7 @@ pub fn has_vlans(test: &str) -> bool {
     has
 }
 
-/// Straight to the descriptor, for the test harness hides what tests print, and to the summary of `make test`.
+/// Prints to the descriptor, because the test harness hides what tests print, and to the summary of `make test`.
 fn say(message: &str) {
     let line = format!("{message}\n");
     io::Write::write_all(&mut io::stderr(), line.as_bytes()).expect("standard error");

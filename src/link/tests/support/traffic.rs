@@ -1,4 +1,4 @@
-//! Datagrams with contents that tell whether they are whole, sent and echoed over links.
+//! Datagrams whose contents show whether they are intact, sent and echoed over links.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -12,7 +12,7 @@ use softrnic_link::{Flow, Link, Rng, TxError};
 use super::ip;
 use super::{Namespace, now, wait_for};
 
-/// Datagrams on their way at a time: fewer than any queue below holds.
+/// Datagrams in flight at a time: fewer than any queue below holds.
 const WINDOW: usize = 32;
 
 /// The flow from `src` to `dst`.
@@ -20,7 +20,7 @@ pub fn flow(src: &str, dst: &str) -> Flow {
     Flow { src: ip(src), dst: ip(dst), sport: 49_152, tos: 0, ttl: 64 }
 }
 
-/// The contents of datagram `number`: its number, then bytes that follow from it.
+/// The contents of datagram `number`: the number, then bytes derived from it.
 pub fn contents(number: u64, len: usize) -> impl Iterator<Item = u8> {
     let mut rng = Rng::new(number);
     number.to_be_bytes().into_iter().chain(std::iter::repeat_with(move || rng.next() as u8)).take(len)
@@ -50,7 +50,7 @@ pub fn exchange(link: &mut XdpLink, flow: &Flow, lens: &[usize], count: usize) {
     exchange_over(0, link, flow, lens, count);
 }
 
-/// [`exchange`], with so many routers on the way.
+/// [`exchange`], through this many routers.
 pub fn exchange_over(routers: u8, link: &mut XdpLink, flow: &Flow, lens: &[usize], count: usize) {
     let headers = if flow.src.is_ipv4() { 28 } else { 48 };
     let most = link.capabilities().ip_mtu - headers;
@@ -137,7 +137,7 @@ pub fn open_again(interface: &str, options: &XdpOptions) -> Result<XdpLink, XdpE
     XdpLink::open(interface, options)
 }
 
-/// Waits until nothing is on its way, and checks that no packet memory was lost.
+/// Waits until nothing is in flight, and checks that no packet memory was lost.
 pub fn settle(link: &mut XdpLink) {
     wait_for("packet memory to come back", || {
         link.flush(now());

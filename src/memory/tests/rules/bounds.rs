@@ -8,7 +8,7 @@ fn inside(start: u64, length: u64, va: u64, len: u64) -> bool {
     va >= start && u128::from(va) + u128::from(len) <= u128::from(start) + u128::from(length)
 }
 
-/// Addresses and lengths with a taste for the ends of the number range.
+/// Addresses and lengths, many of them near the ends of the number range.
 fn edgy() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),

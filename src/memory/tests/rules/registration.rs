@@ -13,7 +13,7 @@ fn refusal(range: AppRange, iova: u64, access: Access) -> MemoryError {
     error
 }
 
-/// A range that is only judged, never copied.
+/// A range that is only checked, never copied.
 fn anywhere(addr: usize, length: u64) -> AppRange {
     // SAFETY: the tests that use it expect a refusal, or use no copy.
     unsafe { AppRange::new(addr, length) }

@@ -5,7 +5,7 @@ use softrnic_wire::*;
 
 use super::vectors::{Kind, Vector, load};
 
-/// Frames whose sender sets bits we never send, with those bits: offset from the BTH, and the value
+/// Frames with bits that we never send: offset from the BTH, and the value
 /// that the sender has there instead of zero.
 const RESERVED_BITS_SET: &[(&str, usize, u8)] = &[
     // This NIC sets a reserved bit next to FECN and BECN, outside the ICRC, in data packets only.
@@ -91,7 +91,7 @@ fn the_id_of_every_ipv4_frame_is_recovered_from_its_icrc() {
         let frame = v.frame();
         let expected = match frame.header.ip.facts {
             IpFacts::V4 { id, flags_frag: DF, .. } => Some(id),
-            // A sender that clears DF is told from damage only where the IP header is seen.
+            // A sender that clears DF can be told from damage only where the IP header is visible.
             IpFacts::V4 { .. } => None,
             IpFacts::V6 { .. } => Some(0),
         };

@@ -1,4 +1,4 @@
-//! Connection management messages: what is read is what was written, and every field has bits of its own.
+//! Connection management messages: reading returns what was written, and no two fields share a bit.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

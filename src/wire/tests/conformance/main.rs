@@ -1,4 +1,4 @@
-//! The crate against frames and code that others wrote, and against laws it must obey.
+//! The crate against frames and code that others wrote, and properties that must hold.
 
 mod frames;
 mod layout;

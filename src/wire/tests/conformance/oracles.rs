@@ -56,7 +56,7 @@ fn pnet_reads_the_known_frames_as_we_do() {
     assert_eq!(read, 70);
 }
 
-/// The ICRC by the letter of IBTA A17.3.3: copy, mask, hash with eight bytes of ones in front.
+/// The ICRC exactly as IBTA A17.3.3 describes it: copy, mask, hash with eight bytes of ones in front.
 fn masked_crc(l3: &[u8], again: &[u8]) -> u32 {
     let mut masked = l3.to_vec();
     let ones: &[usize] =

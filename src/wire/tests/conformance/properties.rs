@@ -1,4 +1,4 @@
-//! Laws that hold for every legal packet, and for bytes that are none.
+//! Properties of every legal packet, and of arbitrary bytes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ proptest! {
         let _ = Packet::parse(&bytes);
     }
 
-    /// Almost-frames reach deeper than noise does.
+    /// Slightly damaged frames reach deeper into the parser than random bytes.
     #[test]
     fn damaged_frames_never_panic(
         frame in frame(300),

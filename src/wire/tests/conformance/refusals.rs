@@ -1,4 +1,4 @@
-//! Frames that are no RoCEv2 frames, and the reason given for each.
+//! Frames that are not RoCEv2 frames, and the reason given for each.
 
 use softrnic_wire::*;
 
