@@ -24,8 +24,8 @@ DISTRIBUTION = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"
 # The longest that a program may take unless a test says otherwise, in seconds.
 TIMEOUT = float(os.environ.get("SOFTRNIC_TEST_TIMEOUT", "60"))
 
-# Whether processes of this machine use shared memory, or sockets alone.
-SHARED_MEMORY = os.environ.get("SOFTRNIC_TEST_SHM", "off")
+# Whether processes of this machine use shared memory, or sockets alone: "on", which is the default, or "off".
+SHARED_MEMORY = os.environ.get("SOFTRNIC_TEST_SHM", "")
 
 
 def environment(runtime, **extra):

@@ -34,8 +34,8 @@ pub struct DeviceSpec {
     /// Whether unmapping registered memory causes an error (`copies=safe`) or kills the process (`copies=plain`); if
     /// not given, `SOFTRNIC_SAFE_COPIES` decides.
     pub safe_copies: Option<bool>,
-    /// Whether a UDP link adds shared memory for peers of this user on this machine; if nothing is said, `SOFTRNIC_SHM`
-    /// decides.
+    /// Whether a UDP link adds shared memory for peers of this user on this machine; if nothing is said, it does unless
+    /// `SOFTRNIC_SHM` is `off`.
     pub shared_memory: Option<bool>,
 }
 
@@ -228,7 +228,7 @@ impl DeviceSpec {
 
     /// Whether a UDP link has shared memory beside it.
     fn shares_memory(&self) -> bool {
-        self.shared_memory.unwrap_or_else(|| environment::text("SOFTRNIC_SHM").as_deref() == Some("on"))
+        self.shared_memory.unwrap_or_else(|| environment::text("SOFTRNIC_SHM").as_deref() != Some("off"))
     }
 
     /// The devices that the environment asks for: `SOFTRNIC_DEVICES` (several separated by commas), `SOFTRNIC_FAULT`

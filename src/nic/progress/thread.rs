@@ -233,8 +233,8 @@ fn own_nice() -> i32 {
     unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
 }
 
-/// Blocks the signals of this thread, so that a thread spawned while this lives starts with them blocked. Not those of
-/// faults: the kernel ends the process for one that is blocked, and memory has a handler.
+/// Blocks the signals of this thread, so that a thread spawned while this lives starts with them blocked. Not SIGSEGV and
+/// SIGBUS: `memory` handles those of its own accesses, and the kernel ends a process that blocks the signal of a fault.
 pub(crate) struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
@@ -244,7 +244,7 @@ impl BlockedSignals {
             let mut all: libc::sigset_t = std::mem::zeroed();
             let mut old: libc::sigset_t = std::mem::zeroed();
             libc::sigfillset(&mut all);
-            for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
+            for fault in [libc::SIGSEGV, libc::SIGBUS] {
                 libc::sigdelset(&mut all, fault);
             }
             libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
