@@ -89,7 +89,7 @@ fn page_lists_that_leave_gaps_or_are_too_long_are_refused() {
     let mut w = World::new();
     let keys = w.table.alloc_mr(w.pd, 2).unwrap();
     let page = PAGE as u64;
-    let cases: [(&[_], u64, u64, MemoryError); 10] = [
+    let cases: [(&[_], u64, u64, MemoryError); 11] = [
         (&[pages.part(0, PAGE), pages.part(0, 2 * PAGE)], page, 0, MemoryError::InvalidArgument),
         (&[], page, 0, MemoryError::InvalidArgument),
         (&[pages.range()], page, 0, MemoryError::InvalidArgument),
@@ -97,7 +97,8 @@ fn page_lists_that_leave_gaps_or_are_too_long_are_refused() {
         (&[pages.part(0, 100), pages.part(PAGE, 100)], page, 0, MemoryError::InvalidArgument),
         (&[pages.part(0, PAGE), pages.part(PAGE + 8, 100)], page, 0, MemoryError::InvalidArgument),
         (&[pages.part(0, PAGE)], 3000, 0, MemoryError::InvalidArgument),
-        (&[pages.part(0, PAGE)], 1024, 0, MemoryError::InvalidArgument),
+        (&[pages.part(0, 1024)], 1024, 0, MemoryError::InvalidArgument),
+        (&[pages.part(0, PAGE)], 3 * page, 0, MemoryError::InvalidArgument),
         (&[pages.part(0, PAGE)], page, 8, MemoryError::InvalidArgument),
         (&[pages.part(0, PAGE)], page, u64::MAX - page + 1, MemoryError::InvalidArgument),
     ];
