@@ -14,7 +14,7 @@ use softrnic_nic::verbs::WorkRequest;
 /// Requests of the first process, and their answers.
 #[derive(Serialize, Deserialize)]
 pub enum Request {
-    /// Open a NIC, after the one before is closed: [`Opened`].
+    /// Close the NIC, if one is open, and open another. Answers with [`Opened`].
     Open { device: String, memory: usize },
     /// Connect the QP. Answers with nothing.
     Connect(Coordinates),
