@@ -1,9 +1,8 @@
 //! The capture files of this process. Devices with the same path share one file; processes never do.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -73,13 +72,10 @@ fn claim(path: &str) -> io::Result<(File, PathBuf)> {
 
 fn lock(path: &Path) -> io::Result<Option<File>> {
     let file = open_file(path)?;
-    // SAFETY: takes no pointers; `file` keeps the descriptor open.
-    if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
-        return Ok(Some(file));
-    }
-    match io::Error::last_os_error() {
-        error if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-        error => Err(error),
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::process::getpriority_process;
 use softrnic_wire::Time;
 
 use super::policy::Plan;
@@ -229,8 +230,8 @@ fn ask_for_short_slices() {
 
 /// The nice value of this thread, which it keeps.
 fn own_nice() -> i32 {
-    // SAFETY: takes no pointers. It fails only for threads of others; -1 is a valid value.
-    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
+    // It fails only for threads of others.
+    getpriority_process(None).unwrap_or(0)
 }
 
 /// Blocks the signals of this thread, so that a thread spawned while this lives starts with them blocked. Not SIGSEGV and

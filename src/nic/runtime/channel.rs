@@ -14,10 +14,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_queue::SegQueue;
+use rustix::event::EventfdFlags;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fs::OFlags;
 
 use super::eventfd::{EventFd, wait_for_token};
 
@@ -57,7 +60,7 @@ impl<E> EventChannel<E> {
     /// # Errors
     /// There is no free descriptor.
     pub fn new() -> io::Result<EventChannel<E>> {
-        let tokens = EventFd::new(libc::EFD_SEMAPHORE)?;
+        let tokens = EventFd::new(EventfdFlags::SEMAPHORE)?;
         let shown = Shown::new(tokens.as_fd())?;
         let reading = Reading { older: VecDeque::new(), void: 0 };
         Ok(EventChannel { tokens, shown, sent: SegQueue::new(), reading: Mutex::new(reading) })
@@ -96,8 +99,7 @@ impl<E> EventChannel<E> {
     /// # Errors
     /// As for `recv`.
     pub fn wait(&self) -> io::Result<()> {
-        // SAFETY: takes no pointers; the descriptor is open as long as `self`.
-        if unsafe { libc::fcntl(self.shown.0, libc::F_GETFL) } & libc::O_NONBLOCK != 0 {
+        if rustix::fs::fcntl_getfl(self)?.contains(OFlags::NONBLOCK) {
             let taken = self.tokens.try_take();
             return if taken { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EAGAIN)) };
         }
@@ -154,18 +156,9 @@ struct Shown(RawFd);
 
 impl Shown {
     fn new(watched: BorrowedFd<'_>) -> io::Result<Shown> {
-        // SAFETY: takes no pointers.
-        let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if made < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let made = Shown(made);
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-        // SAFETY: the event lives through the call, which reads it.
-        match unsafe { libc::epoll_ctl(made.0, libc::EPOLL_CTL_ADD, watched.as_raw_fd(), &mut event) } {
-            0 => Ok(made),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let made = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&made, watched, EventData::new_u64(0), EventFlags::IN)?;
+        Ok(Shown(made.into_raw_fd()))
     }
 }
 

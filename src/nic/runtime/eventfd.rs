@@ -9,58 +9,39 @@ pub(super) use model::EventFd;
 #[cfg(not(loom))]
 mod real {
     use std::ffi::{c_int, c_void};
-    use std::io;
-    use std::os::fd::{AsFd, BorrowedFd, RawFd};
+    use std::io::{self, IoSliceMut};
+    use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, RawFd};
+
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::io::ReadWriteFlags;
 
     /// A kernel counter with a descriptor of its own: readable while it is not zero.
     #[derive(Debug)]
     pub(in crate::runtime) struct EventFd(RawFd);
 
     impl EventFd {
-        /// Creates one with count 0 and these flags, besides `EFD_CLOEXEC`.
-        pub(in crate::runtime) fn new(flags: i32) -> io::Result<EventFd> {
-            // SAFETY: takes no pointers.
-            let fd = unsafe { libc::eventfd(0, flags | libc::EFD_CLOEXEC) };
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            Ok(EventFd(fd))
+        /// Creates one with count 0 and these flags, besides [`EventfdFlags::CLOEXEC`].
+        pub(in crate::runtime) fn new(flags: EventfdFlags) -> io::Result<EventFd> {
+            Ok(EventFd(eventfd(0, flags | EventfdFlags::CLOEXEC)?.into_raw_fd()))
         }
 
         /// Adds 1. In practice it cannot fail or block: that takes a count of 2^64 - 2.
         pub(in crate::runtime) fn add_one(&self) {
-            let one = 1u64.to_ne_bytes();
-            // SAFETY: the kernel reads the 8 bytes of `one`, which live through the call.
-            unsafe { libc::syscall(libc::SYS_write, self.0, one.as_ptr(), one.len()) };
+            let _ = rustix::io::write(self, &1u64.to_ne_bytes());
         }
 
         /// Sets the count of a plain, non-blocking counter to 0.
         pub(in crate::runtime) fn empty(&self) {
-            let mut count = [0u8; 8];
-            // SAFETY: the kernel writes at most the 8 bytes of `count`, which live through the call.
-            unsafe { libc::syscall(libc::SYS_read, self.0, count.as_mut_ptr(), count.len()) };
+            let _ = rustix::io::read(self, &mut [0u8; 8]);
         }
 
         /// Takes 1 from a semaphore; false if the count was 0. Never sleeps, whether or not the application has set
         /// `O_NONBLOCK`.
         pub(in crate::runtime) fn try_take(&self) -> bool {
+            const CURRENT_POSITION: u64 = u64::MAX;
             let mut count = [0u8; 8];
-            let iov = libc::iovec { iov_base: count.as_mut_ptr().cast(), iov_len: count.len() };
-            let current_position = -1i64 as usize;
-            // SAFETY: the kernel reads one iovec and writes at most the 8 bytes it describes. The position is passed in
-            // two halves, of which 64-bit kernels use the first.
-            let read = unsafe {
-                libc::syscall(
-                    libc::SYS_preadv2,
-                    self.0,
-                    &raw const iov,
-                    1usize,
-                    current_position,
-                    current_position,
-                    libc::RWF_NOWAIT,
-                )
-            };
-            read == 8
+            let into = &mut [IoSliceMut::new(&mut count)];
+            rustix::io::preadv2(self, into, CURRENT_POSITION, ReadWriteFlags::NOWAIT) == Ok(8)
         }
     }
 

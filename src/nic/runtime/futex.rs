@@ -2,6 +2,9 @@
 
 use std::ops::Deref;
 
+#[cfg(not(loom))]
+use rustix::thread::futex::{self, Flags};
+
 use super::sync::atomic::AtomicU32;
 
 /// A 32-bit atomic, on a cache line of its own, on which threads can sleep while it has a given value.
@@ -30,32 +33,18 @@ impl Futex {
 
     /// Sleeps until woken, unless the word differs from `expected`. May return early; check again.
     pub(super) fn wait(&self, expected: u32) {
-        self.call(libc::FUTEX_WAIT, expected);
+        // Errors (EAGAIN, EINTR) mean "check again".
+        let _ = futex::wait(&self.word, Flags::PRIVATE, expected, None);
     }
 
     /// Wakes one sleeper, if there is one.
     pub(super) fn wake_one(&self) {
-        self.call(libc::FUTEX_WAKE, 1);
+        let _ = futex::wake(&self.word, Flags::PRIVATE, 1);
     }
 
     /// Wakes all sleepers.
     pub(super) fn wake_all(&self) {
-        self.call(libc::FUTEX_WAKE, i32::MAX as u32);
-    }
-
-    fn call(&self, operation: i32, argument: u32) {
-        let no_timeout = std::ptr::null::<libc::timespec>();
-        // SAFETY: the word lives as long as `self`; the kernel reads it and no other memory of ours. A null timeout
-        // means none, and FUTEX_WAKE ignores it. Errors (EAGAIN, EINTR) mean "check again".
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.word.as_ptr(),
-                operation | libc::FUTEX_PRIVATE_FLAG,
-                argument,
-                no_timeout,
-            );
-        }
+        let _ = futex::wake(&self.word, Flags::PRIVATE, i32::MAX as u32);
     }
 }
 

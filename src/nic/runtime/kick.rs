@@ -14,6 +14,9 @@ use std::io;
 #[cfg(not(loom))]
 use std::os::fd::{AsFd, BorrowedFd};
 
+#[cfg(not(loom))]
+use rustix::event::EventfdFlags;
+
 use super::eventfd::EventFd;
 use super::sync::atomic::{AtomicU8, Ordering};
 
@@ -30,7 +33,7 @@ impl Kick {
     /// There is no free descriptor.
     #[cfg(not(loom))]
     pub fn new() -> io::Result<Kick> {
-        Ok(Kick { state: AtomicU8::new(AWAKE), event: EventFd::new(libc::EFD_NONBLOCK)? })
+        Ok(Kick { state: AtomicU8::new(AWAKE), event: EventFd::new(EventfdFlags::NONBLOCK)? })
     }
 
     /// The thread does not sleep and has not been kicked.

@@ -4,6 +4,8 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
+use rustix::event::EventfdFlags;
+
 use super::eventfd::{EventFd, wait_for_token};
 
 /// The side that counts. It must be dropped before the application closes the descriptor.
@@ -15,7 +17,7 @@ impl Tokens {
     /// # Errors
     /// There is no free descriptor.
     pub fn new() -> io::Result<Tokens> {
-        EventFd::new(libc::EFD_SEMAPHORE).map(|event| Tokens(Some(event)))
+        EventFd::new(EventfdFlags::SEMAPHORE).map(|event| Tokens(Some(event)))
     }
 
     /// Adds 1.
