@@ -360,6 +360,7 @@ impl<L: Link> Link for ShmLink<L> {
             }
             if left == 0 {
                 self.first = (turn + 1) % (below + 1);
+                self.roads.leave_more();
                 return Overrun::Budget;
             }
         }

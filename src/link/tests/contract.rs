@@ -35,7 +35,7 @@ struct End {
 
 type Rule = fn(&mut End, &mut End);
 
-const RULES: [(&str, Rule); 15] = [
+const RULES: [(&str, Rule); 16] = [
     ("a datagram arrives as it was sent", arrives_as_sent),
     ("datagrams of all lengths arrive once and in order", arrives_in_order),
     ("what is reserved can be seen until it is committed", reserved_is_shown),
@@ -49,6 +49,7 @@ const RULES: [(&str, Rule); 15] = [
     ("neighbours do not matter once segmentation has stopped", segmentation_stops),
     ("the descriptor wakes its waiter", descriptor_wakes),
     ("the descriptor wakes its waiter after others have received", descriptor_wakes_again),
+    ("the descriptor wakes its waiter for what others have left behind", descriptor_wakes_for_the_rest),
     ("groups are joined and left", groups_are_joined),
     ("a sender hears its own group", sender_hears_its_group),
 ];
@@ -534,6 +535,28 @@ fn descriptor_wakes_again(a: &mut End, b: &mut End) {
         a.link.flush(now());
         assert_ne!(testing::wait(&*b.link, libc::POLLIN, PATIENCE), 0, "PSN {psn}");
         assert_eq!(b.take_psns(1), [psn]);
+    }
+}
+
+/// A thread waits, and a caller takes a part of what has come before the thread has run.
+fn descriptor_wakes_for_the_rest(a: &mut End, b: &mut End) {
+    if b.link.descriptor().is_none() {
+        return;
+    }
+    let flow = a.flow_to(b);
+    for _ in 0..20 {
+        b.come_to_rest();
+        assert!(!b.link.watch(true));
+        for psn in 0..4 {
+            a.send(&flow, psn, 64);
+        }
+        a.link.flush(now());
+        let mut taken = 0;
+        while taken < 4 {
+            assert_ne!(testing::wait(&*b.link, libc::POLLIN, PATIENCE), 0, "{taken} were taken");
+            b.link.receive(now(), 1, &mut |_| taken += 1);
+        }
+        b.link.watch(false);
     }
 }
 
