@@ -11,6 +11,7 @@ mod audit;
 mod cancel;
 #[cfg(feature = "capture")]
 pub mod capture;
+mod credentials;
 pub mod fault;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
@@ -33,5 +34,6 @@ pub mod xdp;
 
 pub use audit::FrameAudit;
 pub use cancel::Uncancelled;
+pub use credentials::Credentials;
 pub use link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot};
 pub use rng::Rng;

@@ -184,6 +184,22 @@ class Layers(SharedMemoryTest):
         self.assertGreater(len(sends), self.PACKETS + self.PACKETS // 50)
 
 
+class Containers(SharedMemoryTest):
+    @unittest.skipIf(os.geteuid() != 0, "it takes root to make namespaces")
+    def test_those_of_a_pod_share_it(self):
+        """They have one network, and see neither each other's processes nor files."""
+        alone = ["unshare", "--pid", "--fork", "--mount-proc", "--ipc", "--uts"]
+        port = free_port()
+        words = [*alone, "ibv_uc_pingpong", "-g", "0", "-n", "2000", "-p", port]
+        server = self.start(words)
+        self.wait_until(lambda: is_listening(port), [server])
+        client = self.start([*words, "127.0.0.1"])
+        for program in (client, server):
+            status = program.wait(time.monotonic() + 60)
+            self.assertEqual(status, 0, program.describe(status))
+            self.assertIn("through shared memory", program.output())
+
+
 class Fallback(SharedMemoryTest):
     """Sockets take its place where it is not to be had, and that is said."""
 

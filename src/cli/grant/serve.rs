@@ -8,6 +8,7 @@ use std::thread;
 
 use anstream::eprintln;
 use rustix::process::{Resource, Rlimit};
+use softrnic_link::Credentials;
 use softrnic_link::xdp::{GrantRequest, Keeper, refuse};
 
 use super::Interface;
@@ -55,8 +56,8 @@ impl Service {
 
     /// Nothing is read from callers that may not be served.
     fn admit(&self, stream: UnixStream) -> io::Result<()> {
-        let peer = rustix::net::sockopt::socket_peercred(&stream)?;
-        if peer.uid.as_raw() != self.uid {
+        let peer = Credentials::of_peer(&stream)?;
+        if peer.uid != self.uid {
             return refuse(&stream, &format!("it is for user {} only", self.uid));
         }
         let before = self.callers.fetch_add(1, Ordering::Relaxed);

@@ -10,7 +10,6 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, recvmsg,
@@ -19,6 +18,7 @@ use rustix::net::{
 use softrnic_wire::Gid;
 
 use super::obstacle::Obstacle;
+use crate::Credentials;
 
 /// Peers that ask at the same time.
 const BACKLOG: i32 = 128;
@@ -84,7 +84,14 @@ pub(super) fn ask(address: IpAddr) -> Result<OwnedFd, Obstacle> {
 
 /// Whether the other side is a process of this user.
 pub(super) fn is_believed(socket: &OwnedFd) -> bool {
-    socket_peercred(socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+    Credentials::of_peer(socket).is_ok_and(Credentials::are_ours)
+}
+
+/// Whether one process is at the other side of two streams, as far as can be seen: those of another PID namespace all
+/// have number 0.
+pub(super) fn are_of_one_process(one: &OwnedFd, other: &OwnedFd) -> bool {
+    let pid = |socket| Credentials::of_peer(socket).ok().map(|peer| peer.pid);
+    pid(one).is_some() && pid(one) == pid(other)
 }
 
 /// Says that a road is wanted or made, with the segment and the bell for it.

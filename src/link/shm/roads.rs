@@ -366,8 +366,12 @@ impl Roads {
                 let road = Road::new(peer, socket, own, &segment, bell);
                 self.begin(now, peer, road.map_err(Obstacle::from));
             }
-            // The peer's own request counts.
-            (Some(Stream::Asked { .. }), Heard::Message(Message::Refusal)) => {}
+            // The peer's own request counts, or it has not noticed yet that a road has ended.
+            (Some(Stream::Asked { peer, .. }), Heard::Message(Message::Refusal)) => {
+                if let Some(Way::Below(until, _)) = self.ways.get_mut(&peer) {
+                    *until = now + ASK_AGAIN;
+                }
+            }
             (Some(Stream::Asked { peer, .. }), _) if !self.is_there(peer) => {
                 self.go_below(now, peer, Obstacle::NoAnswer);
             }
@@ -379,19 +383,32 @@ impl Roads {
         }
     }
 
-    /// A peer asks for a road. If we have asked it as well, the request of the lower address counts. A link that asks
-    /// itself gets both ends.
+    /// A peer asks for a road. If we have asked it as well, the request of the lower address counts, and if we have its
+    /// answer already, ours. A link that asks itself gets both ends.
     fn answer(&mut self, now: Time, peer: IpAddr, socket: OwnedFd, segment: &OwnedFd, bell: OwnedFd) {
         let asked = self.streams.iter().flatten().any(|stream| match stream {
             Stream::Asked { peer: asked, .. } => *asked == peer,
             _ => false,
         });
-        if asked && self.address < peer || !self.can_have(peer) {
+        let loses = asked && self.address < peer || self.has_road_to_process(now, peer, &socket);
+        if loses || !self.can_have(peer) {
             let _ = hello::refuse(&socket);
             return;
         }
         let road = self.accept(peer, socket, segment, bell);
         self.begin(now, peer, road);
+    }
+
+    /// Whether a road leads to the very process that asks. One to the process that had the address before has ended, or
+    /// is about to.
+    fn has_road_to_process(&mut self, now: Time, peer: IpAddr, asks: &OwnedFd) -> bool {
+        let Some(&Way::Road(index)) = self.ways.get(&peer) else { return false };
+        // Its end may not have been heard yet.
+        self.hear(now, index);
+        let still = self.ways.get(&peer) == Some(&Way::Road(index));
+        peer != self.address
+            && still
+            && self.road(index).is_some_and(|road| hello::are_of_one_process(&road.stream, asks))
     }
 
     /// Whether a peer can have this address.

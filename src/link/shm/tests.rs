@@ -108,6 +108,35 @@ fn two_that_ask_each_other_get_one_road() {
     }
 }
 
+/// Each looks, receives and sends in its turn, in every order.
+#[test]
+fn nothing_is_lost_or_overtaken_while_two_ask_each_other() {
+    for order in 0..1 << 7 {
+        let mut links = [open(), open()];
+        let to = [links[1].roads.address, links[0].roads.address];
+        let (mut sent, mut got) = ([0; 2], [vec![], vec![]]);
+        for turn in 0..9 {
+            // Both ask first.
+            let one = if turn < 2 { turn } else { order >> (turn - 2) & 1 };
+            if turn >= 2 {
+                links[one].look(now());
+                got[one].extend(psns(&mut links[one]));
+            }
+            sent[one] += 1;
+            send(&mut links[one], to[one], sent[one], 8).expect("a slot");
+            links[one].flush(now());
+        }
+        let [left, right] = &mut links;
+        meet(&mut [left, right]);
+        got[0].extend(psns(left));
+        got[1].extend(psns(right));
+        assert_eq!((roads(left), roads(right)), (1, 1), "order {order:#b}");
+        for (one, got) in got.iter().enumerate() {
+            assert!(got.iter().copied().eq(1..=sent[1 - one]), "order {order:#b}, link {one}: {got:?}");
+        }
+    }
+}
+
 #[test]
 fn a_link_has_a_road_to_itself() {
     let mut link = open();

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use softrnic_link::Credentials;
 
 /// The process that asked keeps the stream.
 pub(super) const KEEP: [u8; 1] = *b"K";
@@ -71,8 +71,7 @@ impl Lifelines {
 
 /// Whether the other side is trusted.
 fn is_believed(socket: &OwnedFd) -> bool {
-    let own = rustix::process::geteuid();
-    socket_peercred(socket).is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
+    Credentials::of_peer(socket).is_ok_and(|peer| peer.are_ours() || peer.uid == 0)
 }
 
 /// Tells a process that asked that the stream is not kept.

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use softrnic_link::Credentials;
 
 use super::directory::{check_private, directories};
 use super::{Snapshot, user};
@@ -108,8 +109,8 @@ pub(super) fn look_into(directory: &Path) -> io::Result<Look> {
 pub(crate) fn ask(socket: &Path) -> io::Result<Snapshot> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let mut stream = connect(socket)?;
-    let peer = sockopt::socket_peercred(&stream)?;
-    if peer.uid.as_raw() != user() {
+    let peer = Credentials::of_peer(&stream)?;
+    if peer.uid != user() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user"));
     }
     let mut text = Vec::new();
@@ -135,7 +136,10 @@ pub(crate) fn ask(socket: &Path) -> io::Result<Snapshot> {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it sent no answer"));
     }
     let mut snapshot = Snapshot::read(&text)?;
-    snapshot.pid = peer.pid.as_raw_pid().unsigned_abs();
+    // Processes of other PID namespaces have no number here but what they say.
+    if peer.pid != 0 {
+        snapshot.pid = peer.pid.unsigned_abs();
+    }
     Ok(snapshot)
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::net::sockopt;
+use softrnic_link::Credentials;
 use softrnic_wire::Time;
 
 use super::serve::{Heard, Limits, Server};
@@ -113,7 +113,7 @@ impl Cached {
 
 /// Whether a client is of our user, or root.
 pub fn is_ours(client: BorrowedFd<'_>) -> bool {
-    sockopt::socket_peercred(client).is_ok_and(|peer| peer.uid.is_root() || peer.uid.as_raw() == user())
+    Credentials::of_peer(client).is_ok_and(|peer| peer.uid == 0 || peer.uid == user())
 }
 
 /// The thread that answers. It starts when a client comes and ends when there are no more: a process without clients
