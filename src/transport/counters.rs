@@ -55,7 +55,7 @@ counters! {
     RetransmittedPacket = "retransmitted_pkts",
     /// READ responses that did not come in order.
     ImpliedNakSeqErr = "implied_nak_seq_err",
-    /// READ responses that arrived out of order.
+    /// SENDs whose last packet has left, once each.
     RdmaSends = "rdma_sends",
     /// Receive WQEs completed.
     RdmaRecvs = "rdma_recvs",

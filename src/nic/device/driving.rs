@@ -21,8 +21,8 @@ impl Nic {
     pub fn control<T>(&self, operate: impl FnOnce(&mut Core, Time) -> T) -> Result<T, Poisoned> {
         let mut guard = self.core.lock()?;
         let now = self.now();
-        if guard.engine.holds_acks() {
-            // The operation may end the QP that owes ACKs.
+        if guard.engine.has_work() {
+            // The operation may end a QP that owes ACKs: they were delayed, or found no room.
             self.round(now, &mut guard, Budget { receive: 0, ..Budget::default() });
         }
         let result = operate(&mut guard, now);

@@ -373,6 +373,21 @@ fn the_ack_of_a_polled_completion_leaves_although_nobody_calls() {
 }
 
 #[test]
+fn an_ack_that_found_no_room_leaves_before_the_qp_is_destroyed() {
+    let World { pair: Pair { near, far, there, .. }, .. } = World::new();
+    near.qp.post_recv(1, &[near.mr.sge(0, 64)]).expect("posts");
+    far.qp.post(WorkRequest::send().inline(b"question")).expect("posts");
+    let acks = there.sent();
+    near.cq.poll_with(1, |cqe| assert_eq!(cqe.status, Status::Success));
+    // Once, and again after a flush.
+    there.refuse(2);
+    near.cq.poll_with(1, |cqe| panic!("{cqe:?}"));
+    assert_eq!(there.sent(), acks, "there is no room");
+    drop(near);
+    assert_eq!(there.sent(), acks + 1);
+}
+
+#[test]
 fn a_wait_spins_after_one_that_was_short() {
     let mut world = World::new();
     world.suspend();

@@ -25,6 +25,8 @@ struct Pipe {
     receives: usize,
     /// Everything is lost from now on.
     cut: bool,
+    /// How many datagrams there is no room for.
+    refusals: usize,
     /// The clock, and the nanoseconds by which each received datagram advances it.
     slow: Option<(&'static AtomicU64, u64)>,
 }
@@ -71,6 +73,11 @@ impl Direction {
     /// Loses everything from now on.
     pub fn cut(&self) {
         self.lock().cut = true;
+    }
+
+    /// Has no room for the next `count` datagrams.
+    pub fn refuse(&self, count: usize) {
+        self.lock().refusals = count;
     }
 
     /// Receiving a datagram takes this long from now on.
@@ -128,6 +135,11 @@ impl Link for WireLink {
     }
 
     fn reserve(&mut self, _now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
+        let refusals = &mut self.out.lock().refusals;
+        if *refusals > 0 {
+            *refusals -= 1;
+            return Err(TxError::Full);
+        }
         let (_, bytes) = self.slot.insert((*flow, vec![0; len]));
         let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) else {
             return Err(TxError::Unreachable);
