@@ -201,6 +201,9 @@ pub trait Link: Send {
     /// Queues the slot reserved last. It leaves at once or with the next [`Link::flush`].
     fn commit(&mut self, now: Time);
 
+    /// Lets receivers begin with what is queued, where that takes no system call. A [`Link::flush`] follows.
+    fn show(&mut self) {}
+
     /// Sends everything that is queued, as far as the network below accepts it.
     fn flush(&mut self, now: Time);
 
@@ -209,6 +212,11 @@ pub trait Link: Send {
 
     /// Passes at most about `budget` received datagrams to `sink`, in order of arrival.
     fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun;
+
+    /// Whether a [`Link::receive`] most likely takes no system call.
+    fn receives_in_memory(&self, _now: Time) -> bool {
+        false
+    }
 
     /// Whether the receiver `dst` will have room for `len` more bytes, if a link can know. Asked before sending
     /// datagrams that are never resent and that can wait. [`Link::poll_timeout`] says how long.
@@ -280,6 +288,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
         (**self).commit(now);
     }
 
+    fn show(&mut self) {
+        (**self).show();
+    }
+
     fn flush(&mut self, now: Time) {
         (**self).flush(now);
     }
@@ -290,6 +302,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
         (**self).receive(now, budget, sink)
+    }
+
+    fn receives_in_memory(&self, now: Time) -> bool {
+        (**self).receives_in_memory(now)
     }
 
     fn has_room(&mut self, now: Time, dst: IpAddr, len: usize) -> bool {

@@ -147,6 +147,9 @@ pub trait Host {
     /// neighbour) counts as sent.
     fn transmit(&mut self, packet: Transmit<'_, Self::Data>) -> Result<(), TransmitError>;
 
+    /// Lets the peer begin with what was transmitted, where that costs next to nothing.
+    fn show(&mut self);
+
     /// Checks the local keys of a request before it starts; `sink` if bytes will be written there.
     fn check_local(&mut self, data: &Self::Data, sink: bool) -> Result<(), LocalFault>;
 

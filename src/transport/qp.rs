@@ -237,8 +237,13 @@ impl<D> Qp<D> {
         // Behind a request, the shorter ACK can share a segmented send with it; in front of it, it cannot, and a second
         // send is most of a small message's latency. And where each packet arrives separately, a peer that polls for
         // the completion of its own request would stop to look for a WRITE that has not yet arrived.
-        if lone_ack.is_some() && (hints.segments || requester.next_is_short_write(cx)) {
+        let writes = requester.next_is_short_write(cx);
+        if lone_ack.is_some() && (hints.segments || writes) {
             self.transmit_requests(now, host, budget, &mut progress);
+            if !writes {
+                // The same peer would stop to look for a WRITE that the ACK does not follow at once.
+                host.show();
+            }
             let stop = progress.stop;
             if stop != Stop::LinkFull {
                 let budget = progress.sent + 1;

@@ -31,6 +31,8 @@ pub const MOMENT: Duration = Duration::from_micros(1);
 /// The host as one QP sees it. Local data is just a number.
 pub struct World {
     pub sent: Vec<Headers>,
+    /// How many of them the peer was shown before the rest followed.
+    pub shown: usize,
     /// The ICRC form of each packet.
     pub forms: Vec<IcrcForm>,
     pub completed: Vec<(u64, Status)>,
@@ -63,6 +65,7 @@ impl World {
     pub fn new() -> World {
         World {
             sent: Vec::new(),
+            shown: 0,
             forms: Vec::new(),
             completed: Vec::new(),
             last_completion: None,
@@ -144,6 +147,10 @@ impl Host for World {
             self.read.push((va, len));
         }
         Ok(())
+    }
+
+    fn show(&mut self) {
+        self.shown = self.sent.len();
     }
 
     fn check_local(&mut self, _: &u32, _: bool) -> Result<(), LocalFault> {

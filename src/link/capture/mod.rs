@@ -209,6 +209,10 @@ impl<L: Link> Link for CaptureLink<L> {
         self.inner.commit(now);
     }
 
+    fn show(&mut self) {
+        self.inner.show();
+    }
+
     fn flush(&mut self, now: Time) {
         self.inner.flush(now);
     }
@@ -233,6 +237,10 @@ impl<L: Link> Link for CaptureLink<L> {
             }
             sink(datagram);
         })
+    }
+
+    fn receives_in_memory(&self, now: Time) -> bool {
+        self.inner.receives_in_memory(now)
     }
 
     fn has_room(&mut self, now: Time, dst: IpAddr, len: usize) -> bool {

@@ -132,6 +132,10 @@ impl<L: Link> Link for FaultLink<L> {
         self.release_tx(now);
     }
 
+    fn show(&mut self) {
+        self.inner.show();
+    }
+
     fn flush(&mut self, now: Time) {
         self.pending = None;
         self.release_tx(now);
@@ -180,6 +184,10 @@ impl<L: Link> Link for FaultLink<L> {
                 sink(held.as_datagram());
             }
         })
+    }
+
+    fn receives_in_memory(&self, now: Time) -> bool {
+        self.inner.receives_in_memory(now)
     }
 
     fn has_room(&mut self, now: Time, dst: IpAddr, len: usize) -> bool {

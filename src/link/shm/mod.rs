@@ -51,8 +51,10 @@ pub struct ShmLink<L> {
     /// Where the slot that was reserved last is.
     reserved: Option<usize>,
     next_id: u16,
-    /// Roads with something that the peer cannot see yet.
-    unshown: Vec<usize>,
+    /// The link below has something that was not flushed.
+    unflushed_below: bool,
+    /// Roads with something queued since the last flush.
+    unflushed: Vec<usize>,
     /// The road that is read first, so that none has to wait for those before it. Behind the last, the link below.
     first: usize,
     next_look: Time,
@@ -81,7 +83,8 @@ impl<L: Link> ShmLink<L> {
                     below_watched: None,
                     reserved: None,
                     next_id: 0,
-                    unshown: Vec::new(),
+                    unflushed_below: false,
+                    unflushed: Vec::new(),
                     first: 0,
                     next_look: Time::ZERO,
                     below_until: Time::ZERO,
@@ -183,7 +186,7 @@ impl<L: Link> ShmLink<L> {
     #[cold]
     fn give_up(&mut self, now: Time, index: usize) {
         self.counters.shm_corrupt += 1;
-        self.unshown.retain(|&other| other != index);
+        self.unflushed.retain(|&other| other != index);
         self.roads.give_up(now, index);
     }
 
@@ -239,7 +242,7 @@ impl<L: Link> ShmLink<L> {
         if corrupt.is_some() {
             self.give_up(now, index);
         } else if road.ended && *left > 0 {
-            self.unshown.retain(|&other| other != index);
+            self.unflushed.retain(|&other| other != index);
             self.roads.end(index);
         }
         *left > 0
@@ -297,6 +300,7 @@ impl<L: Link> Link for ShmLink<L> {
             return self.reserve_on_road(now, index, flow, ip, len);
         }
         self.below_until = now + BELOW_ACTIVE;
+        self.unflushed_below = true;
         self.below.reserve(now, flow, len)
     }
 
@@ -312,7 +316,7 @@ impl<L: Link> Link for ShmLink<L> {
         let Some(index) = self.reserved.take() else { return self.below.commit(now) };
         let Some(road) = self.roads.road(index) else { return };
         if !std::mem::replace(&mut road.queued, true) {
-            self.unshown.push(index);
+            self.unflushed.push(index);
         }
         road.sent += 1;
         self.counters.tx_datagrams += 1;
@@ -320,15 +324,26 @@ impl<L: Link> Link for ShmLink<L> {
         road.rings.commit();
     }
 
+    fn show(&mut self) {
+        for &index in &self.unflushed {
+            if let Some(road) = self.roads.road(index) {
+                road.rings.show();
+            }
+        }
+    }
+
     fn flush(&mut self, now: Time) {
-        while let Some(index) = self.unshown.pop() {
+        while let Some(index) = self.unflushed.pop() {
             if let Some(road) = self.roads.road(index) {
                 road.flush();
             }
             self.counters.tx_calls += 1;
         }
-        self.below.flush(now);
-        self.watch_below();
+        if self.unflushed_below {
+            self.below.flush(now);
+            self.unflushed_below = self.below.is_blocked();
+            self.watch_below();
+        }
     }
 
     fn is_blocked(&self) -> bool {
@@ -365,6 +380,10 @@ impl<L: Link> Link for ShmLink<L> {
             }
         }
         overrun
+    }
+
+    fn receives_in_memory(&self, now: Time) -> bool {
+        now >= self.below_until && self.roads.places() > 0
     }
 
     fn has_room(&mut self, now: Time, dst: IpAddr, len: usize) -> bool {

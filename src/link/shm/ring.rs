@@ -211,7 +211,8 @@ impl Rings {
         self.own.header().wake();
     }
 
-    fn show(&mut self) {
+    /// Lets the peer see what is queued. One that sleeps does not.
+    pub fn show(&mut self) {
         self.own.header().show(self.tail);
         self.shown = self.tail;
     }

@@ -1,11 +1,11 @@
 //! Which roads there are: asking for them, answering those who ask, and giving them up.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use softrnic_wire::Time;
 
@@ -49,7 +49,7 @@ pub(super) struct Roads {
     epoll: OwnedFd,
     /// By token; those that have ended leave a hole.
     streams: Vec<Option<Stream>>,
-    ways: HashMap<IpAddr, Way>,
+    ways: FxHashMap<IpAddr, Way>,
     /// Peers that ceased to have a road, unless it was given back.
     pub fallbacks: u64,
     /// Messages that made no sense.
@@ -115,7 +115,7 @@ impl Roads {
             bell,
             epoll,
             streams: Vec::new(),
-            ways: HashMap::new(),
+            ways: FxHashMap::default(),
             fallbacks: 0,
             bad_hellos: 0,
             watched: false,

@@ -273,6 +273,32 @@ fn every_peer_is_read_in_its_turn() {
 
 /// A peer that always has more must not keep those that come by sockets from being heard.
 #[test]
+fn what_is_shown_can_be_read_before_it_is_flushed() {
+    let (mut left, mut right) = neighbours();
+    let to = right.roads.address;
+    send(&mut left, to, 1, 8).expect("a slot");
+    assert_eq!(psns(&mut right), [] as [u32; 0]);
+    left.show();
+    assert_eq!(psns(&mut right), [1]);
+    send(&mut left, to, 2, 8).expect("a slot");
+    left.flush(now());
+    assert_eq!(psns(&mut right), [2]);
+}
+
+#[test]
+fn receiving_takes_no_system_call_while_nothing_goes_below() {
+    let (mut left, _right) = neighbours();
+    assert!(!left.receives_in_memory(now()), "the first one went below");
+    assert!(left.receives_in_memory(now() + BELOW_ACTIVE));
+    let nobody = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 9));
+    let later = now() + BELOW_ACTIVE;
+    let flow = testing::flow(left.roads.address, nobody);
+    testing::send(&mut left, later, &flow, 1, 8).expect("a slot");
+    left.flush(later);
+    assert!(!left.receives_in_memory(later), "its answer would come below");
+}
+
+#[test]
 fn the_link_below_is_read_in_its_turn() {
     let (mut hub, mut peer) = neighbours();
     let mut plain = UdpLink::open(UdpOptions::default()).expect("a loopback address");

@@ -7,7 +7,7 @@ use softrnic_wire::Time;
 use super::{Core, Nic};
 use crate::engine::{Budget, Caller, Step};
 use crate::progress::policy::{Event, Plan, next_wait_spins, yields};
-use crate::progress::tuning::{EVENT_SPIN, ROUNDS_PER_HOLD, SERVICE_INTERVAL};
+use crate::progress::tuning::{EVENT_SPIN, ROUNDS_PER_HOLD, SERVICE_INTERVAL, SERVICE_INTERVAL_IN_MEMORY};
 use crate::runtime::lock::{NicGuard, Poisoned};
 
 /// What a post does. It leaves receiving to polls, since it would cost each post a system call.
@@ -61,7 +61,7 @@ impl Nic {
     pub fn on_poll(&self, found: bool) -> bool {
         let now = self.now();
         self.words.polled(now);
-        if found && now.since(self.words.last_service()) < SERVICE_INTERVAL {
+        if found && now < self.words.next_service() {
             return false;
         }
         match self.core.try_lock() {
@@ -244,7 +244,9 @@ impl Nic {
             }
         }
         if budget.receive > 0 {
-            self.words.serviced(now);
+            let interval =
+                if link.receives_in_memory(now) { SERVICE_INTERVAL_IN_MEMORY } else { SERVICE_INTERVAL };
+            self.words.serviced(now + interval);
         }
         step
     }

@@ -171,6 +171,12 @@ impl Host for HostView<'_, '_> {
         self.fill(&packet)
     }
 
+    fn show(&mut self) {
+        if let Some(link) = self.link.as_deref_mut() {
+            link.show();
+        }
+    }
+
     fn check_local(&mut self, data: &LocalData, sink: bool) -> Result<(), LocalFault> {
         match data {
             LocalData::Sges(sges) => sges

@@ -30,8 +30,8 @@ use crate::runtime::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub struct Words {
     /// When an application last polled; in nanoseconds, like all times here.
     last_poll: AtomicU64,
-    /// When the link was last serviced.
-    last_service: AtomicU64,
+    /// When a poll that finds completions is to service the link.
+    next_service: AtomicU64,
     /// Since when polls have been in vain; 0 if the last one was not.
     vain_since: AtomicU64,
     flags: AtomicU32,
@@ -59,7 +59,7 @@ impl Words {
     pub fn new() -> Words {
         Words {
             last_poll: AtomicU64::new(0),
-            last_service: AtomicU64::new(0),
+            next_service: AtomicU64::new(0),
             vain_since: AtomicU64::new(0),
             flags: AtomicU32::new(0),
             wakeups: AtomicU64::new(0),
@@ -154,16 +154,16 @@ impl Words {
         self.last_poll.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// When the link was last serviced.
+    /// When a poll that finds completions is to service the link.
     #[inline]
-    pub fn last_service(&self) -> Time {
-        Time::from_nanos(self.last_service.load(Ordering::Relaxed))
+    pub fn next_service(&self) -> Time {
+        Time::from_nanos(self.next_service.load(Ordering::Relaxed))
     }
 
-    /// The link was serviced.
+    /// The link was serviced; polls that find completions leave it alone until then.
     #[inline]
-    pub fn serviced(&self, now: Time) {
-        self.last_service.store(now.as_nanos(), Ordering::Relaxed);
+    pub fn serviced(&self, until: Time) {
+        self.next_service.store(until.as_nanos(), Ordering::Relaxed);
     }
 
     /// Since when polls have been in vain. Threads that poll at the same time may overwrite each other's value.

@@ -551,6 +551,19 @@ fn an_ack_shares_a_segmented_send_behind_the_requests() {
 }
 
 #[test]
+fn the_peer_may_begin_with_a_message_before_the_ack_behind_it_but_not_with_a_write() {
+    let segments = Hints { segments: true, ..POST };
+    let send = SendOp::Send(SendExtra::Plain);
+    for (op, shown) in [(send, 1), (SendOp::Write { remote: REMOTE, imm: None }, 0)] {
+        let mut case = Case::in_state(Rts);
+        case.asked(100);
+        case.post(1, op, 1);
+        assert_eq!(case.answers(segments, 9), (vec![false, true], Stop::Idle));
+        assert_eq!(case.world.shown, shown);
+    }
+}
+
+#[test]
 fn an_ack_follows_a_short_write_that_the_peer_looks_for_in_its_memory() {
     let mut case = Case::in_state(Rts);
     case.asked(100);

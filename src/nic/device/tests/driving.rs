@@ -12,7 +12,9 @@ use super::wire::wire;
 use super::{End, Pair, pair_of};
 use crate::device::{Clock, Nic};
 use crate::progress::thread::Turns;
-use crate::progress::tuning::{BATCH, EVENT_SPIN, PASSIVE_SPIN, RECENT, SERVICE_INTERVAL, TICK};
+use crate::progress::tuning::{
+    BATCH, EVENT_SPIN, PASSIVE_SPIN, RECENT, SERVICE_INTERVAL, SERVICE_INTERVAL_IN_MEMORY, TICK,
+};
 use crate::verbs::{Running, WorkRequest};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
@@ -251,7 +253,19 @@ fn a_poll_that_finds_nothing_services_the_link() {
 
 #[test]
 fn a_poll_that_finds_something_leaves_the_link_alone_for_a_while() {
+    finds_something(SERVICE_INTERVAL, false);
+}
+
+#[test]
+fn and_not_for_so_long_if_it_receives_in_memory() {
+    finds_something(SERVICE_INTERVAL_IN_MEMORY, true);
+}
+
+fn finds_something(interval: Duration, in_memory: bool) {
     let mut world = World::new();
+    if in_memory {
+        world.pair.back.is_in_memory();
+    }
     for id in 0..3 {
         let Pair { near, far, .. } = &world.pair;
         near.qp.post(near.write_to(far, id)).expect("posts");
@@ -263,7 +277,7 @@ fn a_poll_that_finds_something_leaves_the_link_alone_for_a_while() {
     let before = back.receives();
     assert_eq!(near.cq.poll_with(1, |_| {}), 1);
     assert_eq!(back.receives(), before, "serviced a moment ago");
-    world.time.fetch_add(SERVICE_INTERVAL.as_nanos() as u64, Ordering::SeqCst);
+    world.time.fetch_add(interval.as_nanos() as u64, Ordering::SeqCst);
     let Pair { near, back, .. } = &world.pair;
     assert_eq!(near.cq.poll_with(1, |_| {}), 1);
     assert_eq!(back.receives(), before + 1);

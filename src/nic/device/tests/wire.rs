@@ -27,6 +27,8 @@ struct Pipe {
     cut: bool,
     /// How many datagrams there is no room for.
     refusals: usize,
+    /// They come through memory.
+    in_memory: bool,
     /// The clock, and the nanoseconds by which each received datagram advances it.
     slow: Option<(&'static AtomicU64, u64)>,
 }
@@ -73,6 +75,11 @@ impl Direction {
     /// Loses everything from now on.
     pub fn cut(&self) {
         self.lock().cut = true;
+    }
+
+    /// Receiving takes no system call from now on.
+    pub fn is_in_memory(&self) {
+        self.lock().in_memory = true;
     }
 
     /// Has no room for the next `count` datagrams.
@@ -132,6 +139,10 @@ pub fn wire(segments: usize) -> (WireLink, WireLink, Arc<Direction>, Arc<Directi
 impl Link for WireLink {
     fn capabilities(&self) -> &Capabilities {
         &self.capabilities
+    }
+
+    fn receives_in_memory(&self, _now: Time) -> bool {
+        self.inward.lock().in_memory
     }
 
     fn reserve(&mut self, _now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {

@@ -133,6 +133,6 @@ fn times_and_counts_are_what_was_said_last() {
     words.set_vain_since(7);
     words.count_wakeup();
     words.count_wakeup();
-    assert_eq!((words.last_poll(), words.last_service()), (NOW, NOW + TICK));
+    assert_eq!((words.last_poll(), words.next_service()), (NOW, NOW + TICK));
     assert_eq!((words.vain_since(), words.wakeups()), (7, 2));
 }
