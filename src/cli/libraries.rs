@@ -37,9 +37,14 @@ impl Libraries {
         let candidates = [built, installed];
         let missing: Vec<PathBuf> = candidates.iter().map(Libraries::verbs).collect();
         let Some(found) = candidates.into_iter().find(|one| one.verbs().exists()) else {
+            // Beside a command that `cargo install` has put somewhere, they can be installed.
+            let make = match directory.ends_with("bin") {
+                true => format!("make install PREFIX={}", prefix.display()),
+                false => "make build".into(),
+            };
             return Err(Failure::new(format!(
                 "the libraries for verbs programs are not there: neither {} nor {} exists. In a source tree, \
-                 `make build` makes them",
+                 `{make}` makes them",
                 missing[0].display(),
                 missing[1].display(),
             )));

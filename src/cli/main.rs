@@ -18,6 +18,7 @@ mod grant;
 mod lab;
 mod libraries;
 mod output;
+mod pages;
 mod pair;
 mod pattern;
 mod peer;
@@ -30,7 +31,7 @@ mod units;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use failure::Result;
 use table::BAD;
@@ -68,6 +69,8 @@ enum Command {
     Lab(lab::LabArgs),
     #[cfg(feature = "xdp")]
     Grant(grant::GrantArgs),
+    Completions(pages::CompletionsArgs),
+    Man(pages::ManArgs),
     #[command(hide = true)]
     Peer(peer::PeerArgs),
 }
@@ -97,6 +100,8 @@ fn run(command: Command) -> Result {
         Command::Lab(args) => lab::run(args),
         #[cfg(feature = "xdp")]
         Command::Grant(args) => grant::run(args),
+        Command::Completions(args) => pages::completions(Cli::command(), args),
+        Command::Man(args) => pages::man(Cli::command(), args),
         Command::Peer(args) => peer::run(args),
     }
 }

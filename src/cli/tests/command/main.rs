@@ -7,6 +7,7 @@ mod bench;
 mod demo;
 mod devices;
 mod looking;
+mod pages;
 mod run;
 mod stats;
 mod support;
