@@ -40,7 +40,7 @@ unsupported! {
     ibv_cmd_modify_qp_ex ibv_cmd_modify_srq ibv_cmd_modify_wq ibv_cmd_open_qp ibv_cmd_open_xrcd
     ibv_cmd_poll_cq ibv_cmd_post_recv ibv_cmd_post_send ibv_cmd_post_srq_recv
     ibv_cmd_qp_attach_comp_cntr ibv_cmd_query_comp_cntr_caps ibv_cmd_query_context
-    ibv_cmd_query_device_any ibv_cmd_query_mr ibv_cmd_query_port ibv_cmd_query_port_speed
+    ibv_cmd_query_device ibv_cmd_query_device_any ibv_cmd_query_device_ex ibv_cmd_query_mr ibv_cmd_query_port ibv_cmd_query_port_speed
     ibv_cmd_query_qp ibv_cmd_query_srq ibv_cmd_read_comp_cntr ibv_cmd_read_counters
     ibv_cmd_read_err_comp_cntr ibv_cmd_reg_dm_mr ibv_cmd_reg_dmabuf_mr ibv_cmd_reg_mr
     ibv_cmd_reg_mr_ex ibv_cmd_req_notify_cq ibv_cmd_rereg_mr ibv_cmd_resize_cq
@@ -79,6 +79,16 @@ pub(crate) unsafe extern "C" fn __verbs_log() {
 }
 
 // Providers register here when their library is loaded, each with the ABI it was built for.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn verbs_register_driver_25(_ops: *const c_void) {
+    guard::<Silent>(move || Ok(Silent))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn verbs_register_driver_33(_ops: *const c_void) {
+    guard::<Silent>(move || Ok(Silent))
+}
+
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn verbs_register_driver_34(_ops: *const c_void) {
     guard::<Silent>(move || Ok(Silent))

@@ -9,9 +9,12 @@ from harness import DISTRIBUTION, LIBRARY, ROOT, VerbsTest
 
 TYPES = {"FUNC", "OBJECT"}
 
-# The private nodes that there have been, and a name that the first release with each has brought.
+# The private nodes that there have been, and a name that a release with each has brought. Those up to 57 are in 34 as well,
+# whose last release has them.
 PRIVATE_NODES = {
-    34: "ibv_cmd_query_device_any",
+    25: "ibv_cmd_query_device_any",
+    33: "ibv_cmd_query_device_any",
+    34: "ibv_cmd_create_cq_ex2",
     57: "ibv_wr_opcode_str",
     59: "ibv_cmd_alloc_dmah",
     64: "ibv_dmabuf_heap_alloc",
@@ -62,7 +65,7 @@ class Exports(VerbsTest):
             unsupported = library_of(library._handle, b"ibv_cmd_reg_mr", version)
             self.assertEqual(ctypes.CFUNCTYPE(ctypes.c_int)(unsupported)(), errno.EOPNOTSUPP)
             older = library_of(library._handle, newest.encode(), b"IBVERBS_PRIVATE_34")
-            self.assertEqual(bool(older), generation == 34, newest)
+            self.assertEqual(bool(older), generation <= 57, newest)
 
     def test_the_list_has_every_default_symbol_of_the_distribution(self):
         out = subprocess.run(["readelf", "--dyn-syms", "-W", DISTRIBUTION], check=True, capture_output=True, text=True)
