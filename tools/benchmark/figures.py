@@ -190,4 +190,9 @@ def bars(figures):
     size = connections.get("bytes")
     bar("resident memory of an rdma_cm connection, both ends", size and size / 1000, form="{:.1f} kB",
         note="identifiers, what the connection managers keep, and QPs of one work request each way")
+    startup = figures.once.get("startup") or {}
+    alone = startup.get("alone")
+    bar("what `softrnic run` adds to the time that ibv_devinfo takes", startup.get("added"), most=30, form="{:.1f} ms",
+        note="starting, and opening a device; alone it takes " + ("–" if alone is None else f"{alone:.1f} ms"))
+    bar("the command and its libraries, stripped", figures.once.get("size"), form="{:.1f} MB", note="all that is loaded")
     return found
