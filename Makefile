@@ -33,10 +33,13 @@ install: build ## the command and its libraries, below PREFIX (/usr/local), neve
 	install -D -m 644 target/release/libsoftrnic_interpose.so $(LIBRARIES)/libsoftrnic_interpose.so
 
 # Longer runs are tools of their own: `make fuzz` is tools/fuzz, given ARGS.
-RUNS := $(filter bench fuzz soak interop,$(notdir $(wildcard tools/*)))
+RUNS := $(filter bench dist dist-check fuzz soak interop,$(notdir $(wildcard tools/*)))
 .PHONY: $(RUNS)
 $(RUNS):
 	tools/$@ $(ARGS)
+
+.PHONY: deb
+deb: dist ## a Debian package, in target/dist; nothing of the system's is replaced
 
 # tools/setup says what it could not install; whatever needs that then fails or is skipped by itself.
 setup = tools/setup $(1) || true
