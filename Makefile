@@ -13,7 +13,7 @@ help: ## list the targets
 
 demo: ## two processes, each with a NIC of its own, move memory over loopback
 	@$(call setup,demo)
-	$(CARGO) run --locked --release -p softrnic-cli -- demo $(ARGS)
+	$(CARGO) run --locked --profile demo --no-default-features --features capture -p softrnic-cli -- demo $(ARGS)
 
 test: ## every check and test; STAGES="fmt unit" runs only those, tools/test --list shows all
 	@tools/test $(STAGES)
