@@ -69,6 +69,7 @@ impl Cable {
                 receive_buffer: 4 << 20,
                 zero_copy: false,
                 shared_memory: false,
+                part: None,
             },
             counters: LinkCounters::default(),
         }

@@ -69,6 +69,9 @@ struct Device {
     zero_copy: bool,
     /// Whether peers of the same user on this machine are reached through shared memory.
     shared_memory: bool,
+    /// The other processes that have the address at the moment; absent if no other process may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared_with: Option<Vec<u32>>,
     /// Whether the IP header is seen, so that the whole ICRC is verified.
     sees_ip_header: bool,
 }
@@ -122,8 +125,15 @@ fn look_at(spec: &DeviceSpec) -> Result<Device> {
         segments: link.segments,
         zero_copy: link.zero_copy,
         shared_memory: link.shared_memory,
+        shared_with: context.processes()?.map(others),
         sees_ip_header: link.sees_ip_header,
     })
+}
+
+fn others(mut processes: Vec<u32>) -> Vec<u32> {
+    let own = processes.iter().position(|&process| process == std::process::id());
+    own.map(|place| processes.remove(place));
+    processes
 }
 
 /// In the format of `ibv_devinfo`.
@@ -147,6 +157,11 @@ impl Device {
         let line = |what: &str, text: String| say!("  {QUIET}{what:<15}{QUIET:#}{text}");
         line("link", self.mode.clone());
         line("address", self.address.clone());
+        if let Some(processes) = &self.shared_with {
+            let listed = processes.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+            let nobody = "no other process at the moment".to_owned();
+            line("shared with", if processes.is_empty() { nobody } else { listed });
+        }
         for (index, gid) in self.gids.iter().enumerate() {
             line(&format!("GID {index}"), gid.clone());
         }

@@ -187,9 +187,10 @@ impl Directory {
         self.connections.values().filter(waits).map(|c| c.id).collect()
     }
 
-    /// The connections with a peer's address.
-    pub fn with_peer(&self, peer: IpAddr) -> Box<[CommId]> {
-        self.connections.values().filter(|c| c.route.remote == peer).map(|c| c.id).collect()
+    /// The connections with a peer's address, and the ids that it gave them.
+    pub fn with_peer(&self, peer: IpAddr) -> Box<[(CommId, u32)]> {
+        let its = self.connections.values().filter(|c| c.route.remote == peer);
+        its.map(|c| (c.id, c.remote_id)).collect()
     }
 
     /// One more request waits for an answer.

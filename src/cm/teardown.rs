@@ -90,12 +90,12 @@ impl Cm {
     /// The process with this address is gone, and will answer nothing. To the application, its connections have ended
     /// in good order, as when a kernel disconnects them for a process that dies.
     pub fn lose_peer(&mut self, now: Time, peer: IpAddr) {
-        let connections = self.with_peer(peer);
+        let connections: Box<[CommId]> = self.with_peer(peer).iter().map(|(id, _)| *id).collect();
         self.lose(now, &connections);
     }
 
-    /// The connections with a peer's address.
-    pub fn with_peer(&self, peer: IpAddr) -> Box<[CommId]> {
+    /// The connections with a peer's address, each with the peer's communication id, 0 until it is known.
+    pub fn with_peer(&self, peer: IpAddr) -> Box<[(CommId, u32)]> {
         self.directory.with_peer(peer)
     }
 

@@ -21,6 +21,7 @@ pub mod fuzz;
 mod header;
 pub mod host;
 mod link;
+mod part;
 mod rng;
 #[cfg(not(loom))]
 pub mod shm;
@@ -36,4 +37,5 @@ pub use audit::FrameAudit;
 pub use cancel::Uncancelled;
 pub use credentials::Credentials;
 pub use link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot};
+pub use part::Part;
 pub use rng::Rng;

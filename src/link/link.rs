@@ -8,6 +8,8 @@ use std::os::fd::RawFd;
 use softrnic_wire::{IpFacts, Time};
 
 use crate::audit::FrameAudit;
+use crate::part::Part;
+use crate::udp::Members;
 
 /// The addressing of outgoing datagrams; equal flows may share one segmented send.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -18,6 +20,9 @@ pub struct Flow {
     pub dst: IpAddr,
     /// The preferred UDP source port; the link may have to use another, and says so in the slot.
     pub sport: u16,
+    /// The part of the destination that it is for, as its queue pair number says. `None` if that says nothing: to QP 1,
+    /// and to groups.
+    pub part: Option<Part>,
     /// IPv4 TOS or IPv6 traffic class, ECN bits included.
     pub tos: u8,
     /// IPv4 TTL or IPv6 hop limit.
@@ -119,6 +124,8 @@ pub struct Capabilities {
     pub zero_copy: bool,
     /// Whether peers of the same user on this machine are reached through shared memory.
     pub shared_memory: bool,
+    /// The part of its address that is this process's; `None` if all of it is.
+    pub part: Option<Part>,
 }
 
 /// Datagrams that the link carried, and those that it or the kernel below lost.
@@ -165,6 +172,8 @@ pub struct LinkCounters {
 pub struct Reach {
     /// The peer's address.
     pub peer: IpAddr,
+    /// The part of it that is the peer's.
+    pub part: Part,
     /// Why it is not reached through shared memory; `None` if it is.
     pub obstacle: Option<String>,
     /// Datagrams sent through shared memory, since the rings were made.
@@ -218,9 +227,9 @@ pub trait Link: Send {
         false
     }
 
-    /// Whether the receiver `dst` will have room for `len` more bytes, if a link can know. Asked before sending
+    /// Whether the receiver of `flow` will have room for `len` more bytes, if a link can know. Asked before sending
     /// datagrams that are never resent and that can wait. [`Link::poll_timeout`] says how long.
-    fn has_room(&mut self, _now: Time, _dst: IpAddr, _len: usize) -> bool {
+    fn has_room(&mut self, _now: Time, _flow: &Flow, _len: usize) -> bool {
         true
     }
 
@@ -253,6 +262,11 @@ pub trait Link: Send {
     /// How each peer is reached, as far as that is not the same for all.
     fn reaches(&self) -> Vec<Reach> {
         Vec::new()
+    }
+
+    /// This process among those that share the link's address, if others may.
+    fn members(&mut self) -> Option<&mut Members> {
+        None
     }
 
     /// Where all packet memory is, for links that share memory with the kernel and account for it.
@@ -308,8 +322,8 @@ impl<L: Link + ?Sized> Link for Box<L> {
         (**self).receives_in_memory(now)
     }
 
-    fn has_room(&mut self, now: Time, dst: IpAddr, len: usize) -> bool {
-        (**self).has_room(now, dst, len)
+    fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {
+        (**self).has_room(now, flow, len)
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -338,6 +352,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn reaches(&self) -> Vec<Reach> {
         (**self).reaches()
+    }
+
+    fn members(&mut self) -> Option<&mut Members> {
+        (**self).members()
     }
 
     fn packet_memory(&self) -> Option<FrameAudit> {

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use softrnic_wire::{
-    Bth, DF, Headers, ICRC_LEN, IpFacts, Op, Packet, Pad, Psn, Qpn, ROCE_UDP_PORT, SendTail, Time, UdpFacts,
+    Body, Bth, DF, Deth, Headers, ICRC_LEN, IpFacts, Op, Packet, Pad, Psn, Qkey, Qpn, ROCE_UDP_PORT,
+    SendTail, Time, UdpFacts,
 };
 
-use softrnic_link::{Datagram, Flow, HeaderId, Link, Overrun, TxError};
+use softrnic_link::{Datagram, Flow, HeaderId, Link, Overrun, Part, TxError};
 
 /// A received datagram that outlives the call that delivered it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,7 +80,7 @@ impl Received {
 
 /// An ordinary flow.
 pub(crate) fn flow(src: IpAddr, dst: IpAddr) -> Flow {
-    Flow { src, dst, sport: ROCE_UDP_PORT, tos: 0, ttl: 64 }
+    Flow { src, dst, sport: ROCE_UDP_PORT, part: Some(Part::default()), tos: 0, ttl: 64 }
 }
 
 /// Length of a packet that carries `payload` bytes.
@@ -90,7 +91,7 @@ pub(crate) fn packet_len(payload: usize) -> usize {
 fn send_only(qpn: u32, psn: u32, payload: usize) -> Headers {
     let mut bth = Bth::new(Qpn::new(qpn), Psn::new(psn));
     bth.pad = Pad::for_payload(payload);
-    Headers { bth, body: softrnic_wire::Body::Rc(Op::SendOnly(SendTail::Plain)) }
+    Headers { bth, body: Body::Rc(Op::SendOnly(SendTail::Plain)) }
 }
 
 /// Queues an RC SEND Only with `payload` bytes.
@@ -113,6 +114,29 @@ pub(crate) fn send(
     softrnic_wire::seal(&facts, slot.bytes);
     link.commit(now);
     Ok(())
+}
+
+/// Queues an RC SEND Only without payload to a queue pair.
+#[allow(dead_code, reason = "only for addresses of several processes")]
+pub(crate) fn send_to_qp(link: &mut (impl Link + ?Sized), now: Time, flow: &Flow, qpn: u32, psn: u32) {
+    put(link, now, flow, &send_only(qpn, psn, 0), &[]);
+}
+
+/// Queues a management datagram from QP 1 to QP 1.
+#[allow(dead_code, reason = "only for addresses of several processes")]
+pub(crate) fn send_mad(link: &mut (impl Link + ?Sized), now: Time, flow: &Flow, mad: &[u8]) {
+    let deth = Deth { qkey: Qkey(0x8001_0000), src_qpn: Qpn::GSI };
+    let headers = Headers { bth: Bth::new(Qpn::GSI, Psn::new(0)), body: Body::Ud { deth, imm: None } };
+    put(link, now, flow, &headers, mad);
+}
+
+fn put(link: &mut (impl Link + ?Sized), now: Time, flow: &Flow, headers: &Headers, payload: &[u8]) {
+    let slot = link.reserve(now, flow, headers.transport_len(payload.len())).expect("a slot");
+    let at = headers.emit(slot.bytes);
+    slot.bytes[at..at + payload.len()].copy_from_slice(payload);
+    let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
+    softrnic_wire::seal(&facts, slot.bytes);
+    link.commit(now);
 }
 
 /// Reads everything that has arrived.

@@ -1,6 +1,6 @@
 //! Which process has UDP port 4791.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -23,11 +23,14 @@ pub fn check(findings: &mut Findings) {
     let rxe = Path::new("/sys/module/rdma_rxe").exists();
     let owners = owners();
     let mut devices = 0;
-    for Socket { address, inode } in &sockets {
-        let owner = match owners.get(inode) {
-            Some(owner) => owner.clone(),
-            None if rxe => "the kernel's rxe (rdma_rxe)".into(),
-            None => "the kernel, or a process of another user".into(),
+    for (address, inodes) in by_address(&sockets) {
+        // A shared address has many sockets, and each process has all of them.
+        let known: BTreeSet<&str> =
+            inodes.iter().filter_map(|inode| owners.get(inode)).flatten().map(String::as_str).collect();
+        let owner = match known.is_empty() {
+            false => known.into_iter().collect::<Vec<_>>().join(", "),
+            true if rxe => "the kernel's rxe (rdma_rxe)".into(),
+            true => "the kernel, or a process of another user".into(),
         };
         if address.is_unspecified() {
             findings.fail(
@@ -41,6 +44,8 @@ pub fn check(findings: &mut Findings) {
             );
         } else if address.is_loopback() {
             devices += 1;
+        } else if inodes.len() > 1 {
+            findings.ok("port 4791", format!("{address} is shared by {owner}; others of that user may join"));
         } else {
             findings.warn(
                 "port 4791",
@@ -63,6 +68,15 @@ pub fn check(findings: &mut Findings) {
                 .ok("port 4791", format!("free, except on {devices} loopback addresses of other processes")),
         }
     }
+}
+
+/// The sockets of each address.
+fn by_address(sockets: &[Socket]) -> BTreeMap<IpAddr, Vec<u64>> {
+    let mut found: BTreeMap<IpAddr, Vec<u64>> = BTreeMap::new();
+    for Socket { address, inode } in sockets {
+        found.entry(*address).or_default().push(*inode);
+    }
+    found
 }
 
 /// The socket in a line of `/proc/net/udp`, if it is on the port.
@@ -88,8 +102,8 @@ fn socket(line: &str) -> Option<Socket> {
 }
 
 /// The processes that hold sockets, by the sockets' inodes, as far as they are visible.
-fn owners() -> HashMap<u64, String> {
-    let mut owners = HashMap::new();
+fn owners() -> HashMap<u64, Vec<String>> {
+    let mut owners: HashMap<u64, Vec<String>> = HashMap::new();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {
         let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
@@ -103,7 +117,7 @@ fn owners() -> HashMap<u64, String> {
                 .and_then(|name| name.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok());
             if let Some(inode) = inode {
                 let name = kernel::read(&format!("/proc/{pid}/comm")).unwrap_or_default();
-                owners.insert(inode, format!("process {pid} ({name})"));
+                owners.entry(inode).or_default().push(format!("process {pid} ({name})"));
             }
         }
     }
@@ -131,7 +145,7 @@ mod tests {
     fn our_own_sockets_are_ours() {
         let listener = std::net::UdpSocket::bind(("127.0.0.1", 0)).expect("a socket");
         let own = format!("process {} ", std::process::id());
-        assert!(owners().values().any(|owner| owner.starts_with(&own)));
+        assert!(owners().values().flatten().any(|owner| owner.starts_with(&own)));
         drop(listener);
     }
 }

@@ -126,7 +126,7 @@ pub fn connections(connections: &[ConnectionSnapshot]) -> Table {
 /// As many peers are named that share an obstacle.
 const NAMED: usize = 4;
 
-/// Who is reached through shared memory and who is not, on a link that has it.
+/// Who shares the address; who is reached through shared memory and who is not, on a link that has it.
 pub fn reach(snapshot: &Snapshot) -> Vec<String> {
     let shared = snapshot.reach.iter().filter(|reach| reach.why.is_none());
     let (mut sent, mut received, mut count) = (0, 0, 0);
@@ -134,6 +134,10 @@ pub fn reach(snapshot: &Snapshot) -> Vec<String> {
         (sent, received, count) = (sent + reach.shm_sent_pkts, received + reach.shm_rcvd_pkts, count + 1);
     }
     let mut lines = Vec::new();
+    if snapshot.processes.len() > 1 {
+        let processes = snapshot.processes.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        lines.push(format!("address shared by processes {processes}"));
+    }
     if count > 0 {
         let peers = if count == 1 { "1 peer" } else { &format!("{count} peers") };
         lines.push(format!("shared memory with {peers}: {sent} packets sent, {received} received"));
@@ -157,7 +161,7 @@ pub fn reach(snapshot: &Snapshot) -> Vec<String> {
 
 /// How the QP's peer is reached.
 pub fn through(snapshot: &Snapshot, qp: &QpSnapshot) -> String {
-    if qp.peer.is_unspecified() { "-".into() } else { snapshot.through(qp.peer).into() }
+    if qp.peer.is_unspecified() { "-".into() } else { snapshot.through(qp.peer, qp.peer_qpn).into() }
 }
 
 /// The address at the other end, if the QP has one.

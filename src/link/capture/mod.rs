@@ -29,6 +29,7 @@ use softrnic_wire::{IpHeader, Time};
 
 use crate::{
     Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot,
+    udp::Members,
 };
 
 pub use file::open as open_file;
@@ -243,8 +244,8 @@ impl<L: Link> Link for CaptureLink<L> {
         self.inner.receives_in_memory(now)
     }
 
-    fn has_room(&mut self, now: Time, dst: IpAddr, len: usize) -> bool {
-        self.inner.has_room(now, dst, len)
+    fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {
+        self.inner.has_room(now, flow, len)
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -274,6 +275,10 @@ impl<L: Link> Link for CaptureLink<L> {
 
     fn reaches(&self) -> Vec<Reach> {
         self.inner.reaches()
+    }
+
+    fn members(&mut self) -> Option<&mut Members> {
+        self.inner.members()
     }
 
     fn packet_memory(&self) -> Option<FrameAudit> {

@@ -21,6 +21,7 @@ use softrnic_wire::{Mad, Opcode, Operation, Psn, ROCE_UDP_PORT, Time, Transport,
 use crate::rng::Rng;
 use crate::{
     Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot,
+    udp::Members,
 };
 
 pub use spec::{Action, Direction, FaultSpec, FaultSpecError, OpcodeSet, Rule};
@@ -190,8 +191,8 @@ impl<L: Link> Link for FaultLink<L> {
         self.inner.receives_in_memory(now)
     }
 
-    fn has_room(&mut self, now: Time, dst: IpAddr, len: usize) -> bool {
-        self.inner.has_room(now, dst, len)
+    fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {
+        self.inner.has_room(now, flow, len)
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -221,6 +222,10 @@ impl<L: Link> Link for FaultLink<L> {
 
     fn reaches(&self) -> Vec<Reach> {
         self.inner.reaches()
+    }
+
+    fn members(&mut self) -> Option<&mut Members> {
+        self.inner.members()
     }
 
     fn packet_memory(&self) -> Option<FrameAudit> {

@@ -18,10 +18,10 @@ use softrnic_wire::{Gid, ROCE_UDP_PORT, Time};
 
 use crate::fuzz::Choices;
 use crate::sim::{Fabric, SimLink, SimOptions};
-use crate::{Flow, Link, Overrun};
+use crate::{Flow, Link, Overrun, Part};
 
 use super::ShmLink;
-use super::hello::{self, Heard, Message};
+use super::hello::{self, Endpoint, Heard, Message};
 use super::ring::{ALIGN, MAX_DATAGRAM, RECORD_HEADER, SKIP, record_len};
 use super::segment::{MAX_CAPACITY, MIN_CAPACITY, Own, Peer};
 
@@ -41,6 +41,10 @@ pub fn shm(data: &[u8]) {
         world.check();
     }
     world.end();
+}
+
+fn endpoint(address: IpAddr) -> Endpoint {
+    Endpoint { address, part: Part::default() }
 }
 
 struct World {
@@ -118,7 +122,7 @@ impl World {
 
     fn connect(&mut self) {
         if self.streams.len() < STREAMS
-            && let Ok(socket) = hello::ask(self.address)
+            && let Ok(socket) = hello::ask(endpoint(self.address))
         {
             self.streams.push(Hostile { socket, own: None, theirs: None, tail: 0 });
         }
@@ -129,7 +133,7 @@ impl World {
         let place = &mut self.listeners[usize::from(number % (PEERS + 1))];
         *place = match place.take() {
             Some(_) => None,
-            None if address != self.address => hello::take_name(address).ok(),
+            None if address != self.address => hello::take_name(endpoint(address)).ok(),
             None => None,
         };
     }
@@ -147,7 +151,14 @@ impl World {
     fn send(&mut self, choices: &mut Choices<'_>) {
         let dst = self.peer(choices.byte());
         let len = choices.number(2) as usize % (MAX_DATAGRAM + 8);
-        let flow = Flow { src: self.address, dst, sport: ROCE_UDP_PORT, tos: 0, ttl: 64 };
+        let flow = Flow {
+            src: self.address,
+            dst,
+            sport: ROCE_UDP_PORT,
+            part: Some(Part::default()),
+            tos: 0,
+            ttl: 64,
+        };
         for _ in 0..=choices.byte() % 16 {
             let Ok(slot) = self.link.reserve(self.now, &flow, len) else { break };
             assert_eq!(slot.bytes.len(), len);
@@ -225,7 +236,7 @@ impl World {
         };
         let (own, segment) = Own::create(capacity).expect("memory");
         let hostile = &mut self.streams[place];
-        if hello::offer(&hostile.socket, address, &segment, &bell()).is_ok() {
+        if hello::offer(&hostile.socket, endpoint(address), &segment, &bell()).is_ok() {
             hostile.own.get_or_insert(own);
         }
     }
@@ -234,8 +245,8 @@ impl World {
     fn check(&self) {
         let places = self.link.roads.places();
         assert!(places <= MOST_STREAMS, "{places} streams");
-        let roads = self.link.roads.each().filter(|road| !road.ended && road.peer != self.address);
-        let mut to: Vec<IpAddr> = roads.map(|road| road.peer).collect();
+        let roads = self.link.roads.each().filter(|road| !road.ended && road.peer != endpoint(self.address));
+        let mut to: Vec<Endpoint> = roads.map(|road| road.peer).collect();
         to.sort();
         assert!(to.windows(2).all(|pair| pair[0] != pair[1]), "two roads to one address: {to:?}");
     }

@@ -1,9 +1,11 @@
-//! How two processes exchange segments: a stream between them, whose name is the address of a device.
+//! How two processes exchange segments: a stream between them, whose name is the endpoint of a device: its
+//! address, and the part of that which is its own.
 //!
 //! The names are abstract, so their scope is the network namespace, like that of the addresses. The initiator sends its
-//! address, a segment and a bell; the acceptor answers with its own, or refuses. The stream stays open: when it ends, the
-//! peer has, or does not want the road any more. One side may say that it sends nothing more. Only processes of the same user are accepted, since a peer speaks for the address that it states.
+//! endpoint, a segment and a bell; the acceptor answers with its own, or refuses. The stream stays open: when it ends, the
+//! peer has, or does not want the road any more. One side may say that it sends nothing more. Only processes of the same user are accepted, since a peer speaks for the endpoint that it states.
 
+use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
@@ -18,19 +20,32 @@ use rustix::net::{
 use softrnic_wire::Gid;
 
 use super::obstacle::Obstacle;
-use crate::Credentials;
+use crate::{Credentials, Part};
 
 /// Peers that ask at the same time.
 const BACKLOG: i32 = 128;
 
-const MAGIC: [u8; 4] = *b"shm1";
+const MAGIC: [u8; 4] = *b"shm2";
 const LEN: usize = 24;
+
+/// A process, as peers know it: the part of an address that is its own.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct Endpoint {
+    pub address: IpAddr,
+    pub part: Part,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.part)
+    }
+}
 
 /// What is said in either direction.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// The address of the sender, and what it shares.
-    Offer { address: IpAddr, segment: OwnedFd, bell: OwnedFd },
+    /// Who the sender is, and what it shares.
+    Offer { from: Endpoint, segment: OwnedFd, bell: OwnedFd },
     /// There will be no road by this stream.
     Refusal,
     /// The sender sends nothing more on this road.
@@ -48,8 +63,8 @@ pub(super) enum Heard {
     End,
 }
 
-fn name(address: IpAddr) -> Result<SocketAddrUnix, Errno> {
-    SocketAddrUnix::new_abstract_name(format!("softrnic/shm/{address}").as_bytes())
+fn name(endpoint: Endpoint) -> Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new_abstract_name(format!("softrnic/shm/{endpoint}").as_bytes())
 }
 
 fn stream() -> Result<OwnedFd, Errno> {
@@ -57,19 +72,19 @@ fn stream() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// Takes the name of an address.
-pub(super) fn take_name(address: IpAddr) -> io::Result<OwnedFd> {
+/// Takes the name of an endpoint.
+pub(super) fn take_name(endpoint: Endpoint) -> io::Result<OwnedFd> {
     let socket = stream()?;
-    bind(&socket, &name(address)?)?;
+    bind(&socket, &name(endpoint)?)?;
     listen(&socket, BACKLOG)?;
     Ok(socket)
 }
 
-/// A stream to the process that has the name of an address.
-pub(super) fn ask(address: IpAddr) -> Result<OwnedFd, Obstacle> {
+/// A stream to the process that has the name of an endpoint.
+pub(super) fn ask(endpoint: Endpoint) -> Result<OwnedFd, Obstacle> {
     let connected = || -> Result<OwnedFd, Errno> {
         let socket = stream()?;
-        connect(&socket, &name(address)?)?;
+        connect(&socket, &name(endpoint)?)?;
         Ok(socket)
     };
     match connected() {
@@ -97,7 +112,7 @@ pub(super) fn are_of_one_process(one: &OwnedFd, other: &OwnedFd) -> bool {
 /// Says that a road is wanted or made, with the segment and the bell for it.
 pub(super) fn offer(
     socket: &OwnedFd,
-    address: IpAddr,
+    from: Endpoint,
     segment: &OwnedFd,
     bell: &OwnedFd,
 ) -> Result<(), Errno> {
@@ -105,29 +120,32 @@ pub(super) fn offer(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    send(socket, b'O', Gid::from(address), &mut ancillary)
+    send(socket, b'O', Some(from), &mut ancillary)
 }
 
 /// Says that there will be none.
 pub(super) fn refuse(socket: &OwnedFd) -> Result<(), Errno> {
-    send(socket, b'N', Gid::default(), &mut SendAncillaryBuffer::default())
+    send(socket, b'N', None, &mut SendAncillaryBuffer::default())
 }
 
 /// Says that nothing more is sent.
 pub(super) fn farewell(socket: &OwnedFd) -> Result<(), Errno> {
-    send(socket, b'F', Gid::default(), &mut SendAncillaryBuffer::default())
+    send(socket, b'F', None, &mut SendAncillaryBuffer::default())
 }
 
 fn send(
     socket: &OwnedFd,
     kind: u8,
-    address: Gid,
+    from: Option<Endpoint>,
     ancillary: &mut SendAncillaryBuffer<'_, '_, '_>,
 ) -> Result<(), Errno> {
     let mut bytes = [0; LEN];
     bytes[..4].copy_from_slice(&MAGIC);
     bytes[4] = kind;
-    bytes[8..].copy_from_slice(&address.0);
+    if let Some(from) = from {
+        bytes[5] = from.part.number() as u8;
+        bytes[8..].copy_from_slice(&Gid::from(from.address).0);
+    }
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     sendmsg(socket, &[io::IoSlice::new(&bytes)], ancillary, flags).map(drop)
 }
@@ -159,7 +177,12 @@ pub(super) fn hear(socket: &OwnedFd) -> Heard {
     match (bytes[4], <[OwnedFd; 2]>::try_from(descriptors)) {
         (b'O', Ok([segment, bell])) => {
             let address = Gid(std::array::from_fn(|i| bytes[8 + i])).to_ip();
-            Heard::Message(Message::Offer { address, segment, bell })
+            match Part::new(bytes[5].into()) {
+                Some(part) => {
+                    Heard::Message(Message::Offer { from: Endpoint { address, part }, segment, bell })
+                }
+                None => Heard::Garbage,
+            }
         }
         (b'F', _) => Heard::Message(Message::Farewell),
         (b'N', _) => Heard::Message(Message::Refusal),

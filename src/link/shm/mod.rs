@@ -1,8 +1,9 @@
 //! Shared memory between the processes of one user on one machine: [`ShmLink`] is a link with such a road to every peer
 //! that can have one, above another link for all others.
 //!
-//! A datagram takes the road to its destination address if there is one, with its ICRC and all, and else the link below.
-//! Roads are made when something is first sent to an address: the process that has the address is asked by its name
+//! A datagram takes the road to its destination, an address and a part of it, if there is one, with its ICRC and all, and
+//! else the link below.
+//! Roads are made when something is first sent to one: the process whose part it is is asked by its name
 //! (`roads.rs`, `hello.rs`), and until it has answered datagrams go below. Each side writes memory of its own that the
 //! other can only read (`segment.rs`), in rings of records (`ring.rs`). A full ring is no loss: the sender waits, unless
 //! the peer does not read at all. A road that nobody uses is given back.
@@ -30,8 +31,11 @@ use std::time::Duration;
 use softrnic_wire::{DF, IpFacts, Time};
 
 use crate::audit::FrameAudit;
-use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot};
+use crate::{
+    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot, udp::Members,
+};
 
+use hello::Endpoint;
 use ring::{Addressing, MAX_DATAGRAM, NoRoom};
 use roads::Roads;
 
@@ -70,7 +74,8 @@ impl<L: Link> ShmLink<L> {
     /// # Errors
     /// The kernel has no such memory, or another socket has the address' name; the link comes back.
     pub fn new(below: L, address: IpAddr) -> Result<ShmLink<L>, (L, io::Error)> {
-        match Roads::open(address) {
+        let part = below.capabilities().part.unwrap_or_default();
+        match Roads::open(Endpoint { address, part }) {
             Ok(roads) => {
                 let mut capabilities = below.capabilities().clone();
                 capabilities.mode.push_str(", shared memory on this machine");
@@ -133,10 +138,11 @@ impl<L: Link> ShmLink<L> {
     /// The road for a datagram, if it can take one.
     #[inline]
     fn road_for(&mut self, now: Time, flow: &Flow, len: usize) -> Option<usize> {
-        if flow.src != self.roads.address || len == 0 || len > MAX_DATAGRAM {
+        if flow.src != self.roads.own.address || len == 0 || len > MAX_DATAGRAM {
             return None;
         }
-        let index = self.roads.to(now, flow.dst)?;
+        // Without a part, only the kernel can tell which process it is for.
+        let index = self.roads.to(now, Endpoint { address: flow.dst, part: flow.part? })?;
         let road = self.roads.road(index)?;
         // It must not overtake what waits below.
         road.begun_to_send = road.begun_to_send || !self.below.is_blocked();
@@ -199,7 +205,7 @@ impl<L: Link> ShmLink<L> {
         left: &mut usize,
         sink: &mut dyn FnMut(Datagram<'_>),
     ) -> bool {
-        let dst = self.roads.address;
+        let dst = self.roads.own.address;
         let Some(road) = self.roads.road(index) else { return true };
         if !road.begun_to_receive && road.rings.has_more() {
             // What the peer sent before it had the road comes first.
@@ -221,7 +227,7 @@ impl<L: Link> ShmLink<L> {
                         IpAddr::V6(_) => HeaderId::None,
                     };
                     sink(Datagram {
-                        src: road.peer,
+                        src: road.peer.address,
                         dst,
                         sport: addressing.sport,
                         tos: addressing.tos,
@@ -386,9 +392,10 @@ impl<L: Link> Link for ShmLink<L> {
         now >= self.below_until && self.roads.places() > 0
     }
 
-    fn has_room(&mut self, now: Time, dst: IpAddr, len: usize) -> bool {
+    fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {
+        let to = flow.part.map(|part| Endpoint { address: flow.dst, part });
         // A full ring says so by itself.
-        self.roads.is_there(dst) || self.below.has_room(now, dst, len)
+        to.is_some_and(|to| self.roads.is_there(to)) || self.below.has_room(now, flow, len)
     }
 
     fn poll_timeout(&self) -> Option<Time> {
@@ -439,6 +446,10 @@ impl<L: Link> Link for ShmLink<L> {
 
     fn reaches(&self) -> Vec<Reach> {
         self.roads.reaches()
+    }
+
+    fn members(&mut self) -> Option<&mut Members> {
+        self.below.members()
     }
 
     fn packet_memory(&self) -> Option<FrameAudit> {

@@ -1,7 +1,6 @@
 //! One road: two rings to and from a peer, the bell to wake it by, and the stream whose end is its end.
 
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlink};
 
 use softrnic_wire::Time;
 
+use super::hello::Endpoint;
 use super::ring::{Corrupt, Rings};
 use super::segment::{Own, Peer};
 
@@ -19,7 +19,7 @@ const LAST_CHANCE: Duration = Duration::from_millis(100);
 
 /// A road that datagrams travel on.
 pub(super) struct Road {
-    pub peer: IpAddr,
+    pub peer: Endpoint,
     pub rings: Rings,
     bell: Bell,
     pub stream: OwnedFd,
@@ -56,7 +56,7 @@ impl Road {
     /// # Errors
     /// What the peer shares is not what it should be.
     pub fn new(
-        peer: IpAddr,
+        peer: Endpoint,
         stream: OwnedFd,
         own: Own,
         segment: &OwnedFd,

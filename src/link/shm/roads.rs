@@ -11,7 +11,7 @@ use softrnic_wire::Time;
 
 use crate::Reach;
 
-use super::hello::{self, Heard, Message};
+use super::hello::{self, Endpoint, Heard, Message};
 use super::obstacle::Obstacle;
 use super::road::Road;
 use super::segment::{MAX_CAPACITY, MIN_CAPACITY, Own};
@@ -40,7 +40,7 @@ const FIRST_STREAM: u64 = 3;
 
 /// The roads of an address.
 pub(super) struct Roads {
-    pub address: IpAddr,
+    pub own: Endpoint,
     listener: OwnedFd,
     /// Others may wait to be let in.
     crowd: bool,
@@ -49,7 +49,7 @@ pub(super) struct Roads {
     epoll: OwnedFd,
     /// By token; those that have ended leave a hole.
     streams: Vec<Option<Stream>>,
-    ways: FxHashMap<IpAddr, Way>,
+    ways: FxHashMap<Endpoint, Way>,
     /// Peers that ceased to have a road, unless it was given back.
     pub fallbacks: u64,
     /// Messages that made no sense.
@@ -67,7 +67,7 @@ enum Stream {
     Asked {
         socket: OwnedFd,
         own: Own,
-        peer: IpAddr,
+        peer: Endpoint,
         since: Time,
     },
     /// A peer has connected, and not said anything yet.
@@ -98,10 +98,10 @@ enum Way {
 impl Roads {
     /// # Errors
     /// The kernel has no such memory, or another socket has the address' name.
-    pub fn open(address: IpAddr) -> io::Result<Roads> {
+    pub fn open(own: Endpoint) -> io::Result<Roads> {
         // Whether there is such memory at all.
         Own::create(MIN_CAPACITY)?;
-        let listener = hello::take_name(address)?;
+        let listener = hello::take_name(own)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // By its edge: one that cannot be accepted for want of descriptors must not wake the sleeper for ever.
@@ -109,7 +109,7 @@ impl Roads {
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), edge)?;
         epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         Ok(Roads {
-            address,
+            own,
             listener,
             crowd: false,
             bell,
@@ -142,16 +142,20 @@ impl Roads {
 
     /// How each peer is reached that something was sent to, or that has a road.
     pub fn reaches(&self) -> Vec<Reach> {
-        let reach = |(&peer, way): (&IpAddr, &Way)| match *way {
+        let reach = |(&Endpoint { address: peer, part }, way): (&Endpoint, &Way)| match *way {
             Way::Road(index) => match self.streams.get(index)? {
-                Some(Stream::Road(road)) => {
-                    Some(Reach { peer, obstacle: None, tx_datagrams: road.sent, rx_datagrams: road.received })
-                }
+                Some(Stream::Road(road)) => Some(Reach {
+                    peer,
+                    part,
+                    obstacle: None,
+                    tx_datagrams: road.sent,
+                    rx_datagrams: road.received,
+                }),
                 _ => None,
             },
             Way::Below(_, obstacle) => {
                 let obstacle = obstacle.map_or_else(|| "not answered yet".into(), |it| it.to_string());
-                Some(Reach { peer, obstacle: Some(obstacle), tx_datagrams: 0, rx_datagrams: 0 })
+                Some(Reach { peer, part, obstacle: Some(obstacle), tx_datagrams: 0, rx_datagrams: 0 })
             }
         };
         self.ways.iter().filter_map(reach).collect()
@@ -178,17 +182,17 @@ impl Roads {
         }
     }
 
-    pub fn is_there(&self, to: IpAddr) -> bool {
+    pub fn is_there(&self, to: Endpoint) -> bool {
         matches!(self.ways.get(&to), Some(Way::Road(_)))
     }
 
     /// The road to an address, if there is one. Otherwise it may ask for one.
     #[inline]
-    pub fn to(&mut self, now: Time, to: IpAddr) -> Option<usize> {
+    pub fn to(&mut self, now: Time, to: Endpoint) -> Option<usize> {
         match self.ways.get(&to) {
             Some(&Way::Road(index)) => Some(index),
             Some(&Way::Below(until, _)) if now < until => None,
-            _ if to.is_multicast() => None,
+            _ if to.address.is_multicast() => None,
             _ => {
                 self.ask(now, to);
                 None
@@ -197,7 +201,7 @@ impl Roads {
     }
 
     #[cold]
-    fn ask(&mut self, now: Time, peer: IpAddr) {
+    fn ask(&mut self, now: Time, peer: Endpoint) {
         self.forget_the_slow(now);
         if self.ways.len() >= MOST {
             self.ways.retain(|_, way| matches!(way, Way::Road(_)));
@@ -213,15 +217,15 @@ impl Roads {
         }
     }
 
-    fn offer_to(&self, peer: IpAddr) -> Result<(OwnedFd, Own), Obstacle> {
+    fn offer_to(&self, peer: Endpoint) -> Result<(OwnedFd, Own), Obstacle> {
         let socket = hello::ask(peer)?;
         let (own, segment) = Own::create(self.capacity())?;
-        hello::offer(&socket, self.address, &segment, &self.bell).map_err(|_| Obstacle::NoAnswer)?;
+        hello::offer(&socket, self.own, &segment, &self.bell).map_err(|_| Obstacle::NoAnswer)?;
         Ok((socket, own))
     }
 
     /// What was last said about the way to a peer.
-    fn said(&self, peer: IpAddr) -> Option<Obstacle> {
+    fn said(&self, peer: Endpoint) -> Option<Obstacle> {
         match self.ways.get(&peer) {
             Some(Way::Below(_, said)) => *said,
             _ => None,
@@ -230,9 +234,9 @@ impl Roads {
 
     /// From now on, and for a while, datagrams to the peer go below.
     #[cold]
-    fn go_below(&mut self, now: Time, peer: IpAddr, obstacle: Obstacle) {
+    fn go_below(&mut self, now: Time, peer: Endpoint, obstacle: Obstacle) {
         if self.said(peer) != Some(obstacle) {
-            tracing::info!(from = %self.address, to = %peer, %obstacle, "no shared memory");
+            tracing::info!(from = %self.own, to = %peer, %obstacle, "no shared memory");
         }
         self.ways.insert(peer, Way::Below(now + ASK_AGAIN, Some(obstacle)));
     }
@@ -361,8 +365,8 @@ impl Roads {
         match (self.remove(index), heard) {
             (
                 Some(Stream::Asked { socket, own, peer, .. }),
-                Heard::Message(Message::Offer { address, segment, bell }),
-            ) if address == peer => {
+                Heard::Message(Message::Offer { from, segment, bell }),
+            ) if from == peer => {
                 let road = Road::new(peer, socket, own, &segment, bell);
                 self.begin(now, peer, road.map_err(Obstacle::from));
             }
@@ -375,22 +379,21 @@ impl Roads {
             (Some(Stream::Asked { peer, .. }), _) if !self.is_there(peer) => {
                 self.go_below(now, peer, Obstacle::NoAnswer);
             }
-            (
-                Some(Stream::Came { socket, .. }),
-                Heard::Message(Message::Offer { address, segment, bell }),
-            ) => self.answer(now, address, socket, &segment, bell),
+            (Some(Stream::Came { socket, .. }), Heard::Message(Message::Offer { from, segment, bell })) => {
+                self.answer(now, from, socket, &segment, bell)
+            }
             _ => {}
         }
     }
 
     /// A peer asks for a road. If we have asked it as well, the request of the lower address counts, and if we have its
     /// answer already, ours. A link that asks itself gets both ends.
-    fn answer(&mut self, now: Time, peer: IpAddr, socket: OwnedFd, segment: &OwnedFd, bell: OwnedFd) {
+    fn answer(&mut self, now: Time, peer: Endpoint, socket: OwnedFd, segment: &OwnedFd, bell: OwnedFd) {
         let asked = self.streams.iter().flatten().any(|stream| match stream {
             Stream::Asked { peer: asked, .. } => *asked == peer,
             _ => false,
         });
-        let loses = asked && self.address < peer || self.has_road_to_process(now, peer, &socket);
+        let loses = asked && self.own < peer || self.has_road_to_process(now, peer, &socket);
         if loses || !self.can_have(peer) {
             let _ = hello::refuse(&socket);
             return;
@@ -401,39 +404,39 @@ impl Roads {
 
     /// Whether a road leads to the very process that asks. One to the process that had the address before has ended, or
     /// is about to.
-    fn has_road_to_process(&mut self, now: Time, peer: IpAddr, asks: &OwnedFd) -> bool {
+    fn has_road_to_process(&mut self, now: Time, peer: Endpoint, asks: &OwnedFd) -> bool {
         let Some(&Way::Road(index)) = self.ways.get(&peer) else { return false };
         // Its end may not have been heard yet.
         self.hear(now, index);
         let still = self.ways.get(&peer) == Some(&Way::Road(index));
-        peer != self.address
+        peer != self.own
             && still
             && self.road(index).is_some_and(|road| hello::are_of_one_process(&road.stream, asks))
     }
 
     /// Whether a peer can have this address.
-    fn can_have(&self, peer: IpAddr) -> bool {
-        let nobodys = match peer {
+    fn can_have(&self, peer: Endpoint) -> bool {
+        let nobodys = match peer.address {
             IpAddr::V4(peer) => peer.is_unspecified() || peer.is_multicast() || peer.is_broadcast(),
             IpAddr::V6(peer) => peer.is_unspecified() || peer.is_multicast(),
         };
-        !nobodys && peer.is_ipv4() == self.address.is_ipv4()
+        !nobodys && peer.address.is_ipv4() == self.own.address.is_ipv4()
     }
 
     fn accept(
         &self,
-        peer: IpAddr,
+        peer: Endpoint,
         socket: OwnedFd,
         segment: &OwnedFd,
         bell: OwnedFd,
     ) -> Result<Road, Obstacle> {
         let (own, file) = Own::create(self.capacity())?;
         let road = Road::new(peer, socket, own, segment, bell)?;
-        hello::offer(&road.stream, self.address, &file, &self.bell).map_err(|_| Obstacle::NoAnswer)?;
+        hello::offer(&road.stream, self.own, &file, &self.bell).map_err(|_| Obstacle::NoAnswer)?;
         Ok(road)
     }
 
-    fn begin(&mut self, now: Time, peer: IpAddr, road: Result<Road, Obstacle>) {
+    fn begin(&mut self, now: Time, peer: Endpoint, road: Result<Road, Obstacle>) {
         let mut road = match road {
             Ok(road) => Box::new(road),
             Err(obstacle) => return self.go_below(now, peer, obstacle),
@@ -443,7 +446,7 @@ impl Roads {
             let _ = road.rings.sleep(self.sleeps);
         }
         let Some(index) = self.keep(Stream::Road(road)) else { return };
-        if peer != self.address {
+        if peer != self.own {
             // Older ones lead to a process that has gone, or were given back.
             for (place, stream) in self.streams.iter_mut().enumerate() {
                 if let Some(Stream::Road(older)) = stream {
@@ -451,15 +454,15 @@ impl Roads {
                 }
             }
         }
-        if peer != self.address || !self.is_there(peer) {
+        if peer != self.own || !self.is_there(peer) {
             self.ways.insert(peer, Way::Road(index));
-            tracing::info!(from = %self.address, to = %peer, "through shared memory");
+            tracing::info!(from = %self.own, to = %peer, "through shared memory");
         }
         self.sweep_at = self.sweep_at.min(now + IDLE);
     }
 
     /// Nothing more is sent on a road. Returns whether anything was.
-    fn leave(&mut self, peer: IpAddr, index: usize) -> bool {
+    fn leave(&mut self, peer: Endpoint, index: usize) -> bool {
         let used = self.ways.get(&peer) == Some(&Way::Road(index));
         if used {
             self.ways.remove(&peer);
@@ -501,7 +504,7 @@ impl Roads {
             self.sweep_at = now + IDLE;
             let (peer, idle) = (road.peer, road.was_idle());
             if idle && hello::farewell(&road.stream).is_ok() {
-                tracing::debug!(from = %self.address, to = %peer, "idle shared memory is given back");
+                tracing::debug!(from = %self.own, to = %peer, "idle shared memory is given back");
                 self.leave(peer, index);
             }
         }

@@ -9,6 +9,7 @@ use super::segment::{MIN_CAPACITY, Own};
 use super::*;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::Part;
 use crate::testing::{self, Received};
 use crate::udp::{UdpLink, UdpOptions};
 
@@ -23,8 +24,13 @@ fn now() -> Time {
     Time::from_nanos(START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1)
 }
 
+/// Of a device that has its address alone.
+fn endpoint(address: IpAddr) -> Endpoint {
+    Endpoint { address, part: Part::default() }
+}
+
 fn send(link: &mut ShmLink<UdpLink>, to: IpAddr, psn: u32, payload: usize) -> Result<(), TxError> {
-    let flow = testing::flow(link.roads.address, to);
+    let flow = testing::flow(link.roads.own.address, to);
     testing::send(link, now(), &flow, psn, payload)
 }
 
@@ -40,7 +46,7 @@ fn meet(links: &mut [&mut ShmLink<UdpLink>]) {
 /// Two links with a road between them, and nothing on its way.
 fn neighbours() -> (ShmLink<UdpLink>, ShmLink<UdpLink>) {
     let (mut left, mut right) = (open(), open());
-    let to = right.roads.address;
+    let to = right.roads.own.address;
     send(&mut left, to, 0, 8).expect("a slot");
     left.flush(now());
     meet(&mut [&mut left, &mut right]);
@@ -62,13 +68,13 @@ fn the_first_datagram_goes_below_and_asks_for_a_road() {
     assert_eq!((roads(&left), roads(&right)), (1, 1));
     let below = left.below.counters().tx_datagrams;
     for psn in 1..=100 {
-        let to = right.roads.address;
+        let to = right.roads.own.address;
         send(&mut left, to, psn, 4096).map_or_else(|why| assert_eq!(why, TxError::Full), |()| ());
         left.flush(now());
         let got = testing::drain(&mut right, now());
         assert_eq!(got.len(), 1, "PSN {psn}");
         assert!(got[0].icrc_ok());
-        assert_eq!((got[0].psn(), got[0].src, got[0].ttl), (psn, left.roads.address, 64));
+        assert_eq!((got[0].psn(), got[0].src, got[0].ttl), (psn, left.roads.own.address, 64));
     }
     assert_eq!(left.below.counters().tx_datagrams, below);
     assert_eq!(left.counters().tx_datagrams, 101);
@@ -78,7 +84,7 @@ fn the_first_datagram_goes_below_and_asks_for_a_road() {
 #[test]
 fn both_directions_take_one_road() {
     let (mut left, mut right) = neighbours();
-    let to = left.roads.address;
+    let to = left.roads.own.address;
     send(&mut right, to, 7, 100).expect("a slot");
     right.flush(now());
     assert_eq!(psns(&mut left), [7]);
@@ -90,7 +96,7 @@ fn both_directions_take_one_road() {
 fn two_that_ask_each_other_get_one_road() {
     for _ in 0..8 {
         let (mut left, mut right) = (open(), open());
-        let (to_right, to_left) = (right.roads.address, left.roads.address);
+        let (to_right, to_left) = (right.roads.own.address, left.roads.own.address);
         send(&mut left, to_right, 1, 8).expect("a slot");
         send(&mut right, to_left, 2, 8).expect("a slot");
         left.flush(now());
@@ -113,7 +119,7 @@ fn two_that_ask_each_other_get_one_road() {
 fn nothing_is_lost_or_overtaken_while_two_ask_each_other() {
     for order in 0..1 << 7 {
         let mut links = [open(), open()];
-        let to = [links[1].roads.address, links[0].roads.address];
+        let to = [links[1].roads.own.address, links[0].roads.own.address];
         let (mut sent, mut got) = ([0; 2], [vec![], vec![]]);
         for turn in 0..9 {
             // Both ask first.
@@ -140,7 +146,7 @@ fn nothing_is_lost_or_overtaken_while_two_ask_each_other() {
 #[test]
 fn a_link_has_a_road_to_itself() {
     let mut link = open();
-    let own = link.roads.address;
+    let own = link.roads.own.address;
     for psn in 0..20 {
         send(&mut link, own, psn, 64).expect("a slot");
         link.flush(now());
@@ -155,7 +161,7 @@ fn a_link_has_a_road_to_itself() {
 #[test]
 fn what_went_below_arrives_before_what_takes_the_new_road() {
     let (mut left, mut right) = (open(), open());
-    let to = right.roads.address;
+    let to = right.roads.own.address;
     for psn in 0..8 {
         send(&mut left, to, psn, 512).expect("a slot");
     }
@@ -173,7 +179,7 @@ fn what_went_below_arrives_before_what_takes_the_new_road() {
 #[test]
 fn a_full_road_is_no_loss() {
     let (mut left, mut right) = neighbours();
-    let to = right.roads.address;
+    let to = right.roads.own.address;
     let mut sent = 0;
     while send(&mut left, to, sent, 4096).is_ok() {
         sent += 1;
@@ -189,7 +195,7 @@ fn a_full_road_is_no_loss() {
 #[test]
 fn a_peer_that_reads_nothing_is_waited_for_only_so_long() {
     let (mut left, mut right) = neighbours();
-    let flow = testing::flow(left.roads.address, right.roads.address);
+    let flow = testing::flow(left.roads.own.address, right.roads.own.address);
     let mut sent = 0;
     while testing::send(&mut left, now(), &flow, sent, 4096).is_ok() {
         sent += 1;
@@ -216,7 +222,7 @@ fn a_peer_that_reads_nothing_is_waited_for_only_so_long() {
 #[test]
 fn a_peer_that_reads_slowly_is_waited_for() {
     let (mut left, mut right) = neighbours();
-    let flow = testing::flow(left.roads.address, right.roads.address);
+    let flow = testing::flow(left.roads.own.address, right.roads.own.address);
     let mut time = now();
     for _ in 0..20 {
         while testing::send(&mut left, time, &flow, 1, 4096).is_ok() {}
@@ -231,7 +237,7 @@ fn a_peer_that_reads_slowly_is_waited_for() {
 fn others_are_reached_beside_a_peer_that_reads_nothing() {
     let (mut left, right) = neighbours();
     let mut third = open();
-    let (to_right, to_third) = (right.roads.address, third.roads.address);
+    let (to_right, to_third) = (right.roads.own.address, third.roads.own.address);
     send(&mut left, to_third, 0, 8).expect("a slot");
     left.flush(now());
     meet(&mut [&mut left, &mut third]);
@@ -249,7 +255,7 @@ fn others_are_reached_beside_a_peer_that_reads_nothing() {
 fn every_peer_is_read_in_its_turn() {
     let mut hub = open();
     let mut peers = [open(), open(), open()];
-    let to = hub.roads.address;
+    let to = hub.roads.own.address;
     for peer in &mut peers {
         send(peer, to, 0, 8).expect("a slot");
         peer.flush(now());
@@ -262,7 +268,7 @@ fn every_peer_is_read_in_its_turn() {
             while send(peer, to, 1, 2000).is_ok() {}
             peer.flush(now());
         }
-        let addresses = peers.each_ref().map(|peer| peer.roads.address);
+        let addresses = peers.each_ref().map(|peer| peer.roads.own.address);
         hub.receive(now(), 8, &mut |datagram| {
             let from = addresses.iter().position(|address| *address == datagram.src).expect("a peer");
             heard[from] += 1;
@@ -275,7 +281,7 @@ fn every_peer_is_read_in_its_turn() {
 #[test]
 fn what_is_shown_can_be_read_before_it_is_flushed() {
     let (mut left, mut right) = neighbours();
-    let to = right.roads.address;
+    let to = right.roads.own.address;
     send(&mut left, to, 1, 8).expect("a slot");
     assert_eq!(psns(&mut right), [] as [u32; 0]);
     left.show();
@@ -292,7 +298,7 @@ fn receiving_takes_no_system_call_while_nothing_goes_below() {
     assert!(left.receives_in_memory(now() + BELOW_ACTIVE));
     let nobody = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 9));
     let later = now() + BELOW_ACTIVE;
-    let flow = testing::flow(left.roads.address, nobody);
+    let flow = testing::flow(left.roads.own.address, nobody);
     testing::send(&mut left, later, &flow, 1, 8).expect("a slot");
     left.flush(later);
     assert!(!left.receives_in_memory(later), "its answer would come below");
@@ -302,7 +308,7 @@ fn receiving_takes_no_system_call_while_nothing_goes_below() {
 fn the_link_below_is_read_in_its_turn() {
     let (mut hub, mut peer) = neighbours();
     let mut plain = UdpLink::open(UdpOptions::default()).expect("a loopback address");
-    let (to, from) = (hub.roads.address, plain.address());
+    let (to, from) = (hub.roads.own.address, plain.address());
     send(&mut peer, to, 1, 8).expect("a slot");
     peer.flush(now());
     assert_eq!(psns(&mut hub), [1]);
@@ -321,7 +327,7 @@ fn the_link_below_is_read_in_its_turn() {
 #[test]
 fn an_idle_road_is_given_back_and_made_again() {
     let (mut left, mut right) = neighbours();
-    let (from, to) = (left.roads.address, right.roads.address);
+    let (from, to) = (left.roads.own.address, right.roads.own.address);
     let sweep = |link: &mut ShmLink<UdpLink>| {
         let at = link.poll_timeout().expect("roads are looked after");
         link.receive(at, 64, &mut |_| {});
@@ -351,7 +357,7 @@ fn an_idle_road_is_given_back_and_made_again() {
 #[test]
 fn what_was_sent_before_the_end_arrives_and_the_next_goes_below() {
     let (mut left, mut right) = neighbours();
-    let (from, to) = (left.roads.address, right.roads.address);
+    let (from, to) = (left.roads.own.address, right.roads.own.address);
     send(&mut left, to, 5, 64).expect("a slot");
     left.flush(now());
     drop(left);
@@ -366,7 +372,7 @@ fn what_was_sent_before_the_end_arrives_and_the_next_goes_below() {
 #[test]
 fn the_next_process_at_the_address_gets_a_road() {
     let (mut left, right) = neighbours();
-    let to = right.roads.address;
+    let to = right.roads.own.address;
     drop(right);
     left.look(now());
     testing::drain(&mut left, now());
@@ -374,7 +380,7 @@ fn the_next_process_at_the_address_gets_a_road() {
         UdpLink::open(UdpOptions { address: Some(to), ..UdpOptions::default() }).expect("the same address");
     let mut next = ShmLink::new(udp, to).map_err(|(_, error)| error).expect("its name");
     let later = now() + ASK_AGAIN;
-    let flow = testing::flow(left.roads.address, to);
+    let flow = testing::flow(left.roads.own.address, to);
     testing::send(&mut left, later, &flow, 9, 64).expect("a slot");
     left.flush(later);
     meet(&mut [&mut left, &mut next]);
@@ -386,7 +392,7 @@ fn the_next_process_at_the_address_gets_a_road() {
 #[test]
 fn the_next_process_at_the_address_may_be_the_first_to_send() {
     let (mut left, right) = neighbours();
-    let (from, to) = (left.roads.address, right.roads.address);
+    let (from, to) = (left.roads.own.address, right.roads.own.address);
     drop(right);
     let udp =
         UdpLink::open(UdpOptions { address: Some(to), ..UdpOptions::default() }).expect("the same address");
@@ -419,8 +425,8 @@ fn an_address_without_a_link_is_reached_below() {
 fn a_peer_that_never_answers_is_asked_once_at_a_time() {
     let mut link = open();
     let silent = IpAddr::V4(Ipv4Addr::new(127, 200, 4, (process::id() % 250) as u8 + 1));
-    let _listener = hello::take_name(silent).expect("its name");
-    let flow = testing::flow(link.roads.address, silent);
+    let _listener = hello::take_name(endpoint(silent)).expect("its name");
+    let flow = testing::flow(link.roads.own.address, silent);
     let start = now();
     for turn in 0..4 {
         let later = start + turn * (ANSWER_TIMEOUT + ASK_AGAIN);
@@ -449,7 +455,7 @@ fn a_peer_that_writes_garbage_loses_its_road() {
 #[test]
 fn garbage_from_a_reader_does_not_keep_a_waiting_writer_awake() {
     let (mut left, mut right) = neighbours();
-    let to = right.roads.address;
+    let to = right.roads.own.address;
     while send(&mut left, to, 1, 4096).is_ok() {}
     left.flush(now());
     assert!(!left.watch(true));
@@ -462,10 +468,10 @@ fn garbage_from_a_reader_does_not_keep_a_waiting_writer_awake() {
 
 /// A stream to a link from somebody who says what a peer with this address would.
 fn stranger(link: &ShmLink<UdpLink>, address: IpAddr) -> (OwnedFd, Own) {
-    let socket = hello::ask(link.roads.address).expect("it listens");
+    let socket = hello::ask(link.roads.own).expect("it listens");
     let (own, segment) = Own::create(MIN_CAPACITY).expect("memory");
     let bell = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
-    hello::offer(&socket, address, &segment, &bell).expect("said");
+    hello::offer(&socket, endpoint(address), &segment, &bell).expect("said");
     (socket, own)
 }
 
@@ -493,7 +499,7 @@ fn nobody_speaks_for_a_group_or_for_no_address() {
 fn a_crowd_is_let_in_a_few_at_a_time() {
     let mut link = open();
     let crowd: Vec<_> =
-        (0..3 * MOST_LET_IN).map(|_| hello::ask(link.roads.address).expect("it listens")).collect();
+        (0..3 * MOST_LET_IN).map(|_| hello::ask(link.roads.own).expect("it listens")).collect();
     link.look(now());
     assert_eq!(link.roads.count().1, MOST_LET_IN);
     for _ in 0..3 {
@@ -510,15 +516,15 @@ fn obstacle(link: &ShmLink<UdpLink>, peer: IpAddr) -> Option<String> {
 #[test]
 fn a_link_knows_who_is_reached_through_shared_memory_and_why_others_are_not() {
     let (mut left, mut right) = neighbours();
-    let (near, far) = (left.roads.address, right.roads.address);
+    let (near, far) = (left.roads.own.address, right.roads.own.address);
     for psn in 1..=3 {
         send(&mut left, far, psn, 64).expect("a slot");
     }
     left.flush(now());
     assert_eq!(psns(&mut right), [1, 2, 3]);
-    let reach = Reach { peer: far, obstacle: None, tx_datagrams: 3, rx_datagrams: 0 };
+    let reach = Reach { peer: far, part: Part::default(), obstacle: None, tx_datagrams: 3, rx_datagrams: 0 };
     assert_eq!(left.reaches(), [reach]);
-    let reach = Reach { peer: near, obstacle: None, tx_datagrams: 0, rx_datagrams: 3 };
+    let reach = Reach { peer: near, part: Part::default(), obstacle: None, tx_datagrams: 0, rx_datagrams: 3 };
     assert_eq!(right.reaches(), [reach]);
     assert_eq!((left.counters().shm_tx_datagrams, right.counters().shm_rx_datagrams), (3, 3));
     assert_eq!((left.counters().tx_datagrams, right.counters().rx_datagrams), (4, 4));
@@ -528,7 +534,7 @@ fn a_link_knows_who_is_reached_through_shared_memory_and_why_others_are_not() {
     let why = "no process of this machine offers it at that address";
     assert_eq!(obstacle(&left, nobody).as_deref(), Some(why));
     let silent = IpAddr::V4(Ipv4Addr::new(127, 200, 7, (process::id() % 250) as u8 + 1));
-    let _listener = hello::take_name(silent).expect("its name");
+    let _listener = hello::take_name(endpoint(silent)).expect("its name");
     send(&mut left, silent, 1, 64).expect("a slot");
     assert_eq!(obstacle(&left, silent).as_deref(), Some("not answered yet"));
     let flow = testing::flow(near, silent);
@@ -558,7 +564,7 @@ fn a_road_that_is_given_back_is_no_fallback() {
 #[test]
 fn garbage_on_a_stream_is_counted() {
     let mut link = open();
-    let socket = hello::ask(link.roads.address).expect("it listens");
+    let socket = hello::ask(link.roads.own).expect("it listens");
     rustix::net::send(&socket, b"shm1 or not", rustix::net::SendFlags::empty()).expect("said");
     meet(&mut [&mut link]);
     assert_eq!((link.roads.count(), link.counters().shm_bad_hello), ((0, 0), 1));
@@ -567,7 +573,7 @@ fn garbage_on_a_stream_is_counted() {
 #[test]
 fn the_descriptor_wakes_its_waiter() {
     let (mut left, mut right) = neighbours();
-    let to = right.roads.address;
+    let to = right.roads.own.address;
     let wakes = |link: &ShmLink<UdpLink>| {
         testing::wait(link, libc::POLLIN, std::time::Duration::ZERO) & libc::POLLIN != 0
     };
@@ -591,7 +597,7 @@ fn the_descriptor_wakes_its_waiter() {
 #[test]
 fn room_wakes_a_waiting_writer() {
     let (mut left, mut right) = neighbours();
-    let to = right.roads.address;
+    let to = right.roads.own.address;
     while send(&mut left, to, 1, 4096).is_ok() {}
     left.flush(now());
     assert!(!left.watch(true));
@@ -626,7 +632,7 @@ fn a_peer_that_cannot_be_let_in_wakes_nobody_for_ever() {
         return;
     }
     let (mut left, mut right) = (open(), open());
-    let to = right.roads.address;
+    let to = right.roads.own.address;
     send(&mut left, to, 1, 64).expect("a slot");
     left.flush(now());
     assert_eq!(roads(&left), 0);
@@ -653,7 +659,7 @@ fn a_limit_of_file_sizes_ends_nobody() {
     let (mut left, right) = (open(), open());
     let maximum = getrlimit(Resource::Fsize).maximum;
     setrlimit(Resource::Fsize, Rlimit { current: Some(4096), maximum }).expect("less");
-    let to = right.roads.address;
+    let to = right.roads.own.address;
     send(&mut left, to, 1, 64).expect("a slot");
     assert_eq!(left.roads.count(), (0, 0));
 }
@@ -663,7 +669,7 @@ fn a_limit_of_file_sizes_ends_nobody() {
 fn two_threads_that_sleep_lose_no_bell() {
     const MESSAGES: u32 = 20_000;
     let (left, right) = neighbours();
-    let (to_right, to_left) = (right.roads.address, left.roads.address);
+    let (to_right, to_left) = (right.roads.own.address, left.roads.own.address);
     let play = |mut link: ShmLink<UdpLink>, to: IpAddr, begins: bool| {
         move || {
             let mut next = u32::from(!begins);

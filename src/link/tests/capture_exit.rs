@@ -70,7 +70,7 @@ fn play(role: &str, path: &Path) -> ExitCode {
 }
 
 fn record(link: &mut CaptureLink<SimLink>) {
-    let flow = Flow { src: SRC, dst: DST, sport: 4791, tos: 0, ttl: 64 };
+    let flow = Flow { src: SRC, dst: DST, sport: 4791, part: None, tos: 0, ttl: 64 };
     link.reserve(Time::ZERO, &flow, 1000).expect("room");
     link.commit(Time::ZERO);
     link.flush(Time::ZERO);

@@ -5,6 +5,7 @@
 //! count differently, see `sender.rs`. Received datagrams do not show their ID;
 //! [`HeaderId::Hidden`](crate::HeaderId::Hidden) holds what is known about it.
 
+mod members;
 mod message;
 mod open;
 mod room;
@@ -23,8 +24,9 @@ use std::os::fd::RawFd;
 
 use softrnic_wire::{IPV4_LEN, IPV6_LEN, MAX_TRANSPORT_LEN, ROCE_UDP_PORT, Time, UDP_LEN};
 
-use crate::{Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, TxError, TxSlot};
+use crate::{Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, Part, TxError, TxSlot};
 
+pub use members::{Members, ServeError};
 pub use open::{OpenError, UdpOptions};
 #[doc(hidden)]
 pub use room::answered_room;
@@ -49,6 +51,8 @@ const MAIN: usize = 0;
 /// See the [module](self).
 pub struct UdpLink {
     local: Local,
+    /// If the address is shared.
+    members: Option<Members>,
     capabilities: Capabilities,
     counters: LinkCounters,
     /// The socket on our address, then one for each group.
@@ -70,7 +74,7 @@ impl UdpLink {
     /// # Errors
     /// See [`OpenError`].
     pub fn open(options: UdpOptions) -> Result<UdpLink, OpenError> {
-        let (main, local) = open::open(&options)?;
+        let (main, local, members) = open::open(&options)?;
         let header = UDP_LEN + if local.address.is_ipv4() { IPV4_LEN } else { IPV6_LEN };
         let limits = RunLimits {
             segments: local.segments,
@@ -89,9 +93,11 @@ impl UdpLink {
             receive_buffer: held_bytes(local.receive_buffer),
             zero_copy: false,
             shared_memory: false,
+            part: Some(members.as_ref().map_or(Part::default(), Members::part)),
         };
         Ok(UdpLink {
             local,
+            members,
             capabilities,
             counters: LinkCounters::default(),
             receivers: vec![RxSocket { socket: main, address: local.address }],
@@ -310,7 +316,8 @@ impl Link for UdpLink {
         overrun
     }
 
-    fn has_room(&mut self, now: Time, dst: IpAddr, len: usize) -> bool {
+    fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {
+        let dst = flow.dst;
         if dst.is_multicast() {
             return true;
         }
@@ -368,6 +375,10 @@ impl Link for UdpLink {
         Ok(())
     }
 
+    fn members(&mut self) -> Option<&mut Members> {
+        self.members.as_mut()
+    }
+
     fn counters(&self) -> LinkCounters {
         let dropped: u64 = self.receivers.iter().map(|receiver| u64::from(receiver.socket.drops())).sum();
         LinkCounters { rx_overruns: self.counters.rx_overruns + dropped, ..self.counters }
@@ -420,5 +431,8 @@ fn mode(options: &UdpOptions, local: &Local) -> String {
         (_, kib @ 1..) if buffer.is_multiple_of(1 << 10) => write!(mode, ", receive buffer {kib} KiB)"),
         _ => write!(mode, ", receive buffer {buffer} bytes)"),
     };
+    if let Some(why) = local.alone {
+        let _ = write!(mode, " [for one process: {why}]");
+    }
     mode
 }

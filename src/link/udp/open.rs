@@ -7,9 +7,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use softrnic_wire::ROCE_UDP_PORT;
 
+use super::members::{self, Members, NotShared};
 use super::message::{Control, ControlWriter, SockAddr};
 use super::sys::{self, Outgoing, Socket};
 use super::tx::{DEFAULT_TOS, DEFAULT_TTL};
+use crate::Part;
 
 /// How to open a [`super::UdpLink`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,11 +25,13 @@ pub struct UdpOptions {
     pub segmentation: bool,
     /// Whether several datagrams may arrive in one receive (`UDP_GRO`).
     pub gro: bool,
+    /// Whether other processes of this user may have the address too. Not an address that is found.
+    pub shared: bool,
 }
 
 impl Default for UdpOptions {
     fn default() -> UdpOptions {
-        UdpOptions { address: None, receive_buffer: None, segmentation: true, gro: true }
+        UdpOptions { address: None, receive_buffer: None, segmentation: true, gro: true, shared: false }
     }
 }
 
@@ -44,6 +48,23 @@ pub enum OpenError {
     Permission(IpAddr),
     /// No free loopback address was found.
     NoFreeAddress,
+    /// Another user's processes have the address.
+    OtherUser {
+        /// The address.
+        address: IpAddr,
+        /// Their user.
+        uid: u32,
+        /// The first of them; 0 in another PID namespace.
+        pid: i32,
+    },
+    /// As many processes share the address as can.
+    TooManyProcesses(IpAddr),
+    /// Those that share the address do not let this one in.
+    NoAnswer(IpAddr),
+    /// Those that share the address run another version of the library.
+    OtherVersion(IpAddr),
+    /// A shared address takes this many descriptors.
+    TooFewDescriptors(usize),
     /// A system call failed.
     System {
         /// What was attempted.
@@ -78,6 +99,30 @@ impl fmt::Display for OpenError {
                 "no loopback address with a free UDP port {ROCE_UDP_PORT} was found; is the loopback interface up, \
                  and does the kernel's rxe have the port on all addresses?"
             ),
+            OpenError::OtherUser { address, uid, pid } => {
+                write!(f, "{address} is in use by user {uid}")?;
+                if *pid != 0 {
+                    write!(f, ", since process {pid} opened it")?;
+                }
+                f.write_str("; only processes of one user can share an address")
+            }
+            OpenError::TooManyProcesses(address) => {
+                write!(f, "{} processes share {address} already, and there can be no more", Part::COUNT)
+            }
+            OpenError::NoAnswer(address) => write!(
+                f,
+                "the processes that share {address} do not let this one in: are they stopped, in a debugger?"
+            ),
+            OpenError::OtherVersion(address) => write!(
+                f,
+                "the processes that share {address} run another version of SoftRNIC; restart them with this one, or \
+                 choose another address"
+            ),
+            OpenError::TooFewDescriptors(needed) => write!(
+                f,
+                "a shared address takes {needed} descriptors, more than this process has left: raise the limit \
+                 (`ulimit -n`)"
+            ),
             OpenError::System { doing, errno } => {
                 write!(f, "{doing} failed: {}", io::Error::from_raw_os_error(*errno))
             }
@@ -97,6 +142,8 @@ pub(super) struct Local {
     /// Datagrams per send; 1 without segmentation.
     pub(super) segments: usize,
     pub(super) gro: bool,
+    /// Why the address is not shared, although that was asked for.
+    pub(super) alone: Option<&'static str>,
 }
 
 /// The interface of an address.
@@ -110,10 +157,22 @@ pub(super) struct Interface {
 const WANTED_RECEIVE_BUFFER: usize = 4 << 20;
 const WANTED_SEND_BUFFER: c_int = 1 << 20;
 
-pub(super) fn open(options: &UdpOptions) -> Result<(Socket, Local), OpenError> {
-    let (main, address) = match options.address {
-        Some(address) => (bind_to(address)?, address),
-        None => bind_to_free_loopback_address()?,
+pub(super) fn open(options: &UdpOptions) -> Result<(Socket, Local, Option<Members>), OpenError> {
+    let mut alone = None;
+    let (main, address, members) = match options.address {
+        Some(address) if options.shared => {
+            check_unicast(address)?;
+            match Members::join(address, scope_of(address), options.gro) {
+                Ok((members, main)) => (main, address, Some(members)),
+                Err(NotShared::Failed(error)) => return Err(error),
+                Err(NotShared::Alone(why)) => {
+                    alone = Some(why);
+                    (bind_to(address)?, address, None)
+                }
+            }
+        }
+        Some(address) => (bind_to(address)?, address, None),
+        None => bind_to_free_loopback_address().map(|(main, address)| (main, address, None))?,
     };
     let interface = interface_of(&main, address).map_err(|e| match (e.raw_os_error(), options.address) {
         // Loopback addresses can be bound even while the loopback interface is down.
@@ -133,8 +192,9 @@ pub(super) fn open(options: &UdpOptions) -> Result<(Socket, Local), OpenError> {
         .and_then(|()| main.get(libc::SOL_SOCKET, libc::SO_RCVBUF))
         .map_err(system("setting the receive buffer"))?;
     let segments = if options.segmentation { probe_segments(address, interface.index) } else { 1 };
-    let gro = options.gro && main.set(libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
-    Ok((main, Local { address, interface, receive_buffer: receive_buffer.max(0) as usize, segments, gro }))
+    let gro = main.set(libc::SOL_UDP, libc::UDP_GRO, options.gro.into()).is_ok() && options.gro;
+    let receive_buffer = receive_buffer.max(0) as usize;
+    Ok((main, Local { address, interface, receive_buffer, segments, gro, alone }, members))
 }
 
 /// A socket that only sends, from `sport`.
@@ -180,29 +240,47 @@ pub(super) fn open_group(group: IpAddr, local: &Local) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn bind_to(address: IpAddr) -> Result<Socket, OpenError> {
+fn check_unicast(address: IpAddr) -> Result<(), OpenError> {
     let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
     if address.is_unspecified() || address.is_multicast() || broadcast {
         return Err(OpenError::NotUnicast(address));
     }
-    let socket = Socket::open(address.is_ipv6()).map_err(|e| match e.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => OpenError::Permission(address),
-        _ => system("opening a UDP socket")(e),
-    })?;
-    // A link-local address can only be bound on its interface.
-    let scope = match address {
-        IpAddr::V6(v6) if v6.is_unicast_link_local() => {
-            interface_of(&socket, address).map_or(0, |interface| interface.index)
-        }
+    Ok(())
+}
+
+fn bind_to(address: IpAddr) -> Result<Socket, OpenError> {
+    check_unicast(address)?;
+    let socket = Socket::open(address.is_ipv6()).map_err(|error| open_error(address, error))?;
+    socket
+        .bind(&SockAddr::new(address, ROCE_UDP_PORT, scope_of(address)))
+        .map_err(|error| bind_error(address, error))?;
+    Ok(socket)
+}
+
+/// The interface of a link-local address, which can only be bound there.
+fn scope_of(address: IpAddr) -> u32 {
+    match address {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => Socket::open(true)
+            .and_then(|socket| interface_of(&socket, address))
+            .map_or(0, |interface| interface.index),
         _ => 0,
-    };
-    socket.bind(&SockAddr::new(address, ROCE_UDP_PORT, scope)).map_err(|e| match e.raw_os_error() {
-        Some(libc::EADDRINUSE) => OpenError::AddressInUse(address),
+    }
+}
+
+pub(super) fn open_error(address: IpAddr, error: io::Error) -> OpenError {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => OpenError::Permission(address),
+        _ => system("opening a UDP socket")(error),
+    }
+}
+
+pub(super) fn bind_error(address: IpAddr, error: io::Error) -> OpenError {
+    match error.raw_os_error() {
+        Some(libc::EADDRINUSE) => members::other_user(address).unwrap_or(OpenError::AddressInUse(address)),
         Some(libc::EADDRNOTAVAIL | libc::ENODEV | libc::EINVAL) => OpenError::NotLocal(address),
         Some(libc::EPERM | libc::EACCES) => OpenError::Permission(address),
-        _ => system("binding the UDP socket")(e),
-    })?;
-    Ok(socket)
+        _ => system("binding the UDP socket")(error),
+    }
 }
 
 /// Tries random addresses, because processes that start together would otherwise try the same ones.
@@ -337,6 +415,6 @@ fn mreqn(group: Ipv4Addr, address: Ipv4Addr, index: u32) -> libc::ip_mreqn {
     }
 }
 
-fn system(doing: &'static str) -> impl Fn(io::Error) -> OpenError {
+pub(super) fn system(doing: &'static str) -> impl Fn(io::Error) -> OpenError {
     move |e| OpenError::System { doing, errno: e.raw_os_error().unwrap_or(libc::EIO) }
 }

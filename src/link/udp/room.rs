@@ -100,6 +100,8 @@ impl Rooms {
         let elsewhere = Known::Elsewhere(now + FORGET);
         (destination.known, destination.behind) = match (fill, destination.behind) {
             (None, _) => (elsewhere, None),
+            // One of those of a shared address that belong to nobody yet.
+            (Some(fill), _) if fill.used == 0 && fill.limit < SHARE * LEAST_CHARGE => (elsewhere, None),
             (Some(fill), behind) => {
                 let free = fill.limit.saturating_sub(fill.used);
                 match behind {

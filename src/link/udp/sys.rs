@@ -7,9 +7,10 @@ use std::ffi::c_int;
 use std::io;
 use std::mem::{self, MaybeUninit};
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 
+use super::members::Instruction;
 use super::message::{Control, SockAddr};
 
 /// A non-blocking UDP socket.
@@ -97,6 +98,32 @@ impl Socket {
         figures[SK_MEMINFO_DROPS]
     }
 
+    /// Another descriptor of the same socket.
+    pub(super) fn duplicate(&self) -> io::Result<Socket> {
+        Ok(Socket::from(self.as_fd().try_clone_to_owned()?))
+    }
+
+    /// Has `program` choose among the sockets that share the port of this one.
+    pub(super) fn choose_by(&self, program: &[Instruction]) -> io::Result<()> {
+        let program = libc::sock_fprog {
+            len: program.len() as libc::c_ushort,
+            filter: program.as_ptr().cast_mut().cast(),
+        };
+        self.set_value(libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
+    }
+
+    /// Reads and forgets a datagram.
+    pub(super) fn discard(&self) -> io::Result<()> {
+        let nobody = ptr::null_mut::<libc::sockaddr>();
+        let no_len = ptr::null_mut::<libc::socklen_t>();
+        let nothing = ptr::null_mut::<u8>();
+        // SAFETY: no bytes and no address are requested.
+        let len = unsafe {
+            libc::syscall(libc::SYS_recvfrom, self.fd, nothing, 0, libc::MSG_DONTWAIT, nobody, no_len)
+        };
+        if len < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
     /// Takes the packet at the head of the error queue; returns how many bytes of `packet` were filled.
     pub(super) fn take_returned(&self, packet: &mut [u8]) -> io::Result<usize> {
         let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
@@ -133,6 +160,50 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         close(self.fd);
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the socket, which stays borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.fd) }
+    }
+}
+
+impl From<OwnedFd> for Socket {
+    fn from(descriptor: OwnedFd) -> Socket {
+        Socket { fd: descriptor.into_raw_fd() }
+    }
+}
+
+/// Sets or takes away the lock of an open file on one byte (`F_WRLCK`, `F_UNLCK`), without waiting. `false` if another
+/// has it.
+pub(super) fn try_lock(file: BorrowedFd<'_>, byte: usize, kind: c_int) -> io::Result<bool> {
+    let mut lock = lock_of(byte, kind);
+    // SAFETY: the structure lives through the call, which reads it.
+    let done = unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
+    match io::Error::last_os_error() {
+        _ if done >= 0 => Ok(true),
+        error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+        error => Err(error),
+    }
+}
+
+/// Whether another open file has a lock on a byte.
+pub(super) fn is_locked(file: BorrowedFd<'_>, byte: usize) -> io::Result<bool> {
+    let mut lock = lock_of(byte, libc::F_WRLCK);
+    // SAFETY: the structure lives through the call, which reads and writes it.
+    let done = unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(c_int::from(lock.l_type) != libc::F_UNLCK) }
+}
+
+fn lock_of(byte: usize, kind: c_int) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: byte as libc::off_t,
+        l_len: 1,
+        l_pid: 0,
     }
 }
 

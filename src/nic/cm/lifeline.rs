@@ -2,15 +2,16 @@
 //! kernel hangs up, and the other tells its application at once that it is disconnected.
 //!
 //! The stream over which a listener's process was asked becomes one, unless that process refuses. Only processes of the
-//! same user, or of root, are trusted: a process that hangs up ends the connections with the address that it gave.
+//! same user, or of root, are trusted: a process that hangs up ends the connections with the device that it named.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use softrnic_link::Credentials;
+
+use super::registry::Home;
 
 /// The process that asked keeps the stream.
 pub(super) const KEEP: [u8; 1] = *b"K";
@@ -21,47 +22,47 @@ const REFUSED: [u8; 1] = *b"N";
 /// The most streams that are kept.
 const MOST: usize = 4096;
 
-/// The streams that are kept, by the address of the other process's device.
+/// The streams that are kept, by where the other process is.
 #[derive(Default)]
 pub(super) struct Lifelines {
     /// To processes that we asked.
-    to: HashMap<IpAddr, OwnedFd>,
+    to: HashMap<Home, OwnedFd>,
     /// From processes that asked us.
-    from: Vec<(IpAddr, OwnedFd)>,
+    from: Vec<(Home, OwnedFd)>,
 }
 
 impl Lifelines {
     /// A process that asked us keeps the stream. `false` if we do not.
-    pub fn keep(&mut self, socket: OwnedFd, device: IpAddr) -> Result<(), OwnedFd> {
+    pub fn keep(&mut self, socket: OwnedFd, home: Home) -> Result<(), OwnedFd> {
         if self.from.len() >= MOST || !is_believed(&socket) {
             return Err(socket);
         }
-        self.from.push((device, socket));
+        self.from.push((home, socket));
         Ok(())
     }
 
     /// Keeps a stream to a process that we asked.
-    pub fn keep_to(&mut self, socket: OwnedFd, device: IpAddr) {
-        let wanted = self.to.len() < MOST && !self.to.contains_key(&device) && is_believed(&socket);
+    pub fn keep_to(&mut self, socket: OwnedFd, home: Home) {
+        let wanted = self.to.len() < MOST && !self.to.contains_key(&home) && is_believed(&socket);
         if wanted && send(&socket, &KEEP, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok() {
-            self.to.insert(device, socket);
+            self.to.insert(home, socket);
         }
     }
 
-    /// The addresses of processes that have hung up.
-    pub fn hung_up(&mut self) -> Vec<IpAddr> {
+    /// Where the processes were that have hung up.
+    pub fn hung_up(&mut self) -> Vec<Home> {
         let mut gone = Vec::new();
-        self.to.retain(|device, socket| {
+        self.to.retain(|home, socket| {
             let heard = hear(socket);
             if heard == Heard::End {
-                gone.push(*device);
+                gone.push(*home);
             }
             heard == Heard::Nothing
         });
-        self.from.retain(|(device, socket)| {
+        self.from.retain(|(home, socket)| {
             let heard = hear(socket);
             if heard == Heard::End {
-                gone.push(*device);
+                gone.push(*home);
             }
             heard == Heard::Nothing
         });
@@ -101,11 +102,13 @@ fn hear(socket: &OwnedFd) -> Heard {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
 
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
+
+    const HOME: Home = Home { device: IpAddr::V4(Ipv4Addr::LOCALHOST), part: None };
 
     fn stream() -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a pair")
@@ -115,10 +118,10 @@ mod tests {
     fn a_stream_that_is_refused_before_its_message_is_read_is_no_end() {
         let mut lifelines = Lifelines::default();
         let (ours, theirs) = stream();
-        lifelines.keep_to(ours, Ipv4Addr::LOCALHOST.into());
+        lifelines.keep_to(ours, HOME);
         refuse(&theirs);
         drop(theirs);
-        assert_eq!(lifelines.hung_up(), [] as [IpAddr; 0]);
+        assert_eq!(lifelines.hung_up(), []);
         assert!(lifelines.to.is_empty(), "another one may be kept");
     }
 
@@ -126,8 +129,8 @@ mod tests {
     fn a_process_that_ends_with_a_message_unread_has_ended() {
         let mut lifelines = Lifelines::default();
         let (ours, theirs) = stream();
-        lifelines.keep_to(ours, Ipv4Addr::LOCALHOST.into());
+        lifelines.keep_to(ours, HOME);
         drop(theirs);
-        assert_eq!(lifelines.hung_up(), [IpAddr::from(Ipv4Addr::LOCALHOST)]);
+        assert_eq!(lifelines.hung_up(), [HOME]);
     }
 }

@@ -1,8 +1,10 @@
 //! Listeners: which identifier receives the requests that arrive at which device.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use softrnic_cm::{Listen, ListenerId};
+use softrnic_link::udp::{Members, ServeError};
 use softrnic_wire::ServiceId;
 
 use super::address::Address;
@@ -13,6 +15,10 @@ use super::state::{Entry, Listener, State};
 
 /// The largest backlog, and the default.
 const MAX_BACKLOG: usize = 1024;
+
+/// Another process of the address takes microseconds to change what it listens for: how often to look, and when.
+const TRIES: usize = 200;
+const PAUSE: Duration = Duration::from_millis(1);
 
 impl State {
     /// Accepts requests from now on.
@@ -62,6 +68,7 @@ impl State {
             return self.share_backlog(place, service);
         }
         let listen = Listen { service, transport, backlog };
+        self.tell_members(place, |members| members.serve(service))?;
         let id = self.with_cm(place, |management, now| management.listen(now, listen))?;
         let id = id.map_err(|_| Error::AddressInUse)?;
         // Requests that waited for this listener are reported shortly, once it is known.
@@ -102,7 +109,30 @@ impl State {
             let id = listener.id;
             self.listeners.remove(&key);
             let _gone = self.with_cm(key.0, |management, now| management.cm().unlisten(now, id));
+            let _gone = self.tell_members(key.0, |members| members.stop_serving(key.1));
         }
+    }
+
+    /// Tells those that share a device's address, if any may, which services are this process's.
+    fn tell_members(
+        &self,
+        place: usize,
+        tell: impl Fn(&mut Members) -> Result<(), ServeError>,
+    ) -> Result<(), Error> {
+        let nic = self.device(place)?.context.nic();
+        for _ in 0..TRIES {
+            let told = nic.control(|core, _| core.link.members().map_or(Ok(()), &tell));
+            match told.map_err(|_| Error::Gone)? {
+                Ok(()) => return Ok(()),
+                Err(ServeError::Busy) => std::thread::sleep(PAUSE),
+                Err(ServeError::Taken) => return Err(Error::AddressInUse),
+                Err(error) => {
+                    tracing::warn!("{error}");
+                    return Err(Error::NoMemory);
+                }
+            }
+        }
+        Err(Error::NoMemory)
     }
 
     /// The identifier that a request is for, given the destination that the request names. `None` stands for `AF_IB`.

@@ -9,7 +9,7 @@ use rustix::net::{RecvFlags, SendFlags, connect, recv, send};
 use softrnic_wire::{Gid, Time};
 
 use super::address::Address;
-use super::registry::{Family, Message, Name, stream};
+use super::registry::{Family, Home, Message, Name, stream};
 use super::state::State;
 use super::watch::Watch;
 
@@ -31,8 +31,8 @@ pub(super) enum Purpose {
 /// Result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
-    /// The address of the listener's device.
-    Device(IpAddr),
+    /// The listener's device.
+    Device(Home),
     /// There is no listener.
     Nobody,
     /// There is one, but it does not answer.
@@ -121,10 +121,10 @@ impl State {
     fn advance(&self, lookup: &mut Lookup, now: Time) -> Progress {
         let Lookup { name, destination, device, .. } = *lookup;
         if lookup.socket.is_none() && lookup.next <= now {
-            if let Some(address) = self.device_for(&name, destination, device) {
-                return Progress::Is(Found::Device(address));
+            if let Some(home) = self.device_for(&name, destination, device) {
+                return Progress::Is(Found::Device(home));
             }
-            match ask(&name, destination, device) {
+            match ask(&name, destination, self.home_of(device)) {
                 Ok(socket) => {
                     self.lookups.watch.add(&socket);
                     lookup.silence = now + SILENCE;
@@ -143,7 +143,7 @@ impl State {
             Err(Errno::AGAIN | Errno::INTR) => Progress::Is(Found::Silent),
             Err(_) => nobody(lookup, now),
             Ok((_, len)) => match Message::read(&bytes[..len.min(bytes.len())]) {
-                Some(answer) if answer.found => Progress::Is(Found::Device(answer.device.to_ip())),
+                Some(answer) if answer.found => Progress::Is(Found::Device(answer.home)),
                 _ => nobody(lookup, now),
             },
         }
@@ -152,10 +152,10 @@ impl State {
     /// The stream to a process about to be connected to is kept as a lifeline.
     fn end_lookup(&mut self, lookup: Lookup, found: Found) {
         let Lookup { id, purpose, socket, .. } = lookup;
-        if let (Found::Device(device), Some(socket), Purpose::Connect) = (found, socket, purpose) {
+        if let (Found::Device(home), Some(socket), Purpose::Connect) = (found, socket, purpose) {
             // The process that had this device before may have ended.
             self.lose_ended_peers();
-            self.registry.lifelines.keep_to(socket, device);
+            self.registry.lifelines.keep_to(socket, home);
         }
         self.on_found(id, purpose, found);
     }
@@ -171,7 +171,7 @@ fn nobody(lookup: &mut Lookup, now: Time) -> Progress {
     Progress::Waits
 }
 
-fn ask(name: &Name, destination: IpAddr, device: IpAddr) -> Result<OwnedFd, Errno> {
+fn ask(name: &Name, destination: IpAddr, home: Home) -> Result<OwnedFd, Errno> {
     let [every, one] = Name::both(name.space, name.port, name.family, destination);
     let reach = |name: Name| {
         let socket = stream()?;
@@ -179,7 +179,7 @@ fn ask(name: &Name, destination: IpAddr, device: IpAddr) -> Result<OwnedFd, Errn
     };
     let socket =
         reach(every).or_else(|error| if error == Errno::CONNREFUSED { reach(one) } else { Err(error) })?;
-    let question = Message { found: false, destination: Gid::from(destination), device: Gid::from(device) };
+    let question = Message { found: false, destination: Gid::from(destination), home };
     send(&socket, &question.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
     Ok(socket)
 }

@@ -17,6 +17,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
     recv, send, socket_with,
 };
+use softrnic_link::Part;
 use softrnic_wire::{Gid, PortSpace, Time};
 
 use super::address::Address;
@@ -99,8 +100,16 @@ pub(super) struct Message {
     pub found: bool,
     /// The requested destination.
     pub destination: Gid,
-    /// The address of the sender's device.
-    pub device: Gid,
+    /// The sender's device.
+    pub home: Home,
+}
+
+/// The device of a process: its address, and the part of that which is the process's own. `None` if it has all of it, or
+/// does not say, as older versions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Home {
+    pub device: IpAddr,
+    pub part: Option<Part>,
 }
 
 impl Message {
@@ -112,7 +121,9 @@ impl Message {
         bytes[..4].copy_from_slice(&Self::MAGIC);
         bytes[4] = self.found.into();
         bytes[8..24].copy_from_slice(&self.destination.0);
-        bytes[24..].copy_from_slice(&self.device.0);
+        // 0 for none, which is what older versions say.
+        bytes[5] = self.home.part.map_or(0, |part| part.number() as u8 + 1);
+        bytes[24..].copy_from_slice(&Gid::from(self.home.device).0);
         bytes
     }
 
@@ -120,7 +131,9 @@ impl Message {
         let bytes: &[u8; Self::LEN] = bytes.try_into().ok()?;
         let gid = |at: usize| Gid(std::array::from_fn(|i| bytes[at + i]));
         let sound = bytes[..4] == Self::MAGIC && bytes[4] <= 1;
-        sound.then(|| Message { found: bytes[4] == 1, destination: gid(8), device: gid(24) })
+        let part = usize::from(bytes[5]).checked_sub(1).and_then(Part::new);
+        let home = Home { device: gid(24).to_ip(), part };
+        sound.then(|| Message { found: bytes[4] == 1, destination: gid(8), home })
     }
 }
 
@@ -145,14 +158,14 @@ struct Client {
     socket: OwnedFd,
     name: Name,
     until: Time,
-    /// The address of its device, once it has asked.
-    device: Option<IpAddr>,
+    /// Its device, once it has asked.
+    home: Option<Home>,
 }
 
 impl Client {
     /// It may have kept the stream by now.
     fn send_away(self) {
-        if self.device.is_some() {
+        if self.home.is_some() {
             lifeline::refuse(&self.socket);
         }
     }
@@ -256,7 +269,7 @@ impl Registry {
 
     /// Serves the connected clients, then accepts new ones and serves them too. `answer` returns the device that
     /// listens for a name and destination, if there is one.
-    pub fn serve(&mut self, now: Time, mut answer: impl FnMut(&Name, IpAddr, IpAddr) -> Option<IpAddr>) {
+    pub fn serve(&mut self, now: Time, mut answer: impl FnMut(&Name, IpAddr, IpAddr) -> Option<Home>) {
         // First, so that a client dropped to make room has nothing more to say.
         self.hear_all(now, &mut answer);
         self.accept(now);
@@ -273,20 +286,19 @@ impl Registry {
                 }
                 let until = now + CLIENT_TIMEOUT;
                 self.watch.add(&socket);
-                self.clients.push_back(Client { socket, name: *name, until, device: None });
+                self.clients.push_back(Client { socket, name: *name, until, home: None });
             }
         }
     }
 
-    fn hear_all(&mut self, now: Time, answer: &mut impl FnMut(&Name, IpAddr, IpAddr) -> Option<IpAddr>) {
+    fn hear_all(&mut self, now: Time, answer: &mut impl FnMut(&Name, IpAddr, IpAddr) -> Option<Home>) {
         for _ in 0..self.clients.len() {
             let Some(mut client) = self.clients.pop_front() else { break };
             match self.hear(&mut client, answer) {
                 Next::Wait if client.until > now => self.clients.push_back(client),
                 Next::Wait | Next::Leave => client.send_away(),
-                Next::Keep => {
-                    let device = client.device.unwrap_or(std::net::Ipv4Addr::UNSPECIFIED.into());
-                    if let Err(socket) = self.lifelines.keep(client.socket, device) {
+                Next::Keep(home) => {
+                    if let Err(socket) = self.lifelines.keep(client.socket, home) {
                         lifeline::refuse(&socket);
                     }
                 }
@@ -297,7 +309,7 @@ impl Registry {
     fn hear(
         &self,
         client: &mut Client,
-        answer: &mut impl FnMut(&Name, IpAddr, IpAddr) -> Option<IpAddr>,
+        answer: &mut impl FnMut(&Name, IpAddr, IpAddr) -> Option<Home>,
     ) -> Next {
         let mut bytes = [0; Message::LEN + 1];
         let len = match recv(&client.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
@@ -306,20 +318,20 @@ impl Registry {
             Err(Errno::AGAIN | Errno::INTR) => return Next::Wait,
             Err(_) => return Next::Leave,
         };
-        if client.device.is_some() {
-            return if bytes[..len] == lifeline::KEEP { Next::Keep } else { Next::Leave };
+        if let Some(home) = client.home {
+            return if bytes[..len] == lifeline::KEEP { Next::Keep(home) } else { Next::Leave };
         }
         let Some(question) = Message::read(&bytes[..len]) else { return Next::Leave };
-        let asker = question.device.to_ip();
-        client.device = Some(asker);
-        let device = answer(&client.name, question.destination.to_ip(), asker);
+        client.home = Some(question.home);
+        let home = answer(&client.name, question.destination.to_ip(), question.home.device);
+        let nowhere = Home { device: IpAddr::from([0; 4]), part: None };
         let answer = Message {
-            found: device.is_some(),
+            found: home.is_some(),
             destination: question.destination,
-            device: device.map(Gid::from).unwrap_or_default(),
+            home: home.unwrap_or(nowhere),
         };
         match send(&client.socket, &answer.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Ok(_) if device.is_some() => Next::Wait,
+            Ok(_) if home.is_some() => Next::Wait,
             _ => Next::Leave,
         }
     }
@@ -328,7 +340,7 @@ impl Registry {
 /// What happens to a client next.
 enum Next {
     Wait,
-    Keep,
+    Keep(Home),
     Leave,
 }
 

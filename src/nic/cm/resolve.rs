@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use softrnic_cm::Route;
+use softrnic_link::Part;
 use softrnic_wire::{Gid, Mtu, PortSpace};
 
 use super::address::Address;
@@ -13,7 +14,7 @@ use super::id::IdState;
 use super::lookup::{Found, Purpose};
 use super::params::PathRecord;
 use super::ports::{nowhere, unspecified};
-use super::registry::Name;
+use super::registry::{Home, Name};
 use super::state::State;
 
 /// Hop limit of all paths, the same as for unicast packets.
@@ -177,12 +178,13 @@ impl State {
 
     /// The listener was found, or not.
     pub fn on_found(&mut self, number: u32, purpose: Purpose, found: Found) {
-        if let (Found::Device(device), Ok(entry)) = (found, self.entry_mut(number))
+        if let (Found::Device(home), Ok(entry)) = (found, self.entry_mut(number))
             && let Some(route) = &mut entry.route
         {
-            route.remote = device;
+            route.remote = home.device;
+            entry.home = Some(home);
             if let Some(path) = &mut entry.path {
-                path.dgid = device.into();
+                path.dgid = home.device.into();
             }
         }
         match purpose {
@@ -235,7 +237,7 @@ impl State {
     }
 
     /// The device in this process that listens for a name and destination, by its address of `asker`'s family.
-    pub fn device_for(&self, name: &Name, destination: IpAddr, asker: IpAddr) -> Option<IpAddr> {
+    pub fn device_for(&self, name: &Name, destination: IpAddr, asker: IpAddr) -> Option<Home> {
         let listener = self.listener_for(name, destination)?;
         let entry = self.ids.get(listener)?;
         let place = match entry.device {
@@ -247,7 +249,19 @@ impl State {
         };
         let wanted =
             if self.addresses(place).contains(&destination) { destination } else { unspecified(asker) };
-        self.address_of(place, wanted).ok()
+        let device = self.address_of(place, wanted).ok()?;
+        Some(Home { device, part: self.part(place) })
+    }
+
+    /// The device of ours that has this address.
+    pub fn home_of(&self, device: IpAddr) -> Home {
+        let place = (0..self.devices.len()).find(|&place| self.addresses(place).contains(&device));
+        Home { device, part: place.and_then(|place| self.part(place)) }
+    }
+
+    /// The part of its address that is this process's.
+    fn part(&self, place: usize) -> Option<Part> {
+        self.device(place).ok()?.context.device().part
     }
 
     /// The index of a local address in the GID table.

@@ -20,7 +20,7 @@ use super::multicast::Group;
 use super::params::{ConnParams, IdKind, PathRecord};
 use super::ports::Ports;
 use super::queue::{Queue, Queued};
-use super::registry::Registry;
+use super::registry::{Home, Registry};
 use super::table::Table;
 use crate::device::Clock;
 use crate::engine::Management;
@@ -72,6 +72,8 @@ pub(super) struct Entry {
     pub device: Option<usize>,
     /// Source and destination device.
     pub route: Option<Route>,
+    /// Where the listener was found.
+    pub home: Option<Home>,
     /// The destination is an address of this machine: its listener is found by port.
     pub on_machine: bool,
     pub tos: u8,
@@ -193,6 +195,7 @@ impl State {
             peer: None,
             device: None,
             route: None,
+            home: None,
             on_machine: false,
             tos: 0,
             reuse: false,

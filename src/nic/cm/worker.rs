@@ -5,10 +5,13 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use softrnic_cm::CommId;
+use softrnic_link::Part;
 use softrnic_wire::Time;
 
 use super::incoming::{Happened, Inbox};
 use super::manager::Inner;
+use super::registry::Home;
 use super::state::State;
 use super::watch::Watch;
 use crate::runtime::kick::Kick;
@@ -62,14 +65,31 @@ impl State {
 
     /// Ends the connections with processes that have ended.
     pub fn lose_ended_peers(&mut self) {
-        for peer in self.registry.lifelines.hung_up() {
+        for home in self.registry.lifelines.hung_up() {
             for place in 0..self.devices.len() {
-                let Ok(known) = self.with_cm(place, |management, _| management.cm().with_peer(peer)) else {
-                    continue;
-                };
+                let with_device = self.with_cm(place, |management, _| management.cm().with_peer(home.device));
+                let Ok(with_device) = with_device else { continue };
+                let with_process =
+                    with_device.iter().filter(|(id, remote)| self.is_with(place, *id, *remote, home));
+                let known: Vec<CommId> = with_process.map(|(id, _)| *id).collect();
                 // The link is read after each control operation: the last packets of those processes come first.
                 let _gone = self.with_cm(place, |management, now| management.cm().lose(now, &known));
             }
+        }
+    }
+}
+
+impl State {
+    /// Whether the other end of a connection is in the process that was at `home`, among those that share the address.
+    /// It shows in the peer's communication id; before that is known, in where its listener was found.
+    fn is_with(&self, place: usize, id: CommId, remote: u32, home: Home) -> bool {
+        let Some(part) = home.part else { return true };
+        match remote {
+            0 => {
+                let entry = self.connections.get(&(place, id)).and_then(|number| self.ids.get(*number));
+                entry.is_some_and(|entry| entry.home == Some(home))
+            }
+            remote => Part::of_comm_id(remote) == part,
         }
     }
 }

@@ -97,7 +97,10 @@ extern "C" fn leave() {
     // A NIC that another thread drives, or that has failed, is left alone.
     let Ok(nics) = NICS.try_lock() else { return };
     for nic in nics.iter().filter_map(Weak::upgrade) {
-        if let Ok(Some(guard)) = nic.core.try_lock() {
+        if let Ok(Some(mut guard)) = nic.core.try_lock() {
+            if let Some(members) = guard.link.members() {
+                members.leave();
+            }
             nic.drive(nic.now(), guard, Budget { receive: 0, ..Budget::default() });
         }
         // Its last reference may be this one, and threads must not be joined here.

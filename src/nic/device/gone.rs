@@ -23,6 +23,7 @@ impl Default for GoneLink {
             receive_buffer: 0,
             zero_copy: false,
             shared_memory: false,
+            part: None,
         };
         GoneLink { capabilities }
     }

@@ -88,6 +88,7 @@ pub struct Nic {
     clock: Clock,
     link_fd: Option<RawFd>,
     port_fd: Option<RawFd>,
+    members_fd: Option<RawFd>,
     /// Where other processes can look into this NIC; without it (no private directory), they cannot.
     stats: Option<StatsSocket>,
     name: String,
@@ -118,12 +119,13 @@ impl Nic {
     /// A NIC whose progress thread has not been started.
     pub(crate) fn assemble(
         config: EngineConfig,
-        link: Box<dyn Link>,
+        mut link: Box<dyn Link>,
         attachment: Option<Attachment>,
         name: &str,
         clock: Clock,
     ) -> std::io::Result<Arc<Nic>> {
         let link_fd = link.descriptor();
+        let members_fd = link.members().map(|members| members.descriptor());
         let config = EngineConfig { window: bounded(config.window, link.capabilities()), ..config };
         let mut engine = Engine::new(config);
         let kick = Arc::new(Kick::new()?);
@@ -148,6 +150,7 @@ impl Nic {
             clock,
             link_fd,
             port_fd,
+            members_fd,
             stats: StatsSocket::open(name).inspect_err(|error| tracing::debug!(%error, "no statistics")).ok(),
             name: name.to_owned(),
             memory_config: config.memory(),
@@ -212,6 +215,16 @@ impl Nic {
         self.drive(self.now(), guard, Budget::default());
     }
 
+    /// Other processes may want to share the address.
+    pub(crate) fn let_members_in(&self) {
+        if let Ok(mut guard) = self.core.lock() {
+            if let Some(members) = guard.link.members() {
+                members.attend();
+            }
+            self.drive(self.now(), guard, Budget::default());
+        }
+    }
+
     /// How often the progress thread woke: an idle device lets it sleep.
     pub fn wakeups(&self) -> u64 {
         self.words.wakeups()
@@ -240,6 +253,11 @@ impl Nic {
     /// Readable when the port has changed.
     pub(crate) fn port_fd(&self) -> Option<RawFd> {
         self.port_fd
+    }
+
+    /// Readable when other processes may want to share the address.
+    pub(crate) fn members_fd(&self) -> Option<RawFd> {
+        self.members_fd
     }
 
     /// Where other processes can look into this NIC.

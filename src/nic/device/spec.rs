@@ -197,7 +197,7 @@ fn switch(key: &str, value: &str) -> Result<bool, SpecError> {
 }
 
 fn udp_options<'a>(place: &str, options: impl Iterator<Item = &'a str>) -> Result<UdpOptions, SpecError> {
-    let mut udp = UdpOptions::default();
+    let mut udp = UdpOptions { shared: true, ..UdpOptions::default() };
     if !place.is_empty() {
         let plain = place.trim_start_matches('[').trim_end_matches(']');
         let address = plain.parse::<IpAddr>();
@@ -210,9 +210,10 @@ fn udp_options<'a>(place: &str, options: impl Iterator<Item = &'a str>) -> Resul
             "rcvbuf" => udp.receive_buffer = Some(number(key, value)?),
             "segmentation" => udp.segmentation = switch(key, value)?,
             "coalescing" => udp.gro = switch(key, value)?,
+            "shared" => udp.shared = switch(key, value)?,
             _ => {
                 return Err(SpecError(format!(
-                    "udp has no option '{key}': it has rcvbuf, segmentation, coalescing and shm; {EVERY_DEVICE}"
+                    "udp has no option '{key}': it has rcvbuf, segmentation, coalescing, shared and shm; {EVERY_DEVICE}"
                 )));
             }
         }

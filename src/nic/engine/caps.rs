@@ -1,5 +1,7 @@
 //! Capabilities of a device. At least as large as kernel rxe's, unless a limit is real.
 
+use softrnic_link::Part;
+
 /// Limits of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)]
@@ -23,6 +25,14 @@ pub struct DeviceCaps {
     pub max_fast_reg_pages: usize,
     pub gid_table_len: usize,
     pub max_dm_size: u64,
+}
+
+impl DeviceCaps {
+    /// Those of a device that has a part of its address, and so fewer numbers.
+    pub fn in_part(self, part: Option<Part>) -> DeviceCaps {
+        let max_qp = part.map_or(self.max_qp, |_| self.max_qp.min(Part::MAX_QPS));
+        DeviceCaps { max_qp, ..self }
+    }
 }
 
 impl Default for DeviceCaps {

@@ -33,6 +33,8 @@ reasons! {
     UnexpectedId = "drop_unexpected_id",
     /// P_Key does not match.
     Pkey = "bad_pkey",
+    /// For another process of the same address: several packets came as one.
+    OtherProcess = "drop_other_process",
     /// No QP has this number.
     UnknownQp = "drop_unknown_qp",
     /// To QP 0, which RoCE does not have, or to QP 1 but not a management datagram.

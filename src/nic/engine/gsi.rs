@@ -9,7 +9,7 @@ use std::time::Duration;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use softrnic_cm::{Cm, CmError, CommId, Config, Event, Listen, ListenerId, Outgoing, Route};
-use softrnic_link::{Datagram, Flow, Link, TxError};
+use softrnic_link::{Datagram, Flow, Link, Part, TxError};
 use softrnic_wire::{
     Body, Bth, CmBody, Deth, Gid, Headers, MAD_LEN, Mad, Packet, Psn, Qkey, Qpn, ROCE_UDP_PORT, ServiceId,
     Time, UdpFacts, rxe_qpn_to_sport, seal,
@@ -102,11 +102,16 @@ counters! {
 }
 
 impl Management {
-    fn new(ca_guid: u64, seed: Seed) -> Management {
+    fn new(ca_guid: u64, seed: Seed, part: Option<Part>) -> Management {
         let mut random = ChaCha20Rng::from_seed(seed.of(Purpose::Connections));
         let psn = Psn::new(0);
+        // Answers name a communication id: it shows which process of an address they are for.
+        let id = move || {
+            let random = random.next_u32();
+            part.map_or(random, |part| part.comm_id(random))
+        };
         Management {
-            cm: Cm::new(Config::new(ca_guid), move || random.next_u32()),
+            cm: Cm::new(Config::new(ca_guid), id),
             psn,
             unsent: None,
             parked: VecDeque::new(),
@@ -217,9 +222,9 @@ impl Management {
         let bth = Bth { ack_req: true, ..Bth::new(Qpn::GSI, self.psn) };
         let headers = Headers { bth, body: Body::Ud { deth, imm: None } };
         let Route { local: src, remote: dst } = outgoing.route;
-        let flow = Flow { src, dst, sport: rxe_qpn_to_sport(Qpn::GSI), tos: 0, ttl: TTL };
+        let flow = Flow { src, dst, sport: rxe_qpn_to_sport(Qpn::GSI), part: None, tos: 0, ttl: TTL };
         let len = headers.transport_len(MAD_LEN);
-        if !link.has_room(now, dst, len) {
+        if !link.has_room(now, &flow, len) {
             return Err(TxError::Full);
         }
         let slot = link.reserve(now, &flow, len)?;
@@ -236,7 +241,7 @@ impl Management {
 impl Engine {
     /// Serves QP 1 from now on, with this node GUID.
     pub fn serve_management(&mut self, ca_guid: u64) {
-        self.management = Some(Box::new(Management::new(ca_guid, self.config.seed)));
+        self.management = Some(Box::new(Management::new(ca_guid, self.config.seed, self.config.part)));
     }
 
     /// QP 1, if it is served. Requests made through it take effect with the next step.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use slotmap::SlotMap;
-use softrnic_link::{Flow, Link, TxError};
+use softrnic_link::{Flow, Link, Part, TxError};
 use softrnic_memory::{Access, BindSpec, FlushScope, MemoryTable, PdId};
 use softrnic_transport::{
     AtomicOp, Completion, Counter, Domain, Host, LocalFault, LocalOp, LocalOpFault, NoRecv, Payload, Peer,
@@ -71,12 +71,13 @@ impl HostView<'_, '_> {
             src: packet.path.src,
             dst: packet.path.dst,
             sport: packet.path.sport,
+            part: Some(Part::of(packet.headers.bth.dest_qpn)),
             tos: self.marked(packet.path.tos),
             ttl: packet.path.ttl,
         };
         let Some(link) = self.link.as_deref_mut() else { return Err(TransmitError::Full) };
         let is_sent_once = matches!(packet.headers.body, Body::Uc(_) | Body::Ud { .. });
-        if is_sent_once && !link.has_room(self.now, flow.dst, len) {
+        if is_sent_once && !link.has_room(self.now, &flow, len) {
             return Err(TransmitError::Full);
         }
         let slot = match link.reserve(self.now, &flow, len) {

@@ -34,7 +34,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use slotmap::SlotMap;
-use softrnic_link::Link;
+use softrnic_link::{Link, Part};
 use softrnic_memory::MemoryTable;
 use softrnic_transport::{Config, Counter, Qp, QpState, RateParameters, WindowConfig};
 use softrnic_wire::{Gid, Mtu, Qpn, Srqn, Time};
@@ -54,7 +54,7 @@ pub use usage::Usage;
 
 use hidden_ids::HiddenIds;
 use host::HostView;
-use numbers::Numbers;
+use numbers::{ALL, Block, Numbers};
 use objects::{Cq, Group, QpSlot, Srq, Xrcd};
 use peers::Peers;
 use seed::Purpose;
@@ -76,6 +76,8 @@ pub struct EngineConfig {
     pub safe_copies: bool,
     /// How many objects there may be.
     pub caps: DeviceCaps,
+    /// The part of its address that is this NIC's; `None` if all of it is.
+    pub part: Option<Part>,
 }
 
 impl EngineConfig {
@@ -88,7 +90,15 @@ impl EngineConfig {
             rate: RateParameters::default(),
             safe_copies: false,
             caps: DeviceCaps::default(),
+            part: None,
         }
+    }
+
+    /// The same for a NIC that has a part of its address, and so fewer numbers.
+    pub fn in_part(mut self, part: Option<Part>) -> EngineConfig {
+        self.part = part;
+        self.caps = self.caps.in_part(part);
+        self
     }
 
     /// The configuration of the memory table of such an engine.
@@ -199,8 +209,8 @@ impl Engine {
             hidden_ids: HiddenIds::new(),
             drops: [0; DropReason::ALL.len()],
             // 0 and 1 are special, 0xFFFFFF is multicast.
-            qp_numbers: Numbers::new(config.seed.of(Purpose::QueuePairs), 2..=0xFF_FFFE),
-            srq_numbers: Numbers::new(config.seed.of(Purpose::SharedReceiveQueues), 1..=0xFF_FFFF),
+            qp_numbers: Numbers::new(config.seed.of(Purpose::QueuePairs), qpns(config.part), 2..=0xFF_FFFE),
+            srq_numbers: Numbers::new(config.seed.of(Purpose::SharedReceiveQueues), ALL, 1..=ALL.last()),
             srqns: FxHashSet::default(),
             management: None,
             management_timer: Time::NEVER,
@@ -375,6 +385,11 @@ impl Engine {
             }
         });
     }
+}
+
+/// The numbers that QPs may have.
+fn qpns(part: Option<Part>) -> Block {
+    part.map_or(ALL, |part| Block::of(part.qpns()))
 }
 
 /// Passes what was posted to the QP, as far as the QP accepts it; returns whether there was anything. The rest waits in

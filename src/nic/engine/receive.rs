@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use softrnic_link::{Datagram, HeaderId, Link, Overrun};
+use softrnic_link::{Datagram, HeaderId, Link, Overrun, Part};
 use softrnic_transport::{QpType, Received};
 use softrnic_wire::{
     BTH_LEN, Body, DF, IpFacts, Opcode, Packet, Pkey, Qpn, ROCE_UDP_PORT, Time, UdpFacts, ipv4_checksum,
@@ -55,9 +55,17 @@ impl Engine {
             Qpn::GSI => self.on_management(now, datagram, &packet),
             Qpn::MULTICAST => self.on_multicast(now, datagram, id, &packet),
             qpn => {
-                let key = *self.by_number.get(&qpn).ok_or(DropReason::UnknownQp)?;
+                let key = *self.by_number.get(&qpn).ok_or_else(|| self.why_unknown(qpn))?;
                 self.deliver(now, key, datagram, id, &packet)
             }
+        }
+    }
+
+    #[cold]
+    fn why_unknown(&self, qpn: Qpn) -> DropReason {
+        match self.config.part {
+            Some(part) if part != Part::of(qpn) => DropReason::OtherProcess,
+            _ => DropReason::UnknownQp,
         }
     }
 

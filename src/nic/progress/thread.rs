@@ -1,7 +1,7 @@
 //! The progress thread, which carries out plans.
 //!
 //! It sleeps, spins and takes turns at the NIC as the [`Policy`](super::policy::Policy) says, and decides nothing
-//! itself. It also watches the port and the statistics socket.
+//! itself. It also watches the port, the statistics socket, and for processes that want to share the address.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -140,19 +140,22 @@ impl Thread {
         let timeout = (until != Time::NEVER).then(|| until.since(now));
         let link = nic.link_fd().filter(|_| plan.watch_link);
         let kick = nic.kick().as_fd().as_raw_fd();
-        let [kicked, by_link, port, asked] = wait([Some(kick), link, nic.port_fd(), stats.ok()], timeout);
+        let attended = [nic.port_fd(), nic.members_fd(), stats.ok()];
+        let [kicked, by_link, port, joined, asked] =
+            wait([Some(kick), link, attended[0], attended[1], attended[2]], timeout);
         nic.kick().clear(kicked);
         nic.words().count_wakeup();
         let now = nic.now();
-        self.attend_to(now, port, asked);
+        self.attend_to(now, port, joined, asked);
         Woken { for_turn: kicked || by_link || plan.wake_at <= now, by_link }
     }
 
     /// Attends to the port and the statistics when the NIC leaves no time to sleep.
     fn attend(&mut self, now: Time) {
         let asked = self.stats_fd(now).ok();
-        let [port, asked] = wait([self.nic.port_fd(), asked], Some(Duration::ZERO));
-        self.attend_to(now, port, asked);
+        let [port, joined, asked] =
+            wait([self.nic.port_fd(), self.nic.members_fd(), asked], Some(Duration::ZERO));
+        self.attend_to(now, port, joined, asked);
     }
 
     /// The statistics socket if it is to be watched now, or the time from which it is.
@@ -162,10 +165,13 @@ impl Thread {
         if from <= now { Ok(stats.descriptor()) } else { Err(from) }
     }
 
-    fn attend_to(&mut self, now: Time, port: bool, asked: bool) {
+    fn attend_to(&mut self, now: Time, port: bool, joined: bool, asked: bool) {
         self.attend_at = now + ATTEND;
         if port {
             self.nic.refresh_port();
+        }
+        if joined {
+            self.nic.let_members_in();
         }
         if asked {
             let nic = Arc::clone(&self.nic);

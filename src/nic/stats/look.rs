@@ -196,8 +196,8 @@ fn tame(snapshot: &mut Snapshot) {
             plain(why);
         }
     }
-    snapshot.reach.sort_by_key(|reach| reach.peer);
-    snapshot.reach.dedup_by_key(|reach| reach.peer);
+    snapshot.reach.sort_by_key(|reach| (reach.peer, reach.part));
+    snapshot.reach.dedup_by_key(|reach| (reach.peer, reach.part));
 }
 
 fn late() -> io::Error {

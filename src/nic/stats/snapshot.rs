@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use softrnic_cm::{CmTransport, CommId};
+use softrnic_link::Part;
 use softrnic_transport::{QpState, QpType};
 use softrnic_wire::Qpn;
 
@@ -38,6 +39,9 @@ pub struct Snapshot {
     /// How peers are reached, where that is not the same for all.
     #[serde(default)]
     pub reach: Vec<ReachSnapshot>,
+    /// The processes that share the device's address, this one included; empty if none may.
+    #[serde(default)]
+    pub processes: Vec<u32>,
 }
 
 /// A queue pair at one moment.
@@ -88,6 +92,9 @@ pub struct PeerSnapshot {
 pub struct ReachSnapshot {
     /// Its address.
     pub peer: IpAddr,
+    /// The part of the address that is the peer's: the highest bits of its QPNs.
+    #[serde(default)]
+    pub part: usize,
     /// `shm`, or the kind of the link: `udp`.
     pub through: String,
     /// Why not through shared memory.
@@ -134,12 +141,14 @@ impl Snapshot {
             peers: Vec::new(),
             connections: Vec::new(),
             reach: Vec::new(),
+            processes: Vec::new(),
         }
     }
 
-    /// How a peer is reached: `shm`, or the kind of the link.
-    pub fn through(&self, peer: IpAddr) -> &str {
-        let known = self.reach.iter().find(|reach| reach.peer == peer);
+    /// How the QP of a peer is reached: `shm`, or the kind of the link.
+    pub fn through(&self, peer: IpAddr, qpn: u32) -> &str {
+        let part = Part::of(Qpn::new(qpn)).number();
+        let known = self.reach.iter().find(|reach| reach.peer == peer && reach.part == part);
         known.map_or_else(|| kind(&self.mode), |reach| &reach.through)
     }
 
@@ -160,11 +169,13 @@ impl Snapshot {
         self.peers = core.engine.peers().map(of_peer).collect();
         let reach = |reach: softrnic_link::Reach| ReachSnapshot {
             peer: reach.peer,
+            part: reach.part.number(),
             through: if reach.obstacle.is_some() { kind(&self.mode) } else { "shm" }.to_owned(),
             why: reach.obstacle,
             shm_sent_pkts: reach.tx_datagrams,
             shm_rcvd_pkts: reach.rx_datagrams,
         };
+        self.processes = core.link.members().map(|members| members.processes()).unwrap_or_default();
         self.reach = core.link.reaches().into_iter().map(reach).collect();
     }
 

@@ -59,6 +59,7 @@ fn snapshot(device: &str) -> Snapshot {
         peers: Vec::<PeerSnapshot>::new(),
         connections: Vec::new(),
         reach: Vec::new(),
+        processes: Vec::new(),
     }
 }
 

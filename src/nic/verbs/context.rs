@@ -99,7 +99,7 @@ impl Context {
 
     /// What the device can do.
     pub fn caps(&self) -> DeviceCaps {
-        DeviceCaps::default()
+        self.inner.device.caps
     }
 
     /// The state of port 1, the only one.
@@ -133,6 +133,14 @@ impl Context {
     /// The device has failed.
     pub fn link_counters(&self) -> Result<LinkCounters, Error> {
         Ok(self.nic().control(|core, _| core.link.counters())?)
+    }
+
+    /// The processes that share the device's address, if others may: this one, and those that have it open.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn processes(&self) -> Result<Option<Vec<u32>>, Error> {
+        Ok(self.nic().control(|core, _| core.link.members().map(|members| members.processes()))?)
     }
 
     /// Where all packet memory of the link is, if it accounts for any.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use softrnic_link::Link;
+use softrnic_link::{Link, Part};
 use softrnic_wire::Gid;
 
 use super::address::HandleCount;
@@ -12,7 +12,7 @@ use super::error::Error;
 use crate::device::{
     Attachment, DeviceSpec, LinkKind, Nic, OpenCapture, OpenedLink, Progress, on_fork_in_child, opening,
 };
-use crate::engine::{EngineConfig, Seed};
+use crate::engine::{DeviceCaps, EngineConfig, Seed};
 
 /// A running device, with its progress thread. It ends with the last context that uses it.
 pub struct Running {
@@ -22,6 +22,9 @@ pub struct Running {
     address: IpAddr,
     mode: String,
     guid: u64,
+    /// The part of its address that is this process's; `None` if all of it is.
+    pub(crate) part: Option<Part>,
+    pub(crate) caps: DeviceCaps,
     pub(crate) handles: HandleCount,
     _progress: Progress,
     /// Finished, if no other device shares it, once the NIC above has dropped its link.
@@ -92,6 +95,7 @@ impl Running {
         let mut config = EngineConfig::with_seed(Seed::new(secret));
         config.transport = spec.transport;
         config.safe_copies = spec.copies_safely();
+        let config = config.in_part(opened.link.capabilities().part);
         let mode = opened.link.capabilities().mode.clone();
         let (nic, progress) = start(config, opened.link, opened.attachment, &spec.name)?;
         let address = nic.control(|core, _| {
@@ -117,6 +121,8 @@ impl Running {
             address,
             mode,
             guid,
+            part: config.part,
+            caps: config.caps,
             handles: HandleCount::new(config.caps.max_ah),
             _progress: progress,
             _capture: opened.capture,

@@ -423,7 +423,8 @@ fn what_a_peer_said_before_it_was_gone_comes_first() {
     let Some(Event::Request(request)) = w.event(1) else { panic!() };
     w.ends[1].reject(request.id, RejReason::CONSUMER_DEFINED, &[], b"no").expect("waits for it");
     let known = w.ends[0].with_peer(address(1));
-    assert_eq!(*known, [asked]);
+    assert_eq!(*known, [(asked, 0)]);
+    let known = [asked];
     let Some(Event::Rejected { id, private, .. }) = w.event(0) else { panic!() };
     assert_eq!((id, &private[..2]), (asked, &b"no"[..]));
     let successor = w.ends[0].connect(w.now, &connect_params(0, 1, 0x34)).expect("connect");

@@ -130,6 +130,7 @@ pub fn wire(segments: usize) -> (WireLink, WireLink, Arc<Direction>, Arc<Directi
             receive_buffer: 1 << 20,
             zero_copy: false,
             shared_memory: false,
+            part: None,
         },
         counters: LinkCounters::default(),
     };

@@ -114,14 +114,18 @@ fn device(metrics: &mut Metrics, snapshot: &Snapshot) {
 }
 
 fn reach(metrics: &mut Metrics, reach: &ReachSnapshot, with: impl Fn(&[(&'static str, &str)]) -> Labels) {
-    let peer = reach.peer.to_string();
+    let (peer, part) = (reach.peer.to_string(), reach.part.to_string());
     let why = reach.why.as_deref().unwrap_or_default();
     metrics.describe(
         "peer_info",
         Type::Gauge,
         "How a peer is reached, and why not through shared memory; always 1.",
     );
-    metrics.sample("peer_info", &with(&[("peer", &peer), ("through", &reach.through), ("why", why)]), 1);
+    metrics.sample(
+        "peer_info",
+        &with(&[("peer", &peer), ("part", &part), ("through", &reach.through), ("why", why)]),
+        1,
+    );
     let sent =
         ("peer_shm_sent_packets_total", "Packets sent to a peer through shared memory.", reach.shm_sent_pkts);
     let received = (
@@ -131,7 +135,7 @@ fn reach(metrics: &mut Metrics, reach: &ReachSnapshot, with: impl Fn(&[(&'static
     );
     for (name, help, value) in [sent, received] {
         metrics.describe(name, Type::Counter, help);
-        metrics.sample(name, &with(&[("peer", &peer)]), value);
+        metrics.sample(name, &with(&[("peer", &peer), ("part", &part)]), value);
     }
 }
 
@@ -187,6 +191,7 @@ mod tests {
             peers: Vec::new(),
             connections: Vec::new(),
             reach: Vec::new(),
+            processes: Vec::new(),
         };
         let snapshots = vec![snapshot(1, "a \"b\\\nc"), snapshot(2, "d")];
         let text = exposition(&Look { snapshots, ..Look::default() });

@@ -1,0 +1,313 @@
+//! The processes of one user that share an address.
+//!
+//! The address has a socket for each [part](Part), all on the RoCE port (`SO_REUSEPORT`), and a program in the kernel
+//! that reads the part from each packet and so chooses the socket (`program.rs`). All processes hold all of the sockets,
+//! and each reads the one of its own part. So the kernel's order of the sockets never changes, whoever ends: joining,
+//! leaving and dying move nobody's packets.
+//!
+//! The first process makes the sockets, a table (`table.rs`) and a listener, whose abstract name is the address. Whoever
+//! joins connects to that name, and any process that is there already hands over copies of everything (`hello.rs`). A part
+//! belongs to the process that has a lock on its byte of the table, which the kernel releases when the process ends.
+
+mod hello;
+mod program;
+mod table;
+
+use std::ffi::c_int;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use softrnic_wire::{ROCE_UDP_PORT, ServiceId};
+
+use crate::Part;
+
+use super::message::SockAddr;
+use super::open::{self, OpenError, bind_error};
+use super::sys::{self, Outgoing, Socket};
+pub use program::Instruction;
+pub use table::ServeError;
+use table::{Entries, Table};
+
+/// How long whoever joins waits for the others.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long it waits before it tries again, at most: not all at the same moment.
+const PAUSE: Duration = Duration::from_millis(8);
+/// Those that join at the same time.
+const BACKLOG: i32 = 128;
+/// How often an orderly end tries to change the table while another process does.
+const TRIES: usize = 20;
+
+/// This process as one of those that share an address.
+pub struct Members {
+    part: Part,
+    listener: OwnedFd,
+    table: Table,
+    /// By part.
+    sockets: Vec<Socket>,
+    /// Readable when a process may want to join.
+    watch: OwnedFd,
+    process: u32,
+    left: bool,
+}
+
+/// Why an address is not shared.
+#[derive(Debug)]
+pub(super) enum NotShared {
+    /// The device cannot be opened.
+    Failed(OpenError),
+    /// It can, alone on its address: why.
+    Alone(&'static str),
+}
+
+impl From<OpenError> for NotShared {
+    fn from(error: OpenError) -> NotShared {
+        NotShared::Failed(error)
+    }
+}
+
+impl Members {
+    /// Joins the processes of `address`, or is the first. Returns the socket of this process as well.
+    pub(super) fn join(address: IpAddr, scope: u32, gro: bool) -> Result<(Members, Socket), NotShared> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match hello::take_name(address) {
+                Ok(listener) => return Members::begin(address, scope, gro, listener),
+                Err(error) if error.raw_os_error() != Some(libc::EADDRINUSE) => {
+                    return Err(NotShared::Alone("this system has no abstract socket names"));
+                }
+                Err(_) => {}
+            }
+            match hello::ask(address, end) {
+                Ok(handed) => return Members::enter(address, handed),
+                // The first one is about to listen, or the last one has just ended.
+                Err(hello::Unanswered::Again) if Instant::now() < end => pause(),
+                Err(hello::Unanswered::Again) => return Err(OpenError::NoAnswer(address).into()),
+                Err(hello::Unanswered::Never(error)) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The first process of the address.
+    fn begin(
+        address: IpAddr,
+        scope: u32,
+        gro: bool,
+        listener: OwnedFd,
+    ) -> Result<(Members, Socket), NotShared> {
+        let at = SockAddr::new(address, ROCE_UDP_PORT, scope);
+        let sockets = (0..Part::COUNT).map(|_| open_one(address, &at, gro)).collect::<Result<Vec<_>, _>>()?;
+        let no_table = |_| NotShared::Alone("this system has no files in memory with locks");
+        let mut table = Table::create().map_err(no_table)?;
+        let part = table.take_a_part().map_err(no_table)?.ok_or(OpenError::TooManyProcesses(address))?;
+        let mut members = Members::new(part, listener, table, sockets)?;
+        members
+            .settle()
+            .map_err(|_| NotShared::Alone("the kernel does not take the program that would choose"))?;
+        if !members.is_obeyed(address, scope, &at) {
+            return Err(NotShared::Alone("the kernel does not choose sockets as the program says"));
+        }
+        hello::listen(&members.listener).map_err(|_| NotShared::Alone("its name cannot be listened to"))?;
+        let own = members.own()?;
+        Ok((members, own))
+    }
+
+    fn enter(address: IpAddr, handed: hello::Handed) -> Result<(Members, Socket), NotShared> {
+        let hello::Handed { listener, table, sockets } = handed;
+        let doubtful = || OpenError::NoAnswer(address);
+        let mut table = Table::open(&table).map_err(|_| doubtful())?;
+        let sockets: Vec<Socket> = sockets.into_iter().map(Socket::from).collect();
+        let is_right = |socket: &Socket| {
+            socket.local_addr().is_ok_and(|at| at.ip() == address && at.port() == ROCE_UDP_PORT)
+        };
+        if !sockets.iter().all(is_right) {
+            return Err(doubtful().into());
+        }
+        let part =
+            table.take_a_part().map_err(|_| doubtful())?.ok_or(OpenError::TooManyProcesses(address))?;
+        let mut members = Members::new(part, listener, table, sockets)?;
+        for _ in 0..TRIES {
+            if members.settle().is_ok() {
+                break;
+            }
+            pause();
+        }
+        let own = members.own()?;
+        Ok((members, own))
+    }
+
+    fn new(part: Part, listener: OwnedFd, table: Table, sockets: Vec<Socket>) -> Result<Members, OpenError> {
+        let watch = || -> rustix::io::Result<OwnedFd> {
+            let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            // By its edge: one that cannot be accepted for want of descriptors, or that another process has accepted,
+            // must not wake us for ever.
+            let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            epoll::add(&watch, &listener, epoll::EventData::new_u64(0), edge)?;
+            Ok(watch)
+        };
+        let watch = watch().map_err(|error| OpenError::System {
+            doing: "watching for processes that join",
+            errno: error.raw_os_error(),
+        })?;
+        Ok(Members { part, listener, table, sockets, watch, process: std::process::id(), left: false })
+    }
+
+    /// A copy of the own socket, without what came for the process that had the part before.
+    fn own(&self) -> Result<Socket, OpenError> {
+        let socket = &self.sockets[self.part.number()];
+        let _ = empty(socket);
+        socket.duplicate().map_err(open::system("copying a descriptor"))
+    }
+
+    /// The part of this process.
+    pub fn part(&self) -> Part {
+        self.part
+    }
+
+    /// The numbers of the processes that share the address, this one's included. Those of another PID namespace are
+    /// what they are there.
+    pub fn processes(&self) -> Vec<u32> {
+        self.table.processes().unwrap_or_default()
+    }
+
+    /// Becomes readable when there is something to [`attend`](Members::attend) to.
+    pub fn descriptor(&self) -> RawFd {
+        self.watch.as_raw_fd()
+    }
+
+    /// Lets in those that want to join.
+    pub fn attend(&mut self) {
+        let mut event =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let _ = epoll::wait(&self.watch, &mut event[..], Some(&at_once));
+        let shared = [self.listener.as_fd(), self.table.file()];
+        let sockets = self.sockets.iter().map(AsFd::as_fd);
+        hello::answer_all(&self.listener, &shared.into_iter().chain(sockets).collect::<Vec<_>>());
+    }
+
+    /// Requests for a service come to this process from now on.
+    ///
+    /// # Errors
+    /// Another process has the service, there are too many, or the table is being changed: try again.
+    pub fn serve(&mut self, service: ServiceId) -> Result<(), ServeError> {
+        self.change(|entries, part| entries.add(service, part))
+    }
+
+    /// They do not come to this process any more.
+    ///
+    /// # Errors
+    /// The table is being changed: try again.
+    pub fn stop_serving(&mut self, service: ServiceId) -> Result<(), ServeError> {
+        self.change(|entries, part| {
+            entries.remove(service, part);
+            Ok(())
+        })
+    }
+
+    /// Takes the place of the process that had the part before, if any.
+    fn settle(&mut self) -> Result<(), ServeError> {
+        let process = self.process;
+        self.change(|entries, part| {
+            entries.begin(part, process);
+            Ok(())
+        })
+    }
+
+    /// Changes the table, and has the kernel choose as it says from then on.
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Entries, Part) -> Result<(), ServeError>,
+    ) -> Result<(), ServeError> {
+        self.table.change(|entries| {
+            change(entries, self.part)?;
+            let program = program::choosing(entries.services(), entries.first());
+            self.sockets[self.part.number()].choose_by(&program).map_err(|_| ServeError::TooMany)
+        })
+    }
+
+    /// Whether packets come to the sockets that the program says.
+    fn is_obeyed(&self, address: IpAddr, scope: u32, at: &SockAddr) -> bool {
+        let Ok(sender) = Socket::open(address.is_ipv6()) else { return false };
+        if sender.bind(&SockAddr::new(address, 0, scope)).is_err() {
+            return false;
+        }
+        let obeyed = [1, Part::COUNT / 2, Part::COUNT - 2].into_iter().all(|number| {
+            let Some(part) = Part::new(number) else { return false };
+            let mut packet = [0; 16];
+            packet[4..8].copy_from_slice(&part.qpns().start().to_be_bytes());
+            let message = Outgoing { to: Some(at), payload: &packet, control: &[] };
+            let sent = sys::send_many(&sender, std::iter::once(message)).is_ok_and(|sent| sent == 1);
+            sent && self.sockets[number].wait_readable(100).unwrap_or(false)
+        });
+        // What the kernel has put elsewhere must not stay there either.
+        let found: usize = self.sockets.iter().map(empty).sum();
+        obeyed && found == 3
+    }
+
+    /// Gives the part back, so that what asks for its services finds others.
+    pub fn leave(&mut self) {
+        if std::mem::replace(&mut self.left, true) || self.process != std::process::id() {
+            return;
+        }
+        for _ in 0..TRIES {
+            let gone = self.change(|entries, part| {
+                entries.end(part);
+                Ok(())
+            });
+            match gone {
+                Err(ServeError::Busy) => pause(),
+                _ => break,
+            }
+        }
+        let own = &self.sockets[self.part.number()];
+        let _ = own.set(libc::SOL_SOCKET, libc::SO_RCVBUF, 0);
+        let _ = empty(own);
+    }
+}
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// One of the sockets of the address. Nothing is meant for it yet.
+fn open_one(address: IpAddr, at: &SockAddr, gro: bool) -> Result<Socket, OpenError> {
+    let socket = Socket::open(address.is_ipv6()).map_err(|error| open::open_error(address, error))?;
+    socket
+        .set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)
+        .and_then(|()| socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, 0))
+        .map_err(open::system("setting up the socket"))?;
+    // Before it knows which socket a packet is for, the kernel asks any of them whether it may coalesce it.
+    let _ = socket.set(libc::SOL_UDP, libc::UDP_GRO, c_int::from(gro));
+    socket.bind(at).map_err(|error| bind_error(address, error))?;
+    Ok(socket)
+}
+
+/// Reads and forgets what a socket has; returns how much that was.
+fn empty(socket: &Socket) -> usize {
+    /// More than any socket holds: others may go on sending.
+    const MOST: usize = 1 << 16;
+    (0..MOST).take_while(|_| socket.discard().is_ok()).count()
+}
+
+/// For a random time, so that those who wait for the same thing do not meet again.
+fn pause() {
+    let mut random = [0];
+    let _ = sys::random(&mut random);
+    std::thread::sleep(PAUSE * u32::from(random[0]) / 256);
+}
+
+/// Whose an address is that has the name of another user's process.
+pub(super) fn other_user(address: IpAddr) -> Option<OpenError> {
+    hello::owner(address).filter(|owner| !owner.are_ours()).map(|owner| OpenError::OtherUser {
+        address,
+        uid: owner.uid,
+        pid: owner.pid,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! The table that the processes of an address share: a file in memory, where everyone has a process number and the
+//! services that it listens for.
+//!
+//! It is read and written as a file, not mapped, so that what another process writes at the same time can do no harm. A
+//! lock of an open file description (`F_OFD_SETLK`, fcntl(2)) on the byte of a part says that the part is taken, and one on
+//! the byte behind those that the table is being changed. The kernel releases both when a process ends.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use softrnic_wire::ServiceId;
+
+use crate::Part;
+use crate::udp::sys;
+
+/// The most services that the processes of an address listen for together. The kernel limits the size of the program.
+pub const TABLE_SERVICES: usize = 256;
+
+const PROCESS: usize = 4;
+const SERVICE: usize = 12;
+const SERVICES_AT: usize = Part::COUNT * PROCESS;
+const LEN: usize = SERVICES_AT + TABLE_SERVICES * SERVICE;
+/// The byte whose lock is for changes.
+const CHANGES: usize = Part::COUNT;
+/// A service entry that is free.
+const NOBODY: u32 = u32::MAX;
+
+/// Why a service is not listened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServeError {
+    /// Another process changes the table.
+    Busy,
+    /// Another process listens for the service.
+    Taken,
+    /// There are [`TABLE_SERVICES`] already.
+    TooMany,
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServeError::Busy => f.write_str("another process of the address is changing what it listens for"),
+            ServeError::Taken => f.write_str("another process of the address listens for the service"),
+            ServeError::TooMany => write!(
+                f,
+                "the processes of the address listen for {TABLE_SERVICES} services already, and there can be no more"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+/// The table, as an open file of this process alone.
+pub struct Table {
+    file: OwnedFd,
+    /// The part that is locked with this open file.
+    part: Option<Part>,
+}
+
+impl Table {
+    pub fn create() -> io::Result<Table> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("softrnic-members", flags)?;
+        rustix::fs::ftruncate(&file, LEN as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let mut entries = Entries([0; LEN]);
+        (0..TABLE_SERVICES).for_each(|place| entries.set_service(place, ServiceId(0), NOBODY));
+        rustix::io::pwrite(&file, &entries.0, 0)?;
+        Table::open(&file)
+    }
+
+    /// The table that another process handed over. The locks belong to the open file, so this one is opened anew.
+    pub fn open(file: &OwnedFd) -> io::Result<Table> {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let own = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        if rustix::fs::fstat(&own)?.st_size != LEN as i64 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(Table { file: own, part: None })
+    }
+
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Takes a free part at random, if there is one: which numbers a process has should not be known beforehand.
+    pub fn take_a_part(&mut self) -> io::Result<Option<Part>> {
+        let mut random = [0];
+        sys::random(&mut random)?;
+        let parts = (0..Part::COUNT).map(|number| (number + usize::from(random[0])) % Part::COUNT);
+        for part in parts.filter_map(Part::new) {
+            if sys::try_lock(self.file(), part.number(), libc::F_WRLCK)? {
+                self.part = Some(part);
+                return Ok(self.part);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The numbers of the processes that have a part.
+    pub fn processes(&self) -> io::Result<Vec<u32>> {
+        let entries = self.load()?;
+        let taken = (0..Part::COUNT).filter(|&number| entries.process(number) != 0 && self.is_taken(number));
+        Ok(taken.map(|number| entries.process(number)).collect())
+    }
+
+    fn is_taken(&self, number: usize) -> bool {
+        // The lock of the own open file does not show.
+        self.part.is_some_and(|own| own.number() == number)
+            || sys::is_locked(self.file(), number).unwrap_or(true)
+    }
+
+    /// Changes the table, and takes out those that have ended.
+    pub fn change(
+        &self,
+        change: impl FnOnce(&mut Entries) -> Result<(), ServeError>,
+    ) -> Result<(), ServeError> {
+        let lock = |kind| sys::try_lock(self.file(), CHANGES, kind).unwrap_or(false);
+        if !lock(libc::F_WRLCK) {
+            return Err(ServeError::Busy);
+        }
+        let changed = self.load().map_err(|_| ServeError::Busy).and_then(|mut entries| {
+            self.forget_the_ended(&mut entries);
+            change(&mut entries)?;
+            rustix::io::pwrite(self.file(), &entries.0, 0).map_err(|_| ServeError::Busy)?;
+            Ok(())
+        });
+        lock(libc::F_UNLCK);
+        changed
+    }
+
+    fn load(&self) -> io::Result<Entries> {
+        let mut entries = Entries([0; LEN]);
+        match rustix::io::pread(self.file(), &mut entries.0[..], 0)? {
+            LEN => Ok(entries),
+            _ => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    /// A process that was killed had no time to say so.
+    fn forget_the_ended(&self, entries: &mut Entries) {
+        for part in (0..Part::COUNT).filter_map(Part::new) {
+            if entries.process(part.number()) != 0 && !self.is_taken(part.number()) {
+                entries.end(part);
+            }
+        }
+    }
+}
+
+/// What is in the table.
+pub struct Entries([u8; LEN]);
+
+impl Entries {
+    fn process(&self, number: usize) -> u32 {
+        self.word(number * PROCESS)
+    }
+
+    /// A process begins with a part.
+    pub fn begin(&mut self, part: Part, process: u32) {
+        self.end(part);
+        self.set_word(part.number() * PROCESS, process);
+    }
+
+    /// Nobody has the part any more.
+    pub fn end(&mut self, part: Part) {
+        self.set_word(part.number() * PROCESS, 0);
+        for place in 0..TABLE_SERVICES {
+            if self.service(place).is_some_and(|(_, owner)| owner == part) {
+                self.set_service(place, ServiceId(0), NOBODY);
+            }
+        }
+    }
+
+    pub fn add(&mut self, service: ServiceId, part: Part) -> Result<(), ServeError> {
+        if let Some((_, owner)) = self.services().find(|(known, _)| *known == service) {
+            return if owner == part { Ok(()) } else { Err(ServeError::Taken) };
+        }
+        let free = (0..TABLE_SERVICES).find(|&place| self.service(place).is_none());
+        self.set_service(free.ok_or(ServeError::TooMany)?, service, part.number() as u32);
+        Ok(())
+    }
+
+    pub fn remove(&mut self, service: ServiceId, part: Part) {
+        for place in 0..TABLE_SERVICES {
+            if self.service(place) == Some((service, part)) {
+                self.set_service(place, ServiceId(0), NOBODY);
+            }
+        }
+    }
+
+    pub fn services(&self) -> impl Iterator<Item = (ServiceId, Part)> + '_ {
+        (0..TABLE_SERVICES).filter_map(|place| self.service(place))
+    }
+
+    /// The first part that somebody has: what nobody listens for goes there.
+    pub fn first(&self) -> Part {
+        let first = (0..Part::COUNT).find(|&number| self.process(number) != 0);
+        first.and_then(Part::new).unwrap_or_default()
+    }
+
+    fn service(&self, place: usize) -> Option<(ServiceId, Part)> {
+        let at = SERVICES_AT + place * SERVICE;
+        let service = ServiceId(u64::from(self.word(at)) << 32 | u64::from(self.word(at + 4)));
+        Some((service, Part::new(self.word(at + 8) as usize)?))
+    }
+
+    fn set_service(&mut self, place: usize, service: ServiceId, owner: u32) {
+        let at = SERVICES_AT + place * SERVICE;
+        self.set_word(at, (service.0 >> 32) as u32);
+        self.set_word(at + 4, service.0 as u32);
+        self.set_word(at + 8, owner);
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        u32::from_ne_bytes(std::array::from_fn(|i| self.0[at + i]))
+    }
+
+    fn set_word(&mut self, at: usize, word: u32) {
+        self.0[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+    }
+}

@@ -1,0 +1,222 @@
+use std::net::IpAddr;
+
+use softrnic_wire::{
+    CmBody, CmIds, CmMessage, Dreq, MAD_LEN, Rej, Rep, Req, ServiceId, SidrRep, SidrReq, Time,
+};
+
+use super::*;
+use crate::testing::{self, flow, packet_len};
+use crate::udp::{UdpLink, UdpOptions};
+use crate::{Flow, Link};
+
+const NOW: Time = Time::ZERO;
+
+/// An address of this test alone.
+fn address(test: u8) -> IpAddr {
+    let process = std::process::id();
+    IpAddr::from([127, 201 + test, (process >> 8) as u8, (process as u8).clamp(1, 254)])
+}
+
+fn shared(address: IpAddr) -> UdpOptions {
+    UdpOptions { address: Some(address), shared: true, ..UdpOptions::default() }
+}
+
+/// The first two processes of an address, as far as one process can be two.
+fn pair(at: IpAddr) -> [UdpLink; 2] {
+    let mut first = UdpLink::open(shared(at)).expect("the first");
+    [join(&mut first, at), first]
+}
+
+/// Opens another link on the address of one that is open, which attends meanwhile as its progress thread would.
+fn join(to: &mut UdpLink, at: IpAddr) -> UdpLink {
+    std::thread::scope(|scope| {
+        let joins = scope.spawn(|| UdpLink::open(shared(at)));
+        while !joins.is_finished() {
+            to.members().expect("shared").attend();
+            std::thread::yield_now();
+        }
+        joins.join().expect("no panic").expect("it may join")
+    })
+}
+
+fn part(link: &UdpLink) -> Part {
+    link.capabilities().part.expect("a part")
+}
+
+/// Sends a packet to a queue pair of a part.
+fn send_to(link: &mut UdpLink, to: &Flow, part: Part, psn: u32) {
+    testing::send_to_qp(link, NOW, to, *part.qpns().start() + 2, psn);
+    link.flush(NOW);
+}
+
+/// Sends the message of a connection manager to QP 1.
+fn send_mad(link: &mut UdpLink, to: &Flow, body: CmBody<'_>) {
+    let message = CmMessage::new(body, &[]).expect("a message");
+    let mut mad = [0; MAD_LEN];
+    message.emit_mad(7, 0, &mut mad);
+    testing::send_mad(link, NOW, to, &mad);
+    link.flush(NOW);
+}
+
+#[test]
+fn each_of_two_processes_on_one_address_gets_what_is_for_it() {
+    let at = address(0);
+    let mut links = pair(at);
+    let parts = [part(&links[0]), part(&links[1])];
+    assert_ne!(parts[0], parts[1]);
+    let mut peer = UdpLink::open(UdpOptions::default()).expect("a peer");
+    let to = flow(peer.address(), at);
+    for (psn, which) in [0, 1, 1, 0, 1, 0, 0, 0, 1].into_iter().enumerate() {
+        send_to(&mut peer, &Flow { part: Some(parts[which]), ..to }, parts[which], psn as u32);
+        let got = testing::receive(&mut links[which], 1);
+        assert_eq!(got.iter().map(testing::Received::psn).collect::<Vec<_>>(), [psn as u32]);
+        assert!(testing::drain(&mut links[1 - which], NOW).is_empty());
+    }
+    assert_eq!(links[0].members().expect("shared").processes(), [std::process::id(); 2]);
+}
+
+#[test]
+fn one_send_never_holds_packets_for_two_processes() {
+    let at = address(1);
+    let mut links = pair(at);
+    let parts = [part(&links[0]), part(&links[1])];
+    let mut peer = UdpLink::open(UdpOptions::default()).expect("a peer");
+    for psn in 0..40 {
+        let part = parts[psn as usize % 2];
+        let to = Flow { part: Some(part), ..flow(peer.address(), at) };
+        testing::send_to_qp(&mut peer, NOW, &to, *part.qpns().start() + 2, psn);
+    }
+    peer.flush(NOW);
+    for (which, link) in links.iter_mut().enumerate() {
+        let psns: Vec<u32> = testing::receive(link, 20).iter().map(testing::Received::psn).collect();
+        assert_eq!(psns, (0..40).filter(|psn| *psn as usize % 2 == which).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn messages_of_the_connection_manager_find_their_process() {
+    let at = address(2);
+    let mut links = pair(at);
+    let parts = [part(&links[0]), part(&links[1])];
+    let service = |which: usize| ServiceId(0x0106_0000 + which as u64);
+    let native = ServiceId(0x1234_5678_9ABC_DEF0);
+    for which in [0, 1] {
+        links[which].members().expect("shared").serve(service(which)).expect("a service");
+    }
+    links[1].members().expect("shared").serve(native).expect("a service");
+    assert_eq!(links[0].members().expect("shared").serve(native), Err(ServeError::Taken));
+    let mut peer = UdpLink::open(UdpOptions::default()).expect("a peer");
+    let to = Flow { part: None, ..flow(peer.address(), at) };
+    let mut expect = |which: usize, body: CmBody<'_>| {
+        send_mad(&mut peer, &to, body);
+        assert_eq!(testing::receive(&mut links[which], 1).len(), 1, "{which}");
+        assert!(testing::drain(&mut links[1 - which], NOW).is_empty());
+    };
+    for which in [0, 1, 0] {
+        let ids = CmIds { local: 99, remote: parts[which].comm_id(0xABCD_EF01) };
+        expect(which, CmBody::Req(Req { service: service(which), ..Req::default() }));
+        expect(which, CmBody::SidrReq(SidrReq { service: service(which), ..SidrReq::default() }));
+        expect(which, CmBody::Rep(Rep { ids, ..Rep::default() }));
+        expect(which, CmBody::Rtu(ids));
+        expect(which, CmBody::Drep(ids));
+        expect(which, CmBody::Dreq(Dreq { ids, ..Dreq::default() }));
+        expect(which, CmBody::Rej(Rej { ids, ..Rej::default() }));
+        expect(which, CmBody::SidrRep(SidrRep { request_id: ids.remote, ..SidrRep::default() }));
+    }
+    expect(1, CmBody::Req(Req { service: native, ..Req::default() }));
+    // What nobody listens for is for one of them all the same: it refuses.
+    let first = usize::from(parts[1] < parts[0]);
+    expect(first, CmBody::Req(Req { service: ServiceId(5), ..Req::default() }));
+    let [zero, one] = links;
+    let (mut stays, goes) = if first == 0 { (one, zero) } else { (zero, one) };
+    drop(goes);
+    send_mad(&mut peer, &to, CmBody::Req(Req { service: ServiceId(5), ..Req::default() }));
+    assert_eq!(testing::receive(&mut stays, 1).len(), 1, "the other one has left");
+}
+
+#[test]
+fn a_process_that_comes_later_gets_nothing_of_what_came_before() {
+    let at = address(3);
+    let [gone, mut stays] = pair(at);
+    let old = part(&gone);
+    drop(gone);
+    let mut peer = UdpLink::open(UdpOptions::default()).expect("a peer");
+    let to = Flow { part: Some(old), ..flow(peer.address(), at) };
+    for psn in 0..3 {
+        send_to(&mut peer, &to, old, psn);
+    }
+    // All parts but one are free: some later process has that of the one that has gone.
+    let mut others = Vec::new();
+    while others.iter().all(|other| part(other) != old) {
+        others.push(join(&mut stays, at));
+    }
+    let successor = others.last_mut().expect("one");
+    assert!(testing::drain(successor, NOW).is_empty());
+    send_to(&mut peer, &to, old, 9);
+    assert_eq!(testing::receive(successor, 1).len(), 1);
+}
+
+#[test]
+fn one_more_process_than_there_are_parts_is_refused_with_a_sentence() {
+    let at = address(4);
+    let mut links = vec![UdpLink::open(shared(at)).expect("the first")];
+    while links.len() < Part::COUNT {
+        let another = join(&mut links[0], at);
+        links.push(another);
+    }
+    let parts: std::collections::BTreeSet<Part> = links.iter().map(part).collect();
+    assert_eq!(parts.len(), Part::COUNT);
+    let refused = std::thread::scope(|scope| {
+        let joins = scope.spawn(|| UdpLink::open(shared(at)).err());
+        while !joins.is_finished() {
+            links[0].members().expect("shared").attend();
+            std::thread::yield_now();
+        }
+        joins.join().expect("no panic")
+    });
+    assert_eq!(refused, Some(OpenError::TooManyProcesses(at)));
+    links.pop();
+    let _again = join(&mut links[0], at);
+}
+
+#[test]
+fn whoever_does_not_share_has_the_address_alone() {
+    let at = address(5);
+    let alone = UdpOptions { shared: false, ..shared(at) };
+    let first = UdpLink::open(alone).expect("alone");
+    assert_eq!(UdpLink::open(shared(at)).err(), Some(OpenError::AddressInUse(at)));
+    drop(first);
+    let _shared = UdpLink::open(shared(at)).expect("shared");
+    assert_eq!(UdpLink::open(alone).err(), Some(OpenError::AddressInUse(at)));
+}
+
+#[test]
+fn an_address_of_ipv6_is_shared_as_well() {
+    let at = IpAddr::from(std::net::Ipv6Addr::LOCALHOST);
+    // Another test may have it, alone.
+    let Ok(mut first) = UdpLink::open(shared(at)) else { return };
+    let mut second = join(&mut first, at);
+    let own = part(&second);
+    let to = Flow { part: Some(own), ..flow(at, at) };
+    assert_eq!(packet_len(0), 16);
+    send_to(&mut first, &to, own, 3);
+    assert_eq!(testing::receive(&mut second, 1).len(), 1);
+}
+
+#[test]
+fn a_member_of_another_version_is_not_joined() {
+    let at = address(6);
+    let listener = hello::take_name(at).expect("its name");
+    hello::listen(&listener).expect("it listens");
+    let refused = std::thread::scope(|scope| {
+        let joins = scope.spawn(|| UdpLink::open(shared(at)).err());
+        while !joins.is_finished() {
+            if let Ok(socket) = rustix::net::accept(&listener) {
+                let _ = rustix::net::send(&socket, b"snicmem0", rustix::net::SendFlags::empty());
+            }
+            std::thread::yield_now();
+        }
+        joins.join().expect("no panic")
+    });
+    assert_eq!(refused, Some(OpenError::OtherVersion(at)));
+}
