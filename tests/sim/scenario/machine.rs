@@ -297,7 +297,7 @@ impl Machine {
         let (link, src) =
             if from_stranger { (&mut self.stranger, STRANGER) } else { (&mut self.remote, REMOTE) };
         let link = link.as_mut().ok_or("no link")?;
-        let flow = Flow { src: src.into(), dst: IpAddr::from(NIC), sport: 0xC123, tos, ttl: 64 };
+        let flow = Flow { src: src.into(), dst: IpAddr::from(NIC), sport: 0xC123, part: None, tos, ttl: 64 };
         let slot = link.reserve(now, &flow, bytes.len()).map_err(|error| error.to_string())?;
         let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
         let covered = bytes.len() - ICRC_LEN;

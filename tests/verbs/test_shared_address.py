@@ -1,0 +1,210 @@
+"""Several processes behind one address, as with a kernel."""
+
+import json
+import os
+import pathlib
+import random
+import subprocess
+import time
+
+from cm import CmTest, is_listening, rdma_port
+from harness import SOFTRNIC, Program, free_port
+from test_pingpong import PROGRAMS
+from test_shared_memory import Mesh, NOBODY
+
+
+# OpenMPI with nothing but UCX, and nothing in UCX but the device.
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "osc", "ucx",
+          "--mca", "btl", "self"]
+RC = {"UCX_TLS": "rc_verbs,ud_verbs:aux,self", "UCX_NET_DEVICES": "softrnic0:1", "UCX_LOG_LEVEL": "error"}
+
+
+def some_address():
+    """An address that no other test has."""
+    return f"127.{random.randrange(64, 128)}.{random.randrange(256)}.{random.randrange(1, 255)}"
+
+
+class OneAddress(CmTest):
+    def setUp(self):
+        super().setUp()
+        self.address = some_address()
+        self.run_on = ["--device", f"udp:{self.address}"]
+
+    def pingpong(self, **extra):
+        for program, checks in PROGRAMS.items():
+            options = ["-g", "0", "-n", "500", *(["-c"] if checks else [])]
+            for out in self.run_pair(program, *options, run=self.run_on, **extra):
+                self.assertRegex(out, r"(?m)\d+ iters in|^success$")
+
+    def test_client_and_server_talk_through_shared_memory(self):
+        self.pingpong(SOFTRNIC_SHM="on")
+
+    def test_client_and_server_talk_through_sockets(self):
+        self.pingpong(SOFTRNIC_SHM="off")
+
+    def test_client_and_server_on_an_address_of_ipv6(self):
+        out = self.run_pair("ibv_rc_pingpong", "-g", "0", "-c", run=["--device", "udp:::1"])[1]
+        self.assertRegex(out, r"(?m)^1000 iters in")
+
+    def test_the_first_of_an_address_may_be_killed(self):
+        port = free_port()
+        first = self.serve_by_tcp(["ibv_rc_pingpong", "-g", "0", "-p", port], port, run=self.run_on)
+        endless, port = ["ibv_rc_pingpong", "-g", "0", "-n", "1000000000"], free_port()
+        server = self.serve_by_tcp([*endless, "-p", port], port, run=self.run_on)
+        client = self.start([*endless, "-p", port, "127.0.0.1"], run=self.run_on)
+        self.pingpong()
+        first.kill()
+        for _ in range(2):
+            self.pingpong()
+        for program in server, client:
+            self.assertIsNone(program.process.poll(), program.output())
+
+    def test_rdma_cm_between_processes_of_one_address(self):
+        for shm in "on", "off":
+            port = rdma_port()
+            server = self.serve(["rping", "-s", "-C", "20", "-v", "-p", port], port, run=self.run_on, SOFTRNIC_SHM=shm)
+            client = self.start(["rping", "-c", "-C", "20", "-v", "-p", port, "-a", self.address], run=self.run_on,
+                                SOFTRNIC_SHM=shm)
+            self.finish(server, client)
+
+    def test_perftest_with_rdma_cm_between_processes_of_one_address(self):
+        port = rdma_port()
+        words = ["ib_send_bw", "-R", "-F", "-p", port, "-n", "500"]
+        server = self.serve(words, port, run=self.run_on)
+        self.finish(server, self.start([*words, self.address], run=self.run_on))
+
+    def test_each_of_several_servers_gets_its_own_clients(self):
+        ports = [rdma_port() for _ in range(4)]
+        rping = ["rping", "-v", "-C", "10", "-S", "100", "-p"]
+        servers = [self.serve([*rping, port, "-s"], port, run=self.run_on) for port in ports]
+        clients = [self.start([*rping, port, "-c", "-a", self.address], run=self.run_on) for port in ports]
+        for server, client in zip(servers, clients):
+            self.finish(server, client)
+
+    def test_a_port_belongs_to_the_address(self):
+        port = rdma_port()
+        server = self.serve(["rping", "-s", "-v", "-p", port], port, run=self.run_on)
+        second = self.start(["rping", "-s", "-v", "-p", port], run=self.run_on)
+        self.assertNotEqual(second.wait(time.monotonic() + 20), 0)
+        self.assertRegex(second.output(), r"rdma_bind_addr: (Address already in use|Cannot assign requested address)")
+        self.assertIsNone(server.process.poll())
+
+    def test_another_user_is_told_whose_the_address_is(self):
+        if os.geteuid() != 0:
+            self.skipTest("it takes root to be another user")
+        self.runtime.chmod(0o755)
+        port = free_port()
+        server = self.serve_by_tcp(["ibv_rc_pingpong", "-g", "0", "-p", port], port, run=self.run_on)
+        for file in (SOFTRNIC, SOFTRNIC.parent):
+            if not os.access(file, os.X_OK):
+                self.skipTest("others may not run what was built")
+        command = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", SOFTRNIC, "devices", *self.run_on]
+        shown = subprocess.run(command, env={**self.env, "XDG_RUNTIME_DIR": "/nonexistent"}, capture_output=True, text=True)
+        self.assertIn(f"{self.address} is in use by user 0", shown.stdout + shown.stderr)
+        self.assertIsNone(server.process.poll())
+
+    def test_devices_shows_who_shares_the_address(self):
+        port = free_port()
+        server = self.serve_by_tcp(["ibv_rc_pingpong", "-g", "0", "-p", port], port, run=self.run_on)
+        command = [SOFTRNIC, "devices", *self.run_on]
+        shown = subprocess.run(command, env=self.env, capture_output=True, text=True, check=True).stdout
+        self.assertRegex(shown, rf"(?m)^ +shared with +{server.pid}$")
+        shown = subprocess.run([*command, "--json"], env=self.env, capture_output=True, text=True, check=True).stdout
+        [device] = json.loads(shown)
+        self.assertEqual(device["shared_with"], [server.pid])
+
+    def test_openmpi_with_several_ranks(self):
+        program = self.compile("ring.c", compiler="mpicc")
+        for transports in RC, {**RC, "UCX_TLS": "ud_verbs,self"}:
+            out = self.run_ok([*MPIRUN, "-n", "4", program], timeout=180, run=self.run_on, **transports)
+            self.assertIn("all right with 4 ranks", out)
+
+
+    def test_training_a_model_with_mpi_and_numpy(self):
+        script = pathlib.Path(__file__).parent / "python/train.py"
+        out = self.run_ok([*MPIRUN, "-n", "4", "/usr/bin/python3", script], timeout=180, run=self.run_on, **RC)
+        self.assertIn("4 ranks have learned what one learns", out)
+
+
+class TwoAddresses(Mesh):
+    """The processes of the mesh, half of them on each of two addresses."""
+
+    def go(self, rank, count, *how):
+        device = ["--device", f"udp:{self.network}.{rank % 2 + 1}"]
+        self.processes[rank] = self.start([self.program, self.name, rank, count, *how], run=device)
+
+    # Those that all talk to all others are half on one address, and half on the other.
+    test_64_processes_of_which_a_third_are_killed_lose_no_message = None
+
+    def test_32_and_32_processes_of_which_many_are_killed_lose_no_message(self):
+        Mesh.test_64_processes_of_which_a_third_are_killed_lose_no_message(self)
+
+
+class Machines(CmTest):
+    """Two network namespaces with a cable between them."""
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("it takes root to make another machine")
+        self.machines = [self.new_machine(), self.new_machine()]
+        names = [words[3] for words in self.machines]
+
+        def ip(*words):
+            subprocess.run(["ip", *words], check=True)
+
+        ip("link", "add", "cable", "netns", names[0], "type", "veth", "peer", "name", "cable", "netns", names[1])
+        self.addresses = ["10.78.0.1", "10.78.0.2"]
+        for name, address in zip(names, self.addresses):
+            ip("-n", name, "address", "add", f"{address}/24", "dev", "cable")
+            ip("-n", name, "link", "set", "cable", "up")
+        self.commands = [[*words, SOFTRNIC, "run", "--device", f"udp:{address}", "--"]
+                         for words, address in zip(self.machines, self.addresses)]
+
+    def on(self, machine, argv, **extra):
+        """Starts a program on one of the machines, with a device on its address."""
+        program = Program([*self.commands[machine], *argv], {**self.env, **extra})
+        self.addCleanup(program.close)
+        return program
+
+    def test_many_servers_and_clients_in_both_directions(self):
+        pairs = []
+        for number in range(6):
+            port, here = rdma_port(), number % 2
+            words = ["rping", "-v", "-C", "20", "-S", "3000", "-p", port]
+            server = self.on(here, [*words, "-s"])
+            self.wait_until(lambda: is_listening(port, "tcp", server.pid), server)
+            pairs.append((server, self.on(1 - here, [*words, "-c", "-a", self.addresses[here]])))
+        for server, client in pairs:
+            self.finish(server, client)
+
+    def test_a_service_without_a_listener_is_refused_while_others_listen(self):
+        port, other = rdma_port(), rdma_port()
+        server = self.on(0, ["rping", "-s", "-p", port])
+        self.wait_until(lambda: is_listening(port, "tcp", server.pid), server)
+        client = self.on(1, ["rping", "-c", "-p", other, "-a", self.addresses[0], "-C", "1"])
+        self.assertNotIn(client.wait(time.monotonic() + 20), (0, None))
+        self.assertIn("REJECTED", client.output())
+
+    def mpirun(self, *program, ranks=4):
+        """Runs ranks on each of the machines. What would be `ssh` to the second one puts a program on it."""
+        agent = self.runtime / "agent"
+        words = " ".join(str(word) for word in self.commands[1][:-1])
+        # Each machine has a name of its own: OpenMPI takes it for the same one otherwise.
+        agent.write_text(f'#!/bin/sh\nshift\nexec unshare -u sh -c \'hostname other; exec "$0" "$@"\' '
+                         f'{words} -- sh -c "$*"\n')
+        agent.chmod(0o755)
+        hosts = ",".join(f"{address}:{ranks}" for address in self.addresses)
+        exported = [word for name in (*RC, "XDG_RUNTIME_DIR") for word in ("-x", name)]
+        program = self.on(0, [*MPIRUN, "--mca", "plm_rsh_agent", agent, "--mca", "oob_tcp_if_include", "cable",
+                              "--host", hosts, "-n", str(2 * ranks), *exported, *program], **RC)
+        self.assertEqual(program.wait(time.monotonic() + 180), 0, program.describe(program.process.poll()))
+        return program.output()
+
+    def test_openmpi_with_ranks_on_both(self):
+        program = self.compile("ring.c", compiler="mpicc")
+        self.assertIn("all right with 8 ranks", self.mpirun(program))
+
+    def test_training_a_model_on_both(self):
+        script = pathlib.Path(__file__).parent / "python/train.py"
+        self.assertIn("8 ranks have learned what one learns", self.mpirun("/usr/bin/python3", script))
