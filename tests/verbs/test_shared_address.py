@@ -7,6 +7,7 @@ import random
 import subprocess
 import time
 
+import cm_programs as programs
 from cm import CmTest, is_listening, rdma_port
 from harness import SOFTRNIC, Program, free_port
 from test_pingpong import PROGRAMS
@@ -112,6 +113,31 @@ class OneAddress(CmTest):
         shown = subprocess.run([*command, "--json"], env=self.env, capture_output=True, text=True, check=True).stdout
         [device] = json.loads(shown)
         self.assertEqual(device["shared_with"], [server.pid])
+
+    def test_a_server_that_forks_for_each_client(self):
+        program = self.compile("forking.c", "-libverbs")
+        for shm in "on", "off":
+            out = self.run_ok([program, "6"], run=self.run_on, SOFTRNIC_SHM=shm)
+            self.assertIn("6 children have served as many", out)
+
+    def test_libfabric(self):
+        for provider, kind in programs.LIBFABRIC[:2]:
+            port = free_port()
+            server, client = programs.libfabric(provider, kind, port, self.address)
+            server = self.serve_by_tcp(server, port, run=self.run_on)
+            _, out = self.finish(server, self.start(client, run=self.run_on))
+            self.assertRegex(out, programs.LIBFABRIC_RESULT)
+
+    def test_processes_of_other_containers_of_a_pod(self):
+        if os.geteuid() != 0:
+            self.skipTest("it takes root to make another namespace of processes")
+        # One network, processes apart: the others have no numbers here.
+        contained = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+        port = rdma_port()
+        rping = ["rping", "-v", "-C", "20", "-p", port]
+        server = self.serve([*contained, *rping, "-s"], port, run=self.run_on)
+        client = self.start([*contained, *rping, "-c", "-a", self.address], run=self.run_on)
+        self.finish(server, client)
 
     def test_openmpi_with_several_ranks(self):
         program = self.compile("ring.c", compiler="mpicc")
