@@ -1,10 +1,8 @@
 //! The devices of this process: their list, their names, and opening them.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::net::IpAddr;
 use std::sync::OnceLock;
 
-use softrnic_link::host::Host;
 use softrnic_nic::verbs::{Context, DeviceSpec, Error, LinkKind};
 
 use crate::abi::*;
@@ -107,17 +105,6 @@ pub(crate) fn devices() -> &'static [Device] {
 /// Makes every open device fail: a thread panicked, and the state it left behind is unknown.
 pub(crate) fn fail_all() {
     crate::context::for_each_open(|context| context.fail());
-}
-
-/// Name and index of the interface with an address; the loopback interface for all of 127/8.
-pub(crate) fn interface_of(address: IpAddr) -> Option<(String, u32)> {
-    let host = Host::open().ok()?;
-    let interface = match host.owner(address) {
-        Some(index) => host.interface(index),
-        None if address.is_loopback() => host.interface_by_name("lo"),
-        None => None,
-    }?;
-    Some((interface.name.clone(), interface.index))
 }
 
 /// Reports a configuration error to the user: when the library is used alone, nothing else would.

@@ -7,12 +7,15 @@ use softrnic_nic::verbs::{Context, DeviceCaps, Gid, PortState};
 
 use crate::abi::*;
 use crate::context::Ctx;
-use crate::device::{interface_of, text};
+use crate::device::text;
 use crate::errno::Errno;
 use crate::guard::{OrMinusOne, OrNegated, borrow, borrow_mut, guard};
 
 /// The only port.
 pub(crate) const PORT: u32 = 1;
+
+/// The index of the loopback interface in every network namespace (`LOOPBACK_IFINDEX` of the kernel).
+const LOOPBACK: u32 = 1;
 
 /// The only P_Key: full member of the default partition.
 const PKEY: u16 = 0xFFFF;
@@ -102,7 +105,7 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_ex(
             return Err(Errno::NODATA);
         }
         // SAFETY: a struct of the application's, valid for the call and of the size that it says.
-        unsafe { write_prefix(&gid_entry(index, gid), entry, entry_size) }
+        unsafe { write_prefix(&gid_entry(ctx.nic()?, index, gid)?, entry, entry_size) }
     })
 }
 
@@ -134,7 +137,7 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
             }
             let place = entries.wrapping_byte_add(valid * entry_size);
             // SAFETY: not beyond the entries that the application has room for, of the size that it says.
-            unsafe { write_prefix(&gid_entry(index as u32, gid), place, entry_size)? };
+            unsafe { write_prefix(&gid_entry(nic, index as u32, gid)?, place, entry_size)? };
             valid += 1;
         }
         Ok(OrNegated(valid as isize))
@@ -254,15 +257,16 @@ fn gid_at(ctx: &Ctx, index: usize) -> Result<Gid, Errno> {
     Ok(nic.gid(index)?)
 }
 
-fn gid_entry(index: u32, gid: Gid) -> ibv_gid_entry {
+fn gid_entry(nic: &Context, index: u32, gid: Gid) -> Result<ibv_gid_entry, Errno> {
     let address: IpAddr = gid.to_ip();
-    ibv_gid_entry {
+    let interface = if address.is_loopback() { Some(LOOPBACK) } else { nic.interface_of(address)? };
+    Ok(ibv_gid_entry {
         gid: ibv_gid { raw: gid.0 },
         gid_index: index,
         port_num: PORT,
         gid_type: IBV_GID_TYPE_ROCE_V2,
-        ndev_ifindex: interface_of(address).map_or(0, |(_, index)| index),
-    }
+        ndev_ifindex: interface.unwrap_or(0),
+    })
 }
 
 /// No caller's struct is longer, however new its header is.

@@ -82,6 +82,11 @@ impl Port {
         Ok(port)
     }
 
+    /// The interface that has an address of the device, if the port follows interfaces.
+    pub fn interface_of(&self, address: IpAddr) -> Option<u32> {
+        self.follow.as_ref().map(|follow| follow.host.owner(address).unwrap_or(follow.ifindex))
+    }
+
     /// Whether datagrams can pass.
     pub fn state(&self) -> LinkState {
         self.state

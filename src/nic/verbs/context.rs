@@ -159,6 +159,14 @@ impl Context {
         Ok(self.nic().control(|core, _| core.engine.gids().gid(index))?)
     }
 
+    /// The index of the interface that has an address of this device; none for those of loopback interfaces.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn interface_of(&self, address: IpAddr) -> Result<Option<u32>, Error> {
+        Ok(self.nic().control(|core, _| core.port.interface_of(address))?)
+    }
+
     /// One past the last index of the GID table that may be in use.
     ///
     /// # Errors

@@ -106,6 +106,7 @@ fn a_device_on_one_address_has_it_at_places_0_and_1() {
         |engine: &mut Engine| (0..engine.gids().len()).map(|at| engine.gids().get(at)).collect::<Vec<_>>();
     assert_eq!(gids(&mut engine), [Some(address); 2]);
     let ifindex = port.follow.as_ref().expect("an interface").ifindex;
+    assert_eq!(port.interface_of(address), Some(ifindex));
     let other = HostEvent::AddressAdded { ip: ip("192.0.2.9"), ifindex };
     assert_eq!(events(&mut port, &mut engine, other), []);
     assert_eq!(gids(&mut engine), [Some(address); 2]);
