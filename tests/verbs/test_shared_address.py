@@ -212,6 +212,19 @@ class Machines(CmTest):
         self.assertNotIn(client.wait(time.monotonic() + 20), (0, None))
         self.assertIn("REJECTED", client.output())
 
+    def test_the_service_of_a_killed_process_is_refused_at_once(self):
+        ports = [rdma_port() for _ in range(4)]
+        servers = []
+        for port in ports:
+            servers.append(self.on(0, ["rping", "-s", "-p", port]))
+            self.wait_until(lambda: is_listening(port, "tcp", servers[-1].pid), servers[-1])
+        # Whichever of them it is that refuses what nobody listens for.
+        for server, port in list(zip(servers, ports))[:-1]:
+            server.kill()
+            client = self.on(1, ["rping", "-c", "-p", port, "-a", self.addresses[0], "-C", "1"])
+            self.assertNotIn(client.wait(time.monotonic() + 20), (0, None))
+            self.assertIn("REJECTED", client.output())
+
     def mpirun(self, *program, ranks=4):
         """Runs ranks on each of the machines. What would be `ssh` to the second one puts a program on it."""
         agent = self.runtime / "agent"

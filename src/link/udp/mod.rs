@@ -55,6 +55,8 @@ pub struct UdpLink {
     members: Option<Members>,
     capabilities: Capabilities,
     counters: LinkCounters,
+    /// What the socket of a shared address had lost before it was ours.
+    lost_before: u32,
     /// The socket on our address, then one for each group.
     receivers: Vec<RxSocket>,
     /// Sockets bound to other source ports; index 0 of a [`Route`] is the main socket, n is `senders[n - 1]`.
@@ -100,6 +102,7 @@ impl UdpLink {
             members,
             capabilities,
             counters: LinkCounters::default(),
+            lost_before: main.drops(),
             receivers: vec![RxSocket { socket: main, address: local.address }],
             senders: Vec::with_capacity(MAX_PORTS),
             ports: Vec::with_capacity(MAX_PORTS),
@@ -381,6 +384,7 @@ impl Link for UdpLink {
 
     fn counters(&self) -> LinkCounters {
         let dropped: u64 = self.receivers.iter().map(|receiver| u64::from(receiver.socket.drops())).sum();
+        let dropped = dropped.saturating_sub(self.lost_before.into());
         LinkCounters { rx_overruns: self.counters.rx_overruns + dropped, ..self.counters }
     }
 

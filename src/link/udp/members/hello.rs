@@ -59,6 +59,29 @@ pub fn take_name(address: IpAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// The name of one process of an address, for its lifelines.
+fn name_of(address: IpAddr, part: Part) -> Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new_abstract_name(format!("softrnic/udp/{address}/{part}").as_bytes())
+}
+
+/// Takes the name of one process, and listens.
+pub fn listen_as(address: IpAddr, part: Part) -> io::Result<OwnedFd> {
+    let socket = stream()?;
+    bind(&socket, &name_of(address, part)?)?;
+    listen(&socket)?;
+    Ok(socket)
+}
+
+/// A stream to one process of an address.
+pub fn connect_to(address: IpAddr, part: Part) -> Result<OwnedFd, Errno> {
+    let socket = stream()?;
+    connect(&socket, &name_of(address, part)?)?;
+    match Credentials::of_peer(&socket) {
+        Ok(peer) if peer.are_ours() => Ok(socket),
+        _ => Err(Errno::PERM),
+    }
+}
+
 pub fn listen(listener: &OwnedFd) -> io::Result<()> {
     Ok(rustix::net::listen(listener, BACKLOG)?)
 }

@@ -10,6 +10,7 @@
 //! belongs to the process that has a lock on its byte of the table, which the kernel releases when the process ends.
 
 mod hello;
+mod lifelines;
 mod program;
 mod table;
 
@@ -26,6 +27,7 @@ use crate::Part;
 use super::message::SockAddr;
 use super::open::{self, OpenError, bind_error};
 use super::sys::{self, Outgoing, Socket};
+use lifelines::{Heard, Lifelines};
 pub use program::Instruction;
 pub use table::ServeError;
 use table::{Entries, Table};
@@ -36,6 +38,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(8);
 /// Those that join at the same time.
 const BACKLOG: i32 = 128;
+/// Tokens of the epoll instance; streams have those above.
+const JOINING: u64 = 0;
+const TYING: u64 = 1;
+const LIFELINES: u64 = 2;
 /// How often an orderly end tries to change the table while another process does.
 const TRIES: usize = 20;
 
@@ -46,7 +52,8 @@ pub struct Members {
     table: Table,
     /// By part.
     sockets: Vec<Socket>,
-    /// Readable when a process may want to join.
+    lifelines: Lifelines,
+    /// Readable when a process may want to join, or has ended.
     watch: OwnedFd,
     process: u32,
     left: bool,
@@ -83,7 +90,13 @@ impl Members {
                 Ok(handed) => return Members::enter(address, handed),
                 // The first one is about to listen, or the last one has just ended.
                 Err(hello::Unanswered::Again) if Instant::now() < end => pause(),
-                Err(hello::Unanswered::Again) => return Err(OpenError::NoAnswer(address).into()),
+                Err(hello::Unanswered::Again) => {
+                    return Err(NotShared::Alone("its name is taken, and nobody listens there"));
+                }
+                // If they have the address, too, opening it says so.
+                Err(hello::Unanswered::Never(OpenError::OtherUser { .. })) => {
+                    return Err(NotShared::Alone("a process of another user has its name"));
+                }
                 Err(hello::Unanswered::Never(error)) => return Err(error.into()),
             }
         }
@@ -101,7 +114,7 @@ impl Members {
         let no_table = |_| NotShared::Alone("this system has no files in memory with locks");
         let mut table = Table::create().map_err(no_table)?;
         let part = table.take_a_part().map_err(no_table)?.ok_or(OpenError::TooManyProcesses(address))?;
-        let mut members = Members::new(part, listener, table, sockets)?;
+        let mut members = Members::new(address, part, listener, table, sockets)?;
         members
             .settle()
             .map_err(|_| NotShared::Alone("the kernel does not take the program that would choose"))?;
@@ -126,31 +139,49 @@ impl Members {
         }
         let part =
             table.take_a_part().map_err(|_| doubtful())?.ok_or(OpenError::TooManyProcesses(address))?;
-        let mut members = Members::new(part, listener, table, sockets)?;
-        for _ in 0..TRIES {
-            if members.settle().is_ok() {
-                break;
-            }
-            pause();
+        let mut members = Members::new(address, part, listener, table, sockets)?;
+        let settled = |members: &mut Members| members.settle().inspect_err(|_| pause()).is_ok();
+        if !(0..TRIES).any(|_| settled(&mut members)) {
+            return Err(doubtful().into());
         }
+        members.tie();
         let own = members.own()?;
         Ok((members, own))
     }
 
-    fn new(part: Part, listener: OwnedFd, table: Table, sockets: Vec<Socket>) -> Result<Members, OpenError> {
+    fn new(
+        address: IpAddr,
+        part: Part,
+        listener: OwnedFd,
+        table: Table,
+        sockets: Vec<Socket>,
+    ) -> Result<Members, OpenError> {
+        let lifelines = Lifelines::new(address, part, LIFELINES);
         let watch = || -> rustix::io::Result<OwnedFd> {
             let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             // By its edge: one that cannot be accepted for want of descriptors, or that another process has accepted,
             // must not wake us for ever.
             let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            epoll::add(&watch, &listener, epoll::EventData::new_u64(0), edge)?;
+            epoll::add(&watch, &listener, epoll::EventData::new_u64(JOINING), edge)?;
+            if let Some(listener) = &lifelines.listener {
+                epoll::add(&watch, listener, epoll::EventData::new_u64(TYING), edge)?;
+            }
             Ok(watch)
         };
         let watch = watch().map_err(|error| OpenError::System {
             doing: "watching for processes that join",
             errno: error.raw_os_error(),
         })?;
-        Ok(Members { part, listener, table, sockets, watch, process: std::process::id(), left: false })
+        Ok(Members {
+            part,
+            listener,
+            table,
+            sockets,
+            lifelines,
+            watch,
+            process: std::process::id(),
+            left: false,
+        })
     }
 
     /// A copy of the own socket, without what came for the process that had the part before.
@@ -176,15 +207,57 @@ impl Members {
         self.watch.as_raw_fd()
     }
 
-    /// Lets in those that want to join.
+    /// Lets in those that want to join, and takes out those that have ended.
     pub fn attend(&mut self) {
-        let mut event =
-            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+        let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = [none; 16];
         let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let _ = epoll::wait(&self.watch, &mut event[..], Some(&at_once));
+        let count = epoll::wait(&self.watch, &mut events[..], Some(&at_once)).unwrap_or(0);
+        for event in &events[..count] {
+            match event.data.u64() {
+                JOINING => self.let_in(),
+                TYING => self.lifelines.accept(&self.watch),
+                token => self.hear(token),
+            }
+        }
+    }
+
+    fn let_in(&self) {
         let shared = [self.listener.as_fd(), self.table.file()];
         let sockets = self.sockets.iter().map(AsFd::as_fd);
         hello::answer_all(&self.listener, &shared.into_iter().chain(sockets).collect::<Vec<_>>());
+    }
+
+    fn hear(&mut self, token: u64) {
+        match self.lifelines.hear(token) {
+            Heard::Nothing => {}
+            Heard::Part(part) => {
+                let process = self.table.process_of(part).unwrap_or_default();
+                self.lifelines.name(token, part, process);
+            }
+            Heard::End => {
+                // Whoever changes the table takes out those that have ended. If another process is at it, again.
+                let changed = self.change(|_, _| Ok(())).is_ok();
+                let table = &self.table;
+                let is_there = |part, process| !changed || table.lists(part, process);
+                let ended = self.lifelines.end(&self.watch, token, is_there);
+                if ended.is_some_and(|was_own| was_own || !self.lifelines.is_tied()) {
+                    self.tie();
+                }
+            }
+        }
+    }
+
+    /// Makes a stream to the next process, if there is one.
+    fn tie(&mut self) {
+        let next = (1..Part::COUNT).filter_map(|step| Part::new((self.part.number() + step) % Part::COUNT));
+        for part in next {
+            if let Some(process) = self.table.process_of(part)
+                && self.lifelines.tie(&self.watch, self.part, part, process).is_ok()
+            {
+                return;
+            }
+        }
     }
 
     /// Requests for a service come to this process from now on.

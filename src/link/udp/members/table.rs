@@ -107,6 +107,17 @@ impl Table {
         Ok(taken.map(|number| entries.process(number)).collect())
     }
 
+    /// The process that has a part.
+    pub fn process_of(&self, part: Part) -> Option<u32> {
+        let process = self.load().ok()?.process(part.number());
+        (process != 0 && self.is_taken(part.number())).then_some(process)
+    }
+
+    /// Whether a process is in the table, be it that it has ended since.
+    pub fn lists(&self, part: Part, process: u32) -> bool {
+        self.load().is_ok_and(|entries| process != 0 && entries.process(part.number()) == process)
+    }
+
     fn is_taken(&self, number: usize) -> bool {
         // The lock of the own open file does not show.
         self.part.is_some_and(|own| own.number() == number)

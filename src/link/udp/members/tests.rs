@@ -134,6 +134,39 @@ fn messages_of_the_connection_manager_find_their_process() {
     assert_eq!(testing::receive(&mut stays, 1).len(), 1, "the other one has left");
 }
 
+/// As if its process had been killed: everything is closed, and nothing said.
+fn kill(mut link: UdpLink) {
+    link.members().expect("shared").left = true;
+}
+
+#[test]
+fn when_processes_are_killed_others_refuse_what_they_have_listened_for() {
+    let at = address(7);
+    let mut links = Vec::from(pair(at));
+    for _ in 0..4 {
+        let another = join(&mut links[0], at);
+        links.push(another);
+    }
+    let mut peer = UdpLink::open(UdpOptions::default()).expect("a peer");
+    let to = Flow { part: None, ..flow(peer.address(), at) };
+    // Whatever the order: the first of the address, the one that refuses, those at the ends of streams.
+    while links.len() > 1 {
+        links.iter_mut().for_each(|link| link.members().expect("shared").attend());
+        let mut victim = links.remove(links.len() / 2);
+        let service = ServiceId(0x0106_0000 + links.len() as u64);
+        victim.members().expect("shared").serve(service).expect("a service");
+        let first = links.iter().map(part).min();
+        kill(victim);
+        // Twice: ends may be found in one round, and new streams made that are accepted in the next.
+        for _ in 0..2 {
+            links.iter_mut().for_each(|link| link.members().expect("shared").attend());
+        }
+        send_mad(&mut peer, &to, CmBody::Req(Req { service, ..Req::default() }));
+        let got = links.iter_mut().find(|link| Some(part(link)) == first).expect("it lives");
+        assert_eq!(testing::receive(got, 1).len(), 1, "{} are left", links.len());
+    }
+}
+
 #[test]
 fn a_process_that_comes_later_gets_nothing_of_what_came_before() {
     let at = address(3);
@@ -201,6 +234,20 @@ fn an_address_of_ipv6_is_shared_as_well() {
     assert_eq!(packet_len(0), 16);
     send_to(&mut first, &to, own, 3);
     assert_eq!(testing::receive(&mut second, 1).len(), 1);
+}
+
+/// Somebody else's socket cannot keep this user from opening the address, only from sharing it.
+#[test]
+fn without_its_name_an_address_has_one_process() {
+    let at = address(8);
+    let _squatter = hello::take_name(at).expect("its name");
+    let alone = UdpLink::open(shared(at)).expect("alone");
+    assert!(
+        alone.capabilities().mode.contains("[for one process: its name is taken"),
+        "{}",
+        alone.capabilities().mode
+    );
+    assert_eq!(part(&alone), Part::default());
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! How the processes of an address learn that one of them has ended.
+//!
+//! Each has a stream to the next one in the order of their parts, and with that, one from whoever has it as its next. When
+//! a process ends, in whatever way, the kernel ends its streams, and those at the other ends take it out of the table: what
+//! asks for its services then finds others, which refuse. Whoever has no stream left, or not the one that it made, makes
+//! another. So every process has one as long as there are two.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
+
+use super::hello;
+use crate::{Credentials, Part};
+
+/// Streams that are kept: to one process, and from all others.
+const MOST: usize = Part::COUNT;
+/// How often to look whether a process whose stream has ended still has its part: the kernel closes its descriptors one
+/// after the other, and the lock may go after the stream.
+const LOOKS: u32 = 1000;
+
+/// The streams of a process.
+pub struct Lifelines {
+    address: IpAddr,
+    /// Others cannot find this process if somebody else has taken its name.
+    pub listener: Option<OwnedFd>,
+    open: HashMap<u64, Lifeline>,
+    last: u64,
+}
+
+struct Lifeline {
+    stream: OwnedFd,
+    /// Who is at the other end, once it has said so, and its process.
+    peer: Option<(Part, u32)>,
+    /// Whether this process has made it.
+    is_own: bool,
+    looks: u32,
+}
+
+/// What a stream says.
+pub enum Heard {
+    Nothing,
+    /// Who is at the other end.
+    Part(Part),
+    End,
+}
+
+impl Lifelines {
+    /// Without streams. `first` is the first token for those in the epoll instance.
+    pub fn new(address: IpAddr, part: Part, first: u64) -> Lifelines {
+        Lifelines {
+            address,
+            listener: hello::listen_as(address, part).ok(),
+            open: HashMap::new(),
+            last: first,
+        }
+    }
+
+    /// Whether there is any stream.
+    pub fn is_tied(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Makes a stream to a process.
+    pub fn tie(&mut self, watch: &OwnedFd, own: Part, to: Part, process: u32) -> Result<(), Errno> {
+        let stream = hello::connect_to(self.address, to)?;
+        send(&stream, &[own.number() as u8], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+        self.keep(watch, Lifeline { stream, peer: Some((to, process)), is_own: true, looks: 0 })
+    }
+
+    /// Accepts the streams that others have made.
+    pub fn accept(&mut self, watch: &OwnedFd) {
+        let Some(listener) = &self.listener else { return };
+        let mut come = Vec::new();
+        while let Ok(stream) = accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            if Credentials::of_peer(&stream).is_ok_and(Credentials::are_ours) {
+                come.push(Lifeline { stream, peer: None, is_own: false, looks: 0 });
+            }
+        }
+        for stream in come {
+            // One that is not kept ends at once, and the other side makes another.
+            let _ = self.keep(watch, stream);
+        }
+    }
+
+    fn keep(&mut self, watch: &OwnedFd, lifeline: Lifeline) -> Result<(), Errno> {
+        if self.open.len() >= MOST {
+            return Err(Errno::MFILE);
+        }
+        self.last += 1;
+        let data = epoll::EventData::new_u64(self.last);
+        epoll::add(watch, &lifeline.stream, data, epoll::EventFlags::IN)?;
+        self.open.insert(self.last, lifeline);
+        Ok(())
+    }
+
+    /// What the stream with this token says.
+    pub fn hear(&self, token: u64) -> Heard {
+        let Some(lifeline) = self.open.get(&token) else { return Heard::Nothing };
+        let mut byte = [0];
+        match recv(&lifeline.stream, &mut byte[..], RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
+            Ok((_, 1)) => Part::new(byte[0].into()).map_or(Heard::End, Heard::Part),
+            Ok(_) | Err(_) => Heard::End,
+        }
+    }
+
+    /// Who is at the other end.
+    pub fn name(&mut self, token: u64, part: Part, process: u32) {
+        if let Some(lifeline) = self.open.get_mut(&token) {
+            lifeline.peer = Some((part, process));
+        }
+    }
+
+    /// A stream has ended. `is_there` is whether the process is still in the table. Returns whether it was the stream that this
+    /// process has made, once it is gone.
+    pub fn end(
+        &mut self,
+        watch: &OwnedFd,
+        token: u64,
+        is_there: impl FnOnce(Part, u32) -> bool,
+    ) -> Option<bool> {
+        let lifeline = self.open.get_mut(&token)?;
+        lifeline.looks += 1;
+        let ends = lifeline.peer.is_some_and(|(part, process)| is_there(part, process));
+        if ends && lifeline.looks < LOOKS {
+            return None;
+        }
+        let lifeline = self.open.remove(&token)?;
+        let _ = epoll::delete(watch, lifeline.stream.as_fd());
+        Some(lifeline.is_own)
+    }
+}
