@@ -1,6 +1,9 @@
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::process;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::road::STALLED;
@@ -277,7 +280,6 @@ fn every_peer_is_read_in_its_turn() {
     assert_eq!(heard, [32; 3]);
 }
 
-/// A peer that always has more must not keep those that come by sockets from being heard.
 #[test]
 fn what_is_shown_can_be_read_before_it_is_flushed() {
     let (mut left, mut right) = neighbours();
@@ -304,6 +306,76 @@ fn receiving_takes_no_system_call_while_nothing_goes_below() {
     assert!(!left.receives_in_memory(later), "its answer would come below");
 }
 
+/// Each datagram from a socket would cost the system calls of its counters.
+#[test]
+fn receiving_does_not_ask_the_link_below_for_its_counters() {
+    let below = UdpLink::open(UdpOptions::default()).expect("a loopback address");
+    let (address, asked) = (below.address(), Arc::new(AtomicU32::new(0)));
+    let below = Asked { below, asked: asked.clone() };
+    let mut link = ShmLink::new(below, address).map_err(|(_, error)| error).expect("shared memory");
+    let mut plain = UdpLink::open(UdpOptions::default()).expect("a loopback address");
+    let flow = testing::flow(plain.address(), address);
+    testing::send(&mut plain, now(), &flow, 1, 8).expect("a slot");
+    plain.flush(now());
+    let mut heard = 0;
+    link.receive(now(), 8, &mut |_| heard += 1);
+    assert_eq!((heard, asked.load(Relaxed)), (1, 0));
+}
+
+/// Counts how often it is asked for its counters.
+struct Asked {
+    below: UdpLink,
+    asked: Arc<AtomicU32>,
+}
+
+impl Link for Asked {
+    fn capabilities(&self) -> &Capabilities {
+        self.below.capabilities()
+    }
+
+    fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
+        self.below.reserve(now, flow, len)
+    }
+
+    fn reserved(&self) -> &[u8] {
+        self.below.reserved()
+    }
+
+    fn commit(&mut self, now: Time) {
+        self.below.commit(now);
+    }
+
+    fn flush(&mut self, now: Time) {
+        self.below.flush(now);
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.below.is_blocked()
+    }
+
+    fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
+        self.below.receive(now, budget, sink)
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        self.below.descriptor()
+    }
+
+    fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        self.below.join(group)
+    }
+
+    fn leave(&mut self, group: IpAddr) -> io::Result<()> {
+        self.below.leave(group)
+    }
+
+    fn counters(&self) -> LinkCounters {
+        self.asked.fetch_add(1, Relaxed);
+        self.below.counters()
+    }
+}
+
+/// A peer that always has more must not keep those that come by sockets from being heard.
 #[test]
 fn the_link_below_is_read_in_its_turn() {
     let (mut hub, mut peer) = neighbours();

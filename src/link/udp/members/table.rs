@@ -34,7 +34,7 @@ pub enum ServeError {
     Busy,
     /// Another process listens for the service.
     Taken,
-    /// There are [`TABLE_SERVICES`] already.
+    /// There are as many as the table holds.
     TooMany,
 }
 
