@@ -7,7 +7,7 @@ use crate::failure::{Failure, Result};
 
 #[derive(Args)]
 pub struct DevicePair {
-    /// Device of this process: udp, udp:ADDRESS or xdp:INTERFACE
+    /// Device of this process: udp, udp:ADDRESS, udp:INTERFACE or xdp:INTERFACE
     #[arg(long, value_name = "SPEC")]
     device: Option<String>,
     /// Device of the other process

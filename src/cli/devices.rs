@@ -23,7 +23,8 @@ Exit status: 0 if all could be opened, 1 if not, 2 for wrong arguments.";
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DevicesArgs {
-    /// A device: [NAME=]udp, [NAME=]udp:ADDRESS or [NAME=]xdp:INTERFACE, followed by options as ?key=value&…
+    /// A device: [NAME=]udp, [NAME=]udp:ADDRESS, [NAME=]udp:INTERFACE or [NAME=]xdp:INTERFACE, followed by options as
+    /// ?key=value&…
     #[arg(long, value_name = "SPEC")]
     device: Vec<String>,
     /// Print them as JSON

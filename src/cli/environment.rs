@@ -14,7 +14,8 @@ use crate::libraries::Libraries;
 
 #[derive(Args)]
 pub struct EnvironmentArgs {
-    /// A device: [NAME=]udp, [NAME=]udp:ADDRESS or [NAME=]xdp:INTERFACE, followed by options as ?key=value&… [default:
+    /// A device: [NAME=]udp, [NAME=]udp:ADDRESS, [NAME=]udp:INTERFACE or [NAME=]xdp:INTERFACE, followed by options as
+    /// ?key=value&… [default:
     /// SOFTRNIC_DEVICES, or one on a free loopback address in each process]
     #[arg(long, value_name = "SPEC")]
     device: Vec<String>,

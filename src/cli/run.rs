@@ -22,6 +22,7 @@ Examples:
   softrnic run -- ib_write_bw            and in another shell, with the server's host:
   softrnic run -- ib_write_bw localhost
   softrnic run --device udp:10.0.0.5 -- ibv_rc_pingpong -g 0
+  softrnic run --device udp:eth0 -- rping -s
   softrnic run --pcap /tmp/%p.pcapng --fault drop=1% -- ./program
 
 The default device's address is at GID indices 0 and 1: -g 0 for the pingpongs; perftest finds it by itself.

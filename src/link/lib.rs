@@ -7,6 +7,7 @@
 #[cfg(test)]
 extern crate self as softrnic_link;
 
+pub mod addresses;
 mod audit;
 mod cancel;
 #[cfg(feature = "capture")]
@@ -23,6 +24,7 @@ pub mod host;
 mod link;
 mod part;
 mod rng;
+mod sharing;
 #[cfg(not(loom))]
 pub mod shm;
 pub mod sim;
@@ -30,6 +32,7 @@ pub mod sim;
 #[allow(dead_code, reason = "what `tests/contract.rs` uses alone")]
 mod testing;
 pub mod udp;
+mod watch;
 #[cfg(feature = "xdp")]
 pub mod xdp;
 
@@ -39,3 +42,4 @@ pub use credentials::Credentials;
 pub use link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot};
 pub use part::Part;
 pub use rng::Rng;
+pub use sharing::Sharing;

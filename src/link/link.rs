@@ -3,13 +3,14 @@
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
+use std::ops::Add;
 use std::os::fd::RawFd;
 
 use softrnic_wire::{IpFacts, Time};
 
 use crate::audit::FrameAudit;
 use crate::part::Part;
-use crate::udp::Members;
+use crate::sharing::Sharing;
 
 /// The addressing of outgoing datagrams; equal flows may share one segmented send.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -167,6 +168,32 @@ pub struct LinkCounters {
     pub faults_injected: u64,
 }
 
+impl Add for LinkCounters {
+    type Output = LinkCounters;
+
+    fn add(self, other: LinkCounters) -> LinkCounters {
+        LinkCounters {
+            tx_datagrams: self.tx_datagrams + other.tx_datagrams,
+            tx_bytes: self.tx_bytes + other.tx_bytes,
+            tx_calls: self.tx_calls + other.tx_calls,
+            tx_errors: self.tx_errors + other.tx_errors,
+            rx_datagrams: self.rx_datagrams + other.rx_datagrams,
+            rx_bytes: self.rx_bytes + other.rx_bytes,
+            rx_calls: self.rx_calls + other.rx_calls,
+            rx_overruns: self.rx_overruns + other.rx_overruns,
+            rx_malformed: self.rx_malformed + other.rx_malformed,
+            shm_tx_datagrams: self.shm_tx_datagrams + other.shm_tx_datagrams,
+            shm_rx_datagrams: self.shm_rx_datagrams + other.shm_rx_datagrams,
+            shm_fallbacks: self.shm_fallbacks + other.shm_fallbacks,
+            shm_full: self.shm_full + other.shm_full,
+            shm_corrupt: self.shm_corrupt + other.shm_corrupt,
+            shm_bad_hello: self.shm_bad_hello + other.shm_bad_hello,
+            capture_lost: self.capture_lost + other.capture_lost,
+            faults_injected: self.faults_injected + other.faults_injected,
+        }
+    }
+}
+
 /// How a link that has several ways reaches a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reach {
@@ -264,10 +291,14 @@ pub trait Link: Send {
         Vec::new()
     }
 
-    /// This process among those that share the link's address, if others may.
-    fn members(&mut self) -> Option<&mut Members> {
+    /// This process among those that share the link's addresses, if others may.
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
         None
     }
+
+    /// The addresses of the interface are these from now on. Links that follow them by themselves, or have just one, can
+    /// ignore this.
+    fn readdress(&mut self, _addresses: &[IpAddr]) {}
 
     /// Where all packet memory is, for links that share memory with the kernel and account for it.
     fn packet_memory(&self) -> Option<FrameAudit> {
@@ -354,8 +385,12 @@ impl<L: Link + ?Sized> Link for Box<L> {
         (**self).reaches()
     }
 
-    fn members(&mut self) -> Option<&mut Members> {
-        (**self).members()
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        (**self).sharing()
+    }
+
+    fn readdress(&mut self, addresses: &[IpAddr]) {
+        (**self).readdress(addresses);
     }
 
     fn packet_memory(&self) -> Option<FrameAudit> {

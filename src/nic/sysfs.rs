@@ -51,6 +51,7 @@ impl Facts {
     fn of(spec: &DeviceSpec, host: Option<&Host>) -> Facts {
         match &spec.link {
             LinkKind::Udp(options) => Facts::of_address(options.address, host),
+            LinkKind::UdpInterface { interface, .. } => Facts::of_interface(interface, host),
             #[cfg(feature = "xdp")]
             LinkKind::Xdp { interface, .. } => Facts::of_interface(interface, host),
         }
@@ -67,7 +68,6 @@ impl Facts {
         }
     }
 
-    #[cfg(feature = "xdp")]
     fn of_interface(name: &str, host: Option<&Host>) -> Facts {
         let found = host.and_then(|host| Some((host, host.interface_by_name(name)?)));
         let mut gids = Vec::new();

@@ -96,8 +96,13 @@ def free_port():
 
 
 def is_listening(port):
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in pathlib.Path(table).read_text().splitlines()[1:]:
+    return is_listening_in("self", port)
+
+
+def is_listening_in(process, port):
+    """Whether a TCP port has a listener in a process's network namespace."""
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
                 return True

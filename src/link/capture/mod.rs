@@ -28,8 +28,8 @@ use std::time::{Duration, SystemTime};
 use softrnic_wire::{IpHeader, Time};
 
 use crate::{
-    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot,
-    udp::Members,
+    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, Reach, Sharing, TxError,
+    TxSlot,
 };
 
 pub use file::open as open_file;
@@ -277,8 +277,12 @@ impl<L: Link> Link for CaptureLink<L> {
         self.inner.reaches()
     }
 
-    fn members(&mut self) -> Option<&mut Members> {
-        self.inner.members()
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        self.inner.sharing()
+    }
+
+    fn readdress(&mut self, addresses: &[IpAddr]) {
+        self.inner.readdress(addresses);
     }
 
     fn packet_memory(&self) -> Option<FrameAudit> {

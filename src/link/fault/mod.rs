@@ -20,8 +20,8 @@ use softrnic_wire::{Mad, Opcode, Operation, Psn, ROCE_UDP_PORT, Time, Transport,
 
 use crate::rng::Rng;
 use crate::{
-    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot,
-    udp::Members,
+    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, Reach, Sharing, TxError,
+    TxSlot,
 };
 
 pub use spec::{Action, Direction, FaultSpec, FaultSpecError, OpcodeSet, Rule};
@@ -224,8 +224,12 @@ impl<L: Link> Link for FaultLink<L> {
         self.inner.reaches()
     }
 
-    fn members(&mut self) -> Option<&mut Members> {
-        self.inner.members()
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        self.inner.sharing()
+    }
+
+    fn readdress(&mut self, addresses: &[IpAddr]) {
+        self.inner.readdress(addresses);
     }
 
     fn packet_memory(&self) -> Option<FrameAudit> {

@@ -32,7 +32,7 @@ use softrnic_wire::{DF, IpFacts, Time};
 
 use crate::audit::FrameAudit;
 use crate::{
-    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot, udp::Members,
+    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, Sharing, TxError, TxSlot,
 };
 
 use hello::Endpoint;
@@ -452,8 +452,12 @@ impl<L: Link> Link for ShmLink<L> {
         self.roads.reaches()
     }
 
-    fn members(&mut self) -> Option<&mut Members> {
-        self.below.members()
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        self.below.sharing()
+    }
+
+    fn readdress(&mut self, addresses: &[IpAddr]) {
+        self.below.readdress(addresses);
     }
 
     fn packet_memory(&self) -> Option<FrameAudit> {

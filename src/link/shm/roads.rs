@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use softrnic_wire::Time;
 
-use crate::Reach;
+use crate::{Reach, watch};
 
 use super::hello::{self, Endpoint, Heard, Message};
 use super::obstacle::Obstacle;
@@ -132,12 +132,7 @@ impl Roads {
     /// Watches a descriptor of the link below, or stops. By number, since it may be closed by now, which the kernel
     /// reports as an error.
     pub fn watch_below(&self, operation: i32, fd: RawFd, events: i32) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: events as u32, u64: BELOW };
-        // SAFETY: the event lives through the call, which reads it.
-        match unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &raw mut event) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        watch::control(&self.epoll, operation, fd, events, BELOW)
     }
 
     /// How each peer is reached that something was sent to, or that has a road.

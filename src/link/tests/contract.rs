@@ -7,11 +7,14 @@ mod support;
 #[allow(dead_code, reason = "what the tests of one kind use alone")]
 mod testing;
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use softrnic_link::addresses::AddressesLink;
 use softrnic_link::fault::FaultLink;
 use softrnic_link::shm::ShmLink;
 use softrnic_link::sim::{Fabric, Path, SimOptions};
@@ -73,6 +76,23 @@ fn keep(name: &str, rule: Rule, (a, b): &mut (End, End)) {
 #[test]
 fn udp() {
     keeps_the_contract(|| (End::udp(|link, _| link), End::udp(|link, _| link)));
+}
+
+#[test]
+fn addresses_of_an_interface() {
+    let several = || {
+        End::udp(|link, address| {
+            let other = UdpLink::open(UdpOptions::default()).expect("another address");
+            let addresses = [other.address(), address];
+            let links: Vec<Box<dyn Link>> = vec![Box::new(other), link];
+            let links: HashMap<_, _> = addresses.into_iter().zip(links).collect();
+            let links = Mutex::new(links);
+            let opener = move |wanted, _| Ok(links.lock().expect("whole").remove(&wanted).expect("once"));
+            let link = AddressesLink::open(&addresses, Arc::new(opener), |_| Ok(()));
+            Box::new(link.expect("a link"))
+        })
+    };
+    keeps_the_contract(|| (several(), several()));
 }
 
 #[test]

@@ -24,7 +24,7 @@ use std::os::fd::RawFd;
 
 use softrnic_wire::{IPV4_LEN, IPV6_LEN, MAX_TRANSPORT_LEN, ROCE_UDP_PORT, Time, UDP_LEN};
 
-use crate::{Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, Part, TxError, TxSlot};
+use crate::{Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, Part, Sharing, TxError, TxSlot};
 
 pub use members::{Members, ServeError};
 pub use open::{OpenError, UdpOptions};
@@ -378,8 +378,8 @@ impl Link for UdpLink {
         Ok(())
     }
 
-    fn members(&mut self) -> Option<&mut Members> {
-        self.members.as_mut()
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        self.members.as_mut().map(|members| members as &mut dyn Sharing)
     }
 
     fn counters(&self) -> LinkCounters {

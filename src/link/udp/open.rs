@@ -27,11 +27,20 @@ pub struct UdpOptions {
     pub gro: bool,
     /// Whether other processes of this user may have the address too. Not an address that is found.
     pub shared: bool,
+    /// The part of a shared address that this process must have; if absent, any.
+    pub part: Option<Part>,
 }
 
 impl Default for UdpOptions {
     fn default() -> UdpOptions {
-        UdpOptions { address: None, receive_buffer: None, segmentation: true, gro: true, shared: false }
+        UdpOptions {
+            address: None,
+            receive_buffer: None,
+            segmentation: true,
+            gro: true,
+            shared: false,
+            part: None,
+        }
     }
 }
 
@@ -59,6 +68,12 @@ pub enum OpenError {
     },
     /// As many processes share the address as can.
     TooManyProcesses(IpAddr),
+    /// The part that is wanted belongs to another process.
+    PartTaken(IpAddr),
+    /// There is no such interface.
+    NoInterface,
+    /// The interface has no address.
+    NoAddress,
     /// Those that share the address do not let this one in.
     NoAnswer(IpAddr),
     /// Those that share the address run another version of the library.
@@ -108,6 +123,17 @@ impl fmt::Display for OpenError {
             }
             OpenError::TooManyProcesses(address) => {
                 write!(f, "{} processes share {address} already, and there can be no more", Part::COUNT)
+            }
+            OpenError::PartTaken(address) => write!(
+                f,
+                "another process has the queue pair numbers at {address} that this one has at the other addresses of \
+                 the interface; try again, or give all processes the interface"
+            ),
+            OpenError::NoInterface => {
+                f.write_str("there is no such interface; `ip link` lists those that are")
+            }
+            OpenError::NoAddress => {
+                f.write_str("it has no address, or none that is ready; `ip address add` gives it one")
             }
             OpenError::NoAnswer(address) => write!(
                 f,
@@ -162,7 +188,7 @@ pub(super) fn open(options: &UdpOptions) -> Result<(Socket, Local, Option<Member
     let (main, address, members) = match options.address {
         Some(address) if options.shared => {
             check_unicast(address)?;
-            match Members::join(address, scope_of(address), options.gro) {
+            match Members::join(address, scope_of(address), options.gro, options.part) {
                 Ok((members, main)) => (main, address, Some(members)),
                 Err(NotShared::Failed(error)) => return Err(error),
                 Err(NotShared::Alone(why)) => {

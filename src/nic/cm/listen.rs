@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use softrnic_cm::{Listen, ListenerId};
-use softrnic_link::udp::{Members, ServeError};
+use softrnic_link::Sharing;
+use softrnic_link::udp::ServeError;
 use softrnic_wire::ServiceId;
 
 use super::address::Address;
@@ -60,15 +61,20 @@ impl State {
     fn listen_on(&mut self, number: u32, place: usize, service: ServiceId) -> Result<(), Error> {
         let entry = self.entry(number)?;
         let (transport, backlog) = (entry.transport(), entry.backlog);
+        let at = match entry.local {
+            Some(Address::Ip(local)) if !local.ip().is_unspecified() => Some(local.ip()),
+            _ => None,
+        };
         if let Some(listener) = self.listeners.get_mut(&(place, service)) {
             if listener.transport != transport {
                 return Err(Error::AddressInUse);
             }
             listener.ids.push(number);
+            self.tell_sharers(place, |sharing| sharing.serve(service, at))?;
             return self.share_backlog(place, service);
         }
         let listen = Listen { service, transport, backlog };
-        self.tell_members(place, |members| members.serve(service))?;
+        self.tell_sharers(place, |sharing| sharing.serve(service, at))?;
         let id = self.with_cm(place, |management, now| management.listen(now, listen))?;
         let id = id.map_err(|_| Error::AddressInUse)?;
         // Requests that waited for this listener are reported shortly, once it is known.
@@ -109,19 +115,19 @@ impl State {
             let id = listener.id;
             self.listeners.remove(&key);
             let _gone = self.with_cm(key.0, |management, now| management.cm().unlisten(now, id));
-            let _gone = self.tell_members(key.0, |members| members.stop_serving(key.1));
+            let _gone = self.tell_sharers(key.0, |sharing| sharing.stop_serving(key.1));
         }
     }
 
     /// Tells those that share a device's address, if any may, which services are this process's.
-    fn tell_members(
+    fn tell_sharers(
         &self,
         place: usize,
-        tell: impl Fn(&mut Members) -> Result<(), ServeError>,
+        tell: impl Fn(&mut dyn Sharing) -> Result<(), ServeError>,
     ) -> Result<(), Error> {
         let nic = self.device(place)?.context.nic();
         for _ in 0..TRIES {
-            let told = nic.control(|core, _| core.link.members().map_or(Ok(()), &tell));
+            let told = nic.control(|core, _| core.link.sharing().map_or(Ok(()), &tell));
             match told.map_err(|_| Error::Gone)? {
                 Ok(()) => return Ok(()),
                 Err(ServeError::Busy) => std::thread::sleep(PAUSE),

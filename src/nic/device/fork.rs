@@ -98,8 +98,8 @@ extern "C" fn leave() {
     let Ok(nics) = NICS.try_lock() else { return };
     for nic in nics.iter().filter_map(Weak::upgrade) {
         if let Ok(Some(mut guard)) = nic.core.try_lock() {
-            if let Some(members) = guard.link.members() {
-                members.leave();
+            if let Some(sharing) = guard.link.sharing() {
+                sharing.end_sharing();
             }
             nic.drive(nic.now(), guard, Budget { receive: 0, ..Budget::default() });
         }

@@ -125,15 +125,18 @@ impl Nic {
         clock: Clock,
     ) -> std::io::Result<Arc<Nic>> {
         let link_fd = link.descriptor();
-        let members_fd = link.members().map(|members| members.descriptor());
+        let members_fd = link.sharing().map(|sharing| sharing.descriptor());
         let config = EngineConfig { window: bounded(config.window, link.capabilities()), ..config };
         let mut engine = Engine::new(config);
         let kick = Arc::new(Kick::new()?);
         let ip_mtu = link.capabilities().ip_mtu;
-        let port = match attachment {
+        let mut port = match attachment {
             Some(attachment) => Port::follow(attachment, ip_mtu, &mut engine)?,
             None => Port::fixed(ip_mtu),
         };
+        if let Some(addresses) = port.take_addresses() {
+            link.readdress(&addresses);
+        }
         let port_fd = port.descriptor();
         let core = Core {
             engine,
@@ -204,8 +207,11 @@ impl Nic {
     /// Something about the port has changed.
     pub(crate) fn refresh_port(&self) {
         let Ok(mut guard) = self.core.lock() else { return };
-        let Core { engine, port, connections, .. } = &mut *guard;
+        let Core { engine, link, port, connections, .. } = &mut *guard;
         port.refresh(engine);
+        if let Some(addresses) = port.take_addresses() {
+            link.readdress(&addresses);
+        }
         if port.take_removal()
             && let Some(sink) = connections
         {
@@ -218,8 +224,8 @@ impl Nic {
     /// Other processes may want to share the address.
     pub(crate) fn let_members_in(&self) {
         if let Ok(mut guard) = self.core.lock() {
-            if let Some(members) = guard.link.members() {
-                members.attend();
+            if let Some(sharing) = guard.link.sharing() {
+                sharing.attend();
             }
             self.drive(self.now(), guard, Budget::default());
         }

@@ -32,6 +32,8 @@ pub struct Port {
     follow: Option<Follow>,
     /// Its interface has gone for good, and that has not been reported.
     removed: bool,
+    /// The addresses of its interface have changed, and that has not been reported.
+    readdressed: bool,
 }
 
 /// An interface whose changes are followed.
@@ -44,7 +46,15 @@ struct Follow {
 impl Port {
     /// A port that never changes: a loopback address.
     pub fn fixed(ip_mtu: usize) -> Port {
-        Port { state: LinkState::Up, downs: 0, ip_mtu, link_mtu: ip_mtu, follow: None, removed: false }
+        Port {
+            state: LinkState::Up,
+            downs: 0,
+            ip_mtu,
+            link_mtu: ip_mtu,
+            follow: None,
+            removed: false,
+            readdressed: false,
+        }
     }
 
     /// The port of a device with this attachment, with its GID table filled in; `ip_mtu` is what the link can carry, in
@@ -63,7 +73,15 @@ impl Port {
             Attachment::Address(_) => LinkState::Up,
             Attachment::Interface(_) => LinkState::AdminDown,
         };
-        let mut port = Port { state, downs: 0, ip_mtu, link_mtu: ip_mtu, follow: None, removed: false };
+        let mut port = Port {
+            state,
+            downs: 0,
+            ip_mtu,
+            link_mtu: ip_mtu,
+            follow: None,
+            removed: false,
+            readdressed: false,
+        };
         if let Some(interface) = found {
             port.state = interface.state;
             port.ip_mtu = ip_mtu.min(interface.mtu as usize);
@@ -71,10 +89,10 @@ impl Port {
             if attachment != Attachment::Interface(interface.name.clone()) {
                 engine.gids().set_only(host.addresses().iter().map(|a| a.ip).find(|ip| attachment.is(*ip)));
             } else {
+                // Those that the link was opened with may have changed meanwhile.
+                port.readdressed = true;
                 engine.gids().set(0, Some(Gid::link_local(interface.mac).to_ip()));
-                let addresses: Vec<IpAddr> =
-                    host.stacked_addresses(ifindex).map(|address| address.ip).collect();
-                addresses.into_iter().for_each(|address| add_gid(engine, address));
+                addresses_of(&host, ifindex).into_iter().for_each(|address| add_gid(engine, address));
             }
             port.follow = Some(Follow { host, ifindex, attachment });
         }
@@ -118,6 +136,15 @@ impl Port {
         std::mem::take(&mut self.removed)
     }
 
+    /// The addresses of the interface if they have changed since this was last asked.
+    pub fn take_addresses(&mut self) -> Option<Vec<IpAddr>> {
+        if !std::mem::take(&mut self.readdressed) {
+            return None;
+        }
+        let follow = self.follow.as_ref()?;
+        Some(addresses_of(&follow.host, follow.ifindex))
+    }
+
     /// Reads what has changed, and raises the events for it.
     pub fn refresh(&mut self, engine: &mut Engine) {
         let Some(follow) = &mut self.follow else { return };
@@ -155,6 +182,7 @@ impl Port {
             HostEvent::AddressAdded { ip, ifindex } => {
                 let whole = whole_interface && host.is_stacked(ifindex, *ours);
                 if whole {
+                    self.readdressed = true;
                     add_gid(engine, ip);
                 } else if attachment.is(ip) {
                     engine.gids().set_only(Some(ip));
@@ -173,7 +201,10 @@ impl Port {
                 };
                 if !kept && let Some(index) = engine.gids().find(ip).filter(|index| *index >= first) {
                     match whole_interface {
-                        true => engine.gids().set(index, None),
+                        true => {
+                            self.readdressed = true;
+                            engine.gids().set(index, None);
+                        }
                         false => engine.gids().set_only(None),
                     }
                     engine.raise(Event::GidChange);
@@ -192,6 +223,17 @@ impl Port {
             engine.raise(if is_up { Event::PortActive } else { Event::PortError });
         }
     }
+}
+
+/// The addresses of an interface, and of the VLANs on top of it.
+pub(super) fn addresses_of(host: &Host, ifindex: u32) -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    for address in host.stacked_addresses(ifindex) {
+        if !addresses.contains(&address.ip) {
+            addresses.push(address.ip);
+        }
+    }
+    addresses
 }
 
 impl Attachment {

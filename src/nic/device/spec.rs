@@ -6,15 +6,18 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use softrnic_link::Link;
+use softrnic_link::addresses::AddressesLink;
 use softrnic_link::fault::{FaultLink, FaultSpec};
+use softrnic_link::host::Host;
 use softrnic_link::shm::ShmLink;
 use softrnic_link::udp::{self, UdpLink, UdpOptions};
 #[cfg(feature = "xdp")]
 use softrnic_link::xdp::{XdpError, XdpOptions};
 use softrnic_transport::Config as TransportConfig;
 
+use super::BlockedSignals;
 use super::captures::{self, OpenCapture};
-use super::port::Attachment;
+use super::port::{Attachment, addresses_of};
 use crate::environment;
 
 /// A device: name, link and options, as in `softrnic0=udp:10.0.0.5?rcvbuf=212992`.
@@ -44,6 +47,13 @@ pub struct DeviceSpec {
 pub enum LinkKind {
     /// UDP sockets on an address, or on a free loopback address.
     Udp(UdpOptions),
+    /// UDP sockets on all addresses of an interface, which are followed.
+    UdpInterface {
+        /// The interface.
+        interface: String,
+        /// The options of each of them.
+        options: UdpOptions,
+    },
     /// AF_XDP on an interface.
     #[cfg(feature = "xdp")]
     Xdp {
@@ -74,6 +84,13 @@ impl std::error::Error for SpecError {}
 pub enum OpenError {
     /// The UDP link.
     Udp(udp::OpenError),
+    /// The UDP links of an interface.
+    UdpInterface {
+        /// The interface.
+        interface: String,
+        /// Why not.
+        error: udp::OpenError,
+    },
     /// The XDP link.
     #[cfg(feature = "xdp")]
     Xdp(XdpError),
@@ -92,6 +109,7 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpenError::Udp(error) => error.fmt(f),
+            OpenError::UdpInterface { interface, error } => write!(f, "interface {interface}: {error}"),
             #[cfg(feature = "xdp")]
             OpenError::Xdp(error) => error.fmt(f),
             OpenError::Capture { path, error } => write!(f, "cannot write the capture file {path}: {error}"),
@@ -119,7 +137,7 @@ impl Default for DeviceSpec {
 impl FromStr for DeviceSpec {
     type Err = SpecError;
 
-    /// `[NAME=]udp[:ADDRESS][?key=value&…]` or `[NAME=]xdp:INTERFACE[?…]`.
+    /// `[NAME=]udp[:ADDRESS][?key=value&…]`, `[NAME=]udp:INTERFACE[?…]` or `[NAME=]xdp:INTERFACE[?…]`.
     fn from_str(text: &str) -> Result<DeviceSpec, SpecError> {
         let (name, rest) = match text.split_once('=') {
             Some((name, rest)) if !name.contains([':', '?']) => (name, rest),
@@ -153,14 +171,14 @@ impl FromStr for DeviceSpec {
         }
         let options = of_link.into_iter();
         let link = match kind {
-            "udp" => LinkKind::Udp(udp_options(place, options)?),
+            "udp" => udp_link(place, options)?,
             #[cfg(feature = "xdp")]
             "xdp" => xdp::link(place, options)?,
             #[cfg(not(feature = "xdp"))]
             "xdp" => return Err(SpecError(format!("{rest}: this build was made without the feature xdp"))),
             _ => {
                 return Err(SpecError(format!(
-                    "'{rest}' is not a link: use udp, udp:ADDRESS or xdp:INTERFACE"
+                    "'{rest}' is not a link: use udp, udp:ADDRESS, udp:INTERFACE or xdp:INTERFACE"
                 )));
             }
         };
@@ -196,14 +214,29 @@ fn switch(key: &str, value: &str) -> Result<bool, SpecError> {
     }
 }
 
-fn udp_options<'a>(place: &str, options: impl Iterator<Item = &'a str>) -> Result<UdpOptions, SpecError> {
-    let mut udp = UdpOptions { shared: true, ..UdpOptions::default() };
-    if !place.is_empty() {
-        let plain = place.trim_start_matches('[').trim_end_matches(']');
-        let address = plain.parse::<IpAddr>();
-        udp.address =
-            Some(address.map_err(|_| SpecError(format!("'{place}' is not an IPv4 or IPv6 address")))?);
+fn udp_link<'a>(place: &str, options: impl Iterator<Item = &'a str>) -> Result<LinkKind, SpecError> {
+    let options = udp_options(options)?;
+    if place.is_empty() {
+        return Ok(LinkKind::Udp(options));
     }
+    let plain = place.trim_start_matches('[').trim_end_matches(']');
+    match plain.parse::<IpAddr>() {
+        Ok(address) => Ok(LinkKind::Udp(UdpOptions { address: Some(address), ..options })),
+        Err(_) if may_be_interface(place) => Ok(LinkKind::UdpInterface { interface: place.into(), options }),
+        Err(_) => Err(SpecError(format!("'{place}' is not an IPv4 or IPv6 address, nor an interface"))),
+    }
+}
+
+/// Whether a text may be the name of an interface (`dev_valid_name` of Linux), and does not look like an address.
+fn may_be_interface(text: &str) -> bool {
+    let looks_like_address = text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let is_name =
+        text.len() < libc::IFNAMSIZ && !text.contains(['/', ':']) && !text.contains(char::is_whitespace);
+    is_name && !looks_like_address
+}
+
+fn udp_options<'a>(options: impl Iterator<Item = &'a str>) -> Result<UdpOptions, SpecError> {
+    let mut udp = UdpOptions { shared: true, ..UdpOptions::default() };
     for option in options {
         let (key, value) = key_value(option)?;
         match key {
@@ -273,6 +306,33 @@ impl DeviceSpec {
         Ok(specs)
     }
 
+    /// Opens a UDP link, with shared memory if that is wanted. Returns its address too.
+    fn open_udp(&self, options: UdpOptions) -> Result<(Box<dyn Link>, IpAddr), udp::OpenError> {
+        let udp = UdpLink::open(options)?;
+        let address = udp.address();
+        let link = if self.shares_memory() { self.with_roads(udp, address) } else { Box::new(udp) };
+        Ok((link, address))
+    }
+
+    /// Opens a UDP link for each address of an interface.
+    fn open_interface(&self, name: &str, options: UdpOptions) -> Result<AddressesLink, udp::OpenError> {
+        let system = |error: std::io::Error| udp::OpenError::System {
+            doing: "reading the machine's interfaces",
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+        };
+        let host = Host::open().map_err(system)?;
+        let interface = host.interface_by_name(name).ok_or(udp::OpenError::NoInterface)?;
+        let addresses = addresses_of(&host, interface.index);
+        if addresses.is_empty() {
+            return Err(udp::OpenError::NoAddress);
+        }
+        let spec = self.clone();
+        let opener = move |address, part| {
+            spec.open_udp(UdpOptions { address: Some(address), part, ..options }).map(|(link, _)| link)
+        };
+        AddressesLink::open(&addresses, Arc::new(opener), in_background)
+    }
+
     /// Adds shared memory, if it is available.
     fn with_roads(&self, udp: UdpLink, address: IpAddr) -> Box<dyn Link> {
         match ShmLink::new(udp, address) {
@@ -292,11 +352,15 @@ impl DeviceSpec {
     pub fn open_link(&self) -> Result<OpenedLink, OpenError> {
         let (mut link, attachment, address): (Box<dyn Link>, _, _) = match &self.link {
             LinkKind::Udp(options) => {
-                let udp = UdpLink::open(*options).map_err(OpenError::Udp)?;
-                let address = udp.address();
+                let (link, address) = self.open_udp(*options).map_err(OpenError::Udp)?;
                 let attachment = (!address.is_loopback()).then_some(Attachment::Address(address));
-                let link = if self.shares_memory() { self.with_roads(udp, address) } else { Box::new(udp) };
                 (link, attachment, Some(address))
+            }
+            LinkKind::UdpInterface { interface, options } => {
+                let link = self
+                    .open_interface(interface, *options)
+                    .map_err(|error| OpenError::UdpInterface { interface: interface.clone(), error })?;
+                (Box::new(link), Some(Attachment::Interface(interface.clone())), None)
             }
             #[cfg(feature = "xdp")]
             LinkKind::Xdp { interface, options, grant } => {
@@ -319,6 +383,12 @@ impl DeviceSpec {
         }
         Ok(OpenedLink { link, attachment, address, capture: recorded })
     }
+}
+
+/// Runs something in a thread of its own, which gets no signals.
+fn in_background(run: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
+    let _signals = BlockedSignals::new();
+    std::thread::Builder::new().name("softrnic-open".into()).spawn(run).map(drop)
 }
 
 /// A link, and what it is attached to.

@@ -175,7 +175,7 @@ impl Snapshot {
             shm_sent_pkts: reach.tx_datagrams,
             shm_rcvd_pkts: reach.rx_datagrams,
         };
-        self.processes = core.link.members().map(|members| members.processes()).unwrap_or_default();
+        self.processes = core.link.sharing().map(|sharing| sharing.processes()).unwrap_or_default();
         self.reach = core.link.reaches().into_iter().map(reach).collect();
     }
 

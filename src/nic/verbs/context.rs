@@ -140,7 +140,7 @@ impl Context {
     /// # Errors
     /// The device has failed.
     pub fn processes(&self) -> Result<Option<Vec<u32>>, Error> {
-        Ok(self.nic().control(|core, _| core.link.members().map(|members| members.processes()))?)
+        Ok(self.nic().control(|core, _| core.link.sharing().map(|sharing| sharing.processes()))?)
     }
 
     /// Where all packet memory of the link is, if it accounts for any.

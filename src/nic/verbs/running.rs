@@ -167,6 +167,7 @@ impl Running {
     pub fn interface(&self) -> Option<&str> {
         match &self.spec.link {
             LinkKind::Udp(_) => None,
+            LinkKind::UdpInterface { interface, .. } => Some(interface),
             #[cfg(feature = "xdp")]
             LinkKind::Xdp { interface, .. } => Some(interface),
         }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use softrnic_wire::{ROCE_UDP_PORT, ServiceId};
 
-use crate::Part;
+use crate::{Part, Sharing};
 
 use super::message::SockAddr;
 use super::open::{self, OpenError, bind_error};
@@ -76,18 +76,23 @@ impl From<OpenError> for NotShared {
 
 impl Members {
     /// Joins the processes of `address`, or is the first. Returns the socket of this process as well.
-    pub(super) fn join(address: IpAddr, scope: u32, gro: bool) -> Result<(Members, Socket), NotShared> {
+    pub(super) fn join(
+        address: IpAddr,
+        scope: u32,
+        gro: bool,
+        part: Option<Part>,
+    ) -> Result<(Members, Socket), NotShared> {
         let end = Instant::now() + PATIENCE;
         loop {
             match hello::take_name(address) {
-                Ok(listener) => return Members::begin(address, scope, gro, listener),
+                Ok(listener) => return Members::begin(address, scope, gro, part, listener),
                 Err(error) if error.raw_os_error() != Some(libc::EADDRINUSE) => {
                     return Err(NotShared::Alone("this system has no abstract socket names"));
                 }
                 Err(_) => {}
             }
             match hello::ask(address, end) {
-                Ok(handed) => return Members::enter(address, handed),
+                Ok(handed) => return Members::enter(address, part, handed),
                 // The first one is about to listen, or the last one has just ended.
                 Err(hello::Unanswered::Again) if Instant::now() < end => pause(),
                 Err(hello::Unanswered::Again) => {
@@ -107,13 +112,14 @@ impl Members {
         address: IpAddr,
         scope: u32,
         gro: bool,
+        part: Option<Part>,
         listener: OwnedFd,
     ) -> Result<(Members, Socket), NotShared> {
         let at = SockAddr::new(address, ROCE_UDP_PORT, scope);
         let sockets = (0..Part::COUNT).map(|_| open_one(address, &at, gro)).collect::<Result<Vec<_>, _>>()?;
         let no_table = |_| NotShared::Alone("this system has no files in memory with locks");
         let mut table = Table::create().map_err(no_table)?;
-        let part = table.take_a_part().map_err(no_table)?.ok_or(OpenError::TooManyProcesses(address))?;
+        let part = table.take_a_part(part).map_err(no_table)?.ok_or_else(|| none_free(address, part))?;
         let mut members = Members::new(address, part, listener, table, sockets)?;
         members
             .settle()
@@ -126,7 +132,11 @@ impl Members {
         Ok((members, own))
     }
 
-    fn enter(address: IpAddr, handed: hello::Handed) -> Result<(Members, Socket), NotShared> {
+    fn enter(
+        address: IpAddr,
+        part: Option<Part>,
+        handed: hello::Handed,
+    ) -> Result<(Members, Socket), NotShared> {
         let hello::Handed { listener, table, sockets } = handed;
         let doubtful = || OpenError::NoAnswer(address);
         let mut table = Table::open(&table).map_err(|_| doubtful())?;
@@ -138,7 +148,7 @@ impl Members {
             return Err(doubtful().into());
         }
         let part =
-            table.take_a_part().map_err(|_| doubtful())?.ok_or(OpenError::TooManyProcesses(address))?;
+            table.take_a_part(part).map_err(|_| doubtful())?.ok_or_else(|| none_free(address, part))?;
         let mut members = Members::new(address, part, listener, table, sockets)?;
         let settled = |members: &mut Members| members.settle().inspect_err(|_| pause()).is_ok();
         if !(0..TRIES).any(|_| settled(&mut members)) {
@@ -196,32 +206,6 @@ impl Members {
         self.part
     }
 
-    /// The numbers of the processes that share the address, this one's included. Those of another PID namespace are
-    /// what they are there.
-    pub fn processes(&self) -> Vec<u32> {
-        self.table.processes().unwrap_or_default()
-    }
-
-    /// Becomes readable when there is something to [`attend`](Members::attend) to.
-    pub fn descriptor(&self) -> RawFd {
-        self.watch.as_raw_fd()
-    }
-
-    /// Lets in those that want to join, and takes out those that have ended.
-    pub fn attend(&mut self) {
-        let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
-        let mut events = [none; 16];
-        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let count = epoll::wait(&self.watch, &mut events[..], Some(&at_once)).unwrap_or(0);
-        for event in &events[..count] {
-            match event.data.u64() {
-                JOINING => self.let_in(),
-                TYING => self.lifelines.accept(&self.watch),
-                token => self.hear(token),
-            }
-        }
-    }
-
     fn let_in(&self) {
         let shared = [self.listener.as_fd(), self.table.file()];
         let sockets = self.sockets.iter().map(AsFd::as_fd);
@@ -258,25 +242,6 @@ impl Members {
                 return;
             }
         }
-    }
-
-    /// Requests for a service come to this process from now on.
-    ///
-    /// # Errors
-    /// Another process has the service, there are too many, or the table is being changed: try again.
-    pub fn serve(&mut self, service: ServiceId) -> Result<(), ServeError> {
-        self.change(|entries, part| entries.add(service, part))
-    }
-
-    /// They do not come to this process any more.
-    ///
-    /// # Errors
-    /// The table is being changed: try again.
-    pub fn stop_serving(&mut self, service: ServiceId) -> Result<(), ServeError> {
-        self.change(|entries, part| {
-            entries.remove(service, part);
-            Ok(())
-        })
     }
 
     /// Takes the place of the process that had the part before, if any.
@@ -318,9 +283,45 @@ impl Members {
         let found: usize = self.sockets.iter().map(empty).sum();
         obeyed && found == 3
     }
+}
 
-    /// Gives the part back, so that what asks for its services finds others.
-    pub fn leave(&mut self) {
+impl Sharing for Members {
+    /// Those of another PID namespace are what they are there.
+    fn processes(&mut self) -> Vec<u32> {
+        self.table.processes().unwrap_or_default()
+    }
+
+    fn descriptor(&self) -> RawFd {
+        self.watch.as_raw_fd()
+    }
+
+    fn attend(&mut self) {
+        let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = [none; 16];
+        let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let count = epoll::wait(&self.watch, &mut events[..], Some(&at_once)).unwrap_or(0);
+        for event in &events[..count] {
+            match event.data.u64() {
+                JOINING => self.let_in(),
+                TYING => self.lifelines.accept(&self.watch),
+                token => self.hear(token),
+            }
+        }
+    }
+
+    /// There is one address alone.
+    fn serve(&mut self, service: ServiceId, _at: Option<IpAddr>) -> Result<(), ServeError> {
+        self.change(|entries, part| entries.add(service, part))
+    }
+
+    fn stop_serving(&mut self, service: ServiceId) -> Result<(), ServeError> {
+        self.change(|entries, part| {
+            entries.remove(service, part);
+            Ok(())
+        })
+    }
+
+    fn end_sharing(&mut self) {
         if std::mem::replace(&mut self.left, true) || self.process != std::process::id() {
             return;
         }
@@ -342,7 +343,15 @@ impl Members {
 
 impl Drop for Members {
     fn drop(&mut self) {
-        self.leave();
+        self.end_sharing();
+    }
+}
+
+/// Why there is no part to take: any, or that one.
+fn none_free(address: IpAddr, wanted: Option<Part>) -> OpenError {
+    match wanted {
+        Some(_) => OpenError::PartTaken(address),
+        None => OpenError::TooManyProcesses(address),
     }
 }
 

@@ -86,12 +86,12 @@ impl Table {
         self.file.as_fd()
     }
 
-    /// Takes a free part at random, if there is one: which numbers a process has should not be known beforehand.
-    pub fn take_a_part(&mut self) -> io::Result<Option<Part>> {
+    /// Takes a part if it is free, or any at random: which numbers a process has should not be known beforehand.
+    pub fn take_a_part(&mut self, wanted: Option<Part>) -> io::Result<Option<Part>> {
         let mut random = [0];
         sys::random(&mut random)?;
         let parts = (0..Part::COUNT).map(|number| (number + usize::from(random[0])) % Part::COUNT);
-        for part in parts.filter_map(Part::new) {
+        for part in parts.filter_map(Part::new).filter(|part| wanted.is_none_or(|wanted| wanted == *part)) {
             if sys::try_lock(self.file(), part.number(), libc::F_WRLCK)? {
                 self.part = Some(part);
                 return Ok(self.part);

@@ -32,7 +32,7 @@ fn join(to: &mut UdpLink, at: IpAddr) -> UdpLink {
     std::thread::scope(|scope| {
         let joins = scope.spawn(|| UdpLink::open(shared(at)));
         while !joins.is_finished() {
-            to.members().expect("shared").attend();
+            to.sharing().expect("shared").attend();
             std::thread::yield_now();
         }
         joins.join().expect("no panic").expect("it may join")
@@ -72,7 +72,7 @@ fn each_of_two_processes_on_one_address_gets_what_is_for_it() {
         assert_eq!(got.iter().map(testing::Received::psn).collect::<Vec<_>>(), [psn as u32]);
         assert!(testing::drain(&mut links[1 - which], NOW).is_empty());
     }
-    assert_eq!(links[0].members().expect("shared").processes(), [std::process::id(); 2]);
+    assert_eq!(links[0].sharing().expect("shared").processes(), [std::process::id(); 2]);
 }
 
 #[test]
@@ -101,10 +101,10 @@ fn messages_of_the_connection_manager_find_their_process() {
     let service = |which: usize| ServiceId(0x0106_0000 + which as u64);
     let native = ServiceId(0x1234_5678_9ABC_DEF0);
     for which in [0, 1] {
-        links[which].members().expect("shared").serve(service(which)).expect("a service");
+        links[which].sharing().expect("shared").serve(service(which), None).expect("a service");
     }
-    links[1].members().expect("shared").serve(native).expect("a service");
-    assert_eq!(links[0].members().expect("shared").serve(native), Err(ServeError::Taken));
+    links[1].sharing().expect("shared").serve(native, None).expect("a service");
+    assert_eq!(links[0].sharing().expect("shared").serve(native, None), Err(ServeError::Taken));
     let mut peer = UdpLink::open(UdpOptions::default()).expect("a peer");
     let to = Flow { part: None, ..flow(peer.address(), at) };
     let mut expect = |which: usize, body: CmBody<'_>| {
@@ -136,7 +136,7 @@ fn messages_of_the_connection_manager_find_their_process() {
 
 /// As if its process had been killed: everything is closed, and nothing said.
 fn kill(mut link: UdpLink) {
-    link.members().expect("shared").left = true;
+    link.members.as_mut().expect("shared").left = true;
 }
 
 #[test]
@@ -151,15 +151,15 @@ fn when_processes_are_killed_others_refuse_what_they_have_listened_for() {
     let to = Flow { part: None, ..flow(peer.address(), at) };
     // Whatever the order: the first of the address, the one that refuses, those at the ends of streams.
     while links.len() > 1 {
-        links.iter_mut().for_each(|link| link.members().expect("shared").attend());
+        links.iter_mut().for_each(|link| link.sharing().expect("shared").attend());
         let mut victim = links.remove(links.len() / 2);
         let service = ServiceId(0x0106_0000 + links.len() as u64);
-        victim.members().expect("shared").serve(service).expect("a service");
+        victim.sharing().expect("shared").serve(service, None).expect("a service");
         let first = links.iter().map(part).min();
         kill(victim);
         // Twice: ends may be found in one round, and new streams made that are accepted in the next.
         for _ in 0..2 {
-            links.iter_mut().for_each(|link| link.members().expect("shared").attend());
+            links.iter_mut().for_each(|link| link.sharing().expect("shared").attend());
         }
         send_mad(&mut peer, &to, CmBody::Req(Req { service, ..Req::default() }));
         let got = links.iter_mut().find(|link| Some(part(link)) == first).expect("it lives");
@@ -202,7 +202,7 @@ fn one_more_process_than_there_are_parts_is_refused_with_a_sentence() {
     let refused = std::thread::scope(|scope| {
         let joins = scope.spawn(|| UdpLink::open(shared(at)).err());
         while !joins.is_finished() {
-            links[0].members().expect("shared").attend();
+            links[0].sharing().expect("shared").attend();
             std::thread::yield_now();
         }
         joins.join().expect("no panic")

@@ -40,6 +40,9 @@ fn what_makes_no_sense_is_named() {
         ("ib:eth0", "ib:eth0"),
         ("a b=udp", "a b"),
         ("udp:10.0.0.300", "10.0.0.300"),
+        ("udp:fe80::xyz", "not an IPv4 or IPv6 address"),
+        ("udp:aVeryLongInterface", "nor an interface"),
+        ("udp:eth0/1", "nor an interface"),
     ] {
         assert!(problem(text).contains(says), "{text}: {}", problem(text));
     }

@@ -1,0 +1,531 @@
+//! One link out of one for each address of an interface: [`AddressesLink`].
+//!
+//! A link that has one address alone, as that over UDP sockets, becomes a link that has those of an interface, and has them
+//! come and go. It opens a link when an address has come, in a thread of its own, since that can take its time, and closes
+//! it when the address has gone. All of them have the same [part](crate::Part), since queue pair numbers do not depend on
+//! the address.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use softrnic_wire::{ServiceId, Time};
+
+use crate::udp::{OpenError, ServeError};
+use crate::{
+    Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, Part, Reach, Sharing, TxError, TxSlot, watch,
+};
+
+/// The link of an address, or why there is none.
+type Opened = Result<Box<dyn Link>, OpenError>;
+/// Opens the link of an address, in the given part if there is one.
+pub type Opener = dyn Fn(IpAddr, Option<Part>) -> Opened + Send + Sync;
+/// Runs something in a thread of its own.
+pub type Background = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
+
+/// A part that is free at the first address may be taken at another, by a process that has that one alone.
+const TRIES: usize = 32;
+/// How often to try again to say which services are ours while another process changes the table.
+const SERVE_TRIES: usize = 1000;
+
+/// See the [module](self).
+pub struct AddressesLink {
+    homes: Vec<Home>,
+    /// Addresses whose links are being opened.
+    awaited: BTreeSet<IpAddr>,
+    arrivals: Arc<Arrivals>,
+    opener: Arc<Opener>,
+    background: Background,
+    capabilities: Capabilities,
+    /// Of links that are closed.
+    before: LinkCounters,
+    /// Readable when a link is, or when one has been opened.
+    ready: OwnedFd,
+    /// Readable when there is something to attend to, if addresses are shared.
+    attention: OwnedFd,
+    shared: bool,
+    /// What is listened for, and at which address if not at all of them.
+    services: BTreeSet<(ServiceId, Option<IpAddr>)>,
+    /// Groups, and the address whose link has joined.
+    groups: BTreeMap<IpAddr, Option<IpAddr>>,
+    /// Which link has the slot that was reserved last.
+    reserved: usize,
+    /// The link that is read first, so that none has to wait for those before it.
+    first: usize,
+    watched: bool,
+    shows_headers: bool,
+    segments: bool,
+}
+
+/// An address and its link.
+struct Home {
+    address: IpAddr,
+    link: Box<dyn Link>,
+    /// What of it is watched, and whether it was blocked then.
+    watched: Option<(RawFd, bool)>,
+}
+
+/// Links that have been opened, or not.
+struct Arrivals {
+    come: Mutex<Vec<(IpAddr, Opened)>>,
+    any: AtomicBool,
+    bell: OwnedFd,
+}
+
+impl AddressesLink {
+    /// Opens a link at each address, and returns when all are open.
+    ///
+    /// # Errors
+    /// One cannot be opened, or there is no descriptor; there must be an address.
+    pub fn open(
+        addresses: &[IpAddr],
+        opener: Arc<Opener>,
+        background: Background,
+    ) -> Result<AddressesLink, OpenError> {
+        let mut tries = 0;
+        let homes = loop {
+            tries += 1;
+            match open_all(addresses, &*opener) {
+                Err(OpenError::PartTaken(_)) if tries < TRIES => {}
+                done => break done?,
+            }
+        };
+        let capabilities = in_common(&homes);
+        let system = |error: rustix::io::Errno| OpenError::System {
+            doing: "watching addresses",
+            errno: error.raw_os_error(),
+        };
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
+        let ready = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        let attention = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        epoll::add(&ready, &bell, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(system)?;
+        let mut link = AddressesLink {
+            homes: Vec::new(),
+            awaited: BTreeSet::new(),
+            arrivals: Arc::new(Arrivals { come: Mutex::default(), any: AtomicBool::new(false), bell }),
+            opener,
+            background,
+            capabilities,
+            before: LinkCounters::default(),
+            ready,
+            attention,
+            shared: false,
+            services: BTreeSet::new(),
+            groups: BTreeMap::new(),
+            reserved: 0,
+            first: 0,
+            watched: false,
+            shows_headers: false,
+            segments: true,
+        };
+        homes.into_iter().for_each(|home| link.add(home));
+        Ok(link)
+    }
+
+    /// Begins to use a link.
+    fn add(&mut self, mut home: Home) {
+        if let Some(sharing) = home.link.sharing() {
+            self.shared = true;
+            let fd = sharing.descriptor();
+            let _ = watch::control(&self.attention, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, 0);
+            for (service, at) in &self.services {
+                serve_now(sharing, *service, *at, home.address);
+            }
+        }
+        if self.shows_headers {
+            home.link.show_headers();
+        }
+        if !self.segments {
+            home.link.stop_segmenting();
+        }
+        // Whoever watches looks again when the bell has woken it.
+        let _ = home.link.watch(self.watched);
+        self.homes.push(home);
+        self.join_orphans();
+        self.rewatch();
+    }
+
+    /// Closes the links of addresses that have gone.
+    fn close(&mut self, wanted: &BTreeSet<IpAddr>) {
+        let (stay, gone) =
+            std::mem::take(&mut self.homes).into_iter().partition(|home| wanted.contains(&home.address));
+        self.homes = stay;
+        for Home { address, mut link, watched } in gone {
+            if let Some((fd, _)) = watched {
+                let _ = watch::control(&self.ready, libc::EPOLL_CTL_DEL, fd, 0, 0);
+            }
+            if let Some(sharing) = link.sharing() {
+                let fd = sharing.descriptor();
+                let _ = watch::control(&self.attention, libc::EPOLL_CTL_DEL, fd, 0, 0);
+            }
+            self.before = self.before + link.counters();
+            let orphans = self.groups.values_mut().filter(|via| **via == Some(address));
+            orphans.for_each(|via| *via = None);
+        }
+        self.first = 0;
+        self.reserved = 0;
+        self.join_orphans();
+    }
+
+    /// Joins groups whose link has been closed on another one.
+    fn join_orphans(&mut self) {
+        for (group, via) in self.groups.iter_mut().filter(|(_, via)| via.is_none()) {
+            let same_family = |home: &&mut Home| home.address.is_ipv4() == group.is_ipv4();
+            if let Some(home) = self.homes.iter_mut().find(same_family)
+                && home.link.join(*group).is_ok()
+            {
+                *via = Some(home.address);
+            }
+        }
+    }
+
+    /// Takes the links that have been opened.
+    #[cold]
+    fn take_arrivals(&mut self) {
+        self.arrivals.any.store(false, Ordering::Relaxed);
+        let _ = rustix::io::read(&self.arrivals.bell, &mut [0; 8]);
+        let come = std::mem::take(&mut *self.arrivals.come.lock().unwrap_or_else(PoisonError::into_inner));
+        for (address, link) in come {
+            // It may have gone again meanwhile.
+            if !self.awaited.remove(&address) {
+                continue;
+            }
+            match link {
+                Ok(link) => self.add(Home { address, link, watched: None }),
+                Err(error) => tracing::warn!("the device cannot use {address}: {error}"),
+            }
+        }
+    }
+
+    #[inline]
+    fn look(&mut self) {
+        if self.arrivals.any.load(Ordering::Acquire) {
+            self.take_arrivals();
+        }
+    }
+
+    /// The links may wait for other things by now.
+    fn rewatch(&mut self) {
+        for home in &mut self.homes {
+            let wanted = home.link.descriptor().map(|fd| (fd, home.link.is_blocked()));
+            if home.watched == wanted {
+                continue;
+            }
+            if let Some((fd, _)) = home.watched.take() {
+                // It may be closed by now, which has removed it.
+                let _ = watch::control(&self.ready, libc::EPOLL_CTL_DEL, fd, 0, 0);
+            }
+            if let Some((fd, blocked)) = wanted {
+                let events = if blocked { libc::EPOLLIN | libc::EPOLLOUT } else { libc::EPOLLIN };
+                if watch::control(&self.ready, libc::EPOLL_CTL_ADD, fd, events, 0).is_ok() {
+                    home.watched = wanted;
+                }
+            }
+        }
+    }
+
+    fn place_of(&self, address: IpAddr) -> Option<usize> {
+        self.homes.iter().position(|home| home.address == address)
+    }
+}
+
+fn open_all(addresses: &[IpAddr], opener: &Opener) -> Result<Vec<Home>, OpenError> {
+    let mut homes: Vec<Home> = Vec::new();
+    for &address in addresses {
+        let part = homes.first().and_then(|home| home.link.capabilities().part);
+        homes.push(Home { address, link: opener(address, part)?, watched: None });
+    }
+    Ok(homes)
+}
+
+/// What all of the links can do.
+fn in_common(homes: &[Home]) -> Capabilities {
+    let mut links = homes.iter().map(|home| home.link.capabilities());
+    let mut common = links.next().cloned().unwrap_or_else(nothing);
+    for other in links {
+        common.max_datagram = common.max_datagram.min(other.max_datagram);
+        common.ip_mtu = common.ip_mtu.min(other.ip_mtu);
+        common.sees_ip_header &= other.sees_ip_header;
+        common.segments = common.segments.min(other.segments);
+        common.receive_buffer = common.receive_buffer.min(other.receive_buffer);
+        common.zero_copy &= other.zero_copy;
+        common.shared_memory |= other.shared_memory;
+    }
+    let others: Vec<String> = homes.iter().skip(1).map(|home| home.address.to_string()).collect();
+    if !others.is_empty() {
+        common.mode = format!("{}; also {}", common.mode, others.join(", "));
+    }
+    common
+}
+
+fn nothing() -> Capabilities {
+    Capabilities {
+        mode: String::new(),
+        max_datagram: 0,
+        ip_mtu: 0,
+        sees_ip_header: false,
+        segments: 1,
+        receive_buffer: 0,
+        zero_copy: false,
+        shared_memory: false,
+        part: None,
+    }
+}
+
+/// Serves at an address that is new, where there may be others.
+fn serve_now(sharing: &mut dyn Sharing, service: ServiceId, at: Option<IpAddr>, address: IpAddr) {
+    if at.is_some_and(|at| at != address) {
+        return;
+    }
+    for _ in 0..SERVE_TRIES {
+        match sharing.serve(service, at) {
+            Err(ServeError::Busy) => std::thread::yield_now(),
+            Err(error) => return tracing::warn!("at {address}: {error}"),
+            Ok(()) => return,
+        }
+    }
+}
+
+impl Link for AddressesLink {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
+        if len > self.capabilities.max_datagram || len == 0 {
+            return Err(TxError::TooLong);
+        }
+        self.look();
+        let place = self.place_of(flow.src).ok_or(TxError::Unreachable)?;
+        self.reserved = place;
+        let slot = self.homes[place].link.reserve(now, flow, len);
+        slot.map_err(|error| match error {
+            // An address that has come since has a smaller MTU.
+            TxError::TooLong => TxError::Unreachable,
+            error => error,
+        })
+    }
+
+    fn reserved(&self) -> &[u8] {
+        self.homes.get(self.reserved).map_or(&[], |home| home.link.reserved())
+    }
+
+    fn commit(&mut self, now: Time) {
+        if let Some(home) = self.homes.get_mut(self.reserved) {
+            home.link.commit(now);
+        }
+    }
+
+    fn show(&mut self) {
+        self.homes.iter_mut().for_each(|home| home.link.show());
+    }
+
+    fn flush(&mut self, now: Time) {
+        self.look();
+        self.homes.iter_mut().for_each(|home| home.link.flush(now));
+        self.rewatch();
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.homes.iter().any(|home| home.link.is_blocked())
+    }
+
+    fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
+        self.look();
+        let count = self.homes.len();
+        let mut left = budget;
+        let mut overrun = Overrun::Drained;
+        for step in 0..count {
+            let place = (self.first + step) % count;
+            let mut got = 0;
+            let ended = self.homes[place].link.receive(now, left, &mut |datagram| {
+                got += 1;
+                sink(datagram);
+            });
+            left = left.saturating_sub(got);
+            match ended {
+                Overrun::Drained => {}
+                Overrun::Unknown => overrun = Overrun::Unknown,
+                Overrun::Budget => {
+                    self.first = (place + 1) % count;
+                    return Overrun::Budget;
+                }
+            }
+            if left == 0 && step + 1 < count {
+                self.first = (place + 1) % count;
+                return Overrun::Budget;
+            }
+        }
+        overrun
+    }
+
+    fn receives_in_memory(&self, now: Time) -> bool {
+        self.homes.iter().all(|home| home.link.receives_in_memory(now))
+    }
+
+    fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {
+        self.place_of(flow.src).is_none_or(|place| self.homes[place].link.has_room(now, flow, len))
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.homes.iter().filter_map(|home| home.link.poll_timeout()).min()
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        Some(self.ready.as_raw_fd())
+    }
+
+    fn watch(&mut self, watched: bool) -> bool {
+        self.watched = watched;
+        let mut something = self.arrivals.any.load(Ordering::Acquire);
+        for home in &mut self.homes {
+            something |= home.link.watch(watched);
+        }
+        something
+    }
+
+    fn join(&mut self, group: IpAddr) -> io::Result<()> {
+        if self.groups.contains_key(&group) {
+            return Ok(());
+        }
+        // One of them is enough: a datagram would come to each.
+        let same_family = |home: &&mut Home| home.address.is_ipv4() == group.is_ipv4();
+        let none = || io::Error::from_raw_os_error(libc::EADDRNOTAVAIL);
+        let home = self.homes.iter_mut().find(same_family).ok_or_else(none)?;
+        home.link.join(group)?;
+        self.groups.insert(group, Some(home.address));
+        self.rewatch();
+        Ok(())
+    }
+
+    fn leave(&mut self, group: IpAddr) -> io::Result<()> {
+        let via =
+            self.groups.remove(&group).ok_or_else(|| io::Error::from_raw_os_error(libc::EADDRNOTAVAIL))?;
+        if let Some(place) = via.and_then(|via| self.place_of(via)) {
+            self.homes[place].link.leave(group)?;
+            self.rewatch();
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> LinkCounters {
+        self.homes.iter().fold(self.before, |sum, home| sum + home.link.counters())
+    }
+
+    fn reaches(&self) -> Vec<Reach> {
+        self.homes.iter().flat_map(|home| home.link.reaches()).collect()
+    }
+
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        if self.shared { Some(self) } else { None }
+    }
+
+    fn readdress(&mut self, addresses: &[IpAddr]) {
+        let wanted: BTreeSet<IpAddr> = addresses.iter().copied().collect();
+        self.look();
+        self.close(&wanted);
+        self.awaited.retain(|address| wanted.contains(address));
+        let new = addresses.iter().filter(|address| self.place_of(**address).is_none());
+        let new: Vec<IpAddr> = new.filter(|address| !self.awaited.contains(address)).copied().collect();
+        if new.is_empty() {
+            return;
+        }
+        let (opener, arrivals, part) =
+            (Arc::clone(&self.opener), Arc::clone(&self.arrivals), self.capabilities.part);
+        self.awaited.extend(&new);
+        let opening = move || {
+            for address in new {
+                let opened = opener(address, part);
+                arrivals.come.lock().unwrap_or_else(PoisonError::into_inner).push((address, opened));
+                arrivals.any.store(true, Ordering::Release);
+                let _ = rustix::io::write(&arrivals.bell, &1_u64.to_ne_bytes());
+            }
+        };
+        if let Err(error) = (self.background)(Box::new(opening)) {
+            tracing::warn!(%error, "no thread to open the links of new addresses");
+            self.awaited.clear();
+        }
+    }
+
+    fn stop_segmenting(&mut self) {
+        self.segments = false;
+        self.capabilities.segments = 1;
+        self.homes.iter_mut().for_each(|home| home.link.stop_segmenting());
+    }
+
+    fn show_headers(&mut self) {
+        self.shows_headers = true;
+        self.homes.iter_mut().for_each(|home| home.link.show_headers());
+    }
+}
+
+/// Of all addresses together.
+impl Sharing for AddressesLink {
+    fn processes(&mut self) -> Vec<u32> {
+        let mut all: Vec<u32> = Vec::new();
+        for sharing in self.homes.iter_mut().filter_map(|home| home.link.sharing()) {
+            let new = sharing.processes().into_iter().filter(|process| !all.contains(process));
+            let new: Vec<u32> = new.collect();
+            all.extend(new);
+        }
+        all
+    }
+
+    fn descriptor(&self) -> RawFd {
+        self.attention.as_fd().as_raw_fd()
+    }
+
+    fn attend(&mut self) {
+        self.homes.iter_mut().filter_map(|home| home.link.sharing()).for_each(|sharing| sharing.attend());
+    }
+
+    fn serve(&mut self, service: ServiceId, at: Option<IpAddr>) -> Result<(), ServeError> {
+        let known = self.services.iter().any(|(known, _)| *known == service);
+        for place in 0..self.homes.len() {
+            let home = &mut self.homes[place];
+            if at.is_some_and(|at| at != home.address) {
+                continue;
+            }
+            let Some(sharing) = home.link.sharing() else { continue };
+            match sharing.serve(service, at) {
+                Ok(()) => {}
+                Err(ServeError::Busy) => return Err(ServeError::Busy),
+                Err(error) => {
+                    if !known {
+                        let before = self.homes[..place].iter_mut().filter_map(|home| home.link.sharing());
+                        before.for_each(|sharing| {
+                            let _ = sharing.stop_serving(service);
+                        });
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        self.services.insert((service, at));
+        Ok(())
+    }
+
+    fn stop_serving(&mut self, service: ServiceId) -> Result<(), ServeError> {
+        self.services.retain(|(known, _)| *known != service);
+        for home in &mut self.homes {
+            if let Some(sharing) = home.link.sharing() {
+                sharing.stop_serving(service)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_sharing(&mut self) {
+        self.homes
+            .iter_mut()
+            .filter_map(|home| home.link.sharing())
+            .for_each(|sharing| sharing.end_sharing());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+use std::net::Ipv4Addr;
+
+use super::*;
+use crate::testing::{self, flow};
+use crate::udp::{UdpLink, UdpOptions};
+
+const NOW: Time = Time::ZERO;
+const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 7, 0, 9));
+
+fn udp(address: IpAddr, part: Option<Part>) -> Opened {
+    let options = UdpOptions { address: Some(address), part, shared: true, ..UdpOptions::default() };
+    UdpLink::open(options).map(|link| Box::new(link) as Box<dyn Link>)
+}
+
+/// Addresses that a test has alone, as far as one can know.
+fn addresses<const N: usize>() -> [IpAddr; N] {
+    let found = [(); N].map(|()| UdpLink::open(UdpOptions::default()).expect("a free address"));
+    found.map(|link| link.address())
+}
+
+/// Has a link opened at once, instead of in a thread.
+fn at_once(run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+    run();
+    Ok(())
+}
+
+fn part(link: &AddressesLink) -> Part {
+    link.capabilities().part.expect("a part")
+}
+
+/// Sends a packet from one of the addresses to a queue pair of the peer.
+fn send(link: &mut AddressesLink, from: IpAddr, peer: &UdpLink, psn: u32) -> Result<(), TxError> {
+    let to = flow(from, peer.address());
+    let mut bytes = vec![0; testing::packet_len(0)];
+    bytes[9..12].copy_from_slice(&psn.to_be_bytes()[1..]);
+    let slot = link.reserve(NOW, &to, bytes.len())?;
+    slot.bytes.copy_from_slice(&bytes);
+    link.commit(NOW);
+    link.flush(NOW);
+    Ok(())
+}
+
+#[test]
+fn each_address_is_used_as_long_as_it_is_there() {
+    let [first, second, third] = addresses();
+    let mut link = AddressesLink::open(&[first, second], Arc::new(udp), at_once).expect("a link");
+    let mut peer = UdpLink::open(UdpOptions::default()).expect("a peer");
+    let mut sent = 0;
+    for now in [vec![first, second], vec![second, third], vec![], vec![third], vec![third, first, second]] {
+        link.readdress(&now);
+        for address in [first, second, third] {
+            let expected = if now.contains(&address) { Ok(()) } else { Err(TxError::Unreachable) };
+            assert_eq!(send(&mut link, address, &peer, sent), expected, "{address} of {now:?}");
+            if expected.is_ok() {
+                let got = testing::receive(&mut peer, 1);
+                assert_eq!((got[0].psn(), got[0].src), (sent, address));
+                let to = Flow { part: Some(part(&link)), ..flow(peer.address(), address) };
+                testing::send_to_qp(&mut peer, NOW, &to, *part(&link).qpns().start() + 2, sent);
+                peer.flush(NOW);
+                let got = testing::receive(&mut link, 1);
+                assert_eq!((got[0].psn(), got[0].dst), (sent, address));
+                sent += 1;
+            }
+        }
+    }
+    assert_eq!(link.counters().tx_datagrams, u64::from(sent), "those of closed links count");
+    assert_eq!(link.counters().rx_datagrams, u64::from(sent));
+}
+
+#[test]
+fn all_addresses_have_the_same_part_although_others_have_some_of_them_alone() {
+    let [first, second] = addresses();
+    let mut others: Vec<Box<dyn Link>> = Vec::new();
+    for _ in 0..8 {
+        let another = std::thread::scope(|scope| {
+            let joins = scope.spawn(|| udp(second, None));
+            while !joins.is_finished() {
+                others.iter_mut().filter_map(|other| other.sharing()).for_each(|sharing| sharing.attend());
+                std::thread::yield_now();
+            }
+            joins.join().expect("no panic").expect("it may join")
+        });
+        others.push(another);
+    }
+    let taken: Vec<Part> = others.iter().filter_map(|other| other.capabilities().part).collect();
+    for _ in 0..20 {
+        let link = std::thread::scope(|scope| {
+            let opens = scope.spawn(|| AddressesLink::open(&[first, second], Arc::new(udp), at_once));
+            while !opens.is_finished() {
+                others.iter_mut().filter_map(|other| other.sharing()).for_each(|sharing| sharing.attend());
+                std::thread::yield_now();
+            }
+            opens.join().expect("no panic").expect("a part that is free at both")
+        });
+        assert!(!taken.contains(&part(&link)));
+        assert!(link.homes.iter().all(|home| home.link.capabilities().part == Some(part(&link))));
+    }
+}
+
+#[test]
+fn a_group_stays_joined_when_the_address_goes_that_it_was_joined_by() {
+    let [first, second] = addresses();
+    let mut link = AddressesLink::open(&[first, second], Arc::new(udp), at_once).expect("a link");
+    let mut peer = UdpLink::open(UdpOptions::default()).expect("a peer");
+    link.join(GROUP).expect("a group");
+    for (psn, now) in [(0, vec![first, second]), (1, vec![second]), (2, vec![]), (3, vec![first])] {
+        link.readdress(&now);
+        link.flush(NOW);
+        let to = flow(peer.address(), GROUP);
+        testing::send_to_qp(&mut peer, NOW, &to, 0xFF_FFFF, psn);
+        peer.flush(NOW);
+        if now.is_empty() {
+            continue;
+        }
+        let got = testing::receive(&mut link, 1);
+        assert_eq!((got[0].psn(), got[0].dst), (psn, GROUP));
+        assert!(testing::drain(&mut link, NOW).is_empty(), "it comes once");
+    }
+    link.leave(GROUP).expect("it is joined");
+    assert_eq!(link.leave(GROUP).map_err(|error| error.raw_os_error()), Err(Some(libc::EADDRNOTAVAIL)));
+}
+
+#[test]
+fn an_address_that_cannot_be_opened_is_no_obstacle_to_others() {
+    let [first, second, third] = addresses();
+    let owner = UdpLink::open(UdpOptions { address: Some(second), ..UdpOptions::default() }).expect("alone");
+    assert_eq!(
+        AddressesLink::open(&[first, second], Arc::new(udp), at_once).err(),
+        Some(OpenError::AddressInUse(second))
+    );
+    let mut link = AddressesLink::open(&[first], Arc::new(udp), at_once).expect("a link");
+    link.readdress(&[first, second, third]);
+    for (address, expected) in [(first, Ok(())), (second, Err(TxError::Unreachable)), (third, Ok(()))] {
+        assert_eq!(send(&mut link, address, &owner, 1), expected);
+    }
+}
+
+#[test]
+fn a_service_is_served_at_all_addresses_or_at_none() {
+    let [first, second, third] = addresses();
+    let service = ServiceId(0x0106_1234);
+    let mut link = AddressesLink::open(&[first, second], Arc::new(udp), at_once).expect("a link");
+    let mut other = std::thread::scope(|scope| {
+        let joins = scope.spawn(|| udp(second, None));
+        while !joins.is_finished() {
+            link.sharing().expect("shared").attend();
+            std::thread::yield_now();
+        }
+        joins.join().expect("no panic").expect("it may join")
+    });
+    let theirs = other.sharing().expect("shared");
+    theirs.serve(service, None).expect("nobody has it");
+    let ours = link.sharing().expect("shared");
+    assert_eq!(ours.serve(service, None), Err(ServeError::Taken));
+    assert_eq!(ours.serve(service, Some(first)), Ok(()));
+    assert_eq!(ours.serve(service, Some(second)), Err(ServeError::Taken));
+    theirs.stop_serving(service).expect("nobody else changes the table");
+    assert_eq!(ours.serve(service, None), Ok(()));
+    assert_eq!(theirs.serve(service, None), Err(ServeError::Taken));
+    // An address that comes is served, too.
+    link.readdress(&[first, second, third]);
+    link.flush(NOW);
+    let mut late = std::thread::scope(|scope| {
+        let joins = scope.spawn(|| udp(third, None));
+        while !joins.is_finished() {
+            link.sharing().expect("shared").attend();
+            std::thread::yield_now();
+        }
+        joins.join().expect("no panic").expect("it may join")
+    });
+    assert_eq!(late.sharing().expect("shared").serve(service, None), Err(ServeError::Taken));
+}

@@ -1,0 +1,35 @@
+//! How a process shares the addresses of its link with others.
+
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+
+use softrnic_wire::ServiceId;
+
+use crate::udp::ServeError;
+
+/// This process among those that share the addresses of a link.
+pub trait Sharing {
+    /// The numbers of the processes that share an address, this one's included.
+    fn processes(&mut self) -> Vec<u32>;
+
+    /// Becomes readable when there is something to [`attend`](Sharing::attend) to.
+    fn descriptor(&self) -> RawFd;
+
+    /// Lets in those that want to join, and takes out those that have ended.
+    fn attend(&mut self);
+
+    /// Requests for a service come to this process from now on: those to one address, or to all.
+    ///
+    /// # Errors
+    /// Another process has the service, there are too many, or a table is being changed: try again.
+    fn serve(&mut self, service: ServiceId, at: Option<IpAddr>) -> Result<(), ServeError>;
+
+    /// They do not come to this process any more.
+    ///
+    /// # Errors
+    /// A table is being changed: try again.
+    fn stop_serving(&mut self, service: ServiceId) -> Result<(), ServeError>;
+
+    /// Gives the part back, so that what asks for its services finds others.
+    fn end_sharing(&mut self);
+}
