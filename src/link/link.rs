@@ -254,6 +254,11 @@ pub trait Link: Send {
         false
     }
 
+    /// Whether a [`Link::receive`] and a [`Link::flush`] would find nothing to do, if that can be told at once.
+    fn is_quiet(&mut self, _now: Time) -> bool {
+        false
+    }
+
     /// Whether the receiver of `flow` will have room for `len` more bytes, if a link can know. Asked before sending
     /// datagrams that are never resent and that can wait. [`Link::poll_timeout`] says how long.
     fn has_room(&mut self, _now: Time, _flow: &Flow, _len: usize) -> bool {
@@ -351,6 +356,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn receives_in_memory(&self, now: Time) -> bool {
         (**self).receives_in_memory(now)
+    }
+
+    fn is_quiet(&mut self, now: Time) -> bool {
+        (**self).is_quiet(now)
     }
 
     fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {

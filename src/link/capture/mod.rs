@@ -244,6 +244,10 @@ impl<L: Link> Link for CaptureLink<L> {
         self.inner.receives_in_memory(now)
     }
 
+    fn is_quiet(&mut self, now: Time) -> bool {
+        self.inner.is_quiet(now)
+    }
+
     fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {
         self.inner.has_room(now, flow, len)
     }

@@ -207,14 +207,18 @@ impl<L: Link> ShmLink<L> {
     ) -> bool {
         let dst = self.roads.own.address;
         let Some(road) = self.roads.road(index) else { return true };
-        if !road.begun_to_receive && road.rings.has_more() {
+        let looked = road.rings.look();
+        if looked == Ok(false) {
+            road.tell();
+        }
+        if !road.begun_to_receive && looked != Ok(false) {
             // What the peer sent before it had the road comes first.
             if !receive_all(&mut self.below, now, left, sink) {
                 return false;
             }
             road.begun_to_receive = true;
         }
-        let mut corrupt = road.corrupt;
+        let mut corrupt = road.corrupt.or(looked.err());
         while *left > 0 && corrupt.is_none() {
             match road.rings.receive(&mut self.buffer) {
                 Ok(Some((len, addressing))) => {
@@ -244,7 +248,6 @@ impl<L: Link> ShmLink<L> {
                 Err(found) => corrupt = Some(found),
             }
         }
-        road.tell();
         if corrupt.is_some() {
             self.give_up(now, index);
         } else if road.ended && *left > 0 {
@@ -394,6 +397,15 @@ impl<L: Link> Link for ShmLink<L> {
 
     fn receives_in_memory(&self, now: Time) -> bool {
         now >= self.below_until && self.roads.places() > 0
+    }
+
+    #[inline]
+    fn is_quiet(&mut self, now: Time) -> bool {
+        now < self.next_look
+            && now >= self.below_until
+            && !self.unflushed_below
+            && !self.roads.is_watched()
+            && self.roads.are_quiet()
     }
 
     fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {

@@ -20,6 +20,9 @@ pub(super) const SKIP: u32 = u32::MAX;
 const HOT: usize = 16 << 10;
 /// What has been written is shown this early, so that the peer can begin.
 const SHOWN_EARLY: u64 = 8 << 10;
+/// A datagram up to this long is built in memory that only we have, and then copied into the ring. In the ring, whose
+/// lines the peer's processor has, its ICRC would have to wait for the headers to arrive there.
+const BUILT_ASIDE: usize = 256;
 
 // One that does not fit before the end and is skipped for fits into the rest.
 const _: () = assert!(2 * record_len(MAX_DATAGRAM) <= MIN_CAPACITY);
@@ -72,6 +75,7 @@ pub(super) struct Rings {
     freed: u64,
     /// The record that is being written: where it is and the datagram's length.
     reserved: Option<(usize, usize)>,
+    aside: [u8; BUILT_ASIDE],
     waits: bool,
     /// Read by us, and how far the peer knows.
     head: u64,
@@ -91,6 +95,7 @@ impl Rings {
             shown: 0,
             freed: 0,
             reserved: None,
+            aside: [0; BUILT_ASIDE],
             waits: false,
             head: 0,
             told: 0,
@@ -136,7 +141,10 @@ impl Rings {
         header[6..8].copy_from_slice(&addressing.id.to_ne_bytes());
         header[8] = addressing.tos;
         header[9] = addressing.ttl;
-        self.own.bytes_mut(at + RECORD_HEADER, len)
+        match self.aside.get_mut(..len) {
+            Some(aside) => aside,
+            None => self.own.bytes_mut(at + RECORD_HEADER, len),
+        }
     }
 
     fn has_room(&self, len: usize) -> bool {
@@ -164,13 +172,17 @@ impl Rings {
 
     /// The datagram that was reserved last.
     pub fn reserved(&self) -> &[u8] {
-        self.reserved.map_or(&[], |(at, len)| self.own.bytes(at + RECORD_HEADER, len))
+        let Some((at, len)) = self.reserved else { return &[] };
+        self.aside.get(..len).unwrap_or_else(|| self.own.bytes(at + RECORD_HEADER, len))
     }
 
     /// Queues what was reserved.
     #[inline]
     pub fn commit(&mut self) {
-        let Some((_, len)) = self.reserved.take() else { return };
+        let Some((at, len)) = self.reserved.take() else { return };
+        if let Some(aside) = self.aside.get(..len) {
+            self.own.bytes_mut(at + RECORD_HEADER, len).copy_from_slice(aside);
+        }
         self.tail += record_len(len) as u64;
         if self.tail - self.shown >= SHOWN_EARLY {
             self.show();
@@ -195,15 +207,14 @@ impl Rings {
 
     /// Whether both sides have read everything.
     pub fn is_empty(&mut self) -> bool {
-        self.look_for_room().is_ok() && self.freed == self.tail && !self.has_more()
+        self.look_for_room().is_ok() && self.freed == self.tail && self.look() == Ok(false)
     }
 
     /// Says that we sleep from now on, if nothing has come; `sleep` is not 0 and not what it was the last time. Returns
     /// whether there is something to do instead.
     pub fn sleep(&mut self, sleep: u32) -> Result<bool, Corrupt> {
         self.own.header().sleep(sleep);
-        self.look_for_more()?;
-        Ok(self.arrived != self.head || self.has_room_again()?)
+        Ok(self.look()? || self.has_room_again()?)
     }
 
     /// Says that we are awake.
@@ -224,11 +235,8 @@ impl Rings {
         buffer: &mut [u8; MAX_DATAGRAM],
     ) -> Result<Option<(usize, Addressing)>, Corrupt> {
         loop {
-            if self.head == self.arrived {
-                self.look_for_more()?;
-                if self.head == self.arrived {
-                    return Ok(None);
-                }
+            if self.head == self.arrived && !self.look()? {
+                return Ok(None);
             }
             let capacity = self.peer.capacity();
             let at = (self.head % capacity as u64) as usize;
@@ -262,13 +270,10 @@ impl Rings {
         }
     }
 
-    /// Whether the peer has written something, or what cannot be.
-    pub fn has_more(&mut self) -> bool {
-        self.look_for_more().is_err() || self.arrived != self.head
-    }
-
-    fn look_for_more(&mut self) -> Result<(), Corrupt> {
-        let arrived = self.peer.header().tail();
+    /// Asks what the peer has written, and returns whether there is something to receive.
+    #[inline]
+    pub fn look(&mut self) -> Result<bool, Corrupt> {
+        let arrived = self.peer_tail();
         let sound = arrived >= self.arrived
             && arrived - self.head <= self.peer.capacity() as u64
             && arrived.is_multiple_of(ALIGN as u64);
@@ -276,7 +281,21 @@ impl Rings {
             return Err(Corrupt::Index);
         }
         self.arrived = arrived;
-        Ok(())
+        Ok(self.arrived != self.head)
+    }
+
+    /// Whether a look would find nothing, and the peer knows all that was read.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.head == self.told && self.peer_tail() == self.head
+    }
+
+    /// How far the peer's records go. The next one is fetched at the same time: a line that another processor has written
+    /// takes long to come, and two at a time take no longer.
+    #[inline]
+    fn peer_tail(&self) -> u64 {
+        self.peer.fetch((self.head % self.peer.capacity() as u64) as usize);
+        self.peer.header().tail()
     }
 
     /// Whether so much was read that the peer should know, although there is more.

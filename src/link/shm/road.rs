@@ -108,6 +108,12 @@ impl Road {
         std::mem::replace(&mut self.moved, moved) == moved && self.rings.is_empty()
     }
 
+    /// Whether there is nothing to receive, to show or to tell.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        !self.queued && !self.ended && self.corrupt.is_none() && self.rings.is_quiet()
+    }
+
     /// Tells the peer what was read.
     pub fn tell(&mut self) {
         if self.rings.tell() {

@@ -170,6 +170,15 @@ impl Roads {
         }
     }
 
+    /// Whether nothing has come on any, and all peers know that what came before was read.
+    #[inline]
+    pub fn are_quiet(&self) -> bool {
+        self.streams.iter().flatten().all(|stream| match stream {
+            Stream::Road(road) => road.is_quiet(),
+            _ => true,
+        })
+    }
+
     pub fn reserved(&self, index: usize) -> &[u8] {
         match self.streams.get(index) {
             Some(Some(Stream::Road(road))) => road.rings.reserved(),
@@ -526,6 +535,7 @@ impl Roads {
         self.sleeps = self.sleeps.checked_add(1).unwrap_or(1);
         for stream in self.streams.iter_mut().flatten() {
             let Stream::Road(road) = stream else { continue };
+            road.tell();
             match road.rings.sleep(self.sleeps) {
                 Ok(more) => busy |= more,
                 Err(corrupt) => {

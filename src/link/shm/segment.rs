@@ -156,6 +156,17 @@ impl Peer {
         self.0.capacity()
     }
 
+    /// Has the processor fetch the beginning of the record at `at`, while it does something else.
+    ///
+    /// # Panics
+    /// It is beyond the end.
+    #[inline]
+    pub fn fetch(&self, at: usize) {
+        assert!(at < self.capacity(), "{at}");
+        // SAFETY: readable, as in `copy`. What is loaded is not used, and the compiler leaves a volatile load alone.
+        let _ = unsafe { self.0.base.as_ptr().add(HEADER_LEN + at).read_volatile() };
+    }
+
     /// Copies bytes of the records, which the peer may be writing: then it is some mixture.
     ///
     /// # Panics

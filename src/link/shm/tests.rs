@@ -306,6 +306,41 @@ fn receiving_takes_no_system_call_while_nothing_goes_below() {
     assert!(!left.receives_in_memory(later), "its answer would come below");
 }
 
+#[test]
+fn a_link_is_quiet_until_there_is_something_to_do() {
+    let (mut left, mut right) = neighbours();
+    let to = right.roads.own.address;
+    let later = now() + BELOW_ACTIVE;
+    assert!(!right.is_quiet(later), "it is time to ask the kernel");
+    right.receive(later, 64, &mut |_| {});
+    assert!(right.is_quiet(later));
+    assert!(!right.is_quiet(later + LOOK_INTERVAL));
+    send(&mut left, to, 1, 8).expect("a slot");
+    assert!(!left.is_quiet(later), "it is not flushed");
+    left.flush(later);
+    assert!(!right.is_quiet(later), "a datagram has come");
+    assert_eq!(right.receive(later, 64, &mut |_| {}), Overrun::Drained);
+    assert!(!right.is_quiet(later), "its sender does not know that it was read");
+    right.receive(later, 64, &mut |_| {});
+    assert!(right.is_quiet(later));
+    right.watch(true);
+    assert!(!right.is_quiet(later), "the bell may have been rung for a thread that sleeps");
+}
+
+#[test]
+fn a_peer_knows_what_was_read_before_its_reader_sleeps() {
+    let (mut left, mut right) = neighbours();
+    let to = right.roads.own.address;
+    send(&mut left, to, 1, 8).expect("a slot");
+    left.flush(now());
+    assert_eq!(right.receive(now(), 64, &mut |_| {}), Overrun::Drained);
+    right.watch(true);
+    let later = now() + BELOW_ACTIVE;
+    left.receive(later, 64, &mut |_| {});
+    let road = left.roads.road(0).expect("a road");
+    assert!(road.rings.is_empty());
+}
+
 /// Each datagram from a socket would cost the system calls of its counters.
 #[test]
 fn receiving_does_not_ask_the_link_below_for_its_counters() {

@@ -65,7 +65,16 @@ impl Nic {
             return false;
         }
         match self.core.try_lock() {
-            Ok(Some(guard)) => {
+            Ok(Some(mut guard)) => {
+                if self.is_idle(now, &mut guard) {
+                    match guard.finish() {
+                        Ok(()) => {
+                            self.yield_if_vain(now, false);
+                            return false;
+                        }
+                        Err(pending) => guard = pending,
+                    }
+                }
                 let step = self.drive(now, guard, Budget { caller: Caller::Poll, ..Budget::default() });
                 self.yield_if_vain(now, step.received + step.sent + step.completed > 0);
                 step.completed > 0
@@ -77,6 +86,13 @@ impl Nic {
             }
             Err(Poisoned) => false,
         }
+    }
+
+    /// Whether driving the NIC would do nothing, as far as that can be told quickly. Most polls of an application that
+    /// waits find that, and what arrives during one has to wait for its end.
+    #[inline]
+    fn is_idle(&self, now: Time, core: &mut Core) -> bool {
+        self.doorbells.is_empty() && core.engine.is_idle(now) && core.link.is_quiet(now)
     }
 
     fn yield_if_vain(&self, now: Time, useful: bool) {
@@ -232,7 +248,9 @@ impl Nic {
         if step.received_messages {
             self.words.message_came();
         }
-        routes.publish(engine.take_events());
+        if engine.has_events() {
+            routes.publish(engine.take_events());
+        }
         if step.connections {
             let events = engine.take_connection_events();
             match connections {
@@ -254,6 +272,6 @@ impl Nic {
 
 /// When the NIC needs to be driven next.
 fn deadline(core: &Core) -> Time {
-    let timers = [core.engine.poll_timeout(), core.link.poll_timeout()];
-    timers.into_iter().flatten().min().unwrap_or(Time::NEVER)
+    let link = core.link.poll_timeout().unwrap_or(Time::NEVER);
+    core.engine.poll_timeout().unwrap_or(Time::NEVER).min(link)
 }

@@ -229,7 +229,9 @@ impl Engine {
         if self.management_active {
             self.transmit_management(now, link, &mut step);
         }
-        self.active.extend(&self.delayed_acks);
+        if !self.delayed_acks.is_empty() {
+            self.active.extend(&self.delayed_acks);
+        }
         link.flush(now);
         step.blocked |= link.is_blocked();
         step.received_messages = self.shared.staged.has_receives();
@@ -252,8 +254,18 @@ impl Engine {
 
     /// When the next timer fires, if one is running.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let management = (self.management_timer != Time::NEVER).then_some(self.management_timer);
-        [self.timers.next(), management].into_iter().flatten().min()
+        Some(self.timers.next().min(self.management_timer)).filter(|&at| at != Time::NEVER)
+    }
+
+    /// Whether a step at `now` that receives nothing would do nothing.
+    #[inline]
+    pub fn is_idle(&self, now: Time) -> bool {
+        self.active.is_empty()
+            && !self.management_active
+            && now < self.timers.next().min(self.management_timer)
+            && self.shared.staged.is_empty()
+            && self.shared.events.is_empty()
+            && !self.peers.has_wakeable()
     }
 
     /// Whether some QP could send now.
@@ -287,6 +299,12 @@ impl Engine {
     /// Raises an event about the port or the device.
     pub fn raise(&mut self, event: Event) {
         self.shared.events.push(event);
+    }
+
+    /// Whether asynchronous events are pending.
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        !self.shared.events.is_empty()
     }
 
     /// Takes the pending asynchronous events.

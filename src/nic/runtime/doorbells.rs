@@ -54,6 +54,12 @@ impl DoorbellSet {
         }
     }
 
+    /// Whether a [drain](Self::drain) would find nothing now.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.levels[self.levels.len() - 1].iter().all(|word| word.load(Ordering::Relaxed) == 0)
+    }
+
     /// Removes every number that was added before, and perhaps some being added, and passes each to `visit`, lowest
     /// first.
     pub fn drain(&self, mut visit: impl FnMut(usize)) {

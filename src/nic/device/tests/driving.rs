@@ -251,6 +251,30 @@ fn a_poll_that_finds_nothing_services_the_link() {
     assert_eq!(back.receives(), before + 1);
 }
 
+/// Such polls are most of what an application that waits does.
+#[test]
+fn a_poll_of_a_quiet_link_still_does_what_is_due() {
+    let mut world = World::new();
+    world.pair.back.is_in_memory();
+    world.post_and_poll();
+    world.pass(MICROSECOND);
+    let Pair { near, far, back, there } = &world.pair;
+    let poll = || near.cq.poll_with(1, |cqe| assert_eq!(cqe.status, Status::Success));
+    let before = back.receives();
+    assert_eq!((poll(), back.receives()), (0, before), "there is nothing to do");
+    // Gathered, since the QP is busy.
+    there.cut();
+    near.qp.post(near.write_to(far, 0)).expect("posts");
+    near.qp.post(near.write_to(far, 1)).expect("posts");
+    let sent = there.sent();
+    poll();
+    assert_eq!(there.sent(), sent + 1, "what was gathered leaves");
+    // None of it arrived; the thread, which would run the timer, does not get a processor.
+    world.time.fetch_add(Duration::from_secs(1).as_nanos() as u64, Ordering::SeqCst);
+    poll();
+    assert!(there.sent() > sent + 1, "the timer runs");
+}
+
 #[test]
 fn a_poll_that_finds_something_leaves_the_link_alone_for_a_while() {
     finds_something(SERVICE_INTERVAL, false);

@@ -146,6 +146,11 @@ impl Link for WireLink {
         self.inward.lock().in_memory
     }
 
+    fn is_quiet(&mut self, _now: Time) -> bool {
+        let pipe = self.inward.lock();
+        pipe.in_memory && pipe.datagrams.is_empty() && self.queued.is_empty()
+    }
+
     fn reserve(&mut self, _now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
         let refusals = &mut self.out.lock().refusals;
         if *refusals > 0 {
