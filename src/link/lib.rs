@@ -3,16 +3,24 @@
 //! A [`Link`] is driven by one caller at a time, never blocks, and describes what it can do in its [`Capabilities`];
 //! the layers above ask and never guess. Nothing here parses above UDP, except the [`capture`] and [`fault`] layers,
 //! which wrap any link and read the transport headers. Start reading with the [`Link`] trait.
+//!
+//! On WebAssembly there is only [`sim`].
 
 #[cfg(test)]
 extern crate self as softrnic_link;
 
+#[cfg(not(target_family = "wasm"))]
 pub mod addresses;
 mod audit;
+#[cfg(target_family = "wasm")]
+mod bare;
+#[cfg(not(target_family = "wasm"))]
 mod cancel;
 #[cfg(feature = "capture")]
 pub mod capture;
+#[cfg(not(target_family = "wasm"))]
 mod credentials;
+#[cfg(not(target_family = "wasm"))]
 pub mod fault;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
@@ -20,26 +28,38 @@ pub mod fuzz;
 #[cfg(loom)]
 #[path = "shm/header.rs"]
 mod header;
+#[cfg(not(target_family = "wasm"))]
 pub mod host;
 mod link;
 mod part;
 mod rng;
+#[cfg(not(target_family = "wasm"))]
 mod sharing;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, target_family = "wasm")))]
 pub mod shm;
 pub mod sim;
 #[cfg(test)]
 #[allow(dead_code, reason = "what `tests/contract.rs` uses alone")]
 mod testing;
+#[cfg(not(target_family = "wasm"))]
 pub mod udp;
+#[cfg(not(target_family = "wasm"))]
 mod watch;
 #[cfg(feature = "xdp")]
 pub mod xdp;
 
 pub use audit::FrameAudit;
+#[cfg(not(target_family = "wasm"))]
 pub use cancel::Uncancelled;
+#[cfg(not(target_family = "wasm"))]
 pub use credentials::Credentials;
 pub use link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot};
 pub use part::Part;
 pub use rng::Rng;
+#[cfg(not(target_family = "wasm"))]
 pub use sharing::Sharing;
+
+#[cfg(target_family = "wasm")]
+use bare::{RawFd, Sharing};
+#[cfg(not(target_family = "wasm"))]
+use std::os::fd::RawFd;

@@ -4,13 +4,12 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::ops::Add;
-use std::os::fd::RawFd;
 
 use softrnic_wire::{IpFacts, Time};
 
 use crate::audit::FrameAudit;
 use crate::part::Part;
-use crate::sharing::Sharing;
+use crate::{RawFd, Sharing};
 
 /// The addressing of outgoing datagrams; equal flows may share one segmented send.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

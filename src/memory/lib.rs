@@ -27,6 +27,11 @@
 //! itself, which report EFAULT instead; [`Config::safe_copies`] extends that to every region, at the cost of a system call
 //! per copy.
 //!
+//! # Without a system
+//!
+//! WebAssembly has one thread and no kernel: nothing races, every address of its memory is mapped, and a copy is a copy.
+//! `bare.rs` stands there for the four files that know about the system.
+//!
 //! # Example
 //!
 //! ```
@@ -52,23 +57,32 @@
 mod access;
 mod app_range;
 mod atomic;
+#[cfg(target_family = "wasm")]
+mod bare;
 mod bind;
 mod check;
 mod copy;
 mod device_memory;
 mod error;
 mod key;
+#[cfg(not(target_family = "wasm"))]
 mod lost_page;
 mod page_list;
 mod pd;
+#[cfg(not(target_family = "wasm"))]
 mod populate;
+#[cfg(not(target_family = "wasm"))]
 mod racing;
 mod region;
 mod register;
+#[cfg(not(target_family = "wasm"))]
 mod safe_copy;
 mod sge;
 mod table;
 mod window;
+
+#[cfg(target_family = "wasm")]
+use bare::{lost_page, populate, racing, safe_copy};
 
 pub use access::Access;
 pub use app_range::{AppRange, copy_from_app, copy_to_app};

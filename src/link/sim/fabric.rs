@@ -9,7 +9,7 @@ use softrnic_wire::{Time, UDP_LEN};
 
 use crate::rng::Rng;
 
-use super::{AddressTaken, FabricCounters, Path};
+use super::{AddressTaken, FabricCounters, Flight, Meddling, Path, link};
 
 /// A datagram in flight or waiting to be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -176,6 +176,50 @@ impl State {
         self.under_way.peek().map(|Reverse(arrival)| arrival.at)
     }
 
+    pub(super) fn flights(&self) -> Vec<Flight> {
+        let mut flights: Vec<Flight> =
+            self.under_way.iter().map(|Reverse(arrival)| arrival.flight()).collect();
+        flights.sort_by_key(|flight| (flight.at, flight.number));
+        flights
+    }
+
+    /// Whether there was such a datagram, and it could be done.
+    pub(super) fn meddle(&mut self, number: u64, what: Meddling) -> bool {
+        let mut arrivals = std::mem::take(&mut self.under_way).into_vec();
+        let place = arrivals.iter().position(|Reverse(arrival)| arrival.sequence == number);
+        let mut copy = None;
+        let done = place.is_some_and(|place| {
+            let Reverse(arrival) = &mut arrivals[place];
+            match what {
+                Meddling::Lose => {
+                    arrivals.swap_remove(place);
+                    self.counters.lost += 1;
+                }
+                Meddling::Duplicate => {
+                    copy = Some((arrival.at, arrival.to, arrival.parcel.clone()));
+                    self.counters.duplicated += 1;
+                }
+                Meddling::ArriveAt(at) => arrival.at = at,
+                Meddling::Mark if arrival.parcel.tos & ECN == 0 => return false,
+                Meddling::Mark => {
+                    arrival.parcel.tos |= CONGESTION_EXPERIENCED;
+                    self.counters.marked += 1;
+                }
+                Meddling::Flip { bit } => {
+                    let Some(byte) = arrival.parcel.bytes.get_mut(bit / 8) else { return false };
+                    *byte ^= 0x80 >> (bit % 8);
+                    self.counters.corrupted += 1;
+                }
+            }
+            true
+        });
+        self.under_way = arrivals.into();
+        if let Some((at, to, parcel)) = copy {
+            self.schedule(at, to, parcel);
+        }
+        done
+    }
+
     pub(super) fn advance(&mut self, now: Time) {
         while self.next_delivery().is_some_and(|at| at <= now) {
             let Some(Reverse(arrival)) = self.under_way.pop() else { return };
@@ -227,6 +271,18 @@ fn path_state(
         let direction = format!("{src} to {dst}");
         PathState { path: None, rng: Rng::stream(seed, direction.as_bytes()) }
     })
+}
+
+impl Arrival {
+    fn flight(&self) -> Flight {
+        Flight {
+            number: self.sequence,
+            at: self.at,
+            from: self.parcel.src,
+            to: self.to,
+            packet: link::packet(&self.parcel),
+        }
+    }
 }
 
 impl PartialEq for Arrival {

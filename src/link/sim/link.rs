@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::RawFd;
+use std::ops::Range;
 use std::time::Duration;
 
 use softrnic_wire::{
@@ -12,7 +12,7 @@ use softrnic_wire::{
 };
 
 use crate::rng::Rng;
-use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
+use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, RawFd, TxError, TxSlot};
 
 use super::fabric::Parcel;
 use super::{Fabric, SimOptions};
@@ -215,6 +215,22 @@ impl Link for SimLink {
 
 /// The IP header as it is on the wire, and its length.
 fn ip_header(parcel: &Parcel) -> Option<([u8; IPV6_LEN], usize)> {
+    let (headers, range) = headers(parcel)?;
+    let len = range.len() - UDP_LEN;
+    let mut bytes = [0; IPV6_LEN];
+    bytes[..len].copy_from_slice(&headers[range.start..range.start + len]);
+    Some((bytes, len))
+}
+
+/// What is on the wire from the IP header on.
+pub(super) fn packet(parcel: &Parcel) -> Vec<u8> {
+    let headers = headers(parcel);
+    let before = headers.as_ref().map_or(&[][..], |(bytes, range)| &bytes[range.clone()]);
+    [before, &parcel.bytes].concat()
+}
+
+/// The headers down to UDP, and where in them the IP and UDP headers are.
+fn headers(parcel: &Parcel) -> Option<([u8; MAX_FRAME_HEADER_LEN], Range<usize>)> {
     let facts = match (parcel.src, parcel.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => IpFacts::V4 { src, dst, id: parcel.id, flags_frag: DF },
         (IpAddr::V6(src), IpAddr::V6(dst)) => IpFacts::V6 { src, dst },
@@ -228,8 +244,6 @@ fn ip_header(parcel: &Parcel) -> Option<([u8; IPV6_LEN], usize)> {
     };
     let mut frame = [0; MAX_FRAME_HEADER_LEN];
     header.emit(&mut frame, parcel.bytes.len());
-    let (start, len) = (header.eth.wire_len(), header.ip.wire_len());
-    let mut bytes = [0; IPV6_LEN];
-    bytes[..len].copy_from_slice(&frame[start..start + len]);
-    Some((bytes, len))
+    let start = header.eth.wire_len();
+    Some((frame, start..start + header.ip.wire_len() + UDP_LEN))
 }

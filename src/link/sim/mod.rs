@@ -107,6 +107,39 @@ pub struct FabricCounters {
     pub unroutable: u64,
 }
 
+/// A datagram under way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Flight {
+    /// Its number, by which it can be [meddled with](Fabric::meddle); a copy has its own.
+    pub number: u64,
+    /// When it arrives.
+    pub at: Time,
+    /// The sender.
+    pub from: IpAddr,
+    /// The link to which it goes: of a datagram to a group, there is one for each member.
+    pub to: IpAddr,
+    /// Its bytes, from the IP header on.
+    pub packet: Vec<u8>,
+}
+
+/// What can be done to a datagram under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Meddling {
+    /// It never arrives.
+    Lose,
+    /// A copy arrives at the same time, behind what was sent before.
+    Duplicate,
+    /// It arrives at another time; at once, if that has passed.
+    ArriveAt(Time),
+    /// It is marked "congestion experienced", if it is ECN-capable.
+    Mark,
+    /// A bit is inverted: 0 is the first of the BTH.
+    Flip {
+        /// Which one.
+        bit: usize,
+    },
+}
+
 /// Another link is attached with that address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AddressTaken(pub IpAddr);
@@ -153,6 +186,16 @@ impl Fabric {
     /// When the next datagram in flight arrives; `None` if there is none.
     pub fn next_delivery(&self) -> Option<Time> {
         self.lock().next_delivery()
+    }
+
+    /// The datagrams under way, in the order of their arrival.
+    pub fn flights(&self) -> Vec<Flight> {
+        self.lock().flights()
+    }
+
+    /// Changes the fate of a datagram under way. `false` if it is not under way, or that cannot be done to it.
+    pub fn meddle(&self, number: u64, what: Meddling) -> bool {
+        self.lock().meddle(number, what)
     }
 
     /// Moves everything that has arrived by `now` into the receive buffers. Links do this themselves whenever they are

@@ -54,6 +54,53 @@ fn datagrams_arrive_after_the_delay_and_not_before() {
     assert_eq!(b.counters().rx_datagrams, 1);
 }
 
+/// Sends datagrams 0 to 3, ECN-capable, and meddles with number 1 in this way. Returns what arrives.
+fn meddled(what: Meddling) -> Vec<Received> {
+    let fabric = Fabric::new(1);
+    let (mut a, mut b) = pair(&fabric, SimOptions::default());
+    let to_b = Flow { tos: 2, ..flow(ip(1), ip(2)) };
+    for psn in 0..4 {
+        send(&mut a, NOW, &to_b, psn, 64).unwrap();
+    }
+    a.flush(NOW);
+    let flights = fabric.flights();
+    assert_eq!(
+        flights.iter().map(|flight| (flight.from, flight.to)).collect::<Vec<_>>(),
+        [(ip(1), ip(2)); 4]
+    );
+    assert_eq!(flights[1].packet.len(), 20 + 8 + packet_len(64));
+    assert!(fabric.meddle(flights[1].number, what), "{what:?}");
+    let got = drain(&mut b, LONG);
+    assert!(!fabric.meddle(flights[1].number, what), "it has arrived");
+    got
+}
+
+#[test]
+fn the_fate_of_a_datagram_under_way_can_be_changed() {
+    let psns = |got: &[Received]| got.iter().map(Received::psn).collect::<Vec<_>>();
+    assert_eq!(psns(&meddled(Meddling::Lose)), [0, 2, 3]);
+    assert_eq!(psns(&meddled(Meddling::Duplicate)), [0, 1, 2, 3, 1]);
+    assert_eq!(psns(&meddled(Meddling::ArriveAt(LONG))), [0, 2, 3, 1]);
+    let marked = meddled(Meddling::Mark);
+    assert_eq!(marked.iter().map(|one| one.tos & 3).collect::<Vec<_>>(), [2, 3, 2, 2]);
+    let damaged = meddled(Meddling::Flip { bit: 200 });
+    assert_eq!(damaged.iter().map(Received::icrc_ok).collect::<Vec<_>>(), [true, false, true, true]);
+}
+
+#[test]
+fn what_cannot_be_done_to_a_datagram_is_not_done() {
+    let fabric = Fabric::new(1);
+    let (mut a, mut b) = pair(&fabric, SimOptions::default());
+    send(&mut a, NOW, &flow(ip(1), ip(2)), 7, 64).unwrap();
+    a.flush(NOW);
+    let number = fabric.flights()[0].number;
+    assert!(!fabric.meddle(number, Meddling::Mark), "not ECN-capable");
+    assert!(!fabric.meddle(number, Meddling::Flip { bit: 8 * packet_len(64) }), "behind its end");
+    assert!(!fabric.meddle(number + 1, Meddling::Lose), "no such datagram");
+    let got = drain(&mut b, LONG);
+    assert_eq!((got.len(), got[0].tos, got[0].icrc_ok()), (1, 0, true));
+}
+
 #[test]
 fn links_show_as_much_of_the_header_as_they_are_told_to() {
     for (v6, sees_ip_header, counts_ids) in [

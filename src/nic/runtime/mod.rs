@@ -25,18 +25,23 @@
 //! memory model lets a load return: `RUSTFLAGS="--cfg loom" cargo test -p softrnic-nic --release --lib loom`. Beside
 //! each protocol is a broken variant of it, in which loom must find the failure.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, target_family = "wasm")))]
 pub mod channel;
+#[cfg(not(target_family = "wasm"))]
 pub mod doorbells;
+#[cfg(not(target_family = "wasm"))]
 mod eventfd;
+#[cfg(not(target_family = "wasm"))]
 mod futex;
+#[cfg(not(target_family = "wasm"))]
 pub mod kick;
+#[cfg(not(target_family = "wasm"))]
 pub mod lock;
 pub mod notify;
 pub mod queue;
 pub mod ring;
 pub(crate) mod sync;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, target_family = "wasm")))]
 pub mod tokens;
 
 #[cfg(all(test, loom))]
