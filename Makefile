@@ -33,7 +33,7 @@ install: build ## the command and its libraries, below PREFIX (/usr/local), neve
 	install -D -m 644 target/release/libsoftrnic_interpose.so $(LIBRARIES)/libsoftrnic_interpose.so
 
 # Longer runs are tools of their own: `make fuzz` is tools/fuzz, given ARGS.
-RUNS := $(filter aarch64 bench dist dist-check fuzz soak interop,$(notdir $(wildcard tools/*)))
+RUNS := $(filter aarch64 bench dist dist-check fuzz playground soak interop,$(notdir $(wildcard tools/*)))
 .PHONY: $(RUNS)
 $(RUNS):
 	tools/$@ $(ARGS)

@@ -1,0 +1,23 @@
+//! NICs on a simulated network, with somebody's hand on the wire.
+//!
+//! A [`World`](world::World) holds real engines in virtual time. It moves one step at a time, and a step is one packet
+//! that arrives or one timer that fires. Between steps [actions](action::Action) post work and meddle with packets under
+//! way. A [`Session`] is a setup and a list of moves: it can go back, because the same moves lead to the same world.
+//!
+//! The page of `docs/playground` runs this as WebAssembly and knows nothing of the protocol. It sends a [`Request`] as
+//! JSON and gets an answer as JSON ([`Session::call`], and `exports.rs` below that). The same requests get the same
+//! answers on every machine, which is tested.
+
+pub mod action;
+mod exports;
+mod layout;
+pub mod memory;
+pub mod packet;
+mod post;
+pub mod rules;
+pub mod session;
+pub mod side;
+pub mod view;
+pub mod world;
+
+pub use session::{Request, Session};

@@ -1,0 +1,172 @@
+//! What can be seen of a world.
+
+use serde::Serialize;
+use softrnic_nic::engine::CqeExtra;
+
+use crate::packet::Packet;
+use crate::world::World;
+
+/// Something that happened.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Event {
+    /// When, in nanoseconds.
+    pub at: u64,
+    /// At which NIC; none for the network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub side: Option<usize>,
+    /// Its kind.
+    pub what: What,
+    /// The packet that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packet: Option<usize>,
+    /// In words.
+    pub text: String,
+    /// The rule that acted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<&'static str>,
+}
+
+/// Kinds of events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum What {
+    Post,
+    Poll,
+    Sent,
+    Received,
+    Rule,
+    Completion,
+    Event,
+    Timer,
+    Wire,
+}
+
+/// The state of a world, with what has happened since the last look.
+#[derive(Serialize)]
+pub struct View<'w> {
+    /// Virtual time in nanoseconds.
+    now: u64,
+    /// When the next step is.
+    next: Option<u64>,
+    /// The move that was made last, and how many there are.
+    pub(crate) cursor: usize,
+    pub(crate) moves: usize,
+    /// Whether everything before is forgotten: packets and events are all that there are.
+    pub(crate) fresh: bool,
+    sides: Vec<SideView>,
+    ends: Vec<EndView>,
+    packets: Vec<&'w Packet>,
+    events: &'w [Event],
+}
+
+#[derive(Serialize)]
+struct SideView {
+    address: String,
+    base: u64,
+    rkey: u32,
+    /// Nanoseconds until a timer fires.
+    timer: Option<u64>,
+    completions: Vec<CompletionView>,
+    changed: Vec<(usize, usize)>,
+    changed_at: usize,
+    counters: Vec<(&'static str, u64)>,
+}
+
+#[derive(Serialize)]
+struct CompletionView {
+    wr_id: u64,
+    opcode: String,
+    status: String,
+    bytes: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    imm: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct EndView {
+    side: usize,
+    qpn: u32,
+    state: String,
+    /// The oldest PSN that has not been acknowledged.
+    una: u32,
+    /// The PSN that is sent next.
+    send_psn: u32,
+    expected_psn: u32,
+    msn: u32,
+    in_flight: u64,
+    retries_left: u8,
+    rnr_wait: bool,
+    /// Bytes per second that congestion control allows.
+    rate: Option<u64>,
+    sends: Vec<(u64, crate::action::Op)>,
+    receives: Vec<(u64, u32)>,
+}
+
+impl<'w> View<'w> {
+    /// Everything from event `from` on; with all packets, or those that the last move touched.
+    pub fn new(world: &'w World, from: usize, all: bool) -> View<'w> {
+        let mut touched = world.touched.clone();
+        touched.sort_unstable();
+        touched.dedup();
+        View {
+            now: world.now.as_nanos(),
+            next: world.next_time().map(|next| next.max(world.now).as_nanos()),
+            cursor: 0,
+            moves: 0,
+            fresh: all,
+            sides: world.sides.iter().map(|side| side_view(world, side)).collect(),
+            ends: world.ends.iter().map(|end| end_view(world, end)).collect(),
+            packets: if all {
+                world.packets.iter().collect()
+            } else {
+                touched.into_iter().map(|packet| &world.packets[packet]).collect()
+            },
+            events: &world.events[from.min(world.events.len())..],
+        }
+    }
+}
+
+fn side_view(world: &World, side: &crate::side::Side) -> SideView {
+    let completion = |done: &softrnic_nic::engine::Cqe| CompletionView {
+        wr_id: done.wr_id,
+        opcode: format!("{:?}", done.opcode),
+        status: format!("{:?}", done.status),
+        bytes: done.byte_len,
+        imm: match done.extra {
+            CqeExtra::Imm(imm) => Some(u32::from_be_bytes(imm.0)),
+            _ => None,
+        },
+    };
+    let named = side.engine.counters().map(|(counter, count)| (counter.name(), count));
+    let dropped = side.engine.drops().map(|(reason, count)| (reason.name(), count));
+    SideView {
+        address: side.address.to_string(),
+        base: side.base,
+        rkey: side.keys.rkey.0,
+        timer: side.engine.poll_timeout().map(|at| at.nanos_since(world.now)),
+        completions: side.completed.iter().map(completion).collect(),
+        changed: side.changed.clone(),
+        changed_at: side.changed_at,
+        counters: named.chain(dropped).filter(|(_, count)| *count > 0).collect(),
+    }
+}
+
+fn end_view(world: &World, end: &crate::world::End) -> EndView {
+    let status = world.sides[end.side].engine.query_qp(end.qp.key).map(|query| query.status).ok();
+    EndView {
+        side: end.side,
+        qpn: end.qp.qpn.get(),
+        state: status.map_or(String::new(), |s| format!("{:?}", s.state).to_uppercase()),
+        una: status.map_or(0, |s| s.una.get()),
+        send_psn: status.map_or(0, |s| s.send_psn.get()),
+        expected_psn: status.map_or(0, |s| s.expected_psn.get()),
+        msn: status.map_or(0, |s| s.msn.get()),
+        in_flight: status.map_or(0, |s| s.in_flight),
+        retries_left: status.map_or(0, |s| s.retries_left),
+        rnr_wait: status.is_some_and(|s| s.rnr_wait),
+        rate: status.and_then(|s| s.paced_rate),
+        sends: end.sends.clone(),
+        receives: end.receives.clone(),
+    }
+}

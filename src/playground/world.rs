@@ -1,0 +1,464 @@
+//! NICs on a network, and the passing of virtual time.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use softrnic_link::Link;
+use softrnic_link::sim::{Fabric, Flight, Meddling, Path};
+use softrnic_nic::engine::{Budget, Caller, QpHandle, QpInit, ReceiveSource};
+use softrnic_transport::{AttrMask, Path as QpPath, QpAccess, QpAttr, QpState, QpType};
+use softrnic_wire::{Mtu, Psn, RnrTimer, Time};
+
+use crate::action::{Action, Op, Post, Service, Setup};
+use crate::packet::{Fate, Packet};
+use crate::post::{self, Peer, QKEY};
+use crate::side::Side;
+use crate::view::{Event, What};
+
+/// Entries of a send or receive queue.
+const QUEUE: usize = 256;
+
+/// An end of a connection.
+pub struct End {
+    /// The NIC.
+    pub side: usize,
+    /// The QP, with the application's ends of its queues.
+    pub qp: QpHandle,
+    /// Receives that wait for a message: number and bytes.
+    pub receives: Vec<(u64, u32)>,
+    /// Work requests that have not been completed: number and operation.
+    pub sends: Vec<(u64, Op)>,
+    /// Bytes of all receives so far.
+    received: u64,
+}
+
+/// See the [module](self).
+pub struct World {
+    /// How it was set up.
+    pub setup: Setup,
+    /// Virtual time.
+    pub now: Time,
+    /// The NICs.
+    pub sides: Vec<Side>,
+    /// The ends of connections; those of one are neighbours.
+    pub ends: Vec<End>,
+    /// All packets so far, in the order in which they left.
+    pub packets: Vec<Packet>,
+    /// All that has happened so far.
+    pub events: Vec<Event>,
+    /// Packets that the last move changed.
+    pub touched: Vec<usize>,
+    fabric: Fabric,
+    /// By the number that the fabric gives.
+    flying: HashMap<u64, usize>,
+    next_wr: u64,
+}
+
+impl World {
+    /// NICs that are connected, and have nothing to do.
+    ///
+    /// # Errors
+    /// What is wrong with the setup, in a sentence.
+    pub fn new(setup: &Setup) -> Result<World, String> {
+        if !(2..=3).contains(&setup.sides) {
+            return Err(format!("there are 2 or 3 NICs, not {}", setup.sides));
+        }
+        let fabric = Fabric::new(setup.seed);
+        let mut world = World {
+            setup: setup.clone(),
+            now: Time::from_nanos(0),
+            sides: Vec::new(),
+            ends: Vec::new(),
+            packets: Vec::new(),
+            events: Vec::new(),
+            touched: Vec::new(),
+            fabric,
+            flying: HashMap::new(),
+            next_wr: 1,
+        };
+        world.set_network(setup.mark, setup.loss)?;
+        for number in 0..setup.sides {
+            let side = Side::new(&world.fabric, number, setup)?;
+            world.sides.push(side);
+        }
+        for side in (0..setup.sides).filter(|&side| side != 1) {
+            world.connect(side, 1)?;
+        }
+        Ok(world)
+    }
+
+    /// Does what is next, if there is anything: a packet is taken, or a timer fires.
+    pub fn step(&mut self) -> bool {
+        self.touched.clear();
+        if self.sides.iter().all(|side| side.inbox.is_empty()) {
+            let Some(next) = self.next_time() else { return false };
+            self.now = self.now.max(next);
+            self.arrive();
+        }
+        let told = self.events.len();
+        let turn = self.sides.iter().position(|side| !side.inbox.is_empty());
+        if let Some(side) = turn {
+            self.drive(side, 1);
+        }
+        self.settle();
+        if self.events.len() == told {
+            self.tell(None, What::Timer, None, "a timer fires, and there is nothing to do".into());
+        }
+        true
+    }
+
+    /// When the next step is, if there is one.
+    pub fn next_time(&self) -> Option<Time> {
+        if self.sides.iter().any(|side| !side.inbox.is_empty()) {
+            return Some(self.now);
+        }
+        let sides = self.sides.iter();
+        let timers = sides.flat_map(|side| [side.engine.poll_timeout(), side.link.poll_timeout()]);
+        timers.chain([self.fabric.next_delivery()]).flatten().min()
+    }
+
+    /// Does what somebody wants.
+    ///
+    /// # Errors
+    /// Why it cannot be done, in a sentence. Nothing has changed then.
+    pub fn act(&mut self, action: &Action) -> Result<(), String> {
+        self.touched.clear();
+        match *action {
+            Action::Post(ref post) => self.post(post)?,
+            Action::Recv { end, len } => self.recv(end, len)?,
+            Action::Poll { end } => {
+                let side = self.end(end)?.side;
+                let taken = self.sides[side].completed.len();
+                self.sides[side].completed.clear();
+                self.tell(Some(side), What::Poll, None, format!("polled: {taken} taken"));
+            }
+            Action::Write { side, offset, word } => {
+                let side = self.sides.get_mut(side).ok_or_else(|| format!("there is no NIC {side}"))?;
+                if offset > side.memory.len() - 8 {
+                    return Err(format!("a word at {offset} is not within the {} bytes", side.memory.len()));
+                }
+                side.memory.write(offset, &word.to_le_bytes());
+            }
+            Action::Wait { ns } => {
+                let end = self.now + Duration::from_nanos(ns);
+                self.now = self.next_time().map_or(end, |next| end.min(next).max(self.now));
+            }
+            Action::Drop { packet } => self.meddle(packet, Meddling::Lose, "dropped")?,
+            Action::Duplicate { packet } => self.meddle(packet, Meddling::Duplicate, "duplicated")?,
+            Action::Delay { packet, ns } => {
+                let at = self.under_way(packet)?.at.max(self.now) + Duration::from_nanos(ns);
+                self.meddle(packet, Meddling::ArriveAt(at), "delayed")?;
+            }
+            Action::Mark { packet } => self.meddle(packet, Meddling::Mark, "marked")?,
+            Action::Flip { packet, bit } => {
+                self.meddle(packet, Meddling::Flip { bit: bit as usize }, "damaged")?;
+            }
+            Action::Network { mark, loss } => {
+                self.set_network(mark, loss)?;
+                let text = format!("the network marks {:.0}% and loses {:.0}%", mark * 100.0, loss * 100.0);
+                self.tell(None, What::Wire, None, text);
+            }
+        }
+        self.settle();
+        Ok(())
+    }
+
+    fn set_network(&mut self, mark: f64, loss: f64) -> Result<(), String> {
+        if ![mark, loss].iter().all(|p| (0.0..=1.0).contains(p)) {
+            return Err("a probability is from 0 to 1".into());
+        }
+        let delay = Duration::from_nanos(self.setup.delay);
+        self.fabric.set_default_path(Path { delay, mark, loss, ..Path::default() });
+        Ok(())
+    }
+
+    fn connect(&mut self, a: usize, b: usize) -> Result<(), String> {
+        let first = self.ends.len();
+        let service = self.service();
+        for side in [a, b] {
+            let node = &mut self.sides[side];
+            let init = QpInit {
+                service,
+                pd: node.pd,
+                send_cq: node.cq,
+                recv_cq: node.cq,
+                max_send_wr: QUEUE,
+                receive: ReceiveSource::Own(QUEUE),
+            };
+            let qp = node.engine.create_qp(init).map_err(|error| error.to_string())?;
+            self.ends.push(End { side, qp, receives: Vec::new(), sends: Vec::new(), received: 0 });
+        }
+        for place in 0..2 {
+            self.bring_up(first + place, place)?;
+        }
+        Ok(())
+    }
+
+    fn bring_up(&mut self, number: usize, place: usize) -> Result<(), String> {
+        let (end, peer) = (&self.ends[number], &self.ends[number ^ 1]);
+        let (setup, now) = (&self.setup, self.now);
+        let mtu = Mtu::from_bytes(setup.mtu)
+            .ok_or_else(|| format!("the path MTU is 256, 512, 1024, 2048 or 4096, not {}", setup.mtu))?;
+        let attr = QpAttr {
+            access: QpAccess {
+                remote_write: true,
+                remote_read: true,
+                remote_atomic: true,
+                ..QpAccess::default()
+            },
+            qkey: QKEY,
+            path: self.path(end.side, peer.side),
+            mtu,
+            dest_qpn: peer.qp.qpn,
+            sq_psn: Psn::new(setup.psns[place]),
+            rq_psn: Psn::new(setup.psns[1 - place]),
+            max_rd_atomic: setup.rd_atomic,
+            max_dest_rd_atomic: setup.rd_atomic,
+            min_rnr_timer: RnrTimer::new(setup.rnr_timer & 31),
+            timeout: setup.timeout,
+            retry_cnt: setup.retry_cnt,
+            rnr_retry: setup.rnr_retry,
+            ..QpAttr::default()
+        };
+        let (service, key, side) = (service(setup), end.qp.key, end.side);
+        for (state, mask) in transitions(service) {
+            let attr = QpAttr { state, ..attr };
+            let engine = &mut self.sides[side].engine;
+            engine.modify_qp(now, key, mask, &attr).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn path(&self, from: usize, to: usize) -> QpPath {
+        // ECT(0), if congestion control is on: switches may mark what they would otherwise drop.
+        let tos = if self.setup.congestion_control { 2 } else { 0 };
+        let (src, dst) = (self.sides[from].address, self.sides[to].address);
+        QpPath { src, dst, sport: 0xC000, tos, ttl: 64 }
+    }
+
+    fn service(&self) -> QpType {
+        service(&self.setup)
+    }
+
+    fn end(&self, number: usize) -> Result<&End, String> {
+        self.ends.get(number).ok_or_else(|| format!("there is no end {number} of a connection"))
+    }
+
+    fn post(&mut self, request: &Post) -> Result<(), String> {
+        let end = self.end(request.end)?;
+        let other = &self.ends[request.end ^ 1];
+        let target = &self.sides[other.side];
+        let peer = Peer {
+            base: target.base,
+            rkey: target.keys.rkey,
+            path: self.path(end.side, other.side),
+            qpn: other.qp.qpn,
+        };
+        let (side, wr) = (end.side, self.next_wr);
+        let wqe = post::send(&self.sides[side], &peer, self.service(), wr, request)?;
+        let end = &mut self.ends[request.end];
+        let full = |_| "the send queue is full: step until something completes, and poll".to_string();
+        end.qp.sends.push(wqe).map_err(full)?;
+        end.sends.push((wr, request.op));
+        let (index, now) = (end.qp.key.index(), self.now);
+        self.next_wr += 1;
+        let bytes = if matches!(request.op, Op::FetchAdd | Op::CompareSwap) { 8 } else { request.len };
+        self.tell(
+            Some(side),
+            What::Post,
+            None,
+            format!("posted {} of {bytes} bytes, wr_id {wr}", name(request.op)),
+        );
+        self.sides[side].engine.on_doorbell(now, index);
+        Ok(())
+    }
+
+    fn recv(&mut self, number: usize, len: u32) -> Result<(), String> {
+        let end = self.end(number)?;
+        let (side, wr) = (end.side, self.next_wr);
+        let wqe = post::receive(&self.sides[side], self.service(), wr, len, end.received)?;
+        let end = &mut self.ends[number];
+        let queue = end.qp.receives.as_mut().ok_or("this QP receives nothing")?;
+        queue.push(wqe).map_err(|_| "the receive queue is full")?;
+        end.received += u64::from(len);
+        end.receives.push((wr, len));
+        let (index, now) = (end.qp.key.index(), self.now);
+        self.next_wr += 1;
+        self.tell(Some(side), What::Post, None, format!("posted a receive of {len} bytes, wr_id {wr}"));
+        self.sides[side].engine.on_doorbell(now, index);
+        Ok(())
+    }
+
+    fn under_way(&self, packet: usize) -> Result<Flight, String> {
+        let known = self.packets.get(packet).ok_or_else(|| format!("there is no packet {packet}"))?;
+        let flights = self.fabric.flights();
+        let flight = flights.into_iter().find(|flight| flight.number == known.number);
+        flight.ok_or_else(|| format!("packet {packet} is no longer under way"))
+    }
+
+    fn meddle(&mut self, packet: usize, what: Meddling, word: &'static str) -> Result<(), String> {
+        let flight = self.under_way(packet)?;
+        if !self.fabric.meddle(flight.number, what) {
+            return Err(match what {
+                Meddling::Mark => {
+                    format!("packet {packet} is not ECN-capable: switch congestion control on")
+                }
+                _ => format!("packet {packet} has no such bit"),
+            });
+        }
+        let (now, known) = (self.now, &mut self.packets[packet]);
+        known.done.push(word);
+        match what {
+            Meddling::Lose => (known.fate, known.at) = (Fate::Lost, now),
+            Meddling::ArriveAt(at) => known.at = at,
+            _ => {}
+        }
+        if what == Meddling::Lose {
+            self.flying.remove(&flight.number);
+        } else if let Some(changed) =
+            self.fabric.flights().into_iter().find(|changed| changed.number == flight.number)
+        {
+            known.read(&changed.packet);
+        }
+        self.touched.push(packet);
+        let text = format!("{}, psn {}, {word}", self.packets[packet].opcode, self.packets[packet].psn);
+        self.tell(None, What::Wire, Some(packet), text);
+        self.see_departures(Some(packet).filter(|_| what == Meddling::Duplicate));
+        Ok(())
+    }
+
+    /// Moves what has arrived by now to the receivers.
+    fn arrive(&mut self) {
+        for flight in self.fabric.flights().into_iter().filter(|flight| flight.at <= self.now) {
+            let side = self.sides.iter_mut().find(|side| side.address == flight.to);
+            if let (Some(side), Some(packet)) = (side, self.flying.remove(&flight.number)) {
+                side.inbox.push_back(packet);
+                self.packets[packet].fate = Fate::Arrived;
+                self.touched.push(packet);
+            }
+        }
+        self.fabric.advance(self.now);
+    }
+
+    /// Lets every NIC do what it has to do at this time, except that it receives nothing.
+    fn settle(&mut self) {
+        // What a NIC sends at one time is bounded by its queues.
+        for _ in 0..1 << 10 {
+            let busy = (0..self.sides.len()).filter(|&side| self.drive(side, 0)).count();
+            if busy == 0 {
+                break;
+            }
+        }
+        for side in &mut self.sides {
+            side.find_changed();
+        }
+    }
+
+    /// Lets a NIC work. Returns whether it had something to do.
+    fn drive(&mut self, side: usize, receive: usize) -> bool {
+        let budget = Budget { receive, caller: Caller::Control, ..Budget::default() };
+        let node = &mut self.sides[side];
+        let step = node.engine.step(self.now, &mut node.link, budget);
+        let packet = if step.received > 0 { node.inbox.pop_front() } else { None };
+        if let Some(packet) = packet {
+            let known = &self.packets[packet];
+            let text = format!("took {}, psn {}{}", known.opcode, known.psn, known.note());
+            self.tell(Some(side), What::Received, Some(packet), text);
+        }
+        for (meaning, rule) in self.sides[side].take_counted() {
+            self.tell_rule(side, packet, meaning, rule);
+        }
+        self.see_departures(None);
+        let events: Vec<_> = self.sides[side].engine.take_events().collect();
+        for event in events {
+            self.tell(Some(side), What::Event, None, format!("asynchronous event: {event:?}"));
+        }
+        while let Some(done) = self.sides[side].ring.pop() {
+            for end in self.ends.iter_mut().filter(|end| end.side == side) {
+                end.receives.retain(|(wr, _)| *wr != done.wr_id);
+                // A completion stands for everything posted before it to the same queue.
+                if end.qp.qpn == done.qpn && !done.opcode.is_receive() {
+                    end.sends.retain(|(wr, _)| *wr > done.wr_id);
+                }
+            }
+            let text = format!(
+                "completed: wr_id {}, {:?}, {:?}, {} bytes",
+                done.wr_id, done.opcode, done.status, done.byte_len
+            );
+            self.tell(Some(side), What::Completion, None, text);
+            self.sides[side].completed.push_back(done);
+        }
+        step.received > 0 || step.sent > 0 || step.completed > 0
+    }
+
+    /// Notes what has left since this was last called; it is a copy of `original`, if there is one.
+    fn see_departures(&mut self, original: Option<usize>) {
+        for flight in self.fabric.flights() {
+            if self.flying.contains_key(&flight.number) {
+                continue;
+            }
+            let place = |address| self.sides.iter().position(|side| side.address == address);
+            let (Some(from), Some(to)) = (place(flight.from), place(flight.to)) else { continue };
+            let id = self.packets.len();
+            let packet = Packet::new(id, &flight, (from, to), self.now, original);
+            self.flying.insert(flight.number, id);
+            self.touched.push(id);
+            let text = format!("sent {}, psn {}{}", packet.opcode, packet.psn, packet.note());
+            self.packets.push(packet);
+            if original.is_none() {
+                self.tell(Some(from), What::Sent, Some(id), text);
+            }
+        }
+    }
+
+    fn tell(&mut self, side: Option<usize>, what: What, packet: Option<usize>, text: String) {
+        self.events.push(Event { at: self.now.as_nanos(), side, what, packet, text, rule: None });
+    }
+
+    fn tell_rule(&mut self, side: usize, packet: Option<usize>, text: &str, rule: Option<&'static str>) {
+        let text = text.trim_end_matches('.').to_string();
+        self.events.push(Event {
+            at: self.now.as_nanos(),
+            side: Some(side),
+            what: What::Rule,
+            packet,
+            text,
+            rule,
+        });
+    }
+}
+
+fn service(setup: &Setup) -> QpType {
+    match setup.service {
+        Service::Rc => QpType::Rc,
+        Service::Uc => QpType::Uc,
+        Service::Ud => QpType::Ud,
+    }
+}
+
+fn name(op: Op) -> &'static str {
+    match op {
+        Op::Send => "a SEND",
+        Op::Write => "a WRITE",
+        Op::Read => "a READ",
+        Op::FetchAdd => "a fetch-and-add",
+        Op::CompareSwap => "a compare-and-swap",
+    }
+}
+
+/// From RESET to RTS, with the attributes that each transition needs.
+fn transitions(service: QpType) -> [(QpState, AttrMask); 3] {
+    use AttrMask as M;
+    let all = |masks: &[M]| masks.iter().fold(M::STATE, |all, &mask| all.union(mask));
+    let connected = [M::AV, M::PATH_MTU, M::DEST_QPN, M::RQ_PSN];
+    let (init, rtr, rts) = match service {
+        QpType::Ud => (all(&[M::PKEY_INDEX, M::PORT, M::QKEY]), M::STATE, all(&[M::SQ_PSN])),
+        QpType::Uc => (all(&[M::PKEY_INDEX, M::PORT, M::ACCESS_FLAGS]), all(&connected), all(&[M::SQ_PSN])),
+        _ => (
+            all(&[M::PKEY_INDEX, M::PORT, M::ACCESS_FLAGS]),
+            all(&connected).union(M::MAX_DEST_RD_ATOMIC).union(M::MIN_RNR_TIMER),
+            all(&[M::TIMEOUT, M::RETRY_CNT, M::RNR_RETRY, M::SQ_PSN, M::MAX_QP_RD_ATOMIC]),
+        ),
+    };
+    [(QpState::Init, init), (QpState::Rtr, rtr), (QpState::Rts, rts)]
+}
