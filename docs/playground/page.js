@@ -8,6 +8,8 @@ const wire = new Wire($("wire"), choose);
 const packetView = new PacketView($("packet"), engine, act);
 const sides = [...document.querySelectorAll(".side")].map((box, number) => new SideView(box, number, engine, act));
 
+const lesson = new LessonView($("lesson"), $("choice"), (run) => begin(run, null) && keep());
+
 /** Asks for a change; what is wrong with it is said to the reader. */
 function change(request) {
   $("problem").hidden = true;
@@ -41,6 +43,7 @@ function take(view) {
   sides.forEach((side, number) => side.set(view.sides[number], view.ends[number], view.ends[number ^ 1]));
   if (state.chosen == null || view.fresh || view.packets.some((packet) => packet.id === state.chosen)) packetView.show(state.chosen);
   drawEvents();
+  lesson.look(state);
   $("moves").max = view.moves;
   $("moves").value = view.cursor;
   $("cursor").textContent = `${view.cursor} of ${view.moves}`;
@@ -137,20 +140,22 @@ function pause() {
 /** Keeps the run in the address. */
 function keep() {
   const run = engine.ask({ ask: "save" });
-  const text = JSON.stringify({ ...run, at: state.view.cursor });
+  const text = JSON.stringify({ ...run, at: state.view.cursor, lesson: lesson.id });
   history.replaceState(null, "", `#${encodeURIComponent(text)}`);
   return true;
 }
 
 function open(text) {
   let at = null;
+  let id = null;
   let run = { setup: {}, moves: [] };
   try {
-    if (text) ({ at = null, ...run } = JSON.parse(decodeURIComponent(text)));
+    if (text) ({ at = null, lesson: id = null, ...run } = JSON.parse(decodeURIComponent(text)));
   } catch {
     $("problem").textContent = "The address of this page holds no run that it can read. This is a new one.";
     $("problem").hidden = false;
   }
+  lesson.open(id);
   begin(run, at) || begin({ setup: {}, moves: [] }, null);
 }
 

@@ -92,7 +92,7 @@ function psns(box, end, peer) {
   bar.children[0].style.width = part(open);
   bar.children[1].style.width = part(known);
   const text = open
-    ? `${end.una} to ${(end.send_psn - 1) & 0xffffff} not acknowledged; the peer has ${known} of ${open}`
+    ? `${open > 1 ? `${end.una} to ` : ""}${(end.send_psn - 1) & 0xffffff} not acknowledged; the peer has ${known} of ${open}`
     : `all acknowledged; next is ${end.send_psn}`;
   box.replaceChildren(bar, make("p", "", text));
 }

@@ -1,0 +1,166 @@
+// The lessons of the tour: each ends with something to do, and what was done is looked for in the run.
+
+const completed = (state, side, pattern) =>
+  state.events.some((event) => event.what === "completion" && event.side === side && pattern.test(event.text));
+const lastOf = (state, test) => state.packets.filter(test).at(-1);
+
+/** A lesson: `run` begins it, `done` says whether it has been done, `answer` is what the run says about the question. */
+const LESSONS = [
+  {
+    id: "1-send", title: "SEND",
+    text: `A message is cut into packets of the path MTU, 1024 bytes here, and each has a PSN. B needs a receive before the
+      SEND arrives. One ACK at the end is enough: it stands for all packets before it.`,
+    task: "Let 2500 bytes arrive at B: post a receive of 4096 bytes there, a SEND at A, and step until both have a completion.",
+    question: "Which PSN does the ACK carry?",
+    done: (state) => completed(state, 1, /Recv, Success/) && completed(state, 0, /Send, Success/),
+    answer: (state) => lastOf(state, (packet) => packet.from === 1 && packet.answer === "ACK")?.psn,
+    why: "It is the PSN of the last packet. An ACK says: everything up to here has arrived.",
+  },
+  {
+    id: "2-write", title: "WRITE",
+    text: `A WRITE names memory of the peer by address and key, and tells the peer's application nothing. With immediate data
+      it takes a receive there, so that the application gets a completion.`,
+    task: "Post a WRITE at A of which B's application is told. Look for it under “More”, and give B what it needs for that.",
+    done: (state) => completed(state, 1, /RecvRdmaWithImm, Success/),
+    why: "Immediate data takes a receive, whose buffer stays as it is: the bytes went where the WRITE said.",
+  },
+  {
+    id: "3-read", title: "READ",
+    text: `A READ is one request packet, and its responses may be many. They carry the PSNs that follow the request's own, so
+      the requester has to leave room for them.`,
+    task: "Post a READ of 3000 bytes at A and step until it is completed.",
+    question: "How many PSNs did the READ use?",
+    done: (state) => completed(state, 0, /RdmaRead, Success/),
+    answer: (state) => new Set(state.packets.filter((packet) => /READ Response/i.test(packet.opcode)).map((packet) => packet.psn)).size,
+    why: "One for each response. The next request of A begins behind them.",
+  },
+  {
+    id: "4-atomic", title: "Atomics",
+    text: `At byte 4096 of B there is the word 41. An atomic must happen once, whatever is lost. So a responder keeps the
+      answers of the last ones, and repeats them to whoever asks again.`,
+    task: "Post a fetch-and-add of 1 at A, drop the answer on its way, and step until A has its completion all the same.",
+    question: "What is in the word then?",
+    run: { setup: {}, moves: [{ do: "write", side: 1, offset: 4096, word: 41 }] },
+    done: (state) => state.packets.some((packet) => /Atomic Ack/i.test(packet.opcode) && packet.fate === "lost") && completed(state, 0, /FetchAdd, Success/),
+    answer: () => Number(BigInt(`0x${engine.ask({ ask: "memory", side: 1, offset: 4096, len: 8 }).hex.match(/../g).reverse().join("")}`)),
+    why: "A asked twice, and B added once: the second answer is the one that B kept.",
+  },
+  {
+    id: "5-loss", title: "Loss",
+    text: `A responder that sees a gap asks for what is missing, with a NAK. It sees a gap when something comes behind it.`,
+    task: "Post a receive at B and a SEND of 2500 bytes at A. Drop the packet after which no NAK can come, and step until it is sent again.",
+    question: "How long does the resend take, in milliseconds?",
+    done: (state) => {
+      const lost = state.packets.find((packet) => packet.from === 0 && packet.fate === "lost");
+      return lost && !state.packets.some((packet) => /NAK/.test(packet.answer ?? "")) && resend(state, lost);
+    },
+    answer: (state) => {
+      const lost = state.packets.find((packet) => packet.from === 0 && packet.fate === "lost");
+      return (resend(state, lost).sent - lost.sent) / 1e6;
+    },
+    near: 0.02,
+    why: "Nothing came behind the last packet, so B could not know. Only A's own timer helped, the local ACK timeout: 4.096 µs × 2^14. Then A begins with the oldest packet that has not been acknowledged.",
+  },
+  {
+    id: "6-rnr", title: "A receiver that is not ready",
+    text: `A SEND for which no receive is posted is refused with an RNR NAK. It names a time to wait before the next try.`,
+    task: "Post a SEND at A while B has no receive. Then post a receive at B, and step until the SEND is completed.",
+    question: "How many milliseconds does the RNR NAK ask for?",
+    done: (state) => state.packets.some((packet) => /RNR/.test(packet.answer ?? "")) && completed(state, 0, /Send, Success/),
+    answer: (state) => parseFloat(lastOf(state, (packet) => /RNR/.test(packet.answer ?? ""))?.answer.match(/([\d.]+) ms/)?.[1]),
+    near: 0.01,
+    why: "B chose the time when its QP was set up; A waits at least that long.",
+  },
+  {
+    id: "7-error", title: "A wrong key",
+    text: `A responder that is asked for memory under a key that it has never issued answers with a NAK that ends the
+      connection. Whatever the requester still had to do is flushed.`,
+    task: "Post a WRITE with a wrong key at A, and another WRITE right behind it. Step until A has both completions.",
+    done: (state) => completed(state, 0, /RemoteAccess/) && completed(state, 0, /Flushed/),
+    why: "The first ends with the error, the second is flushed, and the QP of A is in ERR: it has to be set up anew.",
+  },
+  {
+    id: "8-congestion", title: "Congestion",
+    text: `A switch that is nearly full marks packets instead of dropping them. The receiver of a marked packet sends a
+      congestion notification (CNP), and the sender slows down: that is DCQCN.`,
+    task: "Post a WRITE at A, mark one of its packets on the way, and step until A has taken the CNP.",
+    question: "At what rate may A send then, in Gbit/s?",
+    run: { setup: { congestion_control: true }, moves: [] },
+    done: (state) => state.events.some((event) => event.side === 0 && event.text === "slows down"),
+    answer: (state) => (state.view.ends[0].rate * 8) / 1e9,
+    near: 0.02,
+    why: "The first CNP halves the rate of the link. Without further ones it rises again, step by step.",
+  },
+];
+
+/** When a lost packet was sent again. */
+function resend(state, lost) {
+  return state.packets.find((packet) => packet.id > lost.id && packet.from === lost.from && packet.psn === lost.psn && packet.copy_of == null);
+}
+
+class LessonView {
+  constructor(box, choice, begin) {
+    this.box = box;
+    this.choice = choice;
+    this.lesson = null;
+    choice.append(...LESSONS.map((lesson, at) => new Option(`${at + 1}. ${lesson.title}`, lesson.id)));
+    choice.addEventListener("change", () => {
+      this.open(choice.value);
+      begin(this.lesson?.run ?? { setup: {}, moves: [] });
+    });
+  }
+
+  get id() {
+    return this.lesson?.id;
+  }
+
+  open(id) {
+    this.lesson = LESSONS.find((lesson) => lesson.id === id) ?? null;
+    this.choice.value = this.lesson?.id ?? "";
+    this.box.hidden = !this.lesson;
+    if (!this.lesson) return;
+    const { title, text, task, question } = this.lesson;
+    const result = make("p", "result");
+    result.setAttribute("role", "status");
+    const form = make("form", "");
+    if (question) {
+      const input = make("input");
+      Object.assign(input, { type: "text", inputMode: "decimal", autocomplete: "off", name: "answer" });
+      const label = make("label", "", `${question} `, input);
+      form.append(label, " ", make("button", "", "Check"));
+      form.addEventListener("submit", (event) => {
+        event.preventDefault();
+        this.check(input.value.trim().replace(",", "."));
+      });
+    }
+    this.box.replaceChildren(make("h2", "", title), make("p", "", text), make("p", "task", task), form, result);
+    this.given = null;
+    this.result = result;
+    this.form = form;
+  }
+
+  /** Looks whether the lesson is solved, after each move. */
+  look(state) {
+    this.state = state;
+    if (!this.lesson) return;
+    const done = Boolean(this.lesson.done(state));
+    this.form.hidden = !done;
+    if (!done) this.say("", "");
+    else if (!this.lesson.question) this.say("solved", `Done. ${this.lesson.why}`);
+    else if (this.given == null) this.say("", "Done. Now the question:");
+  }
+
+  check(given) {
+    const { answer, near = 0, why } = this.lesson;
+    const right = answer(this.state);
+    const close = given !== "" && Math.abs(Number(given) - right) <= near * Math.abs(right);
+    this.given = given;
+    this.say(close ? "solved" : "wrong", close ? `Right. ${why}` : `Not ${given || "nothing"}. The answer is in what happened: look at the packets and the times.`);
+  }
+
+  say(name, text) {
+    if (this.result.textContent === text) return;
+    this.result.className = `result ${name}`;
+    this.result.textContent = text;
+  }
+}

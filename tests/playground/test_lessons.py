@@ -1,0 +1,151 @@
+"""Each lesson of the playground, solved through the page's own controls. What a wrong answer gets is in each of them."""
+
+import sys
+import unittest
+
+from browser import Browser
+from pages import PAGE
+
+
+class Lessons(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = Browser()
+        cls.addClassCleanup(cls.browser.__exit__)
+
+    def begin(self, lesson):
+        self.browser.open(PAGE.as_uri())
+        self.browser.set("#choice", lesson)
+        self.assertEqual(self.result(), "", "nothing has been done yet")
+
+    def tearDown(self):
+        self.assertEqual(self.browser.errors, [])
+
+    def post(self, side, op, length, check=(), **fields):
+        form = f'.side[data-side="{side}"] .post'
+        if check or fields:
+            self.browser.run(f"document.querySelector('{form} details').open = true")
+        for name, value in {"op": op, "len": length, **fields}.items():
+            self.browser.set(f"{form} [name={name}]", value)
+        for name in check:
+            self.browser.click(f"{form} [name={name}]")
+        self.browser.click(f"{form} > button")
+        for name in check:
+            self.browser.click(f"{form} [name={name}]")
+
+    def step(self, count):
+        for _ in range(count):
+            self.browser.click("#step")
+
+    def step_until(self, condition):
+        for _ in range(60):
+            if self.browser.run(condition):
+                return
+            self.browser.click("#step")
+        self.fail(f"{condition}: not after 60 steps")
+
+    def do_to(self, packet, does):
+        self.browser.click(f'#wire [data-packet="{packet}"]')
+        self.browser.click(f'[data-does="{does}"]')
+
+    def result(self):
+        return self.browser.run("document.querySelector('#lesson .result').textContent")
+
+    def solved(self):
+        return self.browser.run("document.querySelector('#lesson .result').className") == "result solved"
+
+    def answer(self, right, wrong):
+        """The question comes when it has been done, and only the right answer is accepted."""
+        self.step_until("!document.querySelector('#lesson form').hidden")
+        for given, good in [(wrong, False), ("", False), (right, True)]:
+            self.browser.set("#lesson [name=answer]", given)
+            self.browser.click("#lesson form button")
+            self.assertEqual(self.solved(), good, (given, self.result()))
+
+    def test_1_send(self):
+        self.begin("1-send")
+        self.post(1, "recv", 4096)
+        self.post(0, "send", 2500)
+        self.answer(right=102, wrong=100)
+
+    def test_2_write(self):
+        self.begin("2-write")
+        self.post(0, "write", 600)
+        self.step(4)
+        self.assertFalse(self.solved(), "B has been told nothing")
+        self.post(1, "recv", 0)
+        self.post(0, "write", 600, imm=7)
+        self.step_until("document.querySelector('#lesson .solved') !== null")
+
+    def test_3_read(self):
+        self.begin("3-read")
+        self.post(0, "read", 3000)
+        self.answer(right=3, wrong=1)
+
+    def test_4_atomic(self):
+        self.begin("4-atomic")
+        self.post(0, "fetch_add", 8, operand=1)
+        self.step(1)
+        self.do_to(1, "drop")
+        self.answer(right=42, wrong=43)
+
+    def test_4_atomic_without_a_loss_is_not_the_lesson(self):
+        self.begin("4-atomic")
+        self.post(0, "fetch_add", 8)
+        self.step(3)
+        self.assertTrue(self.browser.run("document.querySelector('#lesson form').hidden"))
+
+    def test_5_loss(self):
+        self.begin("5-loss")
+        self.post(1, "recv", 4096)
+        self.post(0, "send", 2500)
+        self.step(2)
+        self.do_to(2, "drop")
+        self.step_until("!document.querySelector('#lesson form').hidden")
+        took = self.browser.run("(playground.state.packets.find((p) => p.id > 2 && p.psn === 102).sent) / 1e6")
+        self.assertGreater(took, 67, "4.096 µs × 2^14 at least")
+        self.answer(right=f"{took:.1f}", wrong=1)
+
+    def test_5_loss_of_another_packet_is_not_the_lesson(self):
+        self.begin("5-loss")
+        self.post(1, "recv", 4096)
+        self.post(0, "send", 2500)
+        self.step(1)
+        self.do_to(1, "drop")
+        self.step(10)
+        self.assertTrue(self.browser.run("document.querySelector('#lesson form').hidden"))
+
+    def test_6_rnr(self):
+        self.begin("6-rnr")
+        self.post(0, "send", 100)
+        self.step(2)
+        self.post(1, "recv", 4096)
+        self.answer(right="0.64", wrong="0.1")
+
+    def test_7_error(self):
+        self.begin("7-error")
+        self.post(0, "write", 200, check=["wrong_key"])
+        self.post(0, "write", 100)
+        self.step_until("document.querySelector('#lesson .solved') !== null")
+        self.assertIn("ERR", self.browser.run("""document.querySelector('.side[data-side="0"] .state').innerText"""))
+
+    def test_8_congestion(self):
+        self.begin("8-congestion")
+        self.post(0, "write", 4096)
+        self.do_to(0, "mark")
+        self.step_until("!document.querySelector('#lesson form').hidden")
+        shown = self.browser.run("""document.querySelector('.side[data-side="0"] .state').innerText.match(/([\\d.]+) Gbit/)[1]""")
+        self.assertLess(float(shown), 10)
+        self.answer(right=shown, wrong=10)
+
+    def test_an_address_opens_a_lesson(self):
+        self.begin("6-rnr")
+        self.post(0, "send", 100)
+        address = self.browser.run("location.href")
+        self.browser.open(address)
+        self.assertEqual(self.browser.run("document.querySelector('#lesson h2').textContent"), "A receiver that is not ready")
+        self.assertEqual(self.browser.run("document.getElementById('cursor').textContent"), "1 of 1")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2, argv=sys.argv)
