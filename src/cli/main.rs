@@ -9,6 +9,7 @@ mod demo;
 mod device;
 mod devices;
 mod doctor;
+mod drill;
 mod endpoint;
 mod environment;
 mod explain;
@@ -44,6 +45,7 @@ Examples:
   softrnic run -- ib_write_bw      an unmodified verbs program on SoftRNIC
   softrnic decode trace.pcap       the packets of a capture, a line each
   softrnic explain trace.pcap      what happened in it, and what went wrong
+  softrnic drill --peer 10.0.0.5 --all    does this peer do what the specification says
   softrnic top                     the NICs of your running processes, live";
 
 /// A RoCEv2 network adapter in software
@@ -63,6 +65,7 @@ enum Command {
     Env(run::EnvArgs),
     Decode(decode::DecodeArgs),
     Explain(explain::ExplainArgs),
+    Drill(drill::DrillArgs),
     Top(top::TopArgs),
     Stats(stats::StatsArgs),
     Doctor(doctor::DoctorArgs),
@@ -94,6 +97,7 @@ fn run(command: Command) -> Result {
         Command::Env(args) => run::env(args),
         Command::Decode(args) => decode::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Drill(args) => drill::run(args),
         Command::Top(args) => top::run(args),
         Command::Stats(args) => stats::run(args),
         Command::Doctor(args) => doctor::run(args),

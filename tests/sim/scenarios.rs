@@ -1,16 +1,13 @@
-//! Every script in `scenarios/`.
-
-use std::path::Path;
+//! Every script of `src/script/suite`.
 
 use softrnic_sim_tests::scenario;
 
 #[test]
 fn every_script_holds() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
     let wanted = std::env::var("SCENARIO").unwrap_or_default();
     let (mut cases, mut failures) = (0, Vec::new());
-    for path in scenario::scripts(&directory).iter().filter(|path| path.to_string_lossy().contains(&wanted)) {
-        match scenario::run(path) {
+    for script in softrnic_script::suite().iter().filter(|script| script.name.contains(&wanted)) {
+        match scenario::run(script) {
             Ok(count) => cases += count,
             Err(failed) => failures.extend(failed),
         }

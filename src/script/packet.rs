@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use softrnic_wire::{Header, ICRC_LEN, OPCODES, OpcodeInfo};
+use softrnic_wire::{Header, ICRC_LEN, OPCODES, OpcodeInfo, Packet};
 
 /// Values of header fields by name.
 pub type Fields = BTreeMap<&'static str, u64>;
@@ -102,4 +102,19 @@ fn put(bytes: &mut [u8], offset: usize, len: usize, value: u64) {
 fn get(bytes: &[u8], offset: usize, len: usize) -> u64 {
     (offset..offset + len)
         .fold(0, |value, place| value << 1 | u64::from(bytes[place / 8] >> (7 - place % 8) & 1))
+}
+
+/// A packet in one readable line.
+pub fn describe(bytes: &[u8]) -> String {
+    match Packet::parse(bytes) {
+        Err(error) => format!("{error}"),
+        Ok(packet) => {
+            let bth = packet.bth;
+            let name = packet.body.opcode().name();
+            let flags = [(bth.ack_req, " A"), (bth.solicited, " SE"), (bth.becn, " BECN")];
+            let flags: String = flags.into_iter().filter(|flag| flag.0).map(|flag| flag.1).collect();
+            let (qpn, psn, len) = (bth.dest_qpn, bth.psn, packet.payload.len());
+            format!("{name} qp {qpn} psn {psn}{flags} len {len} {:?}", packet.body)
+        }
+    }
 }

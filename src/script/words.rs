@@ -21,6 +21,16 @@ impl<'a> Words<'a> {
         self.0.peek().copied()
     }
 
+    /// The next word, if there is one, taken.
+    pub fn following(&mut self) -> Option<&'a str> {
+        self.0.next()
+    }
+
+    /// The next word as a name.
+    pub fn name(&mut self) -> Result<String, String> {
+        self.next().map(str::to_owned)
+    }
+
     /// Whether the next word is `word`, which is then taken.
     pub fn take(&mut self, word: &str) -> bool {
         self.0.next_if(|next| *next == word).is_some()

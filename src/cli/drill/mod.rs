@@ -1,0 +1,200 @@
+//! `softrnic drill`: packet scripts against a RoCEv2 peer.
+
+mod page;
+mod report;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use clap::{ArgGroup, Args};
+use softrnic_drill::{AGENT, AGENT_PORT, Judgement, Known, Lab, Options, Verdict};
+use softrnic_script::{Script, suite};
+
+use crate::failure::{Doing, Failure, Result};
+use crate::output::{say, write_bytes};
+use crate::progress::Progress;
+use crate::table::Table;
+
+const EXAMPLES: &str = "\
+Examples:
+  softrnic drill --list                                   the scripts, and the rule that each shows
+  softrnic drill --agent > agent.c                        what has to run on the peer, with its compile line
+  softrnic drill --peer 10.0.0.5 duplicates naks          two scripts
+  softrnic drill --peer 10.0.0.5 --all --known rxe-6.1    all, with the known deviations of a kernel as notes
+  softrnic drill --peer 10.0.0.5 ./mine.txt               a script of your own
+  softrnic drill --peer 10.0.0.5 --all --junit drill.xml --html drill.html
+
+Without hardware: in another shell, with the agent compiled as agent,
+  softrnic run --device 'udp:127.0.0.2?early=off' -- ./agent
+  softrnic drill --peer 127.0.0.2 --all
+
+Exit status: 0 if every script conforms, is not applicable, or deviates in a known way; 3 if one deviates or it cannot be
+told; 1 if nothing could be played, 2 for wrong arguments.";
+
+/// Exit status if the peer does not conform.
+const DEVIATES: i32 = 3;
+
+/// Play packet scripts against a RoCEv2 peer, and judge it
+///
+/// Each script is a conversation, packet by packet, and shows a rule of the specification. This command plays one side
+/// of it. A small agent on the peer makes queue pairs and posts what the script says.
+#[derive(Args)]
+#[command(after_help = EXAMPLES, group(ArgGroup::new("what").required(true).multiple(true).args(["scripts", "all", "list", "agent"])))]
+pub struct DrillArgs {
+    /// Names of scripts that ship with the command, or files
+    #[arg(value_name = "SCRIPT")]
+    scripts: Vec<String>,
+    /// The peer's address: that of its device, where its agent listens too
+    #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["list", "agent"])]
+    peer: Option<IpAddr>,
+    /// The agent's TCP port
+    #[arg(long, value_name = "PORT", default_value_t = AGENT_PORT)]
+    port: u16,
+    /// The address of this side; by default the one from which this machine reaches the peer
+    #[arg(long, value_name = "ADDRESS")]
+    local: Option<IpAddr>,
+    /// A second address of this side, for the scripts in which a stranger sends packets
+    #[arg(long, value_name = "ADDRESS")]
+    stranger: Option<IpAddr>,
+    /// Play every script that ships with the command
+    #[arg(long)]
+    all: bool,
+    /// List the scripts that ship with the command
+    #[arg(long, conflicts_with_all = ["scripts", "all", "agent"])]
+    list: bool,
+    /// Print the agent, a C program for libibverbs
+    #[arg(long, conflicts_with_all = ["scripts", "all"])]
+    agent: bool,
+    /// Deviations that are known: rxe-6.1, or a file
+    #[arg(long, value_name = "NAME")]
+    known: Option<String>,
+    /// How often a deviation is looked at again before it counts
+    #[arg(long, value_name = "COUNT", default_value_t = 2)]
+    repeats: usize,
+    /// Where captures go, one for each script, and one for each deviation
+    #[arg(long, value_name = "FOLDER", default_value = "drill-captures")]
+    captures: PathBuf,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Write the result as JUnit XML too
+    #[arg(long, value_name = "OUT.xml")]
+    junit: Option<PathBuf>,
+    /// Write a web page with the ladder of each deviation too
+    #[arg(long, value_name = "OUT.html")]
+    html: Option<PathBuf>,
+}
+
+pub fn run(args: DrillArgs) -> Result {
+    if args.agent {
+        write_bytes(AGENT.as_bytes());
+        return Ok(());
+    }
+    if args.list {
+        return list(args.json);
+    }
+    let Some(peer) = args.peer else { return Err(Failure::usage("no peer was named (--peer)")) };
+    let scripts = chosen(&args)?;
+    let known = known(args.known.as_deref())?;
+    std::fs::create_dir_all(&args.captures).doing(|| format!("cannot create {}", args.captures.display()))?;
+    let mut lab = Lab::open(Options {
+        peer,
+        port: args.port,
+        own: args.local,
+        stranger: args.stranger,
+        captures: Some(args.captures.clone()),
+        repeats: args.repeats,
+    })?;
+    anstream::eprintln!(
+        "From {} to {} (device {}) and to nobody else; at most {} packets a case. Nothing counts as nothing after {:?}.",
+        lab.own(),
+        peer,
+        lab.device(),
+        Lab::most_packets(),
+        lab.settle(),
+    );
+    let mut judgements = Vec::new();
+    let mut progress = Progress::new(scripts.len());
+    for script in &scripts {
+        progress.next(&script.name);
+        judgements.push(lab.judge(script, &known)?);
+    }
+    drop(progress);
+    if let Some(path) = &args.junit {
+        write_file(path, report::junit(&judgements).as_bytes())?;
+    }
+    if let Some(path) = &args.html {
+        let page = page::page(&judgements, &format!("{peer}, device {}", lab.device()), &scripts)?;
+        write_file(path, &page)?;
+    }
+    if args.json {
+        say!("{}", report::json(&judgements, peer, lab.device())?);
+    } else {
+        report::table(&judgements);
+    }
+    let bad = |judgement: &Judgement| match judgement.verdict() {
+        Verdict::Deviates => !judgement.is_known(),
+        verdict => verdict == Verdict::CannotTell,
+    };
+    // The output has reported them; they are not a failure of this program.
+    if judgements.iter().any(bad) {
+        std::process::exit(DEVIATES);
+    }
+    Ok(())
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result {
+    std::fs::write(path, bytes).doing(|| format!("cannot write {}", path.display()))
+}
+
+fn list(json: bool) -> Result {
+    if json {
+        say!("{}", report::list(&suite())?);
+        return Ok(());
+    }
+    let mut table = Table::new(3, &["script", "rules", "shows"]);
+    for script in suite() {
+        table.row(vec![script.name, script.rules, script.title]);
+    }
+    crate::output::write(format_args!("{table}"));
+    Ok(())
+}
+
+/// The scripts that the arguments name.
+fn chosen(args: &DrillArgs) -> Result<Vec<Script>> {
+    let mut scripts = if args.all { suite() } else { Vec::new() };
+    for name in &args.scripts {
+        let script = match suite().into_iter().find(|script| script.name == *name) {
+            Some(script) => script,
+            None => read(name)?,
+        };
+        // Before the first packet is sent.
+        script.cases()?;
+        scripts.push(script);
+    }
+    Ok(scripts)
+}
+
+fn read(name: &str) -> Result<Script> {
+    let path = Path::new(name);
+    if !path.exists() {
+        let message =
+            format!("{name} is neither a script that ships with the command nor a file; --list has those");
+        return Err(Failure::usage(message));
+    }
+    let text = std::fs::read_to_string(path).doing(|| format!("cannot read {name}"))?;
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(Script::new(stem, text))
+}
+
+fn known(name: Option<&str>) -> Result<Known> {
+    let Some(name) = name else { return Ok(Known::default()) };
+    let text = match Known::named(name) {
+        Some(text) => text.to_owned(),
+        None => std::fs::read_to_string(name).doing(|| {
+            let shipped: Vec<_> = Known::shipped().collect();
+            format!("{name} is neither {} nor a file that can be read", shipped.join(" nor "))
+        })?,
+    };
+    Known::parse(&text).doing(|| name.to_owned())
+}

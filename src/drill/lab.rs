@@ -1,0 +1,277 @@
+//! This side, the peer's agent, and the playing of scripts between them.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use softrnic_link::capture::{Capture, CaptureOptions};
+use softrnic_link::udp::OpenError;
+use softrnic_script::{Case, Error, Failure, Script, Trouble, play};
+
+use crate::agent::{Agent, AgentError};
+use crate::known::Known;
+use crate::place::Place;
+use crate::target::Peer;
+use crate::verdict::{CaseResult, Judgement, Verdict};
+use crate::wire::Wire;
+
+/// Where the peer is, and how to judge it.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The peer's address.
+    pub peer: IpAddr,
+    /// The agent's TCP port there.
+    pub port: u16,
+    /// This side's address; if absent, one that the peer can reach is found.
+    pub own: Option<IpAddr>,
+    /// A second address of this side, for packets from somebody whom no queue pair is connected with.
+    pub stranger: Option<IpAddr>,
+    /// Where captures go, one for each script.
+    pub captures: Option<PathBuf>,
+    /// How often a deviation is looked at again.
+    pub repeats: usize,
+}
+
+/// Why nothing could be played.
+#[derive(Debug)]
+pub enum LabError {
+    /// This side has no such address, or it is taken.
+    Open(OpenError),
+    /// The agent is not there, or does not know the device.
+    Agent(SocketAddr, AgentError),
+    /// A capture cannot be written.
+    Capture(PathBuf, io::Error),
+    /// A script is wrong.
+    Script(Error),
+}
+
+impl fmt::Display for LabError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LabError::Open(error) => error.fmt(f),
+            LabError::Agent(address, error) => write!(
+                f,
+                "the agent at {address}: {error}; `softrnic drill --agent` prints the program that must run there"
+            ),
+            LabError::Capture(path, error) => write!(f, "cannot write {}: {error}", path.display()),
+            LabError::Script(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LabError {}
+
+/// See the [crate](crate).
+pub struct Lab {
+    options: Options,
+    own: IpAddr,
+    stranger: Option<IpAddr>,
+    place: Place,
+    device: String,
+    next_qpn: u32,
+}
+
+/// An attempt during which this side was held up for longer than it counts on says nothing; so many may be.
+const MOST_VOID: usize = 5;
+
+impl Lab {
+    /// Connects with the agent, and measures how exactly time can be told here. No packet is sent to the peer's NIC yet.
+    ///
+    /// # Errors
+    /// See [`LabError`].
+    pub fn open(options: Options) -> Result<Lab, LabError> {
+        let own = options.own.or_else(|| own_address(options.peer));
+        let wire = Wire::open(own, options.stranger, options.peer, None).map_err(LabError::Open)?;
+        let (own, stranger) = (wire.own, wire.stranger_address());
+        drop(wire);
+        let address = SocketAddr::new(options.peer, options.port);
+        let lost = |error| LabError::Agent(address, error);
+        let mut agent = Agent::connect(address, own).map_err(lost)?;
+        let place = Place::measure(|| agent.ask("complete ms=0").map(drop)).map_err(lost)?;
+        // Different for every run: packets of an earlier one must not be taken for those of this.
+        let next_qpn = 0x10_0000 + (std::process::id() % 0x6000) * 0x100;
+        Ok(Lab { own, stranger, place, device: agent.device, next_qpn, options })
+    }
+
+    /// This side's address.
+    pub fn own(&self) -> IpAddr {
+        self.own
+    }
+
+    /// What the peer calls its device.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// How long nothing must come for it to count as nothing.
+    pub fn settle(&self) -> Duration {
+        self.place.settle()
+    }
+
+    /// The most packets that one case sends.
+    pub fn most_packets() -> usize {
+        crate::wire::MOST_PACKETS
+    }
+
+    /// Plays all cases of a script.
+    ///
+    /// # Errors
+    /// See [`LabError`].
+    pub fn judge(&mut self, script: &Script, known: &Known) -> Result<Judgement, LabError> {
+        let cases = script.cases().map_err(LabError::Script)?;
+        let path =
+            self.options.captures.as_ref().map(|folder| folder.join(format!("{}.pcapng", script.name)));
+        let mut judgement = Judgement {
+            script: script.name.clone(),
+            title: script.title.clone(),
+            rules: script.rules.clone(),
+            cases: Vec::new(),
+            capture: None,
+        };
+        if let Some(why) = &script.not_on_wires {
+            let unplayed =
+                |case: Case| result(case, Verdict::NotApplicable, (0, String::new(), why.clone()), (0, 0));
+            judgement.cases = cases.into_iter().map(unplayed).collect();
+            return Ok(judgement);
+        }
+        let capture = match &path {
+            Some(path) => Some(create(path)?),
+            None => None,
+        };
+        let mut frames = 0;
+        for (number, case) in (1..).zip(cases) {
+            let own = self.options.captures.as_ref();
+            let own = own.map(|folder| folder.join(format!("{}.case-{number}.pcapng", script.name)));
+            let judged = self.judge_case(case, capture.as_ref(), &mut frames, own)?;
+            judgement.cases.push(judged);
+        }
+        known.mark(&script.name, &mut judgement.cases);
+        judgement.capture = path;
+        Ok(judgement)
+    }
+
+    /// Plays a case; one that fails, again, until it is clear whether it always does. What passes goes to `capture`, which
+    /// holds `frames` packets so far; the last repeat of a deviation is kept in a file of its own.
+    fn judge_case(
+        &mut self,
+        case: Case,
+        capture: Option<&Capture>,
+        frames: &mut u64,
+        own: Option<PathBuf>,
+    ) -> Result<CaseResult, LabError> {
+        let mut deviations: Vec<Attempt> = Vec::new();
+        let mut void = 0;
+        loop {
+            let last = !deviations.is_empty() && deviations.len() == self.options.repeats;
+            let separate = own.as_ref().filter(|_| last);
+            let attempt = match separate {
+                Some(path) => self.play(&case, Some(&create(path)?), &mut 0)?,
+                None => self.play(&case, capture, frames)?,
+            };
+            let given_up = |verdict, mut attempts: Vec<Attempt>, more: &str| {
+                let Attempt { failure, frames, .. } = attempts.swap_remove(0);
+                let told = failure.map(|failure| told(&failure, more)).unwrap_or_default();
+                Ok(result(case.clone(), verdict, told, frames))
+            };
+            let Some(failure) = &attempt.failure else {
+                return match deviations.is_empty() {
+                    true => Ok(result(case, Verdict::Conforms, Default::default(), attempt.frames)),
+                    false => given_up(Verdict::CannotTell, deviations, "; a repeat conforms"),
+                };
+            };
+            match &failure.trouble {
+                Trouble::NotApplicable(_) => return given_up(Verdict::NotApplicable, vec![attempt], ""),
+                Trouble::Broken(_) => return given_up(Verdict::CannotTell, vec![attempt], ""),
+                Trouble::Deviation(_) if attempt.held_up && void < MOST_VOID => {
+                    void += 1;
+                    continue;
+                }
+                Trouble::Deviation(_) if attempt.held_up => {
+                    let why = "; this machine is too busy to tell";
+                    return given_up(Verdict::CannotTell, vec![attempt], why);
+                }
+                Trouble::Deviation(_) => {}
+            }
+            let elsewhere = |before: &Attempt| {
+                before.failure.as_ref().is_some_and(|before| before.number != failure.number)
+            };
+            if deviations.first().is_some_and(elsewhere) {
+                let why = format!("; a repeat ends at line {}", failure.number);
+                return given_up(Verdict::CannotTell, deviations, &why);
+            }
+            deviations.push(attempt);
+            if deviations.len() > self.options.repeats {
+                deviations.reverse();
+                let judged = given_up(Verdict::Deviates, deviations, "");
+                return judged.map(|judged| CaseResult { capture: separate.cloned(), ..judged });
+            }
+        }
+    }
+
+    /// Plays a case once, on a fresh connection.
+    fn play(
+        &mut self,
+        case: &Case,
+        capture: Option<&Capture>,
+        frames: &mut u64,
+    ) -> Result<Attempt, LabError> {
+        let wire = Wire::open(Some(self.own), self.stranger, self.options.peer, capture);
+        let mut wire = wire.map_err(LabError::Open)?;
+        let address = SocketAddr::new(self.options.peer, self.options.port);
+        let agent = Agent::connect(address, self.own).map_err(|error| LabError::Agent(address, error))?;
+        let first_qpn = self.next_qpn;
+        self.next_qpn = if first_qpn >= 0xFF_0000 { 0x10_0000 } else { first_qpn + 0x100 };
+        let mut peer = Peer::new(&mut wire, agent, self.place, first_qpn);
+        let failure = play(&case.lines, &mut peer).err();
+        // Nobody was too slow for what never came, unless the peer has given up sending it.
+        let (nothing_came, was_slow) = (peer.nothing_came, peer.was_slow);
+        let first = *frames + 1;
+        *frames += wire.frames;
+        let paused = wire.longest_pause > self.place.settle() / 2;
+        let held_up = was_slow || paused && !nothing_came;
+        if failure.is_some() && paused {
+            self.place.allow(wire.longest_pause);
+        }
+        Ok(Attempt { failure, frames: (first, *frames), held_up })
+    }
+}
+
+/// One playing of a case.
+struct Attempt {
+    failure: Option<Failure>,
+    frames: (u64, u64),
+    /// Whether this side was held up meanwhile.
+    held_up: bool,
+}
+
+fn create(path: &PathBuf) -> Result<Capture, LabError> {
+    Capture::create(path, CaptureOptions::default()).map_err(|error| LabError::Capture(path.clone(), error))
+}
+
+fn told(failure: &Failure, more: &str) -> (usize, String, String) {
+    let (Trouble::Deviation(what) | Trouble::NotApplicable(what) | Trouble::Broken(what)) = &failure.trouble;
+    (failure.number, failure.line.clone(), format!("{what}{more}"))
+}
+
+fn result(
+    case: Case,
+    verdict: Verdict,
+    (number, line, what): (usize, String, String),
+    frames: (u64, u64),
+) -> CaseResult {
+    CaseResult { values: case.values, verdict, number, line, what, frames, capture: None, known: None }
+}
+
+/// The address from which this machine reaches the peer; on loopback, any.
+fn own_address(peer: IpAddr) -> Option<IpAddr> {
+    if peer.is_loopback() && peer.is_ipv4() {
+        return None;
+    }
+    let any: IpAddr = if peer.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+    // Connecting a UDP socket sends nothing; it finds the route.
+    let socket = std::net::UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((peer, 9)).ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
+}

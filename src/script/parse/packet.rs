@@ -1,0 +1,59 @@
+//! Packets as lines give them.
+
+use super::value;
+use crate::packet::{field, opcode};
+use crate::statement::{Packet, Value};
+use crate::target::Seal;
+use crate::words::{Words, number};
+
+const FLAGS: [&str; 5] = ["A", "SE", "M", "FECN", "BECN"];
+
+pub fn packet(words: &mut Words<'_>) -> Result<Packet, String> {
+    let mut name = words.name()?;
+    while opcode(&name).is_none() || words.peek().is_some_and(|next| next == "with" || next == "Middle") {
+        name = format!("{name} {}", words.next().map_err(|_| format!("`{name}` is no opcode"))?);
+    }
+    let info = opcode(&name).ok_or_else(|| format!("`{name}` is no opcode"))?;
+    let mut told = Packet {
+        info,
+        fields: Vec::new(),
+        len: 0,
+        data: None,
+        qp: None,
+        seal: None,
+        stranger: false,
+        tos: None,
+        raw_opcode: None,
+    };
+    while let Some(word) = words.following() {
+        let mut syndrome = |code| told.fields.push(("syndrome", Value::Number(code)));
+        match word {
+            flag if FLAGS.contains(&flag) => {
+                told.fields.push((field(flag).ok_or("no field")?, Value::Number(1)));
+            }
+            "len" => told.len = words.number()? as usize,
+            "data" => {
+                let (id, offset) = words.next()?.split_once('@').ok_or("data is PATTERN@OFFSET")?;
+                told.data = Some((number(id)?, number(offset)? as usize));
+            }
+            "ACK" => syndrome(0x1F),
+            "SEQ" => syndrome(0x60),
+            "INVALID" => syndrome(0x61),
+            "ACCESS" => syndrome(0x62),
+            "OPERATIONAL" => syndrome(0x63),
+            "RNR" => syndrome(0x20 | words.number()?),
+            "for" => told.qp = Some(words.name()?),
+            "badicrc" => told.seal = Some(Seal::Bad),
+            "rxeicrc" | "rxe" => told.seal = Some(Seal::Rxe),
+            "good" => told.seal = Some(Seal::Good),
+            "stranger" => told.stranger = true,
+            "tos" => told.tos = Some(words.number()? as u8),
+            "byte" => told.raw_opcode = Some(words.number()? as u8),
+            name => {
+                let name = field(name).ok_or_else(|| format!("`{name}` is no field"))?;
+                told.fields.push((name, value(words.next()?)?));
+            }
+        }
+    }
+    Ok(told)
+}

@@ -1,0 +1,272 @@
+//! Plays lines on a target, and judges what the NIC does.
+
+mod expect;
+mod names;
+mod post;
+
+use std::time::Duration;
+
+use softrnic_wire::Pad;
+
+use crate::packet::{self, Fields, describe};
+use crate::pattern::pattern;
+use crate::script::Line;
+use crate::statement::{Act, Packet};
+use crate::target::{Outgoing, Queue, Received, Seal, Target, Trouble};
+use names::Names;
+
+/// The line at which a case ended early.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// Its number in the script.
+    pub number: usize,
+    /// Its text; `the end` if all lines were played.
+    pub line: String,
+    /// Why.
+    pub trouble: Trouble,
+}
+
+/// Plays one case. Whatever the NIC sends, completes or raises must have a line, and the lines must have their way in
+/// order.
+///
+/// # Errors
+/// The first line that does not.
+pub fn play(lines: &[Line], target: &mut dyn Target) -> std::result::Result<(), Failure> {
+    let mut player = Player { target, names: Names::default() };
+    for line in lines {
+        player.line(line).map_err(|trouble| Failure {
+            number: line.number,
+            line: line.text.clone(),
+            trouble,
+        })?;
+    }
+    let number = lines.last().map_or(0, |line| line.number);
+    player.end().map_err(|trouble| Failure { number, line: "the end".into(), trouble })
+}
+
+type Result<T = ()> = std::result::Result<T, Trouble>;
+
+struct Player<'a> {
+    target: &'a mut dyn Target,
+    names: Names,
+}
+
+fn deviation<T>(what: impl Into<String>) -> Result<T> {
+    Err(Trouble::Deviation(what.into()))
+}
+
+impl Player<'_> {
+    fn line(&mut self, line: &Line) -> Result {
+        let after = line.statement.after;
+        match &line.statement.act {
+            Act::Expect(packet) => self.expect_packet(packet, after),
+            Act::Complete(told) => self.completion(told, after),
+            act => {
+                if let Some(delay) = after {
+                    self.nothing_sent()?;
+                    self.target.pass(delay)?;
+                    self.nothing_sent()?;
+                }
+                self.act(act)
+            }
+        }
+    }
+
+    fn act(&mut self, act: &Act) -> Result {
+        match act {
+            Act::Option(setting) => self.target.option(*setting),
+            Act::Qp(spec) => {
+                let numbers = self.target.create_qp(spec)?;
+                self.names.qps.push((spec.name.clone(), numbers));
+                Ok(())
+            }
+            Act::Srq { name, places, xrc, elsewhere } => {
+                let number = self.target.create_srq(name, *places, *xrc, *elsewhere)?;
+                self.names.srqs.insert(name.clone(), number);
+                Ok(())
+            }
+            Act::Limit { srq, limit } => self.target.limit(srq, *limit),
+            Act::Mr(spec) => {
+                let keys = self.target.create_mr(spec)?;
+                self.names.regions.insert(spec.name.clone(), keys);
+                Ok(())
+            }
+            Act::Window { name, kind } => {
+                let key = self.target.create_window(name, *kind)?;
+                self.names.windows.insert(name.clone(), key);
+                Ok(())
+            }
+            Act::Mapping { name, pages } => {
+                let keys = self.target.create_mapping(name, *pages)?;
+                self.names.regions.insert(name.clone(), keys);
+                Ok(())
+            }
+            Act::FastMr { name, mapping } => {
+                let keys = self.target.create_fast_mr(name, mapping)?;
+                self.names.regions.insert(name.clone(), keys);
+                Ok(())
+            }
+            Act::Unmap { mapping, page } => self.target.unmap(mapping, *page),
+            Act::Deregister(name) => self.target.deregister(name),
+            Act::Modify { qp, state, notify, refused } => {
+                match (self.target.modify(qp, *state, *notify)?, refused) {
+                    (true, true) => deviation("was not refused"),
+                    (false, false) => deviation("was refused"),
+                    _ => Ok(()),
+                }
+            }
+            Act::Destroy(name) if self.names.srqs.contains_key(name) => self.target.destroy_srq(name),
+            Act::Destroy(name) => self.target.destroy_qp(name),
+            Act::Tag { name, tag } => match self.target.bound_key(name) {
+                Some(key) => {
+                    self.names.windows.insert(name.clone(), key);
+                    Ok(())
+                }
+                None => self.names.tag(name, *tag),
+            },
+            Act::Fill { piece, pattern: id } => self.target.write(&piece.place, &pattern(*id, piece.len)),
+            Act::Word { place, value } => self.target.write(place, &value.to_ne_bytes()),
+            Act::Post(told) => {
+                let request = self.request(told)?;
+                self.target.post(&told.qp, request)
+            }
+            Act::Receive { queue, wr, pieces } => {
+                let sges = pieces.iter().map(|piece| self.names.sge(piece)).collect::<Result<_>>()?;
+                let queue = if self.names.srqs.contains_key(queue) {
+                    Queue::Shared(queue)
+                } else {
+                    Queue::Own(queue)
+                };
+                self.target.receive(queue, *wr, sges)
+            }
+            Act::Inject(told) => self.inject(told),
+            Act::Burst(begin) => self.target.burst(*begin),
+            Act::Nothing(time) => {
+                if let Some(time) = time {
+                    self.target.pass(*time)?;
+                }
+                self.nothing_sent()
+            }
+            Act::Quiet => {
+                self.target.rest()?;
+                self.nothing_sent()
+            }
+            Act::Wait(time) => self.target.pass(*time),
+            Act::Ignore => self.target.forget_packets(),
+            Act::IgnoreEvents => {
+                while self.target.next_event(false)?.is_some() {}
+                Ok(())
+            }
+            Act::State { qp, state } => self.state(qp, *state),
+            Act::Event { object, event } => self.event(object, *event),
+            Act::Memory { piece, filling } => self.memory(piece, *filling),
+            Act::MemoryWord { place, value } => self.memory_word(place, *value),
+            Act::Counter { name, value } => expect::count(self.target.counter(name)?, *value),
+            Act::Drop { name, value } => expect::count(self.target.dropped(name)?, *value),
+            Act::Usage { name, at_most, value } => match self.target.usage(name)? {
+                Some(found) if *at_most && found <= *value => Ok(()),
+                found => expect::count(found, *value),
+            },
+            Act::Expect(_) | Act::Complete(_) => unreachable!("they have their own times"),
+        }
+    }
+
+    fn nothing_sent(&mut self) -> Result {
+        match self.target.unexpected_packet()? {
+            Some(packet) => deviation(format!("sent: {}", describe(&packet.bytes))),
+            None => Ok(()),
+        }
+    }
+
+    /// Nothing may be left that the script did not mention.
+    fn end(&mut self) -> Result {
+        self.nothing_sent()?;
+        if let Some(completion) = self.target.unexpected_completion()? {
+            return deviation(format!("not mentioned: {}", expect::told(&completion)));
+        }
+        if let Some((object, event)) = self.target.next_event(false)? {
+            return deviation(format!("not mentioned: event {object} {}", event.name()));
+        }
+        self.target.finish()
+    }
+
+    fn fields(&self, told: &Packet) -> Result<Fields> {
+        told.fields.iter().map(|(name, value)| Ok((*name, self.names.value(name, value)?))).collect()
+    }
+
+    fn inject(&mut self, told: &Packet) -> Result {
+        let mut fields = self.fields(told)?;
+        let numbers = match &told.qp {
+            Some(name) => self.names.qp(name),
+            None => self.names.first(),
+        };
+        if let (false, Ok(numbers)) = (fields.contains_key("qp"), numbers) {
+            fields.insert("qp", numbers.ours.into());
+        }
+        fields.insert("opcode", told.info.opcode.byte().into());
+        fields.entry("pkey").or_insert(0xFFFF);
+        fields.entry("M").or_insert(1);
+        fields.entry("pad").or_insert_with(|| Pad::for_payload(told.len).len() as u64);
+        let payload = match told.data {
+            Some((id, offset)) => pattern(id, offset + told.len)[offset..].to_vec(),
+            None => vec![0; told.len],
+        };
+        let mut bytes = packet::build(told.info, &fields, &payload);
+        if let Some(byte) = told.raw_opcode {
+            bytes[0] = byte;
+        }
+        let seal = told.seal.unwrap_or(Seal::Good);
+        self.target.inject(Outgoing { bytes, seal, stranger: told.stranger, tos: told.tos.unwrap_or(0) })
+    }
+
+    fn expect_packet(&mut self, told: &Packet, after: Option<Duration>) -> Result {
+        let mut wanted = self.fields(told)?;
+        let peer = match &told.qp {
+            Some(name) => self.names.qp(name)?.peer,
+            None => self.names.first()?.peer,
+        };
+        wanted.entry("qp").or_insert(peer.into());
+        wanted.entry("A").or_insert(0);
+        wanted.entry("SE").or_insert(0);
+        wanted.entry("M").or_insert(u64::from(told.info.name != "CNP"));
+        wanted.entry("pad").or_insert(Pad::for_payload(told.len).len() as u64);
+        wanted.insert("tver", 0);
+        wanted.insert("pkey", 0xFFFF);
+        loop {
+            let packet = self.target.next_packet(after)?;
+            match compare(told, &wanted, &packet) {
+                Err(_) if after.is_none() && self.target.is_repeat(&packet) => {}
+                judged => return judged,
+            }
+        }
+    }
+}
+
+/// Whether the packet is what the line says.
+fn compare(told: &Packet, wanted: &Fields, packet: &Received) -> Result {
+    let line = || format!("sent: {}", describe(&packet.bytes));
+    if told.tos.is_some_and(|expected| expected != packet.tos) {
+        return deviation(format!("tos is {:#x}; {}", packet.tos, line()));
+    }
+    let (info, fields, payload) =
+        packet::take_apart(&packet.bytes).ok_or_else(|| Trouble::Deviation(line()))?;
+    if info.opcode.byte() != told.info.opcode.byte() || payload.len() != told.len {
+        return deviation(line());
+    }
+    for (name, expected) in wanted {
+        let found =
+            fields.get(name).ok_or_else(|| Trouble::Deviation(format!("{name} is not in {}", line())))?;
+        if found != expected {
+            return deviation(format!("{name} is {found:#x}, not {expected:#x}; {}", line()));
+        }
+    }
+    if packet.seal != told.seal.unwrap_or(packet.seal) || packet.seal == Seal::Bad {
+        return deviation(format!("another ICRC; {}", line()));
+    }
+    if let Some((id, offset)) = told.data
+        && payload != &pattern(id, offset + told.len)[offset..]
+    {
+        return deviation(format!("another payload than {id}@{offset}; {}", line()));
+    }
+    Ok(())
+}

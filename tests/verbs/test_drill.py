@@ -1,0 +1,99 @@
+"""`softrnic drill` against a SoftRNIC device, over loopback: its agent, its verdicts, its reports."""
+
+import json
+import pathlib
+import subprocess
+import tempfile
+import time
+import unittest
+import xml.etree.ElementTree
+
+from harness import SOFTRNIC, VerbsTest, free_port, is_listening
+
+PEER = "127.9.22.2"
+
+# Requests and responses, posts on the peer, errors, timers; each takes a few milliseconds.
+SCRIPTS = ["12-1-responder", "12-5-lost-ack", "12-6-atomic-retry", "12-7-rnr", "12-8-access-error", "12-9-zero-length",
+           "duplicates", "flush-access", "naks", "psn-wrap", "sequences-at-start", "states", "uc-messages",
+           "ud-receive", "window-bounds"]
+
+# Nobody answers a WRITE with MSN 7 after one request.
+WRONG = """title: A responder that counts wrongly
+rules: C9-148
+qp a rc
+mr m 4K
+< RC RDMA WRITE Only psn 100 A len 4 va m+0 key m dma 4
+> RC Acknowledge psn 100 ACK msn 7
+"""
+
+
+class Drill(VerbsTest):
+    def setUp(self):
+        super().setUp()
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        source, program = self.folder / "agent.c", self.folder / "agent"
+        source.write_text(self.drill("--agent").stdout)
+        # As its first comment says, and strictly.
+        compile_line = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, source, "-libverbs"]
+        subprocess.run(compile_line, check=True, timeout=120)
+        self.port = free_port()
+        self.start([program, self.port], run=["--device", f"udp:{PEER}?early=off&shared=off"])
+        deadline = time.monotonic() + 20
+        while not is_listening(self.port):
+            self.assertLess(time.monotonic(), deadline, "the agent does not listen")
+            time.sleep(0.01)
+
+    def drill(self, *args):
+        argv = [SOFTRNIC, "drill", *map(str, args)]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=120)
+
+    def play(self, *args):
+        return self.drill("--peer", PEER, "--port", self.port, "--captures", self.folder / "captures", *args)
+
+    def test_softrnic_conforms(self):
+        done = self.play("--json", *SCRIPTS)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        scripts = json.loads(done.stdout)["scripts"]
+        self.assertEqual({script["script"]: script["verdict"] for script in scripts}, dict.fromkeys(SCRIPTS, "conforms"))
+        self.assertTrue(all(pathlib.Path(script["capture"]).stat().st_size for script in scripts))
+
+    def test_a_deviation_is_told_with_its_packets_until_it_is_known(self):
+        script, known = self.folder / "wrong.txt", self.folder / "known.txt"
+        script.write_text(WRONG)
+        junit, page = self.folder / "drill.xml", self.folder / "drill.html"
+        done = self.play(script, "--junit", junit, "--html", page)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertIn("msn is 0x1, not 0x7", done.stdout)
+        suite = xml.etree.ElementTree.parse(junit).getroot().find("testsuite")
+        self.assertEqual((suite.get("tests"), suite.get("failures")), ("1", "1"))
+        self.assertIn("<svg", page.read_text())
+        self.assertEqual(len(list(self.folder.glob("captures/wrong.case-1.pcapng"))), 1)
+
+        known.write_text("wrong:6 counts as it should\n")
+        done = self.play(script, "--known", known)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("known deviation", done.stdout)
+
+    def test_what_cannot_be_played_is_no_deviation(self):
+        done = self.play("--json", "early-retransmission", "too-many-reads")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        verdicts = {script["verdict"] for script in json.loads(done.stdout)["scripts"]}
+        self.assertEqual(verdicts, {"not_applicable"})
+
+    def test_mistakes_are_told_before_anything_is_sent(self):
+        script = self.folder / "mistaken.txt"
+        script.write_text("qp a rx\n")
+        done = self.play(script)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("mistaken:1: qp a rx: `rx` is no service", done.stderr)
+        self.assertEqual(self.play("no-such-script").returncode, 2)
+        self.assertEqual(self.drill("--all").returncode, 2)
+        done = self.drill("--peer", "127.9.22.3", "naks", "--captures", self.folder / "none")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--agent", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
