@@ -272,7 +272,7 @@ pub trait Link: Send {
     /// The descriptor that becomes readable when datagrams have arrived; `None` in simulation.
     /// It becomes writable (or readable, where it stands for several) when a blocked link can send again, unless
     /// [`Link::poll_timeout`] says when to try.
-    /// It may be another one after [`Link::flush`], [`Link::join`] and [`Link::leave`].
+    /// It is always the same one.
     fn descriptor(&self) -> Option<RawFd>;
 
     /// A thread is about to wait on the descriptor, or no longer does. Returns whether there is something to do

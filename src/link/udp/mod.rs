@@ -67,7 +67,8 @@ pub struct UdpLink {
     rx: RxBuffers,
     rooms: Rooms,
     blocked: Option<usize>,
-    epoll: Option<Epoll>,
+    /// Over all sockets that are read, and the one that is full.
+    epoll: Epoll,
 }
 
 impl UdpLink {
@@ -77,6 +78,8 @@ impl UdpLink {
     /// See [`OpenError`].
     pub fn open(options: UdpOptions) -> Result<UdpLink, OpenError> {
         let (main, local, members) = open::open(&options)?;
+        let epoll = Epoll::new().map_err(open::system("watching sockets"))?;
+        epoll.add(&main, libc::EPOLLIN).map_err(open::system("watching sockets"))?;
         let header = UDP_LEN + if local.address.is_ipv4() { IPV4_LEN } else { IPV6_LEN };
         let limits = RunLimits {
             segments: local.segments,
@@ -110,7 +113,7 @@ impl UdpLink {
             rx: RxBuffers::new(),
             rooms: Rooms::default(),
             blocked: None,
-            epoll: None,
+            epoll,
         })
     }
 
@@ -206,31 +209,14 @@ impl UdpLink {
     /// Remembers that `socket` is full, so that a waiting thread is told when it no longer is.
     fn block(&mut self, socket: usize) {
         self.blocked = Some(socket);
-        if socket != MAIN && self.epoll.is_none() {
-            self.epoll = self.gather().ok();
-        }
-        if let Some(epoll) = &self.epoll {
-            let watched = if socket == MAIN { libc::EPOLLIN | libc::EPOLLOUT } else { libc::EPOLLOUT };
-            let _ = epoll
-                .modify(self.socket(socket), watched)
-                .or_else(|_| epoll.add(self.socket(socket), watched));
-        }
+        let watched = if socket == MAIN { libc::EPOLLIN | libc::EPOLLOUT } else { libc::EPOLLOUT };
+        let watching = self.epoll.modify(self.socket(socket), watched);
+        let _ = watching.or_else(|_| self.epoll.add(self.socket(socket), watched));
     }
 
     fn unblock(&mut self) {
         let Some(socket) = self.blocked.take() else { return };
-        if let Some(epoll) = &self.epoll {
-            let _ = epoll.modify(self.socket(socket), if socket == MAIN { libc::EPOLLIN } else { 0 });
-        }
-    }
-
-    /// An epoll instance over all sockets that are read.
-    fn gather(&self) -> io::Result<Epoll> {
-        let epoll = Epoll::new()?;
-        for receiver in &self.receivers {
-            epoll.add(&receiver.socket, libc::EPOLLIN)?;
-        }
-        Ok(epoll)
+        let _ = self.epoll.modify(self.socket(socket), if socket == MAIN { libc::EPOLLIN } else { 0 });
     }
 }
 
@@ -337,10 +323,7 @@ impl Link for UdpLink {
     }
 
     fn descriptor(&self) -> Option<RawFd> {
-        match &self.epoll {
-            Some(epoll) => Some(epoll.fd()),
-            None => Some(self.receivers[0].socket.fd()),
-        }
+        Some(self.epoll.fd())
     }
 
     fn join(&mut self, group: IpAddr) -> io::Result<()> {
@@ -351,14 +334,7 @@ impl Link for UdpLink {
             return Ok(());
         }
         let socket = open::open_group(group, &self.local)?;
-        match &self.epoll {
-            Some(epoll) => epoll.add(&socket, libc::EPOLLIN)?,
-            None => {
-                let epoll = self.gather()?;
-                epoll.add(&socket, libc::EPOLLIN)?;
-                self.epoll = Some(epoll);
-            }
-        }
+        self.epoll.add(&socket, libc::EPOLLIN)?;
         self.receivers.push(RxSocket { socket, address: group });
         Ok(())
     }
@@ -371,9 +347,6 @@ impl Link for UdpLink {
                 self.counters.rx_overruns += u64::from(left.socket.drops());
             }
             None => return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL)),
-        }
-        if self.receivers.len() == 1 && self.blocked.is_none() {
-            self.epoll = None;
         }
         Ok(())
     }

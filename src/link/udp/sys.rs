@@ -144,10 +144,6 @@ impl Socket {
         if len < 0 { Err(io::Error::last_os_error()) } else { Ok(len as usize) }
     }
 
-    pub(super) fn fd(&self) -> RawFd {
-        self.fd
-    }
-
     /// Waits until something is readable, at most `millis`.
     pub(super) fn wait_readable(&self, millis: c_int) -> io::Result<bool> {
         let mut entry = libc::pollfd { fd: self.fd, events: libc::POLLIN, revents: 0 };

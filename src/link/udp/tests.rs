@@ -344,7 +344,7 @@ fn a_group_has_many_members_and_the_descriptor_covers_it() {
     let plain = b.descriptor();
     b.join(group).unwrap();
     c.join(group).unwrap();
-    assert_ne!(b.descriptor(), plain);
+    assert_eq!(b.descriptor(), plain, "whoever waits does not look again");
     let to_group = flow(a.address(), group);
     send(&mut a, NOW, &to_group, 7, 256).unwrap();
     send(&mut a, NOW, &to_group, 8, 256).unwrap();
