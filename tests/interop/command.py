@@ -18,6 +18,7 @@ import errors
 import matrix
 import programs
 import report
+import sharing
 import storage
 import userland
 from agent import Lost, Refused
@@ -29,7 +30,7 @@ from wire import Wire
 
 SUMMARY = "SoftRNIC against Linux kernel rxe, in guests; ARGS as tools/interop --help says"
 KERNELS = ["6.1", "sid"]
-PARTS = ["matrix", "errors", "programs", "connections", "storage", "bench"]
+PARTS = ["matrix", "errors", "programs", "connections", "sharing", "storage", "bench"]
 SEED = 7
 
 
@@ -116,6 +117,8 @@ class Interop:
                 self._programs(guest, near, core)
             if "connections" in self.args.parts:
                 self._connections(kernel, guest, near, core)
+            if "sharing" in self.args.parts:
+                self._sharing(guest, near)
             if "storage" in self.args.parts:
                 self._storage(guest, near, core)
             if "bench" in self.args.parts and not core and not self.args.only:
@@ -282,6 +285,27 @@ class Interop:
             self._judge(guest, "connections")
         passed, failed = self.passed["connections"] - passed, len(self.failures) - before
         print(f"connections: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
+
+    def _sharing(self, guest, near):
+        begun, before, passed = time.monotonic(), len(self.failures), self.passed["shared"]
+
+        def ours(family):
+            env = near.environment("udp", family)
+            variables = [f"PATH={self.library.parent}:{env['PATH']}", f"SOFTRNIC_DEVICES={env['SOFTRNIC_DEVICES']}"]
+            command = ["ip", "netns", "exec", guest.namespace, "env", *variables, "softrnic", "run", "--"]
+            return connections.Near("our side", command, env, guest.near_address[family], 0, "softrnic0")
+
+        def theirs(family):
+            gid_index = 1 if family == 4 else 2
+            return connections.Far("the guest", guest.command(), None, guest.address[family], gid_index, "rxe0")
+
+        for outcome in sharing.run(ours, theirs, self._wanted):
+            if outcome.problem:
+                self._fail(f"Linux {guest.version}: {outcome}", outcome.problem)
+            else:
+                self.passed["shared"] += 1
+        passed, failed = self.passed["shared"] - passed, len(self.failures) - before
+        print(f"sharing: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
 
     def _storage(self, guest, near, core):
         begun, before, passed = time.monotonic(), len(self.failures), self.passed["disks"]

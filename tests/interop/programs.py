@@ -1,5 +1,6 @@
 """Unmodified verbs programs, one end on SoftRNIC and the other in the guest on rxe."""
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -92,19 +93,29 @@ def _listens(server, port, _):
 def pair(server, serve, client, call, ready, forgiven=None):
     """Run a program at both sides, the client when `ready` says so of the server; what went wrong, or nothing. An
     exit status other than 0 is no problem if the output matches `forgiven`."""
-    serving = _Program(server, serve)
-    try:
-        if not serving.comes_up(ready):
-            return f"the server does not wait for a client: {serving.said()}"
-        calling = _Program(client, call)
-        try:
-            deadline = time.monotonic() + RUN_SECONDS
-            ended = [(program, program.wait(deadline)) for program in (calling, serving)]
-        finally:
-            calling.kill()
-    finally:
-        serving.kill()
-    problems = [
+    return pairs(server, client, [(serve, call, ready)], forgiven)
+
+
+def pairs(server, client, commands, forgiven=None, meanwhile=lambda: ""):
+    """Run several of them at the same time: for each, what the server runs, what the client runs, and what says that the
+    server is ready. When all run, `meanwhile` says whether something is wrong."""
+    with contextlib.ExitStack() as stack:
+
+        def start(side, argv):
+            program = _Program(side, argv)
+            stack.callback(program.kill)
+            return program
+
+        serving = [start(server, serve) for serve, _, _ in commands]
+        for program, (_, _, ready) in zip(serving, commands):
+            if not program.comes_up(ready):
+                return f"the server does not wait for a client: {program.said()}"
+        calling = [start(client, call) for _, call, _ in commands]
+        problem = meanwhile()
+        deadline = time.monotonic() + RUN_SECONDS
+        ended = [(program, program.wait(deadline)) for program in (*calling, *serving)]
+    problems = [problem] if problem else []
+    problems += [
         f"{p.side.name}: {status}: {p.said()}"
         for p, status in ended
         if status != "exit status 0" and not (forgiven and re.search(forgiven, p.output.decode(errors="replace") + status))

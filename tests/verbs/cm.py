@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import pathlib
+import signal
 import socket
 import subprocess
 import time
@@ -98,6 +99,21 @@ class CmTest(VerbsTest):
         server = self.start(argv, **options)
         self.wait_until(lambda: harness.is_listening(port), server)
         return server
+
+    def check_groups(self, group, start):
+        """Of four processes on one address, one sends to a group, two others have joined it, and one has not."""
+        program = self.compile("group.c", "-libverbs")
+        others = [start([program, group, role]) for role in ("listen", "listen", "ignore")]
+        for other in others:
+            self.wait_until(lambda: "ready" in other.output(), other)
+        sender = start([program, group, "send"])
+        for process, count in zip([sender, *others], (50, 50, 50, 0)):
+            if not count:
+                # Those that have joined have everything.
+                os.kill(process.pid, signal.SIGTERM)
+            status = process.wait(time.monotonic() + 60)
+            self.assertEqual(status, 0, process.describe(status))
+            self.assertIn(f"{count} and {count} messages", process.output())
 
     def look(self, program):
         """What `softrnic stats` says of a program's device."""

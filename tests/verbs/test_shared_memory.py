@@ -118,9 +118,12 @@ class Mesh(SharedMemoryTest):
         self.finish()
 
     def test_64_processes_of_which_a_third_are_killed_lose_no_message(self):
+        self.kill_a_third_of(64, seconds=8)
+
+    def kill_a_third_of(self, count, seconds):
         # A minute, asked for by hand; less, with everything else.
-        seconds = float(os.environ.get("SOFTRNIC_MESH_SECONDS", "8"))
-        count, dice = 64, random.Random(os.environ.get("SOFTRNIC_SEED", "19"))
+        seconds = float(os.environ.get("SOFTRNIC_MESH_SECONDS", seconds))
+        dice = random.Random(os.environ.get("SOFTRNIC_SEED", "19"))
         for rank in range(count):
             self.go(rank, count, "burst")
         self.talk(range(count), timeout=120)

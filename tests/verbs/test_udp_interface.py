@@ -1,6 +1,7 @@
 """A device of UDP sockets on all addresses of an interface, which come and go."""
 
 import os
+import random
 import re
 import subprocess
 import time
@@ -24,6 +25,9 @@ class Interface(CmTest):
         for name, v4, v6 in zip(self.names, V4, V6):
             self.ip("-n", name, "address", "add", f"{v4}/24", "dev", "cable")
             self.ip("-n", name, "address", "add", f"{v6}/64", "dev", "cable", "nodad")
+            # The link-local addresses are of use at once.
+            no_checks = "echo 0 > /proc/sys/net/ipv6/conf/cable/accept_dad"
+            subprocess.run(["ip", "netns", "exec", name, "sh", "-c", no_checks], check=True)
             self.ip("-n", name, "link", "set", "cable", "up")
 
     def ip(self, *words):
@@ -72,6 +76,13 @@ class Interface(CmTest):
             self.wait_until(lambda: is_listening_in(server.pid, port), server)
             client = self.on(1, [*words, V4[0]])
             self.finish(server, client)
+
+    def test_groups_reach_each_process_that_has_joined(self):
+        number = random.randrange(1, 255)
+        for device, group in (f"udp:{V6[0]}", f"ff15::{number:x}"), ("udp:cable", f"ff15::{number:x}"), (
+                f"udp:{V4[0]}", f"::ffff:239.7.8.{number}"):
+            for shm in "on", "off":
+                self.check_groups(group, lambda argv: self.on(0, argv, device, SOFTRNIC_SHM=shm))
 
     def test_processes_with_the_interface_and_with_one_address_share_it(self):
         first, second = rdma_port(), rdma_port()
