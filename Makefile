@@ -31,6 +31,8 @@ install: build ## the command and its libraries, below PREFIX (/usr/local), neve
 	install -D -m 644 target/release/verbs/libibverbs.so.1 $(LIBRARIES)/libibverbs.so.1
 	ln -sf libibverbs.so.1 $(LIBRARIES)/libibverbs.so
 	install -D -m 644 target/release/libsoftrnic_interpose.so $(LIBRARIES)/libsoftrnic_interpose.so
+	if [ -f target/playground/playground.html ]; then \
+		install -D -m 644 target/playground/playground.html $(DESTDIR)$(PREFIX)/share/softrnic/playground.html; fi
 
 # Longer runs are tools of their own: `make fuzz` is tools/fuzz, given ARGS.
 RUNS := $(filter aarch64 bench dist dist-check fuzz playground soak interop,$(notdir $(wildcard tools/*)))

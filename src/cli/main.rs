@@ -23,6 +23,7 @@ mod pages;
 mod pair;
 mod pattern;
 mod peer;
+mod playground;
 mod progress;
 mod run;
 mod stats;
@@ -72,6 +73,7 @@ enum Command {
     Lab(lab::LabArgs),
     #[cfg(feature = "xdp")]
     Grant(grant::GrantArgs),
+    Playground(playground::PlaygroundArgs),
     Completions(pages::CompletionsArgs),
     Man(pages::ManArgs),
     #[command(hide = true)]
@@ -104,6 +106,7 @@ fn run(command: Command) -> Result {
         Command::Lab(args) => lab::run(args),
         #[cfg(feature = "xdp")]
         Command::Grant(args) => grant::run(args),
+        Command::Playground(args) => playground::run(args),
         Command::Completions(args) => pages::completions(Cli::command(), args),
         Command::Man(args) => pages::man(Cli::command(), args),
         Command::Peer(args) => peer::run(args),

@@ -8,6 +8,7 @@ mod demo;
 mod devices;
 mod looking;
 mod pages;
+mod playground;
 mod run;
 mod stats;
 mod support;
