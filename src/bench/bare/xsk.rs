@@ -17,7 +17,7 @@ use softrnic_wire::{Gid, MacAddr};
 
 use crate::process::Result;
 
-static PROGRAM: &[u8] = aya::include_bytes_aligned!("../../../xdp-prog/softrnic_xdp.bpf.o");
+static PROGRAM: &[u8] = aya::include_bytes_aligned!("../../link/xdp-prog/softrnic_xdp.bpf.o");
 
 pub const CHUNK: usize = 4096;
 /// Chunks for receiving, and as many frames to be sent, of two chunks each.

@@ -13,7 +13,7 @@ use super::options::{AttachChoice, AttachMode, XdpError};
 use super::xsk::Xsk;
 
 /// Built from `xdp-prog/softrnic_xdp.c`; see the Makefile beside it. Aligned, because ELF structures are read in place.
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../../../xdp-prog/softrnic_xdp.bpf.o");
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../xdp-prog/softrnic_xdp.bpf.o");
 
 // linux/bpf.h and linux/if_link.h.
 const BPF_LINK_CREATE: libc::c_int = 28;
