@@ -118,7 +118,7 @@ class Interop:
             if "connections" in self.args.parts:
                 self._connections(kernel, guest, near, core)
             if "sharing" in self.args.parts:
-                self._sharing(guest, near)
+                self._sharing(guest, near, core)
             if "storage" in self.args.parts:
                 self._storage(guest, near, core)
             if "bench" in self.args.parts and not core and not self.args.only:
@@ -286,7 +286,7 @@ class Interop:
         passed, failed = self.passed["connections"] - passed, len(self.failures) - before
         print(f"connections: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
 
-    def _sharing(self, guest, near):
+    def _sharing(self, guest, near, core):
         begun, before, passed = time.monotonic(), len(self.failures), self.passed["shared"]
 
         def ours(family):
@@ -299,7 +299,7 @@ class Interop:
             gid_index = 1 if family == 4 else 2
             return connections.Far("the guest", guest.command(), None, guest.address[family], gid_index, "rxe0")
 
-        for outcome in sharing.run(ours, theirs, self._wanted):
+        for outcome in sharing.run(ours, theirs, core, self._wanted):
             if outcome.problem:
                 self._fail(f"Linux {guest.version}: {outcome}", outcome.problem)
             else:

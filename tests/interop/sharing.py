@@ -10,12 +10,11 @@ import programs
 PROCESSES = 3
 FIRST_PORT = 23000
 LOOK_SECONDS = 15
-# Command lines of a server and its client, as in `connections`, and whether it needs rdma_cm. Long enough that all of
-# them run at the same time; unreliable ones not longer than that, since a lost packet stops them for ever.
+# A program, its options, whether it needs rdma_cm, and the family with which it is in the core. Long enough that all of
+# them run at the same time.
 CASES = [
-    ("ibv_rc_pingpong", ["-n", "200", "-c"], False),
-    ("ibv_ud_pingpong", ["-n", "200", "-c"], False),
-    ("rping", ["-v", "-C", "30", "-S", "2000"], True),
+    ("ibv_rc_pingpong", ["-n", "200", "-c"], False, 4),
+    ("rping", ["-v", "-C", "30", "-S", "2000"], True, 6),
 ]
 
 
@@ -31,14 +30,14 @@ class Outcome:
         return f"{PROCESSES} processes on one address, {self.program}, IPv{self.family}, the guest is {role}"
 
 
-def run(near, guest, wanted=lambda name: True):
+def run(near, guest, core=False, wanted=lambda name: True):
     """Run each both ways, and yield an Outcome for each. `near` makes our side for a family, `guest` that of the guest."""
     port = FIRST_PORT
-    for name, options, by_rdma_cm in CASES:
+    for name, options, by_rdma_cm, core_family in CASES:
         for family in (4, 6):
             for guest_serves in (False, True):
                 outcome = Outcome(name, family, guest_serves)
-                if not wanted(outcome):
+                if core and family != core_family or not wanted(outcome):
                     continue
                 ours = near(family)
                 server, client = (guest(family), ours) if guest_serves else (ours, guest(family))
