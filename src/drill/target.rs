@@ -20,6 +20,8 @@ type Result<T = ()> = std::result::Result<T, Trouble>;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// A minute of virtual time is this much here: longer than every timer of the suite that could still run.
 const REST: Duration = Duration::from_millis(350);
+/// A peer that repeats the same for ever does not do what is expected.
+const MOST_REPEATS: usize = 16;
 /// What is longer is this long: longer than the local ACK timeout that QPs have unless a script says otherwise.
 const LULL: Duration = Duration::from_millis(100);
 const FLUSH: u8 = 0x1C;
@@ -50,6 +52,7 @@ pub struct Peer<'a> {
     requests: HashMap<Vec<u8>, Instant>,
     /// Whether the packet that was taken last had been sent before, so long ago that the peer's timer did it.
     late_repeat: bool,
+    repeats_in_a_row: usize,
 }
 
 fn lost(error: AgentError) -> Trouble {
@@ -90,6 +93,7 @@ impl<'a> Peer<'a> {
             nothing_came: false,
             requests: HashMap::new(),
             late_repeat: false,
+            repeats_in_a_row: 0,
         }
     }
 
@@ -470,7 +474,12 @@ impl Target for Peer<'_> {
     }
 
     fn is_repeat(&mut self, _packet: &Received) -> bool {
-        self.late_repeat
+        self.repeats_in_a_row = if self.late_repeat { self.repeats_in_a_row + 1 } else { 0 };
+        self.late_repeat && self.repeats_in_a_row <= MOST_REPEATS
+    }
+
+    fn wants_migration_bit(&self) -> bool {
+        false
     }
 
     fn bound_key(&mut self, window: &str) -> Option<u32> {

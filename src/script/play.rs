@@ -228,7 +228,9 @@ impl Player<'_> {
         wanted.entry("qp").or_insert(peer.into());
         wanted.entry("A").or_insert(0);
         wanted.entry("SE").or_insert(0);
-        wanted.entry("M").or_insert(u64::from(told.info.name != "CNP"));
+        if self.target.wants_migration_bit() {
+            wanted.entry("M").or_insert(u64::from(told.info.name != "CNP"));
+        }
         wanted.entry("pad").or_insert(Pad::for_payload(told.len).len() as u64);
         wanted.insert("tver", 0);
         wanted.insert("pkey", 0xFFFF);

@@ -12,7 +12,7 @@ pub fn suite() -> Vec<Script> {
 }
 
 #[rustfmt::skip]
-const SUITE: [(&str, &str); 108] = scripts![
+const SUITE: [(&str, &str); 109] = scripts![
     "12-1-responder"
     "12-1-send-then-write"
     "12-2-read"
@@ -73,6 +73,7 @@ const SUITE: [(&str, &str); 108] = scripts![
     "memory-gone-under-write"
     "memory-unmapped"
     "memory-unmapped-locally"
+    "migration-bit"
     "nak-inside-read"
     "naks"
     "no-responder-resources"

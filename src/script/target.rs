@@ -226,6 +226,12 @@ pub trait Target {
         false
     }
 
+    /// Whether every packet must have MigReq set. If not, it matters in lines that say `M` alone, so that a peer that
+    /// never sets it deviates in one script.
+    fn wants_migration_bit(&self) -> bool {
+        true
+    }
+
     /// The key that a bound window has, if that is known better than by the tag that was asked for.
     fn bound_key(&mut self, window: &str) -> Option<u32> {
         let _ = window;
