@@ -367,10 +367,8 @@ impl Link for UdpLink {
     }
 
     fn show_headers(&mut self) {
-        let socket = &self.receivers[0].socket;
         // UDP sockets cannot refuse.
-        let _ = open::ask_for_tos(socket, self.local.address);
-        let _ = open::ask_for_ttl(socket, self.local.address);
+        let _ = open::ask_for_ttl(&self.receivers[0].socket, self.local.address);
     }
 }
 

@@ -208,9 +208,7 @@ pub(super) fn open(options: &UdpOptions) -> Result<(Socket, Local, Option<Member
     })?;
     set_up_sender(&main, address, interface).map_err(system("setting up the socket"))?;
     set_up_receiver(&main, address).map_err(system("setting up the socket"))?;
-    if !address.is_loopback() {
-        ask_for_tos(&main, address).map_err(system("setting up the socket"))?;
-    }
+    ask_for_tos(&main, address).map_err(system("setting up the socket"))?;
     let wanted = options.receive_buffer.unwrap_or(WANTED_RECEIVE_BUFFER);
     let wanted = c_int::try_from(wanted).unwrap_or(c_int::MAX);
     let receive_buffer = main
@@ -384,9 +382,9 @@ fn set_up_receiver(socket: &Socket, address: IpAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the socket report the TOS or traffic class of what it receives. That takes 0.1 µs per datagram, and on
-/// loopback nothing marks congestion.
-pub(super) fn ask_for_tos(socket: &Socket, address: IpAddr) -> io::Result<()> {
+/// Makes the socket report the TOS or traffic class of what it receives, which has the mark of congestion. That takes
+/// 0.1 µs per datagram.
+fn ask_for_tos(socket: &Socket, address: IpAddr) -> io::Result<()> {
     match address {
         IpAddr::V4(_) => socket.set(libc::SOL_IP, libc::IP_RECVTOS, 1),
         IpAddr::V6(_) => socket.set(libc::SOL_IPV6, libc::IPV6_RECVTCLASS, 1),

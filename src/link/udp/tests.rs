@@ -47,7 +47,7 @@ fn places(got: &[Received]) -> Vec<u16> {
 }
 
 #[test]
-fn headers_are_shown_to_who_asks() {
+fn marks_of_congestion_are_shown_to_everybody_and_the_ttl_to_who_asks() {
     let _only = ipv6_loopback();
     for address in [None, Some("::1".parse().unwrap())] {
         let mut link = open_with(|o| o.address = address);
@@ -58,7 +58,7 @@ fn headers_are_shown_to_who_asks() {
             let got = &receive(link, 1)[0];
             (got.tos, got.ttl)
         };
-        assert_eq!(headers(&mut link), (tx::DEFAULT_TOS, tx::DEFAULT_TTL));
+        assert_eq!(headers(&mut link), (0x6A, tx::DEFAULT_TTL));
         link.show_headers();
         assert_eq!(headers(&mut link), (0x6A, 17));
     }
