@@ -255,7 +255,7 @@ fn a_poll_that_finds_nothing_services_the_link() {
 #[test]
 fn a_poll_of_a_quiet_link_still_does_what_is_due() {
     let mut world = World::new();
-    world.pair.back.is_in_memory();
+    world.pair.back.says_quiet();
     world.post_and_poll();
     world.pass(MICROSECOND);
     let Pair { near, far, back, there } = &world.pair;

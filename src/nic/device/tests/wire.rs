@@ -29,6 +29,7 @@ struct Pipe {
     refusals: usize,
     /// They come through memory.
     in_memory: bool,
+    says_quiet: bool,
     /// The clock, and the nanoseconds by which each received datagram advances it.
     slow: Option<(&'static AtomicU64, u64)>,
 }
@@ -80,6 +81,11 @@ impl Direction {
     /// Receiving takes no system call from now on.
     pub fn is_in_memory(&self) {
         self.lock().in_memory = true;
+    }
+
+    /// The link says when it is quiet, from now on.
+    pub fn says_quiet(&self) {
+        self.lock().says_quiet = true;
     }
 
     /// Has no room for the next `count` datagrams.
@@ -148,7 +154,7 @@ impl Link for WireLink {
 
     fn is_quiet(&mut self, _now: Time) -> bool {
         let pipe = self.inward.lock();
-        pipe.in_memory && pipe.datagrams.is_empty() && self.queued.is_empty()
+        pipe.says_quiet && pipe.datagrams.is_empty() && self.queued.is_empty()
     }
 
     fn reserve(&mut self, _now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
