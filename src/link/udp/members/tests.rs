@@ -267,3 +267,23 @@ fn a_member_of_another_version_is_not_joined() {
     });
     assert_eq!(refused, Some(OpenError::OtherVersion(at)));
 }
+
+/// The name of a process that ends is free before its sockets are.
+#[test]
+fn an_address_is_shared_again_although_its_last_process_is_just_ending() {
+    let at = address(40);
+    for _ in 0..20 {
+        let ending = UdpLink::open(shared(at)).expect("the last");
+        let members = ending.members.as_ref().expect("shared");
+        let sockets: Vec<_> =
+            members.sockets.iter().map(|socket| socket.duplicate().expect("a copy")).collect();
+        drop(ending);
+        std::thread::scope(|scope| {
+            let begins = scope.spawn(|| UdpLink::open(shared(at)));
+            std::thread::sleep(Duration::from_millis(3));
+            drop(sockets);
+            let mut link = begins.join().expect("no panic").expect("it opens");
+            assert!(link.sharing().is_some(), "{:?}", link.capabilities().mode);
+        });
+    }
+}
