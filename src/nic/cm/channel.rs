@@ -4,7 +4,7 @@
 //! the only blocking call, and then takes an event.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use super::error::Error;
@@ -22,6 +22,9 @@ pub struct EventChannel {
     process: Process,
     key: u64,
     descriptor: RawFd,
+    /// A copy to wait on: another thread may close the application's while one begins to wait, and then the number is
+    /// another file's.
+    waited: Arc<OwnedFd>,
 }
 
 impl EventChannel {
@@ -33,7 +36,12 @@ impl EventChannel {
     pub fn new(manager: &Arc<Manager>) -> Result<EventChannel, Error> {
         let process = Process::current();
         let (key, descriptor) = manager.lock(process)?.add_channel()?;
-        Ok(EventChannel { manager: manager.clone(), process, key, descriptor })
+        let Some(waited) = tokens::copy(descriptor) else {
+            manager.lock(process)?.shut(key);
+            tokens::close(descriptor);
+            return Err(Error::NoDescriptor);
+        };
+        Ok(EventChannel { manager: manager.clone(), process, key, descriptor, waited: Arc::new(waited) })
     }
 
     /// The descriptor: readable while events wait. The application may switch `O_NONBLOCK` on and off.
@@ -103,7 +111,7 @@ impl EventChannel {
         if self.process != Process::current() {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
-        tokens::wait(self.descriptor)
+        tokens::wait(self.waited.as_fd())
     }
 
     /// The second half, called once after each `Ok` of the first. `None` if the event went away with its identifier:

@@ -2,7 +2,7 @@
 //! closes it, and may switch `O_NONBLOCK` on and off.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::event::EventfdFlags;
 
@@ -45,8 +45,15 @@ impl Drop for Tokens {
 
 /// Takes 1 through the descriptor, and waits for it unless the descriptor is non-blocking. A cancellation point: call
 /// it with no lock held.
-pub fn wait(descriptor: RawFd) -> io::Result<()> {
-    wait_for_token(descriptor)
+pub fn wait(descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    wait_for_token(descriptor.as_raw_fd())
+}
+
+/// Another descriptor of the same count, with the same `O_NONBLOCK`; `None` if there is none free.
+pub fn copy(descriptor: RawFd) -> Option<OwnedFd> {
+    // SAFETY: `Tokens` has just made it, and the application does not have it yet.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    rustix::io::fcntl_dupfd_cloexec(descriptor, 0).ok()
 }
 
 /// Closes a descriptor whose [`Tokens`] have been dropped. Not a cancellation point.
