@@ -52,6 +52,13 @@ def own_address():
         return probe.getsockname()[0]
 
 
+def closed_too_early(program, status):
+    """Whether rping's main thread closed the channel while its other one was between two events, which then ends the
+    process: a race of older versions, also with a kernel, in which nothing is left to do."""
+    words = "rdma_get_cm_event: Bad file descriptor"
+    return "rping" in program.argv and status == 255 and words in program.output()
+
+
 # Numbers of the network namespaces that are made.
 MACHINES = itertools.count()
 
@@ -130,6 +137,10 @@ class CmTest(VerbsTest):
         deadline = time.monotonic() + timeout
         client_status = client.wait(deadline)
         server_status = server.wait(deadline if client_status == statuses[1] else time.monotonic() + 2)
+        if closed_too_early(server, server_status) and client_status == 0:
+            server_status = 0
+        elif closed_too_early(client, client_status) and server_status == 0:
+            client_status = 0
         if (server_status, client_status) != tuple(statuses):
             self.fail(f"server: {server.describe(server_status)}\nclient: {client.describe(client_status)}")
         return server.output(), client.output()
