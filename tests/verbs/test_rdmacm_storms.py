@@ -63,7 +63,8 @@ class Storms(CmTest):
 
     def test_a_thousand_in_a_row_and_five_hundred_at_once_leave_nothing_behind(self):
         server = self.listen()
-        client = self.client("1", f"+{AT_ONCE}", f"+{AT_ONCE}", IN_A_ROW, f"+{AT_ONCE}")
+        # On a fast machine all those in a row are in timewait together: the first ones make the room for that.
+        client = self.client("1", f"+{AT_ONCE}", IN_A_ROW, IN_A_ROW, f"+{AT_ONCE}")
         both = {"server": server, "client": client}
         first = {name: self.descriptors(program) for name, program in both.items()}
         sizes = []
