@@ -29,8 +29,6 @@ pub type Background = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
 /// A part that is free at the first address may be taken at another, by a process that has that one alone.
 const TRIES: usize = 32;
-/// How often to try again to say which services are ours while another process changes the table.
-const SERVE_TRIES: usize = 1000;
 
 /// See the [module](self).
 pub struct AddressesLink {
@@ -67,6 +65,28 @@ struct Home {
     link: Box<dyn Link>,
     /// What of it is watched, and whether it was blocked then.
     watched: Option<(RawFd, bool)>,
+    /// What we listen for, and its table does not say yet: another process was changing it.
+    unserved: BTreeSet<ServiceId>,
+}
+
+impl Home {
+    fn new(address: IpAddr, link: Box<dyn Link>) -> Home {
+        Home { address, link, watched: None, unserved: BTreeSet::new() }
+    }
+
+    /// Says what is listened for here, as far as nobody else is changing the table. Returns whether that was all.
+    fn serve(&mut self) -> bool {
+        let Some(sharing) = self.link.sharing() else { return true };
+        self.unserved.retain(|service| match sharing.serve(*service, None) {
+            Ok(()) => false,
+            Err(ServeError::Busy) => true,
+            Err(error) => {
+                tracing::warn!("at {}: {error}", self.address);
+                false
+            }
+        });
+        self.unserved.is_empty()
+    }
 }
 
 /// Links that have been opened, or not.
@@ -74,6 +94,14 @@ struct Arrivals {
     come: Mutex<Vec<(IpAddr, Opened)>>,
     any: AtomicBool,
     bell: OwnedFd,
+}
+
+impl Arrivals {
+    /// Whoever drives or watches the link looks at what has come.
+    fn look_again(&self) {
+        self.any.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
 }
 
 impl AddressesLink {
@@ -132,9 +160,9 @@ impl AddressesLink {
             self.shared = true;
             let fd = sharing.descriptor();
             let _ = watch::control(&self.attention, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, 0);
-            for (service, at) in &self.services {
-                serve_now(sharing, *service, *at, home.address);
-            }
+            let here = |at: &Option<IpAddr>| at.is_none_or(|at| at == home.address);
+            home.unserved =
+                self.services.iter().filter(|(_, at)| here(at)).map(|(service, _)| *service).collect();
         }
         if self.shows_headers {
             home.link.show_headers();
@@ -149,12 +177,23 @@ impl AddressesLink {
         self.rewatch();
     }
 
+    /// Says what is listened for where that could not be said before.
+    fn serve_late(&mut self) {
+        let mut all = true;
+        for home in &mut self.homes {
+            all &= home.serve();
+        }
+        if !all {
+            self.arrivals.look_again();
+        }
+    }
+
     /// Closes the links of addresses that have gone.
     fn close(&mut self, wanted: &BTreeSet<IpAddr>) {
         let (stay, gone) =
             std::mem::take(&mut self.homes).into_iter().partition(|home| wanted.contains(&home.address));
         self.homes = stay;
-        for Home { address, mut link, watched } in gone {
+        for Home { address, mut link, watched, .. } in gone {
             if let Some((fd, _)) = watched {
                 let _ = watch::control(&self.ready, libc::EPOLL_CTL_DEL, fd, 0, 0);
             }
@@ -195,10 +234,11 @@ impl AddressesLink {
                 continue;
             }
             match link {
-                Ok(link) => self.add(Home { address, link, watched: None }),
+                Ok(link) => self.add(Home::new(address, link)),
                 Err(error) => tracing::warn!("the device cannot use {address}: {error}"),
             }
         }
+        self.serve_late();
     }
 
     #[inline]
@@ -237,7 +277,7 @@ fn open_all(addresses: &[IpAddr], opener: &Opener) -> Result<Vec<Home>, OpenErro
     let mut homes: Vec<Home> = Vec::new();
     for &address in addresses {
         let part = homes.first().and_then(|home| home.link.capabilities().part);
-        homes.push(Home { address, link: opener(address, part)?, watched: None });
+        homes.push(Home::new(address, opener(address, part)?));
     }
     Ok(homes)
 }
@@ -245,7 +285,7 @@ fn open_all(addresses: &[IpAddr], opener: &Opener) -> Result<Vec<Home>, OpenErro
 /// What all of the links can do.
 fn in_common(homes: &[Home]) -> Capabilities {
     let mut links = homes.iter().map(|home| home.link.capabilities());
-    let mut common = links.next().cloned().unwrap_or_else(nothing);
+    let mut common = links.next().cloned().unwrap_or_else(|| Capabilities::none(""));
     for other in links {
         common.max_datagram = common.max_datagram.min(other.max_datagram);
         common.ip_mtu = common.ip_mtu.min(other.ip_mtu);
@@ -260,34 +300,6 @@ fn in_common(homes: &[Home]) -> Capabilities {
         common.mode = format!("{}; also {}", common.mode, others.join(", "));
     }
     common
-}
-
-fn nothing() -> Capabilities {
-    Capabilities {
-        mode: String::new(),
-        max_datagram: 0,
-        ip_mtu: 0,
-        sees_ip_header: false,
-        segments: 1,
-        receive_buffer: 0,
-        zero_copy: false,
-        shared_memory: false,
-        part: None,
-    }
-}
-
-/// Serves at an address that is new, where there may be others.
-fn serve_now(sharing: &mut dyn Sharing, service: ServiceId, at: Option<IpAddr>, address: IpAddr) {
-    if at.is_some_and(|at| at != address) {
-        return;
-    }
-    for _ in 0..SERVE_TRIES {
-        match sharing.serve(service, at) {
-            Err(ServeError::Busy) => std::thread::yield_now(),
-            Err(error) => return tracing::warn!("at {address}: {error}"),
-            Ok(()) => return,
-        }
-    }
 }
 
 impl Link for AddressesLink {
@@ -367,6 +379,11 @@ impl Link for AddressesLink {
         self.homes.iter().all(|home| home.link.receives_in_memory(now))
     }
 
+    fn is_quiet(&mut self, now: Time) -> bool {
+        !self.arrivals.any.load(Ordering::Acquire)
+            && self.homes.iter_mut().all(|home| home.link.is_quiet(now))
+    }
+
     fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {
         self.place_of(flow.src).is_none_or(|place| self.homes[place].link.has_room(now, flow, len))
     }
@@ -441,8 +458,7 @@ impl Link for AddressesLink {
             for address in new {
                 let opened = opener(address, part);
                 arrivals.come.lock().unwrap_or_else(PoisonError::into_inner).push((address, opened));
-                arrivals.any.store(true, Ordering::Release);
-                let _ = rustix::io::write(&arrivals.bell, &1_u64.to_ne_bytes());
+                arrivals.look_again();
             }
         };
         if let Err(error) = (self.background)(Box::new(opening)) {
@@ -512,6 +528,7 @@ impl Sharing for AddressesLink {
     fn stop_serving(&mut self, service: ServiceId) -> Result<(), ServeError> {
         self.services.retain(|(known, _)| *known != service);
         for home in &mut self.homes {
+            home.unserved.remove(&service);
             if let Some(sharing) = home.link.sharing() {
                 sharing.stop_serving(service)?;
             }

@@ -128,6 +128,23 @@ pub struct Capabilities {
     pub part: Option<Part>,
 }
 
+impl Capabilities {
+    /// Those of a link that carries nothing.
+    pub fn none(mode: &str) -> Capabilities {
+        Capabilities {
+            mode: mode.into(),
+            max_datagram: 0,
+            ip_mtu: 0,
+            sees_ip_header: false,
+            segments: 1,
+            receive_buffer: 0,
+            zero_copy: false,
+            shared_memory: false,
+            part: None,
+        }
+    }
+}
+
 /// Datagrams that the link carried, and those that it or the kernel below lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LinkCounters {

@@ -170,3 +170,102 @@ fn a_service_is_served_at_all_addresses_or_at_none() {
     });
     assert_eq!(late.sharing().expect("shared").serve(service, None), Err(ServeError::Taken));
 }
+
+/// A link whose table another process is changing, the first times that it is asked.
+struct Contended {
+    capabilities: Capabilities,
+    busy: u32,
+    served: Arc<AtomicBool>,
+}
+
+impl Sharing for Contended {
+    fn processes(&mut self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn descriptor(&self) -> RawFd {
+        -1
+    }
+
+    fn attend(&mut self) {}
+
+    fn serve(&mut self, _service: ServiceId, _at: Option<IpAddr>) -> Result<(), ServeError> {
+        self.served.store(self.busy == 0, Ordering::Relaxed);
+        self.busy.checked_sub(1).map_or(Ok(()), |left| {
+            self.busy = left;
+            Err(ServeError::Busy)
+        })
+    }
+
+    fn stop_serving(&mut self, _service: ServiceId) -> Result<(), ServeError> {
+        Ok(())
+    }
+
+    fn end_sharing(&mut self) {}
+}
+
+impl Link for Contended {
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn reserve(&mut self, _now: Time, _flow: &Flow, _len: usize) -> Result<TxSlot<'_>, TxError> {
+        Err(TxError::Unreachable)
+    }
+
+    fn reserved(&self) -> &[u8] {
+        &[]
+    }
+
+    fn commit(&mut self, _now: Time) {}
+
+    fn flush(&mut self, _now: Time) {}
+
+    fn is_blocked(&self) -> bool {
+        false
+    }
+
+    fn receive(&mut self, _now: Time, _budget: usize, _sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
+        Overrun::Drained
+    }
+
+    fn descriptor(&self) -> Option<RawFd> {
+        None
+    }
+
+    fn join(&mut self, _group: IpAddr) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn leave(&mut self, _group: IpAddr) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn counters(&self) -> LinkCounters {
+        LinkCounters::default()
+    }
+
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        Some(self)
+    }
+}
+
+#[test]
+fn a_service_is_said_at_a_new_address_as_soon_as_its_table_is_free() {
+    let [first, second] = [1, 2].map(|number| IpAddr::from([127, 9, 9, number]));
+    let served = Arc::new(AtomicBool::new(false));
+    let says = served.clone();
+    let opener = move |address, _part| -> Opened {
+        let busy = if address == first { 0 } else { 3 };
+        Ok(Box::new(Contended { capabilities: Capabilities::none("test"), busy, served: says.clone() }))
+    };
+    let mut link = AddressesLink::open(&[first], Arc::new(opener), at_once).expect("a link");
+    link.sharing().expect("shared").serve(ServiceId(0x0106_1234), None).expect("its table is free");
+    link.readdress(&[first, second]);
+    for turn in 0..4 {
+        assert!(!link.is_quiet(NOW), "turn {turn}");
+        link.flush(NOW);
+        assert_eq!(served.load(Ordering::Relaxed), turn == 3, "turn {turn}");
+    }
+    assert!(!link.watch(true), "nothing is left to do");
+}

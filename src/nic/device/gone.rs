@@ -14,18 +14,7 @@ pub(super) struct GoneLink {
 
 impl Default for GoneLink {
     fn default() -> Self {
-        let capabilities = Capabilities {
-            mode: "gone".into(),
-            max_datagram: 0,
-            ip_mtu: 0,
-            sees_ip_header: false,
-            segments: 1,
-            receive_buffer: 0,
-            zero_copy: false,
-            shared_memory: false,
-            part: None,
-        };
-        GoneLink { capabilities }
+        GoneLink { capabilities: Capabilities::none("gone") }
     }
 }
 
