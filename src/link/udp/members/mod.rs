@@ -42,8 +42,6 @@ const BACKLOG: i32 = 128;
 const JOINING: u64 = 0;
 const TYING: u64 = 1;
 const LIFELINES: u64 = 2;
-/// How often the first process begins anew because those before it may be ending.
-const BEGINNINGS: usize = 4;
 /// How often an orderly end tries to change the table while another process does.
 const TRIES: usize = 20;
 
@@ -85,19 +83,14 @@ impl Members {
         part: Option<Part>,
     ) -> Result<(Members, Socket), NotShared> {
         let end = Instant::now() + PATIENCE;
-        let mut beginnings = 0;
         loop {
             match hello::take_name(address) {
-                Ok(listener) => match Members::begin(address, scope, gro, part, listener) {
-                    // The kernel closes the name of a process that ends before its sockets, which are still there then, and
-                    // in the kernel's order among ours.
-                    Err(NotShared::Alone(_)) if beginnings < BEGINNINGS => {
-                        beginnings += 1;
+                Ok(listener) => {
+                    while Instant::now() < end && are_ending(address, scope) {
                         pause();
-                        continue;
                     }
-                    begun => return begun,
-                },
+                    return Members::begin(address, scope, gro, part, listener);
+                }
                 Err(error) if error.raw_os_error() != Some(libc::EADDRINUSE) => {
                     return Err(NotShared::Alone("this system has no abstract socket names"));
                 }
@@ -378,6 +371,20 @@ fn open_one(address: IpAddr, at: &SockAddr, gro: bool) -> Result<Socket, OpenErr
     let _ = socket.set(libc::SOL_UDP, libc::UDP_GRO, c_int::from(gro));
     socket.bind(at).map_err(|error| bind_error(address, error))?;
     Ok(socket)
+}
+
+/// Whether those before have not closed all of their sockets: a process that ends closes their name first. Ours would
+/// stand among them in the kernel's order, which changes with each that closes.
+fn are_ending(address: IpAddr, scope: u32) -> bool {
+    let at = SockAddr::new(address, ROCE_UDP_PORT, scope);
+    let binds = |shares: bool| {
+        Socket::open(address.is_ipv6()).is_ok_and(|socket| {
+            socket.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, shares.into()).is_ok()
+                && socket.bind(&at).is_ok()
+        })
+    };
+    // Those of this user with SO_REUSEPORT let in nobody but others like them.
+    !binds(false) && binds(true)
 }
 
 /// Reads and forgets what a socket has; returns how much that was.
