@@ -73,15 +73,7 @@ impl Port {
             Attachment::Address(_) => LinkState::Up,
             Attachment::Interface(_) => LinkState::AdminDown,
         };
-        let mut port = Port {
-            state,
-            downs: 0,
-            ip_mtu,
-            link_mtu: ip_mtu,
-            follow: None,
-            removed: false,
-            readdressed: false,
-        };
+        let mut port = Port { state, ..Port::fixed(ip_mtu) };
         if let Some(interface) = found {
             port.state = interface.state;
             port.ip_mtu = ip_mtu.min(interface.mtu as usize);
