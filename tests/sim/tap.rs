@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use softrnic_link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
-use softrnic_wire::{IpFacts, Packet, ROCE_UDP_PORT, Time, UdpFacts, verify, verify_unknown_id};
+use softrnic_script::describe;
+use softrnic_wire::{IpFacts, ROCE_UDP_PORT, Time, UdpFacts, verify, verify_unknown_id};
 
 /// See the [module](self).
 pub struct Tap {
@@ -87,21 +88,6 @@ impl Hiding {
             }
         }
         Some(Datagram { id: HeaderId::Hidden { place: 0 }, ip_header: None, ..datagram })
-    }
-}
-
-/// One line about the transport headers of a datagram.
-pub fn describe(bytes: &[u8]) -> String {
-    match Packet::parse(bytes) {
-        Err(error) => format!("{error}"),
-        Ok(packet) => {
-            let bth = packet.bth;
-            let name = packet.body.opcode().name();
-            let flags = [(bth.ack_req, " A"), (bth.solicited, " SE"), (bth.becn, " BECN")];
-            let flags: String = flags.into_iter().filter(|flag| flag.0).map(|flag| flag.1).collect();
-            let (qpn, psn, len) = (bth.dest_qpn, bth.psn, packet.payload.len());
-            format!("{name} qp {qpn} psn {psn}{flags} len {len} {:?}", packet.body)
-        }
     }
 }
 
