@@ -29,10 +29,17 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
-    fn drop(&mut self) {
+impl Progress {
+    /// Removes the line until the next part starts, for other output.
+    pub fn hide(&self) {
         if self.shown {
             let _ = write!(std::io::stderr(), "\r\x1b[2K");
         }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.hide();
     }
 }

@@ -19,6 +19,8 @@ pub struct Table {
     groups: Vec<(usize, String)>,
     titles: Vec<String>,
     rows: Vec<Vec<String>>,
+    /// What the columns are at least as wide as.
+    widths: Vec<usize>,
 }
 
 const GAP: usize = 2;
@@ -26,7 +28,8 @@ const GAP: usize = 2;
 impl Table {
     pub fn new(left: usize, titles: &[&str]) -> Table {
         let titles: Vec<String> = titles.iter().map(|title| (*title).to_owned()).collect();
-        Table { left, words: titles.len(), groups: Vec::new(), titles, rows: Vec::new() }
+        let widths = vec![0; titles.len()];
+        Table { left, words: titles.len(), groups: Vec::new(), titles, rows: Vec::new(), widths }
     }
 
     /// Puts a title over the columns from `column` on.
@@ -38,6 +41,17 @@ impl Table {
     /// Aligns the columns from `column` on left too.
     pub fn words(self, column: usize) -> Table {
         Table { words: column, ..self }
+    }
+
+    /// Makes the columns at least so wide, for rows that are not known yet.
+    pub fn at_least(self, widths: &[usize]) -> Table {
+        Table { widths: widths.to_vec(), ..self }
+    }
+
+    /// One more row, as the line that it is in a table that grows.
+    pub fn grow(&mut self, cells: Vec<String>) -> String {
+        self.row(cells);
+        self.rows.last().map(|row| self.line(&self.widths(), row)).unwrap_or_default()
     }
 
     /// The heading and the rows as text without colours.
@@ -53,7 +67,7 @@ impl Table {
 
     fn widths(&self) -> Vec<usize> {
         let rows = std::iter::once(&self.titles).chain(&self.rows);
-        let mut widths = vec![0; self.titles.len()];
+        let mut widths = self.widths.clone();
         for row in rows {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = cell.chars().count().max(*width);
@@ -109,5 +123,12 @@ mod tests {
         table.row(vec!["WRITE".into(), "12 s".into()]);
         let text = anstream::adapter::strip_str(&table.to_string()).to_string();
         assert_eq!(text, "           clean\noperation  latency\nSEND       7.65 µs\nWRITE         12 s\n");
+    }
+
+    #[test]
+    fn a_table_that_grows_is_as_wide_as_was_said() {
+        let mut table = Table::new(1, &["script", "cases"]).at_least(&[8, 5]);
+        assert_eq!(table.lines(), ["script    cases"]);
+        assert_eq!(table.grow(vec!["naks".into(), "7".into()]), "naks          7");
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use softrnic_wire::Gid;
 
@@ -16,6 +16,8 @@ pub const AGENT_PORT: u16 = 18791;
 /// A command that waits in the agent does so for less.
 const ANSWER: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(5);
+/// No answer is longer: as long as the longest command that the agent takes.
+const LONGEST: usize = 1 << 20;
 
 /// What the agent said, or why it did not.
 #[derive(Debug)]
@@ -69,7 +71,7 @@ impl Answer {
 
 /// A connection with the agent. What was made through it lasts as long.
 pub struct Agent {
-    reader: BufReader<TcpStream>,
+    stream: TcpStream,
     /// What the peer's device is called.
     pub device: String,
     /// Whether that device has ATOMIC WRITE.
@@ -83,13 +85,8 @@ impl Agent {
     pub fn connect(agent: SocketAddr, own: IpAddr) -> Result<Agent, AgentError> {
         let stream = TcpStream::connect_timeout(&agent, CONNECT)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(ANSWER))?;
-        let mut agent = Agent {
-            reader: BufReader::new(stream),
-            device: String::new(),
-            atomic_write: false,
-            flush: false,
-        };
+        stream.set_write_timeout(Some(ANSWER))?;
+        let mut agent = Agent { stream, device: String::new(), atomic_write: false, flush: false };
         let gid = std::net::Ipv6Addr::from(Gid::from(own).0);
         let hello = agent.ask(&format!("hello peer={gid}"))?;
         agent.device = hello.text("device").unwrap_or("?").to_owned();
@@ -99,11 +96,8 @@ impl Agent {
 
     /// Gives a command and takes the answer.
     pub fn ask(&mut self, command: &str) -> Result<Answer, AgentError> {
-        self.reader.get_mut().write_all(format!("{command}\n").as_bytes())?;
-        let mut line = String::new();
-        if self.reader.read_line(&mut line)? == 0 {
-            return Err(AgentError::Lost("it closed the connection".into()));
-        }
+        self.stream.write_all(format!("{command}\n").as_bytes())?;
+        let line = read_line(&mut self.stream, ANSWER)?;
         match line.trim_end().split_once(' ').unwrap_or((line.trim_end(), "")) {
             ("ok", rest) => {
                 let pairs = rest.split_whitespace().filter_map(|word| word.split_once('='));
@@ -113,7 +107,92 @@ impl Agent {
                 let (errno, what) = rest.split_once(' ').unwrap_or((rest, ""));
                 Err(AgentError::Refused { errno: errno.parse().unwrap_or(0), what: what.to_owned() })
             }
-            _ => Err(AgentError::Lost(format!("it said `{}`", line.trim_end()))),
+            _ => Err(lost(format!("it said `{}`", start(&line)))),
         }
+    }
+}
+
+fn lost(what: impl Into<String>) -> AgentError {
+    AgentError::Lost(what.into())
+}
+
+/// As much of what somebody said as fits into a message.
+fn start(line: &str) -> String {
+    line.trim_end().chars().take(80).collect()
+}
+
+/// One line, and nothing behind it: an answer that never ends, or not in time, is none.
+fn read_line(stream: &mut TcpStream, within: Duration) -> Result<String, AgentError> {
+    let end = Instant::now() + within;
+    let (mut line, mut chunk) = (Vec::new(), [0; 4096]);
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(lost(format!("it has not answered within {within:?}")));
+        }
+        stream.set_read_timeout(Some(left))?;
+        let count = match stream.read(&mut chunk) {
+            Ok(0) => return Err(lost("it closed the connection")),
+            Ok(count) => count,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        line.extend_from_slice(&chunk[..count]);
+        match chunk[..count].iter().position(|byte| *byte == b'\n') {
+            Some(at) if at + 1 == count => break,
+            Some(_) => return Err(lost("it said more than it was asked")),
+            None if line.len() > LONGEST => {
+                return Err(lost(format!("its answer is longer than {LONGEST} bytes")));
+            }
+            None => {}
+        }
+    }
+    String::from_utf8(line).map_err(|_| lost("its answer is no text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// What an agent is taken for that says this, and then nothing for as long as it is listened to.
+    fn heard(said: Vec<u8>) -> Result<String, AgentError> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (mut theirs, _) = listener.accept().expect("connected");
+        std::thread::scope(|scope| {
+            // The other side stops listening in the middle of what is too long.
+            scope.spawn(move || theirs.write_all(&said).map(|()| theirs));
+            let heard = read_line(&mut ours, Duration::from_millis(300));
+            drop(ours);
+            heard
+        })
+    }
+
+    #[test]
+    fn only_a_line_of_bounded_length_and_time_is_an_answer() {
+        assert_eq!(heard(b"ok a=1\n".to_vec()).expect("a line"), "ok a=1\n");
+        let why = |said: Vec<u8>| heard(said).expect_err("no answer").to_string();
+        assert!(why(b"ok\nok\n".to_vec()).contains("more than it was asked"));
+        assert!(why(vec![b'x'; 2 * LONGEST]).contains("longer than"));
+        assert!(why(vec![0xFF, b'\n']).contains("no text"));
+    }
+
+    #[test]
+    fn an_agent_that_trickles_is_not_waited_for_without_end() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (mut theirs, _) = listener.accept().expect("connected");
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while theirs.write_all(b"x").is_ok() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let why = read_line(&mut ours, Duration::from_millis(100)).expect_err("no line").to_string();
+            assert!(why.contains("within 100ms"), "{why}");
+            drop(ours);
+        });
     }
 }

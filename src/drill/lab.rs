@@ -43,8 +43,6 @@ pub enum LabError {
     Agent(SocketAddr, AgentError),
     /// A capture cannot be written.
     Capture(PathBuf, io::Error),
-    /// A script is wrong.
-    Script(Error),
 }
 
 impl fmt::Display for LabError {
@@ -56,7 +54,6 @@ impl fmt::Display for LabError {
                 "the agent at {address}: {error}; `softrnic drill --agent` prints the program that must run there"
             ),
             LabError::Capture(path, error) => write!(f, "cannot write {}: {error}", path.display()),
-            LabError::Script(error) => error.fmt(f),
         }
     }
 }
@@ -71,6 +68,8 @@ pub struct Lab {
     place: Place,
     device: String,
     next_qpn: u32,
+    /// Why nothing can be played any more.
+    lost: Option<LabError>,
 }
 
 /// An attempt during which this side was held up for longer than it counts on says nothing; so many may be.
@@ -92,7 +91,7 @@ impl Lab {
         let place = Place::measure(|| agent.ask("complete ms=0").map(drop)).map_err(lost)?;
         // Different for every run: packets of an earlier one must not be taken for those of this.
         let next_qpn = 0x10_0000 + (std::process::id() % 0x6000) * 0x100;
-        Ok(Lab { own, stranger, place, device: agent.device, next_qpn, options })
+        Ok(Lab { own, stranger, place, device: agent.device, next_qpn, lost: None, options })
     }
 
     /// This side's address.
@@ -115,14 +114,17 @@ impl Lab {
         crate::wire::MOST_PACKETS
     }
 
-    /// Plays all cases of a script.
+    /// Why nothing can be played any more, if the agent or this side's address was lost.
+    pub fn lost(&self) -> Option<&LabError> {
+        self.lost.as_ref()
+    }
+
+    /// Plays all cases of a script. Those that cannot be played because something is [lost](Lab::lost) cannot be told.
     ///
     /// # Errors
-    /// See [`LabError`].
-    pub fn judge(&mut self, script: &Script, known: &Known) -> Result<Judgement, LabError> {
-        let cases = script.cases().map_err(LabError::Script)?;
-        let path =
-            self.options.captures.as_ref().map(|folder| folder.join(format!("{}.pcapng", script.name)));
+    /// A line of the script that cannot be understood.
+    pub fn judge(&mut self, script: &Script, known: &Known) -> Result<Judgement, Error> {
+        let cases = script.cases()?;
         let mut judgement = Judgement {
             script: script.name.clone(),
             title: script.title.clone(),
@@ -131,24 +133,33 @@ impl Lab {
             capture: None,
         };
         if let Some(why) = &script.not_on_wires {
-            let unplayed =
-                |case: Case| result(case, Verdict::NotApplicable, (0, String::new(), why.clone()), (0, 0));
-            judgement.cases = cases.into_iter().map(unplayed).collect();
+            judgement.cases =
+                cases.into_iter().map(|case| unplayed(case, Verdict::NotApplicable, why)).collect();
             return Ok(judgement);
         }
-        let capture = match &path {
-            Some(path) => Some(create(path)?),
-            None => None,
-        };
+        let folder = self.options.captures.clone();
+        let file = |name: String| folder.as_ref().map(|folder| folder.join(name));
+        let path = file(format!("{}.pcapng", script.name)).filter(|_| self.lost.is_none());
+        let capture = path.as_ref().map(create).transpose().unwrap_or_else(|error| {
+            self.lost = Some(error);
+            None
+        });
         let mut frames = 0;
         for (number, case) in (1..).zip(cases) {
-            let own = self.options.captures.as_ref();
-            let own = own.map(|folder| folder.join(format!("{}.case-{number}.pcapng", script.name)));
-            let judged = self.judge_case(case, capture.as_ref(), &mut frames, own)?;
-            judgement.cases.push(judged);
+            let own = file(format!("{}.case-{number}.pcapng", script.name));
+            if self.lost.is_none() {
+                match self.judge_case(&case, capture.as_ref(), &mut frames, own) {
+                    Ok(judged) => {
+                        judgement.cases.push(judged);
+                        continue;
+                    }
+                    Err(error) => self.lost = Some(error),
+                }
+            }
+            judgement.cases.push(unplayed(case, Verdict::CannotTell, "not played"));
         }
         known.mark(&script.name, &mut judgement.cases);
-        judgement.capture = path;
+        judgement.capture = capture.and(path);
         Ok(judgement)
     }
 
@@ -156,7 +167,7 @@ impl Lab {
     /// holds `frames` packets so far; the last repeat of a deviation is kept in a file of its own.
     fn judge_case(
         &mut self,
-        case: Case,
+        case: &Case,
         capture: Option<&Capture>,
         frames: &mut u64,
         own: Option<PathBuf>,
@@ -167,8 +178,8 @@ impl Lab {
             let last = !deviations.is_empty() && deviations.len() == self.options.repeats;
             let separate = own.as_ref().filter(|_| last);
             let attempt = match separate {
-                Some(path) => self.play(&case, Some(&create(path)?), &mut 0)?,
-                None => self.play(&case, capture, frames)?,
+                Some(path) => self.play(case, Some(&create(path)?), &mut 0)?,
+                None => self.play(case, capture, frames)?,
             };
             let given_up = |verdict, mut attempts: Vec<Attempt>, more: &str| {
                 let Attempt { failure, frames, .. } = attempts.swap_remove(0);
@@ -177,7 +188,7 @@ impl Lab {
             };
             let Some(failure) = &attempt.failure else {
                 return match deviations.is_empty() {
-                    true => Ok(result(case, Verdict::Conforms, Default::default(), attempt.frames)),
+                    true => Ok(result(case.clone(), Verdict::Conforms, Default::default(), attempt.frames)),
                     false => given_up(Verdict::CannotTell, deviations, "; a repeat conforms"),
                 };
             };
@@ -253,6 +264,11 @@ fn create(path: &PathBuf) -> Result<Capture, LabError> {
 fn told(failure: &Failure, more: &str) -> (usize, String, String) {
     let (Trouble::Deviation(what) | Trouble::NotApplicable(what) | Trouble::Broken(what)) = &failure.trouble;
     (failure.number, failure.line.clone(), format!("{what}{more}"))
+}
+
+/// The result of a case that was not played at all.
+fn unplayed(case: Case, verdict: Verdict, why: &str) -> CaseResult {
+    result(case, verdict, (0, String::new(), why.to_owned()), (0, 0))
 }
 
 fn result(

@@ -10,6 +10,7 @@ mod known;
 mod lab;
 mod place;
 mod target;
+mod verbs;
 mod verdict;
 mod wire;
 

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use softrnic_script::{
     Access, Completion, Event, Keys, MrSpec, Op, Outgoing, Place as Spot, QpNumbers, QpSpec, Queue, Received,
-    Request, Right, Service, Setting, Sge, State, Target, Trouble, describe,
+    Request, Service, Setting, Sge, State, Target, Trouble, describe,
 };
 use softrnic_wire::{ICRC_LEN, Opcode};
 
 use crate::agent::{Agent, AgentError, Answer};
 use crate::place::Place;
+use crate::verbs;
 use crate::wire::{Seen, Wire};
 
 type Result<T = ()> = std::result::Result<T, Trouble>;
@@ -187,7 +188,7 @@ impl<'a> Peer<'a> {
         let (status, qpn) = (number("status")?, number("qpn")? as u32);
         let mut found = Completion {
             wr_id: number("wr")?,
-            status: status_name(status),
+            status: verbs::status(status),
             opcode: None,
             byte_len: None,
             src_qpn: None,
@@ -197,13 +198,10 @@ impl<'a> Peer<'a> {
         };
         if status == 0 {
             let (flags, extra) = (number("flags")?, number("extra")? as u32);
-            found.opcode = Some(opcode_name(number("opcode")?));
+            found.opcode = Some(verbs::opcode(number("opcode")?));
             found.byte_len = Some(number("len")?);
             found.src_qpn = Some(number("src")?);
-            found.imm = (flags & WITH_IMM != 0).then_some(extra);
-            // The kernel of rxe has another number for it than verbs.h.
-            found.invalidated =
-                (flags & (WITH_INV | RXE_WITH_INV) != 0 && flags & WITH_IMM == 0).then_some(extra);
+            (found.imm, found.invalidated) = verbs::extras(flags, extra);
         }
         Ok(Some(found))
     }
@@ -260,7 +258,7 @@ impl Target for Peer<'_> {
 
     fn create_mr(&mut self, spec: &MrSpec) -> Result<Keys> {
         let id = self.new_id(&spec.name)?;
-        let mut access = verbs_access(spec.access, self.agent.flush);
+        let mut access = verbs::access(spec.access, self.agent.flush);
         if spec.zero_based {
             access |= 1 << 5;
         }
@@ -557,8 +555,9 @@ impl Target for Peer<'_> {
         let number = answer.number("event").map_err(lost)?;
         let object = answer.text("object").and_then(|id| id.parse().ok());
         let name = self.ids.iter().find(|(_, id)| Some(**id) == object).map(|(name, _)| name.clone());
-        let known = EVENTS.iter().find(|(known, _)| *known == number).map(|(_, event)| *event);
-        let Some(event) = known else { return deviation(format!("event {number} of verbs.h was raised")) };
+        let Some(event) = verbs::event(number) else {
+            return deviation(format!("event {number} of verbs.h was raised"));
+        };
         Ok(Some((name.unwrap_or_else(|| "cq".into()), event)))
     }
 
@@ -610,7 +609,7 @@ impl Peer<'_> {
         let unknown = || AgentError::Lost(format!("there is no QP `{qp}`"));
         let id = *self.ids.get(qp).ok_or_else(unknown)?;
         let (spec, numbers) = self.qps.get(qp).ok_or_else(unknown)?;
-        let mut access = verbs_access(spec.access, self.agent.flush);
+        let mut access = verbs::access(spec.access, self.agent.flush);
         if spec.service == Service::Uc {
             access &= 0b10;
         }
@@ -635,74 +634,4 @@ impl Peer<'_> {
         );
         self.ask(&command).map(drop)
     }
-}
-
-/// `enum ibv_access_flags`
-fn verbs_access(access: Access, flush: bool) -> u32 {
-    let known = [
-        (Right::LocalWrite, 1),
-        (Right::RemoteWrite, 2),
-        (Right::RemoteRead, 4),
-        (Right::RemoteAtomic, 8),
-        (Right::Bind, 16),
-        (Right::Flush, if flush { 256 } else { 0 }),
-    ];
-    known.into_iter().filter(|(right, _)| access.has(*right)).map(|(_, bit)| bit).sum()
-}
-
-/// `enum ibv_wc_flags`
-const WITH_IMM: u64 = 2;
-const WITH_INV: u64 = 8;
-const RXE_WITH_INV: u64 = 4;
-
-/// `enum ibv_event_type`
-const EVENTS: [(u64, Event); 8] = [
-    (0, Event::CqError),
-    (1, Event::QpFatal),
-    (2, Event::RequestError),
-    (3, Event::AccessError),
-    (4, Event::CommunicationEstablished),
-    (5, Event::SendQueueDrained),
-    (15, Event::SrqLimit),
-    (16, Event::LastWqeReached),
-];
-
-/// `enum ibv_wc_status`
-fn status_name(status: u64) -> String {
-    const NAMES: [&str; 14] = [
-        "Success",
-        "LocalLength",
-        "LocalQpOperation",
-        "LocalEecOperation",
-        "LocalProtection",
-        "Flushed",
-        "MwBind",
-        "BadResponse",
-        "LocalAccess",
-        "RemoteInvalidRequest",
-        "RemoteAccess",
-        "RemoteOperation",
-        "RetryExceeded",
-        "RnrRetryExceeded",
-    ];
-    NAMES.get(status as usize).map_or_else(|| format!("status {status}"), |name| (*name).to_owned())
-}
-
-/// `enum ibv_wc_opcode`
-fn opcode_name(opcode: u64) -> String {
-    let name = match opcode {
-        0 => "Send",
-        1 => "RdmaWrite",
-        2 => "RdmaRead",
-        3 => "CompareSwap",
-        4 => "FetchAdd",
-        5 => "BindMw",
-        6 => "LocalInvalidate",
-        8 => "Flush",
-        9 => "AtomicWrite",
-        128 => "Recv",
-        129 => "RecvRdmaWithImm",
-        other => return format!("opcode {other}"),
-    };
-    name.to_owned()
 }

@@ -39,7 +39,7 @@ class Drill(VerbsTest):
         compile_line = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, source, "-libverbs"]
         subprocess.run(compile_line, check=True, timeout=120)
         self.port = free_port()
-        self.start([program, self.port], run=["--device", f"udp:{PEER}?early=off&shared=off"])
+        self.agent = self.start([program, self.port], run=["--device", f"udp:{PEER}?early=off&shared=off"])
         deadline = time.monotonic() + 20
         while not is_listening(self.port):
             self.assertLess(time.monotonic(), deadline, "the agent does not listen")
@@ -81,6 +81,21 @@ class Drill(VerbsTest):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         verdicts = {script["verdict"] for script in json.loads(done.stdout)["scripts"]}
         self.assertEqual(verdicts, {"not_applicable"})
+
+    def test_what_was_judged_before_the_agent_is_lost_is_reported(self):
+        argv = [SOFTRNIC, "drill", "--peer", PEER, "--port", self.port, "--captures", self.folder / "captures", "--all"]
+        argv += ["--junit", self.folder / "drill.xml"]
+        with subprocess.Popen(list(map(str, argv)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as drill:
+            first = [drill.stdout.readline() for _ in range(2)]
+            self.agent.kill()
+            rest, errors = drill.communicate(timeout=60)
+        self.assertEqual(drill.returncode, 3, rest + errors)
+        self.assertRegex(first[1], r"^12-1-responder +1 +conforms$")
+        self.assertRegex(rest, r"xrc-unknown-srq +\d+ +cannot tell +not played\n")
+        self.assertIn("the rest was not played: the agent at", errors)
+        cases = xml.etree.ElementTree.parse(self.folder / "drill.xml").getroot().iter("testcase")
+        told = {case.get("classname"): [child.tag for child in case] for case in cases}
+        self.assertEqual((told["12-1-responder"], told["xrc-unknown-srq"]), ([], ["error"]), rest)
 
     def test_mistakes_are_told_before_anything_is_sent(self):
         script = self.folder / "mistaken.txt"

@@ -29,7 +29,7 @@ Without hardware: in another shell, with the agent compiled as agent,
   softrnic drill --peer 127.0.0.2 --all
 
 Exit status: 0 if every script conforms, is not applicable, or deviates in a known way; 3 if one deviates or it cannot be
-told; 1 if nothing could be played, 2 for wrong arguments.";
+told, as when the agent is lost midway; 1 if nothing could be played, 2 for wrong arguments.";
 
 /// Exit status if the peer does not conform.
 const DEVIATES: i32 = 3;
@@ -113,24 +113,21 @@ pub fn run(args: DrillArgs) -> Result {
         Lab::most_packets(),
         lab.settle(),
     );
-    let mut judgements = Vec::new();
-    let mut progress = Progress::new(scripts.len());
-    for script in &scripts {
-        progress.next(&script.name);
-        judgements.push(lab.judge(script, &known)?);
+    let judgements = judge(&mut lab, &scripts, &known, args.json)?;
+    if args.json {
+        say!("{}", report::json(&judgements, peer, lab.device())?);
+    } else {
+        report::summary(&judgements);
     }
-    drop(progress);
+    if let Some(lost) = lab.lost() {
+        anstream::eprintln!("softrnic: the rest was not played: {lost}");
+    }
     if let Some(path) = &args.junit {
         write_file(path, report::junit(&judgements).as_bytes())?;
     }
     if let Some(path) = &args.html {
         let page = page::page(&judgements, &format!("{peer}, device {}", lab.device()), &scripts)?;
         write_file(path, &page)?;
-    }
-    if args.json {
-        say!("{}", report::json(&judgements, peer, lab.device())?);
-    } else {
-        report::table(&judgements);
     }
     let bad = |judgement: &Judgement| match judgement.verdict() {
         Verdict::Deviates => !judgement.is_known(),
@@ -141,6 +138,23 @@ pub fn run(args: DrillArgs) -> Result {
         std::process::exit(DEVIATES);
     }
     Ok(())
+}
+
+/// Judges script after script; the table grows meanwhile.
+fn judge(lab: &mut Lab, scripts: &[Script], known: &Known, json: bool) -> Result<Vec<Judgement>> {
+    let mut judgements = Vec::new();
+    let mut table = (!json).then(|| report::Growing::new(scripts));
+    let mut progress = Progress::new(scripts.len());
+    for script in scripts {
+        progress.next(&script.name);
+        let judgement = lab.judge(script, known)?;
+        progress.hide();
+        if let Some(table) = &mut table {
+            table.row(&judgement);
+        }
+        judgements.push(judgement);
+    }
+    Ok(judgements)
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> Result {

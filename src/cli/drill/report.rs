@@ -16,9 +16,21 @@ fn short(judgement: &Judgement) -> String {
     if judgement.is_known() { "known deviation".into() } else { judgement.verdict().to_string() }
 }
 
-pub fn table(judgements: &[Judgement]) {
-    let mut table = Table::new(1, &["script", "cases", "verdict", "where", "what"]).words(2);
-    for judgement in judgements {
+/// A table that grows: a row for each script that has ended.
+pub struct Growing(Table);
+
+impl Growing {
+    /// The heading of a table about these scripts.
+    pub fn new(scripts: &[Script]) -> Growing {
+        let longest = scripts.iter().map(|script| script.name.chars().count()).max().unwrap_or(0);
+        let verdict = "known deviation".len();
+        let table = Table::new(1, &["script", "cases", "verdict", "where", "what"]).words(2);
+        let table = table.at_least(&[longest, 5, verdict, "line 99".len(), 0]);
+        write(format_args!("{table}"));
+        Growing(table)
+    }
+
+    pub fn row(&mut self, judgement: &Judgement) {
         let (place, what) = match judgement.reason() {
             Some(case) if judgement.verdict() != Verdict::Conforms => {
                 let place = if case.number == 0 { String::new() } else { format!("line {}", case.number) };
@@ -29,12 +41,13 @@ pub fn table(judgements: &[Judgement]) {
         let cases = judgement.cases.len();
         let of_them = judgement.count(judgement.verdict());
         let cases = if of_them == cases { cases.to_string() } else { format!("{of_them}/{cases}") };
-        table.row(vec![judgement.script.clone(), cases, short(judgement), place, what]);
+        say!("{}", self.0.grow(vec![judgement.script.clone(), cases, short(judgement), place, what]));
     }
-    write(format_args!("{table}"));
-    for judgement in judgements.iter().filter(|judgement| {
-        matches!(judgement.verdict(), Verdict::Deviates | Verdict::CannotTell) && !judgement.is_known()
-    }) {
+}
+
+/// What follows the table: each deviation, and the counts.
+pub fn summary(judgements: &[Judgement]) {
+    for judgement in judgements.iter().filter(|judgement| judgement.cases.iter().any(|case| is_told(&case))) {
         explain(judgement);
     }
     let counts = Verdict::ALL.map(|verdict| {
@@ -57,6 +70,11 @@ pub fn table(judgements: &[Judgement]) {
     );
 }
 
+/// Whether there is more to say than the table does. A case without a line was not played.
+fn is_told(case: &&CaseResult) -> bool {
+    case.verdict >= Verdict::CannotTell && case.known.is_none() && case.number > 0
+}
+
 fn explain(judgement: &Judgement) {
     say!(
         "\n{BAD}{}{BAD:#} {}: {} {QUIET}({}){QUIET:#}",
@@ -65,8 +83,7 @@ fn explain(judgement: &Judgement) {
         judgement.title,
         judgement.rules
     );
-    let bad = |case: &&CaseResult| case.verdict >= Verdict::CannotTell && case.known.is_none();
-    for case in judgement.cases.iter().filter(bad) {
+    for case in judgement.cases.iter().filter(is_told) {
         let values = if case.values.is_empty() { String::new() } else { format!("  with {}", case.values) };
         say!("  line {}: {}{values}\n    {}: {}", case.number, case.line, case.verdict, case.what);
         if let Some(capture) = case.capture.as_ref().or(judgement.capture.as_ref()) {
