@@ -109,7 +109,6 @@ fn write_picture(report: &Report, file: &CaptureFile, out: &Path, rows: usize) -
 }
 
 fn conclude(report: &Report, out: &Path) {
-    let of = |severity| report.findings.iter().filter(|f| f.severity() == severity).count();
-    let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
+    let (errors, warnings) = (report.count(Severity::Error), report.count(Severity::Warning));
     say!("{}: {} QP pairs, {errors} errors, {warnings} warnings", out.display(), report.pairs.len());
 }

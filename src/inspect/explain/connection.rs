@@ -6,7 +6,8 @@ use rustc_hash::FxHashMap;
 use softrnic_wire::{CmIds, Mtu, Psn, Qpn, ServiceId};
 
 use super::event::{CmEvent, CmFacts};
-use super::finding::{Finding, Kind, Log};
+use super::finding::{Finding, Kind};
+use super::log::Log;
 
 /// A connection as seen in its CM messages.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -245,39 +245,3 @@ impl Finding {
         self.kind.severity()
     }
 }
-
-/// Collects findings; only a limited number of each kind and pair, since a broken peer breaks a rule with every packet.
-#[derive(Debug, Default)]
-pub(crate) struct Log {
-    pub findings: Vec<Finding>,
-    counts: rustc_hash::FxHashMap<(Option<usize>, Kind), u64>,
-}
-
-/// Pair, kind, and how many findings of that kind were left out there.
-pub(crate) type LeftOut = (Option<usize>, Kind, u64);
-
-/// Findings of one kind that are kept for one pair.
-const KEPT: u64 = 40;
-
-impl Log {
-    pub fn add(&mut self, finding: Finding) {
-        let count = self.counts.entry((finding.pair, finding.kind)).or_default();
-        *count += 1;
-        if *count <= KEPT {
-            self.findings.push(finding);
-        }
-    }
-
-    /// The findings in the order of time, and how many of each kind were left out.
-    pub fn finish(mut self) -> (Vec<Finding>, Vec<LeftOut>) {
-        self.findings.sort_by_key(|f| (f.time_ns, f.packets.first().copied(), f.kind));
-        let mut more: Vec<_> = self
-            .counts
-            .into_iter()
-            .filter(|(_, count)| *count > KEPT)
-            .map(|((pair, kind), count)| (pair, kind, count - KEPT))
-            .collect();
-        more.sort();
-        (self.findings, more)
-    }
-}

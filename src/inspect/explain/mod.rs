@@ -11,6 +11,7 @@ mod collect;
 mod connection;
 mod event;
 mod finding;
+mod log;
 mod msn;
 mod pairing;
 mod recovery;
@@ -33,6 +34,7 @@ pub(crate) use connection::service_name;
 pub use connection::{CmState, Connection};
 pub use event::{Event, Flags, Mark};
 pub use finding::{Finding, Kind, Rule, Severity, rules};
+pub use log::Tally;
 pub use pairing::PairedBy;
 pub use report::{End, Pair, Report};
 pub use stream::Lost;
@@ -40,7 +42,7 @@ pub use text::{TextOptions, write_text};
 
 use crate::capture::Reader;
 use collect::Collected;
-use finding::Log;
+use log::{Finished, Log};
 use pairing::Plan;
 
 /// How much to follow.
@@ -62,7 +64,7 @@ impl Default for Limits {
 /// called now and then with the number of bytes read so far.
 pub fn explain<R: Read>(reader: &mut Reader<R>, limits: Limits, progress: impl FnMut(u64)) -> Report {
     let mut collected = collect::collect(reader, limits.packets, progress);
-    let mut log = Log::default();
+    let mut log = Log::new((collected.first_ns, collected.last_ns));
     trust_bad_icrcs(&mut collected, &mut log);
     tell_oddities(&collected, &mut log);
     collected.summary.shown = collected.summary.roce;
@@ -84,14 +86,15 @@ pub fn explain<R: Read>(reader: &mut Reader<R>, limits: Limits, progress: impl F
             analyze::analyze(&mut collected, follow, order, &mut log, &mut lost)
         })
         .collect();
-    let (findings, more_findings) = log.finish();
+    let Finished { findings, more, kinds } = log.finish();
     Report {
         summary: collected.summary,
         times_ns: (collected.first_ns, collected.last_ns),
         pairs,
         connections,
         findings,
-        more_findings,
+        more_findings: more,
+        kinds,
         lost,
         events: collected.events,
         flows: collected.flows,

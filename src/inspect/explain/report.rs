@@ -9,6 +9,7 @@ use super::assemble::Message;
 use super::connection::Connection;
 use super::event::{CmEvent, Event, Extra, Flow};
 use super::finding::{Finding, Kind, Severity};
+use super::log::Tally;
 use super::pairing::PairedBy;
 use super::stream::Lost;
 use crate::decode::Summary;
@@ -28,6 +29,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Findings left out, because there were too many of a kind in one pair.
     pub more_findings: Vec<(Option<usize>, Kind, u64)>,
+    /// The kinds of findings, each in numbers: the most severe first, then the rarest.
+    pub kinds: Vec<Tally>,
     /// Packets that must have existed but are not in the capture.
     pub lost: Vec<Lost>,
     pub(crate) events: Vec<Event>,
@@ -122,6 +125,11 @@ impl Report {
     /// Findings that are faults: warnings and errors.
     pub fn faults(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|f| f.severity() > Severity::Info)
+    }
+
+    /// How many findings there are of a severity, those that were left out included.
+    pub fn count(&self, severity: Severity) -> u64 {
+        self.kinds.iter().filter(|t| t.severity() == severity).map(|t| t.count).sum()
     }
 
     /// Findings of one pair.

@@ -7,7 +7,8 @@ use softrnic_wire::{Operation, Psn};
 
 use super::assemble::Assembler;
 use super::event::{Event, Extra, Flow, Mark};
-use super::finding::{Finding, Kind, Log, Rule};
+use super::finding::{Finding, Kind, Rule};
+use super::log::Log;
 use super::msn::MsnCheck;
 use super::recovery::Recovery;
 use super::words;

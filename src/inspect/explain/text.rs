@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use super::assemble::Message;
 use super::connection::service_name;
-use super::finding::{Finding, Severity};
+use super::finding::{Finding, Kind, Severity};
+use super::log::Tally;
 use super::pairing::PairedBy;
 use super::report::{Pair, Report};
 use super::words;
@@ -40,9 +41,21 @@ pub fn write_text(report: &Report, options: TextOptions, out: &mut impl Write) -
         )?;
     }
     verdict(report, out)?;
+    kinds(report, out)?;
     connections(report, out)?;
-    for (number, pair) in report.pairs.iter().enumerate() {
-        write_pair(report, number, pair, options, out)?;
+    let mut told = vec![Told::default(); report.pairs.len()];
+    for finding in &report.findings {
+        if let Some(pair) = finding.pair {
+            told[pair].findings.push(finding);
+        }
+    }
+    for (pair, kind, count) in &report.more_findings {
+        if let Some(pair) = *pair {
+            told[pair].more.push((*kind, *count));
+        }
+    }
+    for (number, (pair, told)) in report.pairs.iter().zip(&told).enumerate() {
+        write_pair(report, (number, pair), told, options, out)?;
     }
     let general: Vec<_> = report.findings.iter().filter(|f| f.pair.is_none()).collect();
     if !general.is_empty() {
@@ -51,25 +64,91 @@ pub fn write_text(report: &Report, options: TextOptions, out: &mut impl Write) -
             write_finding(report, finding, out)?;
         }
     }
+    for (_, kind, count) in report.more_findings.iter().filter(|(pair, ..)| pair.is_none()) {
+        writeln!(out, "    and {count} more of {kind}")?;
+    }
     Ok(())
 }
 
+/// The findings of one pair.
+#[derive(Clone, Debug, Default)]
+struct Told<'r> {
+    findings: Vec<&'r Finding>,
+    /// Kinds of which more were found, and how many.
+    more: Vec<(Kind, u64)>,
+}
+
 fn verdict(report: &Report, out: &mut impl Write) -> io::Result<()> {
-    let more: u64 = report.more_findings.iter().map(|(_, _, count)| count).sum();
-    let of = |severity| report.findings.iter().filter(|f| f.severity() == severity).count();
-    let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
-    match (errors, warnings) {
-        (0, 0) => writeln!(out, "no fault found"),
-        _ => {
-            let errors = words::count(errors as u64, "error");
-            let warnings = words::count(warnings as u64, "warning");
-            write!(out, "{errors}, {warnings}")?;
-            if more > 0 {
-                write!(out, ", and {more} more of the same kinds")?;
-            }
-            writeln!(out)
-        }
+    let (errors, warnings) = (report.count(Severity::Error), report.count(Severity::Warning));
+    if errors + warnings == 0 {
+        return writeln!(out, "no fault found");
     }
+    write!(out, "{}, {}", words::count(errors, "error"), words::count(warnings, "warning"))?;
+    let kept = report.faults().count() as u64;
+    if errors + warnings > kept {
+        write!(out, "; {} of them are not listed", errors + warnings - kept)?;
+    }
+    writeln!(out)
+}
+
+/// As many findings as one sees at a glance; more than these are counted by kind before they are listed.
+const AT_A_GLANCE: u64 = 10;
+
+/// Columns of a time-line.
+const COLUMNS: usize = 30;
+
+/// The kinds of findings with their numbers, the most severe and rarest first.
+fn kinds(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    if report.kinds.iter().map(|t| t.count).sum::<u64>() <= AT_A_GLANCE {
+        return Ok(());
+    }
+    writeln!(out, "\nfindings by kind; a time-line runs from the first packet to the last")?;
+    let width = |of: &dyn Fn(&Tally) -> usize| report.kinds.iter().map(of).max().unwrap_or(0);
+    let count_width = width(&|t| t.count.to_string().len());
+    let name_width = width(&|t| t.kind.name().len());
+    for tally in &report.kinds {
+        let at = |time_ns| {
+            let mut time = Vec::new();
+            crate::decode::seconds(&mut time, time_ns, report.times_ns.0);
+            String::from_utf8_lossy(&time).trim_start().to_owned()
+        };
+        let (first, last) = tally.times_ns;
+        let when = match first == last {
+            true => format!("at {}", at(first)),
+            false => format!("{} to {}", at(first), at(last)),
+        };
+        writeln!(
+            out,
+            "  {:<7} {:>count_width$} {:<name_width$} |{}| {when}{}",
+            tally.severity().name(),
+            tally.count,
+            tally.kind,
+            time_line(tally),
+            place(report, tally.kind),
+        )?;
+    }
+    Ok(())
+}
+
+/// Where to look for the first finding of a kind.
+fn place(report: &Report, kind: Kind) -> String {
+    let Some(first) = report.findings.iter().find(|f| f.kind == kind) else { return String::new() };
+    let pair = first.pair.map(|pair| format!("pair {}", pair + 1));
+    let packet = first.packets.first().map(|packet| format!("packet {packet}"));
+    let place: Vec<String> = pair.into_iter().chain(packet).collect();
+    if place.is_empty() { String::new() } else { format!("; first {}", place.join(", ")) }
+}
+
+/// The time-line of a kind: a bar in each column in which something of it began.
+fn time_line(tally: &Tally) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let columns: Vec<u64> = tally.slices.chunks(Tally::SLICES / COLUMNS).map(|c| c.iter().sum()).collect();
+    let highest = columns.iter().max().copied().unwrap_or(0).max(1);
+    let bar = |count: &u64| match count {
+        0 => ' ',
+        count => BARS[(count * 8).div_ceil(highest) as usize - 1],
+    };
+    columns.iter().map(bar).collect()
 }
 
 fn connections(report: &Report, out: &mut impl Write) -> io::Result<()> {
@@ -97,8 +176,8 @@ fn connections(report: &Report, out: &mut impl Write) -> io::Result<()> {
 
 fn write_pair(
     report: &Report,
-    number: usize,
-    pair: &Pair,
+    (number, pair): (usize, &Pair),
+    told: &Told<'_>,
     options: TextOptions,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -120,14 +199,13 @@ fn write_pair(
     if !facts.is_empty() {
         writeln!(out, "  {}", facts.join("; "))?;
     }
-    let mut findings = report.findings_of(number).peekable();
-    if findings.peek().is_some() {
+    if !told.findings.is_empty() {
         writeln!(out, "  findings")?;
-        for finding in findings {
-            write_finding(report, finding, out)?;
-        }
     }
-    for (_, kind, count) in report.more_findings.iter().filter(|(p, _, _)| *p == Some(number)) {
+    for finding in &told.findings {
+        write_finding(report, finding, out)?;
+    }
+    for (kind, count) in &told.more {
         writeln!(out, "    and {count} more of {kind}")?;
     }
     write_messages(report, pair, options, out)

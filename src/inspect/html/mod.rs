@@ -8,6 +8,7 @@
 pub(crate) mod data;
 mod details;
 pub(crate) mod escape;
+mod findings;
 mod page;
 mod plot;
 pub(crate) mod rows;
@@ -69,8 +70,8 @@ impl<'r> Page<'r> {
         let mut text = Vec::with_capacity(1 << 20);
         page::head(&mut text, self.title);
         page::summary(&mut text, self.report, self.title);
+        findings::write(&mut text, self.report);
         page::pairs(&mut text, self.report, &self.ladders);
-        page::findings(&mut text, self.report);
         page::diagrams(&mut text, self.report, &self.ladders);
         page::connections(&mut text, self.report);
         page::messages(&mut text, self.report, self.limits.messages);

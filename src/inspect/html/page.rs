@@ -3,7 +3,7 @@
 use super::escape::html;
 use super::rows::{Ladder, Row};
 use crate::decode::{Out, seconds, utc};
-use crate::explain::{Finding, Message, Report, Severity, service_name, words};
+use crate::explain::{Message, Report, Severity, service_name, words};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
@@ -30,8 +30,7 @@ pub(super) fn summary(out: &mut Vec<u8>, report: &Report, title: &str) {
     out.text("<header><h1>");
     html(out, title);
     out.text("</h1>\n<p class=\"verdict\">");
-    let of = |severity| report.findings.iter().filter(|f| f.severity() == severity).count() as u64;
-    let (errors, warnings) = (of(Severity::Error), of(Severity::Warning));
+    let (errors, warnings) = (report.count(Severity::Error), report.count(Severity::Warning));
     if errors + warnings == 0 {
         out.text("<span class=\"badge good\">✓ no fault found</span>");
     }
@@ -74,6 +73,7 @@ pub(super) fn pairs(out: &mut Vec<u8>, report: &Report, ladders: &[Ladder]) {
         out.text("</th>");
     }
     out.text("</tr></thead><tbody>\n");
+    let (missing, faults) = (missing(report), faults(report));
     for (number, pair) in report.pairs.iter().enumerate().take(TABLE_ROWS) {
         let drawn = ladders.iter().any(|l| l.pair == number);
         out.text(if drawn { "<tr tabindex=\"0\" data-pair=\"" } else { "<tr data-none=\"" });
@@ -88,13 +88,10 @@ pub(super) fn pairs(out: &mut Vec<u8>, report: &Report, ladders: &[Ladder]) {
         cell(out, &format!("{} / {}", pair.ends[0].packets, pair.ends[1].packets));
         cell(out, &format!("{} / {}", pair.ends[0].bytes, pair.ends[1].bytes));
         cell(out, &pair.message_counts.iter().sum::<u64>().to_string());
-        let missing = report.lost.iter().filter(|l| l.pair == number);
-        let missing: u64 = missing.map(|l| l.last.distance_from(l.first).unsigned_abs() as u64 + 1).sum();
-        cell(out, &missing.to_string());
+        cell(out, &missing[number].to_string());
         cell(out, &pair.rtt_ns.map_or(String::new(), words::span));
-        let faults = report.faults().filter(|f| f.pair == Some(number)).count();
-        out.text(if faults > 0 { "<td class=\"bad\">▲ " } else { "<td>" });
-        out.dec(faults as u64);
+        out.text(if faults[number] > 0 { "<td class=\"bad\">▲ " } else { "<td>" });
+        out.dec(faults[number]);
         out.text("</td></tr>\n");
     }
     out.text("</tbody></table></div>\n");
@@ -102,10 +99,35 @@ pub(super) fn pairs(out: &mut Vec<u8>, report: &Report, ladders: &[Ladder]) {
     out.text("</section>\n");
 }
 
+/// Packets missing, by pair.
+fn missing(report: &Report) -> Vec<u64> {
+    let mut missing = vec![0; report.pairs.len()];
+    for lost in &report.lost {
+        missing[lost.pair] += u64::from(lost.last.distance_from(lost.first).unsigned_abs()) + 1;
+    }
+    missing
+}
+
+/// Warnings and errors, by pair, those that were left out included.
+fn faults(report: &Report) -> Vec<u64> {
+    let mut faults = vec![0; report.pairs.len()];
+    for pair in report.faults().filter_map(|f| f.pair) {
+        faults[pair] += 1;
+    }
+    for (pair, kind, count) in &report.more_findings {
+        if let Some(pair) = pair
+            && kind.severity() > Severity::Info
+        {
+            faults[*pair] += count;
+        }
+    }
+    faults
+}
+
 /// Rows of tables, which would otherwise grow with the capture.
 const TABLE_ROWS: usize = 500;
 
-fn more(out: &mut Vec<u8>, total: usize, shown: usize, what: &str) {
+pub(super) fn more(out: &mut Vec<u8>, total: usize, shown: usize, what: &str) {
     if total > shown {
         out.text("<p class=\"note\">");
         html(out, &format!("and {} not listed", words::count((total - shown) as u64, what)));
@@ -119,62 +141,8 @@ fn cell(out: &mut Vec<u8>, text: &str) {
     out.text("</td>");
 }
 
-pub(super) fn findings(out: &mut Vec<u8>, report: &Report) {
-    out.text("<section><h2>Findings</h2>\n");
-    if report.findings.is_empty() {
-        out.text("<p>None.</p>\n");
-    }
-    out.text("<ol id=\"findings\">\n");
-    for finding in report.findings.iter().take(TABLE_ROWS) {
-        write_finding(out, report, finding);
-    }
-    out.text("</ol>\n");
-    let left_out: u64 = report.more_findings.iter().map(|(_, _, count)| count).sum();
-    more(out, report.findings.len() + left_out as usize, report.findings.len().min(TABLE_ROWS), "finding");
-    out.text("</section>\n");
-}
-
-fn write_finding(out: &mut Vec<u8>, report: &Report, finding: &Finding) {
-    let severity = finding.severity();
-    out.text("<li class=\"");
-    out.text(severity.name());
-    out.text("\" data-pair=\"");
-    match finding.pair {
-        Some(pair) => out.dec(pair as u64),
-        None => out.text("all"),
-    }
-    out.text("\"><b>");
-    out.text(match severity {
-        Severity::Error => "✕ ",
-        Severity::Warning => "▲ ",
-        Severity::Info => "● ",
-    });
-    out.text(finding.kind.name());
-    out.text("</b> <time>");
-    time(out, report, finding.time_ns);
-    out.text("</time> ");
-    html(out, &finding.text);
-    if let Some(rule) = finding.rule {
-        out.text(" <span class=\"rule\">Rule: ");
-        html(out, &rule.to_string());
-        out.text("</span>");
-    }
-    if !finding.packets.is_empty() {
-        out.text(" <span class=\"packets\">packets");
-        for number in &finding.packets {
-            out.text(" <a href=\"#p");
-            out.dec((*number).into());
-            out.text("\">");
-            out.dec((*number).into());
-            out.text("</a>");
-        }
-        out.text("</span>");
-    }
-    out.text("</li>\n");
-}
-
 /// Seconds since the capture began.
-fn time(out: &mut Vec<u8>, report: &Report, time_ns: u64) {
+pub(super) fn time(out: &mut Vec<u8>, report: &Report, time_ns: u64) {
     let mut text = Vec::new();
     seconds(&mut text, time_ns, report.times_ns.0);
     out.text(String::from_utf8_lossy(&text).trim_start());

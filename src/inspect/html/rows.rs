@@ -1,9 +1,9 @@
 //! Which packets the ladders draw.
 
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{PacketId, PageLimits};
-use crate::explain::{Lost, Mark, Pair, Report};
+use crate::explain::{Kind, Lost, Mark, Pair, Report};
 
 /// The rows of one pair, from top to bottom.
 #[derive(Debug)]
@@ -35,21 +35,27 @@ impl Ladder {
     }
 }
 
-/// Spreads the rows over the pairs: those with faults first, none more than its fair share while
-/// others go without.
+/// Spreads the rows over the pairs: those with the most severe and rarest faults first, none more than its fair share
+/// while others go without.
 pub(crate) fn choose(report: &Report, limits: PageLimits) -> Vec<Ladder> {
-    let mut faulty = vec![false; report.pairs.len()];
+    let ranks = ranks(report);
+    let mut faults = vec![usize::MAX; report.pairs.len()];
     for finding in report.faults() {
         if let Some(pair) = finding.pair {
-            faulty[pair] = true;
+            faults[pair] = faults[pair].min(ranks[&finding.kind]);
         }
     }
     let mut order: Vec<usize> = (0..report.pairs.len()).collect();
-    order.sort_by_key(|pair| !faulty[*pair]);
+    order.sort_by_key(|pair| faults[*pair]);
     order.truncate(limits.ladders);
     order.sort_unstable();
     let shares = share(&order.iter().map(|p| report.pairs[*p].order.len()).collect::<Vec<_>>(), limits.rows);
     order.into_iter().zip(shares).map(|(pair, share)| ladder(report, pair, share)).collect()
+}
+
+/// The place of each kind of findings: the most severe first, then the rarest.
+fn ranks(report: &Report) -> FxHashMap<Kind, usize> {
+    report.kinds.iter().enumerate().map(|(rank, tally)| (tally.kind, rank)).collect()
 }
 
 /// Divides `total` so that small demands are met in full, and large ones get equal shares.
@@ -99,13 +105,22 @@ fn ladder(report: &Report, number: usize, share: usize) -> Ladder {
     Ladder { pair: number, rows }
 }
 
-/// Which packets to draw: all, or the remarkable with their neighbours, then the first.
+/// Which packets to draw: all, or the remarkable with their neighbours, what the most severe and rarest findings name
+/// before the others, and then the first.
 fn drawn(report: &Report, number: usize, pair: &Pair, lost: &[usize], share: usize) -> Vec<bool> {
     let total = pair.order.len();
     if total <= share {
         return vec![true; total];
     }
-    let told: FxHashSet<u32> = report.findings_of(number).flat_map(|f| f.packets.iter().copied()).collect();
+    let ranks = ranks(report);
+    let mut told = FxHashMap::<u32, usize>::default();
+    for finding in report.findings_of(number) {
+        let rank = ranks[&finding.kind];
+        for packet in &finding.packets {
+            let best = told.entry(*packet).or_insert(rank);
+            *best = rank.min(*best);
+        }
+    }
     let gaps: FxHashSet<u32> = lost.iter().map(|l| report.lost[*l].before).collect();
     let mut drawn = vec![false; total];
     let mut left = share;
@@ -115,12 +130,19 @@ fn drawn(report: &Report, number: usize, pair: &Pair, lost: &[usize], share: usi
             *left -= 1;
         }
     };
+    let mut remarkable = Vec::new();
     for (at, index) in pair.order.iter().enumerate() {
         let event = &report.events[*index as usize];
-        if event.mark != Mark::Plain || told.contains(&event.number) || gaps.contains(index) {
-            for near in at.saturating_sub(AROUND)..(at + AROUND + 1).min(total) {
-                draw(near, &mut left);
-            }
+        match told.get(&event.number) {
+            Some(rank) => remarkable.push((*rank, at)),
+            None if event.mark != Mark::Plain || gaps.contains(index) => remarkable.push((usize::MAX, at)),
+            None => {}
+        }
+    }
+    remarkable.sort_unstable();
+    for (_, at) in remarkable {
+        for near in at.saturating_sub(AROUND)..(at + AROUND + 1).min(total) {
+            draw(near, &mut left);
         }
     }
     for at in 0..total {

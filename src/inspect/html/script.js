@@ -6,7 +6,7 @@
   const ladders = $("ladders");
   if (!ladders) { document.body.dataset.ready = "0"; return; }
 
-  const state = { pair: "all", qp: "", from: -Infinity, to: Infinity, chosen: null };
+  const state = { pair: "all", qp: "", from: -Infinity, to: Infinity, chosen: null, byReader: false };
 
   function svg(parent, name, attributes, text) {
     const node = document.createElementNS(SVG, name);
@@ -240,9 +240,14 @@
     }
     if (pairs.length === 0) element(ladders, "p", { className: "note" }, "No pair has this QP.");
     $("range").value = state.from === -Infinity ? "drag across a plot to zoom" : `${clock(state.from)} s to ${clock(state.to)} s`;
-    const only = pairs.length === data.pairs.length ? null : new Set(pairs.map((p) => String(p.id)));
+    // Which pair is drawn first is the page's choice; findings are left out only by the reader's.
+    const only = pairs.length === data.pairs.length || !state.byReader ? null : new Set(pairs.map((p) => String(p.id)));
     for (const node of document.querySelectorAll("#findings li, details[data-pair]")) {
       node.hidden = only !== null && node.dataset.pair !== "all" && !only.has(node.dataset.pair);
+    }
+    for (const kind of document.querySelectorAll("#findings .kind")) {
+      const listed = kind.querySelectorAll("li:not([hidden])").length;
+      kind.querySelector(".chosen").textContent = only === null ? "" : ` ${listed} listed of the QPs chosen`;
     }
     for (const row of document.querySelectorAll("tr[data-pair]")) {
       row.classList.toggle("chosen", row.dataset.pair === state.pair);
@@ -338,17 +343,20 @@
   for (const pair of data.pairs) {
     element(pairSelect, "option", { value: pair.id }, `${pair.id + 1}: ${pair.transport} ${pair.a} – ${pair.b}`);
   }
-  const faulty = data.pairs.find((p) => document.querySelector(`#findings li.error[data-pair="${p.id}"], #findings li.warning[data-pair="${p.id}"]`));
+  // The findings begin with the most severe and rarest.
+  const faults = [...document.querySelectorAll("#findings :is(.error, .warning) li")];
+  const faulty = faults.map((li) => data.pairs.find((p) => String(p.id) === li.dataset.pair)).find(Boolean);
   if (data.pairs.length > 3) state.pair = String((faulty || data.pairs[0]).id);
   pairSelect.value = state.pair;
   const setPair = (value) => {
-    Object.assign(state, { pair: value, from: -Infinity, to: Infinity });
+    Object.assign(state, { byReader: true, pair: value, from: -Infinity, to: Infinity });
     pairSelect.value = value;
     draw();
   };
   pairSelect.addEventListener("change", () => setPair(pairSelect.value));
   $("qp").addEventListener("input", (event) => {
     state.qp = event.target.value;
+    state.byReader = true;
     if (state.qp.trim() !== "") { state.pair = "all"; pairSelect.value = "all"; }
     draw();
   });

@@ -159,6 +159,30 @@ impl Capture {
     }
 }
 
+/// Connections that each lose a packet in every round, which a NAK mends, and one packet somewhere in the middle that
+/// breaks a rule: its PSN is one that nobody may use yet.
+pub fn losses_and_an_error(pairs: u32, rounds: u32) -> Capture {
+    let mut c = Capture::new();
+    let sides = |i: u32| (Side { qpn: 0x100 + i, ..A }, Side { qpn: 0x10_0000 + i, ..B });
+    for round in 0..rounds {
+        for i in 0..pairs {
+            let (a, b) = sides(i);
+            let (psn, msn) = (3 * round + 1, 3 * round);
+            c.send(a, b, psn - 1);
+            c.send(a, b, psn + 1);
+            c.nak(b, a, psn, msn + 1, Syndrome::Nak(NakCode::PsnSequence));
+            c.send(a, b, psn);
+            c.send(a, b, psn + 1);
+            c.ack(b, a, psn + 1, msn + 3);
+        }
+        if round == rounds / 2 {
+            let (a, b) = sides(pairs / 2);
+            c.nak(b, a, 3 * round + 2000, 0, Syndrome::Nak(NakCode::RemoteAccess));
+        }
+    }
+    c
+}
+
 /// A pcapng file as a NIC writes it that records what it sends and what it receives: for each packet its time,
 /// whether it left, and its frame.
 pub fn pcapng(packets: &[(u64, bool, &[u8])]) -> Vec<u8> {

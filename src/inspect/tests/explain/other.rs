@@ -4,7 +4,9 @@ use softrnic_inspect::capture::Reader;
 use softrnic_inspect::explain::{CmState, Kind, Limits, explain};
 use softrnic_wire::*;
 
-use super::common::{A, B, Capture, Side, ids, pcap_header, pcap_record, pcapng, rej, rep, req};
+use super::common::{
+    A, B, Capture, Side, ids, losses_and_an_error, pcap_header, pcap_record, pcapng, rej, rep, req,
+};
 use super::{assert_faults, assert_told, only, report, report_of, text};
 
 fn handshake(c: &mut Capture, psn: u32) {
@@ -237,4 +239,22 @@ fn capture_with_nothing_in_it() {
     let report = report_of(&pcap_header(0xA1B2_C3D4, 1));
     assert!(report.findings.is_empty() && report.pairs.is_empty());
     assert!(text(&report).contains("0 records: 0 RoCE"));
+}
+
+#[test]
+fn many_findings_are_counted_by_kind_before_they_are_listed() {
+    let few = text(&report(&losses_and_an_error(1, 1)));
+    assert!(!few.contains("findings by kind"), "{few}");
+    let many = text(&report(&losses_and_an_error(1, 100)));
+    let table: Vec<&str> = many.lines().skip_while(|line| !line.starts_with("findings by kind")).collect();
+    assert!(table[1].starts_with("  error     1 "), "{many}");
+    let losses = table.iter().find(|line| line.contains("request-lost")).unwrap_or_else(|| panic!("{many}"));
+    assert!(losses.starts_with("  warning 100 request-lost"), "{losses}");
+    let time_line: Vec<char> = losses.split('|').nth(1).unwrap().chars().collect();
+    assert!(time_line.len() == 30 && time_line.iter().all(|c| ('▁'..='█').contains(c)), "{losses}");
+    let error: Vec<char> = table[1].split('|').nth(1).unwrap().chars().collect();
+    assert_eq!(error.iter().filter(|c| **c != ' ').count(), 1, "{}", table[1]);
+    assert!((14..=16).contains(&error.iter().position(|c| *c != ' ').unwrap()), "{}", table[1]);
+    let verdict = many.lines().find(|line| line.starts_with("1 error, ")).unwrap_or_else(|| panic!("{many}"));
+    assert!(verdict.ends_with(" of them are not listed"), "{verdict}");
 }

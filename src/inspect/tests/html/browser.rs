@@ -5,7 +5,7 @@ use std::process::Command;
 
 use softrnic_inspect::html::PageLimits;
 
-use super::common::skip;
+use super::common::{losses_and_an_error, skip};
 use super::page::{eventful, large, render};
 
 #[test]
@@ -95,6 +95,46 @@ fn filters_zooms_and_shows_fields() {
     let fields = seen["fields"].as_str().unwrap();
     assert!(fields.contains("bth") && fields.contains("psn"), "{seen}");
     assert_eq!((&seen["escaped"], number("chosen"), number("closed")), (&true.into(), 1, 0), "{seen}");
+}
+
+/// Many pairs, of which one is drawn: the page still begins with the one error, whose packet leads to its place.
+#[test]
+fn one_error_among_many_losses_is_what_a_reader_sees_first() {
+    const USE: &str = r##"<script>addEventListener("load", () => {
+        const $ = (id) => document.getElementById(id), seen = {};
+        const kinds = [...document.querySelectorAll("#findings .kind")];
+        const first = kinds[0].querySelector("li");
+        seen.first = [kinds[0].className, kinds[0].open, first.hidden, first.getBoundingClientRect().bottom < innerHeight];
+        seen.drawn = [$("pair").value, first.dataset.pair];
+        seen.closed = kinds.filter((kind) => !kind.open).length;
+        seen.lists = kinds.filter((kind) => !kind.open).map((kind) => kind.querySelector("li").checkVisibility());
+        seen.wide = kinds.filter((kind) => kind.scrollWidth > kind.clientWidth).length;
+        kinds[1].querySelector("summary").click();
+        seen.opened = kinds[1].querySelector("li").checkVisibility();
+        $("pair").value = "3";
+        $("pair").dispatchEvent(new Event("change"));
+        const shown = [...document.querySelectorAll("#findings li:not([hidden])")];
+        seen.filtered = [...new Set(shown.map((li) => li.dataset.pair))];
+        seen.words = kinds[0].querySelector(".chosen").textContent;
+        first.querySelector("a").click();
+        seen.after = [$("pair").value, document.querySelectorAll(".row.chosen").length, first.hidden];
+        document.body.dataset.measured = JSON.stringify(seen);
+    });</script></body>"##;
+    let page = render(&losses_and_an_error(5, 20).pcap(), "losses", PageLimits::default());
+    let page = page.replace("</body>", USE);
+    for (name, width) in [("losses", 1280), ("losses-phone", 390)] {
+        let Some(dom) = dom(name, &page, width) else { return };
+        let seen = measured(&dom);
+        let pair = seen["drawn"][1].clone();
+        assert_eq!(seen["first"], serde_json::json!(["kind error", true, false, true]), "{seen}");
+        assert_eq!(seen["drawn"][0], pair, "{seen}");
+        assert!(seen["closed"].as_u64() >= Some(1), "{seen}");
+        assert!(seen["lists"].as_array().unwrap().iter().all(|visible| visible == false), "{seen}");
+        assert_eq!((&seen["wide"], &seen["opened"]), (&0.into(), &true.into()), "{seen}");
+        assert_eq!(seen["filtered"], serde_json::json!(["3"]), "{seen}");
+        assert_eq!(seen["words"], " 0 listed of the QPs chosen", "{seen}");
+        assert_eq!(seen["after"], serde_json::json!([pair, 1, false]), "{seen}");
+    }
 }
 
 #[test]

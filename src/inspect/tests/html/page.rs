@@ -5,7 +5,7 @@ use softrnic_inspect::explain::{Limits, Report, explain};
 use softrnic_inspect::html::{Details, Page, PageLimits};
 use softrnic_wire::*;
 
-use super::common::{A, B, Capture, MTU, Side, ids, rej, rep, req};
+use super::common::{A, B, Capture, MTU, Side, ids, losses_and_an_error, rej, rep, req};
 
 pub fn render(file: &[u8], title: &str, limits: PageLimits) -> String {
     let report: Report = explain(&mut Reader::new(file).unwrap(), Limits::default(), |_| {});
@@ -97,6 +97,62 @@ fn page_of_a_large_capture_stays_small_and_says_so() {
     let small = PageLimits { rows: 50, ladders: 3, points: 20, messages: 2 };
     let page = render(&file, "large", small);
     assert!(page.len() < 1 << 20, "{} bytes", page.len());
+}
+
+/// The kinds of findings as the page has them: severity, name, count, and whether the list is open.
+fn kinds(page: &str) -> Vec<(&str, &str, u64, bool)> {
+    page.split("<details class=\"kind ")
+        .skip(1)
+        .map(|kind| {
+            let severity = kind.split('"').next().unwrap();
+            let name = kind.split("<b>").nth(1).unwrap().split("</b>").next().unwrap();
+            let count = kind.split("class=\"count\">").nth(1).unwrap().split(' ').next().unwrap();
+            let open = kind[severity.len()..].starts_with("\" open>");
+            (severity, name.split(' ').nth(1).unwrap(), count.parse().unwrap(), open)
+        })
+        .collect()
+}
+
+#[test]
+fn hundred_losses_do_not_hide_the_one_error() {
+    let page = render(&losses_and_an_error(1, 100).pcap(), "losses", PageLimits::default());
+    let kinds = kinds(&page);
+    assert_eq!(kinds[0].0, "error", "{kinds:?}");
+    assert!(kinds[0].2 == 1 && kinds[0].3, "{kinds:?}");
+    let losses = kinds.iter().find(|kind| kind.1 == "request-lost").unwrap_or_else(|| panic!("{kinds:?}"));
+    assert_eq!(*losses, ("warning", "request-lost", 100, false), "{kinds:?}");
+    assert!(page.contains("<p class=\"note\">and 60 findings not listed</p>"), "40 are kept of one pair");
+}
+
+#[test]
+fn time_lines_are_told_in_words_too() {
+    let page = render(&losses_and_an_error(1, 60).pcap(), "losses", PageLimits::default());
+    assert!(
+        page.contains(
+            "aria-label=\"time-line: 60 findings in 60 of 60 equal parts of the time; the most, 1,"
+        ),
+        "{}",
+        page.split("aria-label=\"time-line").nth(2).unwrap()
+    );
+    let error = page.split("class=\"timeline\"").nth(1).unwrap().split("</svg>").next().unwrap();
+    assert!(error.contains("1 finding in 1 of 60 equal parts"), "{error}");
+    let bars = error.split("class=\"bars\" d=\"").nth(1).unwrap().split('"').next().unwrap();
+    assert_eq!(bars.matches('z').count(), 1, "{bars}");
+    let place: u32 = bars[1..].split(' ').next().unwrap().parse().unwrap();
+    assert!((110..=130).contains(&place), "a finding in the middle of the time is drawn at {place} of 240");
+}
+
+#[test]
+fn a_hundred_thousand_findings_make_a_small_page() {
+    let file = losses_and_an_error(1250, 80).pcap();
+    let page = render(&file, "losses", PageLimits::default());
+    let kinds = kinds(&page);
+    assert!(kinds.iter().map(|kind| kind.2).sum::<u64>() >= 100_000, "{kinds:?}");
+    assert_eq!((kinds[0].0, kinds[0].2), ("error", 1), "{kinds:?}");
+    assert!(page.len() < 8 << 20, "{} bytes", page.len());
+    // The error's packet is drawn, whatever else there is to draw.
+    let number = page.split("<a href=\"#p").nth(1).unwrap().split('"').next().unwrap();
+    assert!(page.contains(&format!("number {number}\\n")), "packet {number} is not drawn");
 }
 
 #[test]
