@@ -35,7 +35,7 @@ install: build ## the command and its libraries, below PREFIX (/usr/local), neve
 		install -D -m 644 target/playground/playground.html $(DESTDIR)$(PREFIX)/share/softrnic/playground.html; fi
 
 # Longer runs are tools of their own: `make fuzz` is tools/fuzz, given ARGS.
-RUNS := $(filter aarch64 bench dist dist-check fuzz playground soak interop,$(notdir $(wildcard tools/*)))
+RUNS := $(filter aarch64 bench dist dist-check fuzz playground site soak interop,$(notdir $(wildcard tools/*)))
 .PHONY: $(RUNS)
 $(RUNS):
 	tools/$@ $(ARGS)
