@@ -48,7 +48,7 @@ impl Capture {
     /// Sends one packet of any kind and lets ten microseconds pass. Returns its record number.
     pub fn packet(&mut self, from: Side, to: Side, bth: Bth, body: Body, payload: &[u8]) -> u32 {
         let id = if self.counting_ids { self.next_id } else { 0 };
-        self.next_id += 1;
+        self.next_id = self.next_id.wrapping_add(1);
         let frame = frame(from, to, bth, body, payload, id, self.tos);
         self.frame(frame)
     }
