@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use softrnic_nic::runtime::channel::AckCounter;
-use softrnic_nic::verbs::{CompletionChannel, Context, ContextId, EventKind, EventSource};
+use softrnic_nic::verbs::{Block, CompletionChannel, Context, ContextId, EventKind, EventSource};
 
 use crate::abi::*;
 use crate::context::Ctx;
@@ -187,6 +187,16 @@ impl<'a, T> Outcome for Source<'a, T> {
     }
 }
 
+/// What to wait for.
+struct Ready(Block);
+
+impl Outcome for Ready {
+    type C = Option<Ready>;
+    fn into_c(result: Result<Self, Errno>) -> Option<Ready> {
+        result.map_or_else(|errno| (failed(errno), None).1, Some)
+    }
+}
+
 fn failed(errno: Errno) -> c_int {
     errno.set();
     -1
@@ -206,13 +216,20 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
         return failed(Errno::INVAL);
     }
     let Some(object) = guard(|| Ok(Source(ChannelObject::of(channel)?))) else { return -1 };
+    let mut after = None;
     loop {
-        guard(|| {
-            object.nic.spin();
-            Ok(Silent)
-        });
-        if let Err(error) = object.nic.wait() {
-            return failed(error.into());
+        let Some(Ready(block)) = guard(|| Ok(Ready(object.nic.before_wait(after)))) else { return -1 };
+        after = Some(block);
+        match object.nic.wait(block) {
+            Ok(true) => {}
+            Ok(false) => continue,
+            Err(error) => {
+                guard(|| {
+                    object.nic.stop_waiting(block);
+                    Ok(Silent)
+                });
+                return failed(error.into());
+            }
         }
         // SAFETY: not null, so the application has room for a pointer at each.
         if let Some(done) = guard(|| Ok(unsafe { take_completion(object, cq, cq_context) })) {

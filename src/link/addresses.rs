@@ -17,7 +17,8 @@ use softrnic_wire::{ServiceId, Time};
 
 use crate::udp::{OpenError, ServeError};
 use crate::{
-    Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, Part, Reach, Sharing, TxError, TxSlot, watch,
+    Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, Part, Reach, Sharing, Sleeper, TxError,
+    TxSlot, watch,
 };
 
 /// The link of an address, or why there is none.
@@ -54,7 +55,7 @@ pub struct AddressesLink {
     reserved: usize,
     /// The link that is read first, so that none has to wait for those before it.
     first: usize,
-    watched: bool,
+    sleeper: Sleeper,
     shows_headers: bool,
     segments: bool,
 }
@@ -146,7 +147,7 @@ impl AddressesLink {
             groups: BTreeMap::new(),
             reserved: 0,
             first: 0,
-            watched: false,
+            sleeper: Sleeper::Nobody,
             shows_headers: false,
             segments: true,
         };
@@ -171,7 +172,7 @@ impl AddressesLink {
             home.link.stop_segmenting();
         }
         // Whoever watches looks again when the bell has woken it.
-        let _ = home.link.watch(self.watched);
+        let _ = home.link.watch(self.sleeper);
         self.homes.push(home);
         self.join_orphans();
         self.rewatch();
@@ -396,11 +397,11 @@ impl Link for AddressesLink {
         Some(self.ready.as_raw_fd())
     }
 
-    fn watch(&mut self, watched: bool) -> bool {
-        self.watched = watched;
+    fn watch(&mut self, sleeper: Sleeper) -> bool {
+        self.sleeper = sleeper;
         let mut something = self.arrivals.any.load(Ordering::Acquire);
         for home in &mut self.homes {
-            something |= home.link.watch(watched);
+            something |= home.link.watch(sleeper);
         }
         something
     }

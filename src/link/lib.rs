@@ -53,7 +53,9 @@ pub use audit::FrameAudit;
 pub use cancel::Uncancelled;
 #[cfg(not(target_family = "wasm"))]
 pub use credentials::Credentials;
-pub use link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, TxError, TxSlot};
+pub use link::{
+    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, Sleeper, TxError, TxSlot,
+};
 pub use part::Part;
 pub use rng::Rng;
 #[cfg(not(target_family = "wasm"))]

@@ -236,6 +236,18 @@ pub enum Overrun {
     Unknown,
 }
 
+/// Which thread sleeps until datagrams arrive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sleeper {
+    /// None: whoever drives the link looks by itself.
+    Nobody,
+    /// The one that waits on [`Link::descriptor`].
+    Thread,
+    /// A caller that blocks on [`Link::caller_bell`]. Datagrams that do not arrive in memory still wake whoever waits on
+    /// the descriptor.
+    Caller,
+}
+
 /// Something that carries datagrams. It has one caller at a time, and no call blocks.
 pub trait Link: Send {
     /// What this link can do, as probed when it was opened; changes only with a re-opened link.
@@ -292,10 +304,16 @@ pub trait Link: Send {
     /// It is always the same one.
     fn descriptor(&self) -> Option<RawFd>;
 
-    /// A thread is about to wait on the descriptor, or no longer does. Returns whether there is something to do
-    /// already: then it must not wait.
-    fn watch(&mut self, _watched: bool) -> bool {
+    /// A thread is about to sleep until datagrams arrive, or no longer does. Returns whether there is something to do
+    /// already: then it must not sleep.
+    fn watch(&mut self, _sleeper: Sleeper) -> bool {
         false
+    }
+
+    /// The eventfd on which a [caller](Sleeper::Caller) may block: a peer rings for what arrives in memory. It never has
+    /// `O_NONBLOCK`, and it is always the same one. `None` if a caller cannot sleep here.
+    fn caller_bell(&self) -> Option<RawFd> {
+        None
     }
 
     /// Starts receiving a multicast group's datagrams.
@@ -390,8 +408,12 @@ impl<L: Link + ?Sized> Link for Box<L> {
         (**self).descriptor()
     }
 
-    fn watch(&mut self, watched: bool) -> bool {
-        (**self).watch(watched)
+    fn watch(&mut self, sleeper: Sleeper) -> bool {
+        (**self).watch(sleeper)
+    }
+
+    fn caller_bell(&self) -> Option<RawFd> {
+        (**self).caller_bell()
     }
 
     fn join(&mut self, group: IpAddr) -> io::Result<()> {

@@ -1,6 +1,7 @@
 use std::net::Ipv4Addr;
 
 use super::*;
+use crate::Sleeper;
 use crate::testing::{self, flow};
 use crate::udp::{UdpLink, UdpOptions};
 
@@ -267,5 +268,5 @@ fn a_service_is_said_at_a_new_address_as_soon_as_its_table_is_free() {
         link.flush(NOW);
         assert_eq!(served.load(Ordering::Relaxed), turn == 3, "turn {turn}");
     }
-    assert!(!link.watch(true), "nothing is left to do");
+    assert!(!link.watch(Sleeper::Thread), "nothing is left to do");
 }

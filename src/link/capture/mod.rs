@@ -28,8 +28,8 @@ use std::time::{Duration, SystemTime};
 use softrnic_wire::{IpHeader, Time};
 
 use crate::{
-    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, Reach, Sharing, TxError,
-    TxSlot,
+    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, Reach, Sharing, Sleeper,
+    TxError, TxSlot,
 };
 
 pub use file::open as open_file;
@@ -260,8 +260,12 @@ impl<L: Link> Link for CaptureLink<L> {
         self.inner.descriptor()
     }
 
-    fn watch(&mut self, watched: bool) -> bool {
-        self.inner.watch(watched)
+    fn watch(&mut self, sleeper: Sleeper) -> bool {
+        self.inner.watch(sleeper)
+    }
+
+    fn caller_bell(&self) -> Option<RawFd> {
+        self.inner.caller_bell()
     }
 
     fn join(&mut self, group: IpAddr) -> io::Result<()> {

@@ -20,8 +20,8 @@ use softrnic_wire::{Mad, Opcode, Operation, Psn, ROCE_UDP_PORT, Time, Transport,
 
 use crate::rng::Rng;
 use crate::{
-    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, Reach, Sharing, TxError,
-    TxSlot,
+    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, Reach, Sharing, Sleeper,
+    TxError, TxSlot,
 };
 
 pub use spec::{Action, Direction, FaultSpec, FaultSpecError, OpcodeSet, Rule};
@@ -203,8 +203,12 @@ impl<L: Link> Link for FaultLink<L> {
         self.inner.descriptor()
     }
 
-    fn watch(&mut self, watched: bool) -> bool {
-        self.inner.watch(watched)
+    fn watch(&mut self, sleeper: Sleeper) -> bool {
+        self.inner.watch(sleeper)
+    }
+
+    fn caller_bell(&self) -> Option<RawFd> {
+        self.inner.caller_bell()
     }
 
     fn join(&mut self, group: IpAddr) -> io::Result<()> {

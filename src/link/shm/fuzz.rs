@@ -102,7 +102,9 @@ impl World {
             3 => self.send(choices),
             4 | 5 => self.receive(usize::from(choices.byte() % 65)),
             6 => {
-                self.link.watch(choices.byte() & 1 != 0);
+                self.link.watch(
+                    [Sleeper::Nobody, Sleeper::Thread, Sleeper::Caller][usize::from(choices.byte() % 3)],
+                );
             }
             7 => self.now += Duration::from_micros(choices.number(3)),
             kind => {
@@ -236,7 +238,14 @@ impl World {
         };
         let (own, segment) = Own::create(capacity).expect("memory");
         let hostile = &mut self.streams[place];
-        if hello::offer(&hostile.socket, endpoint(address), &segment, &bell()).is_ok() {
+        if hello::offer(
+            &hostile.socket,
+            endpoint(address),
+            &segment,
+            &hello::Bells { thread: bell(), caller: bell() },
+        )
+        .is_ok()
+        {
             hostile.own.get_or_insert(own);
         }
     }
@@ -294,7 +303,7 @@ impl Hostile {
         self.tail = self.tail.wrapping_add(need as u64);
         own.header().show(self.tail);
         if let Some(theirs) = &self.theirs {
-            let mut rung = 0;
+            let mut rung = Sleep::NONE;
             own.header().tell(theirs.header().tail(), theirs.header(), &mut rung);
         }
     }
@@ -313,9 +322,10 @@ impl Hostile {
             2 => {
                 let Some(theirs) = &self.theirs else { return };
                 let head = near(theirs.header().head());
-                own.header().tell(head, theirs.header(), &mut 0);
+                let mut rung = Sleep::NONE;
+                own.header().tell(head, theirs.header(), &mut rung);
             }
-            3 => own.header().sleep(number as u32),
+            3 => own.header().sleep(Sleep::forged(number as u32)),
             4 => own.header().wait(number & 1 != 0),
             5 => {
                 // Skips to nowhere.

@@ -7,12 +7,14 @@
 //! is about to sleep stores `sleeps`, then loads the peer's index once more. A sequentially consistent fence separates
 //! the two steps on each side, so at least one side sees the other's store: either the bell rings, or the sleeper stays
 //! awake. Each sleep has its own number, so that it is rung for once. Whoever takes note of the bell while the sleeper
-//! sleeps on gives the sleep a new number.
+//! sleeps on gives the sleep a new number. The number also says which of the owner's bells is to be rung.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::Sleeper;
 
 /// See the [module](self). Each word has a cache line, since its owner writes one while the peer reads another.
 #[repr(C)]
@@ -21,7 +23,7 @@ pub(super) struct Header {
     tail: Line<AtomicU64>,
     /// Bytes of the peer's records that the owner has read, of all time.
     head: Line<AtomicU64>,
-    /// The number of the owner's sleep; 0 while it is awake.
+    /// The owner's [`Sleep`]; 0 while it is awake.
     sleeps: Line<AtomicU32>,
     /// The owner cannot go on until the peer has read.
     waits: Line<AtomicU32>,
@@ -29,6 +31,38 @@ pub(super) struct Header {
 
 #[repr(C, align(64))]
 struct Line<T>(T);
+
+/// A sleep of a segment's owner, with a number that is not 0 and not that of its last one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Sleep(u32);
+
+impl Sleep {
+    /// Set if the owner's [`Sleeper`] is a caller.
+    const CALLER: u32 = 1 << 31;
+
+    /// What a broken peer may say.
+    #[cfg(feature = "fuzz")]
+    pub fn forged(word: u32) -> Sleep {
+        Sleep(word)
+    }
+
+    /// Before the first.
+    pub const NONE: Sleep = Sleep(0);
+
+    /// The one after this.
+    pub fn next(self, sleeper: Sleeper) -> Sleep {
+        let number = match self.0 & !Sleep::CALLER {
+            last if last < Sleep::CALLER - 1 => last + 1,
+            _ => 1,
+        };
+        Sleep(number | if sleeper == Sleeper::Caller { Sleep::CALLER } else { 0 })
+    }
+
+    /// Whether a caller sleeps, and not the progress thread.
+    pub fn is_callers(self) -> bool {
+        self.0 & Sleep::CALLER != 0
+    }
+}
 
 impl Header {
     /// How far the owner's records go.
@@ -43,32 +77,31 @@ impl Header {
         self.head.0.load(Ordering::Acquire)
     }
 
-    /// Shows the owner's records up to here. It is to ask [`Header::is_to_be_woken`] of the peer in the end.
+    /// Shows the owner's records up to here. It is to ask [`Header::to_be_woken`] of the peer in the end.
     #[inline]
     pub fn show(&self, tail: u64) {
         self.tail.0.store(tail, Ordering::Release);
     }
 
-    /// Tells how far the owner has read, and returns whether the peer waited for that in its sleep.
-    pub fn tell(&self, head: u64, peer: &Header, rung: &mut u32) -> bool {
+    /// Tells how far the owner has read, and returns the peer's sleep if it waited for that in it.
+    pub fn tell(&self, head: u64, peer: &Header, rung: &mut Sleep) -> Option<Sleep> {
         self.head.0.store(head, Ordering::Release);
         fence(Ordering::SeqCst);
-        peer.waits.0.load(Ordering::Relaxed) != 0 && peer.is_to_be_woken(rung)
+        if peer.waits.0.load(Ordering::Relaxed) == 0 { None } else { peer.to_be_woken(rung) }
     }
 
-    /// Asked after [`Header::show`]: whether the owner sleeps and its bell was not rung for that; `rung` is the sleep
-    /// for which it was the last time.
+    /// Asked after [`Header::show`]: the sleep of the owner, if its bell was not rung for that; `rung` is the sleep for
+    /// which it was the last time.
     #[inline]
-    pub fn is_to_be_woken(&self, rung: &mut u32) -> bool {
+    pub fn to_be_woken(&self, rung: &mut Sleep) -> Option<Sleep> {
         fence(Ordering::SeqCst);
-        let sleep = self.sleeps.0.load(Ordering::Relaxed);
-        sleep != 0 && std::mem::replace(rung, sleep) != sleep
+        let sleep = Sleep(self.sleeps.0.load(Ordering::Relaxed));
+        (sleep != Sleep::NONE && std::mem::replace(rung, sleep) != sleep).then_some(sleep)
     }
 
-    /// The owner is about to sleep; it looks at the peer's indices after this. `number` is not 0, nor that of its last
-    /// sleep.
-    pub fn sleep(&self, number: u32) {
-        self.sleeps.0.store(number, Ordering::Relaxed);
+    /// The owner is about to sleep; it looks at the peer's indices after this.
+    pub fn sleep(&self, sleep: Sleep) {
+        self.sleeps.0.store(sleep.0, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 

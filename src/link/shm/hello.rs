@@ -2,7 +2,7 @@
 //! address, and the part of that which is its own.
 //!
 //! The names are abstract, so their scope is the network namespace, like that of the addresses. The initiator sends its
-//! endpoint, a segment and a bell; the acceptor answers with its own, or refuses. The stream stays open: when it ends, the
+//! endpoint, a segment and two bells; the acceptor answers with its own, or refuses. The stream stays open: when it ends, the
 //! peer has, or does not want the road any more. One side may say that it sends nothing more. Only processes of the same user are accepted, since a peer speaks for the endpoint that it states.
 
 use std::fmt;
@@ -25,7 +25,7 @@ use crate::{Credentials, Part};
 /// Peers that ask at the same time.
 const BACKLOG: i32 = 128;
 
-const MAGIC: [u8; 4] = *b"shm2";
+const MAGIC: [u8; 4] = *b"shm3";
 const LEN: usize = 24;
 
 /// A process, as peers know it: the part of an address that is its own.
@@ -41,11 +41,20 @@ impl fmt::Display for Endpoint {
     }
 }
 
+/// The eventfds by which a process is woken.
+#[derive(Debug)]
+pub(super) struct Bells {
+    /// Its progress thread waits for this one, beside others.
+    pub thread: OwnedFd,
+    /// A caller blocks on this one.
+    pub caller: OwnedFd,
+}
+
 /// What is said in either direction.
 #[derive(Debug)]
 pub(super) enum Message {
     /// Who the sender is, and what it shares.
-    Offer { from: Endpoint, segment: OwnedFd, bell: OwnedFd },
+    Offer { from: Endpoint, segment: OwnedFd, bells: Bells },
     /// There will be no road by this stream.
     Refusal,
     /// The sender sends nothing more on this road.
@@ -109,15 +118,10 @@ pub(super) fn are_of_one_process(one: &OwnedFd, other: &OwnedFd) -> bool {
     pid(one).is_some() && pid(one) == pid(other)
 }
 
-/// Says that a road is wanted or made, with the segment and the bell for it.
-pub(super) fn offer(
-    socket: &OwnedFd,
-    from: Endpoint,
-    segment: &OwnedFd,
-    bell: &OwnedFd,
-) -> Result<(), Errno> {
-    let descriptors = [segment.as_fd(), bell.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+/// Says that a road is wanted or made, with the segment and the bells for it.
+pub(super) fn offer(socket: &OwnedFd, from: Endpoint, segment: &OwnedFd, bells: &Bells) -> Result<(), Errno> {
+    let descriptors = [segment.as_fd(), bells.thread.as_fd(), bells.caller.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
     send(socket, b'O', Some(from), &mut ancillary)
@@ -153,7 +157,7 @@ fn send(
 /// What the other side has said.
 pub(super) fn hear(socket: &OwnedFd) -> Heard {
     let mut bytes = [0; LEN + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let received = match recvmsg(socket, &mut [io::IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
@@ -174,12 +178,13 @@ pub(super) fn hear(socket: &OwnedFd) -> Heard {
     if received != LEN || bytes[..4] != MAGIC {
         return Heard::Garbage;
     }
-    match (bytes[4], <[OwnedFd; 2]>::try_from(descriptors)) {
-        (b'O', Ok([segment, bell])) => {
+    match (bytes[4], <[OwnedFd; 3]>::try_from(descriptors)) {
+        (b'O', Ok([segment, thread, caller])) => {
             let address = Gid(std::array::from_fn(|i| bytes[8 + i])).to_ip();
             match Part::new(bytes[5].into()) {
                 Some(part) => {
-                    Heard::Message(Message::Offer { from: Endpoint { address, part }, segment, bell })
+                    let bells = Bells { thread, caller };
+                    Heard::Message(Message::Offer { from: Endpoint { address, part }, segment, bells })
                 }
                 None => Heard::Garbage,
             }

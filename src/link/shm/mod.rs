@@ -32,7 +32,8 @@ use softrnic_wire::{DF, IpFacts, Time};
 
 use crate::audit::FrameAudit;
 use crate::{
-    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, Sharing, TxError, TxSlot,
+    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, Sharing, Sleeper, TxError,
+    TxSlot,
 };
 
 use hello::Endpoint;
@@ -424,9 +425,16 @@ impl<L: Link> Link for ShmLink<L> {
         Some(self.roads.descriptor())
     }
 
-    fn watch(&mut self, watched: bool) -> bool {
-        self.next_look = Time::ZERO;
-        self.roads.watch(watched)
+    fn watch(&mut self, sleeper: Sleeper) -> bool {
+        let busy = self.roads.watch(sleeper);
+        if busy || sleeper != Sleeper::Caller {
+            self.next_look = Time::ZERO;
+        }
+        busy
+    }
+
+    fn caller_bell(&self) -> Option<RawFd> {
+        Some(self.roads.caller_bell())
     }
 
     fn join(&mut self, group: IpAddr) -> io::Result<()> {

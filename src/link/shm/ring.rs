@@ -7,6 +7,7 @@
 //! The other side may write anything. Indices are checked against what was known before, lengths against what was
 //! copied out, and a record is copied before it is looked at.
 
+use super::header::Sleep;
 use super::segment::{MIN_CAPACITY, Own, Peer};
 
 /// The longest datagram: a payload of 4096 bytes and any headers.
@@ -83,7 +84,7 @@ pub(super) struct Rings {
     /// Written by the peer, as last seen.
     arrived: u64,
     /// The sleep of the peer's for which we have rung.
-    rung: u32,
+    rung: Sleep,
 }
 
 impl Rings {
@@ -100,7 +101,7 @@ impl Rings {
             head: 0,
             told: 0,
             arrived: 0,
-            rung: 0,
+            rung: Sleep::NONE,
         }
     }
 
@@ -189,10 +190,10 @@ impl Rings {
         }
     }
 
-    /// Lets the peer see what is queued, and returns whether its bell is to be rung.
-    pub fn flush(&mut self) -> bool {
+    /// Lets the peer see what is queued, and returns the sleep from which it is to be rung.
+    pub fn flush(&mut self) -> Option<Sleep> {
         self.show();
-        self.peer.header().is_to_be_woken(&mut self.rung)
+        self.peer.header().to_be_woken(&mut self.rung)
     }
 
     /// Bytes that the peer has read, as far as we know.
@@ -210,9 +211,8 @@ impl Rings {
         self.look_for_room().is_ok() && self.freed == self.tail && self.look() == Ok(false)
     }
 
-    /// Says that we sleep from now on, if nothing has come; `sleep` is not 0 and not what it was the last time. Returns
-    /// whether there is something to do instead.
-    pub fn sleep(&mut self, sleep: u32) -> Result<bool, Corrupt> {
+    /// Says that we sleep from now on, if nothing has come. Returns whether there is something to do instead.
+    pub fn sleep(&mut self, sleep: Sleep) -> Result<bool, Corrupt> {
         self.own.header().sleep(sleep);
         Ok(self.look()? || self.has_room_again()?)
     }
@@ -303,10 +303,10 @@ impl Rings {
         self.head - self.told >= self.peer.capacity() as u64 / 4
     }
 
-    /// Tells the peer what was read. Returns whether it sleeps until then: its bell is to be rung.
-    pub fn tell(&mut self) -> bool {
+    /// Tells the peer what was read. Returns its sleep if it sleeps until then: it is to be rung.
+    pub fn tell(&mut self) -> Option<Sleep> {
         if self.head == self.told {
-            return false;
+            return None;
         }
         self.told = self.head;
         self.own.header().tell(self.head, self.peer.header(), &mut self.rung)
@@ -336,7 +336,8 @@ impl Rings {
 
     /// The same, to a peer that waits for room.
     pub fn scribble_what_was_read(&mut self) {
-        self.own.header().tell(u64::MAX, self.peer.header(), &mut 0);
+        let mut rung = Sleep::NONE;
+        self.own.header().tell(u64::MAX, self.peer.header(), &mut rung);
     }
 }
 

@@ -4,11 +4,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlink};
+use rustix::fs::readlink;
 
 use softrnic_wire::Time;
 
-use super::hello::Endpoint;
+use super::header::Sleep;
+use super::hello::{Bells, Endpoint};
 use super::ring::{Corrupt, Rings};
 use super::segment::{Own, Peer};
 
@@ -21,7 +22,7 @@ const LAST_CHANCE: Duration = Duration::from_millis(100);
 pub(super) struct Road {
     pub peer: Endpoint,
     pub rings: Rings,
-    bell: Bell,
+    bells: PeerBells,
     pub stream: OwnedFd,
     /// Datagrams sent and received.
     pub sent: u64,
@@ -60,13 +61,13 @@ impl Road {
         stream: OwnedFd,
         own: Own,
         segment: &OwnedFd,
-        bell: OwnedFd,
+        bells: Bells,
     ) -> io::Result<Road> {
         let rings = Rings::new(own, Peer::map(segment)?);
         Ok(Road {
             peer,
             rings,
-            bell: Bell::of_peer(bell)?,
+            bells: PeerBells { thread: Bell::of_peer(bells.thread)?, caller: Bell::of_peer(bells.caller)? },
             stream,
             sent: 0,
             received: 0,
@@ -83,8 +84,8 @@ impl Road {
     /// Shows the peer what is queued.
     pub fn flush(&mut self) {
         self.queued = false;
-        if self.rings.flush() {
-            self.bell.ring();
+        if let Some(sleep) = self.rings.flush() {
+            self.bells.ring(sleep);
         }
     }
 
@@ -116,9 +117,21 @@ impl Road {
 
     /// Tells the peer what was read.
     pub fn tell(&mut self) {
-        if self.rings.tell() {
-            self.bell.ring();
+        if let Some(sleep) = self.rings.tell() {
+            self.bells.ring(sleep);
         }
+    }
+}
+
+/// The bells of a peer.
+struct PeerBells {
+    thread: Bell,
+    caller: Bell,
+}
+
+impl PeerBells {
+    fn ring(&self, sleep: Sleep) {
+        if sleep.is_callers() { self.caller.ring() } else { self.thread.ring() }
     }
 }
 
@@ -126,15 +139,14 @@ impl Road {
 struct Bell(OwnedFd);
 
 impl Bell {
-    /// Refuses what is no eventfd. Without blocking, a full one is no obstacle to [`Bell::ring`]. A peer could undo that,
-    /// since it shares the flags: it is a process of the same user, which can stop this one in any case.
+    /// Refuses what is no eventfd. A full one that blocks would stop us, and only a process of the same user, which can do
+    /// that in any case, could fill it.
     fn of_peer(descriptor: OwnedFd) -> io::Result<Bell> {
         let number = std::os::fd::AsRawFd::as_raw_fd(&descriptor);
         let kind = readlink(format!("/proc/self/fd/{number}"), Vec::new())?;
         if kind.as_bytes() != b"anon_inode:[eventfd]" {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        fcntl_setfl(&descriptor, fcntl_getfl(&descriptor)? | OFlags::NONBLOCK)?;
         Ok(Bell(descriptor))
     }
 

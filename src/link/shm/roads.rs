@@ -9,9 +9,10 @@ use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use softrnic_wire::Time;
 
-use crate::{Reach, watch};
+use crate::{Reach, Sleeper, watch};
 
-use super::hello::{self, Endpoint, Heard, Message};
+use super::header::Sleep;
+use super::hello::{self, Bells, Endpoint, Heard, Message};
 use super::obstacle::Obstacle;
 use super::road::Road;
 use super::segment::{MAX_CAPACITY, MIN_CAPACITY, Own};
@@ -44,7 +45,7 @@ pub(super) struct Roads {
     listener: OwnedFd,
     /// Others may wait to be let in.
     crowd: bool,
-    bell: OwnedFd,
+    bells: Bells,
     /// Everything that can wake a sleeper.
     epoll: OwnedFd,
     /// By token; those that have ended leave a hole.
@@ -54,9 +55,9 @@ pub(super) struct Roads {
     pub fallbacks: u64,
     /// Messages that made no sense.
     pub bad_hellos: u64,
-    /// Whether a thread waits on the descriptor; and how often one has.
-    watched: bool,
-    sleeps: u32,
+    /// Who sleeps until something comes, and the last sleep.
+    sleeper: Sleeper,
+    sleep: Sleep,
     /// When to see which roads are idle; never, while there is none.
     sweep_at: Time,
 }
@@ -102,24 +103,27 @@ impl Roads {
         // Whether there is such memory at all.
         Own::create(MIN_CAPACITY)?;
         let listener = hello::take_name(own)?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let bells = Bells {
+            thread: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            caller: eventfd(0, EventfdFlags::CLOEXEC)?,
+        };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         // By its edge: one that cannot be accepted for want of descriptors must not wake the sleeper for ever.
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), edge)?;
-        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, &bells.thread, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         Ok(Roads {
             own,
             listener,
             crowd: false,
-            bell,
+            bells,
             epoll,
             streams: Vec::new(),
             ways: FxHashMap::default(),
             fallbacks: 0,
             bad_hellos: 0,
-            watched: false,
-            sleeps: 0,
+            sleeper: Sleeper::Nobody,
+            sleep: Sleep::NONE,
             sweep_at: Time::NEVER,
         })
     }
@@ -224,7 +228,7 @@ impl Roads {
     fn offer_to(&self, peer: Endpoint) -> Result<(OwnedFd, Own), Obstacle> {
         let socket = hello::ask(peer)?;
         let (own, segment) = Own::create(self.capacity())?;
-        hello::offer(&socket, self.own, &segment, &self.bell).map_err(|_| Obstacle::NoAnswer)?;
+        hello::offer(&socket, self.own, &segment, &self.bells).map_err(|_| Obstacle::NoAnswer)?;
         Ok((socket, own))
     }
 
@@ -301,8 +305,8 @@ impl Roads {
     /// Takes note of the bell. Another thread than the one that waits may do so: that one sleeps on, and peers are to ring
     /// for what comes next.
     fn silence(&mut self) {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-        if self.watched {
+        let _ = rustix::io::read(&self.bells.thread, &mut [0; 8]);
+        if self.sleeper == Sleeper::Thread {
             // What has come already is found in the step that this is part of.
             self.sleep();
         }
@@ -310,9 +314,12 @@ impl Roads {
 
     /// A thread that waits is to take what others leave behind, although they have taken note of the bell.
     pub fn leave_more(&self) {
-        if self.watched {
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
-        }
+        let bell = match self.sleeper {
+            Sleeper::Nobody => return,
+            Sleeper::Thread => &self.bells.thread,
+            Sleeper::Caller => &self.bells.caller,
+        };
+        let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
     }
 
     fn let_in(&mut self, now: Time) {
@@ -369,9 +376,9 @@ impl Roads {
         match (self.remove(index), heard) {
             (
                 Some(Stream::Asked { socket, own, peer, .. }),
-                Heard::Message(Message::Offer { from, segment, bell }),
+                Heard::Message(Message::Offer { from, segment, bells }),
             ) if from == peer => {
-                let road = Road::new(peer, socket, own, &segment, bell);
+                let road = Road::new(peer, socket, own, &segment, bells);
                 self.begin(now, peer, road.map_err(Obstacle::from));
             }
             // The peer's own request counts, or it has not noticed yet that a road has ended.
@@ -383,8 +390,8 @@ impl Roads {
             (Some(Stream::Asked { peer, .. }), _) if !self.is_there(peer) => {
                 self.go_below(now, peer, Obstacle::NoAnswer);
             }
-            (Some(Stream::Came { socket, .. }), Heard::Message(Message::Offer { from, segment, bell })) => {
-                self.answer(now, from, socket, &segment, bell)
+            (Some(Stream::Came { socket, .. }), Heard::Message(Message::Offer { from, segment, bells })) => {
+                self.answer(now, from, socket, &segment, bells)
             }
             _ => {}
         }
@@ -392,7 +399,7 @@ impl Roads {
 
     /// A peer asks for a road. If we have asked it as well, the request of the lower address counts, and if we have its
     /// answer already, ours. A link that asks itself gets both ends.
-    fn answer(&mut self, now: Time, peer: Endpoint, socket: OwnedFd, segment: &OwnedFd, bell: OwnedFd) {
+    fn answer(&mut self, now: Time, peer: Endpoint, socket: OwnedFd, segment: &OwnedFd, bells: Bells) {
         let asked = self.streams.iter().flatten().any(|stream| match stream {
             Stream::Asked { peer: asked, .. } => *asked == peer,
             _ => false,
@@ -402,7 +409,7 @@ impl Roads {
             let _ = hello::refuse(&socket);
             return;
         }
-        let road = self.accept(peer, socket, segment, bell);
+        let road = self.accept(peer, socket, segment, bells);
         self.begin(now, peer, road);
     }
 
@@ -432,11 +439,11 @@ impl Roads {
         peer: Endpoint,
         socket: OwnedFd,
         segment: &OwnedFd,
-        bell: OwnedFd,
+        bells: Bells,
     ) -> Result<Road, Obstacle> {
         let (own, file) = Own::create(self.capacity())?;
-        let road = Road::new(peer, socket, own, segment, bell)?;
-        hello::offer(&road.stream, self.own, &file, &self.bell).map_err(|_| Obstacle::NoAnswer)?;
+        let road = Road::new(peer, socket, own, segment, bells)?;
+        hello::offer(&road.stream, self.own, &file, &self.bells).map_err(|_| Obstacle::NoAnswer)?;
         Ok(road)
     }
 
@@ -445,9 +452,9 @@ impl Roads {
             Ok(road) => Box::new(road),
             Err(obstacle) => return self.go_below(now, peer, obstacle),
         };
-        if self.watched {
+        if self.sleeper != Sleeper::Nobody {
             // What has come on it already is found in the step that this is part of.
-            let _ = road.rings.sleep(self.sleeps);
+            let _ = road.rings.sleep(self.sleep);
         }
         let Some(index) = self.keep(Stream::Road(road)) else { return };
         if peer != self.own {
@@ -514,10 +521,10 @@ impl Roads {
         }
     }
 
-    /// A thread waits on the descriptor from now on, or does not any more. Returns whether there is something to do.
-    pub fn watch(&mut self, watched: bool) -> bool {
-        self.watched = watched;
-        if watched {
+    /// A thread sleeps from now on, or does not any more. Returns whether there is something to do.
+    pub fn watch(&mut self, sleeper: Sleeper) -> bool {
+        self.sleeper = sleeper;
+        if sleeper != Sleeper::Nobody {
             return self.sleep() | self.crowd;
         }
         for stream in self.streams.iter_mut().flatten() {
@@ -531,12 +538,11 @@ impl Roads {
     /// Has every peer ring for what it sends from now on. Returns whether something has come before.
     fn sleep(&mut self) -> bool {
         let mut busy = false;
-        // 0 is no sleep.
-        self.sleeps = self.sleeps.checked_add(1).unwrap_or(1);
+        self.sleep = self.sleep.next(self.sleeper);
         for stream in self.streams.iter_mut().flatten() {
             let Stream::Road(road) = stream else { continue };
             road.tell();
-            match road.rings.sleep(self.sleeps) {
+            match road.rings.sleep(self.sleep) {
                 Ok(more) => busy |= more,
                 Err(corrupt) => {
                     road.corrupt = Some(corrupt);
@@ -547,9 +553,15 @@ impl Roads {
         busy
     }
 
+    /// Whether a thread waits on the descriptor.
     #[inline]
     pub fn is_watched(&self) -> bool {
-        self.watched
+        self.sleeper == Sleeper::Thread
+    }
+
+    /// Where a caller sleeps.
+    pub fn caller_bell(&self) -> RawFd {
+        self.bells.caller.as_raw_fd()
     }
 }
 

@@ -12,9 +12,9 @@ use super::segment::{MIN_CAPACITY, Own};
 use super::*;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::Part;
 use crate::testing::{self, Received};
 use crate::udp::{UdpLink, UdpOptions};
+use crate::{Part, Sleeper};
 
 fn open() -> ShmLink<UdpLink> {
     let udp = UdpLink::open(UdpOptions::default()).expect("a loopback address");
@@ -296,8 +296,9 @@ fn what_is_shown_can_be_read_before_it_is_flushed() {
 #[test]
 fn receiving_takes_no_system_call_while_nothing_goes_below() {
     let (mut left, _right) = neighbours();
-    assert!(!left.receives_in_memory(now()), "the first one went below");
-    assert!(left.receives_in_memory(now() + BELOW_ACTIVE));
+    let until = left.below_until;
+    assert!(!left.receives_in_memory(Time::from_nanos(until.as_nanos() - 1)), "the first one went below");
+    assert!(left.receives_in_memory(until));
     let nobody = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 9));
     let later = now() + BELOW_ACTIVE;
     let flow = testing::flow(left.roads.own.address, nobody);
@@ -323,7 +324,7 @@ fn a_link_is_quiet_until_there_is_something_to_do() {
     assert!(!right.is_quiet(later), "its sender does not know that it was read");
     right.receive(later, 64, &mut |_| {});
     assert!(right.is_quiet(later));
-    right.watch(true);
+    right.watch(Sleeper::Thread);
     assert!(!right.is_quiet(later), "the bell may have been rung for a thread that sleeps");
 }
 
@@ -334,7 +335,7 @@ fn a_peer_knows_what_was_read_before_its_reader_sleeps() {
     send(&mut left, to, 1, 8).expect("a slot");
     left.flush(now());
     assert_eq!(right.receive(now(), 64, &mut |_| {}), Overrun::Drained);
-    right.watch(true);
+    right.watch(Sleeper::Thread);
     let later = now() + BELOW_ACTIVE;
     left.receive(later, 64, &mut |_| {});
     let road = left.roads.road(0).expect("a road");
@@ -565,20 +566,21 @@ fn garbage_from_a_reader_does_not_keep_a_waiting_writer_awake() {
     let to = right.roads.own.address;
     while send(&mut left, to, 1, 4096).is_ok() {}
     left.flush(now());
-    assert!(!left.watch(true));
+    assert!(!left.watch(Sleeper::Thread));
     right.roads.road(0).expect("a road").rings.scribble_what_was_read();
-    assert!(left.watch(true), "there is a road to be closed");
+    assert!(left.watch(Sleeper::Thread), "there is a road to be closed");
     testing::drain(&mut left, now());
     assert_eq!(roads(&left), 0);
-    assert!(!left.watch(true), "nothing is left to do");
+    assert!(!left.watch(Sleeper::Thread), "nothing is left to do");
 }
 
 /// A stream to a link from somebody who says what a peer with this address would.
 fn stranger(link: &ShmLink<UdpLink>, address: IpAddr) -> (OwnedFd, Own) {
     let socket = hello::ask(link.roads.own).expect("it listens");
     let (own, segment) = Own::create(MIN_CAPACITY).expect("memory");
-    let bell = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
-    hello::offer(&socket, endpoint(address), &segment, &bell).expect("said");
+    let bell = || eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
+    let bells = hello::Bells { thread: bell(), caller: bell() };
+    hello::offer(&socket, endpoint(address), &segment, &bells).expect("said");
     (socket, own)
 }
 
@@ -688,14 +690,14 @@ fn the_descriptor_wakes_its_waiter() {
         send(&mut left, to, psn, 64).expect("a slot");
         left.flush(now());
         assert!(!wakes(&right), "nobody waits: nobody is woken");
-        assert!(right.watch(true), "there is something already");
-        right.watch(false);
+        assert!(right.watch(Sleeper::Thread), "there is something already");
+        right.watch(Sleeper::Nobody);
         assert_eq!(psns(&mut right), [psn]);
-        assert!(!right.watch(true));
+        assert!(!right.watch(Sleeper::Thread));
         send(&mut left, to, 1000 + psn, 64).expect("a slot");
         left.flush(now());
         assert!(wakes(&right), "PSN {psn}");
-        right.watch(false);
+        right.watch(Sleeper::Nobody);
         assert_eq!(psns(&mut right), [1000 + psn]);
         assert!(!wakes(&right), "the bell has been heard");
     }
@@ -707,10 +709,10 @@ fn room_wakes_a_waiting_writer() {
     let to = right.roads.own.address;
     while send(&mut left, to, 1, 4096).is_ok() {}
     left.flush(now());
-    assert!(!left.watch(true));
+    assert!(!left.watch(Sleeper::Thread));
     psns(&mut right);
     assert_ne!(testing::wait(&left, libc::POLLIN, std::time::Duration::ZERO), 0);
-    left.watch(false);
+    left.watch(Sleeper::Nobody);
     send(&mut left, to, 2, 64).expect("room");
 }
 
@@ -787,11 +789,11 @@ fn two_threads_that_sleep_lose_no_bell() {
                 next = 2;
             }
             while done < MESSAGES {
-                if !link.watch(true) {
+                if !link.watch(Sleeper::Thread) {
                     let woken = testing::wait(&link, libc::POLLIN, std::time::Duration::from_secs(10));
                     assert_ne!(woken, 0, "nobody rang");
                 }
-                link.watch(false);
+                link.watch(Sleeper::Nobody);
                 for psn in psns(&mut link) {
                     assert_eq!(psn, next - 1);
                     done += 1;

@@ -19,7 +19,7 @@ use softrnic_link::fault::FaultLink;
 use softrnic_link::shm::ShmLink;
 use softrnic_link::sim::{Fabric, Path, SimOptions};
 use softrnic_link::udp::{UdpLink, UdpOptions};
-use softrnic_link::{Flow, HeaderId, Link, Overrun, TxError};
+use softrnic_link::{Flow, HeaderId, Link, Overrun, Sleeper, TxError};
 
 use support::now;
 use testing::{Received, packet_len};
@@ -284,8 +284,8 @@ impl End {
 
     /// Waits on the descriptor as the progress thread does.
     fn wakes_within(&mut self, time: Duration) -> bool {
-        let wakes = self.link.watch(true) || testing::wait(&*self.link, libc::POLLIN, time) != 0;
-        self.link.watch(false);
+        let wakes = self.link.watch(Sleeper::Thread) || testing::wait(&*self.link, libc::POLLIN, time) != 0;
+        self.link.watch(Sleeper::Nobody);
         wakes
     }
 
@@ -533,11 +533,11 @@ fn descriptor_wakes(a: &mut End, b: &mut End) {
     let flow = a.flow_to(b);
     for psn in 0..20 {
         b.come_to_rest();
-        assert!(!b.link.watch(true));
+        assert!(!b.link.watch(Sleeper::Thread));
         a.send(&flow, psn, 64);
         a.link.flush(now());
         assert_ne!(testing::wait(&*b.link, libc::POLLIN, PATIENCE), 0, "PSN {psn}");
-        b.link.watch(false);
+        b.link.watch(Sleeper::Nobody);
         assert_eq!(b.take_psns(1), [psn]);
     }
 }
@@ -549,7 +549,7 @@ fn descriptor_wakes_again(a: &mut End, b: &mut End) {
     }
     let flow = a.flow_to(b);
     b.come_to_rest();
-    assert!(!b.link.watch(true));
+    assert!(!b.link.watch(Sleeper::Thread));
     for psn in 0..20 {
         a.send(&flow, psn, 64);
         a.link.flush(now());
@@ -566,7 +566,7 @@ fn descriptor_wakes_for_the_rest(a: &mut End, b: &mut End) {
     let flow = a.flow_to(b);
     for _ in 0..20 {
         b.come_to_rest();
-        assert!(!b.link.watch(true));
+        assert!(!b.link.watch(Sleeper::Thread));
         for psn in 0..4 {
             a.send(&flow, psn, 64);
         }
@@ -576,7 +576,7 @@ fn descriptor_wakes_for_the_rest(a: &mut End, b: &mut End) {
             assert_ne!(testing::wait(&*b.link, libc::POLLIN, PATIENCE), 0, "{taken} were taken");
             b.link.receive(now(), 1, &mut |_| taken += 1);
         }
-        b.link.watch(false);
+        b.link.watch(Sleeper::Nobody);
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use softrnic_link::Sleeper;
 use softrnic_wire::Time;
 
 use super::{Core, Nic};
 use crate::engine::{Budget, Caller, Step};
-use crate::progress::policy::{Event, Plan, next_wait_spins, yields};
+use crate::progress::policy::{Event, Plan, next_wait_serves, next_wait_spins, yields};
 use crate::progress::tuning::{EVENT_SPIN, ROUNDS_PER_HOLD, SERVICE_INTERVAL, SERVICE_INTERVAL_IN_MEMORY};
 use crate::runtime::lock::{NicGuard, Poisoned};
 
@@ -105,16 +106,17 @@ impl Nic {
     }
 
     /// A CQ was armed: the application is likely to block, and then the progress thread must serve the link. While
-    /// waits spin, that can wait until one has been in vain. An application that waits elsewhere, such as on the
+    /// waits spin or serve, that can wait until one has been in vain. An application that waits elsewhere, such as on the
     /// channel's descriptor, gets the thread back at its next tick, and after that waits no longer spin.
     pub fn on_arm(&self) {
-        if !self.words.spins() {
+        if !self.words.spins() && !self.words.serves() {
             self.hand_over();
         }
     }
 
     /// The application is about to block until an event comes. Spins first and serves the NIC, if that is likely to
-    /// pay: waking up costs more than a short message takes. False if `found` never reported an event.
+    /// pay: waking up costs more than a short message takes. False if `found` never reported an event; then the caller
+    /// [sleeps](Self::sleep_on_bell), or [hands the link over](Self::hand_over) and blocks.
     pub fn spin_for_event(&self, mut found: impl FnMut() -> bool) -> bool {
         if found() {
             return true;
@@ -132,17 +134,17 @@ impl Nic {
             }
             self.words.set_spins(false);
         }
-        self.hand_over();
         false
     }
 
     /// A wait that had to block has ended after this long.
     pub fn event_came(&self, waited: Duration) {
         self.words.set_spins(next_wait_spins(waited));
+        self.words.set_serves(self.bell.is_some() && next_wait_serves(waited));
     }
 
     /// Hands the link over to the progress thread.
-    fn hand_over(&self) {
+    pub fn hand_over(&self) {
         if self.words.hand_over() {
             self.kick.kick();
         }
@@ -155,12 +157,13 @@ impl Nic {
             Err(Poisoned) => return Some(Plan::FAILED),
         };
         let now = self.now();
-        let was_suspended = !guard.policy.plan().watch_link;
+        let Plan { watch_link: was_watched, rings_caller: rang_caller, .. } = guard.policy.plan();
         let woken = Event::Woken { by_link, handed_over, last_poll: self.words.last_poll() };
         let watches = guard.policy.on(woken, now).watch_link;
-        if was_suspended && watches && !handed_over {
+        if !was_watched && watches && !handed_over {
             // No thread polls any longer, not even to wait for an event.
             self.words.set_spins(false);
+            self.words.set_serves(rang_caller);
         }
         let receive = if watches { Budget::default().receive } else { 0 };
         let budget = Budget { receive, caller: Caller::Thread, ..Budget::default() };
@@ -173,8 +176,16 @@ impl Nic {
             if plan.spin_until <= now {
                 plan.spin_until = Time::ZERO;
             }
-            // A spinning thread looks itself, and need not be woken.
-            if core.link.watch(plan.watch_link && plan.spin_until == Time::ZERO) {
+            if rang_caller && !plan.rings_caller {
+                self.words.set_serves(false);
+            }
+            let sleeper = match plan {
+                Plan { rings_caller: true, .. } => Sleeper::Caller,
+                // A spinning thread looks itself, and need not be woken.
+                Plan { watch_link: true, spin_until: Time::ZERO, .. } => Sleeper::Thread,
+                _ => Sleeper::Nobody,
+            };
+            if core.link.watch(sleeper) {
                 plan.wake_at = now;
             }
         });
@@ -196,7 +207,7 @@ impl Nic {
     }
 
     /// Drives the NIC, and before each attempt to release it calls `settle` with what has been done.
-    fn drive_with(
+    pub(super) fn drive_with(
         &self,
         mut now: Time,
         mut guard: NicGuard<'_, Core>,
@@ -271,7 +282,7 @@ impl Nic {
 }
 
 /// When the NIC needs to be driven next.
-fn deadline(core: &Core) -> Time {
+pub(super) fn deadline(core: &Core) -> Time {
     let link = core.link.poll_timeout().unwrap_or(Time::NEVER);
     core.engine.poll_timeout().unwrap_or(Time::NEVER).min(link)
 }

@@ -9,6 +9,8 @@
 //!   with the answer (`transport/responder/delayed_ack.rs`). It leaves by itself if no call comes, before control
 //!   operations, and when the process exits. If any other thread finds the completion, its ACK leaves before it becomes
 //!   visible;
+//! - a caller that waits for an event spins, sleeps where peers wake it (`waiter.rs`), or leaves the link to the thread,
+//!   by how long the last wait took;
 //! - a hold of the NIC is bounded: after some rounds the rest is left to the progress thread.
 
 #[cfg_attr(not(feature = "capture"), path = "captures/absent.rs")]
@@ -23,6 +25,7 @@ mod process;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod waiter;
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -53,6 +56,7 @@ use events::EventRoutes;
 pub use fork::{Opening, on_fork_in_child, opening};
 pub use port::{Attachment, Port};
 pub use process::Process;
+pub(crate) use waiter::{Bell, Waiter, WaiterId};
 
 /// What the NIC lock protects.
 pub struct Core {
@@ -66,6 +70,8 @@ pub struct Core {
     pub(crate) routes: EventRoutes,
     /// Receives events of connections.
     pub(crate) connections: Option<Arc<dyn ConnectionSink>>,
+    /// Whose the caller's bell of the link is, if it is somebody's.
+    pub(crate) bell_of: Option<WaiterId>,
 }
 
 /// Receives events of connections from the thread that holds the NIC: it only stores them.
@@ -87,6 +93,8 @@ pub struct Nic {
     kick: Arc<Kick>,
     clock: Clock,
     link_fd: Option<RawFd>,
+    /// On which a caller that waits for an event sleeps.
+    bell: Option<Arc<Bell>>,
     port_fd: Option<RawFd>,
     members_fd: Option<RawFd>,
     /// Where other processes can look into this NIC; without it (no private directory), they cannot.
@@ -125,6 +133,7 @@ impl Nic {
         clock: Clock,
     ) -> std::io::Result<Arc<Nic>> {
         let link_fd = link.descriptor();
+        let bell = link.caller_bell().and_then(Bell::copy_of).map(Arc::new);
         let members_fd = link.sharing().map(|sharing| sharing.descriptor());
         let config = EngineConfig { window: bounded(config.window, link.capabilities()), ..config };
         let mut engine = Engine::new(config);
@@ -145,6 +154,7 @@ impl Nic {
             policy: Policy::default(),
             routes: EventRoutes::default(),
             connections: None,
+            bell_of: None,
         };
         let nic = Arc::new(Nic {
             core: NicLock::new(core, kick.clone()),
@@ -152,6 +162,7 @@ impl Nic {
             kick,
             clock,
             link_fd,
+            bell,
             port_fd,
             members_fd,
             stats: StatsSocket::open(name).inspect_err(|error| tracing::debug!(%error, "no statistics")).ok(),

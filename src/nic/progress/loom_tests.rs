@@ -180,7 +180,12 @@ fn loom_a_link_that_is_handed_over_is_watched() {
     explore(Some(4), || {
         let nic = Nic::new();
         // The thread is suspended: callers have polled.
-        let suspended = Plan { watch_link: false, wake_at: now() + 10 * TICK, spin_until: Time::ZERO };
+        let suspended = Plan {
+            watch_link: false,
+            wake_at: now() + 10 * TICK,
+            spin_until: Time::ZERO,
+            rings_caller: false,
+        };
         let application = thread::spawn({
             let nic = nic.clone();
             move || {

@@ -8,6 +8,10 @@
 //!
 //! While callers poll, the thread ticks: they run the timers, and it only makes up for what they leave behind when they
 //! stop. When no thread polls, it sleeps until the next deadline, and is kicked for anything sooner.
+//!
+//! A caller that blocks until an event comes saves one of two wake-ups if peers wake it and not the thread. What it waits
+//! for has to be frequent for that, since the thread has to tick meanwhile: the caller may never return, because it was
+//! cancelled, so the thread takes the bells back when the caller has been silent for a [`TICK`].
 
 use std::time::Duration;
 
@@ -24,6 +28,8 @@ pub struct Plan {
     pub wake_at: Time,
     /// Until this time it does not sleep, but takes one turn after the other.
     pub spin_until: Time,
+    /// A caller that sleeps until an event comes is rung for instead of the thread.
+    pub rings_caller: bool,
 }
 
 /// An event on a NIC.
@@ -54,6 +60,10 @@ pub enum Event {
         /// When the NIC needs to be driven next.
         deadline: Time,
     },
+    /// A caller sleeps from now on until peers ring for it.
+    Sleeps,
+    /// It does not any more.
+    Rises,
 }
 
 /// The state that decisions depend on. The NIC lock protects it.
@@ -64,6 +74,8 @@ pub struct Policy {
     by_link: bool,
     last_poll: Time,
     last_post: Time,
+    /// Since when a caller has slept, if one does.
+    sleeps_since: Option<Time>,
     /// Since when the thread has watched a link that callers poll without being needed, and how often the link has
     /// woken it.
     needless_since: Option<Time>,
@@ -79,6 +91,7 @@ impl Default for Policy {
             by_link: false,
             last_poll: Time::ZERO,
             last_post: Time::ZERO,
+            sleeps_since: None,
             needless_since: None,
             in_vain: 0,
             suspension: Duration::ZERO,
@@ -106,6 +119,17 @@ impl Policy {
             }
             Event::Served { received, requests, deadline } => {
                 self.end_turn(now, received, requests, deadline)
+            }
+            Event::Sleeps => {
+                self.sleeps_since = Some(now);
+                self.plan.rings_caller = true;
+                if !self.plan.ticks(now) {
+                    self.plan.wake_at = now + TICK;
+                }
+            }
+            Event::Rises => {
+                self.sleeps_since = None;
+                self.plan.rings_caller = false;
             }
         }
         self.plan
@@ -139,7 +163,9 @@ impl Policy {
             let since = *self.needless_since.get_or_insert(now);
             self.plan.watch_link = self.in_vain < MAX_VAIN_WAKEUPS && now.since(since) < TICK;
         }
+        self.plan.rings_caller = self.sleeps_since.is_some_and(|since| now.since(since) < TICK);
         self.plan.wake_at = match self.plan.watch_link {
+            true if self.plan.rings_caller => deadline.min(now + TICK),
             true if !callers_poll => deadline,
             true => now + TICK,
             false => {
@@ -164,10 +190,12 @@ impl Policy {
 
 impl Plan {
     /// A thread that has just started takes a turn at once.
-    pub const START: Plan = Plan { watch_link: true, wake_at: Time::ZERO, spin_until: Time::ZERO };
+    pub const START: Plan =
+        Plan { watch_link: true, wake_at: Time::ZERO, spin_until: Time::ZERO, rings_caller: false };
 
     /// There is nothing left to drive: the device has failed.
-    pub const FAILED: Plan = Plan { watch_link: false, wake_at: Time::NEVER, spin_until: Time::ZERO };
+    pub const FAILED: Plan =
+        Plan { watch_link: false, wake_at: Time::NEVER, spin_until: Time::ZERO, rings_caller: false };
 
     /// Whether the thread wakes soon without being kicked.
     #[inline]
@@ -180,7 +208,7 @@ impl Plan {
     #[must_use]
     pub fn rest(self, now: Time, handed_over: bool) -> Plan {
         let rest = if self.watch_link || handed_over { REST } else { TICK };
-        Plan { watch_link: false, wake_at: now + rest, spin_until: Time::ZERO }
+        Plan { watch_link: false, wake_at: now + rest, spin_until: Time::ZERO, ..self }
     }
 }
 
@@ -206,6 +234,11 @@ pub fn yields(since: &mut u64, useful: bool, yield_after: Duration, now: Time) -
 /// Adaptive spinning: whether the next wait for an event starts with spinning, given how long the last one took.
 pub fn next_wait_spins(waited: Duration) -> bool {
     waited < EVENT_SPIN
+}
+
+/// Whether a caller serves the link in its next wait for an event, given how long the last one took.
+pub fn next_wait_serves(waited: Duration) -> bool {
+    waited < TICK
 }
 
 #[cfg(all(test, not(loom)))]

@@ -261,3 +261,35 @@ fn the_next_wait_spins_after_a_short_one() {
     assert!(next_wait_spins(EVENT_SPIN / 2));
     assert!(!next_wait_spins(EVENT_SPIN));
 }
+
+#[test]
+fn a_caller_that_sleeps_is_rung_for_while_the_thread_ticks() {
+    let mut world = World::new();
+    let plan = world.policy.on(Event::Sleeps, world.now);
+    assert!(plan.rings_caller);
+    assert_eq!(plan.wake_at, world.now + TICK, "a thread that slept without end is kicked");
+    world.pass(TICK / 2);
+    let plan = world.turn(false, None);
+    assert!(plan.rings_caller && plan.watch_link, "the thread still hears what does not come in memory");
+    assert_eq!(plan.wake_at, world.now + TICK);
+    world.deadline = world.now + TICK / 4;
+    assert_eq!(world.turn(false, None).wake_at, world.deadline, "and it runs the timers");
+}
+
+#[test]
+fn a_caller_that_has_slept_for_a_tick_is_not_rung_for() {
+    let mut world = World::new();
+    world.policy.on(Event::Sleeps, world.now);
+    world.pass(TICK);
+    let plan = world.turn(false, None);
+    assert!(!plan.rings_caller && plan.watch_link);
+    assert_eq!(plan.wake_at, Time::NEVER);
+}
+
+#[test]
+fn a_caller_that_rises_is_not_rung_for() {
+    let mut world = World::new();
+    world.policy.on(Event::Sleeps, world.now);
+    assert!(!world.policy.on(Event::Rises, world.now).rings_caller);
+    assert!(!world.turn(false, None).rings_caller);
+}

@@ -53,6 +53,8 @@ const UNANSWERED: u32 = 16;
 const SPINS: u32 = 32;
 /// The progress thread must end.
 const STOPPING: u32 = 64;
+/// The next wait for an event serves the link.
+const SERVES: u32 = 128;
 
 impl Words {
     /// Nothing has happened yet.
@@ -140,6 +142,20 @@ impl Words {
             _ if self.spins() == spins => {}
             true => _ = self.flags.fetch_or(SPINS, Ordering::Relaxed),
             false => _ = self.flags.fetch_and(!SPINS, Ordering::Relaxed),
+        }
+    }
+
+    /// Whether a caller that blocks until an event comes serves the link meanwhile, instead of the progress thread.
+    pub fn serves(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & SERVES != 0
+    }
+
+    /// Sets whether the next wait for an event serves the link.
+    pub fn set_serves(&self, serves: bool) {
+        match serves {
+            _ if self.serves() == serves => {}
+            true => _ = self.flags.fetch_or(SERVES, Ordering::Relaxed),
+            false => _ = self.flags.fetch_and(!SERVES, Ordering::Relaxed),
         }
     }
 

@@ -99,11 +99,19 @@ impl<E> EventChannel<E> {
     /// # Errors
     /// As for `recv`.
     pub fn wait(&self) -> io::Result<()> {
-        if rustix::fs::fcntl_getfl(self)?.contains(OFlags::NONBLOCK) {
+        if self.never_waits()? {
             let taken = self.tokens.try_take();
             return if taken { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EAGAIN)) };
         }
         wait_for_token(self.tokens.as_fd().as_raw_fd())
+    }
+
+    /// Whether the application has set `O_NONBLOCK` on the descriptor.
+    ///
+    /// # Errors
+    /// It has closed the descriptor.
+    pub fn never_waits(&self) -> io::Result<bool> {
+        Ok(rustix::fs::fcntl_getfl(self)?.contains(OFlags::NONBLOCK))
     }
 
     /// The second half of [`recv`](Self::recv), called once after each `Ok` of [`wait`](Self::wait). Not a cancellation
@@ -141,6 +149,14 @@ impl<E> EventChannel<E> {
     fn reading(&self) -> MutexGuard<'_, Reading<E>> {
         self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Waits until the bell of a link rings, or takes note that it has. A cancellation point: call it with no lock held.
+///
+/// # Errors
+/// `EINTR` after a signal, `EAGAIN` if somebody has set `O_NONBLOCK`.
+pub fn wait_for_bell(bell: RawFd) -> io::Result<()> {
+    wait_for_token(bell)
 }
 
 /// The descriptor that applications poll: readable while there are events. Its flags belong to the application.

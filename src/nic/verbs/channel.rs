@@ -1,14 +1,14 @@
 //! Completion channels.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use softrnic_wire::Time;
 
-use crate::device::Nic;
-use crate::runtime::channel::EventChannel;
+use crate::device::{Nic, Waiter};
+use crate::runtime::channel::{EventChannel, wait_for_bell};
 use crate::runtime::notify::Notify;
 
 /// Where armed completion queues report. An event carries the token of its CQ.
@@ -16,6 +16,7 @@ pub struct CompletionChannel {
     events: Arc<EventChannel<u64>>,
     /// Weak: a channel may outlive its device.
     nic: Weak<Nic>,
+    waiter: Arc<Waiter>,
     /// When a reader started to wait, on the device's clock; 0 if none has since the last event was taken.
     waits_since: AtomicU64,
 }
@@ -23,18 +24,35 @@ pub struct CompletionChannel {
 /// Notifies a channel about one CQ.
 pub(crate) struct ChannelNotify {
     events: Arc<EventChannel<u64>>,
+    waiter: Arc<Waiter>,
     token: u64,
+}
+
+/// What a reader is about to block on.
+#[derive(Clone, Copy, Debug)]
+pub enum Block {
+    /// The channel, which then has an event.
+    OnChannel,
+    /// A bell of the device's, until there is something to do.
+    OnBell(RawFd),
 }
 
 impl Notify for ChannelNotify {
     fn completion(&self) {
         self.events.send(self.token);
+        self.waiter.wake();
     }
 }
 
 impl CompletionChannel {
     pub(crate) fn new(nic: Weak<Nic>) -> io::Result<CompletionChannel> {
-        Ok(CompletionChannel { events: Arc::new(EventChannel::new()?), nic, waits_since: AtomicU64::new(0) })
+        let waiter = Arc::new(Waiter::at(nic.upgrade().as_deref()));
+        Ok(CompletionChannel {
+            events: Arc::new(EventChannel::new()?),
+            nic,
+            waiter,
+            waits_since: AtomicU64::new(0),
+        })
     }
 
     /// Takes the next event, the token of a CQ, and waits for it unless the descriptor is non-blocking.
@@ -42,32 +60,70 @@ impl CompletionChannel {
     /// # Errors
     /// `EAGAIN`, or `EINTR` after a signal.
     pub fn event(&self) -> io::Result<u64> {
+        let mut block = self.before_wait(None);
         loop {
-            self.spin();
-            self.wait()?;
-            if let Some(token) = self.take(|_| {}) {
+            let came = self.wait(block).inspect_err(|_| self.stop_waiting(block))?;
+            if came && let Some(token) = self.take(|_| {}) {
                 return Ok(token);
             }
+            block = self.before_wait(Some(block));
         }
     }
 
-    /// Spins for a moment and serves the NIC, if the last wait was short. Call it before [`wait`](Self::wait), which
-    /// works without it, but wakes up more slowly.
-    pub fn spin(&self) {
-        if let Some(nic) = self.nic.upgrade() {
+    /// Serves the NIC before a [wait](Self::wait), and returns what to block on: if the last waits were short, the reader
+    /// spins for a moment, or sleeps where a peer wakes it at once. `after` is what it has just blocked on, if it goes on
+    /// waiting.
+    pub fn before_wait(&self, after: Option<Block>) -> Block {
+        let Some(nic) = self.nic.upgrade() else { return Block::OnChannel };
+        let found = || self.events.has_events();
+        let slept = matches!(after, Some(Block::OnBell(_)));
+        if !slept {
             let begun = nic.now().as_nanos();
-            let found = nic.spin_for_event(|| self.events.has_events());
-            self.waits_since.store(if found { 0 } else { begun }, Ordering::Relaxed);
+            let spun = nic.spin_for_event(found);
+            self.waits_since.store(if spun { 0 } else { begun }, Ordering::Relaxed);
+            if spun {
+                return Block::OnChannel;
+            }
         }
+        let may_sleep = || nic.words().serves() && matches!(self.events.never_waits(), Ok(false));
+        if (slept || may_sleep())
+            && let Some(bell) = nic.sleep_on_bell(&self.waiter, slept, found)
+        {
+            return Block::OnBell(bell.descriptor());
+        }
+        if !found() {
+            nic.hand_over();
+        }
+        Block::OnChannel
     }
 
     /// The first half of [`CompletionChannel::event`], the only one that blocks and can be cancelled. The caller holds
-    /// nothing that needs dropping.
+    /// nothing that needs dropping. Returns whether to [take](Self::take) an event; if not, the caller begins again.
     ///
     /// # Errors
-    /// `EAGAIN`, or `EINTR` after a signal.
-    pub fn wait(&self) -> io::Result<()> {
-        self.events.wait()
+    /// `EAGAIN`, or `EINTR` after a signal; then the caller [stops waiting](Self::stop_waiting).
+    pub fn wait(&self, block: Block) -> io::Result<bool> {
+        match block {
+            Block::OnChannel => self.events.wait().map(|()| true),
+            Block::OnBell(bell) => match wait_for_bell(bell) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if let Some(nic) = self.nic.upgrade() {
+                        nic.give_up_bell(&self.waiter);
+                    }
+                    Ok(false)
+                }
+                rung => rung.map(|()| false),
+            },
+        }
+    }
+
+    /// The reader does not go on waiting.
+    pub fn stop_waiting(&self, block: Block) {
+        if let Block::OnBell(_) = block
+            && let Some(nic) = self.nic.upgrade()
+        {
+            nic.rise(&self.waiter);
+        }
     }
 
     /// The second half, called once after each `Ok` of the first; `taken` gets the token before the CQ can be
@@ -90,7 +146,18 @@ impl CompletionChannel {
     }
 
     pub(crate) fn notify(&self, token: u64) -> Arc<dyn Notify> {
-        Arc::new(ChannelNotify { events: self.events.clone(), token })
+        Arc::new(ChannelNotify { events: self.events.clone(), waiter: self.waiter.clone(), token })
+    }
+}
+
+/// A reader that was cancelled has not stopped by itself.
+impl Drop for CompletionChannel {
+    fn drop(&mut self) {
+        if self.waiter.sleeps()
+            && let Some(nic) = self.nic.upgrade()
+        {
+            nic.rise(&self.waiter);
+        }
     }
 }
 

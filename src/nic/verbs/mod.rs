@@ -34,7 +34,7 @@ mod statistics;
 mod work;
 
 pub use address::{AddressHandle, AddressVector};
-pub use channel::CompletionChannel;
+pub use channel::{Block, CompletionChannel};
 pub use context::{Context, ContextId};
 pub use cq::Cq;
 pub use error::{Error, PostError};

@@ -35,17 +35,19 @@ fn loom_a_record_wakes_or_is_found() {
         let pair = Pair::model();
         let far = pair.clone();
         let writer = thread::spawn(move || {
-            let mut rung = 0;
+            let mut rung = Sleep::NONE;
             for tail in [16, 32] {
                 far.far.show(tail);
-                if far.near.is_to_be_woken(&mut rung) {
+                if far.near.to_be_woken(&mut rung).is_some() {
                     far.bell.store(true, Ordering::Release);
                 }
             }
         });
         let mut head = 0;
         let mut asleep = false;
-        for sleep in 1..=2 {
+        let mut sleep = Sleep::NONE;
+        for _ in 0..2 {
+            sleep = sleep.next(Sleeper::Thread);
             pair.near.sleep(sleep);
             let tail = pair.far.tail();
             asleep = tail == head;
@@ -69,9 +71,9 @@ fn loom_room_wakes_or_is_found() {
         let pair = Pair::model();
         let far = pair.clone();
         let reader = thread::spawn(move || {
-            let mut rung = 0;
+            let mut rung = Sleep::NONE;
             for head in [16, 32] {
-                if far.far.tell(head, &far.near, &mut rung) {
+                if far.far.tell(head, &far.near, &mut rung).is_some() {
                     far.bell.store(true, Ordering::Release);
                 }
             }
@@ -83,7 +85,7 @@ fn loom_room_wakes_or_is_found() {
             asleep = pair.far.head() < 32;
         }
         if asleep {
-            pair.near.sleep(1);
+            pair.near.sleep(Sleep::NONE.next(Sleeper::Thread));
             asleep = pair.far.head() < 32;
         }
         reader.join().expect("the reader");
@@ -106,11 +108,41 @@ fn loom_a_bell_without_a_fence_is_lost() {
                 far.bell.store(true, Ordering::Release);
             }
         });
-        pair.near.sleep(1);
+        pair.near.sleep(Sleep::NONE.next(Sleeper::Thread));
         let asleep = pair.far.tail() == 0;
         writer.join().expect("the writer");
         if asleep {
             assert!(pair.bell.load(Ordering::Acquire), "sleeps over a record");
+        }
+    });
+}
+
+/// Whoever sleeps last has the bell: a record is found, or rings for the thread or for the caller that sleeps then.
+#[test]
+fn loom_a_record_wakes_the_one_that_sleeps() {
+    loom::model(|| {
+        let pair = Pair::model();
+        let callers = Arc::new(AtomicBool::new(false));
+        let (far, bell) = (pair.clone(), callers.clone());
+        let writer = thread::spawn(move || {
+            let mut rung = Sleep::NONE;
+            for tail in [16, 32] {
+                far.far.show(tail);
+                match far.near.to_be_woken(&mut rung) {
+                    Some(sleep) if sleep.is_callers() => bell.store(true, Ordering::Release),
+                    Some(_) => far.bell.store(true, Ordering::Release),
+                    None => {}
+                }
+            }
+        });
+        // The progress thread sleeps, and then a caller, which has looked.
+        let sleep = Sleep::NONE.next(Sleeper::Thread);
+        pair.near.sleep(sleep);
+        pair.near.sleep(sleep.next(Sleeper::Caller));
+        let head = pair.far.tail();
+        writer.join().expect("the writer");
+        if pair.far.tail() != head {
+            assert!(callers.load(Ordering::Acquire), "the caller sleeps over a record");
         }
     });
 }

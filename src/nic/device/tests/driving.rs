@@ -15,7 +15,7 @@ use crate::progress::thread::Turns;
 use crate::progress::tuning::{
     BATCH, EVENT_SPIN, PASSIVE_SPIN, RECENT, SERVICE_INTERVAL, SERVICE_INTERVAL_IN_MEMORY, TICK,
 };
-use crate::verbs::{Running, WorkRequest};
+use crate::verbs::{Block, Running, WorkRequest};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
@@ -436,6 +436,7 @@ fn a_wait_spins_after_one_that_was_short() {
         false
     }));
     assert_eq!(looks, 1, "the first wait blocks");
+    nic.hand_over();
     world.pass(Duration::ZERO);
     assert!(world.near_thread.turns.plan.watch_link, "and hands over");
 
@@ -466,4 +467,123 @@ fn an_application_that_waits_on_the_descriptor_gets_its_event_although_waits_spi
     world.pass(TICK + RECENT);
     assert!(is_readable(world.pair.near.channel.as_fd().as_raw_fd()), "nobody called");
     assert!(!world.nic().words().spins(), "from now on arming hands over");
+}
+
+/// The caller has seen short waits: it sleeps where peers wake it.
+fn sleeps_on_the_bell(world: &World) -> RawFd {
+    world.nic().event_came(EVENT_SPIN);
+    world.pair.near.cq.arm(false);
+    match world.pair.near.channel.before_wait(None) {
+        Block::OnBell(bell) => bell,
+        Block::OnChannel => panic!("it waits for the thread"),
+    }
+}
+
+fn send(world: &World) {
+    let Pair { near, far, .. } = &world.pair;
+    near.qp.post_recv(1, &[near.mr.sge(0, 64)]).expect("posts");
+    far.qp.post(WorkRequest::send().inline(b"a message")).expect("posts");
+}
+
+#[test]
+fn a_caller_that_waits_is_woken_by_the_peer_and_not_by_the_thread() {
+    let mut world = World::new();
+    world.pass(Duration::from_millis(10));
+    for _ in 0..100 {
+        let bell = sleeps_on_the_bell(&world);
+        world.pass(TICK / 4);
+        let turns = world.near_thread.taken;
+        assert!(!is_readable(bell));
+        send(&world);
+        world.pass(Duration::ZERO);
+        assert_eq!(world.near_thread.taken, turns, "the thread sleeps");
+        assert!(is_readable(bell));
+        assert!(matches!(world.pair.near.channel.wait(Block::OnBell(bell)), Ok(false)));
+        assert!(matches!(world.pair.near.channel.before_wait(Some(Block::OnBell(bell))), Block::OnChannel));
+        assert!(world.pair.near.channel.wait(Block::OnChannel).expect("an event"));
+        assert!(world.pair.near.channel.take(|_| {}).is_some());
+        world.poll_until_done();
+    }
+}
+
+#[test]
+fn the_ack_of_what_wakes_a_caller_leaves_with_its_answer() {
+    let world = World::new();
+    let bell = sleeps_on_the_bell(&world);
+    send(&world);
+    let acks = world.pair.there.sent();
+    assert!(is_readable(bell));
+    let channel = &world.pair.near.channel;
+    assert!(matches!(channel.before_wait(Some(Block::OnBell(bell))), Block::OnChannel));
+    assert_eq!(world.pair.there.sent(), acks, "it may be answered in a moment");
+}
+
+#[test]
+fn a_caller_that_never_returns_from_its_sleep_loses_the_link_to_the_thread() {
+    let mut world = World::new();
+    let bell = sleeps_on_the_bell(&world);
+    world.pass(2 * TICK);
+    send(&world);
+    world.pass(Duration::ZERO);
+    assert!(!is_readable(bell) || is_readable(world.pair.near.channel.as_fd().as_raw_fd()));
+    assert!(is_readable(world.pair.near.channel.as_fd().as_raw_fd()), "the thread has served it");
+    assert!(!world.nic().words().serves(), "nor does another caller sleep there");
+    let turns = world.near_thread.taken;
+    world.pass(Duration::from_secs(1));
+    assert!(world.near_thread.taken <= turns + 2, "and the thread ticks no more");
+}
+
+#[test]
+fn what_another_thread_finds_wakes_the_caller_that_waits_for_it() {
+    let world = World::new();
+    let bell = sleeps_on_the_bell(&world);
+    world.pair.there.cut();
+    send(&world);
+    // Heard by the other thread; then its poll brings the event.
+    assert!(matches!(world.pair.near.channel.wait(Block::OnBell(bell)), Ok(false)));
+    world.nic().on_poll(false);
+    assert!(is_readable(bell), "the event rings");
+}
+
+#[test]
+fn one_caller_at_a_time_sleeps_on_the_bell() {
+    let world = World::new();
+    let other = world.pair.near.context.create_channel().expect("a channel");
+    let bell = sleeps_on_the_bell(&world);
+    assert!(matches!(other.before_wait(None), Block::OnChannel));
+    assert!(
+        matches!(world.pair.near.channel.before_wait(None), Block::OnChannel),
+        "another thread of the channel"
+    );
+    assert!(matches!(world.pair.near.channel.before_wait(Some(Block::OnBell(bell))), Block::OnBell(_)));
+    world.pair.near.channel.stop_waiting(Block::OnChannel);
+    world.nic().event_came(EVENT_SPIN);
+    assert!(matches!(other.before_wait(None), Block::OnChannel), "that was another thread, too");
+    world.pair.near.channel.stop_waiting(Block::OnBell(bell));
+    world.nic().event_came(EVENT_SPIN);
+    assert!(matches!(other.before_wait(None), Block::OnBell(_)));
+}
+
+#[test]
+fn a_channel_that_does_not_block_leaves_the_bell_alone() {
+    let world = World::new();
+    world.nic().event_came(EVENT_SPIN);
+    let channel = &world.pair.near.channel;
+    rustix::io::ioctl_fionbio(&**channel, true).expect("a descriptor");
+    assert!(matches!(channel.before_wait(None), Block::OnChannel));
+    let none = channel.wait(Block::OnChannel).expect_err("there is no event");
+    assert_eq!(none.kind(), std::io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_bell_that_does_not_block_is_given_up() {
+    let world = World::new();
+    let bell = sleeps_on_the_bell(&world);
+    // SAFETY: a descriptor of the test's.
+    let shared = unsafe { std::os::fd::BorrowedFd::borrow_raw(bell) };
+    rustix::io::ioctl_fionbio(shared, true).expect("a descriptor");
+    let channel = &world.pair.near.channel;
+    assert!(matches!(channel.wait(Block::OnBell(bell)), Ok(false)));
+    world.nic().event_came(EVENT_SPIN);
+    assert!(matches!(channel.before_wait(None), Block::OnChannel));
 }

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use softrnic_link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
+use softrnic_link::{
+    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Sleeper, TxError, TxSlot,
+};
 use softrnic_wire::{IpFacts, Packet, Psn, Time};
 
 /// One direction: datagrams in flight, and what happened.
@@ -30,6 +32,8 @@ struct Pipe {
     /// They come through memory.
     in_memory: bool,
     says_quiet: bool,
+    /// A caller sleeps at the end of it, and is rung for.
+    rings_caller: bool,
     /// The clock, and the nanoseconds by which each received datagram advances it.
     slow: Option<(&'static AtomicU64, u64)>,
 }
@@ -39,13 +43,16 @@ pub struct Direction {
     pipe: Mutex<Pipe>,
     changed: Condvar,
     ready: OwnedFd,
+    bell: OwnedFd,
 }
 
 impl Direction {
     fn new() -> Arc<Direction> {
         // SAFETY: a new descriptor, owned from here on.
         let ready = unsafe { OwnedFd::from_raw_fd(libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC)) };
-        Arc::new(Direction { pipe: Mutex::new(Pipe::default()), changed: Condvar::new(), ready })
+        // SAFETY: likewise.
+        let bell = unsafe { OwnedFd::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)) };
+        Arc::new(Direction { pipe: Mutex::new(Pipe::default()), changed: Condvar::new(), ready, bell })
     }
 
     fn lock(&self) -> MutexGuard<'_, Pipe> {
@@ -193,8 +200,9 @@ impl Link for WireLink {
         } else {
             pipe.datagrams.extend(self.queued.drain(..));
             let one = 1u64.to_ne_bytes();
+            let woken = if pipe.rings_caller { &self.out.bell } else { &self.out.ready };
             // SAFETY: eight bytes of ours to an open descriptor.
-            unsafe { libc::write(self.out.ready.as_raw_fd(), one.as_ptr().cast(), 8) };
+            unsafe { libc::write(woken.as_raw_fd(), one.as_ptr().cast(), 8) };
         }
         self.out.changed.notify_all();
     }
@@ -235,6 +243,16 @@ impl Link for WireLink {
 
     fn descriptor(&self) -> Option<RawFd> {
         Some(self.inward.ready.as_raw_fd())
+    }
+
+    fn watch(&mut self, sleeper: Sleeper) -> bool {
+        let mut pipe = self.inward.lock();
+        pipe.rings_caller = sleeper == Sleeper::Caller;
+        sleeper != Sleeper::Nobody && !pipe.datagrams.is_empty()
+    }
+
+    fn caller_bell(&self) -> Option<RawFd> {
+        Some(self.inward.bell.as_raw_fd())
     }
 
     fn join(&mut self, _group: IpAddr) -> io::Result<()> {

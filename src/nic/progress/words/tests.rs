@@ -7,7 +7,7 @@ const NOW: Time = Time::from_nanos(1_000_000_000);
 
 fn asleep(watch_link: bool, wake_at: Time) -> Words {
     let words = Words::new();
-    words.sleep(Plan { watch_link, wake_at, spin_until: Time::ZERO }, NOW);
+    words.sleep(Plan { watch_link, wake_at, spin_until: Time::ZERO, rings_caller: false }, NOW);
     words
 }
 
@@ -73,10 +73,11 @@ fn waking_takes_nothing_else_away() {
 #[test]
 fn each_mark_stands_for_itself() {
     type Mark = (fn(&Words), fn(&Words) -> bool);
-    let marks: [Mark; 4] = [
+    let marks: [Mark; 5] = [
         (Words::stop, Words::is_stopping),
         (Words::message_came, Words::answers),
         (|words| words.set_spins(true), Words::spins),
+        (|words| words.set_serves(true), Words::serves),
         (|words| _ = words.hand_over(), Words::wake),
     ];
     for (at, (set, _)) in marks.iter().enumerate() {
