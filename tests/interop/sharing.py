@@ -14,6 +14,8 @@ LOOK_SECONDS = 15
 # them run at the same time.
 CASES = [
     ("ibv_rc_pingpong", ["-n", "200", "-c"], False, 4),
+    # Resends nothing: it hangs if a packet is lost.
+    ("ibv_ud_pingpong", ["-n", "500", "-c"], False, 4),
     ("rping", ["-v", "-C", "30", "-S", "2000"], True, 6),
 ]
 

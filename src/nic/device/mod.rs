@@ -137,6 +137,9 @@ impl Nic {
         let members_fd = link.sharing().map(|sharing| sharing.descriptor());
         let config = EngineConfig { window: bounded(config.window, link.capabilities()), ..config };
         let mut engine = Engine::new(config);
+        if link.sharing().is_some_and(|sharing| sharing.processes().len() > 1) {
+            engine.share_address();
+        }
         let kick = Arc::new(Kick::new()?);
         let ip_mtu = link.capabilities().ip_mtu;
         let mut port = match attachment {
@@ -237,6 +240,7 @@ impl Nic {
         if let Ok(mut guard) = self.core.lock() {
             if let Some(sharing) = guard.link.sharing() {
                 sharing.attend();
+                guard.engine.share_address();
             }
             self.drive(self.now(), guard, Budget::default());
         }

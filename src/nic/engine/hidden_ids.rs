@@ -8,6 +8,9 @@
 //! Linux numbers in three ways: with 0, and 1, 2, … for the segments of one send; with a counter for each connected
 //! socket; and with counters that sockets share, which also jump ahead by up to the jiffies that have passed
 //! (`ip_idents_reserve` in net/ipv4/route.c; kernel rxe uses these). NICs count in their own way, or not at all.
+//!
+//! A counter numbers what goes to an address. If other processes receive there as well, this one sees a part of the
+//! numbers, and those between belong to what the others have got.
 
 mod numbering;
 #[cfg(test)]
@@ -18,7 +21,7 @@ use std::net::Ipv4Addr;
 use softrnic_wire::Time;
 
 use super::DropReason;
-use numbering::{LOST, Numbering};
+use numbering::{LOST, Numbering, Silence};
 
 /// The table of senders: this many sets of this many entries.
 const SETS: usize = 256;
@@ -47,6 +50,8 @@ pub struct HiddenIds {
     hosts: Box<[Host]>,
     /// Stands in for a sender that gets no entry.
     nobody: Sender,
+    /// Whether other processes receive at the same address.
+    with_others: bool,
 }
 
 /// One sender.
@@ -85,7 +90,13 @@ impl HiddenIds {
             senders: vec![Sender::default(); SETS * WAYS].into_boxed_slice(),
             hosts: vec![Host::default(); HOSTS].into_boxed_slice(),
             nobody: Sender::default(),
+            with_others: false,
         }
+    }
+
+    /// Another process receives at the same address. It stays so: what came for it before it ended is missing here.
+    pub fn share(&mut self) {
+        self.with_others = true;
     }
 
     /// The ID of a datagram at the given position in its send. `recover` verifies the datagram with the ID passed to
@@ -106,7 +117,7 @@ impl HiddenIds {
         let recovered = recover(guess);
         let fits = match recovered {
             Some(id) if id == guess && sender.follow(place, id) => true,
-            Some(id) => sender.accepts(host, tick, address, place, id),
+            Some(id) => sender.accepts(host, self.with_others, tick, address, place, id),
             None => {
                 (sender.strikes, sender.candidate) = (0, None);
                 false
@@ -147,8 +158,16 @@ impl Sender {
 
     /// Whether an ID other than the likeliest can be this sender's.
     #[cold]
-    fn accepts(&mut self, host: &Host, tick: u32, address: u32, place: u16, id: u16) -> bool {
-        let silence = tick.wrapping_sub(self.heard);
+    fn accepts(
+        &mut self,
+        host: &Host,
+        with_others: bool,
+        tick: u32,
+        address: u32,
+        place: u16,
+        id: u16,
+    ) -> bool {
+        let silence = Silence { ticks: tick.wrapping_sub(self.heard), with_others };
         let admits = |known: &Option<Numbering>| known.is_some_and(|known| known.admits(place, id, silence));
         let at = self.numberings.iter().position(admits);
         let proven = if at.is_none() && admits(&self.candidate) { self.candidate.take() } else { None };
@@ -163,7 +182,7 @@ impl Sender {
         }
         // Linux gives 0 to datagrams with DF from an unconnected socket.
         let is_zero = id == 0 || id == place;
-        if !self.was_heard || is_zero || host.is_at(address, tick, id) {
+        if !self.was_heard || is_zero || host.is_at(address, with_others, tick, id) {
             self.numberings.rotate_right(1);
             self.numberings[0] = Some(Numbering::starting(place, id));
             return true;
@@ -212,11 +231,11 @@ impl Host {
     }
 
     /// Whether a counter that the ports of `address` share can have reached `id`.
-    fn is_at(&self, address: u32, tick: u32, id: u16) -> bool {
+    fn is_at(&self, address: u32, with_others: bool, tick: u32, id: u16) -> bool {
         let ahead = i32::from(id.wrapping_sub(self.id).wrapping_sub(1) as i16);
         // Datagrams read together may have been sent at any time since the previous reading.
         let since = if self.heard == tick { self.heard_before } else { self.heard };
-        let silence = tick.wrapping_sub(since);
+        let silence = Silence { ticks: tick.wrapping_sub(since), with_others };
         // An ID of 0 more likely comes from a socket that does not count.
         self.address == address && self.id != 0 && numbering::is_within(ahead, LOST.into(), silence)
     }

@@ -218,6 +218,11 @@ impl Engine {
         }
     }
 
+    /// Other processes receive at this NIC's address as well, from now on.
+    pub fn share_address(&mut self) {
+        self.hidden_ids.share();
+    }
+
     /// Does what is due at `now`: runs timers, receives, sends, and publishes completions.
     pub fn step(&mut self, now: Time, link: &mut dyn Link, budget: Budget) -> Step {
         let mut step = Step::default();

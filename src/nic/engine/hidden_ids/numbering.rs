@@ -2,8 +2,28 @@
 
 /// This many datagrams may be missing or late without raising suspicion.
 pub const LOST: u16 = 4;
+/// Datagrams for other processes of the address that may have come in a tick.
+const OTHERS: u32 = 64;
 /// Spreads are in units of 1/64, and shrink by 1/64 with each expected datagram.
 const SPREAD: u32 = 64;
+
+/// The time since a sender was last heard.
+#[derive(Clone, Copy)]
+pub struct Silence {
+    pub ticks: u32,
+    /// Whether other processes may have heard it meanwhile.
+    pub with_others: bool,
+}
+
+impl Silence {
+    /// How far a counter may have gone on. A shared one jumps ahead by up to one for each jiffy, of which there are at most
+    /// 1000 in a second: fewer than 17 in 16 ticks. What is for others is not seen.
+    fn gap(self) -> i32 {
+        let ticks = self.ticks.min(1 << 16);
+        let others = if self.with_others { OTHERS * (ticks + 1) } else { 0 };
+        (ticks + ticks / 16 + others) as i32
+    }
+}
 
 /// What has been seen of a numbering, and how well it was predicted.
 #[derive(Clone, Copy)]
@@ -38,8 +58,10 @@ impl Numbering {
         }
     }
 
-    /// Whether a datagram can have this ID, after this many ticks of silence.
-    pub fn admits(&self, place: u16, id: u16, silence: u32) -> bool {
+    /// Whether a datagram can have this ID.
+    pub fn admits(&self, place: u16, id: u16, silence: Silence) -> bool {
+        // What does not count does not go on either.
+        let silence = Silence { with_others: silence.with_others && self.step != 0, ..silence };
         is_within(self.ahead(place, id), self.berth() + (self.spread / SPREAD) as i32, silence)
     }
 
@@ -51,10 +73,10 @@ impl Numbering {
     }
 
     /// A datagram had an admitted ID.
-    pub fn follow_about(&mut self, place: u16, id: u16, silence: u32) {
+    pub fn follow_about(&mut self, place: u16, id: u16, silence: Silence) {
         let ahead = self.ahead(place, id);
         // How far a counter has jumped in silence says nothing about its spread.
-        let off = if ahead > 0 { (ahead - silence.min(1 << 16) as i32).max(0) } else { -ahead };
+        let off = if ahead > 0 { (ahead - silence.gap()).max(0) } else { -ahead };
         self.spread = self.spread.max(off as u32 * SPREAD);
         // Late datagrams do not move it back.
         if id.wrapping_sub(place).wrapping_sub(self.first) as i16 >= 0 {
@@ -105,9 +127,7 @@ impl Numbering {
     }
 }
 
-/// Whether an ID this far ahead, or behind, is near enough. A shared counter jumps ahead by up to one for each jiffy of
-/// silence, of which there are at most 1000 in a second: fewer than 17 in 16 ticks.
-pub fn is_within(ahead: i32, berth: i32, silence: u32) -> bool {
-    let silence = silence.min(1 << 16);
-    (-berth..=berth + (silence + silence / 16) as i32).contains(&ahead)
+/// Whether an ID this far ahead, or behind, is near enough.
+pub fn is_within(ahead: i32, berth: i32, silence: Silence) -> bool {
+    (-berth..=berth + silence.gap()).contains(&ahead)
 }

@@ -164,6 +164,32 @@ fn a_counter_that_ports_share_and_that_jumps_passes() {
 }
 
 #[test]
+fn a_counter_passes_whose_other_ids_go_to_other_processes() {
+    // Kernel rxe numbers by address. It answers a ping-pong with each of three processes.
+    let mut receivers = [5000, 5001, 5002].map(|sport| (sport, Receiver::new()));
+    receivers.iter_mut().for_each(|(_, receiver)| receiver.ids.share());
+    let mut id = 40_000_u16;
+    let mut dropped = 0;
+    for round in 0..2000_usize {
+        // One waits for its processor while the others go on.
+        let late = round / 16 % 3;
+        let (turns, pause) = [(1, 0), (1, 1), (9, 2), (25, 1), (30, 0), (150, 12)][round % 6];
+        for turn in 0..=turns {
+            for (at, (sport, receiver)) in receivers.iter_mut().enumerate() {
+                if turn == 0 {
+                    receiver.pass(pause);
+                }
+                if at != late || turn == turns {
+                    id = id.wrapping_add(1);
+                    dropped += usize::from(!receiver.takes(*sport, 0, id));
+                }
+            }
+        }
+    }
+    assert_eq!(dropped, 0);
+}
+
+#[test]
 fn who_numbers_at_random_is_believed_after_two() {
     let mut receiver = Receiver::new();
     let random = (1..2000_u32).map(|n| (0, (n.wrapping_mul(2_654_435_761) >> 16) as u16));
@@ -211,6 +237,23 @@ fn few_ids_are_likely_of_a_known_sender() {
     receiver.taken(counting(30_000, 2));
     assert_eq!(receiver.chances(5000), 10, "two are enough");
     assert_eq!(receiver.chances(5001), 1 << 16, "the first of a port");
+}
+
+#[test]
+fn few_ids_are_likely_where_others_receive_as_well() {
+    let mut receiver = Receiver::new();
+    receiver.ids.share();
+    receiver.taken([(0, 0); 100]);
+    assert_eq!(receiver.chances(5000), 1, "0 alone");
+    let mut receiver = Receiver::new();
+    receiver.ids.share();
+    receiver.taken(counting(30_000, 100));
+    assert_eq!(receiver.chances(5000), 10 + 64, "and those of a tick");
+    receiver.pass(100);
+    let after_a_pause = receiver.chances(5000);
+    assert!((6000..6500).contains(&after_a_pause), "{after_a_pause}");
+    receiver.pass(60_000);
+    assert_eq!(receiver.chances(5000), (1 << 15) + 5, "all that are ahead, and a few late ones");
 }
 
 #[test]
