@@ -171,6 +171,12 @@ def bars(figures):
         note="what it costs to serve many instead of few")
     bar("8 senders against one", bandwidth(other(plan.RUST, "8 senders", MAIN), one), least=0.7,
         note="whether windows are shared before buffers overflow")
+    bar("one process alone on a shared address, against shared=off",
+        bandwidth(other(plan.PERFTEST, plan.ALONE, MAIN), other(plan.PERFTEST, plan.ALONE_UNSHARED, MAIN)), least=0.97,
+        note="what the program costs that chooses a socket")
+    bar(f"{plan.CROWD} processes on one address, against as many addresses",
+        bandwidth(other(plan.PERFTEST, plan.ON_ONE, MAIN), other(plan.PERFTEST, plan.ON_MANY, MAIN)), least=0.95,
+        note=f"WRITE 64 KiB of {plan.CROWD} pairs at the same time, over sockets")
     holds = figures.once.get("holds") or {}
     note = "what others wait at most; with the work on a NIC of its own, "
     for what, kind in (("512 MiB, CQs and QPs come and go", "objects"), ("2^18 regions are made", "regions")):

@@ -7,7 +7,7 @@ else the machine does meets all of them alike.
 from dataclasses import dataclass
 
 from programs import LOOPBACK
-from subjects import Bare, Iperf, Libfabric, Loads, Memory, Perftest, RustApi, Ucx
+from subjects import Bare, Crowd, Iperf, Libfabric, Loads, Memory, Perftest, RustApi, Ucx
 
 # What a socket gets where nobody has raised net.core.rmem_max.
 COMMON = "udp?shm=off&rcvbuf=212992"
@@ -51,6 +51,14 @@ RING_PING = "bare SENDs, rings in shared memory"
 XDP_PING = "AF_XDP ping-pong, veth"
 XDP_WIRE_PING = "bare SENDs and ACKs, AF_XDP, veth"
 SENDTO = "one sendto per datagram"
+
+# Of processes and addresses: alone on one that others may share, or not; as many at each end, on one address or each on
+# its own.
+ALONE = "alone on a shared address"
+ALONE_UNSHARED = "alone, shared=off"
+CROWD = 8
+ON_ONE = f"{CROWD} on one address"
+ON_MANY = f"{CROWD} on {CROWD} addresses"
 
 
 @dataclass(frozen=True)
@@ -193,11 +201,30 @@ class Plan:
             lossy = Perftest(LOOPBACK, COMMON, libraries, fault)
             longer = lambda seconds, lossy=lossy: lossy.stream("write", 1 << 20, 2 * seconds)
             self.add(Name("other", PERFTEST, name, 1 << 20), longer)
+        self.addresses()
         for subject, device in ((RUST_SHM, SHARED), (RUST, COMMON)):
             loads = Loads(self.tools.loops, device)
             for name, options in (("1 QP", {}), ("1,024 QPs", {"qps": 1024}), ("8 senders", {"senders": 8})):
                 fan = lambda seconds, loads=loads, options=options: loads.fan(2 * seconds, **options)
                 self.add(Name("other", subject, name, MAIN), fan)
+
+    def addresses(self):
+        """Processes that share an address beside those that have one each, over sockets."""
+        libraries = self.tools.libraries
+
+        def device(address, options=""):
+            return f"udp:127.0.76.{address}?shm=off&rcvbuf=212992{options}"
+
+        for name, options in ((ALONE, ""), (ALONE_UNSHARED, "&shared=off")):
+            perftest = Perftest(LOOPBACK, device(1, options), libraries, client_device=device(2, options))
+            longer = lambda seconds, perftest=perftest: perftest.stream("write", MAIN, 2 * seconds)
+            self.add(Name("other", PERFTEST, name, MAIN), longer)
+        pairs = range(CROWD)
+        for name, devices in (
+            (ON_ONE, [(device(1), device(2)) for _ in pairs]),
+            (ON_MANY, [(device(11 + pair), device(21 + pair)) for pair in pairs]),
+        ):
+            self.add(Name("other", PERFTEST, name, MAIN), bind(Crowd(devices, libraries).stream, MAIN))
 
     def api(self, subject, api, operation, sizes):
         def take(seconds):

@@ -5,7 +5,9 @@ and messages (`Stream`) or in microseconds one way (`Latency`).
 """
 
 import json
+import math
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from programs import LOOPBACK, Failure, free_port, pair, single
@@ -67,12 +69,14 @@ class Counted:
 class Perftest(Counted):
     """perftest's programs, unmodified, on SoftRNIC's libibverbs."""
 
-    def __init__(self, place, device, libraries, fault=None):
+    def __init__(self, place, device, libraries, fault=None, client_device=None):
         super().__init__()
         self.place = place
-        self.env = {"LD_LIBRARY_PATH": str(libraries), "SOFTRNIC_DEVICES": device}
+        env = {"LD_LIBRARY_PATH": str(libraries)}
         if fault is not None:
-            self.env["SOFTRNIC_FAULT"] = fault
+            env["SOFTRNIC_FAULT"] = fault
+        self.server_env = {**env, "SOFTRNIC_DEVICES": device}
+        self.client_env = {**env, "SOFTRNIC_DEVICES": client_device or device}
 
     def stream(self, operation, size, seconds):
         depth = max(4, min(128, (64 << 20) // size))
@@ -81,11 +85,7 @@ class Perftest(Counted):
 
         def run(count):
             text, cpu = self.run(f"ib_{operation}_bw", "-s", size, "-n", count, "--report_gbits", *options)
-            row = re.search(rf"(?m)^\s*{size}\s+\d+\s+\S+\s+([\d.]+)\s+[\d.]+\s*$", text)
-            if not row or float(row[1]) <= 0:
-                raise Failure(f"perftest has printed no result\n{text}")
-            # Gigabits have more digits than messages, which it counts in millions.
-            bandwidth = float(row[1]) * 1e9 / 8
+            bandwidth = bandwidth_of(text, size)
             return bandwidth / size, cpu, bandwidth
 
         most = 2_000_000 if size < 1024 else 200_000
@@ -111,9 +111,36 @@ class Perftest(Counted):
     def run(self, program, *options):
         port = free_port()
         words = [program, "-x", self.place.gid_index, "-F", "-p", port, *options]
-        both = {"port": port, "server_env": self.env, "client_env": self.env}
+        both = {"port": port, "server_env": self.server_env, "client_env": self.client_env}
         outcome = pair(self.place, words, [*words, self.place.server_address], **both)
         return outcome.client, outcome.cpu
+
+
+def bandwidth_of(text, size):
+    """What perftest has printed, in bytes per second."""
+    row = re.search(rf"(?m)^\s*{size}\s+\d+\s+\S+\s+([\d.]+)\s+[\d.]+\s*$", text)
+    if not row or float(row[1]) <= 0:
+        raise Failure(f"perftest has printed no result\n{text}")
+    # Gigabits have more digits than messages, which it counts in millions.
+    return float(row[1]) * 1e9 / 8
+
+
+class Crowd:
+    """Many pairs of ib_write_bw at the same time. `devices` has those of the server and the client of each."""
+
+    def __init__(self, devices, libraries):
+        self.perftests = [Perftest(LOOPBACK, server, libraries, client_device=client) for server, client in devices]
+
+    def stream(self, size, seconds):
+        """What all of them move together, in whole seconds, since perftest knows no shorter ones."""
+
+        def run(perftest):
+            text, _ = perftest.run("ib_write_bw", "-s", size, "-D", math.ceil(seconds), "-t", 16, "--report_gbits")
+            return bandwidth_of(text, size)
+
+        with ThreadPoolExecutor(len(self.perftests)) as pool:
+            bandwidth = sum(pool.map(run, self.perftests))
+        return Stream(bandwidth, bandwidth / size)
 
 
 class RustApi:
