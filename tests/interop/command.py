@@ -15,6 +15,7 @@ import agent
 import capture
 import connections
 import errors
+import inside
 import matrix
 import programs
 import report
@@ -30,7 +31,7 @@ from wire import Wire
 
 SUMMARY = "SoftRNIC against Linux kernel rxe, in guests; ARGS as tools/interop --help says"
 KERNELS = ["6.1", "sid"]
-PARTS = ["matrix", "errors", "programs", "connections", "sharing", "storage", "bench"]
+PARTS = ["matrix", "errors", "programs", "connections", "sharing", "inside", "storage", "bench"]
 SEED = 7
 
 
@@ -119,6 +120,8 @@ class Interop:
                 self._connections(kernel, guest, near, core)
             if "sharing" in self.args.parts:
                 self._sharing(guest, near, core)
+            if "inside" in self.args.parts:
+                self._inside(guest)
             if "storage" in self.args.parts:
                 self._storage(guest, near, core)
             if "bench" in self.args.parts and not core and not self.args.only:
@@ -306,6 +309,16 @@ class Interop:
                 self.passed["shared"] += 1
         passed, failed = self.passed["shared"] - passed, len(self.failures) - before
         print(f"sharing: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
+
+    def _inside(self, guest):
+        begun, before, passed = time.monotonic(), len(self.failures), self.passed["inside"]
+        for outcome in inside.run(guest, self.library, self._wanted):
+            if outcome.problem:
+                self._fail(f"Linux {guest.version}: {outcome}", outcome.problem)
+            else:
+                self.passed["inside"] += 1
+        passed, failed = self.passed["inside"] - passed, len(self.failures) - before
+        print(f"inside: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
 
     def _storage(self, guest, near, core):
         begun, before, passed = time.monotonic(), len(self.failures), self.passed["disks"]
