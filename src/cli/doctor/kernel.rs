@@ -7,7 +7,7 @@ use rustix::net::{AddressFamily, SocketType};
 use super::finding::Findings;
 
 /// The oldest supported version.
-const OLDEST: (u32, u32) = (5, 15);
+const OLDEST: (u32, u32) = (5, 10);
 
 pub fn check(findings: &mut Findings) {
     let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
