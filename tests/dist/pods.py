@@ -15,14 +15,14 @@ import container
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/kubernetes"
 ADDRESSES = ("10.78.0.1", "10.78.0.2")
-SECONDS = 30
+SECONDS = 120
 
 
 class Pods:
     """The containers of a manifest's pods: those of the Pods, and for each index those of an indexed Job."""
 
-    def __init__(self, manifest, environment):
-        self.environment, self.names, self.containers = environment, [], []
+    def __init__(self, manifest, environment, variables):
+        self.environment, self.variables, self.names, self.containers = environment, variables, [], []
         for document in yaml.safe_load_all((EXAMPLES / manifest).read_text()):
             name, spec = document["metadata"]["name"], document["spec"]
             if document["kind"] == "Pod":
@@ -38,7 +38,7 @@ class Pods:
         self.names.append(names)
         user = spec["securityContext"]
         for one in spec["containers"]:
-            given = {item["name"]: item["value"] for item in one.get("env", [])} | variables
+            given = {item["name"]: item["value"] for item in one.get("env", [])} | self.variables | variables
             process = {
                 "cwd": one.get("workingDir", "/"),
                 "user": {"uid": user["runAsUser"], "gid": user["runAsGroup"]},
@@ -48,9 +48,9 @@ class Pods:
             self.containers.append((pod, one["name"], command, {"hostname": host, **process}))
 
 
-def run(image, manifest):
-    """What is wrong with the pods of a manifest, a list."""
-    pods = Pods(manifest, image.environment)
+def run(image, manifest, variables):
+    """What is wrong with the pods of a manifest, a list; `variables` replace those in it."""
+    pods = Pods(manifest, image.environment, variables)
     hosts = "127.0.0.1 localhost\n" + "".join(
         f"{address} {' '.join(names)}\n" for address, names in zip(ADDRESSES, pods.names))
     with cable() as networks:

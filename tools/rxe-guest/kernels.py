@@ -17,7 +17,7 @@ from pathlib import Path
 from common import Failure, cache_dir, run, say
 
 # The name a user gives, and the Debian suite whose current kernel it stands for.
-SUITES = {"6.1": "bookworm", "6.12": "trixie", "sid": "sid"}
+SUITES = {"5.10": "bullseye", "6.1": "bookworm", "6.12": "trixie", "sid": "sid"}
 DEFAULT = "6.1"
 
 HOST_PACKAGES = [
