@@ -66,6 +66,9 @@ fn check_xdp(findings: &mut Findings, version: (u32, u32)) {
             "Linux 6.6 and later have it",
         );
     }
+    if version < (6, 4) {
+        findings.warn("AF_XDP", "`softrnic grant` cannot hand an interface over", "Linux 6.4 and later can");
+    }
     if read("/proc/sys/net/core/bpf_jit_enable").as_deref() == Some("0") {
         findings.warn(
             "AF_XDP",
