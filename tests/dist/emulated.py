@@ -4,13 +4,15 @@ The kernel is told of the emulator in a user namespace of its own (Linux 6.7), s
 """
 
 import os
-import shutil
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 SECONDS = 1200
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).resolve().parents[2] / "target"))
+# That of `make aarch64`. Older ones lack options of sockets: with Debian 12's, 7.2, no device opens.
+EMULATOR = TARGET / "roots/sid-aarch64/usr/bin/qemu-aarch64"
 # How such a program begins. F: the emulator is opened now, and so found in any root.
 FORMAT = (r":softrnic-aarch64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
           r":\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:{emulator}:F")
@@ -32,11 +34,10 @@ cp "$3" "$4/root/softrnic.deb"
 """
 def run(command, network=False):
     """Runs a command as root of the namespace; returns its status and output. Without `network` there is loopback alone."""
-    emulator = os.environ.get("QEMU_AARCH64") or shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
-    if emulator is None:
-        raise SystemExit("needs qemu-aarch64-static (tools/setup dist)")
+    if not EMULATOR.exists():
+        raise SystemExit(f"there is no {EMULATOR}: make aarch64")
     enter = ["unshare", "--user", "--mount", *([] if network else ["--net"]), "sh", "-ec", REGISTER, "sh",
-             FORMAT.format(emulator=emulator), *command]
+             FORMAT.format(emulator=EMULATOR), *command]
     with subprocess.Popen(enter, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as inside:
         while os.readlink(f"/proc/{inside.pid}/ns/user") == os.readlink("/proc/self/ns/user"):
             time.sleep(0.01)
