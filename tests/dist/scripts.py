@@ -34,6 +34,14 @@ ANYWHERE = {
             sleep 0.05
         done
         wait $server""",
+    # The page is found beside the command, wherever that is.
+    "softrnic playground": START + """
+        softrnic playground --port 0 >server 2>&1 &
+        until grep -q "is at http" server; do kill -0 $! || { cat server; exit 1; }; sleep 0.05; done
+        port=$(sed 's/.*:\\([0-9]*\\).*/\\1/' server)
+        bash -c "exec 3<>/dev/tcp/127.0.0.1/$port && printf 'GET / HTTP/1.1\\r\\n\\r\\n' >&3 && cat <&3" >page
+        grep -qa '<title>SoftRNIC playground' page
+        kill $!""",
     "through a symbolic link": START + """
         ln -s /opt/softrnic/bin/softrnic /tmp/link
         /tmp/link run -- ibv_devices | grep softrnic0""",
