@@ -38,6 +38,10 @@ pub struct Setup {
     pub mark: f64,
     /// Probability that a packet is lost.
     pub loss: f64,
+    /// Bytes in the queue of a switch's port from which on it marks; 0 for a network without such a switch.
+    pub mark_at: u64,
+    /// Whether the NICs are connected by messages to QP 1, when somebody asks for it, and not from the beginning.
+    pub connection_manager: bool,
 }
 
 /// The transport service of all connections.
@@ -69,6 +73,8 @@ impl Default for Setup {
             early_retransmission: false,
             mark: 0.0,
             loss: 0.0,
+            mark_at: 0,
+            connection_manager: false,
         }
     }
 }
@@ -88,6 +94,16 @@ pub enum Action {
     },
     /// Takes what has been completed.
     Poll {
+        /// At which end.
+        end: usize,
+    },
+    /// Asks for a connection.
+    Connect {
+        /// At which end: not at a server's.
+        end: usize,
+    },
+    /// Ends a connection.
+    Disconnect {
         /// At which end.
         end: usize,
     },
@@ -178,6 +194,15 @@ pub struct Post {
     /// Whether the remote key is one that the peer has never issued.
     #[serde(default, skip_serializing_if = "is_false")]
     pub wrong_key: bool,
+    /// Whether the remote key is that of the peer's window, and not that of its region.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub window: bool,
+    /// Whether peers may only read through the window that is bound.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub read_only: bool,
+    /// How many times the same is posted.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub times: u32,
     /// What is added, or what is stored in place of `compare`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub operand: u64,
@@ -196,6 +221,12 @@ pub enum Op {
     Read,
     FetchAdd,
     CompareSwap,
+    /// Binds the poster's window to its local bytes.
+    Bind,
+    /// Takes the poster's window away from its peer.
+    Invalidate,
+    /// A SEND that takes the peer's window away from the poster.
+    SendInvalidate,
 }
 
 /// A move of a session: so many steps, or an action.

@@ -11,12 +11,14 @@
 pub mod action;
 mod exports;
 mod layout;
+mod manager;
 pub mod memory;
 pub mod packet;
 mod post;
 pub mod rules;
 pub mod session;
 pub mod side;
+mod switch;
 pub mod view;
 pub mod world;
 

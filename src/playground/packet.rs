@@ -30,8 +30,11 @@ pub struct Packet {
     pub at: Time,
     /// What has become of it.
     pub fate: Fate,
-    /// Name of its opcode.
+    /// Name of its opcode, or of a message of the connection manager.
     pub opcode: String,
+    /// Whether it is a message of the connection manager.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub message: bool,
     /// Its PSN.
     pub psn: u32,
     /// Bytes from the IP header on.
@@ -81,6 +84,7 @@ impl Packet {
             at: flight.at,
             fate: Fate::Flying,
             opcode: String::new(),
+            message: false,
             psn: 0,
             length: 0,
             answer: None,
@@ -105,7 +109,10 @@ impl Packet {
         };
         let meaning = |layer, name| field(layer, name).and_then(|field| field.meaning.clone());
         let value = |layer, name| field(layer, name).map(|field| field.value.clone());
-        self.opcode = meaning("bth", "opcode").unwrap_or_else(|| "not RoCE".into());
+        let opcode = meaning("bth", "opcode").unwrap_or_else(|| "not RoCE".into());
+        // Of a message to QP 1, its name says more than that it is a datagram.
+        self.message = value("cm", "message").is_some();
+        self.opcode = value("cm", "message").unwrap_or(opcode);
         self.psn = value("bth", "psn").and_then(|psn| psn.parse().ok()).unwrap_or(0);
         self.ce = value("ipv4", "ecn").is_some_and(|ecn| ecn == "3");
         let code = meaning("aeth", "nak_code").or_else(|| meaning("aeth", "rnr_timer"));
@@ -162,7 +169,7 @@ pub fn layers(bytes: &[u8]) -> Vec<Layer> {
         offset: 0,
         header_len: 0,
     };
-    let mut sink = Layers { layers: Vec::new(), length: bytes.len() };
+    let mut sink = Layers { layers: Vec::new(), message: None, length: bytes.len() };
     Dissector::new().dissect(&record).for_each(|roce| describe(&record, roce, &mut sink));
     sink.layers.retain(|layer| layer.name != "frame");
     sink.layers
@@ -170,6 +177,7 @@ pub fn layers(bytes: &[u8]) -> Vec<Layer> {
 
 struct Layers {
     layers: Vec<Layer>,
+    message: Option<layout::Message>,
     length: usize,
 }
 
@@ -188,8 +196,13 @@ impl FieldSink for Layers {
 
     fn field(&mut self, name: &'static str, value: Value<'_>) {
         let Some(layer) = self.layers.last_mut() else { return };
+        if let ("cm", "message", Value::Text(message)) = (layer.name, name, &value) {
+            self.message = layout::message(message);
+            layer.len = self.message.map_or(layer.len, |message| message.len);
+        }
         let bits = match (layer.name, name) {
-            ("payload", "data" | "first_bytes") => Some((0, layer.len * 8)),
+            ("payload" | "private_data", "data" | "first_bytes") => Some((0, layer.len * 8)),
+            ("cm", name) => self.message.and_then(|message| message.bits(name)),
             (layer, name) => layout::bits(layer, name),
         };
         let bits = bits.map(|(first, count)| (layer.start * 8 + first, count));

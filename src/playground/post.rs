@@ -1,8 +1,8 @@
 //! Turns what somebody asks for into work requests.
 
-use softrnic_memory::Sge;
+use softrnic_memory::{Access, BindSpec, Sge};
 use softrnic_nic::engine::{LocalData, RecvRequest, SendRequest};
-use softrnic_transport::{Path, QpType, RemoteBuffer, SendExtra, SendOp};
+use softrnic_transport::{LocalOp, Path, QpType, RemoteBuffer, SendExtra, SendOp};
 use softrnic_wire::{Imm, Qkey, Qpn, Rkey};
 
 use crate::action::{Op, Post};
@@ -27,6 +27,8 @@ pub struct Peer {
     pub base: u64,
     /// Its key.
     pub rkey: Rkey,
+    /// The key of its window.
+    pub window: Rkey,
     /// For datagrams.
     pub path: Path,
     /// Its QP.
@@ -45,10 +47,15 @@ pub fn send(
     post: &Post,
 ) -> Result<SendRequest, String> {
     let atomic = matches!(post.op, Op::FetchAdd | Op::CompareSwap);
-    let len = if atomic { 8 } else { post.len };
+    let len = match post.op {
+        Op::Bind | Op::Invalidate => 0,
+        _ if atomic => 8,
+        _ => post.len,
+    };
     within("the local bytes", post.local, len)?;
     let wrong = if post.wrong_key { 0x0100_0000 } else { 0 };
-    let remote = RemoteBuffer { va: peer.base.wrapping_add(post.remote), rkey: Rkey(peer.rkey.0 ^ wrong) };
+    let rkey = if post.window { peer.window } else { peer.rkey };
+    let remote = RemoteBuffer { va: peer.base.wrapping_add(post.remote), rkey: Rkey(rkey.0 ^ wrong) };
     let imm = post.imm.map(|imm| Imm(imm.to_be_bytes()));
     let op = match (post.op, service) {
         (Op::Send, QpType::Ud) if len > 4096 => {
@@ -56,11 +63,14 @@ pub fn send(
         }
         (Op::Send, QpType::Ud) => SendOp::Datagram { path: peer.path, dest_qpn: peer.qpn, qkey: QKEY, imm },
         (_, QpType::Ud) => {
-            return Err("UD knows SEND alone: a WRITE, a READ or an atomic needs a connection".into());
+            return Err("UD knows SEND alone: everything else needs a connection".into());
         }
-        (Op::Read | Op::FetchAdd | Op::CompareSwap, QpType::Uc) => {
+        (Op::Read | Op::FetchAdd | Op::CompareSwap | Op::SendInvalidate, QpType::Uc) => {
             return Err("UC knows SEND and WRITE alone: what needs an answer needs RC".into());
         }
+        (Op::SendInvalidate, _) => SendOp::Send(SendExtra::Invalidate(Rkey(peer.window.0 ^ wrong))),
+        (Op::Bind, _) => SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(bind(side, post)?)))),
+        (Op::Invalidate, _) => SendOp::Local(LocalOp::Invalidate(side.window)),
         (Op::Send, _) => SendOp::Send(imm.map_or(SendExtra::Plain, SendExtra::Imm)),
         (Op::Write, _) => SendOp::Write { remote, imm },
         (Op::Read, _) => SendOp::Read { remote },
@@ -68,7 +78,7 @@ pub fn send(
         (Op::CompareSwap, _) => SendOp::CompareSwap { remote, compare: post.compare, swap: post.operand },
     };
     let data = match post.inline {
-        true if !matches!(post.op, Op::Send | Op::Write) => {
+        true if !matches!(post.op, Op::Send | Op::SendInvalidate | Op::Write) => {
             return Err("only what is sent can be inline: a SEND or a WRITE".into());
         }
         true if len > MAX_INLINE => {
@@ -86,6 +96,22 @@ pub fn send(
         solicited: false,
         fence: post.fence,
         srqn: None,
+    })
+}
+
+/// The window over the local bytes of the request, under another key than before.
+fn bind(side: &Side, post: &Post) -> Result<BindSpec, String> {
+    within("the bytes of the window", post.local, post.len)?;
+    let rights =
+        if post.read_only { Access::REMOTE_READ } else { Access::REMOTE_READ | Access::REMOTE_WRITE };
+    Ok(BindSpec {
+        mw: side.window,
+        // The low byte is the application's to choose.
+        tag: (side.window.0 as u8).wrapping_add(1),
+        mr: side.keys.lkey,
+        addr: side.base + post.local,
+        length: u64::from(post.len),
+        access: rights,
     })
 }
 

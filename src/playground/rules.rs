@@ -1,6 +1,6 @@
 //! Which rule of the specification is behind what a NIC counts. Each is in docs/conformance.md.
 
-use softrnic_nic::engine::DropReason;
+use softrnic_nic::engine::{DropReason, GsiCounter};
 use softrnic_transport::Counter;
 
 /// What it means that a queue pair has counted this, and the rule that acted, where one rule did. `None` for what other
@@ -49,6 +49,16 @@ pub fn of_drop(reason: DropReason) -> Option<&'static str> {
     }
 }
 
+/// What it means that QP 1 has counted this.
+pub fn of_management(counter: GsiCounter) -> Option<(&'static str, Option<&'static str>)> {
+    Some(match counter {
+        GsiCounter::Received | GsiCounter::Sent => return None,
+        GsiCounter::Repeated => ("no answer has come: the connection manager sends its message again", None),
+        GsiCounter::Duplicates => ("the connection manager knows this message already", Some("IBTA 12.9.6")),
+        _ => (counter.meaning(), Some("IBTA 12.9.6")),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,7 +67,9 @@ mod tests {
     fn every_rule_is_on_the_conformance_page() {
         let page = include_str!("../../docs/conformance.md");
         let rules = Counter::ALL.iter().filter_map(|&counter| of_counter(counter)?.1);
-        for rule in rules.chain(DropReason::ALL.iter().filter_map(|&reason| of_drop(reason))) {
+        let drops = DropReason::ALL.iter().filter_map(|&reason| of_drop(reason));
+        let management = GsiCounter::ALL.iter().filter_map(|&counter| of_management(counter)?.1);
+        for rule in rules.chain(drops).chain(management) {
             assert!(page.contains(&format!("| {rule} |")), "{rule}");
         }
     }

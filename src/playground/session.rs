@@ -69,8 +69,8 @@ pub struct Session {
     moves: Vec<Option<Action>>,
     made: usize,
     world: Option<World>,
-    /// Events that have been told.
-    told: usize,
+    /// Events and rates that have been told.
+    told: (usize, usize),
 }
 
 impl Session {
@@ -168,7 +168,7 @@ impl Session {
             make(&mut world, known)?;
         }
         world.touched.clear();
-        (self.world, self.made, self.told) = (Some(world), count, 0);
+        (self.world, self.made, self.told) = (Some(world), count, (0, 0));
         Ok(())
     }
 
@@ -177,12 +177,12 @@ impl Session {
     }
 
     fn view(&mut self, fresh: bool) -> Result<String, String> {
-        let (made, moves, told) = (self.made, self.moves.len(), if fresh { 0 } else { self.told });
+        let (made, moves, told) = (self.made, self.moves.len(), if fresh { (0, 0) } else { self.told });
         let world = self.world()?;
         let mut view = View::new(world, told, fresh);
         (view.cursor, view.moves) = (made, moves);
         let answer = json(&view)?;
-        self.told = world.events.len();
+        self.told = (world.events.len(), world.rates.len());
         Ok(answer)
     }
 }

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 
 use softrnic_link::sim::{Fabric, SimLink, SimOptions};
-use softrnic_memory::{Access, MrKeys, MrSpec, PdId};
-use softrnic_nic::engine::{CqKey, Cqe, DropReason, Engine, EngineConfig};
+use softrnic_memory::{Access, MrKeys, MrSpec, MwType, PdId, WindowInfo};
+use softrnic_nic::engine::{CqKey, Cqe, DropReason, Engine, EngineConfig, GsiCounter};
 use softrnic_nic::runtime::queue::CompletionRing;
 use softrnic_transport::Counter;
+use softrnic_wire::Rkey;
 
 use crate::action::Setup;
 use crate::memory::AppMemory;
@@ -32,6 +33,10 @@ pub struct Side {
     pub base: u64,
     /// The keys of its region.
     pub keys: MrKeys,
+    /// A window of type 2, by the key that it has, or will have once the last bind is carried out.
+    pub window: Rkey,
+    /// What the NIC says about it.
+    pub window_now: Option<WindowInfo>,
     /// The protection domain.
     pub pd: PdId,
     /// The completion queue.
@@ -71,9 +76,15 @@ impl Side {
         let pd = engine.memory().alloc_pd().map_err(|error| error.to_string())?;
         // Not where the memory is: addresses on the wire are to be the same on every machine.
         let base = 0x10_0000 * (number as u64 + 1);
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let access = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC
+            | Access::MW_BIND;
         let spec = MrSpec { range: memory.range(), iova: base, access };
         let keys = engine.memory().reg_mr(pd, spec).map_err(|error| error.to_string())?;
+        let window = engine.memory().alloc_mw(pd, MwType::Type2).map_err(|error| error.to_string())?;
+        let window_now = engine.memory().window(window);
         let (cq, ring, _) = engine.create_cq(CQ, None).map_err(|error| error.to_string())?;
         let before = memory.read(0, MEMORY);
         let counted = counts(&engine);
@@ -84,6 +95,8 @@ impl Side {
             memory,
             base,
             keys,
+            window,
+            window_now,
             pd,
             cq,
             ring,
@@ -102,15 +115,17 @@ impl Side {
         let meanings = Counter::ALL
             .iter()
             .map(|&counter| rules::of_counter(counter))
-            .chain(DropReason::ALL.iter().map(|&reason| Some((reason.meaning(), rules::of_drop(reason)))));
+            .chain(DropReason::ALL.iter().map(|&reason| Some((reason.meaning(), rules::of_drop(reason)))))
+            .chain(GsiCounter::ALL.iter().map(|&counter| rules::of_management(counter)));
         let grown = meanings.zip(now.iter().zip(&self.counted)).filter(|(_, (now, before))| now > before);
         let counted = grown.filter_map(|(meaning, _)| meaning).collect();
         self.counted = now;
         counted
     }
 
-    /// Finds which memory has changed since this was last asked.
+    /// Finds which memory has changed since this was last asked, and the window.
     pub fn find_changed(&mut self) {
+        self.window_now = self.engine.memory().window(self.window);
         let now = self.memory.read(0, MEMORY);
         let mut places = (0..MEMORY).filter(|&place| now[place] != self.before[place]);
         self.changed = places.next().map(|first| vec![(first, 1)]).unwrap_or_default();
@@ -127,5 +142,9 @@ impl Side {
 }
 
 fn counts(engine: &Engine) -> Vec<u64> {
-    engine.counters().map(|(_, count)| count).chain(engine.drops().map(|(_, count)| count)).collect()
+    let queues = engine.counters().map(|(_, count)| count);
+    let drops = engine.drops().map(|(_, count)| count);
+    // Not served yet, it counts nothing.
+    let management = engine.management_counters().map(|(_, count)| count).chain(std::iter::repeat(0));
+    queues.chain(drops).chain(management.take(GsiCounter::ALL.len())).collect()
 }

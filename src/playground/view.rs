@@ -1,6 +1,7 @@
 //! What can be seen of a world.
 
 use serde::Serialize;
+use softrnic_memory::Access;
 use softrnic_nic::engine::CqeExtra;
 
 use crate::packet::Packet;
@@ -37,9 +38,22 @@ pub enum What {
     Received,
     Rule,
     Completion,
+    Connection,
+    Rate,
     Event,
     Timer,
     Wire,
+}
+
+/// What congestion control allows a QP to send from some time on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Rate {
+    /// When, in nanoseconds.
+    pub at: u64,
+    /// At which end.
+    pub end: usize,
+    /// Bytes per second; none if nothing holds it back.
+    pub rate: Option<u64>,
 }
 
 /// The state of a world, with what has happened since the last look.
@@ -58,6 +72,7 @@ pub struct View<'w> {
     ends: Vec<EndView>,
     packets: Vec<&'w Packet>,
     events: &'w [Event],
+    rates: &'w [Rate],
 }
 
 #[derive(Serialize)]
@@ -65,12 +80,24 @@ struct SideView {
     address: String,
     base: u64,
     rkey: u32,
+    window: WindowView,
     /// Nanoseconds until a timer fires.
     timer: Option<u64>,
     completions: Vec<CompletionView>,
     changed: Vec<(usize, usize)>,
     changed_at: usize,
     counters: Vec<(&'static str, u64)>,
+}
+
+#[derive(Serialize)]
+struct WindowView {
+    rkey: u32,
+    bound: bool,
+    /// Its first byte in the application's memory.
+    offset: u64,
+    len: u64,
+    write: bool,
+    qpn: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -88,6 +115,9 @@ struct EndView {
     side: usize,
     qpn: u32,
     state: String,
+    /// That of its connection, if the connection manager makes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    connection: Option<&'static str>,
     /// The oldest PSN that has not been acknowledged.
     una: u32,
     /// The PSN that is sent next.
@@ -104,8 +134,8 @@ struct EndView {
 }
 
 impl<'w> View<'w> {
-    /// Everything from event `from` on; with all packets, or those that the last move touched.
-    pub fn new(world: &'w World, from: usize, all: bool) -> View<'w> {
+    /// Everything after these events and rates; with all packets, or those that the last move touched.
+    pub fn new(world: &'w World, (events, rates): (usize, usize), all: bool) -> View<'w> {
         let mut touched = world.touched.clone();
         touched.sort_unstable();
         touched.dedup();
@@ -116,13 +146,14 @@ impl<'w> View<'w> {
             moves: 0,
             fresh: all,
             sides: world.sides.iter().map(|side| side_view(world, side)).collect(),
-            ends: world.ends.iter().map(|end| end_view(world, end)).collect(),
+            ends: (0..world.ends.len()).map(|number| end_view(world, number)).collect(),
             packets: if all {
                 world.packets.iter().collect()
             } else {
                 touched.into_iter().map(|packet| &world.packets[packet]).collect()
             },
-            events: &world.events[from.min(world.events.len())..],
+            events: &world.events[events.min(world.events.len())..],
+            rates: &world.rates[rates.min(world.rates.len())..],
         }
     }
 }
@@ -140,24 +171,40 @@ fn side_view(world: &World, side: &crate::side::Side) -> SideView {
     };
     let named = side.engine.counters().map(|(counter, count)| (counter.name(), count));
     let dropped = side.engine.drops().map(|(reason, count)| (reason.name(), count));
+    let management = side.engine.management_counters().map(|(counter, count)| (counter.name(), count));
     SideView {
         address: side.address.to_string(),
         base: side.base,
         rkey: side.keys.rkey.0,
+        window: window_view(side),
         timer: side.engine.poll_timeout().map(|at| at.nanos_since(world.now)),
         completions: side.completed.iter().map(completion).collect(),
         changed: side.changed.clone(),
         changed_at: side.changed_at,
-        counters: named.chain(dropped).filter(|(_, count)| *count > 0).collect(),
+        counters: named.chain(dropped).chain(management).filter(|(_, count)| *count > 0).collect(),
     }
 }
 
-fn end_view(world: &World, end: &crate::world::End) -> EndView {
+fn window_view(side: &crate::side::Side) -> WindowView {
+    let known = side.window_now;
+    WindowView {
+        rkey: known.map_or(side.window, |known| known.rkey).0,
+        bound: known.is_some_and(|known| known.bound),
+        offset: known.filter(|known| known.bound).map_or(0, |known| known.addr - side.base),
+        len: known.map_or(0, |known| known.length),
+        write: known.is_some_and(|known| known.access.contains(Access::REMOTE_WRITE)),
+        qpn: known.and_then(|known| known.qpn).map(|qpn| qpn.get()),
+    }
+}
+
+fn end_view(world: &World, number: usize) -> EndView {
+    let end = &world.ends[number];
     let status = world.sides[end.side].engine.query_qp(end.qp.key).map(|query| query.status).ok();
     EndView {
         side: end.side,
         qpn: end.qp.qpn.get(),
         state: status.map_or(String::new(), |s| format!("{:?}", s.state).to_uppercase()),
+        connection: world.connection_name(number),
         una: status.map_or(0, |s| s.una.get()),
         send_psn: status.map_or(0, |s| s.send_psn.get()),
         expected_psn: status.map_or(0, |s| s.expected_psn.get()),

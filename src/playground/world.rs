@@ -1,22 +1,28 @@
 //! NICs on a network, and the passing of virtual time.
 
 use std::collections::HashMap;
+use std::slice::SliceIndex;
 use std::time::Duration;
 
+use softrnic_cm::CommId;
 use softrnic_link::Link;
 use softrnic_link::sim::{Fabric, Flight, Meddling, Path};
-use softrnic_nic::engine::{Budget, Caller, QpHandle, QpInit, ReceiveSource};
-use softrnic_transport::{AttrMask, Path as QpPath, QpAccess, QpAttr, QpState, QpType};
-use softrnic_wire::{Mtu, Psn, RnrTimer, Time};
+use softrnic_nic::engine::{Budget, Caller, Event as NicEvent, QpHandle, QpInit, ReceiveSource};
+use softrnic_transport::{AttrMask, Path as QpPath, QpAccess, QpAttr, QpEvent, QpState, QpType};
+use softrnic_wire::{Mtu, Psn, Rkey, RnrTimer, Time};
 
 use crate::action::{Action, Op, Post, Service, Setup};
 use crate::packet::{Fate, Packet};
 use crate::post::{self, Peer, QKEY};
 use crate::side::Side;
-use crate::view::{Event, What};
+use crate::switch::Switch;
+use crate::view::{Event, Rate, What};
 
 /// Entries of a send or receive queue.
 const QUEUE: usize = 256;
+/// How often a request can be posted at once.
+const MAX_TIMES: u32 = 64;
+const FULL: &str = "the send queue is full: step until something completes, and poll";
 
 /// An end of a connection.
 pub struct End {
@@ -28,8 +34,12 @@ pub struct End {
     pub receives: Vec<(u64, u32)>,
     /// Work requests that have not been completed: number and operation.
     pub sends: Vec<(u64, Op)>,
+    /// Its connection, if the connection manager makes it.
+    pub connection: Option<CommId>,
     /// Bytes of all receives so far.
     received: u64,
+    /// The rate that it had when this was last looked at.
+    rate: Option<u64>,
 }
 
 /// See the [module](self).
@@ -46,12 +56,15 @@ pub struct World {
     pub packets: Vec<Packet>,
     /// All that has happened so far.
     pub events: Vec<Event>,
+    /// How the rates of all ends have changed.
+    pub rates: Vec<Rate>,
     /// Packets that the last move changed.
     pub touched: Vec<usize>,
     fabric: Fabric,
     /// By the number that the fabric gives.
     flying: HashMap<u64, usize>,
     next_wr: u64,
+    switch: Option<Switch>,
 }
 
 impl World {
@@ -71,15 +84,22 @@ impl World {
             ends: Vec::new(),
             packets: Vec::new(),
             events: Vec::new(),
+            rates: Vec::new(),
             touched: Vec::new(),
             fabric,
             flying: HashMap::new(),
             next_wr: 1,
+            switch: (setup.mark_at > 0).then(|| {
+                Switch::new(setup.sides, setup.bandwidth, Duration::from_nanos(setup.delay), setup.mark_at)
+            }),
         };
         world.set_network(setup.mark, setup.loss)?;
         for number in 0..setup.sides {
             let side = Side::new(&world.fabric, number, setup)?;
             world.sides.push(side);
+        }
+        if setup.connection_manager {
+            world.serve_management()?;
         }
         for side in (0..setup.sides).filter(|&side| side != 1) {
             world.connect(side, 1)?;
@@ -124,8 +144,25 @@ impl World {
     pub fn act(&mut self, action: &Action) -> Result<(), String> {
         self.touched.clear();
         match *action {
-            Action::Post(ref post) => self.post(post)?,
-            Action::Recv { end, len } => self.recv(end, len)?,
+            Action::Post(ref post) => {
+                self.check_state(post.end, &[QpState::Rts, QpState::Err])?;
+                if !(1..=MAX_TIMES).contains(&post.times) {
+                    return Err(format!("a request is posted 1 to {MAX_TIMES} times, not {}", post.times));
+                }
+                // All or nothing.
+                if self.ends[post.end].sends.len() + post.times as usize > QUEUE {
+                    return Err(FULL.into());
+                }
+                for _ in 0..post.times {
+                    self.post(post)?;
+                }
+            }
+            Action::Recv { end, len } => {
+                self.check_state(end, &[QpState::Init, QpState::Rts, QpState::Err])?;
+                self.recv(end, len)?;
+            }
+            Action::Connect { end } => self.ask(end)?,
+            Action::Disconnect { end } => self.part(end)?,
             Action::Poll { end } => {
                 let side = self.end(end)?.side;
                 let taken = self.sides[side].completed.len();
@@ -174,32 +211,46 @@ impl World {
 
     fn connect(&mut self, a: usize, b: usize) -> Result<(), String> {
         let first = self.ends.len();
-        let service = self.service();
         for side in [a, b] {
-            let node = &mut self.sides[side];
-            let init = QpInit {
-                service,
-                pd: node.pd,
-                send_cq: node.cq,
-                recv_cq: node.cq,
-                max_send_wr: QUEUE,
-                receive: ReceiveSource::Own(QUEUE),
-            };
-            let qp = node.engine.create_qp(init).map_err(|error| error.to_string())?;
-            self.ends.push(End { side, qp, receives: Vec::new(), sends: Vec::new(), received: 0 });
+            let end = self.create_end(side)?;
+            self.ends.push(end);
         }
-        for place in 0..2 {
-            self.bring_up(first + place, place)?;
+        for number in [first, first + 1] {
+            let attr = self.attributes(number)?;
+            // The connection manager does the rest, when somebody asks for it.
+            if self.setup.connection_manager {
+                self.change(number, &attr, ..1)?;
+            } else {
+                self.change(number, &attr, ..)?;
+            }
         }
         Ok(())
     }
 
-    fn bring_up(&mut self, number: usize, place: usize) -> Result<(), String> {
-        let (end, peer) = (&self.ends[number], &self.ends[number ^ 1]);
-        let (setup, now) = (&self.setup, self.now);
+    /// An end with a QP in RESET.
+    pub(crate) fn create_end(&mut self, side: usize) -> Result<End, String> {
+        let service = self.service();
+        let node = &mut self.sides[side];
+        let init = QpInit {
+            service,
+            pd: node.pd,
+            send_cq: node.cq,
+            recv_cq: node.cq,
+            max_send_wr: QUEUE,
+            receive: ReceiveSource::Own(QUEUE),
+        };
+        let qp = node.engine.create_qp(init).map_err(|error| error.to_string())?;
+        let (receives, sends) = (Vec::new(), Vec::new());
+        Ok(End { side, qp, receives, sends, connection: None, received: 0, rate: None })
+    }
+
+    /// The attributes of an end's QP as the setup has them.
+    pub(crate) fn attributes(&self, number: usize) -> Result<QpAttr, String> {
+        let (end, peer, place) = (&self.ends[number], &self.ends[number ^ 1], number % 2);
+        let setup = &self.setup;
         let mtu = Mtu::from_bytes(setup.mtu)
             .ok_or_else(|| format!("the path MTU is 256, 512, 1024, 2048 or 4096, not {}", setup.mtu))?;
-        let attr = QpAttr {
+        Ok(QpAttr {
             access: QpAccess {
                 remote_write: true,
                 remote_read: true,
@@ -219,10 +270,19 @@ impl World {
             retry_cnt: setup.retry_cnt,
             rnr_retry: setup.rnr_retry,
             ..QpAttr::default()
-        };
-        let (service, key, side) = (service(setup), end.qp.key, end.side);
-        for (state, mask) in transitions(service) {
-            let attr = QpAttr { state, ..attr };
+        })
+    }
+
+    /// Makes some of the transitions to INIT, RTR and RTS.
+    pub(crate) fn change(
+        &mut self,
+        number: usize,
+        attr: &QpAttr,
+        which: impl SliceIndex<[Transition], Output = [Transition]>,
+    ) -> Result<(), String> {
+        let (key, side, now) = (self.ends[number].qp.key, self.ends[number].side, self.now);
+        for &(state, mask) in &transitions(self.service())[which] {
+            let attr = QpAttr { state, ..*attr };
             let engine = &mut self.sides[side].engine;
             engine.modify_qp(now, key, mask, &attr).map_err(|error| error.to_string())?;
         }
@@ -230,18 +290,32 @@ impl World {
     }
 
     fn path(&self, from: usize, to: usize) -> QpPath {
-        // ECT(0), if congestion control is on: switches may mark what they would otherwise drop.
-        let tos = if self.setup.congestion_control { 2 } else { 0 };
+        let tos = self.tos();
         let (src, dst) = (self.sides[from].address, self.sides[to].address);
         QpPath { src, dst, sport: 0xC000, tos, ttl: 64 }
+    }
+
+    /// ECT(0), if congestion control is on: switches may mark what they would otherwise drop.
+    pub(crate) fn tos(&self) -> u8 {
+        if self.setup.congestion_control { 2 } else { 0 }
     }
 
     fn service(&self) -> QpType {
         service(&self.setup)
     }
 
-    fn end(&self, number: usize) -> Result<&End, String> {
+    pub(crate) fn end(&self, number: usize) -> Result<&End, String> {
         self.ends.get(number).ok_or_else(|| format!("there is no end {number} of a connection"))
+    }
+
+    fn check_state(&self, number: usize, good: &[QpState]) -> Result<(), String> {
+        let end = self.end(number)?;
+        let known = self.sides[end.side].engine.query_qp(end.qp.key).map_err(|error| error.to_string())?;
+        if good.contains(&known.status.state) {
+            return Ok(());
+        }
+        let state = format!("{:?}", known.status.state).to_uppercase();
+        Err(format!("the QP is in {state}: connect first"))
     }
 
     fn post(&mut self, request: &Post) -> Result<(), String> {
@@ -251,18 +325,27 @@ impl World {
         let peer = Peer {
             base: target.base,
             rkey: target.keys.rkey,
+            window: target.window,
             path: self.path(end.side, other.side),
             qpn: other.qp.qpn,
         };
         let (side, wr) = (end.side, self.next_wr);
         let wqe = post::send(&self.sides[side], &peer, self.service(), wr, request)?;
         let end = &mut self.ends[request.end];
-        let full = |_| "the send queue is full: step until something completes, and poll".to_string();
-        end.qp.sends.push(wqe).map_err(full)?;
+        end.qp.sends.push(wqe).map_err(|_| FULL)?;
+        if request.op == Op::Bind {
+            let key = self.sides[side].window.0;
+            self.sides[side].window = Rkey((key & !0xFF) | (key.wrapping_add(1) & 0xFF));
+        }
+        let end = &mut self.ends[request.end];
         end.sends.push((wr, request.op));
         let (index, now) = (end.qp.key.index(), self.now);
         self.next_wr += 1;
-        let bytes = if matches!(request.op, Op::FetchAdd | Op::CompareSwap) { 8 } else { request.len };
+        let bytes = match request.op {
+            Op::FetchAdd | Op::CompareSwap => 8,
+            Op::Invalidate => 0,
+            _ => request.len,
+        };
         self.tell(
             Some(side),
             What::Post,
@@ -349,8 +432,53 @@ impl World {
                 break;
             }
         }
+        self.switch();
+        self.see_rates();
         for side in &mut self.sides {
             side.find_changed();
+        }
+    }
+
+    /// Lets the switch have what reaches it before anything else happens.
+    fn switch(&mut self) {
+        let Some(mut switch) = self.switch.take() else { return };
+        while let Some((reaches, packet)) = self.next_time().and_then(|next| switch.take(next)) {
+            // Lost on the way to it, it takes nobody's place.
+            let Ok(flight) = self.under_way(packet) else { continue };
+            let Packet { to, length, psn, .. } = self.packets[packet];
+            let passage = switch.pass(reaches, to, length);
+            let at = passage.at.max(flight.at);
+            self.fabric.meddle(flight.number, Meddling::ArriveAt(at));
+            self.packets[packet].at = at;
+            self.touched.push(packet);
+            if passage.mark && self.fabric.meddle(flight.number, Meddling::Mark) {
+                let text = format!("the switch marks psn {psn}: {} bytes wait", passage.queue);
+                self.tell(None, What::Wire, Some(packet), text);
+                if let Ok(marked) = self.under_way(packet) {
+                    self.packets[packet].read(&marked.packet);
+                }
+            }
+        }
+        self.switch = Some(switch);
+    }
+
+    /// Notes which rates have changed.
+    fn see_rates(&mut self) {
+        for number in 0..self.ends.len() {
+            let end = &self.ends[number];
+            let known = self.sides[end.side].engine.query_qp(end.qp.key);
+            let rate = known.ok().and_then(|known| known.status.paced_rate);
+            if rate == end.rate {
+                continue;
+            }
+            let side = end.side;
+            self.ends[number].rate = rate;
+            self.rates.push(Rate { at: self.now.as_nanos(), end: number, rate });
+            let text = match rate {
+                Some(rate) => format!("may send {:.3} Gbit/s", rate as f64 * 8e-9),
+                None => "may send as fast as it can".into(),
+            };
+            self.tell(Some(side), What::Rate, None, text);
         }
     }
 
@@ -371,8 +499,13 @@ impl World {
         self.see_departures(None);
         let events: Vec<_> = self.sides[side].engine.take_events().collect();
         for event in events {
-            self.tell(Some(side), What::Event, None, format!("asynchronous event: {event:?}"));
+            self.tell(Some(side), What::Event, None, format!("asynchronous event: {}", event_name(event)));
+            if let NicEvent::Qp(key, QpEvent::CommunicationEstablished) = event {
+                let end = self.ends.iter().position(|end| end.side == side && end.qp.key == key);
+                end.into_iter().for_each(|end| self.in_use(end));
+            }
         }
+        let connected = self.handle_connections(side);
         while let Some(done) = self.sides[side].ring.pop() {
             for end in self.ends.iter_mut().filter(|end| end.side == side) {
                 end.receives.retain(|(wr, _)| *wr != done.wr_id);
@@ -388,7 +521,7 @@ impl World {
             self.tell(Some(side), What::Completion, None, text);
             self.sides[side].completed.push_back(done);
         }
-        step.received > 0 || step.sent > 0 || step.completed > 0
+        step.received > 0 || step.sent > 0 || step.completed > 0 || connected
     }
 
     /// Notes what has left since this was last called; it is a copy of `original`, if there is one.
@@ -405,13 +538,16 @@ impl World {
             self.touched.push(id);
             let text = format!("sent {}, psn {}{}", packet.opcode, packet.psn, packet.note());
             self.packets.push(packet);
+            if let Some(switch) = &mut self.switch {
+                switch.expect(flight.at, id);
+            }
             if original.is_none() {
                 self.tell(Some(from), What::Sent, Some(id), text);
             }
         }
     }
 
-    fn tell(&mut self, side: Option<usize>, what: What, packet: Option<usize>, text: String) {
+    pub(crate) fn tell(&mut self, side: Option<usize>, what: What, packet: Option<usize>, text: String) {
         self.events.push(Event { at: self.now.as_nanos(), side, what, packet, text, rule: None });
     }
 
@@ -443,11 +579,25 @@ fn name(op: Op) -> &'static str {
         Op::Read => "a READ",
         Op::FetchAdd => "a fetch-and-add",
         Op::CompareSwap => "a compare-and-swap",
+        Op::Bind => "a bind",
+        Op::Invalidate => "an invalidate",
+        Op::SendInvalidate => "a SEND with Invalidate",
     }
 }
 
+/// An asynchronous event in words: keys of the engine say nothing to a reader.
+fn event_name(event: NicEvent) -> String {
+    match event {
+        NicEvent::Qp(_, event) => format!("{event:?}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// A state to go to, and the attributes that this needs.
+pub(crate) type Transition = (QpState, AttrMask);
+
 /// From RESET to RTS, with the attributes that each transition needs.
-fn transitions(service: QpType) -> [(QpState, AttrMask); 3] {
+fn transitions(service: QpType) -> [Transition; 3] {
     use AttrMask as M;
     let all = |masks: &[M]| masks.iter().fold(M::STATE, |all, &mask| all.union(mask));
     let connected = [M::AV, M::PATH_MTU, M::DEST_QPN, M::RQ_PSN];
