@@ -11,6 +11,9 @@ class Ladder {
     this.chosen = null;
     this.spacer = make("div");
     box.append(this.spacer);
+    this.heads = make("div", "heads");
+    this.heads.setAttribute("aria-hidden", "true");
+    box.before(this.heads);
     box.addEventListener("scroll", () => this.draw());
     new ResizeObserver(() => this.draw()).observe(box);
     box.addEventListener("keydown", (event) => {
@@ -22,6 +25,15 @@ class Ladder {
       this.show(next);
       this.rows.get(next)?.focus();
     });
+  }
+
+  /** How many NICs there are: with three, the one to which both others send is in the middle. */
+  lines(count) {
+    if (this.count === count) return;
+    this.count = count;
+    for (const id of [...this.rows.keys()]) this.forget(id);
+    const names = count === 3 ? ["A", "B", "C"] : ["A", "B"];
+    this.heads.replaceChildren(...names.map((name) => make("b", "", name)));
   }
 
   set(packets, changed) {
@@ -74,7 +86,9 @@ class Ladder {
   }
 
   row(packet) {
-    const right = packet.from !== 1;
+    const places = this.count === 3 ? [1, 50, 99] : [1, 99];
+    const [from, to] = [places[packet.from], places[packet.to]];
+    const right = from < to;
     const row = make("button", `row ${kind(packet)} ${packet.fate}`);
     if (packet.done.includes("damaged")) row.classList.add("damaged");
     if (packet.id === this.chosen) row.classList.add("chosen");
@@ -82,15 +96,15 @@ class Ladder {
     row.tabIndex = -1;
     row.dataset.packet = packet.id;
     row.setAttribute("aria-label", `${NAMES[packet.from]} to ${NAMES[packet.to]}: ${words(packet)}, sent at ${duration(packet.sent)}, ${packet.fate}`);
-    const [from, to] = right ? [1, 99] : [99, 1];
-    const end = packet.fate === "lost" ? 60 * (right ? 1 : -1) + from : packet.fate === "flying" ? (from + to) / 2 : to;
+    if (this.count === 3) row.classList.add(Math.max(from, to) === 99 ? "far" : "near");
+    const end = packet.fate === "lost" ? 0.6 * (to - from) + from : packet.fate === "flying" ? (from + to) / 2 : to;
     const head = packet.fate === "lost"
       ? `<path d="M-5 -5L5 5M5 -5L-5 5" stroke-width="2.5"/>`
       : packet.fate === "flying" ? "" : `<path d="${right ? "M0 0L-8 -4V4Z" : "M0 0L8 -4V4Z"}" stroke="none"/>`;
-    row.innerHTML = `<svg aria-hidden="true"><line class="life" x1="1%" x2="1%" y1="0" y2="30"/><line class="life" x1="99%" x2="99%" y1="0" y2="30"/>` +
+    row.innerHTML = `<svg aria-hidden="true">${places.map((x) => `<line class="life" x1="${x}%" x2="${x}%" y1="0" y2="30"/>`).join("")}` +
       `<line class="arrow" x1="${from}%" y1="21" x2="${end}%" y2="24"/><svg x="${end}%" y="24">${head}</svg></svg>`;
     const when = make("span", "when", duration(packet.sent));
-    row.append(when, make("span", "what", `${packet.from === 2 ? "C: " : ""}${words(packet)}`));
+    row.append(when, make("span", "what", words(packet)));
     row.addEventListener("click", () => this.choose(packet.id));
     return row;
   }

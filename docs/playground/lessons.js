@@ -91,7 +91,64 @@ const LESSONS = [
     near: 0.02,
     why: "The first CNP halves the rate of the link. Without further ones it rises again, step by step.",
   },
+  {
+    id: "9-windows", title: "Windows and keys",
+    text: `The key of a region opens all of it, for as long as it is registered. A memory window is a key to a part, and it is given
+      and taken while the connection goes on. B binds it with a work request; A gives it back with a SEND with Invalidate, or B takes
+      it back itself.`,
+    task: `At B, bind the window to 256 bytes from byte 4096 on. At A, WRITE 200 bytes there with the key of the peer's window
+      (under “More”). Give it back: a receive at B, and a SEND with Invalidate at A. Then try the same WRITE again.`,
+    question: "Which key does the SEND with Invalidate name? Its packet has it, in the header IETH.",
+    done: (state) => {
+      const at = (side, pattern) => state.events.findIndex((event) => event.what === "completion" && event.side === side && pattern.test(event.text));
+      const [bound, written, failed] = [at(1, /BindMw, Success/), at(0, /RdmaWrite, Success/), at(0, /RdmaWrite, RemoteAccess/)];
+      return bound >= 0 && bound < written && written < failed && Boolean(invalidating(state)) && state.view.sides[1].window.bound === false;
+    },
+    answer: (state) => Number(engine.ask({ ask: "packet", id: invalidating(state).id }).layers.find((layer) => layer.name === "ieth").fields[0].value),
+    why: "It is the key of the window, and from then on it opens nothing: the second WRITE got a NAK, which ended the connection. The next bind gives the window another key, so that an old one stays useless.",
+  },
+  {
+    id: "10-dcqcn", title: "DCQCN: two senders, one port",
+    text: `A and C send to B through one port of a switch. From 20,000 waiting bytes on, the switch marks packets, and B answers
+      marked ones with CNPs. The plot shows what congestion control allows both senders.`,
+    task: "Post 40 WRITEs of 8192 bytes at A (“Times” is under “More”) and the same at C, and play until the rates have risen five times.",
+    question: "How many microseconds lie between two rises of A's rate?",
+    run: { setup: { sides: 3, congestion_control: true, mark_at: 20_000 }, moves: [] },
+    done: (state) => rises(state, 0).length >= 5 && rises(state, 2).length >= 5,
+    answer: (state) => {
+      const times = rises(state, 0);
+      return Math.min(...times.slice(1).map((at, number) => at - times[number])) / 1000;
+    },
+    near: 0.05,
+    why: "Each CNP cuts the rate in half, at most once in 50 µs, as B sends no more of them. Without CNPs, a timer of 300 µs raises it: five times half of the way back to where it was before the last cut (fast recovery), then in steps of 40 Mbit/s, and later in larger ones.",
+  },
+  {
+    id: "11-rdma-cm", title: "A connection by rdma_cm",
+    text: `The QPs are in INIT: neither knows the other. The connection managers agree on numbers and PSNs by messages to QP 1. The
+      client asks (REQ), the server agrees (REP), the client confirms (RTU). These are datagrams, and any of them can be lost.`,
+    task: "Connect at A. Drop the REP on its way, and step until both ends are established. Then disconnect at either end, and step until both have been told.",
+    question: "How many milliseconds after the lost REP does B send it again?",
+    run: { setup: { connection_manager: true }, moves: [] },
+    done: (state) => {
+      const ended = (side) => state.events.some((event) => event.what === "connection" && event.side === side && /the connection has ended|the peer ends the connection/.test(event.text));
+      const lost = lostReply(state);
+      return Boolean(lost && resent(state, lost)) && ended(0) && ended(1);
+    },
+    answer: (state) => (resent(state, lostReply(state)).sent - lostReply(state).sent) / 1e6,
+    near: 0.02,
+    why: "A message that waits for an answer is sent again after 50 ms, then after 100 more, then 200, until the time that the REQ names for an answer, about 4 s. B has both ends' numbers since the REQ, so it does not begin anew: A's repeated REQ is one that it knows.",
+  },
 ];
+
+const invalidating = (state) => state.packets.find((packet) => packet.from === 0 && /with Invalidate/i.test(packet.opcode));
+const lostReply = (state) => state.packets.find((packet) => packet.opcode === "REP" && packet.fate === "lost");
+const resent = (state, lost) => state.packets.find((packet) => packet.id > lost.id && packet.opcode === lost.opcode && packet.copy_of == null);
+
+/** When the rate of an end has risen. */
+function rises(state, end) {
+  const own = state.rates.filter((rate) => rate.end === end);
+  return own.flatMap(({ at, rate }, number) => (number && (rate ?? Infinity) > (own[number - 1].rate ?? Infinity) ? [at] : []));
+}
 
 /** When a lost packet was sent again. */
 function resend(state, lost) {

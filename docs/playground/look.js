@@ -21,6 +21,7 @@ function duration(ns) {
 function kind(packet) {
   if (/RNR/.test(packet.answer ?? "")) return "c-rnr";
   if (/NAK/.test(packet.answer ?? "")) return "c-nak";
+  if (packet.message) return "c-cm";
   if (/CNP|notification/i.test(packet.opcode)) return "c-cnp";
   if (/esponse|Atomic Ack/i.test(packet.opcode)) return "c-resp";
   if (/Acknowledge/.test(packet.opcode)) return "c-ack";
@@ -32,5 +33,7 @@ function words(packet) {
   const answer = packet.answer && packet.answer !== "ACK" ? `, ${packet.answer}` : "";
   const marked = packet.ce && !packet.done.includes("marked") ? ", marked" : "";
   const copy = packet.copy_of == null ? "" : ", copy";
-  return `${packet.opcode}, PSN ${packet.psn}${answer}${done}${marked}${copy}`;
+  // Receivers on QP 1 look at no PSN.
+  const psn = packet.message ? "" : `, PSN ${packet.psn}`;
+  return `${packet.opcode}${psn}${answer}${done}${marked}${copy}`;
 }

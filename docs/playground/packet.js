@@ -32,7 +32,7 @@ class PacketView {
     this.bit = null;
     const bytes = make("div", "bytes");
     bytes.setAttribute("aria-label", "Bytes from the IP header on");
-    const shown = Math.min(hex.length / 2, 160);
+    const shown = Math.min(hex.length / 2, 320);
     for (let at = 0; at < shown; at++) bytes.append(make("span", "", hex.slice(2 * at, 2 * at + 2)), " ");
     if (shown < hex.length / 2) bytes.append(` and ${hex.length / 2 - shown} more`);
     const spans = bytes.querySelectorAll("span");

@@ -1,17 +1,22 @@
 // Puts the parts together: time, actions, and the address that carries a run.
 
 const engine = await loadEngine(WASM);
-const state = { packets: [], events: [], flying: new Set(), chosen: null, view: null, setup: {}, playing: false };
+const state = { packets: [], events: [], rates: [], flying: new Set(), changed: new Set(), chosen: null, view: null, setup: {}, playing: false };
 
 const ladder = new Ladder($("ladder"), choose);
 const wire = new Wire($("wire"), choose);
+const plot = new Plot($("rates"));
 const packetView = new PacketView($("packet"), engine, act);
-const sides = [...document.querySelectorAll(".side")].map((box, number) => new SideView(box, number, engine, act));
+const sides = [...document.querySelectorAll(".side")].map((box) => new SideView(box, Number(box.dataset.side), engine, act));
 
 const lesson = new LessonView($("lesson"), $("choice"), (run) => begin(run, null) && keep());
 
-/** Asks for a change; what is wrong with it is said to the reader. */
+/** Asks for a change and shows it; what is wrong with it is said to the reader. */
 function change(request) {
+  return ask(request) && draw();
+}
+
+function ask(request) {
   $("problem").hidden = true;
   try {
     take(engine.ask(request));
@@ -27,39 +32,59 @@ function act(action) {
   return change({ ask: "act", action }) && keep();
 }
 
+/** Takes in what has changed. Many steps may be taken before they are drawn. */
 function take(view) {
-  if (view.fresh) (state.packets = []), (state.events = []), state.flying.clear();
+  state.fresh ||= view.fresh;
+  if (view.fresh) (state.packets = []), (state.events = []), (state.rates = []), state.flying.clear();
   for (const packet of view.packets) {
     state.packets[packet.id] = packet;
+    state.changed.add(packet.id);
     if (packet.fate === "flying") state.flying.add(packet.id);
     else state.flying.delete(packet.id);
   }
   state.events.push(...view.events);
+  state.rates.push(...view.rates);
+  view.managed = Boolean(state.setup.connection_manager);
   state.view = view;
   if (state.chosen >= state.packets.length) state.chosen = null;
+}
+
+function draw() {
+  const { view, fresh, changed } = state;
   wire.layOut(view.ends, state.setup.delay ?? 5000);
-  ladder.set(state.packets, view.fresh ? state.packets.keys() : view.packets.map((packet) => packet.id));
+  ladder.lines(view.sides.length);
+  document.querySelector("main").classList.toggle("three", view.sides.length === 3);
+  ladder.set(state.packets, fresh ? state.packets.keys() : changed);
   drawWire(view.now);
-  sides.forEach((side, number) => side.set(view.sides[number], view.ends[number], view.ends[number ^ 1]));
-  if (state.chosen == null || view.fresh || view.packets.some((packet) => packet.id === state.chosen)) packetView.show(state.chosen);
-  drawEvents();
+  sides.forEach((side) => side.set(view));
+  plot.draw(state.rates, view, state.setup.bandwidth ?? 10_000_000_000);
+  if (state.chosen == null || fresh || changed.has(state.chosen)) packetView.show(state.chosen);
+  drawEvents(fresh);
   lesson.look(state);
   $("moves").max = view.moves;
   $("moves").value = view.cursor;
   $("cursor").textContent = `${view.cursor} of ${view.moves}`;
   $("back").disabled = $("restart").disabled = view.cursor === 0;
   $("step").disabled = view.next == null && view.cursor === view.moves;
+  state.fresh = false;
+  changed.clear();
+  return true;
 }
 
 function drawWire(clock) {
   wire.draw(state.packets, state.flying, clock, state.chosen);
   $("clock").textContent = duration(Math.round(clock));
+  sides.forEach((side) => side.tick(clock));
 }
 
 /** The last events; all are there when the page goes back. */
-function drawEvents() {
-  const shown = state.events.slice(-200);
-  $("events").replaceChildren(...shown.map((event) => {
+const EVENTS = 200;
+let drawn = 0;
+function drawEvents(fresh) {
+  const box = $("events");
+  if (fresh) (drawn = 0), box.replaceChildren();
+  if (drawn === state.events.length) return;
+  box.append(...state.events.slice(Math.max(drawn, state.events.length - EVENTS)).map((event) => {
     const text = make("span", "", event.text);
     if (event.rule) {
       const rule = make("button", "", event.rule);
@@ -68,7 +93,9 @@ function drawEvents() {
     }
     return make("li", event.what, make("time", "", duration(event.at)), make("b", "", event.side == null ? "" : NAMES[event.side]), text);
   }));
-  $("events").scrollTop = $("events").scrollHeight;
+  while (box.childElementCount > EVENTS) box.firstElementChild.remove();
+  drawn = state.events.length;
+  box.scrollTop = box.scrollHeight;
 }
 
 function choose(id) {
@@ -79,18 +106,20 @@ function choose(id) {
 }
 
 function showRule(rule) {
+  // The site of the documentation has the page of all rules.
+  const page = document.body.dataset.conformance;
+  const link = make("a", "", page ? `${rule} among all rules` : "");
+  link.href = `${page}#:~:text=${encodeURIComponent(rule).replaceAll("-", "%2D")}`;
   $("rule-title").textContent = rule;
   const { code, tests } = RULES[rule];
   const part = (title, names) => [make("h3", "", title), make("ul", "", ...names.map((name) => make("li", "", name)))];
-  $("rule").querySelector("div").replaceChildren(...part("Code that follows it", code), ...part("Tests that check it", tests));
+  $("rule").querySelector("div").replaceChildren(...part("Code that follows it", code), ...part("Tests that check it", tests), ...(page ? [link] : []));
   $("rule").showModal();
 }
 
-const forward = () => change({ ask: "forward" });
-
 function step() {
   pause();
-  if (forward()) keep();
+  if (change({ ask: "forward" })) keep();
 }
 
 function goTo(at) {
@@ -108,21 +137,24 @@ function play() {
   const frame = (now) => {
     if (!state.playing) return;
     const speed = Number($("speed").value);
-    // Many steps may fall into one frame.
+    // Many steps may fall into one frame. They are drawn once.
+    let steps = 0;
     for (const until = now + 8; performance.now() < until; ) {
       const { view } = state;
-      if (view.next == null && view.cursor === view.moves) return keep(), pause();
+      if (view.next == null && view.cursor === view.moves) return draw(), pause();
       const span = Math.max((view.next ?? view.now) - view.now, 0);
       const takes = Math.min((span / speed) * 1000, LONGEST);
       if (now - since < takes) {
         state.clock = view.now + (span * (now - since)) / takes;
-        drawWire(state.clock);
         break;
       }
       since += takes;
       state.clock = null;
-      if (!forward()) return pause();
+      steps++;
+      if (!ask({ ask: "forward" })) return draw(), pause();
     }
+    if (steps) draw();
+    drawWire(state.clock ?? state.view.now);
     requestAnimationFrame(frame);
   };
   requestAnimationFrame(frame);
@@ -166,13 +198,19 @@ function begin(run, at) {
   state.chosen = null;
   if (!change({ ask: "open", run, at })) return (state.setup = before), false;
   $("service").value = state.setup.service ?? "rc";
+  $("sides").value = state.setup.sides ?? 2;
+  $("manager").checked = state.setup.connection_manager ?? false;
+  $("switch").checked = Boolean(state.setup.mark_at);
   $("congestion").checked = state.setup.congestion_control ?? false;
   $("early").checked = state.setup.early_retransmission ?? false;
   return true;
 }
 
+/** Bytes that wait at a port of the switch when it begins to mark. */
+const MARK_AT = 20_000;
 function another() {
-  const setup = { ...state.setup, service: $("service").value, congestion_control: $("congestion").checked, early_retransmission: $("early").checked };
+  const setup = { ...state.setup, sides: Number($("sides").value), service: $("service").value, connection_manager: $("manager").checked,
+    congestion_control: $("congestion").checked, mark_at: $("switch").checked ? state.setup.mark_at || MARK_AT : 0, early_retransmission: $("early").checked };
   if (begin({ setup, moves: [] }, null)) keep();
 }
 
@@ -197,7 +235,7 @@ $("link").addEventListener("click", async () => {
   $("link").textContent = "It is in the address line";
   setTimeout(() => ($("link").textContent = "Copy link"), 2000);
 });
-for (const id of ["service", "congestion", "early"]) $(id).addEventListener("change", another);
+for (const id of ["sides", "service", "manager", "congestion", "switch", "early"]) $(id).addEventListener("change", another);
 $("file").addEventListener("change", (event) => explain(event.target.files[0]));
 for (const [name, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
   addEventListener(name, (event) => {

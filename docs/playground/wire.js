@@ -56,7 +56,7 @@ class Wire {
       const part = Math.min(Math.max(1 - (packet.at - clock) / longest[way(packet)], 0), 1);
       const name = `chip ${kind(packet)}${id === chosen ? " chosen" : ""}`;
       if (chip.className !== name) chip.className = name;
-      const label = `${packet.psn}${packet.ce ? " CE" : ""}`;
+      const label = `${packet.message ? packet.opcode : packet.psn}${packet.ce ? " CE" : ""}`;
       if (chip.textContent !== label) {
         chip.textContent = label;
         chip.setAttribute("aria-label", words(packet));

@@ -19,7 +19,7 @@ Examples:
   softrnic playground --port 0           at a free port
   softrnic playground --page mine.html   a page from elsewhere";
 
-/// Serve the playground to browsers on this machine: two NICs in a page, stepped packet by packet
+/// Serve the playground to browsers on this machine: NICs in a page, stepped packet by packet
 ///
 /// It opens nothing by itself, and answers nobody but this machine. The page is one file that also opens from disk. It is
 /// looked for where it is installed, and where `make playground` leaves it.

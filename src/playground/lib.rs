@@ -13,6 +13,7 @@ mod exports;
 mod layout;
 mod manager;
 pub mod memory;
+mod network;
 pub mod packet;
 mod post;
 pub mod rules;

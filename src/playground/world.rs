@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use softrnic_cm::CommId;
 use softrnic_link::Link;
-use softrnic_link::sim::{Fabric, Flight, Meddling, Path};
+use softrnic_link::sim::{Fabric, Meddling};
 use softrnic_nic::engine::{Budget, Caller, Event as NicEvent, QpHandle, QpInit, ReceiveSource};
 use softrnic_transport::{AttrMask, Path as QpPath, QpAccess, QpAttr, QpEvent, QpState, QpType};
 use softrnic_wire::{Mtu, Psn, Rkey, RnrTimer, Time};
 
 use crate::action::{Action, Op, Post, Service, Setup};
-use crate::packet::{Fate, Packet};
+use crate::packet::Packet;
 use crate::post::{self, Peer, QKEY};
 use crate::side::Side;
 use crate::switch::Switch;
@@ -60,11 +60,11 @@ pub struct World {
     pub rates: Vec<Rate>,
     /// Packets that the last move changed.
     pub touched: Vec<usize>,
-    fabric: Fabric,
+    pub(crate) fabric: Fabric,
     /// By the number that the fabric gives.
-    flying: HashMap<u64, usize>,
+    pub(crate) flying: HashMap<u64, usize>,
     next_wr: u64,
-    switch: Option<Switch>,
+    pub(crate) switch: Option<Switch>,
 }
 
 impl World {
@@ -197,15 +197,6 @@ impl World {
             }
         }
         self.settle();
-        Ok(())
-    }
-
-    fn set_network(&mut self, mark: f64, loss: f64) -> Result<(), String> {
-        if ![mark, loss].iter().all(|p| (0.0..=1.0).contains(p)) {
-            return Err("a probability is from 0 to 1".into());
-        }
-        let delay = Duration::from_nanos(self.setup.delay);
-        self.fabric.set_default_path(Path { delay, mark, loss, ..Path::default() });
         Ok(())
     }
 
@@ -372,57 +363,6 @@ impl World {
         Ok(())
     }
 
-    fn under_way(&self, packet: usize) -> Result<Flight, String> {
-        let known = self.packets.get(packet).ok_or_else(|| format!("there is no packet {packet}"))?;
-        let flights = self.fabric.flights();
-        let flight = flights.into_iter().find(|flight| flight.number == known.number);
-        flight.ok_or_else(|| format!("packet {packet} is no longer under way"))
-    }
-
-    fn meddle(&mut self, packet: usize, what: Meddling, word: &'static str) -> Result<(), String> {
-        let flight = self.under_way(packet)?;
-        if !self.fabric.meddle(flight.number, what) {
-            return Err(match what {
-                Meddling::Mark => {
-                    format!("packet {packet} is not ECN-capable: switch congestion control on")
-                }
-                _ => format!("packet {packet} has no such bit"),
-            });
-        }
-        let (now, known) = (self.now, &mut self.packets[packet]);
-        known.done.push(word);
-        match what {
-            Meddling::Lose => (known.fate, known.at) = (Fate::Lost, now),
-            Meddling::ArriveAt(at) => known.at = at,
-            _ => {}
-        }
-        if what == Meddling::Lose {
-            self.flying.remove(&flight.number);
-        } else if let Some(changed) =
-            self.fabric.flights().into_iter().find(|changed| changed.number == flight.number)
-        {
-            known.read(&changed.packet);
-        }
-        self.touched.push(packet);
-        let text = format!("{}, psn {}, {word}", self.packets[packet].opcode, self.packets[packet].psn);
-        self.tell(None, What::Wire, Some(packet), text);
-        self.see_departures(Some(packet).filter(|_| what == Meddling::Duplicate));
-        Ok(())
-    }
-
-    /// Moves what has arrived by now to the receivers.
-    fn arrive(&mut self) {
-        for flight in self.fabric.flights().into_iter().filter(|flight| flight.at <= self.now) {
-            let side = self.sides.iter_mut().find(|side| side.address == flight.to);
-            if let (Some(side), Some(packet)) = (side, self.flying.remove(&flight.number)) {
-                side.inbox.push_back(packet);
-                self.packets[packet].fate = Fate::Arrived;
-                self.touched.push(packet);
-            }
-        }
-        self.fabric.advance(self.now);
-    }
-
     /// Lets every NIC do what it has to do at this time, except that it receives nothing.
     fn settle(&mut self) {
         // What a NIC sends at one time is bounded by its queues.
@@ -432,34 +372,11 @@ impl World {
                 break;
             }
         }
-        self.switch();
+        self.pass_switch();
         self.see_rates();
         for side in &mut self.sides {
             side.find_changed();
         }
-    }
-
-    /// Lets the switch have what reaches it before anything else happens.
-    fn switch(&mut self) {
-        let Some(mut switch) = self.switch.take() else { return };
-        while let Some((reaches, packet)) = self.next_time().and_then(|next| switch.take(next)) {
-            // Lost on the way to it, it takes nobody's place.
-            let Ok(flight) = self.under_way(packet) else { continue };
-            let Packet { to, length, psn, .. } = self.packets[packet];
-            let passage = switch.pass(reaches, to, length);
-            let at = passage.at.max(flight.at);
-            self.fabric.meddle(flight.number, Meddling::ArriveAt(at));
-            self.packets[packet].at = at;
-            self.touched.push(packet);
-            if passage.mark && self.fabric.meddle(flight.number, Meddling::Mark) {
-                let text = format!("the switch marks psn {psn}: {} bytes wait", passage.queue);
-                self.tell(None, What::Wire, Some(packet), text);
-                if let Ok(marked) = self.under_way(packet) {
-                    self.packets[packet].read(&marked.packet);
-                }
-            }
-        }
-        self.switch = Some(switch);
     }
 
     /// Notes which rates have changed.
@@ -522,29 +439,6 @@ impl World {
             self.sides[side].completed.push_back(done);
         }
         step.received > 0 || step.sent > 0 || step.completed > 0 || connected
-    }
-
-    /// Notes what has left since this was last called; it is a copy of `original`, if there is one.
-    fn see_departures(&mut self, original: Option<usize>) {
-        for flight in self.fabric.flights() {
-            if self.flying.contains_key(&flight.number) {
-                continue;
-            }
-            let place = |address| self.sides.iter().position(|side| side.address == address);
-            let (Some(from), Some(to)) = (place(flight.from), place(flight.to)) else { continue };
-            let id = self.packets.len();
-            let packet = Packet::new(id, &flight, (from, to), self.now, original);
-            self.flying.insert(flight.number, id);
-            self.touched.push(id);
-            let text = format!("sent {}, psn {}{}", packet.opcode, packet.psn, packet.note());
-            self.packets.push(packet);
-            if let Some(switch) = &mut self.switch {
-                switch.expect(flight.at, id);
-            }
-            if original.is_none() {
-                self.tell(Some(from), What::Sent, Some(id), text);
-            }
-        }
     }
 
     pub(crate) fn tell(&mut self, side: Option<usize>, what: What, packet: Option<usize>, text: String) {

@@ -138,6 +138,49 @@ class Lessons(unittest.TestCase):
         self.assertLess(float(shown), 10)
         self.answer(right=shown, wrong=10)
 
+    def test_9_windows(self):
+        self.begin("9-windows")
+        self.post(1, "bind", 256, local=4096)
+        self.post(0, "write", 200, check=["window"])
+        self.step_until(self.completed(0, "RdmaWrite, Success"))
+        self.post(1, "recv", 64)
+        self.post(0, "send_invalidate", 0)
+        self.step_until(self.completed(0, "Send, Success"))
+        self.assertTrue(self.browser.run("document.querySelector('#lesson form').hidden"), "whether it has gone has not been tried")
+        self.post(0, "write", 200, check=["window"])
+        self.step_until("!document.querySelector('#lesson form').hidden")
+        row = self.browser.run("[...document.querySelectorAll('#ladder .row')].find((row) => /Invalidate/.test(row.innerText)).dataset.packet")
+        self.browser.click(f'#ladder [data-packet="{row}"]')
+        key = self.browser.run("""[...document.querySelectorAll("#packet .layer")].find((layer) => layer.querySelector("h3").textContent === "ieth")
+            .querySelector(".field").lastChild.textContent""")
+        self.answer(right=key, wrong="0x1")
+
+    def test_10_dcqcn(self):
+        self.begin("10-dcqcn")
+        for side in (0, 2):
+            self.post(side, "write", 8192, times=40)
+        self.browser.set("#speed", 1_000_000_000)
+        self.browser.click("#play")
+        self.browser.until("!document.querySelector('#lesson form').hidden", seconds=60)
+        self.browser.run("document.getElementById('play').textContent === 'Pause' && document.getElementById('play').click()")
+        at = self.browser.run("""playground.state.events.filter((event) => event.side === 0 && event.what === "rate").map((event) => event.at)""")
+        self.answer(right=round((at[-1] - at[-2]) / 1000), wrong=55)
+
+    def test_11_rdma_cm(self):
+        self.begin("11-rdma-cm")
+        self.browser.click('.side[data-side="0"] .connect')
+        self.step(1)
+        self.do_to(1, "drop")
+        established = """["0", "1"].every((side) => document.querySelector(`.side[data-side="${side}"] .state`).innerText.includes("established"))"""
+        self.step_until(established)
+        self.browser.click('.side[data-side="1"] .disconnect')
+        self.step_until("!document.querySelector('#lesson form').hidden")
+        sent = self.browser.run("playground.state.packets.filter((packet) => packet.opcode === 'REP').map((packet) => packet.sent)")
+        self.answer(right=round((sent[1] - sent[0]) / 1e6, 1), wrong=4000)
+
+    def completed(self, side, what):
+        return f"""document.querySelector('.side[data-side="{side}"] .completions').innerText.includes("{what}")"""
+
     def test_an_address_opens_a_lesson(self):
         self.begin("6-rnr")
         self.post(0, "send", 100)
