@@ -80,7 +80,9 @@ class SideView {
 
   /** Timers count down while time passes between two steps. */
   tick(clock) {
-    if (this.side && this.fires != null) this.timer.textContent = duration(Math.max(Math.round(this.fires - clock), 0));
+    if (!this.side) return;
+    const text = this.fires == null ? "none" : duration(Math.max(Math.round(this.fires - clock), 0));
+    if (this.timer.textContent !== text) this.timer.textContent = text;
   }
 
   choose(ends) {
@@ -110,12 +112,20 @@ class SideView {
 }
 
 function list(box, pairs) {
+  if (!differs(box, pairs)) return;
   box.replaceChildren(...pairs.flatMap(([name, value]) => [make("dt", "", name), make("dd", "", String(value))]));
+}
+
+/** Whether something else is to be shown than before; most of it stays from one step to the next. */
+function differs(box, shown) {
+  const text = JSON.stringify(shown);
+  return box.shown !== text && ((box.shown = text), true);
 }
 
 /** What is at the front of a long queue. */
 const SHOWN = 8;
 function fill(box, items) {
+  if (!differs(box, items)) return;
   const rows = items.slice(0, SHOWN).map(([text, name]) => make("li", name ?? "", text));
   if (items.length > SHOWN) rows.push(make("li", "none", `and ${items.length - SHOWN} more`));
   box.replaceChildren(...(rows.length ? rows : [make("li", "none", "empty")]));

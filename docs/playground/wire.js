@@ -1,5 +1,8 @@
 // Packets between the NICs, where they are now.
 
+/** Of many in one direction, those that arrive first are drawn. The others are on the ladder. */
+const DRAWN = 24;
+
 class Wire {
   constructor(box, choose) {
     this.box = box;
@@ -23,6 +26,7 @@ class Wire {
     for (const [from, to] of pairs) {
       const [left, right] = from === 1 ? [to, from] : [from, to];
       const lane = make("div", `lane ${from === 1 ? "to-left" : "to-right"}`, make("b", "", NAMES[left]), make("b", "", NAMES[right]));
+      lane.append(make("span", "behind"));
       lane.setAttribute("role", "group");
       lane.setAttribute("aria-label", `From ${NAMES[from]} to ${NAMES[to]}`);
       this.lanes.set(`${from},${to}`, lane);
@@ -31,15 +35,26 @@ class Wire {
   }
 
   draw(packets, flying, clock, chosen) {
-    for (const [id, chip] of this.chips) if (!flying.has(id)) (chip.remove(), this.chips.delete(id));
     // The way is as long as the packet that takes longest needs.
     const longest = {};
     const way = (packet) => `${packet.from},${packet.to}`;
+    const underWay = {};
     for (const id of flying) {
       const packet = packets[id];
       longest[way(packet)] = Math.max(longest[way(packet)] ?? this.delay, packet.at - packet.sent);
+      (underWay[way(packet)] ??= []).push(id);
     }
-    for (const id of flying) {
+    const shown = new Set();
+    for (const [way, lane] of this.lanes) {
+      const ids = (underWay[way] ?? []).sort((a, b) => packets[a].at - packets[b].at);
+      for (const id of ids.slice(0, DRAWN)) shown.add(id);
+      if (ids.includes(chosen)) shown.add(chosen);
+      const behind = ids.length > DRAWN ? `and ${ids.length - DRAWN} more` : "";
+      const note = lane.querySelector(".behind");
+      if (note.textContent !== behind) note.textContent = behind;
+    }
+    for (const [id, chip] of this.chips) if (!shown.has(id)) (chip.remove(), this.chips.delete(id));
+    for (const id of shown) {
       const packet = packets[id];
       let chip = this.chips.get(id);
       if (!chip) {
