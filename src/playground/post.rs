@@ -70,7 +70,7 @@ pub fn send(
         }
         (Op::SendInvalidate, _) => SendOp::Send(SendExtra::Invalidate(Rkey(peer.window.0 ^ wrong))),
         (Op::Bind, _) => SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(bind(side, post)?)))),
-        (Op::Invalidate, _) => SendOp::Local(LocalOp::Invalidate(side.window)),
+        (Op::Invalidate, _) => SendOp::Local(LocalOp::Invalidate(side.window_key())),
         (Op::Send, _) => SendOp::Send(imm.map_or(SendExtra::Plain, SendExtra::Imm)),
         (Op::Write, _) => SendOp::Write { remote, imm },
         (Op::Read, _) => SendOp::Read { remote },
@@ -105,9 +105,9 @@ fn bind(side: &Side, post: &Post) -> Result<BindSpec, String> {
     let rights =
         if post.read_only { Access::REMOTE_READ } else { Access::REMOTE_READ | Access::REMOTE_WRITE };
     Ok(BindSpec {
-        mw: side.window,
+        mw: side.window_key(),
         // The low byte is the application's to choose.
-        tag: (side.window.0 as u8).wrapping_add(1),
+        tag: (side.window_key().0 as u8).wrapping_add(1),
         mr: side.keys.lkey,
         addr: side.base + post.local,
         length: u64::from(post.len),

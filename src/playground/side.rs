@@ -33,10 +33,10 @@ pub struct Side {
     pub base: u64,
     /// The keys of its region.
     pub keys: MrKeys,
-    /// A window of type 2, by the key that it has, or will have once the last bind is carried out.
-    pub window: Rkey,
-    /// What the NIC says about it.
+    /// What the NIC says about its window of type 2.
     pub window_now: Option<WindowInfo>,
+    /// The first key of it.
+    window: Rkey,
     /// The protection domain.
     pub pd: PdId,
     /// The completion queue.
@@ -95,8 +95,8 @@ impl Side {
             memory,
             base,
             keys,
-            window,
             window_now,
+            window,
             pd,
             cq,
             ring,
@@ -107,6 +107,11 @@ impl Side {
             before,
             counted,
         })
+    }
+
+    /// The key of the window. Each bind changes it.
+    pub fn window_key(&self) -> Rkey {
+        self.window_now.map_or(self.window, |window| window.rkey)
     }
 
     /// What the NIC has counted since this was last asked: what it means, and the rule that acted.

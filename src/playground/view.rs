@@ -188,7 +188,7 @@ fn side_view(world: &World, side: &crate::side::Side) -> SideView {
 fn window_view(side: &crate::side::Side) -> WindowView {
     let known = side.window_now;
     WindowView {
-        rkey: known.map_or(side.window, |known| known.rkey).0,
+        rkey: side.window_key().0,
         bound: known.is_some_and(|known| known.bound),
         offset: known.filter(|known| known.bound).map_or(0, |known| known.addr - side.base),
         len: known.map_or(0, |known| known.length),

@@ -9,7 +9,7 @@ use softrnic_link::Link;
 use softrnic_link::sim::{Fabric, Meddling};
 use softrnic_nic::engine::{Budget, Caller, Event as NicEvent, QpHandle, QpInit, ReceiveSource};
 use softrnic_transport::{AttrMask, Path as QpPath, QpAccess, QpAttr, QpEvent, QpState, QpType};
-use softrnic_wire::{Mtu, Psn, Rkey, RnrTimer, Time};
+use softrnic_wire::{Mtu, Psn, RnrTimer, Time};
 
 use crate::action::{Action, Op, Post, Service, Setup};
 use crate::packet::Packet;
@@ -316,7 +316,7 @@ impl World {
         let peer = Peer {
             base: target.base,
             rkey: target.keys.rkey,
-            window: target.window,
+            window: target.window_key(),
             path: self.path(end.side, other.side),
             qpn: other.qp.qpn,
         };
@@ -324,11 +324,6 @@ impl World {
         let wqe = post::send(&self.sides[side], &peer, self.service(), wr, request)?;
         let end = &mut self.ends[request.end];
         end.qp.sends.push(wqe).map_err(|_| FULL)?;
-        if request.op == Op::Bind {
-            let key = self.sides[side].window.0;
-            self.sides[side].window = Rkey((key & !0xFF) | (key.wrapping_add(1) & 0xFF));
-        }
-        let end = &mut self.ends[request.end];
         end.sends.push((wr, request.op));
         let (index, now) = (end.qp.key.index(), self.now);
         self.next_wr += 1;

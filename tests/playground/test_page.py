@@ -48,6 +48,8 @@ RUNS = {
                post("read", 64, window=True), post("write", 64, window=True), *steps(12)],
     "window taken back": [opened(), post("bind", 256, end=1, local=4096), post("invalidate", end=1),
                           post("read", 64, window=True), *steps(6)],
+    "window of a QP in ERR": [opened(), post("write", 8, wrong_key=True), *steps(4), post("bind", 64, end=1, local=4096),
+                              post("bind", 64, end=1, local=4096)],
     "window of another connection": [opened({"sides": 3}), post("bind", 256, end=1, local=4096),
                                      post("write", 64, end=2, window=True), *steps(6)],
     "rdma_cm": [*CONNECTED, post(), *steps(8), act("disconnect", end=1), *steps(8), act("connect", end=0), *steps(6)],
