@@ -17,6 +17,9 @@ pub struct Config {
     pub congestion_control: bool,
     /// Shortest time between two CNPs for one flow, in microseconds.
     pub cnp_interval_us: u32,
+    /// What the QP does wrong.
+    #[cfg(feature = "planted")]
+    pub planted: Option<crate::Fault>,
 }
 
 impl Default for Config {
@@ -29,6 +32,8 @@ impl Default for Config {
             read_chunk: 64 << 10,
             congestion_control: false,
             cnp_interval_us: 50,
+            #[cfg(feature = "planted")]
+            planted: None,
         }
     }
 }

@@ -25,6 +25,7 @@ mod host;
 mod mask;
 mod path;
 mod peer;
+mod planted;
 mod qp;
 mod requester;
 mod responder;
@@ -49,6 +50,8 @@ pub use host::{
 pub use mask::AttrMask;
 pub use path::Path;
 pub use peer::{FlushDialect, Peer};
+#[cfg(feature = "planted")]
+pub use planted::Fault;
 pub use qp::{Progress, Qp, QpStatus, Received, Stop};
 pub use transitions::{TRANSITIONS, Transition, check as check_transition};
 pub use window::{Window, WindowConfig};

@@ -18,6 +18,7 @@ use crate::context::{Context, Outcome};
 use crate::counters::Counter;
 use crate::dcqcn::{RateControl, RateParameters};
 use crate::host::{Host, LocalOpFault, Transmit, TransmitError};
+use crate::planted::Fault;
 use crate::qp::{Progress, QpStatus, Stop};
 use crate::segment;
 use crate::tuning::ACK_SPACING;
@@ -188,7 +189,7 @@ impl<D> Requester<D> {
             }
         }
         if take_due(&mut self.timers.ack, now) {
-            return self.on_ack_timeout(now, host);
+            return self.on_ack_timeout(cx, now, host);
         }
         if take_due(&mut self.timers.early, now) {
             self.on_early_timeout(cx, now, host);
@@ -284,7 +285,7 @@ impl<D> Requester<D> {
         }
         let queue = &mut self.queue;
         let entry = &queue.entries[queue.at];
-        if entry.wqe.fence && !queue.awaited.is_empty() {
+        if entry.wqe.fence && !queue.awaited.is_empty() && !cx.config.has(Fault::NoFence) {
             return Err(Stop::Idle.into());
         }
         if let SendOp::Local(op) = &entry.wqe.op {

@@ -24,6 +24,7 @@ use crate::context::{Context, Outcome};
 use crate::counters::Counter;
 use crate::hints::Hints;
 use crate::host::{Domain, Host};
+use crate::planted::Fault;
 use crate::qp::{Progress, QpStatus};
 use crate::wqe::{Receive, RecvWqe};
 use crate::{QpState, QpType};
@@ -155,13 +156,14 @@ impl<D> Responder<D> {
             return Outcome::Continue;
         }
         let ahead = request.psn.distance_from(self.epsn);
-        if ahead < 0 {
+        let is_atomic = matches!(request.op, Op::FetchAdd(_) | Op::CompareSwap(_));
+        if ahead < 0 && !(is_atomic && cx.config.has(Fault::RepeatsAtomics)) {
             self.on_duplicate(cx, &request, host);
             return Outcome::Continue;
         }
         if ahead > 0 {
             host.count(Counter::OutOfSeqRequest);
-            if self.nak_sent {
+            if self.nak_sent || cx.config.has(Fault::SilentAtGaps) {
                 host.count(Counter::DropAfterNak);
                 return Outcome::Continue;
             }
@@ -274,6 +276,9 @@ impl<D> Responder<D> {
                 return Outcome::Continue;
             }
             Refusal::Invalid(status) => (nak(psn, Syndrome::Nak(NakCode::InvalidRequest)), status),
+            Refusal::Access if cx.config.has(Fault::WrongNak) => {
+                (nak(psn, Syndrome::Nak(NakCode::InvalidRequest)), Status::RemoteAccess)
+            }
             Refusal::Access => (nak(psn, Syndrome::Nak(NakCode::RemoteAccess)), Status::RemoteAccess),
             Refusal::Operational => {
                 (nak(psn, Syndrome::Nak(NakCode::RemoteOperational)), Status::LocalProtection)

@@ -165,6 +165,12 @@ impl FromStr for DeviceSpec {
                 Some(("copies", value)) => {
                     return Err(SpecError(format!("copies={value}: use safe or plain")));
                 }
+                #[cfg(feature = "planted")]
+                Some(("planted", value)) => {
+                    let fault = softrnic_transport::Fault::named(value);
+                    transport.planted =
+                        Some(fault.ok_or_else(|| SpecError(format!("planted={value}: no such fault")))?);
+                }
                 Some((key @ "shm", value)) if kind == "udp" => shared_memory = Some(switch(key, value)?),
                 _ => of_link.push(option),
             }

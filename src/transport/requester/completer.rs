@@ -1,5 +1,7 @@
 //! The completer: what responses mean for outstanding work requests (IBTA 9.7.5.2, 9.7.6).
 
+use core::time::Duration;
+
 use softrnic_wire::{NakCode, Psn, Qpn, RnrTimer, Time};
 
 use super::Requester;
@@ -10,6 +12,7 @@ use crate::completion::{Completion, Status};
 use crate::context::{Context, Outcome};
 use crate::counters::Counter;
 use crate::host::Host;
+use crate::planted::Fault;
 use crate::tuning::MAX_EARLY_RESENDS;
 use crate::wqe::SendOp;
 
@@ -120,7 +123,8 @@ impl<D> Requester<D> {
         self.rewind(host);
         self.restarted_at = None;
         self.rnr_wait = true;
-        self.timers.rnr = now + timer.delay();
+        let delay = if cx.config.has(Fault::NoRnrDelay) { Duration::ZERO } else { timer.delay() };
+        self.timers.rnr = now + delay;
         Outcome::Continue
     }
 
@@ -178,7 +182,7 @@ impl<D> Requester<D> {
                 if ends != is_last_awaited && !self.queue.awaited.is_empty() {
                     return Err(Status::BadResponse);
                 }
-                if bytes.len() as u64 != expected {
+                if bytes.len() as u64 != expected && !cx.config.has(Fault::AnyResponse) {
                     return Err(Status::LocalLength);
                 }
                 host.place(domain, &front.wqe.data, offset, bytes).map_err(|_| Status::LocalProtection)
@@ -358,13 +362,20 @@ impl<D> Requester<D> {
     }
 
     /// The local ACK timeout has passed without progress (IBTA 9.7.6.1.3, C9-141).
-    pub(super) fn on_ack_timeout<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) -> Outcome {
+    pub(super) fn on_ack_timeout<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        now: Time,
+        host: &mut H,
+    ) -> Outcome {
         host.count(Counter::Timeout);
         if self.retries_left == 0 {
             host.count(Counter::RetryExceededErr);
             return Outcome::Fatal(Status::RetryExceeded);
         }
-        self.retries_left -= 1;
+        if !cx.config.has(Fault::EndlessRetries) {
+            self.retries_left -= 1;
+        }
         self.suspect_loss(now, host);
         self.fall_silent(host);
         self.restart(host);

@@ -8,6 +8,7 @@ use super::{Request, Responder};
 use crate::context::Context;
 use crate::counters::Counter;
 use crate::host::Host;
+use crate::planted::Fault;
 
 impl<D> Responder<D> {
     /// A request behind the expected PSN: answered again, never executed again (IBTA 9.7.5.1.1 to .4).
@@ -31,6 +32,7 @@ impl<D> Responder<D> {
                     None => return host.count(Counter::DropDuplicateUnmatched),
                 }
             }
+            _ if cx.config.has(Fault::SilentAtDuplicates) => return,
             // Sends an ACK for the newest PSN, but never beyond a READ or atomic whose answer may be lost too.
             _ => {
                 let newest = self.resources.first_after(request.psn).unwrap_or(self.epsn) - 1;

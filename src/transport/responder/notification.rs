@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::counters::Counter;
 use crate::host::{Host, Payload, Transmit};
 use crate::path::Path;
+use crate::planted::Fault;
 use crate::qp::Progress;
 
 /// DSCP 48, ECN-capable: as hardware sends it, so that switches favour it.
@@ -30,7 +31,8 @@ impl NotificationPoint {
     pub fn note<H: Host>(&mut self, cx: &Context, now: Time, host: &mut H) {
         host.count(Counter::EcnMarked);
         let interval = Duration::from_micros(cx.config.cnp_interval_us.into());
-        if cx.service != QpType::Ud && self.last.is_none_or(|last| now.since(last) >= interval) {
+        let is_told = cx.service != QpType::Ud && !cx.config.has(Fault::NoCnp);
+        if is_told && self.last.is_none_or(|last| now.since(last) >= interval) {
             self.last = Some(now);
             self.due = true;
         }

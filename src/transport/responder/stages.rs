@@ -13,6 +13,7 @@ use crate::completion::Status;
 use crate::context::Context;
 use crate::counters::Counter;
 use crate::host::{AtomicOp, Domain, Host, NoRecv, RemoteAccess};
+use crate::planted::Fault;
 use crate::wqe::Receive;
 
 impl<D> Responder<D> {
@@ -85,7 +86,7 @@ impl<D> Responder<D> {
             _ => true,
         };
         let has_resources = !op_is_saved(op) || self.has_free_resources(cx);
-        if allowed && has_resources { Ok(()) } else { Err(INVALID) }
+        if allowed && has_resources || cx.config.has(Fault::AnyAccess) { Ok(()) } else { Err(INVALID) }
     }
 
     /// Whether one more READ or atomic may be outstanding. Their answers are owed in order, so those that are
@@ -102,7 +103,8 @@ impl<D> Responder<D> {
             Op::WriteFirst(reth) | Op::WriteOnly(reth, _) | Op::ReadRequest(reth) => reth.dma_len,
             _ => 0,
         };
-        if request.has_valid_length(cx) && dma_len <= MAX_MESSAGE { Ok(()) } else { Err(INVALID) }
+        let fits = request.has_valid_length(cx) || cx.config.has(Fault::AnyLength);
+        if fits && dma_len <= MAX_MESSAGE { Ok(()) } else { Err(INVALID) }
     }
 
     fn receive_send<H: Host<Data = D>>(&mut self, stage: Stage<'_, H>) -> Result<(), Refusal> {
@@ -120,10 +122,10 @@ impl<D> Responder<D> {
             // There is more to come, or it is refused.
             self.message = Some(PartialMessage::Send { receive, srqn, received: total });
             placed?;
-            self.accept(request, false);
+            self.accept(cx, request, false);
             return Ok(());
         };
-        self.accept(request, true);
+        self.accept(cx, request, true);
         let mut completion = receive_completion(cx, &receive.wqe, Status::Success, request.solicited);
         completion.byte_len = total as u32;
         match tail {
@@ -158,7 +160,7 @@ impl<D> Responder<D> {
             return Err(Refusal::Access);
         }
         self.message = part.rest(request.payload, request.srqn);
-        self.accept(request, part.ends);
+        self.accept(cx, request, part.ends);
         if let Some(wqe) = wqe {
             host.count(Counter::RdmaRecvs);
             host.complete(part.completion(cx, &wqe, request.solicited), request.srqn);
@@ -238,9 +240,9 @@ impl<D> Responder<D> {
     }
 
     /// The packet is executed: the next PSN is expected, and an ACK is due if one was asked for.
-    fn accept(&mut self, request: &Request<'_>, ends: bool) {
+    fn accept(&mut self, cx: &Context, request: &Request<'_>, ends: bool) {
         self.expect(request.psn + 1);
-        if ends {
+        if ends || cx.config.has(Fault::CountsPackets) {
             self.msn = self.msn.next();
         }
         if request.ack_req {
