@@ -6,6 +6,7 @@
 //! [suite](suite()) ships with the crate.
 #![forbid(unsafe_code)]
 
+mod message;
 mod packet;
 mod parse;
 mod pattern;
@@ -16,13 +17,14 @@ mod suite;
 mod target;
 mod words;
 
+pub use message::{addressee, datagram, is_message};
 pub use packet::describe;
 pub use pattern::pattern;
 pub use play::{Failure, play};
 pub use script::{Case, Error, Line, Script};
-pub use statement::{Access, Event, Filling, MrSpec, QpSpec, Right, Service, Setting, State};
+pub use statement::{Access, Event, Filling, MrSpec, QpSpec, Right, Server, Service, Setting, State};
 pub use suite::suite;
 pub use target::{
-    Completion, Keys, Op, Outgoing, Place, Posted, QpNumbers, Queue, Received, Request, Seal, Sge, Target,
-    Trouble,
+    Completion, Keys, Op, Outgoing, Place, Posted, QpNumbers, Queue, Received, Request, Seal, Served, Sge,
+    Target, Trouble,
 };

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use softrnic_wire::{Header, ICRC_LEN, OPCODES, OpcodeInfo, Packet};
+use softrnic_wire::{Header, ICRC_LEN, OPCODES, OpcodeInfo, Packet, Qpn};
+
+use crate::message;
 
 /// Values of header fields by name.
 pub type Fields = BTreeMap<&'static str, u64>;
@@ -87,7 +89,7 @@ fn headers(info: &OpcodeInfo) -> Vec<Header> {
     headers
 }
 
-fn put(bytes: &mut [u8], offset: usize, len: usize, value: u64) {
+pub fn put(bytes: &mut [u8], offset: usize, len: usize, value: u64) {
     for bit in 0..len {
         let place = offset + bit;
         let mask = 0x80 >> (place % 8);
@@ -99,7 +101,7 @@ fn put(bytes: &mut [u8], offset: usize, len: usize, value: u64) {
     }
 }
 
-fn get(bytes: &[u8], offset: usize, len: usize) -> u64 {
+pub fn get(bytes: &[u8], offset: usize, len: usize) -> u64 {
     (offset..offset + len)
         .fold(0, |value, place| value << 1 | u64::from(bytes[place / 8] >> (7 - place % 8) & 1))
 }
@@ -113,6 +115,11 @@ pub fn describe(bytes: &[u8]) -> String {
             let name = packet.body.opcode().name();
             let flags = [(bth.ack_req, " A"), (bth.solicited, " SE"), (bth.becn, " BECN")];
             let flags: String = flags.into_iter().filter(|flag| flag.0).map(|flag| flag.1).collect();
+            if bth.dest_qpn == Qpn::GSI
+                && let Some(message) = message::describe(packet.payload)
+            {
+                return message;
+            }
             let (qpn, psn, len) = (bth.dest_qpn, bth.psn, packet.payload.len());
             format!("{name} qp {qpn} psn {psn}{flags} len {len} {:?}", packet.body)
         }

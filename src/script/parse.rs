@@ -1,10 +1,11 @@
 //! From the text of a line to a [`Statement`].
 
+mod message;
 mod objects;
 mod packet;
 mod post;
 
-use crate::statement::{Act, Complete, Event, Filling, Piece, State, Statement, Value};
+use crate::statement::{Act, Complete, Event, Filling, Piece, Server, State, Statement, Value};
 use crate::target::Place;
 use crate::words::{Words, duration, number, size};
 
@@ -28,8 +29,17 @@ fn act(words: &mut Words<'_>) -> Result<Act, String> {
             let time = if words.take("for") { Some(duration(words.next()?)?) } else { None };
             Act::Nothing(time)
         }
+        ">" if words.take("CM") => Act::ExpectMessage(message::message(words)?),
+        "<" if words.take("CM") => Act::SendMessage(message::message(words)?),
         ">" => Act::Expect(packet::packet(words)?),
         "<" => Act::Inject(packet::packet(words)?),
+        "server" => Act::Server(match words.following() {
+            None => Server::Connections,
+            Some("datagrams") => Server::Datagrams,
+            Some(other) => {
+                return Err(format!("a server is for datagrams or for connections; `{other}` is neither"));
+            }
+        }),
         "option" => Act::Option(objects::option(words)?),
         "qp" => Act::Qp(objects::qp(words)?),
         "srq" | "xrcsrq" => {

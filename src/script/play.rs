@@ -1,6 +1,7 @@
 //! Plays lines on a target, and judges what the NIC does.
 
 mod expect;
+mod message;
 mod names;
 mod post;
 
@@ -33,15 +34,9 @@ pub struct Failure {
 /// The first line that does not.
 pub fn play(lines: &[Line], target: &mut dyn Target) -> std::result::Result<(), Failure> {
     let mut player = Player { target, names: Names::default() };
-    for line in lines {
-        player.line(line).map_err(|trouble| Failure {
-            number: line.number,
-            line: line.text.clone(),
-            trouble,
-        })?;
-    }
-    let number = lines.last().map_or(0, |line| line.number);
-    player.end().map_err(|trouble| Failure { number, line: "the end".into(), trouble })
+    let played = player.all(lines);
+    player.part();
+    played
 }
 
 type Result<T = ()> = std::result::Result<T, Trouble>;
@@ -56,10 +51,23 @@ fn deviation<T>(what: impl Into<String>) -> Result<T> {
 }
 
 impl Player<'_> {
+    fn all(&mut self, lines: &[Line]) -> std::result::Result<(), Failure> {
+        for line in lines {
+            self.line(line).map_err(|trouble| Failure {
+                number: line.number,
+                line: line.text.clone(),
+                trouble,
+            })?;
+        }
+        let number = lines.last().map_or(0, |line| line.number);
+        self.end().map_err(|trouble| Failure { number, line: "the end".into(), trouble })
+    }
+
     fn line(&mut self, line: &Line) -> Result {
         let after = line.statement.after;
         match &line.statement.act {
             Act::Expect(packet) => self.expect_packet(packet, after),
+            Act::ExpectMessage(told) => self.expect_message(told, after),
             Act::Complete(told) => self.completion(told, after),
             act => {
                 if let Some(delay) = after {
@@ -75,6 +83,12 @@ impl Player<'_> {
     fn act(&mut self, act: &Act) -> Result {
         match act {
             Act::Option(setting) => self.target.option(*setting),
+            Act::Server(kind) => {
+                let served = self.target.server(*kind)?;
+                self.names.serve(served);
+                Ok(())
+            }
+            Act::SendMessage(told) => self.send_message(told),
             Act::Qp(spec) => {
                 let numbers = self.target.create_qp(spec)?;
                 self.names.qps.push((spec.name.clone(), numbers));
@@ -167,13 +181,16 @@ impl Player<'_> {
                 Some(found) if *at_most && found <= *value => Ok(()),
                 found => expect::count(found, *value),
             },
-            Act::Expect(_) | Act::Complete(_) => unreachable!("they have their own times"),
+            Act::Expect(_) | Act::ExpectMessage(_) | Act::Complete(_) => {
+                unreachable!("they have their own times")
+            }
         }
     }
 
     fn nothing_sent(&mut self) -> Result {
         match self.target.unexpected_packet()? {
             Some(packet) => deviation(format!("sent: {}", describe(&packet.bytes))),
+            None if self.names.served().is_ok() => self.no_message(),
             None => Ok(()),
         }
     }

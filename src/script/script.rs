@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::parse;
-use crate::statement::Statement;
+use crate::statement::{Act, Statement};
 
 /// A named text, of which nothing but the headings has been read.
 #[derive(Clone, Debug)]
@@ -36,6 +36,13 @@ pub struct Line {
     /// Its text, with the values of variables.
     pub text: String,
     pub(crate) statement: Statement,
+}
+
+impl Line {
+    /// Whether it is about how long something takes, or about what comes of waiting.
+    pub fn is_timed(&self) -> bool {
+        self.statement.after.is_some() || matches!(self.statement.act, Act::Quiet | Act::Wait(_))
+    }
 }
 
 /// A line that is not of the language.
@@ -79,6 +86,11 @@ impl Script {
             not_on_wires: heading("not on wires:"),
             text,
         }
+    }
+
+    /// Whether it is about a server's connections: the peer needs a server, and no agent.
+    pub fn needs_server(&self) -> bool {
+        self.text.lines().any(|line| line.split_whitespace().next() == Some("server"))
     }
 
     /// The whole text.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use softrnic_wire::OpcodeInfo;
 
+use crate::message::MessageKind;
 use crate::target::{Place, Seal};
 
 /// One line. Names stand for objects that lines before it made.
@@ -17,6 +18,7 @@ pub(crate) struct Statement {
 #[derive(Clone, Debug)]
 pub(crate) enum Act {
     Option(Setting),
+    Server(Server),
     Qp(QpSpec),
     Srq {
         name: String,
@@ -75,6 +77,10 @@ pub(crate) enum Act {
     Inject(Packet),
     /// `>`
     Expect(Packet),
+    /// `< CM`
+    SendMessage(Message),
+    /// `> CM`
+    ExpectMessage(Message),
     Nothing(Option<Duration>),
     Quiet,
     Wait(Duration),
@@ -111,6 +117,15 @@ pub(crate) enum Act {
         at_most: bool,
         value: u64,
     },
+}
+
+/// What runs on the NIC and answers those who ask it for a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Server {
+    /// It accepts whoever asks for a reliable connection, and posts nothing that sends.
+    Connections,
+    /// It tells whoever asks the QP of a datagram service.
+    Datagrams,
 }
 
 /// How the NIC is set up, before anything else.
@@ -307,6 +322,21 @@ pub(crate) struct Packet {
     pub tos: Option<u8>,
     /// An opcode byte instead of the named one.
     pub raw_opcode: Option<u8>,
+}
+
+/// A message of the connection manager.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    pub kind: MessageKind,
+    /// The connection.
+    pub of: String,
+    pub fields: Vec<(&'static str, Value)>,
+    /// The same as the last of its kind.
+    pub again: bool,
+    pub seal: Seal,
+    pub stranger: bool,
+    /// Bytes of the datagram, if it is not a whole one.
+    pub len: Option<usize>,
 }
 
 #[derive(Clone, Debug)]

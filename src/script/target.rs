@@ -1,8 +1,9 @@
 //! What a script is played on.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::statement::{Event, MrSpec, QpSpec, Setting, State};
+use crate::statement::{Event, MrSpec, QpSpec, Server, Setting, State};
 
 /// Why a script cannot go on.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,6 +41,23 @@ pub struct QpNumbers {
     pub ours: u32,
     /// The one that the script plays.
     pub peer: u32,
+}
+
+/// How a server is asked for a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Served {
+    /// The NIC's address.
+    pub nic: IpAddr,
+    /// That of the side which the script plays.
+    pub peer: IpAddr,
+    /// The service that the server listens for.
+    pub service: u64,
+    /// The GUID of the adapter that the script plays.
+    pub guid: u64,
+    /// The first of the 256 communication ids that the script may choose.
+    pub first_id: u32,
+    /// The first of its QP numbers.
+    pub first_qpn: u32,
 }
 
 /// How a packet's ICRC is made.
@@ -159,6 +177,15 @@ pub struct Completion {
 pub trait Target {
     /// Sets the NIC up. Comes before everything else.
     fn option(&mut self, setting: Setting) -> Result<(), Trouble>;
+
+    /// A server on the NIC, which answers whoever asks for a connection.
+    fn server(&mut self, kind: Server) -> Result<Served, Trouble>;
+
+    /// The next message of the NIC's connection manager: soon, or `after` that time.
+    fn next_message(&mut self, after: Option<Duration>) -> Result<Received, Trouble>;
+
+    /// A message that the NIC's connection manager has sent and that nobody asked about, if there is one.
+    fn unexpected_message(&mut self) -> Result<Option<Received>, Trouble>;
 
     /// Makes a QP and brings it to its state. Its peer is the script.
     fn create_qp(&mut self, spec: &QpSpec) -> Result<QpNumbers, Trouble>;

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use softrnic_cm::CommId;
 use softrnic_link::sim::{Path, SimLink, SimOptions};
 use softrnic_link::{Flow, Link};
 use softrnic_memory::PdId;
 use softrnic_nic::engine::{CqKey, Cqe, EngineConfig, Event, QpHandle, SrqHandle, XrcdKey};
-use softrnic_script::{Outgoing, Received, Seal, Trouble, describe};
+use softrnic_script::{Outgoing, Received, Seal, Trouble, describe, is_message};
 use softrnic_transport::{QpAttr, QpType};
 use softrnic_wire::{ICRC_LEN, IpFacts, ROCE_UDP_PORT, Time, UdpFacts, rxe_flush_icrc, seal, verify};
 
@@ -43,6 +44,7 @@ pub struct Memory {
 pub struct Seen {
     at: Time,
     tos: u8,
+    sport: u16,
     bytes: Vec<u8>,
 }
 
@@ -62,8 +64,12 @@ pub struct Machine {
     pub memory: BTreeMap<String, Memory>,
     pub mappings: BTreeMap<String, Pages>,
     pub seen: VecDeque<Seen>,
+    /// Messages of its connection manager.
+    pub messages: VecDeque<Seen>,
     /// Packets are sent to the NIC, which does not receive them yet.
     pub burst: bool,
+    /// The QPs of the server's connections.
+    pub served: Vec<(CommId, QpHandle)>,
     pub cqes: VecDeque<Cqe>,
     /// When the last line took effect.
     mark: Time,
@@ -71,8 +77,12 @@ pub struct Machine {
 
 /// The peer's address.
 pub const REMOTE: [u8; 4] = [10, 0, 0, 2];
-const NIC: [u8; 4] = [10, 0, 0, 1];
+/// The NIC's.
+pub const NIC: [u8; 4] = [10, 0, 0, 1];
 const STRANGER: [u8; 4] = [10, 0, 0, 9];
+
+/// What a server has to do is done in this time.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How far a time may be off from the script: timers are exact, but sending takes no time.
 const TOLERANCE: Duration = Duration::from_nanos(1_000);
@@ -97,7 +107,9 @@ impl Machine {
             memory: BTreeMap::new(),
             mappings: BTreeMap::new(),
             seen: VecDeque::new(),
+            messages: VecDeque::new(),
             burst: false,
+            served: Vec::new(),
             cqes: VecDeque::new(),
             mark: Time::ZERO,
         }
@@ -135,6 +147,10 @@ impl Machine {
     pub fn settle(&mut self) {
         self.world().settle();
         self.look();
+        while self.serve() {
+            self.world().settle();
+            self.look();
+        }
     }
 
     pub fn other_pd(&mut self) -> Option<PdId> {
@@ -147,7 +163,9 @@ impl Machine {
         let now = world.now;
         for link in [&mut self.remote, &mut self.stranger].into_iter().flatten() {
             link.receive(now, usize::MAX, &mut |datagram| {
-                self.seen.push_back(Seen { at: now, tos: datagram.tos, bytes: datagram.bytes.to_vec() })
+                let (tos, sport, bytes) = (datagram.tos, datagram.sport, datagram.bytes.to_vec());
+                let queue = if is_message(&bytes) { &mut self.messages } else { &mut self.seen };
+                queue.push_back(Seen { at: now, tos, sport, bytes });
             });
         }
         for ring in world.nodes[0].cqs.values_mut() {
@@ -162,6 +180,9 @@ impl Machine {
         self.settle();
         while self.world().advance(end) {
             self.look();
+            if self.serve() {
+                self.settle();
+            }
         }
         self.world().now = end;
         self.mark = end;
@@ -201,10 +222,10 @@ impl Machine {
     }
 
     /// How a packet that the NIC sent is sealed.
-    fn seal_of(&self, bytes: &[u8]) -> Seal {
+    fn seal_of(seen: &Seen) -> Seal {
+        let bytes = &seen.bytes[..];
         let ip = IpFacts::v4(NIC.into(), REMOTE.into());
-        let Some((_, actor)) = self.qps.first() else { return Seal::Bad };
-        let facts = UdpFacts { ip, src_port: actor.attr.path.sport, dst_port: ROCE_UDP_PORT };
+        let facts = UdpFacts { ip, src_port: seen.sport, dst_port: ROCE_UDP_PORT };
         let Some((covered, icrc)) = bytes.split_last_chunk::<ICRC_LEN>() else { return Seal::Bad };
         if verify(&facts, bytes) {
             Seal::Good
@@ -215,8 +236,8 @@ impl Machine {
         }
     }
 
-    pub fn received(&self, seen: Seen) -> Received {
-        Received { seal: self.seal_of(&seen.bytes), bytes: seen.bytes, tos: seen.tos }
+    pub fn received(seen: Seen) -> Received {
+        Received { seal: Machine::seal_of(&seen), bytes: seen.bytes, tos: seen.tos }
     }
 
     /// The next packet that the NIC sends: one already sent or, with `after`, the next one ever, which must come that
@@ -239,6 +260,28 @@ impl Machine {
             return Err(Trouble::Deviation(format!("sent after {took:?}: {line}")));
         }
         self.mark = at;
+        Ok(seen)
+    }
+
+    /// The next message of the connection manager: before long or, with `after`, that long after the last line.
+    pub fn next_message(&mut self, after: Option<Duration>) -> Result<Seen> {
+        self.settle();
+        let limit = self.mark + after.map_or(PATIENCE, |after| 2 * after + TOLERANCE);
+        while self.messages.is_empty() && self.world().advance(limit) {
+            self.look();
+            if self.serve() {
+                self.settle();
+            }
+        }
+        let nothing = || Trouble::Deviation("no message was sent".into());
+        let seen = self.messages.pop_front().ok_or_else(nothing)?;
+        if let Some(after) = after
+            && seen.at.since(self.mark + after).max((self.mark + after).since(seen.at)) > TOLERANCE
+        {
+            let took = seen.at.since(self.mark);
+            return Err(Trouble::Deviation(format!("sent after {took:?}: {}", describe(&seen.bytes))));
+        }
+        self.mark = seen.at;
         Ok(seen)
     }
 

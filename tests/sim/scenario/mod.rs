@@ -2,6 +2,7 @@
 
 mod machine;
 mod post;
+mod server;
 mod target;
 
 use machine::Machine;

@@ -6,7 +6,7 @@ use softrnic_memory::{Access as Rights, MrSpec as Region, MwType, PreparedPages}
 use softrnic_nic::engine::{CqeExtra, Event as Raised, QpInit, ReceiveSource, RecvRequest, SrqInit};
 use softrnic_script::{
     Access, Completion, Event, Keys, MrSpec, Outgoing, Place, QpNumbers, QpSpec, Queue, Received, Request,
-    Right, Service, Setting, Sge, State, Target,
+    Right, Served, Server, Service, Setting, Sge, State, Target,
 };
 use softrnic_transport::{AttrMask, QpAccess, QpAttr, QpEvent, QpState, QpType};
 use softrnic_wire::{Mtu, Psn, Qpn, RnrTimer};
@@ -33,6 +33,19 @@ impl Target for Machine {
             }
         }
         Ok(())
+    }
+
+    fn server(&mut self, kind: Server) -> Result<Served> {
+        self.start_server(kind)
+    }
+
+    fn next_message(&mut self, after: Option<Duration>) -> Result<Received> {
+        self.next_message(after).map(Machine::received)
+    }
+
+    fn unexpected_message(&mut self) -> Result<Option<Received>> {
+        self.settle();
+        Ok(self.messages.pop_front().map(Machine::received))
     }
 
     fn create_qp(&mut self, spec: &QpSpec) -> Result<QpNumbers> {
@@ -235,12 +248,12 @@ impl Target for Machine {
 
     fn next_packet(&mut self, after: Option<Duration>) -> Result<Received> {
         let seen = self.next_seen(after)?;
-        Ok(self.received(seen))
+        Ok(Machine::received(seen))
     }
 
     fn unexpected_packet(&mut self) -> Result<Option<Received>> {
         self.settle();
-        Ok(self.seen.pop_front().map(|seen| self.received(seen)))
+        Ok(self.seen.pop_front().map(Machine::received))
     }
 
     fn forget_packets(&mut self) -> Result {
@@ -267,7 +280,17 @@ impl Target for Machine {
     }
 
     fn next_event(&mut self, _expected: bool) -> Result<Option<(String, Event)>> {
-        let Some(event) = self.take_event() else { return Ok(None) };
+        let of_server = |event: &Raised, machine: &Machine| match event {
+            Raised::Qp(key, _) => machine.served.iter().any(|(_, handle)| handle.key == *key),
+            _ => false,
+        };
+        let event = loop {
+            match self.take_event() {
+                None => return Ok(None),
+                Some(event) if of_server(&event, self) => {}
+                Some(event) => break event,
+            }
+        };
         let of = |name: Option<&String>| name.cloned().unwrap_or_else(|| "an unknown object".into());
         Ok(Some(match event {
             Raised::Qp(key, event) => {
