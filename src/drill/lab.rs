@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use softrnic_link::capture::{Capture, CaptureOptions};
 use softrnic_link::udp::OpenError;
-use softrnic_script::{Case, Error, Failure, Script, Trouble, play};
+use softrnic_script::{Case, Error, Failure, Line, Script, Trouble, play};
 
 use crate::agent::{Agent, AgentError};
 use crate::known::Known;
@@ -22,8 +22,10 @@ use crate::wire::Wire;
 pub struct Options {
     /// The peer's address.
     pub peer: IpAddr,
-    /// The agent's TCP port there.
-    pub port: u16,
+    /// The agent's TCP port there, if it has an agent.
+    pub agent: Option<u16>,
+    /// The port of a rdma_cm server there, if it has one.
+    pub server: Option<u16>,
     /// This side's address; if absent, one that the peer can reach is found.
     pub own: Option<IpAddr>,
     /// A second address of this side, for packets from somebody whom no queue pair is connected with.
@@ -41,6 +43,8 @@ pub enum LabError {
     Open(OpenError),
     /// The agent is not there, or does not know the device.
     Agent(SocketAddr, AgentError),
+    /// The server does not accept connections.
+    Server(SocketAddr, String),
     /// A capture cannot be written.
     Capture(PathBuf, io::Error),
 }
@@ -52,6 +56,11 @@ impl fmt::Display for LabError {
             LabError::Agent(address, error) => write!(
                 f,
                 "the agent at {address}: {error}; `softrnic drill --agent` prints the program that must run there"
+            ),
+            LabError::Server(address, why) => write!(
+                f,
+                "no rdma_cm server accepts connections at {address}: {why}; `rping -s -P -p {}` is one",
+                address.port()
             ),
             LabError::Capture(path, error) => write!(f, "cannot write {}: {error}", path.display()),
         }
@@ -66,17 +75,25 @@ pub struct Lab {
     own: IpAddr,
     stranger: Option<IpAddr>,
     place: Place,
-    device: String,
+    /// Before the first script.
+    measured: Place,
+    device: Option<String>,
     next_qpn: u32,
+    /// The server's number of the connection that was made first.
+    past: u32,
     /// Why nothing can be played any more.
     lost: Option<LabError>,
 }
+
+/// What a server must be able to do, whatever else it does.
+const MEETING: &str = "server\n< CM REQ c\n> CM REP c\n< CM RTU c\n< CM DREQ c\n> CM DREP c\n";
 
 /// An attempt during which this side was held up for longer than it counts on says nothing; so many may be.
 const MOST_VOID: usize = 5;
 
 impl Lab {
-    /// Connects with the agent, and measures how exactly time can be told here. No packet is sent to the peer's NIC yet.
+    /// Connects with the agent, or with the server by a connection that ends at once, and measures how exactly time can be
+    /// told here. No other packet is sent to the peer's NIC yet.
     ///
     /// # Errors
     /// See [`LabError`].
@@ -85,13 +102,23 @@ impl Lab {
         let wire = Wire::open(own, options.stranger, options.peer, None).map_err(LabError::Open)?;
         let (own, stranger) = (wire.own, wire.stranger_address());
         drop(wire);
-        let address = SocketAddr::new(options.peer, options.port);
-        let lost = |error| LabError::Agent(address, error);
-        let mut agent = Agent::connect(address, own).map_err(lost)?;
-        let place = Place::measure(|| agent.ask("complete ms=0").map(drop)).map_err(lost)?;
+        let mut place = Place::measure(|| Ok(()))?;
+        let mut device = None;
+        if let Some(port) = options.agent {
+            let address = SocketAddr::new(options.peer, port);
+            let lost = |error| LabError::Agent(address, error);
+            let mut agent = Agent::connect(address, own).map_err(lost)?;
+            place = Place::measure(|| agent.ask("complete ms=0").map(drop)).map_err(lost)?;
+            device = Some(agent.device);
+        }
         // Different for every run: packets of an earlier one must not be taken for those of this.
         let next_qpn = 0x10_0000 + (std::process::id() % 0x6000) * 0x100;
-        Ok(Lab { own, stranger, place, device: agent.device, next_qpn, lost: None, options })
+        let mut lab =
+            Lab { own, stranger, place, measured: place, device, next_qpn, past: 0, lost: None, options };
+        if let Some(port) = lab.options.server {
+            lab.meet_server(port)?;
+        }
+        Ok(lab)
     }
 
     /// This side's address.
@@ -99,9 +126,9 @@ impl Lab {
         self.own
     }
 
-    /// What the peer calls its device.
-    pub fn device(&self) -> &str {
-        &self.device
+    /// What the peer calls its device, if its agent has said it.
+    pub fn device(&self) -> Option<&str> {
+        self.device.as_deref()
     }
 
     /// How long nothing must come for it to count as nothing.
@@ -148,8 +175,14 @@ impl Lab {
         for (number, case) in (1..).zip(cases) {
             let own = file(format!("{}.case-{number}.pcapng", script.name));
             if self.lost.is_none() {
-                match self.judge_case(&case, capture.as_ref(), &mut frames, own) {
+                match self.judge_case(script, &case, capture.as_ref(), &mut frames, own) {
                     Ok(judged) => {
+                        // A server that has ended itself would deviate for ever.
+                        if let Some(port) = self.options.server.filter(|_| script.needs_server())
+                            && judged.verdict >= Verdict::CannotTell
+                        {
+                            self.lost = self.meet_server(port).err();
+                        }
                         judgement.cases.push(judged);
                         continue;
                     }
@@ -167,6 +200,7 @@ impl Lab {
     /// holds `frames` packets so far; the last repeat of a deviation is kept in a file of its own.
     fn judge_case(
         &mut self,
+        script: &Script,
         case: &Case,
         capture: Option<&Capture>,
         frames: &mut u64,
@@ -178,8 +212,8 @@ impl Lab {
             let last = !deviations.is_empty() && deviations.len() == self.options.repeats;
             let separate = own.as_ref().filter(|_| last);
             let attempt = match separate {
-                Some(path) => self.play(case, Some(&create(path)?), &mut 0)?,
-                None => self.play(case, capture, frames)?,
+                Some(path) => self.play(script, case, Some(&create(path)?), &mut 0)?,
+                None => self.play(script, case, capture, frames)?,
             };
             let given_up = |verdict, mut attempts: Vec<Attempt>, more: &str| {
                 let Attempt { failure, frames, .. } = attempts.swap_remove(0);
@@ -221,23 +255,57 @@ impl Lab {
         }
     }
 
+    /// Makes a connection with the server, so that nothing else is sent where nobody wants it, and measures how long the peer
+    /// takes to answer.
+    fn meet_server(&mut self, port: u16) -> Result<(), LabError> {
+        let address = SocketAddr::new(self.options.peer, port);
+        let refused = |why: String| LabError::Server(address, why);
+        let mut wire =
+            Wire::open(Some(self.own), self.stranger, self.options.peer, None).map_err(LabError::Open)?;
+        let first_qpn = self.take_qpns();
+        let mut peer = Peer::new(&mut wire, None, Some(port), self.place, first_qpn);
+        let cases = Script::new("meeting", MEETING).cases().map_err(|error| refused(error.to_string()))?;
+        for case in cases {
+            play(&case.lines, &mut peer).map_err(|failure| refused(told(&failure, "").2))?;
+        }
+        let measured = Place::measure(|| peer.ask_server());
+        let measured = measured.map_err(|trouble| refused(format!("{trouble:?}")))?;
+        self.past = peer.past;
+        self.place.jitter = self.place.jitter.max(measured.jitter);
+        self.place.round_trip = self.place.round_trip.max(measured.round_trip);
+        self.measured = self.place;
+        Ok(())
+    }
+
+    /// 256 QP numbers that no case has had before.
+    fn take_qpns(&mut self) -> u32 {
+        let first = self.next_qpn;
+        self.next_qpn = if first >= 0xFF_0000 { 0x10_0000 } else { first + 0x100 };
+        first
+    }
+
     /// Plays a case once, on a fresh connection.
     fn play(
         &mut self,
+        script: &Script,
         case: &Case,
         capture: Option<&Capture>,
         frames: &mut u64,
     ) -> Result<Attempt, LabError> {
         let wire = Wire::open(Some(self.own), self.stranger, self.options.peer, capture);
         let mut wire = wire.map_err(LabError::Open)?;
-        let address = SocketAddr::new(self.options.peer, self.options.port);
-        let agent = Agent::connect(address, self.own).map_err(|error| LabError::Agent(address, error))?;
-        let first_qpn = self.next_qpn;
-        self.next_qpn = if first_qpn >= 0xFF_0000 { 0x10_0000 } else { first_qpn + 0x100 };
-        let mut peer = Peer::new(&mut wire, agent, self.place, first_qpn);
+        let agent = self.options.agent.filter(|_| !script.needs_server()).map(|port| {
+            let address = SocketAddr::new(self.options.peer, port);
+            Agent::connect(address, self.own).map_err(|error| LabError::Agent(address, error))
+        });
+        let first_qpn = self.take_qpns();
+        let mut peer = Peer::new(&mut wire, agent.transpose()?, self.options.server, self.place, first_qpn);
+        peer.past = self.past;
+        peer.unhurried = !case.lines.iter().any(Line::is_timed);
         let failure = play(&case.lines, &mut peer).err();
         // Nobody was too slow for what never came, unless the peer has given up sending it.
         let (nothing_came, was_slow) = (peer.nothing_came, peer.was_slow);
+        self.place = peer.place.calmed(self.measured);
         let first = *frames + 1;
         *frames += wire.frames;
         let paused = wire.longest_pause > self.place.settle() / 2;

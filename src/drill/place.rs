@@ -10,7 +10,7 @@ const MOST_JITTER: Duration = Duration::from_millis(60);
 pub struct Place {
     /// How much later than asked a thread of ours wakes up, at worst.
     pub jitter: Duration,
-    /// A question to the agent and its answer, at worst.
+    /// A question and its answer, at worst.
     pub round_trip: Duration,
 }
 
@@ -32,6 +32,17 @@ impl Place {
     /// Counts on pauses as long as this one from now on.
     pub fn allow(&mut self, pause: Duration) {
         self.jitter = self.jitter.max(pause).min(MOST_JITTER);
+    }
+
+    /// The peer has taken so long to answer a packet.
+    pub fn answered_after(&mut self, time: Duration) {
+        self.round_trip = self.round_trip.max(time.min(MOST_JITTER));
+    }
+
+    /// What is still to be counted on in the next case: what was measured, or half of what was learned.
+    #[must_use]
+    pub fn calmed(self, measured: Place) -> Place {
+        Place { round_trip: measured.round_trip.max(self.round_trip / 2), ..self }
     }
 
     /// After this time without a packet, none comes that answers what was sent.

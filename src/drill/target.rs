@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 
 use softrnic_script::{
     Access, Completion, Event, Keys, MrSpec, Op, Outgoing, Place as Spot, QpNumbers, QpSpec, Queue, Received,
-    Request, Service, Setting, Sge, State, Target, Trouble, describe,
+    Request, Served, Server, Service, Setting, Sge, State, Target, Trouble, addressee, describe,
 };
-use softrnic_wire::{ICRC_LEN, Opcode};
+use softrnic_wire::{
+    CmBody, CmIds, CmMessage, Dreq, ICRC_LEN, MAD_LEN, Mad, Opcode, Packet, PortSpace, Qpn, ServiceId,
+};
 
 use crate::agent::{Agent, AgentError, Answer};
 use crate::place::Place;
 use crate::verbs;
-use crate::wire::{Seen, Wire};
+use crate::wire::{Seen, Wire, first_id};
 
 type Result<T = ()> = std::result::Result<T, Trouble>;
 
@@ -25,22 +27,43 @@ const REST: Duration = Duration::from_millis(350);
 const MOST_REPEATS: usize = 16;
 /// What is longer is this long: longer than the local ACK timeout that QPs have unless a script says otherwise.
 const LULL: Duration = Duration::from_millis(100);
+/// The local ACK timeout of scripts that do not say one, and the one that they have if no line is about time: 67 ms, and
+/// 1 s.
+const USUAL_TIMEOUT: u8 = 14;
+const UNHURRIED_TIMEOUT: u8 = 18;
+/// The last of a case's communication ids, about which the peer is asked to see that it is alive, and for how long.
+const PROBE_ID: u32 = 0xFF;
+const PROBE: Duration = Duration::from_millis(500);
+/// The GUID of this side's adapter, but for what is different in each case.
+const GUID: u64 = 0x0200_00D2_1100_0000;
+/// The byte whose first bit asks for an acknowledgement.
+const ACK_REQUEST: usize = 8;
 const FLUSH: u8 = 0x1C;
 const ATOMIC_WRITE: u8 = 0x1D;
 
 /// What a case knows of the peer.
 pub struct Peer<'a> {
     wire: &'a mut Wire,
-    agent: Agent,
-    place: Place,
+    /// It makes objects and posts; whoever asks a server for connections needs none.
+    agent: Option<Agent>,
+    /// The TCP port of the server's service.
+    server: Option<u16>,
+    /// Whether no line is about time, so that QPs need not be in a hurry.
+    pub unhurried: bool,
+    /// A communication id that the server has given, of a connection that is over.
+    pub past: u32,
+    pub place: Place,
     ids: HashMap<String, usize>,
     qps: HashMap<String, (QpSpec, QpNumbers)>,
     /// What memory would hold if nobody but the application had written it, and whether its addresses count from 0.
     shadows: HashMap<String, Vec<u8>>,
     zero_based: HashMap<String, bool>,
     windows_of_type_1: HashMap<String, u32>,
-    /// When the last line took effect.
+    /// When the last line had taken effect, and when it had not yet.
     mark: Instant,
+    mark_since: Instant,
+    /// When the packet was sent that the next one is likely to answer.
+    sent: Option<Instant>,
     /// Whether something was sent that may not have arrived yet.
     in_flight: bool,
     /// When an expectation that does not hold yet is given up.
@@ -60,6 +83,15 @@ fn lost(error: AgentError) -> Trouble {
     Trouble::Broken(error.to_string())
 }
 
+/// The numbers of a connection, in a packet that wishes to end it.
+fn dreq_ids(bytes: &[u8]) -> Option<CmIds> {
+    let packet = Packet::parse(bytes).ok()?;
+    match Mad::read(packet.payload)?.cm()?.body() {
+        CmBody::Dreq(dreq) if packet.bth.dest_qpn == Qpn::GSI => Some(dreq.ids),
+        _ => None,
+    }
+}
+
 /// A verb that fails at the peer means that the script cannot be played there.
 fn unable(error: AgentError) -> Trouble {
     match error {
@@ -74,13 +106,23 @@ fn deviation<T>(what: impl Into<String>) -> Result<T> {
 
 impl<'a> Peer<'a> {
     /// A peer on a fresh connection with its agent.
-    pub fn new(wire: &'a mut Wire, agent: Agent, place: Place, first_qpn: u32) -> Peer<'a> {
+    pub fn new(
+        wire: &'a mut Wire,
+        agent: Option<Agent>,
+        server: Option<u16>,
+        place: Place,
+        first_qpn: u32,
+    ) -> Peer<'a> {
         wire.look();
         (wire.first_qpn, wire.sent) = (first_qpn, 0);
         wire.seen.clear();
+        wire.messages.clear();
         Peer {
             wire,
             agent,
+            server,
+            unhurried: false,
+            past: 0,
             place,
             ids: HashMap::new(),
             qps: HashMap::new(),
@@ -88,6 +130,8 @@ impl<'a> Peer<'a> {
             zero_based: HashMap::new(),
             windows_of_type_1: HashMap::new(),
             mark: Instant::now(),
+            mark_since: Instant::now(),
+            sent: None,
             in_flight: false,
             patience: None,
             was_slow: false,
@@ -96,6 +140,11 @@ impl<'a> Peer<'a> {
             late_repeat: false,
             repeats_in_a_row: 0,
         }
+    }
+
+    fn agent(&mut self) -> std::result::Result<&mut Agent, AgentError> {
+        let why = "the script needs the agent on the peer; without --server, or with --port, it is used";
+        self.agent.as_mut().ok_or_else(|| AgentError::Refused { errno: 0, what: why.into() })
     }
 
     fn new_id(&mut self, name: &str) -> Result<usize> {
@@ -117,8 +166,9 @@ impl<'a> Peer<'a> {
         }
         self.wire.look();
         let began = Instant::now();
-        let answer = self.agent.ask(command);
-        self.mark = Instant::now();
+        self.sent = None;
+        let answer = self.agent()?.ask(command);
+        (self.mark_since, self.mark) = (began, Instant::now());
         self.wire.held_up(self.mark - began);
         answer
     }
@@ -128,7 +178,10 @@ impl<'a> Peer<'a> {
     fn settle(&mut self) -> Result {
         self.wire.look_for(self.place.settle());
         let began = Instant::now();
-        self.agent.ask("ping").map_err(lost)?;
+        match &mut self.agent {
+            Some(agent) => drop(agent.ask("ping").map_err(lost)?),
+            None => self.ask_server()?,
+        }
         self.wire.held_up(began.elapsed());
         self.wire.look();
         Ok(())
@@ -153,15 +206,20 @@ impl<'a> Peer<'a> {
     }
 
     /// Whether a request has been sent before, a local ACK timeout ago. Remembers it otherwise.
-    fn is_late_repeat(&mut self, bytes: &[u8], at: Instant) -> bool {
+    fn is_late_repeat(&mut self, seen: &Seen) -> bool {
+        let Seen { at, since, bytes, .. } = seen;
         let Some(opcode) = bytes.first().and_then(|&byte| Opcode::from_byte(byte)) else { return false };
         if !opcode.info().is_request {
             return false;
         }
         let timeouts = self.qps.values().map(|(spec, _)| spec.timeout).filter(|timeout| *timeout > 0);
         let shortest = timeouts.min().map(|code| Duration::from_nanos(4096 << code.min(31)));
-        let covered = bytes[..bytes.len().saturating_sub(ICRC_LEN)].to_vec();
-        let before = self.requests.insert(covered, at);
+        let mut covered = bytes[..bytes.len().saturating_sub(ICRC_LEN)].to_vec();
+        // A repeat may ask for an acknowledgement though the first one did not.
+        if let Some(byte) = covered.get_mut(ACK_REQUEST) {
+            *byte &= 0x7F;
+        }
+        let before = self.requests.insert(covered, *since);
         let early = self.place.early();
         matches!((before, shortest), (Some(before), Some(timeout)) if at.duration_since(before) + early >= timeout)
     }
@@ -180,7 +238,8 @@ impl<'a> Peer<'a> {
 
     fn complete(&mut self, wait: Duration) -> Result<Option<Completion>> {
         self.wire.look();
-        let answer = self.agent.ask(&format!("complete ms={}", wait.as_millis())).map_err(lost)?;
+        let Some(agent) = &mut self.agent else { return Ok(None) };
+        let answer = agent.ask(&format!("complete ms={}", wait.as_millis())).map_err(lost)?;
         if answer.flag("none") {
             return Ok(None);
         }
@@ -214,6 +273,46 @@ impl Target for Peer<'_> {
             Setting::EarlyRetransmission(false) | Setting::Congestion(false) => Ok(()),
             _ => Err(Trouble::NotApplicable("it sets up the simulated NIC".into())),
         }
+    }
+
+    fn server(&mut self, kind: Server) -> Result<Served> {
+        let (space, port) = match kind {
+            Server::Connections => (PortSpace::Tcp, self.server),
+            Server::Datagrams => (PortSpace::Udp, None),
+        };
+        let why = match kind {
+            Server::Connections => "it needs a rdma_cm server on the peer (--server)",
+            Server::Datagrams => "servers of datagrams are for the simulation",
+        };
+        let port = port.ok_or_else(|| Trouble::NotApplicable(why.into()))?;
+        let first_qpn = self.wire.first_qpn;
+        Ok(Served {
+            nic: self.wire.peer(),
+            peer: self.wire.own,
+            service: ServiceId::of_port(space, port).0,
+            guid: GUID | u64::from(first_qpn),
+            first_id: first_id(first_qpn),
+            first_qpn,
+        })
+    }
+
+    fn next_message(&mut self, after: Option<Duration>) -> Result<Received> {
+        self.patience = None;
+        let patience = after.map_or(PATIENCE, |after| after + self.place.late());
+        self.wire.look_for_message_until(Instant::now() + patience);
+        let Some(seen) = self.wire.messages.pop_front() else {
+            self.nothing_came = true;
+            return deviation("no message was sent");
+        };
+        self.in_flight = false;
+        (self.mark_since, self.mark) = (seen.since, seen.at);
+        self.received(seen)
+    }
+
+    fn unexpected_message(&mut self) -> Result<Option<Received>> {
+        self.settle()?;
+        let Some(seen) = self.wire.messages.pop_front() else { return Ok(None) };
+        self.received(seen).map(Some)
     }
 
     fn create_qp(&mut self, spec: &QpSpec) -> Result<QpNumbers> {
@@ -258,7 +357,7 @@ impl Target for Peer<'_> {
 
     fn create_mr(&mut self, spec: &MrSpec) -> Result<Keys> {
         let id = self.new_id(&spec.name)?;
-        let mut access = verbs::access(spec.access, self.agent.flush);
+        let mut access = verbs::access(spec.access, self.has_flush());
         if spec.zero_based {
             access |= 1 << 5;
         }
@@ -427,17 +526,24 @@ impl Target for Peer<'_> {
             return Err(Trouble::NotApplicable("it needs a second address here (--stranger)".into()));
         }
         let lacking = match packet.bytes.first() {
-            Some(&FLUSH) if !self.agent.flush => Some("FLUSH"),
-            Some(&ATOMIC_WRITE) if !self.agent.atomic_write => Some("ATOMIC WRITE"),
+            Some(&FLUSH) if !self.has_flush() => Some("FLUSH"),
+            Some(&ATOMIC_WRITE) if !self.agent.as_ref().is_some_and(|agent| agent.atomic_write) => {
+                Some("ATOMIC WRITE")
+            }
             _ => None,
         };
         if let Some(lacking) = lacking {
             return Err(Trouble::NotApplicable(format!("the peer's device has no {lacking}")));
         }
         self.patience = None;
+        if let Some(ids) = dreq_ids(&packet.bytes) {
+            self.past = ids.remote;
+        }
         self.wire.look();
+        self.mark_since = Instant::now();
         self.wire.send(packet).map_err(Trouble::Broken)?;
         (self.mark, self.in_flight) = (Instant::now(), true);
+        self.sent = Some(self.mark_since);
         Ok(())
     }
 
@@ -452,8 +558,11 @@ impl Target for Peer<'_> {
                 self.nothing_came = true;
                 return deviation("nothing was sent");
             };
-            self.mark = seen.at;
-            self.late_repeat = self.is_late_repeat(&seen.bytes, seen.at);
+            if let Some(sent) = self.sent.take() {
+                self.place.answered_after(seen.at.saturating_duration_since(sent));
+            }
+            (self.mark_since, self.mark) = (seen.since, seen.at);
+            self.late_repeat = self.is_late_repeat(&seen);
             self.was_slow |= self.late_repeat;
             return self.received(seen);
         };
@@ -462,12 +571,12 @@ impl Target for Peer<'_> {
         let Some(seen) = self.packet_until(end) else {
             return deviation(format!("nothing was sent within {:?}", end - self.mark));
         };
-        let took = seen.at.saturating_duration_since(self.mark);
+        let took = seen.at.saturating_duration_since(self.mark_since);
         if took + self.place.early() < after {
             return deviation(format!("sent after {took:?}: {}", describe(&seen.bytes)));
         }
-        self.mark = seen.at;
-        self.is_late_repeat(&seen.bytes, seen.at);
+        (self.mark_since, self.mark) = (seen.since, seen.at);
+        self.is_late_repeat(&seen);
         self.received(seen)
     }
 
@@ -488,7 +597,7 @@ impl Target for Peer<'_> {
         self.patience = None;
         self.settle()?;
         while let Some(seen) = self.take() {
-            if !self.is_late_repeat(&seen.bytes, seen.at) {
+            if !self.is_late_repeat(&seen) {
                 return self.received(seen).map(Some);
             }
             self.was_slow = true;
@@ -501,8 +610,9 @@ impl Target for Peer<'_> {
         self.patience = None;
         self.settle()?;
         while let Some(seen) = self.take() {
-            self.is_late_repeat(&seen.bytes, seen.at);
+            self.is_late_repeat(&seen);
         }
+        self.wire.messages.clear();
         Ok(())
     }
 
@@ -510,6 +620,7 @@ impl Target for Peer<'_> {
         let time = if time > REST { LULL } else { time };
         self.wire.look_for(time.max(self.place.settle()));
         self.mark = Instant::now();
+        self.mark_since = self.mark;
         Ok(())
     }
 
@@ -519,12 +630,12 @@ impl Target for Peer<'_> {
 
     fn next_completion(&mut self, after: Option<Duration>) -> Result<Completion> {
         self.patience = None;
-        let began = self.mark;
+        let began = self.mark_since;
         let wait = after.map_or(PATIENCE, |after| 4 * after + self.place.late());
         let found = self.complete(wait)?;
         let now = Instant::now();
         let took = now - began;
-        self.mark = now;
+        (self.mark_since, self.mark) = (now, now);
         match (found, after) {
             (None, _) => {
                 self.nothing_came = true;
@@ -547,8 +658,10 @@ impl Target for Peer<'_> {
         if !expected && std::mem::take(&mut self.in_flight) {
             self.wire.look_for(self.place.settle());
         }
-        let answer = self.agent.ask(&format!("event ms={}", wait.as_millis())).map_err(lost)?;
+        let Some(agent) = &mut self.agent else { return Ok(None) };
+        let answer = agent.ask(&format!("event ms={}", wait.as_millis())).map_err(lost)?;
         self.mark = Instant::now();
+        self.mark_since = self.mark;
         if answer.flag("none") {
             return Ok(None);
         }
@@ -598,6 +711,30 @@ impl Target for Peer<'_> {
 }
 
 impl Peer<'_> {
+    /// Whether the peer's device has FLUSH.
+    fn has_flush(&self) -> bool {
+        self.agent.as_ref().is_some_and(|agent| agent.flush)
+    }
+
+    /// Asks the peer something that it answers by itself, behind what was sent before: to end a connection that there is
+    /// not (IBTA 12.9.8.3.3). A peer that does not answer has had the time that others take.
+    pub fn ask_server(&mut self) -> Result {
+        let first_qpn = self.wire.first_qpn;
+        let ids = CmIds { local: first_id(first_qpn) | PROBE_ID, remote: self.past };
+        let dreq = CmBody::Dreq(Dreq { ids, remote_qpn: Qpn::new(0) });
+        let mut mad = [0; MAD_LEN];
+        let message = CmMessage::new(dreq, &[]).ok_or_else(|| Trouble::Broken("no message".into()))?;
+        message.emit_mad(u64::from(ids.local), 0, &mut mad);
+        self.wire.send(softrnic_script::datagram(&mad)).map_err(Trouble::Broken)?;
+        let end = Instant::now() + PROBE;
+        let is_answer = |seen: &Seen| addressee(&seen.bytes) == Some(ids.local);
+        while !self.wire.messages.iter().any(is_answer) && Instant::now() < end {
+            self.wire.look_for(Duration::from_micros(200));
+        }
+        self.wire.messages.retain(|seen| !is_answer(seen));
+        Ok(())
+    }
+
     /// Brings a QP to a state; `begins` if it does so for the first time, with its attributes.
     fn go(
         &mut self,
@@ -609,7 +746,7 @@ impl Peer<'_> {
         let unknown = || AgentError::Lost(format!("there is no QP `{qp}`"));
         let id = *self.ids.get(qp).ok_or_else(unknown)?;
         let (spec, numbers) = self.qps.get(qp).ok_or_else(unknown)?;
-        let mut access = verbs::access(spec.access, self.agent.flush);
+        let mut access = verbs::access(spec.access, self.agent.as_ref().is_some_and(|agent| agent.flush));
         if spec.service == Service::Uc {
             access &= 0b10;
         }
@@ -627,7 +764,7 @@ impl Peer<'_> {
             spec.max_rd_atomic,
             spec.max_dest_rd_atomic,
             spec.min_rnr_timer,
-            spec.timeout,
+            if self.unhurried && spec.timeout == USUAL_TIMEOUT { UNHURRIED_TIMEOUT } else { spec.timeout },
             spec.retry_cnt,
             spec.rnr_retry,
             spec.tos,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use softrnic_link::capture::Capture;
 use softrnic_link::udp::{OpenError, UdpLink, UdpOptions};
 use softrnic_link::{Datagram, Flow, HeaderId, Link};
-use softrnic_script::{Outgoing, Seal};
+use softrnic_script::{Outgoing, Seal, addressee, is_message};
 use softrnic_wire::{
     ICRC_LEN, IpFacts, ROCE_UDP_PORT, Time, UdpFacts, rxe_flush_icrc, seal, verify, verify_unknown_id,
     verify_unknown_id_rxe_flush,
@@ -25,7 +25,10 @@ const FLUSH: u8 = 0x1C;
 /// A packet of the peer.
 #[derive(Clone, Debug)]
 pub struct Seen {
+    /// When it was found.
     pub at: Instant,
+    /// When it was not there yet: it came in between.
+    pub since: Instant,
     pub bytes: Vec<u8>,
     pub tos: u8,
     pub seal: Seal,
@@ -44,6 +47,10 @@ pub struct Wire {
     /// The first of the 256 QP numbers of this side that packets of this case go to.
     pub first_qpn: u32,
     pub seen: VecDeque<Seen>,
+    /// Messages of the peer's connection manager.
+    pub messages: VecDeque<Seen>,
+    /// When the last look began.
+    looked: Instant,
     pub sent: usize,
     /// Packets in the capture so far.
     pub frames: u64,
@@ -85,6 +92,8 @@ impl Wire {
             began: Instant::now(),
             first_qpn: 0,
             seen: VecDeque::new(),
+            messages: VecDeque::new(),
+            looked: Instant::now(),
             sent: 0,
             frames: 0,
             longest_pause: Duration::ZERO,
@@ -93,6 +102,10 @@ impl Wire {
 
     pub fn stranger_address(&self) -> Option<IpAddr> {
         self.stranger_address
+    }
+
+    pub fn peer(&self) -> IpAddr {
+        self.peer
     }
 
     pub fn has_stranger(&self) -> bool {
@@ -139,14 +152,17 @@ impl Wire {
     /// Takes what has arrived.
     pub fn look(&mut self) {
         let (now, peer) = (self.now(), self.peer);
-        let Wire { link, stranger, seen, first_qpn, frames, .. } = self;
+        let since = std::mem::replace(&mut self.looked, Instant::now());
+        let Wire { link, stranger, seen, messages, first_qpn, frames, .. } = self;
         for (link, to_stranger) in [(Some(link), false), (stranger.as_mut(), true)] {
             let Some(link) = link else { continue };
             link.receive(now, usize::MAX, &mut |datagram| {
                 *frames += 1;
                 if datagram.src == peer && is_for(*first_qpn, datagram.bytes) {
-                    seen.push_back(Seen {
+                    let queue = if is_message(datagram.bytes) { &mut *messages } else { &mut *seen };
+                    queue.push_back(Seen {
                         at: Instant::now(),
+                        since,
                         bytes: datagram.bytes.to_vec(),
                         tos: datagram.tos,
                         seal: seal_of(&datagram),
@@ -159,9 +175,18 @@ impl Wire {
 
     /// Looks until a packet is there, at most until `end`.
     pub fn look_until(&mut self, end: Instant) {
+        self.look_until_in(end, |wire| &wire.seen);
+    }
+
+    /// The same for a message of the connection manager.
+    pub fn look_for_message_until(&mut self, end: Instant) {
+        self.look_until_in(end, |wire| &wire.messages);
+    }
+
+    fn look_until_in(&mut self, end: Instant, queue: fn(&Wire) -> &VecDeque<Seen>) {
         loop {
             self.look();
-            if !self.seen.is_empty() || Instant::now() >= end {
+            if !queue(self).is_empty() || Instant::now() >= end {
                 return;
             }
             self.nap(NAP);
@@ -193,11 +218,19 @@ impl Wire {
     }
 }
 
+/// The first of the 256 communication ids of a case.
+pub fn first_id(first_qpn: u32) -> u32 {
+    first_qpn << 8
+}
+
 /// What is late from an earlier case names a QP of that case.
 fn is_for(first_qpn: u32, bytes: &[u8]) -> bool {
     let Some(&[_, high, middle, low]) = bytes.get(4..8) else { return true };
     let qpn = u32::from_be_bytes([0, high, middle, low]);
-    // Numbers below 256 are those that scripts choose themselves; QP 1 is nobody's business here.
+    if is_message(bytes) {
+        return addressee(bytes).is_none_or(|id| id & !0xFF == first_id(first_qpn));
+    }
+    // Numbers below 256 are those that scripts choose themselves.
     qpn & !0xFF == first_qpn || (2..256).contains(&qpn)
 }
 

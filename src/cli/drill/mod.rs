@@ -47,9 +47,12 @@ pub struct DrillArgs {
     /// The peer's address: that of its device, where its agent listens too
     #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["list", "agent"])]
     peer: Option<IpAddr>,
-    /// The agent's TCP port
-    #[arg(long, value_name = "PORT", default_value_t = AGENT_PORT)]
-    port: u16,
+    /// The agent's TCP port [default: 18791, unless there is a server]
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// The port of a stock rdma_cm server on the peer, such as rping: it needs no agent then
+    #[arg(long, value_name = "PORT")]
+    server: Option<u16>,
     /// The address of this side; by default the one from which this machine reaches the peer
     #[arg(long, value_name = "ADDRESS")]
     local: Option<IpAddr>,
@@ -99,23 +102,24 @@ pub fn run(args: DrillArgs) -> Result {
     std::fs::create_dir_all(&args.captures).doing(|| format!("cannot create {}", args.captures.display()))?;
     let mut lab = Lab::open(Options {
         peer,
-        port: args.port,
+        agent: args.port.or((args.server.is_none()).then_some(AGENT_PORT)),
+        server: args.server,
         own: args.local,
         stranger: args.stranger,
         captures: Some(args.captures.clone()),
         repeats: args.repeats,
     })?;
     anstream::eprintln!(
-        "From {} to {} (device {}) and to nobody else; at most {} packets a case. Nothing counts as nothing after {:?}.",
+        "From {} to {} ({}) and to nobody else; at most {} packets a case. Nothing counts as nothing after {:?}.",
         lab.own(),
         peer,
-        lab.device(),
+        judged(&lab, args.server),
         Lab::most_packets(),
         lab.settle(),
     );
     let judgements = judge(&mut lab, &scripts, &known, args.json)?;
     if args.json {
-        say!("{}", report::json(&judgements, peer, lab.device())?);
+        say!("{}", report::json(&judgements, peer, &judged(&lab, args.server))?);
     } else {
         report::summary(&judgements);
     }
@@ -126,7 +130,7 @@ pub fn run(args: DrillArgs) -> Result {
         write_file(path, report::junit(&judgements).as_bytes())?;
     }
     if let Some(path) = &args.html {
-        let page = page::page(&judgements, &format!("{peer}, device {}", lab.device()), &scripts)?;
+        let page = page::page(&judgements, &format!("{peer}, {}", judged(&lab, args.server)), &scripts)?;
         write_file(path, &page)?;
     }
     let bad = |judgement: &Judgement| match judgement.verdict() {
@@ -138,6 +142,13 @@ pub fn run(args: DrillArgs) -> Result {
         std::process::exit(DEVIATES);
     }
     Ok(())
+}
+
+/// What is judged: a device by its agent's name for it, or whatever a server uses.
+fn judged(lab: &Lab, server: Option<u16>) -> String {
+    let device = lab.device().map(|device| format!("device {device}"));
+    let server = server.map(|port| format!("the server on port {port}"));
+    [device, server].into_iter().flatten().collect::<Vec<_>>().join(" and ")
 }
 
 /// Judges script after script; the table grows meanwhile.
