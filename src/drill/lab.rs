@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use softrnic_link::capture::{Capture, CaptureOptions};
 use softrnic_link::udp::OpenError;
-use softrnic_script::{Case, Error, Failure, Line, Script, Trouble, play};
+use softrnic_script::{Case, Error, Failure, Line, Needs, Script, Trouble, play};
 
 use crate::agent::{Agent, AgentError};
 use crate::known::Known;
@@ -30,6 +30,8 @@ pub struct Options {
     pub own: Option<IpAddr>,
     /// A second address of this side, for packets from somebody whom no queue pair is connected with.
     pub stranger: Option<IpAddr>,
+    /// Whether a SoftRNIC process of this machine is reached through shared memory, as other such processes do.
+    pub shared_memory: bool,
     /// Where captures go, one for each script.
     pub captures: Option<PathBuf>,
     /// How often a deviation is looked at again.
@@ -99,7 +101,8 @@ impl Lab {
     /// See [`LabError`].
     pub fn open(options: Options) -> Result<Lab, LabError> {
         let own = options.own.or_else(|| own_address(options.peer));
-        let wire = Wire::open(own, options.stranger, options.peer, None).map_err(LabError::Open)?;
+        let wire = Wire::open(own, options.stranger, options.peer, options.shared_memory, None)
+            .map_err(LabError::Open)?;
         let (own, stranger) = (wire.own, wire.stranger_address());
         drop(wire);
         let mut place = Place::measure(|| Ok(()))?;
@@ -178,7 +181,7 @@ impl Lab {
                 match self.judge_case(script, &case, capture.as_ref(), &mut frames, own) {
                     Ok(judged) => {
                         // A server that has ended itself would deviate for ever.
-                        if let Some(port) = self.options.server.filter(|_| script.needs_server())
+                        if let Some(port) = self.options.server.filter(|_| script.needs() == Needs::Server)
                             && judged.verdict >= Verdict::CannotTell
                         {
                             self.lost = self.meet_server(port).err();
@@ -261,7 +264,8 @@ impl Lab {
         let address = SocketAddr::new(self.options.peer, port);
         let refused = |why: String| LabError::Server(address, why);
         let mut wire =
-            Wire::open(Some(self.own), self.stranger, self.options.peer, None).map_err(LabError::Open)?;
+            Wire::open(Some(self.own), self.stranger, self.options.peer, self.options.shared_memory, None)
+                .map_err(LabError::Open)?;
         let first_qpn = self.take_qpns();
         let mut peer = Peer::new(&mut wire, None, Some(port), self.place, first_qpn);
         let cases = Script::new("meeting", MEETING).cases().map_err(|error| refused(error.to_string()))?;
@@ -292,9 +296,10 @@ impl Lab {
         capture: Option<&Capture>,
         frames: &mut u64,
     ) -> Result<Attempt, LabError> {
-        let wire = Wire::open(Some(self.own), self.stranger, self.options.peer, capture);
+        let wire =
+            Wire::open(Some(self.own), self.stranger, self.options.peer, self.options.shared_memory, capture);
         let mut wire = wire.map_err(LabError::Open)?;
-        let agent = self.options.agent.filter(|_| !script.needs_server()).map(|port| {
+        let agent = self.options.agent.filter(|_| script.needs() == Needs::Agent).map(|port| {
             let address = SocketAddr::new(self.options.peer, port);
             Agent::connect(address, self.own).map_err(|error| LabError::Agent(address, error))
         });

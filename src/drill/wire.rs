@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use softrnic_link::capture::Capture;
+use softrnic_link::shm::ShmLink;
 use softrnic_link::udp::{OpenError, UdpLink, UdpOptions};
 use softrnic_link::{Datagram, Flow, HeaderId, Link};
 use softrnic_script::{Outgoing, Seal, addressee, is_message};
@@ -64,6 +65,7 @@ impl Wire {
         own: Option<IpAddr>,
         stranger: Option<IpAddr>,
         peer: IpAddr,
+        shared_memory: bool,
         capture: Option<&Capture>,
     ) -> Result<Wire, OpenError> {
         let open = |address| UdpLink::open(UdpOptions { address, ..UdpOptions::default() });
@@ -75,12 +77,23 @@ impl Wire {
             address => Some(open(address)?),
         };
         let stranger_address = stranger.as_ref().map(UdpLink::address);
+        let recorded = |link: Box<dyn Link>, name: &str| -> Box<dyn Link> {
+            match capture {
+                Some(capture) => Box::new(capture.wrap(link, name)),
+                None => link,
+            }
+        };
         let prepared = |mut link: UdpLink, name: &str| -> Box<dyn Link> {
             link.stop_segmenting();
             link.show_headers();
-            match capture {
-                Some(capture) => Box::new(capture.wrap(link, name)),
-                None => Box::new(link),
+            let address = link.address();
+            if !shared_memory {
+                return recorded(Box::new(link), name);
+            }
+            // Where there is no shared memory, sockets do.
+            match ShmLink::new(link, address) {
+                Ok(link) => recorded(Box::new(link), name),
+                Err((link, _)) => recorded(Box::new(link), name),
             }
         };
         Ok(Wire {

@@ -21,7 +21,7 @@ pub use message::{addressee, datagram, is_message};
 pub use packet::describe;
 pub use pattern::pattern;
 pub use play::{Failure, play};
-pub use script::{Case, Error, Line, Script};
+pub use script::{Case, Error, Line, Needs, Script};
 pub use statement::{Access, Event, Filling, MrSpec, QpSpec, Right, Server, Service, Setting, State};
 pub use suite::suite;
 pub use target::{

@@ -19,6 +19,28 @@ pub struct Script {
     text: String,
 }
 
+/// What a peer needs for a script.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Needs {
+    /// Somebody who makes queue pairs and posts what the script says.
+    Agent,
+    /// A stock rdma_cm server that accepts connections, and nobody who posts.
+    Server,
+    /// It is for the simulation alone.
+    Simulation,
+}
+
+impl Needs {
+    /// In a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Needs::Agent => "agent",
+            Needs::Server => "server",
+            Needs::Simulation => "simulation",
+        }
+    }
+}
+
 /// One value for each variable, and the lines with those values.
 #[derive(Clone, Debug)]
 pub struct Case {
@@ -88,9 +110,15 @@ impl Script {
         }
     }
 
-    /// Whether it is about a server's connections: the peer needs a server, and no agent.
-    pub fn needs_server(&self) -> bool {
-        self.text.lines().any(|line| line.split_whitespace().next() == Some("server"))
+    /// What the peer needs, so that it can be played.
+    pub fn needs(&self) -> Needs {
+        let mut lines = self.text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        match lines.find(|words| words.first() == Some(&"server")) {
+            _ if self.not_on_wires.is_some() => Needs::Simulation,
+            Some(words) if words.get(1) == Some(&"datagrams") => Needs::Simulation,
+            Some(_) => Needs::Server,
+            None => Needs::Agent,
+        }
     }
 
     /// The whole text.

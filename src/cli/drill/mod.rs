@@ -24,6 +24,10 @@ Examples:
   softrnic drill --peer 10.0.0.5 ./mine.txt               a script of your own
   softrnic drill --peer 10.0.0.5 --all --junit drill.xml --html drill.html
 
+A stock rdma_cm server on the peer, and no agent: on the peer, and here,
+  rping -s -P -a 10.0.0.5
+  softrnic drill --peer 10.0.0.5 --server 7174 --all
+
 Without hardware: in another shell, with the agent compiled as agent,
   softrnic run --device 'udp:127.0.0.2?early=off' -- ./agent
   softrnic drill --peer 127.0.0.2 --all
@@ -37,7 +41,8 @@ const DEVIATES: i32 = 3;
 /// Play packet scripts against a RoCEv2 peer, and judge it
 ///
 /// Each script is a conversation, packet by packet, and shows a rule of the specification. This command plays one side
-/// of it. A small agent on the peer makes queue pairs and posts what the script says.
+/// of it. A small agent on the peer makes queue pairs and posts what the script says, or a stock rdma_cm server accepts
+/// connections: --list says which script needs which.
 #[derive(Args)]
 #[command(after_help = EXAMPLES, group(ArgGroup::new("what").required(true).multiple(true).args(["scripts", "all", "list", "agent"])))]
 pub struct DrillArgs {
@@ -59,6 +64,9 @@ pub struct DrillArgs {
     /// A second address of this side, for the scripts in which a stranger sends packets
     #[arg(long, value_name = "ADDRESS")]
     stranger: Option<IpAddr>,
+    /// Reach a SoftRNIC process of this machine through shared memory instead of sockets
+    #[arg(long)]
+    shm: bool,
     /// Play every script that ships with the command
     #[arg(long)]
     all: bool,
@@ -106,6 +114,7 @@ pub fn run(args: DrillArgs) -> Result {
         server: args.server,
         own: args.local,
         stranger: args.stranger,
+        shared_memory: args.shm,
         captures: Some(args.captures.clone()),
         repeats: args.repeats,
     })?;
@@ -177,9 +186,10 @@ fn list(json: bool) -> Result {
         say!("{}", report::list(&suite())?);
         return Ok(());
     }
-    let mut table = Table::new(3, &["script", "rules", "shows"]);
+    let mut table = Table::new(4, &["script", "needs", "rules", "shows"]);
     for script in suite() {
-        table.row(vec![script.name, script.rules, script.title]);
+        let needs = script.needs().name().to_owned();
+        table.row(vec![script.name, needs, script.rules, script.title]);
     }
     crate::output::write(format_args!("{table}"));
     Ok(())

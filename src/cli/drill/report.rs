@@ -138,6 +138,7 @@ pub fn list(scripts: &[Script]) -> Result<String> {
                 "script": script.name,
                 "title": script.title,
                 "rules": script.rules,
+                "needs": script.needs().name(),
                 "not_on_wires": script.not_on_wires,
             })
         })
