@@ -17,6 +17,10 @@ SCRIPTS = ["12-1-responder", "12-5-lost-ack", "12-6-atomic-retry", "12-7-rnr", "
            "duplicates", "flush-access", "naks", "psn-wrap", "sequences-at-start", "states", "uc-messages",
            "ud-receive", "window-bounds"]
 
+# What a stock rdma_cm server is asked, and what its QP is.
+OF_SERVER = ["cm-connection", "cm-duplicate-request", "cm-end", "cm-refusals", "cm-stale-connection", "server-refuses",
+             "server-requests"]
+
 # Nobody answers a WRITE with MSN 7 after one request.
 WRONG = """title: A responder that counts wrongly
 rules: C9-148
@@ -58,6 +62,24 @@ class Drill(VerbsTest):
         scripts = json.loads(done.stdout)["scripts"]
         self.assertEqual({script["script"]: script["verdict"] for script in scripts}, dict.fromkeys(SCRIPTS, "conforms"))
         self.assertTrue(all(pathlib.Path(script["capture"]).stat().st_size for script in scripts))
+
+    def test_a_stock_server_is_enough(self):
+        server, port = "127.9.22.4", free_port()
+        self.start(["rping", "-s", "-P", "-a", server, "-p", port], run=["--device", f"udp:{server}?early=off&shared=off"])
+        done = self.drill("--peer", server, "--server", port, "--json", "--captures", self.folder / "captures", *OF_SERVER)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        scripts = json.loads(done.stdout)["scripts"]
+        self.assertEqual({script["script"]: script["verdict"] for script in scripts}, dict.fromkeys(OF_SERVER, "conforms"))
+
+    def test_nothing_else_is_sent_where_no_server_accepts(self):
+        done = self.drill("--peer", PEER, "--server", "9", "--captures", self.folder / "none", "cm-connection")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn(f"no rdma_cm server accepts connections at {PEER}:9", done.stderr)
+
+    def test_shared_memory_is_a_road_too(self):
+        done = self.play("--json", "--shm", "12-1-responder", "naks", "12-6-atomic-retry")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual({script["verdict"] for script in json.loads(done.stdout)["scripts"]}, {"conforms"})
 
     def test_a_deviation_is_told_with_its_packets_until_it_is_known(self):
         script, known = self.folder / "wrong.txt", self.folder / "known.txt"
