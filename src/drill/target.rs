@@ -717,7 +717,7 @@ impl Peer<'_> {
     }
 
     /// Asks the peer something that it answers by itself, behind what was sent before: to end a connection that there is
-    /// not (IBTA 12.9.8.3.3). A peer that does not answer has had the time that others take.
+    /// not (IBTA 12.9.7). A peer that does not answer has had the time that others take.
     pub fn ask_server(&mut self) -> Result {
         let first_qpn = self.wire.first_qpn;
         let ids = CmIds { local: first_id(first_qpn) | PROBE_ID, remote: self.past };

@@ -222,7 +222,7 @@ impl Player<'_> {
     }
 }
 
-/// The message in a packet to QP 1, if it is carried as it must be (IBTA 13.5.1, 12.6).
+/// The message in a packet to QP 1, if it is carried as it must be (IBTA 13.5, IBTA 12.6).
 fn read(received: &Received) -> Result<(MessageKind, [u8; MAD_LEN])> {
     let wrong = |what: &str| Trouble::Deviation(format!("{what}; sent: {}", describe(&received.bytes)));
     let (info, fields, payload) = packet::take_apart(&received.bytes).ok_or_else(|| wrong("no packet"))?;
