@@ -8,6 +8,7 @@ import time
 import unittest
 import xml.etree.ElementTree
 
+import cm
 from harness import SOFTRNIC, VerbsTest, free_port, is_listening
 
 PEER = "127.9.22.2"
@@ -65,7 +66,11 @@ class Drill(VerbsTest):
 
     def test_a_stock_server_is_enough(self):
         server, port = "127.9.22.4", free_port()
-        self.start(["rping", "-s", "-P", "-a", server, "-p", port], run=["--device", f"udp:{server}?early=off&shared=off"])
+        rping = self.start(["rping", "-s", "-P", "-a", server, "-p", port], run=["--device", f"udp:{server}?early=off&shared=off"])
+        deadline = time.monotonic() + 20
+        while not cm.is_listening(port, "tcp", rping.pid):
+            self.assertLess(time.monotonic(), deadline, "the server does not listen")
+            time.sleep(0.01)
         done = self.drill("--peer", server, "--server", port, "--json", "--captures", self.folder / "captures", *OF_SERVER)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         scripts = json.loads(done.stdout)["scripts"]
