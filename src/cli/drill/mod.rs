@@ -64,7 +64,7 @@ pub struct DrillArgs {
     /// A second address of this side, for the scripts in which a stranger sends packets
     #[arg(long, value_name = "ADDRESS")]
     stranger: Option<IpAddr>,
-    /// Reach a SoftRNIC process of this machine through shared memory instead of sockets
+    /// Send to a SoftRNIC process of this machine through shared memory instead of sockets
     #[arg(long)]
     shm: bool,
     /// Play every script that ships with the command
