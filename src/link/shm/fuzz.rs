@@ -18,9 +18,10 @@ use softrnic_wire::{Gid, ROCE_UDP_PORT, Time};
 
 use crate::fuzz::Choices;
 use crate::sim::{Fabric, SimLink, SimOptions};
-use crate::{Flow, Link, Overrun, Part};
+use crate::{Flow, Link, Overrun, Part, Sleeper};
 
 use super::ShmLink;
+use super::header::Sleep;
 use super::hello::{self, Endpoint, Heard, Message};
 use super::ring::{ALIGN, MAX_DATAGRAM, RECORD_HEADER, SKIP, record_len};
 use super::segment::{MAX_CAPACITY, MIN_CAPACITY, Own, Peer};
