@@ -12,7 +12,7 @@ pub fn suite() -> Vec<Script> {
 }
 
 #[rustfmt::skip]
-const SUITE: [(&str, &str); 131] = scripts![
+const SUITE: [(&str, &str); 139] = scripts![
     "12-1-responder"
     "12-1-send-then-write"
     "12-2-read"
@@ -30,10 +30,12 @@ const SUITE: [(&str, &str); 131] = scripts![
     "12-8-access-error"
     "12-8-atomic-access"
     "12-8-read-access"
+    "12-8-read-access-zero-based"
     "12-8-write-access"
     "12-9-zero-length"
     "12-9-zero-length-requester"
     "access-flags"
+    "access-flags-flush"
     "ack-over-read"
     "ack-request"
     "bad-responses"
@@ -64,6 +66,8 @@ const SUITE: [(&str, &str); 131] = scripts![
     "drain"
     "drain-unasked"
     "duplicates"
+    "duplicates-atomic-write"
+    "duplicates-flush"
     "early-retransmission"
     "ecn"
     "ecn-interval"
@@ -79,10 +83,13 @@ const SUITE: [(&str, &str); 131] = scripts![
     "implied-ack"
     "initiator-depth"
     "invalidate-failed"
+    "length-zero-with-bytes"
     "lengths"
     "lengths-of-later-packets"
+    "lengths-too-long"
     "local-invalidate"
     "local-protection"
+    "local-protection-of-answers"
     "local-write-needed"
     "lost-nak"
     "memory-gone-under-read"
@@ -134,6 +141,7 @@ const SUITE: [(&str, &str); 131] = scripts![
     "unreliable-send-error"
     "unsignaled"
     "window-bind-errors"
+    "window-bind-zero-based"
     "window-bound-twice"
     "window-bounds"
     "window-of-another-qp"
