@@ -547,14 +547,31 @@ static void post_receive(void)
 		result("ibv_post_recv", queue ? ibv_post_recv(queue->qp, &wr, &bad) : EINVAL);
 }
 
+/* Where the eight bytes are that an ATOMIC WRITE takes along, if they are in memory of ours. */
+static const void *atomic_value(const struct ibv_sge *sge)
+{
+	const void *value = (const void *)(uintptr_t)number("value_at", 0);
+
+	for (int i = 0; !value && i < OBJECTS; i++) {
+		const struct ibv_mr *mr = regions[i].mr;
+		uint64_t base = (uintptr_t)regions[i].base;
+
+		if (mr && mr->lkey == sge->lkey && sge->length == 8 && sge->addr >= base &&
+		    sge->addr + 8 <= base + regions[i].size)
+			value = (const void *)(uintptr_t)sge->addr;
+	}
+	return value;
+}
+
 /* ATOMIC WRITE and FLUSH, which ibv_post_send does not have. */
 static int post_newer(struct queue *queue, const char *op, const struct ibv_sge *sge, unsigned flags)
 {
 	struct ibv_qp_ex *ex = queue->newer ? ibv_qp_to_qp_ex(queue->qp) : NULL;
 	uint64_t wanted = strcmp(op, "flush") == 0 ? SEND_OPS_FLUSH : SEND_OPS_ATOMIC_WRITE;
+	const void *value = atomic_value(sge);
 	struct newer_ops ops;
 
-	if (!ex || !(queue->newer & wanted))
+	if (!ex || !(queue->newer & wanted) || (wanted == SEND_OPS_ATOMIC_WRITE && !value))
 		return EOPNOTSUPP;
 	memcpy(&ops, (char *)ex + NEWER_OPS_OFFSET, sizeof ops);
 	ibv_wr_start(ex);
@@ -563,10 +580,7 @@ static int post_newer(struct queue *queue, const char *op, const struct ibv_sge 
 	if (wanted == SEND_OPS_FLUSH) {
 		ops.flush(ex, number("rkey", 0), number("va", 0), number("length", 0), 1, number("whole", 0));
 	} else {
-		ops.atomic_write(ex, number("rkey", 0), number("va", 0),
-				 (const void *)(uintptr_t)number("value_at", 0));
-		if (!number("value_at", 0))
-			ibv_wr_set_sge(ex, sge->lkey, sge->addr, sge->length);
+		ops.atomic_write(ex, number("rkey", 0), number("va", 0), value);
 	}
 	if (text("srqn"))
 		ibv_wr_set_xrc_srqn(ex, number("srqn", 0));
@@ -598,6 +612,9 @@ static int bind_window(struct queue *queue, const struct ibv_sge *sge, unsigned 
 	wr.bind_mw.rkey = (windows[w]->rkey & ~UINT32_C(0xff)) | (number("tag", 0) & 0xff);
 	wr.bind_mw.bind_info = info;
 	error = ibv_post_send(queue->qp, &wr, &bad);
+	/* Some libraries name the window by the key that it has here, and leave it to the application to keep it. */
+	if (!error)
+		windows[w]->rkey = wr.bind_mw.rkey;
 	return error;
 }
 

@@ -11,7 +11,7 @@ use softrnic_link::udp::OpenError;
 use softrnic_script::{Case, Error, Failure, Line, Needs, Script, Trouble, play};
 
 use crate::agent::{Agent, AgentError};
-use crate::known::Known;
+use crate::known::{FLUSH_ICRC, Known};
 use crate::place::Place;
 use crate::target::Peer;
 use crate::verdict::{CaseResult, Judgement, Verdict};
@@ -81,6 +81,8 @@ pub struct Lab {
     measured: Place,
     device: Option<String>,
     next_qpn: u32,
+    /// Whether FLUSHes are sent with the ICRC that rxe wants.
+    rxe_flush: bool,
     /// The server's number of the connection that was made first.
     past: u32,
     /// Why nothing can be played any more.
@@ -116,8 +118,18 @@ impl Lab {
         }
         // Different for every run: packets of an earlier one must not be taken for those of this.
         let next_qpn = 0x10_0000 + (std::process::id() % 0x6000) * 0x100;
-        let mut lab =
-            Lab { own, stranger, place, measured: place, device, next_qpn, past: 0, lost: None, options };
+        let mut lab = Lab {
+            own,
+            stranger,
+            place,
+            measured: place,
+            device,
+            next_qpn,
+            rxe_flush: false,
+            past: 0,
+            lost: None,
+            options,
+        };
         if let Some(port) = lab.options.server {
             lab.meet_server(port)?;
         }
@@ -162,9 +174,10 @@ impl Lab {
             cases: Vec::new(),
             capture: None,
         };
-        if let Some(why) = &script.not_on_wires {
+        let crash = known.crash(&script.name).map(|what| format!("not played: it is known that {what}"));
+        if let Some(why) = script.not_on_wires.clone().or(crash) {
             judgement.cases =
-                cases.into_iter().map(|case| unplayed(case, Verdict::NotApplicable, why)).collect();
+                cases.into_iter().map(|case| unplayed(case, Verdict::NotApplicable, &why)).collect();
             return Ok(judgement);
         }
         let folder = self.options.captures.clone();
@@ -174,11 +187,15 @@ impl Lab {
             self.lost = Some(error);
             None
         });
+        // So that the other scripts about FLUSHes are about more than their ICRC.
+        self.rxe_flush = known.wants_rxe_flush() && script.name != FLUSH_ICRC;
         let mut frames = 0;
-        for (number, case) in (1..).zip(cases) {
+        for (number, mut case) in (1..).zip(cases) {
+            let missing = known.take_events(&mut case);
             let own = file(format!("{}.case-{number}.pcapng", script.name));
             if self.lost.is_none() {
-                match self.judge_case(script, &case, capture.as_ref(), &mut frames, own) {
+                let is_known = |line| known.has(&script.name, line);
+                match self.judge_case(script, &case, &is_known, capture.as_ref(), &mut frames, own) {
                     Ok(judged) => {
                         // A server that has ended itself would deviate for ever.
                         if let Some(port) = self.options.server.filter(|_| script.needs() == Needs::Server)
@@ -186,7 +203,7 @@ impl Lab {
                         {
                             self.lost = self.meet_server(port).err();
                         }
-                        judgement.cases.push(judged);
+                        judgement.cases.push(without(missing, judged));
                         continue;
                     }
                     Err(error) => self.lost = Some(error),
@@ -199,12 +216,13 @@ impl Lab {
         Ok(judgement)
     }
 
-    /// Plays a case; one that fails, again, until it is clear whether it always does. What passes goes to `capture`, which
+    /// Plays a case; one that fails in a way that is not known, again, until it is clear whether it always does. What passes goes to `capture`, which
     /// holds `frames` packets so far; the last repeat of a deviation is kept in a file of its own.
     fn judge_case(
         &mut self,
         script: &Script,
         case: &Case,
+        is_known: &dyn Fn(usize) -> bool,
         capture: Option<&Capture>,
         frames: &mut u64,
         own: Option<PathBuf>,
@@ -232,6 +250,7 @@ impl Lab {
             match &failure.trouble {
                 Trouble::NotApplicable(_) => return given_up(Verdict::NotApplicable, vec![attempt], ""),
                 Trouble::Broken(_) => return given_up(Verdict::CannotTell, vec![attempt], ""),
+                Trouble::Deviation(_) if is_known(failure.number) => {}
                 Trouble::Deviation(_) if attempt.held_up && void < MOST_VOID => {
                     void += 1;
                     continue;
@@ -249,8 +268,9 @@ impl Lab {
                 let why = format!("; a repeat ends at line {}", failure.number);
                 return given_up(Verdict::CannotTell, deviations, &why);
             }
+            let number = failure.number;
             deviations.push(attempt);
-            if deviations.len() > self.options.repeats {
+            if deviations.len() > self.options.repeats || is_known(number) {
                 deviations.reverse();
                 let judged = given_up(Verdict::Deviates, deviations, "");
                 return judged.map(|judged| CaseResult { capture: separate.cloned(), ..judged });
@@ -307,7 +327,11 @@ impl Lab {
         let mut peer = Peer::new(&mut wire, agent.transpose()?, self.options.server, self.place, first_qpn);
         peer.past = self.past;
         peer.unhurried = !case.lines.iter().any(Line::is_timed);
+        peer.rxe_flush = self.rxe_flush;
         let failure = play(&case.lines, &mut peer).err();
+        if failure.is_some() {
+            peer.look_for_crossing();
+        }
         // Nobody was too slow for what never came, unless the peer has given up sending it.
         let (nothing_came, was_slow) = (peer.nothing_came, peer.was_slow);
         self.place = peer.place.calmed(self.measured);
@@ -337,6 +361,17 @@ fn create(path: &PathBuf) -> Result<Capture, LabError> {
 fn told(failure: &Failure, more: &str) -> (usize, String, String) {
     let (Trouble::Deviation(what) | Trouble::NotApplicable(what) | Trouble::Broken(what)) = &failure.trouble;
     (failure.number, failure.line.clone(), format!("{what}{more}"))
+}
+
+/// What a case says in which this event is missing, everything else being as judged.
+fn without(missing: Option<Line>, judged: CaseResult) -> CaseResult {
+    match missing {
+        Some(Line { number, text, .. }) if judged.verdict == Verdict::Conforms => {
+            let what = "no event was raised".into();
+            CaseResult { verdict: Verdict::Deviates, number, line: text, what, ..judged }
+        }
+        _ => judged,
+    }
 }
 
 /// The result of a case that was not played at all.

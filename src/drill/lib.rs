@@ -15,6 +15,6 @@ mod verdict;
 mod wire;
 
 pub use agent::{AGENT, AGENT_PORT, AgentError};
-pub use known::{Known, KnownError};
+pub use known::{Entry, Known, KnownError, Place};
 pub use lab::{Lab, LabError, Options};
 pub use verdict::{CaseResult, Judgement, Verdict};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use softrnic_script::{
     Access, Completion, Event, Keys, MrSpec, Op, Outgoing, Place as Spot, QpNumbers, QpSpec, Queue, Received,
-    Request, Served, Server, Service, Setting, Sge, State, Target, Trouble, addressee, describe,
+    Request, Seal, Served, Server, Service, Setting, Sge, State, Target, Trouble, addressee, describe,
 };
 use softrnic_wire::{
     CmBody, CmIds, CmMessage, Dreq, ICRC_LEN, MAD_LEN, Mad, Opcode, Packet, PortSpace, Qpn, ServiceId,
@@ -66,12 +66,16 @@ pub struct Peer<'a> {
     sent: Option<Instant>,
     /// Whether something was sent that may not have arrived yet.
     in_flight: bool,
+    /// When the last packet was sent.
+    last_sent: Instant,
     /// When an expectation that does not hold yet is given up.
     patience: Option<Instant>,
     /// Whether the peer's timer ran out where the script has no timeout: this side was too slow for it.
     pub was_slow: bool,
     /// Whether something did not come at all, however long it was waited for.
     pub nothing_came: bool,
+    /// Whether a FLUSH is sent with the ICRC that rxe wants.
+    pub rxe_flush: bool,
     /// Requests of the peer and when they were seen last.
     requests: HashMap<Vec<u8>, Instant>,
     /// Whether the packet that was taken last had been sent before, so long ago that the peer's timer did it.
@@ -133,12 +137,23 @@ impl<'a> Peer<'a> {
             mark_since: Instant::now(),
             sent: None,
             in_flight: false,
+            last_sent: Instant::now(),
             patience: None,
             was_slow: false,
             nothing_came: false,
+            rxe_flush: false,
             requests: HashMap::new(),
             late_repeat: false,
             repeats_in_a_row: 0,
+        }
+    }
+
+    /// Whether the peer's timer ran out just when this side's last packet was under way. What follows then is about both.
+    pub fn look_for_crossing(&mut self) {
+        self.wire.look();
+        let end = self.last_sent + self.place.settle();
+        while let Some(seen) = self.take() {
+            self.was_slow |= self.is_late_repeat(&seen) && seen.at < end;
         }
     }
 
@@ -521,7 +536,7 @@ impl Target for Peer<'_> {
         self.make(&format!("recv {queue} wr={wr_id}{}", Self::sges(&sges))).map(drop)
     }
 
-    fn inject(&mut self, packet: Outgoing) -> Result {
+    fn inject(&mut self, mut packet: Outgoing) -> Result {
         if packet.stranger && !self.wire.has_stranger() {
             return Err(Trouble::NotApplicable("it needs a second address here (--stranger)".into()));
         }
@@ -535,6 +550,9 @@ impl Target for Peer<'_> {
         if let Some(lacking) = lacking {
             return Err(Trouble::NotApplicable(format!("the peer's device has no {lacking}")));
         }
+        if self.rxe_flush && packet.bytes.first() == Some(&FLUSH) && packet.seal == Seal::Good {
+            packet.seal = Seal::Rxe;
+        }
         self.patience = None;
         if let Some(ids) = dreq_ids(&packet.bytes) {
             self.past = ids.remote;
@@ -544,6 +562,7 @@ impl Target for Peer<'_> {
         self.wire.send(packet).map_err(Trouble::Broken)?;
         (self.mark, self.in_flight) = (Instant::now(), true);
         self.sent = Some(self.mark_since);
+        self.last_sent = self.mark;
         Ok(())
     }
 
@@ -582,6 +601,9 @@ impl Target for Peer<'_> {
 
     fn is_repeat(&mut self, _packet: &Received) -> bool {
         self.repeats_in_a_row = if self.late_repeat { self.repeats_in_a_row + 1 } else { 0 };
+        if self.repeats_in_a_row > MOST_REPEATS {
+            self.was_slow = false;
+        }
         self.late_repeat && self.repeats_in_a_row <= MOST_REPEATS
     }
 

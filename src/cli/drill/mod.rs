@@ -76,7 +76,7 @@ pub struct DrillArgs {
     /// Print the agent, a C program for libibverbs
     #[arg(long, conflicts_with_all = ["scripts", "all"])]
     agent: bool,
-    /// Deviations that are known: rxe-6.1, or a file
+    /// Deviations that are known: rxe-6.1, rxe-7.2, or a file
     #[arg(long, value_name = "NAME")]
     known: Option<String>,
     /// How often a deviation is looked at again before it counts
@@ -128,9 +128,9 @@ pub fn run(args: DrillArgs) -> Result {
     );
     let judgements = judge(&mut lab, &scripts, &known, args.json)?;
     if args.json {
-        say!("{}", report::json(&judgements, peer, &judged(&lab, args.server))?);
+        say!("{}", report::json(&judgements, &known, peer, &judged(&lab, args.server))?);
     } else {
-        report::summary(&judgements);
+        report::summary(&judgements, &known);
     }
     if let Some(lost) = lab.lost() {
         anstream::eprintln!("softrnic: the rest was not played: {lost}");

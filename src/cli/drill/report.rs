@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use softrnic_drill::{CaseResult, Judgement, Verdict};
+use softrnic_drill::{CaseResult, Judgement, Known, Verdict};
 use softrnic_script::Script;
 
 use crate::failure::Result;
@@ -46,15 +46,18 @@ impl Growing {
 }
 
 /// What follows the table: each deviation, and the counts.
-pub fn summary(judgements: &[Judgement]) {
+pub fn summary(judgements: &[Judgement], known: &Known) {
     for judgement in judgements.iter().filter(|judgement| judgement.cases.iter().any(|case| is_told(&case))) {
         explain(judgement);
+    }
+    for entry in known.gone(judgements) {
+        say!("\nknown, and not seen: {entry}");
     }
     let counts = Verdict::ALL.map(|verdict| {
         let count = judgements.iter().filter(|judgement| judgement.verdict() == verdict).count();
         format!("{count} {verdict}")
     });
-    let known = judgements.iter().filter(|judgement| judgement.is_known()).count();
+    let notes = judgements.iter().filter(|judgement| judgement.is_known()).count();
     let style = if judgements
         .iter()
         .all(|judgement| judgement.is_known() || judgement.verdict() < Verdict::CannotTell)
@@ -64,7 +67,7 @@ pub fn summary(judgements: &[Judgement]) {
         BAD
     };
     say!(
-        "\n{style}{} scripts: {}, {known} of the deviations known{style:#}",
+        "\n{style}{} scripts: {}, {notes} of the deviations known{style:#}",
         judgements.len(),
         counts.join(", ")
     );
@@ -101,7 +104,7 @@ fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-pub fn json(judgements: &[Judgement], peer: IpAddr, device: &str) -> Result<String> {
+pub fn json(judgements: &[Judgement], known: &Known, peer: IpAddr, device: &str) -> Result<String> {
     let case = |case: &CaseResult| {
         json!({
             "values": case.values,
@@ -127,7 +130,9 @@ pub fn json(judgements: &[Judgement], peer: IpAddr, device: &str) -> Result<Stri
         })
     };
     let scripts: Vec<Value> = judgements.iter().map(script).collect();
-    Ok(serde_json::to_string_pretty(&json!({ "peer": peer, "device": device, "scripts": scripts }))?)
+    let gone: Vec<String> = known.gone(judgements).map(ToString::to_string).collect();
+    let result = json!({ "peer": peer, "device": device, "scripts": scripts, "known_but_not_seen": gone });
+    Ok(serde_json::to_string_pretty(&result)?)
 }
 
 pub fn list(scripts: &[Script]) -> Result<String> {
