@@ -14,6 +14,7 @@ import time
 import agent
 import capture
 import connections
+import drill
 import errors
 import inside
 import matrix
@@ -31,7 +32,7 @@ from wire import Wire
 
 SUMMARY = "SoftRNIC against Linux kernel rxe, in guests; ARGS as tools/interop --help says"
 KERNELS = ["6.1", "sid"]
-PARTS = ["matrix", "errors", "programs", "connections", "sharing", "inside", "storage", "bench"]
+PARTS = ["matrix", "errors", "programs", "connections", "sharing", "inside", "drill", "storage", "bench"]
 SEED = 7
 
 
@@ -122,6 +123,8 @@ class Interop:
                 self._sharing(guest, near, core)
             if "inside" in self.args.parts:
                 self._inside(guest)
+            if "drill" in self.args.parts:
+                self._drill(kernel, guest, core)
             if "storage" in self.args.parts:
                 self._storage(guest, near, core)
             if "bench" in self.args.parts and not core and not self.args.only:
@@ -319,6 +322,23 @@ class Interop:
                 self.passed["inside"] += 1
         passed, failed = self.passed["inside"] - passed, len(self.failures) - before
         print(f"inside: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
+
+    def _drill(self, kernel, guest, core):
+        begun, before, verdicts = time.monotonic(), len(self.failures), collections.Counter()
+        drilling = drill.Drill(guest, self.library.parent / "softrnic", self.out, userland.wrapper(kernel))
+        try:
+            for outcome in drilling.run(drill.KNOWN.get(kernel), core, self._wanted):
+                if outcome.problem:
+                    self._fail(f"Linux {guest.version}: {outcome}", outcome.problem)
+                if outcome.note:
+                    print(f"note: {outcome}: {outcome.note}", flush=True)
+                verdicts[outcome.verdict.replace("_", " ")] += 1
+        except (RuntimeError, subprocess.SubprocessError) as error:
+            self._fail(f"Linux {guest.version}: drill", error)
+        self.passed["scripts"] += sum(verdicts.values()) - len(self.failures) + before
+        counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+        failed = len(self.failures) - before
+        print(f"drill: {counts or 'nothing'}; {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
 
     def _storage(self, guest, near, core):
         begun, before, passed = time.monotonic(), len(self.failures), self.passed["disks"]
