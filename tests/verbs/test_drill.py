@@ -66,7 +66,7 @@ class Drill(VerbsTest):
 
     def test_a_stock_server_is_enough(self):
         server, port = "127.9.22.4", free_port()
-        rping = self.start(["rping", "-s", "-P", "-a", server, "-p", port], run=["--device", f"udp:{server}?early=off&shared=off"])
+        rping = self.start(["rping", "-s", "-P", "-a", server, "-p", port], run=["--device", f"udp:{server}?early=off"])
         deadline = time.monotonic() + 20
         while not cm.is_listening(port, "tcp", rping.pid):
             self.assertLess(time.monotonic(), deadline, "the server does not listen")

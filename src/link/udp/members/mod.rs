@@ -265,7 +265,7 @@ impl Members {
     ) -> Result<(), ServeError> {
         self.table.change(|entries| {
             change(entries, self.part)?;
-            let program = program::choosing(entries.services(), entries.first());
+            let program = program::choosing(entries.services(), &entries.parts());
             self.sockets[self.part.number()].choose_by(&program).map_err(|_| ServeError::TooMany)
         })
     }

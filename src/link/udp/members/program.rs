@@ -3,7 +3,7 @@
 //!
 //! A packet to a queue pair is for the part in the number of the queue pair. One to QP 1 is a message of the connection
 //! manager: an answer names our communication id, which has the part too, and a request names a service, of which there is
-//! a list.
+//! a list. What is about nobody's connection or service is for the first process, which knows what to answer.
 
 use softrnic_wire::ServiceId;
 
@@ -62,10 +62,13 @@ fn to(part: Part) -> Instruction {
     compute(RETURN, part.number() as u32)
 }
 
-/// The program for these services. Requests for others go to `first`, which refuses them.
-pub fn choosing(services: impl Iterator<Item = (ServiceId, Part)>, first: Part) -> Vec<Instruction> {
+/// The program for these services, and processes that have these parts. What is for nobody among them goes to the first.
+pub fn choosing(services: impl Iterator<Item = (ServiceId, Part)>, taken: &[Part]) -> Vec<Instruction> {
+    let first = taken.first().copied().unwrap_or_default();
     let mut services: Vec<(ServiceId, Part)> = services.collect();
     services.sort_unstable();
+    // Behind what finds the process of a communication id: one comparison for each, and two instructions that return.
+    let to_services = 7 + taken.len() as u8 + 1;
     let mut program = vec![
         load(LOAD_WORD, DEST_QPN),
         compute(AND, 0xFF_FFFF),
@@ -73,15 +76,19 @@ pub fn choosing(services: impl Iterator<Item = (ServiceId, Part)>, first: Part) 
         compute(SHIFT_RIGHT, 24 - Part::COUNT.ilog2()),
         compute(RETURN_IT, 0),
         load(LOAD_HALF, ATTRIBUTE),
-        compare(REQ, 7, 0),
-        compare(SIDR_REQ, 6, 0),
+        compare(REQ, to_services, 0),
+        compare(SIDR_REQ, to_services - 1, 0),
         compare(SIDR_REP, 2, 0),
         load(LOAD_WORD, REMOTE_COMM_ID),
         compute(JUMP, 1),
         load(LOAD_WORD, REQUEST_ID),
         compute(SHIFT_RIGHT, 32 - Part::COUNT.ilog2()),
-        compute(RETURN_IT, 0),
     ];
+    for (place, part) in taken.iter().enumerate() {
+        program.push(compare(part.number() as u32, (taken.len() - place) as u8, 0));
+    }
+    program.push(to(first));
+    program.push(compute(RETURN_IT, 0));
     // By their upper halves, which are the same for nearly all.
     let upper_half = |service: &ServiceId| (service.0 >> 32) as u32;
     for same in services.chunk_by(|(one, _), (other, _)| upper_half(one) == upper_half(other)) {

@@ -206,10 +206,9 @@ impl Entries {
         (0..TABLE_SERVICES).filter_map(|place| self.service(place))
     }
 
-    /// The first part that somebody has: what nobody listens for goes there.
-    pub fn first(&self) -> Part {
-        let first = (0..Part::COUNT).find(|&number| self.process(number) != 0);
-        first.and_then(Part::new).unwrap_or_default()
+    /// The parts that processes have, in order.
+    pub fn parts(&self) -> Vec<Part> {
+        (0..Part::COUNT).filter(|&number| self.process(number) != 0).filter_map(Part::new).collect()
     }
 
     fn service(&self, place: usize) -> Option<(ServiceId, Part)> {

@@ -127,6 +127,12 @@ fn messages_of_the_connection_manager_find_their_process() {
     // What nobody listens for is for one of them all the same: it refuses.
     let first = usize::from(parts[1] < parts[0]);
     expect(first, CmBody::Req(Req { service: ServiceId(5), ..Req::default() }));
+    // So is a message about a connection of nobody: a wish to end it is agreed to (IBTA 12.9.7).
+    let nobodys = (0..Part::COUNT).filter_map(Part::new).filter(|part| !parts.contains(part));
+    for part in nobodys {
+        let ids = CmIds { local: 99, remote: part.comm_id(1) };
+        expect(first, CmBody::Dreq(Dreq { ids, ..Dreq::default() }));
+    }
     let [zero, one] = links;
     let (mut stays, goes) = if first == 0 { (one, zero) } else { (zero, one) };
     drop(goes);
