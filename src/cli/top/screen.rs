@@ -1,6 +1,6 @@
 //! The terminal while we use it: restored however the program ends.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +14,8 @@ use crossterm::terminal::{
     LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use crossterm::{execute, queue};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM};
 use signal_hook::low_level;
 
@@ -98,7 +100,7 @@ impl Screen {
             if left.is_zero() {
                 return Ok(None);
             }
-            if !event::poll(left.min(NOTICE))? {
+            if !wait_for_terminal(left.min(NOTICE))? {
                 continue;
             }
             match event::read()? {
@@ -141,6 +143,26 @@ impl Drop for Screen {
     fn drop(&mut self) {
         give_back();
     }
+}
+
+/// Waits until there is an event, at most for this long. A terminal that has gone must not be left to crossterm, which would
+/// read its end again and again.
+fn wait_for_terminal(at_most: Duration) -> io::Result<bool> {
+    let (stdin, stdout) = (io::stdin(), io::stdout());
+    let keys_come_here = stdin.is_terminal();
+    let keys = if keys_come_here { PollFlags::IN } else { PollFlags::empty() };
+    let mut ends = [PollFd::new(&stdin, keys), PollFd::new(&stdout, PollFlags::empty())];
+    let wait = if keys_come_here { at_most } else { Duration::ZERO };
+    let timeout = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
+    match poll(&mut ends, Some(&timeout)) {
+        // Perhaps that of a resize.
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    if ends[1].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+        return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the terminal has gone"));
+    }
+    event::poll(at_most.saturating_sub(wait))
 }
 
 fn take_over() -> io::Result<()> {

@@ -172,3 +172,41 @@ fn signals_end_it_with_the_terminal_as_it_was() {
         assert_eq!(terminal.end().signal(), Some(number));
     }
 }
+
+#[test]
+fn a_terminal_that_goes_away_ends_it() {
+    // The command must not have it, too.
+    let controller =
+        openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a pseudo-terminal");
+    grantpt(&controller).expect("granted");
+    unlockpt(&controller).expect("unlocked");
+    let name = ptsname(&controller, Vec::new()).expect("a name").into_string().expect("text");
+    let device: OwnedFd = File::options().read(true).write(true).open(name).expect("opens").into();
+    let size = Winsize { ws_row: 12, ws_col: 60, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&controller, size).expect("a size");
+    let end = || Stdio::from(device.try_clone().expect("a descriptor"));
+    let mut command = unconfigured(Command::new(SOFTRNIC));
+    command.args(["top", "-d", "60"]).env("TERM", "xterm").stdin(end()).stdout(end()).stderr(Stdio::null());
+    let mut process = command.spawn().expect("the command starts");
+    drop((command, device));
+    let mut controller = File::from(controller);
+    let mut shown = Vec::new();
+    while !String::from_utf8_lossy(&shown).contains("softrnic top: ") {
+        let mut part = [0; 4096];
+        let count = controller.read(&mut part).expect("it shows something");
+        shown.extend_from_slice(&part[..count]);
+    }
+    drop(controller);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let status = loop {
+        match process.try_wait().expect("a child") {
+            Some(status) => break status,
+            None if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
+            None => {
+                process.kill().expect("a child");
+                panic!("it goes on without a terminal");
+            }
+        }
+    };
+    assert_eq!(status.code(), Some(1));
+}
