@@ -67,7 +67,7 @@ pub struct Peer<'a> {
     /// Whether something was sent that may not have arrived yet.
     in_flight: bool,
     /// When the last packet was sent.
-    last_sent: Instant,
+    last_sent: Option<Instant>,
     /// When an expectation that does not hold yet is given up.
     patience: Option<Instant>,
     /// Whether the peer's timer ran out where the script has no timeout: this side was too slow for it.
@@ -137,7 +137,7 @@ impl<'a> Peer<'a> {
             mark_since: Instant::now(),
             sent: None,
             in_flight: false,
-            last_sent: Instant::now(),
+            last_sent: None,
             patience: None,
             was_slow: false,
             nothing_came: false,
@@ -150,8 +150,9 @@ impl<'a> Peer<'a> {
 
     /// Whether the peer's timer ran out just when this side's last packet was under way. What follows then is about both.
     pub fn look_for_crossing(&mut self) {
+        let Some(sent) = self.last_sent else { return };
         self.wire.look();
-        let end = self.last_sent + self.place.settle();
+        let end = sent + self.place.settle();
         while let Some(seen) = self.take() {
             self.was_slow |= self.is_late_repeat(&seen) && seen.at < end;
         }
@@ -562,7 +563,7 @@ impl Target for Peer<'_> {
         self.wire.send(packet).map_err(Trouble::Broken)?;
         (self.mark, self.in_flight) = (Instant::now(), true);
         self.sent = Some(self.mark_since);
-        self.last_sent = self.mark;
+        self.last_sent = Some(self.mark);
         Ok(())
     }
 
