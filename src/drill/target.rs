@@ -583,7 +583,8 @@ impl Target for Peer<'_> {
             }
             (self.mark_since, self.mark) = (seen.since, seen.at);
             self.late_repeat = self.is_late_repeat(&seen);
-            self.was_slow |= self.late_repeat;
+            // A script about time says itself when repeats come.
+            self.was_slow |= self.late_repeat && self.unhurried;
             return self.received(seen);
         };
         // C9-141: the timeout is at least that of the attribute, and at most four times as long.
