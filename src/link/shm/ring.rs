@@ -21,8 +21,9 @@ pub(super) const SKIP: u32 = u32::MAX;
 const HOT: usize = 16 << 10;
 /// What has been written is shown this early, so that the peer can begin.
 const SHOWN_EARLY: u64 = 8 << 10;
-/// A datagram up to this long is built in memory that only we have, and then copied into the ring. In the ring, whose
-/// lines the peer's processor has, its ICRC would have to wait for the headers to arrive there.
+/// The record of a datagram up to this long is built in memory that only we have, and then copied into the ring. In the ring,
+/// whose lines the peer's processor has, the ICRC would have to wait for the headers to arrive there, and a peer that looks
+/// meanwhile would take away the lines again.
 const BUILT_ASIDE: usize = 256;
 
 // One that does not fit before the end and is skipped for fits into the rest.
@@ -76,7 +77,7 @@ pub(super) struct Rings {
     freed: u64,
     /// The record that is being written: where it is and the datagram's length.
     reserved: Option<(usize, usize)>,
-    aside: [u8; BUILT_ASIDE],
+    aside: [u8; RECORD_HEADER + BUILT_ASIDE],
     waits: bool,
     /// Read by us, and how far the peer knows.
     head: u64,
@@ -96,7 +97,7 @@ impl Rings {
             shown: 0,
             freed: 0,
             reserved: None,
-            aside: [0; BUILT_ASIDE],
+            aside: [0; RECORD_HEADER + BUILT_ASIDE],
             waits: false,
             head: 0,
             told: 0,
@@ -136,16 +137,17 @@ impl Rings {
     #[inline]
     pub fn slot(&mut self, addressing: Addressing) -> &mut [u8] {
         let Some((at, len)) = self.reserved else { return &mut [] };
-        let header = self.own.bytes_mut(at, RECORD_HEADER);
+        let record = match self.aside.get_mut(..RECORD_HEADER + len) {
+            Some(aside) => aside,
+            None => self.own.bytes_mut(at, RECORD_HEADER + len),
+        };
+        let (header, datagram) = record.split_at_mut(RECORD_HEADER);
         header[..4].copy_from_slice(&(len as u32).to_ne_bytes());
         header[4..6].copy_from_slice(&addressing.sport.to_ne_bytes());
         header[6..8].copy_from_slice(&addressing.id.to_ne_bytes());
         header[8] = addressing.tos;
         header[9] = addressing.ttl;
-        match self.aside.get_mut(..len) {
-            Some(aside) => aside,
-            None => self.own.bytes_mut(at + RECORD_HEADER, len),
-        }
+        datagram
     }
 
     fn has_room(&self, len: usize) -> bool {
@@ -174,15 +176,16 @@ impl Rings {
     /// The datagram that was reserved last.
     pub fn reserved(&self) -> &[u8] {
         let Some((at, len)) = self.reserved else { return &[] };
-        self.aside.get(..len).unwrap_or_else(|| self.own.bytes(at + RECORD_HEADER, len))
+        let record = self.aside.get(..RECORD_HEADER + len);
+        &record.unwrap_or_else(|| self.own.bytes(at, RECORD_HEADER + len))[RECORD_HEADER..]
     }
 
     /// Queues what was reserved.
     #[inline]
     pub fn commit(&mut self) {
         let Some((at, len)) = self.reserved.take() else { return };
-        if let Some(aside) = self.aside.get(..len) {
-            self.own.bytes_mut(at + RECORD_HEADER, len).copy_from_slice(aside);
+        if let Some(aside) = self.aside.get(..RECORD_HEADER + len) {
+            self.own.bytes_mut(at, RECORD_HEADER + len).copy_from_slice(aside);
         }
         self.tail += record_len(len) as u64;
         if self.tail - self.shown >= SHOWN_EARLY {
