@@ -1,6 +1,7 @@
 """`softrnic lab`, `softrnic doctor` and `softrnic devices`, in labs."""
 
 import json
+import signal
 import subprocess
 
 from lab import SOFTRNIC, TIMEOUT, Lab, LabTest, has_vlans, run
@@ -64,6 +65,14 @@ class TheLab(Tool):
         lab = self.lab()
         command = [SOFTRNIC, "lab", "run", "--name", lab.name, "1", "--", "sh", "-c", "exit 42"]
         self.assertEqual(subprocess.run(command).returncode, 42)
+
+    def test_a_signal_for_it_is_one_for_the_command(self):
+        lab = self.lab()
+        command = [SOFTRNIC, "lab", "run", "--name", lab.name, "1", "--", "sh", "-c", "echo $$; exec sleep 20"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+            number = int(running.stdout.readline())
+            running.terminate()
+            self.assertEqual((running.wait(), number), (-signal.SIGTERM, running.pid))
 
     def test_what_cannot_be_done_is_said(self):
         lab = self.lab()

@@ -5,13 +5,13 @@ pub mod plan;
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use anstream::{print, println};
 use clap::{Args, Subcommand};
 
-use crate::failure::{Doing, Failure, Result};
+use crate::failure::{Failure, Result};
 use crate::table::{GOOD, QUIET, Table};
 use plan::{Layout, Plan, Topology};
 
@@ -223,19 +223,14 @@ fn enter(lab: &str, host: &str, command: &[String]) -> Result {
         let hosts: Vec<_> = namespaces.iter().filter_map(|name| name.rsplit('-').next()).collect();
         return Err(Failure::usage(format!("lab {lab} has no host '{host}', but {}", hosts.join(", "))));
     }
-    let status = Command::new("ip")
+    // So that a signal for this process is one for the command.
+    let error = Command::new("ip")
         .args(["netns", "exec", &namespace])
         .args(command)
         .env("SOFTRNIC_LAB", lab)
         .env("SOFTRNIC_LAB_HOST", &host)
-        .status()
-        .doing(|| "cannot run ip (package iproute2)".into())?;
-    std::process::exit(exit_code(status));
-}
-
-/// In the way that shells report it.
-fn exit_code(status: ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+        .exec();
+    Err(Failure::new(format!("cannot run ip (package iproute2): {error}")))
 }
 
 fn no_lab(name: &str) -> Failure {
