@@ -23,7 +23,9 @@ class Install(VerbsTest):
 
     def test_the_command_and_its_libraries_and_nothing_else_are_installed(self):
         installed = {str(file.relative_to(self.prefix)) for file in self.prefix.rglob("*") if file.is_file()}
-        self.assertEqual(installed, {
+        # What is installed if somebody has made it.
+        page = {"share/softrnic/playground.html"} if (ROOT / "target/playground/playground.html").exists() else set()
+        self.assertEqual(installed, page | {
             "bin/softrnic",
             "lib/softrnic/libibverbs.so",
             "lib/softrnic/libibverbs.so.1",
