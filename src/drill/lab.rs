@@ -1,5 +1,7 @@
 //! This side, the peer's agent, and the playing of scripts between them.
 
+mod server;
+
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,8 +14,8 @@ use softrnic_script::{Case, Error, Failure, Line, Needs, Script, Trouble, play};
 
 use crate::agent::{Agent, AgentError};
 use crate::known::{FLUSH_ICRC, Known};
+use crate::peer::Peer;
 use crate::place::Place;
-use crate::target::Peer;
 use crate::verdict::{CaseResult, Judgement, Verdict};
 use crate::wire::Wire;
 
@@ -89,10 +91,8 @@ pub struct Lab {
     lost: Option<LabError>,
 }
 
-/// What a server must be able to do, whatever else it does.
-const MEETING: &str = "server\n< CM REQ c\n> CM REP c\n< CM RTU c\n< CM DREQ c\n> CM DREP c\n";
-
-/// An attempt during which this side was held up for longer than it counts on says nothing; so many may be.
+/// An attempt during which this side was held up for longer than it counts on, or which came too late for a server, says
+/// nothing; so many may be.
 const MOST_VOID: usize = 5;
 
 impl Lab {
@@ -197,12 +197,6 @@ impl Lab {
                 let is_known = |line| known.has(&script.name, line);
                 match self.judge_case(script, &case, &is_known, capture.as_ref(), &mut frames, own) {
                     Ok(judged) => {
-                        // A server that has ended itself would deviate for ever.
-                        if let Some(port) = self.options.server.filter(|_| script.needs() == Needs::Server)
-                            && judged.verdict >= Verdict::CannotTell
-                        {
-                            self.lost = self.meet_server(port).err();
-                        }
                         judgement.cases.push(without(missing, judged));
                         continue;
                     }
@@ -233,13 +227,21 @@ impl Lab {
             let last = !deviations.is_empty() && deviations.len() == self.options.repeats;
             let separate = own.as_ref().filter(|_| last);
             let attempt = match separate {
-                Some(path) => self.play(script, case, Some(&create(path)?), &mut 0)?,
-                None => self.play(script, case, capture, frames)?,
+                Some(path) => self.play(script, case, Some(&create(path)?), &mut 0),
+                None => self.play(script, case, capture, frames),
             };
             let given_up = |verdict, mut attempts: Vec<Attempt>, more: &str| {
                 let Attempt { failure, frames, .. } = attempts.swap_remove(0);
                 let told = failure.map(|failure| told(&failure, more)).unwrap_or_default();
                 Ok(result(case.clone(), verdict, told, frames))
+            };
+            let attempt = match attempt {
+                // What was seen may be what has ended the peer's program.
+                Err(error) if !deviations.is_empty() => {
+                    self.lost = Some(error);
+                    return given_up(Verdict::CannotTell, deviations, "; it could not be played again");
+                }
+                attempt => attempt?,
             };
             let Some(failure) = &attempt.failure else {
                 return match deviations.is_empty() {
@@ -251,7 +253,7 @@ impl Lab {
                 Trouble::NotApplicable(_) => return given_up(Verdict::NotApplicable, vec![attempt], ""),
                 Trouble::Broken(_) => return given_up(Verdict::CannotTell, vec![attempt], ""),
                 Trouble::Deviation(_) if is_known(failure.number) => {}
-                Trouble::Deviation(_) if attempt.held_up && void < MOST_VOID => {
+                Trouble::Deviation(_) if (attempt.held_up || attempt.too_late) && void < MOST_VOID => {
                     void += 1;
                     continue;
                 }
@@ -278,27 +280,9 @@ impl Lab {
         }
     }
 
-    /// Makes a connection with the server, so that nothing else is sent where nobody wants it, and measures how long the peer
-    /// takes to answer.
-    fn meet_server(&mut self, port: u16) -> Result<(), LabError> {
-        let address = SocketAddr::new(self.options.peer, port);
-        let refused = |why: String| LabError::Server(address, why);
-        let mut wire =
-            Wire::open(Some(self.own), self.stranger, self.options.peer, self.options.shared_memory, None)
-                .map_err(LabError::Open)?;
-        let first_qpn = self.take_qpns();
-        let mut peer = Peer::new(&mut wire, None, Some(port), self.place, first_qpn);
-        let cases = Script::new("meeting", MEETING).cases().map_err(|error| refused(error.to_string()))?;
-        for case in cases {
-            play(&case.lines, &mut peer).map_err(|failure| refused(told(&failure, "").2))?;
-        }
-        let measured = Place::measure(|| peer.ask_server());
-        let measured = measured.map_err(|trouble| refused(format!("{trouble:?}")))?;
-        self.past = peer.past;
-        self.place.jitter = self.place.jitter.max(measured.jitter);
-        self.place.round_trip = self.place.round_trip.max(measured.round_trip);
-        self.measured = self.place;
-        Ok(())
+    fn wire(&self, capture: Option<&Capture>) -> Result<Wire, LabError> {
+        Wire::open(Some(self.own), self.stranger, self.options.peer, self.options.shared_memory, capture)
+            .map_err(LabError::Open)
     }
 
     /// 256 QP numbers that no case has had before.
@@ -316,9 +300,10 @@ impl Lab {
         capture: Option<&Capture>,
         frames: &mut u64,
     ) -> Result<Attempt, LabError> {
-        let wire =
-            Wire::open(Some(self.own), self.stranger, self.options.peer, self.options.shared_memory, capture);
-        let mut wire = wire.map_err(LabError::Open)?;
+        if let Some(port) = self.options.server.filter(|_| script.needs() == Needs::Server) {
+            self.await_server(port)?;
+        }
+        let mut wire = self.wire(capture)?;
         let agent = self.options.agent.filter(|_| script.needs() == Needs::Agent).map(|port| {
             let address = SocketAddr::new(self.options.peer, port);
             Agent::connect(address, self.own).map_err(|error| LabError::Agent(address, error))
@@ -342,7 +327,8 @@ impl Lab {
         if failure.is_some() && paused {
             self.place.allow(wire.longest_pause);
         }
-        Ok(Attempt { failure, frames: (first, *frames), held_up })
+        let too_late = script.needs() == Needs::Server && wire.frames == wire.sent as u64;
+        Ok(Attempt { failure, frames: (first, *frames), held_up, too_late })
     }
 }
 
@@ -352,6 +338,8 @@ struct Attempt {
     frames: (u64, u64),
     /// Whether this side was held up meanwhile.
     held_up: bool,
+    /// Whether a server said nothing at all: one of a single connection was about to end when it was found to listen.
+    too_late: bool,
 }
 
 fn create(path: &PathBuf) -> Result<Capture, LabError> {

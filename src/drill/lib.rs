@@ -8,8 +8,9 @@
 mod agent;
 mod known;
 mod lab;
+mod moment;
+mod peer;
 mod place;
-mod target;
 mod verbs;
 mod verdict;
 mod wire;

@@ -31,6 +31,16 @@ mr m 4K
 > RC Acknowledge psn 100 ACK msn 7
 """
 
+# rping ends itself when its reply is refused.
+FAREWELL = """title: A server that goes on after it was refused
+rules: IBTA 12.9.7
+server
+< CM REQ c
+> CM REP c
+< CM REJ c
+> CM REP c
+"""
+
 
 class Drill(VerbsTest):
     def setUp(self):
@@ -66,15 +76,38 @@ class Drill(VerbsTest):
 
     def test_a_stock_server_is_enough(self):
         server, port = "127.9.22.4", free_port()
-        rping = self.start(["rping", "-s", "-P", "-a", server, "-p", port], run=["--device", f"udp:{server}?early=off"])
+        self.serve(server, port, ["rping", "-s", "-P", "-a", server, "-p", port])
+        self.judge_server(server, port, OF_SERVER)
+
+    def test_a_server_of_one_connection_is_enough_if_it_is_started_again(self):
+        server, port = "127.9.22.6", free_port()
+        self.serve(server, port, ["sh", "-c", f"while :; do rping -s -a {server} -p {port}; done"])
+        self.judge_server(server, port, ["cm-connection", "cm-lost-confirmation", "server-requests"])
+
+    def test_what_has_ended_the_server_is_told(self):
+        server, port, script = "127.9.22.7", free_port(), self.folder / "farewell.txt"
+        script.write_text(FAREWELL)
+        self.serve(server, port, ["rping", "-s", "-P", "-a", server, "-p", port])
+        done = self.drill("--peer", server, "--server", port, "--json", "--captures", self.folder / "captures", script)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertIn("it does not listen any more", done.stderr)
+        [judged] = json.loads(done.stdout)["scripts"]
+        [case] = judged["cases"]
+        self.assertEqual((case["verdict"], case["line_number"]), ("cannot_tell", 7), case)
+        self.assertIn("no message was sent; it could not be played again", case["what"])
+
+    def serve(self, server, port, argv):
+        program = self.start(argv, run=["--device", f"udp:{server}?early=off"])
         deadline = time.monotonic() + 20
-        while not cm.is_listening(port, "tcp", rping.pid):
+        while not cm.is_listening(port, "tcp", program.pid):
             self.assertLess(time.monotonic(), deadline, "the server does not listen")
             time.sleep(0.01)
-        done = self.drill("--peer", server, "--server", port, "--json", "--captures", self.folder / "captures", *OF_SERVER)
+
+    def judge_server(self, server, port, wanted):
+        done = self.drill("--peer", server, "--server", port, "--json", "--captures", self.folder / "captures", *wanted)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         scripts = json.loads(done.stdout)["scripts"]
-        self.assertEqual({script["script"]: script["verdict"] for script in scripts}, dict.fromkeys(OF_SERVER, "conforms"))
+        self.assertEqual({script["script"]: script["verdict"] for script in scripts}, dict.fromkeys(wanted, "conforms"))
 
     def test_nothing_else_is_sent_where_no_server_accepts(self):
         done = self.drill("--peer", PEER, "--server", "9", "--captures", self.folder / "none", "cm-connection")

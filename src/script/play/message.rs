@@ -131,7 +131,7 @@ impl Player<'_> {
         self.names.introduce(&told.of)?;
         loop {
             let received = self.target.next_message(after)?;
-            let (kind, bytes) = read(&received)?;
+            let (kind, bytes) = self.read(&received)?;
             if kind == MessageKind::Dreq && told.kind != kind && self.agree(&bytes)? {
                 continue;
             }
@@ -142,6 +142,21 @@ impl Player<'_> {
             }
             return self.judge_message(told, kind, &bytes);
         }
+    }
+
+    /// The message in a packet. A reply makes a connection and a refusal ends it, whether the script wants it or not.
+    fn read(&mut self, received: &Received) -> Result<(MessageKind, [u8; MAD_LEN])> {
+        let (kind, bytes) = read(received)?;
+        let remote = message::get(kind, &bytes, "remote");
+        let connection = self.names.connections_mut().find(|c| Some(c.ours.into()) == remote);
+        match (kind, connection) {
+            (MessageKind::Rep, Some(connection)) if connection.theirs.is_none() => {
+                connection.note_reply(&bytes)
+            }
+            (MessageKind::Rej, Some(connection)) => connection.ended = true,
+            _ => {}
+        }
+        Ok((kind, bytes))
     }
 
     fn judge_message(&mut self, told: &Message, kind: MessageKind, bytes: &[u8; MAD_LEN]) -> Result {
@@ -191,7 +206,7 @@ impl Player<'_> {
     /// Nothing may have come that the script did not mention, but for the server's wish to end a connection.
     pub(super) fn no_message(&mut self) -> Result {
         while let Some(received) = self.target.unexpected_message()? {
-            let (kind, bytes) = read(&received)?;
+            let (kind, bytes) = self.read(&received)?;
             if kind == MessageKind::Dreq && self.agree(&bytes)? {
                 continue;
             }
@@ -200,23 +215,30 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Ends the connections that are still there, so that the server can forget them. Nothing is judged any more.
+    /// Ends the connections that are still there, so that the server can forget them: as clients do, since servers may give up
+    /// on what clients never do. Nothing is judged any more.
     pub(super) fn part(&mut self) {
         let names: Vec<String> =
             self.names.connections().filter(|c| !c.ended && c.was_asked).map(|c| c.name.clone()).collect();
         for name in names {
             let Ok(connection) = self.names.connection(&name) else { continue };
-            let kind = if connection.theirs.is_some() { MessageKind::Dreq } else { MessageKind::Rej };
-            let Ok(mut bytes) = self.datagram(kind, &name) else { continue };
-            if kind == MessageKind::Rej {
-                // The server may know the connection, but its own number for it never came here.
-                message::set(kind, &mut bytes, "reason", RejReason::TIMEOUT.0.into());
-                message::set(kind, &mut bytes, "what", 0);
-            }
-            let carrier = message::carrier();
-            let sent = self.carry(&bytes, carrier, Seal::Good, false);
-            if sent.is_ok() && kind == MessageKind::Dreq {
-                let _answered = self.target.next_message(Some(FAREWELL));
+            let was_told = |kind| connection.sent.contains_key(&kind);
+            let messages: &[MessageKind] = match connection.theirs {
+                Some(_) if was_told(MessageKind::Rtu) || was_told(MessageKind::Rej) => &[MessageKind::Dreq],
+                Some(_) => &[MessageKind::Rtu, MessageKind::Dreq],
+                None => &[MessageKind::Rej],
+            };
+            for &kind in messages {
+                let Ok(mut bytes) = self.datagram(kind, &name) else { continue };
+                if kind == MessageKind::Rej {
+                    // The server may know the connection, but its own number for it never came here.
+                    message::set(kind, &mut bytes, "reason", RejReason::TIMEOUT.0.into());
+                    message::set(kind, &mut bytes, "what", 0);
+                }
+                let sent = self.carry(&bytes, message::carrier(), Seal::Good, false);
+                if sent.is_ok() && kind == MessageKind::Dreq {
+                    let _answered = self.target.next_message(Some(FAREWELL));
+                }
             }
         }
     }
@@ -295,14 +317,16 @@ impl Connection {
 
     fn note_seen(&mut self, kind: MessageKind, bytes: &[u8; MAD_LEN]) {
         self.seen.insert(kind, *bytes);
-        let seen = |name| message::get(kind, bytes, name).unwrap_or(0) as u32;
         match kind {
-            MessageKind::Rep => {
-                self.theirs = Some(seen("id"));
-                (self.their_qpn, self.their_psn) = (seen("qpn"), seen("psn"));
-            }
+            MessageKind::Rep => self.note_reply(bytes),
             MessageKind::Rej | MessageKind::Drep => self.ended = true,
             _ => {}
         }
+    }
+
+    fn note_reply(&mut self, bytes: &[u8; MAD_LEN]) {
+        let seen = |name| message::get(MessageKind::Rep, bytes, name).unwrap_or(0) as u32;
+        self.theirs = Some(seen("id"));
+        (self.their_qpn, self.their_psn) = (seen("qpn"), seen("psn"));
     }
 }

@@ -85,6 +85,10 @@ impl Names {
         self.connections.iter()
     }
 
+    pub fn connections_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.connections.iter_mut()
+    }
+
     /// Gives a connection that was not named before its numbers.
     pub fn introduce(&mut self, name: &str) -> Result {
         let served = self.served()?;
