@@ -10,6 +10,9 @@ from sides import INTERFACE
 #: What is known to be different is listed under the kernel's version, as `softrnic drill --known` takes it.
 KNOWN = {"6.1": "rxe-6.1", "sid": "rxe-7.2"}
 PORT = 18791
+SERVER_PORT = 18792
+#: Knows nothing of scripts. It ends itself at times, when a connection goes just as it looks for its next event.
+SERVER = f"while :; do rping -s -P -a 0.0.0.0 -p {SERVER_PORT}; done"
 START_SECONDS = 20
 RUN_SECONDS = 900
 #: Each opcode in each state: most of the time, for little that the others do not show.
@@ -30,7 +33,7 @@ class Outcome:
 
 
 class Drill:
-    """The agent in the guest, and the command beside it."""
+    """The agent and a server in the guest, and the command beside it."""
 
     def __init__(self, guest, softrnic, directory, wrapper):
         self.guest, self.softrnic, self.directory, self.wrapper = guest, softrnic, directory, wrapper
@@ -38,15 +41,18 @@ class Drill:
 
     def run(self, known, core, wanted):
         """Play the scripts; an Outcome for each. `known` names the deviations that are no failure."""
-        program = self._build()
+        commands = [*self.wrapper, self._build()], ["sh", "-c", SERVER]
         self._address("add")
-        agent = subprocess.Popen(self.guest.command(*self.wrapper, program), stdin=subprocess.DEVNULL)
+        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        agent, server = (subprocess.Popen(self.guest.command(*words), **quiet) for words in commands)
         try:
-            self._wait_for(agent)
+            self._wait_for(agent, lambda: f":{PORT:04X} " in self.guest.run("cat", "/proc/net/tcp6"))
+            self._wait_for(server, lambda: f":{SERVER_PORT} " in self.guest.run("rdma", "resource", "show", "cm_id"))
             yield from self._judge(known, core, wanted)
         finally:
-            agent.terminate()
-            agent.wait()
+            for process in agent, server:
+                process.terminate()
+                process.wait()
             self._address("del")
 
     def _address(self, change):
@@ -59,19 +65,20 @@ class Drill:
         subprocess.run(["cc", "-O2", "-o", program, source, "-libverbs"], check=True)
         return program
 
-    def _wait_for(self, agent):
+    def _wait_for(self, process, listens):
         end = time.monotonic() + START_SECONDS
-        while agent.poll() is None and time.monotonic() < end:
-            if f":{PORT:04X} " in self.guest.run("cat", "/proc/net/tcp6"):
+        while process.poll() is None and time.monotonic() < end:
+            if listens():
                 return
-        raise RuntimeError("the drill's agent does not listen in the guest")
+        raise RuntimeError(f"{process.args[-1]} does not listen in the guest")
 
     def _judge(self, known, core, wanted):
         names = [script["script"] for script in json.loads(self._drill("--list").stdout)]
         names = [name for name in names if wanted(f"drill, {name}") and not (core and name in LONG)]
         if not names:
             return
-        every = ["--stranger", self.stranger, "--captures", self.directory / f"drill-{self.guest.version}"]
+        every = ["--port", PORT, "--server", SERVER_PORT, "--stranger", self.stranger]
+        every += ["--captures", self.directory / f"drill-{self.guest.version}"]
         if known:
             every += ["--known", known]
         played = self._drill("--peer", self.guest.address[4], *every, *names)
@@ -89,7 +96,7 @@ class Drill:
 
     def _drill(self, *words):
         argv = ["ip", "netns", "exec", self.guest.namespace, self.softrnic, "drill", "--json", *words]
-        return subprocess.run(argv, capture_output=True, text=True, timeout=RUN_SECONDS)
+        return subprocess.run(list(map(str, argv)), capture_output=True, text=True, timeout=RUN_SECONDS)
 
 
 def _what(script):
