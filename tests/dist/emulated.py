@@ -23,20 +23,24 @@ printf %s "$1" >/proc/sys/fs/binfmt_misc/register
 shift
 exec "$@" </dev/null
 """
-# Nothing of the root is changed.
+# Nothing of the root is changed. userxattr: whoever mounts may not set the attributes that renaming a directory needs otherwise.
 SYSTEM = """
 ip link set lo up
-mount -t overlay -o "lowerdir=$1,upperdir=$4/changes,workdir=$4/work" overlay "$4/root"
-for kept in proc dev; do mount --rbind /$kept "$4/root/$kept"; done
+mount -t overlay -o "userxattr,lowerdir=$1,upperdir=$4/changes,workdir=$4/work" overlay "$4/root"
+mount -t proc proc "$4/root/proc"
+mount --rbind /dev "$4/root/dev"
 mount -t tmpfs -o mode=1777 tmpfs "$4/root/tmp"
 mkdir "$4/root/opt/softrnic" && tar --zstd -xf "$2" -C "$4/root/opt/softrnic" --strip-components=1
 cp "$3" "$4/root/softrnic.deb"
 """
+
+
 def run(command, network=False):
-    """Runs a command as root of the namespace; returns its status and output. Without `network` there is loopback alone."""
+    """Runs a command as root of the namespace; returns its status and output. What it has started ends with it. Without
+    `network` there is loopback alone."""
     if not EMULATOR.exists():
         raise SystemExit(f"there is no {EMULATOR}: make aarch64")
-    enter = ["unshare", "--user", "--mount", *([] if network else ["--net"]), "sh", "-ec", REGISTER, "sh",
+    enter = ["unshare", "--user", "--mount", "--pid", "--fork", *([] if network else ["--net"]), "sh", "-ec", REGISTER, "sh",
              FORMAT.format(emulator=EMULATOR), *command]
     with subprocess.Popen(enter, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as inside:
         while os.readlink(f"/proc/{inside.pid}/ns/user") == os.readlink("/proc/self/ns/user"):

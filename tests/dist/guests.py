@@ -70,7 +70,8 @@ def numbers(version):
 
 def table(found):
     """What docs/install.md shows: kernels and outcomes, and what doctor warns of."""
-    names = [*scripts.USER, *scripts.ROOT]
+    ran = {outcome.name for outcomes in found.values() for outcome in outcomes}
+    names = [name for name in (*scripts.USER, *scripts.ROOT) if name in ran]
     lines = [f"| Debian | Linux | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
     for (suite, version), outcomes in found.items():
         lines.append(f"| {suite} | {version} | {' | '.join(outcome.cell() for outcome in outcomes)} |")

@@ -37,7 +37,7 @@ def _fetch(kernel, root):
     root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root.parent, prefix=f".{kernel}-") as work:
         work = Path(work)
-        archive = kernels._Archive(kernels.SUITES[kernel], work / "apt")
+        archive = kernels.Archive(kernels.SUITES[kernel], work / "apt")
         archive.update()
         for deb in archive.download(PACKAGES, work):
             common.run("dpkg", "-x", deb, work / "root", timeout=300)

@@ -109,7 +109,7 @@ def debian(suite, packages):
     import kernels
 
     def fill(new):
-        archive = kernels._Archive(suite, new.parent / "apt")
+        archive = kernels.Archive(suite, new.parent / "apt")
         try:
             archive.update()
             python = re.search(r"(python3\.\d+)-minimal", archive._apt("apt-cache", "depends", "python3-minimal"))[1]

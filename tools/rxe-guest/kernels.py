@@ -76,7 +76,7 @@ def fetch(name, refresh=False):
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=f".{name}-") as work:
         work = Path(work)
-        archive = _Archive(SUITES[name], work / "apt")
+        archive = Archive(SUITES[name], work / "apt")
         archive.update()
         packages = archive.kernel_packages()
         say(f"downloading {', '.join(packages)}")
@@ -91,17 +91,17 @@ def fetch(name, refresh=False):
     return directory
 
 
-class _Archive:
+class Archive:
     """One Debian suite, seen through apt lists and state of its own; the machine's stay untouched."""
 
-    def __init__(self, suite, state):
-        self.suite, self.state = suite, state
+    def __init__(self, suite, state, architecture="amd64"):
+        self.suite, self.state, self.architecture = suite, state, architecture
 
     def update(self):
         for sub in ("lists/partial", "cache/archives/partial"):
             (self.state / sub).mkdir(parents=True, exist_ok=True)
         (self.state / "status").touch()
-        options = "arch=amd64 target=Packages"
+        options = f"arch={self.architecture} target=Packages"
         keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
         if keyring.is_file():
             options += f" signed-by={keyring}"
@@ -111,7 +111,7 @@ class _Archive:
 
     def kernel_packages(self):
         """The packages that hold the image and modules of the suite's current kernel."""
-        found, todo = [], ["linux-image-amd64"]
+        found, todo = [], [f"linux-image-{self.architecture}"]
         while todo:
             depends = self._apt("apt-cache", "depends", "--important", todo.pop())
             for name in re.findall(r"^\s*\|?(?:Pre)?Depends: (\S+)", depends, re.M):
@@ -119,7 +119,7 @@ class _Archive:
                     found.append(name)
                     todo.append(name)
         if not found:
-            raise Failure(f"suite {self.suite} has no package linux-image-amd64 that names a kernel")
+            raise Failure(f"suite {self.suite} has no package linux-image-{self.architecture} that names a kernel")
         return found
 
     def download(self, packages, into):
@@ -134,8 +134,8 @@ class _Archive:
             "Dir::State::lists": self.state / "lists",
             "Dir::State::status": self.state / "status",
             "Dir::Cache": self.state / "cache",
-            "APT::Architecture": "amd64",
-            "APT::Architectures": "amd64",
+            "APT::Architecture": self.architecture,
+            "APT::Architectures": self.architecture,
             # apt's own user cannot write into a cache below a user's home.
             "APT::Sandbox::User": "root",
             # Hooks of the machine (package kits and the like) have no business here.
