@@ -235,7 +235,7 @@ impl World {
         let capacity = match choices.byte() % 3 {
             0 => MIN_CAPACITY,
             1 => MAX_CAPACITY,
-            _ => MIN_CAPACITY + 4096,
+            _ => 2 * MIN_CAPACITY,
         };
         let (own, segment) = Own::create(capacity).expect("memory");
         let hostile = &mut self.streams[place];

@@ -22,6 +22,7 @@ mod roads;
 mod segment;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 use std::io;
 use std::net::IpAddr;

@@ -112,7 +112,7 @@ impl Rings {
         debug_assert!(len <= MAX_DATAGRAM);
         let capacity = self.own.capacity();
         let need = record_len(len);
-        let mut at = (self.tail % capacity as u64) as usize;
+        let mut at = self.own.place(self.tail);
         if at >= HOT && self.shown == self.tail {
             self.look_for_room()?;
         }
@@ -242,7 +242,7 @@ impl Rings {
                 return Ok(None);
             }
             let capacity = self.peer.capacity();
-            let at = (self.head % capacity as u64) as usize;
+            let at = self.peer.place(self.head);
             let rest = capacity - at;
             // All lengths are multiples of it, so that there is a header wherever there is anything.
             let mut header = [0; RECORD_HEADER];
@@ -297,7 +297,7 @@ impl Rings {
     /// takes long to come, and two at a time take no longer.
     #[inline]
     fn peer_tail(&self) -> u64 {
-        self.peer.fetch((self.head % self.peer.capacity() as u64) as usize);
+        self.peer.fetch(self.peer.place(self.head));
         self.peer.header().tail()
     }
 

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use softrnic_wire::Time;
 
@@ -16,6 +15,7 @@ use super::hello::{self, Bells, Endpoint, Heard, Message};
 use super::obstacle::Obstacle;
 use super::road::Road;
 use super::segment::{MAX_CAPACITY, MIN_CAPACITY, Own};
+use super::ways::{Way, Ways};
 
 /// An address at which no process listened is tried again after this.
 pub(super) const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -50,7 +50,7 @@ pub(super) struct Roads {
     epoll: OwnedFd,
     /// By token; those that have ended leave a hole.
     streams: Vec<Option<Stream>>,
-    ways: FxHashMap<Endpoint, Way>,
+    ways: Ways,
     /// Peers that ceased to have a road, unless it was given back.
     pub fallbacks: u64,
     /// Messages that made no sense.
@@ -88,14 +88,6 @@ impl Stream {
     }
 }
 
-/// How to get to an address.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Road(usize),
-    /// Below; after this time a road may be asked for again. It has been said why.
-    Below(Time, Option<Obstacle>),
-}
-
 impl Roads {
     /// # Errors
     /// The kernel has no such memory, or another socket has the address' name.
@@ -119,7 +111,7 @@ impl Roads {
             bells,
             epoll,
             streams: Vec::new(),
-            ways: FxHashMap::default(),
+            ways: Ways::default(),
             fallbacks: 0,
             bad_hellos: 0,
             sleeper: Sleeper::Nobody,
@@ -141,7 +133,7 @@ impl Roads {
 
     /// How each peer is reached that something was sent to, or that has a road.
     pub fn reaches(&self) -> Vec<Reach> {
-        let reach = |(&Endpoint { address: peer, part }, way): (&Endpoint, &Way)| match *way {
+        let reach = |(Endpoint { address: peer, part }, way)| match way {
             Way::Road(index) => match self.streams.get(index)? {
                 Some(Stream::Road(road)) => Some(Reach {
                     peer,
@@ -191,15 +183,15 @@ impl Roads {
     }
 
     pub fn is_there(&self, to: Endpoint) -> bool {
-        matches!(self.ways.get(&to), Some(Way::Road(_)))
+        matches!(self.ways.get(to), Some(Way::Road(_)))
     }
 
     /// The road to an address, if there is one. Otherwise it may ask for one.
     #[inline]
     pub fn to(&mut self, now: Time, to: Endpoint) -> Option<usize> {
-        match self.ways.get(&to) {
-            Some(&Way::Road(index)) => Some(index),
-            Some(&Way::Below(until, _)) if now < until => None,
+        match self.ways.take(to) {
+            Some(Way::Road(index)) => Some(index),
+            Some(Way::Below(until, _)) if now < until => None,
             _ if to.address.is_multicast() => None,
             _ => {
                 self.ask(now, to);
@@ -211,14 +203,12 @@ impl Roads {
     #[cold]
     fn ask(&mut self, now: Time, peer: Endpoint) {
         self.forget_the_slow(now);
-        if self.ways.len() >= MOST {
-            self.ways.retain(|_, way| matches!(way, Way::Road(_)));
-        }
+        self.ways.limit(MOST);
         match self.offer_to(peer) {
             Ok((socket, own)) => {
                 let said = self.said(peer);
                 if self.keep(Stream::Asked { socket, own, peer, since: now }).is_some() {
-                    self.ways.insert(peer, Way::Below(now + ANSWER_TIMEOUT, said));
+                    self.ways.set(peer, Way::Below(now + ANSWER_TIMEOUT, said));
                 }
             }
             Err(obstacle) => self.go_below(now, peer, obstacle),
@@ -234,8 +224,8 @@ impl Roads {
 
     /// What was last said about the way to a peer.
     fn said(&self, peer: Endpoint) -> Option<Obstacle> {
-        match self.ways.get(&peer) {
-            Some(Way::Below(_, said)) => *said,
+        match self.ways.get(peer) {
+            Some(Way::Below(_, said)) => said,
             _ => None,
         }
     }
@@ -246,7 +236,7 @@ impl Roads {
         if self.said(peer) != Some(obstacle) {
             tracing::info!(from = %self.own, to = %peer, %obstacle, "no shared memory");
         }
-        self.ways.insert(peer, Way::Below(now + ASK_AGAIN, Some(obstacle)));
+        self.ways.set(peer, Way::Below(now + ASK_AGAIN, Some(obstacle)));
     }
 
     /// Of the next road's rings.
@@ -383,8 +373,8 @@ impl Roads {
             }
             // The peer's own request counts, or it has not noticed yet that a road has ended.
             (Some(Stream::Asked { peer, .. }), Heard::Message(Message::Refusal)) => {
-                if let Some(Way::Below(until, _)) = self.ways.get_mut(&peer) {
-                    *until = now + ASK_AGAIN;
+                if let Some(Way::Below(_, said)) = self.ways.get(peer) {
+                    self.ways.set(peer, Way::Below(now + ASK_AGAIN, said));
                 }
             }
             (Some(Stream::Asked { peer, .. }), _) if !self.is_there(peer) => {
@@ -416,10 +406,10 @@ impl Roads {
     /// Whether a road leads to the very process that asks. One to the process that had the address before has ended, or
     /// is about to.
     fn has_road_to_process(&mut self, now: Time, peer: Endpoint, asks: &OwnedFd) -> bool {
-        let Some(&Way::Road(index)) = self.ways.get(&peer) else { return false };
+        let Some(Way::Road(index)) = self.ways.get(peer) else { return false };
         // Its end may not have been heard yet.
         self.hear(now, index);
-        let still = self.ways.get(&peer) == Some(&Way::Road(index));
+        let still = self.ways.get(peer) == Some(Way::Road(index));
         peer != self.own
             && still
             && self.road(index).is_some_and(|road| hello::are_of_one_process(&road.stream, asks))
@@ -466,7 +456,7 @@ impl Roads {
             }
         }
         if peer != self.own || !self.is_there(peer) {
-            self.ways.insert(peer, Way::Road(index));
+            self.ways.set(peer, Way::Road(index));
             tracing::info!(from = %self.own, to = %peer, "through shared memory");
         }
         self.sweep_at = self.sweep_at.min(now + IDLE);
@@ -474,9 +464,9 @@ impl Roads {
 
     /// Nothing more is sent on a road. Returns whether anything was.
     fn leave(&mut self, peer: Endpoint, index: usize) -> bool {
-        let used = self.ways.get(&peer) == Some(&Way::Road(index));
+        let used = self.ways.get(peer) == Some(Way::Road(index));
         if used {
-            self.ways.remove(&peer);
+            self.ways.remove(peer);
         }
         used
     }

@@ -21,7 +21,7 @@ use super::header::Header;
 /// What precedes the records: a page.
 const HEADER_LEN: usize = 4096;
 
-/// Bytes for records. Small enough to stay in a processor's cache, and enough for a window of packets.
+/// Bytes for records, a power of two. Small enough to stay in a processor's cache, and enough for a window of packets.
 pub(super) const MIN_CAPACITY: usize = 32 << 10;
 pub(super) const MAX_CAPACITY: usize = 256 << 10;
 
@@ -60,6 +60,17 @@ impl Mapping {
     fn capacity(&self) -> usize {
         self.len - HEADER_LEN
     }
+
+    /// Where the record that comes after `bytes` of all time begins.
+    #[inline]
+    fn place(&self, bytes: u64) -> usize {
+        bytes as usize & (self.capacity() - 1)
+    }
+}
+
+/// Whether a segment may have so many bytes for records.
+fn is_capacity(bytes: usize) -> bool {
+    (MIN_CAPACITY..=MAX_CAPACITY).contains(&bytes) && bytes.is_power_of_two()
 }
 
 impl Drop for Mapping {
@@ -75,9 +86,7 @@ pub(super) struct Own(Mapping);
 impl Own {
     /// A new segment, full of zeros, and the descriptor to give away.
     pub fn create(capacity: usize) -> io::Result<(Own, OwnedFd)> {
-        debug_assert!(
-            (MIN_CAPACITY..=MAX_CAPACITY).contains(&capacity) && capacity.is_multiple_of(HEADER_LEN)
-        );
+        debug_assert!(is_capacity(capacity));
         let len = HEADER_LEN + capacity;
         // Beyond the limit the kernel does not only refuse: its signal ends the process.
         if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < len as u64) {
@@ -97,6 +106,12 @@ impl Own {
 
     pub fn capacity(&self) -> usize {
         self.0.capacity()
+    }
+
+    /// Where the record that comes after `bytes` of all time begins.
+    #[inline]
+    pub fn place(&self, bytes: u64) -> usize {
+        self.0.place(bytes)
     }
 
     /// Bytes of the records.
@@ -142,7 +157,7 @@ impl Peer {
         }
         let len = usize::try_from(fstat(file)?.st_size).map_err(|_| unsound())?;
         let capacity = len.checked_sub(HEADER_LEN).ok_or_else(unsound)?;
-        if !(MIN_CAPACITY..=MAX_CAPACITY).contains(&capacity) || !capacity.is_multiple_of(HEADER_LEN) {
+        if !is_capacity(capacity) {
             return Err(unsound());
         }
         Mapping::new(file, len, ProtFlags::READ).map(Peer)
@@ -154,6 +169,12 @@ impl Peer {
 
     pub fn capacity(&self) -> usize {
         self.0.capacity()
+    }
+
+    /// Where the record that comes after `bytes` of all time begins.
+    #[inline]
+    pub fn place(&self, bytes: u64) -> usize {
+        self.0.place(bytes)
     }
 
     /// Has the processor fetch the beginning of the record at `at`, while it does something else.
