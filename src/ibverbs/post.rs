@@ -288,6 +288,10 @@ pub(crate) unsafe fn element_list<'a, T>(
 #[inline]
 pub(crate) fn gathered(sges: &[ibv_sge]) -> Result<LocalData, Errno> {
     let mut list = SgeList::new();
+    if let [only] = sges {
+        list.push(sge(only));
+        return Ok(LocalData::Sges(list));
+    }
     if sges.len() > list.inline_size() {
         reserve::check_blocks()?;
         list.try_reserve_exact(sges.len()).map_err(|_| Errno::NOMEM)?;

@@ -165,6 +165,7 @@ impl<D> Qp<D> {
     }
 
     /// Queues a work request. The caller has checked that the state accepts it ([`Qp::accepts_sends`]).
+    #[inline]
     pub fn post_send<H: Host<Data = D>>(&mut self, wqe: SendWqe<D>, host: &mut H) {
         self.requester.post(wqe);
         if matches!(self.context.state, QpState::Err | QpState::Sqe) {

@@ -122,6 +122,7 @@ impl<D> Requester<D> {
         self.queue.has_room()
     }
 
+    #[inline]
     pub fn post(&mut self, wqe: SendWqe<D>) {
         self.queue.push(wqe);
     }

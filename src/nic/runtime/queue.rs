@@ -6,21 +6,10 @@
 
 use std::collections::VecDeque;
 
+pub use super::ring::Full;
 use super::ring::{Consumer, OutOfMemory, Producer, ring};
 use super::sync::Arc;
 use super::sync::atomic::{AtomicU64, Ordering};
-
-/// The ring is full; the entry is returned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Full<W>(pub W);
-
-impl<W> std::fmt::Display for Full<W> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("the queue is full")
-    }
-}
-
-impl<W: std::fmt::Debug> std::error::Error for Full<W> {}
 
 /// The completion queue had no room for another completion, which is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,15 +57,15 @@ impl<W> SendRing<W> {
     ///
     /// # Errors
     /// As many requests are outstanding as the queue holds.
-    pub fn push(&mut self, request: W) -> Result<(), Full<W>> {
+    pub fn push(&mut self, request: W) -> Result<(), Full> {
         if self.posted - self.known_retired >= self.capacity {
             // Acquire: what the NIC did before it retired a request (such as reading its buffers) has happened.
             self.known_retired = self.retired.load(Ordering::Acquire);
             if self.posted - self.known_retired >= self.capacity {
-                return Err(Full(request));
+                return Err(Full);
             }
         }
-        self.producer.push(request).map_err(Full)?;
+        self.producer.push(request)?;
         self.posted += 1;
         Ok(())
     }
@@ -151,8 +140,8 @@ impl<W> RecvRing<W> {
     ///
     /// # Errors
     /// The queue is full.
-    pub fn push(&mut self, request: W) -> Result<(), Full<W>> {
-        self.producer.push(request).map_err(Full)
+    pub fn push(&mut self, request: W) -> Result<(), Full> {
+        self.producer.push(request)
     }
 
     /// Number of entries.

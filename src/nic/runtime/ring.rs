@@ -23,6 +23,18 @@ impl std::fmt::Display for OutOfMemory {
 
 impl std::error::Error for OutOfMemory {}
 
+/// The ring has no room for another entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Full;
+
+impl std::fmt::Display for Full {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the queue is full")
+    }
+}
+
+impl std::error::Error for Full {}
+
 /// Creates a ring with `capacity` entries. Its memory costs nothing until it is used.
 ///
 /// # Errors
@@ -111,13 +123,13 @@ impl<T> Producer<T> {
     /// Appends an entry.
     ///
     /// # Errors
-    /// The ring is full; the entry is returned.
-    pub fn push(&mut self, entry: T) -> Result<(), T> {
+    /// The ring is full; the entry is dropped. (Returning it would copy it once more each time.)
+    pub fn push(&mut self, entry: T) -> Result<(), Full> {
         let ring = &*self.ring;
         if self.tail.wrapping_sub(self.known_head) >= ring.capacity {
             self.known_head = ring.head.0.load(Ordering::Acquire);
             if self.tail.wrapping_sub(self.known_head) >= ring.capacity {
-                return Err(entry);
+                return Err(Full);
             }
         }
         // SAFETY: fewer than `capacity` slots are the consumer's, so this one is ours and empty.

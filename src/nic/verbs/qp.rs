@@ -463,6 +463,7 @@ impl SendBatch<'_> {
     ///
     /// # Errors
     /// The queue is full, or the request is not possible on this QP.
+    #[inline(always)]
     pub fn push(&mut self, mut request: SendRequest) -> Result<(), PostError> {
         self.qp.check(&request)?;
         if let SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } = request.op {

@@ -112,6 +112,7 @@ impl<D> SendQueue<D> {
         self.entries.len() < MOST && self.entries.try_reserve(1).is_ok()
     }
 
+    #[inline]
     pub fn push(&mut self, wqe: SendWqe<D>) {
         self.entries.push_back(Entry { wqe, first: self.end, packets: 0, sent: 0, fault: None });
     }

@@ -5,13 +5,13 @@ use crate::runtime::queue::{CqOverrun, Full, completion_ring, recv_ring, send_ri
 #[test]
 fn a_send_queue_is_full_until_requests_are_retired() {
     let (mut app, mut nic) = send_ring(2).expect("memory");
-    assert_eq!((app.push(1), app.push(2), app.push(3)), (Ok(()), Ok(()), Err(Full(3))));
+    assert_eq!((app.push(1), app.push(2), app.push(3)), (Ok(()), Ok(()), Err(Full)));
     assert_eq!((nic.pop(), nic.pop(), nic.pop()), (Some(1), Some(2), None));
-    assert_eq!(app.push(3), Err(Full(3)), "taken is not retired");
+    assert_eq!(app.push(3), Err(Full), "taken is not retired");
     assert_eq!(app.outstanding(), 2);
     nic.retire(1);
     assert_eq!(app.outstanding(), 1);
-    assert_eq!((app.push(3), app.push(4)), (Ok(()), Err(Full(4))));
+    assert_eq!((app.push(3), app.push(4)), (Ok(()), Err(Full)));
     nic.retire(1);
     assert_eq!((nic.len(), nic.pop(), nic.is_empty()), (1, Some(3), true));
     nic.retire(1);
@@ -21,7 +21,7 @@ fn a_send_queue_is_full_until_requests_are_retired() {
 #[test]
 fn a_receive_queue_has_room_when_a_request_is_taken() {
     let (mut app, mut nic) = recv_ring(2).expect("memory");
-    assert_eq!((app.push(1), app.push(2), app.push(3)), (Ok(()), Ok(()), Err(Full(3))));
+    assert_eq!((app.push(1), app.push(2), app.push(3)), (Ok(()), Ok(()), Err(Full)));
     assert_eq!((nic.len(), nic.pop()), (2, Some(1)));
     assert_eq!(app.push(3), Ok(()));
     assert_eq!((nic.pop(), nic.pop(), nic.pop()), (Some(2), Some(3), None));
@@ -40,10 +40,10 @@ fn a_completion_queue_overruns_and_keeps_what_it_has() {
 #[test]
 fn a_queue_without_places_is_always_full() {
     let (mut app, mut nic) = send_ring(0).expect("memory");
-    assert_eq!(app.push(()), Err(Full(())));
+    assert_eq!(app.push(()), Err(Full));
     assert_eq!(nic.pop(), None);
     let (mut app, mut nic) = recv_ring(0).expect("memory");
-    assert_eq!(app.push(()), Err(Full(())));
+    assert_eq!(app.push(()), Err(Full));
     assert_eq!(nic.pop(), None);
 }
 
