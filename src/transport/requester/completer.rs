@@ -154,6 +154,7 @@ impl<D> Requester<D> {
         }
         let placed = self.place_answer(cx, psn, answer, host).and_then(|()| {
             self.advance_una(cx, now, psn + 1, host);
+            self.note_progress(cx, now);
             self.complete_ready(cx, host)
         });
         match placed {
@@ -219,6 +220,22 @@ impl<D> Requester<D> {
         to: Psn,
         host: &mut H,
     ) -> Result<(), Unacknowledged> {
+        let una = self.queue.una;
+        let outcome = self.complete_until(cx, now, to, host);
+        if self.queue.una != una {
+            self.note_progress(cx, now);
+        }
+        outcome
+    }
+
+    /// Moves `una` towards `to`, and completes what it passes.
+    fn complete_until<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        now: Time,
+        to: Psn,
+        host: &mut H,
+    ) -> Result<(), Unacknowledged> {
         while self.queue.una.is_before(to)
             && let Some(front) = self.queue.entries.front()
         {
@@ -236,11 +253,15 @@ impl<D> Requester<D> {
         Ok(())
     }
 
-    /// Progress: `una` moves to `to`, which lies in the front entry or just behind it.
+    /// `una` moves to `to`, which lies in the front entry or just behind it.
     fn advance_una<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, to: Psn, host: &mut H) {
         let freed = self.queue.acknowledge_to(to, cx.config.mtu);
         self.note_answer(now, freed, host);
-        self.rtt.acknowledged(to - 1, now);
+    }
+
+    /// Progress: the peer has answered everything before `una`, which has moved.
+    fn note_progress(&mut self, cx: &Context, now: Time) {
+        self.rtt.acknowledged(self.queue.una - 1, now);
         self.retries_left = cx.attr.retry_cnt;
         self.rnr_retries_left = cx.attr.rnr_retry;
         self.restarted_at = None;
