@@ -40,13 +40,13 @@ impl Nic {
             self.drive(now, guard, POSTED);
             return;
         }
-        self.doorbells.ring(index);
         if !leave_now {
-            if self.words.gather() {
+            if self.doorbells.join(index) && self.words.gather() {
                 self.kick.kick();
             }
             return;
         }
+        self.doorbells.ring(index);
         if let Ok(Some(guard)) = self.core.ring() {
             self.drive(self.now(), guard, POSTED);
         }

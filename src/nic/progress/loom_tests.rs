@@ -2,7 +2,7 @@
 //! sleeps. Beside each protocol is a broken variant of it, in which loom must find the failure.
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use loom::thread;
 use softrnic_wire::Time;
 
@@ -23,7 +23,8 @@ fn now() -> Time {
 struct Core {
     policy: Policy,
     deadline: Time,
-    served: [bool; 2],
+    /// Of what was posted to each queue.
+    served: [usize; 2],
 }
 
 struct Nic {
@@ -31,27 +32,26 @@ struct Nic {
     doorbells: DoorbellSet,
     words: Words,
     kick: Arc<Kick>,
-    posted: [AtomicBool; 2],
+    posted: [AtomicUsize; 2],
 }
 
 impl Nic {
     fn new() -> Arc<Nic> {
         let kick = Arc::new(Kick::model());
-        let core = Core { policy: Policy::default(), deadline: Time::NEVER, served: [false; 2] };
+        let core = Core { policy: Policy::default(), deadline: Time::NEVER, served: [0; 2] };
         Arc::new(Nic {
             core: NicLock::new(core, kick.clone()),
             doorbells: DoorbellSet::new(2),
             words: Words::new(),
             kick,
-            posted: [AtomicBool::new(false), AtomicBool::new(false)],
+            posted: [AtomicUsize::new(0), AtomicUsize::new(0)],
         })
     }
 
     /// Posts something to be gathered.
     fn post(&self, queue: usize) {
-        self.posted[queue].store(true, Ordering::Relaxed);
-        self.doorbells.ring(queue);
-        if self.words.gather() {
+        self.posted[queue].fetch_add(1, Ordering::Relaxed);
+        if self.doorbells.join(queue) && self.words.gather() {
             self.kick.kick();
         }
     }
@@ -59,8 +59,8 @@ impl Nic {
     fn drain(&self, core: &mut Core) {
         self.words.before_drain();
         self.doorbells.drain(|queue| {
-            assert!(self.posted[queue].load(Ordering::Relaxed), "a doorbell arrived before its work");
-            core.served[queue] = true;
+            core.served[queue] = self.posted[queue].load(Ordering::Relaxed);
+            assert!(core.served[queue] > 0, "a doorbell arrived before its work");
         });
     }
 
@@ -112,8 +112,10 @@ impl Nic {
         !self.kick.is_readable() && !plan.ticks(now())
     }
 
+    /// Whether everything that was posted to the queue is served.
     fn is_served(&self, queue: usize) -> bool {
-        self.core.try_lock().unwrap().expect("the NIC was left held").served[queue]
+        let core = self.core.try_lock().unwrap().expect("the NIC was left held");
+        core.served[queue] == self.posted[queue].load(Ordering::Relaxed)
     }
 }
 
@@ -152,6 +154,21 @@ fn loom_gathered_posts_are_not_left_between_a_caller_and_the_thread() {
         caller.join().unwrap();
         let served = nic.is_served(0) && nic.is_served(1);
         assert!(served || !nic.sleeps_on(plan), "a gathered post was left");
+    });
+}
+
+/// The second leaves its post to whoever rang for the first.
+#[test]
+fn loom_gathered_posts_of_one_queue_are_not_left() {
+    explore(Some(3), || {
+        let nic = Nic::new();
+        let posters = [0; 2].map(|queue| {
+            let nic = nic.clone();
+            thread::spawn(move || nic.post(queue))
+        });
+        let plan = nic.sleeps();
+        posters.map(|poster| poster.join().unwrap());
+        assert!(nic.is_served(0) || !nic.sleeps_on(plan), "a gathered post was left");
     });
 }
 

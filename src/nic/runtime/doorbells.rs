@@ -47,11 +47,33 @@ impl DoorbellSet {
     /// `index` is not below the capacity.
     pub fn ring(&self, index: usize) {
         assert!(index < self.capacity, "no such doorbell");
-        let mut at = index;
-        for level in &self.levels {
+        self.levels[0][index / 64].fetch_or(1 << (index % 64), Ordering::AcqRel);
+        self.summarize(index);
+    }
+
+    /// Sets the bits above that of `index`.
+    fn summarize(&self, index: usize) {
+        let mut at = index / 64;
+        for level in &self.levels[1..] {
             level[at / 64].fetch_or(1 << (at % 64), Ordering::AcqRel);
             at /= 64;
         }
+    }
+
+    /// Adds `index` for a caller that leaves it to whoever added it before, if that was not drained yet. Then false is
+    /// returned, and there is nobody to notify: the other one does so when it has added the number completely, and the
+    /// drain that it causes, or an earlier one, also makes visible what this caller did before.
+    ///
+    /// # Panics
+    /// `index` is not below the capacity.
+    pub fn join(&self, index: usize) -> bool {
+        assert!(index < self.capacity, "no such doorbell");
+        let bit = 1 << (index % 64);
+        let first = self.levels[0][index / 64].fetch_or(bit, Ordering::AcqRel) & bit == 0;
+        if first {
+            self.summarize(index);
+        }
+        first
     }
 
     /// Whether a [drain](Self::drain) would find nothing now.
