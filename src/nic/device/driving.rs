@@ -7,8 +7,10 @@ use softrnic_wire::Time;
 
 use super::{Core, Nic};
 use crate::engine::{Budget, Caller, Step};
-use crate::progress::policy::{Event, Plan, next_wait_serves, next_wait_spins, yields};
-use crate::progress::tuning::{EVENT_SPIN, ROUNDS_PER_HOLD, SERVICE_INTERVAL, SERVICE_INTERVAL_IN_MEMORY};
+use crate::progress::policy::{Event, Plan, is_wanted, next_wait_serves, next_wait_spins, yields};
+use crate::progress::tuning::{
+    EVENT_SPIN, ROUNDS_PER_HOLD, SERVICE_INTERVAL, SERVICE_INTERVAL_IN_MEMORY, YIELD_SOON,
+};
 use crate::runtime::lock::{NicGuard, Poisoned};
 
 /// What a post does. It leaves receiving to polls, since it would cost each post a system call.
@@ -98,10 +100,13 @@ impl Nic {
 
     fn yield_if_vain(&self, now: Time, useful: bool) {
         let mut since = self.words.vain_since();
-        let yields = yields(&mut since, useful, self.yield_after, now);
+        let after = if self.words.is_wanted() { self.yield_after.min(YIELD_SOON) } else { self.yield_after };
+        let yields = yields(&mut since, useful, after, now);
         self.words.set_vain_since(since);
         if yields {
+            let left = self.now();
             std::thread::yield_now();
+            self.words.set_wanted(is_wanted(self.now().since(left)));
         }
     }
 

@@ -17,7 +17,9 @@ use std::time::Duration;
 
 use softrnic_wire::Time;
 
-use super::tuning::{EVENT_SPIN, FIRST_TICK, MAX_VAIN_WAKEUPS, PASSIVE, PASSIVE_SPIN, RECENT, REST, TICK};
+use super::tuning::{
+    EVENT_SPIN, FIRST_TICK, MAX_VAIN_WAKEUPS, PASSIVE, PASSIVE_SPIN, RECENT, REST, TICK, WANTED_AFTER,
+};
 
 /// What the progress thread does until its next turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -210,6 +212,11 @@ impl Plan {
         let rest = if self.watch_link || handed_over { REST } else { TICK };
         Plan { watch_link: false, wake_at: now + rest, spin_until: Time::ZERO, ..self }
     }
+}
+
+/// Whether other threads want the processor, given how long it was away when a caller last yielded it.
+pub fn is_wanted(away: Duration) -> bool {
+    away >= WANTED_AFTER
 }
 
 /// Whether a caller that has polled should yield the processor, which the answer may need: its polls have been in vain

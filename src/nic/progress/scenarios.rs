@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use softrnic_wire::Time;
 
-use super::{Event, Plan, Policy, next_wait_spins, yields};
+use super::{Event, Plan, Policy, is_wanted, next_wait_spins, yields};
 use crate::progress::tuning::{
-    EVENT_SPIN, FIRST_TICK, MAX_VAIN_WAKEUPS, PASSIVE, PASSIVE_SPIN, RECENT, REST, TICK, YIELD_AFTER,
+    EVENT_SPIN, FIRST_TICK, MAX_VAIN_WAKEUPS, PASSIVE, PASSIVE_SPIN, RECENT, REST, TICK, WANTED_AFTER,
+    YIELD_AFTER,
 };
 
 struct World {
@@ -254,6 +255,12 @@ fn a_caller_that_polls_in_vain_yields_now_and_then() {
     assert!(!yields(&mut since, false, YIELD_AFTER, now));
     // On a single processor every second poll in vain yields.
     assert!(yields(&mut since, false, Duration::ZERO, now));
+}
+
+#[test]
+fn a_processor_that_comes_back_late_is_wanted_by_others() {
+    assert!(!is_wanted(WANTED_AFTER / 2));
+    assert!(is_wanted(WANTED_AFTER));
 }
 
 #[test]

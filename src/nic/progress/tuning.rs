@@ -57,6 +57,16 @@ pub const EVENT_SPIN: Duration = Duration::from_micros(100);
 /// that is on its way arrives sooner, so latency is not affected.
 pub const YIELD_AFTER: Duration = Duration::from_micros(12);
 
+/// The same while other threads want the processor.
+///
+/// Worth: with eight senders, five sixths of the bandwidth of one sender instead of two thirds.
+pub const YIELD_SOON: Duration = Duration::from_nanos(500);
+
+/// Another thread wanted the processor if it was away for this long after it was yielded.
+///
+/// Worth: tells a yield to nobody, which takes half of a microsecond, from two changes of thread.
+pub const WANTED_AFTER: Duration = Duration::from_micros(2);
+
 /// A poll that finds completions leaves the link alone for this long after it was last serviced.
 ///
 /// Worth: saves a system call for each poll of a busy queue; the link's receive buffer must hold what arrives in this

@@ -55,6 +55,8 @@ const SPINS: u32 = 32;
 const STOPPING: u32 = 64;
 /// The next wait for an event serves the link.
 const SERVES: u32 = 128;
+/// Another thread wanted the processor when a caller last yielded it.
+const WANTED: u32 = 256;
 
 impl Words {
     /// Nothing has happened yet.
@@ -138,11 +140,7 @@ impl Words {
 
     /// Sets whether the next wait for an event starts with spinning.
     pub fn set_spins(&self, spins: bool) {
-        match spins {
-            _ if self.spins() == spins => {}
-            true => _ = self.flags.fetch_or(SPINS, Ordering::Relaxed),
-            false => _ = self.flags.fetch_and(!SPINS, Ordering::Relaxed),
-        }
+        self.set(SPINS, spins);
     }
 
     /// Whether a caller that blocks until an event comes serves the link meanwhile, instead of the progress thread.
@@ -152,10 +150,26 @@ impl Words {
 
     /// Sets whether the next wait for an event serves the link.
     pub fn set_serves(&self, serves: bool) {
-        match serves {
-            _ if self.serves() == serves => {}
-            true => _ = self.flags.fetch_or(SERVES, Ordering::Relaxed),
-            false => _ = self.flags.fetch_and(!SERVES, Ordering::Relaxed),
+        self.set(SERVES, serves);
+    }
+
+    /// Whether another thread wanted the processor when a caller last yielded it.
+    #[inline]
+    pub fn is_wanted(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & WANTED != 0
+    }
+
+    /// Sets whether another thread wanted the processor that a caller has yielded.
+    pub fn set_wanted(&self, wanted: bool) {
+        self.set(WANTED, wanted);
+    }
+
+    /// Sets or clears the bit of a hint.
+    fn set(&self, hint: u32, to: bool) {
+        match to {
+            _ if (self.flags.load(Ordering::Relaxed) & hint != 0) == to => {}
+            true => _ = self.flags.fetch_or(hint, Ordering::Relaxed),
+            false => _ = self.flags.fetch_and(!hint, Ordering::Relaxed),
         }
     }
 

@@ -73,11 +73,12 @@ fn waking_takes_nothing_else_away() {
 #[test]
 fn each_mark_stands_for_itself() {
     type Mark = (fn(&Words), fn(&Words) -> bool);
-    let marks: [Mark; 5] = [
+    let marks: [Mark; 6] = [
         (Words::stop, Words::is_stopping),
         (Words::message_came, Words::answers),
         (|words| words.set_spins(true), Words::spins),
         (|words| words.set_serves(true), Words::serves),
+        (|words| words.set_wanted(true), Words::is_wanted),
         (|words| _ = words.hand_over(), Words::wake),
     ];
     for (at, (set, _)) in marks.iter().enumerate() {
