@@ -167,7 +167,7 @@ fn loom_gathered_posts_of_one_queue_are_not_left() {
             thread::spawn(move || nic.post(queue))
         });
         let plan = nic.sleeps();
-        posters.map(|poster| poster.join().unwrap());
+        posters.into_iter().for_each(|poster| poster.join().unwrap());
         assert!(nic.is_served(0) || !nic.sleeps_on(plan), "a gathered post was left");
     });
 }
