@@ -10,7 +10,8 @@
 //!
 //! - *A gathered post against a drain.* The poster rings the doorbell, then sets GATHERED; a drain clears GATHERED,
 //!   then empties the doorbells. If the clearing comes second it acquires the doorbell. If it comes first the poster
-//!   finds GATHERED clear, and ensures that another drain follows.
+//!   finds GATHERED clear, and ensures that another drain follows. A poster that finds its queue's doorbell rung, and not
+//!   yet drained, leaves this to the one that rang it (`DoorbellSet::join`).
 //! - *A gathered post against sleep.* That poster kicks the thread unless TICKS is set. If TICKS is set, the thread's
 //!   waking comes later in the order, and its drain sees GATHERED.
 //! - *Handing over against watching.* An application that is about to block sets HANDED_OVER, and kicks unless WATCHES

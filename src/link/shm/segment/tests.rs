@@ -46,7 +46,9 @@ fn what_is_no_sealed_segment_is_refused() {
     assert!(Peer::map(&sealed_file(right, SEALS)).is_ok());
     assert!(Peer::map(&sealed_file(right, SEALS.difference(SealFlags::SHRINK))).is_err());
     assert!(Peer::map(&sealed_file(right, SEALS.difference(SealFlags::FUTURE_WRITE))).is_err());
-    for len in [0, HEADER_LEN as u64, right - 1, right + 1, right - 4096, u64::from(u32::MAX), 1 << 62] {
+    for len in
+        [0, HEADER_LEN as u64, right - 1, right + 1, right - 4096, right + 4096, u64::from(u32::MAX), 1 << 62]
+    {
         assert!(Peer::map(&sealed_file(len, SEALS)).is_err(), "{len}");
     }
     let (pipe, _) = rustix::pipe::pipe().expect("a pipe");
