@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use softrnic_nic::engine::{QpHandle, RecvRequest, SendRequest};
 use softrnic_transport::{QpType, Status, WcOpcode};
-use softrnic_wire::{Imm, Rkey};
+use softrnic_wire::{Imm, Rkey, Time};
 
 use super::window::Window;
 use crate::arena::Span;
@@ -21,6 +21,8 @@ pub struct Endpoint {
     pub outstanding: VecDeque<Posted>,
     /// Receives in the QP's own queue, oldest first.
     pub receives: VecDeque<Receive>,
+    /// Since when there has been no memory for a receive.
+    pub hungry_since: Option<Time>,
     /// Messages that the peer has posted for us and that take a receive, oldest first.
     pub incoming: VecDeque<Message>,
     /// Words in the peer's memory that only this end's atomics touch.
@@ -133,6 +135,7 @@ impl Endpoint {
             service,
             outstanding: VecDeque::new(),
             receives: VecDeque::new(),
+            hungry_since: None,
             incoming: VecDeque::new(),
             words: Vec::new(),
             window: None,

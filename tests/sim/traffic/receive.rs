@@ -1,5 +1,7 @@
 //! When receives are posted, and to which queue.
 
+use std::time::Duration;
+
 use softrnic_nic::engine::RecvRequest;
 use softrnic_transport::{QpState, QpType};
 
@@ -8,6 +10,10 @@ use super::{Event, SharedQueue, Traffic};
 
 /// What precedes a datagram in its buffer.
 const GRH_LEN: usize = 40;
+
+/// Ends whose sends take all the memory can starve each other for ever. A peer that only sees RNR NAKs for longer than
+/// this, and loses some, may run out of retries.
+const HUNGER: Duration = Duration::from_millis(50);
 
 impl Traffic {
     /// An end fills its receive queue up, or asks for its shared queue to be filled up.
@@ -20,7 +26,12 @@ impl Traffic {
         if end.qp.receives.is_some() && legal {
             let room = if service == QpType::Ud { GRH_LEN } else { 0 };
             while end.receives.len() < plan.receives {
-                let Some((request, receive)) = self.receive(node, plan.longest_send + room) else { break };
+                let Some((request, receive)) = self.receive(node, plan.longest_send + room) else {
+                    let since = *end.hungry_since.get_or_insert(self.world.now);
+                    self.connections[index].disturbed |= self.world.now.since(since) > HUNGER;
+                    break;
+                };
+                end.hungry_since = None;
                 if !end.push_receive(request) {
                     self.give_back(node, receive.buffer);
                     break;
