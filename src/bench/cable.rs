@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use softrnic_link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
-use softrnic_wire::{IpFacts, Time};
+use softrnic_wire::{IpFacts, Time, UdpFacts};
 
 /// The longest datagram: an IB MTU of 4096 with all headers.
 const MAX_DATAGRAM: usize = 4200;
@@ -93,7 +93,10 @@ impl Link for Cable {
             spare.unwrap_or_else(|| Parcel { flow: *flow, len, bytes: Box::new([0; MAX_DATAGRAM]) });
         (parcel.flow, parcel.len) = (*flow, len);
         let parcel = self.reserved.insert(parcel);
-        Ok(TxSlot { bytes: &mut parcel.bytes[..len], ip: IpFacts::v4(src, dst), sport: flow.sport })
+        Ok(TxSlot {
+            bytes: &mut parcel.bytes[..len],
+            facts: UdpFacts::roce(IpFacts::v4(src, dst), flow.sport),
+        })
     }
 
     fn reserved(&self) -> &[u8] {

@@ -144,14 +144,13 @@ impl Wire {
         let flow = Flow { src, dst: self.peer, sport: SOURCE_PORT, part: None, tos: packet.tos, ttl: 64 };
         let mut bytes = packet.bytes;
         let slot = link.reserve(now, &flow, bytes.len()).map_err(|error| error.to_string())?;
-        let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
         let covered = bytes.len() - ICRC_LEN;
         match packet.seal {
             Seal::Rxe => {
-                let icrc = rxe_flush_icrc(&facts, &bytes[..covered]);
+                let icrc = rxe_flush_icrc(&slot.facts, &bytes[..covered]);
                 bytes[covered..].copy_from_slice(&icrc.to_le_bytes());
             }
-            Seal::Good | Seal::Bad => seal(&facts, &mut bytes),
+            Seal::Good | Seal::Bad => seal(&slot.facts, &mut bytes),
         }
         if packet.seal == Seal::Bad {
             bytes[covered] ^= 1;

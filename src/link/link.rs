@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::Add;
 
-use softrnic_wire::{IpFacts, Time};
+use softrnic_wire::{Time, UdpFacts};
 
 use crate::audit::FrameAudit;
 use crate::part::Part;
@@ -33,10 +33,8 @@ pub struct Flow {
 pub struct TxSlot<'a> {
     /// Exactly the reserved bytes, BTH first; the last four are for the ICRC. The contents are stale.
     pub bytes: &'a mut [u8],
-    /// The IP header facts that will be on the wire (addresses, IPv4 ID and flags).
-    pub ip: IpFacts,
-    /// The UDP source port that will be on the wire.
-    pub sport: u16,
+    /// What will be on the wire of the IP and UDP headers: addresses, IPv4 ID and flags, and ports.
+    pub facts: UdpFacts,
 }
 
 /// Why there was no slot.

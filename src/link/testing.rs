@@ -110,8 +110,7 @@ pub(crate) fn send(
         *byte = (psn as usize + i) as u8;
     }
     slot.bytes[at + payload..end].fill(0);
-    let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
-    softrnic_wire::seal(&facts, slot.bytes);
+    softrnic_wire::seal(&slot.facts, slot.bytes);
     link.commit(now);
     Ok(())
 }
@@ -134,8 +133,7 @@ fn put(link: &mut (impl Link + ?Sized), now: Time, flow: &Flow, headers: &Header
     let slot = link.reserve(now, flow, headers.transport_len(payload.len())).expect("a slot");
     let at = headers.emit(slot.bytes);
     slot.bytes[at..at + payload.len()].copy_from_slice(payload);
-    let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
-    softrnic_wire::seal(&facts, slot.bytes);
+    softrnic_wire::seal(&slot.facts, slot.bytes);
     link.commit(now);
 }
 

@@ -9,9 +9,7 @@ use softrnic_nic::engine::{EngineConfig, QpHandle, QpInit, ReceiveSource};
 use softrnic_sim_tests::arena::Span;
 use softrnic_sim_tests::world::{Agreement, Node, World};
 use softrnic_transport::{QpType, RemoteBuffer};
-use softrnic_wire::{
-    AtomicEth, Body, Bth, Headers, ICRC_LEN, Mtu, Op, Psn, Qpn, ROCE_UDP_PORT, Reth, SendTail, UdpFacts, seal,
-};
+use softrnic_wire::{AtomicEth, Body, Bth, Headers, ICRC_LEN, Mtu, Op, Psn, Qpn, Reth, SendTail, seal};
 
 const NIC: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -71,8 +69,7 @@ impl Scene {
         let slot = self.peer.reserve(self.world.now, &flow, len).expect("room");
         let at = headers.emit(slot.bytes);
         assert_eq!(at + ICRC_LEN, len);
-        let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
-        seal(&facts, slot.bytes);
+        seal(&slot.facts, slot.bytes);
         self.peer.commit(self.world.now);
         self.peer.flush(self.world.now);
         self.said += len;

@@ -185,8 +185,8 @@ impl<L: Link> Link for CaptureLink<L> {
 
     fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
         let slot = self.inner.reserve(now, flow, len)?;
-        let ip = IpHeader { facts: slot.ip, tos: flow.tos, ttl: flow.ttl, flow_label: 0 };
-        self.pending = Some((ip, slot.sport));
+        let ip = IpHeader { facts: slot.facts.ip, tos: flow.tos, ttl: flow.ttl, flow_label: 0 };
+        self.pending = Some((ip, slot.facts.src_port));
         Ok(slot)
     }
 

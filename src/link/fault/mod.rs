@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use softrnic_wire::{Mad, Opcode, Operation, Psn, ROCE_UDP_PORT, Time, Transport, UdpFacts};
+use softrnic_wire::{Mad, Opcode, Operation, Psn, Time, Transport, UdpFacts};
 
 use crate::rng::Rng;
 use crate::{
@@ -86,7 +86,7 @@ impl<L: Link> Link for FaultLink<L> {
 
     fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
         let slot = self.inner.reserve(now, flow, len)?;
-        self.pending = Some((*flow, facts(&slot)));
+        self.pending = Some((*flow, slot.facts));
         Ok(slot)
     }
 
@@ -261,17 +261,12 @@ fn emit(inner: &mut impl Link, now: Time, frame: HeldFrame) -> Result<(), HeldFr
         // It was possible before, so the network has changed: lost like any other datagram.
         Err(TxError::TooLong | TxError::Unreachable) => return Ok(()),
     };
-    let facts = facts(&slot);
     slot.bytes.copy_from_slice(&frame.bytes);
-    if frame.facts.is_some_and(|made_for| made_for != facts) {
-        softrnic_wire::seal(&facts, slot.bytes);
+    if frame.facts.is_some_and(|made_for| made_for != slot.facts) {
+        softrnic_wire::seal(&slot.facts, slot.bytes);
     }
     inner.commit(now);
     Ok(())
-}
-
-fn facts(slot: &TxSlot<'_>) -> UdpFacts {
-    UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT }
 }
 
 /// A received datagram that outlives the call that delivered it.

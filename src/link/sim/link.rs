@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use softrnic_wire::{
     DF, EthHeader, FrameHeader, IPV4_LEN, IPV6_LEN, IpFacts, IpHeader, MAX_FRAME_HEADER_LEN,
-    MAX_TRANSPORT_LEN, ROCE_UDP_PORT, Time, UDP_LEN,
+    MAX_TRANSPORT_LEN, ROCE_UDP_PORT, Time, UDP_LEN, UdpFacts,
 };
 
 use crate::rng::Rng;
@@ -115,7 +115,7 @@ impl Link for SimLink {
             id: self.next_id,
             bytes: vec![0xA5; len],
         });
-        Ok(TxSlot { bytes: &mut parcel.bytes, ip, sport: flow.sport })
+        Ok(TxSlot { bytes: &mut parcel.bytes, facts: UdpFacts::roce(ip, flow.sport) })
     }
 
     fn reserved(&self) -> &[u8] {

@@ -10,9 +10,7 @@ use std::time::Duration;
 use softrnic_link::capture::{Capture, CaptureOptions};
 use softrnic_link::udp::{UdpLink, UdpOptions};
 use softrnic_link::{Flow, Link};
-use softrnic_wire::{
-    Body, Bth, Headers, ICRC_LEN, Op, Pad, Psn, Qpn, ROCE_UDP_PORT, SendTail, Time, UdpFacts, seal,
-};
+use softrnic_wire::{Body, Bth, Headers, ICRC_LEN, Op, Pad, Psn, Qpn, SendTail, Time, seal};
 
 #[test]
 fn tshark_finds_nothing_wrong_with_a_capture() {
@@ -68,8 +66,7 @@ fn write(path: &Path) {
         let at = headers.emit(slot.bytes);
         let end = slot.bytes.len() - ICRC_LEN;
         slot.bytes[at..end].fill(0);
-        let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
-        seal(&facts, slot.bytes);
+        seal(&slot.facts, slot.bytes);
         a.commit(Time::ZERO);
     }
     a.flush(Time::ZERO);

@@ -22,7 +22,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
-use softrnic_wire::{IPV4_LEN, IPV6_LEN, MAX_TRANSPORT_LEN, ROCE_UDP_PORT, Time, UDP_LEN};
+use softrnic_wire::{IPV4_LEN, IPV6_LEN, MAX_TRANSPORT_LEN, ROCE_UDP_PORT, Time, UDP_LEN, UdpFacts};
 
 use crate::{Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, Part, Sharing, TxError, TxSlot};
 
@@ -238,8 +238,7 @@ impl Link for UdpLink {
             }
         };
         let ip = tx::ip_facts(flow, reservation.id).ok_or(TxError::Unreachable)?;
-        let sport = reservation.sport;
-        Ok(TxSlot { bytes: self.tx.bytes_mut(&reservation), ip, sport })
+        Ok(TxSlot { bytes: self.tx.bytes_mut(&reservation), facts: UdpFacts::roce(ip, reservation.sport) })
     }
 
     fn reserved(&self) -> &[u8] {

@@ -206,7 +206,7 @@ fn source_ports_are_used_as_wanted_while_they_can_be_had() {
     let taken = UdpSocket::bind((a.address(), 0xC0DE)).unwrap();
     let want = |sport| Flow { sport, ..flow(a.local.address, b.local.address) };
     let flows: Vec<Flow> = (0..20).map(|i| want(0xC100 + i)).chain([want(0xC0DE)]).collect();
-    let first: Vec<u16> = flows.iter().map(|f| a.reserve(NOW, f, 64).unwrap().sport).collect();
+    let first: Vec<u16> = flows.iter().map(|f| a.reserve(NOW, f, 64).unwrap().facts.src_port).collect();
     let expected: Vec<u16> = (0..16).map(|i| 0xC100 + i).chain([ROCE_UDP_PORT; 5]).collect();
     assert_eq!(first, expected);
     for (psn, f) in flows.iter().enumerate() {
@@ -266,7 +266,7 @@ fn a_port_that_is_taken_falls_back_to_the_main_one() {
     let (mut a, mut b) = (open(), open());
     let _taken = UdpSocket::bind((a.address(), 0xC0DE)).unwrap();
     let to_b = Flow { sport: 0xC0DE, ..flow(a.address(), b.address()) };
-    assert_eq!(a.reserve(NOW, &to_b, 64).unwrap().sport, ROCE_UDP_PORT);
+    assert_eq!(a.reserve(NOW, &to_b, 64).unwrap().facts.src_port, ROCE_UDP_PORT);
     send(&mut a, NOW, &to_b, 1, 64).unwrap();
     a.flush(NOW);
     let got = receive(&mut b, 1);

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::Duration;
 
-use softrnic_wire::{Frame, FrameHeader, IpFacts, Time};
+use softrnic_wire::{Frame, FrameHeader, IpFacts, Time, UdpFacts};
 
 use crate::host::{Host, HostEvent};
 use crate::{
@@ -247,7 +247,10 @@ impl Link for XdpLink {
         let frame = unsafe { self.queues[0].umem.bytes_mut(address, header_len + len) };
         header.emit(frame, len);
         self.reserved = Some(Reserved { slot, header_len, len, target });
-        Ok(TxSlot { bytes: &mut frame[header_len..], ip: header.ip.facts, sport: header.src_port })
+        Ok(TxSlot {
+            bytes: &mut frame[header_len..],
+            facts: UdpFacts::roce(header.ip.facts, header.src_port),
+        })
     }
 
     fn reserved(&self) -> &[u8] {

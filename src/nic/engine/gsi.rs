@@ -11,8 +11,8 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use softrnic_cm::{Cm, CmError, CommId, Config, Event, Listen, ListenerId, Outgoing, Route};
 use softrnic_link::{Datagram, Flow, Link, Part, TxError};
 use softrnic_wire::{
-    Body, Bth, CmBody, Deth, Gid, Headers, MAD_LEN, Mad, Packet, Psn, Qkey, Qpn, ROCE_UDP_PORT, ServiceId,
-    Time, UdpFacts, rxe_qpn_to_sport, seal,
+    Body, Bth, CmBody, Deth, Gid, Headers, MAD_LEN, Mad, Packet, Psn, Qkey, Qpn, ServiceId, Time,
+    rxe_qpn_to_sport, seal,
 };
 
 use super::seed::{Purpose, Seed};
@@ -230,8 +230,7 @@ impl Management {
         let slot = link.reserve(now, &flow, len)?;
         let at = headers.emit(slot.bytes);
         slot.bytes[at..at + MAD_LEN].copy_from_slice(&*outgoing.bytes);
-        let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
-        seal(&facts, slot.bytes);
+        seal(&slot.facts, slot.bytes);
         link.commit(now);
         self.psn = self.psn.next();
         Ok(())

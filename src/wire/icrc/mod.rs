@@ -10,7 +10,7 @@ use crc32fast::Hasher;
 pub use recovery::{IdRecovery, recover_v4_id, verify_unknown_id, verify_unknown_id_rxe_flush};
 
 use crate::bytes::Writer;
-use crate::frame::UDP_LEN;
+use crate::frame::{ROCE_UDP_PORT, UDP_LEN};
 use crate::headers::BTH_LEN;
 use crate::ip::{IPV4_LEN, IPV6_LEN, PROTO_UDP};
 use crate::opcode::{Operation, Transport};
@@ -72,6 +72,14 @@ pub struct UdpFacts {
     pub dst_port: u16,
 }
 
+impl UdpFacts {
+    /// Those of a RoCEv2 packet.
+    #[inline]
+    pub const fn roce(ip: IpFacts, src_port: u16) -> UdpFacts {
+        UdpFacts { ip, src_port, dst_port: ROCE_UDP_PORT }
+    }
+}
+
 /// Which of two computations an ICRC agrees with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum IcrcForm {
@@ -93,7 +101,7 @@ pub fn icrc(facts: &UdpFacts, transport: &[u8]) -> u32 {
     let end = at + front.len();
     masked[at..end].copy_from_slice(front);
     masked[at + BTH_VARIANT_BYTE] = 0xFF;
-    let mut hasher = Hasher::new_with_initial(CRC_OF_LRH);
+    let mut hasher = Hasher::new();
     hasher.update(&masked[..end]);
     if !rest.is_empty() {
         hasher.update(rest);
@@ -156,22 +164,26 @@ pub fn verify_either_flush(facts: &UdpFacts, packet: &[u8]) -> Option<IcrcForm> 
     }
 }
 
-/// CRC-32 of the eight bytes of ones that stand in for InfiniBand's local route header.
+/// CRC-32 of the local route header, eight bytes of ones.
 const CRC_OF_LRH: u32 = 0x2144_DF1C;
 
 const BTH_VARIANT_BYTE: usize = 4;
 
+/// Bytes of ones that stand in for InfiniBand's local route header. With them, the headers over IPv4 are three blocks of the
+/// sixteen bytes that are hashed at a time.
+const LRH_LEN: usize = 8;
+
 /// Bytes that are copied to be masked: the headers, or all of a short packet, which is then hashed in one call. A
 /// second call would cost more than hashing all of its bytes.
-const MASKED: usize = IPV6_LEN + UDP_LEN + BTH_LEN + 64;
+const MASKED: usize = LRH_LEN + IPV6_LEN + UDP_LEN + BTH_LEN + 64;
 
-/// Writes the IP and UDP headers of a packet with `transport_len` bytes before its ICRC to the front of `masked`, which
-/// is all ones, and returns their length.
+/// Writes the IP and UDP headers of a packet with `transport_len` bytes before its ICRC behind the local route header of
+/// `masked`, which is all ones, and returns where they end.
 #[inline]
 fn mask_ip_and_udp(facts: &UdpFacts, transport_len: usize, masked: &mut [u8; MASKED]) -> usize {
     // A packet longer than IP can carry has no right answer; the wrapped lengths only keep this function total.
     let udp_len = (transport_len + ICRC_LEN + UDP_LEN) as u16;
-    let mut w = Writer(masked);
+    let mut w = Writer(&mut masked[LRH_LEN..]);
     match facts.ip {
         IpFacts::V4 { src, dst, id, flags_frag } => {
             w.put([0x45, 0xFF]);
@@ -194,7 +206,7 @@ fn mask_ip_and_udp(facts: &UdpFacts, transport_len: usize, masked: &mut [u8; MAS
     w.u16(facts.dst_port);
     w.u16(udp_len);
     w.u16(0xFFFF);
-    facts.ip.ip_header_len() + UDP_LEN
+    LRH_LEN + facts.ip.ip_header_len() + UDP_LEN
 }
 
 /// The BTH with its variant byte replaced by ones, and how much of it `transport` holds.

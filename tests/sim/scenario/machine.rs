@@ -200,14 +200,13 @@ impl Machine {
         let link = link.as_mut().ok_or_else(|| broken("no link"))?;
         let flow = Flow { src: src.into(), dst: IpAddr::from(NIC), sport: 0xC123, part: None, tos, ttl: 64 };
         let slot = link.reserve(now, &flow, bytes.len()).map_err(broken)?;
-        let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
         let covered = bytes.len() - ICRC_LEN;
         match how {
             Seal::Rxe => {
-                let icrc = rxe_flush_icrc(&facts, &bytes[..covered]);
+                let icrc = rxe_flush_icrc(&slot.facts, &bytes[..covered]);
                 bytes[covered..].copy_from_slice(&icrc.to_le_bytes());
             }
-            Seal::Good | Seal::Bad => seal(&facts, &mut bytes),
+            Seal::Good | Seal::Bad => seal(&slot.facts, &mut bytes),
         }
         if how == Seal::Bad {
             bytes[covered] ^= 1;

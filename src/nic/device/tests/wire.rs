@@ -11,7 +11,7 @@ use std::time::Duration;
 use softrnic_link::{
     Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Sleeper, TxError, TxSlot,
 };
-use softrnic_wire::{IpFacts, Packet, Psn, Time};
+use softrnic_wire::{IpFacts, Packet, Psn, Time, UdpFacts};
 
 /// One direction: datagrams in flight, and what happened.
 #[derive(Default)]
@@ -174,7 +174,7 @@ impl Link for WireLink {
         let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) else {
             return Err(TxError::Unreachable);
         };
-        Ok(TxSlot { bytes, ip: IpFacts::v4(src, dst), sport: flow.sport })
+        Ok(TxSlot { bytes, facts: UdpFacts::roce(IpFacts::v4(src, dst), flow.sport) })
     }
 
     fn reserved(&self) -> &[u8] {

@@ -243,8 +243,7 @@ fn what_is_no_management_datagram_is_dropped_and_counted() {
         let link = &mut world.ends[0].link;
         let slot = link.reserve(now, &flow, headers.transport_len(payload)).expect("room");
         headers.emit(slot.bytes);
-        let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
-        seal(&facts, slot.bytes);
+        seal(&slot.facts, slot.bytes);
         link.commit(now);
         link.flush(now);
         world.now = now + Duration::from_millis(1);
