@@ -16,6 +16,7 @@ pub(crate) mod fuzz;
 mod header;
 mod hello;
 mod obstacle;
+mod prefetch;
 mod ring;
 mod road;
 mod roads;
@@ -29,7 +30,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use softrnic_wire::{DF, IpFacts, Time};
+use softrnic_wire::{DF, IpFacts, Time, UdpFacts};
 
 use crate::audit::FrameAudit;
 use crate::{
@@ -173,7 +174,7 @@ impl<L: Link> ShmLink<L> {
         self.next_id = self.next_id.wrapping_add(1);
         self.reserved = Some(index);
         let bytes = self.roads.road(index).map_or(&mut [][..], |road| road.rings.slot(addressing));
-        Ok(TxSlot { bytes, ip, sport: flow.sport })
+        Ok(TxSlot { bytes, facts: UdpFacts::roce(ip, flow.sport) })
     }
 
     /// The peer has to read first. One that does not is waited for only so long: what a QP sends to others must not wait

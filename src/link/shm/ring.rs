@@ -26,6 +26,13 @@ const SHOWN_EARLY: u64 = 8 << 10;
 /// meanwhile would take away the lines again.
 const BUILT_ASIDE: usize = 256;
 
+/// The lines of short records are fetched this far ahead: by the writer, whose processor has to take them from the reader's, and
+/// by the reader. Where a line takes long to come, each of the two is half of the time of a short message.
+const WRITTEN_AHEAD: usize = 192;
+const READ_AHEAD: usize = 256;
+/// What is fetched with each record: as much as one of 64 bytes of data takes.
+const FETCHED: usize = 128;
+
 // One that does not fit before the end and is skipped for fits into the rest.
 const _: () = assert!(2 * record_len(MAX_DATAGRAM) <= MIN_CAPACITY);
 
@@ -186,6 +193,10 @@ impl Rings {
         let Some((at, len)) = self.reserved.take() else { return };
         if let Some(aside) = self.aside.get(..RECORD_HEADER + len) {
             self.own.bytes_mut(at, RECORD_HEADER + len).copy_from_slice(aside);
+            // A reader that waits for one record looks at the place of the next, whose line it would lose.
+            if self.tail != self.shown {
+                self.own.fetch(at + WRITTEN_AHEAD, FETCHED);
+            }
         }
         self.tail += record_len(len) as u64;
         if self.tail - self.shown >= SHOWN_EARLY {
@@ -260,6 +271,10 @@ impl Rings {
             let len = len as usize;
             if len > MAX_DATAGRAM || record_len(len) as u64 > here {
                 return Err(Corrupt::Length);
+            }
+            // What has not been written yet is left to the writer.
+            if len <= BUILT_ASIDE && self.arrived - self.head >= (READ_AHEAD + FETCHED) as u64 {
+                self.peer.fetch_ahead(at + READ_AHEAD, FETCHED);
             }
             self.peer.copy(at + RECORD_HEADER, &mut buffer[..len]);
             self.head += record_len(len) as u64;

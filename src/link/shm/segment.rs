@@ -17,6 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, getrlimit};
 
 use super::header::Header;
+use super::prefetch;
 
 /// What precedes the records: a page.
 const HEADER_LEN: usize = 4096;
@@ -31,6 +32,9 @@ const SEALS: SealFlags =
 
 /// Of file systems in memory, whose holes read as zeros.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 const _: () = assert!(size_of::<Header>() <= HEADER_LEN);
 
@@ -65,6 +69,12 @@ impl Mapping {
     #[inline]
     fn place(&self, bytes: u64) -> usize {
         bytes as usize & (self.capacity() - 1)
+    }
+
+    /// The address of a byte of the records, or of one of the first again if `at` is beyond the end.
+    #[inline]
+    fn address(&self, at: usize) -> *const u8 {
+        self.base.as_ptr().wrapping_add(HEADER_LEN + self.place(at as u64))
     }
 }
 
@@ -135,6 +145,12 @@ impl Own {
         unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr().add(HEADER_LEN + at), len) }
     }
 
+    /// Has the processor fetch the lines of `len` bytes that will be written soon.
+    #[inline]
+    pub fn fetch(&self, at: usize, len: usize) {
+        (at..at + len).step_by(LINE).for_each(|at| prefetch::to_write(self.0.address(at)));
+    }
+
     fn check(&self, at: usize, len: usize) {
         assert!(at <= self.capacity() && len <= self.capacity() - at, "{len} bytes at {at}");
     }
@@ -186,6 +202,12 @@ impl Peer {
         assert!(at < self.capacity(), "{at}");
         // SAFETY: readable, as in `copy`. What is loaded is not used, and the compiler leaves a volatile load alone.
         let _ = unsafe { self.0.base.as_ptr().add(HEADER_LEN + at).read_volatile() };
+    }
+
+    /// Has the processor fetch the lines of `len` bytes that will be read soon.
+    #[inline]
+    pub fn fetch_ahead(&self, at: usize, len: usize) {
+        (at..at + len).step_by(LINE).for_each(|at| prefetch::to_read(self.0.address(at)));
     }
 
     /// Copies bytes of the records, which the peer may be writing: then it is some mixture.
