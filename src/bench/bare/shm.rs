@@ -26,6 +26,23 @@ pub struct ShmArgs {
     /// Packets that the ring has room for
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=4096))]
     slots: u16,
+    #[command(flatten)]
+    waiting: Waiting,
+}
+
+/// How the two processes wait for each other.
+#[derive(Args)]
+pub struct Waiting {
+    /// Yield the processor after each look in vain: for machines that have only one
+    #[arg(long)]
+    yields: bool,
+}
+
+impl Waiting {
+    /// After a look in vain.
+    pub fn wait(&self) {
+        if self.yields { std::thread::yield_now() } else { std::hint::spin_loop() }
+    }
 }
 
 /// Looks at a ring that were in vain, before one at the other process and the clock.
@@ -61,7 +78,7 @@ fn send(args: &ShmArgs, ring: Ring, line: &mut Line) -> Result<Stream> {
             let facts = with_id(&addresses, number);
             let fill = |out: &mut [u8]| _ = piece.emit(&facts, &memory, false, out);
             if !writer.write(piece.transport_len(), fill) {
-                std::hint::spin_loop();
+                args.waiting.wait();
                 break;
             }
             number += 1;
@@ -72,7 +89,7 @@ fn send(args: &ShmArgs, ring: Ring, line: &mut Line) -> Result<Stream> {
         }
     }
     while !writer.is_drained() {
-        std::hint::spin_loop();
+        args.waiting.wait();
     }
     let elapsed = start.elapsed();
     line.stop()?;
@@ -102,7 +119,7 @@ fn receive(args: &ShmArgs, ring: Ring, mut line: Line) -> Result<()> {
         match arrived {
             Some(arrived) => arrived?,
             None => {
-                std::hint::spin_loop();
+                args.waiting.wait();
                 empty += 1;
                 if empty.is_multiple_of(LOOKS) && line.stopped()? {
                     break;

@@ -8,7 +8,7 @@ use softrnic_wire::Psn;
 
 use super::frames::{SEND_HEADERS, emit_send, read_send};
 use super::ring::{Reader, Ring, Writer};
-use super::shm::{LOOKS, addresses};
+use super::shm::{LOOKS, Waiting, addresses};
 use crate::options::{Places, Timing, size};
 use crate::process::{Line, Result, pair};
 use crate::stats::{RoundTrips, Samples};
@@ -23,6 +23,8 @@ pub struct ShmPingArgs {
     /// Bytes of a SEND's packet, a multiple of four; an 8-byte SEND has 24
     #[arg(long, default_value = "24", value_parser = size)]
     size: usize,
+    #[command(flatten)]
+    waiting: Waiting,
 }
 
 pub fn run(args: &ShmPingArgs) -> Result<RoundTrips> {
@@ -37,7 +39,7 @@ pub fn run(args: &ShmPingArgs) -> Result<RoundTrips> {
         next: Psn::ZERO,
     };
     let (near, far) = (side(there, back), side(back, there));
-    pair(&args.places, |line| answer(far, line), |line| ask(args, near, line))
+    pair(&args.places, |line| answer(args, far, line), |line| ask(args, near, line))
 }
 
 fn ask(args: &ShmPingArgs, mut side: Side, line: &mut Line) -> Result<RoundTrips> {
@@ -48,7 +50,7 @@ fn ask(args: &ShmPingArgs, mut side: Side, line: &mut Line) -> Result<RoundTrips
     while sent - start < time {
         side.send()?;
         while !side.receive()? {
-            std::hint::spin_loop();
+            args.waiting.wait();
         }
         let now = Instant::now();
         samples.add(now - sent);
@@ -58,7 +60,7 @@ fn ask(args: &ShmPingArgs, mut side: Side, line: &mut Line) -> Result<RoundTrips
     Ok(samples.summary()?)
 }
 
-fn answer(mut side: Side, mut line: Line) -> Result<()> {
+fn answer(args: &ShmPingArgs, mut side: Side, mut line: Line) -> Result<()> {
     line.say(&[1])?;
     let mut empty = 0_u32;
     loop {
@@ -67,7 +69,7 @@ fn answer(mut side: Side, mut line: Line) -> Result<()> {
             empty = 0;
             continue;
         }
-        std::hint::spin_loop();
+        args.waiting.wait();
         empty += 1;
         if empty.is_multiple_of(LOOKS) && line.stopped()? {
             return Ok(());
