@@ -227,8 +227,8 @@ impl<D> Qp<D> {
         let lone_ack = responder.lone_ack();
         let has_requests = requester.has_requests();
         match lone_ack {
-            Some(psn) if progress.sent == 0 && !has_requests => {
-                if responder.delays_ack(now, psn, hints, requester.has_outstanding()) {
+            Some(ack) if progress.sent == 0 && !has_requests => {
+                if responder.delays_ack(now, ack, hints, requester.has_outstanding()) {
                     progress.stop = Stop::DelayedAck;
                     return progress;
                 }

@@ -34,7 +34,7 @@ use notification::NotificationPoint;
 use partial::PartialMessage;
 use repeats::RepeatCredit;
 use resources::Resources;
-use responses::{Nak, Response, Responses};
+use responses::{LoneAck, Nak, Response, Responses};
 
 /// The receiving half of a QP.
 pub(crate) struct Responder<D> {
@@ -200,14 +200,14 @@ impl<D> Responder<D> {
         self.notification.transmit(cx, host, progress);
     }
 
-    /// The PSN of the ACK, if nothing else waits to be sent.
-    pub fn lone_ack(&self) -> Option<Psn> {
-        self.responses.one_ack()
+    /// The ACK, if nothing else waits to be sent.
+    pub fn lone_ack(&self) -> Option<LoneAck> {
+        self.responses.lone_ack()
     }
 
-    /// Whether the ACK of `psn`, which is all that the QP has to send, waits for a reply.
-    pub fn delays_ack(&mut self, now: Time, psn: Psn, hints: Hints, has_outstanding: bool) -> bool {
-        self.delayed_ack.waits(now, psn, hints, has_outstanding)
+    /// Whether an ACK, which is all that the QP has to send, waits for a reply.
+    pub fn delays_ack(&mut self, now: Time, ack: LoneAck, hints: Hints, has_outstanding: bool) -> bool {
+        self.delayed_ack.waits(now, ack, hints, has_outstanding)
     }
 
     /// The QP sends; `posted` when that is a request that has just been posted.
@@ -283,7 +283,7 @@ impl<D> Responder<D> {
             Refusal::Operational => {
                 (nak(psn, Syndrome::Nak(NakCode::RemoteOperational)), Status::LocalProtection)
             }
-            Refusal::Invalidate(_) => (Response::Ack { psn, msn }, Status::RemoteInvalidRequest),
+            Refusal::Invalidate(_) => (Response::ack(psn, msn), Status::RemoteInvalidRequest),
         };
         host.count(Counter::SendNak);
         host.event(if refusal == Refusal::Access { QpEvent::AccessError } else { QpEvent::RequestError });

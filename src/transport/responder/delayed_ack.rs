@@ -8,11 +8,13 @@
 //!   request of this QP, the ACK waits for [`REPLY_WAIT`]: the completion may come at any moment, and the reply after
 //!   it.
 //!
-//! What the application posts shows whether it replies in this way. In any case the ACK leaves with whatever the QP
-//! sends next, at its deadline, and in a call that may end the QP.
+//! What the application posts shows whether it replies in this way. An ACK that replaces another one does not wait: a peer
+//! that goes on does not wait for a reply, but may well wait for the room that the ACK makes. In any case the ACK leaves with
+//! whatever the QP sends next, at its deadline, and in a call that may end the QP.
 
 use softrnic_wire::{Psn, Time};
 
+use super::responses::LoneAck;
 use crate::hints::{Caller, Hints};
 use crate::tuning::{NEXT_CALL_WAIT, REPLY_TIME, REPLY_WAIT};
 
@@ -42,9 +44,10 @@ enum WhatFor {
 }
 
 impl DelayedAck {
-    /// Whether the ACK of `psn`, which is all that the QP has to send, waits. `has_outstanding`: the peer has yet to
-    /// acknowledge something too.
-    pub fn waits(&mut self, now: Time, psn: Psn, hints: Hints, has_outstanding: bool) -> bool {
+    /// Whether an ACK, which is all that the QP has to send, waits. `has_outstanding`: the peer has yet to acknowledge
+    /// something too.
+    pub fn waits(&mut self, now: Time, ack: LoneAck, hints: Hints, has_outstanding: bool) -> bool {
+        let LoneAck { psn, replaces } = ack;
         let waited = self.waiting.take();
         match waited {
             Some(_) if hints.caller == Caller::Control => return false,
@@ -61,6 +64,7 @@ impl DelayedAck {
             }
             // The peer goes on: it does not wait for a reply.
             Some(_) => self.replies = false,
+            None if replaces => return false,
             None => {}
         }
         let wait = match hints.caller {

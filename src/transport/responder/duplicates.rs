@@ -36,7 +36,7 @@ impl<D> Responder<D> {
             // Sends an ACK for the newest PSN, but never beyond a READ or atomic whose answer may be lost too.
             _ => {
                 let newest = self.resources.first_after(request.psn).unwrap_or(self.epsn) - 1;
-                Response::Ack { psn: newest, msn: self.msn }
+                Response::ack(newest, self.msn)
             }
         };
         if !self.responses.repeat(response) {

@@ -21,12 +21,22 @@ pub(crate) struct Nak {
     pub syndrome: Syndrome,
 }
 
+/// An acknowledgement that is all that waits to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LoneAck {
+    pub psn: Psn,
+    /// It has replaced one that had not been sent: the peer goes on without waiting for it.
+    pub replaces: bool,
+}
+
 /// One response, or a run of READ responses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Response {
     Ack {
         psn: Psn,
         msn: Msn,
+        /// See [`LoneAck`].
+        replaces: bool,
     },
     Nak(Nak),
     Atomic {
@@ -49,6 +59,11 @@ pub(crate) enum Response {
 }
 
 impl Response {
+    /// A positive acknowledgement.
+    pub fn ack(psn: Psn, msn: Msn) -> Response {
+        Response::Ack { psn, msn, replaces: false }
+    }
+
     /// The answer to a READ.
     pub fn read(saved: Saved) -> Response {
         Response::Read { saved, sent: 0, end: saved.packets, repeated: false }
@@ -122,10 +137,10 @@ impl Responses {
         self.queue.iter().filter(first).count()
     }
 
-    /// The PSN of the ACK, if nothing else waits.
-    pub fn one_ack(&self) -> Option<Psn> {
+    /// The ACK, if nothing else waits.
+    pub fn lone_ack(&self) -> Option<LoneAck> {
         match (self.queue.len(), self.queue.front()) {
-            (1, Some(Response::Ack { psn, .. })) => Some(*psn),
+            (1, Some(&Response::Ack { psn, replaces, .. })) => Some(LoneAck { psn, replaces }),
             _ => None,
         }
     }
@@ -140,11 +155,11 @@ impl Responses {
 
     /// Queues the answer to a new request. An ACK replaces the one before it (IBTA 9.7.5.1.2).
     pub fn push(&mut self, response: Response) {
-        if let (Some(last @ Response::Ack { .. }), Response::Ack { psn, .. }) =
+        if let (Some(last @ Response::Ack { .. }), Response::Ack { psn, msn, .. }) =
             (self.queue.back_mut(), response)
         {
             if !psn.is_before(last.psn()) {
-                *last = response;
+                *last = Response::Ack { psn, msn, replaces: true };
             }
             return;
         }
@@ -252,7 +267,7 @@ impl<D> Responder<D> {
     ) -> Result<bool, TransmitError> {
         let ack = Aeth::ack;
         let (psn, op, payload, done) = match *response {
-            Response::Ack { psn, msn } => (psn, Op::Acknowledge(ack(msn)), Payload::None, true),
+            Response::Ack { psn, msn, .. } => (psn, Op::Acknowledge(ack(msn)), Payload::None, true),
             Response::Nak(Nak { psn, msn, syndrome }) => {
                 (psn, Op::Acknowledge(Aeth { syndrome, msn }), Payload::None, true)
             }
@@ -291,10 +306,11 @@ impl<D> Responder<D> {
 }
 
 fn body(cx: &Context, op: Op) -> Body {
-    match (cx.service, XrcBody::response(op)) {
-        (QpType::XrcInitiator | QpType::XrcTarget, Some(xrc)) => Body::Xrc(xrc),
-        _ => Body::Rc(op),
-    }
+    let xrc = match cx.service {
+        QpType::XrcInitiator | QpType::XrcTarget => XrcBody::response(op),
+        _ => None,
+    };
+    xrc.map_or(Body::Rc(op), Body::Xrc)
 }
 
 #[cfg(test)]

@@ -246,7 +246,7 @@ impl<D> Responder<D> {
             self.msn = self.msn.next();
         }
         if request.ack_req {
-            self.responses.push(Response::Ack { psn: request.psn, msn: self.msn });
+            self.responses.push(Response::ack(request.psn, self.msn));
         }
     }
 }

@@ -294,8 +294,8 @@ fn a_delayed_ack_is_its_timer_until_it_leaves() {
     let poll = Hints { caller: Caller::Poll, completes: true, segments: true };
     case.world.post_receive(1, 0);
     assert_eq!(case.request(100, SEND, &[]), CONTINUE);
-    let psn = case.responder.lone_ack().expect("an ACK and nothing else");
-    assert!(case.responder.delays_ack(START, psn, poll, false));
+    let ack = case.responder.lone_ack().expect("an ACK and nothing else");
+    assert!(case.responder.delays_ack(START, ack, poll, false));
     assert!(case.responder.deadline() > START);
     case.responder.note_sending(START + MOMENT, true);
     assert_eq!(case.responder.deadline(), Time::NEVER);
@@ -309,12 +309,12 @@ fn at_its_deadline_a_delayed_ack_runs_no_timer_any_more() {
     let found = Hints { caller: Caller::Thread, ..poll };
     assert_eq!(case.responder.lone_ack(), None);
     assert_eq!(case.request(100, write(0), &[]), CONTINUE);
-    let psn = case.responder.lone_ack().expect("an ACK and nothing else");
-    assert!(!case.responder.delays_ack(START, psn, found, false), "nobody will poll");
-    assert!(case.responder.delays_ack(START, psn, poll, false));
+    let ack = case.responder.lone_ack().expect("an ACK and nothing else");
+    assert!(!case.responder.delays_ack(START, ack, found, false), "nobody will poll");
+    assert!(case.responder.delays_ack(START, ack, poll, false));
     case.responder.on_timeout(case.responder.deadline());
     assert_eq!(case.responder.deadline(), Time::NEVER);
-    assert!(!case.responder.delays_ack(START + MOMENT, psn, poll, false), "it leaves now");
+    assert!(!case.responder.delays_ack(START + MOMENT, ack, poll, false), "it leaves now");
 }
 
 #[test]
@@ -324,7 +324,8 @@ fn what_is_given_up_is_not_answered_and_runs_no_timer() {
     assert!(!case.responder.wants_transmit());
     assert_eq!(case.request(100, write(0), &[]), CONTINUE);
     assert!(case.responder.wants_transmit());
-    assert!(case.responder.delays_ack(START, Psn::new(100), poll, false));
+    let ack = case.responder.lone_ack().expect("an ACK and nothing else");
+    assert!(case.responder.delays_ack(START, ack, poll, false));
     case.responder.forget_responses();
     assert!(!case.responder.wants_transmit());
     assert_eq!(case.responder.deadline(), Time::NEVER);

@@ -27,7 +27,8 @@ impl Case {
         self.now += STEP;
         self.ack.on_timeout(self.now);
         let hints = Hints { caller, completes, segments: false };
-        self.ack.waits(self.now, Psn::new(self.psn), hints, has_outstanding)
+        let ack = LoneAck { psn: Psn::new(self.psn), replaces: false };
+        self.ack.waits(self.now, ack, hints, has_outstanding)
     }
 
     fn replied(&mut self) {
@@ -53,6 +54,16 @@ fn a_poll_that_finds_a_completion_delays_its_ack_until_the_next_call() {
         assert!(!case.called(caller, caller == Caller::Poll, false), "{caller:?}");
         assert_eq!(case.ack.deadline(), Time::NEVER);
     }
+}
+
+#[test]
+fn an_ack_that_replaces_another_does_not_wait() {
+    let mut case = Case::new();
+    let hints = Hints { caller: Caller::Poll, completes: true, segments: false };
+    let ack = LoneAck { psn: Psn::new(2), replaces: true };
+    assert!(!case.ack.waits(case.now, ack, hints, false));
+    assert_eq!(case.ack.deadline(), Time::NEVER);
+    assert!(case.asked(Caller::Poll, true, false), "the next one does");
 }
 
 #[test]

@@ -10,7 +10,7 @@ fn psn(value: u32) -> Psn {
 }
 
 fn ack(value: u32) -> Response {
-    Response::Ack { psn: psn(value), msn: Msn::ZERO }
+    Response::ack(psn(value), Msn::ZERO)
 }
 
 fn empty(value: u32) -> Response {
@@ -71,10 +71,13 @@ fn an_ack_swallows_the_one_before_it_and_no_other() {
 
 #[test]
 fn one_ack_alone_can_be_delayed() {
-    assert_eq!(queue([]).one_ack(), None);
-    assert_eq!(queue([ack(7)]).one_ack(), Some(psn(7)));
-    assert_eq!(queue([empty(7)]).one_ack(), None);
-    assert_eq!(queue([ack(7), empty(8)]).one_ack(), None);
+    assert_eq!(queue([]).lone_ack(), None);
+    assert_eq!(queue([ack(7)]).lone_ack(), Some(LoneAck { psn: psn(7), replaces: false }));
+    let mut replaced = queue([ack(7)]);
+    replaced.push(ack(8));
+    assert_eq!(replaced.lone_ack(), Some(LoneAck { psn: psn(8), replaces: true }));
+    assert_eq!(queue([empty(7)]).lone_ack(), None);
+    assert_eq!(queue([ack(7), empty(8)]).lone_ack(), None);
 }
 
 #[test]
