@@ -144,7 +144,8 @@ impl Nic {
 
     /// A wait that had to block has ended after this long.
     pub fn event_came(&self, waited: Duration) {
-        self.words.set_spins(next_wait_spins(waited));
+        // Where a caller yields at once, there is one processor, and who spins keeps the peer from it.
+        self.words.set_spins(!self.yield_after.is_zero() && next_wait_spins(waited));
         self.words.set_serves(self.bell.is_some() && next_wait_serves(waited));
     }
 
@@ -190,7 +191,9 @@ impl Nic {
                 Plan { watch_link: true, spin_until: Time::ZERO, .. } => Sleeper::Thread,
                 _ => Sleeper::Nobody,
             };
-            if core.link.watch(sleeper) {
+            // A caller for whom peers ring has been rung for what came since.
+            let is_rung_for = rang_caller && plan.rings_caller;
+            if !is_rung_for && core.link.watch(sleeper) {
                 plan.wake_at = now;
             }
         });

@@ -94,6 +94,7 @@ impl Nic {
         let bell = waiter.bell.as_ref()?;
         // Another thread that waits for events of the same channel is somebody else.
         let mut owns = slept;
+        let mut caller = Caller::Poll;
         for _ in 0..MOST_STEPS {
             if !self.words.serves() {
                 break;
@@ -106,17 +107,21 @@ impl Nic {
             let now = self.now();
             self.words.polled(now);
             let (mut sleeps, mut done) = (false, false);
-            let budget = Budget { caller: Caller::Poll, ..Budget::default() };
+            let budget = Budget { caller, ..Budget::default() };
+            // An ACK that waits for a reply has nothing to wait for while the caller sleeps.
+            caller = Caller::Control;
             self.drive_with(now, guard, budget, |core, now, step| {
                 let wakes_at = core.policy.plan().wake_at;
                 done = found() || !(owns || core.bell_of.is_none());
-                // What has just been received may be owed an ACK, which leaves with the next step.
-                sleeps = !done && step.received == 0 && !step.more && !core.link.watch(Sleeper::Caller);
+                // What has been received may be owed an ACK, which leaves with the next step.
+                let is_over = step.received == 0 && !step.more && !core.engine.holds_acks();
+                sleeps = !done && is_over && !core.link.watch(Sleeper::Caller);
                 if sleeps {
                     owns = true;
                     core.bell_of = Some(waiter.id);
                     waiter.sleeps.store(true, Ordering::Relaxed);
                     core.policy.on(Event::Sleeps, now);
+                    self.words.unwatch();
                 } else {
                     if std::mem::take(&mut owns) {
                         core.release_bell(waiter, now);

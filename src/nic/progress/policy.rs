@@ -78,6 +78,8 @@ pub struct Policy {
     last_post: Time,
     /// Since when a caller has slept, if one does.
     sleeps_since: Option<Time>,
+    /// When the last sleep ended.
+    last_sleep: Option<Time>,
     /// Since when the thread has watched a link that callers poll without being needed, and how often the link has
     /// woken it.
     needless_since: Option<Time>,
@@ -94,6 +96,7 @@ impl Default for Policy {
             last_poll: Time::ZERO,
             last_post: Time::ZERO,
             sleeps_since: None,
+            last_sleep: None,
             needless_since: None,
             in_vain: 0,
             suspension: Duration::ZERO,
@@ -131,6 +134,7 @@ impl Policy {
             }
             Event::Rises => {
                 self.sleeps_since = None;
+                self.last_sleep = Some(now);
                 self.plan.rings_caller = false;
             }
         }
@@ -167,7 +171,7 @@ impl Policy {
         }
         self.plan.rings_caller = self.sleeps_since.is_some_and(|since| now.since(since) < TICK);
         self.plan.wake_at = match self.plan.watch_link {
-            true if self.plan.rings_caller => deadline.min(now + TICK),
+            _ if self.plan.rings_caller || self.serves_lately(now) => now + TICK,
             true if !callers_poll => deadline,
             true => now + TICK,
             false => {
@@ -186,7 +190,12 @@ impl Policy {
     }
 
     fn callers_poll(&self, now: Time) -> bool {
-        now.since(self.last_poll) < RECENT
+        now.since(self.last_poll) < RECENT || self.serves_lately(now)
+    }
+
+    /// Whether a caller that a peer has woken a moment ago is likely to sleep again soon. Until then it calls.
+    fn serves_lately(&self, now: Time) -> bool {
+        self.last_sleep.is_some_and(|last| now.since(last) < TICK)
     }
 }
 

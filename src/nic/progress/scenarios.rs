@@ -280,7 +280,25 @@ fn a_caller_that_sleeps_is_rung_for_while_the_thread_ticks() {
     assert!(plan.rings_caller && plan.watch_link, "the thread still hears what does not come in memory");
     assert_eq!(plan.wake_at, world.now + TICK);
     world.deadline = world.now + TICK / 4;
-    assert_eq!(world.turn(false, None).wake_at, world.deadline, "and it runs the timers");
+    assert_eq!(
+        world.turn(false, None).wake_at,
+        world.now + TICK,
+        "timers wait for the tick, as while callers poll"
+    );
+}
+
+#[test]
+fn a_caller_that_a_peer_has_woken_is_expected_to_sleep_again() {
+    let mut world = World::new();
+    world.policy.on(Event::Sleeps, world.now);
+    world.policy.on(Event::Rises, world.now);
+    // It is slow to call again: longer than one that polls would be.
+    world.pass(TICK / 2);
+    world.deadline = world.now + TICK / 4;
+    assert_eq!(world.turn(false, None).wake_at, world.now + TICK, "it looks after its own deadlines");
+    world.pass(TICK / 2);
+    world.deadline = world.now + TICK / 4;
+    assert_eq!(world.turn(false, None).wake_at, world.deadline, "it has not slept again");
 }
 
 #[test]

@@ -15,7 +15,8 @@
 //! - *A gathered post against sleep.* That poster kicks the thread unless TICKS is set. If TICKS is set, the thread's
 //!   waking comes later in the order, and its drain sees GATHERED.
 //! - *Handing over against watching.* An application that is about to block sets HANDED_OVER, and kicks unless WATCHES
-//!   is set. If WATCHES is set, the thread wakes for the next datagram; its waking takes HANDED_OVER along.
+//!   is set. If WATCHES is set, the thread wakes for the next datagram; its waking takes HANDED_OVER along. A caller for
+//!   whom peers ring instead has cleared WATCHES; a thread that sets it just then ticks.
 //! - *A deadline against sleep* needs no word: the thread makes its plan, and callers find an earlier deadline, both
 //!   under the NIC lock. A caller that comes later kicks.
 //!
@@ -98,9 +99,16 @@ impl Words {
 
     /// The progress thread goes to sleep with this plan. It prepares its [`Kick`](crate::runtime::kick::Kick) next.
     pub fn sleep(&self, plan: Plan, now: Time) {
-        let watches = if plan.watch_link { WATCHES } else { 0 };
+        let watches = if plan.watch_link && !plan.rings_caller { WATCHES } else { 0 };
         let ticks = if plan.ticks(now) { TICKS } else { 0 };
         self.flags.fetch_or(watches | ticks, Ordering::AcqRel);
+    }
+
+    /// Peers ring for a caller from now on, whatever the progress thread sleeps on: it does not wake for their datagrams.
+    pub fn unwatch(&self) {
+        if self.flags.load(Ordering::Relaxed) & WATCHES != 0 {
+            self.flags.fetch_and(!WATCHES, Ordering::AcqRel);
+        }
     }
 
     /// The progress thread is awake, and takes its turn next. Returns whether the link was handed over.

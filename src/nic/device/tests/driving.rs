@@ -506,6 +506,20 @@ fn a_caller_that_waits_is_woken_by_the_peer_and_not_by_the_thread() {
     }
 }
 
+/// It would take the processor from the caller.
+#[test]
+fn a_suspended_thread_does_not_take_turn_after_turn_until_the_caller_runs() {
+    let mut world = World::new();
+    world.suspend();
+    let bell = sleeps_on_the_bell(&world);
+    send(&world);
+    assert!(is_readable(bell), "the caller will run");
+    world.near_thread.take(false);
+    let plan = world.near_thread.turns.plan;
+    assert!(plan.rings_caller && !plan.watch_link, "{plan:?}");
+    assert_eq!(plan.wake_at, world.now() + TICK);
+}
+
 #[test]
 fn the_ack_of_what_wakes_a_caller_leaves_with_its_answer() {
     let world = World::new();

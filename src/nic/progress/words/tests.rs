@@ -50,6 +50,17 @@ fn a_link_that_the_thread_does_not_watch_is_handed_over_with_a_kick() {
 }
 
 #[test]
+fn a_thread_for_which_peers_do_not_ring_is_kicked_when_a_caller_hands_over() {
+    let words = asleep(true, Time::NEVER);
+    words.unwatch();
+    assert!(words.hand_over(), "a caller has taken the bell meanwhile");
+    let words = Words::new();
+    let plan = Plan { watch_link: true, wake_at: NOW, spin_until: Time::ZERO, rings_caller: true };
+    words.sleep(plan, NOW);
+    assert!(words.hand_over(), "a caller had it before");
+}
+
+#[test]
 fn the_next_turn_hears_of_a_handed_over_link_once() {
     let words = asleep(true, Time::NEVER);
     assert!(!words.wake());
