@@ -11,7 +11,7 @@ use softrnic_nic::engine::{
 };
 use softrnic_nic::runtime::queue::CompletionRing;
 use softrnic_transport::{
-    AttrMask, Path, QpAccess, QpAttr, QpState, QpType, RemoteBuffer, SendExtra, SendOp, Status,
+    AttrMask, Path, QpAccess, QpAttr, QpState, QpType, RemoteBuffer, SendOp, SendTail, Status,
 };
 use softrnic_wire::{Mtu, Psn, Rkey, RnrTimer, Time};
 
@@ -244,7 +244,7 @@ impl End {
         };
         let op = match work {
             Work::Write(_) => SendOp::Write { remote, imm: None },
-            Work::Send(_) => SendOp::Send(SendExtra::Plain),
+            Work::Send(_) => SendOp::Send(SendTail::Plain),
             Work::Read(_) => SendOp::Read { remote },
         };
         let request = SendRequest {

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 
 use softrnic_memory::MemoryError;
 use softrnic_nic::device::OpenError;
+use softrnic_nic::runtime::queue::Full;
 use softrnic_nic::verbs::{ControlError, Error, PostError};
 
 /// An error number, positive.
@@ -100,6 +101,12 @@ impl From<MemoryError> for Errno {
             MemoryError::BadAddress => Errno(libc::EFAULT),
             MemoryError::NoMemory => Errno::NOMEM,
         }
+    }
+}
+
+impl From<Full> for Errno {
+    fn from(full: Full) -> Errno {
+        PostError::from(full).into()
     }
 }
 

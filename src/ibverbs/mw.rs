@@ -77,8 +77,8 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: 
         let spec = unsafe { bind_spec(mw, rkey, &bind.bind_info)? };
         let request = SendRequest {
             wr_id: bind.wr_id,
-            op: binding(spec)?,
-            data: LocalData::empty(),
+            op: SendOp::Local(LocalOp::BindWindow),
+            data: binding(spec)?,
             length: 0,
             signaled: qp.signals(bind.send_flags),
             solicited: false,
@@ -104,13 +104,13 @@ pub(crate) unsafe fn show_key(mw: *mut ibv_mw, rkey: u32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The operation that binds.
+/// What a request that binds needs.
 ///
 /// # Errors
 /// ENOMEM.
-pub(crate) fn binding(spec: BindSpec) -> Result<SendOp<LocalData>, Errno> {
+pub(crate) fn binding(spec: BindSpec) -> Result<LocalData, Errno> {
     reserve::check_blocks()?;
-    Ok(SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(spec)))))
+    Ok(LocalData::Bind(Box::new(spec)))
 }
 
 /// The NIC's bind request for `mw` under `rkey`.

@@ -3,9 +3,9 @@
 use std::ffi::c_int;
 
 use softrnic_memory::copy_from_app;
-use softrnic_nic::engine::{InlineBytes, SgeList};
+use softrnic_nic::engine::InlineBytes;
 use softrnic_nic::verbs::{Imm, LocalData, Qkey, QpType, Qpn, RecvRequest, Rkey, SendRequest, Srqn};
-use softrnic_transport::{LocalOp, RemoteBuffer, SendExtra, SendOp};
+use softrnic_transport::{LocalOp, RemoteBuffer, SendOp, SendTail};
 
 use crate::abi::*;
 use crate::advice::sge;
@@ -31,7 +31,7 @@ pub(crate) unsafe extern "C" fn post_send(
             // SAFETY: the application's list, valid for the call and ended by null.
             while let Some(wr) = unsafe { next.as_ref() } {
                 // SAFETY: a request of the application's; what it points to is valid for the call.
-                let posted = unsafe { send_request(qp, wr) }.and_then(|request| Ok(batch.push(request)?));
+                let posted = batch.push_with(blank_send, |to| unsafe { fill_send(to, qp, wr) });
                 if let Err(errno) = posted {
                     // SAFETY: null, or the application has room for a pointer there.
                     unsafe { blame(bad, next) };
@@ -58,7 +58,9 @@ pub(crate) unsafe extern "C" fn post_recv(
         let qp = unsafe { QpObject::live(qp)? };
         let most = qp.nic.options().max_recv_sge;
         // SAFETY: the application's list, valid for the call and ended by null, and its pointer, null or valid.
-        unsafe { post_receives(wr, bad, most, |request| Ok(qp.nic.post_recv_request(request)?)) }
+        unsafe {
+            post_receives(wr, bad, |wr| qp.nic.post_recv_with(blank_recv, |to| fill_recv(to, wr, most)))
+        }
     })
 }
 
@@ -71,25 +73,26 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         // SAFETY: null, or an SRQ of ours that the application keeps for the call.
         let srq = unsafe { live::<SrqObject>(srq)? };
         // SAFETY: the application's list, valid for the call and ended by null, and its pointer, null or valid.
-        unsafe { post_receives(wr, bad, srq.max_sge, |request| Ok(srq.nic.post_recv(request)?)) }
+        unsafe {
+            post_receives(wr, bad, |wr| {
+                srq.nic.post_recv_with(blank_recv, |to| fill_recv(to, wr, srq.max_sge))
+            })
+        }
     })
 }
 
 /// # Safety
-/// `first` begins a list that is ended by null, of requests as [`recv_request`] requires; `bad` is as [`blame`]
-/// requires.
+/// `first` begins a list that is ended by null; `bad` is as [`blame`] requires.
 #[inline]
 unsafe fn post_receives(
     first: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
-    most: usize,
-    mut post: impl FnMut(RecvRequest) -> Result<(), Errno>,
+    mut post: impl FnMut(&ibv_recv_wr) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     let mut next = first;
     // SAFETY: null, or a request of the list, as the caller promises.
     while let Some(wr) = unsafe { next.as_ref() } {
-        // SAFETY: a request of the list, as the caller promises.
-        if let Err(errno) = unsafe { recv_request(wr, most) }.and_then(&mut post) {
+        if let Err(errno) = post(wr) {
             // SAFETY: as the caller promises.
             unsafe { blame(bad, next) };
             return Err(errno);
@@ -110,79 +113,86 @@ unsafe fn blame<T>(bad: *mut *mut T, wr: *mut T) {
     }
 }
 
+/// A receive that [`fill_recv`] completes.
+#[inline(always)]
+fn blank_recv() -> RecvRequest {
+    RecvRequest { wr_id: 0, data: LocalData::empty(), length: 0 }
+}
+
+/// Makes a receive what one of C says.
+///
 /// # Safety
 /// `num_sge` elements can be read at `sg_list`, if there are no more than `most`.
 #[inline]
-unsafe fn recv_request(wr: &ibv_recv_wr, most: usize) -> Result<RecvRequest, Errno> {
+unsafe fn fill_recv(request: &mut RecvRequest, wr: &ibv_recv_wr, most: usize) -> Result<(), Errno> {
     // SAFETY: as the caller promises.
     let sges = unsafe { elements(wr.sg_list, wr.num_sge, most)? };
-    Ok(RecvRequest { wr_id: wr.wr_id, length: total(sges)?, data: gathered(sges)? })
+    request.wr_id = wr.wr_id;
+    request.length = total(sges)?;
+    gather(sges, &mut request.data)
 }
 
-/// A send request of C.
+/// A request that [`fill_send`] completes.
+#[inline(always)]
+fn blank_send() -> SendRequest {
+    SendRequest::new(SendOp::Send(SendTail::Plain), LocalData::empty())
+}
+
+/// Makes a request what one of C says.
 ///
 /// # Safety
 /// The union members that go with the opcode, the flags and the type of QP are set. The list of elements can be read,
 /// and of an inline request the memory that they name; an address handle, window or region is as [`live`] requires.
 #[inline]
-unsafe fn send_request(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendRequest, Errno> {
+unsafe fn fill_send(request: &mut SendRequest, qp: &QpObject, wr: &ibv_send_wr) -> Result<(), Errno> {
     // SAFETY: the opcode, the flags and the type of QP determine what is set and can be read, as the caller promises.
     // Union members that are not set hold other integers, or the bits of a pointer, which are integers too.
     unsafe {
         let sges = elements(wr.sg_list, wr.num_sge, qp.nic.options().max_send_sge)?;
-        let op = operation(qp, wr)?;
-        let sinks = matches!(op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
+        request.op = operation(qp, wr)?;
+        let sinks =
+            matches!(request.op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
         if sinks && wr.send_flags & IBV_SEND_INLINE != 0 {
             return Err(Errno::INVAL);
         }
-        let local = matches!(op, SendOp::Local(_));
-        let (data, length) = if local {
-            (LocalData::empty(), 0)
+        if let SendOp::Local(op) = request.op {
+            if op == LocalOp::BindWindow {
+                let bind = wr.op.bind_mw;
+                request.data = binding(bind_spec(bind.mw, bind.rkey, &bind.bind_info)?)?;
+            }
         } else if wr.send_flags & IBV_SEND_INLINE != 0 {
             let bytes = copied(sges, qp.nic.options().max_inline)?;
-            let length = bytes.len() as u32;
-            (LocalData::Inline(bytes), length)
+            request.length = bytes.len() as u32;
+            request.data = LocalData::Inline(bytes);
         } else {
-            (gathered(sges)?, total(sges)?)
-        };
-        let xrc = qp.nic.service() == QpType::XrcInitiator;
-        Ok(SendRequest {
-            srqn: xrc.then(|| Srqn::new(wr.qp_type.xrc.remote_srqn)),
-            ..framed(qp, wr.wr_id, wr.send_flags, op, data, length)?
-        })
+            request.length = total(sges)?;
+            gather(sges, &mut request.data)?;
+        }
+        if qp.nic.service() == QpType::XrcInitiator {
+            request.srqn = Some(Srqn::new(wr.qp_type.xrc.remote_srqn));
+        }
+        frame(request, qp, wr.wr_id, wr.send_flags)
     }
 }
 
-/// A request with the effects of its flags.
+/// Gives a request its number, and the effects of its flags.
 #[inline]
-pub(crate) fn framed(
-    qp: &QpObject,
-    wr_id: u64,
-    flags: u32,
-    op: SendOp<LocalData>,
-    data: LocalData,
-    length: u32,
-) -> Result<SendRequest, Errno> {
+pub(crate) fn frame(request: &mut SendRequest, qp: &QpObject, wr_id: u64, flags: u32) -> Result<(), Errno> {
     const KNOWN: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
     if flags & !KNOWN != 0 {
         return Err(Errno::INVAL);
     }
-    Ok(SendRequest {
-        wr_id,
-        op,
-        data,
-        length,
-        signaled: qp.signals(flags),
-        solicited: flags & IBV_SEND_SOLICITED != 0,
-        fence: flags & IBV_SEND_FENCE != 0,
-        srqn: None,
-    })
+    request.wr_id = wr_id;
+    request.signaled = qp.signals(flags);
+    request.solicited = flags & IBV_SEND_SOLICITED != 0;
+    request.fence = flags & IBV_SEND_FENCE != 0;
+    Ok(())
 }
 
 /// # Safety
-/// As for [`send_request`].
+/// As for [`fill_send`].
 #[inline]
-unsafe fn operation(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendOp<LocalData>, Errno> {
+unsafe fn operation(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendOp, Errno> {
     // SAFETY: the opcode and the type of QP say which members of the unions are set, as the caller promises; the others
     // are not read.
     unsafe {
@@ -200,9 +210,9 @@ unsafe fn operation(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendOp<LocalData>
         Ok(match wr.opcode {
             IBV_WR_RDMA_WRITE => SendOp::Write { remote: rdma(), imm: None },
             IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::Write { remote: rdma(), imm: Some(imm()) },
-            IBV_WR_SEND => SendOp::Send(SendExtra::Plain),
-            IBV_WR_SEND_WITH_IMM => SendOp::Send(SendExtra::Imm(imm())),
-            IBV_WR_SEND_WITH_INV => SendOp::Send(SendExtra::Invalidate(Rkey(wr.arg.invalidate_rkey))),
+            IBV_WR_SEND => SendOp::Send(SendTail::Plain),
+            IBV_WR_SEND_WITH_IMM => SendOp::Send(SendTail::Imm(imm())),
+            IBV_WR_SEND_WITH_INV => SendOp::Send(SendTail::Inv(Rkey(wr.arg.invalidate_rkey))),
             IBV_WR_RDMA_READ => SendOp::Read { remote: rdma() },
             IBV_WR_ATOMIC_CMP_AND_SWP => SendOp::CompareSwap {
                 remote: atomic(),
@@ -214,11 +224,7 @@ unsafe fn operation(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendOp<LocalData>
             }
             IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite { remote: rdma() },
             IBV_WR_LOCAL_INV => SendOp::Local(LocalOp::Invalidate(Rkey(wr.arg.invalidate_rkey))),
-            IBV_WR_BIND_MW => {
-                let bind = wr.op.bind_mw;
-                let spec = bind_spec(bind.mw, bind.rkey, &bind.bind_info)?;
-                binding(spec)?
-            }
+            IBV_WR_BIND_MW => SendOp::Local(LocalOp::BindWindow),
             _ => return Err(Errno::INVAL),
         })
     }
@@ -235,7 +241,7 @@ pub(crate) unsafe fn datagram(
     remote_qpn: u32,
     remote_qkey: u32,
     imm: Option<Imm>,
-) -> Result<SendOp<LocalData>, Errno> {
+) -> Result<SendOp, Errno> {
     // SAFETY: null or an address handle of ours that stays, as the caller promises.
     let path = unsafe { live::<AhObject>(ah)? }.nic.path(qp.nic.qpn());
     Ok(SendOp::Datagram { path, dest_qpn: Qpn::new(remote_qpn), qkey: Qkey(remote_qkey), imm })
@@ -286,18 +292,19 @@ pub(crate) unsafe fn element_list<'a, T>(
 /// # Errors
 /// ENOMEM.
 #[inline]
-pub(crate) fn gathered(sges: &[ibv_sge]) -> Result<LocalData, Errno> {
-    let mut list = SgeList::new();
+pub(crate) fn gather(sges: &[ibv_sge], data: &mut LocalData) -> Result<(), Errno> {
+    *data = LocalData::empty();
+    let LocalData::Sges(list) = data else { return Ok(()) };
     if let [only] = sges {
         list.push(sge(only));
-        return Ok(LocalData::Sges(list));
+        return Ok(());
     }
     if sges.len() > list.inline_size() {
         reserve::check_blocks()?;
         list.try_reserve_exact(sges.len()).map_err(|_| Errno::NOMEM)?;
     }
     list.extend(sges.iter().map(sge));
-    Ok(LocalData::Sges(list))
+    Ok(())
 }
 
 /// Total number of bytes of the elements.

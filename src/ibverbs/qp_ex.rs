@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 
 use softrnic_nic::engine::InlineBytes;
 use softrnic_nic::verbs::{LocalData, QpType, Rkey, SendRequest, Srqn};
-use softrnic_transport::{LocalOp, SendExtra, SendOp};
+use softrnic_transport::{LocalOp, SendOp, SendTail};
 use softrnic_wire::{Feth, Placement, Selectivity};
 
 use crate::abi::*;
@@ -13,7 +13,7 @@ use crate::errno::Errno;
 use crate::guard::{Silent, borrow, borrow_mut, guard, guard_data_path};
 use crate::hand_lock::HandLock;
 use crate::mw::{bind_spec, binding, show_key};
-use crate::post::{append, datagram, element_list, framed, gathered, immediate, remote, total};
+use crate::post::{append, datagram, element_list, frame, gather, immediate, remote, total};
 use crate::qp::{QpObject, Request, create, service};
 use crate::reserve;
 
@@ -177,13 +177,16 @@ unsafe fn open<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a QpObject, &'a mut Batch), 
 /// As for [`open`].
 unsafe fn begin(
     qp: *mut ibv_qp_ex,
-    op: impl FnOnce(&QpObject) -> Result<(SendOp<LocalData>, LocalData, u32), Errno>,
+    op: impl FnOnce(&QpObject) -> Result<(SendOp, LocalData, u32), Errno>,
 ) -> Result<Silent, Errno> {
     // SAFETY: as the caller promises; `op` and `change` are made in this file, and do not open the batch.
     let (object, batch) = unsafe { open(qp)? };
     // SAFETY: fields of the QP that was just found to live; the application sets them, between the calls of a batch.
     let (wr_id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
-    let made = op(object).and_then(|(op, data, length)| framed(object, wr_id, flags, op, data, length));
+    let made = op(object).and_then(|(op, data, length)| {
+        let mut request = SendRequest { length, ..SendRequest::new(op, data) };
+        frame(&mut request, object, wr_id, flags).map(|()| request)
+    });
     match made {
         Ok(request) => batch.push(request),
         Err(errno) => batch.refuse(errno),
@@ -233,10 +236,10 @@ impl Batch {
     }
 }
 
-/// A request without data so far.
-type Begun = Result<(SendOp<LocalData>, LocalData, u32), Errno>;
+/// A request, without bytes so far.
+type Begun = Result<(SendOp, LocalData, u32), Errno>;
 
-fn bare(op: SendOp<LocalData>) -> Begun {
+fn bare(op: SendOp) -> Begun {
     Ok((op, LocalData::empty(), 0))
 }
 
@@ -276,21 +279,21 @@ pub(crate) unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 pub(crate) unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
     guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
-        unsafe { begin(qp, |_| bare(SendOp::Send(SendExtra::Plain))) }
+        unsafe { begin(qp, |_| bare(SendOp::Send(SendTail::Plain))) }
     })
 }
 
 pub(crate) unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm: u32) {
     guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
-        unsafe { begin(qp, |_| bare(SendOp::Send(SendExtra::Imm(immediate(imm))))) }
+        unsafe { begin(qp, |_| bare(SendOp::Send(SendTail::Imm(immediate(imm))))) }
     })
 }
 
 pub(crate) unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
     guard_data_path::<Silent>(move || {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
-        unsafe { begin(qp, |_| bare(SendOp::Send(SendExtra::Invalidate(Rkey(rkey))))) }
+        unsafe { begin(qp, |_| bare(SendOp::Send(SendTail::Inv(Rkey(rkey))))) }
     })
 }
 
@@ -407,7 +410,7 @@ pub(crate) unsafe extern "C" fn wr_bind_mw(
         unsafe {
             let begun = begin(qp, |_| {
                 let spec = bind_spec(mw, rkey, borrow(info)?)?;
-                bare(binding(spec)?)
+                Ok((SendOp::Local(LocalOp::BindWindow), binding(spec)?, 0))
             });
             open(qp)?.1.windows.push((mw, rkey));
             begun
@@ -422,8 +425,8 @@ pub(crate) unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_
             amend(qp, |object, request| {
                 let imm = match request.op {
                     _ if object.nic.service() != QpType::Ud => return Err(Errno::INVAL),
-                    SendOp::Send(SendExtra::Plain) => None,
-                    SendOp::Send(SendExtra::Imm(imm)) => Some(imm),
+                    SendOp::Send(SendTail::Plain) => None,
+                    SendOp::Send(SendTail::Imm(imm)) => Some(imm),
                     _ => return Err(Errno::INVAL),
                 };
                 request.op = datagram(object, ah, qpn, qkey, imm)?;
@@ -498,8 +501,7 @@ unsafe fn set_sges(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) -> Result<Silent, Errno
     unsafe {
         amend(qp, |_, request| {
             request.length = total(sges)?;
-            request.data = gathered(sges)?;
-            Ok(())
+            gather(sges, &mut request.data)
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use softrnic_memory::{Access, BindSpec, Sge};
 use softrnic_nic::engine::{LocalData, RecvRequest, SendRequest};
-use softrnic_transport::{LocalOp, Path, QpType, RemoteBuffer, SendExtra, SendOp};
+use softrnic_transport::{LocalOp, Path, QpType, RemoteBuffer, SendOp, SendTail};
 use softrnic_wire::{Imm, Qkey, Qpn, Rkey};
 
 use crate::action::{Op, Post};
@@ -68,10 +68,10 @@ pub fn send(
         (Op::Read | Op::FetchAdd | Op::CompareSwap | Op::SendInvalidate, QpType::Uc) => {
             return Err("UC knows SEND and WRITE alone: what needs an answer needs RC".into());
         }
-        (Op::SendInvalidate, _) => SendOp::Send(SendExtra::Invalidate(Rkey(peer.window.0 ^ wrong))),
-        (Op::Bind, _) => SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(bind(side, post)?)))),
+        (Op::SendInvalidate, _) => SendOp::Send(SendTail::Inv(Rkey(peer.window.0 ^ wrong))),
+        (Op::Bind, _) => SendOp::Local(LocalOp::BindWindow),
         (Op::Invalidate, _) => SendOp::Local(LocalOp::Invalidate(side.window_key())),
-        (Op::Send, _) => SendOp::Send(imm.map_or(SendExtra::Plain, SendExtra::Imm)),
+        (Op::Send, _) => SendOp::Send(imm.map_or(SendTail::Plain, SendTail::Imm)),
         (Op::Write, _) => SendOp::Write { remote, imm },
         (Op::Read, _) => SendOp::Read { remote },
         (Op::FetchAdd, _) => SendOp::FetchAdd { remote, add: post.operand },
@@ -85,6 +85,7 @@ pub fn send(
             return Err(format!("inline data has at most {MAX_INLINE} bytes, not {len}"));
         }
         true => LocalData::Inline(side.memory.read(post.local as usize, len as usize).into()),
+        false if post.op == Op::Bind => LocalData::Bind(Box::new(bind(side, post)?)),
         false => pieces(side, post.local, len, post.sges)?,
     };
     Ok(SendRequest {

@@ -78,7 +78,7 @@ pub struct Transmit<'a, D> {
     /// The path to the peer.
     pub path: &'a Path,
     /// BTH and extended headers, the pad count included.
-    pub headers: Headers,
+    pub headers: &'a Headers,
     /// The bytes that follow them.
     pub payload: Payload<'a, D>,
     /// How its ICRC is computed.
@@ -169,7 +169,7 @@ pub trait Host {
     ) -> Result<(), LocalFault>;
 
     /// Executes a local operation of the send queue.
-    fn execute(&mut self, op: &LocalOp<Self::Data>) -> Result<(), LocalOpFault>;
+    fn execute(&mut self, op: LocalOp, data: &Self::Data) -> Result<(), LocalOpFault>;
 
     /// How many bytes the next receive WQE of the QP's own queue or its SRQ can hold. The WQE stays in the queue.
     fn next_recv_length(&mut self) -> Option<u32>;

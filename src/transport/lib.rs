@@ -37,6 +37,8 @@ mod tuning;
 mod window;
 mod wqe;
 
+pub use softrnic_wire::SendTail;
+
 pub use attr::{AttrError, QpAccess, QpAttr, QpState, QpType};
 pub use completion::{Completion, QpEvent, Status, WcOpcode};
 pub use config::Config;
@@ -55,7 +57,7 @@ pub use planted::Fault;
 pub use qp::{Progress, Qp, QpStatus, Received, Stop};
 pub use transitions::{TRANSITIONS, Transition, check as check_transition};
 pub use window::{Window, WindowConfig};
-pub use wqe::{LocalOp, Receive, RecvWqe, RemoteBuffer, SendExtra, SendOp, SendWqe};
+pub use wqe::{LocalOp, Receive, RecvWqe, RemoteBuffer, SendOp, SendWqe};
 
 /// The longest message, in bytes (IBTA 9.7.7).
 pub const MAX_MESSAGE: u32 = 1 << 31;

@@ -11,7 +11,7 @@ mod timers;
 #[cfg(test)]
 mod tests;
 
-use softrnic_wire::{IcrcForm, Psn, Time};
+use softrnic_wire::{Body, Headers, IcrcForm, Op, Psn, Time};
 
 use crate::completion::QpEvent;
 use crate::context::{Context, Outcome};
@@ -289,12 +289,12 @@ impl<D> Requester<D> {
         if entry.wqe.fence && !queue.awaited.is_empty() && !cx.config.has(Fault::NoFence) {
             return Err(Stop::Idle.into());
         }
-        if let SendOp::Local(op) = &entry.wqe.op {
+        if let SendOp::Local(op) = entry.wqe.op {
             // Earlier requests may still use the key that is invalidated (IBTA 10.6.5: strict ordering).
             if matches!(op, LocalOp::Invalidate(_)) && queue.at > 0 {
                 return Err(Stop::Idle.into());
             }
-            let fault = host.execute(op).err().map(|fault| match fault {
+            let fault = host.execute(op, &entry.wqe.data).err().map(|fault| match fault {
                 LocalOpFault::Bind => Status::MwBind,
                 LocalOpFault::Operation => Status::LocalQpOperation,
             });
@@ -343,16 +343,18 @@ impl<D> Requester<D> {
 
         let entry = &self.queue.entries[self.queue.at];
         let ends = to == entry.first + entry.packets;
-        let (op, payload) = request::packet(entry, index, to, mtu);
+        let payload = request::payload(entry, index, mtu);
         let ack_req = cx.is_reliable()
             && (ends
                 || entry.wants_response()
                 || self.is_probing()
                 || self.since_ack_request + 1 >= ACK_SPACING
                 || !host.peer().window.stays_open_after(cost + mtu as u64));
-        let Some(headers) = request::headers(cx, entry, op, from, ack_req, ends, payload.length()) else {
+        let packet = request::Packet { index, to, ack_req, ends };
+        let mut headers = Headers { bth: cx.bth(from), body: Body::Rc(Op::SendMiddle) };
+        if request::complete(&mut headers, cx, entry, &packet, payload.length()).is_none() {
             return Err(self.fail_started(cx, Status::LocalQpOperation, host));
-        };
+        }
         let path = match &entry.wqe.op {
             SendOp::Datagram { path, .. } => path,
             _ => &cx.attr.path,
@@ -361,7 +363,7 @@ impl<D> Requester<D> {
             SendOp::Flush { .. } => host.peer().flush.form(entry.sent),
             _ => IcrcForm::Standard,
         };
-        match host.transmit(Transmit { path, headers, payload, icrc }) {
+        match host.transmit(Transmit { path, headers: &headers, payload, icrc }) {
             Ok(()) => {}
             Err(TransmitError::Full) => {
                 if from.is_before(self.queue.end) {

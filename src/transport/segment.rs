@@ -1,6 +1,8 @@
 //! Cutting messages into packets.
 
-use softrnic_wire::{Imm, Op, Psn, Reth, SendTail};
+use softrnic_wire::Psn;
+
+use crate::wqe::SendOp;
 
 /// Position of a packet in its message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,27 +25,9 @@ impl Position {
     }
 }
 
-pub(crate) fn send_op(position: Position, tail: SendTail) -> Op {
-    match position {
-        Position::First => Op::SendFirst,
-        Position::Middle => Op::SendMiddle,
-        Position::Last => Op::SendLast(tail),
-        Position::Only => Op::SendOnly(tail),
-    }
-}
-
-pub(crate) fn write_op(position: Position, reth: Reth, imm: Option<Imm>) -> Op {
-    match position {
-        Position::First => Op::WriteFirst(reth),
-        Position::Middle => Op::WriteMiddle,
-        Position::Last => Op::WriteLast(imm),
-        Position::Only => Op::WriteOnly(reth, imm),
-    }
-}
-
-/// Whether the SE bit has a meaning on this packet (IBTA 9.2.3).
-pub(crate) fn may_be_solicited(op: &Op) -> bool {
-    matches!(op, Op::SendLast(_) | Op::SendOnly(_) | Op::WriteLast(Some(_)) | Op::WriteOnly(_, Some(_)))
+/// Whether the SE bit has a meaning on the last packet of a request (IBTA 9.2.3): it completes a receive.
+pub(crate) fn may_be_solicited(op: &SendOp) -> bool {
+    matches!(op, SendOp::Send(_) | SendOp::Datagram { .. } | SendOp::Write { imm: Some(_), .. })
 }
 
 /// One past the last response PSN of the READ request sent for packet `index` of a READ: a long READ is split into

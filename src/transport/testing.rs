@@ -106,7 +106,7 @@ impl World {
 }
 
 /// A signaled work request of `length` bytes.
-pub fn send_wqe(wr_id: u64, op: SendOp<u32>, length: u32) -> SendWqe<u32> {
+pub fn send_wqe(wr_id: u64, op: SendOp, length: u32) -> SendWqe<u32> {
     SendWqe { wr_id, op, data: 0, length, signaled: true, solicited: false, fence: false, srqn: None }
 }
 
@@ -140,7 +140,7 @@ impl Host for World {
         if let Some(error) = self.refuses.pop_front() {
             return Err(error);
         }
-        self.sent.push(packet.headers);
+        self.sent.push(*packet.headers);
         self.forms.push(packet.icrc);
         self.tos = packet.path.tos;
         if let Payload::Remote { va, len, .. } = packet.payload {
@@ -171,7 +171,7 @@ impl Host for World {
         Ok(())
     }
 
-    fn execute(&mut self, _: &LocalOp<u32>) -> Result<(), LocalOpFault> {
+    fn execute(&mut self, _: LocalOp, _: &u32) -> Result<(), LocalOpFault> {
         self.local
     }
 

@@ -1,6 +1,6 @@
 //! Work queue elements. `D` describes local bytes, and only the host interprets it.
 
-use softrnic_wire::{Feth, Imm, Qkey, Qpn, Rkey, Srqn};
+use softrnic_wire::{Feth, Imm, Qkey, Qpn, Rkey, SendTail, Srqn};
 
 use crate::completion::WcOpcode;
 use crate::host::Domain;
@@ -12,8 +12,8 @@ pub struct SendWqe<D> {
     /// The application's number for it.
     pub wr_id: u64,
     /// What to do.
-    pub op: SendOp<D>,
-    /// The local bytes: source of SEND and WRITE, destination of READ and atomics.
+    pub op: SendOp,
+    /// The local bytes: source of SEND and WRITE, destination of READ and atomics; what a local operation needs.
     pub data: D,
     /// How many bytes `data` holds in all.
     pub length: u32,
@@ -28,10 +28,10 @@ pub struct SendWqe<D> {
 }
 
 /// The operation of a send work request.
-#[derive(Clone, Debug)]
-pub enum SendOp<D> {
+#[derive(Clone, Copy, Debug)]
+pub enum SendOp {
     /// SEND, with what its last packet carries.
-    Send(SendExtra),
+    Send(SendTail),
     /// RDMA WRITE.
     Write {
         /// Where the peer stores it.
@@ -86,18 +86,7 @@ pub enum SendOp<D> {
         imm: Option<Imm>,
     },
     /// A local operation, executed in queue order without a packet.
-    Local(LocalOp<D>),
-}
-
-/// What the last packet of a SEND carries besides its payload.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SendExtra {
-    /// Nothing.
-    Plain,
-    /// Immediate data.
-    Imm(Imm),
-    /// A key of the peer to invalidate.
-    Invalidate(Rkey),
+    Local(LocalOp),
 }
 
 /// An address and key at the peer.
@@ -109,15 +98,15 @@ pub struct RemoteBuffer {
     pub rkey: Rkey,
 }
 
-/// A memory operation of the send queue. What it does is up to the host.
-#[derive(Clone, Debug)]
-pub enum LocalOp<D> {
+/// A memory operation of the send queue. What it does is up to the host, which finds the rest in the request's data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LocalOp {
     /// Invalidate a key of ours.
     Invalidate(Rkey),
-    /// Bind a memory window; the request is in `data`.
-    BindWindow(D),
-    /// Register a fast-registration memory region; the request is in `data`.
-    FastRegister(D),
+    /// Bind a memory window.
+    BindWindow,
+    /// Register a fast-registration memory region.
+    FastRegister,
 }
 
 /// A work request on a receive queue.
@@ -141,10 +130,16 @@ pub struct Receive<D> {
 }
 
 impl<D> SendWqe<D> {
+    /// A signaled request with nothing but its operation, and `data` of no bytes.
+    #[inline(always)]
+    pub fn new(op: SendOp, data: D) -> SendWqe<D> {
+        SendWqe { wr_id: 0, op, data, length: 0, signaled: true, solicited: false, fence: false, srqn: None }
+    }
+
     /// The immediate data that it sends.
     pub fn imm(&self) -> Option<Imm> {
         match self.op {
-            SendOp::Send(SendExtra::Imm(imm)) => Some(imm),
+            SendOp::Send(SendTail::Imm(imm)) => Some(imm),
             SendOp::Write { imm, .. } | SendOp::Datagram { imm, .. } => imm,
             _ => None,
         }
@@ -160,8 +155,8 @@ impl<D> SendWqe<D> {
             SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,
             SendOp::AtomicWrite { .. } => WcOpcode::AtomicWrite,
             SendOp::Flush { .. } => WcOpcode::Flush,
-            SendOp::Local(LocalOp::Invalidate(_) | LocalOp::FastRegister(_)) => WcOpcode::LocalInvalidate,
-            SendOp::Local(LocalOp::BindWindow(_)) => WcOpcode::BindMw,
+            SendOp::Local(LocalOp::Invalidate(_) | LocalOp::FastRegister) => WcOpcode::LocalInvalidate,
+            SendOp::Local(LocalOp::BindWindow) => WcOpcode::BindMw,
         }
     }
 }
@@ -179,9 +174,9 @@ mod tests {
         let datagram = |imm| SendOp::Datagram { path, dest_qpn: Qpn::new(7), qkey: Qkey(1), imm };
         let write = |imm| SendOp::Write { remote, imm };
         for (op, sent) in [
-            (SendOp::Send(SendExtra::Imm(Imm([1, 2, 3, 4]))), imm),
-            (SendOp::Send(SendExtra::Plain), None),
-            (SendOp::Send(SendExtra::Invalidate(Rkey(1))), None),
+            (SendOp::Send(SendTail::Imm(Imm([1, 2, 3, 4]))), imm),
+            (SendOp::Send(SendTail::Plain), None),
+            (SendOp::Send(SendTail::Inv(Rkey(1))), None),
             (write(imm), imm),
             (write(None), None),
             (datagram(imm), imm),

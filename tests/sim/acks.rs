@@ -9,7 +9,7 @@ use softrnic_nic::engine::{
     Caller, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest,
 };
 use softrnic_sim_tests::world::{Agreement, Node, World, empty_send};
-use softrnic_transport::{QpType, RemoteBuffer, SendExtra, SendOp};
+use softrnic_transport::{QpType, RemoteBuffer, SendOp, SendTail};
 use softrnic_wire::{Mtu, Psn};
 
 const NEAR: usize = 0;
@@ -66,14 +66,14 @@ impl Pair {
         Pair { world, ends, mailbox }
     }
 
-    fn post(&mut self, node: usize, op: SendOp<LocalData>) {
+    fn post(&mut self, node: usize, op: SendOp) {
         let request = SendRequest { op, signaled: false, ..empty_send(0) };
         assert!(self.ends[node].sends.push(request).is_ok(), "the send queue is full");
         self.world.nodes[node].engine.on_doorbell(self.world.now, self.ends[node].key.index());
     }
 
     /// The far NIC sends something, and `caller` finds it at the near one.
-    fn ask(&mut self, op: SendOp<LocalData>, caller: Caller) {
+    fn ask(&mut self, op: SendOp, caller: Caller) {
         self.post(FAR, op);
         self.world.nodes[NEAR].caller = caller;
         self.world.settle();
@@ -91,10 +91,10 @@ impl Pair {
     fn ask_by_send(&mut self) {
         self.post_receives(NEAR, 1);
         self.post_receives(FAR, 1);
-        self.ask(SendOp::Send(SendExtra::Plain), Caller::Poll);
+        self.ask(SendOp::Send(SendTail::Plain), Caller::Poll);
     }
 
-    fn write(&self) -> SendOp<LocalData> {
+    fn write(&self) -> SendOp {
         SendOp::Write { remote: self.mailbox, imm: None }
     }
 
@@ -105,7 +105,7 @@ impl Pair {
         self.world.settle();
         let found = self.world.now + Duration::from_micros(1);
         self.world.now += Duration::from_nanos(500);
-        self.post(NEAR, SendOp::Send(SendExtra::Plain));
+        self.post(NEAR, SendOp::Send(SendTail::Plain));
         self.world.nodes[NEAR].caller = Caller::Post;
         self.world.settle();
         self.world.nodes[NEAR].caller = Caller::Poll;
@@ -114,7 +114,7 @@ impl Pair {
 
     /// The near NIC's application answers. Returns how many packets its NIC has sent since `before`.
     fn answer(&mut self, before: u64) -> u64 {
-        self.post(NEAR, SendOp::Send(SendExtra::Plain));
+        self.post(NEAR, SendOp::Send(SendTail::Plain));
         self.world.nodes[NEAR].caller = Caller::Post;
         self.world.settle();
         let sent = self.sent() - before;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use softrnic_link::sim::{Path, SimOptions};
 use softrnic_nic::engine::{EngineConfig, LocalData, QpHandle, QpInit, QpKey, ReceiveSource, SendRequest};
-use softrnic_transport::{QpType, SendExtra, SendOp, Status};
+use softrnic_transport::{QpType, SendOp, SendTail, Status};
 use softrnic_wire::{Mtu, Psn};
 
 use crate::arena::Span;
@@ -192,7 +192,7 @@ pub fn connect(world: &mut World, node: usize, stream: &Stream) -> Sender {
         op: match stream.kind {
             Kind::Write => SendOp::Write { remote, imm: None },
             Kind::Read => SendOp::Read { remote },
-            Kind::Send => SendOp::Send(SendExtra::Plain),
+            Kind::Send => SendOp::Send(SendTail::Plain),
         },
         data,
         length: stream.message as u32,

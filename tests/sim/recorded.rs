@@ -14,7 +14,7 @@ use softrnic_link::sim::{Path, SimOptions};
 use softrnic_nic::engine::{
     CqKey, Cqe, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest,
 };
-use softrnic_transport::{QpState, QpType, RemoteBuffer, SendExtra, SendOp};
+use softrnic_transport::{QpState, QpType, RemoteBuffer, SendOp, SendTail};
 use softrnic_wire::{Imm, Mtu, Psn, Rkey, Time};
 
 use crate::arena::Span;
@@ -149,7 +149,7 @@ impl Recording {
 
     /// Posts a SEND of `len` bytes.
     pub fn send(&mut self, side: usize, len: usize) {
-        self.post(side, SendOp::Send(SendExtra::Plain), len);
+        self.post(side, SendOp::Send(SendTail::Plain), len);
     }
 
     /// Posts a WRITE of `len` bytes.
@@ -245,7 +245,7 @@ impl Recording {
         std::fs::read(path).expect("the capture")
     }
 
-    fn post(&mut self, side: usize, op: SendOp<LocalData>, len: usize) {
+    fn post(&mut self, side: usize, op: SendOp, len: usize) {
         let data = self.local(side, len);
         let request = SendRequest { op, data, length: len as u32, ..empty_send(0) };
         assert!(self.qps[side].sends.push(request).is_ok());

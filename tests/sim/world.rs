@@ -12,7 +12,7 @@ use softrnic_nic::engine::{
 };
 use softrnic_nic::runtime::queue::CompletionRing;
 use softrnic_transport::{
-    AttrMask, Path as QpPath, QpAccess, QpAttr, QpState, QpType, RemoteBuffer, SendExtra, SendOp,
+    AttrMask, Path as QpPath, QpAccess, QpAttr, QpState, QpType, RemoteBuffer, SendOp, SendTail,
 };
 use softrnic_wire::{Gid, Mtu, Psn, Qkey, Qpn, Rkey, RnrTimer, Time};
 
@@ -311,7 +311,7 @@ impl World {
 pub fn empty_send(wr_id: u64) -> SendRequest {
     SendRequest {
         wr_id,
-        op: SendOp::Send(SendExtra::Plain),
+        op: SendOp::Send(SendTail::Plain),
         data: LocalData::empty(),
         length: 0,
         signaled: true,

@@ -36,6 +36,7 @@ pub struct FastRegister {
 
 impl LocalData {
     /// No bytes at all.
+    #[inline(always)]
     pub fn empty() -> LocalData {
         LocalData::Sges(SgeList::new())
     }

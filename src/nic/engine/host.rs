@@ -10,8 +10,7 @@ use softrnic_transport::{
     QpEvent, Receive, RemoteAccess, RemoteFault, Transmit, TransmitError,
 };
 use softrnic_wire::{
-    Body, Feth, ICRC_LEN, IcrcForm, Placement, ROCE_UDP_PORT, Rkey, Selectivity, Srqn, Time, UdpFacts,
-    rxe_flush_icrc, seal,
+    Body, Feth, ICRC_LEN, IcrcForm, Placement, Rkey, Selectivity, Srqn, Time, UdpFacts, rxe_flush_icrc, seal,
 };
 
 use super::completion::{Cqe, CqeExtra};
@@ -80,7 +79,8 @@ impl HostView<'_, '_> {
         if is_sent_once && !link.has_room(self.now, &flow, len) {
             return Err(TransmitError::Full);
         }
-        let slot = match link.reserve(self.now, &flow, len) {
+        let mut reserved = link.reserve(self.now, &flow, len);
+        let slot = match &mut reserved {
             Ok(slot) => slot,
             Err(TxError::Full) => return Err(TransmitError::Full),
             Err(TxError::TooLong) => return Err(TransmitError::TooLong),
@@ -105,10 +105,9 @@ impl HostView<'_, '_> {
         if pad > 0 {
             tail[..pad].fill(0);
         }
-        let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
         match packet.icrc {
-            IcrcForm::Standard => seal(&facts, slot.bytes),
-            IcrcForm::RxeFlush => seal_as_rxe(&facts, slot.bytes),
+            IcrcForm::Standard => seal(&slot.facts, slot.bytes),
+            IcrcForm::RxeFlush => seal_as_rxe(&slot.facts, slot.bytes),
         }
         link.commit(self.now);
         self.io.counts.packets_sent += 1;
@@ -211,23 +210,23 @@ impl Host for HostView<'_, '_> {
         }
     }
 
-    fn execute(&mut self, op: &LocalOp<LocalData>) -> Result<(), LocalOpFault> {
+    fn execute(&mut self, op: LocalOp, data: &LocalData) -> Result<(), LocalOpFault> {
         let (qpn, pd) = (self.io.qpn, self.io.pd);
-        match op {
-            LocalOp::Invalidate(rkey) => {
-                self.memory.invalidate(qpn, pd, *rkey, false).map_err(|_| LocalOpFault::Operation)
+        match (op, data) {
+            (LocalOp::Invalidate(rkey), _) => {
+                self.memory.invalidate(qpn, pd, rkey, false).map_err(|_| LocalOpFault::Operation)
             }
-            LocalOp::BindWindow(LocalData::Bind(spec)) => {
+            (LocalOp::BindWindow, LocalData::Bind(spec)) => {
                 let spec: BindSpec = **spec;
                 self.memory.bind_mw(qpn, pd, spec).map(|_| ()).map_err(|_| LocalOpFault::Bind)
             }
-            LocalOp::FastRegister(LocalData::FastRegister(request)) => self
+            (LocalOp::FastRegister, LocalData::FastRegister(request)) => self
                 .memory
                 .fast_register(pd, request.lkey, request.new_key, request.access)
                 .map(|_| ())
                 .map_err(|_| LocalOpFault::Operation),
-            LocalOp::BindWindow(_) => Err(LocalOpFault::Bind),
-            LocalOp::FastRegister(_) => Err(LocalOpFault::Operation),
+            (LocalOp::BindWindow, _) => Err(LocalOpFault::Bind),
+            (LocalOp::FastRegister, _) => Err(LocalOpFault::Operation),
         }
     }
 

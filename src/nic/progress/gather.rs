@@ -10,18 +10,32 @@ use super::tuning::{BATCH, BATCH_BYTES, FEW};
 pub struct Gathered {
     posts: usize,
     bytes: u64,
+    /// The last request does not report its success.
+    unsignaled: bool,
+    /// One that does has followed one that does not.
+    awaited: bool,
 }
 
 impl Gathered {
-    /// Requests with `bytes` to send were posted to a QP with `outstanding` others. Returns whether they leave at once.
+    /// A request with `bytes` to send was posted; `signaled` if it reports its success.
     #[inline]
-    pub fn leaves_now(&mut self, posts: usize, bytes: u64, outstanding: usize, answers: bool) -> bool {
-        self.posts += posts;
+    pub fn add(&mut self, bytes: u64, signaled: bool) {
+        self.posts += 1;
         self.bytes += bytes;
+        self.awaited |= signaled && self.unsignaled;
+        self.unsignaled = !signaled;
+    }
+
+    /// The doorbell is rung, where `outstanding` other requests were outstanding. Returns whether what has been gathered
+    /// leaves at once.
+    ///
+    /// An application that asks for one report of many posts until its queue is full, and then waits for that one.
+    #[inline]
+    pub fn leaves_now(&mut self, outstanding: usize, answers: bool) -> bool {
         let few = if answers { FEW } else { 0 };
-        let leaves = outstanding <= few || self.posts >= BATCH || self.bytes >= BATCH_BYTES;
+        let leaves = outstanding <= few || self.awaited || self.posts >= BATCH || self.bytes >= BATCH_BYTES;
         if leaves {
-            *self = Gathered::default();
+            *self = Gathered { unsignaled: self.unsignaled, ..Gathered::default() };
         }
         leaves
     }
@@ -31,18 +45,24 @@ impl Gathered {
 mod tests {
     use super::*;
 
+    /// Posts signaled requests with one doorbell.
+    fn post(gathered: &mut Gathered, posts: usize, bytes: u64, outstanding: usize, answers: bool) -> bool {
+        (0..posts).for_each(|_| gathered.add(bytes / posts as u64, true));
+        gathered.leaves_now(outstanding, answers)
+    }
+
     #[test]
     fn the_first_post_on_an_idle_qp_leaves() {
         let mut gathered = Gathered::default();
-        assert!(gathered.leaves_now(1, 64, 0, false));
-        assert!(!gathered.leaves_now(1, 64, 1, false));
+        assert!(post(&mut gathered, 1, 64, 0, false));
+        assert!(!post(&mut gathered, 1, 64, 1, false));
     }
 
     #[test]
     fn an_answer_leaves_while_few_are_outstanding() {
         let mut gathered = Gathered::default();
-        assert!(gathered.leaves_now(1, 64, FEW, true));
-        assert!(!gathered.leaves_now(1, 64, FEW + 1, true));
+        assert!(post(&mut gathered, 1, 64, FEW, true));
+        assert!(!post(&mut gathered, 1, 64, FEW + 1, true));
     }
 
     #[test]
@@ -51,7 +71,7 @@ mod tests {
             let mut gathered = Gathered::default();
             for round in 0..3 {
                 let (mut count, mut sum) = (posts, bytes);
-                while !gathered.leaves_now(posts, bytes, 1, false) {
+                while !post(&mut gathered, posts, bytes, 1, false) {
                     assert!(count < BATCH && sum < BATCH_BYTES, "round {round}");
                     count += posts;
                     sum += bytes;
@@ -59,5 +79,34 @@ mod tests {
                 assert!(count >= BATCH || sum >= BATCH_BYTES, "round {round}");
             }
         }
+    }
+
+    #[test]
+    fn one_that_reports_its_success_leaves_with_those_before_it_that_do_not() {
+        let mut gathered = Gathered::default();
+        for _ in 0..3 {
+            for signaled in [false, false, true] {
+                gathered.add(64, signaled);
+                assert_eq!(gathered.leaves_now(1, false), signaled);
+            }
+            // Those of an application that wants all reports are gathered.
+            gathered.add(64, true);
+            assert!(!gathered.leaves_now(1, false));
+        }
+        // With one doorbell for several.
+        [false, true, true].into_iter().for_each(|signaled| gathered.add(64, signaled));
+        assert!(gathered.leaves_now(1, false));
+    }
+
+    #[test]
+    fn what_left_in_between_does_not_matter_to_who_reports() {
+        let mut gathered = Gathered::default();
+        let left = (0..BATCH).filter(|_| {
+            gathered.add(64, false);
+            gathered.leaves_now(1, false)
+        });
+        assert_eq!(left.count(), 1);
+        gathered.add(64, true);
+        assert!(gathered.leaves_now(1, false));
     }
 }

@@ -58,14 +58,27 @@ impl<W> SendRing<W> {
     /// # Errors
     /// As many requests are outstanding as the queue holds.
     pub fn push(&mut self, request: W) -> Result<(), Full> {
+        self.push_with(|| request, |_| Ok(()))
+    }
+
+    /// Appends a request that `fill` completes in its place.
+    ///
+    /// # Errors
+    /// As many requests are outstanding as the queue holds, or `fill` fails.
+    #[inline]
+    pub fn push_with<E: From<Full>>(
+        &mut self,
+        request: impl FnOnce() -> W,
+        fill: impl FnOnce(&mut W) -> Result<(), E>,
+    ) -> Result<(), E> {
         if self.posted - self.known_retired >= self.capacity {
             // Acquire: what the NIC did before it retired a request (such as reading its buffers) has happened.
             self.known_retired = self.retired.load(Ordering::Acquire);
             if self.posted - self.known_retired >= self.capacity {
-                return Err(Full);
+                return Err(Full.into());
             }
         }
-        self.producer.push(request)?;
+        self.producer.push_with(request, fill)?;
         self.posted += 1;
         Ok(())
     }
@@ -144,6 +157,19 @@ impl<W> RecvRing<W> {
         self.producer.push(request)
     }
 
+    /// Appends a request that `fill` completes in its place.
+    ///
+    /// # Errors
+    /// The queue is full, or `fill` fails.
+    #[inline]
+    pub fn push_with<E: From<Full>>(
+        &mut self,
+        request: impl FnOnce() -> W,
+        fill: impl FnOnce(&mut W) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.producer.push_with(request, fill)
+    }
+
     /// Number of entries.
     pub fn capacity(&self) -> usize {
         self.producer.capacity()
@@ -202,6 +228,15 @@ impl<C> CompletionRing<C> {
     /// Takes the oldest completion.
     pub fn pop(&mut self) -> Option<C> {
         self.0.pop()
+    }
+
+    /// Takes the oldest completion, after `look` has had it in its place.
+    #[inline]
+    pub fn pop_with<R>(&mut self, look: impl FnOnce(&C) -> R) -> Option<R>
+    where
+        C: Copy,
+    {
+        self.0.pop_with(look)
     }
 
     /// How many completions there are.
@@ -267,6 +302,15 @@ impl<T> Successive<T> {
             return Some(entry);
         }
         self.last.pop()
+    }
+
+    #[inline]
+    fn pop_with<R>(&mut self, look: impl FnOnce(&T) -> R) -> Option<R>
+    where
+        T: Copy,
+    {
+        self.older.retain(|ring| !ring.is_empty());
+        self.older.front_mut().unwrap_or(&mut self.last).pop_with(look)
     }
 
     fn peek<R>(&mut self, look: impl FnOnce(&T) -> R) -> Option<R> {

@@ -81,6 +81,29 @@ impl<T> Ring<T> {
     }
 
     /// # Safety
+    /// As for [`put`](Self::put); the slot is empty still if `fill` fails.
+    #[inline]
+    unsafe fn put_with<E>(
+        &self,
+        count: usize,
+        entry: impl FnOnce() -> T,
+        fill: impl FnOnce(&mut T) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // SAFETY: masked, and there are `mask + 1` slots.
+        let slot = unsafe { self.slots.get_unchecked(count & self.mask) };
+        slot.with_mut(|slot| {
+            // SAFETY: an empty slot that belongs to the caller, as it promises.
+            let slot = unsafe { &mut *slot };
+            let filled = fill(slot.write(entry()));
+            if filled.is_err() {
+                // SAFETY: it has just been written.
+                unsafe { slot.assume_init_drop() };
+            }
+            filled
+        })
+    }
+
+    /// # Safety
     /// The slot of `count` belongs to the calling half, and holds an entry; it is empty afterwards.
     unsafe fn take(&self, count: usize) -> T {
         // SAFETY: masked, and there are `mask + 1` slots.
@@ -125,15 +148,29 @@ impl<T> Producer<T> {
     /// # Errors
     /// The ring is full; the entry is dropped. (Returning it would copy it once more each time.)
     pub fn push(&mut self, entry: T) -> Result<(), Full> {
+        self.push_with(|| entry, |_| Ok(()))
+    }
+
+    /// Appends an entry that `fill` completes in its place. (One that was just made in pieces is slow to copy: that has to
+    /// wait until the processor has stored all of them.)
+    ///
+    /// # Errors
+    /// The ring is full, or `fill` fails; then nothing was appended.
+    #[inline]
+    pub fn push_with<E: From<Full>>(
+        &mut self,
+        entry: impl FnOnce() -> T,
+        fill: impl FnOnce(&mut T) -> Result<(), E>,
+    ) -> Result<(), E> {
         let ring = &*self.ring;
         if self.tail.wrapping_sub(self.known_head) >= ring.capacity {
             self.known_head = ring.head.0.load(Ordering::Acquire);
             if self.tail.wrapping_sub(self.known_head) >= ring.capacity {
-                return Err(Full);
+                return Err(Full.into());
             }
         }
         // SAFETY: fewer than `capacity` slots are the consumer's, so this one is ours and empty.
-        unsafe { ring.put(self.tail, entry) };
+        unsafe { ring.put_with(self.tail, entry, fill) }?;
         self.tail = self.tail.wrapping_add(1);
         ring.tail.0.store(self.tail, Ordering::Release);
         Ok(())
@@ -175,7 +212,21 @@ impl<T> Consumer<T> {
         Some(entry)
     }
 
+    /// Takes the oldest entry, after `look` has had it in its place. (It may just have been put there in pieces, and is slow
+    /// to copy then: that has to wait until the processor has stored all of them.)
+    #[inline]
+    pub fn pop_with<R>(&mut self, look: impl FnOnce(&T) -> R) -> Option<R>
+    where
+        T: Copy,
+    {
+        let looked = self.peek(look)?;
+        self.head = self.head.wrapping_add(1);
+        self.ring.head.0.store(self.head, Ordering::Release);
+        Some(looked)
+    }
+
     /// Peeks at the oldest entry.
+    #[inline]
     pub fn peek<R>(&mut self, look: impl FnOnce(&T) -> R) -> Option<R> {
         let ring = &*self.ring;
         if self.head == self.known_tail {

@@ -129,12 +129,9 @@ fn rounded(depth: usize) -> usize {
     (depth + 1).next_power_of_two().min(DeviceCaps::default().max_cqe)
 }
 
-fn drain(ring: &mut CompletionRing<Cqe>, most: usize, take: &mut impl FnMut(Cqe)) -> usize {
+fn drain(ring: &mut CompletionRing<Cqe>, most: usize, mut take: impl FnMut(Cqe)) -> usize {
     let mut found = 0;
-    while found < most
-        && let Some(cqe) = ring.pop()
-    {
-        take(cqe);
+    while found < most && ring.pop_with(|cqe| take(*cqe)).is_some() {
         found += 1;
     }
     found

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::device::{OpenError, SpecError};
 use crate::engine::ControlError;
 use crate::runtime::lock::Poisoned;
+use crate::runtime::queue::Full;
 use softrnic_memory::MemoryError;
 
 /// Why a control verb failed.
@@ -80,3 +81,9 @@ impl fmt::Display for PostError {
 }
 
 impl std::error::Error for PostError {}
+
+impl From<Full> for PostError {
+    fn from(_: Full) -> PostError {
+        PostError::Full
+    }
+}

@@ -20,7 +20,7 @@ use crate::engine::{
     SendRequest, XrcdKey,
 };
 use crate::progress::gather::Gathered;
-use crate::runtime::queue::{RecvRing, SendRing};
+use crate::runtime::queue::{Full, RecvRing, SendRing};
 
 /// Parameters of a new QP, besides its service and its CQs.
 #[derive(Clone)]
@@ -311,7 +311,7 @@ impl Qp {
     /// Posts what `fill` pushes with one doorbell, and then drives the NIC, or leaves that to the next poll.
     #[inline]
     pub fn post_batch<T>(&self, fill: impl FnOnce(&mut SendBatch<'_>) -> T) -> T {
-        let mut batch = SendBatch { qp: self, side: self.lock_sends(), posted: 0, bytes: 0, outstanding: 0 };
+        let mut batch = SendBatch { qp: self, side: self.lock_sends(), outstanding: None };
         let result = fill(&mut batch);
         batch.ring();
         result
@@ -330,14 +330,27 @@ impl Qp {
     /// # Errors
     /// The queue is full, or the QP has none.
     pub fn post_recv_request(&self, request: RecvRequest) -> Result<(), PostError> {
+        self.post_recv_with(|| request, |_| Ok(()))
+    }
+
+    /// Posts a receive that `fill` completes in its place in the queue.
+    ///
+    /// # Errors
+    /// As [`post_recv_request`](Self::post_recv_request), and those of `fill`.
+    #[inline]
+    pub fn post_recv_with<E: From<PostError> + From<Full>>(
+        &self,
+        request: impl FnOnce() -> RecvRequest,
+        fill: impl FnOnce(&mut RecvRequest) -> Result<(), E>,
+    ) -> Result<(), E> {
         let Some(receives) = &self.receives else {
-            return Err(PostError::Invalid("the QP has no receive queue of its own"));
+            return Err(PostError::Invalid("the QP has no receive queue of its own").into());
         };
         let state = self.state();
         if state == QpState::Reset {
-            return Err(PostError::State);
+            return Err(PostError::State.into());
         }
-        receives.lock().unwrap_or_else(PoisonError::into_inner).push(request).map_err(|_| PostError::Full)?;
+        receives.lock().unwrap_or_else(PoisonError::into_inner).push_with(request, fill)?;
         // Pairs with the fence of the engine when the QP fails, see `Engine::with_qp`.
         fence(Ordering::SeqCst);
         if self.state() == QpState::Err {
@@ -447,10 +460,8 @@ impl Qp {
 pub struct SendBatch<'a> {
     qp: &'a Qp,
     side: MutexGuard<'a, SendSide>,
-    posted: usize,
-    bytes: u64,
-    /// Requests that were outstanding before these.
-    outstanding: usize,
+    /// Requests that were outstanding before these, once there is one of these.
+    outstanding: Option<usize>,
 }
 
 impl SendBatch<'_> {
@@ -464,31 +475,43 @@ impl SendBatch<'_> {
     /// # Errors
     /// The queue is full, or the request is not possible on this QP.
     #[inline(always)]
-    pub fn push(&mut self, mut request: SendRequest) -> Result<(), PostError> {
-        self.qp.check(&request)?;
-        if let SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } = request.op {
-            // Like kernel rxe and rdmavt, accepts more room than the answer needs.
-            request.length = 8;
-        }
-        if self.posted == 0 {
-            self.outstanding = self.side.ring.outstanding();
-        }
-        let outgoing = if matches!(request.op, SendOp::Read { .. }) { 0 } else { request.length };
-        self.side.ring.push(request).map_err(|_| PostError::Full)?;
-        self.posted += 1;
-        self.bytes += outgoing as u64;
+    pub fn push(&mut self, request: SendRequest) -> Result<(), PostError> {
+        self.push_with(|| request, |_| Ok(()))
+    }
+
+    /// Posts a send that `fill` completes in its place in the queue.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push), and those of `fill`.
+    #[inline(always)]
+    pub fn push_with<E: From<PostError> + From<Full>>(
+        &mut self,
+        request: impl FnOnce() -> SendRequest,
+        fill: impl FnOnce(&mut SendRequest) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let SendSide { ring, gathered } = &mut *self.side;
+        let outstanding = self.outstanding.unwrap_or_else(|| ring.outstanding());
+        ring.push_with(request, |request| {
+            fill(request)?;
+            self.qp.check(request)?;
+            if let SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } = request.op {
+                // Like kernel rxe and rdmavt, accepts more room than the answer needs.
+                request.length = 8;
+            }
+            let outgoing = if matches!(request.op, SendOp::Read { .. }) { 0 } else { request.length };
+            gathered.add(outgoing as u64, request.signaled);
+            Ok::<(), E>(())
+        })?;
+        self.outstanding = Some(outstanding);
         Ok(())
     }
 
     /// Rings the doorbell: the NIC is driven now, or the requests are gathered with those that follow.
     fn ring(mut self) {
-        if self.posted == 0 {
-            return;
-        }
+        let Some(outstanding) = self.outstanding else { return };
         let qp = self.qp;
         let nic = qp.context().nic();
-        let leaves_now =
-            self.side.gathered.leaves_now(self.posted, self.bytes, self.outstanding, nic.answers());
+        let leaves_now = self.side.gathered.leaves_now(outstanding, nic.answers());
         // The NIC may be driven below, which must not happen with the queue's lock held.
         drop(self);
         nic.on_post(qp.key.index(), leaves_now);

@@ -10,7 +10,7 @@ use super::error::{Error, PostError};
 use super::pd::Pd;
 use crate::device::EventSource;
 use crate::engine::{ControlError, DeviceCaps, RecvRequest, SrqInit, SrqKey, SrqParts, XrcdKey};
-use crate::runtime::queue::RecvRing;
+use crate::runtime::queue::{Full, RecvRing};
 
 /// Parameters of a new shared receive queue.
 #[derive(Clone, Default)]
@@ -64,8 +64,20 @@ impl Srq {
     /// # Errors
     /// The queue is full.
     pub fn post_recv(&self, request: RecvRequest) -> Result<(), PostError> {
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        ring.push(request).map_err(|_| PostError::Full)
+        self.post_recv_with(|| request, |_| Ok(()))
+    }
+
+    /// Posts a receive that `fill` completes in its place in the queue.
+    ///
+    /// # Errors
+    /// The queue is full, or `fill` fails.
+    #[inline]
+    pub fn post_recv_with<E: From<Full>>(
+        &self,
+        request: impl FnOnce() -> RecvRequest,
+        fill: impl FnOnce(&mut RecvRequest) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner).push_with(request, fill)
     }
 
     /// Number of entries.

@@ -1,7 +1,7 @@
 //! Builds work requests.
 
 use softrnic_memory::Sge;
-use softrnic_transport::{RemoteBuffer, SendExtra, SendOp};
+use softrnic_transport::{RemoteBuffer, SendOp, SendTail};
 use softrnic_wire::{Imm, Qkey, Qpn, Rkey};
 
 use super::address::AddressVector;
@@ -15,35 +15,23 @@ pub struct WorkRequest {
 }
 
 impl WorkRequest {
-    fn new(op: SendOp<LocalData>) -> WorkRequest {
-        WorkRequest {
-            request: SendRequest {
-                wr_id: 0,
-                op,
-                data: LocalData::empty(),
-                length: 0,
-                signaled: true,
-                solicited: false,
-                fence: false,
-                srqn: None,
-            },
-            address: None,
-        }
+    fn new(op: SendOp) -> WorkRequest {
+        WorkRequest { request: SendRequest::new(op, LocalData::empty()), address: None }
     }
 
     /// SEND.
     pub fn send() -> WorkRequest {
-        WorkRequest::new(SendOp::Send(SendExtra::Plain))
+        WorkRequest::new(SendOp::Send(SendTail::Plain))
     }
 
     /// SEND with immediate data.
     pub fn send_imm(imm: u32) -> WorkRequest {
-        WorkRequest::new(SendOp::Send(SendExtra::Imm(Imm(imm.to_be_bytes()))))
+        WorkRequest::new(SendOp::Send(SendTail::Imm(Imm(imm.to_be_bytes()))))
     }
 
     /// SEND with Invalidate of a key of the peer.
     pub fn send_invalidate(rkey: Rkey) -> WorkRequest {
-        WorkRequest::new(SendOp::Send(SendExtra::Invalidate(rkey)))
+        WorkRequest::new(SendOp::Send(SendTail::Inv(rkey)))
     }
 
     /// RDMA WRITE to the peer's memory.

@@ -8,7 +8,7 @@ use softrnic_wire::{Aeth, Bth, Deth, NakCode, Qkey, Reth, Rkey, RnrTimer, SendTa
 use super::*;
 use crate::TRANSITIONS;
 use crate::testing::{MOMENT, START, World, context, send_wqe};
-use crate::wqe::{RemoteBuffer, SendExtra, SendOp};
+use crate::wqe::{RemoteBuffer, SendOp};
 use QpState::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
 
 const ALONE: Hints = Hints { caller: Caller::Control, completes: false, segments: false };
@@ -75,14 +75,14 @@ impl Case {
         case
     }
 
-    fn post(&mut self, wr_id: u64, op: SendOp<u32>, length: u32) {
+    fn post(&mut self, wr_id: u64, op: SendOp, length: u32) {
         let wqe = SendWqe { srqn: Some(Srqn::new(3)), ..send_wqe(wr_id, op, length) };
         assert!(self.qp.has_room());
         self.qp.post_send(wqe, &mut self.world);
     }
 
     fn post_send(&mut self, wr_id: u64) {
-        self.post(wr_id, SendOp::Send(SendExtra::Plain), 1);
+        self.post(wr_id, SendOp::Send(SendTail::Plain), 1);
     }
 
     fn comes(&mut self, psn: u32, body: Body, payload: &[u8]) {
@@ -553,7 +553,7 @@ fn an_ack_shares_a_segmented_send_behind_the_requests() {
 #[test]
 fn the_peer_may_begin_with_a_message_before_the_ack_behind_it_but_not_with_a_write() {
     let segments = Hints { segments: true, ..POST };
-    let send = SendOp::Send(SendExtra::Plain);
+    let send = SendOp::Send(SendTail::Plain);
     for (op, shown) in [(send, 1), (SendOp::Write { remote: REMOTE, imm: None }, 0)] {
         let mut case = Case::in_state(Rts);
         case.asked(100);
@@ -576,7 +576,7 @@ fn an_ack_behind_the_requests_leaves_whatever_their_budget() {
     let segments = Hints { segments: true, ..POST };
     let mut case = Case::in_state(Rts);
     case.asked(100);
-    case.post(1, SendOp::Send(SendExtra::Plain), 5 * 1024);
+    case.post(1, SendOp::Send(SendTail::Plain), 5 * 1024);
     assert_eq!(case.answers(segments, 2), (vec![false, false, true], Stop::Budget));
     assert_eq!(case.answers(segments, 2), (vec![false, false], Stop::Budget));
 }
@@ -592,7 +592,7 @@ fn a_full_link_keeps_the_ack_behind_the_requests_for_later() {
     assert_eq!(case.answers(segments, 9), (vec![], Stop::LinkFull), "nor does the ACK pass them");
     assert_eq!(case.answers(segments, 9).0, [false, true]);
     case.asked(101);
-    case.post(2, SendOp::Send(SendExtra::Plain), 2 * 1024);
+    case.post(2, SendOp::Send(SendTail::Plain), 2 * 1024);
     let progress = case.qp.poll_transmit(case.now, &mut case.world, segments, 1);
     assert_eq!((progress.sent, progress.stop), (2, Stop::Budget));
     let mut case = Case::in_state(Rts);

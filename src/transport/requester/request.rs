@@ -1,6 +1,6 @@
 //! The contents of a request packet.
 
-use softrnic_wire::{AtomicEth, Body, Deth, Headers, Op, Pad, Psn, Qkey, Reth, SendTail, UcOp, XrcBody};
+use softrnic_wire::{AtomicEth, Body, Deth, Headers, Op, Pad, Psn, Qkey, Reth, UcOp, XrcBody};
 
 use super::send_queue::Entry;
 use crate::QpType;
@@ -8,78 +8,110 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::host::Payload;
 use crate::segment::{self, Position};
-use crate::wqe::{RemoteBuffer, SendExtra, SendOp};
+use crate::wqe::{RemoteBuffer, SendOp};
 
-/// The operation and payload of packet number `index` of a work request; a READ request asks for the PSNs below `to`.
-pub fn packet<D>(entry: &Entry<D>, index: u32, to: Psn, mtu: u32) -> (Op, Payload<'_, D>) {
+/// One packet of a work request.
+pub struct Packet {
+    /// Its number in the request.
+    pub index: u32,
+    /// One past the last PSN that it uses; a READ request asks for those below.
+    pub to: Psn,
+    pub ack_req: bool,
+    /// It is the last one of the request.
+    pub ends: bool,
+}
+
+/// The payload of packet number `index` of a work request.
+pub fn payload<D>(entry: &Entry<D>, index: u32, mtu: u32) -> Payload<'_, D> {
     let length = entry.wqe.length;
-    let offset = index as u64 * mtu as u64;
-    let position = Position::of(index, entry.packets);
-    let payload = match &entry.wqe.op {
+    match entry.wqe.op {
         SendOp::Send(_) | SendOp::Write { .. } | SendOp::AtomicWrite { .. } => {
+            let offset = index as u64 * mtu as u64;
             local(entry, offset, (length as u64 - offset).min(mtu as u64) as usize)
         }
         // One packet whatever the path MTU, which UD does not have; the port's MTU was checked before.
         SendOp::Datagram { .. } => local(entry, 0, length as usize),
         _ => Payload::None,
-    };
-    let op = match &entry.wqe.op {
-        SendOp::Send(extra) => segment::send_op(position, tail(*extra)),
-        SendOp::Datagram { imm, .. } => {
-            segment::send_op(Position::Only, imm.map_or(SendTail::Plain, SendTail::Imm))
-        }
-        SendOp::Write { remote, imm } => segment::write_op(position, reth(remote, 0, length), *imm),
-        SendOp::Read { remote } => {
-            let rest = (length as u64 - offset).min((to - entry.first) as u64 * mtu as u64 - offset);
-            Op::ReadRequest(reth(remote, offset, rest as u32))
-        }
-        SendOp::CompareSwap { remote, compare, swap } => Op::CompareSwap(AtomicEth {
-            va: remote.va,
-            rkey: remote.rkey,
-            swap_or_add: *swap,
-            compare: *compare,
-        }),
-        SendOp::FetchAdd { remote, add } => {
-            Op::FetchAdd(AtomicEth { va: remote.va, rkey: remote.rkey, swap_or_add: *add, compare: 0 })
-        }
-        SendOp::AtomicWrite { remote } => Op::AtomicWrite(reth(remote, 0, 8)),
-        SendOp::Flush { remote, length, feth } => Op::Flush(*feth, reth(remote, 0, *length)),
-        SendOp::Local(_) => unreachable!("local operations own no packets"),
-    };
-    (op, payload)
+    }
 }
 
-/// The headers of a request of `entry`; `None` if the service has no such request.
-#[inline]
-pub fn headers<D>(
+/// Completes the headers of a packet of `entry`; `None` if the service has no such request.
+///
+/// They are made in their place: what was stored in pieces and is then moved as a whole has to wait until the processor
+/// has stored everything before it.
+pub fn complete<D>(
+    headers: &mut Headers,
     cx: &Context,
     entry: &Entry<D>,
-    op: Op,
-    psn: Psn,
-    ack_req: bool,
-    ends: bool,
+    packet: &Packet,
     payload_len: usize,
-) -> Option<Headers> {
-    let mut bth = cx.bth(psn);
-    if let SendOp::Datagram { dest_qpn, .. } = entry.wqe.op {
-        bth.dest_qpn = dest_qpn;
+) -> Option<()> {
+    headers.bth.ack_req = packet.ack_req;
+    headers.bth.pad = Pad::for_payload(payload_len);
+    headers.bth.solicited = packet.ends && entry.wqe.solicited && segment::may_be_solicited(&entry.wqe.op);
+    match (&entry.wqe.op, cx.service) {
+        (SendOp::Datagram { dest_qpn, qkey, imm, .. }, QpType::Ud) => {
+            headers.bth.dest_qpn = *dest_qpn;
+            let deth = Deth { qkey: datagram_qkey(cx, *qkey), src_qpn: cx.qpn };
+            headers.body = Body::Ud { deth, imm: *imm };
+        }
+        (SendOp::Datagram { .. }, _) | (_, QpType::Ud | QpType::XrcTarget) => return None,
+        (_, QpType::Rc) => {
+            headers.body = Body::Rc(Op::SendMiddle);
+            if let Body::Rc(op) = &mut headers.body {
+                set_operation(op, cx, entry, packet);
+            }
+        }
+        (_, service) => {
+            let mut op = Op::SendMiddle;
+            set_operation(&mut op, cx, entry, packet);
+            headers.body = match service {
+                QpType::Uc => Body::Uc(UcOp::from_op(op)?),
+                _ => Body::Xrc(XrcBody::request(entry.wqe.srqn?, op)?),
+            };
+        }
     }
-    bth.ack_req = ack_req;
-    bth.pad = Pad::for_payload(payload_len);
-    bth.solicited = ends && entry.wqe.solicited && segment::may_be_solicited(&op);
-    body(cx, entry, op).map(|body| Headers { bth, body })
+    Some(())
 }
 
-fn body<D>(cx: &Context, entry: &Entry<D>, op: Op) -> Option<Body> {
-    match (&entry.wqe.op, cx.service) {
-        (SendOp::Datagram { qkey, imm, .. }, QpType::Ud) => {
-            let deth = Deth { qkey: datagram_qkey(cx, *qkey), src_qpn: cx.qpn };
-            Some(Body::Ud { deth, imm: *imm })
+fn set_operation<D>(op: &mut Op, cx: &Context, entry: &Entry<D>, packet: &Packet) {
+    let mtu = cx.config.mtu as u64;
+    let length = entry.wqe.length;
+    let position = Position::of(packet.index, entry.packets);
+    match &entry.wqe.op {
+        SendOp::Send(tail) => match position {
+            Position::First => *op = Op::SendFirst,
+            Position::Middle => *op = Op::SendMiddle,
+            Position::Last => *op = Op::SendLast(*tail),
+            Position::Only => *op = Op::SendOnly(*tail),
+        },
+        SendOp::Write { remote, imm } => match position {
+            Position::First => *op = Op::WriteFirst(reth(remote, 0, length)),
+            Position::Middle => *op = Op::WriteMiddle,
+            Position::Last => *op = Op::WriteLast(*imm),
+            Position::Only => *op = Op::WriteOnly(reth(remote, 0, length), *imm),
+        },
+        SendOp::Read { remote } => {
+            let offset = packet.index as u64 * mtu;
+            let rest = (length as u64 - offset).min((packet.to - entry.first) as u64 * mtu - offset);
+            *op = Op::ReadRequest(reth(remote, offset, rest as u32));
         }
-        (SendOp::Datagram { .. }, _) | (_, QpType::Ud | QpType::XrcTarget) => None,
-        (_, QpType::XrcInitiator) => XrcBody::request(entry.wqe.srqn?, op).map(Body::Xrc),
-        (_, QpType::Uc) => UcOp::from_op(op).map(Body::Uc),
-        (_, QpType::Rc) => Some(Body::Rc(op)),
+        SendOp::CompareSwap { remote, compare, swap } => {
+            *op = Op::CompareSwap(AtomicEth {
+                va: remote.va,
+                rkey: remote.rkey,
+                swap_or_add: *swap,
+                compare: *compare,
+            });
+        }
+        SendOp::FetchAdd { remote, add } => {
+            *op = Op::FetchAdd(AtomicEth { va: remote.va, rkey: remote.rkey, swap_or_add: *add, compare: 0 });
+        }
+        SendOp::AtomicWrite { remote } => *op = Op::AtomicWrite(reth(remote, 0, 8)),
+        SendOp::Flush { remote, length, feth } => *op = Op::Flush(*feth, reth(remote, 0, *length)),
+        SendOp::Datagram { .. } | SendOp::Local(_) => {
+            unreachable!("a datagram has no operation, and a local operation no packet")
+        }
     }
 }
 
@@ -94,14 +126,6 @@ fn local<D>(entry: &Entry<D>, offset: u64, len: usize) -> Payload<'_, D> {
 
 fn reth(remote: &RemoteBuffer, offset: u64, dma_len: u32) -> Reth {
     Reth { va: remote.va.wrapping_add(offset), rkey: remote.rkey, dma_len }
-}
-
-fn tail(extra: SendExtra) -> SendTail {
-    match extra {
-        SendExtra::Plain => SendTail::Plain,
-        SendExtra::Imm(imm) => SendTail::Imm(imm),
-        SendExtra::Invalidate(rkey) => SendTail::Inv(rkey),
-    }
 }
 
 impl Config {

@@ -1,13 +1,13 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use softrnic_wire::{NakCode, Op, Rkey, RnrTimer};
+use softrnic_wire::{NakCode, Op, Rkey, RnrTimer, SendTail};
 
 use super::*;
 use crate::completion::Status;
 use crate::context::Context;
 use crate::testing::{MOMENT, MTU, START, World, context, send_wqe};
-use crate::wqe::{LocalOp, RemoteBuffer, SendExtra, SendOp};
+use crate::wqe::{LocalOp, RemoteBuffer, SendOp};
 
 mod completer;
 mod flight;
@@ -31,13 +31,13 @@ impl Case {
         Case { cx, requester, world: World::new(), now: START }
     }
 
-    fn post(&mut self, wr_id: u64, op: SendOp<u32>, length: u32) {
+    fn post(&mut self, wr_id: u64, op: SendOp, length: u32) {
         assert!(self.requester.has_room());
         self.requester.post(send_wqe(wr_id, op, length));
     }
 
     fn post_send(&mut self, wr_id: u64, packets: u32) {
-        self.post(wr_id, SendOp::Send(SendExtra::Plain), packets * MTU);
+        self.post(wr_id, SendOp::Send(SendTail::Plain), packets * MTU);
     }
 
     fn post_read(&mut self, wr_id: u64, packets: u32) {
@@ -362,7 +362,7 @@ fn a_peer_that_is_silent_is_probed_with_two_packets() {
 fn a_local_operation_that_fails_ends_the_qp_after_what_is_before_it() {
     let mut case = Case::new();
     case.post_send(1, 1);
-    case.post(2, SendOp::Local(LocalOp::BindWindow(0)), 0);
+    case.post(2, SendOp::Local(LocalOp::BindWindow), 0);
     case.post_send(3, 1);
     case.world.local = Err(LocalOpFault::Bind);
     let (sent, _, outcome) = case.try_transmit();
@@ -380,7 +380,7 @@ fn what_cannot_be_read_at_home_fails_at_once() {
     assert_eq!((sent, stop, outcome), ([].into(), Stop::Idle, Outcome::Fatal(Status::LocalProtection)));
 }
 
-fn flush() -> SendOp<u32> {
+fn flush() -> SendOp {
     let feth = softrnic_wire::Feth {
         placement: softrnic_wire::Placement::GLOBAL_VISIBILITY,
         selectivity: softrnic_wire::Selectivity::Range,

@@ -49,7 +49,10 @@ impl NotificationPoint {
         bth.mig_req = false;
         let headers = Headers { bth, body: Body::Cnp };
         let payload = Payload::Zeros(CNP_RESERVED_LEN);
-        if host.transmit(Transmit { path: &path, headers, payload, icrc: IcrcForm::Standard }).is_ok() {
+        if host
+            .transmit(Transmit { path: &path, headers: &headers, payload, icrc: IcrcForm::Standard })
+            .is_ok()
+        {
             progress.sent += 1;
             host.count(Counter::CnpSent);
         }

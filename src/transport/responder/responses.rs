@@ -296,7 +296,7 @@ impl<D> Responder<D> {
         };
         let mut bth = cx.bth(psn);
         bth.pad = Pad::for_payload(payload.length());
-        let headers = Headers { bth, body: body(cx, op) };
+        let headers = &Headers { bth, body: body(cx, op) };
         host.transmit(Transmit { path: &cx.attr.path, headers, payload, icrc: IcrcForm::Standard })?;
         if let Some(Response::Read { sent, .. }) = self.responses.queue.front_mut() {
             *sent += 1;

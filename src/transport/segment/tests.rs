@@ -1,24 +1,25 @@
-use softrnic_wire::Rkey;
+use softrnic_wire::{Imm, Qkey, Qpn, Rkey, SendTail};
 
 use super::*;
+use crate::testing::context;
+use crate::wqe::{LocalOp, RemoteBuffer};
 
 #[test]
-fn a_message_asks_for_an_event_with_the_packet_that_completes_a_receive() {
+fn a_message_that_completes_a_receive_may_ask_for_an_event() {
     // IBTA 9.2.3.
     let imm = Some(Imm([0; 4]));
-    let reth = Reth { va: 0, rkey: Rkey(1), dma_len: 1 };
+    let remote = RemoteBuffer { va: 0, rkey: Rkey(1) };
+    let path = context().attr.path;
     for (op, may) in [
-        (Op::SendFirst, false),
-        (Op::SendMiddle, false),
-        (Op::SendLast(SendTail::Plain), true),
-        (Op::SendOnly(SendTail::Plain), true),
-        (Op::WriteFirst(reth), false),
-        (Op::WriteMiddle, false),
-        (Op::WriteLast(None), false),
-        (Op::WriteLast(imm), true),
-        (Op::WriteOnly(reth, None), false),
-        (Op::WriteOnly(reth, imm), true),
-        (Op::ReadRequest(reth), false),
+        (SendOp::Send(SendTail::Plain), true),
+        (SendOp::Send(SendTail::Imm(Imm([0; 4]))), true),
+        (SendOp::Datagram { path, dest_qpn: Qpn::new(7), qkey: Qkey(1), imm: None }, true),
+        (SendOp::Write { remote, imm: None }, false),
+        (SendOp::Write { remote, imm }, true),
+        (SendOp::Read { remote }, false),
+        (SendOp::FetchAdd { remote, add: 1 }, false),
+        (SendOp::AtomicWrite { remote }, false),
+        (SendOp::Local(LocalOp::BindWindow), false),
     ] {
         assert_eq!(may_be_solicited(&op), may, "{op:?}");
     }

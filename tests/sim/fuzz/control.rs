@@ -11,7 +11,7 @@ use softrnic_nic::engine::{
     CqKey, CqParts, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest,
     SrqHandle, SrqInit, SrqParts, XrcdKey,
 };
-use softrnic_transport::{AttrMask, LocalOp, QpAttr, QpState, QpType, RemoteBuffer, SendExtra, SendOp};
+use softrnic_transport::{AttrMask, LocalOp, QpAttr, QpState, QpType, RemoteBuffer, SendOp, SendTail};
 use softrnic_wire::{Gid, Imm, Mtu, Psn, Qpn, Rkey, Srqn};
 
 use super::Choices;
@@ -184,34 +184,35 @@ impl Scene {
                 let path = softrnic_transport::Path { src: NIC.into(), dst: NIC.into(), ..path };
                 SendOp::Datagram { path, dest_qpn: qp.qpn, qkey: QKEY, imm }
             }
-            0 | 1 => SendOp::Send(imm.map_or(SendExtra::Invalidate(window), SendExtra::Imm)),
+            0 | 1 => SendOp::Send(imm.map_or(SendTail::Inv(window), SendTail::Imm)),
             2 if reliable => SendOp::Read { remote },
             3 if reliable && length == 8 => SendOp::FetchAdd { remote, add: 1 },
             4 if reliable && length == 8 => SendOp::CompareSwap { remote, compare: 0, swap: 1 },
             5 => SendOp::Local(LocalOp::Invalidate(window)),
-            6 => {
-                let spec = BindSpec {
-                    mw: window,
-                    tag: choices.byte(),
-                    mr: target.lkey,
-                    addr: target.addr,
-                    length: target.length.into(),
-                    access: Access::REMOTE_READ,
-                };
-                SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(spec))))
-            }
+            6 => SendOp::Local(LocalOp::BindWindow),
             7 if *service == QpType::Rc && length == 8 => SendOp::AtomicWrite { remote },
             _ => SendOp::Write { remote, imm },
         };
         let op = match op {
-            SendOp::Send(SendExtra::Invalidate(_)) if !reliable => SendOp::Send(SendExtra::Plain),
+            SendOp::Send(SendTail::Inv(_)) if !reliable => SendOp::Send(SendTail::Plain),
             op => op,
+        };
+        let data = match op {
+            SendOp::Local(LocalOp::BindWindow) => LocalData::Bind(Box::new(BindSpec {
+                mw: window,
+                tag: choices.byte(),
+                mr: target.lkey,
+                addr: target.addr,
+                length: target.length.into(),
+                access: Access::REMOTE_READ,
+            })),
+            _ => LocalData::Sges(sges.into_iter().collect()),
         };
         let flags = choices.byte();
         let request = SendRequest {
             wr_id: 1,
             op,
-            data: LocalData::Sges(sges.into_iter().collect()),
+            data,
             length,
             signaled: flags & 1 == 0,
             solicited: flags & 2 == 0,

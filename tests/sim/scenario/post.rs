@@ -3,7 +3,7 @@
 use softrnic_memory::{Access, BindSpec, Lkey, Sge as Piece};
 use softrnic_nic::engine::{FastRegister, InlineBytes, LocalData, SendRequest, SgeList};
 use softrnic_script::{Op, Request, Sge};
-use softrnic_transport::{LocalOp, Path, RemoteBuffer, SendExtra, SendOp};
+use softrnic_transport::{LocalOp, Path, RemoteBuffer, SendOp, SendTail};
 use softrnic_wire::{Feth, Imm, Placement, Qkey, Qpn, Rkey, Selectivity, Srqn};
 
 use crate::world::ALL_ACCESS;
@@ -23,10 +23,7 @@ fn piece(sge: &Sge) -> Piece {
 
 /// The request; datagrams take `path`.
 pub fn request(told: &Request, path: Path) -> SendRequest {
-    let (data, length) = match &told.inline {
-        Some(bytes) => (LocalData::Inline(InlineBytes::from_slice(bytes)), bytes.len() as u32),
-        None => (local(&told.sges), told.sges.iter().map(|sge| sge.length).sum()),
-    };
+    let (data, length) = data(told);
     SendRequest {
         wr_id: told.wr_id,
         op: operation(told, path),
@@ -39,13 +36,13 @@ pub fn request(told: &Request, path: Path) -> SendRequest {
     }
 }
 
-fn operation(told: &Request, path: Path) -> SendOp<LocalData> {
+fn operation(told: &Request, path: Path) -> SendOp {
     let imm = |imm: Option<u32>| imm.map(|imm| Imm(imm.to_be_bytes()));
     let remote = |va, rkey| RemoteBuffer { va, rkey: Rkey(rkey) };
     match told.op {
-        Op::Send { imm: Some(imm), .. } => SendOp::Send(SendExtra::Imm(Imm(imm.to_be_bytes()))),
-        Op::Send { invalidate: Some(key), .. } => SendOp::Send(SendExtra::Invalidate(Rkey(key))),
-        Op::Send { .. } => SendOp::Send(SendExtra::Plain),
+        Op::Send { imm: Some(imm), .. } => SendOp::Send(SendTail::Imm(Imm(imm.to_be_bytes()))),
+        Op::Send { invalidate: Some(key), .. } => SendOp::Send(SendTail::Inv(Rkey(key))),
+        Op::Send { .. } => SendOp::Send(SendTail::Plain),
         Op::Write { va, rkey, imm: with } => SendOp::Write { remote: remote(va, rkey), imm: imm(with) },
         Op::Read { va, rkey } => SendOp::Read { remote: remote(va, rkey) },
         Op::CompareSwap { va, rkey, compare, swap } => {
@@ -62,16 +59,29 @@ fn operation(told: &Request, path: Path) -> SendOp<LocalData> {
             SendOp::Datagram { path, dest_qpn: Qpn::new(qpn), qkey: Qkey(qkey), imm: imm(with) }
         }
         Op::Invalidate { rkey } => SendOp::Local(LocalOp::Invalidate(Rkey(rkey))),
+        Op::FastRegister { .. } => SendOp::Local(LocalOp::FastRegister),
+        Op::Bind { .. } => SendOp::Local(LocalOp::BindWindow),
+    }
+}
+
+/// What a local operation needs, and the local bytes of any other with their number.
+fn data(told: &Request) -> (LocalData, u32) {
+    if let Some(bytes) = &told.inline {
+        return (LocalData::Inline(InlineBytes::from_slice(bytes)), bytes.len() as u32);
+    }
+    let length = told.sges.iter().map(|sge| sge.length).sum();
+    let data = match told.op {
         Op::FastRegister { lkey, new_key } => {
             let request = FastRegister { lkey: Lkey(lkey), new_key, access: ALL_ACCESS };
-            SendOp::Local(LocalOp::FastRegister(LocalData::FastRegister(Box::new(request))))
+            LocalData::FastRegister(Box::new(request))
         }
         Op::Bind { window, tag } => {
             let Piece { addr, length, lkey: mr } = told.sges.first().map(piece).unwrap_or_default();
             let access = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
             let (mw, length) = (Rkey(window), length.into());
-            let spec = BindSpec { mw, tag, mr, addr, length, access };
-            SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(spec))))
+            LocalData::Bind(Box::new(BindSpec { mw, tag, mr, addr, length, access }))
         }
-    }
+        _ => local(&told.sges),
+    };
+    (data, length)
 }

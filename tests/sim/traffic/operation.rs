@@ -2,7 +2,7 @@
 
 use softrnic_memory::{Lkey, Sge};
 use softrnic_nic::engine::{InlineBytes, LocalData, SendRequest};
-use softrnic_transport::{QpType, RemoteBuffer, SendExtra, SendOp, Status};
+use softrnic_transport::{QpType, RemoteBuffer, SendOp, SendTail, Status};
 use softrnic_wire::{Feth, Imm, Placement, Rkey, Selectivity};
 
 use super::Traffic;
@@ -44,7 +44,7 @@ const RELIABLE: &[Kind] = &[
 
 /// The parts of a request that is being built.
 pub struct Draft {
-    pub op: SendOp<LocalData>,
+    pub op: SendOp,
     pub data: LocalData,
     pub length: u32,
     pub local: Vec<Span>,
@@ -56,12 +56,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    pub(super) fn new(
-        op: SendOp<LocalData>,
-        local: (LocalData, Vec<Span>),
-        length: usize,
-        effect: Effect,
-    ) -> Draft {
+    pub(super) fn new(op: SendOp, local: (LocalData, Vec<Span>), length: usize, effect: Effect) -> Draft {
         let (data, local) = local;
         let length = length as u32;
         Draft { op, data, length, local, effect, fence: false, must_fail: None, message: None }
@@ -141,7 +136,7 @@ impl Traffic {
 
     fn send(&mut self, local: (LocalData, Vec<Span>), id: u64, len: usize) -> Draft {
         let imm = self.rng.chance(0.3).then(|| self.imm());
-        let op = SendOp::Send(imm.map_or(SendExtra::Plain, SendExtra::Imm));
+        let op = SendOp::Send(imm.map_or(SendTail::Plain, SendTail::Imm));
         let mut draft = Draft::new(op, local, len, Effect::None);
         draft.message = Some(Message { id, len, written: None, imm, invalidates: None });
         draft
@@ -235,13 +230,13 @@ impl Traffic {
             4 => {
                 let sge = Sge { addr: anywhere.va, length: 8, lkey: Lkey(0x77) };
                 let data = LocalData::Sges([sge].into_iter().collect());
-                (SendOp::Send(SendExtra::Plain), (data, Vec::new()), 8, Status::LocalProtection)
+                (SendOp::Send(SendTail::Plain), (data, Vec::new()), 8, Status::LocalProtection)
             }
             _ => {
                 let shared = self.sites.iter().map(|site| site.srq.capacity).max().unwrap_or(0);
                 let len = shared.max(longest_send) + 41;
                 let local = self.source(end.node, len)?.0;
-                (SendOp::Send(SendExtra::Plain), local, len, Status::RemoteInvalidRequest)
+                (SendOp::Send(SendTail::Plain), local, len, Status::RemoteInvalidRequest)
             }
         };
         let mut draft = Draft::new(op, local, len, Effect::None);
@@ -360,7 +355,7 @@ impl Traffic {
     }
 
     /// The operation of a datagram to the peer.
-    pub(super) fn datagram_op(&self, index: usize, side: usize, imm: Option<Imm>) -> SendOp<LocalData> {
+    pub(super) fn datagram_op(&self, index: usize, side: usize, imm: Option<Imm>) -> SendOp {
         let connection = &self.connections[index];
         let [from, to] = [side, 1 - side].map(|end| connection.plan.nodes[end]);
         let dest = connection.qpns[1 - side];

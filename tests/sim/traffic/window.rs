@@ -2,7 +2,7 @@
 
 use softrnic_memory::{Access, BindSpec, MwType};
 use softrnic_nic::engine::LocalData;
-use softrnic_transport::{LocalOp, QpType, RemoteBuffer, SendExtra, SendOp};
+use softrnic_transport::{LocalOp, QpType, RemoteBuffer, SendOp, SendTail};
 use softrnic_wire::Rkey;
 
 use super::Traffic;
@@ -85,8 +85,8 @@ impl Traffic {
         };
         window.phase = Phase::Busy;
         let key = Rkey(window.key.0 & !0xFF | u32::from(tag));
-        let op = SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(spec))));
-        Some(Draft::new(op, (LocalData::empty(), Vec::new()), 0, Effect::Bind { key }))
+        let (op, data) = (SendOp::Local(LocalOp::BindWindow), LocalData::Bind(Box::new(spec)));
+        Some(Draft::new(op, (data, Vec::new()), 0, Effect::Bind { key }))
     }
 
     /// Writes all that the peer's window shows, or ends the window with a SEND.
@@ -98,7 +98,7 @@ impl Traffic {
         let window = ends[1 - side].window.as_mut()?;
         window.phase = Phase::Busy;
         if !writes {
-            let op = SendOp::Send(SendExtra::Invalidate(window.key));
+            let op = SendOp::Send(SendTail::Inv(window.key));
             let mut draft = Draft::new(op, local, len, Effect::None);
             let invalidates = Some(window.key);
             draft.message = Some(Message { id, len, written: None, imm: None, invalidates });

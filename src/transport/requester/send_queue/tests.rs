@@ -1,25 +1,25 @@
 use alloc::vec::Vec;
 
-use softrnic_wire::Rkey;
+use softrnic_wire::{Rkey, SendTail};
 
 use super::*;
-use crate::wqe::{LocalOp, RemoteBuffer, SendExtra};
+use crate::wqe::{LocalOp, RemoteBuffer};
 
 const MTU: u32 = 256;
 const FULL: u64 = MTU as u64 + PACKET_OVERHEAD;
 const REMOTE: RemoteBuffer = RemoteBuffer { va: 0, rkey: Rkey(1) };
-const SEND: SendOp<()> = SendOp::Send(SendExtra::Plain);
+const SEND: SendOp = SendOp::Send(SendTail::Plain);
 
 fn psn(value: u32) -> Psn {
     Psn::new(value)
 }
 
-fn wqe(op: SendOp<()>, length: u32) -> SendWqe<()> {
+fn wqe(op: SendOp, length: u32) -> SendWqe<()> {
     SendWqe { wr_id: 0, op, data: (), length, signaled: true, solicited: false, fence: false, srqn: None }
 }
 
 /// A request whose PSNs begin at 100.
-fn entry(op: SendOp<()>, length: u32, packets: u32) -> Entry<()> {
+fn entry(op: SendOp, length: u32, packets: u32) -> Entry<()> {
     Entry { wqe: wqe(op, length), first: psn(100), packets, sent: 0, fault: None }
 }
 
@@ -28,7 +28,7 @@ fn cost(entry: &Entry<()>, from: u32, to: u32) -> u64 {
 }
 
 /// A queue of such requests that begins at PSN 100.
-fn queue(ops: impl IntoIterator<Item = SendOp<()>>) -> SendQueue<()> {
+fn queue(ops: impl IntoIterator<Item = SendOp>) -> SendQueue<()> {
     let mut queue = SendQueue::new(psn(100));
     for op in ops {
         assert!(queue.has_room());
@@ -44,7 +44,7 @@ fn send(queue: &mut SendQueue<()>) {
     queue.advance(to, cost);
 }
 
-fn local() -> SendOp<()> {
+fn local() -> SendOp {
     SendOp::Local(LocalOp::Invalidate(Rkey(1)))
 }
 

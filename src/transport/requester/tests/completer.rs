@@ -1,6 +1,6 @@
 //! What responses, and their absence, mean for outstanding requests (IBTA 9.7.5.2, 9.7.6).
 
-use softrnic_wire::Imm;
+use softrnic_wire::{Imm, SendTail};
 
 use super::*;
 
@@ -174,7 +174,7 @@ fn a_completion_says_what_was_done_and_a_failure_wakes_whoever_waits() {
     let imm = Imm([1, 2, 3, 4]);
     let mut case = Case::new();
     for wr_id in [1, 2] {
-        case.post(wr_id, SendOp::Send(SendExtra::Imm(imm)), MTU);
+        case.post(wr_id, SendOp::Send(SendTail::Imm(imm)), MTU);
     }
     case.transmit();
     let says = |case: &Case| {

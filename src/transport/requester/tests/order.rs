@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use softrnic_wire::{Feth, Imm, Placement, Qkey, Qpn, Selectivity};
+use softrnic_wire::{Feth, Imm, Placement, Qkey, Qpn, Selectivity, SendTail};
 
 use super::*;
 use crate::path::Path;
@@ -80,7 +80,7 @@ fn however_much_is_behind_a_local_operation_that_failed_none_of_it_is_sent() {
     let mut case = Case::new();
     case.world.local = Err(LocalOpFault::Bind);
     case.post_send(1, 1);
-    case.post(2, SendOp::Local(LocalOp::BindWindow(0)), 0);
+    case.post(2, SendOp::Local(LocalOp::BindWindow), 0);
     for wr_id in 3..6 {
         case.post_send(wr_id, 1);
     }
@@ -176,7 +176,7 @@ fn a_short_write_is_one_packet_that_nothing_but_memory_shows() {
         (write(None), MTU, true),
         (write(None), MTU + 1, false),
         (write(imm), 1, false),
-        (SendOp::Send(SendExtra::Plain), 1, false),
+        (SendOp::Send(SendTail::Plain), 1, false),
     ] {
         let mut case = Case::new();
         assert!(!case.requester.next_is_short_write(&case.cx), "there is nothing");

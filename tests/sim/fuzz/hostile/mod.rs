@@ -15,10 +15,8 @@ use softrnic_nic::engine::{
     CqKey, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest, SrqHandle,
     SrqInit,
 };
-use softrnic_transport::{AttrMask, LocalOp, QpAttr, QpState, QpType, RemoteBuffer, SendExtra, SendOp};
-use softrnic_wire::{
-    Feth, Gid, Header, ICRC_LEN, Mtu, Opcode, Placement, Psn, Qpn, ROCE_UDP_PORT, Selectivity, UdpFacts, seal,
-};
+use softrnic_transport::{AttrMask, LocalOp, QpAttr, QpState, QpType, RemoteBuffer, SendOp, SendTail};
+use softrnic_wire::{Feth, Gid, Header, ICRC_LEN, Mtu, Opcode, Placement, Psn, Qpn, Selectivity, seal};
 
 use self::memory::Memory;
 use super::Choices;
@@ -253,9 +251,8 @@ impl Scene {
         let link = &mut self.peers[peer];
         let Ok(slot) = link.reserve(now, &flow, bytes.len()) else { return };
         slot.bytes.copy_from_slice(&bytes);
-        let facts = UdpFacts { ip: slot.ip, src_port: slot.sport, dst_port: ROCE_UDP_PORT };
         if sealed && bytes.len() > ICRC_LEN {
-            seal(&facts, slot.bytes);
+            seal(&slot.facts, slot.bytes);
         }
         link.commit(now);
         link.flush(now);
@@ -281,23 +278,27 @@ impl Scene {
             }
             (QpType::Rc, 7) => {
                 self.memory.bind_is_posted = true;
-                SendOp::Local(LocalOp::BindWindow(LocalData::Bind(Box::new(spec))))
+                SendOp::Local(LocalOp::BindWindow)
             }
             (QpType::Rc, 8) => SendOp::Local(LocalOp::Invalidate(invalidated)),
-            (QpType::Rc, 9) => SendOp::Send(SendExtra::Invalidate(invalidated)),
-            (QpType::Uc, 2..) | (_, 0) => SendOp::Send(SendExtra::Plain),
+            (QpType::Rc, 9) => SendOp::Send(SendTail::Inv(invalidated)),
+            (QpType::Uc, 2..) | (_, 0) => SendOp::Send(SendTail::Plain),
             (_, 1) => SendOp::Write { remote, imm: None },
             (_, 2) => SendOp::Read { remote },
             (_, 3) => SendOp::FetchAdd { remote, add: 1 },
             (_, 4) => SendOp::CompareSwap { remote, compare: 0, swap: 1 },
             (QpType::Rc, 5) => SendOp::AtomicWrite { remote },
             (QpType::Rc, _) => SendOp::Flush { remote, length: 8, feth },
-            _ => SendOp::Send(SendExtra::Plain),
+            _ => SendOp::Send(SendTail::Plain),
+        };
+        let data = match op {
+            SendOp::Local(LocalOp::BindWindow) => LocalData::Bind(Box::new(spec)),
+            _ => LocalData::Sges([sge].into_iter().collect()),
         };
         let request = SendRequest {
             wr_id: 1,
             op,
-            data: LocalData::Sges([sge].into_iter().collect()),
+            data,
             length: len,
             signaled: true,
             solicited: false,
