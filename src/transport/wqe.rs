@@ -183,7 +183,7 @@ mod tests {
             (datagram(None), None),
             (SendOp::Read { remote }, None),
         ] {
-            assert_eq!(send_wqe(1, op.clone(), 0).imm(), sent, "{op:?}");
+            assert_eq!(send_wqe(1, op, 0).imm(), sent, "{op:?}");
         }
     }
 }

@@ -136,15 +136,15 @@ fn what_the_progress_thread_finds_is_acknowledged_with_the_answer_where_one_has_
     let mut pair = Pair::new();
     pair.post_receives(FAR, 8);
     let question = pair.write();
-    pair.ask(question.clone(), Caller::Thread);
+    pair.ask(question, Caller::Thread);
     assert_eq!(pair.sent(), 1, "nothing is known yet: the ACK leaves at once");
     assert_eq!(pair.answer(1), 1);
 
-    pair.ask(question.clone(), Caller::Thread);
+    pair.ask(question, Caller::Thread);
     assert_eq!(pair.sent(), 2, "the application has answered before: the ACK waits");
     assert_eq!(pair.answer(2), 2, "and leaves with the answer");
 
-    pair.ask(question.clone(), Caller::Thread);
+    pair.ask(question, Caller::Thread);
     assert_eq!(pair.sent(), 4);
     pair.world.nodes[NEAR].caller = Caller::Thread;
     pair.world.settle();
