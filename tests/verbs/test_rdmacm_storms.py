@@ -64,19 +64,21 @@ class Storms(CmTest):
     def test_a_thousand_in_a_row_and_five_hundred_at_once_leave_nothing_behind(self):
         server = self.listen()
         # On a fast machine all those in a row are in timewait together: the first ones make the room for that.
-        client = self.client("1", f"+{AT_ONCE}", IN_A_ROW, IN_A_ROW, f"+{AT_ONCE}")
+        client = self.client("1", f"+{AT_ONCE}", IN_A_ROW, IN_A_ROW, IN_A_ROW, f"+{AT_ONCE}")
         both = {"server": server, "client": client}
         first = {name: self.descriptors(program) for name, program in both.items()}
         sizes = []
         self.go_on(client, 2)
-        for step in range(3, 6):
+        for step in range(3, 7):
             self.go_on(client, step)
             for name, program in both.items():
                 self.comes_to(program, first[name], 0)
             sizes.append({name: self.resident(program) for name, program in both.items()})
         for name in both:
-            self.assertLess(sizes[1][name] - sizes[0][name], GROWTH_IN_A_ROW, f"{name}: {sizes}")
-            self.assertLess(sizes[2][name] - sizes[0][name], GROWTH_AT_ONCE, f"{name}: {sizes}")
+            # A table may double once, by 224 KiB; what is lost is lost each time.
+            steady = min(sizes[1][name] - sizes[0][name], sizes[2][name] - sizes[1][name])
+            self.assertLess(steady, GROWTH_IN_A_ROW, f"{name}: {sizes}")
+            self.assertLess(sizes[3][name] - sizes[0][name], GROWTH_AT_ONCE, f"{name}: {sizes}")
 
     def test_clients_that_are_killed_leave_nothing_with_the_server(self):
         self.without_rings()
