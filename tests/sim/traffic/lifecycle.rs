@@ -151,6 +151,8 @@ impl Traffic {
                 self.world.go(node, key, QpState::Reset);
                 self.forget(index, end);
             }
+            // It may have failed at this very moment.
+            2 if self.world.nodes[node].state(key) == QpState::Err => {}
             2 => {
                 self.world.go(node, key, QpState::Sqd);
                 self.drain(index, end);
