@@ -21,7 +21,7 @@ pub struct Endpoint {
     pub outstanding: VecDeque<Posted>,
     /// Receives in the QP's own queue, oldest first.
     pub receives: VecDeque<Receive>,
-    /// Since when there has been no memory for a receive.
+    /// Since when there has been no receive, and no memory for one.
     pub hungry_since: Option<Time>,
     /// Messages that the peer has posted for us and that take a receive, oldest first.
     pub incoming: VecDeque<Message>,

@@ -27,8 +27,10 @@ impl Traffic {
             let room = if service == QpType::Ud { GRH_LEN } else { 0 };
             while end.receives.len() < plan.receives {
                 let Some((request, receive)) = self.receive(node, plan.longest_send + room) else {
-                    let since = *end.hungry_since.get_or_insert(self.world.now);
-                    self.connections[index].disturbed |= self.world.now.since(since) > HUNGER;
+                    if end.receives.is_empty() {
+                        let since = *end.hungry_since.get_or_insert(self.world.now);
+                        self.connections[index].disturbed |= self.world.now.since(since) > HUNGER;
+                    }
                     break;
                 };
                 end.hungry_since = None;
