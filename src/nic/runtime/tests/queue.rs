@@ -58,6 +58,43 @@ fn requests_left_in_a_ring_are_dropped() {
     assert_eq!(std::sync::Arc::strong_count(&request), 1);
 }
 
+#[test]
+fn a_request_that_could_not_be_completed_is_dropped_and_takes_no_place() {
+    let request = std::sync::Arc::new(());
+    let (mut app, mut nic) = send_ring(1).expect("memory");
+    for _ in 0..3 {
+        assert_eq!(app.push_with(|| request.clone(), |_| Err(Full)), Err(Full));
+        assert_eq!((app.outstanding(), nic.len(), std::sync::Arc::strong_count(&request)), (0, 0, 1));
+    }
+    let place = app.push_with(|| request.clone(), |_| Ok::<(), Full>(()));
+    assert_eq!((place, nic.len()), (Ok(()), 1));
+    let full = app.push_with(|| panic!("there is no place"), |_| Ok::<(), Full>(()));
+    assert_eq!(full, Err(Full));
+    assert!(nic.pop().is_some());
+}
+
+#[test]
+fn a_request_is_completed_in_its_place() {
+    let (mut app, mut nic) = recv_ring(1).expect("memory");
+    let fill = |request: &mut [u8; 2]| {
+        request[1] = 2;
+        Ok::<(), Full>(())
+    };
+    assert_eq!(app.push_with(|| [1, 0], fill), Ok(()));
+    assert_eq!(nic.pop(), Some([1, 2]));
+}
+
+#[test]
+fn a_completion_is_taken_after_it_was_looked_at_in_its_place() {
+    let (mut app, mut nic) = completion_ring(2).expect("memory");
+    assert_eq!((nic.push(1), nic.push(2)), (Ok(()), Ok(())));
+    let (mut new, mut new_nic) = completion_ring(2).expect("memory");
+    assert_eq!(new_nic.push(3), Ok(()));
+    std::mem::swap(&mut app, &mut new);
+    new.replace(app);
+    assert_eq!([(); 4].map(|()| new.pop_with(|&completion| completion)), [Some(1), Some(2), Some(3), None]);
+}
+
 /// An application that posts whenever there is room and polls in between never finds a completion for which its
 /// send queue has no place yet.
 #[test]
