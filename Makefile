@@ -19,7 +19,7 @@ test: ## every check and test; STAGES="fmt unit" runs only those, tools/test --l
 	@tools/test $(STAGES)
 
 check: ## what to run before each commit, in under three minutes: format, lints, scripts, tests of the protocol
-	@tools/test fmt clippy layers licences cancellation unsafe scripts links protocol
+	@tools/test fmt clippy layers licences cancellation unsafe commits scripts links protocol
 
 build: ## the softrnic command and the libraries, optimised
 	@$(call setup,base)
