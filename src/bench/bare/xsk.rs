@@ -14,10 +14,9 @@ use aya::maps::{HashMap, XskMap};
 use aya::programs::{Xdp, xdp::XdpMode};
 use aya::{Ebpf, EbpfLoader};
 use softrnic_wire::{Gid, MacAddr};
+use softrnic_xdp_prog as xdp_prog;
 
 use crate::process::Result;
-
-static PROGRAM: &[u8] = aya::include_bytes_aligned!("../../link/xdp-prog/softrnic_xdp.bpf.o");
 
 pub const CHUNK: usize = 4096;
 /// Chunks for receiving, and as many frames to be sent, of two chunks each.
@@ -268,13 +267,13 @@ impl<T: Copy> Ring<T> {
 
 /// Steers datagrams for `address` on an interface to the socket, for as long as the value lives.
 fn attach(interface: &str, address: Ipv4Addr, fd: &OwnedFd) -> Result<Ebpf> {
-    let mut program = EbpfLoader::new().load(PROGRAM)?;
-    let steer: &mut Xdp = program.program_mut("steer_frags").ok_or("no such program")?.try_into()?;
+    let mut program = EbpfLoader::new().load(xdp_prog::OBJECT)?;
+    let steer: &mut Xdp = program.program_mut(xdp_prog::STEER_FRAGS).ok_or("no such program")?.try_into()?;
     steer.load()?;
     steer.attach(interface, XdpMode::Driver)?;
-    let mut sockets = XskMap::try_from(program.map_mut("sockets").ok_or("no map of sockets")?)?;
+    let mut sockets = XskMap::try_from(program.map_mut(xdp_prog::SOCKETS).ok_or("no map of sockets")?)?;
     sockets.set(0, fd.as_raw_fd(), 0)?;
-    let addresses = program.map_mut("addresses").ok_or("no map of addresses")?;
+    let addresses = program.map_mut(xdp_prog::ADDRESSES).ok_or("no map of addresses")?;
     HashMap::<_, [u8; 16], u8>::try_from(addresses)?.insert(
         Gid::from(std::net::IpAddr::V4(address)).0,
         1,

@@ -83,7 +83,7 @@ fn somebody_elses_program_is_not_replaced() {
         return;
     }
     let pair = Pair::new(1500, 1);
-    let object = concat!(env!("CARGO_MANIFEST_DIR"), "/xdp-prog/softrnic_xdp.bpf.o");
+    let object = concat!(env!("CARGO_MANIFEST_DIR"), "/../../xdp-prog/softrnic_xdp.bpf.o");
     for mode in ["xdpgeneric", "xdpdrv"] {
         pair.a.ip(&format!("link set dev eth0 {mode} obj {object} sec xdp"));
         let theirs = programs(&pair.a);

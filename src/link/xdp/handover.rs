@@ -18,6 +18,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
+use softrnic_xdp_prog::MAX_QUEUES;
+
 use super::grant::{Grant, GrantDescription, Prepared, prepare};
 use super::keeper::Keeper;
 use super::memory::Sharing;
@@ -32,8 +34,6 @@ pub(super) use text::Wish;
 const MAX_DESCRIPTORS: usize = 253;
 /// Those of a grant with as many queues as the program supports.
 const MOST_DESCRIPTORS: usize = 2 + 2 * MAX_QUEUES;
-/// `MAX_QUEUES` of xdp-prog/softrnic_xdp.c.
-pub(super) const MAX_QUEUES: usize = 256;
 /// Longer than any valid request or answer, in bytes.
 const MAX_TEXT: usize = 16 << 10;
 /// How long the helper may take: drivers that reset their hardware to attach a program need seconds.

@@ -8,12 +8,10 @@ use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, XskMap};
 use aya::programs::{Xdp, loaded_programs};
 use aya::{Ebpf, EbpfLoader};
 use softrnic_wire::Gid;
+use softrnic_xdp_prog::{self as xdp_prog, Verdict};
 
 use super::options::{AttachChoice, AttachMode, XdpError};
 use super::xsk::Xsk;
-
-/// Built from `xdp-prog/softrnic_xdp.c`; see the Makefile beside it. Aligned, because ELF structures are read in place.
-static OBJECT: &[u8] = aya::include_bytes_aligned!("../xdp-prog/softrnic_xdp.bpf.o");
 
 // linux/bpf.h and linux/if_link.h.
 const BPF_LINK_CREATE: libc::c_int = 28;
@@ -49,7 +47,7 @@ pub(super) struct Attached {
     pub(super) frags: bool,
 }
 
-/// What the program did with frames, summed over processors. The order is that of `enum verdict`.
+/// What the program did with frames, summed over processors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct XdpVerdicts {
     /// Redirected to a socket of ours.
@@ -78,20 +76,20 @@ impl Attached {
         choice: AttachChoice,
         refused: &mut Vec<String>,
     ) -> Result<Attached, XdpError> {
-        let (mut ebpf, frags) = match load("steer_frags") {
+        let (mut ebpf, frags) = match load(xdp_prog::STEER_FRAGS) {
             Ok(ebpf) => (ebpf, true),
             Err(error @ XdpError::Privilege { .. }) => return Err(error),
             Err(error) => {
-                let ebpf = load("steer_linear")?;
+                let ebpf = load(xdp_prog::STEER_LINEAR)?;
                 refused.push(format!("multi-buffer: the kernel does not load such a program ({error})"));
                 (ebpf, false)
             }
         };
-        let name = if frags { "steer_frags" } else { "steer_linear" };
+        let name = if frags { xdp_prog::STEER_FRAGS } else { xdp_prog::STEER_LINEAR };
         let maps = Maps {
-            sockets: Sockets(map(map_descriptor(&ebpf, "sockets")?)?),
-            addresses: Addresses(map(map_descriptor(&ebpf, "addresses")?)?),
-            verdicts: map_descriptor(&ebpf, "verdicts")?,
+            sockets: Sockets(map(map_descriptor(&ebpf, xdp_prog::SOCKETS)?)?),
+            addresses: Addresses(map(map_descriptor(&ebpf, xdp_prog::ADDRESSES)?)?),
+            verdicts: map_descriptor(&ebpf, xdp_prog::VERDICTS)?,
         };
         let program = program(&mut ebpf, name)?;
         let fd = program.fd().map_err(|error| XdpError::Program(error.to_string()))?;
@@ -151,18 +149,18 @@ impl Verdicts {
     }
 
     pub(super) fn read(&self) -> io::Result<XdpVerdicts> {
-        let count = |index: u32| -> io::Result<u64> {
-            Ok(self.0.get(&index, 0).map_err(io::Error::other)?.iter().sum())
+        let count = |verdict: Verdict| -> io::Result<u64> {
+            Ok(self.0.get(&(verdict as u32), 0).map_err(io::Error::other)?.iter().sum())
         };
         Ok(XdpVerdicts {
-            redirected: count(0)?,
-            passed_no_socket: count(1)?,
-            passed_not_ip: count(2)?,
-            passed_not_udp: count(3)?,
-            passed_fragment: count(4)?,
-            passed_other_port: count(5)?,
-            passed_other_address: count(6)?,
-            passed_truncated: count(7)?,
+            redirected: count(Verdict::Redirected)?,
+            passed_no_socket: count(Verdict::PassedNoSocket)?,
+            passed_not_ip: count(Verdict::PassedNotIp)?,
+            passed_not_udp: count(Verdict::PassedNotUdp)?,
+            passed_fragment: count(Verdict::PassedFragment)?,
+            passed_other_port: count(Verdict::PassedOtherPort)?,
+            passed_other_address: count(Verdict::PassedOtherAddress)?,
+            passed_truncated: count(Verdict::PassedTruncated)?,
         })
     }
 }
@@ -181,7 +179,7 @@ pub(super) fn describe_programs(ids: &[u32]) -> String {
 }
 
 fn load(name: &str) -> Result<Ebpf, XdpError> {
-    let mut ebpf = EbpfLoader::new().load(OBJECT).map_err(|error| match os_error(&error) {
+    let mut ebpf = EbpfLoader::new().load(xdp_prog::OBJECT).map_err(|error| match os_error(&error) {
         Some(libc::EPERM) => {
             XdpError::Privilege { what: "creating the XDP program's maps", needs: LOADING_NEEDS }
         }

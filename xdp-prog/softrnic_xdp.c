@@ -24,7 +24,7 @@
 #define MAX_QUEUES 256
 #define MAX_ADDRESSES 4096
 
-// What became of a frame; the order is shared with src/link/xdp/program.rs.
+// What became of a frame; `Verdict` in lib.rs has the same order.
 enum verdict {
 	REDIRECTED,
 	PASSED_NO_SOCKET,
