@@ -75,7 +75,7 @@ def _parse():
                         help="where our libibverbs.so.1 is, if it is not to be built")  # fmt: skip
     parser.add_argument("--keep", action="store_true", help="keep the captures of what passed, too")
     parser.add_argument("--packets", action="store_true", help="show what each error case put on the wire")
-    parser.add_argument("--update-readme", action="store_true", help="write the table into README.md")
+    parser.add_argument("--update-docs", action="store_true", help="write the table into docs/interop.md")
     parser.add_argument("--summary", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.parts = args.parts.split(",")
@@ -137,8 +137,8 @@ class Interop:
         if "matrix" in self.args.parts:
             text = self.table.markdown()
             print(f"\n{text}")
-            if self.args.update_readme:
-                report.update(ROOT / "README.md", text)
+            if self.args.update_docs:
+                report.update(ROOT / "docs/interop.md", text)
         for what, why in self.failures:
             print(f"FAIL {what}: {why}")
         passed = ", ".join(f"{count} {what}" for what, count in self.passed.items()) or "nothing"

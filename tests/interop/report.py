@@ -1,4 +1,4 @@
-"""The table of the matrix, for people and for the README."""
+"""The table of the matrix, for people and for docs/interop.md."""
 
 import collections
 
@@ -7,7 +7,7 @@ from matrix import ROWS
 COLUMNS = [
     (link, lossy, near_starts) for link in ("udp", "xdp") for lossy in (False, True) for near_starts in (True, False)
 ]  # fmt: skip
-BEGIN, END = "<!-- interop: written by tools/interop --update-readme -->", "<!-- interop: end -->"
+BEGIN, END = "<!-- interop: written by tools/interop --update-docs -->", "<!-- interop: end -->"
 HEAD = """\
 A number is how many cells passed, each with data checked at both ends: message sizes from 0 to 1 MiB, MTU 1024,
 2048 and 4096, IPv4 and IPv6. `▸` we initiate, `◂` the peer does. A lossy wire loses 1 % of the packets and reorders
@@ -59,11 +59,11 @@ class Table:
         return f"{count['pass'] or '–'}{notes}"
 
 
-def update(readme, text):
+def update(page, text):
     """Put the text between the markers of a file."""
-    content = readme.read_text()
+    content = page.read_text()
     before, begin, rest = content.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"{readme} has no {BEGIN} … {END}")
-    readme.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+        raise ValueError(f"{page} has no {BEGIN} … {END}")
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
