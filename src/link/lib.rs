@@ -1,8 +1,8 @@
 //! Links move RoCEv2 datagrams (BTH to ICRC, the payload of UDP port 4791) in batches.
 //!
 //! A [`Link`] is driven by one caller at a time, never blocks, and describes what it can do in its [`Capabilities`];
-//! the layers above ask and never guess. Nothing here parses above UDP, except the [`capture`] and [`fault`] layers,
-//! which wrap any link and read the transport headers. Start reading with the [`Link`] trait.
+//! the layers above ask and never guess. Above UDP, only three parts read headers: the [`capture`] and [`fault`] layers,
+//! which wrap any link, and the `udp` link, to find the process that a packet of a shared address is for. Start reading with the [`Link`] trait.
 //!
 //! On WebAssembly there is only [`sim`].
 

@@ -1,4 +1,4 @@
-//! The only place that reads the process's environment.
+//! The process's environment, for everything that runs inside an application.
 //!
 //! A program that gains privileges when it is started (setuid, setgid, file capabilities) keeps the environment of a
 //! user who may not have them. The kernel reports that (`AT_SECURE`, `getauxval(3)`), and the environment is then not

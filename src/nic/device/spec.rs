@@ -34,8 +34,9 @@ pub struct DeviceSpec {
     /// How its QPs behave, besides their attributes: `early=off` leaves lost packets to the local ACK timeout, `ecn=on`
     /// marks packets as ECN-capable and slows down on CNPs.
     pub transport: TransportConfig,
-    /// Whether unmapping registered memory causes an error (`copies=safe`) or kills the process (`copies=plain`); if
-    /// not given, `SOFTRNIC_SAFE_COPIES` decides.
+    /// Whether copies to and from registered memory go through the kernel (`copies=safe`), so that unmapped memory is an
+    /// error even where the program replaces the handlers of SIGSEGV and SIGBUS. If not given, `SOFTRNIC_SAFE_COPIES`
+    /// decides.
     pub safe_copies: Option<bool>,
     /// Whether a UDP link adds shared memory for peers of this user on this machine; if nothing is said, it does unless
     /// `SOFTRNIC_SHM` is `off`.
