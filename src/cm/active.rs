@@ -8,7 +8,7 @@ use softrnic_wire::{
 use crate::cm::{Cm, mad};
 use crate::config::{Config, MRA_TIMEOUT, exponent};
 use crate::connection::{Connection, Side, State};
-use crate::directory::CommId;
+use crate::directory::{CommId, Peer};
 use crate::error::CmError;
 use crate::event::{Event, Reply};
 use crate::params::{CmTransport, ConnectParams, Ece, Path, QpParams, Route};
@@ -40,6 +40,7 @@ impl Cm {
             transaction,
             remote_id: 0,
             remote_guid: 0,
+            source: params.path.route.remote,
             local: Side {
                 qpn: params.qpn,
                 starting_psn: params.starting_psn,
@@ -99,7 +100,7 @@ impl Cm {
     }
 
     pub(crate) fn on_rep(&mut self, now: Time, route: Route, mad: &Mad<'_>, rep: &Rep, private: &[u8]) {
-        let Some(connection) = self.directory.find(rep.ids.remote) else {
+        let Some(connection) = self.directory.find_from(route.remote, rep.ids.remote) else {
             // It answers a late copy of a request. Without a REJ, its sender would wait for us for a minute.
             self.note_unexpected();
             let ids = CmIds { local: rep.ids.remote, remote: rep.ids.local };
@@ -140,7 +141,8 @@ impl Cm {
         // With XRC the peer has a target QP, whose number is in the field of an end-to-end context.
         let is_xrc = connection.transport == Some(CmTransport::Xrc);
         let qpn = if is_xrc { Qpn::new(rep.eecn.get()) } else { rep.qpn };
-        if let Some(stale) = self.directory.find_by_remote_qp(rep.ca_guid, qpn).map(|c| c.id) {
+        let peer = Peer { source: route.remote, guid: rep.ca_guid };
+        if let Some(stale) = self.directory.find_by_remote_qp(peer, qpn).map(|c| c.id) {
             let rej = Rej {
                 ids: connection.ids_for(rep.ids.local),
                 answers: Served::REP,
@@ -182,8 +184,9 @@ impl Cm {
         }
     }
 
-    pub(crate) fn on_mra(&mut self, now: Time, mra: &Mra) {
-        let Some(connection) = self.directory.find(mra.ids.remote) else { return self.note_unexpected() };
+    pub(crate) fn on_mra(&mut self, now: Time, route: Route, mra: &Mra) {
+        let found = self.directory.find_from(route.remote, mra.ids.remote);
+        let Some(connection) = found else { return self.note_unexpected() };
         let id = connection.id;
         let awaited = match connection.state {
             State::ReqSent => mra.answers == Served::REQ,

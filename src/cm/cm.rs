@@ -35,7 +35,7 @@ pub struct Counters {
     pub duplicates: u64,
     /// Dropped: not a connection management message, or of another version.
     pub drop_malformed: u64,
-    /// Dropped: names no connection, or one in a state that does not expect the message.
+    /// Dropped: names no connection, or one with another address, or in a state that does not expect the message.
     pub drop_unexpected: u64,
     /// Dropped: too many requests wait for an answer.
     pub drop_backlog: u64,
@@ -112,14 +112,14 @@ impl Cm {
         let private = message.private();
         match message.body() {
             CmBody::Req(req) => self.on_req(now, route, &mad, req, private),
-            CmBody::Mra(mra) => self.on_mra(now, mra),
-            CmBody::Rej(rej) => self.on_rej(now, rej, private),
+            CmBody::Mra(mra) => self.on_mra(now, route, mra),
+            CmBody::Rej(rej) => self.on_rej(now, route, rej, private),
             CmBody::Rep(rep) => self.on_rep(now, route, &mad, rep, private),
-            CmBody::Rtu(ids) => self.on_rtu(*ids, private),
+            CmBody::Rtu(ids) => self.on_rtu(route, *ids, private),
             CmBody::Dreq(dreq) => self.on_dreq(now, route, &mad, dreq, private),
-            CmBody::Drep(ids) => self.on_drep(now, *ids, private),
+            CmBody::Drep(ids) => self.on_drep(now, route, *ids, private),
             CmBody::SidrReq(req) => self.on_sidr_req(route, &mad, req, private),
-            CmBody::SidrRep(rep) => self.on_sidr_rep(&mad, rep, private),
+            CmBody::SidrRep(rep) => self.on_sidr_rep(route, &mad, rep, private),
             // RoCE has no alternate paths; Linux ignores both there.
             CmBody::Lap(_) | CmBody::Apr(_) => self.counters.drop_unexpected += 1,
         }

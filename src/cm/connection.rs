@@ -1,11 +1,12 @@
 //! A connection, from the first message to the end of its timewait.
 
 use alloc::boxed::Box;
+use core::net::IpAddr;
 use core::time::Duration;
 
 use softrnic_wire::{CmIds, MAD_LEN, Psn, Qpn, ServiceId, Time};
 
-use crate::directory::{CommId, ListenerId};
+use crate::directory::{CommId, ListenerId, Peer};
 use crate::params::{CmTransport, Path, Route};
 use crate::repeat::Repeat;
 
@@ -91,6 +92,9 @@ pub(crate) struct Connection {
     /// The peer's communication id; for SIDR, its request id.
     pub remote_id: u32,
     pub remote_guid: u64,
+    /// The address that the peer's messages come from: that of its REQ, or the one that was asked. From others they are
+    /// not taken.
+    pub source: IpAddr,
     pub local: Side,
     pub remote: Side,
     pub retry_count: u8,
@@ -121,6 +125,10 @@ impl Connection {
             route: self.route,
             qpns: [self.local.qpn, self.remote.qpn],
         }
+    }
+
+    pub fn peer(&self) -> Peer {
+        Peer { source: self.source, guid: self.remote_guid }
     }
 
     pub fn ids(&self) -> CmIds {

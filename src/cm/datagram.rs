@@ -87,9 +87,11 @@ impl Cm {
         self.tell(Event::SidrRequest { id, listener, route, private: private.into() });
     }
 
-    pub(crate) fn on_sidr_rep(&mut self, mad: &Mad<'_>, rep: &SidrRep<'_>, private: &[u8]) {
-        let found = self.directory.find(rep.request_id).filter(|c| c.state == State::SidrReqSent);
-        let Some(id) = found.map(|c| c.id) else { return self.note_unexpected() };
+    pub(crate) fn on_sidr_rep(&mut self, route: Route, mad: &Mad<'_>, rep: &SidrRep<'_>, private: &[u8]) {
+        let found = self.directory.find_from(route.remote, rep.request_id);
+        let Some(id) = found.filter(|c| c.state == State::SidrReqSent).map(|c| c.id) else {
+            return self.note_unexpected();
+        };
         self.directory.remove(id);
         self.tell(Event::SidrReply(SidrAnswer {
             id,
@@ -132,6 +134,7 @@ impl Cm {
             transaction,
             remote_id: 0,
             remote_guid: 0,
+            source: route.remote,
             local: Side::default(),
             remote: Side::default(),
             retry_count: 0,

@@ -25,6 +25,14 @@ impl CommId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ListenerId(u64);
 
+/// The device at the other end. Its GUID alone is only what a message says: anybody can name that of another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Peer {
+    /// The address that its messages come from.
+    pub source: IpAddr,
+    pub guid: u64,
+}
+
 pub(crate) struct Listener {
     pub id: ListenerId,
     pub listen: Listen,
@@ -35,10 +43,10 @@ pub(crate) struct Listener {
 #[derive(Default)]
 pub(crate) struct Directory {
     connections: BTreeMap<CommId, Connection>,
-    /// Passive connections by the peer's GUID and communication id.
-    by_remote_id: BTreeMap<(u64, u32), CommId>,
-    /// Connections by the peer's GUID and QP, while they own that QP.
-    by_remote_qp: BTreeMap<(u64, Qpn), CommId>,
+    /// Passive connections by what the peer calls them.
+    by_remote_id: BTreeMap<(Peer, u32), CommId>,
+    /// Connections by the peer's QP, while they own that QP.
+    by_remote_qp: BTreeMap<(Peer, Qpn), CommId>,
     /// SIDR requests to us, by the sender's address and the request id.
     questions: BTreeMap<(IpAddr, u32), CommId>,
     timers: BTreeSet<(Time, CommId)>,
@@ -70,22 +78,27 @@ impl Directory {
         self.connections.get_mut(&id)
     }
 
-    /// The connection that a message names by our id.
+    /// The connection with this number.
     pub fn find(&self, local: u32) -> Option<&Connection> {
         self.connections.get(&CommId(local))
     }
 
-    pub fn find_by_remote_id(&self, guid: u64, remote: u32) -> Option<&Connection> {
-        self.get(*self.by_remote_id.get(&(guid, remote))?)
+    /// The connection that a message from this address names by our id.
+    pub fn find_from(&self, source: IpAddr, local: u32) -> Option<&Connection> {
+        self.find(local).filter(|c| c.source == source)
+    }
+
+    pub fn find_by_remote_id(&self, peer: Peer, remote: u32) -> Option<&Connection> {
+        self.get(*self.by_remote_id.get(&(peer, remote))?)
     }
 
     /// Whether the peer asked for the connection.
     pub fn is_passive(&self, id: CommId) -> bool {
-        self.get(id).is_some_and(|c| self.by_remote_id.get(&(c.remote_guid, c.remote_id)) == Some(&id))
+        self.get(id).is_some_and(|c| self.by_remote_id.get(&(c.peer(), c.remote_id)) == Some(&id))
     }
 
-    pub fn find_by_remote_qp(&self, guid: u64, qpn: Qpn) -> Option<&Connection> {
-        self.get(*self.by_remote_qp.get(&(guid, qpn))?)
+    pub fn find_by_remote_qp(&self, peer: Peer, qpn: Qpn) -> Option<&Connection> {
+        self.get(*self.by_remote_qp.get(&(peer, qpn))?)
     }
 
     pub fn find_question(&self, from: IpAddr, request: u32) -> Option<&Connection> {
@@ -95,14 +108,14 @@ impl Directory {
     /// Indexes a connection by the peer's id from now on.
     pub fn note_remote_id(&mut self, id: CommId) {
         if let Some(c) = self.connections.get(&id) {
-            self.by_remote_id.insert((c.remote_guid, c.remote_id), id);
+            self.by_remote_id.insert((c.peer(), c.remote_id), id);
         }
     }
 
     /// The peer's QP belongs to this connection from now on.
     pub fn note_remote_qp(&mut self, id: CommId) {
         if let Some(c) = self.connections.get(&id) {
-            self.by_remote_qp.insert((c.remote_guid, c.remote.qpn), id);
+            self.by_remote_qp.insert((c.peer(), c.remote.qpn), id);
         }
     }
 
@@ -115,14 +128,14 @@ impl Directory {
     /// Another connection may use the peer's QP.
     pub fn forget_remote_qp(&mut self, id: CommId) {
         let Some(c) = self.connections.get(&id) else { return };
-        remove_if(&mut self.by_remote_qp, (c.remote_guid, c.remote.qpn), id);
+        remove_if(&mut self.by_remote_qp, (c.peer(), c.remote.qpn), id);
     }
 
     pub fn remove(&mut self, id: CommId) -> Option<Connection> {
         self.forget_remote_qp(id);
         self.set_timer(id, Time::NEVER);
         let c = self.connections.get(&id)?;
-        remove_if(&mut self.by_remote_id, (c.remote_guid, c.remote_id), id);
+        remove_if(&mut self.by_remote_id, (c.peer(), c.remote_id), id);
         remove_if(&mut self.questions, (c.route.remote, c.remote_id), id);
         self.connections.remove(&id)
     }

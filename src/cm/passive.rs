@@ -8,7 +8,7 @@ use softrnic_wire::{
 use crate::cm::{Cm, mad};
 use crate::config::{MRA_TIMEOUT, exponent};
 use crate::connection::{Connection, Side, State};
-use crate::directory::{CommId, ListenerId};
+use crate::directory::{CommId, ListenerId, Peer};
 use crate::error::CmError;
 use crate::event::{Event, Request};
 use crate::params::{AcceptParams, CmTransport, Ece, Listen, Path, Route};
@@ -128,7 +128,8 @@ impl Cm {
     }
 
     pub(crate) fn on_req(&mut self, now: Time, route: Route, mad: &Mad<'_>, req: &Req, private: &[u8]) {
-        if let Some(known) = self.directory.find_by_remote_id(req.ca_guid, req.local_id) {
+        let peer = Peer { source: route.remote, guid: req.ca_guid };
+        if let Some(known) = self.directory.find_by_remote_id(peer, req.local_id) {
             let asked =
                 (known.state == State::ReqRcvd).then(|| (known.ids(), known.route, known.transaction));
             self.note_duplicate();
@@ -143,13 +144,17 @@ impl Cm {
             }
             return;
         }
-        if let Some(stale) = self.directory.find_by_remote_qp(req.ca_guid, req.qpn).map(|c| c.id) {
-            self.refuse(route, mad, req, RejReason::STALE_CONNECTION, &[]);
-            return self.end_stale(now, stale);
-        }
         match self.judge(req, private) {
             Ok(None) => self.counters.drop_backlog += 1,
-            Ok(Some(offer)) => self.offer(offer, mad, req, private),
+            // Only now, unlike in Linux. Else whoever sends from the peer's address tries all QPNs, unnoticed by any
+            // listener, and without its backlog as a bound (IBTA 12.9.8.3.1).
+            Ok(Some(offer)) => match self.directory.find_by_remote_qp(peer, req.qpn).map(|c| c.id) {
+                Some(stale) => {
+                    self.refuse(route, mad, req, RejReason::STALE_CONNECTION, &[]);
+                    self.end_stale(now, stale);
+                }
+                None => self.offer(offer, route, mad, req, private),
+            },
             Err(reason) => {
                 let gid = self.first_gid().0;
                 let info: &[u8] = if reason == RejReason::INVALID_GID { &gid } else { &[] };
@@ -195,7 +200,7 @@ impl Cm {
     }
 
     /// Passes a request to the application.
-    fn offer(&mut self, offer: Offer, mad: &Mad<'_>, req: &Req, private: &[u8]) {
+    fn offer(&mut self, offer: Offer, from: Route, mad: &Mad<'_>, req: &Req, private: &[u8]) {
         let id = self.fresh_id();
         let Offer { listener, transport, mtu } = offer;
         // All further messages go to the address that the peer names, as in Linux.
@@ -226,6 +231,7 @@ impl Cm {
             transaction: mad.transaction_id,
             remote_id: req.local_id,
             remote_guid: req.ca_guid,
+            source: from.remote,
             local: Side::default(),
             remote,
             retry_count: req.retry_count.get() as u8,
@@ -258,17 +264,17 @@ impl Cm {
         }));
     }
 
-    pub(crate) fn on_rtu(&mut self, ids: CmIds, private: &[u8]) {
-        let found = self.directory.find(ids.remote).filter(|c| c.remote_id == ids.local);
-        match found.map(|c| (c.id, c.state)) {
+    pub(crate) fn on_rtu(&mut self, route: Route, ids: CmIds, private: &[u8]) {
+        let found = self.directory.find_from(route.remote, ids.remote);
+        match found.filter(|c| c.remote_id == ids.local).map(|c| (c.id, c.state)) {
             Some((id, State::RepSent)) => self.established(id, private),
             Some((_, State::Established)) => self.note_duplicate(),
             _ => self.note_unexpected(),
         }
     }
 
-    pub(crate) fn on_rej(&mut self, now: Time, rej: &Rej<'_>, private: &[u8]) {
-        let Some(id) = self.rejected_connection(rej) else { return self.note_unexpected() };
+    pub(crate) fn on_rej(&mut self, now: Time, route: Route, rej: &Rej<'_>, private: &[u8]) {
+        let Some(id) = self.rejected_connection(route, rej) else { return self.note_unexpected() };
         let Some(connection) = self.directory.get_mut(id) else { return };
         let orphaned = connection.orphaned;
         match connection.state {
@@ -288,12 +294,13 @@ impl Cm {
 
     /// The connection that a REJ is about. A peer that gave up on its REQ does not know our id; one that refuses ours
     /// at once has none of its own.
-    fn rejected_connection(&self, rej: &Rej<'_>) -> Option<CommId> {
+    fn rejected_connection(&self, route: Route, rej: &Rej<'_>) -> Option<CommId> {
         if rej.reason == RejReason::TIMEOUT {
             let guid = u64::from_be_bytes(*rej.info.bytes().first_chunk()?);
-            return self.directory.find_by_remote_id(guid, rej.ids.local).map(|c| c.id);
+            let peer = Peer { source: route.remote, guid };
+            return self.directory.find_by_remote_id(peer, rej.ids.local).map(|c| c.id);
         }
-        let connection = self.directory.find(rej.ids.remote)?;
+        let connection = self.directory.find_from(route.remote, rej.ids.remote)?;
         let fits = match connection.state {
             State::ReqSent => rej.answers == Served::REQ || rej.ids.local == 0,
             _ => connection.remote_id == rej.ids.local,

@@ -145,8 +145,8 @@ impl Cm {
     }
 
     pub(crate) fn on_dreq(&mut self, now: Time, route: Route, mad: &Mad<'_>, dreq: &Dreq, private: &[u8]) {
-        let found = self.directory.find(dreq.ids.remote).filter(|c| c.remote_id == dreq.ids.local);
-        let Some(connection) = found else {
+        let found = self.directory.find_from(route.remote, dreq.ids.remote);
+        let Some(connection) = found.filter(|c| c.remote_id == dreq.ids.local) else {
             // The sender waits for an answer; it must not wait for a peer that knows nothing.
             self.note_unexpected();
             let ids = CmIds { local: dreq.ids.remote, remote: dreq.ids.local };
@@ -180,9 +180,9 @@ impl Cm {
         }
     }
 
-    pub(crate) fn on_drep(&mut self, now: Time, ids: CmIds, private: &[u8]) {
-        let found = self.directory.find(ids.remote).filter(|c| c.remote_id == ids.local);
-        match found.map(|c| (c.id, c.state, c.orphaned)) {
+    pub(crate) fn on_drep(&mut self, now: Time, route: Route, ids: CmIds, private: &[u8]) {
+        let found = self.directory.find_from(route.remote, ids.remote);
+        match found.filter(|c| c.remote_id == ids.local).map(|c| (c.id, c.state, c.orphaned)) {
             Some((id, State::DreqSent, orphaned)) => {
                 self.enter_timewait(now, id);
                 if !orphaned {
