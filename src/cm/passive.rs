@@ -147,7 +147,7 @@ impl Cm {
         match self.judge(req, private) {
             Ok(None) => self.counters.drop_backlog += 1,
             // Only now, unlike in Linux. Else whoever sends from the peer's address tries all QPNs, unnoticed by any
-            // listener, and without its backlog as a bound (IBTA 12.9.8.3.1).
+            // listener, and without its backlog as a bound (IBTA 12.9.8.3).
             Ok(Some(offer)) => match self.directory.find_by_remote_qp(peer, req.qpn).map(|c| c.id) {
                 Some(stale) => {
                     self.refuse(route, mad, req, RejReason::STALE_CONNECTION, &[]);

@@ -11,7 +11,7 @@ use softrnic_wire::ServiceId;
 use super::address::Address;
 use super::error::Error;
 use super::id::IdState;
-use super::registry::{Family, Name};
+use super::names::{Family, Name};
 use super::state::{Entry, Listener, State};
 
 /// The largest backlog, and the default.
@@ -31,8 +31,10 @@ impl State {
         if entry.state != IdState::Bound {
             return Err(Error::Invalid);
         }
+        // A listener shares its port with nobody, whatever was asked for (kernel: `rdma_listen`).
         if entry.reuse {
             self.check_alone(number)?;
+            self.entry_mut(number)?.reuse = false;
         }
         let entry = self.entry(number)?;
         let local = entry.local.ok_or(Error::Invalid)?;

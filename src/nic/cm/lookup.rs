@@ -5,11 +5,13 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, connect, recv, send};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use softrnic_wire::{Gid, Time};
 
 use super::address::Address;
-use super::registry::{Family, Home, Message, Name, stream};
+use super::names::{Family, Name, listeners};
+use super::reach::{Reached, reach};
+use super::registry::{Home, Message};
 use super::state::State;
 use super::watch::Watch;
 
@@ -89,7 +91,7 @@ impl State {
             Address::Ip(ip) if ip.is_ipv4() => Family::V4,
             Address::Ip(_) => Family::V6,
         };
-        let [name, _] = Name::both(entry.kind.space, peer.port(), family, peer.ip());
+        let (name, _) = Name::both(entry.kind.space, peer.port(), family, peer.ip());
         let mut lookup = Lookup {
             id: number,
             purpose,
@@ -151,7 +153,11 @@ impl State {
 
     /// The stream to a process about to be connected to is kept as a lifeline.
     fn end_lookup(&mut self, lookup: Lookup, found: Found) {
-        let Lookup { id, purpose, socket, .. } = lookup;
+        let Lookup { id, purpose, socket, name, destination, .. } = lookup;
+        if found == Found::Nobody && purpose == Purpose::Connect && tracing::enabled!(tracing::Level::DEBUG) {
+            let wanted = Name { address: Some(destination), ..name };
+            tracing::debug!("no listener for {wanted}; there are: {}", listeners());
+        }
         if let (Found::Device(home), Some(socket), Purpose::Connect) = (found, socket, purpose) {
             // The process that had this device before may have ended.
             self.lose_ended_peers();
@@ -172,13 +178,11 @@ fn nobody(lookup: &mut Lookup, now: Time) -> Progress {
 }
 
 fn ask(name: &Name, destination: IpAddr, home: Home) -> Result<OwnedFd, Errno> {
-    let [every, one] = Name::both(name.space, name.port, name.family, destination);
-    let reach = |name: Name| {
-        let socket = stream()?;
-        connect(&socket, &name.address()?).map(|()| socket)
+    let socket = match reach(name, destination) {
+        Reached::Listener(socket) => socket,
+        Reached::Busy => return Err(Errno::AGAIN),
+        Reached::Nobody => return Err(Errno::CONNREFUSED),
     };
-    let socket =
-        reach(every).or_else(|error| if error == Errno::CONNREFUSED { reach(one) } else { Err(error) })?;
     let question = Message { found: false, destination: Gid::from(destination), home };
     send(&socket, &question.to_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
     Ok(socket)

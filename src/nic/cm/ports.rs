@@ -10,14 +10,11 @@ use super::address::Address;
 use super::error::Error;
 use super::event::{EventData, EventKind, EventStatus};
 use super::id::IdState;
-use super::registry::Family;
+use super::names::{Family, is_privileged};
 use super::state::{Entry, State};
 
 /// Ports for callers that ask for any.
 const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
-
-/// The first port that needs no privilege.
-const FIRST_FREE: u16 = 1024;
 
 /// How often another port is tried for an identifier that may have to be registered.
 const TRIES: usize = 64;
@@ -113,13 +110,13 @@ impl State {
         let entry = self.entry(number)?;
         let (space, reuse) = (entry.kind.space, entry.reuse);
         if address.port() != 0 {
-            if address.port() < FIRST_FREE && !rustix::process::geteuid().is_root() {
+            if is_privileged(address.port()) && !rustix::process::geteuid().is_root() {
                 return Err(Error::Denied);
             }
             let bound = with_port(address, space, address.port());
             self.check_port(number, &bound, one_family, reuse)?;
-            if reserve && !reuse {
-                self.registry.claim(number, space, &bound, Self::families(&bound, one_family))?;
+            if reserve {
+                self.reserve(number, &bound, one_family)?;
             }
             return Ok(bound);
         }
@@ -129,13 +126,22 @@ impl State {
                 continue;
             }
             let bound = with_port(address, space, port);
-            if !reserve
-                || self.registry.claim(number, space, &bound, Self::families(&bound, one_family)).is_ok()
-            {
+            if !reserve || self.reserve(number, &bound, one_family).is_ok() {
                 return Ok(bound);
             }
         }
         Err(Error::AddressNotAvailable)
+    }
+
+    /// Keeps other processes from the port. One that may be shared is taken when its identifier listens.
+    fn reserve(&mut self, number: u32, bound: &Address, one_family: bool) -> Result<(), Error> {
+        let entry = self.entry(number)?;
+        let (space, reuse, families) = (entry.kind.space, entry.reuse, Self::families(bound, one_family));
+        if reuse {
+            self.registry.check_free(space, bound, families)
+        } else {
+            self.registry.claim(number, space, bound, families)
+        }
     }
 
     fn check_port(&self, number: u32, address: &Address, one_family: bool, reuse: bool) -> Result<(), Error> {

@@ -1,11 +1,8 @@
-//! The listeners on the ports of this machine: abstract Unix sockets, one for each port space, port and family, or
-//! address.
+//! The listeners on the ports of this machine: this process's names (`names.rs`), and the clients that ask it.
 //!
-//! Their scope is the network namespace, like that of 127.0.0.1. The kernel ensures that a name is taken only once, and
-//! is freed when its process ends, in whatever way. A name with an address and one without are taken independently; a
-//! process that has taken one then looks for the other kind in the table of all sockets, and releases its own if there
-//! is one. A client asks there which device to connect to (`lookup.rs`); any user may. What clients send is checked,
-//! and what they keep open is bounded.
+//! A name with an address and one without are taken independently; a process that has taken one then looks for the
+//! other kind in the table of all sockets, and releases its own if there is one. A client asks there which device to
+//! connect to (`lookup.rs`); any user may. What clients send is checked, and what they keep open is bounded.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -13,16 +10,15 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
-    recv, send, socket_with,
-};
+use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, accept_with, bind, listen, recv, send};
 use softrnic_link::Part;
 use softrnic_wire::{Gid, PortSpace, Time};
 
 use super::address::Address;
 use super::error::Error;
 use super::lifeline::{self, Lifelines};
+use super::names::{Family, Name, Taken, is_privileged, taken};
+use super::reach::{is_kept_by, is_roots, stream};
 use super::watch::Watch;
 
 /// Clients that have not asked yet, or have asked and may keep the stream; beyond this many the oldest is dropped.
@@ -33,66 +29,6 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Clients that one name serves in a round.
 const ROUND: usize = 64;
-
-/// Address families, each with names of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Family {
-    V4,
-    V6,
-    /// `AF_IB`.
-    Native,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Name {
-    pub space: PortSpace,
-    pub port: u16,
-    pub family: Family,
-    /// `None` for a port on every address.
-    pub address: Option<IpAddr>,
-}
-
-/// The kernel's table of the Unix sockets in this network namespace.
-const SOCKETS: &str = "/proc/net/unix";
-
-impl Name {
-    /// The name for a port on every address, and the one for a port on one address.
-    pub fn both(space: PortSpace, port: u16, family: Family, address: IpAddr) -> [Name; 2] {
-        let name = Name { space, port, family, address: None };
-        [name, Name { address: Some(address), ..name }]
-    }
-
-    pub fn address(&self) -> Result<SocketAddrUnix, Errno> {
-        SocketAddrUnix::new_abstract_name(self.text().as_bytes())
-    }
-
-    fn text(&self) -> String {
-        let family = match self.family {
-            Family::V4 => '4',
-            Family::V6 => '6',
-            Family::Native => 'd',
-        };
-        let space = self.space.name().to_ascii_lowercase();
-        let text = format!("softrnic/cm/{space}/{}/{family}", self.port);
-        match self.address {
-            Some(address) => format!("{text}/{address}"),
-            None => text,
-        }
-    }
-
-    /// Whether a socket's name takes the same port the other way: on every address instead of one, or on one.
-    fn excludes(&self, socket: &str) -> bool {
-        match self.address {
-            Some(_) => socket == Name { address: None, ..*self }.text(),
-            None => socket.strip_prefix(&self.text()).is_some_and(|rest| rest.starts_with('/')),
-        }
-    }
-}
-
-pub(super) fn stream() -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-}
 
 /// A question or an answer: both are one message.
 pub(super) struct Message {
@@ -149,6 +85,8 @@ pub(super) struct Registry {
 /// A name that we own.
 struct Claim {
     socket: OwnedFd,
+    /// What the socket is bound to.
+    text: String,
     /// Identifiers that share it.
     owners: Vec<u32>,
     listens: bool,
@@ -180,52 +118,52 @@ impl Registry {
         local: &Address,
         families: &[Family],
     ) -> Result<(), Error> {
-        // Loopback addresses count as wildcards, as in the kernel.
-        let wild = local.is_any() || local.ip().is_loopback();
-        let taken = if wild { Error::AddressNotAvailable } else { Error::AddressInUse };
-        for &family in families {
-            let address = (!wild && family != Family::Native).then(|| local.ip());
-            let name = Name { space, port: local.port(), family, address };
-            if let Some(claim) = self.names.get_mut(&name) {
-                claim.owners.push(owner);
-                continue;
-            }
-            let made = stream().and_then(|socket| {
-                bind(&socket, &name.address()?)?;
-                Ok(socket)
-            });
-            match made {
-                Ok(socket) => {
-                    self.names.insert(name, Claim { socket, owners: vec![owner], listens: false });
-                    if self.is_excluded(&name) {
-                        self.release(owner);
-                        return Err(Error::AddressNotAvailable);
-                    }
+        for name in names(space, local, families) {
+            let claimed = match self.names.get_mut(&name) {
+                Some(claim) => {
+                    claim.owners.push(owner);
+                    Ok(())
                 }
-                Err(error) => {
-                    self.release(owner);
-                    return Err(if error == Errno::ADDRINUSE { taken } else { Error::NoDescriptor });
-                }
+                None => self.take(owner, name, refusal(local)),
+            };
+            if claimed.is_err() {
+                self.release(owner);
+                return claimed;
             }
         }
         Ok(())
     }
 
-    /// Whether another process has the port in a way that excludes this name.
-    fn is_excluded(&self, name: &Name) -> bool {
-        let sockets = match std::fs::read(SOCKETS) {
-            Ok(sockets) => sockets,
-            Err(error) => {
-                tracing::warn!(%error, "{SOCKETS} cannot be read; whether another process has the port is not known");
-                return false;
-            }
-        };
-        let own = |socket: &str| self.names.keys().any(|known| known.text() == socket);
-        let names = sockets.split(|byte| *byte == b'\n').filter_map(|line| {
-            let at = line.iter().position(|byte| *byte == b'@')?;
-            std::str::from_utf8(&line[at + 1..]).ok()
+    fn take(&mut self, owner: u32, name: Name, taken: Error) -> Result<(), Error> {
+        let made = bind_to(name.text()).or_else(|error| {
+            // A privileged port is root's, whoever took the name first.
+            let is_free = is_privileged(name.port) && error == Errno::ADDRINUSE && !is_roots(&name.text());
+            if is_free { bind_to(name.unforeseen_text()?) } else { Err(error) }
         });
-        names.into_iter().any(|socket| name.excludes(socket) && !own(socket))
+        let (socket, text) = made.map_err(|error| match error {
+            Errno::ADDRINUSE => taken,
+            _ => Error::NoDescriptor,
+        })?;
+        // Others look whose it is, which they can only see of a socket that listens.
+        if is_privileged(name.port) {
+            listen(&socket, MAX_CLIENTS as i32).map_err(|_| Error::NoMemory)?;
+        }
+        self.names.insert(name, Claim { socket, text, owners: vec![owner], listens: false });
+        if self.is_kept(&name) { Err(Error::AddressNotAvailable) } else { Ok(()) }
+    }
+
+    /// Whether no other process has the port. (It may have by the time that this one takes it.)
+    pub fn check_free(&self, space: PortSpace, local: &Address, families: &[Family]) -> Result<(), Error> {
+        let mut names = names(space, local, families);
+        if names.any(|name| self.is_kept(&name)) { Err(refusal(local)) } else { Ok(()) }
+    }
+
+    /// Whether another process has this name, or has the port in a way that excludes it.
+    fn is_kept(&self, name: &Name) -> bool {
+        let own = |text: &str| self.names.values().any(|claim| claim.text == text);
+        let conflicts = |other: &Taken| *name == other.name || name.excludes(&other.name);
+        let taken = taken().unwrap_or_default();
+        taken.iter().any(|other| conflicts(other) && !own(&other.text) && is_kept_by(other))
     }
 
     /// Whether an identifier has its names.
@@ -344,18 +282,22 @@ enum Next {
     Leave,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The names of a local address.
+fn names(space: PortSpace, local: &Address, families: &[Family]) -> impl Iterator<Item = Name> {
+    families.iter().map(move |&family| {
+        let (every, one) = Name::both(space, local.port(), family, local.ip());
+        one.unwrap_or(every)
+    })
+}
 
-    #[test]
-    fn a_port_on_every_address_leaves_no_room_for_it_on_one() {
-        let [every, one] = Name::both(PortSpace::Tcp, 7, Family::V4, [10, 0, 0, 1].into());
-        let [_, other] = Name::both(PortSpace::Tcp, 7, Family::V4, [10, 0, 0, 2].into());
-        assert_eq!(one.text(), "softrnic/cm/tcp/7/4/10.0.0.1");
-        assert!(every.excludes(&one.text()) && one.excludes(&every.text()));
-        assert!(!one.excludes(&other.text()) && !one.excludes(&one.text()) && !every.excludes(&every.text()));
-        let [port_70, _] = Name::both(PortSpace::Tcp, 70, Family::V4, [10, 0, 0, 1].into());
-        assert!(!port_70.excludes(&one.text()) && !one.excludes(&port_70.text()));
-    }
+/// Why a port that is taken cannot be had, as in the kernel.
+fn refusal(local: &Address) -> Error {
+    let is_wild = local.is_any() || local.ip().is_loopback();
+    if is_wild { Error::AddressNotAvailable } else { Error::AddressInUse }
+}
+
+fn bind_to(text: String) -> Result<(OwnedFd, String), Errno> {
+    let socket = stream()?;
+    bind(&socket, &SocketAddrUnix::new_abstract_name(text.as_bytes())?)?;
+    Ok((socket, text))
 }

@@ -12,9 +12,10 @@ use super::event::{EventData, EventKind, EventStatus};
 use super::host;
 use super::id::IdState;
 use super::lookup::{Found, Purpose};
+use super::names::Name;
 use super::params::PathRecord;
 use super::ports::{nowhere, unspecified};
-use super::registry::{Home, Name};
+use super::registry::Home;
 use super::state::State;
 
 /// Hop limit of all paths, the same as for unicast packets.

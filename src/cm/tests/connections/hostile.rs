@@ -55,6 +55,7 @@ fn receive(w: &mut World, from: usize, bytes: &[u8]) {
     w.ends[1].on_mad(w.now, route, bytes);
 }
 
+/// IBTA 12.9.8.3.
 #[test]
 fn a_request_from_another_address_ends_no_connection() {
     let (mut w, active, passive) = connected();

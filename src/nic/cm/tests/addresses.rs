@@ -32,6 +32,27 @@ fn a_port_may_be_shared_until_somebody_listens() {
     ids[0].listen(0).expect("alone now");
 }
 
+/// Kernel: `rdma_listen`. In this process and in others.
+#[test]
+fn a_port_is_not_shared_with_a_listener() {
+    let (one, other) = (End::new(), End::new());
+    let sharing = |end: &End| {
+        let id = end.id(IdKind::CONNECTED);
+        id.set_option(IdOption::ReuseAddress(true)).expect("an option");
+        id
+    };
+    let listener = sharing(&one);
+    listener.bind(&at("0.0.0.0:0")).expect("binds");
+    let local = listener.query().expect("there").local.expect("bound");
+    let beside = sharing(&other);
+    beside.bind(&local).expect("nobody listens");
+    beside.destroy().expect("destroyed");
+    listener.listen(0).expect("listens");
+    for end in [&one, &other] {
+        assert_eq!(sharing(end).bind(&local), Err(Error::AddressNotAvailable));
+    }
+}
+
 #[test]
 fn listeners_of_two_families_share_a_port() {
     let (near, far) = (End::new(), End::new());

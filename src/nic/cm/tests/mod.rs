@@ -4,6 +4,7 @@ mod accounting;
 mod addresses;
 mod connections;
 mod datagrams;
+mod users;
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
