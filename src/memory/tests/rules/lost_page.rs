@@ -86,6 +86,25 @@ fn signals_that_are_not_about_registered_memory_go_where_they_went_before() {
     assert_eq!(run("replace, fault").code(), Some(3), "its handler was called");
 }
 
+/// A filter of system calls that ends the process at those that look into processes, as sandboxes have it.
+#[test]
+fn a_fault_in_a_sandbox_is_a_fault() {
+    if under_the_sanitizer() {
+        return;
+    }
+    assert_eq!(run("default, sandboxed fault").signal(), Some(libc::SIGSEGV));
+    assert_eq!(run("handle, sandboxed fault").code(), Some(3), "its handler was called");
+}
+
+/// The standard library says so, and aborts.
+#[test]
+fn a_stack_that_overflows_is_still_found_to() {
+    if under_the_sanitizer() {
+        return;
+    }
+    assert_eq!(run("nothing, overflow").signal(), Some(libc::SIGABRT));
+}
+
 fn run(plan: &str) -> ExitStatus {
     let mut program = Command::new(env::current_exe().unwrap());
     program.args(["--exact", "lost_page::program", "--include-ignored"]);
@@ -116,13 +135,47 @@ fn program() {
         let lost = w.table.write_remote(w.pd, w.qpn, keys.rkey, pages.va(), &[1]);
         assert_eq!(lost, Err(RemoteFault::Unmapped));
     }
+    if how == "sandboxed fault" {
+        forbid(libc::SYS_process_vm_readv);
+    }
     match how {
+        "overflow" => drop(overflow(0)),
         // SAFETY: ends the process, or is handled by ending it.
-        "fault" => unsafe { ptr::with_exposed_provenance_mut::<u8>(FAULT).write_volatile(1) },
+        "fault" | "sandboxed fault" => unsafe {
+            ptr::with_exposed_provenance_mut::<u8>(FAULT).write_volatile(1)
+        },
         // SAFETY: takes no pointers.
         _ => drop(unsafe { libc::raise(libc::SIGSEGV) }),
     }
     std::process::exit(0);
+}
+
+/// Needs more stack than there is, a page or more at a time, so that it ends where nothing of the stack is mapped.
+#[expect(unconditional_recursion, reason = "it is to overflow the stack")]
+fn overflow(depth: u8) -> u8 {
+    let frame = std::hint::black_box([depth; 5 * PAGE]);
+    overflow(frame[1]).wrapping_add(frame[0])
+}
+
+/// From now on a system call ends the process.
+fn forbid(call: libc::c_long) {
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const JUMP_IF: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let instruction = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut filter = [
+        // The number of the call is the first word of what the filter sees.
+        instruction(LOAD, 0, 0, 0),
+        instruction(JUMP_IF, 0, 1, call as u32),
+        instruction(RETURN, 0, 0, libc::SECCOMP_RET_KILL_PROCESS),
+        instruction(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the kernel copies the filter, which lives through the calls.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+    }
 }
 
 /// An address where nothing is.
