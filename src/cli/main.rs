@@ -24,6 +24,7 @@ mod pair;
 mod pattern;
 mod peer;
 mod playground;
+mod program;
 mod progress;
 mod run;
 mod stats;

@@ -11,6 +11,7 @@ use clap::Args;
 use crate::environment::EnvironmentArgs;
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::program;
 
 /// The same as in shells.
 const NOT_FOUND: u8 = 127;
@@ -62,6 +63,9 @@ pub fn run(args: RunArgs) -> Result {
     let Some((program, arguments)) = args.command.split_first() else {
         return Err(Failure::usage("no program was named"));
     };
+    if let Some((file, obstacle)) = program::obstacle(program) {
+        eprintln!("softrnic: warning: {} gets no SoftRNIC device: {obstacle}", file.display());
+    }
     let error = Command::new(program).args(arguments).envs(variables).exec();
     let name = program.to_string_lossy();
     Err(match error.kind() {

@@ -1,7 +1,7 @@
 //! `softrnic run` and `softrnic env`, with libraries that are only files. What real ones do is tested in
 //! tests/verbs.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -113,6 +113,68 @@ fn programs_that_cannot_be_run_have_the_status_of_shells() {
     installation.softrnic(&["run", "--", "/etc/passwd"]).expect(126).says("/etc/passwd");
 }
 
+/// A copy of a program, changed by `change`.
+fn changed(installation: &Installation, name: &str, change: impl Fn(&mut Vec<u8>)) -> PathBuf {
+    let mut program = std::fs::read("/usr/bin/true").expect("a program");
+    change(&mut program);
+    let path = installation.0.join(name);
+    std::fs::write(&path, program).expect("a file");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("a program");
+    path
+}
+
+/// Where a part is in a program.
+fn find(program: &[u8], part: &[u8]) -> usize {
+    program.windows(part.len()).position(|bytes| bytes == part).expect("it is there")
+}
+
+#[test]
+#[cfg_attr(not(target_arch = "x86_64"), ignore = "changes a program for that")]
+fn a_program_that_cannot_be_given_the_libraries_is_named_with_the_reason() {
+    let installation = Installation::new("obstacles");
+    let warning = |arguments: &[&str]| {
+        let run = [&["run", "--"], arguments].concat();
+        let stderr = installation.softrnic(&run).stderr;
+        stderr.lines().filter(|line| line.contains("gets no SoftRNIC device")).collect::<String>()
+    };
+    let path = |path: &Path| path.to_str().expect("text").to_owned();
+    let plain = path(&changed(&installation, "plain", |_| {}));
+    assert_eq!(warning(&[&plain]), "");
+    assert_eq!(warning(&["true"]), "");
+
+    let other = changed(&installation, "musl", |program| {
+        let at = find(program, b"/lib64/ld-linux-x86-64.so.2");
+        program[at..at + 27].copy_from_slice(b"/lib/ld-musl-x86_64.so.1\0\0\0");
+    });
+    let said = warning(&[&path(&other)]);
+    assert!(said.contains(&format!("{} gets", other.display())), "{said}");
+    assert!(said.contains("its dynamic linker is /lib/ld-musl-x86_64.so.1"), "{said}");
+
+    let machine = changed(&installation, "machine", |program| program[18] = 0xF3);
+    assert!(warning(&[&path(&machine)]).contains("for another processor"));
+
+    // PT_INTERP is the type of the segment that names the linker.
+    let alone = changed(&installation, "static", |program| {
+        let at = find(program, b"\x03\0\0\0\x04\0\0\0");
+        program[at] = 0;
+    });
+    assert!(warning(&[&path(&alone)]).contains("linked statically"));
+    let script = installation.0.join("script");
+    std::fs::write(&script, format!("#! {} -x\n", alone.display())).expect("a file");
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("a script");
+    let said = warning(&[&path(&script)]);
+    assert!(said.contains(&format!("{} gets", alone.display())), "{said}");
+    // The dynamic linker itself needs none.
+    assert_eq!(warning(&["/lib64/ld-linux-x86-64.so.2", &plain]), "");
+
+    // Root runs a program as another user; only root can make one.
+    let privileged = changed(&installation, "privileged", |_| {});
+    if std::os::unix::fs::chown(&privileged, Some(65534), None).is_ok() {
+        std::fs::set_permissions(&privileged, PermissionsExt::from_mode(0o4755)).expect("a program");
+        assert!(warning(&[&path(&privileged)]).contains("setuid"));
+    }
+}
+
 #[test]
 fn a_wrong_device_is_told_before_the_program_runs() {
     let installation = Installation::new("wrong-device");
@@ -141,7 +203,7 @@ fn missing_libraries_are_named_with_what_makes_them() {
 fn a_directory_that_is_not_private_is_not_used() {
     let installation = Installation::new("not-private");
     std::fs::create_dir(installation.0.join("softrnic")).expect("a directory");
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    let open = PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(installation.0.join("softrnic"), open).expect("opened");
     let shown = installation.softrnic(&[&["run"][..], &SHOW].concat()).expect(0).stdout;
     let used = shown.lines().find(|line| line.starts_with("SOFTRNIC_SYSFS=")).expect("another one is");
