@@ -18,8 +18,8 @@ WORKSPACE = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))["wo
 BELOW = {
     "README": [
         ("Begin", ["docs/install", "docs/tour/README", "docs/playground/README", "docs/looking"]),
-        ("Use it", ["docs/verbs", "docs/rdmacm", "docs/pyverbs", "docs/rust", "docs/site/api", "docs/real-interfaces",
-                    "docs/kubernetes", "examples/c/README", "examples/python/README", "examples/rust/README"]),
+        ("Use it", ["docs/verbs", "docs/interposed-calls", "docs/rdmacm", "docs/pyverbs", "docs/rust", "docs/site/api",
+                    "docs/real-interfaces", "docs/kubernetes", "examples/c/README", "examples/python/README", "examples/rust/README"]),
         ("Beside others", ["docs/drill", "docs/interop", "docs/rxe-differences", "docs/decode-vs-tshark"]),
         ("How well it works", ["docs/performance", "docs/conformance", "docs/fuzzing", "docs/mutation", "docs/abi-arguments"]),
         ("The project", ["docs/ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG"]),

@@ -7,11 +7,25 @@
 //! was opened by a rewritten path already. `/dev/infiniband/rdma_cm` can be opened and written to (`node.rs`). All
 //! other paths, and all paths if the variable is not set, go to the next library unchanged.
 //!
-//! Its code may run at any point of a program. So it does not allocate, takes no locks, keeps no state but cached
-//! addresses and the set of descriptors that are channels of the connection manager, and does not use `std::fs`, which
-//! would call back into it.
+//! Nothing in these directories can be changed: functions that would are refused. `docs/interposed-calls.md` has them all.
+//! `dlopen` of libibverbs by any path gives ours (`library.rs`).
+//!
+//! Its code may run at any point of a program, and on a small stack. So it does not allocate, takes no locks, keeps no
+//! state but cached addresses and the set of descriptors that are channels of the connection manager, and does not use
+//! `std::fs`, which would call back into it. A path that is none of ours takes next to no stack.
 
+// Modules that define functions of the C library are not part of tests: they would replace those that tests use.
+#![cfg_attr(test, allow(unused))]
+
+#[cfg(not(test))]
 mod calls;
+#[cfg(not(test))]
+mod changes;
+#[cfg(not(test))]
+mod descriptors;
+#[cfg(not(test))]
+mod fts;
+mod library;
 mod next;
 mod node;
 mod rewrite;

@@ -10,6 +10,9 @@ use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use crate::library::OURS;
+use crate::next::fail;
+
 /// The version of the functions used from `libibverbs.so.1`.
 const VERSION: &CStr = c"SOFTRNIC_1.0";
 type Open = unsafe extern "C" fn(c_int) -> c_int;
@@ -40,7 +43,7 @@ impl Engine {
     fn find(&self) {
         // SAFETY: names are C strings. What is found stays: the library is linked so that it is never unloaded.
         let found = unsafe {
-            let library = libc::dlopen(c"libibverbs.so.1".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
+            let library = libc::dlopen(OURS.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
             if library.is_null() {
                 return;
             }
@@ -86,14 +89,18 @@ extern "C" fn in_child() {
     OWNER.store(process(), Ordering::Relaxed);
 }
 
-/// Opens a channel. There is no such device if the verbs library is not ours.
-pub fn open(flags: c_int) -> c_int {
-    static FORKS: Once = Once::new();
+/// Whether the verbs library is ours.
+pub fn is_served() -> bool {
     if OPEN.address().is_null() {
         [&OPEN, &WRITE, &CLOSE].into_iter().for_each(Engine::find);
     }
-    let address = OPEN.address();
-    if address.is_null() || WRITE.address().is_null() || CLOSE.address().is_null() {
+    [&OPEN, &WRITE, &CLOSE].into_iter().all(|function| !function.address().is_null())
+}
+
+/// Opens a channel. There is no such device if the verbs library is not ours.
+pub fn open(flags: c_int) -> c_int {
+    static FORKS: Once = Once::new();
+    if !is_served() {
         return fail(libc::ENOENT);
     }
     FORKS.call_once(|| {
@@ -102,7 +109,7 @@ pub fn open(flags: c_int) -> c_int {
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     });
     // SAFETY: `softrnic_cm_open` of this version has this type.
-    let fd = unsafe { std::mem::transmute::<*mut c_void, Open>(address)(flags) };
+    let fd = unsafe { std::mem::transmute::<*mut c_void, Open>(OPEN.address())(flags) };
     if fd < 0 {
         return fd;
     }
@@ -115,12 +122,6 @@ pub fn open(flags: c_int) -> c_int {
         COUNT.fetch_add(1, Ordering::Relaxed);
     }
     fd
-}
-
-fn fail(errno: c_int) -> c_int {
-    // SAFETY: the location belongs to this thread and is always valid.
-    unsafe { *libc::__errno_location() = errno };
-    -1
 }
 
 /// Executes what is written to a channel; `None` if it is not a command: the number may belong to another file by now.

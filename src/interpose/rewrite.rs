@@ -1,10 +1,20 @@
-//! Decides which path replaces a path.
+//! Decides what replaces a path.
 
 use std::ffi::{CStr, c_char, c_int};
 
-const VERBS_CLASS: &[u8] = b"/class/infiniband_verbs/";
-const MISC_CLASS: &[u8] = b"/class/misc/";
-const CONNECTION_MANAGER: &[u8] = b"rdma_cm";
+/// Part of every path that matters here, and of few others.
+const SIGN: &[u8] = b"infiniband";
+
+/// Whether a path may be one of ours. Most are not, and the stack may be small: this needs next to none of it, and
+/// [`rewrite`] is called in a function of its own.
+///
+/// # Safety
+/// `path` is null or a C string.
+#[inline]
+pub unsafe fn may_be_ours(path: *const c_char) -> bool {
+    // SAFETY: not null, so a C string, as the caller promises.
+    !path.is_null() && unsafe { CStr::from_ptr(path) }.to_bytes().windows(SIGN.len()).any(|part| part == SIGN)
+}
 
 /// Buffer for a rewritten path, zero-terminated.
 pub struct Buffer([u8; libc::PATH_MAX as usize]);
@@ -28,90 +38,136 @@ impl Buffer {
 
 /// What replaces a path.
 pub enum Stand<'a> {
-    /// Nothing, in nearly all cases.
+    /// Nothing.
     Itself,
-    /// Another path.
-    Path(&'a CStr),
-    /// The connection manager, which can be opened; to all other calls it is a device that every user may open.
+    /// This file, which may not exist: the path is in sysfs.
+    File(&'a CStr),
+    /// A device that every user may open: the path is one of our devices.
+    Device,
+    /// The connection manager, which can be opened; to all other calls it is such a device too.
     ConnectionManager,
 }
+
+const ANY_DEVICE: &CStr = c"/dev/null";
+const SYSFS: &CStr = c"/sys";
 
 impl Stand<'_> {
     /// The path to use instead of `path`.
     pub fn path(&self, path: *const c_char) -> *const c_char {
         match self {
             Stand::Itself => path,
-            Stand::Path(other) => other.as_ptr(),
-            Stand::ConnectionManager => ANY_DEVICE.as_ptr(),
+            Stand::File(file) => file.as_ptr(),
+            Stand::Device | Stand::ConnectionManager => ANY_DEVICE.as_ptr(),
         }
+    }
+
+    /// The path to use for a question about its file system.
+    pub fn file_system(&self, path: *const c_char) -> *const c_char {
+        match self {
+            Stand::File(file) if exists(file) => SYSFS.as_ptr(),
+            _ => self.path(path),
+        }
+    }
+
+    /// The error of opening it with these flags, where the kernel refuses that.
+    pub fn refuses_to_open(&self, flags: c_int) -> Option<c_int> {
+        let writes = flags & (libc::O_ACCMODE | libc::O_TRUNC) != 0;
+        match self {
+            Stand::File(file) if exists(file) => writes.then_some(libc::EACCES),
+            Stand::File(_) => (flags & libc::O_CREAT != 0).then_some(libc::EACCES),
+            _ => None,
+        }
+    }
+
+    /// The error of a change to it; `None` if it is none of ours. As in sysfs, nothing can be changed, by root either.
+    pub fn refuses(&self, change: Change) -> Option<c_int> {
+        let exists = match self {
+            Stand::Itself => return None,
+            Stand::File(file) => exists(file),
+            Stand::Device | Stand::ConnectionManager => true,
+        };
+        Some(match change {
+            Change::New if exists => libc::EEXIST,
+            Change::New | Change::Entry if exists || change == Change::New => no_right_to_entries(),
+            Change::Attribute if exists => libc::EPERM,
+            Change::Content if exists => libc::EACCES,
+            Change::OtherFileSystem if exists => libc::EXDEV,
+            _ => libc::ENOENT,
+        })
     }
 }
 
-const ANY_DEVICE: &CStr = c"/dev/null";
+/// What a call would change of a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// It would come to be.
+    New,
+    /// It would be removed, or get another name.
+    Entry,
+    /// Its owner, mode, times or extended attributes.
+    Attribute,
+    Content,
+    /// It would be linked or renamed to a place outside, or the reverse.
+    OtherFileSystem,
+}
+
+/// The directories of sysfs can only be written by root, and then have no such operation.
+fn no_right_to_entries() -> c_int {
+    // SAFETY: takes no arguments.
+    if unsafe { libc::geteuid() } == 0 { libc::EPERM } else { libc::EACCES }
+}
 
 /// What replaces `path`, which is relative to the directory `base`.
 ///
 /// # Safety
-/// `path` is null or a C string.
+/// `path` is a C string.
 pub unsafe fn rewrite(base: c_int, path: *const c_char, buffer: &mut Buffer) -> Stand<'_> {
-    if path.is_null() {
-        return Stand::Itself;
-    }
-    // SAFETY: not null, so a C string, as the caller promises.
+    // SAFETY: a C string, as the caller promises.
     let text = unsafe { CStr::from_ptr(path) }.to_bytes();
-    let mut absolute = Buffer::new();
-    let text = match text.first() {
-        Some(b'/') => text,
-        _ => match absolute.resolve(base, text) {
-            Some(resolved) => resolved,
-            None => return Stand::Itself,
-        },
+    let mut directory = [0; 32];
+    let start = match text.first() {
+        Some(b'/') => Some(0),
+        // Nothing that matters here is relative to a directory with a longer path.
+        _ => directory_path(base, &mut directory),
     };
-    let Some(target) = target(text) else { return Stand::Itself };
-    // A program with more privileges than the user that started it does not trust the environment (as in
-    // `softrnic_nic::environment`). SAFETY: reads a number that the process was given when it started; takes no
-    // pointers.
-    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+    let Some(target) = start.and_then(|length| target(directory.get(..length)?, text)) else {
         return Stand::Itself;
-    }
-    // SAFETY: the name is a C string. As everywhere in C, the program must not change its environment at the same time.
-    let root = unsafe { libc::getenv(c"SOFTRNIC_SYSFS".as_ptr()) };
-    if root.is_null() {
-        return Stand::Itself;
-    }
-    // SAFETY: not null, so a C string of the environment, which stays as long as the program leaves it unchanged.
-    let root = unsafe { CStr::from_ptr(root) }.to_bytes();
-    if root.is_empty() {
-        return Stand::Itself;
-    }
+    };
+    let Some(root) = root() else { return Stand::Itself };
     match target {
-        Target::Sysfs(rest) => buffer.join(&[root, rest]).map_or(Stand::Itself, Stand::Path),
-        Target::Device(CONNECTION_MANAGER) => match buffer.join(&[root, MISC_CLASS, CONNECTION_MANAGER]) {
+        Target::Sysfs { class, rest: b"" } => {
+            buffer.join(&[root, b"/class/", class]).map_or(Stand::Itself, Stand::File)
+        }
+        Target::Sysfs { class, rest } => {
+            buffer.join(&[root, b"/class/", class, b"/", rest]).map_or(Stand::Itself, Stand::File)
+        }
+        Target::Device(b"rdma_cm") => match buffer.join(&[root, b"/class/misc/rdma_cm"]) {
             Some(entry) if exists(entry) => Stand::ConnectionManager,
             _ => Stand::Itself,
         },
-        Target::Device(name) => match buffer.join(&[root, VERBS_CLASS, name]) {
-            Some(entry) if exists(entry) => Stand::Path(ANY_DEVICE),
+        Target::Device(name) => match buffer.join(&[root, b"/class/infiniband_verbs/", name]) {
+            Some(entry) if exists(entry) => Stand::Device,
             _ => Stand::Itself,
         },
     }
 }
 
-/// Part of every relative path that matters here.
-const SIGN: &[u8] = b"infiniband";
-
-impl Buffer {
-    /// The absolute path of a relative one that may matter here.
-    fn resolve(&mut self, base: c_int, path: &[u8]) -> Option<&[u8]> {
-        if !path.windows(SIGN.len()).any(|part| part == SIGN) {
-            return None;
-        }
-        let path = path.strip_prefix(b"./").unwrap_or(path);
-        let mut directory = [0; 32];
-        // Longer paths are none that are rewritten.
-        let length = directory_path(base, &mut directory)?;
-        Some(self.join(&[directory.get(..length)?, b"/", path])?.to_bytes())
+/// The directory that `SOFTRNIC_SYSFS` names.
+fn root() -> Option<&'static [u8]> {
+    // A program with more privileges than the user that started it does not trust the environment (as in
+    // `softrnic_nic::environment`). SAFETY: reads a number that the process was given when it started; takes no
+    // pointers.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        return None;
     }
+    // SAFETY: the name is a C string. As everywhere in C, the program must not change its environment at the same time.
+    let root = unsafe { libc::getenv(c"SOFTRNIC_SYSFS".as_ptr()) };
+    if root.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so a C string of the environment, which stays as long as the program leaves it unchanged.
+    let root = unsafe { CStr::from_ptr(root) }.to_bytes();
+    (!root.is_empty()).then_some(root)
 }
 
 /// The path of a directory, with symbolic links resolved. Asks the kernel directly: `readlink` is one of the functions
@@ -141,24 +197,97 @@ fn directory_path(base: c_int, into: &mut [u8; 32]) -> Option<usize> {
 /// What a path names, if it matters here.
 #[derive(PartialEq, Eq, Debug)]
 enum Target<'a> {
-    /// In sysfs; the part from `/class` on.
-    Sysfs(&'a [u8]),
+    /// In sysfs: what follows one of our classes.
+    Sysfs { class: &'static [u8], rest: &'a [u8] },
     /// A device node.
     Device(&'a [u8]),
 }
 
-fn target(path: &[u8]) -> Option<Target<'_>> {
-    if let Some(rest) = path.strip_prefix(b"/sys") {
-        let after = rest.strip_prefix(b"/class/infiniband")?;
-        let after = after.strip_prefix(b"_verbs").unwrap_or(after);
-        return matches!(after.first(), None | Some(b'/')).then_some(Target::Sysfs(rest));
+/// The directories on the way to what matters.
+#[derive(Clone, Copy)]
+enum Place {
+    Root,
+    Sys,
+    SysClass,
+    Class(&'static [u8]),
+    Dev,
+    Nodes,
+}
+
+/// What `path` names, seen from a directory, whose path is empty for the root.
+///
+/// Dots count as written, as no directory on the way is a symbolic link.
+fn target<'a>(directory: &[u8], path: &'a [u8]) -> Option<Target<'a>> {
+    let mut walk = Walk { place: Place::Root, beside: 0 };
+    directory.split(|byte| *byte == b'/').for_each(|component| walk.step(component));
+    let mut rest = path;
+    loop {
+        rest = rest.get(rest.iter().take_while(|byte| **byte == b'/').count()..)?;
+        let (component, after) = rest.split_at(rest.iter().take_while(|byte| **byte != b'/').count());
+        match walk.place {
+            Place::Class(class) if walk.beside == 0 && !matches!(component, b"." | b"..") => {
+                return Some(Target::Sysfs { class, rest });
+            }
+            Place::Nodes if walk.beside == 0 && !matches!(component, b"" | b"." | b"..") => {
+                return after.is_empty().then_some(Target::Device(component));
+            }
+            _ if component.is_empty() => return None,
+            _ => walk.step(component),
+        }
+        rest = after;
     }
-    let name = path.strip_prefix(b"/dev/infiniband/")?;
-    (!name.is_empty() && !name.contains(&b'/')).then_some(Target::Device(name))
+}
+
+/// Follows a path.
+struct Walk {
+    place: Place,
+    /// How many directories below it, aside from the way.
+    beside: u32,
+}
+
+impl Walk {
+    fn step(&mut self, component: &[u8]) {
+        let next = match (self.place, component) {
+            (_, b"" | b".") => return,
+            (_, b"..") if self.beside > 0 => {
+                self.beside -= 1;
+                return;
+            }
+            (Place::Root | Place::Sys | Place::Dev, b"..") => Place::Root,
+            (Place::SysClass, b"..") => Place::Sys,
+            (Place::Class(_), b"..") => Place::SysClass,
+            (Place::Nodes, b"..") => Place::Dev,
+            (Place::Root, b"sys") if self.beside == 0 => Place::Sys,
+            (Place::Sys, b"class") if self.beside == 0 => Place::SysClass,
+            (Place::SysClass, b"infiniband") if self.beside == 0 => Place::Class(b"infiniband"),
+            (Place::SysClass, b"infiniband_verbs") if self.beside == 0 => Place::Class(b"infiniband_verbs"),
+            (Place::Root, b"dev") if self.beside == 0 => Place::Dev,
+            (Place::Dev, b"infiniband") if self.beside == 0 => Place::Nodes,
+            _ => {
+                self.beside += 1;
+                return;
+            }
+        };
+        self.place = next;
+    }
+}
+
+/// The flags that `fopen` opens a file with, as far as they matter here.
+///
+/// # Safety
+/// `mode` is a C string.
+pub unsafe fn open_flags(mode: *const c_char) -> c_int {
+    // SAFETY: a C string, as the caller promises.
+    let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
+    match mode.first() {
+        Some(b'r') if !mode.contains(&b'+') => libc::O_RDONLY,
+        Some(b'r') => libc::O_RDWR,
+        _ => libc::O_WRONLY | libc::O_CREAT,
+    }
 }
 
 /// Whether the file exists. Asks the kernel directly: `access` is one of the functions replaced here.
-fn exists(path: &CStr) -> bool {
+pub fn exists(path: &CStr) -> bool {
     // SAFETY: the path is a C string, which lives through the call.
     unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path.as_ptr(), libc::F_OK) == 0 }
 }

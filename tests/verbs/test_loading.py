@@ -1,10 +1,11 @@
 """Programs that load libibverbs under other names, and what preloading it costs those that do not use it."""
 
 import pathlib
+import shutil
 import subprocess
 import tempfile
 
-from harness import LIBRARY, VerbsTest
+from harness import DISTRIBUTION, LIBRARY, VerbsTest
 
 # Says which files with libibverbs in their names are mapped.
 MAPPED = """
@@ -20,6 +21,37 @@ class Loading(VerbsTest):
         for name in ("libibverbs.so", "libibverbs.so.1"):
             out = self.run_ok(["/usr/bin/python3", "-c", MAPPED, name])
             self.assertEqual(out, f"{LIBRARY}\n")
+
+    def test_a_path_to_another_is_ours_as_well(self):
+        directory = tempfile.TemporaryDirectory(prefix="softrnic-test-")
+        self.addCleanup(directory.cleanup)
+        wheel = pathlib.Path(directory.name) / "libibverbs-1de1263b.so.1.14.48.0"
+        shutil.copy(DISTRIBUTION, wheel)
+        for path in (DISTRIBUTION, wheel):
+            self.assertEqual(self.run_ok(["/usr/bin/python3", "-c", MAPPED, path]), f"{LIBRARY}\n")
+        # Where there is none, there is none.
+        missing = self.start(["/usr/bin/python3", "-c", MAPPED, wheel.with_suffix(".1")])
+        self.assertEqual(missing.process.wait(60), 1)
+        self.assertIn("cannot open shared object file", missing.output())
+
+    def test_a_library_still_loads_others_from_where_its_runpath_says(self):
+        directory = tempfile.TemporaryDirectory(prefix="softrnic-test-")
+        self.addCleanup(directory.cleanup)
+        here = pathlib.Path(directory.name)
+        (here / "plugins").mkdir()
+        (here / "plugin.c").write_text("int plugin;\n")
+        (here / "host.c").write_text(
+            "#define _GNU_SOURCE\n#include <dlfcn.h>\nint load(void) {\n"
+            'return dlopen("libsoftrnic-plugin.so", RTLD_NOW) && dlmopen(LM_ID_BASE, "libsoftrnic-plugin.so", RTLD_NOW); }\n')
+        for command in (
+            ["cc", "-shared", "-fPIC", here / "plugin.c", "-o", here / "plugins/libsoftrnic-plugin.so"],
+            ["cc", "-shared", "-fPIC", here / "host.c", "-Wl,--enable-new-dtags,-rpath,$ORIGIN/plugins", "-o",
+             here / "host.so"],
+        ):
+            done = subprocess.run(command, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        load = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).load())"
+        self.assertEqual(self.run_ok(["/usr/bin/python3", "-c", load, here / "host.so"]), "1\n")
 
     def test_a_renamed_copy_that_a_program_brings_along_is_not_used(self):
         # As Python wheels have it: under a name of its own, found by the program's DT_RPATH.
