@@ -48,6 +48,7 @@ impl EnvironmentArgs {
             ("LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", &[&libraries.directory])?),
             ("LD_PRELOAD", prepended("LD_PRELOAD", &[&libraries.interposer, &libraries.verbs()])?),
         ];
+        variables.push(("ASAN_OPTIONS", asan_options(env::var_os("ASAN_OPTIONS"))));
         match sysfs(&names, &devices) {
             Ok(directory) => variables.push(("SOFTRNIC_SYSFS", directory.into())),
             Err(error) => eprintln!(
@@ -101,6 +102,17 @@ fn prepended(variable: &str, first: &[&Path]) -> Result<OsString> {
     Ok(entries.collect::<Vec<_>>().join(OsStr::new(":")))
 }
 
+/// AddressSanitizer would refuse to start after libraries that were preloaded. The interposer says the same, except to
+/// programs that have settings built in. Later settings, which the user has made, win.
+fn asan_options(known: Option<OsString>) -> OsString {
+    const AFTER_OTHERS: &str = "verify_asan_link_order=0";
+    match known {
+        Some(known) if known.as_bytes().starts_with(AFTER_OTHERS.as_bytes()) => known,
+        Some(known) if !known.is_empty() => [OsStr::new(AFTER_OTHERS), &known].join(OsStr::new(":")),
+        _ => AFTER_OTHERS.into(),
+    }
+}
+
 fn without<'a>(first: &[&Path], list: &'a OsStr) -> impl Iterator<Item = &'a OsStr> {
     let entries = list.as_bytes().split(|byte| *byte == b':' || *byte == b' ').map(OsStr::from_bytes);
     entries.filter(|entry| !entry.is_empty() && !first.iter().any(|path| path.as_os_str() == *entry))
@@ -136,6 +148,14 @@ mod tests {
         assert_eq!(without(&["/lib/b"], list), ["/a", "/c"]);
         assert_eq!(without(&["/lib/b", "/c"], list), ["/a"]);
         assert!(without(&["/lib/b"], OsStr::new("")).is_empty());
+    }
+
+    #[test]
+    fn settings_of_a_sanitizer_stay() {
+        let options = |known: &str| asan_options(Some(known.into()));
+        assert_eq!(asan_options(None), "verify_asan_link_order=0");
+        assert_eq!(options("detect_leaks=0"), "verify_asan_link_order=0:detect_leaks=0");
+        assert_eq!(options("verify_asan_link_order=0:a=1"), "verify_asan_link_order=0:a=1");
     }
 
     #[test]

@@ -29,3 +29,5 @@ mod library;
 mod next;
 mod node;
 mod rewrite;
+#[cfg(not(test))]
+mod sanitizer;
