@@ -52,7 +52,7 @@ pub use audit::FrameAudit;
 #[cfg(not(target_family = "wasm"))]
 pub use cancel::Uncancelled;
 #[cfg(not(target_family = "wasm"))]
-pub use credentials::Credentials;
+pub use credentials::{Credentials, is_user, stands_for_many};
 pub use link::{
     Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, Sleeper, TxError, TxSlot,
 };

@@ -8,10 +8,12 @@ import re
 import socket
 import struct
 import subprocess
+import sys
 import time
 import zlib
 
 import cm_programs as programs
+import harness
 from cm import CmTest, is_listening, rdma_port
 from harness import SOFTRNIC, Program, free_port
 from test_pingpong import PROGRAMS
@@ -39,6 +41,23 @@ def send_only(source, port, destination, qpn, ip_id):
     # What changes on the way counts as ones.
     masked = b"\xff" * 8 + ip + udp + bth[:4] + b"\xff" + bth[5:]
     return bth + struct.pack("<I", zlib.crc32(masked))
+
+
+# Asks the processes of an address for what they share, and says how much that is.
+ASK_TO_JOIN = """
+import array, socket, sys
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asker:
+    asker.settimeout(20)
+    asker.connect("\\0softrnic/udp/" + sys.argv[1])
+    said, rights, _, _ = asker.recvmsg(64, socket.CMSG_SPACE(100 * 4))
+descriptors = array.array("i", b"".join(data for _, kind, data in rights if kind == socket.SCM_RIGHTS))
+print(len(said), "bytes,", len(descriptors), "descriptors")
+"""
+
+
+def as_user(number):
+    """The words that run a program as another user."""
+    return ["setpriv", f"--reuid={number}", f"--regid={number}", "--clear-groups"]
 
 
 def some_address():
@@ -122,6 +141,20 @@ class OneAddress(CmTest):
         shown = subprocess.run(command, env={**self.env, "XDG_RUNTIME_DIR": "/nonexistent"}, capture_output=True, text=True)
         self.assertIn(f"{self.address} is in use by user 0", shown.stdout + shown.stderr)
         self.assertIsNone(server.process.poll())
+
+    def test_a_user_that_its_namespace_does_not_map_shares_with_no_other(self):
+        """There, the kernel reports one number for it and for all other users."""
+        if os.geteuid() != 0:
+            self.skipTest("it takes root to be other users")
+        port = free_port()
+        words = ["unshare", "--user", SOFTRNIC, "run", *self.run_on, "--", "ibv_rc_pingpong", "-g", "0", "-p", port]
+        owner = Program([*as_user(NOBODY - 1), *words], {**self.env, "XDG_RUNTIME_DIR": "/nonexistent"})
+        self.addCleanup(owner.close)
+        self.wait_until(lambda: harness.is_listening(port), owner)
+        asked = subprocess.run([*as_user(NOBODY), sys.executable, "-c", ASK_TO_JOIN, self.address], capture_output=True,
+                               text=True)
+        self.assertEqual((asked.stdout, asked.stderr), ("0 bytes, 0 descriptors\n", ""))
+        self.assertIsNone(owner.process.poll())
 
     def test_each_process_that_has_joined_a_group_gets_its_copy(self):
         group = f"::ffff:239.7.{random.randrange(256)}.{random.randrange(1, 255)}"
@@ -242,6 +275,7 @@ class OneAddressOfIPv6(OneAddress):
     test_devices_shows_who_shares_the_address = None
     test_another_user_is_told_whose_the_address_is = None
     test_users_without_any_privilege_share_an_address = None
+    test_a_user_that_its_namespace_does_not_map_shares_with_no_other = None
 
 
 class TwoAddresses(test_shared_memory.Mesh):

@@ -57,7 +57,7 @@ impl Service {
     /// Nothing is read from callers that may not be served.
     fn admit(&self, stream: UnixStream) -> io::Result<()> {
         let peer = Credentials::of_peer(&stream)?;
-        if peer.uid != self.uid {
+        if !peer.are_of(self.uid) {
             return refuse(&stream, &format!("it is for user {} only", self.uid));
         }
         let before = self.callers.fetch_add(1, Ordering::Relaxed);

@@ -17,13 +17,13 @@ use rustix::fs::OFlags;
 /// Those of the system calls, and the refusals above.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let opened = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path);
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600).custom_flags(flags.bits().cast_signed());
+    let opened = match options.clone().create_new(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => options.open(path),
+        // Nobody else can have made it.
+        created => return created.and_then(blocking),
+    };
     let refused = |why: &str| io::Error::new(ErrorKind::PermissionDenied, why);
     let file = opened.map_err(|error| match error.raw_os_error() {
         Some(libc::ELOOP) => refused("it is a symbolic link, which a capture does not follow"),
@@ -33,7 +33,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     let metadata = file.metadata()?;
     let kind = metadata.file_type();
     if !kind.is_char_device() {
-        if metadata.uid() != rustix::process::geteuid().as_raw() {
+        if !crate::is_user(metadata.uid(), rustix::process::geteuid().as_raw()) {
             return Err(refused("it belongs to another user, who could read or change it"));
         }
         if metadata.is_file() && metadata.nlink() > 1 {
@@ -45,8 +45,12 @@ pub fn open(path: &Path) -> io::Result<File> {
             return Err(refused("it is no file"));
         }
     }
-    // The writer thread may wait for the reader of a pipe.
-    let blocking = rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK;
-    rustix::fs::fcntl_setfl(&file, blocking)?;
+    blocking(file)
+}
+
+/// The writer thread may wait for the reader of a pipe.
+fn blocking(file: File) -> io::Result<File> {
+    let flags = rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK;
+    rustix::fs::fcntl_setfl(&file, flags)?;
     Ok(file)
 }

@@ -11,7 +11,7 @@ use super::members::{self, Members, NotShared};
 use super::message::{Control, ControlWriter, SockAddr};
 use super::sys::{self, Outgoing, Socket};
 use super::tx::{DEFAULT_TOS, DEFAULT_TTL};
-use crate::Part;
+use crate::{Part, stands_for_many};
 
 /// How to open a [`super::UdpLink`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,6 +116,9 @@ impl fmt::Display for OpenError {
             ),
             OpenError::OtherUser { address, uid, pid } => {
                 write!(f, "{address} is in use by user {uid}")?;
+                if stands_for_many(*uid) {
+                    f.write_str(" (which stands for all that this user namespace does not map)")?;
+                }
                 if *pid != 0 {
                     write!(f, ", since process {pid} opened it")?;
                 }

@@ -72,7 +72,7 @@ impl Lifelines {
 
 /// Whether the other side is trusted.
 fn is_believed(socket: &OwnedFd) -> bool {
-    Credentials::of_peer(socket).is_ok_and(|peer| peer.are_ours() || peer.uid == 0)
+    Credentials::of_peer(socket).is_ok_and(|peer| peer.are_ours() || peer.are_roots())
 }
 
 /// Tells a process that asked that the stream is not kept.

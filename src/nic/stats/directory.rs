@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use softrnic_link::stands_for_many;
+
 use super::user;
 use crate::environment;
 
@@ -108,6 +110,9 @@ pub(super) fn check_private(path: &Path) -> io::Result<()> {
     let metadata = std::fs::symlink_metadata(path)?;
     let why = match metadata.mode() & 0o777 {
         _ if !metadata.is_dir() => "is not a directory".to_owned(),
+        _ if metadata.uid() == user() && stands_for_many(user()) => {
+            format!("may be another user's: {} stands for all that this user namespace does not map", user())
+        }
         _ if metadata.uid() != user() => {
             format!("belongs to user {}, not to user {}", metadata.uid(), user())
         }

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use softrnic_link::Credentials;
 
+use super::Snapshot;
 use super::directory::{check_private, directories};
-use super::{Snapshot, user};
 
 /// How long a device may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -110,7 +110,7 @@ pub(crate) fn ask(socket: &Path) -> io::Result<Snapshot> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let mut stream = connect(socket)?;
     let peer = Credentials::of_peer(&stream)?;
-    if peer.uid != user() {
+    if !peer.are_ours() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user"));
     }
     let mut text = Vec::new();

@@ -13,7 +13,7 @@ use softrnic_link::Credentials;
 use softrnic_wire::Time;
 
 use super::serve::{Heard, Limits, Server};
-use super::{Snapshot, private_directory, user};
+use super::{Snapshot, private_directory};
 use crate::runtime::kick::Kick;
 
 /// Limits of clients. They send no request, so any request is too long.
@@ -113,7 +113,7 @@ impl Cached {
 
 /// Whether a client is of our user, or root.
 pub fn is_ours(client: BorrowedFd<'_>) -> bool {
-    Credentials::of_peer(client).is_ok_and(|peer| peer.uid == 0 || peer.uid == user())
+    Credentials::of_peer(client).is_ok_and(|peer| peer.are_roots() || peer.are_ours())
 }
 
 /// The thread that answers. It starts when a client comes and ends when there are no more: a process without clients
