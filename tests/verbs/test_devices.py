@@ -1,9 +1,10 @@
 """The device as ibverbs-utils show it."""
 
 import re
+import signal
 import time
 
-from harness import VerbsTest
+from harness import TIMEOUT, VerbsTest
 
 
 class Devices(VerbsTest):
@@ -104,6 +105,17 @@ class Devices(VerbsTest):
         self.assertEqual((facts["Rate"], facts["Link layer"]), ("10", told["link_layer"]))
         self.assertEqual((told["active_width"], told["active_speed"]), ("4X (2)", "2.5 Gbps (1)"))
         self.assertEqual(int(facts["Capability mask"], 16), int(told["port_cap_flags"], 16))
+
+    def test_a_program_that_does_not_close_its_device_leaves_no_socket(self):
+        leaves = self.compile("leaves.c", "-libverbs")
+        self.assertEqual(self.run_ok([leaves]), "softrnic0\n")
+        self.assertEqual([path.name for path in self.runtime.rglob("*.sock")], [])
+        # One that is killed leaves it to the next.
+        killed = self.start([leaves, "abort"])
+        self.assertEqual(killed.wait(time.monotonic() + TIMEOUT), -signal.SIGABRT, killed.output())
+        self.assertEqual(len(list(self.runtime.rglob("*.sock"))), 1)
+        self.run_ok([leaves])
+        self.assertEqual([path.name for path in self.runtime.rglob("*.sock")], [])
 
     def test_ibv_asyncwatch_opens_the_device_and_waits(self):
         program = self.start(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "softrnic0"])

@@ -88,7 +88,7 @@ extern "C" fn prepare() {
     *lock(&HELD) = Some(Held { opening, nics, cores });
 }
 
-/// Called when the process exits: sends what waits to leave with something else.
+/// Called when the process exits: sends what waits to leave with something else, and takes away what others would find.
 extern "C" fn leave() {
     // A child whose fork ran no handlers still has the parent's descriptors.
     if !Process::current().is_in_order() {
@@ -97,6 +97,9 @@ extern "C" fn leave() {
     // A NIC that another thread drives, or that has failed, is left alone.
     let Ok(nics) = NICS.try_lock() else { return };
     for nic in nics.iter().filter_map(Weak::upgrade) {
+        if let Some(stats) = nic.stats() {
+            stats.remove();
+        }
         if let Ok(Some(mut guard)) = nic.core.try_lock() {
             if let Some(sharing) = guard.link.sharing() {
                 sharing.end_sharing();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, test_kill_process};
 use softrnic_link::Credentials;
 
 use super::Snapshot;
@@ -74,9 +75,7 @@ pub(super) fn look_into(directory: &Path) -> io::Result<Look> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Look::default()),
         Err(error) => return Err(error),
     }
-    let mut sockets: Vec<PathBuf> =
-        std::fs::read_dir(directory)?.flatten().map(|entry| entry.path()).collect();
-    sockets.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
+    let mut sockets = sockets_in(directory)?;
     sockets.sort();
     let mut look = Look::default();
     for some in sockets.chunks(AT_ONCE) {
@@ -88,8 +87,8 @@ pub(super) fn look_into(directory: &Path) -> io::Result<Look> {
         for (path, answer) in some.iter().zip(answers) {
             match answer {
                 Ok(snapshot) => look.snapshots.push(snapshot),
-                // The socket has no listener: the process is gone. Another thread may already have removed it.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                // Another thread may already have removed it.
+                dead if is_dead(&dead) => {
                     let _ = std::fs::remove_file(path);
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -103,6 +102,35 @@ pub(super) fn look_into(directory: &Path) -> io::Result<Look> {
     look.snapshots.sort_by(|a, b| (a.pid, &a.device).cmp(&(b.pid, &b.device)));
     look.snapshots.dedup_by(|a, b| (a.pid, &a.device) == (b.pid, &b.device));
     Ok(look)
+}
+
+fn sockets_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut sockets: Vec<PathBuf> =
+        std::fs::read_dir(directory)?.flatten().map(|entry| entry.path()).collect();
+    sockets.retain(|path| path.extension().is_some_and(|extension| extension == "sock"));
+    Ok(sockets)
+}
+
+/// Removes the sockets of processes that ended without doing so.
+pub(super) fn sweep(directory: &Path) {
+    for path in sockets_in(directory).unwrap_or_default() {
+        // Where no such process is, it may still be one of another PID namespace: its socket answers.
+        if !runs(&path) && is_dead(&connect(&path)) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Whether the process that a socket is named after runs, as far as this PID namespace shows.
+fn runs(socket: &Path) -> bool {
+    let stem = socket.file_stem().unwrap_or_default().to_string_lossy();
+    let number = stem.split_once('-').and_then(|(number, _)| number.parse().ok());
+    number.and_then(Pid::from_raw).is_none_or(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+}
+
+/// Whether a socket has no listener, so that its process has ended.
+fn is_dead<T>(answer: &io::Result<T>) -> bool {
+    answer.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 /// One device's snapshot. The facts about its process come from the kernel.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use softrnic_link::Credentials;
 use softrnic_wire::Time;
 
+use super::look::sweep;
 use super::serve::{Heard, Limits, Server};
 use super::{Snapshot, private_directory};
 use crate::runtime::kick::Kick;
@@ -43,6 +44,7 @@ impl StatsSocket {
     pub fn open(device: &str) -> io::Result<StatsSocket> {
         let process = std::process::id();
         let directory = private_directory()?;
+        sweep(&directory);
         let path = directory.join(format!("{process}-{device}.sock"));
         // Between bind and listen a socket refuses connections, like that of a dead process: so it is renamed to its
         // final name once it listens.
@@ -85,13 +87,18 @@ impl StatsSocket {
             }
         }
     }
+
+    /// Takes the socket away from those who look for devices: this one is closed, or the process exits.
+    pub fn remove(&self) {
+        if self.process == std::process::id() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 impl Drop for StatsSocket {
     fn drop(&mut self) {
-        if self.process == std::process::id() {
-            let _ = std::fs::remove_file(&self.path);
-        }
+        self.remove();
     }
 }
 

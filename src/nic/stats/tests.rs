@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::look::look_into;
+use super::look::{look_into, sweep};
 use super::{Look, PeerSnapshot, QpSnapshot, Snapshot};
 
 /// A private directory of a test's own, gone when dropped.
@@ -139,6 +139,26 @@ fn what_a_killed_process_left_is_removed() {
     assert!(look.snapshots.is_empty() && look.silent.is_empty());
     assert!(!directory.0.join("1-dead.sock").exists());
     assert!(directory.0.join("readme").exists());
+}
+
+#[test]
+fn what_killed_processes_left_is_swept_away_and_nothing_else() {
+    let directory = Directory::new("sweep");
+    let mut ended = std::process::Command::new("true").spawn().expect("it runs");
+    ended.wait().expect("it has ended");
+    let number = ended.id();
+    drop(directory.listen(&format!("{number}-dead.sock")));
+    // One of another PID namespace, which has the same number there.
+    let _lives = directory.listen(&format!("{number}-lives.sock"));
+    let own = directory.listen(&format!("{}-own.sock", std::process::id()));
+    own.set_nonblocking(true).expect("ours");
+    std::fs::write(directory.0.join(format!("{number}-readme")), "no socket").expect("a file");
+    sweep(&directory.0);
+    assert!(!directory.0.join(format!("{number}-dead.sock")).exists());
+    assert!(directory.0.join(format!("{number}-lives.sock")).exists());
+    assert!(directory.0.join(format!("{}-own.sock", std::process::id())).exists());
+    assert!(directory.0.join(format!("{number}-readme")).exists());
+    assert!(own.accept().is_err(), "those that run are not disturbed");
 }
 
 #[test]
