@@ -13,7 +13,7 @@ use rustix::process::getpriority_process;
 use softrnic_wire::Time;
 
 use super::policy::Plan;
-use super::tuning::{ATTEND, SLICE};
+use super::tuning::{ATTEND, ATTEND_MEMBERS, SLICE};
 use crate::device::Nic;
 use crate::stats::Answering;
 
@@ -37,7 +37,14 @@ impl Progress {
         let thread = std::thread::Builder::new().name("softrnic".into()).spawn(move || {
             begins.wait();
             let turns = Turns::at(own.clone());
-            Thread { nic: own, turns, answering: Answering::default(), attend_at: Time::ZERO }.run();
+            Thread {
+                nic: own,
+                turns,
+                answering: Answering::default(),
+                attend_at: Time::ZERO,
+                members_from: Time::ZERO,
+            }
+            .run();
         })?;
         begun.wait();
         drop(signals);
@@ -98,6 +105,8 @@ struct Thread {
     answering: Answering,
     /// When to attend to the port and the statistics if it has not slept until then.
     attend_at: Time,
+    /// From when on to attend to the processes that share the address.
+    members_from: Time,
 }
 
 /// Why the thread woke.
@@ -136,11 +145,13 @@ impl Thread {
             return Woken { for_turn: true, by_link: false };
         }
         let stats = self.stats_fd(now);
-        let until = plan.wake_at.min(stats.err().unwrap_or(Time::NEVER));
+        let members = self.members_fd(now);
+        let later = [stats.err(), members.err()].into_iter().flatten();
+        let until = later.fold(plan.wake_at, Time::min);
         let timeout = (until != Time::NEVER).then(|| until.since(now));
         let link = nic.link_fd().filter(|_| plan.watch_link);
         let kick = nic.kick().as_fd().as_raw_fd();
-        let attended = [nic.port_fd(), nic.members_fd(), stats.ok()];
+        let attended = [nic.port_fd(), members.ok(), stats.ok()];
         let [kicked, by_link, port, joined, asked] =
             wait([Some(kick), link, attended[0], attended[1], attended[2]], timeout);
         nic.kick().clear(kicked);
@@ -154,7 +165,7 @@ impl Thread {
     fn attend(&mut self, now: Time) {
         let asked = self.stats_fd(now).ok();
         let [port, joined, asked] =
-            wait([self.nic.port_fd(), self.nic.members_fd(), asked], Some(Duration::ZERO));
+            wait([self.nic.port_fd(), self.members_fd(now).ok(), asked], Some(Duration::ZERO));
         self.attend_to(now, port, joined, asked);
     }
 
@@ -165,6 +176,12 @@ impl Thread {
         if from <= now { Ok(stats.descriptor()) } else { Err(from) }
     }
 
+    /// Likewise the descriptor for processes that want to share the address.
+    fn members_fd(&self, now: Time) -> Result<i32, Time> {
+        let members = self.nic.members_fd().ok_or(Time::NEVER)?;
+        if self.members_from <= now { Ok(members) } else { Err(self.members_from) }
+    }
+
     fn attend_to(&mut self, now: Time, port: bool, joined: bool, asked: bool) {
         self.attend_at = now + ATTEND;
         if port {
@@ -172,6 +189,7 @@ impl Thread {
         }
         if joined {
             self.nic.let_members_in();
+            self.members_from = now + ATTEND_MEMBERS;
         }
         if asked {
             let nic = Arc::clone(&self.nic);

@@ -85,6 +85,12 @@ pub const SERVICE_INTERVAL_IN_MEMORY: Duration = Duration::from_micros(5);
 /// Worth: bounds their delay; costs a system call each time.
 pub const ATTEND: Duration = Duration::from_millis(10);
 
+/// How often the progress thread attends to the processes that share the address, at most.
+///
+/// Worth: any user of the machine can connect to their name without end, and each time some are let in with the NIC held.
+/// That takes a tenth of the time at most. A process that joins waits no longer than this.
+pub const ATTEND_MEMBERS: Duration = Duration::from_millis(2);
+
 /// The slice that the progress thread asks the scheduler for: the shortest allowed.
 ///
 /// Worth: under EEVDF (Linux 6.12) the thread preempts an application that spins on memory at once, instead of after

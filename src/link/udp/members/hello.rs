@@ -10,7 +10,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -22,10 +22,17 @@ use rustix::net::{
 
 use super::BACKLOG;
 use crate::udp::open::OpenError;
+use crate::udp::sys;
 use crate::{Credentials, Part};
 
 /// Changes with everything that the processes must agree on: the parts, the table, the program.
-const HELLO: [u8; 8] = *b"snicmem1";
+const HELLO: [u8; 8] = *b"snicmem2";
+/// How long a name may be taken and nobody listen: whoever takes it listens at once, unless it is somebody else.
+const LISTEN_TIMEOUT: Duration = Duration::from_millis(200);
+/// How long so many others may want to join that there is no place to wait.
+const CROWD_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long whoever joins waits for the others.
+pub const JOIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The listener, the table, and a socket for each part.
 const DESCRIPTORS: usize = 2 + Part::COUNT;
 
@@ -38,8 +45,8 @@ pub struct Handed {
 
 /// Why it is not.
 pub enum Unanswered {
-    /// Another attempt may be answered.
-    Again,
+    /// Another attempt may be answered, if this has not been so for this long.
+    Again(Duration),
     Never(OpenError),
 }
 
@@ -52,64 +59,67 @@ fn stream() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// Takes the name of an address. Nobody can connect to it yet.
+/// Takes the name of an address, and listens. Nobody is answered yet.
 pub fn take_name(address: IpAddr) -> io::Result<OwnedFd> {
     let socket = stream()?;
     bind(&socket, &name(address)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
 }
 
-/// The name of one process of an address, for its lifelines.
-fn name_of(address: IpAddr, part: Part) -> Result<SocketAddrUnix, Errno> {
-    SocketAddrUnix::new_abstract_name(format!("softrnic/udp/{address}/{part}").as_bytes())
+/// The name of one process of an address, for its lifelines: a number that others learn from the table alone, so that
+/// nobody else can have taken it before.
+fn name_of(address: IpAddr, lifelines: u64) -> Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new_abstract_name(format!("softrnic/udp/{address}/{lifelines:016x}").as_bytes())
 }
 
-/// Takes the name of one process, and listens.
-pub fn listen_as(address: IpAddr, part: Part) -> io::Result<OwnedFd> {
+/// Takes a name for the lifelines of this process, and listens. Returns the number, too.
+pub fn listen_for_lifelines(address: IpAddr) -> io::Result<(OwnedFd, u64)> {
+    let mut random = [0; 8];
+    sys::random(&mut random)?;
+    let lifelines = u64::from_ne_bytes(random);
     let socket = stream()?;
-    bind(&socket, &name_of(address, part)?)?;
-    listen(&socket)?;
-    Ok(socket)
+    bind(&socket, &name_of(address, lifelines)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok((socket, lifelines))
 }
 
 /// A stream to one process of an address.
-pub fn connect_to(address: IpAddr, part: Part) -> Result<OwnedFd, Errno> {
+pub fn connect_to(address: IpAddr, lifelines: u64) -> Result<OwnedFd, Errno> {
     let socket = stream()?;
-    connect(&socket, &name_of(address, part)?)?;
+    connect(&socket, &name_of(address, lifelines)?)?;
     match Credentials::of_peer(&socket) {
         Ok(peer) if peer.are_ours() => Ok(socket),
         _ => Err(Errno::PERM),
     }
 }
 
-pub fn listen(listener: &OwnedFd) -> io::Result<()> {
-    Ok(rustix::net::listen(listener, BACKLOG)?)
+/// A stream to whichever process of an address accepts it.
+pub fn connect_to_any(address: IpAddr) -> Result<OwnedFd, Errno> {
+    let socket = stream()?;
+    connect(&socket, &name(address)?)?;
+    Ok(socket)
 }
 
 /// Who listens at the name of an address.
 pub fn owner(address: IpAddr) -> Option<Credentials> {
-    let socket = stream().ok()?;
-    connect(&socket, &name(address).ok()?).ok()?;
-    Credentials::of_peer(&socket).ok()
+    Credentials::of_peer(connect_to_any(address).ok()?).ok()
 }
 
 /// Asks the processes of an address for what they share.
 pub fn ask(address: IpAddr, end: Instant) -> Result<Handed, Unanswered> {
-    let socket = stream().map_err(|error| system("opening a socket", error))?;
-    let name = name(address).map_err(|error| system("naming a socket", error))?;
-    match connect(&socket, &name) {
-        Ok(()) => {}
-        // Nobody listens, or too many others want to join.
-        Err(Errno::CONNREFUSED | Errno::AGAIN) => return Err(Unanswered::Again),
-        Err(error) => return Err(system("connecting to the processes of the address", error)),
-    }
+    let socket = connect_to_any(address).map_err(|error| match error {
+        Errno::CONNREFUSED => Unanswered::Again(LISTEN_TIMEOUT),
+        Errno::AGAIN => Unanswered::Again(CROWD_TIMEOUT),
+        error => system("connecting to the processes of the address", error),
+    })?;
     match Credentials::of_peer(&socket) {
         Ok(peer) if peer.are_ours() => {}
         Ok(peer) => {
             let error = OpenError::OtherUser { address, uid: peer.uid, pid: peer.pid };
             return Err(Unanswered::Never(error));
         }
-        Err(_) => return Err(Unanswered::Again),
+        Err(_) => return Err(Unanswered::Again(JOIN_TIMEOUT)),
     }
     let left = end.saturating_duration_since(Instant::now());
     let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
@@ -117,7 +127,7 @@ pub fn ask(address: IpAddr, end: Instant) -> Result<Handed, Unanswered> {
     match poll(&mut fds, Some(&timeout)) {
         Ok(0) => Err(Unanswered::Never(OpenError::NoAnswer(address))),
         Ok(_) => hear(&socket, address),
-        Err(_) => Err(Unanswered::Again),
+        Err(_) => Err(Unanswered::Again(JOIN_TIMEOUT)),
     }
 }
 
@@ -127,7 +137,7 @@ fn hear(socket: &OwnedFd, address: IpAddr) -> Result<Handed, Unanswered> {
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let Ok(received) = recvmsg(socket, &mut [io::IoSliceMut::new(&mut bytes)], &mut ancillary, flags) else {
-        return Err(Unanswered::Again);
+        return Err(Unanswered::Again(JOIN_TIMEOUT));
     };
     // All of them are taken, so that those too many are closed.
     let mut descriptors: Vec<OwnedFd> = Vec::new();
@@ -138,7 +148,7 @@ fn hear(socket: &OwnedFd, address: IpAddr) -> Result<Handed, Unanswered> {
     }
     match received.bytes {
         // It has ended, or there are too many descriptors on their way at the moment.
-        0 => return Err(Unanswered::Again),
+        0 => return Err(Unanswered::Again(JOIN_TIMEOUT)),
         len if bytes[..len] != HELLO => return Err(Unanswered::Never(OpenError::OtherVersion(address))),
         _ => {}
     }
@@ -148,24 +158,36 @@ fn hear(socket: &OwnedFd, address: IpAddr) -> Result<Handed, Unanswered> {
     let sockets = descriptors.split_off(2);
     match <[OwnedFd; 2]>::try_from(descriptors) {
         Ok([listener, table]) => Ok(Handed { listener, table, sockets }),
-        Err(_) => Err(Unanswered::Again),
+        Err(_) => Err(Unanswered::Again(JOIN_TIMEOUT)),
     }
 }
 
-/// Answers those that have connected, with copies of `shared`.
-pub fn answer_all(listener: &OwnedFd, shared: &[BorrowedFd<'_>]) {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    while let Ok(socket) = accept_with(listener, flags) {
-        if !Credentials::of_peer(&socket).is_ok_and(Credentials::are_ours) {
-            continue;
+/// Those that are let in at a time. Any user can connect, without end, and the NIC is held meanwhile.
+pub const ROUND: usize = 16;
+
+/// Accepts some of those that have connected, and lets in processes of this user. Returns whether others may wait.
+pub fn accept_some(listener: &OwnedFd, mut let_in: impl FnMut(OwnedFd)) -> bool {
+    for _ in 0..ROUND {
+        let Ok(socket) = accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
+            return false;
+        };
+        if Credentials::of_peer(&socket).is_ok_and(Credentials::are_ours) {
+            let_in(socket);
         }
+    }
+    true
+}
+
+/// Answers some of those that have connected, with copies of `shared`. Returns whether others may wait.
+pub fn answer_some(listener: &OwnedFd, shared: &[BorrowedFd<'_>]) -> bool {
+    accept_some(listener, |socket| {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         ancillary.push(SendAncillaryMessage::ScmRights(shared));
         // If it cannot be sent, because too many descriptors are on their way, the other side tries again.
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         let _ = sendmsg(&socket, &[io::IoSlice::new(&HELLO)], &mut ancillary, flags);
-    }
+    })
 }
 
 fn system(doing: &'static str, error: Errno) -> Unanswered {

@@ -11,10 +11,11 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::hello;
-use crate::{Credentials, Part};
+use super::table::Member;
+use crate::Part;
 
 /// Streams that are kept: to one process, and from all others.
 const MOST: usize = Part::COUNT;
@@ -25,8 +26,10 @@ const LOOKS: u32 = 1000;
 /// The streams of a process.
 pub struct Lifelines {
     address: IpAddr,
-    /// Others cannot find this process if somebody else has taken its name.
+    /// Others cannot find this process if there was no descriptor for it.
     pub listener: Option<OwnedFd>,
+    /// Its name, for the table.
+    pub name: u64,
     open: HashMap<u64, Lifeline>,
     last: u64,
 }
@@ -50,13 +53,14 @@ pub enum Heard {
 
 impl Lifelines {
     /// Without streams. `first` is the first token for those in the epoll instance.
-    pub fn new(address: IpAddr, part: Part, first: u64) -> Lifelines {
-        Lifelines {
-            address,
-            listener: hello::listen_as(address, part).ok(),
-            open: HashMap::new(),
-            last: first,
-        }
+    pub fn new(address: IpAddr, first: u64) -> Lifelines {
+        let (listener, name) = hello::listen_for_lifelines(address).ok().unzip();
+        Lifelines { address, listener, name: name.unwrap_or_default(), open: HashMap::new(), last: first }
+    }
+
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.open.len()
     }
 
     /// Whether there is any stream.
@@ -65,25 +69,23 @@ impl Lifelines {
     }
 
     /// Makes a stream to a process.
-    pub fn tie(&mut self, watch: &OwnedFd, own: Part, to: Part, process: u32) -> Result<(), Errno> {
-        let stream = hello::connect_to(self.address, to)?;
+    pub fn tie(&mut self, watch: &OwnedFd, own: Part, to: Part, member: Member) -> Result<(), Errno> {
+        let Member { process, lifelines } = member;
+        let stream = hello::connect_to(self.address, lifelines)?;
         send(&stream, &[own.number() as u8], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
         self.keep(watch, Lifeline { stream, peer: Some((to, process)), is_own: true, looks: 0 })
     }
 
-    /// Accepts the streams that others have made.
-    pub fn accept(&mut self, watch: &OwnedFd) {
-        let Some(listener) = &self.listener else { return };
+    /// Accepts some of the streams that others have made. Returns whether more may wait.
+    pub fn accept_some(&mut self, watch: &OwnedFd) -> bool {
+        let Some(listener) = &self.listener else { return false };
         let mut come = Vec::new();
-        while let Ok(stream) = accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            if Credentials::of_peer(&stream).is_ok_and(Credentials::are_ours) {
-                come.push(Lifeline { stream, peer: None, is_own: false, looks: 0 });
-            }
-        }
+        let more = hello::accept_some(listener, |stream| come.push(stream));
         for stream in come {
             // One that is not kept ends at once, and the other side makes another.
-            let _ = self.keep(watch, stream);
+            let _ = self.keep(watch, Lifeline { stream, peer: None, is_own: false, looks: 0 });
         }
+        more
     }
 
     fn keep(&mut self, watch: &OwnedFd, lifeline: Lifeline) -> Result<(), Errno> {

@@ -27,13 +27,12 @@ use crate::{Part, Sharing};
 use super::message::SockAddr;
 use super::open::{self, OpenError, bind_error};
 use super::sys::{self, Outgoing, Socket};
+use hello::JOIN_TIMEOUT;
 use lifelines::{Heard, Lifelines};
 pub use program::Instruction;
 pub use table::ServeError;
-use table::{Entries, Table};
+use table::{Entries, Member, Table};
 
-/// How long whoever joins waits for the others.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long it waits before it tries again, at most: not all at the same moment.
 const PAUSE: Duration = Duration::from_millis(8);
 /// Those that join at the same time.
@@ -42,6 +41,9 @@ const BACKLOG: i32 = 128;
 const JOINING: u64 = 0;
 const TYING: u64 = 1;
 const LIFELINES: u64 = 2;
+/// By its edge: one that cannot be accepted for want of descriptors, or that another process has accepted, must not wake
+/// us for ever.
+const EDGE: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
 /// How often an orderly end tries to change the table while another process does.
 const TRIES: usize = 20;
 
@@ -82,7 +84,9 @@ impl Members {
         gro: bool,
         part: Option<Part>,
     ) -> Result<(Members, Socket), NotShared> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + JOIN_TIMEOUT;
+        // How long the last answer may come again, and since when it has.
+        let (mut patience, mut since) = (JOIN_TIMEOUT, Instant::now());
         loop {
             match hello::take_name(address) {
                 Ok(listener) => {
@@ -99,9 +103,14 @@ impl Members {
             match hello::ask(address, end) {
                 Ok(handed) => return Members::enter(address, part, handed),
                 // The first one is about to listen, or the last one has just ended.
-                Err(hello::Unanswered::Again) if Instant::now() < end => pause(),
-                Err(hello::Unanswered::Again) => {
-                    return Err(NotShared::Alone("its name is taken, and nobody listens there"));
+                Err(hello::Unanswered::Again(longest)) => {
+                    if longest != patience {
+                        (patience, since) = (longest, Instant::now());
+                    }
+                    if since.elapsed() > patience || Instant::now() > end {
+                        return Err(NotShared::Alone("its name is taken, and nobody answers there"));
+                    }
+                    pause();
                 }
                 // If they have the address, too, opening it says so.
                 Err(hello::Unanswered::Never(OpenError::OtherUser { .. })) => {
@@ -132,7 +141,6 @@ impl Members {
         if !members.is_obeyed(address, scope, &at) {
             return Err(NotShared::Alone("the kernel does not choose sockets as the program says"));
         }
-        hello::listen(&members.listener).map_err(|_| NotShared::Alone("its name cannot be listened to"))?;
         let own = members.own()?;
         Ok((members, own))
     }
@@ -171,15 +179,12 @@ impl Members {
         table: Table,
         sockets: Vec<Socket>,
     ) -> Result<Members, OpenError> {
-        let lifelines = Lifelines::new(address, part, LIFELINES);
+        let lifelines = Lifelines::new(address, LIFELINES);
         let watch = || -> rustix::io::Result<OwnedFd> {
             let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            // By its edge: one that cannot be accepted for want of descriptors, or that another process has accepted,
-            // must not wake us for ever.
-            let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            epoll::add(&watch, &listener, epoll::EventData::new_u64(JOINING), edge)?;
+            epoll::add(&watch, &listener, epoll::EventData::new_u64(JOINING), EDGE)?;
             if let Some(listener) = &lifelines.listener {
-                epoll::add(&watch, listener, epoll::EventData::new_u64(TYING), edge)?;
+                epoll::add(&watch, listener, epoll::EventData::new_u64(TYING), EDGE)?;
             }
             Ok(watch)
         };
@@ -211,17 +216,26 @@ impl Members {
         self.part
     }
 
-    fn let_in(&self) {
+    /// Returns whether others may wait.
+    fn let_in(&self) -> bool {
         let shared = [self.listener.as_fd(), self.table.file()];
         let sockets = self.sockets.iter().map(AsFd::as_fd);
-        hello::answer_all(&self.listener, &shared.into_iter().chain(sockets).collect::<Vec<_>>());
+        hello::answer_some(&self.listener, &shared.into_iter().chain(sockets).collect::<Vec<_>>())
+    }
+
+    /// Has those that still wait be another event, as if they had come just now.
+    fn come_back_to(&self, token: u64) {
+        let listener = if token == JOINING { Some(&self.listener) } else { self.lifelines.listener.as_ref() };
+        if let Some(listener) = listener {
+            let _ = epoll::modify(&self.watch, listener, epoll::EventData::new_u64(token), EDGE);
+        }
     }
 
     fn hear(&mut self, token: u64) {
         match self.lifelines.hear(token) {
             Heard::Nothing => {}
             Heard::Part(part) => {
-                let process = self.table.process_of(part).unwrap_or_default();
+                let process = self.table.member(part).map_or(0, |member| member.process);
                 self.lifelines.name(token, part, process);
             }
             Heard::End => {
@@ -241,8 +255,8 @@ impl Members {
     fn tie(&mut self) {
         let next = (1..Part::COUNT).filter_map(|step| Part::new((self.part.number() + step) % Part::COUNT));
         for part in next {
-            if let Some(process) = self.table.process_of(part)
-                && self.lifelines.tie(&self.watch, self.part, part, process).is_ok()
+            if let Some(member) = self.table.member(part)
+                && self.lifelines.tie(&self.watch, self.part, part, member).is_ok()
             {
                 return;
             }
@@ -251,9 +265,9 @@ impl Members {
 
     /// Takes the place of the process that had the part before, if any.
     fn settle(&mut self) -> Result<(), ServeError> {
-        let process = self.process;
+        let member = Member { process: self.process, lifelines: self.lifelines.name };
         self.change(|entries, part| {
-            entries.begin(part, process);
+            entries.begin(part, member);
             Ok(())
         })
     }
@@ -307,8 +321,16 @@ impl Sharing for Members {
         let count = epoll::wait(&self.watch, &mut events[..], Some(&at_once)).unwrap_or(0);
         for event in &events[..count] {
             match event.data.u64() {
-                JOINING => self.let_in(),
-                TYING => self.lifelines.accept(&self.watch),
+                token @ (JOINING | TYING) => {
+                    let others_wait = if token == JOINING {
+                        self.let_in()
+                    } else {
+                        self.lifelines.accept_some(&self.watch)
+                    };
+                    if others_wait {
+                        self.come_back_to(token);
+                    }
+                }
                 token => self.hear(token),
             }
         }

@@ -1,5 +1,5 @@
-//! The table that the processes of an address share: a file in memory, where everyone has a process number and the
-//! services that it listens for.
+//! The table that the processes of an address share: a file in memory, where everyone has a process number, the name of
+//! its lifelines, and the services that it listens for.
 //!
 //! It is read and written as a file, not mapped, so that what another process writes at the same time can do no harm. A
 //! lock of an open file description (`F_OFD_SETLK`, fcntl(2)) on the byte of a part says that the part is taken, and one on
@@ -18,9 +18,9 @@ use crate::udp::sys;
 /// The most services that the processes of an address listen for together. The kernel limits the size of the program.
 pub const TABLE_SERVICES: usize = 256;
 
-const PROCESS: usize = 4;
+const MEMBER: usize = 12;
 const SERVICE: usize = 12;
-const SERVICES_AT: usize = Part::COUNT * PROCESS;
+const SERVICES_AT: usize = Part::COUNT * MEMBER;
 const LEN: usize = SERVICES_AT + TABLE_SERVICES * SERVICE;
 /// The byte whose lock is for changes.
 const CHANGES: usize = Part::COUNT;
@@ -52,6 +52,14 @@ impl fmt::Display for ServeError {
 }
 
 impl std::error::Error for ServeError {}
+
+/// A process of the address.
+#[derive(Clone, Copy)]
+pub struct Member {
+    pub process: u32,
+    /// The name of its lifelines.
+    pub lifelines: u64,
+}
 
 /// The table, as an open file of this process alone.
 pub struct Table {
@@ -108,9 +116,9 @@ impl Table {
     }
 
     /// The process that has a part.
-    pub fn process_of(&self, part: Part) -> Option<u32> {
-        let process = self.load().ok()?.process(part.number());
-        (process != 0 && self.is_taken(part.number())).then_some(process)
+    pub fn member(&self, part: Part) -> Option<Member> {
+        let member = self.load().ok()?.member(part);
+        (member.process != 0 && self.is_taken(part.number())).then_some(member)
     }
 
     /// Whether a process is in the table, be it that it has ended since.
@@ -166,18 +174,25 @@ pub struct Entries([u8; LEN]);
 
 impl Entries {
     fn process(&self, number: usize) -> u32 {
-        self.word(number * PROCESS)
+        self.word(number * MEMBER)
+    }
+
+    fn member(&self, part: Part) -> Member {
+        let at = part.number() * MEMBER;
+        Member { process: self.word(at), lifelines: self.double(at + 4) }
     }
 
     /// A process begins with a part.
-    pub fn begin(&mut self, part: Part, process: u32) {
+    pub fn begin(&mut self, part: Part, member: Member) {
         self.end(part);
-        self.set_word(part.number() * PROCESS, process);
+        let at = part.number() * MEMBER;
+        self.set_word(at, member.process);
+        self.set_double(at + 4, member.lifelines);
     }
 
     /// Nobody has the part any more.
     pub fn end(&mut self, part: Part) {
-        self.set_word(part.number() * PROCESS, 0);
+        self.set_word(part.number() * MEMBER, 0);
         for place in 0..TABLE_SERVICES {
             if self.service(place).is_some_and(|(_, owner)| owner == part) {
                 self.set_service(place, ServiceId(0), NOBODY);
@@ -213,15 +228,23 @@ impl Entries {
 
     fn service(&self, place: usize) -> Option<(ServiceId, Part)> {
         let at = SERVICES_AT + place * SERVICE;
-        let service = ServiceId(u64::from(self.word(at)) << 32 | u64::from(self.word(at + 4)));
+        let service = ServiceId(self.double(at));
         Some((service, Part::new(self.word(at + 8) as usize)?))
     }
 
     fn set_service(&mut self, place: usize, service: ServiceId, owner: u32) {
         let at = SERVICES_AT + place * SERVICE;
-        self.set_word(at, (service.0 >> 32) as u32);
-        self.set_word(at + 4, service.0 as u32);
+        self.set_double(at, service.0);
         self.set_word(at + 8, owner);
+    }
+
+    fn double(&self, at: usize) -> u64 {
+        u64::from(self.word(at)) << 32 | u64::from(self.word(at + 4))
+    }
+
+    fn set_double(&mut self, at: usize, double: u64) {
+        self.set_word(at, (double >> 32) as u32);
+        self.set_word(at + 4, double as u32);
     }
 
     fn word(&self, at: usize) -> u32 {

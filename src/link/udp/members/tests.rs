@@ -1,9 +1,11 @@
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 
 use softrnic_wire::{
     CmBody, CmIds, CmMessage, Dreq, MAD_LEN, Rej, Rep, Req, ServiceId, SidrRep, SidrReq, Time,
 };
 
+use super::hello::ROUND;
 use super::*;
 use crate::testing::{self, flow, packet_len};
 use crate::udp::{UdpLink, UdpOptions};
@@ -246,21 +248,92 @@ fn an_address_of_ipv6_is_shared_as_well() {
 #[test]
 fn without_its_name_an_address_has_one_process() {
     let at = address(8);
-    let _squatter = hello::take_name(at).expect("its name");
+    let squatter = hello::take_name(at).expect("its name");
+    // Nobody is answered; then there is no place to wait for an answer either.
+    let _waiting: Vec<_> = (0..1000).map_while(|_| hello::connect_to_any(at).ok()).collect();
+    let begun = Instant::now();
     let alone = UdpLink::open(shared(at)).expect("alone");
+    assert!(begun.elapsed() < JOIN_TIMEOUT / 2, "{:?}", begun.elapsed());
+    drop((squatter, alone));
+
+    // Nobody listens.
+    let name = rustix::net::SocketAddrUnix::new_abstract_name(format!("softrnic/udp/{at}").as_bytes());
+    let socket =
+        rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET, None);
+    let squatter = socket.expect("a socket");
+    rustix::net::bind(&squatter, &name.expect("a name")).expect("it is free");
+    let begun = Instant::now();
+    let alone = UdpLink::open(shared(at)).expect("alone");
+    assert!(begun.elapsed() < JOIN_TIMEOUT / 2, "{:?}", begun.elapsed());
     assert!(
         alone.capabilities().mode.contains("[for one process: its name is taken"),
         "{}",
         alone.capabilities().mode
     );
-    assert_eq!(part(&alone), Part::default());
+    // Other addresses of the device may be shared.
+    part(&alone);
+}
+
+/// Connects as somebody does who wants to stall the process that accepts: as often as it can be done.
+fn crowd(connect: impl Fn() -> Option<OwnedFd>) -> Vec<OwnedFd> {
+    (0..3 * ROUND).map(|_| connect().expect("there is room for it")).collect()
+}
+
+fn is_readable(watch: &OwnedFd) -> bool {
+    let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut fds = [rustix::event::PollFd::new(watch, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&at_once)) == Ok(1)
+}
+
+/// Whether there is an answer, or the end.
+fn has_heard(socket: &OwnedFd) -> bool {
+    let mut byte = [0; 1];
+    let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
+    rustix::net::recv(socket, &mut byte[..], flags) != Err(rustix::io::Errno::AGAIN)
+}
+
+/// Somebody may have to be attended to for ever. All that wait are reached by and by all the same.
+#[test]
+fn a_crowd_is_let_in_some_at_a_time() {
+    let at = address(41);
+    let mut link = UdpLink::open(shared(at)).expect("the first");
+    let waiting = crowd(|| hello::connect_to_any(at).ok());
+    let members = link.members.as_mut().expect("shared");
+    for round in 1..=3 {
+        assert!(is_readable(&members.watch), "nobody is forgotten");
+        members.attend();
+        assert_eq!(waiting.iter().filter(|socket| has_heard(socket)).count(), round * ROUND);
+    }
+    members.attend();
+    assert!(!is_readable(&members.watch), "nobody is left");
+}
+
+#[test]
+fn nobody_can_take_the_name_of_lifelines_beforehand() {
+    let at = address(43);
+    let name = || UdpLink::open(shared(at)).expect("the first").members.expect("shared").lifelines.name;
+    assert_ne!(name(), name());
+}
+
+#[test]
+fn a_crowd_of_lifelines_is_let_in_some_at_a_time() {
+    let at = address(42);
+    let mut link = UdpLink::open(shared(at)).expect("the first");
+    let members = link.members.as_mut().expect("shared");
+    let _waiting = crowd(|| hello::connect_to(at, members.lifelines.name).ok());
+    for round in 1..=3 {
+        assert!(is_readable(&members.watch), "nobody is forgotten");
+        members.attend();
+        assert_eq!(members.lifelines.count(), round * ROUND);
+    }
+    members.attend();
+    assert!(!is_readable(&members.watch), "nobody is left");
 }
 
 #[test]
 fn a_member_of_another_version_is_not_joined() {
     let at = address(6);
     let listener = hello::take_name(at).expect("its name");
-    hello::listen(&listener).expect("it listens");
     let refused = std::thread::scope(|scope| {
         let joins = scope.spawn(|| UdpLink::open(shared(at)).err());
         while !joins.is_finished() {

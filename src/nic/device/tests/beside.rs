@@ -5,7 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::pair;
-use crate::verbs::{Access, AppRange, MrSpec};
+use crate::progress::tuning::ATTEND_MEMBERS;
+use crate::verbs::{Access, AppRange, Context, MrSpec};
 
 const LENGTH: usize = 64 << 20;
 
@@ -75,4 +76,28 @@ fn wait_until(happened: impl Fn() -> bool) -> bool {
         thread::sleep(Duration::from_millis(1));
     }
     false
+}
+
+/// The name of a shared address is open to every user.
+#[test]
+fn whoever_connects_without_end_is_attended_to_now_and_then() {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+    const BACKLOG: u128 = 128;
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let address = format!("127.200.{high}.{}", low.clamp(1, 254));
+    let _device = Context::open(&format!("udp:{address}").parse().expect("a device")).expect("it opens");
+    let name =
+        SocketAddrUnix::new_abstract_name(format!("softrnic/udp/{address}").as_bytes()).expect("a name");
+    let begun = Instant::now();
+    let mut let_in = 0;
+    while begun.elapsed() < Duration::from_millis(400) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a socket");
+        let_in += u128::from(connect(&socket, &name).is_ok());
+    }
+    // Sixteen at a time, and those that wait.
+    let rounds = begun.elapsed().as_millis() / ATTEND_MEMBERS.as_millis() + 2;
+    assert!(let_in <= rounds * 16 + BACKLOG + 1, "{let_in} in {:?}", begun.elapsed());
+    assert!(let_in > BACKLOG + 1, "those that wait come in: {let_in}");
 }
