@@ -213,8 +213,8 @@ impl Add for LinkCounters {
 pub struct Reach {
     /// The peer's address.
     pub peer: IpAddr,
-    /// The part of it that is the peer's.
-    pub part: Part,
+    /// The part of it that is the peer's, unless it has all of it.
+    pub part: Option<Part>,
     /// Why it is not reached through shared memory; `None` if it is.
     pub obstacle: Option<String>,
     /// Datagrams sent through shared memory, since the rings were made.

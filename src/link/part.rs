@@ -28,6 +28,11 @@ impl Part {
         if number < Part::COUNT { Some(Part(number as u8)) } else { None }
     }
 
+    /// One of them, given a random number.
+    pub const fn of_random(random: u8) -> Part {
+        Part(random & ((1 << BITS) - 1))
+    }
+
     /// The part of a queue pair.
     #[inline]
     pub const fn of(qpn: Qpn) -> Part {

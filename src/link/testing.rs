@@ -166,3 +166,21 @@ pub(crate) fn wait(link: &(impl Link + ?Sized), events: i16, timeout: Duration) 
     unsafe { libc::poll(&mut entry, 1, timeout.as_millis() as i32 + 1) };
     entry.revents
 }
+
+/// Runs `action` in a thread of a user without rights, number 65534, and returns what it returns; nothing where that takes
+/// root.
+#[allow(dead_code, reason = "only for names that anybody can take")]
+pub(crate) fn as_another_user<T: Send>(action: impl FnOnce() -> T + Send) -> Option<T> {
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: to be another user takes root");
+        return None;
+    }
+    let become_nobody = || {
+        // SAFETY: takes numbers alone. Not by the C library, which would change the user of all threads.
+        let done = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
+        assert_eq!(done, 0, "root may");
+        action()
+    };
+    std::thread::scope(|scope| scope.spawn(become_nobody).join().ok())
+}

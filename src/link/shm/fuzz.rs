@@ -45,7 +45,7 @@ pub fn shm(data: &[u8]) {
 }
 
 fn endpoint(address: IpAddr) -> Endpoint {
-    Endpoint { address, part: Part::default() }
+    Endpoint { address, part: None }
 }
 
 struct World {
@@ -125,7 +125,7 @@ impl World {
 
     fn connect(&mut self) {
         if self.streams.len() < STREAMS
-            && let Ok(socket) = hello::ask(endpoint(self.address))
+            && let Ok((socket, _)) = hello::ask(endpoint(self.address))
         {
             self.streams.push(Hostile { socket, own: None, theirs: None, tail: 0 });
         }

@@ -1,5 +1,5 @@
 //! How two processes exchange segments: a stream between them, whose name is the endpoint of a device: its
-//! address, and the part of that which is its own.
+//! address, and the part of that which is its own, unless it has all of it.
 //!
 //! The names are abstract, so their scope is the network namespace, like that of the addresses. The initiator sends its
 //! endpoint, a segment and two bells; the acceptor answers with its own, or refuses. The stream stays open: when it ends, the
@@ -25,19 +25,31 @@ use crate::{Credentials, Part};
 /// Peers that ask at the same time.
 const BACKLOG: i32 = 128;
 
-const MAGIC: [u8; 4] = *b"shm3";
+const MAGIC: [u8; 4] = *b"shm4";
 const LEN: usize = 24;
+/// Instead of the number of a part.
+const WHOLE: u8 = 0xFF;
 
-/// A process, as peers know it: the part of an address that is its own.
+/// A process, as peers know it: the part of an address that is its own. Without one, it has all of the address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Endpoint {
     pub address: IpAddr,
-    pub part: Part,
+    pub part: Option<Part>,
+}
+
+impl Endpoint {
+    /// The process that has all of the address.
+    pub fn whole(self) -> Endpoint {
+        Endpoint { part: None, ..self }
+    }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.part)
+        match self.part {
+            Some(part) => write!(f, "{}/{part}", self.address),
+            None => self.address.fmt(f),
+        }
     }
 }
 
@@ -89,8 +101,22 @@ pub(super) fn take_name(endpoint: Endpoint) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// A stream to the process behind an endpoint, and its own endpoint: it may have all of the address. Somebody else who has
+/// taken one of the names does not hide who has the other.
+pub(super) fn ask(endpoint: Endpoint) -> Result<(OwnedFd, Endpoint), Obstacle> {
+    let whole = endpoint.whole();
+    let reached = reach(whole).map(|socket| (socket, whole));
+    match reached {
+        Err(obstacle) if endpoint.part.is_some() => match reach(endpoint) {
+            Err(Obstacle::Nobody) => Err(obstacle),
+            reached => reached.map(|socket| (socket, endpoint)),
+        },
+        reached => reached,
+    }
+}
+
 /// A stream to the process that has the name of an endpoint.
-pub(super) fn ask(endpoint: Endpoint) -> Result<OwnedFd, Obstacle> {
+fn reach(endpoint: Endpoint) -> Result<OwnedFd, Obstacle> {
     let connected = || -> Result<OwnedFd, Errno> {
         let socket = stream()?;
         connect(&socket, &name(endpoint)?)?;
@@ -147,7 +173,7 @@ fn send(
     bytes[..4].copy_from_slice(&MAGIC);
     bytes[4] = kind;
     if let Some(from) = from {
-        bytes[5] = from.part.number() as u8;
+        bytes[5] = from.part.map_or(WHOLE, |part| part.number() as u8);
         bytes[8..].copy_from_slice(&Gid::from(from.address).0);
     }
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -181,7 +207,8 @@ pub(super) fn hear(socket: &OwnedFd) -> Heard {
     match (bytes[4], <[OwnedFd; 3]>::try_from(descriptors)) {
         (b'O', Ok([segment, thread, caller])) => {
             let address = Gid(std::array::from_fn(|i| bytes[8 + i])).to_ip();
-            match Part::new(bytes[5].into()) {
+            let part = Part::new(bytes[5].into());
+            match part.map(Some).or((bytes[5] == WHOLE).then_some(None)) {
                 Some(part) => {
                     let bells = Bells { thread, caller };
                     Heard::Message(Message::Offer { from: Endpoint { address, part }, segment, bells })

@@ -77,7 +77,7 @@ impl<L: Link> ShmLink<L> {
     /// # Errors
     /// The kernel has no such memory, or another socket has the address' name; the link comes back.
     pub fn new(below: L, address: IpAddr) -> Result<ShmLink<L>, (L, io::Error)> {
-        let part = below.capabilities().part.unwrap_or_default();
+        let part = below.capabilities().part;
         match Roads::open(Endpoint { address, part }) {
             Ok(roads) => {
                 let mut capabilities = below.capabilities().clone();
@@ -145,7 +145,7 @@ impl<L: Link> ShmLink<L> {
             return None;
         }
         // Without a part, only the kernel can tell which process it is for.
-        let index = self.roads.to(now, Endpoint { address: flow.dst, part: flow.part? })?;
+        let index = self.roads.to(now, Endpoint { address: flow.dst, part: Some(flow.part?) })?;
         let road = self.roads.road(index)?;
         // It must not overtake what waits below.
         road.begun_to_send = road.begun_to_send || !self.below.is_blocked();
@@ -412,7 +412,7 @@ impl<L: Link> Link for ShmLink<L> {
     }
 
     fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {
-        let to = flow.part.map(|part| Endpoint { address: flow.dst, part });
+        let to = flow.part.map(|part| Endpoint { address: flow.dst, part: Some(part) });
         // A full ring says so by itself.
         to.is_some_and(|to| self.roads.is_there(to)) || self.below.has_room(now, flow, len)
     }

@@ -205,7 +205,7 @@ impl Roads {
         self.forget_the_slow(now);
         self.ways.limit(MOST);
         match self.offer_to(peer) {
-            Ok((socket, own)) => {
+            Ok((socket, own, peer)) => {
                 let said = self.said(peer);
                 if self.keep(Stream::Asked { socket, own, peer, since: now }).is_some() {
                     self.ways.set(peer, Way::Below(now + ANSWER_TIMEOUT, said));
@@ -215,11 +215,11 @@ impl Roads {
         }
     }
 
-    fn offer_to(&self, peer: Endpoint) -> Result<(OwnedFd, Own), Obstacle> {
-        let socket = hello::ask(peer)?;
+    fn offer_to(&self, to: Endpoint) -> Result<(OwnedFd, Own, Endpoint), Obstacle> {
+        let (socket, peer) = hello::ask(to)?;
         let (own, segment) = Own::create(self.capacity())?;
         hello::offer(&socket, self.own, &segment, &self.bells).map_err(|_| Obstacle::NoAnswer)?;
-        Ok((socket, own))
+        Ok((socket, own, peer))
     }
 
     /// What was last said about the way to a peer.

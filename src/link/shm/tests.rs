@@ -29,7 +29,7 @@ fn now() -> Time {
 
 /// Of a device that has its address alone.
 fn endpoint(address: IpAddr) -> Endpoint {
-    Endpoint { address, part: Part::default() }
+    Endpoint { address, part: None }
 }
 
 fn send(link: &mut ShmLink<UdpLink>, to: IpAddr, psn: u32, payload: usize) -> Result<(), TxError> {
@@ -93,6 +93,57 @@ fn both_directions_take_one_road() {
     assert_eq!(psns(&mut left), [7]);
     assert_eq!(right.below.counters().tx_datagrams, 0);
     assert_eq!((roads(&left), roads(&right)), (1, 1));
+}
+
+/// A device that has its address alone gives its queue pairs numbers of all parts.
+#[test]
+fn all_queue_pairs_of_an_address_that_is_not_shared_take_one_road() {
+    let (mut left, mut right) = (open(), open());
+    let (from, to) = (left.roads.own.address, right.roads.own.address);
+    let below = |link: &ShmLink<UdpLink>| link.below.counters().tx_datagrams;
+    for number in (0..Part::COUNT).chain(0..Part::COUNT) {
+        let flow = Flow { part: Part::new(number), ..testing::flow(from, to) };
+        testing::send(&mut left, now(), &flow, number as u32, 8).expect("a slot");
+        left.flush(now());
+        meet(&mut [&mut left, &mut right]);
+        assert_eq!(psns(&mut right), [number as u32]);
+    }
+    assert_eq!((roads(&left), roads(&right), below(&left)), (1, 1, 1));
+    assert_eq!(left.reaches().len(), 1);
+}
+
+/// Both names of an address can be taken by anybody.
+#[test]
+fn another_user_that_has_a_name_of_the_address_hides_nobody() {
+    let mut left = open();
+    let [_, _, high, low] = process::id().to_be_bytes();
+    let address = IpAddr::from([127, 205, high, low.clamp(1, 254)]);
+    for shared in [false, true] {
+        let options = UdpOptions { address: Some(address), shared, ..UdpOptions::default() };
+        let udp = UdpLink::open(options).expect("an address of this test");
+        let part = udp.capabilities().part;
+        assert_eq!(part.is_some(), shared);
+        let (taken, used) = if shared { (None, part) } else { (Part::new(3), Part::new(3)) };
+        let taken = Endpoint { address, part: taken };
+        let Some(_taken) = testing::as_another_user(|| hello::take_name(taken).expect("a name")) else {
+            return;
+        };
+        let mut right = ShmLink::new(udp, address).map_err(|(_, error)| error).expect("shared memory");
+        // What is known of the address before is forgotten.
+        let later = now() + ASK_AGAIN;
+        for psn in 0..3 {
+            let flow = Flow { part: used, ..testing::flow(left.roads.own.address, address) };
+            let qpn = used.map_or(0, |part| *part.qpns().start()) + 2;
+            testing::send_to_qp(&mut left, later, &flow, qpn, psn);
+            left.flush(later);
+            meet(&mut [&mut left, &mut right]);
+            assert_eq!(psns(&mut right), [psn]);
+        }
+        assert_eq!((roads(&left), roads(&right)), (1, 1), "shared: {shared}");
+        drop(right);
+        left.look(now());
+        psns(&mut left);
+    }
 }
 
 #[test]
@@ -576,7 +627,7 @@ fn garbage_from_a_reader_does_not_keep_a_waiting_writer_awake() {
 
 /// A stream to a link from somebody who says what a peer with this address would.
 fn stranger(link: &ShmLink<UdpLink>, address: IpAddr) -> (OwnedFd, Own) {
-    let socket = hello::ask(link.roads.own).expect("it listens");
+    let (socket, _) = hello::ask(link.roads.own).expect("it listens");
     let (own, segment) = Own::create(MIN_CAPACITY).expect("memory");
     let bell = || eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
     let bells = hello::Bells { thread: bell(), caller: bell() };
@@ -631,9 +682,9 @@ fn a_link_knows_who_is_reached_through_shared_memory_and_why_others_are_not() {
     }
     left.flush(now());
     assert_eq!(psns(&mut right), [1, 2, 3]);
-    let reach = Reach { peer: far, part: Part::default(), obstacle: None, tx_datagrams: 3, rx_datagrams: 0 };
+    let reach = Reach { peer: far, part: None, obstacle: None, tx_datagrams: 3, rx_datagrams: 0 };
     assert_eq!(left.reaches(), [reach]);
-    let reach = Reach { peer: near, part: Part::default(), obstacle: None, tx_datagrams: 0, rx_datagrams: 3 };
+    let reach = Reach { peer: near, part: None, obstacle: None, tx_datagrams: 0, rx_datagrams: 3 };
     assert_eq!(right.reaches(), [reach]);
     assert_eq!((left.counters().shm_tx_datagrams, right.counters().shm_rx_datagrams), (3, 3));
     assert_eq!((left.counters().tx_datagrams, right.counters().rx_datagrams), (4, 4));
@@ -673,7 +724,7 @@ fn a_road_that_is_given_back_is_no_fallback() {
 #[test]
 fn garbage_on_a_stream_is_counted() {
     let mut link = open();
-    let socket = hello::ask(link.roads.own).expect("it listens");
+    let (socket, _) = hello::ask(link.roads.own).expect("it listens");
     rustix::net::send(&socket, b"shm1 or not", rustix::net::SendFlags::empty()).expect("said");
     meet(&mut [&mut link]);
     assert_eq!((link.roads.count(), link.counters().shm_bad_hello), ((0, 0), 1));

@@ -28,23 +28,33 @@ impl Ways {
     #[inline]
     pub fn take(&mut self, to: Endpoint) -> Option<Way> {
         if let Some((peer, index)) = self.last
-            && peer == to
+            && peer.address == to.address
+            && (peer.part == to.part || peer.part.is_none())
         {
             return Some(Way::Road(index));
         }
-        let way = self.get(to);
-        if let Some(Way::Road(index)) = way {
-            self.last = Some((to, index));
+        let (peer, way) = self.find(to)?;
+        if let Way::Road(index) = way {
+            self.last = Some((peer, index));
         }
-        way
+        Some(way)
     }
 
     pub fn get(&self, to: Endpoint) -> Option<Way> {
-        self.to.get(&to).copied()
+        self.find(to).map(|(_, way)| way)
+    }
+
+    /// The way to a part, or that to the process that has all of the address.
+    fn find(&self, to: Endpoint) -> Option<(Endpoint, Way)> {
+        [to, to.whole()].into_iter().find_map(|peer| Some((peer, *self.to.get(&peer)?)))
     }
 
     pub fn set(&mut self, to: Endpoint, way: Way) {
         self.last = None;
+        if to.part.is_none() && matches!(way, Way::Road(_)) {
+            // What was known of parts is no more.
+            self.to.retain(|known, _| known.address != to.address);
+        }
         self.to.insert(to, way);
     }
 

@@ -24,7 +24,7 @@ use std::os::fd::RawFd;
 
 use softrnic_wire::{IPV4_LEN, IPV6_LEN, MAX_TRANSPORT_LEN, ROCE_UDP_PORT, Time, UDP_LEN, UdpFacts};
 
-use crate::{Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, Part, Sharing, TxError, TxSlot};
+use crate::{Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, Sharing, TxError, TxSlot};
 
 pub use members::{Members, ServeError};
 pub use open::{OpenError, UdpOptions};
@@ -98,7 +98,7 @@ impl UdpLink {
             receive_buffer: held_bytes(local.receive_buffer),
             zero_copy: false,
             shared_memory: false,
-            part: Some(members.as_ref().map_or(Part::default(), Members::part)),
+            part: local.part,
         };
         Ok(UdpLink {
             local,

@@ -173,6 +173,8 @@ pub(super) struct Local {
     pub(super) gro: bool,
     /// Why the address is not shared, although that was asked for.
     pub(super) alone: Option<&'static str>,
+    /// The part of the address that is this process's; `None` if all of it is.
+    pub(super) part: Option<Part>,
 }
 
 /// The interface of an address.
@@ -221,7 +223,21 @@ pub(super) fn open(options: &UdpOptions) -> Result<(Socket, Local, Option<Member
     let segments = if options.segmentation { probe_segments(address, interface.index) } else { 1 };
     let gro = main.set(libc::SOL_UDP, libc::UDP_GRO, options.gro.into()).is_ok() && options.gro;
     let receive_buffer = receive_buffer.max(0) as usize;
-    Ok((main, Local { address, interface, receive_buffer, segments, gro, alone }, members))
+    let part = match &members {
+        Some(members) => Some(members.part()),
+        // The device may have other addresses, which are shared.
+        None if alone.is_some() => {
+            Some(options.part.map_or_else(random_part, Ok).map_err(system("choosing numbers"))?)
+        }
+        None => None,
+    };
+    Ok((main, Local { address, interface, receive_buffer, segments, gro, alone, part }, members))
+}
+
+fn random_part() -> io::Result<Part> {
+    let mut random = [0];
+    sys::random(&mut random)?;
+    Ok(Part::of_random(random[0]))
 }
 
 /// A socket that only sends, from `sport`.

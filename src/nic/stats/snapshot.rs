@@ -92,9 +92,9 @@ pub struct PeerSnapshot {
 pub struct ReachSnapshot {
     /// Its address.
     pub peer: IpAddr,
-    /// The part of the address that is the peer's: the highest bits of its QPNs.
+    /// The part of the address that is the peer's, the highest bits of its QPNs; none if it has all of the address.
     #[serde(default)]
-    pub part: usize,
+    pub part: Option<usize>,
     /// `shm`, or the kind of the link: `udp`.
     pub through: String,
     /// Why not through shared memory.
@@ -148,7 +148,10 @@ impl Snapshot {
     /// How the QP of a peer is reached: `shm`, or the kind of the link.
     pub fn through(&self, peer: IpAddr, qpn: u32) -> &str {
         let part = Part::of(Qpn::new(qpn)).number();
-        let known = self.reach.iter().find(|reach| reach.peer == peer && reach.part == part);
+        let known = self
+            .reach
+            .iter()
+            .find(|reach| reach.peer == peer && reach.part.is_none_or(|known| known == part));
         known.map_or_else(|| kind(&self.mode), |reach| &reach.through)
     }
 
@@ -169,7 +172,7 @@ impl Snapshot {
         self.peers = core.engine.peers().map(of_peer).collect();
         let reach = |reach: softrnic_link::Reach| ReachSnapshot {
             peer: reach.peer,
-            part: reach.part.number(),
+            part: reach.part.map(Part::number),
             through: if reach.obstacle.is_some() { kind(&self.mode) } else { "shm" }.to_owned(),
             why: reach.obstacle,
             shm_sent_pkts: reach.tx_datagrams,

@@ -559,6 +559,18 @@ mod tests {
     use super::*;
     use crate::device::DeviceSpec;
 
+    /// Other users of the machine have to guess a number before they can send to it.
+    #[test]
+    fn a_device_that_shares_its_address_with_no_process_uses_all_bits_of_its_numbers() {
+        let context = Context::open(&DeviceSpec::default()).expect("a device");
+        let pd = context.alloc_pd().expect("a PD");
+        let cq = context.create_cq(4, None).expect("a CQ");
+        let qpn = || pd.create_rc_qp(&cq, &cq, QpOptions::default()).expect("a QP").qpn().get();
+        let parts: std::collections::HashSet<u32> = (0..400).map(|_| qpn() >> 18).collect();
+        assert!(parts.len() > 32, "{parts:?}");
+        assert_eq!(context.device().part, None, "nor are communication ids of a part");
+    }
+
     /// Sockets are asked for a datagram's TOS only if it is used.
     #[test]
     fn a_datagram_comes_with_the_header_it_was_sent_with() {

@@ -114,7 +114,8 @@ fn device(metrics: &mut Metrics, snapshot: &Snapshot) {
 }
 
 fn reach(metrics: &mut Metrics, reach: &ReachSnapshot, with: impl Fn(&[(&'static str, &str)]) -> Labels) {
-    let (peer, part) = (reach.peer.to_string(), reach.part.to_string());
+    let peer = reach.peer.to_string();
+    let part = reach.part.map(|part| part.to_string()).unwrap_or_default();
     let why = reach.why.as_deref().unwrap_or_default();
     metrics.describe(
         "peer_info",
