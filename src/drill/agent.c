@@ -4,9 +4,10 @@
  *   cc -O2 -o drill-agent drill-agent.c -libverbs
  *   ./drill-agent [PORT]
  *
- * It listens on TCP port 18791 (or PORT) and serves one client at a time: a command a line, an answer a line, `ok …` or
- * `error ERRNO …`. The device is the one with the address that the client connected to. When the client goes, all that
- * it made is destroyed. Who can reach the port can have this machine send RDMA traffic: let only a lab reach it.
+ * It listens on TCP port 18791 (or PORT) of the addresses that the RDMA devices have when it starts, and serves one client
+ * at a time: a command a line, an answer a line, `ok …` or `error ERRNO …`. The device is the one with the address that
+ * the client connected to. When the client goes, all that it made is destroyed. Who can reach the port can have this
+ * machine send RDMA traffic: let only a lab reach it.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -30,6 +31,7 @@
 #include <unistd.h>
 
 #define OBJECTS 32
+#define ADDRESSES 64
 #define PAGE 4096
 #define LINE (1 << 20)
 #define BACKGROUND(i) ((uint8_t)((i) * 37 + 11))
@@ -59,11 +61,22 @@ struct region {
 	size_t size;
 };
 
+/* An address of a device, and who connects there. */
+struct address {
+	struct ibv_context *context;
+	int gid_index;
+	int listener;
+};
+
+static struct address addresses[ADDRESSES];
+static int address_count;
+
+/* The device of the first client, which all have. */
 static struct ibv_context *context;
 static struct ibv_pd *pd, *other_pd;
 static struct ibv_cq *cq;
 static struct ibv_xrcd *xrcd;
-static union ibv_gid own, peer;
+static union ibv_gid peer;
 static int gid_index;
 static uint64_t more_caps;
 
@@ -139,36 +152,73 @@ static struct region *the_region(void)
 
 /* ---- the device ---- */
 
-static int open_device(void)
+/* A socket that listens at a GID that is an IP address, if this machine has it. */
+static int listen_at(const union ibv_gid *gid, int port)
+{
+	struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+	int on = 1, off = 0, listener = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK, 0);
+
+	/* An IPv4 address is one of IPv6 here, as in the GID. */
+	memcpy(&address.sin6_addr, gid, sizeof *gid);
+	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+	setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+	if (bind(listener, (struct sockaddr *)&address, sizeof address) == 0 && listen(listener, 1) == 0)
+		return listener;
+	if (listener >= 0)
+		close(listener);
+	return -1;
+}
+
+/* Listens at the addresses of a device; returns how many those are. */
+static int listen_for(struct ibv_context *device, int port)
+{
+	static const union ibv_gid none;
+	struct ibv_port_attr attributes;
+	int before = address_count;
+	union ibv_gid gid;
+
+	if (ibv_query_port(device, 1, &attributes))
+		return 0;
+	for (int i = 0; i < attributes.gid_tbl_len && address_count < ADDRESSES; i++) {
+		struct address *address = &addresses[address_count];
+
+		if (ibv_query_gid(device, 1, i, &gid) || memcmp(&gid, &none, sizeof gid) == 0)
+			continue;
+		/* The same address may be there for several versions of RoCE: then it is taken. */
+		*address = (struct address){device, i, listen_at(&gid, port)};
+		if (address->listener >= 0)
+			address_count++;
+	}
+	return address_count - before;
+}
+
+static void listen_for_devices(int port)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 
-	for (int d = 0; list && list[d] && !context; d++) {
-		struct ibv_context *tried = ibv_open_device(list[d]);
-		struct ibv_device_attr_ex attributes;
-		struct ibv_port_attr port;
-		union ibv_gid gid;
+	for (int d = 0; list && list[d]; d++) {
+		struct ibv_context *device = ibv_open_device(list[d]);
 
-		if (!tried)
-			continue;
-		if (ibv_query_port(tried, 1, &port) == 0)
-			for (int i = 0; i < port.gid_tbl_len && !context; i++)
-				if (ibv_query_gid(tried, 1, i, &gid) == 0 && memcmp(&gid, &own, sizeof gid) == 0) {
-					context = tried;
-					gid_index = i;
-				}
-		if (!context) {
-			ibv_close_device(tried);
-			continue;
-		}
-		memset(&attributes, 0, sizeof attributes);
-		if (ibv_query_device_ex(context, NULL, &attributes) == 0)
-			more_caps = attributes.device_cap_flags_ex;
-		fcntl(context->async_fd, F_SETFL, fcntl(context->async_fd, F_GETFL) | O_NONBLOCK);
+		if (device && listen_for(device, port) == 0)
+			ibv_close_device(device);
 	}
 	if (list)
 		ibv_free_device_list(list);
-	return context ? 0 : ENODEV;
+}
+
+/* Uses the device with this address from now on. */
+static int use_device(const struct address *address)
+{
+	struct ibv_device_attr_ex attributes;
+
+	if (context && (context != address->context || gid_index != address->gid_index))
+		return EADDRNOTAVAIL;
+	context = address->context;
+	gid_index = address->gid_index;
+	memset(&attributes, 0, sizeof attributes);
+	if (ibv_query_device_ex(context, NULL, &attributes) == 0)
+		more_caps = attributes.device_cap_flags_ex;
+	return fcntl(context->async_fd, F_SETFL, fcntl(context->async_fd, F_GETFL) | O_NONBLOCK) ? errno : 0;
 }
 
 static void hello(void)
@@ -176,14 +226,12 @@ static void hello(void)
 	const char *address = text("peer");
 	int error = address && inet_pton(AF_INET6, address, &peer) == 1 ? 0 : EINVAL;
 
-	if (!error && !context)
-		error = open_device();
 	if (!error && !pd && (!(pd = ibv_alloc_pd(context)) || !(other_pd = ibv_alloc_pd(context))))
 		error = errno;
 	if (!error && !cq && !(cq = ibv_create_cq(context, 1024, NULL, NULL, 0)))
 		error = errno;
 	if (error)
-		failed("cannot open the device with this address", error);
+		failed("cannot use the device with this address", error);
 	else
 		fprintf(answer, "ok device=%s atomic_write=%d flush=%d\n", ibv_get_device_name(context->device),
 			!!(more_caps & DEVICE_ATOMIC_WRITE), !!(more_caps & DEVICE_FLUSH_GLOBAL));
@@ -443,16 +491,22 @@ static void deregister(void)
 	result("ibv_dereg_mr", error);
 }
 
-/* Takes the pages from `page` on away from a region, which stays registered. */
+/* Takes the pages from `page` on away from a region, which stays registered. They are not the region's any more: something
+ * else may be mapped there next. */
 static void unmap(void)
 {
 	struct region *region = the_region();
-	size_t from = number("page", 0) * PAGE;
+	uint64_t page = number("page", 0);
+	int error;
 
-	if (!region || from >= region->size)
+	if (!region || page >= region->size / PAGE) {
 		failed("unmap", EINVAL);
-	else
-		result("munmap", munmap(region->base + from, region->size - from) ? errno : 0);
+		return;
+	}
+	error = munmap(region->base + page * PAGE, region->size - page * PAGE) ? errno : 0;
+	if (!error)
+		region->size = page * PAGE;
+	result("munmap", error);
 }
 
 static void make_mw(void)
@@ -550,17 +604,15 @@ static void post_receive(void)
 /* Where the eight bytes are that an ATOMIC WRITE takes along, if they are in memory of ours. */
 static const void *atomic_value(const struct ibv_sge *sge)
 {
-	const void *value = (const void *)(uintptr_t)number("value_at", 0);
-
-	for (int i = 0; !value && i < OBJECTS; i++) {
+	for (int i = 0; i < OBJECTS; i++) {
 		const struct ibv_mr *mr = regions[i].mr;
 		uint64_t base = (uintptr_t)regions[i].base;
 
-		if (mr && mr->lkey == sge->lkey && sge->length == 8 && sge->addr >= base &&
-		    sge->addr + 8 <= base + regions[i].size)
-			value = (const void *)(uintptr_t)sge->addr;
+		if (mr && mr->lkey == sge->lkey && sge->length == 8 && sge->addr >= base && regions[i].size >= 8 &&
+		    sge->addr - base <= regions[i].size - 8)
+			return (const void *)(uintptr_t)sge->addr;
 	}
-	return value;
+	return NULL;
 }
 
 /* ATOMIC WRITE and FLUSH, which ibv_post_send does not have. */
@@ -664,6 +716,8 @@ static int post(struct queue *queue)
 	else
 		wr.imm_data = htonl(number("imm", 0));
 	if (queue->qp->qp_type == IBV_QPT_UD) {
+		if (!queue->ah)
+			return EINVAL;
 		wr.wr.ud.ah = queue->ah;
 		wr.wr.ud.remote_qpn = number("dest", 0);
 		wr.wr.ud.remote_qkey = number("qkey", 0);
@@ -798,54 +852,54 @@ static void obey(void)
 	failed("no such command", ENOSYS);
 }
 
-static void serve(int fd)
+static void serve(int fd, const struct address *address)
 {
-	union ibv_gid before = own;
-	struct sockaddr_storage local;
-	socklen_t length = sizeof local;
-	int on = 1;
+	int on = 1, error;
 	FILE *in = fdopen(fd, "r");
 
 	answer = fdopen(dup(fd), "w");
-	if (!in || !answer || getsockname(fd, (struct sockaddr *)&local, &length))
+	if (!in || !answer)
 		exit(1);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-	/* An IPv4 address arrives as the IPv6 address that is its GID. */
-	memcpy(&own, &((struct sockaddr_in6 *)&local)->sin6_addr, sizeof own);
-	if (context && memcmp(&before, &own, sizeof own)) {
-		own = before;
-		fprintf(answer, "error %d this agent serves another address; start one for each\n", EADDRNOTAVAIL);
-	} else {
-		while (fgets(line, LINE, in)) {
-			obey();
-			if (fflush(answer))
-				break;
-		}
-		clear();
+	error = use_device(address);
+	if (error == EADDRNOTAVAIL)
+		fprintf(answer, "error %d this agent serves another address; start one for each\n", error);
+	else if (error)
+		failed("cannot use the device with this address", error);
+	while (!error && fgets(line, LINE, in)) {
+		obey();
+		if (fflush(answer))
+			break;
 	}
+	if (!error)
+		clear();
 	fclose(answer);
 	fclose(in);
 }
 
 int main(int argc, char **argv)
 {
-	struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_addr = in6addr_any};
-	int on = 1, off = 0, listener = socket(AF_INET6, SOCK_STREAM, 0);
+	struct pollfd waiting[ADDRESSES];
+	int port = argc > 1 ? atoi(argv[1]) : 18791;
 
-	address.sin6_port = htons(argc > 1 ? atoi(argv[1]) : 18791);
 	signal(SIGPIPE, SIG_IGN);
 	line = malloc(LINE);
-	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-	setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-	if (!line || listener < 0 || bind(listener, (struct sockaddr *)&address, sizeof address) ||
-	    listen(listener, 1)) {
-		perror("drill-agent: cannot listen");
+	listen_for_devices(port);
+	if (!line || address_count == 0) {
+		fprintf(stderr, "drill-agent: there is no RDMA device with an address where TCP port %d is free\n",
+			port);
 		return 1;
 	}
+	for (int i = 0; i < address_count; i++)
+		waiting[i] = (struct pollfd){.fd = addresses[i].listener, .events = POLLIN};
 	for (;;) {
-		int fd = accept(listener, NULL, NULL);
+		if (poll(waiting, address_count, -1) < 0)
+			continue;
+		for (int i = 0; i < address_count; i++) {
+			int fd = waiting[i].revents ? accept(waiting[i].fd, NULL, NULL) : -1;
 
-		if (fd >= 0)
-			serve(fd);
+			if (fd >= 0)
+				serve(fd, &addresses[i]);
+		}
 	}
 }

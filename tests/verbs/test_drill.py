@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import socket
 import subprocess
 import tempfile
 import time
@@ -156,6 +157,32 @@ class Drill(VerbsTest):
         cases = xml.etree.ElementTree.parse(self.folder / "drill.xml").getroot().iter("testcase")
         told = {case.get("classname"): [child.tag for child in case] for case in cases}
         self.assertEqual((told["12-1-responder"], told["xrc-unknown-srq"]), ([], ["error"]), rest)
+
+    def talk(self, *commands):
+        """What the agent answers to the last of these."""
+        with socket.create_connection((PEER, self.port), timeout=20) as stream, stream.makefile("rw") as lines:
+            for command in (f"hello peer=::ffff:{PEER}", *commands):
+                lines.write(f"{command}\n")
+                lines.flush()
+                answer = lines.readline()
+        return answer
+
+    def test_the_agent_listens_at_the_address_of_its_device_alone(self):
+        with self.assertRaises(ConnectionRefusedError):
+            socket.create_connection(("127.9.22.3", self.port), timeout=20)
+        self.assertRegex(self.talk(), "^ok device=")
+
+    def test_no_client_reads_what_is_not_the_agents_to_show(self):
+        memory = "mr mr=0 size=65536 access=7"
+        self.assertRegex(self.talk(memory, "unmap mr=0 page=2", "read mr=0 off=8191 len=2"), "^error 14 ")
+        self.assertEqual(self.talk(memory, "unmap mr=0 page=2", "read mr=0 off=8191 len=1"), "ok data=e6\n")
+        connected = ["qp id=0 type=rc", "modify qp=0 state=1 access=15", "modify qp=0 state=2 dest=5 mtu=1024",
+                     "modify qp=0 state=3 begin=1 rd=4"]
+        anywhere = "post qp=0 op=awrite rkey=1 va=4096 value_at=1"
+        self.assertRegex(self.talk(memory, *connected, anywhere), "^error ")
+        unconnected = ["qp id=0 type=ud", "modify qp=0 state=1 qkey=1", "post qp=0 op=send dest=1 qkey=1 inline=00"]
+        self.assertRegex(self.talk(*unconnected), "^error 22 ")
+        self.assertIsNone(self.agent.process.poll())
 
     def test_mistakes_are_told_before_anything_is_sent(self):
         script = self.folder / "mistaken.txt"
