@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -64,10 +65,10 @@ impl CaptureFile {
     }
 }
 
-/// A file without a name, which disappears when it is closed.
+/// A file without a name, which disappears when it is closed. While it has one, others see it, but cannot open it.
 fn unnamed_file() -> Result<File> {
     let path = std::env::temp_dir().join(format!("softrnic-{}-{:016x}", std::process::id(), random()?));
-    let file = File::options().read(true).write(true).create_new(true).open(&path);
+    let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
     let file = file.doing(|| format!("cannot create {}", path.display()))?;
     std::fs::remove_file(&path)?;
     Ok(file)
@@ -118,5 +119,17 @@ impl Drop for ReadProgress {
         if self.drawn {
             let _ = write!(io::stderr(), "\r\x1b[2K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn others_cannot_read_what_is_kept_of_a_pipe() {
+        assert_eq!(unnamed_file().expect("a file").metadata().expect("open").mode() & 0o777, 0o600);
     }
 }

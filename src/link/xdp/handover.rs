@@ -27,6 +27,7 @@ use super::options::{AttachChoice, AttachMode, XdpError, XdpOptions};
 use super::program::Maps;
 use super::queue::BoundQueue;
 use super::steering::Steering;
+use crate::Credentials;
 use crate::host::Host;
 pub(super) use text::Wish;
 
@@ -221,10 +222,15 @@ pub(super) fn send(stream: &UnixStream, text: &str, descriptors: &[BorrowedFd<'_
 type Answer = Result<(String, Vec<OwnedFd>), String>;
 
 fn connect(socket: &str) -> io::Result<UnixStream> {
-    match socket.strip_prefix('@') {
-        Some(name) => UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?),
-        None => UnixStream::connect(socket),
+    let Some(name) = socket.strip_prefix('@') else { return UnixStream::connect(socket) };
+    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    // Anybody can take the name of a helper that has ended, and would see all packets.
+    let peer = Credentials::of_peer(&stream)?;
+    if peer.are_roots() || peer.are_ours() {
+        return Ok(stream);
     }
+    let why = format!("user {} listens there, who is neither root nor this user", peer.uid);
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
 fn ask(stream: &UnixStream, interface: &str, options: &XdpOptions) -> io::Result<Answer> {

@@ -3,6 +3,7 @@ use std::os::unix::net::UnixListener;
 use std::thread;
 
 use super::*;
+use crate::testing;
 
 fn answer(reply: &'static [u8]) -> String {
     let name = format!("@softrnic-handover-test-{}-{}", std::process::id(), reply.len());
@@ -35,6 +36,21 @@ fn a_refusal_reaches_who_was_not_listened_to() {
     drop(far);
     let refusal = Grant::ask(near, "eth0", &XdpOptions::default()).err().expect("a refusal");
     assert_eq!(refusal, "it is for user 7 only");
+}
+
+#[test]
+fn another_user_cannot_take_the_place_of_a_helper_that_has_ended() {
+    let name = format!("softrnic-handover-test-{}-taken", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).expect("a name");
+    let Some(_listener) = testing::as_another_user(|| UnixListener::bind_addr(&address).expect("binds"))
+    else {
+        return;
+    };
+    let error = Grant::request(&format!("@{name}"), "eth9", &XdpOptions::default()).err().expect("an error");
+    assert!(
+        error.to_string().ends_with("user 65534 listens there, who is neither root nor this user"),
+        "{error}"
+    );
 }
 
 #[test]
