@@ -73,7 +73,7 @@ pub(super) fn is_kept_by(taken: &Taken) -> bool {
 
 /// Whether root listens at a name. For a privileged port it does from the start.
 pub(super) fn is_roots(text: &str) -> bool {
-    connect_to(text).is_ok_and(|socket| Credentials::of_peer(socket).is_ok_and(|owner| owner.uid == 0))
+    connect_to(text).is_ok_and(|socket| Credentials::of_peer(socket).is_ok_and(Credentials::are_roots))
 }
 
 /// A socket for a name.
@@ -83,7 +83,7 @@ pub(super) fn stream() -> Result<OwnedFd, Errno> {
 }
 
 fn is_believed(owner: Credentials, port: u16) -> bool {
-    owner.uid == 0 || owner.are_ours() && !is_privileged(port)
+    owner.are_roots() || owner.are_ours() && !is_privileged(port)
 }
 
 fn connect_to(text: &str) -> Result<OwnedFd, Errno> {
