@@ -6,7 +6,7 @@ use softrnic_nic::verbs::{Lkey, Sge};
 
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::guard::guard;
+use crate::guard::{call, guard};
 use crate::pd::PdObject;
 use crate::post::element_list;
 
@@ -22,7 +22,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
     sges: *mut ibv_sge,
     count: u32,
 ) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_advise_mr, pd, advice, flags, sges, count), move || {
         let pd = PdObject::of(pd)?;
         let (write, must_fault) = match advice {
             IBV_ADVISE_MR_ADVICE_PREFETCH => (false, true),

@@ -11,7 +11,7 @@ use softrnic_wire::Time;
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, borrow, borrow_mut, guard};
+use crate::guard::{OrMinusOne, borrow, borrow_mut, call, guard};
 use crate::object::{Kind, ObjectSlot, Seal, find_last, object, retire};
 use crate::pd::PdObject;
 use crate::query::check_port;
@@ -87,7 +87,7 @@ pub(crate) const NO_ADDRESS: ibv_ah_attr = ibv_ah_attr {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    guard::<*mut ibv_ah>(move || {
+    guard::<*mut ibv_ah>(call!(ibv_create_ah, pd, attr), move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (object, attr) = (PdObject::of(pd)?, unsafe { borrow(attr)? });
         create(object, attr)
@@ -96,7 +96,7 @@ pub(crate) unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_destroy_ah, ah), move || {
         let object: &AhObject = find_last(ah)?;
         PdObject::of(object.owner)?.users.leave();
         // SAFETY: just found; the application, which gives it up, no longer uses it.
@@ -114,7 +114,7 @@ pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
     grh: *mut ibv_grh,
     attr: *mut ibv_ah_attr,
 ) -> c_int {
-    guard::<OrMinusOne>(move || {
+    guard::<OrMinusOne>(call!(ibv_init_ah_from_wc, context, port, wc, grh, attr), move || {
         // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (ctx, wc, attr) = unsafe { (Ctx::of(context)?, borrow(wc)?, borrow_mut(attr)?) };
         // SAFETY: the 40 bytes before a datagram, valid for the call; read as bytes, since IPv4 has its own form.
@@ -131,7 +131,7 @@ pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
     grh: *mut ibv_grh,
     port: u8,
 ) -> *mut ibv_ah {
-    guard::<*mut ibv_ah>(move || {
+    guard::<*mut ibv_ah>(call!(ibv_create_ah_from_wc, pd, wc, grh, port), move || {
         // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (object, wc) = unsafe { (PdObject::of(pd)?, borrow(wc)?) };
         // SAFETY: as in `ibv_init_ah_from_wc`.
@@ -148,7 +148,7 @@ pub(crate) unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     eth_mac: *mut [u8; 6],
     vid: *mut u16,
 ) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_resolve_eth_l2_from_gid, context, attr, eth_mac, vid), move || {
         // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (ctx, attr, mac) = unsafe { (Ctx::of(context)?, borrow(attr)?, borrow_mut(eth_mac)?) };
         let address = address_vector(attr)?;
@@ -171,7 +171,7 @@ pub(crate) unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_attach_mcast, qp, gid, lid), move || {
         // SAFETY: a QP that the application keeps for the call, and a GID that is valid for it.
         unsafe { crate::qp::multicast(qp, gid, lid, true) }
     })
@@ -179,7 +179,7 @@ pub(crate) unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ib
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_detach_mcast, qp, gid, lid), move || {
         // SAFETY: a QP that the application keeps for the call, and a GID that is valid for it.
         unsafe { crate::qp::multicast(qp, gid, lid, false) }
     })

@@ -15,7 +15,7 @@ use softrnic_rdmacm::{Request, Wanted};
 
 use crate::device::devices;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, Outcome, guard};
+use crate::guard::{OrMinusOne, Outcome, call, guard};
 use crate::registry::registry;
 
 /// The devices that programs list, with the GUIDs reported to them.
@@ -74,7 +74,7 @@ impl From<Error> for Errno {
 /// Opens a channel, with the flags of `open`. Returns its descriptor.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn softrnic_cm_open(flags: c_int) -> c_int {
-    guard::<OrMinusOne>(move || {
+    guard::<OrMinusOne>(call!(softrnic_cm_open, flags), move || {
         crate::log::start();
         let channel = EventChannel::new(manager())?;
         let fd = channel.descriptor();
@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C" fn softrnic_cm_open(flags: c_int) -> c_int {
 /// Closes a channel, and its descriptor.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn softrnic_cm_close(fd: c_int) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(softrnic_cm_close, fd), move || {
         let channel = registry().channels.remove(&fd);
         if let Some(channel) = channel {
             channel.shut();
@@ -138,14 +138,15 @@ pub(crate) unsafe extern "C-unwind" fn softrnic_cm_write(
     count: usize,
     result: *mut isize,
 ) -> c_int {
+    let call = call!(softrnic_cm_write, fd, buf, count);
     // SAFETY: the buffer is as the caller promises.
-    let mut written = guard(|| unsafe { write(fd, buf, count) });
+    let mut written = guard(call, || unsafe { write(fd, buf, count) });
     if let Written::Wait(channel, wanted) = &written {
         written = loop {
             if let Err(error) = channel.wait() {
                 break Written::into_c(Err(error.into()));
             }
-            match guard(|| Ok(take(channel, *wanted, count))) {
+            match guard(call, || Ok(take(channel, *wanted, count))) {
                 Written::No => {}
                 done => break done,
             }

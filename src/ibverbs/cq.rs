@@ -12,7 +12,7 @@ use crate::context::Ctx;
 use crate::cq_ex::Poll;
 use crate::errno::Errno;
 use crate::event::{ChannelObject, add_target, remove_target};
-use crate::guard::{Outcome, guard, guard_data_path};
+use crate::guard::{Outcome, call, guard, guard_data_path};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, live, object, retire};
 use crate::pd::Users;
 use crate::registry::registry;
@@ -119,7 +119,7 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
-    guard::<*mut ibv_cq>(move || {
+    guard::<*mut ibv_cq>(call!(ibv_create_cq, context, cqe, cq_context, channel, comp_vector), move || {
         let depth = usize::try_from(cqe).map_err(|_| Errno::INVAL)?;
         let vector = u32::try_from(comp_vector).map_err(|_| Errno::INVAL)?;
         CqObject::create(context, depth, cq_context, channel, vector, Poll::plain())
@@ -128,7 +128,7 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_resize_cq, cq, cqe), move || {
         let object = CqObject::of(cq)?;
         object.nic.resize(usize::try_from(cqe).map_err(|_| Errno::INVAL)?)?;
         // SAFETY: a field of what was just found, which nothing else writes once the CQ is made, and nothing reads
@@ -142,7 +142,7 @@ pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_
 /// Waits until all events of the CQ have been acknowledged.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_destroy_cq, cq), move || {
         let object: &CqObject = find_last(cq)?;
         object.users.none()?;
         remove_target(object.of, object.nic.source());
@@ -206,7 +206,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
 
 /// Event moderation is not supported, as `ibv_query_device_ex` reports.
 pub(crate) unsafe extern "C" fn modify_cq(_cq: *mut ibv_cq, _attr: *mut ibv_modify_cq_attr) -> c_int {
-    guard::<()>(move || Err(Errno::OPNOTSUPP))
+    guard::<()>(call!(ibv_modify_cq), move || Err(Errno::OPNOTSUPP))
 }
 
 /// A completion in C's form.

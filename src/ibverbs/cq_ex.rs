@@ -10,7 +10,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::cq::{CqObject, argument, flags, service_level};
 use crate::errno::Errno;
-use crate::guard::{Plain, Silent, borrow, guard, guard_data_path};
+use crate::guard::{Plain, Silent, borrow, call, guard, guard_data_path};
 use crate::hand_lock::HandLock;
 use crate::pd::PdObject;
 
@@ -113,7 +113,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    guard::<*mut ibv_cq_ex>(move || {
+    guard::<*mut ibv_cq_ex>(call!(ibv_create_cq_ex, context, attr), move || {
         const WC_FLAGS: u64 = IBV_WC_STANDARD_FLAGS
             | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP
             | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;

@@ -8,7 +8,7 @@ use softrnic_nic::verbs::{Context, DeviceSpec, Error, LinkKind};
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, Outcome, Plain, Silent, borrow, guard};
+use crate::guard::{OrMinusOne, Outcome, Plain, Silent, borrow, call, guard};
 use crate::registry::registry;
 use crate::sysfs;
 
@@ -139,7 +139,7 @@ impl Outcome for Name {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
-    guard::<*mut *mut ibv_device>(move || {
+    guard::<*mut *mut ibv_device>(call!(ibv_get_device_list, num_devices), move || {
         sysfs::describe_all();
         let devices = devices();
         // SAFETY: takes no pointers; without memory, or if the product is too large, the result is null.
@@ -162,7 +162,7 @@ pub(crate) unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> 
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
-    guard::<Silent>(move || {
+    guard::<Silent>(call!(ibv_free_device_list, list), move || {
         // SAFETY: the list came from calloc in `ibv_get_device_list`, or is null.
         unsafe { libc::free(list.cast()) };
         Ok(Silent)
@@ -171,7 +171,7 @@ pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device)
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    guard::<Name>(move || {
+    guard::<Name>(call!(ibv_get_device_name, device), move || {
         // SAFETY: a device of a list of ours; devices live as long as the program.
         let device = unsafe { Device::of(device)? };
         Ok(Name(device.ibv.name.as_ptr()))
@@ -180,7 +180,7 @@ pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> 
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
-    guard::<Plain<u64>>(move || {
+    guard::<Plain<u64>>(call!(ibv_get_device_guid, device), move || {
         // SAFETY: a device of a list of ours; devices live as long as the program.
         let device = unsafe { Device::of(device)? };
         Ok(Plain(device.guid()))
@@ -190,7 +190,7 @@ pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> 
 /// The kernel's number for the device, as reported by NETLINK_RDMA: it has none.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
-    guard::<OrMinusOne>(move || {
+    guard::<OrMinusOne>(call!(ibv_get_device_index, device), move || {
         // SAFETY: a device of a list of ours; devices live as long as the program.
         unsafe { Device::of(device)? };
         Ok(OrMinusOne(NO_INDEX))
@@ -199,7 +199,7 @@ pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) ->
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    guard::<*mut ibv_context>(move || {
+    guard::<*mut ibv_context>(call!(ibv_open_device, device), move || {
         // SAFETY: a device of a list of ours; devices live as long as the program.
         let device = unsafe { Device::of(device)? };
         sysfs::describe_all();
@@ -209,33 +209,33 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    guard::<()>(move || Ctx::close(context))
+    guard::<()>(call!(ibv_close_device, context), move || Ctx::close(context))
 }
 
 /// Opens the device that `cmd_fd`, a duplicate of another context's, belongs to. The two share handles.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
-    guard::<*mut ibv_context>(move || Ctx::import(cmd_fd))
+    guard::<*mut ibv_context>(call!(ibv_import_device, cmd_fd), move || Ctx::import(cmd_fd))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_fork_init() -> c_int {
-    guard::<()>(move || Ok(()))
+    guard::<()>(call!(ibv_fork_init), move || Ok(()))
 }
 
 /// Forking needs no preparation: the NIC accesses memory through this process's own address space. Pages shared
 /// with the child are copied when either side writes, and what the NIC sees stays the parent's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_is_fork_initialized() -> u32 {
-    guard::<Plain<u32>>(move || Ok(Plain(IBV_FORK_UNNEEDED)))
+    guard::<Plain<u32>>(call!(ibv_is_fork_initialized), move || Ok(Plain(IBV_FORK_UNNEEDED)))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_dontfork_range(_base: *mut c_void, _size: usize) -> c_int {
-    guard::<()>(move || Ok(()))
+    guard::<()>(call!(ibv_dontfork_range), move || Ok(()))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_dofork_range(_base: *mut c_void, _size: usize) -> c_int {
-    guard::<()>(move || Ok(()))
+    guard::<()>(call!(ibv_dofork_range), move || Ok(()))
 }

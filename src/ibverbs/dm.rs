@@ -8,7 +8,7 @@ use softrnic_nic::verbs::{Access, Context, DmId};
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{Silent, borrow, guard};
+use crate::guard::{Silent, borrow, call, guard};
 use crate::mr::{MrObject, Region};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::pd::PdObject;
@@ -70,7 +70,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
-    guard::<*mut ibv_dm>(move || {
+    guard::<*mut ibv_dm>(call!(ibv_alloc_dm, context, attr), move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (ctx, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask != 0 {
@@ -85,7 +85,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
 }
 
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_free_dm, dm), move || {
         let object: &DmObject = find_last(dm)?;
         object.memory.context.free_dm(object.memory.id)?;
         let removed = registry().exports.remove(&object.exported);
@@ -103,7 +103,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
     length: usize,
     access: c_uint,
 ) -> *mut ibv_mr {
-    guard::<*mut ibv_mr>(move || {
+    guard::<*mut ibv_mr>(call!(ibv_reg_dm_mr, pd, dm, offset, length, access), move || {
         let (pd, dm) = (PdObject::of(pd)?, DmObject::of(dm)?);
         // SAFETY: a field of an object that was just found, written only when it is made.
         Ctx::check_same(pd.context(), unsafe { (*dm.ibv.get()).context })?;
@@ -120,7 +120,7 @@ pub(crate) unsafe extern "C" fn memcpy_to_dm(
     from: *const c_void,
     length: usize,
 ) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_memcpy_to_dm, dm, offset, from, length), move || {
         let dm = DmObject::of(dm)?;
         check_words(dm, offset, length)?;
         if length == 0 {
@@ -140,7 +140,7 @@ pub(crate) unsafe extern "C" fn memcpy_from_dm(
     offset: u64,
     length: usize,
 ) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_memcpy_from_dm, to, dm, offset, length), move || {
         let dm = DmObject::of(dm)?;
         check_words(dm, offset, length)?;
         if length == 0 {
@@ -156,7 +156,7 @@ pub(crate) unsafe extern "C" fn memcpy_from_dm(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle: u32) -> *mut ibv_dm {
-    guard::<*mut ibv_dm>(move || {
+    guard::<*mut ibv_dm>(call!(ibv_import_dm, context, handle), move || {
         let exported = (Ctx::of(context)?.file.id, handle);
         let found = registry().exports.get(&exported).cloned();
         let Some(Export::Memory(memory)) = found else { return Err(Errno::NOENT) };
@@ -167,7 +167,7 @@ pub(crate) unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, handle:
 /// Only for imported memory.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
-    guard::<Silent>(move || {
+    guard::<Silent>(call!(ibv_unimport_dm, dm), move || {
         if find_last::<DmObject>(dm)?.imported {
             // SAFETY: just found; the application, which gives it up, no longer uses it.
             drop(unsafe { retire::<DmObject>(dm) });

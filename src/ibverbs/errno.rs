@@ -2,6 +2,7 @@
 
 use std::collections::TryReserveError;
 use std::ffi::c_int;
+use std::fmt::Display;
 
 use softrnic_memory::MemoryError;
 use softrnic_nic::device::OpenError;
@@ -28,8 +29,8 @@ impl Errno {
 
     /// EINVAL, with the reason for the log.
     #[cold]
-    pub fn invalid(why: &str) -> Errno {
-        tracing::debug!(why, "a verb is refused");
+    pub fn invalid(why: impl Display) -> Errno {
+        tracing::debug!("{why}");
         Errno::INVAL
     }
 
@@ -62,7 +63,7 @@ impl From<TryReserveError> for Errno {
 
 impl From<Error> for Errno {
     fn from(error: Error) -> Errno {
-        tracing::debug!(%error, "a verb is refused");
+        tracing::debug!("{error}");
         match error {
             Error::Spec(_) => Errno::INVAL,
             Error::Open(OpenError::System(error) | OpenError::Capture { error, .. }) => error.into(),
@@ -112,7 +113,7 @@ impl From<Full> for Errno {
 
 impl From<PostError> for Errno {
     fn from(error: PostError) -> Errno {
-        tracing::debug!(%error, "a work request is refused");
+        tracing::debug!("{error}");
         match error {
             PostError::Full => Errno::NOMEM,
             PostError::State | PostError::Invalid(_) | PostError::TooLong => Errno::INVAL,

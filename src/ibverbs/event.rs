@@ -16,7 +16,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
-use crate::guard::{Outcome, Silent, borrow, guard};
+use crate::guard::{Outcome, Silent, borrow, call, guard};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::qp::QpObject;
 use crate::registry::{Target, registry};
@@ -76,7 +76,7 @@ fn deliver(of: ContextId, source: EventSource) -> Option<async_element> {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
-    guard::<*mut ibv_comp_channel>(move || {
+    guard::<*mut ibv_comp_channel>(call!(ibv_create_comp_channel, context), move || {
         let ctx = Ctx::of(context)?;
         let slot = ObjectSlot::new()?;
         let nic = ctx.nic()?.create_channel()?;
@@ -88,7 +88,7 @@ pub(crate) unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_contex
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_destroy_comp_channel, channel), move || {
         if find_last::<ChannelObject>(channel)?.users().load(Ordering::Acquire) > 0 {
             return Err(Errno::BUSY);
         }
@@ -100,7 +100,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: u32) {
-    guard::<Silent>(move || {
+    guard::<Silent>(call!(ibv_ack_cq_events, cq, nevents), move || {
         // SAFETY: null, or a CQ of ours that the application keeps for the call.
         let cq = unsafe { CqObject::live(cq)? };
         // SAFETY: a counter of a CQ that lives, as was just found; nothing else writes there.
@@ -112,7 +112,7 @@ pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: u32)
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    guard::<Silent>(move || {
+    guard::<Silent>(call!(ibv_ack_async_event, event), move || {
         // SAFETY: an event of the application's, valid for the call.
         let event = unsafe { borrow(event)? };
         match event.event_type {
@@ -215,16 +215,17 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
     if cq.is_null() || cq_context.is_null() {
         return failed(Errno::INVAL);
     }
-    let Some(object) = guard(|| Ok(Source(ChannelObject::of(channel)?))) else { return -1 };
+    let call = call!(ibv_get_cq_event, channel, cq, cq_context);
+    let Some(object) = guard(call, || Ok(Source(ChannelObject::of(channel)?))) else { return -1 };
     let mut after = None;
     loop {
-        let Some(Ready(block)) = guard(|| Ok(Ready(object.nic.before_wait(after)))) else { return -1 };
+        let Some(Ready(block)) = guard(call, || Ok(Ready(object.nic.before_wait(after)))) else { return -1 };
         after = Some(block);
         match object.nic.wait(block) {
             Ok(true) => {}
             Ok(false) => continue,
             Err(error) => {
-                guard(|| {
+                guard(call, || {
                     object.nic.stop_waiting(block);
                     Ok(Silent)
                 });
@@ -232,7 +233,7 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
             }
         }
         // SAFETY: not null, so the application has room for a pointer at each.
-        if let Some(done) = guard(|| Ok(unsafe { take_completion(object, cq, cq_context) })) {
+        if let Some(done) = guard(call, || Ok(unsafe { take_completion(object, cq, cq_context) })) {
             return done;
         }
     }
@@ -278,13 +279,14 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_async_event(
     if event.is_null() {
         return failed(Errno::INVAL);
     }
-    let Some(nic) = guard(|| Ok(Source(Ctx::of(context)?.nic()?))) else { return -1 };
+    let call = call!(ibv_get_async_event, context, event);
+    let Some(nic) = guard(call, || Ok(Source(Ctx::of(context)?.nic()?))) else { return -1 };
     loop {
         if let Err(error) = nic.wait_async_event() {
             return failed(error.into());
         }
         // SAFETY: not null, so the application has room for an event there.
-        if let Some(done) = guard(|| Ok(unsafe { take_async(nic, event) })) {
+        if let Some(done) = guard(call, || Ok(unsafe { take_async(nic, event) })) {
             return done;
         }
     }

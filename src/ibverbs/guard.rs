@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use softrnic_link::Uncancelled;
+use tracing::Span;
 
 use crate::errno::Errno;
 
@@ -95,10 +96,30 @@ impl<T: Default> Outcome for Plain<T> {
     }
 }
 
-/// Runs the body of an exported function. The thread cannot be cancelled meanwhile.
-pub(crate) fn guard<O: Outcome>(body: impl FnOnce() -> Result<O, Errno>) -> O::C {
+/// Makes the span of a verb's call: what is logged meanwhile is logged with its name and arguments.
+macro_rules! call {
+    ($verb:ident $(, $argument:ident)*) => {
+        || tracing::debug_span!(stringify!($verb) $(, $argument = ?$argument)*)
+    };
+}
+pub(crate) use call;
+
+/// Runs the body of an exported function, whose [`call!`] is logged if it is refused. The thread cannot be cancelled
+/// meanwhile.
+pub(crate) fn guard<O: Outcome>(
+    call: impl FnOnce() -> Span,
+    body: impl FnOnce() -> Result<O, Errno>,
+) -> O::C {
     let _uncancelled = Uncancelled::new();
-    guard_data_path(body)
+    guard_data_path(move || {
+        let _call = call().entered();
+        body().inspect_err(|errno| refused(*errno))
+    })
+}
+
+#[cold]
+fn refused(errno: Errno) {
+    tracing::debug!("refused: {}", std::io::Error::from_raw_os_error(errno.0));
 }
 
 /// Runs the body of a function without cancellation points, so cancellation need not be switched off: its system calls

@@ -1,14 +1,14 @@
 //! Structs of the kernel's connection manager, turned into those of verbs and back.
 
 use crate::abi::*;
-use crate::guard::{Silent, borrow, borrow_mut, guard};
+use crate::guard::{Silent, borrow, borrow_mut, call, guard};
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_copy_ah_attr_from_kern(
     dst: *mut ibv_ah_attr,
     src: *mut ib_uverbs_ah_attr,
 ) {
-    guard::<Silent>(move || {
+    guard::<Silent>(call!(ibv_copy_ah_attr_from_kern, dst, src), move || {
         // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (dst, src) = unsafe { (borrow_mut(dst)?, borrow(src)?) };
         copy_ah_attr(dst, src);
@@ -21,7 +21,7 @@ pub(crate) unsafe extern "C" fn ibv_copy_qp_attr_from_kern(
     dst: *mut ibv_qp_attr,
     src: *mut ib_uverbs_qp_attr,
 ) {
-    guard::<Silent>(move || {
+    guard::<Silent>(call!(ibv_copy_qp_attr_from_kern, dst, src), move || {
         // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (dst, src) = unsafe { (borrow_mut(dst)?, borrow(src)?) };
         copy_qp_attr(dst, src);
@@ -34,7 +34,7 @@ pub(crate) unsafe extern "C" fn ibv_copy_path_rec_from_kern(
     dst: *mut ibv_sa_path_rec,
     src: *mut ib_user_path_rec,
 ) {
-    guard::<Silent>(move || {
+    guard::<Silent>(call!(ibv_copy_path_rec_from_kern, dst, src), move || {
         // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (dst, src) = unsafe { (borrow_mut(dst)?, borrow(src)?) };
         *dst = path_from_kern(src);
@@ -47,7 +47,7 @@ pub(crate) unsafe extern "C" fn ibv_copy_path_rec_to_kern(
     dst: *mut ib_user_path_rec,
     src: *mut ibv_sa_path_rec,
 ) {
-    guard::<Silent>(move || {
+    guard::<Silent>(call!(ibv_copy_path_rec_to_kern, dst, src), move || {
         // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (dst, src) = unsafe { (borrow_mut(dst)?, borrow(src)?) };
         *dst = path_to_kern(src);

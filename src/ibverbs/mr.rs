@@ -9,7 +9,7 @@ use softrnic_nic::verbs::{Access, AppRange, MrSpec, RawMr, ReregSpec};
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{Silent, borrow, borrow_mut, guard};
+use crate::guard::{Silent, borrow, borrow_mut, call, guard};
 use crate::object::{Kind, Object, ObjectSlot, Seal, Shows, find, find_last, live, object, retire};
 use crate::pd::PdObject;
 use crate::registry::{Export, registry};
@@ -121,7 +121,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    guard::<*mut ibv_mr>(move || {
+    guard::<*mut ibv_mr>(call!(ibv_reg_mr, pd, addr, length, access), move || {
         // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` asks.
         unsafe { register(pd, addr, length, addr.addr() as u64, access as u32) }
     })
@@ -135,7 +135,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    guard::<*mut ibv_mr>(move || {
+    guard::<*mut ibv_mr>(call!(ibv_reg_mr_iova, pd, addr, length, iova, access), move || {
         // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` asks.
         unsafe { register(pd, addr, length, iova, access as u32) }
     })
@@ -149,7 +149,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
-    guard::<*mut ibv_mr>(move || {
+    guard::<*mut ibv_mr>(call!(ibv_reg_mr_iova2, pd, addr, length, iova, access), move || {
         // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` asks.
         unsafe { register(pd, addr, length, iova, access) }
     })
@@ -166,7 +166,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_dmabuf_mr(
     fd: c_int,
     access: c_int,
 ) -> *mut ibv_mr {
-    guard::<*mut ibv_mr>(move || {
+    guard::<*mut ibv_mr>(call!(ibv_reg_dmabuf_mr, pd, offset, length, iova, fd, access), move || {
         let pd = PdObject::of(pd)?;
         register_file(pd, offset, length, iova, fd, Access::from_bits_retain(access as u32))
     })
@@ -174,7 +174,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_dmabuf_mr(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
-    guard::<*mut ibv_mr>(move || {
+    guard::<*mut ibv_mr>(call!(ibv_reg_mr_ex, pd, attr), move || {
         const MEMORY: u64 = IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_BUF;
         const FILE: u64 = IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET;
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
@@ -218,7 +218,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    guard::<Rereg>(move || {
+    guard::<Rereg>(call!(ibv_rereg_mr, mr, flags, pd, addr, length, access), move || {
         // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` asks.
         unsafe { reregister(mr, flags, pd, addr, length, access) }
     })
@@ -226,7 +226,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_dereg_mr, mr), move || {
         let object: &MrObject = find_last(mr)?;
         if !object.imported {
             let pd = PdObject::of(object.pd.load(Ordering::Relaxed))?;
@@ -251,7 +251,7 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
-    guard::<*mut ibv_mr>(move || {
+    guard::<*mut ibv_mr>(call!(ibv_import_mr, pd, handle), move || {
         let pd = PdObject::of(pd)?;
         let exported = (pd.ctx()?.file.id, handle);
         let found = registry().exports.get(&exported).cloned();
@@ -263,7 +263,7 @@ pub(crate) unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *
 /// Only for imported regions.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
-    guard::<Silent>(move || {
+    guard::<Silent>(call!(ibv_unimport_mr, mr), move || {
         if find_last::<MrObject>(mr)?.imported {
             // SAFETY: just found; the application, which gives it up, no longer uses it.
             drop(unsafe { retire::<MrObject>(mr) });
@@ -279,7 +279,7 @@ pub(crate) unsafe extern "C" fn ibv_alloc_buf(
     size: usize,
     buf: *mut *mut ibv_buf,
 ) -> *mut c_void {
-    guard::<*mut c_void>(move || {
+    guard::<*mut c_void>(call!(ibv_alloc_buf, pd, size, buf), move || {
         // SAFETY: null was told apart; else the application has room for one pointer there.
         let (_, buf) = (PdObject::of(pd)?, unsafe { borrow_mut(buf)? });
         let slot = ObjectSlot::new()?;
@@ -292,7 +292,7 @@ pub(crate) unsafe extern "C" fn ibv_alloc_buf(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
-    guard::<Silent>(move || {
+    guard::<Silent>(call!(ibv_free_buf, buf), move || {
         find_last::<Buffer>(buf)?;
         // SAFETY: just found; the application, which gives it up, no longer uses it.
         drop(unsafe { retire::<Buffer>(buf) });
@@ -308,7 +308,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_buf_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    guard::<*mut ibv_mr>(move || {
+    guard::<*mut ibv_mr>(call!(ibv_reg_buf_mr, pd, buf, addr, length, access), move || {
         find::<Buffer>(buf)?.check(pd, addr, length)?;
         // SAFETY: memory inside the buffer, which the application keeps until it has deregistered it (`verbs.h`).
         unsafe { register(pd, addr, length, addr.addr() as u64, access as u32) }
@@ -347,7 +347,7 @@ impl Buffer {
 }
 
 pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
-    guard::<*mut ibv_mr>(move || {
+    guard::<*mut ibv_mr>(call!(ibv_alloc_null_mr, pd), move || {
         let pd = PdObject::of(pd)?;
         MrObject::publish(ObjectSlot::new()?, pd, Region::new(pd.nic.alloc_null_mr()?, 0, usize::MAX))
     })

@@ -9,7 +9,7 @@ use softrnic_transport::{LocalOp, SendOp};
 
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::guard::{borrow, guard, guard_data_path};
+use crate::guard::{borrow, call, guard, guard_data_path};
 use crate::mr::MrObject;
 use crate::object::{Kind, ObjectSlot, Seal, find_last, live, object, retire};
 use crate::pd::PdObject;
@@ -39,7 +39,7 @@ impl MwObject {
 }
 
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: u32) -> *mut ibv_mw {
-    guard::<*mut ibv_mw>(move || {
+    guard::<*mut ibv_mw>(call!(ibv_alloc_mw, pd, mw_type), move || {
         let object = PdObject::of(pd)?;
         let kind = match mw_type {
             IBV_MW_TYPE_1 => MwType::Type1,
@@ -56,7 +56,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: u32) -> *mut 
 }
 
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_dealloc_mw, mw), move || {
         let object: &MwObject = find_last(mw)?;
         object.pd.dealloc_mw(object.rkey)?;
         PdObject::of(object.owner)?.users.leave();

@@ -207,7 +207,7 @@ pub(crate) fn find_last<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno
 
 #[cold]
 fn refused(kind: Kind, why: &str) -> Errno {
-    tracing::debug!(?kind, why, "a verb is refused");
+    tracing::debug!(?kind, "{why}");
     Errno::INVAL
 }
 

@@ -9,7 +9,7 @@ use softrnic_nic::verbs::Pd;
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{Silent, borrow, guard};
+use crate::guard::{Silent, borrow, call, guard};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::registry::{Export, registry};
 use crate::shown::Shown;
@@ -103,7 +103,7 @@ object!(TdObject, Td, ibv_td);
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    guard::<*mut ibv_pd>(move || {
+    guard::<*mut ibv_pd>(call!(ibv_alloc_pd, context), move || {
         let ctx = Ctx::of(context)?;
         let slot = ObjectSlot::new()?;
         let nic = ctx.nic()?.alloc_pd()?;
@@ -114,7 +114,7 @@ pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut 
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_dealloc_pd, pd), move || {
         let object: &PdObject = find_last(pd)?;
         object.users.none()?;
         match object.origin {
@@ -138,7 +138,7 @@ pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle: u32) -> *mut ibv_pd {
-    guard::<*mut ibv_pd>(move || {
+    guard::<*mut ibv_pd>(call!(ibv_import_pd, context, handle), move || {
         let ctx = Ctx::of(context)?;
         let found = registry().exports.get(&(ctx.file.id, handle)).cloned();
         let Some(Export::Pd(nic)) = found else { return Err(Errno::NOENT) };
@@ -150,7 +150,7 @@ pub(crate) unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, handle:
 /// Only for imported domains without users.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
-    guard::<Silent>(move || {
+    guard::<Silent>(call!(ibv_unimport_pd, pd), move || {
         let object: &PdObject = find_last(pd)?;
         object.users.none()?;
         if let Origin::Imported = object.origin {
@@ -165,7 +165,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     attr: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
-    guard::<*mut ibv_td>(move || {
+    guard::<*mut ibv_td>(call!(ibv_alloc_td, context, attr), move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         if attr.comp_mask != 0 {
@@ -177,7 +177,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
 }
 
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_dealloc_td, td), move || {
         find_last::<TdObject>(td)?.users.none()?;
         // SAFETY: just found, without users; the application, which destroys it, no longer uses it.
         drop(unsafe { retire::<TdObject>(td) });
@@ -190,7 +190,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
-    guard::<*mut ibv_pd>(move || {
+    guard::<*mut ibv_pd>(call!(ibv_alloc_parent_domain, context, attr), move || {
         const KNOWN: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });

@@ -34,7 +34,7 @@ pub(crate) unsafe extern "C" fn post_send(
                 let posted = batch.push_with(blank_send, |to| unsafe { fill_send(to, qp, wr) });
                 if let Err(errno) = posted {
                     // SAFETY: null, or the application has room for a pointer there.
-                    unsafe { blame(bad, next) };
+                    unsafe { blame("ibv_post_send", wr.wr_id, bad, next) };
                     return Err(errno);
                 }
                 if wr.opcode == IBV_WR_BIND_MW {
@@ -59,7 +59,9 @@ pub(crate) unsafe extern "C" fn post_recv(
         let most = qp.nic.options().max_recv_sge;
         // SAFETY: the application's list, valid for the call and ended by null, and its pointer, null or valid.
         unsafe {
-            post_receives(wr, bad, |wr| qp.nic.post_recv_with(blank_recv, |to| fill_recv(to, wr, most)))
+            post_receives("ibv_post_recv", wr, bad, |wr| {
+                qp.nic.post_recv_with(blank_recv, |to| fill_recv(to, wr, most))
+            })
         }
     })
 }
@@ -74,7 +76,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         let srq = unsafe { live::<SrqObject>(srq)? };
         // SAFETY: the application's list, valid for the call and ended by null, and its pointer, null or valid.
         unsafe {
-            post_receives(wr, bad, |wr| {
+            post_receives("ibv_post_srq_recv", wr, bad, |wr| {
                 srq.nic.post_recv_with(blank_recv, |to| fill_recv(to, wr, srq.max_sge))
             })
         }
@@ -85,6 +87,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 /// `first` begins a list that is ended by null; `bad` is as [`blame`] requires.
 #[inline]
 unsafe fn post_receives(
+    verb: &str,
     first: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
     mut post: impl FnMut(&ibv_recv_wr) -> Result<(), Errno>,
@@ -94,7 +97,7 @@ unsafe fn post_receives(
     while let Some(wr) = unsafe { next.as_ref() } {
         if let Err(errno) = post(wr) {
             // SAFETY: as the caller promises.
-            unsafe { blame(bad, next) };
+            unsafe { blame(verb, wr.wr_id, bad, next) };
             return Err(errno);
         }
         next = wr.next;
@@ -102,11 +105,13 @@ unsafe fn post_receives(
     Ok(())
 }
 
-/// Stores which request was refused.
+/// Says and stores which request was refused. Why stands above it in the log.
 ///
 /// # Safety
 /// `bad` is null or has room for a pointer.
-unsafe fn blame<T>(bad: *mut *mut T, wr: *mut T) {
+#[cold]
+unsafe fn blame<T>(verb: &str, wr_id: u64, bad: *mut *mut T, wr: *mut T) {
+    tracing::debug!(wr_id, "{verb}: the work request is refused");
     if !bad.is_null() {
         // SAFETY: not null, so there is room for a pointer, as the caller promises.
         unsafe { *bad = wr };
@@ -153,7 +158,7 @@ unsafe fn fill_send(request: &mut SendRequest, qp: &QpObject, wr: &ibv_send_wr) 
         let sinks =
             matches!(request.op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
         if sinks && wr.send_flags & IBV_SEND_INLINE != 0 {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid("a READ or an atomic has IBV_SEND_INLINE"));
         }
         if let SendOp::Local(op) = request.op {
             if op == LocalOp::BindWindow {
@@ -180,7 +185,10 @@ unsafe fn fill_send(request: &mut SendRequest, qp: &QpObject, wr: &ibv_send_wr) 
 pub(crate) fn frame(request: &mut SendRequest, qp: &QpObject, wr_id: u64, flags: u32) -> Result<(), Errno> {
     const KNOWN: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
     if flags & !KNOWN != 0 {
-        return Err(Errno::INVAL);
+        return Err(Errno::invalid(format_args!(
+            "send_flags are {flags:#x}, of which {:#x} are unknown",
+            flags & !KNOWN
+        )));
     }
     request.wr_id = wr_id;
     request.signaled = qp.signals(flags);
@@ -203,7 +211,11 @@ unsafe fn operation(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendOp, Errno> {
             let imm = match wr.opcode {
                 IBV_WR_SEND => None,
                 IBV_WR_SEND_WITH_IMM => Some(imm()),
-                _ => return Err(Errno::INVAL),
+                opcode => {
+                    return Err(Errno::invalid(format_args!(
+                        "opcode is {opcode}, which a UD QP does not have"
+                    )));
+                }
             };
             return datagram(qp, wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey, imm);
         }
@@ -225,7 +237,7 @@ unsafe fn operation(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendOp, Errno> {
             IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite { remote: rdma() },
             IBV_WR_LOCAL_INV => SendOp::Local(LocalOp::Invalidate(Rkey(wr.arg.invalidate_rkey))),
             IBV_WR_BIND_MW => SendOp::Local(LocalOp::BindWindow),
-            _ => return Err(Errno::INVAL),
+            opcode => return Err(Errno::invalid(format_args!("opcode is {opcode}, which is not supported"))),
         })
     }
 }
@@ -264,7 +276,7 @@ pub(crate) fn immediate(imm_data: u32) -> Imm {
 /// `count` elements from `list` on can be read for `'a`, if there are no more than `most`.
 #[inline]
 unsafe fn elements<'a>(list: *const ibv_sge, count: c_int, most: usize) -> Result<&'a [ibv_sge], Errno> {
-    let count = usize::try_from(count).map_err(|_| Errno::INVAL)?;
+    let count = usize::try_from(count).map_err(|_| Errno::invalid(format_args!("num_sge is {count}")))?;
     // SAFETY: as the caller promises.
     unsafe { element_list(list, count, most) }
 }
@@ -281,7 +293,8 @@ pub(crate) unsafe fn element_list<'a, T>(
 ) -> Result<&'a [T], Errno> {
     match count {
         0 => Ok(&[]),
-        _ if count > most || list.is_null() => Err(Errno::INVAL),
+        _ if count > most => Err(Errno::invalid(format_args!("num_sge is {count}, of at most {most}"))),
+        _ if list.is_null() => Err(Errno::invalid(format_args!("sg_list is null, num_sge {count}"))),
         // SAFETY: not null and no more than `most`, so that they can be read, as the caller promises.
         _ => Ok(unsafe { std::slice::from_raw_parts(list, count) }),
     }
@@ -310,7 +323,9 @@ pub(crate) fn gather(sges: &[ibv_sge], data: &mut LocalData) -> Result<(), Errno
 /// Total number of bytes of the elements.
 #[inline]
 pub(crate) fn total(sges: &[ibv_sge]) -> Result<u32, Errno> {
-    sges.iter().try_fold(0u32, |sum, sge| sum.checked_add(sge.length)).ok_or(Errno::INVAL)
+    sges.iter()
+        .try_fold(0u32, |sum, sge| sum.checked_add(sge.length))
+        .ok_or_else(|| Errno::invalid("the elements have 4 GiB or more"))
 }
 
 /// The bytes of inline elements, which have no keys.
@@ -321,7 +336,9 @@ pub(crate) fn total(sges: &[ibv_sge]) -> Result<u32, Errno> {
 unsafe fn copied(sges: &[ibv_sge], most: usize) -> Result<InlineBytes, Errno> {
     let length = total(sges)? as usize;
     if length > most {
-        return Err(Errno::INVAL);
+        return Err(Errno::invalid(format_args!(
+            "{length} bytes are inline, of at most {most} (max_inline_data)"
+        )));
     }
     let mut bytes = InlineBytes::new();
     resize(&mut bytes, length)?;

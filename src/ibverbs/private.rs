@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU8;
 
 use crate::abi::ibv_context;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, Silent, guard};
+use crate::guard::{OrMinusOne, Silent, call, guard};
 
 /// A switch of rdma-core that providers only read. One byte, 0 or 1.
 #[unsafe(no_mangle)]
@@ -49,69 +49,69 @@ unsupported! {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn _verbs_init_and_alloc_context() -> *mut c_void {
-    guard::<*mut c_void>(move || Err(Errno::OPNOTSUPP))
+    guard::<*mut c_void>(call!(ibv__verbs_init_and_alloc_context), move || Err(Errno::OPNOTSUPP))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn verbs_open_device() -> *mut c_void {
-    guard::<*mut c_void>(move || Err(Errno::OPNOTSUPP))
+    guard::<*mut c_void>(call!(ibv_verbs_open_device), move || Err(Errno::OPNOTSUPP))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn verbs_set_ops() {
-    guard::<Silent>(move || Ok(Silent))
+    guard::<Silent>(call!(ibv_verbs_set_ops), move || Ok(Silent))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn verbs_uninit_context() {
-    guard::<Silent>(move || Ok(Silent))
+    guard::<Silent>(call!(ibv_verbs_uninit_context), move || Ok(Silent))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn verbs_init_cq() {
-    guard::<Silent>(move || Ok(Silent))
+    guard::<Silent>(call!(ibv_verbs_init_cq), move || Ok(Silent))
 }
 
 /// Variadic in C; providers' messages are discarded.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn __verbs_log() {
-    guard::<Silent>(move || Ok(Silent))
+    guard::<Silent>(call!(ibv___verbs_log), move || Ok(Silent))
 }
 
 // Providers register here when their library is loaded, each with the ABI it was built for.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn verbs_register_driver_25(_ops: *const c_void) {
-    guard::<Silent>(move || Ok(Silent))
+    guard::<Silent>(call!(ibv_verbs_register_driver_25), move || Ok(Silent))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn verbs_register_driver_33(_ops: *const c_void) {
-    guard::<Silent>(move || Ok(Silent))
+    guard::<Silent>(call!(ibv_verbs_register_driver_33), move || Ok(Silent))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn verbs_register_driver_34(_ops: *const c_void) {
-    guard::<Silent>(move || Ok(Silent))
+    guard::<Silent>(call!(ibv_verbs_register_driver_34), move || Ok(Silent))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn verbs_register_driver_57(_ops: *const c_void) {
-    guard::<Silent>(move || Ok(Silent))
+    guard::<Silent>(call!(ibv_verbs_register_driver_57), move || Ok(Silent))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn verbs_register_driver_59(_ops: *const c_void) {
-    guard::<Silent>(move || Ok(Silent))
+    guard::<Silent>(call!(ibv_verbs_register_driver_59), move || Ok(Silent))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn verbs_register_driver_64(_ops: *const c_void) {
-    guard::<Silent>(move || Ok(Silent))
+    guard::<Silent>(call!(ibv_verbs_register_driver_64), move || Ok(Silent))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn verbs_register_driver_65(_ops: *const c_void) {
-    guard::<Silent>(move || Ok(Silent))
+    guard::<Silent>(call!(ibv_verbs_register_driver_65), move || Ok(Silent))
 }
 
 #[unsafe(no_mangle)]
@@ -119,18 +119,18 @@ pub(crate) unsafe extern "C" fn ibv_cmd_export_dmabuf_fd(
     _context: *mut ibv_context,
     _offset: libc::off_t,
 ) -> c_int {
-    guard::<OrMinusOne>(move || Err(Errno::OPNOTSUPP))
+    guard::<OrMinusOne>(call!(ibv_cmd_export_dmabuf_fd), move || Err(Errno::OPNOTSUPP))
 }
 
 // Memory that a confidential guest shares with its devices. This device can access whatever the process can.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_dmabuf_heap_cc_shared_init() -> *mut c_void {
-    guard::<*mut c_void>(move || Err(Errno::OPNOTSUPP))
+    guard::<*mut c_void>(call!(ibv_dmabuf_heap_cc_shared_init), move || Err(Errno::OPNOTSUPP))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_dmabuf_heap_destroy(_heap: *mut c_void) {
-    guard::<Silent>(move || Ok(Silent))
+    guard::<Silent>(call!(ibv_dmabuf_heap_destroy), move || Ok(Silent))
 }
 
 #[unsafe(no_mangle)]
@@ -139,16 +139,16 @@ pub(crate) unsafe extern "C" fn ibv_dmabuf_heap_alloc(
     _size: usize,
     _fd: *mut c_int,
 ) -> *mut c_void {
-    guard::<*mut c_void>(move || Err(Errno::OPNOTSUPP))
+    guard::<*mut c_void>(call!(ibv_dmabuf_heap_alloc), move || Err(Errno::OPNOTSUPP))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_dmabuf_heap_free(_buf: *mut c_void, _size: usize, _fd: c_int) {
-    guard::<Silent>(move || Ok(Silent))
+    guard::<Silent>(call!(ibv_dmabuf_heap_free), move || Ok(Silent))
 }
 
 /// Variadic in C.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_read_ibdev_sysfs_file(_buf: *mut c_char) -> c_int {
-    guard::<OrMinusOne>(move || Err(Errno::OPNOTSUPP))
+    guard::<OrMinusOne>(call!(ibv_read_ibdev_sysfs_file), move || Err(Errno::OPNOTSUPP))
 }

@@ -12,7 +12,7 @@ use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
 use crate::event::{add_target, remove_target};
-use crate::guard::{borrow, borrow_mut, guard};
+use crate::guard::{borrow, borrow_mut, call, guard};
 use crate::object::{self, Kind, ObjectSlot, Seal, find, live, object};
 use crate::pd::{PdObject, Users};
 use crate::qp_ex::{self, Builder};
@@ -330,7 +330,7 @@ fn publish(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    guard::<*mut ibv_qp>(move || {
+    guard::<*mut ibv_qp>(call!(ibv_create_qp, pd, init), move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (object, init) = (PdObject::of(pd)?, unsafe { borrow_mut(init)? });
         let request = Request { pd, xrcd: std::ptr::null_mut(), send_ops: None };
@@ -341,7 +341,7 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp
 /// Waits until all events of the QP have been acknowledged.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_destroy_qp, qp), move || {
         let object: &QpObject = object::find_last(qp)?;
         if object.nic.is_attached() {
             return Err(Errno::BUSY);
@@ -360,7 +360,7 @@ pub(crate) unsafe extern "C" fn open_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_open_attr,
 ) -> *mut ibv_qp {
-    guard::<*mut ibv_qp>(move || {
+    guard::<*mut ibv_qp>(call!(ibv_open_qp, context, attr), move || {
         const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
@@ -395,10 +395,10 @@ pub(crate) unsafe fn multicast(
 ) -> Result<(), Errno> {
     // SAFETY: null or readable, as the caller promises; every bit pattern is a GID.
     let (qp, gid) = (QpObject::of(qp)?, unsafe { Gid(borrow(gid)?.raw) });
-    match attach {
+    let done = match attach {
         // Attaching again changes nothing (kernel: ib_uverbs_attach_mcast).
-        true => qp.nic.attach_multicast(gid)?,
-        false => qp.nic.detach_multicast(gid)?,
-    }
-    Ok(())
+        true => qp.nic.attach_multicast(gid),
+        false => qp.nic.detach_multicast(gid),
+    };
+    Ok(done.inspect_err(|_| tracing::debug!("the group is {gid}"))?)
 }

@@ -11,13 +11,13 @@ use softrnic_transport::QpAttr;
 use crate::abi::*;
 use crate::ah::{NO_ADDRESS, address_vector, ah_attr};
 use crate::errno::Errno;
-use crate::guard::{borrow, borrow_mut, guard};
+use crate::guard::{borrow, borrow_mut, call, guard};
 use crate::qp::{QpObject, caps};
 use crate::query::check_port;
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: i32) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_modify_qp, qp, attr, mask), move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (qp, attr) = (QpObject::of(qp)?, unsafe { borrow(attr)? });
         let mask = meant(qp.nic.service(), AttrMask::from_bits_retain(mask as u32));
@@ -42,7 +42,7 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
     mask: i32,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_query_qp, qp, attr, mask, init), move || {
         // SAFETY: structs of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (qp, attr, init) = unsafe { (QpObject::of(qp)?, borrow_mut(attr)?, borrow_mut(init)?) };
         let (found, state) = query(qp)?;

@@ -10,7 +10,7 @@ use softrnic_wire::{Feth, Placement, Selectivity};
 
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::guard::{Silent, borrow, borrow_mut, guard, guard_data_path};
+use crate::guard::{Silent, borrow, borrow_mut, call, guard, guard_data_path};
 use crate::hand_lock::HandLock;
 use crate::mw::{bind_spec, binding, show_key};
 use crate::post::{append, datagram, element_list, frame, gather, immediate, remote, total};
@@ -67,7 +67,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     init: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    guard::<*mut ibv_qp>(move || {
+    guard::<*mut ibv_qp>(call!(ibv_create_qp_ex, context, init), move || {
         const KNOWN: u32 = IBV_QP_INIT_ATTR_PD
             | IBV_QP_INIT_ATTR_XRCD
             | IBV_QP_INIT_ATTR_CREATE_FLAGS
@@ -98,7 +98,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
 /// Null unless the QP was created for `ibv_wr_*`.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    guard::<*mut ibv_qp_ex>(move || {
+    guard::<*mut ibv_qp_ex>(call!(ibv_qp_to_qp_ex, qp), move || {
         let object = QpObject::of(qp)?;
         object.builder.as_ref().ok_or(Errno::INVAL)?;
         Ok(object.ibv.get())

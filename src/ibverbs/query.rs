@@ -9,7 +9,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::device::text;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, OrNegated, borrow, borrow_mut, guard};
+use crate::guard::{OrMinusOne, OrNegated, borrow, borrow_mut, call, guard};
 
 /// The only port.
 pub(crate) const PORT: u32 = 1;
@@ -31,7 +31,7 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     attr: *mut ibv_device_attr,
 ) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_query_device, context, attr), move || {
         // SAFETY: a context of ours and a struct, which the application keeps valid for the call.
         let (ctx, attr) = unsafe { (Ctx::of(context)?, borrow_mut(attr)?) };
         *attr = device_attr(ctx.nic()?, ctx.file.device.guid());
@@ -46,7 +46,7 @@ pub(crate) unsafe extern "C" fn ibv_query_port(
     port: u8,
     attr: *mut _compat_ibv_port_attr,
 ) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_query_port, context, port, attr), move || {
         let full = port_attr(Ctx::of(context)?, port)?;
         // SAFETY: a struct of the application's, valid for the call and of the size that it says.
         unsafe { write_prefix(&full, attr.cast(), size_of::<_compat_ibv_port_attr>()) }
@@ -60,7 +60,7 @@ pub(crate) unsafe extern "C" fn ibv_query_port_speed(
     port: u32,
     speed: *mut u64,
 ) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_query_port_speed, context, port, speed), move || {
         // SAFETY: a context that the application keeps for the call, and a number that is valid for it.
         let (_, speed) = unsafe { (Ctx::of(context)?, borrow_mut(speed)?) };
         check_port(port)?;
@@ -76,7 +76,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    guard::<OrMinusOne>(move || {
+    guard::<OrMinusOne>(call!(ibv_query_gid, context, port, index, gid), move || {
         // SAFETY: a context that the application keeps for the call, and a GID that is valid for it.
         let (ctx, gid) = unsafe { (Ctx::of(context)?, borrow_mut(gid)?) };
         check_port(port.into())?;
@@ -94,7 +94,7 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     entry_size: usize,
 ) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(_ibv_query_gid_ex, context, port, index, entry, flags, entry_size), move || {
         let ctx = Ctx::of(context)?;
         if flags != 0 {
             return Err(Errno::OPNOTSUPP);
@@ -117,31 +117,34 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     entry_size: usize,
 ) -> isize {
-    guard::<OrNegated<isize>>(move || {
-        let ctx = Ctx::of(context)?;
-        if flags != 0 {
-            return Err(Errno::OPNOTSUPP);
-        }
-        if entry_size < size_of::<ibv_gid_entry>() {
-            return Err(Errno::INVAL);
-        }
-        let mut valid = 0;
-        let nic = ctx.nic()?;
-        for index in 0..nic.gids_used()? {
-            let gid = nic.gid(index)?;
-            if gid == Gid::ZERO {
-                continue;
+    guard::<OrNegated<isize>>(
+        call!(_ibv_query_gid_table, context, entries, max_entries, flags, entry_size),
+        move || {
+            let ctx = Ctx::of(context)?;
+            if flags != 0 {
+                return Err(Errno::OPNOTSUPP);
             }
-            if valid == max_entries {
+            if entry_size < size_of::<ibv_gid_entry>() {
                 return Err(Errno::INVAL);
             }
-            let place = entries.wrapping_byte_add(valid * entry_size);
-            // SAFETY: not beyond the entries that the application has room for, of the size that it says.
-            unsafe { write_prefix(&gid_entry(nic, index as u32, gid)?, place, entry_size)? };
-            valid += 1;
-        }
-        Ok(OrNegated(valid as isize))
-    })
+            let mut valid = 0;
+            let nic = ctx.nic()?;
+            for index in 0..nic.gids_used()? {
+                let gid = nic.gid(index)?;
+                if gid == Gid::ZERO {
+                    continue;
+                }
+                if valid == max_entries {
+                    return Err(Errno::INVAL);
+                }
+                let place = entries.wrapping_byte_add(valid * entry_size);
+                // SAFETY: not beyond the entries that the application has room for, of the size that it says.
+                unsafe { write_prefix(&gid_entry(nic, index as u32, gid)?, place, entry_size)? };
+                valid += 1;
+            }
+            Ok(OrNegated(valid as isize))
+        },
+    )
 }
 
 /// All our GIDs are for RoCE v2, including empty entries.
@@ -152,7 +155,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     index: u32,
     kind: *mut u32,
 ) -> c_int {
-    guard::<OrMinusOne>(move || {
+    guard::<OrMinusOne>(call!(ibv_query_gid_type, context, port, index, kind), move || {
         // SAFETY: a context that the application keeps for the call, and a number that is valid for it.
         let (ctx, kind) = unsafe { (Ctx::of(context)?, borrow_mut(kind)?) };
         check_port(port.into())?;
@@ -169,7 +172,7 @@ pub(crate) unsafe extern "C" fn ibv_query_pkey(
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
-    guard::<OrMinusOne>(move || {
+    guard::<OrMinusOne>(call!(ibv_query_pkey, context, port, index, pkey), move || {
         // SAFETY: a context that the application keeps for the call, and a number that is valid for it.
         let (_, pkey) = unsafe { (Ctx::of(context)?, borrow_mut(pkey)?) };
         check_port(port.into())?;
@@ -183,7 +186,7 @@ pub(crate) unsafe extern "C" fn ibv_query_pkey(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
-    guard::<OrMinusOne>(move || {
+    guard::<OrMinusOne>(call!(ibv_get_pkey_index, context, port, pkey), move || {
         Ctx::of(context)?;
         check_port(port.into())?;
         if pkey == PKEY.to_be() { Ok(OrMinusOne(0)) } else { Err(Errno::NOENT) }
@@ -196,7 +199,7 @@ pub(crate) unsafe extern "C" fn query_port(
     attr: *mut ibv_port_attr,
     size: usize,
 ) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_query_port, context, port, attr, size), move || {
         let full = port_attr(Ctx::of(context)?, port)?;
         // SAFETY: a struct of the application's, valid for the call and of the size that it says.
         unsafe { write_prefix(&full, attr, size) }
@@ -209,7 +212,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     attr: *mut ibv_device_attr_ex,
     size: usize,
 ) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_query_device_ex, context, input, attr, size), move || {
         let ctx = Ctx::of(context)?;
         if !input.is_null() {
             // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
@@ -228,7 +231,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
     values: *mut ibv_values_ex,
 ) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_query_rt_values, context, values), move || {
         // SAFETY: a context of ours and a struct, which the application keeps valid for the call.
         let (ctx, values) = unsafe { (Ctx::of(context)?, borrow_mut(values)?) };
         if values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK == 0 {

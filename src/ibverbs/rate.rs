@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use crate::guard::{Plain, guard};
+use crate::guard::{Plain, call, guard};
 
 /// `enum ibv_rate`, the multiple of 2.5 Gb/s if it has an exact one in verbs, and Mb/s.
 const RATES: &[(u32, c_int, c_int)] = &[
@@ -36,24 +36,28 @@ const IBV_RATE_MAX: u32 = 0;
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_rate_to_mult(rate: u32) -> c_int {
-    guard::<Plain<c_int>>(move || Ok(Plain(RATES.iter().find(|row| row.0 == rate).map_or(NONE, |row| row.1))))
+    guard::<Plain<c_int>>(call!(ibv_rate_to_mult, rate), move || {
+        Ok(Plain(RATES.iter().find(|row| row.0 == rate).map_or(NONE, |row| row.1)))
+    })
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn mult_to_ibv_rate(mult: c_int) -> u32 {
-    guard::<Plain<u32>>(move || {
+    guard::<Plain<u32>>(call!(ibv_mult_to_ibv_rate, mult), move || {
         Ok(Plain(RATES.iter().find(|row| row.1 == mult && mult != NONE).map_or(IBV_RATE_MAX, |row| row.0)))
     })
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_rate_to_mbps(rate: u32) -> c_int {
-    guard::<Plain<c_int>>(move || Ok(Plain(RATES.iter().find(|row| row.0 == rate).map_or(NONE, |row| row.2))))
+    guard::<Plain<c_int>>(call!(ibv_rate_to_mbps, rate), move || {
+        Ok(Plain(RATES.iter().find(|row| row.0 == rate).map_or(NONE, |row| row.2)))
+    })
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> u32 {
-    guard::<Plain<u32>>(move || {
+    guard::<Plain<u32>>(call!(ibv_mbps_to_ibv_rate, mbps), move || {
         Ok(Plain(RATES.iter().find(|row| row.2 == mbps).map_or(IBV_RATE_MAX, |row| row.0)))
     })
 }

@@ -11,7 +11,7 @@ use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
 use crate::event::{add_target, remove_target};
-use crate::guard::{borrow, borrow_mut, guard};
+use crate::guard::{borrow, borrow_mut, call, guard};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::pd::{PdObject, Users};
 use crate::shown::Shown;
@@ -108,7 +108,7 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
     pd: *mut ibv_pd,
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
-    guard::<*mut ibv_srq>(move || {
+    guard::<*mut ibv_srq>(call!(ibv_create_srq, pd, init), move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let init = unsafe { borrow_mut(init)? };
         create(pd, init.srq_context, &mut init.attr, None)
@@ -121,7 +121,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
     attr: *mut ibv_srq_attr,
     mask: i32,
 ) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_modify_srq, srq, attr, mask), move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (srq, attr) = (SrqObject::of(srq)?, unsafe { borrow(attr)? });
         let mask = mask as u32;
@@ -141,7 +141,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_query_srq, srq, attr), move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (srq, attr) = (SrqObject::of(srq)?, unsafe { borrow_mut(attr)? });
         *attr = ibv_srq_attr {
@@ -156,7 +156,7 @@ pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_
 /// Waits until all events of the SRQ have been acknowledged.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_destroy_srq, srq), move || {
         let object: &SrqObject = find_last(srq)?;
         object.users.none()?;
         let pd = PdObject::of(object.pd)?;
@@ -177,7 +177,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     context: *mut ibv_context,
     init: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
-    guard::<*mut ibv_srq>(move || {
+    guard::<*mut ibv_srq>(call!(ibv_create_srq_ex, context, init), move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (_, init) = (Ctx::of(context)?, unsafe { borrow_mut(init)? });
         const KNOWN: u32 =
@@ -203,7 +203,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 
 /// XRC SRQs have numbers, which peers name.
 pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_get_srq_num, srq, number), move || {
         // SAFETY: a number of the application's, valid for the call.
         let (srq, number) = (SrqObject::of(srq)?, unsafe { borrow_mut(number)? });
         if srq.xrc.is_none() {

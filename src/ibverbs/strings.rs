@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::guard::{Outcome, guard};
+use crate::guard::{Outcome, call, guard};
 
 /// A C string that lives for ever.
 pub(crate) struct Text(&'static CStr);
@@ -20,27 +20,29 @@ fn lookup(names: &'static [&'static CStr], value: i32) -> Text {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_node_type_str(node_type: i32) -> *const c_char {
-    guard::<Text>(move || Ok(if node_type == 0 { Text(c"unknown") } else { lookup(NODE_TYPES, node_type) }))
+    guard::<Text>(call!(ibv_node_type_str, node_type), move || {
+        Ok(if node_type == 0 { Text(c"unknown") } else { lookup(NODE_TYPES, node_type) })
+    })
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_port_state_str(port_state: i32) -> *const c_char {
-    guard::<Text>(move || Ok(lookup(PORT_STATES, port_state)))
+    guard::<Text>(call!(ibv_port_state_str, port_state), move || Ok(lookup(PORT_STATES, port_state)))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_event_type_str(event: i32) -> *const c_char {
-    guard::<Text>(move || Ok(lookup(EVENTS, event)))
+    guard::<Text>(call!(ibv_event_type_str, event), move || Ok(lookup(EVENTS, event)))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_wc_status_str(status: i32) -> *const c_char {
-    guard::<Text>(move || Ok(lookup(WC_STATUSES, status)))
+    guard::<Text>(call!(ibv_wc_status_str, status), move || Ok(lookup(WC_STATUSES, status)))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_wr_opcode_str(opcode: i32) -> *const c_char {
-    guard::<Text>(move || Ok(lookup(WR_OPCODES, opcode)))
+    guard::<Text>(call!(ibv_wr_opcode_str, opcode), move || Ok(lookup(WR_OPCODES, opcode)))
 }
 
 const NODE_TYPES: &[&CStr] = &[

@@ -14,7 +14,7 @@ use softrnic_nic::verbs::DeviceSpec;
 
 use crate::device::devices;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, Outcome, guard};
+use crate::guard::{OrMinusOne, Outcome, call, guard};
 
 /// The root of our files, if there is one.
 pub(crate) fn root() -> Option<PathBuf> {
@@ -46,7 +46,7 @@ impl Outcome for &'static StaticPath {
 /// The directory that contains `class/infiniband`: our tree, or the same answer as rdma-core's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_get_sysfs_path() -> *const c_char {
-    guard::<&'static StaticPath>(move || {
+    guard::<&'static StaticPath>(call!(ibv_get_sysfs_path), move || {
         static PATH: OnceLock<StaticPath> = OnceLock::new();
         Ok(PATH.get_or_init(|| {
             describe_all();
@@ -65,7 +65,7 @@ pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
     buf: *mut c_char,
     size: usize,
 ) -> c_int {
-    guard::<OrMinusOne>(move || {
+    guard::<OrMinusOne>(call!(ibv_read_sysfs_file, dir, file, buf, size), move || {
         if dir.is_null() || file.is_null() || buf.is_null() || size == 0 {
             return Err(Errno::INVAL);
         }

@@ -10,7 +10,7 @@ use softrnic_nic::verbs::{Context, Cq, Pd, Qp, Qpn};
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{borrow, guard};
+use crate::guard::{borrow, call, guard};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::pd::Users;
 use crate::registry::registry;
@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     attr: *mut ibv_xrcd_init_attr,
 ) -> *mut ibv_xrcd {
-    guard::<*mut ibv_xrcd>(move || {
+    guard::<*mut ibv_xrcd>(call!(ibv_open_xrcd, context, attr), move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (ctx, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
         const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
@@ -105,7 +105,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
 }
 
 pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
-    guard::<()>(move || {
+    guard::<()>(call!(ibv_close_xrcd, xrcd), move || {
         find_last::<XrcdObject>(xrcd)?.users.none()?;
         // SAFETY: just found, without users; the application, which destroys it, no longer uses it.
         drop(unsafe { retire::<XrcdObject>(xrcd) });

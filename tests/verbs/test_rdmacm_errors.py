@@ -41,6 +41,12 @@ class Errors(Scripted):
     def test_nobody_listens(self):
         self.assertLess(self.told(self.connect(status=3), "REJECTED", NO_SERVICE), 5)
 
+    def test_a_client_that_finds_no_listener_is_told_which_there_are(self):
+        self.listen("accept")
+        listens, self.port = self.port, rdma_port()
+        out = self.connect(status=3, SOFTRNIC_LOG="debug")
+        self.assertRegex(out, rf"no listener for tcp 127\.0\.0\.1:{self.port}; there are: .*tcp 0\.0\.0\.0:{listens}\b")
+
     def test_a_listener_that_has_gone(self):
         server = self.listen("accept")
         server.kill()

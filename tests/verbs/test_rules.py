@@ -60,3 +60,15 @@ class Rules(VerbsTest):
         self.assertEqual(len(refusals) - 1, int(re.search(r"(\d+) refusals", out)[1]))
         silent = [number for number, said in enumerate(refusals[:-1]) if "refused" not in said]
         self.assertEqual(silent, [], out)
+
+    def test_a_verb_that_is_refused_is_named_with_its_arguments_and_the_reason(self):
+        out = self.rule("refused_verbs", SOFTRNIC_LOG="debug")
+        for said in (
+                r"ibv_attach_mcast\{qp=0x\w+ gid=0x\w+ lid=7\}: .*the group is 0000:0000:0000:0000:0000:ffff:0a01:0203",
+                r"ibv_attach_mcast\{.*refused: Invalid argument",
+                r"ibv_create_cq\{context=0x\w+ cqe=-5 .*refused: Invalid argument",
+                r"ibv_alloc_mw\{pd=0x\w+ mw_type=99\}: .*refused: Invalid argument",
+                "1000 bytes are inline, of at most 64", "send_flags are 0x100000, of which 0x100000 are unknown",
+                "opcode is 77", "num_sge is 1000, of at most", "ibv_post_send: the work request is refused wr_id=41",
+                "num_sge is -1", "ibv_post_recv: the work request is refused wr_id=42"):
+            self.assertRegex(out, said)

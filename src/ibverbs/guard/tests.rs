@@ -12,7 +12,7 @@ use crate::query::ibv_query_device;
 
 /// What C gets from a function that fails, or panics.
 fn called<O: Outcome>(fails: bool) -> O::C {
-    guard::<O>(move || if fails { Err(Errno::NOENT) } else { panic!("as the test wants it") })
+    guard::<O>(call!(called), move || if fails { Err(Errno::NOENT) } else { panic!("as the test wants it") })
 }
 
 fn errno() -> c_int {

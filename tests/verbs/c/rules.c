@@ -666,6 +666,35 @@ static void refused_changes(void)
 	printf("%d refusals\n", count);
 }
 
+/* One verb of each kind, for the log, which is the test's to read. */
+static void refused_verbs(void)
+{
+	struct ibv_qp *qp = make_qp(IBV_QPT_UD, NULL);
+	OK(to_init(qp));
+	union ibv_gid no_group = {.raw = {[10] = 0xff, [11] = 0xff, [12] = 10, [13] = 1, [14] = 2, [15] = 3}};
+	FAILS(ibv_attach_mcast(qp, &no_group, 7), EINVAL);
+	CHECK(!ibv_create_cq(context, -5, NULL, NULL, 0));
+	CHECK(!ibv_alloc_mw(pd, 99));
+	OK(ibv_destroy_qp(qp));
+
+	struct ibv_qp *rc = make_qp(IBV_QPT_RC, NULL);
+	connect_to(rc, rc->qp_num);
+	struct ibv_sge sges[5] = {piece(near_mr, 1000)};
+	struct ibv_send_wr wr = {.wr_id = 41, .sg_list = sges, .num_sge = 1, .send_flags = IBV_SEND_INLINE}, *bad;
+	FAILS(ibv_post_send(rc, &wr, &bad), EINVAL);
+	wr.send_flags = 1 << 20;
+	FAILS(ibv_post_send(rc, &wr, &bad), EINVAL);
+	wr.send_flags = 0;
+	wr.opcode = 77;
+	FAILS(ibv_post_send(rc, &wr, &bad), EINVAL);
+	wr.opcode = IBV_WR_SEND;
+	wr.num_sge = 1000;
+	FAILS(ibv_post_send(rc, &wr, &bad), EINVAL);
+	struct ibv_recv_wr receive = {.wr_id = 42, .sg_list = sges, .num_sge = -1}, *bad_receive;
+	FAILS(ibv_post_recv(rc, &receive, &bad_receive), EINVAL);
+	OK(ibv_destroy_qp(rc));
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -685,6 +714,7 @@ static const struct {
 	{"failed_reregistration", failed_reregistration},
 	{"notification_without_channel", notification_without_channel},
 	{"refused_changes", refused_changes},
+	{"refused_verbs", refused_verbs},
 };
 
 int main(int argc, char **argv)
