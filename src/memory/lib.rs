@@ -30,7 +30,7 @@
 //! # Without a system
 //!
 //! WebAssembly has one thread and no kernel: nothing races, every address of its memory is mapped, and a copy is a copy.
-//! `bare.rs` stands there for the four files that know about the system.
+//! `bare.rs` stands there for the five files that know about the system.
 //!
 //! # Example
 //!
@@ -79,10 +79,12 @@ mod register;
 mod safe_copy;
 mod sge;
 mod table;
+#[cfg(not(target_family = "wasm"))]
+mod valgrind;
 mod window;
 
 #[cfg(target_family = "wasm")]
-use bare::{lost_page, populate, racing, safe_copy};
+use bare::{lost_page, populate, racing, safe_copy, valgrind};
 
 pub use access::Access;
 pub use app_range::{AppRange, copy_from_app, copy_to_app};

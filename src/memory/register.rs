@@ -13,6 +13,7 @@ use crate::region::{Backing, MrSpec, Region, RegionKind, RegionState, ReregSpec}
 use crate::safe_copy;
 use crate::sge::Sge;
 use crate::table::{Config, Entry, MemoryTable};
+use crate::valgrind;
 
 /// A registration that has been checked and whose pages have been faulted in. The rest needs the table, and is quick.
 pub struct PreparedMr(Translation);
@@ -309,6 +310,9 @@ impl MrSpec {
         if !on_demand {
             populate(addr, length, access.contains(Access::LOCAL_WRITE))?;
         }
+        if !self.range.is_whole() {
+            valgrind::ignore_races(addr, length);
+        }
         let kind = if on_demand { RegionKind::OnDemand } else { RegionKind::Ordinary };
         let backing = if guarded { Backing::Guarded(addr) } else { Backing::Plain(addr) };
         Ok(PreparedMr(Translation { iova, length, access, kind, backing }))
@@ -320,7 +324,10 @@ impl<'a> PreparedPages<'a> {
     /// are many.
     pub fn new(ranges: &'a [AppRange]) -> Result<PreparedPages<'a>, MemoryError> {
         lost_page::install();
-        ranges.iter().try_for_each(|range| populate(range.addr(), range.length(), true))?;
+        for range in ranges {
+            populate(range.addr(), range.length(), true)?;
+            valgrind::ignore_races(range.addr(), range.length());
+        }
         Ok(PreparedPages(ranges))
     }
 }
