@@ -27,6 +27,7 @@ OTHERS = (
     "share/man/man1/softrnic.1", "share/man/man1/softrnic-run.1",
     "share/bash-completion/completions/softrnic", "share/zsh/site-functions/_softrnic",
     "share/fish/vendor_completions.d/softrnic.fish", "share/softrnic/playground.html",
+    "share/softrnic/tsan.supp", "share/softrnic/valgrind.supp",
     "share/doc/softrnic/LICENSE-MIT", "share/doc/softrnic/LICENSE-APACHE", "share/doc/softrnic/LICENCES-OF-OTHERS",
 )  # fmt: skip
 

@@ -30,6 +30,8 @@ class Install(VerbsTest):
             "lib/softrnic/libibverbs.so",
             "lib/softrnic/libibverbs.so.1",
             "lib/softrnic/libsoftrnic_interpose.so",
+            "share/softrnic/tsan.supp",
+            "share/softrnic/valgrind.supp",
         })
 
     def test_the_name_without_a_number_is_a_link(self):

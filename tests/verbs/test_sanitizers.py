@@ -5,7 +5,7 @@ import subprocess
 
 from harness import ROOT, VerbsTest
 
-SUPPRESSIONS = ROOT / "src/interpose/suppressions"
+SUPPRESSIONS = ROOT / "src/ibverbs/suppressions"
 COMPILERS = ("gcc", "clang")
 
 
@@ -62,3 +62,33 @@ class AddressSanitizer(VerbsTest):
             program = self.compile("threads.c", "-libverbs", "-lpthread", compiler=compiler,
                                    flags=("-fsanitize=address",))
             self.assertIn("800 messages by 8 threads", self.run_ok([program, "shared", "100"]))
+
+
+class RaceDetectors(VerbsTest):
+    """They see no more of what the library does between its threads than of what hardware does."""
+
+    def test_thread_sanitizer_finds_nothing_with_the_suppressions_that_are_installed(self):
+        options = {"TSAN_OPTIONS": f"suppressions={SUPPRESSIONS}/tsan.supp"}
+        for compiler in COMPILERS:
+            program = self.compile("threads.c", "-libverbs", "-lpthread", compiler=compiler,
+                                   flags=("-fsanitize=thread",))
+            for how in ("separate", "shared"):
+                out = self.run_ok([program, how, "20"], **options)
+                self.assertEqual(out, f"160 messages by 8 threads, {how}\n")
+
+    def test_helgrind_and_drd_find_nothing_with_the_suppressions_that_are_installed(self):
+        program = self.compile("threads.c", "-libverbs", "-lpthread")
+        for tool in ("helgrind", "drd"):
+            out = self.run_ok(["valgrind", f"--tool={tool}", f"--suppressions={SUPPRESSIONS}/valgrind.supp",
+                               "--error-exitcode=9", program, "separate", "5"], timeout=300)
+            self.assertIn("ERROR SUMMARY: 0 errors", out)
+
+    def test_they_still_find_the_program_s_own_races(self):
+        racing = self.compile("racing.c", "-libverbs", "-lpthread")
+        for tool in ("helgrind", "drd"):
+            program = self.start(["valgrind", f"--tool={tool}", f"--suppressions={SUPPRESSIONS}/valgrind.supp",
+                                  "--error-exitcode=9", racing])
+            self.assertEqual(program.process.wait(120), 9, program.output())
+        racing = self.compile("racing.c", "-libverbs", "-lpthread", flags=("-fsanitize=thread",))
+        program = self.start([racing], TSAN_OPTIONS=f"suppressions={SUPPRESSIONS}/tsan.supp")
+        self.assertEqual(program.process.wait(60), 66, program.output())
