@@ -50,6 +50,23 @@ impl RecordHeader {
     }
 }
 
+impl RecordHeader {
+    /// The record, whose frame is `data`.
+    pub fn record<'a>(&self, data: &'a [u8]) -> Record<'a> {
+        Record {
+            number: self.number,
+            time_ns: self.time_ns,
+            link: self.link,
+            interface: self.interface,
+            direction: self.direction,
+            wire_len: self.wire_len,
+            data,
+            offset: self.offset,
+            header_len: self.header_len,
+        }
+    }
+}
+
 impl Batch {
     /// An empty batch.
     pub fn new() -> Batch {
@@ -68,17 +85,9 @@ impl Batch {
 
     /// The records, in the order of the file.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
-        self.records.iter().map(|Entry { header, at }| Record {
-            number: header.number,
-            time_ns: header.time_ns,
-            link: header.link,
-            interface: header.interface,
-            direction: header.direction,
-            wire_len: header.wire_len,
-            data: &self.buffer[*at..*at + header.captured as usize],
-            offset: header.offset,
-            header_len: header.header_len,
-        })
+        self.records
+            .iter()
+            .map(|Entry { header, at }| header.record(&self.buffer[*at..*at + header.captured as usize]))
     }
 
     pub(super) fn clear(&mut self) {

@@ -6,6 +6,7 @@
 
 mod batch;
 mod error;
+mod merge;
 mod pcap;
 mod pcapng;
 mod window;
@@ -14,6 +15,7 @@ use std::io::Read;
 
 pub use batch::Batch;
 pub use error::{CaptureError, CaptureFault};
+pub use merge::{Merge, Source};
 
 use batch::RecordHeader;
 use pcap::PcapState;
@@ -73,6 +75,10 @@ pub enum LinkType {
     LinuxSll,
     /// Its 20-byte successor.
     LinuxSll2,
+    /// Four bytes that say which family the IP header behind them is of: what BSD writes on loopback.
+    Loopback,
+    /// The records of Endace cards, in which mirrors of NVIDIA's tools come as well.
+    Erf,
     /// Something else, by its number.
     Other(u16),
 }
@@ -83,7 +89,9 @@ impl LinkType {
         match code {
             1 => LinkType::Ethernet,
             12 | 14 | 101 | 228 | 229 => LinkType::RawIp,
+            0 | 108 => LinkType::Loopback,
             113 => LinkType::LinuxSll,
+            197 => LinkType::Erf,
             276 => LinkType::LinuxSll2,
             other => LinkType::Other(other),
         }
@@ -97,6 +105,8 @@ impl std::fmt::Display for LinkType {
             LinkType::RawIp => f.write_str("raw IP"),
             LinkType::LinuxSll => f.write_str("Linux cooked"),
             LinkType::LinuxSll2 => f.write_str("Linux cooked v2"),
+            LinkType::Loopback => f.write_str("BSD loopback"),
+            LinkType::Erf => f.write_str("ERF"),
             LinkType::Other(code) => write!(f, "link type {code}"),
         }
     }

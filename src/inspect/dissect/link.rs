@@ -4,10 +4,11 @@ use softrnic_wire::{EtherType, Frame, FrameError, RoceV1Frame};
 
 use super::merged::Merged;
 use super::roce::{Net, Roce};
+use super::tunnel;
 use super::{Dissection, Icrc};
 use crate::capture::{LinkType, Record};
 
-/// Turns records into packets. Holds the one buffer that unusual frames are laid out in.
+/// Turns records into packets. Holds the buffers that unusual frames are laid out in.
 ///
 /// `softrnic-wire` reads whole Ethernet frames. Frames of other link types get an Ethernet header made
 /// up, and frames cut short by the capture are filled up with zeros to their length on the wire; both
@@ -15,6 +16,8 @@ use crate::capture::{LinkType, Record};
 #[derive(Debug, Default)]
 pub struct Dissector {
     scratch: Vec<u8>,
+    /// What was found inside of another packet.
+    inner: Vec<u8>,
 }
 
 /// Why a record is not shown.
@@ -55,6 +58,8 @@ const MAC_PAIR: usize = 12;
 const ETHERNET: usize = 14;
 const SLL: usize = 16;
 const SLL2: usize = 20;
+const LOOPBACK: usize = 4;
+const ERF: u16 = 197;
 /// No RoCE frame is longer: 64 KiB of IP behind an Ethernet header with two tags.
 const LONGEST: usize = 22 + 65_535;
 
@@ -68,7 +73,11 @@ impl Dissector {
     #[inline(always)]
     pub fn dissect<'a>(&'a mut self, record: &Record<'a>) -> Dissection<'a> {
         if record.link == LinkType::Ethernet && record.data.len() >= record.wire_len as usize {
-            return ethernet(record.data, record.data.len(), true);
+            let frame = record.data;
+            return match ethernet(frame, frame.len(), true) {
+                Dissection::Skipped(why) => inside(frame, frame.len(), why, &mut self.inner),
+                found => found,
+            };
         }
         self.lay_out(record)
     }
@@ -100,6 +109,19 @@ impl Dissector {
                 header[MAC_PAIR..].copy_from_slice(&cooked[..2]);
                 (ETHERNET, l3, false)
             }
+            LinkType::Loopback => {
+                let Some((_, l3)) = data.split_first_chunk::<LOOPBACK>() else {
+                    return Dissection::Skipped(Skipped::CutTooShort);
+                };
+                let ether_type =
+                    if l3.first().is_some_and(|b| b >> 4 == 6) { EtherType::IPV6 } else { EtherType::IPV4 };
+                header[MAC_PAIR..].copy_from_slice(&ether_type.0.to_be_bytes());
+                (ETHERNET, l3, false)
+            }
+            LinkType::Erf => match erf_ethernet(data) {
+                Some(frame) => (0, frame, true),
+                None => return Dissection::Skipped(Skipped::LinkType(ERF)),
+            },
             LinkType::Other(code) => return Dissection::Skipped(Skipped::LinkType(code)),
         };
         let dropped_header = data.len() - l3.len();
@@ -110,7 +132,42 @@ impl Dissector {
         self.scratch.extend_from_slice(&header[..header_len]);
         self.scratch.extend_from_slice(&l3[..captured - header_len]);
         self.scratch.resize(whole, 0);
-        ethernet(&self.scratch, captured, real)
+        let frame = &self.scratch;
+        match ethernet(frame, captured, real) {
+            Dissection::Skipped(why) => inside(frame, captured, why, &mut self.inner),
+            found => found,
+        }
+    }
+}
+
+/// The Ethernet frame in a record of an Endace card: a header of 16 bytes, extensions of 8 while a bit says that there is
+/// another, and two bytes before the frame.
+fn erf_ethernet(record: &[u8]) -> Option<&[u8]> {
+    let (header, mut rest) = record.split_first_chunk::<16>()?;
+    let (kind, mut more) = (header[8] & 0x7F, header[8] & 0x80 != 0);
+    while more {
+        let (extension, behind) = rest.split_first_chunk::<8>()?;
+        more = extension[0] & 0x80 != 0;
+        rest = behind;
+    }
+    // TYPE_ETH, and those that use the loss counter for something else.
+    matches!(kind, 2 | 11 | 16).then(|| rest.get(2..)).flatten()
+}
+
+/// Looks for a packet inside of a frame that is none itself, of which the first `captured` bytes are real.
+#[cold]
+fn inside<'a>(frame: &'a [u8], captured: usize, why: Skipped, buffer: &'a mut Vec<u8>) -> Dissection<'a> {
+    let Some(inner) = tunnel::find(&frame[..captured]) else { return Dissection::Skipped(why) };
+    let found = match inner.frame {
+        Some(at) => ethernet(&frame[at..], captured - at, true),
+        None => {
+            let captured = inner.lay_out(frame, captured, buffer);
+            ethernet(buffer, captured, false)
+        }
+    };
+    match found {
+        Dissection::Skipped(_) => Dissection::Skipped(why),
+        found => found,
     }
 }
 

@@ -4,6 +4,7 @@ mod bth;
 mod link;
 mod merged;
 mod roce;
+mod tunnel;
 
 pub use bth::BthBytes;
 pub use link::{Dissector, Skipped};

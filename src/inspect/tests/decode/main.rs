@@ -6,3 +6,4 @@ mod common;
 mod forms;
 mod frames;
 mod tshark;
+mod tunnels;
