@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use softrnic_wire::{Mtu, Operation, Qpn, Transport};
+use softrnic_wire::{Mtu, Operation, Psn, Qpn, Transport};
 
 use super::Limits;
 use super::collect::Collected;
@@ -11,6 +11,7 @@ use super::event::{Event, Extra, Flow, Mark};
 use super::finding::{Finding, Kind, rules};
 use super::log::Log;
 use super::pairing::{PairedBy, Plan};
+use super::recovery::MIN_TIMEOUT_NS;
 use super::report::{End, Pair};
 use super::stream::{Context, Lost, Stream, psn_of};
 use super::unreliable::Unreliable;
@@ -18,8 +19,11 @@ use super::words;
 
 /// Round trips looked at per pair.
 const RTT_SAMPLE: usize = 256;
-const MIN_TIMEOUT_NS: u64 = 500_000;
 const MAX_TIMEOUT_NS: u64 = 20_000_000;
+/// What is taken for the local ACK timeout where no REQ tells it: 4.096 µs times two to the 12, as short as one is in use.
+const ACK_TIMEOUT_NS: u64 = 4096 << 12;
+/// A requester that resends early waits for up to this many of the longest round trips it has seen.
+const ROUND_TRIPS_WAITED: u64 = 4;
 /// A hole this long is not the result of loss.
 const JUMP: u32 = 256;
 
@@ -43,7 +47,7 @@ pub(crate) fn analyze(
 ) -> Pair {
     let Follow { plan, connection, number, .. } = follow;
     let mtu = find_mtu(collected, plan, connection, &order);
-    let rtt_ns = round_trip(collected, plan, &order);
+    let RoundTrips { median_ns: rtt_ns, longest_ns } = round_trips(collected, plan, &order);
     let ends = [0, 1].map(|side| end(collected, plan, side));
     let end_ns = collected.last_ns;
     let times_ns = match (order.first(), order.last()) {
@@ -76,6 +80,7 @@ pub(crate) fn analyze(
         all_flows: &collected.flows,
         mtu,
         min_timeout_ns: rtt_ns.map_or(MIN_TIMEOUT_NS, |rtt| (2 * rtt).clamp(MIN_TIMEOUT_NS, MAX_TIMEOUT_NS)),
+        ack_timeout_ns: ack_timeout(connection).max(longest_ns * ROUND_TRIPS_WAITED),
         end_ns,
     };
     match plan.transport {
@@ -114,7 +119,8 @@ fn reliable(ctx: &mut Context<'_>, pair: &mut Pair, follow: Follow<'_>) {
             continue;
         }
         let Some(side) = side_of(ctx, &event) else { continue };
-        let requester = if event.operation.is_request() { side } else { 1 - side };
+        let asks = event.operation.is_request() || plan.paired_by == PairedBy::Itself;
+        let requester = if asks { side } else { 1 - side };
         let stream = &mut streams[requester];
         if event.bad_icrc() {
             ctx.mark(*index, Mark::Corrupt);
@@ -404,28 +410,57 @@ fn find_mtu(
     by_read.filter(|mtu| *mtu >= largest)
 }
 
-/// The median time from a request that asks for an answer to the answer with its PSN.
-fn round_trip(collected: &Collected, plan: &Plan, order: &[u32]) -> Option<u64> {
-    let mut asked: [Option<(u32, u64)>; 2] = [None; 2];
+/// The local ACK timeout as the handshake gives it, less a tenth for the timers of others.
+fn ack_timeout(connection: Option<&Connection>) -> u64 {
+    let exponent = connection.and_then(|c| c.ack_timeout).filter(|exponent| (1..32).contains(exponent));
+    exponent.map_or(ACK_TIMEOUT_NS, |exponent| 4096 << exponent) / 10 * 9
+}
+
+/// Times from a request that asks for an answer to the answer.
+struct RoundTrips {
+    /// The median of those first seen.
+    median_ns: Option<u64>,
+    /// Of all.
+    longest_ns: u64,
+}
+
+/// A request that was sent twice measures nothing, as nobody knows which the answer is for.
+fn round_trips(collected: &Collected, plan: &Plan, order: &[u32]) -> RoundTrips {
+    let mut asked: [Option<(Psn, u64)>; 2] = [None; 2];
+    let mut oldest: [Option<(Psn, u64)>; 2] = [None; 2];
+    let mut newest: [Option<Psn>; 2] = [None; 2];
+    let other = |side: usize| if plan.paired_by == PairedBy::Itself { side } else { 1 - side };
     let mut samples = Vec::new();
+    let mut longest_ns = 0;
     for index in order {
         let event = &collected.events[*index as usize];
         let Some(side) = plan.flows.iter().position(|f| *f == Some(event.flow)) else { continue };
-        let psn = event.psn().get();
+        let psn = event.psn();
         if event.operation.is_request() {
+            if newest[side].is_some_and(|newest| psn.distance_from(newest) <= 0) {
+                (asked[side], oldest[side]) = (None, None);
+                continue;
+            }
+            newest[side] = Some(psn);
             if event.ack_req() || event.operation == Operation::ReadRequest {
                 asked[side] = Some((psn, event.time_ns));
+                oldest[side] = oldest[side].or(asked[side]);
             }
-        } else if let Some((wanted, at)) = asked[1 - side]
-            && wanted == psn
+            continue;
+        }
+        let took = |asked: &mut Option<(Psn, u64)>, fits: fn(i32) -> bool| {
+            let (_, at) = asked.take_if(|(wanted, _)| fits(psn.distance_from(*wanted)))?;
+            Some(event.time_ns.saturating_sub(at))
+        };
+        if let Some(sample) = took(&mut asked[other(side)], |distance| distance == 0)
+            && samples.len() < RTT_SAMPLE
         {
-            asked[1 - side] = None;
-            samples.push(event.time_ns.saturating_sub(at));
-            if samples.len() == RTT_SAMPLE {
-                break;
-            }
+            samples.push(sample);
+        }
+        if let Some(sample) = took(&mut oldest[other(side)], |distance| distance >= 0) {
+            longest_ns = longest_ns.max(sample);
         }
     }
     samples.sort_unstable();
-    samples.get(samples.len() / 2).copied()
+    RoundTrips { median_ns: samples.get(samples.len() / 2).copied(), longest_ns }
 }

@@ -1,6 +1,5 @@
 //! Reads a capture into events and flows.
 
-use std::io::Read;
 use std::net::IpAddr;
 
 use rustc_hash::FxHashMap;
@@ -8,7 +7,7 @@ use softrnic_wire::{Body, Op, Packet, ParseError, Qpn, Transport};
 
 use super::event::{CmEvent, CmFacts, Event, EventParts, Extra, Flags, Flow, FlowKey};
 use super::sightings::{Key, Sightings};
-use crate::capture::{Reader, Record};
+use crate::capture::{Direction, Record, Source};
 use crate::decode::Summary;
 use crate::dissect::{Dissection, Dissector, Icrc, Roce, Transport as Dissected};
 
@@ -42,17 +41,14 @@ pub(crate) struct Malformed {
 
 const MALFORMED_KEPT: usize = 1000;
 const PROGRESS_EVERY: u64 = 4096;
+const CLOCK_STEP_NS: u64 = 1_000_000_000;
 
 /// Reads all of a capture, keeping at most `limit` packets.
-pub(crate) fn collect<R: Read>(
-    reader: &mut Reader<R>,
-    limit: usize,
-    mut progress: impl FnMut(u64),
-) -> Collected {
+pub(crate) fn collect(reader: &mut impl Source, limit: usize, mut progress: impl FnMut(u64)) -> Collected {
     let mut collector = Collector::new(limit);
     let mut dissector = Dissector::new();
     loop {
-        match reader.next() {
+        match reader.next_record() {
             Ok(Some(record)) => collector.take(&record, &mut dissector),
             Ok(None) => break,
             Err(error) => {
@@ -61,12 +57,12 @@ pub(crate) fn collect<R: Read>(
             }
         }
         if collector.kept.summary.records.is_multiple_of(PROGRESS_EVERY) {
-            progress(reader.offset());
+            progress(reader.consumed());
         }
     }
     let mut kept = collector.finish();
-    kept.summary.dropped_by_capture = reader.dropped_by_capture();
-    progress(reader.offset());
+    kept.summary.dropped_by_capture = reader.dropped();
+    progress(reader.consumed());
     kept
 }
 
@@ -77,6 +73,8 @@ struct Collector {
     /// How many connections a QP has had, by its address and number.
     epochs: FxHashMap<(IpAddr, Qpn), Epoch>,
     sightings: Sightings,
+    /// The newest time of each interface whose packets have a direction.
+    newest: FxHashMap<u32, u64>,
 }
 
 /// The connection that now owns a QPN: the communication id that announced it.
@@ -94,10 +92,12 @@ impl Collector {
             flow_of: FxHashMap::default(),
             epochs: FxHashMap::default(),
             sightings: Sightings::default(),
+            newest: FxHashMap::default(),
         }
     }
 
     fn take(&mut self, record: &Record<'_>, dissector: &mut Dissector) {
+        let record = &self.in_order(*record);
         let kept = &mut self.kept;
         kept.summary.records += 1;
         if kept.summary.records == 1 {
@@ -115,6 +115,20 @@ impl Collector {
                 });
             }
         }
+    }
+
+    /// A NIC writes its packets in the order in which it handles them, whatever the times say that it looks up meanwhile.
+    fn in_order<'r>(&mut self, record: Record<'r>) -> Record<'r> {
+        if record.direction.is_none() {
+            return record;
+        }
+        let newest = self.newest.entry(record.interface).or_insert(record.time_ns);
+        // Beyond that, somebody has set the clock.
+        if newest.saturating_sub(record.time_ns) > CLOCK_STEP_NS {
+            *newest = record.time_ns;
+        }
+        *newest = record.time_ns.max(*newest);
+        Record { time_ns: *newest, ..record }
     }
 
     fn roce(&mut self, record: &Record<'_>, roce: &Roce<'_>) {
@@ -181,11 +195,14 @@ impl Collector {
         flags.set(Flags::SOLICITED, packet.bth.solicited);
         flags.set(Flags::BAD_ICRC, bad);
         flags.set(Flags::CONGESTION, ce);
+        flags.set(Flags::INBOUND, record.direction == Some(Direction::Inbound));
+        flags.set(Flags::OUTBOUND, record.direction == Some(Direction::Outbound));
         if !bad && packet.bth.pkey.0 & 0x7FFF == 0 && self.kept.bad_pkeys.len() < MALFORMED_KEPT {
             self.kept.bad_pkeys.push((record.time_ns, index));
         }
         let stats = &mut self.kept.flows[flow as usize];
         stats.packets += 1;
+        stats.answers += u64::from(operation.is_response());
         stats.bytes += packet.payload.len() as u64;
         stats.bad_icrc += u64::from(bad);
         stats.ce_marks += u64::from(ce);
@@ -231,6 +248,7 @@ impl Collector {
                 key,
                 src_port,
                 packets: 0,
+                answers: 0,
                 bytes: 0,
                 bad_icrc: 0,
                 ce_marks: 0,

@@ -43,6 +43,10 @@ bitflags::bitflags! {
         const BAD_ICRC = 1 << 2;
         /// A switch on the way was congested.
         const CONGESTION = 1 << 3;
+        /// The capture was made where the packet was received; its time is when it was read, not when it came.
+        const INBOUND = 1 << 4;
+        /// The capture was made where the packet was sent.
+        const OUTBOUND = 1 << 5;
     }
 }
 
@@ -95,6 +99,7 @@ pub(crate) struct Flow {
     pub key: FlowKey,
     pub src_port: u16,
     pub packets: u64,
+    pub answers: u64,
     pub bytes: u64,
     pub bad_icrc: u64,
     pub ce_marks: u64,
@@ -254,6 +259,16 @@ impl Event {
     /// Whether the ICRC is wrong.
     pub fn bad_icrc(&self) -> bool {
         self.flags.contains(Flags::BAD_ICRC)
+    }
+
+    /// Whether its receiver captured it: its time says when it was read, and nothing of when it came.
+    pub fn is_inbound(&self) -> bool {
+        self.flags.contains(Flags::INBOUND)
+    }
+
+    /// Whether its sender captured it.
+    pub fn is_outbound(&self) -> bool {
+        self.flags.contains(Flags::OUTBOUND)
     }
 
     /// Takes the packet for undamaged.

@@ -66,6 +66,8 @@ kinds! {
     Timeout = "timeout", Warning;
     /// An answer was seen here, but the requester sent again after silence.
     AckLost = "ack-lost", Warning;
+    /// A request was repeated before the local ACK timeout, and nothing shows that anything was lost.
+    EarlyResend = "early-resend", Info;
     /// An answer came after the requester had given up waiting for it.
     AckDelayed = "ack-delayed", Warning;
     /// A READ response or the answer to an atomic is missing.
@@ -107,7 +109,7 @@ kinds! {
     /// PSNs were left out and never sent.
     PsnJump = "psn-jump", Error;
     /// Packets were acknowledged that are missing from this capture.
-    CaptureGap = "capture-gap", Warning;
+    CaptureGap = "capture-gap", Info;
     /// An answer for a PSN that was never sent.
     AnswerNeverSent = "answer-to-unsent-psn", Error;
     /// An answer of the wrong kind for its request.
@@ -157,9 +159,39 @@ kinds! {
     /// The capture ends in the middle of its file.
     Damaged = "capture-damaged", Warning;
     /// The capturing program lost packets.
-    CaptureDropped = "capture-dropped", Warning;
+    CaptureDropped = "capture-dropped", Info;
     /// The capture is larger than what is followed.
     NotFollowed = "not-followed", Warning;
+}
+
+impl Kind {
+    /// Whether it is concluded from packets that are not in the capture. A capture that lacks packets cannot show it.
+    pub(crate) const fn rests_on_absence(self) -> bool {
+        use Kind::*;
+        matches!(
+            self,
+            RequestLost
+                | NakLost
+                | Timeout
+                | AckLost
+                | AckDelayed
+                | ResponseLost
+                | RetryExhausted
+                | RnrRetryExhausted
+                | RnrTooSoon
+                | NakRepeated
+                | Unprovoked
+                | Duplicate
+                | Reordered
+                | PsnJump
+                | AnswerNeverSent
+                | WrongMsn
+                | StartingPsn
+                | UnreliableLoss
+                | CmUnanswered
+                | Unanswered
+        )
+    }
 }
 
 impl fmt::Display for Kind {

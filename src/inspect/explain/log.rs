@@ -1,6 +1,8 @@
 //! Findings as they are made: a limited number is kept, and all are counted.
 
-use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
+
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::finding::{Finding, Kind, Severity};
 
@@ -25,16 +27,35 @@ impl Tally {
     pub const fn severity(&self) -> Severity {
         self.kind.severity()
     }
+
+    fn add(&mut self, other: &Tally) {
+        self.count += other.count;
+        self.times_ns = (self.times_ns.0.min(other.times_ns.0), self.times_ns.1.max(other.times_ns.1));
+        for (slice, more) in self.slices.iter_mut().zip(other.slices) {
+            *slice += more;
+        }
+    }
 }
 
 /// Collects findings; only a limited number of each kind and pair, since a broken peer breaks a rule with every packet.
 #[derive(Debug)]
 pub(crate) struct Log {
-    findings: Vec<Finding>,
-    counts: FxHashMap<(Option<usize>, Kind), u64>,
-    tallies: FxHashMap<Kind, Tally>,
+    findings: Vec<(Topic, Finding)>,
+    tallies: FxHashMap<Topic, Tally>,
     /// When the capture begins and ends.
     span_ns: (u64, u64),
+    /// Whether packets are missing of every pair, or of which.
+    lossy: bool,
+    incomplete: FxHashSet<usize>,
+}
+
+/// What is counted together.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Topic {
+    pair: Option<usize>,
+    kind: Kind,
+    /// Whether only packets that are not in the capture show it.
+    by_absence: bool,
 }
 
 /// Pair, kind, and how many findings of that kind were left out there.
@@ -55,25 +76,49 @@ const KEPT: u64 = 40;
 impl Log {
     /// A log for a capture whose first and last packets have these times.
     pub fn new(span_ns: (u64, u64)) -> Log {
-        Log { findings: Vec::new(), counts: FxHashMap::default(), tallies: FxHashMap::default(), span_ns }
-    }
-
-    pub fn add(&mut self, finding: Finding) {
-        self.tally(&finding);
-        let count = self.counts.entry((finding.pair, finding.kind)).or_default();
-        *count += 1;
-        if *count <= KEPT {
-            self.findings.push(finding);
+        Log {
+            findings: Vec::new(),
+            tallies: FxHashMap::default(),
+            span_ns,
+            lossy: false,
+            incomplete: FxHashSet::default(),
         }
     }
 
-    fn tally(&mut self, finding: &Finding) {
+    /// The capture lacks packets, nobody knows which.
+    pub fn note_lossy(&mut self) {
+        self.lossy = true;
+    }
+
+    /// The capture lacks packets of a pair.
+    pub fn note_incomplete(&mut self, pair: usize) {
+        self.incomplete.insert(pair);
+    }
+
+    pub fn add(&mut self, finding: Finding) {
+        let by_absence = finding.kind.rests_on_absence();
+        self.keep(Topic { pair: finding.pair, kind: finding.kind, by_absence }, finding);
+    }
+
+    /// Adds what the packets of the capture show by themselves.
+    pub fn add_seen(&mut self, finding: Finding) {
+        self.keep(Topic { pair: finding.pair, kind: finding.kind, by_absence: false }, finding);
+    }
+
+    fn keep(&mut self, topic: Topic, finding: Finding) {
+        self.tally(topic, &finding);
+        if self.tallies[&topic].count <= KEPT {
+            self.findings.push((topic, finding));
+        }
+    }
+
+    fn tally(&mut self, topic: Topic, finding: &Finding) {
         let (first, last) = self.span_ns;
         // A finding that no packet shows has no time of its own.
         let time_ns = finding.time_ns.clamp(first, last.max(first));
         let parts = u128::from(time_ns - first) * Tally::SLICES as u128;
         let slice = (parts / (u128::from(last.saturating_sub(first)) + 1)) as usize;
-        let tally = self.tallies.entry(finding.kind).or_insert_with(|| Tally {
+        let tally = self.tallies.entry(topic).or_insert_with(|| Tally {
             kind: finding.kind,
             count: 0,
             times_ns: (time_ns, time_ns),
@@ -85,17 +130,31 @@ impl Log {
     }
 
     pub fn finish(mut self) -> Finished {
-        self.findings.sort_by_key(|f| (f.time_ns, f.packets.first().copied(), f.kind));
-        let mut more: Vec<_> = self
-            .counts
-            .into_iter()
-            .filter(|(_, count)| *count > KEPT)
-            .map(|((pair, kind), count)| (pair, kind, count - KEPT))
-            .collect();
+        let (lossy, incomplete) = (self.lossy, &self.incomplete);
+        let holds = |topic: &Topic| {
+            let complete = !lossy && topic.pair.is_none_or(|pair| !incomplete.contains(&pair));
+            complete || !topic.by_absence
+        };
+        self.tallies.retain(|topic, _| holds(topic));
+        self.findings.retain(|(topic, _)| holds(topic));
+        let mut findings: Vec<Finding> = self.findings.into_iter().map(|(_, finding)| finding).collect();
+        findings.sort_by_key(|f| (f.time_ns, f.packets.first().copied(), f.kind));
+        let mut more: FxHashMap<(Option<usize>, Kind), u64> = FxHashMap::default();
+        let mut kinds: FxHashMap<Kind, Tally> = FxHashMap::default();
+        for (topic, tally) in self.tallies {
+            if tally.count > KEPT {
+                *more.entry((topic.pair, topic.kind)).or_default() += tally.count - KEPT;
+            }
+            match kinds.entry(topic.kind) {
+                Entry::Vacant(empty) => _ = empty.insert(tally),
+                Entry::Occupied(mut sum) => sum.get_mut().add(&tally),
+            }
+        }
+        let mut more: Vec<_> = more.into_iter().map(|((pair, kind), count)| (pair, kind, count)).collect();
         more.sort();
-        let mut kinds: Vec<_> = self.tallies.into_values().collect();
+        let mut kinds: Vec<_> = kinds.into_values().collect();
         kinds.sort_by_key(|t| (std::cmp::Reverse(t.severity()), t.count, t.times_ns.0, t.kind));
-        Finished { findings: self.findings, more, kinds }
+        Finished { findings, more, kinds }
     }
 }
 

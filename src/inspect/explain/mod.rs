@@ -24,8 +24,6 @@ mod text;
 mod unreliable;
 pub(crate) mod words;
 
-use std::io::Read;
-
 use rustc_hash::FxHashMap;
 use softrnic_wire::Transport;
 
@@ -40,7 +38,7 @@ pub use report::{End, Pair, Report};
 pub use stream::Lost;
 pub use text::{TextOptions, write_text};
 
-use crate::capture::Reader;
+use crate::capture::Source;
 use collect::Collected;
 use log::{Finished, Log};
 use pairing::Plan;
@@ -60,11 +58,14 @@ impl Default for Limits {
     }
 }
 
-/// Reads a whole capture and explains it. Damage ends the reading and becomes a finding. `progress` is
+/// Reads a whole capture, or several together, and explains it. Damage ends the reading and becomes a finding. `progress` is
 /// called now and then with the number of bytes read so far.
-pub fn explain<R: Read>(reader: &mut Reader<R>, limits: Limits, progress: impl FnMut(u64)) -> Report {
+pub fn explain(reader: &mut impl Source, limits: Limits, progress: impl FnMut(u64)) -> Report {
     let mut collected = collect::collect(reader, limits.packets, progress);
     let mut log = Log::new((collected.first_ns, collected.last_ns));
+    if collected.summary.dropped_by_capture > 0 {
+        log.note_lossy();
+    }
     trust_bad_icrcs(&mut collected, &mut log);
     tell_oddities(&collected, &mut log);
     collected.summary.shown = collected.summary.roce;
@@ -204,8 +205,8 @@ fn tell_oddities(collected: &Collected, log: &mut Log) {
     }
     if collected.summary.dropped_by_capture > 0 {
         let text = format!(
-            "the capturing program lost {} packets: gaps may be its own",
-            collected.summary.dropped_by_capture
+            "the capturing program lost {}: nothing is concluded from what is not in the capture",
+            words::count(collected.summary.dropped_by_capture, "packet")
         );
         tell(Kind::CaptureDropped, end, Vec::new(), None, text);
     }

@@ -39,6 +39,8 @@ pub enum PairedBy {
     SourcePort,
     /// There was no other candidate.
     OnlyCandidate,
+    /// The QP is connected to itself, so that there is but one flow.
+    Itself,
     /// None: only one direction is known.
     Nothing,
 }
@@ -169,6 +171,7 @@ impl Pairing<'_> {
             } else if sampled[flow] < SAMPLE {
                 sampled[flow] += 1;
                 if let Some(request) = latest.get(&(directions.back[flow], psn)).copied()
+                    && request != flow
                     && self.flows[request].key.transport == self.flows[flow].key.transport
                 {
                     *votes.entry((request.min(flow), request.max(flow))).or_default() += 1;
@@ -203,26 +206,52 @@ impl Pairing<'_> {
         }
         let mut groups: Vec<_> = groups.into_values().collect();
         groups.sort();
-        for [there, back] in groups {
+        for [there, mut back] in groups {
+            // Between two QPs of one device both directions have the same addresses.
+            let is_loop = there.first().is_some_and(|flow| {
+                let key = self.flows[*flow].key;
+                key.src == key.dst
+            });
+            if is_loop {
+                back.clone_from(&there);
+            }
             if there.len() * back.len() <= MAX_CANDIDATES * MAX_CANDIDATES {
                 for a in &there {
-                    let fits = back.iter().copied().find(|b| self.free(*b) && self.source_ports_fit(*a, *b));
-                    if let Some(b) = fits {
+                    let fits = back
+                        .iter()
+                        .copied()
+                        .find(|b| a != b && self.free(*b) && self.source_ports_fit(*a, *b));
+                    if let Some(b) = fits.filter(|_| self.free(*a)) {
                         self.join(*a, Some(b), None, PairedBy::SourcePort);
                     }
                 }
             }
             let left = |of: &[usize]| of.iter().copied().filter(|i| self.free(*i)).collect::<Vec<_>>();
             let (there, back) = (left(&there), left(&back));
-            if let ([a], [b]) = (&there[..], &back[..])
+            if let ([a], [b]) | ([a, b], [_, _]) = (&there[..], &back[..])
+                && is_loop == (there.len() == 2)
                 && self.overlap(*a, *b)
             {
                 self.join(*a, Some(*b), None, PairedBy::OnlyCandidate);
                 continue;
             }
             for alone in there.into_iter().chain(back) {
-                self.join(alone, None, None, PairedBy::Nothing);
+                if self.free(alone) {
+                    self.alone(alone);
+                }
             }
+        }
+    }
+
+    fn alone(&mut self, flow: usize) {
+        let Flow { key, packets, answers, .. } = self.flows[flow];
+        if key.src == key.dst && (1..packets).contains(&answers) {
+            self.join(flow, None, None, PairedBy::Itself);
+            if let Some(plan) = self.plans.last_mut() {
+                plan.ends[0] = plan.ends[1];
+            }
+        } else {
+            self.join(flow, None, None, PairedBy::Nothing);
         }
     }
 

@@ -2,10 +2,19 @@
 
 use softrnic_wire::Operation;
 
-use super::event::Mark;
+use super::event::{Event, Mark};
 use super::finding::{Kind, rules};
 use super::stream::{Context, RnrWait, Stream, psn_of};
 use super::words;
+
+/// Whoever repeats after less than this has not waited for an answer.
+pub(crate) const MIN_TIMEOUT_NS: u64 = 500_000;
+
+/// By how many thousandths a timer may be late that is taken for one.
+const TIMER_TOLERANCE: u64 = 1;
+
+/// How often a requester resends early, as far as is known, before it waits for its timer.
+const EARLY_RESENDS: u32 = 8;
 
 /// Why a request is sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +61,8 @@ pub(crate) struct Recovery {
     pub last_resend: Option<u32>,
     pub timeouts: u32,
     pub silence_ns: u64,
+    /// How long the requester had waited when it repeated for the first time.
+    pub first_silence_ns: u64,
     pub nak_ignored: bool,
     /// The requester repeated later PSNs instead.
     pub passed_over: bool,
@@ -86,6 +97,7 @@ impl Recovery {
             last_resend: None,
             timeouts: 0,
             silence_ns: 0,
+            first_silence_ns: 0,
             nak_ignored: false,
             passed_over: false,
             responses: None,
@@ -200,7 +212,10 @@ impl Stream {
         } else {
             self.name_timeout(ctx, r, what, &requester, &responder, &resent)
         };
-        ctx.tell(kind, None, (psn, psn), &packets, text);
+        match r.nak {
+            Some(_) if kind == Kind::RequestLost => ctx.tell_seen(kind, (psn, psn), &packets, text),
+            _ => ctx.tell(kind, None, (psn, psn), &packets, text),
+        }
         if let (Kind::RequestLost | Kind::NakLost, Some(original)) = (kind, r.original)
             && ctx.event(original).mark == Mark::Plain
         {
@@ -242,11 +257,19 @@ impl Stream {
                     | Operation::AtomicWrite
             )
         );
+        let early = self.is_early(ctx, r);
         match r.cause {
             _ if r.was_missing => (
                 Kind::RequestLost,
                 format!(
                     "the {what} of {requester} with PSN {psn} was lost before it came to this capture{resent}"
+                ),
+            ),
+            // What its own side has in the capture, the requester has had.
+            _ if early && !self.was_answered_here(ctx, r) => (
+                Kind::EarlyResend,
+                format!(
+                    "{requester} sent the {what} with PSN {psn} again before the answer came, earlier than the local ACK timeout; nothing shows that anything was lost{resent}"
                 ),
             ),
             Cause::Timeout { .. } if r.extra_answers > 0 && r.answered_before.is_none() => (
@@ -284,10 +307,32 @@ impl Stream {
                 Kind::Unprovoked,
                 format!(
                     "{requester} repeated PSN {psn}, though no NAK asked for it, no answer was missing, and {} had passed since it was sent or the last answer came{resent}",
-                    words::span(r.silence_ns),
+                    words::span(r.first_silence_ns),
                 ),
             ),
         }
+    }
+
+    /// Whether the requester repeated without its local ACK timeout, but not at once.
+    ///
+    /// What a NIC captures has the times at which its process ran. A repeat that comes in may have waited until the process
+    /// had a processor again, and so may the answer to one that goes out; there, only a silence exactly as long as a timer
+    /// is one.
+    fn is_early(&self, ctx: &Context<'_>, r: &Recovery) -> bool {
+        let Some(first) = r.first_resend.map(|index| ctx.event(index)) else { return false };
+        if first.is_inbound() {
+            return true;
+        }
+        if first.is_outbound() {
+            return timer_exponent(r.first_silence_ns, TIMER_TOLERANCE).is_none();
+        }
+        (MIN_TIMEOUT_NS..ctx.ack_timeout_ns).contains(&r.first_silence_ns)
+    }
+
+    /// Whether the requester repeated what it had received an answer to: its own side captured both.
+    fn was_answered_here(&self, ctx: &Context<'_>, r: &Recovery) -> bool {
+        let is = |index: Option<u32>, what: fn(&Event) -> bool| index.is_some_and(|i| what(&ctx.event(i)));
+        is(r.first_resend, Event::is_outbound) && is(r.answered_before, Event::is_inbound)
     }
 
     /// What the requester did about it.
@@ -366,7 +411,23 @@ impl Stream {
         packets.extend([r.nak, r.first_resend, r.last_resend].into_iter().flatten());
         packets.sort_unstable();
         packets.dedup();
-        let (kind, text) = if r.timeouts > 0 || r.resends > 0 {
+        let (kind, text) = if let Some((psns, numbers)) = self.answered_elsewhere(ctx, &r) {
+            packets = numbers;
+            (
+                Kind::StartingPsn,
+                format!(
+                    "{requester} begins with PSN {psn}, but {responder} answers with {psns}: the one's sq_psn is not the other's rq_psn"
+                ),
+            )
+        } else if self.is_early(ctx, &r) && r.timeouts <= EARLY_RESENDS {
+            (
+                Kind::Unanswered,
+                format!(
+                    "{requester} sent PSN {psn} {}, earlier than the local ACK timeout, and the capture ends before an answer",
+                    words::count(u64::from(r.resends) + 1, "time")
+                ),
+            )
+        } else if r.timeouts > 0 || r.resends > 0 {
             let sends = self.find(r.at).map_or(r.timeouts + 1, |s| self.segments[s].sends);
             (
                 Kind::RetryExhausted,
@@ -394,11 +455,30 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// The PSNs of answers that fit nothing that was sent, and the packets that show it, if the responder answered only
+    /// with such.
+    fn answered_elsewhere(&mut self, ctx: &Context<'_>, r: &Recovery) -> Option<(String, Vec<u32>)> {
+        let first = self.segments.front().filter(|s| s.first == self.una && s.sent)?.first_event;
+        let again = r.first_resend.filter(|_| !self.forgotten)?;
+        let beyond = self.unsent.last().map(|(_, index)| *index);
+        let stray = self.stray.max(beyond).filter(|stray| *stray > again)?;
+        self.unsent.clear();
+        let psn = ctx.event(stray).psn();
+        Some((words::psns(psn, psn), vec![first, stray]))
+    }
+}
+
 /// The attribute that would make a timer run for about this long: 4.096 µs times two to the t, as Linux
 /// peers time it (IBTA allows up to four times as much).
 fn timeout_exponent(ns: u64) -> String {
-    match (10..=25u32).find(|t| (4096u64 << t..(4096u64 << t) * 13 / 10).contains(&ns)) {
+    match timer_exponent(ns, 300) {
         Some(t) => format!(" (as with timeout {t})"),
         None => String::new(),
     }
+}
+
+/// The same as a number, if the timer was late by so many thousandths at most.
+fn timer_exponent(ns: u64, late: u64) -> Option<u32> {
+    (12..=25u32).find(|t| (4096u64 << t..(4096u64 << t) * (1000 + late) / 1000).contains(&ns))
 }

@@ -122,6 +122,11 @@ impl Report {
         self.findings.iter().map(Finding::severity).max()
     }
 
+    /// Whether the capture lacks packets, so that it cannot show everything.
+    pub fn is_incomplete(&self) -> bool {
+        self.kinds.iter().any(|t| matches!(t.kind, Kind::CaptureDropped | Kind::CaptureGap))
+    }
+
     /// Findings that are faults: warnings and errors.
     pub fn faults(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|f| f.severity() > Severity::Info)

@@ -6,7 +6,7 @@ use softrnic_wire::{Mtu, Operation};
 
 use super::event::{Event, Extra, Mark};
 use super::finding::{Kind, rules};
-use super::recovery::{Cause, Recovery};
+use super::recovery::{Cause, MIN_TIMEOUT_NS, Recovery};
 use super::stream::{Context, Lost, Segment, Stream, psn_of};
 use super::words;
 
@@ -68,7 +68,7 @@ impl Stream {
             return;
         }
         self.cool(ctx);
-        let silent_since = ctx.event(damaged).time_ns.max(self.heard_ns);
+        let silent_since = ctx.event(damaged).time_ns.max(self.heard_before(event.time_ns));
         let silence_ns = event.time_ns.saturating_sub(silent_since);
         let mut recovery = Recovery::new(Cause::Timeout { silence_ns }, psn, damaged);
         recovery.until = self.next;
@@ -130,8 +130,16 @@ impl Stream {
             return;
         }
         self.check_same(ctx, index, event, psn, &segment);
-        let identical =
-            [segment.first_event, segment.last_event].iter().any(|e| ctx.event(*e).icrc == event.icrc);
+        // What comes in may have waited to be read, for as long as the requester waited before it sent it again; unless
+        // the capture shows that it was sent but once.
+        let before = ctx.event(segment.last_event);
+        let apart_ns = event.time_ns.saturating_sub(before.time_ns);
+        let doubled = match event.is_outbound() {
+            true => apart_ns < MIN_TIMEOUT_NS,
+            false => !event.is_inbound() || before.is_outbound(),
+        };
+        let identical = doubled
+            && [segment.first_event, segment.last_event].iter().any(|e| ctx.event(*e).icrc == event.icrc);
         match cause {
             None if identical && !burst => {
                 ctx.mark(index, Mark::Duplicate);
@@ -140,7 +148,7 @@ impl Stream {
                     words::operation(event.operation),
                     ctx.names[self.requester],
                     event.psn(),
-                    words::span(event.time_ns.saturating_sub(ctx.event(segment.last_event).time_ns)),
+                    words::span(apart_ns),
                 );
                 ctx.tell(
                     Kind::Duplicate,
@@ -236,7 +244,8 @@ impl Stream {
 
     /// Why the requester sends this PSN again, if there is a reason.
     fn provocation(&self, ctx: &Context<'_>, event: &Event, psn: i64, segment: &Segment) -> Option<Cause> {
-        if self.rewind.is_some_and(|(next, _)| next == psn) {
+        // A requester that goes through its requests again leaves out what was acknowledged meanwhile.
+        if self.rewind.is_some_and(|(next, _)| next == psn || next < psn && psn <= self.una) {
             return Some(Cause::Continued);
         }
         let now = event.time_ns;
@@ -266,7 +275,7 @@ impl Stream {
     /// How long before `event` the PSN was last sent, or the responder last heard.
     fn silence_before(&self, ctx: &Context<'_>, event: &Event, segment: &Segment) -> u64 {
         let last_send = if segment.sent { ctx.event(segment.last_event).time_ns } else { self.sent_ns };
-        event.time_ns.saturating_sub(last_send.max(self.heard_ns))
+        event.time_ns.saturating_sub(last_send.max(self.heard_before(event.time_ns)))
     }
 
     /// Whether the requester's next packet repeats too, from `psn` on.
@@ -337,8 +346,8 @@ impl Stream {
         recovery.first_resend.get_or_insert(index);
         recovery.last_resend = Some(index);
         recovery.resends += 1;
-        if cause == Cause::Unprovoked {
-            recovery.silence_ns = self.silence_before(ctx, event, segment);
+        if recovery.resends == 1 {
+            recovery.first_silence_ns = self.silence_before(ctx, event, segment);
         }
         if let Cause::Timeout { silence_ns } = cause {
             recovery.nak_ignored |= recovery.nak.is_some() && recovery.pending;

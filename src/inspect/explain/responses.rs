@@ -25,8 +25,10 @@ impl Stream {
             return;
         }
         if psn < self.oldest() {
+            self.stray = Some(index);
             return;
         }
+        let reached = self.reached();
         match (event.operation, event.syndrome()) {
             (_, Some(Syndrome::Reserved(byte))) => {
                 let what = format!("the reserved syndrome {byte:#04x}");
@@ -41,7 +43,15 @@ impl Stream {
             (Operation::AtomicAcknowledge, _) => self.atomic_answer(ctx, index, &event, psn),
             _ => self.read_response(ctx, index, &event, psn),
         }
-        self.heard_ns = event.time_ns;
+        let refused = matches!(event.syndrome(), Some(Syndrome::Nak(_) | Syndrome::RnrNak(_)));
+        if refused || self.reached() > reached {
+            self.hear(event.time_ns);
+        }
+    }
+
+    /// The first PSN that is neither acknowledged nor answered.
+    fn reached(&self) -> i64 {
+        self.find(self.una).map_or(self.una, |place| segment_progress(&self.segments[place]))
     }
 
     fn ack(&mut self, ctx: &mut Context<'_>, index: u32, event: &Event, psn: i64) {
@@ -105,6 +115,7 @@ impl Stream {
             ctx.names[self.requester],
         );
         ctx.tell(Kind::CaptureGap, None, (first, last), &[gap.first_event], text);
+        ctx.log.note_incomplete(ctx.pair);
     }
 
     /// How far everything is settled once all before `end` is acknowledged: a READ without an answer holds everything

@@ -35,6 +35,8 @@ pub(crate) struct Context<'c> {
     pub mtu: Option<u32>,
     /// Silence longer than this is a timeout.
     pub min_timeout_ns: u64,
+    /// Silence shorter than this is not the local ACK timeout.
+    pub ack_timeout_ns: u64,
     /// When the capture ends.
     pub end_ns: u64,
 }
@@ -59,11 +61,29 @@ pub struct Lost {
 impl Context<'_> {
     /// Tells something that `packets`, given by event index, show.
     pub fn tell(&mut self, kind: Kind, rule: Option<Rule>, psns: (Psn, Psn), packets: &[u32], text: String) {
+        let finding = self.finding(kind, rule, psns, packets, text);
+        self.log.add(finding);
+    }
+
+    /// Tells something that needs nothing but `packets` to be true, even if its kind mostly does.
+    pub fn tell_seen(&mut self, kind: Kind, psns: (Psn, Psn), packets: &[u32], text: String) {
+        let finding = self.finding(kind, None, psns, packets, text);
+        self.log.add_seen(finding);
+    }
+
+    fn finding(
+        &self,
+        kind: Kind,
+        rule: Option<Rule>,
+        psns: (Psn, Psn),
+        packets: &[u32],
+        text: String,
+    ) -> Finding {
         let time_ns = packets.first().map_or(0, |p| self.events[*p as usize].time_ns);
         let mut numbers: Vec<u32> = packets.iter().map(|p| self.events[*p as usize].number).collect();
         numbers.dedup();
         let pair = Some(self.pair);
-        self.log.add(Finding { kind, pair, time_ns, psns: Some(psns), packets: numbers, rule, text });
+        Finding { kind, pair, time_ns, psns: Some(psns), packets: numbers, rule, text }
     }
 
     pub fn event(&self, index: u32) -> Event {
@@ -133,10 +153,12 @@ pub(crate) struct Stream {
     pub rewind: Option<(i64, bool)>,
     /// Whether segments were dropped to save memory.
     pub forgotten: bool,
-    /// When the responder was last heard of.
-    pub heard_ns: u64,
+    /// When answers last brought something new: the last time, and the one before.
+    heard_ns: [u64; 2],
     /// When the requester last sent.
     pub sent_ns: u64,
+    /// The last answer to a PSN before all that were sent.
+    pub stray: Option<u32>,
     /// Answers to PSNs that were not sent as far as is known.
     pub unsent: Vec<(i64, u32)>,
     /// Damaged packets by the PSN in them, their index, and whether they are requests.
@@ -268,8 +290,9 @@ impl Stream {
             late: None,
             rewind: None,
             forgotten: false,
-            heard_ns: 0,
+            heard_ns: [0; 2],
             sent_ns: 0,
+            stray: None,
             unsent: Vec::new(),
             corrupt: VecDeque::new(),
             fatal: None,
@@ -292,6 +315,19 @@ impl Stream {
         // Far enough from zero that nothing remembered is negative.
         let first = i64::from(psn.get()) + (1 << 32);
         (self.next, self.una, self.started) = (first, first, true);
+    }
+
+    /// Takes note of an answer that brings something new.
+    pub fn hear(&mut self, now_ns: u64) {
+        if self.heard_ns[0] != now_ns {
+            self.heard_ns = [now_ns, self.heard_ns[0]];
+        }
+    }
+
+    /// When the responder was last heard of before. A NIC that captures gives all that it does at once the same time, and
+    /// finds out what time it is before it reads.
+    pub fn heard_before(&self, now_ns: u64) -> u64 {
+        self.heard_ns[usize::from(self.heard_ns[0] == now_ns)]
     }
 
     /// The oldest PSN remembered.
@@ -418,5 +454,6 @@ impl Stream {
             ctx.number(by),
         );
         ctx.tell(Kind::CaptureGap, None, (first, last), &[segment.first_event, by], text);
+        ctx.log.note_incomplete(ctx.pair);
     }
 }

@@ -81,7 +81,10 @@ struct Told<'r> {
 fn verdict(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let (errors, warnings) = (report.count(Severity::Error), report.count(Severity::Warning));
     if errors + warnings == 0 {
-        return writeln!(out, "no fault found");
+        return match report.is_incomplete() {
+            true => writeln!(out, "no fault found in what was captured"),
+            false => writeln!(out, "no fault found"),
+        };
     }
     write!(out, "{}, {}", words::count(errors, "error"), words::count(warnings, "warning"))?;
     let kept = report.faults().count() as u64;
@@ -288,7 +291,7 @@ fn write_finding(report: &Report, finding: &Finding, out: &mut impl Write) -> io
 /// How the pair was found, where that is less than certain.
 const fn pairing_words(by: PairedBy) -> Option<&'static str> {
     match by {
-        PairedBy::Datagrams | PairedBy::Nothing => None,
+        PairedBy::Datagrams | PairedBy::Itself | PairedBy::Nothing => None,
         PairedBy::Handshake => Some("paired by the CM handshake"),
         PairedBy::Answers => Some("paired by answers to requests"),
         PairedBy::SourcePort => Some("paired by the UDP source port"),

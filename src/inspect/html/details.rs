@@ -1,10 +1,8 @@
 //! All fields of the packets that are drawn, read from the capture in a second pass.
 
-use std::io::Read;
-
 use rustc_hash::FxHashMap;
 
-use crate::capture::Reader;
+use crate::capture::Source;
 use crate::decode::{FieldSink, Meaning, Out, Value, describe, meaning_text, value_text};
 use crate::dissect::Dissector;
 
@@ -25,17 +23,13 @@ impl Details {
 
     /// Reads the fields of the packets `wanted`, which are in rising order, up to the last of them.
     /// Damage ends the reading.
-    pub fn read<R: Read>(
-        reader: &mut Reader<R>,
-        wanted: &[PacketId],
-        mut progress: impl FnMut(u64),
-    ) -> Details {
+    pub fn read(reader: &mut impl Source, wanted: &[PacketId], mut progress: impl FnMut(u64)) -> Details {
         let mut details = Details::default();
         let mut dissector = Dissector::new();
         let mut left = wanted;
         let mut records = 0u64;
         while let Some((next, _)) = left.first().copied() {
-            let Ok(Some(record)) = reader.next() else { break };
+            let Ok(Some(record)) = reader.next_record() else { break };
             records += 1;
             if record.number == u64::from(next) {
                 let here = left.iter().take_while(|(number, _)| *number == next).count();
@@ -51,7 +45,7 @@ impl Details {
                 });
             }
             if records.is_multiple_of(4096) {
-                progress(reader.offset());
+                progress(reader.consumed());
             }
         }
         details

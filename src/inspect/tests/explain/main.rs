@@ -5,6 +5,7 @@ mod common;
 
 mod answers;
 mod clean;
+mod early;
 mod losses;
 mod network;
 mod other;
