@@ -46,6 +46,12 @@ impl CaptureFile {
 
     /// Starts reading. If there is a terminal, a line shows the progress.
     pub fn open(&self, what: &'static str) -> Result<(Reader<Box<dyn Read>>, ReadProgress)> {
+        let (reader, size) = self.reader()?;
+        Ok((reader, ReadProgress::new(what, size)))
+    }
+
+    /// Its beginning, and how many bytes it has; 0 if that is unknown.
+    pub fn reader(&self) -> Result<(Reader<Box<dyn Read>>, u64)> {
         let (source, size): (Box<dyn Read>, u64) = match &self.copied {
             Some(copy) => {
                 let mut copy = copy.try_clone()?;
@@ -61,7 +67,7 @@ impl CaptureFile {
             }
         };
         let reader = Reader::new(source).doing(|| self.name())?;
-        Ok((reader, ReadProgress::new(what, size)))
+        Ok((reader, size))
     }
 }
 
@@ -94,7 +100,7 @@ const WIDTH: usize = 24;
 
 impl ReadProgress {
     /// If packets scroll over the same terminal, they are progress enough.
-    fn new(what: &'static str, size: u64) -> ReadProgress {
+    pub fn new(what: &'static str, size: u64) -> ReadProgress {
         let shown = size > 0 && io::stderr().is_terminal() && !io::stdout().is_terminal();
         ReadProgress { what, size, shown, drawn: false, next: Instant::now() + EVERY }
     }

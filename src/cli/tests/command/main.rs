@@ -6,6 +6,7 @@ mod arguments;
 mod bench;
 mod demo;
 mod devices;
+mod explain;
 mod looking;
 mod pages;
 mod playground;
