@@ -329,6 +329,16 @@ impl Stream {
         (MIN_TIMEOUT_NS..ctx.ack_timeout_ns).contains(&r.first_silence_ns)
     }
 
+    /// Whether the requester need not have used its local ACK timeout until the capture ends.
+    fn may_be_early_yet(&self, ctx: &Context<'_>, r: &Recovery) -> bool {
+        let by_a_nic = r.first_resend.is_some_and(|index| {
+            let first = ctx.event(index);
+            first.is_inbound() || first.is_outbound()
+        });
+        let few = if by_a_nic { r.timeouts <= EARLY_RESENDS } else { r.silence_ns < ctx.ack_timeout_ns };
+        few && self.is_early(ctx, r)
+    }
+
     /// Whether the requester repeated what it had received an answer to: its own side captured both.
     fn was_answered_here(&self, ctx: &Context<'_>, r: &Recovery) -> bool {
         let is = |index: Option<u32>, what: fn(&Event) -> bool| index.is_some_and(|i| what(&ctx.event(i)));
@@ -419,7 +429,7 @@ impl Stream {
                     "{requester} begins with PSN {psn}, but {responder} answers with {psns}: the one's sq_psn is not the other's rq_psn"
                 ),
             )
-        } else if self.is_early(ctx, &r) && r.timeouts <= EARLY_RESENDS {
+        } else if self.may_be_early_yet(ctx, &r) {
             (
                 Kind::Unanswered,
                 format!(

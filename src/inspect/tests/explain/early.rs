@@ -263,10 +263,9 @@ fn a_capture_that_lost_packets_accuses_nobody() {
     c.send(A, B, 106);
     c.wait_us(TIMER_US);
     c.send(A, B, 106);
-    c.send(A, B, 300);
     let packets: Vec<_> = c.frames.iter().map(|(time, frame)| (*time, frame[29] == 1, &frame[..])).collect();
     let mut file = pcapng(&packets);
-    assert!(report_of(&file).faults().count() > 1);
+    assert!(report_of(&file).faults().count() > 0);
     // An interface statistics block with isb_ifdrop.
     let mut block = Vec::new();
     for word in [5u32, 44, 0, 0, 0, 8 << 16 | 5, 7, 0, 0, 0, 44] {
