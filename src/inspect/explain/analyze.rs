@@ -424,7 +424,7 @@ struct RoundTrips {
     longest_ns: u64,
 }
 
-/// A request that was sent twice measures nothing, as nobody knows which the answer is for.
+/// The longest leaves out requests that were sent twice: nobody knows which of them the answer is for.
 fn round_trips(collected: &Collected, plan: &Plan, order: &[u32]) -> RoundTrips {
     let mut asked: [Option<(Psn, u64)>; 2] = [None; 2];
     let mut oldest: [Option<(Psn, u64)>; 2] = [None; 2];
@@ -437,14 +437,15 @@ fn round_trips(collected: &Collected, plan: &Plan, order: &[u32]) -> RoundTrips 
         let Some(side) = plan.flows.iter().position(|f| *f == Some(event.flow)) else { continue };
         let psn = event.psn();
         if event.operation.is_request() {
-            if newest[side].is_some_and(|newest| psn.distance_from(newest) <= 0) {
-                (asked[side], oldest[side]) = (None, None);
-                continue;
-            }
-            newest[side] = Some(psn);
-            if event.ack_req() || event.operation == Operation::ReadRequest {
+            let asks = event.ack_req() || event.operation == Operation::ReadRequest;
+            if asks {
                 asked[side] = Some((psn, event.time_ns));
-                oldest[side] = oldest[side].or(asked[side]);
+            }
+            if newest[side].is_some_and(|newest| psn.distance_from(newest) <= 0) {
+                oldest[side] = None;
+            } else {
+                newest[side] = Some(psn);
+                oldest[side] = oldest[side].or(asked[side].filter(|_| asks));
             }
             continue;
         }

@@ -269,7 +269,7 @@ impl Stream {
             _ if early && !self.was_answered_here(ctx, r) => (
                 Kind::EarlyResend,
                 format!(
-                    "{requester} sent the {what} with PSN {psn} again before the answer came, earlier than the local ACK timeout; nothing shows that anything was lost{resent}"
+                    "{requester} sent the {what} with PSN {psn} again earlier than the local ACK timeout; the answer was late, or it or the request was lost, and no packet shows which{resent}"
                 ),
             ),
             Cause::Timeout { .. } if r.extra_answers > 0 && r.answered_before.is_none() => (
