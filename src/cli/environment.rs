@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use softrnic_link::fault::FaultSpec;
+use softrnic_nic::device::{file_count, file_size, snap_len};
 use softrnic_nic::verbs::DeviceSpec;
 
 use crate::failure::{Doing, Failure, Result};
@@ -19,10 +20,23 @@ pub struct EnvironmentArgs {
     /// SOFTRNIC_DEVICES, or one on a free loopback address in each process]
     #[arg(long, value_name = "SPEC")]
     device: Vec<String>,
-    /// Record packets; %p in the name becomes the process id
+    /// Record packets; %p in the name becomes the process id. None is missing: the program waits for the file
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Faults to inject: rates like drop=1%, and rules like drop:op=ack:nth=3
+    /// Record only the first BYTES of each packet, from its Ethernet header on
+    #[arg(long, value_name = "BYTES", requires = "pcap", value_parser = snap_len)]
+    pcap_snaplen: Option<u32>,
+    /// Begin a new file when the last has this SIZE, as in 100M: FILE_00001.pcapng, FILE_00002.pcapng and so on, with
+    /// the process id in the name
+    #[arg(long, value_name = "SIZE", requires = "pcap", value_parser = file_size)]
+    pcap_filesize: Option<u64>,
+    /// Keep the last COUNT files, and delete those before
+    #[arg(long, value_name = "COUNT", requires = "pcap_filesize", value_parser = file_count)]
+    pcap_files: Option<u32>,
+    /// Let packets be missing, rather than have the program wait for the file
+    #[arg(long, requires = "pcap")]
+    pcap_lossy: bool,
+    /// Faults to inject: rates like drop=1%, and rules like drop:op=ack:nth=3; see `softrnic help faults`
     #[arg(long, value_name = "SPEC")]
     fault: Option<FaultSpec>,
     /// What to log to standard error
@@ -63,6 +77,14 @@ impl EnvironmentArgs {
             let path = std::path::absolute(pcap).doing(|| format!("cannot use {}", pcap.display()))?;
             variables.push(("SOFTRNIC_PCAP", path.into()));
         }
+        let numbers = [
+            ("SOFTRNIC_PCAP_SNAPLEN", self.pcap_snaplen.map(u64::from)),
+            ("SOFTRNIC_PCAP_FILESIZE", self.pcap_filesize),
+            ("SOFTRNIC_PCAP_FILES", self.pcap_files.map(u64::from)),
+            ("SOFTRNIC_PCAP_LOSSY", self.pcap_lossy.then_some(1)),
+        ];
+        variables
+            .extend(numbers.into_iter().filter_map(|(name, value)| Some((name, value?.to_string().into()))));
         if let Some(fault) = &self.fault {
             variables.push(("SOFTRNIC_FAULT", fault.to_string().into()));
         }

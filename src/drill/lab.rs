@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use softrnic_link::capture::{Capture, CaptureOptions};
+use softrnic_link::capture::{Capture, CaptureOptions, WhenFull};
 use softrnic_link::udp::OpenError;
 use softrnic_script::{Case, Error, Failure, Line, Needs, Script, Trouble, play};
 
@@ -343,7 +343,8 @@ struct Attempt {
 }
 
 fn create(path: &PathBuf) -> Result<Capture, LabError> {
-    Capture::create(path, CaptureOptions::default()).map_err(|error| LabError::Capture(path.clone(), error))
+    let options = CaptureOptions { when_full: WhenFull::Wait, ..CaptureOptions::default() };
+    Capture::create(path, options).map_err(|error| LabError::Capture(path.clone(), error))
 }
 
 fn told(failure: &Failure, more: &str) -> (usize, String, String) {

@@ -362,11 +362,11 @@ impl Link for AddressesLink {
             left = left.saturating_sub(got);
             match ended {
                 Overrun::Drained => {}
-                Overrun::Unknown => overrun = Overrun::Unknown,
                 Overrun::Budget => {
                     self.first = (place + 1) % count;
                     return Overrun::Budget;
                 }
+                other => overrun = other,
             }
             if left == 0 && step + 1 < count {
                 self.first = (place + 1) % count;

@@ -232,6 +232,9 @@ pub enum Overrun {
     Budget,
     /// There may be more, but probably not, and checking would have taken a system call. The next call will check.
     Unknown,
+    /// Nothing passes for now, in either direction, because somebody who is to see it cannot keep up.
+    /// [`Link::poll_timeout`] says when to try again. What comes meanwhile waits below.
+    Paused,
 }
 
 /// Which thread sleeps until datagrams arrive.

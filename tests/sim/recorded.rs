@@ -8,7 +8,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
 use softrnic_link::Link;
-use softrnic_link::capture::{Capture, CaptureOptions};
+use softrnic_link::capture::{Capture, CaptureOptions, WhenFull};
 use softrnic_link::fault::{FaultLink, FaultSpec};
 use softrnic_link::sim::{Path, SimOptions};
 use softrnic_nic::engine::{
@@ -92,7 +92,12 @@ const REGION: usize = 1;
 impl Recording {
     /// Makes the NICs, connects a QP of each, and begins to record into a new file at `path`.
     pub fn new(path: &FilePath, setup: &Setup) -> Recording {
-        let options = CaptureOptions { epoch: Some(EPOCH), repeatable: true, ..CaptureOptions::default() };
+        let options = CaptureOptions {
+            epoch: Some(EPOCH),
+            repeatable: true,
+            when_full: WhenFull::Wait,
+            ..CaptureOptions::default()
+        };
         let capture = Capture::create(path, options).expect("a file");
         let mut world = World::new(1, setup.path);
         let link_options = SimOptions { bandwidth: setup.bandwidth, ..SimOptions::default() };

@@ -4,10 +4,15 @@ import contextlib
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 import time
 
 from lab import ROOT, SOFTRNIC, TIMEOUT, LabTest, kernel_is, run
+
+sys.path.append(str(ROOT / "tests/verbs"))
+
+from captures import Capture  # noqa: E402
 
 PORT = "18517"
 # As /proc/net/tcp says it.
@@ -27,10 +32,10 @@ def is_listening(lab):
 class Program:
     """A program on SoftRNIC in a host. Its output goes to a file, so that nothing blocks."""
 
-    def __init__(self, lab, host, device, words):
+    def __init__(self, lab, host, device, words, run=()):
         self.words = words
         self.file = tempfile.TemporaryFile()
-        argv = lab.inside(host, SOFTRNIC, "run", "--device", device, "--", *words)
+        argv = lab.inside(host, SOFTRNIC, "run", "--device", device, *run, "--", *words)
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=self.file, stderr=subprocess.STDOUT)
 
     def output(self):
@@ -53,7 +58,7 @@ class Program:
 
 
 class Programs(LabTest):
-    def pair(self, lab, words, devices=("xdp:eth0", "xdp:eth0"), gids=(V4_GID, V4_GID)):
+    def pair(self, lab, words, devices=("xdp:eth0", "xdp:eth0"), gids=(V4_GID, V4_GID), runs=((), ())):
         """Runs a server in h2 and its client in h1; both must succeed. Returns what both said.
 
         {gid} among the words stands for the index of each side's GID.
@@ -61,12 +66,12 @@ class Programs(LabTest):
         near, far = ([word.format(gid=gid) for word in [words[0], "-p", PORT, *words[1:]]] for gid in gids)
         deadline = time.monotonic() + TIMEOUT
         with contextlib.ExitStack() as stack:
-            server = stack.enter_context(Program(lab, "h2", devices[1], far))
+            server = stack.enter_context(Program(lab, "h2", devices[1], far, runs[1]))
             while not is_listening(lab):
                 self.assertIsNone(server.process.poll(), server.output())
                 self.assertLess(time.monotonic(), deadline, "the server does not listen")
                 time.sleep(0.01)
-            client = stack.enter_context(Program(lab, "h1", devices[0], [*near, ADDRESS["h2"]]))
+            client = stack.enter_context(Program(lab, "h1", devices[0], [*near, ADDRESS["h2"]], runs[0]))
             statuses = [client.status(deadline)]
             # A server whose client has failed may wait for another for ever.
             statuses.append(server.status(deadline if statuses[0] == 0 else time.monotonic() + 1))
@@ -112,6 +117,21 @@ class Programs(LabTest):
 
     def test_ib_write_bw(self):
         self.every_direction(["ib_write_bw", "-d", "softrnic0", "-x", "{gid}", "-n", "500", "-s", "65536", "-F"])
+
+    def test_a_capture_of_a_fast_run_has_every_packet(self):
+        lab = self.lab("--mtu", "4500")
+        with tempfile.TemporaryDirectory(prefix="softrnic-test-") as directory:
+            files = [pathlib.Path(directory) / f"{host}.pcapng" for host in ("h1", "h2")]
+            runs = [["--pcap", file] for file in files]
+            words = ["ib_write_bw", "-d", "softrnic0", "-x", "{gid}", "-m", "1024", "-n", "5000", "-s", "16384", "-F"]
+            self.pair(lab, words, runs=runs)
+            client, server = (Capture(file) for file in files)
+        for capture in (client, server):
+            self.assertEqual((capture.drops, capture.missing_psns()), (0, 0))
+        # Interfaces may drop what the ring has no room for; the client then sends it again.
+        self.assertGreaterEqual(len(server.received), 80_000)
+        self.assertGreaterEqual(len(client.sent), len(server.received))
+        self.assertGreaterEqual(len(server.sent), len(client.received))
 
     def test_ib_send_lat(self):
         self.every_direction(["ib_send_lat", "-d", "softrnic0", "-x", "{gid}", "-n", "500", "-s", "8", "-F"])

@@ -73,7 +73,7 @@ fn device(text: &str, name: &str, fault: Option<&str>, pcap: Option<&str>) -> Re
     let mut spec = crate::device::parse(text)?;
     spec.name = name.into();
     spec.fault = fault.map(str::parse).transpose()?;
-    spec.pcap = pcap.map(str::to_owned);
+    spec.pcap = pcap.map(Into::into);
     Ok(spec)
 }
 

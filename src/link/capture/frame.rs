@@ -18,6 +18,8 @@ pub(super) struct Meta {
     pub(super) time: u64,
     pub(super) ip: IpHeader,
     pub(super) sport: u16,
+    /// Bytes from BTH to ICRC, of which fewer may have been kept.
+    pub(super) len: usize,
     /// Whether `ip` has the IPv4 ID that was on the wire, or only a likely one.
     pub(super) id_is_known: bool,
 }
@@ -36,14 +38,27 @@ pub(super) fn rx_facts(datagram: &Datagram<'_>) -> Option<IpFacts> {
     }
 }
 
-/// Builds the frame in `frame`. An IPv4 ID that the socket hid is recovered from the ICRC, so that readers of the file
-/// find the ICRC correct; if the ICRC is wrong, the likely ID stays.
-pub(super) fn build(meta: &Meta, bytes: &[u8], frame: &mut Vec<u8>) {
-    let bytes = &bytes[..bytes.len().min(MAX_TRANSPORT_LEN)];
+/// Bytes of the shortest headers before a BTH: Ethernet, IPv4, UDP.
+const SHORTEST_HEADERS: usize = 14 + 20 + UDP_LEN;
+
+/// The most bytes of a datagram that are in the first `snap_len` bytes of a frame.
+pub(super) fn kept_of(snap_len: usize) -> usize {
+    snap_len.saturating_sub(SHORTEST_HEADERS)
+}
+
+/// Appends the frame of a datagram, of which `kept` was kept, to `output`; returns its length on the wire.
+///
+/// An IPv4 ID that the socket hid is recovered from the ICRC, so that readers of the file find the ICRC correct; if the
+/// ICRC is wrong, the likely ID stays. Without the whole datagram, the likely ID stays as well, and the UDP checksum is
+/// 0: not computed.
+pub(super) fn build(meta: &Meta, kept: &[u8], output: &mut Vec<u8>) -> usize {
+    let datagram_len = meta.len.min(MAX_TRANSPORT_LEN);
+    let kept = &kept[..kept.len().min(datagram_len)];
+    let is_whole = kept.len() == datagram_len;
     let mut ip = meta.ip;
-    if let (IpFacts::V4 { id, .. }, false) = (&mut ip.facts, meta.id_is_known) {
+    if let (IpFacts::V4 { id, .. }, false, true) = (&mut ip.facts, meta.id_is_known, is_whole) {
         let facts = UdpFacts { ip: meta.ip.facts, src_port: meta.sport, dst_port: ROCE_UDP_PORT };
-        if let Some(found) = softrnic_wire::verify_unknown_id(&facts, bytes) {
+        if let Some(found) = softrnic_wire::verify_unknown_id(&facts, kept) {
             *id = found;
         }
     }
@@ -57,16 +72,20 @@ pub(super) fn build(meta: &Meta, bytes: &[u8], frame: &mut Vec<u8>) {
         src_port: meta.sport,
         dst_port: ROCE_UDP_PORT,
     };
-    frame.clear();
-    frame.resize(MAX_FRAME_HEADER_LEN, 0);
-    let len = header.emit(frame, bytes.len());
-    frame.truncate(len);
-    frame.extend_from_slice(bytes);
-    // Both kinds of IP header end with the two addresses.
-    let addresses = if src.is_ipv4() { 8 } else { 32 };
-    let udp = len - UDP_LEN;
-    let checksum = udp_checksum(&frame[udp - addresses..udp], &frame[udp..]);
-    frame[udp + 6..udp + 8].copy_from_slice(&checksum.to_be_bytes());
+    let start = output.len();
+    output.resize(start + MAX_FRAME_HEADER_LEN, 0);
+    let header_len = header.emit(&mut output[start..], datagram_len);
+    output.truncate(start + header_len);
+    output.extend_from_slice(kept);
+    if is_whole {
+        let frame = &mut output[start..];
+        // Both kinds of IP header end with the two addresses.
+        let addresses = if src.is_ipv4() { 8 } else { 32 };
+        let udp = header_len - UDP_LEN;
+        let checksum = udp_checksum(&frame[udp - addresses..udp], &frame[udp..]);
+        frame[udp + 6..udp + 8].copy_from_slice(&checksum.to_be_bytes());
+    }
+    header_len + datagram_len
 }
 
 /// A stable address that no hardware has: locally administered, or the group's.

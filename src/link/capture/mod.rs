@@ -2,11 +2,16 @@
 //!
 //! It wraps any link and sits below [`crate::fault`], so it sees what is really handed to the network. Frames get
 //! complete Ethernet, IP and UDP headers: the IP header as the ICRC covers it, made-up but stable MAC addresses,
-//! correct checksums. The data path only copies into a bounded queue; a thread builds and writes the frames, a few
-//! milliseconds behind. What does not fit in the queue is counted in [`LinkCounters::capture_lost`], at the next packet
-//! in the file, in the statistics at its end, and on standard error when the file ends.
+//! correct checksums. The data path only copies into a queue; a thread builds and writes the frames, a few milliseconds
+//! behind. While the queue is full, the link [pauses](Overrun::Paused), or what passes is lost to the file, as
+//! [`WhenFull`] says. What is lost is counted in [`LinkCounters::capture_lost`], at the next packet in the file, in the
+//! statistics at its end, and on standard error when the file ends.
+//!
+//! [Faults](crate::fault) above the capture leave a comment at each packet that they touch. A datagram that they drop is
+//! recorded although it never leaves, as if it were lost behind this point.
 
 mod file;
+mod files;
 mod frame;
 mod pcapng;
 mod process;
@@ -27,20 +32,43 @@ use std::time::{Duration, SystemTime};
 
 use softrnic_wire::{IpHeader, Time};
 
+use crate::fault::FaultNotes;
 use crate::{
     Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, Reach, Sharing, Sleeper,
     TxError, TxSlot,
 };
 
 pub use file::open as open_file;
-use frame::{Meta, rx_facts};
+use files::Files;
+pub use files::{Ring, first_file};
+use frame::{Meta, kept_of, rx_facts};
 use queue::{Interface, Queue};
+
+/// How soon a paused link is to be asked again.
+const RETRY: Duration = Duration::from_micros(200);
+
+/// What happens while the writer cannot keep up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WhenFull {
+    /// The link sends and receives nothing: it says that it is paused. Nothing is lost.
+    Pause,
+    /// The caller waits. Nothing is lost. For links without a lock above them, and without a clock of their own.
+    Wait,
+    /// Datagrams pass that are lost to the file.
+    Lose,
+}
 
 /// How a file is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CaptureOptions {
-    /// Bytes that may wait for the writer; datagrams beyond that are lost to the file.
+    /// Bytes that may wait for the writer: it is full with them.
     pub queue_bytes: usize,
+    /// What happens then.
+    pub when_full: WhenFull,
+    /// How many bytes of a frame are kept; all of them if not given.
+    pub snap_len: Option<u32>,
+    /// Whether there is a new file when the last is full.
+    pub ring: Option<Ring>,
     /// The wall-clock time, since 1970, at [`Time::ZERO`] of the links; if absent, the clock is read when the first
     /// datagram passes. Simulations set it, so that their files are reproducible.
     pub epoch: Option<Duration>,
@@ -51,7 +79,14 @@ pub struct CaptureOptions {
 
 impl Default for CaptureOptions {
     fn default() -> CaptureOptions {
-        CaptureOptions { queue_bytes: 16 << 20, epoch: None, repeatable: false }
+        CaptureOptions {
+            queue_bytes: 16 << 20,
+            when_full: WhenFull::Pause,
+            snap_len: None,
+            ring: None,
+            epoch: None,
+            repeatable: false,
+        }
     }
 }
 
@@ -79,11 +114,12 @@ impl Capture {
     /// Those of opening a file and creating a thread.
     pub fn create(path: impl AsRef<Path>, options: CaptureOptions) -> io::Result<Capture> {
         let path = expand(path.as_ref());
-        let file = file::open(&path)?;
+        let file = file::open(&first_file(&path, options.ring))?;
         Capture::to(file, path, options)
     }
 
-    /// Writes to a file that was [opened](open_file) before, and empties it. `path` is its name.
+    /// Writes to a file that was [opened](open_file) before, and empties it. `path` is the name of the capture, and the
+    /// file is its [first](first_file).
     ///
     /// # Errors
     /// Those of emptying a file and creating a thread.
@@ -91,12 +127,12 @@ impl Capture {
         if file.metadata()?.is_file() {
             file.set_len(0)?;
         }
-        let queue = Arc::new(Queue::new(options.queue_bytes));
+        let queue = Arc::new(Queue::new(options.queue_bytes, options.when_full == WhenFull::Lose));
         let writer = process::spawn_without_signals("softrnic-capture", {
-            let (queue, path) = (Arc::clone(&queue), path.clone());
-            move || writer::run(file, &path, &queue, options.repeatable)
+            let (queue, files) = (Arc::clone(&queue), Files::new(path.clone(), options.ring));
+            move || writer::run(file, files, &queue, &options)
         })?;
-        process::finish_at_exit(&queue);
+        process::finish_at_exit(&path, &queue);
         let file = CaptureFile { path, options, queue, writer: Some(writer) };
         Ok(Capture { file: Arc::new(file) })
     }
@@ -120,7 +156,10 @@ impl Capture {
             lost,
             reported_lost: 0,
             epoch: self.file.options.epoch,
+            keeps: self.file.options.snap_len.map_or(usize::MAX, |snap_len| kept_of(snap_len as usize)),
             pending: None,
+            notes: None,
+            paused_until: None,
         }
     }
 
@@ -163,7 +202,13 @@ pub struct CaptureLink<L> {
     /// How much of `lost` the packets in the file have reported.
     reported_lost: u64,
     epoch: Option<Duration>,
+    /// Bytes of a datagram that are kept, at most.
+    keeps: usize,
     pending: Option<(IpHeader, u16)>,
+    /// What the faults above do.
+    notes: Option<FaultNotes>,
+    /// The queue was full when something was to be sent or received: when to look again.
+    paused_until: Option<Time>,
 }
 
 impl<L: Link> CaptureLink<L> {
@@ -176,6 +221,59 @@ impl<L: Link> CaptureLink<L> {
     pub fn capture(&self) -> &Capture {
         &self.capture
     }
+
+    /// What faults above this do to a datagram becomes its comment.
+    #[must_use]
+    pub fn with_notes(self, notes: FaultNotes) -> CaptureLink<L> {
+        CaptureLink { notes: Some(notes), ..self }
+    }
+
+    /// Whether something may pass. If not, the link pauses, or the caller waits until it may.
+    #[inline]
+    fn may_pass(&mut self, now: Time) -> bool {
+        if self.capture.file.queue.is_full() && !self.waits() {
+            self.paused_until = Some(now + RETRY);
+            return false;
+        }
+        self.paused_until = None;
+        true
+    }
+
+    /// The queue is full: waits for the writer, if that is how to deal with it.
+    #[cold]
+    fn waits(&self) -> bool {
+        let CaptureFile { options, queue, .. } = &*self.capture.file;
+        let waits = options.when_full == WhenFull::Wait;
+        if waits {
+            queue.wait_for_room();
+        }
+        waits
+    }
+
+    /// Records the datagram in the slot reserved last.
+    fn record_reserved(&mut self, now: Time, (ip, sport): (IpHeader, u16), note: Option<Arc<str>>) {
+        let bytes = self.inner.reserved();
+        let meta = Meta {
+            interface: self.interface,
+            outbound: true,
+            time: wall_time(&mut self.epoch, now),
+            ip,
+            sport,
+            len: bytes.len(),
+            id_is_known: true,
+        };
+        let kept = &bytes[..bytes.len().min(self.keeps)];
+        record(&self.capture.file.queue, &self.lost, &mut self.reported_lost, meta, kept, note);
+    }
+
+    /// A slot that was reserved and is not committed, but has a note, was dropped by a fault.
+    fn record_dropped(&mut self, now: Time) {
+        if let Some(pending) = self.pending.take()
+            && let Some(note) = self.notes.as_ref().and_then(FaultNotes::take)
+        {
+            self.record_reserved(now, pending, Some(note));
+        }
+    }
 }
 
 impl<L: Link> Link for CaptureLink<L> {
@@ -184,6 +282,10 @@ impl<L: Link> Link for CaptureLink<L> {
     }
 
     fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
+        self.record_dropped(now);
+        if !self.may_pass(now) {
+            return Err(TxError::Full);
+        }
         let slot = self.inner.reserve(now, flow, len)?;
         let ip = IpHeader { facts: slot.facts.ip, tos: flow.tos, ttl: flow.ttl, flow_label: 0 };
         self.pending = Some((ip, slot.facts.src_port));
@@ -195,17 +297,9 @@ impl<L: Link> Link for CaptureLink<L> {
     }
 
     fn commit(&mut self, now: Time) {
-        if let Some((ip, sport)) = self.pending.take() {
-            let meta = Meta {
-                interface: self.interface,
-                outbound: true,
-                time: wall_time(&mut self.epoch, now),
-                ip,
-                sport,
-                id_is_known: true,
-            };
-            let queue = &self.capture.file.queue;
-            record(queue, &self.lost, &mut self.reported_lost, meta, self.inner.reserved());
+        if let Some(pending) = self.pending.take() {
+            let note = self.notes.as_ref().and_then(FaultNotes::take);
+            self.record_reserved(now, pending, note);
         }
         self.inner.commit(now);
     }
@@ -215,16 +309,24 @@ impl<L: Link> Link for CaptureLink<L> {
     }
 
     fn flush(&mut self, now: Time) {
+        self.record_dropped(now);
         self.inner.flush(now);
     }
 
     fn is_blocked(&self) -> bool {
-        self.inner.is_blocked()
+        self.inner.is_blocked() || self.paused_until.is_some()
     }
 
     fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
-        let CaptureLink { inner, capture, interface, lost, reported_lost, epoch, .. } = self;
+        self.record_dropped(now);
+        if !self.may_pass(now) {
+            return Overrun::Paused;
+        }
+        let CaptureLink { inner, capture, interface, lost, reported_lost, epoch, keeps, notes, .. } = self;
         inner.receive(now, budget, &mut |datagram| {
+            sink(datagram);
+            // The faults above have decided by now.
+            let note = notes.as_ref().and_then(FaultNotes::take);
             if let Some(facts) = rx_facts(&datagram) {
                 let meta = Meta {
                     interface: *interface,
@@ -232,11 +334,12 @@ impl<L: Link> Link for CaptureLink<L> {
                     time: wall_time(epoch, now),
                     ip: IpHeader { facts, tos: datagram.tos, ttl: datagram.ttl, flow_label: 0 },
                     sport: datagram.sport,
+                    len: datagram.bytes.len(),
                     id_is_known: !matches!(datagram.id, HeaderId::Hidden { .. }),
                 };
-                record(&capture.file.queue, lost, reported_lost, meta, datagram.bytes);
+                let kept = &datagram.bytes[..datagram.bytes.len().min(*keeps)];
+                record(&capture.file.queue, lost, reported_lost, meta, kept, note);
             }
-            sink(datagram);
         })
     }
 
@@ -253,7 +356,8 @@ impl<L: Link> Link for CaptureLink<L> {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        self.inner.poll_timeout()
+        // What is due below cannot be done any sooner.
+        self.paused_until.or_else(|| self.inner.poll_timeout())
     }
 
     fn descriptor(&self) -> Option<RawFd> {
@@ -261,6 +365,11 @@ impl<L: Link> Link for CaptureLink<L> {
     }
 
     fn watch(&mut self, sleeper: Sleeper) -> bool {
+        if self.paused_until.is_some() {
+            // Nobody is to wake for what cannot be received.
+            self.inner.watch(Sleeper::Nobody);
+            return false;
+        }
         self.inner.watch(sleeper)
     }
 
@@ -307,9 +416,16 @@ impl<L: Link> Link for CaptureLink<L> {
     }
 }
 
-fn record(queue: &Queue, lost: &AtomicU64, reported: &mut u64, meta: Meta, bytes: &[u8]) {
+fn record(
+    queue: &Queue,
+    lost: &AtomicU64,
+    reported: &mut u64,
+    meta: Meta,
+    kept: &[u8],
+    note: Option<Arc<str>>,
+) {
     let lost_so_far = lost.load(Ordering::Relaxed);
-    match queue.push(meta, bytes, lost_so_far - *reported) {
+    match queue.push(meta, kept, note, lost_so_far - *reported) {
         true => *reported = lost_so_far,
         false => {
             lost.fetch_add(1, Ordering::Relaxed);

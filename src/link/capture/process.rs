@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::path::Path;
 use std::ptr;
 use std::sync::{Arc, Mutex, Once, Weak};
 use std::thread::JoinHandle;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use super::queue::Queue;
 
-/// How long finishing a capture may delay the exit of a process.
+/// How long finishing a capture may delay the exit of a process without anything being written.
 pub(super) const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Starts a thread that leaves all signals to the application's threads.
@@ -30,8 +31,9 @@ pub(super) fn spawn_without_signals(
     spawned
 }
 
-/// Finishes the file of `queue` when the process exits without dropping its links, as C programs do.
-pub(super) fn finish_at_exit(queue: &Arc<Queue>) {
+/// Finishes the file of `queue` when the process exits without dropping its links, as C programs do. `name` is what to
+/// call it.
+pub(super) fn finish_at_exit(name: &Path, queue: &Arc<Queue>) {
     static REGISTER: Once = Once::new();
     REGISTER.call_once(|| {
         // SAFETY: a function that does not unwind, in a program or library that is never unloaded. (Should registration
@@ -39,16 +41,23 @@ pub(super) fn finish_at_exit(queue: &Arc<Queue>) {
         unsafe { libc::atexit(finish_all) };
     });
     let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
-    open.retain(|queue| queue.strong_count() > 0);
-    open.push(Arc::downgrade(queue));
+    open.retain(|(_, queue)| queue.strong_count() > 0);
+    let late =
+        format!("softrnic: {}: the last packets are missing: writing them takes too long\n", name.display());
+    open.push((late, Arc::downgrade(queue)));
 }
 
-static OPEN: Mutex<Vec<Weak<Queue>>> = Mutex::new(Vec::new());
+/// The captures that are open, and what to say of each that does not end.
+static OPEN: Mutex<Vec<(String, Weak<Queue>)>> = Mutex::new(Vec::new());
 
 extern "C" fn finish_all() {
     // If another thread holds the lock now, it will never release it.
     let Ok(open) = OPEN.try_lock() else { return };
-    for queue in open.iter().filter_map(Weak::upgrade).filter(|queue| queue.is_ours()) {
-        queue.finish(FINISH_TIMEOUT);
+    for (late, queue) in open.iter() {
+        let Some(queue) = queue.upgrade().filter(|queue| queue.is_ours()) else { continue };
+        if !queue.finish(FINISH_TIMEOUT) {
+            // Not by the library: this may be a signal handler that has interrupted a use of it.
+            let _ = rustix::io::write(rustix::stdio::stderr(), late.as_bytes());
+        }
     }
 }

@@ -1,9 +1,12 @@
-//! The bounded queue between the data path and the writer.
+//! The queue between the data path and the writer.
 //!
 //! Two buffers change places: the data path appends to one while the writer empties the other. The lock
 //! is held for a copy or for the exchange, never while a file is written.
+//!
+//! The queue never refuses a datagram that has passed, unless it is allowed to lose some. It says when it is full, and
+//! whoever fills it then stops: what one call brings at most after that fits in [`SLACK`].
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +14,11 @@ use super::frame::Meta;
 
 /// How long the writer lets datagrams gather after the first, so that it wakes rarely.
 const GATHER: Duration = Duration::from_millis(2);
+
+/// Bytes that may come on top of a full queue without an allocation: 256 datagrams of 4 KiB, which one call receives.
+const SLACK: usize = 1 << 20;
+/// Their number, if they are shorter.
+const SLACK_RECORDS: usize = 512;
 
 /// An interface of the file.
 #[derive(Clone, Debug)]
@@ -24,7 +32,10 @@ pub(super) struct Interface {
 /// One datagram in a [`Batch`].
 pub(super) struct Record {
     pub(super) meta: Meta,
-    pub(super) len: usize,
+    /// Bytes of it in the batch.
+    pub(super) kept: usize,
+    /// What a fault did to it.
+    pub(super) note: Option<Arc<str>>,
     /// Datagrams lost between the one before and this.
     pub(super) lost_before: u64,
 }
@@ -40,10 +51,14 @@ pub(super) struct Batch {
 impl Batch {
     fn with_capacity(bytes: usize) -> Batch {
         Batch {
-            records: Vec::with_capacity(record_limit(bytes)),
-            bytes: Vec::with_capacity(bytes),
+            records: Vec::with_capacity(record_limit(bytes) + SLACK_RECORDS),
+            bytes: Vec::with_capacity(bytes + SLACK),
             interfaces: Vec::new(),
         }
+    }
+
+    fn reaches(&self, bytes: usize) -> bool {
+        self.bytes.len() >= bytes || self.records.len() >= record_limit(bytes)
     }
 
     fn is_empty(&self) -> bool {
@@ -77,6 +92,11 @@ pub(super) struct Queue {
     /// Those who want something written wait for it.
     progress: Condvar,
     capacity: usize,
+    loses: bool,
+    /// What the lock would say, for the data path to ask without it. Changed under the lock.
+    full: AtomicBool,
+    /// Counts what the writer has handed to the system, so that slow can be told from stuck.
+    writes: AtomicU64,
     process: u32,
 }
 
@@ -94,7 +114,8 @@ struct State {
 }
 
 impl Queue {
-    pub(super) fn new(capacity: usize) -> Queue {
+    /// A queue that is full with `capacity` bytes. If it `loses`, what comes then is lost.
+    pub(super) fn new(capacity: usize, loses: bool) -> Queue {
         let state = State {
             filling: Batch::with_capacity(capacity),
             spare: Some(Batch::with_capacity(capacity)),
@@ -111,6 +132,9 @@ impl Queue {
             work: Condvar::new(),
             progress: Condvar::new(),
             capacity,
+            loses,
+            full: AtomicBool::new(false),
+            writes: AtomicU64::new(0),
             process: std::process::id(),
         }
     }
@@ -130,24 +154,35 @@ impl Queue {
         index
     }
 
-    /// Appends a datagram; false when there is no room for it.
-    pub(super) fn push(&self, meta: Meta, bytes: &[u8], lost_before: u64) -> bool {
+    /// Whether the data path is to wait for the writer.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed) && !self.loses
+    }
+
+    /// Waits for the writer, while the queue is full. For callers that hold no lock.
+    pub(super) fn wait_for_room(&self) {
+        let state = self.lock();
+        let full = |_: &mut State| self.is_full();
+        drop(self.progress.wait_while(state, full).unwrap_or_else(|e| e.into_inner()));
+    }
+
+    /// Appends the first bytes of a datagram; false if it is lost to the file.
+    pub(super) fn push(&self, meta: Meta, kept: &[u8], note: Option<Arc<str>>, lost_before: u64) -> bool {
         let mut state = self.lock();
-        if state.stopping || state.error.is_some() {
+        if state.stopping || state.error.is_some() || (self.loses && state.filling.reaches(self.capacity)) {
             return false;
         }
         let filling = &mut state.filling;
-        if filling.bytes.len() + bytes.len() > self.capacity
-            || filling.records.len() >= record_limit(self.capacity)
-        {
-            return false;
-        }
         let half = self.capacity / 2;
         let first = filling.is_empty();
-        let was_half_full = filling.bytes.len() >= half;
-        filling.bytes.extend_from_slice(bytes);
-        filling.records.push(Record { meta, len: bytes.len(), lost_before });
-        let is_half_full = filling.bytes.len() >= half;
+        let was_half_full = filling.reaches(half);
+        filling.bytes.extend_from_slice(kept);
+        filling.records.push(Record { meta, kept: kept.len(), note, lost_before });
+        let is_half_full = filling.reaches(half);
+        if filling.reaches(self.capacity) {
+            self.full.store(true, Ordering::Relaxed);
+        }
         drop(state);
         if first || (is_half_full && !was_half_full) {
             self.work.notify_one();
@@ -168,7 +203,7 @@ impl Queue {
         state.error.is_none() && (state.written >= goal || state.finished)
     }
 
-    /// Ends the file; false when that took longer than `timeout`.
+    /// Ends the file; false when the writer made no progress for `timeout`.
     pub(super) fn finish(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         // The caller may be a process that exits from a signal handler, in the middle of a push.
@@ -181,13 +216,17 @@ impl Queue {
             }
         };
         state.stopping = true;
+        self.full.store(false, Ordering::Relaxed);
         self.work.notify_one();
-        let left = deadline.saturating_duration_since(Instant::now());
-        let (state, _) = self
-            .progress
-            .wait_timeout_while(state, left, |state| !state.finished)
-            .unwrap_or_else(|e| e.into_inner());
-        state.finished
+        loop {
+            let written = self.writes.load(Ordering::Relaxed);
+            let waiting = |state: &mut State| !state.finished;
+            let waited = self.progress.wait_timeout_while(state, timeout, waiting);
+            state = waited.unwrap_or_else(|e| e.into_inner()).0;
+            if state.finished || self.writes.load(Ordering::Relaxed) == written {
+                return state.finished;
+            }
+        }
     }
 
     pub(super) fn error(&self) -> Option<String> {
@@ -206,18 +245,27 @@ impl Queue {
         let idle = |s: &mut State| s.filling.is_empty() && s.wanted <= s.taken && !s.stopping;
         state = self.work.wait_while(state, idle).unwrap_or_else(|e| e.into_inner());
         let half = self.capacity / 2;
-        let gather = |s: &mut State| s.wanted <= s.taken && !s.stopping && s.filling.bytes.len() < half;
+        let gather = |s: &mut State| s.wanted <= s.taken && !s.stopping && !s.filling.reaches(half);
         let gathered = self.work.wait_timeout_while(state, GATHER, gather);
         state = gathered.unwrap_or_else(|e| e.into_inner()).0;
         state.taken += 1;
         let empty = state.spare.take().unwrap_or_else(|| Batch::with_capacity(self.capacity));
         let batch = std::mem::replace(&mut state.filling, empty);
+        self.full.store(false, Ordering::Relaxed);
+        self.progress.notify_all();
         if state.stopping { Work::Finish(batch) } else { Work::Write(batch) }
     }
 
-    /// For the writer: the file cannot be written any more.
+    /// For the writer: the system has taken something.
+    pub(super) fn wrote(&self) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// For the writer: the file cannot be written any more. Nobody waits for room after that.
     pub(super) fn fail(&self, error: String) {
-        self.lock().error.get_or_insert(error);
+        let mut state = self.lock();
+        state.error.get_or_insert(error);
+        self.full.store(false, Ordering::Relaxed);
         self.progress.notify_all();
     }
 

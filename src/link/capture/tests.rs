@@ -57,6 +57,8 @@ struct Captured {
     time: Duration,
     flags: u32,
     drops: u64,
+    comment: String,
+    wire_len: usize,
     frame: Vec<u8>,
 }
 
@@ -79,7 +81,11 @@ impl Captured {
 }
 
 fn read(path: &Path) -> Contents {
-    let mut reader = PcapNgReader::new(File::open(path).unwrap()).unwrap();
+    read_from(File::open(path).unwrap())
+}
+
+fn read_from(source: impl io::Read) -> Contents {
+    let mut reader = PcapNgReader::new(source).unwrap();
     let mut contents = Contents::default();
     while let Some(block) = reader.next_block() {
         match block.unwrap().0 {
@@ -96,17 +102,21 @@ fn read(path: &Path) -> Contents {
                 contents.interfaces.push((name, description));
             }
             Block::EnhancedPacket(block) => {
-                let (mut flags, mut drops) = (0, 0);
+                let (mut flags, mut drops, mut comment) = (0, 0, String::new());
                 for option in &block.options {
                     match option {
                         EnhancedPacketOption::Flags(value) => flags = *value,
                         EnhancedPacketOption::DropCount(count) => drops = *count,
+                        EnhancedPacketOption::Common(CommonOption::Comment(text)) => {
+                            comment = text.to_string();
+                        }
                         other => panic!("{other:?}"),
                     }
                 }
-                assert_eq!(block.original_len as usize, block.data.len());
                 let (interface, time) = (block.interface_id, block.timestamp);
-                contents.packets.push(Captured { interface, time, flags, drops, frame: block.data.to_vec() });
+                let (wire_len, frame) = (block.original_len as usize, block.data.to_vec());
+                let packet = Captured { interface, time, flags, drops, comment, wire_len, frame };
+                contents.packets.push(packet);
             }
             Block::InterfaceStatistics(block) => {
                 let (mut received, mut dropped, mut comment) = (0, 0, String::new());
@@ -274,6 +284,195 @@ fn below_faults_only_what_really_leaves_is_recorded() {
 }
 
 #[test]
+fn what_a_fault_does_is_a_comment_of_its_packet() {
+    let file = TempFile::new();
+    let (a, b) = sim_pair(SimOptions::default());
+    let spec = "drop:psn=1,corrupt:psn=2,duplicate:psn=3,delay=1us:psn=4,drop:dir=rx:nth=2".parse().unwrap();
+    let notes = FaultNotes::default();
+    let below = file.capture().wrap(a, "softrnic0").with_notes(notes.clone());
+    let (mut a, mut b) = (FaultLink::new(below, &spec).with_notes(notes), b);
+    for psn in 0..6 {
+        send(&mut a, NOW, &flow(ip(1), ip(2)), psn, 64).unwrap();
+    }
+    a.flush(NOW);
+    let later = Time::from_nanos(1_000_000);
+    a.flush(later);
+    assert_eq!(drain(&mut b, later).len(), 6, "five, and one of them twice");
+    for psn in 0..3 {
+        send(&mut b, later, &flow(ip(2), ip(1)), psn, 64).unwrap();
+    }
+    b.flush(later);
+    assert_eq!(drain(&mut a, later).iter().map(|got| got.psn()).collect::<Vec<_>>(), [0, 2]);
+    drop(a);
+    let contents = read(&file.0);
+    let notes: Vec<(u32, bool, &str)> =
+        contents.packets.iter().map(|p| (p.psn(), p.is_outbound(), p.comment.as_str())).collect();
+    assert_eq!(
+        notes,
+        [
+            (0, true, ""),
+            (1, true, "fault: dropped by rule 1, drop:psn=1"),
+            (2, true, "fault: corrupted by rule 2, corrupt:psn=2"),
+            (3, true, ""),
+            (3, true, "fault: duplicated by rule 3, duplicate:psn=3"),
+            (5, true, ""),
+            (4, true, "fault: delayed by rule 4, delay=1us:psn=4"),
+            (0, false, ""),
+            (1, false, "fault: dropped by rule 5, drop:dir=rx:nth=2"),
+            (2, false, ""),
+        ]
+    );
+}
+
+#[test]
+fn long_packets_are_cut_where_that_is_wanted() {
+    let file = TempFile::new();
+    let options = CaptureOptions { snap_len: Some(96), epoch: Some(EPOCH), ..CaptureOptions::default() };
+    let (a, _b) = sim_pair(SimOptions { sees_ip_header: true, ..SimOptions::default() });
+    let mut a = Capture::create(&file.0, options).unwrap().wrap(a, "softrnic0");
+    for (psn, len) in [(0, 1024), (1, 4)] {
+        send(&mut a, NOW, &flow(ip(1), ip(2)), psn, len).unwrap();
+    }
+    a.flush(NOW);
+    drop(a);
+    let contents = read(&file.0);
+    let [long, short] = contents.packets.as_slice() else { panic!("{contents:?}") };
+    assert_eq!((long.frame.len(), long.wire_len), (96, 14 + 20 + 8 + packet_len(1024)));
+    assert_eq!(short.frame.len(), short.wire_len);
+    assert!(short.icrc_ok());
+    // The lengths are those of the packet; a checksum that cannot be computed is 0.
+    assert_eq!(u16::from_be_bytes([long.frame[16], long.frame[17]]) as usize, long.wire_len - 14);
+    assert_eq!(long.frame[40..42], [0, 0]);
+}
+
+#[test]
+fn a_ring_keeps_the_last_files_and_each_can_be_read_alone() {
+    let folder = std::env::temp_dir().join(format!("softrnic-ring-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let ring = Some(Ring { file_bytes: 20_000, files: Some(3) });
+    let options = CaptureOptions { ring, epoch: Some(EPOCH), ..CaptureOptions::default() };
+    let (a, _b) = sim_pair(SimOptions::default());
+    let mut a = Capture::create(folder.join("x.pcapng"), options).unwrap().wrap(a, "softrnic0");
+    for psn in 0..200 {
+        send(&mut a, NOW, &flow(ip(1), ip(2)), psn, 1000).unwrap();
+        a.flush(NOW);
+    }
+    drop(a);
+    let mut names: Vec<PathBuf> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
+    names.sort();
+    assert_eq!(names.len(), 3, "{names:?}");
+    let files: Vec<Contents> = names.iter().map(|name| read(name)).collect();
+    let psns: Vec<u32> = files.iter().flat_map(|file| &file.packets).map(Captured::psn).collect();
+    assert_eq!(psns, (psns[0]..200).collect::<Vec<_>>(), "without a gap, to the last");
+    assert!((30..=60).contains(&psns.len()), "{}", psns.len());
+    for (name, file) in names.iter().zip(&files) {
+        assert_eq!((file.interfaces.len(), file.statistics.len()), (1, 1), "{name:?}");
+        assert!(std::fs::metadata(name).unwrap().len() < 20_000 + 2000, "{name:?}");
+    }
+    assert_eq!(names[2], folder.join(format!("x_{:05}.pcapng", names_before(&names[2]))));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The number in the name of a ring's file.
+fn names_before(path: &Path) -> u32 {
+    let stem = path.file_stem().unwrap().to_str().unwrap();
+    stem.rsplit_once('_').unwrap().1.parse().unwrap()
+}
+
+/// A pipe, whose reader decides how fast the file is.
+fn pipe() -> (TempFile, File) {
+    use std::os::unix::fs::OpenOptionsExt;
+    let pipe = TempFile::new();
+    let name = std::ffi::CString::new(pipe.0.to_str().unwrap()).unwrap();
+    // SAFETY: a C string.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let reader = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&pipe.0).unwrap();
+    let blocking = rustix::fs::fcntl_getfl(&reader).unwrap() - rustix::fs::OFlags::NONBLOCK;
+    rustix::fs::fcntl_setfl(&reader, blocking).unwrap();
+    (pipe, reader)
+}
+
+#[test]
+fn while_the_file_cannot_keep_up_the_link_pauses_and_nothing_is_lost() {
+    let (pipe, mut reader) = pipe();
+    let options = CaptureOptions { queue_bytes: 64 << 10, epoch: Some(EPOCH), ..CaptureOptions::default() };
+    let capture = Capture::create(&pipe.0, options).unwrap();
+    let (a, mut b) = sim_pair(SimOptions { transmit_buffer: usize::MAX, ..SimOptions::default() });
+    let mut a = capture.wrap(a, "softrnic0");
+    let to_b = flow(ip(1), ip(2));
+    let mut sent = 0;
+    // Nobody reads: the pipe fills, then the batch that is being written, then the queue.
+    let mut now = NOW;
+    let mut attempts = 0;
+    while attempts < 100 {
+        match send(&mut a, now, &to_b, sent, 4096) {
+            Ok(()) => (sent, attempts) = (sent + 1, 0),
+            Err(error) => {
+                assert_eq!(error, TxError::Full);
+                // The writer may just be taking the batch.
+                std::thread::yield_now();
+                attempts += 1;
+            }
+        }
+        assert!(sent < 10_000);
+    }
+    a.flush(now);
+    assert!(a.is_blocked());
+    send(&mut b, now, &flow(ip(2), ip(1)), 7, 64).unwrap();
+    b.flush(now);
+    assert_eq!(a.receive(now, 64, &mut |_| panic!("what cannot be recorded waits below")), Overrun::Paused);
+    assert_eq!(a.poll_timeout(), Some(now + RETRY));
+    assert!(!a.watch(Sleeper::Thread), "nothing to do until then");
+
+    let reading = std::thread::spawn(move || {
+        let mut all = Vec::new();
+        io::Read::read_to_end(&mut reader, &mut all).unwrap();
+        all
+    });
+    let deadline = Instant::now() + FLUSH_TIMEOUT;
+    let (last, mut received) = (sent + 100, 0);
+    while sent < last || received == 0 {
+        assert!(Instant::now() < deadline, "{sent} of {last}, {received}");
+        now = now + RETRY;
+        a.receive(now, 64, &mut |_| received += 1);
+        if sent < last && send(&mut a, now, &to_b, sent, 4096).is_ok() {
+            sent += 1;
+            a.flush(now);
+        }
+    }
+    assert_eq!(a.counters().capture_lost, 0);
+    drop((a, capture));
+    let contents = read_from(reading.join().unwrap().as_slice());
+    let (out, into): (Vec<_>, Vec<_>) = contents.packets.iter().partition(|p| p.is_outbound());
+    assert_eq!(out.iter().map(|p| p.psn()).collect::<Vec<_>>(), (0..last).collect::<Vec<_>>());
+    assert_eq!(into.iter().map(|p| p.psn()).collect::<Vec<_>>(), [7]);
+}
+
+#[test]
+fn who_may_wait_for_the_file_waits() {
+    let (pipe, mut reader) = pipe();
+    let options = CaptureOptions {
+        queue_bytes: 64 << 10,
+        when_full: WhenFull::Wait,
+        epoch: Some(EPOCH),
+        ..CaptureOptions::default()
+    };
+    let capture = Capture::create(&pipe.0, options).unwrap();
+    let sending = std::thread::spawn(move || {
+        let (a, _b) = sim_pair(SimOptions { transmit_buffer: usize::MAX, ..SimOptions::default() });
+        let mut a = capture.wrap(a, "softrnic0");
+        for psn in 0..300 {
+            send(&mut a, NOW, &flow(ip(1), ip(2)), psn, 4096).unwrap();
+        }
+    });
+    let mut all = Vec::new();
+    io::Read::read_to_end(&mut reader, &mut all).unwrap();
+    sending.join().unwrap();
+    let psns: Vec<u32> = read_from(all.as_slice()).packets.iter().map(Captured::psn).collect();
+    assert_eq!(psns, (0..300).collect::<Vec<_>>());
+}
+
+#[test]
 fn the_file_is_readable_while_it_is_written() {
     let file = TempFile::new();
     let (a, _b) = sim_pair(SimOptions::default());
@@ -296,7 +495,13 @@ fn the_file_is_readable_while_it_is_written() {
 #[test]
 fn what_the_queue_cannot_hold_is_counted_everywhere() {
     let file = TempFile::new();
-    let options = CaptureOptions { queue_bytes: 64 << 10, epoch: Some(EPOCH), repeatable: true };
+    let options = CaptureOptions {
+        queue_bytes: 64 << 10,
+        when_full: WhenFull::Lose,
+        epoch: Some(EPOCH),
+        repeatable: true,
+        ..CaptureOptions::default()
+    };
     let capture = Capture::create(&file.0, options).unwrap();
     let (a, _b) = sim_pair(SimOptions { transmit_buffer: usize::MAX, ..SimOptions::default() });
     let mut a = capture.wrap(a, "softrnic0");

@@ -4,8 +4,11 @@
 //! The link below is told to send each datagram on its own: one that is dropped or delayed must not change the IPv4 IDs
 //! of its neighbours, which their ICRCs cover. A datagram that leaves with another ID than it was built for gets a new
 //! ICRC, unless it is to be corrupt.
+//!
+//! A [capture](crate::capture) below is told what is done to which datagram ([`FaultNotes`]).
 
 mod hold;
+mod notes;
 mod spec;
 
 #[cfg(test)]
@@ -14,6 +17,7 @@ mod tests;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use softrnic_wire::{Mad, Opcode, Operation, Psn, Time, Transport, UdpFacts};
@@ -24,7 +28,8 @@ use crate::{
     TxError, TxSlot,
 };
 
-pub use spec::{Action, Direction, FaultSpec, FaultSpecError, OpcodeSet, Rule};
+pub use notes::FaultNotes;
+pub use spec::{Action, Direction, FaultSpec, FaultSpecError, GRAMMAR, OpcodeSet, Rule};
 
 use hold::HoldQueue;
 
@@ -39,6 +44,7 @@ pub struct FaultLink<L> {
     stuck: Option<HeldFrame>,
     rx: HoldQueue<HeldDatagram>,
     injected: u64,
+    notes: Option<FaultNotes>,
 }
 
 impl<L: Link> FaultLink<L> {
@@ -57,7 +63,14 @@ impl<L: Link> FaultLink<L> {
             stuck: None,
             rx: HoldQueue::new(),
             injected: 0,
+            notes: None,
         }
+    }
+
+    /// Tells a capture below what is done to each datagram.
+    #[must_use]
+    pub fn with_notes(self, notes: FaultNotes) -> FaultLink<L> {
+        FaultLink { notes: Some(notes), ..self }
     }
 
     /// The link below.
@@ -69,7 +82,7 @@ impl<L: Link> FaultLink<L> {
     fn release_tx(&mut self, now: Time) -> bool {
         let mut released = false;
         while let Some(frame) = self.stuck.take().or_else(|| self.tx.release(now)) {
-            if let Err(frame) = emit(&mut self.inner, now, frame) {
+            if let Err(frame) = emit(&mut self.inner, now, frame, self.notes.as_ref()) {
                 self.stuck = Some(frame);
                 break;
             }
@@ -98,33 +111,37 @@ impl<L: Link> Link for FaultLink<L> {
         let Some((flow, facts)) = self.pending.take() else { return };
         let bytes = self.inner.reserved();
         let decision = self.rules.decide(Direction::Tx, bytes);
-        let frame = |seal| HeldFrame { flow, facts: Some(facts).filter(|_| seal), bytes: bytes.to_vec() };
         self.injected += u64::from(decision.is_some());
+        let notes = self.notes.as_ref();
+        let frame = |note| HeldFrame { flow, facts: Some(facts), bytes: bytes.to_vec(), note };
         match decision {
             None => self.inner.commit(now),
-            // A slot that is reserved and never committed is as good as lost.
-            Some(Action::Drop) => return,
-            Some(Action::Duplicate) => {
-                let copy = frame(true);
+            Some((Action::Drop, note)) => {
+                // A slot that is reserved and never committed is as good as lost.
+                notes.inspect(|notes| notes.put(&note));
+                return;
+            }
+            Some((Action::Duplicate, note)) => {
+                let copy = frame(note);
                 self.inner.commit(now);
-                if let Err(copy) = emit(&mut self.inner, now, copy) {
+                if let Err(copy) = emit(&mut self.inner, now, copy, notes) {
                     self.tx.hold_until(now, copy);
                 }
             }
-            Some(Action::Corrupt) => {
-                let mut frame = frame(false);
+            Some((Action::Corrupt, note)) => {
+                let mut frame = HeldFrame { facts: None, ..frame(note) };
                 self.rules.noise.corrupt(&mut frame.bytes);
-                if let Err(frame) = emit(&mut self.inner, now, frame) {
+                if let Err(frame) = emit(&mut self.inner, now, frame, notes) {
                     self.tx.hold_until(now, frame);
                 }
             }
-            Some(Action::Reorder(depth)) => {
-                let frame = frame(true);
+            Some((Action::Reorder(depth), note)) => {
+                let frame = frame(note);
                 self.tx.hold_for(now, depth, frame);
                 return;
             }
-            Some(Action::Delay(by)) => {
-                let frame = frame(true);
+            Some((Action::Delay(by), note)) => {
+                let frame = frame(note);
                 self.tx.hold_until(now + by, frame);
                 return;
             }
@@ -158,32 +175,34 @@ impl<L: Link> Link for FaultLink<L> {
         if !self.rules.any(Direction::Rx) {
             return self.inner.receive(now, budget, sink);
         }
-        let FaultLink { inner, rules, rx, injected, .. } = self;
+        let FaultLink { inner, rules, rx, injected, notes, .. } = self;
         while let Some(held) = rx.release(now) {
             sink(held.as_datagram());
         }
         inner.receive(now, budget, &mut |datagram| {
-            let decision = rules.decide(Direction::Rx, datagram.bytes);
-            *injected += u64::from(decision.is_some());
-            match decision {
-                None => sink(datagram),
-                Some(Action::Drop) => return,
-                Some(Action::Duplicate) => {
+            let Some((action, note)) = rules.decide(Direction::Rx, datagram.bytes) else {
+                sink(datagram);
+                return pass(rx, now, sink);
+            };
+            *injected += 1;
+            if let Some(notes) = notes {
+                notes.put(&note);
+            }
+            match action {
+                Action::Drop => return,
+                Action::Duplicate => {
                     sink(datagram);
                     sink(datagram);
                 }
-                Some(Action::Corrupt) => {
+                Action::Corrupt => {
                     let mut held = HeldDatagram::new(&datagram);
                     rules.noise.corrupt(&mut held.bytes);
                     sink(held.as_datagram());
                 }
-                Some(Action::Reorder(depth)) => return rx.hold_for(now, depth, HeldDatagram::new(&datagram)),
-                Some(Action::Delay(by)) => return rx.hold_until(now + by, HeldDatagram::new(&datagram)),
+                Action::Reorder(depth) => return rx.hold_for(now, depth, HeldDatagram::new(&datagram)),
+                Action::Delay(by) => return rx.hold_until(now + by, HeldDatagram::new(&datagram)),
             }
-            rx.pass();
-            while let Some(held) = rx.release(now) {
-                sink(held.as_datagram());
-            }
+            pass(rx, now, sink);
         })
     }
 
@@ -196,7 +215,9 @@ impl<L: Link> Link for FaultLink<L> {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        [self.inner.poll_timeout(), self.tx.next_time(), self.rx.next_time()].into_iter().flatten().min()
+        // What is due does not leave before the link below has room again.
+        let held = if self.stuck.is_some() { None } else { self.tx.next_time() };
+        [self.inner.poll_timeout(), held, self.rx.next_time()].into_iter().flatten().min()
     }
 
     fn descriptor(&self) -> Option<RawFd> {
@@ -245,16 +266,30 @@ impl<L: Link> Link for FaultLink<L> {
     }
 }
 
+/// One has passed, and those that waited for that follow.
+fn pass(rx: &mut HoldQueue<HeldDatagram>, now: Time, sink: &mut dyn FnMut(Datagram<'_>)) {
+    rx.pass();
+    while let Some(held) = rx.release(now) {
+        sink(held.as_datagram());
+    }
+}
+
 /// A datagram that leaves later than it was committed.
 struct HeldFrame {
     flow: Flow,
     /// What its ICRC was computed for; `None` if the ICRC must stay wrong.
     facts: Option<UdpFacts>,
     bytes: Vec<u8>,
+    note: Arc<str>,
 }
 
 /// Queues a held datagram; returns it if the link is full.
-fn emit(inner: &mut impl Link, now: Time, frame: HeldFrame) -> Result<(), HeldFrame> {
+fn emit(
+    inner: &mut impl Link,
+    now: Time,
+    frame: HeldFrame,
+    notes: Option<&FaultNotes>,
+) -> Result<(), HeldFrame> {
     let slot = match inner.reserve(now, &frame.flow, frame.bytes.len()) {
         Ok(slot) => slot,
         Err(TxError::Full) => return Err(frame),
@@ -264,6 +299,9 @@ fn emit(inner: &mut impl Link, now: Time, frame: HeldFrame) -> Result<(), HeldFr
     slot.bytes.copy_from_slice(&frame.bytes);
     if frame.facts.is_some_and(|made_for| made_for != slot.facts) {
         softrnic_wire::seal(&slot.facts, slot.bytes);
+    }
+    if let Some(notes) = notes {
+        notes.put(&frame.note);
     }
     inner.commit(now);
     Ok(())
@@ -317,6 +355,7 @@ struct Rules {
 
 struct ActiveRule {
     rule: Rule,
+    note: Arc<str>,
     rng: Rng,
     matched: u64,
 }
@@ -325,6 +364,7 @@ impl Rules {
     fn new(spec: &FaultSpec) -> Rules {
         let active = |(index, rule): (usize, &Rule)| ActiveRule {
             rule: rule.clone(),
+            note: notes::text(index + 1, rule),
             rng: Rng::stream(spec.seed, &(index as u64).to_le_bytes()),
             matched: 0,
         };
@@ -338,16 +378,17 @@ impl Rules {
         self.rules.iter().any(|active| active.rule.direction == direction)
     }
 
-    /// What happens to this datagram. Every rule counts and draws, even after one has decided, so that rules do not
-    /// affect each other.
-    fn decide(&mut self, direction: Direction, bytes: &[u8]) -> Option<Action> {
+    /// What happens to this datagram, and the note about that. Every rule counts and draws, even after one has decided,
+    /// so that rules do not affect each other.
+    fn decide(&mut self, direction: Direction, bytes: &[u8]) -> Option<(Action, Arc<str>)> {
         let mut decision = None;
-        for active in self.rules.iter_mut().filter(|active| active.rule.direction == direction) {
-            if active.applies(bytes) {
-                decision = decision.or(Some(active.rule.action));
+        for (index, active) in self.rules.iter_mut().enumerate() {
+            if active.rule.direction == direction && active.applies(bytes) {
+                decision = decision.or(Some(index));
             }
         }
-        decision.filter(|action| *action != Action::Delay(Duration::ZERO))
+        let ActiveRule { rule, note, .. } = &self.rules[decision?];
+        (rule.action != Action::Delay(Duration::ZERO)).then(|| (rule.action, Arc::clone(note)))
     }
 }
 

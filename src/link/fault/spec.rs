@@ -7,20 +7,16 @@ use std::time::Duration;
 
 use softrnic_wire::{CmMessage, Opcode, Psn, Qpn};
 
-/// Faults to inject, written as items separated by commas:
-///
-/// * `seed=7` seeds the random numbers (by default 0).
-/// * `drop=1%`, `duplicate=0.5%`, `corrupt=0.1%`, `reorder=0.5%` and `delay=200us:5%` affect that share of the
-///   datagrams that are sent. `dup` is short for `duplicate`.
-/// * `drop:op=rc_send_only:psn=5:nth=1` is a rule: the action, then conditions that must all hold.
-///
-/// The conditions are `op=` (an opcode's name as in the specification, in lower case with underscores, `rdma_`
-/// optional; a connection management message such as `cm_req` or `cm_sidr_rep`; `*` matches anything; or a number such
-/// as `0x04`), `qpn=` (the destination), `psn=` (one, or a range such as `5-9`), `nth=` (which of the datagrams that
-/// meet the other conditions, counted from 1; one or a range), `rate=`, and `dir=tx` (the default) or `dir=rx`. `delay`
-/// takes its time as `by=200us` or as `delay=200us`; `reorder` lets `depth=` datagrams (by default 2) overtake.
-///
-/// The first rule that applies decides; each draws its own random numbers.
+/// What can be written in a [`FaultSpec`], for people.
+pub const GRAMMAR: &str = include_str!("grammar.txt");
+
+/// The actions of rules.
+const ACTIONS: [&str; 5] = ["drop", "duplicate", "corrupt", "reorder", "delay"];
+/// The conditions that rules of every action may have, and those of one action.
+const CONDITIONS: [&str; 6] = ["op", "qpn", "psn", "nth", "rate", "dir"];
+const OWN_CONDITIONS: [(&str, &str); 2] = [("delay", "by"), ("reorder", "depth")];
+
+/// Faults to inject, as [`GRAMMAR`] says how to write them.
 ///
 /// ```
 /// use softrnic_link::fault::FaultSpec;
@@ -165,13 +161,10 @@ fn parse_rule(item: &str) -> Result<Rule, String> {
     let mut depth = None;
     match (name, value) {
         ("delay", Some(value)) => by = Some(duration(value)?),
-        ("drop" | "duplicate" | "corrupt" | "reorder", Some(value)) => rule.rate = Some(rate(value)?),
-        ("drop" | "duplicate" | "corrupt" | "reorder" | "delay", None) => {}
-        _ => {
-            return Err(format!(
-                "`{name}` is no fault; there are drop, duplicate, corrupt, reorder and delay, and seed=N"
-            ));
+        (name, value) if ACTIONS.contains(&name) => {
+            rule.rate = value.map(self::rate).transpose()?;
         }
+        _ => return Err(format!("`{name}` is no fault; there are {}, and seed=N", listed(&ACTIONS))),
     }
     let mut conditions = 0;
     for part in parts {
@@ -190,9 +183,9 @@ fn parse_rule(item: &str) -> Result<Rule, String> {
             "depth" if name == "reorder" => set_once(&mut depth, key, overtaking(value)?)?,
             "dir" => rule.direction = direction(value)?,
             _ => {
-                return Err(format!(
-                    "`{key}` is no condition of {name}; there are op, qpn, psn, nth, rate and dir"
-                ));
+                let own = OWN_CONDITIONS.iter().filter(|(action, _)| *action == name).map(|(_, key)| *key);
+                let all: Vec<&str> = own.chain(CONDITIONS).collect();
+                return Err(format!("`{key}` is no condition of {name}; there are {}", listed(&all)));
             }
         }
     }
@@ -210,6 +203,14 @@ fn parse_rule(item: &str) -> Result<Rule, String> {
         _ => Action::Delay(by.ok_or("say by how much to delay, as in delay:by=200us")?),
     };
     Ok(rule)
+}
+
+/// `a, b and c`.
+fn listed(words: &[&str]) -> String {
+    match words {
+        [some @ .., last] if !some.is_empty() => format!("{} and {last}", some.join(", ")),
+        words => words.concat(),
+    }
 }
 
 fn set_once<T>(place: &mut Option<T>, key: &str, value: T) -> Result<(), String> {
@@ -426,6 +427,60 @@ impl fmt::Display for Time {
             n if n.is_multiple_of(1_000_000) => write!(f, "{}ms", n / 1_000_000),
             n if n.is_multiple_of(1_000) => write!(f, "{}us", n / 1_000),
             n => write!(f, "{n}ns"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words that begin the lines of a part of the grammar, up to `=`.
+    fn described(part: &str) -> Vec<&'static str> {
+        let part = GRAMMAR.split(part).nth(1).and_then(|rest| rest.split("\n\n").next()).expect("there");
+        let lines =
+            part.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' '));
+        lines.filter_map(|line| line.split([' ', '=']).next()).collect()
+    }
+
+    #[test]
+    fn the_grammar_for_people_has_every_action_and_condition_and_no_other() {
+        assert_eq!(described("Actions:\n"), ACTIONS);
+        let mut conditions = described("Conditions:\n");
+        let mut known: Vec<&str> =
+            CONDITIONS.into_iter().chain(OWN_CONDITIONS.into_iter().map(|(_, key)| key)).collect();
+        conditions.sort();
+        known.sort();
+        assert_eq!(conditions, known);
+    }
+
+    #[test]
+    fn every_action_and_condition_is_understood() {
+        for action in ACTIONS {
+            let by = if action == "delay" { ":by=1us" } else { "" };
+            for key in CONDITIONS {
+                let value = match key {
+                    "op" => "ack",
+                    "rate" => "1%",
+                    "dir" => "rx",
+                    _ => "3",
+                };
+                let text = format!("{action}{by}:{key}={value}");
+                text.parse::<FaultSpec>().unwrap_or_else(|error| panic!("{text}: {error}"));
+            }
+        }
+        for (action, key) in OWN_CONDITIONS {
+            let value = if key == "by" { "1us" } else { "3" };
+            let text = format!("{action}:{key}={value}:nth=1");
+            text.parse::<FaultSpec>().unwrap_or_else(|error| panic!("{text}: {error}"));
+        }
+    }
+
+    #[test]
+    fn what_the_grammar_shows_can_be_written() {
+        for text in ["drop=1%", "drop:rate=1%", "delay=200us:5%", "delay:by=200us:rate=5%", "dup=1%"] {
+            assert!(text.starts_with("dup") || GRAMMAR.contains(text), "{text}");
+            text.parse::<FaultSpec>().unwrap_or_else(|error| panic!("{text}: {error}"));
         }
     }
 }

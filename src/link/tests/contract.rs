@@ -193,8 +193,10 @@ fn faulty_layer(link: Box<dyn Link>, _: IpAddr) -> Box<dyn Link> {
 
 #[cfg(feature = "capture")]
 fn captured_layer(link: Box<dyn Link>, _: IpAddr) -> Box<dyn Link> {
-    use softrnic_link::capture::{Capture, CaptureOptions};
-    let options = CaptureOptions { queue_bytes: 1 << 20, ..CaptureOptions::default() };
+    use softrnic_link::capture::{Capture, CaptureOptions, WhenFull};
+    // The contract is that of a link whose file keeps up.
+    let options =
+        CaptureOptions { queue_bytes: 1 << 20, when_full: WhenFull::Wait, ..CaptureOptions::default() };
     Box::new(Capture::create("/dev/null", options).expect("a capture").wrap(link, "softrnic0"))
 }
 

@@ -297,8 +297,8 @@ impl Link for UdpLink {
         for receiver in &mut self.receivers {
             match self.rx.receive(receiver, &mut left, &mut self.counters, sink) {
                 Overrun::Drained => {}
-                Overrun::Unknown => overrun = Overrun::Unknown,
                 Overrun::Budget => return Overrun::Budget,
+                other => overrun = other,
             }
         }
         overrun

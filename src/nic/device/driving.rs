@@ -9,7 +9,7 @@ use super::{Core, Nic};
 use crate::engine::{Budget, Caller, Step};
 use crate::progress::policy::{Event, Plan, is_wanted, next_wait_serves, next_wait_spins, yields};
 use crate::progress::tuning::{
-    EVENT_SPIN, ROUNDS_PER_HOLD, SERVICE_INTERVAL, SERVICE_INTERVAL_IN_MEMORY, YIELD_SOON,
+    EVENT_SPIN, ROUNDS_PER_HOLD, SERVICE_INTERVAL, SERVICE_INTERVAL_IN_MEMORY, TICK, YIELD_SOON,
 };
 use crate::runtime::lock::{NicGuard, Poisoned};
 
@@ -195,6 +195,9 @@ impl Nic {
             let is_rung_for = rang_caller && plan.rings_caller;
             if !is_rung_for && core.link.watch(sleeper) {
                 plan.wake_at = now;
+            }
+            if core.engine.is_paused() {
+                plan = plan.paused(core.link.poll_timeout().unwrap_or(now + TICK));
             }
         });
         Some(plan)

@@ -22,6 +22,7 @@ mod fork;
 mod gone;
 mod port;
 mod process;
+mod recording;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ use softrnic_wire::Time;
 pub use captures::OpenCapture;
 pub use clock::Clock;
 pub use events::{AsyncEvent, EventKind, EventSink, EventSource};
+pub use recording::{Recording, file_count, file_size, snap_len};
 pub use spec::{DeviceSpec, LinkKind, OpenError, OpenedLink, SpecError};
 
 use crate::engine::{Budget, Engine, EngineConfig};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use softrnic_link::Link;
 use softrnic_link::addresses::AddressesLink;
-use softrnic_link::fault::{FaultLink, FaultSpec};
+use softrnic_link::fault::{FaultLink, FaultNotes, FaultSpec};
 use softrnic_link::host::Host;
 use softrnic_link::shm::ShmLink;
 use softrnic_link::udp::{self, UdpLink, UdpOptions};
@@ -18,6 +18,7 @@ use softrnic_transport::Config as TransportConfig;
 use super::BlockedSignals;
 use super::captures::{self, OpenCapture};
 use super::port::{Attachment, addresses_of};
+use super::recording::Recording;
 use crate::environment;
 
 /// A device: name, link and options, as in `softrnic0=udp:10.0.0.5?rcvbuf=212992`.
@@ -29,8 +30,8 @@ pub struct DeviceSpec {
     pub link: LinkKind,
     /// Faults to inject.
     pub fault: Option<FaultSpec>,
-    /// Capture file; `%p` stands for the process id.
-    pub pcap: Option<String>,
+    /// The capture to make.
+    pub pcap: Option<Recording>,
     /// How its QPs behave, besides their attributes: `early=off` leaves lost packets to the local ACK timeout, `ecn=on`
     /// marks packets as ECN-capable and slows down on CNPs.
     pub transport: TransportConfig,
@@ -71,6 +72,12 @@ pub enum LinkKind {
 /// A specification that cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpecError(String);
+
+impl SpecError {
+    pub(super) fn new(text: String) -> SpecError {
+        SpecError(text)
+    }
+}
 
 impl fmt::Display for SpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -272,8 +279,8 @@ impl DeviceSpec {
         self.shared_memory.unwrap_or_else(|| environment::text("SOFTRNIC_SHM").as_deref() != Some("off"))
     }
 
-    /// The devices that the environment asks for: `SOFTRNIC_DEVICES` (several separated by commas), `SOFTRNIC_FAULT`
-    /// and `SOFTRNIC_PCAP`; by default `softrnic0` on a free loopback address.
+    /// The devices that the environment asks for: `SOFTRNIC_DEVICES` (several separated by commas), `SOFTRNIC_FAULT`,
+    /// and `SOFTRNIC_PCAP` with its options; by default `softrnic0` on a free loopback address.
     ///
     /// # Errors
     /// A variable cannot be parsed.
@@ -281,11 +288,11 @@ impl DeviceSpec {
         let text = environment::text("SOFTRNIC_DEVICES").unwrap_or_default();
         let fault = environment::text("SOFTRNIC_FAULT").map(|spec| spec.parse::<FaultSpec>());
         let fault = fault.transpose().map_err(|error| SpecError(error.to_string()))?;
-        let pcap = environment::text("SOFTRNIC_PCAP");
+        let recording = Recording::from_env()?;
         let mut specs = DeviceSpec::list(&text)?;
         for spec in &mut specs {
             spec.fault = fault.clone();
-            spec.pcap = pcap.clone();
+            spec.pcap = recording.clone();
         }
         Ok(specs)
     }
@@ -379,14 +386,19 @@ impl DeviceSpec {
             }
         };
         let mut recorded = None;
-        if let Some(path) = &self.pcap {
-            let capture =
-                captures::open(path).map_err(|error| OpenError::Capture { path: path.clone(), error })?;
-            link = capture.record(link, &self.name);
+        let notes = self.fault.as_ref().map(|_| FaultNotes::default());
+        if let Some(recording) = &self.pcap {
+            let capture = captures::open(recording)
+                .map_err(|error| OpenError::Capture { path: recording.path.clone(), error })?;
+            link = capture.record(link, &self.name, notes.clone());
             recorded = Some(capture);
         }
         if let Some(fault) = &self.fault {
-            link = Box::new(FaultLink::new(link, fault));
+            let mut faulty = FaultLink::new(link, fault);
+            if let Some(notes) = notes.filter(|_| recorded.is_some()) {
+                faulty = faulty.with_notes(notes);
+            }
+            link = Box::new(faulty);
         }
         Ok(OpenedLink { link, attachment, address, capture: recorded })
     }

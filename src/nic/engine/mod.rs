@@ -185,6 +185,8 @@ pub struct Engine {
     /// When it needs to be driven, and whether it may have something to send or report.
     management_timer: Time,
     management_active: bool,
+    /// The link lets nothing pass.
+    paused: bool,
 }
 
 impl Engine {
@@ -215,6 +217,7 @@ impl Engine {
             management: None,
             management_timer: Time::NEVER,
             management_active: false,
+            paused: false,
         }
     }
 
@@ -226,7 +229,9 @@ impl Engine {
     /// Does what is due at `now`: runs timers, receives, sends, and publishes completions.
     pub fn step(&mut self, now: Time, link: &mut dyn Link, budget: Budget) -> Step {
         let mut step = Step::default();
-        self.run_timers(now);
+        if !self.paused {
+            self.run_timers(now);
+        }
         self.receive(now, link, budget.receive, &mut step);
         self.wake_waiting();
         self.delayed_acks.clear();
@@ -276,6 +281,12 @@ impl Engine {
     /// Whether some QP could send now.
     pub fn has_work(&self) -> bool {
         !self.active.is_empty()
+    }
+
+    /// Whether the link [lets nothing pass](softrnic_link::Overrun::Paused). Timers wait then, and until what has come
+    /// meanwhile has been received: the answers that they wait for may be among it.
+    pub fn is_paused(&self) -> bool {
+        self.paused
     }
 
     /// Whether ACKs are delayed: until the next step, or a later one.

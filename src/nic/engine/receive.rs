@@ -34,6 +34,7 @@ impl Engine {
         step.received += received;
         step.requests |= requests;
         step.more |= overrun == Overrun::Budget;
+        self.paused = overrun == Overrun::Paused;
     }
 
     fn on_datagram(&mut self, now: Time, datagram: &Datagram<'_>) -> Result<(), DropReason> {

@@ -221,6 +221,12 @@ impl Plan {
         let rest = if self.watch_link || handed_over { REST } else { TICK };
         Plan { watch_link: false, wake_at: now + rest, spin_until: Time::ZERO, ..self }
     }
+
+    /// The link lets nothing pass before `until`, and what it has says nothing.
+    #[must_use]
+    pub fn paused(self, until: Time) -> Plan {
+        Plan { watch_link: false, wake_at: until, spin_until: Time::ZERO, ..self }
+    }
 }
 
 /// Whether other threads want the processor, given how long it was away when a caller last yielded it.

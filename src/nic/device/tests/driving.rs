@@ -8,7 +8,7 @@ use std::time::Duration;
 use softrnic_transport::{Status, WcOpcode};
 use softrnic_wire::Time;
 
-use super::wire::wire;
+use super::wire::{PAUSE, wire};
 use super::{End, Pair, pair_of};
 use crate::device::{Clock, Nic};
 use crate::progress::thread::Turns;
@@ -600,4 +600,25 @@ fn a_bell_that_does_not_block_is_given_up() {
     assert!(matches!(channel.wait(Block::OnBell(bell)), Ok(false)));
     world.nic().event_came(EVENT_SPIN);
     assert!(matches!(channel.before_wait(None), Block::OnChannel));
+}
+
+#[test]
+fn while_the_link_is_paused_the_thread_leaves_it_alone_and_no_timer_runs() {
+    let mut world = World::new();
+    world.pass(Duration::from_secs(1));
+    world.pair.back.pause(true);
+    let Pair { near, far, .. } = &world.pair;
+    near.qp.post(near.write_to(far, 0)).expect("posts");
+    let (sent, taken) = (world.pair.there.sent(), world.near_thread.taken);
+    // The answer is here, and the descriptor readable; the timers of all retries would be over.
+    let pause = Duration::from_secs(5);
+    world.pass(pause);
+    assert!(is_readable(world.pair.back.descriptor()));
+    assert_eq!(world.pair.there.sent(), sent, "nothing is sent again");
+    let turns = world.near_thread.taken - taken;
+    assert!(turns as u128 <= pause.as_nanos() / PAUSE.as_nanos() + 10, "{turns} turns");
+    world.pair.back.pause(false);
+    world.pass(2 * PAUSE);
+    world.poll_until_done();
+    assert_eq!(world.pair.there.sent(), sent, "the answer was received before timers ran");
 }

@@ -13,6 +13,9 @@ use softrnic_link::{
 };
 use softrnic_wire::{IpFacts, Packet, Psn, Time, UdpFacts};
 
+/// How long a paused link wants to be left alone.
+pub const PAUSE: Duration = Duration::from_micros(200);
+
 /// One direction: datagrams in flight, and what happened.
 #[derive(Default)]
 struct Pipe {
@@ -32,6 +35,8 @@ struct Pipe {
     /// They come through memory.
     in_memory: bool,
     says_quiet: bool,
+    /// Its end lets nothing pass.
+    paused: bool,
     /// A caller sleeps at the end of it, and is rung for.
     rings_caller: bool,
     /// The clock, and the nanoseconds by which each received datagram advances it.
@@ -80,6 +85,11 @@ impl Direction {
         self.ready.as_raw_fd()
     }
 
+    /// Nothing passes at its end, as at a capture whose file cannot keep up.
+    pub fn pause(&self, paused: bool) {
+        self.lock().paused = paused;
+    }
+
     /// Loses everything from now on.
     pub fn cut(&self) {
         self.lock().cut = true;
@@ -124,6 +134,7 @@ pub struct WireLink {
     slot: Option<(Flow, Vec<u8>)>,
     capabilities: Capabilities,
     counters: LinkCounters,
+    paused_until: Option<Time>,
 }
 
 /// Two ends, and the directions: from the first to the second, and back. Up to `segments` datagrams leave in one send.
@@ -134,6 +145,7 @@ pub fn wire(segments: usize) -> (WireLink, WireLink, Arc<Direction>, Arc<Directi
         inward: inward.clone(),
         queued: Vec::new(),
         slot: None,
+        paused_until: None,
         capabilities: Capabilities {
             mode: "test".into(),
             max_datagram: 8192,
@@ -211,9 +223,13 @@ impl Link for WireLink {
         false
     }
 
-    fn receive(&mut self, _now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
+    fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
         let mut pipe = self.inward.lock();
         pipe.receives += 1;
+        self.paused_until = pipe.paused.then_some(now + PAUSE);
+        if pipe.paused {
+            return Overrun::Paused;
+        }
         let count = budget.min(pipe.datagrams.len());
         let taken: Vec<_> = pipe.datagrams.drain(..count).collect();
         let overrun = if pipe.datagrams.is_empty() { Overrun::Drained } else { Overrun::Budget };
@@ -239,6 +255,10 @@ impl Link for WireLink {
             });
         }
         overrun
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        self.paused_until
     }
 
     fn descriptor(&self) -> Option<RawFd> {
