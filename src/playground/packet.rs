@@ -166,6 +166,7 @@ pub fn layers(bytes: &[u8]) -> Vec<Layer> {
         direction: None,
         wire_len: bytes.len() as u32,
         data: bytes,
+        comment: &[],
         offset: 0,
         header_len: 0,
     };

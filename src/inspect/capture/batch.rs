@@ -19,6 +19,8 @@ pub(super) struct RecordHeader {
     direction: Option<Direction>,
     wire_len: u32,
     captured: u32,
+    /// Where the comment is, counted from the frame, and how long.
+    comment: (u32, u16),
     offset: u64,
     header_len: u32,
     /// Byte of the file at which the frame begins.
@@ -43,6 +45,13 @@ impl RecordHeader {
             direction: record.direction,
             wire_len: record.wire_len,
             captured: record.data.len() as u32,
+            comment: match record.comment {
+                [] => (0, 0),
+                // Both are of the same block.
+                comment => {
+                    ((comment.as_ptr().addr() - record.data.as_ptr().addr()) as u32, comment.len() as u16)
+                }
+            },
             offset: record.offset,
             header_len: record.header_len,
             frame_offset: record.offset + u64::from(record.header_len),
@@ -52,7 +61,7 @@ impl RecordHeader {
 
 impl RecordHeader {
     /// The record, whose frame is `data`.
-    pub fn record<'a>(&self, data: &'a [u8]) -> Record<'a> {
+    pub fn record<'a>(&self, data: &'a [u8], comment: &'a [u8]) -> Record<'a> {
         Record {
             number: self.number,
             time_ns: self.time_ns,
@@ -61,6 +70,7 @@ impl RecordHeader {
             direction: self.direction,
             wire_len: self.wire_len,
             data,
+            comment,
             offset: self.offset,
             header_len: self.header_len,
         }
@@ -85,9 +95,13 @@ impl Batch {
 
     /// The records, in the order of the file.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
-        self.records
-            .iter()
-            .map(|Entry { header, at }| header.record(&self.buffer[*at..*at + header.captured as usize]))
+        self.records.iter().map(|Entry { header, at }| {
+            let comment = *at + header.comment.0 as usize;
+            header.record(
+                &self.buffer[*at..*at + header.captured as usize],
+                &self.buffer[comment..comment + usize::from(header.comment.1)],
+            )
+        })
     }
 
     pub(super) fn clear(&mut self) {

@@ -48,9 +48,10 @@ pub struct Merge<R> {
 #[derive(Debug)]
 struct File<R> {
     reader: Reader<R>,
-    /// The next record, which has been read, and its bytes.
+    /// The next record, which has been read, its bytes, and its comment.
     waiting: Option<RecordHeader>,
     data: Vec<u8>,
+    comment: Vec<u8>,
 }
 
 /// Interfaces of a file that are told apart.
@@ -59,7 +60,7 @@ const INTERFACES: u32 = 256;
 impl<R: Read> Merge<R> {
     /// Captures of which nothing has been read yet. Damage in one is told when all others have been read.
     pub fn new(readers: Vec<Reader<R>>) -> Merge<R> {
-        let files = readers.into_iter().map(|reader| File { reader, waiting: None, data: Vec::new() });
+        let files = readers.into_iter().map(|reader| File { reader, waiting: None, data: Vec::new(), comment: Vec::new() });
         let mut merge = Merge { files: files.collect(), records: 0, current: None, damaged: None };
         (0..merge.files.len()).for_each(|index| merge.advance(index));
         merge
@@ -77,6 +78,8 @@ impl<R: Read> Merge<R> {
             Ok(Some(record)) => {
                 file.data.clear();
                 file.data.extend_from_slice(record.data);
+                file.comment.clear();
+                file.comment.extend_from_slice(record.comment);
                 Some(RecordHeader::of(&record))
             }
             Ok(None) => None,
@@ -94,7 +97,7 @@ impl<R: Read> Source for Merge<R> {
             self.advance(index);
         }
         let waiting = self.files.iter().enumerate().filter_map(|(index, file)| {
-            let record = file.waiting.as_ref()?.record(&file.data);
+            let record = file.waiting.as_ref()?.record(&file.data, &file.comment);
             Some(((record.time_ns, record.direction != Some(Direction::Outbound), index), index))
         });
         let Some((_, index)) = waiting.min() else {
@@ -105,7 +108,7 @@ impl<R: Read> Source for Merge<R> {
         let number = self.records;
         let file = &self.files[index];
         Ok(file.waiting.as_ref().map(|header| {
-            let record = header.record(&file.data);
+            let record = header.record(&file.data, &file.comment);
             let interface = index as u32 * INTERFACES + record.interface.min(INTERFACES - 1);
             Record { number, interface, ..record }
         }))

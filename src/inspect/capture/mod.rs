@@ -6,6 +6,7 @@
 
 mod batch;
 mod error;
+mod fault;
 mod merge;
 mod pcap;
 mod pcapng;
@@ -15,6 +16,7 @@ use std::io::Read;
 
 pub use batch::Batch;
 pub use error::{CaptureError, CaptureFault};
+pub use fault::InjectedFault;
 pub use merge::{Merge, Source};
 
 use batch::RecordHeader;
@@ -50,6 +52,8 @@ pub struct Record<'a> {
     pub wire_len: u32,
     /// The captured bytes.
     pub data: &'a [u8],
+    /// The first comment; empty if there is none.
+    pub comment: &'a [u8],
     /// Byte of the file at which the record begins.
     pub offset: u64,
     /// Bytes of the record before the frame.

@@ -78,7 +78,18 @@ impl PcapState {
         let data = &window.take(total)[self.record_header..];
         let header_len = self.record_header as u32;
         let (link, interface, direction) = (self.link, 0, None);
-        Ok(Some(Record { number, time_ns, link, interface, direction, wire_len, data, offset, header_len }))
+        Ok(Some(Record {
+            number,
+            time_ns,
+            link,
+            interface,
+            direction,
+            wire_len,
+            data,
+            comment: &[],
+            offset,
+            header_len,
+        }))
     }
 
     /// Whether a complete record is buffered.

@@ -1,6 +1,7 @@
 //! The block format: sections, interfaces with their own clocks, packets.
 
 use std::io::Read;
+use std::ops::Range;
 
 use super::error::{CaptureError, CaptureFault};
 use super::window::Window;
@@ -25,6 +26,7 @@ const MAX_DESCRIPTION: usize = 1 << 16;
 
 /// `epb_flags`, and `pack_flags` of the obsolete block, with the direction in the lowest two bits.
 const OPT_FLAGS: u16 = 2;
+const OPT_COMMENT: u16 = 1;
 const OPT_TSRESOL: u16 = 9;
 const OPT_TSOFFSET: u16 = 14;
 const OPT_IFDROP: u16 = 5;
@@ -52,6 +54,13 @@ struct Interface {
 struct Clock {
     ticks_per_second: u64,
     offset_seconds: i64,
+}
+
+/// What the options of a packet block say, as far as that matters.
+struct Marks {
+    direction: Option<Direction>,
+    /// Where in the block the first comment is.
+    comment: Range<usize>,
 }
 
 /// The fixed part of a packet block: where its frame is, and what is known about it.
@@ -214,8 +223,9 @@ impl NgState {
         if trailer != len {
             return Err(CaptureFault::BlockEnds(len, trailer).at(offset));
         }
-        let direction = self.direction(block, kind, place.header + captured);
-        let data = &window.take(len as usize)[place.header..place.header + captured];
+        let Marks { direction, comment } = self.marks(block, kind, place.header + captured);
+        let block = window.take(len as usize);
+        let data = &block[place.header..place.header + captured];
         Ok(Record {
             number,
             time_ns: interface.clock.to_ns(place.ticks),
@@ -224,25 +234,37 @@ impl NgState {
             direction,
             wire_len: place.wire_len,
             data,
+            comment: &block[comment],
             offset,
             header_len: place.header as u32,
         })
     }
 
-    /// The packet's direction, from the options behind the frame, which ends at `end`.
+    /// What the options behind the frame, which ends at `end`, say.
     #[inline]
-    fn direction(&self, block: &[u8], kind: u32, end: usize) -> Option<Direction> {
+    fn marks(&self, block: &[u8], kind: u32, end: usize) -> Marks {
+        let mut marks = Marks { direction: None, comment: 0..0 };
         if kind == SIMPLE_PACKET {
-            return None;
+            return marks;
         }
         let options = &block[..block.len() - 4];
-        let (_, flags) = Options::of(self, options, end.next_multiple_of(4))
-            .find(|(code, value)| *code == OPT_FLAGS && value.len() == 4)?;
-        match self.u32(flags, 0) & 0b11 {
-            1 => Some(Direction::Inbound),
-            2 => Some(Direction::Outbound),
-            _ => None,
+        for (code, value) in Options::of(self, options, end.next_multiple_of(4)) {
+            match code {
+                OPT_FLAGS if value.len() == 4 => {
+                    marks.direction = match self.u32(value, 0) & 0b11 {
+                        1 => Some(Direction::Inbound),
+                        2 => Some(Direction::Outbound),
+                        _ => None,
+                    };
+                }
+                OPT_COMMENT if marks.comment.is_empty() => {
+                    let at = value.as_ptr().addr() - block.as_ptr().addr();
+                    marks.comment = at..at + value.len();
+                }
+                _ => {}
+            }
         }
+        marks
     }
 
     /// `None` if the block is shorter than its fixed fields.

@@ -241,3 +241,40 @@ fn records_longer_than_the_window_are_read() {
     }
     assert_eq!(lengths, [1, 3 << 20, 1]);
 }
+
+#[test]
+fn the_first_comment_of_a_packet_is_read_in_batches_too() {
+    for little in [true, false] {
+        let half = |v: u16| if little { v.to_le_bytes() } else { v.to_be_bytes() };
+        let option = |code: u16, value: &[u8]| {
+            let padding = vec![0; value.len().next_multiple_of(4) - value.len()];
+            [&half(code)[..], &half(value.len() as u16), value, &padding].concat()
+        };
+        let outbound = if little { 2u32.to_le_bytes() } else { 2u32.to_be_bytes() };
+        let options =
+            [option(1, b"fault"), option(1, b"another"), option(2, &outbound), option(0, b"")].concat();
+        let mut packet = enhanced(little, 0, 1, b"frame678", 8);
+        let body = packet.split_off(packet.len() - 4);
+        let plain = [&packet[..], &body].concat();
+        let commented = block(little, 6, &[&packet[8..], &options].concat());
+        let file = [section(little), interface(little, 1, &[]), plain.clone(), commented, plain].concat();
+
+        let mut reader = Reader::new(&file[..]).expect("a section");
+        let mut comments = Vec::new();
+        while let Some(record) = reader.next().expect("whole") {
+            assert_eq!(record.direction, (!record.comment.is_empty()).then_some(Direction::Outbound));
+            comments.push(record.comment.to_vec());
+        }
+        assert_eq!(comments, [&b""[..], b"fault", b""]);
+
+        let mut reader = Reader::new(&file[..]).expect("a section");
+        let (mut batch, mut again) = (Batch::new(), Vec::new());
+        while reader.next_batch(&mut batch).expect("whole") {
+            again.extend(batch.records().map(|record| (record.data.to_vec(), record.comment.to_vec())));
+        }
+        assert_eq!(
+            again,
+            comments.into_iter().map(|comment| (b"frame678".to_vec(), comment)).collect::<Vec<_>>()
+        );
+    }
+}

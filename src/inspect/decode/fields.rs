@@ -9,7 +9,7 @@ use softrnic_wire::{
 
 use super::cm_fields;
 use super::names::{nak_name, placement_name, selectivity_name, syndrome_kind};
-use crate::capture::Record;
+use crate::capture::{InjectedFault, Record};
 use crate::dissect::{Icrc, Net, Roce, Transport};
 
 /// Receives the fields of a packet.
@@ -57,6 +57,9 @@ pub fn describe(record: &Record<'_>, roce: &Roce<'_>, sink: &mut dyn FieldSink) 
     sink.field("number", Value::Dec(record.number));
     sink.field("length", Value::Dec(record.wire_len.into()));
     sink.field("captured", Value::Dec(record.data.len() as u64));
+    if let Some(InjectedFault { done, rule, text }) = InjectedFault::parse(record.comment) {
+        sink.field("fault", Value::Text(&format!("{done} by rule {rule}, {text}")));
+    }
     if roce.eth_captured {
         ethernet(roce.net.eth(), sink);
     } else {

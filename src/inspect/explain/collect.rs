@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use softrnic_wire::{Body, Op, Packet, ParseError, Qpn, Transport};
 
 use super::event::{CmEvent, CmFacts, Event, EventParts, Extra, Flags, Flow, FlowKey};
+use super::injected::Injected;
 use super::sightings::{Key, Sightings};
 use crate::capture::{Direction, Record, Source};
 use crate::decode::Summary;
@@ -21,6 +22,7 @@ pub(crate) struct Collected {
     pub cm: Vec<CmEvent>,
     pub malformed: Vec<Malformed>,
     pub bad_pkeys: Vec<(u64, u32)>,
+    pub injected: Injected,
     pub captured_twice: u64,
     pub clock_backwards: u64,
     /// Packets beyond the limit.
@@ -222,6 +224,9 @@ impl Collector {
             operation,
             flags,
         }));
+        if let (false, Some(event)) = (record.comment.is_empty(), self.kept.events.last()) {
+            self.kept.injected.note(record, event);
+        }
     }
 
     fn flow(&mut self, roce: &Roce<'_>, packet: &Packet<'_>) -> u32 {

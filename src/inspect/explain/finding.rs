@@ -148,6 +148,8 @@ kinds! {
     CmUnanswered = "cm-unanswered", Warning;
     /// A datagram service was not to be had.
     ServiceRefused = "sidr-refused", Error;
+    /// SoftRNIC did something to packets on purpose.
+    FaultInjected = "fault-injected", Info;
     /// Requests were still unanswered when the capture ended.
     Unanswered = "unanswered", Info;
     /// Only one direction of a connection is in the capture.

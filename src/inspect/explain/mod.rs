@@ -11,6 +11,7 @@ mod collect;
 mod connection;
 mod event;
 mod finding;
+mod injected;
 mod log;
 mod msn;
 mod pairing;
@@ -68,6 +69,7 @@ pub fn explain(reader: &mut impl Source, limits: Limits, progress: impl FnMut(u6
     }
     trust_bad_icrcs(&mut collected, &mut log);
     tell_oddities(&collected, &mut log);
+    collected.injected.tell(&mut log);
     collected.summary.shown = collected.summary.roce;
     let connections = connection::follow(&collected.cm, &mut log);
     let plans = pairing::pair(&collected, &connections);
@@ -87,7 +89,8 @@ pub fn explain(reader: &mut impl Source, limits: Limits, progress: impl FnMut(u6
             analyze::analyze(&mut collected, follow, order, &mut log, &mut lost)
         })
         .collect();
-    let Finished { findings, more, kinds } = log.finish();
+    let Finished { mut findings, more, kinds } = log.finish();
+    findings.iter_mut().for_each(|finding| collected.injected.explain(&plans, finding));
     Report {
         summary: collected.summary,
         times_ns: (collected.first_ns, collected.last_ns),

@@ -433,7 +433,7 @@ fn while_the_file_cannot_keep_up_the_link_pauses_and_nothing_is_lost() {
     let (last, mut received) = (sent + 100, 0);
     while sent < last || received == 0 {
         assert!(Instant::now() < deadline, "{sent} of {last}, {received}");
-        now = now + RETRY;
+        now += RETRY;
         a.receive(now, 64, &mut |_| received += 1);
         if sent < last && send(&mut a, now, &to_b, sent, 4096).is_ok() {
             sent += 1;

@@ -70,6 +70,33 @@ fn a_program_is_given_the_libraries_and_what_was_asked_for() {
 }
 
 #[test]
+fn the_options_of_a_capture_are_checked_and_passed_on() {
+    let installation = Installation::new("pcap");
+    let given = ["run", "--pcap", "/x.pcapng", "--pcap-snaplen", "128", "--pcap-filesize", "100M"];
+    let given = [&given[..], &["--pcap-files", "5", "--pcap-lossy"], &SHOW].concat();
+    let shown = installation.softrnic(&given).expect(0).stdout;
+    let capture: Vec<&str> = shown.lines().filter(|line| line.starts_with("SOFTRNIC_PCAP")).collect();
+    assert_eq!(
+        capture,
+        [
+            "SOFTRNIC_PCAP=/x.pcapng",
+            "SOFTRNIC_PCAP_FILES=5",
+            "SOFTRNIC_PCAP_FILESIZE=100000000",
+            "SOFTRNIC_PCAP_LOSSY=1",
+            "SOFTRNIC_PCAP_SNAPLEN=128",
+        ]
+    );
+    for wrong in [
+        &["--pcap", "x", "--pcap-snaplen", "10"][..],
+        &["--pcap", "x", "--pcap-filesize", "1T"],
+        &["--pcap", "x", "--pcap-files", "3"],
+        &["--pcap-lossy"],
+    ] {
+        installation.softrnic(&[&["run"], wrong, &SHOW[..]].concat()).expect(2);
+    }
+}
+
+#[test]
 fn a_shell_can_be_set_up_the_same_way_and_twice() {
     let installation = Installation::new("env");
     let once =
