@@ -17,9 +17,10 @@ WORKSPACE = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))["wo
 # The contents: which pages a page has below it. A page that no other names is an error.
 BELOW = {
     "README": [
-        ("Begin", ["docs/install", "docs/tour/README", "docs/playground/README", "docs/looking"]),
-        ("Use it", ["docs/verbs", "docs/interposed-calls", "docs/rdmacm", "docs/pyverbs", "docs/rust", "docs/site/api",
-                    "docs/real-interfaces", "docs/kubernetes", "examples/c/README", "examples/python/README", "examples/rust/README"]),
+        ("Begin", ["docs/install", "docs/tour/README", "docs/playground/README", "docs/looking", "docs/faults"]),
+        ("Use it", ["docs/verbs", "docs/environment", "docs/interposed-calls", "docs/rdmacm", "docs/pyverbs", "docs/rust",
+                    "docs/site/api", "docs/real-interfaces", "docs/kubernetes", "examples/c/README", "examples/python/README",
+                    "examples/rust/README"]),
         ("Beside others", ["docs/drill", "docs/interop", "docs/rxe-differences", "docs/decode-vs-tshark"]),
         ("How well it works", ["docs/performance", "docs/conformance", "docs/fuzzing", "docs/mutation", "docs/abi-arguments"]),
         ("The project", ["docs/ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG"]),

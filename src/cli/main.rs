@@ -30,6 +30,7 @@ mod run;
 mod stats;
 mod table;
 mod top;
+mod topics;
 mod units;
 
 use std::process::ExitCode;
@@ -75,6 +76,8 @@ enum Command {
     #[cfg(feature = "xdp")]
     Grant(grant::GrantArgs),
     Playground(playground::PlaygroundArgs),
+    Faults(topics::FaultsArgs),
+    Environment(topics::EnvironmentArgs),
     Completions(pages::CompletionsArgs),
     Man(pages::ManArgs),
     #[command(hide = true)]
@@ -108,6 +111,8 @@ fn run(command: Command) -> Result {
         #[cfg(feature = "xdp")]
         Command::Grant(args) => grant::run(args),
         Command::Playground(args) => playground::run(args),
+        Command::Faults(_) => topics::faults(),
+        Command::Environment(_) => topics::environment(),
         Command::Completions(args) => pages::completions(Cli::command(), args),
         Command::Man(args) => pages::man(Cli::command(), args),
         Command::Peer(args) => peer::run(args),

@@ -14,4 +14,5 @@ mod run;
 mod stats;
 mod support;
 mod top;
+mod topics;
 mod tour;
