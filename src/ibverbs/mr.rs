@@ -1,9 +1,11 @@
 //! Memory regions.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use softrnic_mapping::Mapping;
 use softrnic_nic::verbs::{Access, AppRange, MrSpec, RawMr, ReregSpec};
 
 use crate::abi::*;
@@ -32,29 +34,10 @@ object!(MrObject, Mr, ibv_mr, handle);
 /// A registration, which an importer may share.
 pub(crate) struct Region {
     raw: Mutex<Option<RawMr>>,
-    /// The file mapping that belongs to it.
+    /// The file mapping that belongs to it, and that is unmapped after the registration has ended.
     _mapping: Option<Mapping>,
     addr: usize,
     length: usize,
-}
-
-/// A mapping of a file, unmapped when dropped.
-struct Mapping {
-    addr: *mut c_void,
-    length: usize,
-}
-
-// SAFETY: the mapping belongs to the process; any thread may unmap it.
-unsafe impl Send for Mapping {}
-// SAFETY: a shared reference only gives the address and the length, which never change.
-unsafe impl Sync for Mapping {}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map` with this length. The registration has ended: `Region` drops it first, and an
-        // application that frees a buffer has deregistered it (`verbs.h`).
-        unsafe { libc::munmap(self.addr, self.length) };
-    }
 }
 
 impl Region {
@@ -283,8 +266,8 @@ pub(crate) unsafe extern "C" fn ibv_alloc_buf(
         // SAFETY: null was told apart; else the application has room for one pointer there.
         let (_, buf) = (PdObject::of(pd)?, unsafe { borrow_mut(buf)? });
         let slot = ObjectSlot::new()?;
-        let mapping = map(size, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
-        let addr = mapping.addr;
+        let mapping = Mapping::anonymous(size)?;
+        let addr = mapping.base().as_ptr().cast();
         *buf = slot.publish(Buffer { seal: Seal::new(Kind::Buffer), mapping, pd: pd.addr() });
         Ok(addr)
     })
@@ -319,6 +302,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_buf_mr(
 #[repr(C)]
 struct Buffer {
     seal: Seal,
+    /// Unmapped when the application frees the buffer, whose regions it has deregistered then (`verbs.h`).
     mapping: Mapping,
     pd: usize,
 }
@@ -340,8 +324,8 @@ unsafe impl Object for Buffer {
 impl Buffer {
     /// Whether memory is in the buffer, and the buffer belongs to the domain.
     fn check(&self, pd: *mut ibv_pd, addr: *mut c_void, length: usize) -> Result<(), Errno> {
-        let offset = addr.addr().checked_sub(self.mapping.addr.addr()).ok_or(Errno::INVAL)?;
-        let fits = offset.checked_add(length).is_some_and(|end| end <= self.mapping.length);
+        let offset = addr.addr().checked_sub(self.mapping.base().as_ptr().addr()).ok_or(Errno::INVAL)?;
+        let fits = offset.checked_add(length).is_some_and(|end| end <= self.mapping.len());
         if self.pd == pd.addr() && fits { Ok(()) } else { Err(Errno::INVAL) }
     }
 }
@@ -400,8 +384,11 @@ fn register_file(
     let into_page = offset % PAGE;
     let mapped = length.checked_add(into_page as usize).ok_or(Errno::INVAL)?;
     let slot = ObjectSlot::new()?;
-    let mapping = map(mapped, libc::MAP_SHARED, fd, (offset - into_page) as libc::off_t)?;
-    let addr = mapping.addr.expose_provenance() + into_page as usize;
+    let (protection, from) = (libc::PROT_READ | libc::PROT_WRITE, (offset - into_page) as libc::off_t);
+    // SAFETY: `check_file` has found it open. Should the application close it meanwhile, another file is mapped, or none.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    let mapping = Mapping::of_file(file, mapped, protection, 0, from)?;
+    let addr = mapping.base().as_ptr().expose_provenance() + into_page as usize;
     // SAFETY: a mapping of our own, which `Region` keeps until the registration is gone.
     let range = unsafe { AppRange::new(addr, length as u64) };
     let raw = pd.nic.register_raw(MrSpec { range, iova, access })?;
@@ -423,13 +410,6 @@ fn check_file(fd: c_int, offset: u64, length: usize) -> Result<(), Errno> {
     let end = offset.checked_add(length as u64).ok_or(Errno::INVAL)?;
     let sized = stat.st_mode & libc::S_IFMT == libc::S_IFREG || stat.st_size > 0;
     if sized && end > stat.st_size as u64 { Err(Errno::INVAL) } else { Ok(()) }
-}
-
-fn map(length: usize, flags: c_int, fd: c_int, offset: libc::off_t) -> Result<Mapping, Errno> {
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping, wherever there is room.
-    let addr = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, fd, offset) };
-    if addr == libc::MAP_FAILED { Err(Errno::last()) } else { Ok(Mapping { addr, length }) }
 }
 
 /// `ibv_rereg_mr` has return codes of its own (`enum ibv_rereg_mr_err_code`), and sets `errno`.

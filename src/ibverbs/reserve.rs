@@ -5,13 +5,15 @@
 //! would abort the application. Here they get a block that was set aside. A verb that creates something first asks
 //! whether there is memory at all ([`check`]), so blocks are only used by verbs that were under way when it ran out.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use softrnic_mapping::Heap;
+
 use crate::errno::Errno;
 
-/// The allocator of the library: the system's, with the reserve behind it.
+/// The allocator of the library: the heap of the NIC, with the reserve behind it.
 pub(crate) struct WithReserve;
 
 #[global_allocator]
@@ -45,12 +47,12 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 /// ENOMEM.
 pub(crate) fn check() -> Result<(), Errno> {
     // SAFETY: the layout has a size.
-    let probe = unsafe { System.alloc(PROBE) };
+    let probe = unsafe { Heap.alloc(PROBE) };
     if probe.is_null() {
         return Err(Errno::NOMEM);
     }
     // SAFETY: just allocated, with this layout.
-    unsafe { System.dealloc(probe, PROBE) };
+    unsafe { Heap.dealloc(probe, PROBE) };
     check_blocks()
 }
 
@@ -85,20 +87,20 @@ fn give_back(block: usize) {
     TAKEN.fetch_and(!(1 << block), Ordering::Release);
 }
 
-// SAFETY: memory comes from the system allocator, which meets the contract, or is a block: aligned to 4096, of `BLOCK`
+// SAFETY: memory comes from the heap, which meets the contract, or is a block: aligned to 4096, of `BLOCK`
 // bytes, and used by one caller at a time until it is freed.
 unsafe impl GlobalAlloc for WithReserve {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the layout is as `GlobalAlloc` requires of its caller.
-        let memory = unsafe { System.alloc(layout) };
+        let memory = unsafe { Heap.alloc(layout) };
         if memory.is_null() { take(layout) } else { memory }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the layout is as `GlobalAlloc` requires of its caller.
-        let memory = unsafe { System.alloc_zeroed(layout) };
+        let memory = unsafe { Heap.alloc_zeroed(layout) };
         if !memory.is_null() {
             return memory;
         }
@@ -114,16 +116,16 @@ unsafe impl GlobalAlloc for WithReserve {
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         match block_of(memory) {
             Some(block) => give_back(block),
-            // SAFETY: if it is not a block, it came from the system with this layout.
-            None => unsafe { System.dealloc(memory, layout) },
+            // SAFETY: if it is not a block, it came from the heap with this layout.
+            None => unsafe { Heap.dealloc(memory, layout) },
         }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         if block_of(memory).is_none() {
-            // SAFETY: if it is not a block, it came from the system with this layout; the size is as `GlobalAlloc`
+            // SAFETY: if it is not a block, it came from the heap with this layout; the size is as `GlobalAlloc`
             // requires.
-            let grown = unsafe { System.realloc(memory, layout, size) };
+            let grown = unsafe { Heap.realloc(memory, layout, size) };
             if !grown.is_null() {
                 return grown;
             }

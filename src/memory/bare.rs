@@ -89,6 +89,17 @@ pub(crate) mod racing {
     }
 }
 
+/// See the crate `mapping`: there are no mappings.
+pub(crate) mod registered {
+    pub(crate) struct Registered;
+
+    impl Registered {
+        pub(crate) fn new(_addr: usize, _length: u64) -> Self {
+            Self
+        }
+    }
+}
+
 /// See `safe_copy.rs`: there is no memory that could be unmapped, so there are no on-demand regions either.
 pub(crate) mod safe_copy {
     /// Some byte was not mapped.

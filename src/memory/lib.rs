@@ -30,7 +30,7 @@
 //! # Without a system
 //!
 //! WebAssembly has one thread and no kernel: nothing races, every address of its memory is mapped, and a copy is a copy.
-//! `bare.rs` stands there for the five files that know about the system.
+//! `bare.rs` stands there for the five files that know about the system, and for the list of what is registered.
 //!
 //! # Example
 //!
@@ -84,7 +84,9 @@ mod valgrind;
 mod window;
 
 #[cfg(target_family = "wasm")]
-use bare::{lost_page, populate, racing, safe_copy, valgrind};
+use bare::{lost_page, populate, racing, registered, safe_copy, valgrind};
+#[cfg(not(target_family = "wasm"))]
+use softrnic_mapping as registered;
 
 pub use access::Access;
 pub use app_range::{AppRange, copy_from_app, copy_to_app};

@@ -6,6 +6,7 @@ use crate::device_memory::DmId;
 use crate::key::{Lkey, MrKeys};
 use crate::page_list::PageList;
 use crate::pd::PdId;
+use crate::registered::Registered;
 
 /// What to register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +85,7 @@ pub(crate) enum Backing {
     /// Nowhere.
     Null,
     /// In listed pages, copied directly or by the kernel.
-    Pages { list: PageList, max: usize, guarded: bool },
+    Pages { list: PageList, max: usize, guarded: bool, registered: Vec<Registered> },
 }
 
 pub(crate) struct Region {
@@ -97,6 +98,8 @@ pub(crate) struct Region {
     pub(crate) state: RegionState,
     pub(crate) windows: u32,
     pub(crate) backing: Backing,
+    /// Keeps memory of the NIC's own away from that of the region. Pages have theirs in the backing.
+    pub(crate) registered: Option<Registered>,
 }
 
 /// Bytes that have passed all checks, ready to be copied.

@@ -10,6 +10,7 @@ use crate::page_list::PageList;
 use crate::pd::PdId;
 use crate::populate::populate;
 use crate::region::{Backing, MrSpec, Region, RegionKind, RegionState, ReregSpec};
+use crate::registered::Registered;
 use crate::safe_copy;
 use crate::sge::Sge;
 use crate::table::{Config, Entry, MemoryTable};
@@ -36,6 +37,7 @@ struct Translation {
     access: Access,
     kind: RegionKind,
     backing: Backing,
+    registered: Option<Registered>,
 }
 
 impl MemoryTable {
@@ -71,8 +73,9 @@ impl MemoryTable {
         }
         let base = self.dms.locate(dm, offset, length)?;
         let backing = Backing::Plain(base);
-        let keys = self
-            .add_region(pd, Translation { iova: 0, length, access, kind: RegionKind::Device(dm), backing })?;
+        let kind = RegionKind::Device(dm);
+        let keys =
+            self.add_region(pd, Translation { iova: 0, length, access, kind, backing, registered: None })?;
         self.dms.retain(dm);
         Ok(keys)
     }
@@ -80,9 +83,10 @@ impl MemoryTable {
     /// Creates a null region: any address is valid, writes are discarded, reads return zeros. It has no rkey.
     pub fn alloc_null_mr(&mut self, pd: PdId) -> Result<MrKeys, MemoryError> {
         let (kind, backing) = (RegionKind::Null, Backing::Null);
+        let access = Access::LOCAL_WRITE;
         self.add_region(
             pd,
-            Translation { iova: 0, length: u64::MAX, access: Access::LOCAL_WRITE, kind, backing },
+            Translation { iova: 0, length: u64::MAX, access, kind, backing, registered: None },
         )
     }
 
@@ -107,7 +111,9 @@ impl MemoryTable {
                     list: PageList::with_capacity(max_pages)?,
                     max: max_pages,
                     guarded,
+                    registered: Vec::new(),
                 },
+                registered: None,
             },
         )
     }
@@ -126,11 +132,13 @@ impl MemoryTable {
         if region.state != RegionState::Free {
             return Err(MemoryError::InvalidState);
         }
-        let Backing::Pages { list, max, .. } = &mut region.backing else {
+        let Backing::Pages { list, max, registered, .. } = &mut region.backing else {
             return Err(MemoryError::InvalidState);
         };
         region.length = 0;
+        registered.clear();
         list.set(pages.0, page_size, *max)?;
+        registered.extend(pages.0.iter().map(|range| Registered::new(range.addr(), range.length())));
         let fits =
             iova & list.page_mask() == list.first_offset() && iova.checked_add(list.length()).is_some();
         if !fits {
@@ -212,6 +220,7 @@ impl MemoryTable {
             region.access = new.access;
             region.kind = new.kind;
             region.backing = new.backing;
+            region.registered = new.registered;
         }
         Ok(region.keys())
     }
@@ -264,10 +273,21 @@ impl MemoryTable {
             return Err(MemoryError::NoMemory);
         }
         self.pds.retain(pd)?;
-        let Translation { iova, length, access, kind, backing } = new;
+        let Translation { iova, length, access, kind, backing, registered } = new;
         let state = if kind == RegionKind::FastRegister { RegionState::Free } else { RegionState::Valid };
         let made = self.insert(|key| {
-            Entry::Region(Region { key, pd, iova, length, access, kind, state, windows: 0, backing })
+            Entry::Region(Region {
+                key,
+                pd,
+                iova,
+                length,
+                access,
+                kind,
+                state,
+                windows: 0,
+                backing,
+                registered,
+            })
         });
         let key = match made {
             Ok(key) => key,
@@ -307,6 +327,8 @@ impl MrSpec {
             return Err(MemoryError::Unsupported);
         }
         lost_page::install();
+        // From before its pages are there, so that nothing of the NIC's comes in between.
+        let registered = Some(Registered::new(addr, length));
         if !on_demand {
             populate(addr, length, access.contains(Access::LOCAL_WRITE))?;
         }
@@ -315,7 +337,7 @@ impl MrSpec {
         }
         let kind = if on_demand { RegionKind::OnDemand } else { RegionKind::Ordinary };
         let backing = if guarded { Backing::Guarded(addr) } else { Backing::Plain(addr) };
-        Ok(PreparedMr(Translation { iova, length, access, kind, backing }))
+        Ok(PreparedMr(Translation { iova, length, access, kind, backing, registered }))
     }
 }
 

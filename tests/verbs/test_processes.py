@@ -181,6 +181,12 @@ class Memory(VerbsTest):
         for run, extra in (([], {}), (["--device", "udp?copies=safe"], {}), ([], {"SOFTRNIC_SAFE_COPIES": "1"})):
             self.assertIn("lost memory is an error", self.run_ok([program], run=run, **extra))
 
+    def test_nothing_of_the_nic_is_mapped_where_memory_was_registered(self):
+        program = self.compile("hole.c", "-libverbs")
+        for options in ("", "?shm=off"):
+            run = ["--device", f"udp:127.9.14.1{options}", "--device", f"udp:127.9.14.2{options}"]
+            self.assertIn("nothing came into the hole", self.run_ok([program], run=run))
+
     def test_every_allocation_that_is_refused_is_enomem(self):
         program = self.compile("refused.c", "-libverbs")
         self.assertIn("memory was refused, and nothing else", self.run_ok([program, "allocator"], timeout=120))

@@ -101,7 +101,7 @@ struct CaptureFile {
     path: PathBuf,
     options: CaptureOptions,
     queue: Arc<Queue>,
-    writer: Option<std::thread::JoinHandle<()>>,
+    writer: Option<softrnic_mapping::Thread>,
 }
 
 impl Capture {
@@ -128,7 +128,7 @@ impl Capture {
             file.set_len(0)?;
         }
         let queue = Arc::new(Queue::new(options.queue_bytes, options.when_full == WhenFull::Lose));
-        let writer = process::spawn_without_signals("softrnic-capture", {
+        let writer = process::spawn_without_signals(c"softrnic-capture", {
             let (queue, files) = (Arc::clone(&queue), Files::new(path.clone(), options.ring));
             move || writer::run(file, files, &queue, &options)
         })?;
@@ -187,7 +187,7 @@ impl Drop for CaptureFile {
             // A forked child has neither the thread nor the right to write the file.
             std::mem::forget(writer);
         } else if self.queue.finish(process::FINISH_TIMEOUT) {
-            let _ = writer.join();
+            writer.join();
         }
     }
 }

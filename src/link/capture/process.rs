@@ -1,12 +1,14 @@
 //! How a capture deals with its process: a thread that takes no signals, and finishing at exit.
 
+use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::ptr;
 use std::sync::{Arc, Mutex, Once, Weak};
-use std::thread::JoinHandle;
 use std::time::Duration;
+
+use softrnic_mapping::Thread;
 
 use super::queue::Queue;
 
@@ -15,9 +17,9 @@ pub(super) const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Starts a thread that leaves all signals to the application's threads.
 pub(super) fn spawn_without_signals(
-    name: &str,
+    name: &'static CStr,
     body: impl FnOnce() + Send + 'static,
-) -> io::Result<JoinHandle<()>> {
+) -> io::Result<Thread> {
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: both sets live through the calls, which write them before they are read.
     unsafe {
@@ -25,7 +27,7 @@ pub(super) fn spawn_without_signals(
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
     }
-    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    let spawned = Thread::spawn(name, body);
     // SAFETY: the call above has filled `before`: it fails for no valid set.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
     spawned

@@ -274,7 +274,7 @@ impl Rings {
             }
             // What has not been written yet is left to the writer.
             if len <= BUILT_ASIDE && self.arrived - self.head >= (READ_AHEAD + FETCHED) as u64 {
-                self.peer.fetch_ahead(at + READ_AHEAD, FETCHED);
+                self.peer.fetch(at + READ_AHEAD, FETCHED);
             }
             self.peer.copy(at + RECORD_HEADER, &mut buffer[..len]);
             self.head += record_len(len) as u64;
@@ -312,7 +312,7 @@ impl Rings {
     /// takes long to come, and two at a time take no longer.
     #[inline]
     fn peer_tail(&self) -> u64 {
-        self.peer.fetch(self.peer.place(self.head));
+        self.peer.fetch(self.peer.place(self.head), 1);
         self.peer.header().tail()
     }
 

@@ -8,13 +8,12 @@ use std::arch::asm;
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::ptr::{self, NonNull};
 
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, getrlimit};
+use softrnic_mapping::Mapping;
 
 use super::header::Header;
 use super::prefetch;
@@ -38,31 +37,27 @@ const LINE: usize = 64;
 
 const _: () = assert!(size_of::<Header>() <= HEADER_LEN);
 
-/// A mapping, and its end.
-struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-}
+/// A segment as it is mapped here.
+struct Mapped(Mapping);
 
-// SAFETY: the memory belongs to the mapping, whichever thread has it.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    fn new(file: &OwnedFd, len: usize, protection: ProtFlags) -> io::Result<Mapping> {
-        // SAFETY: a new mapping, at an address that the kernel chooses.
-        let base = unsafe { mmap(ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0)? };
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        Ok(Mapping { base, len })
+impl Mapped {
+    fn new(file: &OwnedFd, len: usize, protection: i32) -> io::Result<Mapped> {
+        Mapping::of_file(file.as_fd(), len, protection, 0, 0).map(Mapped)
     }
 
     fn header(&self) -> &Header {
         // SAFETY: mapped for at least a page, at the start of one, for as long as `self`. All bytes make valid atomics,
-        // and nobody accesses these otherwise. Of a peer's, which is mapped for reading, nothing is stored to.
-        unsafe { self.base.cast().as_ref() }
+        // and nobody accesses these otherwise: `Mapping` keeps clear of memory that is registered. Of a peer's, which is
+        // mapped for reading, nothing is stored to.
+        unsafe { self.0.base().cast().as_ref() }
     }
 
     fn capacity(&self) -> usize {
-        self.len - HEADER_LEN
+        self.0.len() - HEADER_LEN
+    }
+
+    fn records(&self) -> *mut u8 {
+        self.0.base().as_ptr().wrapping_add(HEADER_LEN)
     }
 
     /// Where the record that comes after `bytes` of all time begins.
@@ -74,7 +69,7 @@ impl Mapping {
     /// The address of a byte of the records, or of one of the first again if `at` is beyond the end.
     #[inline]
     fn address(&self, at: usize) -> *const u8 {
-        self.base.as_ptr().wrapping_add(HEADER_LEN + self.place(at as u64))
+        self.records().wrapping_add(self.place(at as u64))
     }
 }
 
@@ -83,15 +78,8 @@ fn is_capacity(bytes: usize) -> bool {
     (MIN_CAPACITY..=MAX_CAPACITY).contains(&bytes) && bytes.is_power_of_two()
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length; all borrows end with `self`.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
-    }
-}
-
 /// What this process writes and its peer reads.
-pub(super) struct Own(Mapping);
+pub(super) struct Own(Mapped);
 
 impl Own {
     /// A new segment, full of zeros, and the descriptor to give away.
@@ -104,7 +92,7 @@ impl Own {
         }
         let file = memfd_create("softrnic-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, len as u64)?;
-        let mapping = Mapping::new(&file, len, ProtFlags::READ | ProtFlags::WRITE)?;
+        let mapping = Mapped::new(&file, len, libc::PROT_READ | libc::PROT_WRITE)?;
         // Old kernels (before 5.1) do not know the seal, and then nothing is shared.
         fcntl_add_seals(&file, SEALS)?;
         Ok((Own(mapping), file))
@@ -130,8 +118,9 @@ impl Own {
     /// They reach beyond the end.
     pub fn bytes(&self, at: usize, len: usize) -> &[u8] {
         self.check(at, len);
-        // SAFETY: in bounds. Only this process can write the segment, by `bytes_mut`, which borrows `self` mutably.
-        unsafe { std::slice::from_raw_parts(self.0.base.as_ptr().add(HEADER_LEN + at), len) }
+        // SAFETY: in bounds. Only this process can write the segment, by `bytes_mut`, which borrows `self` mutably: not by
+        // way of a key either, since no byte of a `Mapping` is registered.
+        unsafe { std::slice::from_raw_parts(self.0.records().add(at), len) }
     }
 
     /// The same, to be written.
@@ -140,9 +129,10 @@ impl Own {
     /// They reach beyond the end.
     pub fn bytes_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
         self.check(at, len);
-        // SAFETY: in bounds. Only this process can write the segment, and `self` is borrowed mutably. That the peer may
-        // read at the same time is its business: it takes what it finds for any bytes.
-        unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr().add(HEADER_LEN + at), len) }
+        // SAFETY: in bounds. Only this process can write the segment, by this function, and `self` is borrowed mutably: not
+        // by way of a key either, since no byte of a `Mapping` is registered. That the peer may read at the same time is
+        // its business: it takes what it finds for any bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.0.records().add(at), len) }
     }
 
     /// Has the processor fetch the lines of `len` bytes that will be written soon.
@@ -157,7 +147,7 @@ impl Own {
 }
 
 /// What a peer writes and this process reads.
-pub(super) struct Peer(Mapping);
+pub(super) struct Peer(Mapped);
 
 impl Peer {
     /// Maps what a peer gave.
@@ -176,7 +166,7 @@ impl Peer {
         if !is_capacity(capacity) {
             return Err(unsound());
         }
-        Mapping::new(file, len, ProtFlags::READ).map(Peer)
+        Mapped::new(file, len, libc::PROT_READ).map(Peer)
     }
 
     pub fn header(&self) -> &Header {
@@ -193,20 +183,9 @@ impl Peer {
         self.0.place(bytes)
     }
 
-    /// Has the processor fetch the beginning of the record at `at`, while it does something else.
-    ///
-    /// # Panics
-    /// It is beyond the end.
-    #[inline]
-    pub fn fetch(&self, at: usize) {
-        assert!(at < self.capacity(), "{at}");
-        // SAFETY: readable, as in `copy`. What is loaded is not used, and the compiler leaves a volatile load alone.
-        let _ = unsafe { self.0.base.as_ptr().add(HEADER_LEN + at).read_volatile() };
-    }
-
     /// Has the processor fetch the lines of `len` bytes that will be read soon.
     #[inline]
-    pub fn fetch_ahead(&self, at: usize, len: usize) {
+    pub fn fetch(&self, at: usize, len: usize) {
         (at..at + len).step_by(LINE).for_each(|at| prefetch::to_read(self.0.address(at)));
     }
 
@@ -222,7 +201,7 @@ impl Peer {
         // undefined, one by code outside of the language moves what is there.
         unsafe { asm!("/* {0} */", inout(reg) memcpy, options(pure, readonly, nostack, preserves_flags)) };
         // SAFETY: readable for these bytes, since the seals keep the size; `to` is memory of our own.
-        unsafe { memcpy(to.as_mut_ptr().cast(), self.0.base.as_ptr().add(HEADER_LEN + at).cast(), to.len()) };
+        unsafe { memcpy(to.as_mut_ptr().cast(), self.0.records().add(at).cast(), to.len()) };
     }
 }
 

@@ -1,78 +1,34 @@
 //! Memory shared with the kernel: the UMEM, and the mappings of the rings.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::{self, NonNull};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr;
 use std::slice;
 
 use rustix::fs::{MemfdFlags, SealFlags};
+use softrnic_mapping::Mapping;
 
-/// A mapping that is unmapped when dropped.
-pub(super) struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
+const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+/// Has a forked child not inherit the memory: the kernel writes into it. In huge pages if the system has them, since
+/// cycling through thousands of small ones needs more translations than are cached.
+fn for_packets(mapping: Mapping) -> io::Result<Mapping> {
+    advise(&mapping, libc::MADV_DONTFORK)?;
+    // Kernels without huge pages refuse; small pages will do. Nothing has been touched yet: pages are allocated
+    // when the memory is registered, and stay.
+    let _small_pages = advise(&mapping, libc::MADV_HUGEPAGE);
+    Ok(mapping)
 }
 
-// SAFETY: the mapping is owned by this value, and belongs to the process, not to a thread.
-unsafe impl Send for Mapping {}
-
-impl Mapping {
-    /// Zeroed memory of our own, which a forked child does not inherit: the kernel writes into it. In huge pages if the
-    /// system has them, since cycling through thousands of small ones needs more translations than are cached.
-    pub(super) fn anonymous(len: usize) -> io::Result<Mapping> {
-        let mapping = Mapping::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
-        mapping.advise(libc::MADV_DONTFORK)?;
-        // Kernels without huge pages refuse; small pages will do. Nothing has been touched yet: pages are allocated
-        // when the memory is registered, and stay.
-        let _small_pages = mapping.advise(libc::MADV_HUGEPAGE);
-        Ok(mapping)
-    }
-
-    /// Memory that another process may have mapped too, and that a forked child does not inherit.
-    fn of_file(file: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
-        let mapping = Mapping::map(len, libc::MAP_SHARED, file.as_raw_fd(), 0)?;
-        mapping.advise(libc::MADV_DONTFORK)?;
-        let _small_pages = mapping.advise(libc::MADV_HUGEPAGE);
-        Ok(mapping)
-    }
-
-    /// Memory that the kernel provides for `socket` at `offset`.
-    pub(super) fn of_socket(socket: BorrowedFd<'_>, len: usize, offset: libc::off_t) -> io::Result<Mapping> {
-        Mapping::map(len, libc::MAP_SHARED | libc::MAP_POPULATE, socket.as_raw_fd(), offset)
-    }
-
-    pub(super) fn base(&self) -> NonNull<u8> {
-        self.base
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    fn advise(&self, advice: libc::c_int) -> io::Result<()> {
-        // SAFETY: the range is this mapping's, and the advice of the callers changes nothing in it.
-        let done = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-    }
-
-    fn map(len: usize, flags: libc::c_int, fd: libc::c_int, offset: libc::off_t) -> io::Result<Mapping> {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: no address is requested, so no existing mapping is touched.
-        let base = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset) };
-        match NonNull::new(base.cast::<u8>()) {
-            Some(start) if base != libc::MAP_FAILED => Ok(Mapping { base: start, len }),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
+/// Memory that the kernel provides for `socket` at `offset`.
+pub(super) fn of_socket(socket: BorrowedFd<'_>, len: usize, offset: libc::off_t) -> io::Result<Mapping> {
+    Mapping::of_file(socket, len, READ_WRITE, libc::MAP_POPULATE, offset)
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: the range was mapped by `map`, and every holder of a pointer into it keeps this value alive.
-        unsafe {
-            libc::munmap(self.base.as_ptr().cast(), self.len);
-        }
-    }
+fn advise(mapping: &Mapping, advice: libc::c_int) -> io::Result<()> {
+    // SAFETY: the range is this mapping's, and the advice of the callers changes nothing in it.
+    let done = unsafe { libc::madvise(mapping.base().as_ptr().cast(), mapping.len(), advice) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Packet memory: chunks of equal size, into any of which the kernel may be writing.
@@ -101,13 +57,14 @@ impl Umem {
     pub(super) fn new(chunks: usize, chunk_size: usize, sharing: Sharing) -> io::Result<Umem> {
         let len = chunks.checked_mul(chunk_size).ok_or(io::ErrorKind::InvalidInput)?;
         if sharing == Sharing::Private {
-            return Ok(Umem { memory: Mapping::anonymous(len)?, chunk_size, file: None });
+            return Ok(Umem { memory: for_packets(Mapping::anonymous(len)?)?, chunk_size, file: None });
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("softrnic-packets", flags)?;
         rustix::fs::ftruncate(&file, len as u64)?;
         rustix::fs::fcntl_add_seals(&file, SIZE_SEALS | SealFlags::SEAL)?;
-        Ok(Umem { memory: Mapping::of_file(file.as_fd(), len)?, chunk_size, file: Some(file) })
+        let memory = for_packets(Mapping::of_file(file.as_fd(), len, READ_WRITE, 0, 0)?)?;
+        Ok(Umem { memory, chunk_size, file: Some(file) })
     }
 
     /// Maps what another process created.
@@ -118,7 +75,8 @@ impl Umem {
         if !sealed || rustix::fs::fstat(&file)?.st_size as u64 != len as u64 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(Umem { memory: Mapping::of_file(file.as_fd(), len)?, chunk_size, file: None })
+        let memory = for_packets(Mapping::of_file(file.as_fd(), len, READ_WRITE, 0, 0)?)?;
+        Ok(Umem { memory, chunk_size, file: None })
     }
 
     /// The file from which another process can map it.
@@ -136,7 +94,7 @@ impl Umem {
 
     /// Whether `len` bytes at `address` are inside one chunk.
     pub(super) fn is_in_one_chunk(&self, address: usize, len: usize) -> bool {
-        address < self.memory.len && len <= self.chunk_size - address % self.chunk_size
+        address < self.memory.len() && len <= self.chunk_size - address % self.chunk_size
     }
 
     /// # Safety
@@ -145,7 +103,7 @@ impl Umem {
         self.check(address, len);
         // SAFETY: in bounds, as just checked; initialised, since the mapping starts as zeros; the kernel does not write
         // there, as the caller promises, and this process can only do so with an exclusive borrow of `self`.
-        unsafe { slice::from_raw_parts(self.memory.base.as_ptr().add(address), len) }
+        unsafe { slice::from_raw_parts(self.memory.base().as_ptr().add(address), len) }
     }
 
     /// # Safety
@@ -153,7 +111,7 @@ impl Umem {
     pub(super) unsafe fn bytes_mut(&mut self, address: usize, len: usize) -> &mut [u8] {
         self.check(address, len);
         // SAFETY: in bounds, initialised and not the kernel's, as in `bytes`; `self` is borrowed exclusively.
-        unsafe { slice::from_raw_parts_mut(self.memory.base.as_ptr().add(address), len) }
+        unsafe { slice::from_raw_parts_mut(self.memory.base().as_ptr().add(address), len) }
     }
 
     /// Copies `len` bytes between ranges that do not overlap.
@@ -164,13 +122,13 @@ impl Umem {
         assert!(from.abs_diff(to) >= len, "ranges overlap");
         self.check(from, len);
         self.check(to, len);
-        let base = self.memory.base.as_ptr();
+        let base = self.memory.base().as_ptr();
         // SAFETY: both in bounds and disjoint, as just checked; not the kernel's, as the caller promises, and not in
         // use elsewhere, since `self` is borrowed exclusively.
         unsafe { ptr::copy_nonoverlapping(base.add(from), base.add(to), len) };
     }
 
     fn check(&self, address: usize, len: usize) {
-        assert!(address <= self.memory.len && len <= self.memory.len - address, "range outside the UMEM");
+        assert!(address <= self.memory.len() && len <= self.memory.len() - address, "range outside the UMEM");
     }
 }

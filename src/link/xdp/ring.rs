@@ -6,7 +6,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::memory::Mapping;
+use softrnic_mapping::Mapping;
 
 /// A descriptor of the receive and transmit rings (`struct xdp_desc`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
-use super::memory::Mapping;
+use super::memory::of_socket;
 use super::ring::{Consumer, Offsets, Producer};
 
 const ENTRIES: usize = 192;
@@ -14,7 +14,7 @@ pub(super) fn ring_pair<T: Copy>(size: u32) -> (Producer<T>, Consumer<T>) {
     let len = ENTRIES + size as usize * size_of::<T>();
     let file = File::from(memfd());
     file.set_len(len as u64).expect("size");
-    let map = || Mapping::of_socket(file.as_fd(), len, 0).expect("map");
+    let map = || of_socket(file.as_fd(), len, 0).expect("map");
     (Producer::new(map(), offsets, size), Consumer::new(map(), offsets, size))
 }
 

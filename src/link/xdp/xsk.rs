@@ -8,8 +8,9 @@ use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::net::{RecvFlags, SendFlags};
+use softrnic_mapping::Mapping;
 
-use super::memory::{Mapping, Umem};
+use super::memory::{Umem, of_socket};
 use super::options::BusyPoll;
 use super::ring::{Consumer, Desc, Offsets, Producer};
 
@@ -185,7 +186,7 @@ impl Xsk {
         let ring = kind.offsets(&offsets);
         let entries = ring.desc as usize;
         let bytes = entries + size as usize * size_of::<T>();
-        let memory = Mapping::of_socket(self.as_fd(), bytes, kind.page_offset())?;
+        let memory = of_socket(self.as_fd(), bytes, kind.page_offset())?;
         let offsets = Offsets {
             producer: ring.producer as usize,
             consumer: ring.consumer as usize,

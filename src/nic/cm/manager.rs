@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+
+use softrnic_mapping::Thread;
 
 use super::devices::Devices;
 use super::error::Error;
@@ -33,7 +34,7 @@ struct Worker {
     kick: Arc<Kick>,
     inbox: Arc<Inbox>,
     watch: Watch,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Thread>,
 }
 
 impl Manager {
@@ -146,9 +147,9 @@ impl Inner {
         let watch = Watch::new().map_err(|_| Error::NoDescriptor)?;
         let (own_kick, own_inbox, own_watch) = (kick.clone(), inbox.clone(), watch.clone());
         let signals = BlockedSignals::new();
-        let thread = std::thread::Builder::new()
-            .name("softrnic-cm".into())
-            .spawn(move || worker::run(self, &own_kick, &own_inbox, &own_watch));
+        let thread = Thread::spawn(c"softrnic-cm", move || {
+            worker::run(self, &own_kick, &own_inbox, &own_watch);
+        });
         drop(signals);
         let thread = Some(thread.map_err(|_| Error::NoMemory)?);
         let worker =
@@ -163,7 +164,7 @@ impl Inner {
         worker.kick.kick();
         if worker.process == Process::current() {
             if let Some(thread) = worker.thread.take() {
-                let _ended = thread.join();
+                thread.join();
             }
             let mut state = self.lock();
             state.shut_all();

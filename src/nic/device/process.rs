@@ -4,8 +4,9 @@
 //! After a fork through the C library, [`fork`](super::fork) has put the child in order, and writes the next number. A
 //! child created behind the C library's back reads 0, and so knows that it must not touch a lock.
 
-use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use softrnic_mapping::Mapping;
 
 /// A process, distinct from its ancestors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -40,16 +41,10 @@ impl Process {
 /// Detects children from now on. Without a page, only those whose fork runs the handlers.
 pub(super) fn watch() {
     let length = size_of::<AtomicU32>();
-    let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping; no address is requested, so no existing one is touched.
-    let page = unsafe { libc::mmap(ptr::null_mut(), length, protection, flags, -1, 0) };
-    if page == libc::MAP_FAILED {
-        return;
-    }
+    let Ok(page) = Mapping::anonymous(length) else { return };
+    let page: *mut AtomicU32 = page.leak().as_ptr().cast();
     // SAFETY: the page just mapped, which nothing uses yet; a child finds it zeroed. Kernels before 4.14 refuse.
-    unsafe { libc::madvise(page, length, libc::MADV_WIPEONFORK) };
-    let page: *mut AtomicU32 = page.cast();
+    unsafe { libc::madvise(page.cast(), length, libc::MADV_WIPEONFORK) };
     // SAFETY: the start of the page, which is never unmapped, and which is only used as an atomic.
     unsafe { &*page }.store(LAST.load(Ordering::Relaxed), Ordering::Relaxed);
     NUMBER.store(page, Ordering::Release);

@@ -13,6 +13,7 @@ use softrnic_link::shm::ShmLink;
 use softrnic_link::udp::{self, UdpLink, UdpOptions};
 #[cfg(feature = "xdp")]
 use softrnic_link::xdp::{XdpError, XdpOptions};
+use softrnic_mapping::Thread;
 use softrnic_transport::Config as TransportConfig;
 
 use super::BlockedSignals;
@@ -407,7 +408,7 @@ impl DeviceSpec {
 /// Runs something in a thread of its own, which gets no signals.
 fn in_background(run: Box<dyn FnOnce() + Send>) -> std::io::Result<()> {
     let _signals = BlockedSignals::new();
-    std::thread::Builder::new().name("softrnic-open".into()).spawn(run).map(drop)
+    Thread::spawn(c"softrnic-open", run).map(drop)
 }
 
 /// A link, and what it is attached to.

@@ -6,10 +6,10 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Barrier};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::getpriority_process;
+use softrnic_mapping::Thread as NativeThread;
 use softrnic_wire::Time;
 
 use super::policy::Plan;
@@ -20,7 +20,7 @@ use crate::stats::Answering;
 /// The running thread; stops when dropped.
 pub struct Progress {
     nic: Arc<Nic>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<NativeThread>,
     /// The process in which the thread runs: a forked child has no thread to stop.
     process: u32,
 }
@@ -34,7 +34,7 @@ impl Progress {
         // open.
         let begun = Arc::new(Barrier::new(2));
         let begins = begun.clone();
-        let thread = std::thread::Builder::new().name("softrnic".into()).spawn(move || {
+        let thread = NativeThread::spawn(c"softrnic", move || {
             begins.wait();
             let turns = Turns::at(own.clone());
             Thread {
@@ -68,7 +68,7 @@ impl Drop for Progress {
         self.nic.kick().kick();
         if let Some(thread) = self.thread.take() {
             // The panic hook has reported a panic of the thread; the device is fatal then.
-            let _ = thread.join();
+            thread.join();
         }
     }
 }

@@ -6,10 +6,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use softrnic_link::Credentials;
+use softrnic_mapping::Thread;
 use softrnic_wire::Time;
 
 use super::look::sweep;
@@ -133,7 +133,7 @@ pub(crate) struct Answering {
 }
 
 struct Running {
-    thread: JoinHandle<()>,
+    thread: Thread,
     /// Closed to stop it.
     stop: UnixStream,
     finished: Arc<AtomicBool>,
@@ -168,7 +168,7 @@ impl Answering {
         let started = UnixStream::pair().and_then(|(stop, stopped)| {
             let finished = Arc::new(AtomicBool::new(false));
             let last = Finished(Arc::clone(&finished), Arc::clone(kick));
-            let thread = std::thread::Builder::new().name("softrnic-stats".into()).spawn(move || {
+            let thread = Thread::spawn(c"softrnic-stats", move || {
                 let _last = last;
                 answer(stopped.as_fd());
             })?;
@@ -187,7 +187,7 @@ impl Answering {
     pub fn stop(&mut self) {
         if let Some(Running { thread, stop, .. }) = self.running.take() {
             drop(stop);
-            let _ = thread.join();
+            thread.join();
         }
     }
 }

@@ -22,15 +22,15 @@ fn what_one_writes_the_other_reads() {
 #[test]
 fn the_receiver_of_a_segment_cannot_write_it() {
     let (_own, file) = Own::create(MIN_CAPACITY).expect("memory");
-    assert!(Mapping::new(&file, HEADER_LEN, ProtFlags::READ | ProtFlags::WRITE).is_err());
+    assert!(Mapped::new(&file, HEADER_LEN, libc::PROT_READ | libc::PROT_WRITE).is_err());
     assert!(rustix::io::pwrite(&file, b"x", 0).is_err());
     assert!(ftruncate(&file, 0).is_err());
     assert!(ftruncate(&file, 1 << 30).is_err());
-    let mapping = Mapping::new(&file, HEADER_LEN, ProtFlags::READ).expect("readable");
+    let mapped = Mapped::new(&file, HEADER_LEN, libc::PROT_READ).expect("readable");
     // SAFETY: the mapping's own page.
     let changed = unsafe {
         rustix::mm::mprotect(
-            mapping.base.as_ptr().cast(),
+            mapped.0.base().as_ptr().cast(),
             HEADER_LEN,
             rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE,
         )

@@ -1,0 +1,44 @@
+use std::sync::mpsc;
+
+use super::*;
+use crate::testing::Hole;
+
+#[test]
+fn no_stack_is_where_memory_was_registered() {
+    let hole = Hole::of(STACK);
+    for _ in 0..4 {
+        let (sender, receiver) = mpsc::channel();
+        let thread = Thread::spawn(c"stack", move || {
+            let local = 0_u8;
+            let at = ptr::from_ref(&local).addr();
+            let name = std::fs::read_to_string("/proc/thread-self/comm").expect("a name");
+            let _heard = sender.send((at, name));
+        });
+        let thread = thread.expect("a thread");
+        let (at, name) = receiver.recv().expect("what the thread says");
+        thread.join();
+        assert!(!hole.has(at, 1), "a stack at {at:x} in {:x?}", hole.range);
+        assert_eq!(name, "stack\n");
+    }
+}
+
+#[test]
+fn a_thread_that_panics_can_be_joined() {
+    Thread::spawn(c"panic", || panic!("on purpose")).expect("a thread").join();
+}
+
+#[test]
+fn the_stacks_of_threads_that_nobody_joins_are_freed() {
+    for _ in 0..100 {
+        let (sender, receiver) = mpsc::channel();
+        let last: Box<dyn Send> = Box::new(sender);
+        drop(Thread::spawn(c"left", move || drop(last)).expect("a thread"));
+        receiver.recv().map_or_else(drop, |()| unreachable!());
+    }
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !LEFT.lock().expect("the list").is_empty() {
+        assert!(std::time::Instant::now() < deadline, "threads that have ended are kept");
+        std::thread::yield_now();
+        free_stacks();
+    }
+}
