@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use softrnic_nic::runtime::channel::AckCounter;
 use softrnic_nic::verbs::{ContextId, DeviceCaps, Gid, Qp, QpOptions, QpState, QpType, Qpn};
@@ -32,6 +32,9 @@ pub(crate) struct QpObject {
     pub(crate) sq_sig_all: bool,
     /// The flags as last set, including those that mean nothing to the NIC.
     pub(crate) access_flags: AtomicU32,
+    /// Of the address vector as last set, what means nothing to the NIC.
+    pub(crate) service_level: AtomicU8,
+    pub(crate) static_rate: AtomicU8,
     /// Present if `ibv_wr_*` may be used: the batch under construction.
     pub(crate) builder: Option<Builder>,
 }
@@ -322,6 +325,8 @@ fn publish(
         parts: shape.parts,
         sq_sig_all,
         access_flags: AtomicU32::new(0),
+        service_level: AtomicU8::new(0),
+        static_rate: AtomicU8::new(0),
         builder: send_ops.map(|_| Builder::new()),
     });
     add_target(of, source, qp.cast(), &acks);

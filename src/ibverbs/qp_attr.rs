@@ -26,6 +26,10 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp
         if mask.contains(AttrMask::ACCESS_FLAGS) {
             qp.access_flags.store(attr.qp_access_flags, Ordering::Relaxed);
         }
+        if mask.contains(AttrMask::AV) {
+            qp.service_level.store(attr.ah_attr.sl, Ordering::Relaxed);
+            qp.static_rate.store(attr.ah_attr.static_rate, Ordering::Relaxed);
+        }
         if mask.contains(AttrMask::STATE) {
             qp.show_state(attributes.transport.state);
         }
@@ -159,7 +163,11 @@ fn query(qp: &QpObject) -> Result<(ibv_qp_attr, QpState), Errno> {
             Access::from_bits_retain(qp.access_flags.load(Ordering::Relaxed)),
         ),
         cap: caps(&qp.nic),
-        ah_attr: qp.nic.address().as_ref().map_or(NO_ADDRESS, ah_attr),
+        ah_attr: qp.nic.address().map_or(NO_ADDRESS, |address| ibv_ah_attr {
+            sl: qp.service_level.load(Ordering::Relaxed),
+            static_rate: qp.static_rate.load(Ordering::Relaxed),
+            ..ah_attr(&address)
+        }),
         alt_ah_attr: NO_ADDRESS,
         pkey_index: 0,
         alt_pkey_index: 0,

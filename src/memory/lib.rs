@@ -30,7 +30,7 @@
 //! # Without a system
 //!
 //! WebAssembly has one thread and no kernel: nothing races, every address of its memory is mapped, and a copy is a copy.
-//! `bare.rs` stands there for the five files that know about the system, and for the list of what is registered.
+//! `bare.rs` stands there for the files that know about the system, and for the list of what is registered.
 //!
 //! # Example
 //!
@@ -57,6 +57,8 @@
 mod access;
 mod app_range;
 mod atomic;
+#[cfg(not(target_family = "wasm"))]
+mod available;
 #[cfg(target_family = "wasm")]
 mod bare;
 mod bind;

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, BufReader};
 
+use crate::available;
 use crate::error::MemoryError;
 
 /// Faults in all pages of a range, for writing if asked to, and so finds out whether each is mapped. This is what
@@ -17,6 +18,9 @@ pub(crate) fn populate(addr: usize, length: u64, write: bool) -> Result<(), Memo
         .and_then(|length| addr.checked_add(length))
         .and_then(|end| end.checked_next_multiple_of(page))
         .ok_or(MemoryError::BadAddress)?;
+    if end - start >= available::LARGE && !available::suffices(start, end, page) {
+        return Err(MemoryError::NoMemory);
+    }
     match fault_in(start, end - start, write) {
         Ok(()) => Ok(()),
         // Insufficient permissions, a mapping that the kernel does not fault in page by page (device memory), or a

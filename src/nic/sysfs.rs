@@ -14,10 +14,14 @@ use softrnic_link::host::{Host, Interface, LinkState};
 use softrnic_wire::Gid;
 
 use crate::device::{DeviceSpec, LinkKind};
+use crate::engine::GID_TABLE_LEN;
 use crate::verbs::Running;
 
 /// The interface of all addresses that belong to no other.
 const LOOPBACK: &str = "lo";
+
+/// Another number for other files of the same facts, so that a description from before is not taken for one of today.
+const LAYOUT: u32 = 2;
 
 /// Describes the devices below `root`, in `class/infiniband` and `class/infiniband_verbs`, and the connection manager
 /// in `class/misc`.
@@ -124,9 +128,16 @@ impl Facts {
         }
         for (index, gid) in self.gids.iter().enumerate() {
             put(&port, &format!("gids/{index}"), &format!("{gid}\n"))?;
-            put(&port, &format!("gid_attrs/types/{index}"), "RoCE v2\n")?;
             put(&port, &format!("gid_attrs/ndevs/{index}"), &format!("{}\n", self.interface))?;
         }
+        // As in the kernel, every place of the table has a GID, and a file for its type: programs try them all. The
+        // kernel refuses to read the type of a GID that is zero.
+        put(&port, "gid_attrs/types/0", "RoCE v2\n")?;
+        if self.gids.len() < GID_TABLE_LEN {
+            put(&port, &format!("gids/{}", self.gids.len()), &format!("{}\n", Gid::ZERO))?;
+            repeat(&port.join("gids"), self.gids.len())?;
+        }
+        repeat(&port.join("gid_attrs/types"), 0)?;
         std::fs::create_dir_all(directory.join("device/net").join(&self.interface))
     }
 }
@@ -138,7 +149,7 @@ fn is_up(interface: &Interface) -> bool {
 /// Points `class/infiniband/NAME` to a description of these facts, creating it if there is none.
 fn publish(root: &Path, name: &str, facts: &Facts) -> io::Result<()> {
     let mut hasher = DefaultHasher::new();
-    (env!("CARGO_PKG_VERSION"), facts).hash(&mut hasher);
+    (env!("CARGO_PKG_VERSION"), LAYOUT, facts).hash(&mut hasher);
     let described = format!("{name}.{:016x}", hasher.finish());
     let devices = root.join("devices");
     let directory = devices.join(&described);
@@ -173,6 +184,13 @@ fn put(directory: &Path, file: &str, text: &str) -> io::Result<()> {
     }
     path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
     std::fs::write(path, text)
+}
+
+/// Gives the file of one place of the GID table to all places behind it as well.
+fn repeat(directory: &Path, first: usize) -> io::Result<()> {
+    let file = directory.join(first.to_string());
+    (first + 1..GID_TABLE_LEN)
+        .try_for_each(|index| std::fs::hard_link(&file, directory.join(index.to_string())))
 }
 
 #[cfg(test)]

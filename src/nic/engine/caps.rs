@@ -55,7 +55,7 @@ impl Default for DeviceCaps {
             max_mcast_groups: 8192,
             max_mcast_qp_attach: 56,
             max_fast_reg_pages: 512,
-            gid_table_len: 1024,
+            gid_table_len: super::gid_table::GID_TABLE_LEN,
             max_dm_size: 256 << 20,
         }
     }

@@ -44,6 +44,7 @@ pub use completion::{Cqe, CqeExtra};
 pub use control::{ControlError, QpHandle, QpInit, QpQuery, ReceiveSource, SrqHandle, SrqInit};
 pub use data::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
 pub use drops::DropReason;
+pub(crate) use gid_table::GID_TABLE_LEN;
 pub use gid_table::GidTable;
 pub use gsi::{GsiCounter, Management};
 pub use objects::{CqKey, Event, QpCounts, QpKey, SrqKey, XrcdKey};

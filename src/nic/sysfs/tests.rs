@@ -44,7 +44,11 @@ fn a_device_is_described_as_the_kernel_would() {
         ("node_guid", "0200:ffff:7f00:0001\n"),
         ("ports/1/gids/0", "0000:0000:0000:0000:0000:ffff:7f00:0001\n"),
         ("ports/1/gids/1", "0000:0000:0000:0000:0000:ffff:7f00:0001\n"),
+        ("ports/1/gids/2", "0000:0000:0000:0000:0000:0000:0000:0000\n"),
+        ("ports/1/gids/1023", "0000:0000:0000:0000:0000:0000:0000:0000\n"),
         ("ports/1/gid_attrs/types/1", "RoCE v2\n"),
+        ("ports/1/gid_attrs/types/2", "RoCE v2\n"),
+        ("ports/1/gid_attrs/types/1023", "RoCE v2\n"),
         ("ports/1/gid_attrs/ndevs/1", "lo\n"),
         ("ports/1/state", "4: ACTIVE\n"),
     ] {

@@ -356,3 +356,29 @@ fn a_table_moves_between_threads() {
     fn movable<T: Send>() {}
     movable::<MemoryTable>();
 }
+
+#[test]
+fn more_than_the_machine_has_is_refused_before_any_page_is_touched() {
+    let machine = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let kib = |name: &str| {
+        let line = machine.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_ascii_whitespace().next().unwrap().parse::<usize>().unwrap()
+    };
+    let length = ((kib("MemTotal:") + kib("SwapTotal:")) << 10) * 2;
+    let (protection, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+    // SAFETY: a new mapping, wherever there is room, of addresses alone.
+    let base = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
+    assert_ne!(base, libc::MAP_FAILED);
+    let all = anywhere(base.expose_provenance(), length as u64);
+    assert_eq!(refusal(all, 0, ALL), MemoryError::NoMemory);
+    let mut resident = [1; 16];
+    // SAFETY: the list has a byte for each page.
+    assert_eq!(unsafe { libc::mincore(base, 16 * 4096, resident.as_mut_ptr()) }, 0);
+    assert_eq!(resident, [0; 16]);
+    // A large part of it is no more than there is.
+    let part = anywhere(base.expose_provenance(), 64 << 20);
+    World::new().reg(part, ALL);
+    // SAFETY: mapped above, and no longer used.
+    unsafe { libc::munmap(base, length) };
+}
