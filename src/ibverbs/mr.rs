@@ -412,22 +412,26 @@ fn check_file(fd: c_int, offset: u64, length: usize) -> Result<(), Errno> {
     if sized && end > stat.st_size as u64 { Err(Errno::INVAL) } else { Ok(()) }
 }
 
-/// `ibv_rereg_mr` has return codes of its own (`enum ibv_rereg_mr_err_code`), and sets `errno`.
-pub(crate) struct Rereg;
+/// `ibv_rereg_mr` has return codes of its own (`enum ibv_rereg_mr_err_code`), and sets `errno`. On an error the old
+/// registration is unchanged: everything is checked before anything is changed.
+pub(crate) enum Rereg {
+    Done,
+    /// Refused by what rdma-core's libibverbs checks. What its command to the kernel would refuse is an `Err`.
+    WrongInput,
+}
 
 impl crate::guard::Outcome for Rereg {
     type C = c_int;
     fn into_c(result: Result<Rereg, Errno>) -> c_int {
         match result {
-            Ok(Rereg) => 0,
+            Ok(Rereg::Done) => 0,
+            Ok(Rereg::WrongInput) => {
+                Errno::invalid("the arguments of ibv_rereg_mr do not fit its flags").set();
+                IBV_REREG_MR_ERR_INPUT
+            }
             Err(errno) => {
                 errno.set();
-                // The old registration is unchanged: everything is checked before anything is changed.
-                if errno == Errno::INVAL || errno == Errno::OPNOTSUPP {
-                    IBV_REREG_MR_ERR_INPUT
-                } else {
-                    IBV_REREG_MR_ERR_CMD
-                }
+                IBV_REREG_MR_ERR_CMD
             }
         }
     }
@@ -445,9 +449,13 @@ unsafe fn reregister(
 ) -> Result<Rereg, Errno> {
     const TRANSLATION: c_int = IBV_REREG_MR_CHANGE_TRANSLATION;
     const KNOWN: c_int = TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
-    let object: &MrObject = find(mr)?;
+    let Ok(object) = find::<MrObject>(mr) else { return Ok(Rereg::WrongInput) };
     let translation = flags & TRANSLATION != 0;
-    if flags & !KNOWN != 0 || flags == 0 || (translation && (length == 0 || addr.is_null())) {
+    let unasked = access != 0 && flags & IBV_REREG_MR_CHANGE_ACCESS == 0;
+    if flags & !KNOWN != 0 || unasked || (translation && (length == 0 || addr.is_null())) {
+        return Ok(Rereg::WrongInput);
+    }
+    if flags == 0 {
         return Err(Errno::INVAL);
     }
     let mut change = ReregSpec::default();
@@ -487,5 +495,5 @@ unsafe fn reregister(
             (*ibv).pd = pd.as_ibv();
         }
     }
-    Ok(Rereg)
+    Ok(Rereg::Done)
 }

@@ -37,7 +37,7 @@ pub(crate) unsafe extern "C" fn post_send(
                     unsafe { blame("ibv_post_send", wr.wr_id, bad, next) };
                     return Err(errno);
                 }
-                if wr.opcode == IBV_WR_BIND_MW {
+                if wr.opcode == IBV_WR_BIND_MW && binds(qp) {
                     // SAFETY: the request has just been accepted, with the caller's window.
                     unsafe { show_key(wr.op.bind_mw.mw, wr.op.bind_mw.rkey)? };
                 }
@@ -161,7 +161,7 @@ unsafe fn fill_send(request: &mut SendRequest, qp: &QpObject, wr: &ibv_send_wr) 
             return Err(Errno::invalid("a READ or an atomic has IBV_SEND_INLINE"));
         }
         if let SendOp::Local(op) = request.op {
-            if op == LocalOp::BindWindow {
+            if op == LocalOp::BindWindow && binds(qp) {
                 let bind = wr.op.bind_mw;
                 request.data = binding(bind_spec(bind.mw, bind.rkey, &bind.bind_info)?)?;
             }
@@ -178,6 +178,11 @@ unsafe fn fill_send(request: &mut SendRequest, qp: &QpObject, wr: &ibv_send_wr) 
         }
         frame(request, qp, wr.wr_id, wr.send_flags)
     }
+}
+
+/// Whether a QP can bind windows at all. On others the request fails when it is its turn, whatever the window.
+fn binds(qp: &QpObject) -> bool {
+    qp.nic.service() != QpType::Ud
 }
 
 /// Gives a request its number, and the effects of its flags.
@@ -208,16 +213,15 @@ unsafe fn operation(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendOp, Errno> {
         let rdma = || remote(wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
         let atomic = || remote(wr.wr.atomic.remote_addr, wr.wr.atomic.rkey);
         if qp.nic.service() == QpType::Ud {
-            let imm = match wr.opcode {
-                IBV_WR_SEND => None,
-                IBV_WR_SEND_WITH_IMM => Some(imm()),
-                opcode => {
-                    return Err(Errno::invalid(format_args!(
-                        "opcode is {opcode}, which a UD QP does not have"
-                    )));
-                }
+            let sends = match wr.opcode {
+                IBV_WR_SEND => Some(None),
+                IBV_WR_SEND_WITH_IMM => Some(Some(imm())),
+                // Fails when it is its turn.
+                _ => None,
             };
-            return datagram(qp, wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey, imm);
+            if let Some(imm) = sends {
+                return datagram(qp, wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey, imm);
+            }
         }
         Ok(match wr.opcode {
             IBV_WR_RDMA_WRITE => SendOp::Write { remote: rdma(), imm: None },

@@ -64,14 +64,10 @@ pub enum NoRecv {
     NoQueue,
 }
 
-/// Why a local operation of the send queue failed.
+/// A local operation of the send queue failed: a window that could not be bound, a key that could not be invalidated or
+/// registered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LocalOpFault {
-    /// The window could not be bound.
-    Bind,
-    /// The key could not be invalidated or registered.
-    Operation,
-}
+pub struct LocalOpFault;
 
 /// One packet to send: headers, and where its payload comes from.
 pub struct Transmit<'a, D> {

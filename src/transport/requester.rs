@@ -289,15 +289,14 @@ impl<D> Requester<D> {
         if entry.wqe.fence && !queue.awaited.is_empty() && !cx.config.has(Fault::NoFence) {
             return Err(Stop::Idle.into());
         }
-        if let SendOp::Local(op) = entry.wqe.op {
+        let possible = entry.wqe.op.is_of(cx.service);
+        if possible && let SendOp::Local(op) = entry.wqe.op {
             // Earlier requests may still use the key that is invalidated (IBTA 10.6.5: strict ordering).
             if matches!(op, LocalOp::Invalidate(_)) && queue.at > 0 {
                 return Err(Stop::Idle.into());
             }
-            let fault = host.execute(op, &entry.wqe.data).err().map(|fault| match fault {
-                LocalOpFault::Bind => Status::MwBind,
-                LocalOpFault::Operation => Status::LocalQpOperation,
-            });
+            // Memory management operation error, as verbs call it (IBTA 11.6.2).
+            let fault = host.execute(op, &entry.wqe.data).err().map(|LocalOpFault| Status::MwBind);
             queue.entries[queue.at].fault = fault;
             queue.start(0);
             if fault.is_some() {
@@ -305,7 +304,7 @@ impl<D> Requester<D> {
             }
             return self.complete_ready(cx, host).map(|()| false).map_err(Halt::Fatal);
         }
-        let fault = entry_fault(cx, entry, host);
+        let fault = if possible { entry_fault(cx, entry, host) } else { Some(Status::LocalQpOperation) };
         let packets = cx.config.packets_of(entry);
         // At most half of the PSN space may be outstanding, or old and new PSNs cannot be told apart.
         if queue.end.distance_from(queue.una) as u32 + packets > (1 << 23) - 1 && queue.at > 0 {

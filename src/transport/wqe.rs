@@ -2,6 +2,7 @@
 
 use softrnic_wire::{Feth, Imm, Qkey, Qpn, Rkey, SendTail, Srqn};
 
+use crate::attr::QpType;
 use crate::completion::WcOpcode;
 use crate::host::Domain;
 use crate::path::Path;
@@ -87,6 +88,19 @@ pub enum SendOp {
     },
     /// A local operation, executed in queue order without a packet.
     Local(LocalOp),
+}
+
+impl SendOp {
+    /// Whether a service has such requests (IBTA 10.8.2, 11.4.1.1).
+    pub(crate) fn is_of(&self, service: QpType) -> bool {
+        match (self, service) {
+            (SendOp::Datagram { .. }, service) => service == QpType::Ud,
+            (_, QpType::Ud | QpType::XrcTarget) => false,
+            (SendOp::Send(SendTail::Inv(_)), QpType::Uc) => false,
+            (SendOp::Send(_) | SendOp::Write { .. } | SendOp::Local(_), _) => true,
+            (_, service) => service != QpType::Uc,
+        }
+    }
 }
 
 /// An address and key at the peer.

@@ -36,8 +36,11 @@ class Rules(VerbsTest):
     def test_the_flags_of_completions_and_the_room_for_the_network_header(self):
         self.rule("flags")
 
-    def test_a_write_with_immediate_data_and_a_bad_key_takes_no_receive(self):
+    def test_a_write_with_immediate_data_and_a_bad_key_ends_its_receive(self):
         self.rule("immediate_with_bad_key")
+
+    def test_the_parts_of_an_address_without_meaning_come_back(self):
+        self.rule("address_as_given")
 
     def test_a_type_2_window_is_invalidated_through_its_own_qp_alone(self):
         self.rule("window_of_another_qp")
@@ -45,7 +48,7 @@ class Rules(VerbsTest):
     def test_of_two_bad_keys_the_local_one_is_told(self):
         self.rule("both_keys_wrong")
 
-    def test_what_can_never_be_done_is_refused_when_it_is_posted(self):
+    def test_what_can_never_be_done_is_taken_and_fails(self):
         self.rule("impossible_requests")
 
     def test_a_failed_reregistration_leaves_the_region_as_it_was(self):

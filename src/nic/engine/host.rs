@@ -214,19 +214,19 @@ impl Host for HostView<'_, '_> {
         let (qpn, pd) = (self.io.qpn, self.io.pd);
         match (op, data) {
             (LocalOp::Invalidate(rkey), _) => {
-                self.memory.invalidate(qpn, pd, rkey, false).map_err(|_| LocalOpFault::Operation)
+                self.memory.invalidate(qpn, pd, rkey, false).map_err(|_| LocalOpFault)
             }
             (LocalOp::BindWindow, LocalData::Bind(spec)) => {
                 let spec: BindSpec = **spec;
-                self.memory.bind_mw(qpn, pd, spec).map(|_| ()).map_err(|_| LocalOpFault::Bind)
+                self.memory.bind_mw(qpn, pd, spec).map(|_| ()).map_err(|_| LocalOpFault)
             }
             (LocalOp::FastRegister, LocalData::FastRegister(request)) => self
                 .memory
                 .fast_register(pd, request.lkey, request.new_key, request.access)
                 .map(|_| ())
-                .map_err(|_| LocalOpFault::Operation),
-            (LocalOp::BindWindow, _) => Err(LocalOpFault::Bind),
-            (LocalOp::FastRegister, _) => Err(LocalOpFault::Operation),
+                .map_err(|_| LocalOpFault),
+            (LocalOp::BindWindow, _) => Err(LocalOpFault),
+            (LocalOp::FastRegister, _) => Err(LocalOpFault),
         }
     }
 

@@ -440,21 +440,19 @@ impl Qp {
         }
         let fits = match (&request.op, self.service) {
             (SendOp::Datagram { .. }, service) => service == QpType::Ud,
-            (_, QpType::Ud | QpType::XrcTarget) => false,
-            (SendOp::Send(_) | SendOp::Write { .. } | SendOp::Local(_), _) => true,
-            (_, service) => service != QpType::Uc,
+            (_, service) => service != QpType::XrcTarget,
         };
         if !fits {
-            return Err(PostError::Invalid("the QP's service has no such operation"));
+            return Err(PostError::Invalid("the QP sends no such requests"));
         }
+        // As on hardware, an operation that the service does not have is taken, and fails, and so is an atomic that is not
+        // aligned: the peer refuses it.
         match &request.op {
-            SendOp::CompareSwap { remote, .. } | SendOp::FetchAdd { remote, .. }
-                if request.length < 8 || !remote.va.is_multiple_of(8) =>
-            {
-                Err(PostError::Invalid("an atomic needs 8 aligned bytes"))
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } if request.length < 8 => {
+                Err(PostError::Invalid("an atomic needs 8 bytes"))
             }
-            SendOp::AtomicWrite { remote } if request.length != 8 || !remote.va.is_multiple_of(8) => {
-                Err(PostError::Invalid("an atomic write needs 8 aligned bytes"))
+            SendOp::AtomicWrite { .. } if request.length != 8 => {
+                Err(PostError::Invalid("an atomic write needs 8 bytes"))
             }
             _ => Ok(()),
         }

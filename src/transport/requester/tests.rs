@@ -364,7 +364,7 @@ fn a_local_operation_that_fails_ends_the_qp_after_what_is_before_it() {
     case.post_send(1, 1);
     case.post(2, SendOp::Local(LocalOp::BindWindow), 0);
     case.post_send(3, 1);
-    case.world.local = Err(LocalOpFault::Bind);
+    case.world.local = Err(LocalOpFault);
     let (sent, _, outcome) = case.try_transmit();
     assert_eq!((sent, outcome), ([100].into(), DONE), "nothing behind it is sent");
     assert_eq!(case.ack(100), Outcome::Fatal(Status::MwBind));

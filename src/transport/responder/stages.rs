@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::counters::Counter;
 use crate::host::{AtomicOp, Domain, Host, NoRecv, RemoteAccess};
 use crate::planted::Fault;
-use crate::wqe::Receive;
+use crate::wqe::{Receive, RecvWqe};
 
 impl<D> Responder<D> {
     /// The stages for a request with the expected PSN.
@@ -142,7 +142,8 @@ impl<D> Responder<D> {
         let Stage { cx, request, domain, host } = stage;
         let Some(part) = WritePart::of(request.op, self.message.as_ref()) else { return Err(INVALID) };
         if !part.is_allowed(domain, host) {
-            return Err(Refusal::Access);
+            let wqe = part.imm.and_then(|_| host.take_recv(request.srqn).ok()).map(|receive| receive.wqe);
+            return Err(refuse_write(cx, request, wqe.as_ref(), host));
         }
         if !part.adds_up(request.payload) {
             return Err(INVALID);
@@ -153,11 +154,7 @@ impl<D> Responder<D> {
             None => None,
         };
         if !part.write(domain, request.payload, host) {
-            if let Some(wqe) = &wqe {
-                let failed = receive_completion(cx, wqe, Status::RemoteAccess, true);
-                host.complete(failed, request.srqn);
-            }
-            return Err(Refusal::Access);
+            return Err(refuse_write(cx, request, wqe.as_ref(), host));
         }
         self.message = part.rest(request.payload, request.srqn);
         self.accept(cx, request, part.ends);
@@ -257,6 +254,20 @@ fn take_recv<H: Host>(request: &Request<'_>, host: &mut H) -> Result<Receive<H::
         NoRecv::Empty => Refusal::NotReady,
         NoRecv::NoQueue => INVALID,
     })
+}
+
+/// Refuses the key of a WRITE. The receive that its immediate data would have taken ends with a local access error (IBTA
+/// 11.6.2); where there is none, the NAK says it all.
+fn refuse_write<H: Host>(
+    cx: &Context,
+    request: &Request<'_>,
+    wqe: Option<&RecvWqe<H::Data>>,
+    host: &mut H,
+) -> Refusal {
+    if let Some(wqe) = wqe {
+        host.complete(receive_completion(cx, wqe, Status::LocalAccess, true), request.srqn);
+    }
+    Refusal::Access
 }
 
 /// Puts the payload of a SEND behind what was received before, and invalidates the key that it names. The receive is

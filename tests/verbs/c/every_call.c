@@ -309,7 +309,7 @@ static void memory(void)
 	FAILS(ibv_dealloc_pd(other), EBUSY);
 	OK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS, NULL, far, 100, ALL_ACCESS));
 	CHECK(mr->addr == far && mr->length == 100);
-	FAILS(ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_INPUT);
+	FAILS(ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0), IBV_REREG_MR_ERR_CMD);
 	OK(ibv_dereg_mr(mr));
 	OK(ibv_dealloc_pd(other));
 

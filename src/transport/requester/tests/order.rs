@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr};
 
-use softrnic_wire::{Feth, Imm, Placement, Qkey, Qpn, Selectivity, SendTail};
+use softrnic_wire::{Feth, Imm, Placement, Qkey, Qpn, Rkey, Selectivity, SendTail};
 
 use super::*;
 use crate::path::Path;
@@ -78,7 +78,7 @@ fn a_key_is_invalidated_after_the_requests_that_may_use_it() {
 #[test]
 fn however_much_is_behind_a_local_operation_that_failed_none_of_it_is_sent() {
     let mut case = Case::new();
-    case.world.local = Err(LocalOpFault::Bind);
+    case.world.local = Err(LocalOpFault);
     case.post_send(1, 1);
     case.post(2, SendOp::Local(LocalOp::BindWindow), 0);
     for wr_id in 3..6 {
@@ -87,6 +87,27 @@ fn however_much_is_behind_a_local_operation_that_failed_none_of_it_is_sent() {
     assert_eq!(case.transmit().0, [100]);
     assert_eq!(case.transmit().0, []);
     assert_eq!(case.ack(100), Outcome::Fatal(Status::MwBind));
+}
+
+#[test]
+fn what_a_service_does_not_have_is_a_local_error() {
+    let read = SendOp::Read { remote: REMOTE };
+    let invalidating = SendOp::Send(SendTail::Inv(Rkey(1)));
+    let bind = SendOp::Local(LocalOp::BindWindow);
+    for (service, op) in [
+        (QpType::Ud, SendOp::Write { remote: REMOTE, imm: None }),
+        (QpType::Ud, SendOp::Send(SendTail::Plain)),
+        (QpType::Ud, bind),
+        (QpType::Uc, read),
+        (QpType::Uc, SendOp::FetchAdd { remote: REMOTE, add: 1 }),
+        (QpType::Uc, invalidating),
+    ] {
+        let mut case = Case::new();
+        case.cx.service = service;
+        case.post(1, op, 8);
+        let fatal = Outcome::Fatal(Status::LocalQpOperation);
+        assert_eq!(case.try_transmit(), ([].into(), Stop::Idle, fatal), "{service:?}");
+    }
 }
 
 #[test]

@@ -79,13 +79,20 @@ fn the_immediate_data_of_a_write_comes_with_its_last_packet() {
 }
 
 #[test]
-fn a_write_whose_key_is_refused_takes_no_receive() {
-    let mut case = Case::new();
-    case.world.post_receive(1, 0);
-    case.world.remote = Err(RemoteFault::Access);
-    let with_imm = Op::WriteOnly(reth(1), Some(Imm([1, 2, 3, 4])));
-    assert_eq!(case.request(100, with_imm, &[7]), Outcome::Fatal(Status::RemoteAccess));
-    assert_eq!((case.world.receives.len(), case.world.completed.len()), (1, 0));
+fn a_write_whose_key_is_refused_ends_the_receive_that_its_immediate_data_would_take() {
+    // IBTA 11.6.2.
+    let imm = Some(Imm([1, 2, 3, 4]));
+    for (receives, op, completed) in [
+        (1, Op::WriteOnly(reth(1), imm), vec![(1, Status::LocalAccess)]),
+        (0, Op::WriteOnly(reth(1), imm), vec![]),
+        (1, Op::WriteOnly(reth(1), None), vec![]),
+    ] {
+        let mut case = Case::new();
+        (0..receives).for_each(|_| case.world.post_receive(1, 0));
+        case.world.remote = Err(RemoteFault::Access);
+        assert_eq!(case.request(100, op, &[7]), Outcome::Fatal(Status::RemoteAccess));
+        assert_eq!(case.world.completed, completed);
+    }
 }
 
 #[test]
