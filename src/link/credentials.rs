@@ -33,6 +33,11 @@ impl Credentials {
         }
     }
 
+    /// Whether its number is known here.
+    pub(crate) fn have_pid(&self) -> bool {
+        self.pid > 0
+    }
+
     /// Whether it is a process of this process's user.
     pub fn are_ours(self) -> bool {
         self.are_of(rustix::process::geteuid().as_raw())

@@ -32,6 +32,8 @@ mod header;
 pub mod host;
 mod link;
 mod part;
+#[cfg(not(any(loom, target_family = "wasm")))]
+mod process;
 mod rng;
 #[cfg(not(target_family = "wasm"))]
 mod sharing;
@@ -57,6 +59,8 @@ pub use link::{
     Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, Sleeper, TxError, TxSlot,
 };
 pub use part::Part;
+#[cfg(not(any(loom, target_family = "wasm")))]
+pub use process::ProcessLooks;
 pub use rng::Rng;
 #[cfg(not(target_family = "wasm"))]
 pub use sharing::Sharing;

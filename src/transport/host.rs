@@ -1,6 +1,6 @@
 //! What a queue pair needs from the NIC around it.
 
-use softrnic_wire::{Feth, Headers, IcrcForm, Rkey, Srqn};
+use softrnic_wire::{Feth, Headers, IcrcForm, Qpn, Rkey, Srqn, Time};
 
 use crate::completion::{Completion, QpEvent};
 use crate::counters::Counter;
@@ -133,6 +133,17 @@ pub enum TransmitError {
     TooLong,
 }
 
+/// What is known of the process that a peer's QP belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PeerProcess {
+    /// A signal or a debugger has stopped it.
+    Stopped,
+    /// It runs or has ended, or nothing can be known of it, as behind a network.
+    NotStopped,
+    /// The host is finding out: ask again in a moment.
+    Awaited,
+}
+
 /// The NIC as one QP sees it while it is being driven. Every call is about that QP, its queues and its peer;
 /// where no [`Domain`] is given, about its own protection domain.
 pub trait Host {
@@ -223,6 +234,10 @@ pub trait Host {
 
     /// Raises an asynchronous event.
     fn event(&mut self, event: QpEvent);
+
+    /// What was seen of the peer's process at `since` or later. If it was not looked at since then, it is now, which may
+    /// take a moment.
+    fn peer_process(&mut self, path: &Path, qpn: Qpn, since: Time) -> PeerProcess;
 
     /// The state shared by all QPs that talk to this peer.
     fn peer(&mut self) -> &mut Peer;

@@ -46,8 +46,8 @@ pub use counters::Counter;
 pub use dcqcn::RateParameters;
 pub use hints::{Caller, Hints};
 pub use host::{
-    AtomicOp, Domain, Host, LocalFault, LocalOpFault, NoRecv, Payload, RemoteAccess, RemoteFault, Transmit,
-    TransmitError,
+    AtomicOp, Domain, Host, LocalFault, LocalOpFault, NoRecv, Payload, PeerProcess, RemoteAccess,
+    RemoteFault, Transmit, TransmitError,
 };
 pub use mask::AttrMask;
 pub use path::Path;

@@ -69,6 +69,8 @@ pub struct QpStatus {
     /// Of those, bytes that the window to the peer counts.
     pub charged: u64,
     pub queued_sends: usize,
+    /// The peer has not answered since the host was asked about its process.
+    pub doubts_peer: bool,
     pub retries_left: u8,
     pub rnr_wait: bool,
     /// Bytes per second that congestion control allows; `None` when it does not limit.
@@ -437,6 +439,7 @@ impl QpStatus {
             in_flight: 0,
             charged: 0,
             queued_sends: 0,
+            doubts_peer: false,
             retries_left: 0,
             rnr_wait: false,
             paced_rate: None,

@@ -57,6 +57,10 @@ pub(crate) struct Requester<D> {
     lost_alone: bool,
     /// When the retransmission timers were started.
     waits_since: Time,
+    /// When the host was last asked about the peer's process, since the peer has last answered.
+    asked_at: Option<Time>,
+    /// All retries are used up, and the answer decides what follows.
+    awaits_answer: bool,
     /// SQ_DRAINED has been raised for this stay in SQD.
     drained_reported: bool,
 }
@@ -100,6 +104,8 @@ impl<D> Requester<D> {
             standing: Standing::New,
             lost_alone: false,
             waits_since: Time::ZERO,
+            asked_at: None,
+            awaits_answer: false,
             drained_reported: false,
         }
     }
@@ -111,6 +117,7 @@ impl<D> Requester<D> {
         status.in_flight = self.queue.in_flight;
         status.charged = self.charged();
         status.queued_sends = self.queue.entries.len();
+        status.doubts_peer = self.asked_at.is_some();
         status.retries_left = self.retries_left;
         status.rnr_wait = self.rnr_wait;
         status.paced_rate = self.rate.as_ref().map(RateControl::current);

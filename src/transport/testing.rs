@@ -12,9 +12,10 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::counters::Counter;
 use crate::host::{
-    AtomicOp, Domain, Host, LocalFault, LocalOpFault, NoRecv, Payload, RemoteAccess, RemoteFault, Transmit,
-    TransmitError,
+    AtomicOp, Domain, Host, LocalFault, LocalOpFault, NoRecv, Payload, PeerProcess, RemoteAccess,
+    RemoteFault, Transmit, TransmitError,
 };
+use crate::path::Path;
 use crate::peer::Peer;
 use crate::window::WindowConfig;
 use crate::wqe::{LocalOp, Receive, RecvWqe, SendOp, SendWqe};
@@ -59,6 +60,9 @@ pub struct World {
     /// Whether local data can be accessed.
     pub memory: Result<(), LocalFault>,
     pub word: u64,
+    /// What is seen of the peer's process, and when it was last asked about.
+    pub process: PeerProcess,
+    pub asked_since: Time,
 }
 
 impl World {
@@ -83,6 +87,8 @@ impl World {
             local: Ok(()),
             memory: Ok(()),
             word: 0,
+            process: PeerProcess::NotStopped,
+            asked_since: Time::ZERO,
         }
     }
 
@@ -241,6 +247,11 @@ impl Host for World {
 
     fn event(&mut self, event: QpEvent) {
         self.events.push(event);
+    }
+
+    fn peer_process(&mut self, _: &Path, _: Qpn, since: Time) -> PeerProcess {
+        self.asked_since = since;
+        self.process
     }
 
     fn peer(&mut self) -> &mut Peer {

@@ -1,5 +1,6 @@
 """Shared memory between processes of one machine: what else can happen to them, and when sockets take its place."""
 
+import json
 import os
 import pathlib
 import random
@@ -142,6 +143,64 @@ class Mesh(SharedMemoryTest):
         self.assertLess(most, MEMORY)
         self.finish(timeout=120)
         print(f" rings: {most >> 20} MiB ", end="", flush=True)
+
+
+class Breakpoint(SharedMemoryTest):
+    """Two processes that write to each other, one of which is stopped as by a debugger."""
+
+    def go(self):
+        program, port = self.compile("writing.c", "-libverbs"), free_port()
+        programs = [self.start([program, role, port]) for role in ("server", "client")]
+        self.wait_until(lambda: self.stopped_peers() == [0, 0], programs)
+        return programs
+
+    def stopped_peers(self):
+        """How many QPs of each process that answers wait for a peer that is stopped."""
+        shown = subprocess.run([SOFTRNIC, "stats", "--json"], env=self.env, stdout=subprocess.PIPE)
+        qps = [device["qps"] for device in json.loads(shown.stdout)["devices"]]
+        return [sum(qp["peer_stopped"] for qp in some) for some in qps if some]
+
+    def stop(self, program, other):
+        """Stops it for three times as long as all retries take."""
+        os.kill(program.pid, signal.SIGSTOP)
+        self.wait_until(lambda: self.stopped_peers() == [1], [other])
+        time.sleep(3)
+        self.assertEqual(self.stopped_peers(), [1], other.output())
+
+    def stop_each(self):
+        programs = self.go()
+        for program, other in (programs, programs[::-1], programs):
+            self.stop(program, other)
+            os.kill(program.pid, signal.SIGCONT)
+            self.wait_until(lambda: self.stopped_peers() == [0, 0], programs)
+        for program in programs:
+            os.kill(program.pid, signal.SIGTERM)
+        for program in programs:
+            status = program.wait(time.monotonic() + 30)
+            self.assertEqual(status, 0, program.describe(status))
+            self.assertIn("pages written", program.output())
+            self.assertIn("its process is stopped", program.output())
+
+    def test_a_process_that_is_stopped_for_longer_than_all_retries_take_is_waited_for(self):
+        self.stop_each()
+
+    def test_so_is_one_that_is_reached_through_sockets(self):
+        self.env["SOFTRNIC_SHM"] = "off"
+        self.stop_each()
+
+    def test_so_is_one_of_several_that_share_an_address(self):
+        self.env.update(SOFTRNIC_SHM="off", SOFTRNIC_DEVICES="udp:127.0.13.19")
+        self.stop_each()
+
+    def test_one_that_is_killed_while_it_is_stopped_is_given_up(self):
+        server, client = self.go()
+        self.stop(server, client)
+        server.kill()
+        start = time.monotonic()
+        status = client.wait(start + 30)
+        self.assertEqual(status, 1, client.describe(status))
+        self.assertEqual(client.output().splitlines()[-1], "transport retry counter exceeded")
+        self.assertLess(time.monotonic() - start, 10)
 
 
 class Devices(SharedMemoryTest):

@@ -27,20 +27,25 @@ mod ways;
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::time::Duration;
 
 use softrnic_wire::{DF, IpFacts, Time, UdpFacts};
 
 use crate::audit::FrameAudit;
 use crate::{
-    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, Sharing, Sleeper, TxError,
-    TxSlot,
+    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Part, Reach, Sharing, Sleeper,
+    TxError, TxSlot,
 };
 
 use hello::Endpoint;
 use ring::{Addressing, MAX_DATAGRAM, NoRoom};
 use roads::Roads;
+
+/// A stream to the process that is reached through shared memory at a part of an address, if it is this user's.
+pub(crate) fn stream_to(address: IpAddr, part: Part) -> Option<OwnedFd> {
+    hello::ask(Endpoint { address, part: Some(part) }).ok().map(|(socket, _)| socket)
+}
 
 /// A caller that polls asks the kernel this often for what is not in the rings.
 const LOOK_INTERVAL: Duration = Duration::from_micros(50);

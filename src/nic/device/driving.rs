@@ -1,8 +1,9 @@
 //! Drives the NIC: what happens when a thread posts, polls or waits, or when it is the progress thread's turn.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use softrnic_link::Sleeper;
+use softrnic_link::{ProcessLooks, Sleeper};
 use softrnic_wire::Time;
 
 use super::{Core, Nic};
@@ -262,6 +263,41 @@ impl Nic {
         }
     }
 
+    /// Has the progress thread look at processes of peers.
+    #[cold]
+    fn look_at_peers(&self) {
+        if !self.peers_are_silent.swap(true, Ordering::AcqRel) {
+            self.kick.kick();
+        }
+    }
+
+    /// The progress thread looks at the processes of peers that do not answer, if there are any: without the NIC lock,
+    /// since that waits for the kernel.
+    pub(crate) fn look_at_silent_peers(&self, looks: &mut ProcessLooks) {
+        if !self.peers_are_silent.load(Ordering::Relaxed)
+            || !self.peers_are_silent.swap(false, Ordering::AcqRel)
+        {
+            return;
+        }
+        let questions = match self.core.lock() {
+            Ok(mut guard) => guard.engine.processes().take_questions(),
+            Err(Poisoned) => return,
+        };
+        for (address, part) in questions {
+            let now = self.now();
+            let stopped = looks.is_stopped(address, part);
+            let is_news = match self.core.lock() {
+                Ok(mut guard) => guard.engine.processes().answer(now, (address, part), stopped),
+                Err(Poisoned) => return,
+            };
+            if is_news {
+                let what =
+                    if stopped { "its process is stopped" } else { "its process is not stopped any more" };
+                tracing::info!(device = self.name, peer = %address, %part, what);
+            }
+        }
+    }
+
     fn round(&self, now: Time, core: &mut Core, budget: Budget) -> Step {
         self.words.before_drain();
         let Core { engine, link, routes, connections, .. } = core;
@@ -269,6 +305,9 @@ impl Nic {
         let step = engine.step(now, link.as_mut(), budget);
         if step.received_messages {
             self.words.message_came();
+        }
+        if engine.processes().has_questions() {
+            self.look_at_peers();
         }
         if engine.has_events() {
             routes.publish(engine.take_events());

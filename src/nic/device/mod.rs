@@ -30,6 +30,7 @@ mod waiter;
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use softrnic_link::{Capabilities, Link};
@@ -105,6 +106,8 @@ pub struct Nic {
     /// For registrations, which are checked without the engine.
     memory_config: softrnic_memory::Config,
     words: Words,
+    /// The progress thread is to look at the processes of peers.
+    peers_are_silent: AtomicBool,
     /// How long a caller polls in vain before it yields.
     yield_after: Duration,
 }
@@ -122,6 +125,9 @@ impl Nic {
         name: &str,
     ) -> std::io::Result<(Arc<Nic>, Progress)> {
         let nic = Nic::assemble(config, link, attachment, name, Clock::start())?;
+        if let Ok(mut core) = nic.core.lock() {
+            core.engine.processes().begin();
+        }
         let progress = Progress::spawn(nic.clone())?;
         Ok((nic, progress))
     }
@@ -174,6 +180,7 @@ impl Nic {
             name: name.to_owned(),
             memory_config: config.memory(),
             words: Words::new(),
+            peers_are_silent: AtomicBool::new(false),
             // On a single processor, a spinning thread keeps all others from running.
             yield_after: match std::thread::available_parallelism() {
                 Ok(count) if count.get() == 1 => Duration::ZERO,

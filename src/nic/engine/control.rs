@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use softrnic_link::Part;
 use softrnic_memory::{MemoryError, PdId};
 use softrnic_transport::{AttrError, AttrMask, Qp, QpAttr, QpState, QpStatus, QpType};
 use softrnic_wire::{Qpn, Srqn, Time};
@@ -467,6 +468,12 @@ impl Engine {
     pub fn query_qp(&self, key: QpKey) -> Result<QpQuery, ControlError> {
         let slot = self.qps.get(key).ok_or(ControlError::UnknownObject)?;
         Ok(QpQuery { attr: *slot.qp.attr(), status: slot.qp.status() })
+    }
+
+    /// Whether a QP's peer does not answer because its process is stopped.
+    pub fn is_peer_stopped(&self, query: &QpQuery) -> bool {
+        let process = (query.attr.path.dst, Part::of(query.attr.dest_qpn));
+        query.status.doubts_peer && self.shared.processes.is_stopped(process)
     }
 
     /// All QPs with number, service, state and counts, for statistics.

@@ -6,11 +6,12 @@ use slotmap::SlotMap;
 use softrnic_link::{Flow, Link, Part, TxError};
 use softrnic_memory::{Access, BindSpec, FlushScope, MemoryTable, PdId};
 use softrnic_transport::{
-    AtomicOp, Completion, Counter, Domain, Host, LocalFault, LocalOp, LocalOpFault, NoRecv, Payload, Peer,
-    QpEvent, Receive, RemoteAccess, RemoteFault, Transmit, TransmitError,
+    AtomicOp, Completion, Counter, Domain, Host, LocalFault, LocalOp, LocalOpFault, NoRecv, Path, Payload,
+    Peer, PeerProcess, QpEvent, Receive, RemoteAccess, RemoteFault, Transmit, TransmitError,
 };
 use softrnic_wire::{
-    Body, Feth, ICRC_LEN, IcrcForm, Placement, Rkey, Selectivity, Srqn, Time, UdpFacts, rxe_flush_icrc, seal,
+    Body, Feth, ICRC_LEN, IcrcForm, Placement, Qpn, Rkey, Selectivity, Srqn, Time, UdpFacts, rxe_flush_icrc,
+    seal,
 };
 
 use super::completion::{Cqe, CqeExtra};
@@ -364,6 +365,10 @@ impl Host for HostView<'_, '_> {
 
     fn event(&mut self, event: QpEvent) {
         self.shared.events.push(Event::Qp(self.io.key, event));
+    }
+
+    fn peer_process(&mut self, path: &Path, qpn: Qpn, since: Time) -> PeerProcess {
+        self.shared.processes.state(self.now, (path.dst, Part::of(qpn)), since)
     }
 
     fn peer(&mut self) -> &mut Peer {

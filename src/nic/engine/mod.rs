@@ -19,6 +19,7 @@ mod numbers;
 mod objects;
 mod parts;
 mod peers;
+mod processes;
 mod publish;
 mod receive;
 mod seed;
@@ -49,6 +50,7 @@ pub use gid_table::GidTable;
 pub use gsi::{GsiCounter, Management};
 pub use objects::{CqKey, Event, QpCounts, QpKey, SrqKey, XrcdKey};
 pub use parts::{CqParts, QpParts, Remains, SrqParts};
+pub use processes::Processes;
 pub use seed::Seed;
 pub use softrnic_transport::Caller;
 pub use usage::Usage;
@@ -332,6 +334,12 @@ impl Engine {
     /// All peers, with the window to each.
     pub fn peers(&self) -> impl Iterator<Item = (std::net::IpAddr, &softrnic_transport::Window)> {
         self.peers.iter()
+    }
+
+    /// What is known of the processes of peers that do not answer.
+    #[inline]
+    pub fn processes(&mut self) -> &mut Processes {
+        &mut self.shared.processes
     }
 
     /// The counters of all QPs together.

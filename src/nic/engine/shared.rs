@@ -8,13 +8,15 @@ use softrnic_wire::Srqn;
 
 use super::host::Staged;
 use super::objects::{Event, SrqKey, XrcdKey};
+use super::processes::Processes;
 
-/// Outputs held until the end of the step, counters, and the directory of XRC receive queues.
+/// Outputs held until the end of the step, counters, the directory of XRC receive queues, and what was seen of processes.
 pub struct Shared {
     pub staged: StagedCompletions,
     pub events: Vec<Event>,
     pub counters: [u64; Counter::ALL.len()],
     pub xrc_srqs: FxHashMap<Srqn, (SrqKey, XrcdKey)>,
+    pub processes: Processes,
 }
 
 /// Completions of this step.
@@ -71,6 +73,7 @@ impl Shared {
             events: Vec::new(),
             counters: [0; Counter::ALL.len()],
             xrc_srqs: FxHashMap::default(),
+            processes: Processes::default(),
         }
     }
 

@@ -1,7 +1,8 @@
 //! The progress thread, which carries out plans.
 //!
 //! It sleeps, spins and takes turns at the NIC as the [`Policy`](super::policy::Policy) says, and decides nothing
-//! itself. It also watches the port, the statistics socket, and for processes that want to share the address.
+//! itself. It also watches the port, the statistics socket, and for processes that want to share the address, and looks
+//! whether peers that do not answer are stopped.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -9,6 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use rustix::process::getpriority_process;
+use softrnic_link::ProcessLooks;
 use softrnic_mapping::Thread as NativeThread;
 use softrnic_wire::Time;
 
@@ -41,6 +43,7 @@ impl Progress {
                 nic: own,
                 turns,
                 answering: Answering::default(),
+                looks: ProcessLooks::default(),
                 attend_at: Time::ZERO,
                 members_from: Time::ZERO,
             }
@@ -103,6 +106,7 @@ struct Thread {
     nic: Arc<Nic>,
     turns: Turns,
     answering: Answering,
+    looks: ProcessLooks,
     /// When to attend to the port and the statistics if it has not slept until then.
     attend_at: Time,
     /// From when on to attend to the processes that share the address.
@@ -124,6 +128,7 @@ impl Thread {
             if self.attend_at <= now {
                 self.attend(now);
             }
+            self.nic.look_at_silent_peers(&mut self.looks);
             // The turn at the end of spinning begins the watch.
             if self.turns.plan.spin_until != Time::ZERO {
                 self.turns.take(true);

@@ -64,6 +64,9 @@ pub struct QpSnapshot {
     pub queued_sends: usize,
     pub retries_left: u8,
     pub rnr_wait: bool,
+    /// The peer does not answer, because its process is stopped.
+    #[serde(default)]
+    pub peer_stopped: bool,
     /// Bytes per second that congestion control allows, if it limits the rate.
     pub paced_rate: Option<u64>,
     pub packets_sent: u64,
@@ -201,6 +204,7 @@ impl Snapshot {
                 queued_sends: query.status.queued_sends,
                 retries_left: query.status.retries_left,
                 rnr_wait: query.status.rnr_wait,
+                peer_stopped: core.engine.is_peer_stopped(&query),
                 paced_rate: query.status.paced_rate,
                 packets_sent: counts.packets_sent,
                 packets_received: counts.packets_received,

@@ -11,9 +11,9 @@ use crate::QpType;
 use crate::completion::{Completion, Status};
 use crate::context::{Context, Outcome};
 use crate::counters::Counter;
-use crate::host::Host;
+use crate::host::{Host, PeerProcess};
 use crate::planted::Fault;
-use crate::tuning::MAX_EARLY_RESENDS;
+use crate::tuning::{ANSWER_POLL, MAX_EARLY_RESENDS};
 use crate::wqe::SendOp;
 
 /// A response that carries data of its own.
@@ -113,11 +113,18 @@ impl<D> Requester<D> {
         }
         match self.rnr_retries_left {
             7 if cx.attr.rnr_retry == 7 => {}
+            // A debugger may have stopped the thread that posts receives, and not the NIC's.
+            _ if self.peer_process(cx, host) == PeerProcess::Stopped => {
+                self.ask_again(cx, now, host);
+            }
             0 => {
                 host.count(Counter::RetryRnrExceededErr);
                 return Outcome::Fatal(Status::RnrRetryExceeded);
             }
-            _ => self.rnr_retries_left -= 1,
+            _ => {
+                self.rnr_retries_left -= 1;
+                self.ask_again(cx, now, host);
+            }
         }
         self.fall_silent(host);
         self.rewind(host);
@@ -266,6 +273,8 @@ impl<D> Requester<D> {
         self.rnr_retries_left = cx.attr.rnr_retry;
         self.restarted_at = None;
         self.early_resends = 0;
+        self.awaits_answer = false;
+        self.asked_at = None;
         self.timers.ack = Time::NEVER;
         self.timers.early = Time::NEVER;
         self.arm_retransmission(cx, now);
@@ -382,26 +391,55 @@ impl<D> Requester<D> {
         }
     }
 
-    /// The local ACK timeout has passed without progress (IBTA 9.7.6.1.3, C9-141).
+    /// The local ACK timeout has passed without progress (IBTA 9.7.6.1.3, C9-141). While the peer's process is stopped,
+    /// the NIC in it cannot answer, and no retry counts.
     pub(super) fn on_ack_timeout<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
         now: Time,
         host: &mut H,
     ) -> Outcome {
-        host.count(Counter::Timeout);
-        if self.retries_left == 0 {
-            host.count(Counter::RetryExceededErr);
-            return Outcome::Fatal(Status::RetryExceeded);
+        let asks = !core::mem::take(&mut self.awaits_answer);
+        if asks {
+            host.count(Counter::Timeout);
         }
-        if !cx.config.has(Fault::EndlessRetries) {
-            self.retries_left -= 1;
+        let mut process = self.peer_process(cx, host);
+        if self.retries_left == 0 && asks && process != PeerProcess::Stopped {
+            // What was seen when this timeout began does not suffice to give up.
+            process = self.ask_again(cx, now, host);
         }
+        match process {
+            PeerProcess::Stopped => {}
+            PeerProcess::Awaited if self.retries_left == 0 => {
+                self.awaits_answer = true;
+                self.timers.ack = now + ANSWER_POLL;
+                return Outcome::Continue;
+            }
+            _ if self.retries_left == 0 => {
+                host.count(Counter::RetryExceededErr);
+                return Outcome::Fatal(Status::RetryExceeded);
+            }
+            _ if cx.config.has(Fault::EndlessRetries) => {}
+            _ => self.retries_left -= 1,
+        }
+        self.ask_again(cx, now, host);
         self.suspect_loss(now, host);
         self.fall_silent(host);
         self.restart(host);
         self.restarted_at = None;
         Outcome::Continue
+    }
+
+    /// What has been seen of the peer's process since the last question.
+    fn peer_process<H: Host<Data = D>>(&self, cx: &Context, host: &mut H) -> PeerProcess {
+        let seen = |since| host.peer_process(&cx.attr.path, cx.attr.dest_qpn, since);
+        self.asked_at.map_or(PeerProcess::NotStopped, seen)
+    }
+
+    /// Has the host look at the peer's process.
+    fn ask_again<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, host: &mut H) -> PeerProcess {
+        self.asked_at = Some(now);
+        self.peer_process(cx, host)
     }
 
     /// A few round trips without progress: a NAK or the last packets may be lost, or the peer's QP is gone.

@@ -6,6 +6,7 @@ use softrnic_wire::{NakCode, Op, Rkey, RnrTimer, SendTail};
 use super::*;
 use crate::completion::Status;
 use crate::context::Context;
+use crate::host::PeerProcess;
 use crate::testing::{MOMENT, MTU, START, World, context, send_wqe};
 use crate::wqe::{LocalOp, RemoteBuffer, SendOp};
 
@@ -440,4 +441,78 @@ fn what_is_stopped_gives_its_window_back() {
     assert_eq!(case.world.peer.window.in_flight(), 0);
     assert_eq!(case.completed(), [(1, Status::Flushed), (2, Status::Flushed)]);
     assert_eq!(case.requester.deadline(), Time::NEVER);
+}
+
+/// Has something outstanding, and the last retry used up.
+fn without_retries() -> Case {
+    let mut case = Case::new();
+    case.cx.config.early_retransmission = false;
+    case.post_send(1, 1);
+    case.transmit();
+    case.requester.retries_left = 0;
+    case
+}
+
+#[test]
+fn no_retry_counts_while_the_peers_process_is_stopped() {
+    let mut case = without_retries();
+    case.world.process = PeerProcess::Stopped;
+    for _ in 0..100 {
+        assert_eq!(case.time_out(), DONE);
+        assert_eq!(case.transmit().0, [100]);
+    }
+    case.world.process = PeerProcess::NotStopped;
+    assert_eq!(case.time_out(), Outcome::Fatal(Status::RetryExceeded), "all before count as they did");
+    assert_eq!(case.world.count_of(Counter::Timeout), 101);
+}
+
+#[test]
+fn a_qp_without_retries_gives_up_when_it_knows_of_the_peers_process() {
+    for stopped in [false, true] {
+        let mut case = without_retries();
+        case.world.process = PeerProcess::Awaited;
+        assert_eq!(case.time_out(), DONE);
+        let timed_out = case.now;
+        for _ in 0..3 {
+            assert_eq!(case.transmit().0, [0; 0], "nothing is sent meanwhile");
+            assert_eq!(case.time_out(), DONE);
+            assert_eq!(case.world.asked_since, timed_out, "what was seen since then counts");
+        }
+        let answer = if stopped { PeerProcess::Stopped } else { PeerProcess::NotStopped };
+        case.world.process = answer;
+        let outcome = if stopped { DONE } else { Outcome::Fatal(Status::RetryExceeded) };
+        assert_eq!(case.time_out(), outcome);
+        assert_eq!(case.world.count_of(Counter::Timeout), 1);
+    }
+}
+
+#[test]
+fn an_answer_of_the_peer_comes_before_what_is_known_of_its_process() {
+    let mut case = without_retries();
+    case.world.process = PeerProcess::Awaited;
+    assert_eq!(case.time_out(), DONE);
+    assert_eq!(case.ack(100), DONE);
+    assert_eq!(case.world.completed, [(1, Status::Success)]);
+    assert_eq!(case.requester.deadline(), Time::NEVER);
+}
+
+#[test]
+fn no_rnr_retry_counts_while_the_peers_process_is_stopped() {
+    let mut case = Case::new();
+    case.post_send(1, 1);
+    case.world.process = PeerProcess::Stopped;
+    for _ in 0..100 {
+        case.transmit();
+        assert_eq!(case.rnr_nak(100), DONE);
+        assert_eq!(case.time_out(), DONE);
+    }
+    case.world.process = PeerProcess::NotStopped;
+    // The first one has had the host look, and counted.
+    for _ in 1..case.cx.attr.rnr_retry {
+        case.transmit();
+        assert_eq!(case.rnr_nak(100), DONE);
+        assert_eq!(case.time_out(), DONE);
+    }
+    case.transmit();
+    assert_eq!(case.rnr_nak(100), Outcome::Fatal(Status::RnrRetryExceeded));
 }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use softrnic_wire::{ROCE_UDP_PORT, ServiceId};
 
-use crate::{Part, Sharing};
+use crate::{Credentials, Part, Sharing};
 
 use super::message::SockAddr;
 use super::open::{self, OpenError, bind_error};
@@ -59,6 +59,11 @@ pub struct Members {
     watch: OwnedFd,
     process: u32,
     left: bool,
+}
+
+/// The process that has taken an address, if it is this user's.
+pub(crate) fn first_member(address: IpAddr) -> Option<Credentials> {
+    hello::owner(address).filter(|owner| owner.are_ours())
 }
 
 /// Why an address is not shared.
