@@ -13,7 +13,7 @@ use crate::failure::{Doing, Failure, Result};
 use crate::output::{say, write};
 
 pub use groups::Group;
-pub use text::{connections, peer, peer_qpn, reach, through};
+pub use text::{connections, peer, peer_qpn, reach, state, through};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,6 +56,18 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// What is said where none of the selected devices is found.
+    pub fn nothing(&self) -> String {
+        match (self.pid, &self.device) {
+            (None, None) => "No process of this user has a SoftRNIC device.".into(),
+            (None, Some(name)) => format!("No process of this user has a SoftRNIC device named {name}."),
+            (Some(pid), None) => format!("Process {pid} has no SoftRNIC device, or is not this user's."),
+            (Some(pid), Some(name)) => {
+                format!("Process {pid} has no SoftRNIC device named {name}, or is not this user's.")
+            }
+        }
+    }
+
     /// Asks the selected devices.
     pub fn look(&self) -> Result<Look> {
         let mut found = look().doing(|| "cannot look for devices".into())?;
@@ -97,7 +109,7 @@ pub fn run(args: StatsArgs) -> Result {
         let silent = look.silent.iter().map(|s| Silent { name: &s.name, error: &s.why }).collect();
         say!("{}", serde_json::to_string_pretty(&Everything { devices: &look.snapshots, silent })?);
     } else {
-        write(format_args!("{}", text::report(&look, args.all)));
+        write(format_args!("{}", text::report(&look, &args.selection.nothing(), args.all)));
     }
     match look.snapshots.is_empty() && !look.silent.is_empty() {
         true => Err(Failure::new("no device answers")),

@@ -10,11 +10,11 @@ use super::Group;
 use crate::table::{BAD, HEADING, QUIET, Table};
 use crate::units;
 
-/// The whole result; counters that are 0 only if `all`.
-pub fn report(look: &Look, all: bool) -> String {
+/// The whole result, or `nothing`; counters that are 0 only if `all`.
+pub fn report(look: &Look, nothing: &str, all: bool) -> String {
     let mut out = String::new();
     if look.snapshots.is_empty() && look.silent.is_empty() {
-        return "No process of this user has a SoftRNIC device.\n".into();
+        return format!("{nothing}\n");
     }
     for (number, snapshot) in look.snapshots.iter().enumerate() {
         if number > 0 {
@@ -83,7 +83,7 @@ fn queue_pairs(snapshot: &Snapshot) -> Table {
         table.row(vec![
             format!("{:#x}", qp.qpn),
             qp.service.clone(),
-            qp.state.clone(),
+            state(qp),
             peer(qp),
             through(snapshot, qp),
             peer_qpn(qp),
@@ -157,6 +157,16 @@ pub fn reach(snapshot: &Snapshot) -> Vec<String> {
         lines.push(format!("no shared memory with {named}{more}: {why}"));
     }
     lines
+}
+
+/// The QP's state, and what it waits for.
+pub fn state(qp: &QpSnapshot) -> String {
+    let waits = match qp {
+        QpSnapshot { peer_stopped: true, .. } => ", peer stopped",
+        QpSnapshot { rnr_wait: true, .. } => ", RNR",
+        _ => "",
+    };
+    format!("{}{waits}", qp.state)
 }
 
 /// How the QP's peer is reached.

@@ -62,7 +62,7 @@ fn once(args: &TopArgs) -> Result {
     let before = args.selection.look()?;
     std::thread::sleep(args.delay);
     let now = args.selection.look()?;
-    for Line { style, text } in view::lines(Some(&before), &now) {
+    for Line { style, text } in view::lines(Some(&before), &now, &args.selection.nothing()) {
         write(format_args!("{style}{text}{style:#}\n"));
     }
     Ok(())
@@ -74,7 +74,7 @@ fn live(args: &TopArgs) -> Result {
     let mut scroll = Scroll::default();
     let mut screen = Screen::enter()?;
     loop {
-        let lines = view::lines(before.as_ref(), &now);
+        let lines = view::lines(before.as_ref(), &now, &args.selection.nothing());
         let due = Instant::now() + args.delay;
         loop {
             let (columns, rows) = screen.size()?;

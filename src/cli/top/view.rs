@@ -6,7 +6,7 @@ use anstyle::{AnsiColor, Style};
 use softrnic_nic::stats::{Look, QpSnapshot, Snapshot};
 
 use super::rates::Between;
-use crate::stats::{Group, connections, peer, peer_qpn, reach, through};
+use crate::stats::{Group, connections, peer, peer_qpn, reach, state, through};
 use crate::table::{BAD, HEADING, QUIET, Table};
 use crate::units;
 
@@ -19,9 +19,9 @@ pub struct Line {
 const PLAIN: Style = Style::new();
 const WAITS: Style = AnsiColor::Yellow.on_default();
 
-/// All lines.
-pub fn lines(before: Option<&Look>, now: &Look) -> Vec<Line> {
-    let mut lines = vec![summary(now)];
+/// All lines; `nothing` is what the first one says where there is no device.
+pub fn lines(before: Option<&Look>, now: &Look, nothing: &str) -> Vec<Line> {
+    let mut lines = vec![summary(now, nothing)];
     let mut add = |style, text| lines.push(Line { style, text });
     for snapshot in &now.snapshots {
         let between = Between::new(before, snapshot);
@@ -46,7 +46,7 @@ pub fn lines(before: Option<&Look>, now: &Look) -> Vec<Line> {
             let style = match number.checked_sub(1).map(|place| &snapshot.qps[place]) {
                 None => QUIET,
                 Some(qp) if qp.state == "ERR" || qp.state == "SQE" => BAD,
-                Some(qp) if qp.rnr_wait => WAITS,
+                Some(qp) if qp.rnr_wait || qp.peer_stopped => WAITS,
                 Some(_) => PLAIN,
             };
             add(style, format!("  {text}"));
@@ -63,12 +63,12 @@ pub fn lines(before: Option<&Look>, now: &Look) -> Vec<Line> {
     lines
 }
 
-fn summary(now: &Look) -> Line {
-    let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+fn summary(now: &Look, nothing: &str) -> Line {
+    let count = |number: usize, what: &str| units::count(number as u64, what);
     let processes: BTreeSet<u32> = now.snapshots.iter().map(|snapshot| snapshot.pid).collect();
     let qps = now.snapshots.iter().map(|snapshot| snapshot.qps.len()).sum();
     let text = match processes.len() {
-        0 => "No process of this user has a SoftRNIC device.".to_owned(),
+        0 => nothing.to_owned(),
         1 => format!("1 process, {}, {}", count(now.snapshots.len(), "device"), count(qps, "QP")),
         many => format!("{many} processes, {} devices, {}", now.snapshots.len(), count(qps, "QP")),
     };
@@ -143,7 +143,7 @@ fn queue_pairs(snapshot: &Snapshot, between: Between<'_>) -> Table {
         table.row(vec![
             format!("{:#x}", qp.qpn),
             qp.service.clone(),
-            if qp.rnr_wait { format!("{}, RNR", qp.state) } else { qp.state.clone() },
+            state(qp),
             peer(qp),
             through(snapshot, qp),
             peer_qpn(qp),

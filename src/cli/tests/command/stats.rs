@@ -56,6 +56,17 @@ fn the_table_names_what_was_counted() {
 }
 
 #[test]
+fn nothing_is_said_of_others_where_the_one_that_was_asked_for_has_no_device() {
+    let _ends = pair("others");
+    for command in [&["stats"][..], &["top", "--once", "-d", "0.1"]] {
+        let shown = softrnic(&[command, &["--pid", "1"]].concat()).expect(0).stdout;
+        assert!(shown.contains("Process 1 has no SoftRNIC device, or is not this user's."), "{shown}");
+        let shown = softrnic(&[command, &["--device", "unheard_of"]].concat()).expect(0).stdout;
+        assert!(shown.contains("No process of this user has a SoftRNIC device named unheard_of."), "{shown}");
+    }
+}
+
+#[test]
 fn it_says_who_is_reached_through_shared_memory_and_counts_what_is() {
     let ends = pair_on("shared", "udp?shm=on");
     send(&ends, 20);
