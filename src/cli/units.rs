@@ -13,6 +13,11 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// `1 error`, `2 errors`.
+pub fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Approximately this many bytes: `31.4 MB`.
 pub fn volume(bytes: u64) -> String {
     let value = bytes as f64;

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use softrnic_wire::Gid;
 
+use crate::place::told;
+
 /// The agent's source, in C for libibverbs.
 pub const AGENT: &str = include_str!("agent.c");
 /// The TCP port on which it listens.
@@ -128,7 +130,7 @@ fn read_line(stream: &mut TcpStream, within: Duration) -> Result<String, AgentEr
     loop {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(lost(format!("it has not answered within {within:?}")));
+            return Err(lost(format!("it has not answered within {}", told(within))));
         }
         stream.set_read_timeout(Some(left))?;
         let count = match stream.read(&mut chunk) {

@@ -348,8 +348,7 @@ fn create(path: &PathBuf) -> Result<Capture, LabError> {
 }
 
 fn told(failure: &Failure, more: &str) -> (usize, String, String) {
-    let (Trouble::Deviation(what) | Trouble::NotApplicable(what) | Trouble::Broken(what)) = &failure.trouble;
-    (failure.number, failure.line.clone(), format!("{what}{more}"))
+    (failure.number, failure.line.clone(), format!("{}{more}", failure.trouble))
 }
 
 /// What a case says in which this event is missing, everything else being as judged.

@@ -5,6 +5,11 @@ use std::time::{Duration, Instant};
 /// Where a thread is kept waiting for longer than this, nothing that takes milliseconds can be judged.
 const MOST_JITTER: Duration = Duration::from_millis(60);
 
+/// A time in words.
+pub fn told(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1e3)
+}
+
 /// What was measured before the first script, and learned since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use softrnic_wire::{Header, ICRC_LEN, OPCODES, OpcodeInfo, Packet, Qpn};
+use softrnic_wire::{Header, ICRC_LEN, NakCode, OPCODES, OpcodeInfo, Packet, Qpn, Syndrome};
 
 use crate::message;
 
@@ -106,22 +106,101 @@ pub fn get(bytes: &[u8], offset: usize, len: usize) -> u64 {
         .fold(0, |value, place| value << 1 | u64::from(bytes[place / 8] >> (7 - place % 8) & 1))
 }
 
-/// A packet in one readable line.
+/// A packet in one readable line, in the words of scripts.
 pub fn describe(bytes: &[u8]) -> String {
-    match Packet::parse(bytes) {
-        Err(error) => format!("{error}"),
-        Ok(packet) => {
-            let bth = packet.bth;
-            let name = packet.body.opcode().name();
-            let flags = [(bth.ack_req, " A"), (bth.solicited, " SE"), (bth.becn, " BECN")];
-            let flags: String = flags.into_iter().filter(|flag| flag.0).map(|flag| flag.1).collect();
-            if bth.dest_qpn == Qpn::GSI
-                && let Some(message) = message::describe(packet.payload)
-            {
-                return message;
-            }
-            let (qpn, psn, len) = (bth.dest_qpn, bth.psn, packet.payload.len());
-            format!("{name} qp {qpn} psn {psn}{flags} len {len} {:?}", packet.body)
+    let packet = match Packet::parse(bytes) {
+        Err(error) => return format!("{error}"),
+        Ok(packet) => packet,
+    };
+    if packet.bth.dest_qpn == Qpn::GSI
+        && let Some(message) = message::describe(packet.payload)
+    {
+        return message;
+    }
+    let Some((info, fields, payload)) = take_apart(bytes) else { return "not a packet".into() };
+    let mut text = info.name.to_owned();
+    for name in names().filter(|name| !UNTOLD.contains(name)) {
+        match fields.get(name) {
+            Some(0) if FLAGS.contains(&name) => {}
+            Some(_) if FLAGS.contains(&name) => text += &format!(" {name}"),
+            Some(&value) if name == "syndrome" => text += &format!(" {}", said(name, value)),
+            Some(&value) => text += &format!(" {name} {}", said(name, value)),
+            None => {}
         }
+    }
+    if !payload.is_empty() {
+        text += &format!(" len {}", payload.len());
+    }
+    text
+}
+
+/// Fields of one bit that scripts name where they are set.
+pub const FLAGS: [&str; 5] = ["A", "SE", "M", "FECN", "BECN"];
+
+/// What a line does not say of a packet: the name has the opcode, and the others are the same in all.
+const UNTOLD: [&str; 5] = ["opcode", "pad", "tver", "pkey", "M"];
+
+/// The names of all fields, each once, in the order in which the headers have them.
+fn names() -> impl Iterator<Item = &'static str> {
+    let is_first = |at: usize| LAYOUT[..at].iter().all(|(name, ..)| *name != LAYOUT[at].0);
+    (0..LAYOUT.len()).filter(move |&at| is_first(at)).map(|at| LAYOUT[at].0)
+}
+
+/// Which fields are not what they should be, and what they are. The one that says most comes first: a NAK has another
+/// MSN than an ACK as well.
+pub fn differences(found: &Fields, expected: &Fields) -> Vec<String> {
+    let first = ["syndrome"].into_iter();
+    let all = first.chain(names().filter(|&name| name != "syndrome"));
+    all.filter_map(|name| {
+        let expected = *expected.get(name)?;
+        match found.get(name) {
+            Some(&found) if found == expected => None,
+            Some(&found) => Some(format!("{name} is {}, not {}", said(name, found), said(name, expected))),
+            None => Some(format!("there is no {name}")),
+        }
+    })
+    .collect()
+}
+
+/// The value of a field, as scripts have it.
+fn said(name: &str, value: u64) -> String {
+    match (name, Syndrome::from_byte(value as u8)) {
+        ("syndrome", Syndrome::Ack(_)) => "ACK".into(),
+        ("syndrome", Syndrome::Nak(NakCode::PsnSequence)) => "SEQ".into(),
+        ("syndrome", Syndrome::Nak(NakCode::InvalidRequest)) => "INVALID".into(),
+        ("syndrome", Syndrome::Nak(NakCode::RemoteAccess)) => "ACCESS".into(),
+        ("syndrome", Syndrome::Nak(NakCode::RemoteOperational)) => "OPERATIONAL".into(),
+        ("syndrome", Syndrome::RnrNak(_)) => format!("RNR {}", value & 0x1F),
+        ("psn" | "msn" | "dma" | "A" | "SE" | "M" | "FECN" | "BECN" | "pad", _) => value.to_string(),
+        _ => format!("{value:#x}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acknowledge(syndrome: u64, msn: u64) -> (Vec<u8>, Fields) {
+        let info = opcode("RC Acknowledge").expect("it is in the table");
+        let told = [("opcode", info.opcode.byte().into()), ("qp", 0x11), ("psn", 100), ("pkey", 0xFFFF)];
+        let fields =
+            Fields::from_iter(told.into_iter().chain([("syndrome", syndrome), ("msn", msn), ("M", 1)]));
+        (build(info, &fields, &[]), fields)
+    }
+
+    #[test]
+    fn a_packet_is_told_in_the_words_of_scripts() {
+        assert_eq!(describe(&acknowledge(0x62, 3).0), "RC Acknowledge qp 0x11 psn 100 ACCESS msn 3");
+        assert_eq!(describe(&acknowledge(0x1F, 0).0), "RC Acknowledge qp 0x11 psn 100 ACK msn 0");
+        assert_eq!(describe(&acknowledge(0x2C, 0).0), "RC Acknowledge qp 0x11 psn 100 RNR 12 msn 0");
+        assert!(!describe(&[1, 2, 3]).is_empty());
+    }
+
+    #[test]
+    fn all_differences_are_told_and_a_nak_first() {
+        let (found, expected) = (acknowledge(0x60, 0).1, acknowledge(0x1F, 1).1);
+        assert_eq!(differences(&found, &expected), ["syndrome is SEQ, not ACK", "msn is 0, not 1"]);
+        assert_eq!(differences(&found, &Fields::from([("imm", 7)])), ["there is no imm"]);
+        assert_eq!(differences(&found, &found), [""; 0]);
     }
 }

@@ -296,12 +296,9 @@ fn compare(told: &Packet, wanted: &Fields, packet: &Received) -> Result {
     if info.opcode.byte() != told.info.opcode.byte() || payload.len() != told.len {
         return deviation(line());
     }
-    for (name, expected) in wanted {
-        let found =
-            fields.get(name).ok_or_else(|| Trouble::Deviation(format!("{name} is not in {}", line())))?;
-        if found != expected {
-            return deviation(format!("{name} is {found:#x}, not {expected:#x}; {}", line()));
-        }
+    let differences = packet::differences(&fields, wanted);
+    if !differences.is_empty() {
+        return deviation(format!("{}; {}", differences.join("; "), line()));
     }
     if packet.seal != told.seal.unwrap_or(packet.seal) || packet.seal == Seal::Bad {
         return deviation(format!("another ICRC; {}", line()));

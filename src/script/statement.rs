@@ -177,6 +177,11 @@ impl State {
         ("SQE", State::Sqe),
         ("ERR", State::Err),
     ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        State::NAMES.iter().find(|(_, state)| *state == self).map_or("", |(name, _)| name)
+    }
 }
 
 /// What a QP or a region lets peers do.

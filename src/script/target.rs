@@ -1,5 +1,6 @@
 //! What a script is played on.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -14,6 +15,13 @@ pub enum Trouble {
     NotApplicable(String),
     /// The script is wrong, or the target broke.
     Broken(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Trouble::Deviation(what) | Trouble::NotApplicable(what) | Trouble::Broken(what)) = self;
+        f.write_str(what)
+    }
 }
 
 /// Where a named piece of memory begins.

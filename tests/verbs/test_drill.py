@@ -126,7 +126,7 @@ class Drill(VerbsTest):
         junit, page = self.folder / "drill.xml", self.folder / "drill.html"
         done = self.play(script, "--junit", junit, "--html", page)
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
-        self.assertIn("msn is 0x1, not 0x7", done.stdout)
+        self.assertIn("msn is 1, not 7", done.stdout)
         suite = xml.etree.ElementTree.parse(junit).getroot().find("testsuite")
         self.assertEqual((suite.get("tests"), suite.get("failures")), ("1", "1"))
         self.assertIn("<svg", page.read_text())

@@ -14,6 +14,7 @@ use crate::failure::{Doing, Failure, Result};
 use crate::output::{say, write_bytes};
 use crate::progress::Progress;
 use crate::table::Table;
+use crate::units;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -119,12 +120,12 @@ pub fn run(args: DrillArgs) -> Result {
         repeats: args.repeats,
     })?;
     anstream::eprintln!(
-        "From {} to {} ({}) and to nobody else; at most {} packets a case. Nothing counts as nothing after {:?}.",
+        "From {} to {} ({}) and to nobody else; at most {} packets a case. What has not come after {} counts as absent.",
         lab.own(),
         peer,
         judged(&lab, args.server),
         Lab::most_packets(),
-        lab.settle(),
+        units::duration(lab.settle()),
     );
     let judgements = judge(&mut lab, &scripts, &known, args.json)?;
     if args.json {
@@ -139,7 +140,8 @@ pub fn run(args: DrillArgs) -> Result {
         write_file(path, report::junit(&judgements).as_bytes())?;
     }
     if let Some(path) = &args.html {
-        let page = page::page(&judgements, &format!("{peer}, {}", judged(&lab, args.server)), &scripts)?;
+        let peer = format!("{peer}, {}", judged(&lab, args.server));
+        let page = page::page(&judgements, &page::Origin::now(peer), &scripts)?;
         write_file(path, &page)?;
     }
     let bad = |judgement: &Judgement| match judgement.verdict() {

@@ -15,6 +15,7 @@ use softrnic_inspect::svg::write_svg;
 use crate::capture_file::{CaptureFile, ReadProgress};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::say;
+use crate::units::count;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -145,6 +146,10 @@ fn write_picture(report: &Report, files: &Captures, out: &Path, rows: usize) -> 
 }
 
 fn conclude(report: &Report, out: &Path) {
-    let (errors, warnings) = (report.count(Severity::Error), report.count(Severity::Warning));
-    say!("{}: {} QP pairs, {errors} errors, {warnings} warnings", out.display(), report.pairs.len());
+    let counts = [
+        count(report.pairs.len() as u64, "QP pair"),
+        count(report.count(Severity::Error), "error"),
+        count(report.count(Severity::Warning), "warning"),
+    ];
+    say!("{}: {}", out.display(), counts.join(", "));
 }

@@ -24,7 +24,7 @@ impl Lab {
         let mut peer = Peer::new(&mut wire, None, Some(port), self.place, self.take_qpns());
         exchange(MEETING, &mut peer).map_err(|why| self.refused(port, why))?;
         let measured = Place::measure(|| peer.ask_server().map(drop));
-        let measured = measured.map_err(|trouble| self.refused(port, format!("{trouble:?}")))?;
+        let measured = measured.map_err(|trouble| self.refused(port, trouble.to_string()))?;
         self.past = peer.past;
         self.place.jitter = self.place.jitter.max(measured.jitter);
         self.place.round_trip = self.place.round_trip.max(measured.round_trip);

@@ -13,6 +13,7 @@ use super::post::{hex, sge_words};
 use super::{GUID, LULL, PATIENCE, Peer, REST, Result, deviation, dreq_ids, lost, unable};
 use crate::agent::AgentError;
 use crate::moment::Moment;
+use crate::place::told;
 use crate::verbs;
 use crate::wire::first_id;
 
@@ -281,11 +282,11 @@ impl Target for Peer<'_> {
         // C9-141: the timeout is at least that of the attribute, and at most four times as long.
         let patience = 4 * after + self.place.late();
         let Some(seen) = self.packet_until(self.moment.after(patience)) else {
-            return deviation(format!("nothing was sent within {patience:?}"));
+            return deviation(format!("nothing was sent within {}", told(patience)));
         };
         let took = self.moment.longest_until(seen.at);
         if took + self.place.early() < after {
-            return deviation(format!("sent after {took:?}: {}", describe(&seen.bytes)));
+            return deviation(format!("sent after {}: {}", told(took), describe(&seen.bytes)));
         }
         self.moment = Moment::between(seen.since, seen.at);
         self.is_late_repeat(&seen);
@@ -355,7 +356,7 @@ impl Target for Peer<'_> {
                 deviation("nothing has completed")
             }
             (Some(found), Some(after)) if took + self.place.early() < after => {
-                deviation(format!("wr {} completed after {took:?}", found.wr_id))
+                deviation(format!("wr {} completed after {}", found.wr_id, told(took)))
             }
             (Some(found), _) => Ok(found),
         }

@@ -1,5 +1,7 @@
 //! The formats of time stamps.
 
+use std::time::SystemTime;
+
 use super::out::Out;
 
 /// What the time column shows.
@@ -95,6 +97,16 @@ fn digits(place: &mut [u8], value: u64, fill: u8) {
     }
 }
 
+/// `2026-01-31 12:34:56 UTC`.
+pub fn date(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut text = Vec::new();
+    utc(&mut text, u64::try_from(since.as_nanos()).unwrap_or(u64::MAX));
+    let text = String::from_utf8_lossy(&text);
+    let (day, time) = text.split_once('T').unwrap_or((&text, ""));
+    format!("{day} {} UTC", time.split('.').next().unwrap_or_default())
+}
+
 /// `2026-01-31T12:34:56.123456789Z`.
 pub(crate) fn utc(out: &mut Vec<u8>, time_ns: u64) {
     let seconds = time_ns / NS;
@@ -128,6 +140,8 @@ fn civil(days: u64) -> (u64, u64, u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn show(write: impl Fn(&mut Vec<u8>)) -> String {
@@ -142,6 +156,12 @@ mod tests {
         assert_eq!(show(|o| utc(o, 951_782_400 * NS + 5)), "2000-02-29T00:00:00.000000005Z");
         assert_eq!(show(|o| utc(o, 1_893_455_999 * NS)), "2029-12-31T23:59:59.000000000Z");
         assert_eq!(show(|o| utc(o, 4_107_542_400 * NS)), "2100-03-01T00:00:00.000000000Z");
+    }
+
+    #[test]
+    fn a_date_for_people_has_whole_seconds() {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_millis(951_782_400_500);
+        assert_eq!(date(time), "2000-02-29 00:00:00 UTC");
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod text;
 
 use std::io::{self, Read, Write};
 
-pub use clock::TimeForm;
+pub use clock::{TimeForm, date};
 pub use fields::{FieldSink, Meaning, Value, describe, icrc_name};
 pub use filter::{AddressPattern, Filter, FilterError, OpcodePattern, parse_qpn};
 pub use names::{nak_name, placement_name, selectivity_name, syndrome_kind};

@@ -1,12 +1,10 @@
 //! Packets as lines give them.
 
 use super::value;
-use crate::packet::{field, opcode};
+use crate::packet::{FLAGS, field, opcode};
 use crate::statement::{Packet, Value};
 use crate::target::Seal;
 use crate::words::{Words, number};
-
-const FLAGS: [&str; 5] = ["A", "SE", "M", "FECN", "BECN"];
 
 pub fn packet(words: &mut Words<'_>) -> Result<Packet, String> {
     let mut name = words.name()?;

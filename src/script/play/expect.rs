@@ -115,7 +115,10 @@ impl Player<'_> {
                 return Ok(());
             }
             if !self.target.look_again() {
-                return deviation(format!("it holds {found:02x?}"));
+                let word = <[u8; 8]>::try_from(&*found).map(u64::from_ne_bytes);
+                return deviation(
+                    word.map_or("it cannot be read".into(), |word| format!("it holds {word:#x}")),
+                );
             }
         }
     }
@@ -127,7 +130,7 @@ impl Player<'_> {
                 return Ok(());
             }
             if !self.target.look_again() {
-                return deviation(format!("it is {found:?}"));
+                return deviation(format!("it is {}", found.name()));
             }
         }
     }

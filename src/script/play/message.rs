@@ -172,11 +172,13 @@ impl Player<'_> {
         for (name, value) in &told.fields {
             wanted.insert(name, self.names.of_message(kind, true, name, value)?);
         }
-        for (name, expected) in wanted {
+        let difference = |(name, expected): (&str, u64)| {
             let found = message::get(kind, bytes, name).unwrap_or(0);
-            if found != expected {
-                return deviation(format!("{name} is {found:#x}, not {expected:#x}; {}", line()));
-            }
+            (found != expected).then(|| format!("{name} is {found:#x}, not {expected:#x}"))
+        };
+        let differences: Vec<String> = wanted.into_iter().filter_map(difference).collect();
+        if !differences.is_empty() {
+            return deviation(format!("{}; {}", differences.join("; "), line()));
         }
         let connection = self.names.connection_mut(&told.of)?;
         connection.note_seen(kind, bytes);
