@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod capabilities;
 mod capture_file;
 mod decode;
 mod demo;

@@ -1,18 +1,11 @@
 //! The privileges needed to open an interface with AF_XDP.
 
 use rustix::process::{Resource, getrlimit};
-use rustix::thread::{CapabilitySet, capabilities};
+use rustix::thread::CapabilitySet;
 
 use super::finding::{Findings, Level};
 use super::kernel;
-
-/// The capabilities needed; CAP_SYS_ADMIN replaces the last two.
-const NEEDED: [(CapabilitySet, &str); 4] = [
-    (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
-    (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
-    (CapabilitySet::BPF, "CAP_BPF"),
-    (CapabilitySet::PERFMON, "CAP_PERFMON"),
-];
+use crate::capabilities;
 
 /// Packet memory of one queue with the default options at an MTU of 4500: 2048 chunks of 4 KiB for receiving, and 512
 /// slots of two such chunks.
@@ -21,21 +14,14 @@ const PACKET_MEMORY: u64 = (2048 + 2 * 512) * 4096;
 /// Returns whether the process has the capabilities. Missing ones are a failure if `wanted`.
 pub fn check(findings: &mut Findings, wanted: bool) -> bool {
     let level = if wanted { Level::Fail } else { Level::Warn };
-    let has = match capabilities(None) {
-        Ok(sets) => sets.effective,
+    let has = match capabilities::own() {
+        Ok(own) => own,
         Err(error) => {
             findings.add(level, "privileges", format!("the capabilities cannot be read: {error}"), "");
             return false;
         }
     };
-    let admin = has.contains(CapabilitySet::SYS_ADMIN);
-    let stands_in = CapabilitySet::BPF | CapabilitySet::PERFMON;
-    let missing: Vec<&str> = NEEDED
-        .iter()
-        .filter(|(capability, _)| !(has.contains(*capability) || admin && stands_in.contains(*capability)))
-        .map(|(_, name)| *name)
-        .collect();
-    let all = NEEDED.map(|(_, name)| name).join(", ");
+    let (missing, all) = (capabilities::missing(has), capabilities::needed());
     let inside = user_namespace();
     if !missing.is_empty() {
         findings.add(

@@ -15,6 +15,7 @@ use clap::Args;
 use softrnic_link::xdp::XdpOptions;
 use softrnic_nic::verbs::{DeviceSpec, LinkKind};
 
+use crate::capabilities;
 use crate::endpoint::random;
 use crate::failure::{Doing, Failure, Result};
 use serve::Service;
@@ -70,11 +71,26 @@ fn interface(text: &str) -> std::result::Result<Interface, String> {
 
 pub fn run(args: GrantArgs) -> Result {
     let user = User::find(args.user.as_deref())?;
+    check_privileges()?;
     let service = Service::new(args.interfaces, user.uid);
     match args.socket {
         Some(path) => listen(&service, &user, &path),
         None => serve_command(&service, &user, &args.command),
     }
+}
+
+/// Without them every request would be refused, which a command that makes none would not show.
+fn check_privileges() -> Result {
+    let missing =
+        capabilities::missing(capabilities::own().doing(|| "cannot tell the own privileges".into())?);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "an interface cannot be granted without {}: run it with sudo (it needs {})",
+        missing.join(", "),
+        capabilities::needed()
+    )))
 }
 
 /// Serves requests at a path, for ever.

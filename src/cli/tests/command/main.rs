@@ -7,6 +7,8 @@ mod bench;
 mod demo;
 mod devices;
 mod explain;
+#[cfg(feature = "xdp")]
+mod grant;
 mod looking;
 mod pages;
 mod playground;
