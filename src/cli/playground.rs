@@ -1,14 +1,17 @@
 //! `softrnic playground`: the page of docs/playground, on loopback.
 
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
+use softrnic_nic::stats::serve::{Heard, Limits, Server};
+use softrnic_wire::Time;
 
 use crate::failure::{Doing, Failure, Result};
 use crate::output::say;
@@ -34,10 +37,15 @@ pub struct PlaygroundArgs {
     page: Option<PathBuf>,
 }
 
-/// The longest request that is read.
-const MAX_REQUEST: usize = 16 << 10;
-/// How long a browser may take to ask, or to take in a part of the page.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// However many browsers come, and however slow they are, one thread serves them, and this bounds its work.
+const LIMITS: Limits = Limits {
+    clients: 64,
+    accepted: 16,
+    bytes: 4 << 20,
+    request: 16 << 10,
+    timeout: Duration::from_secs(10),
+    pace: Duration::from_millis(2),
+};
 
 /// Serves until the process ends.
 pub fn run(args: PlaygroundArgs) -> Result {
@@ -45,7 +53,7 @@ pub fn run(args: PlaygroundArgs) -> Result {
         Some(page) => page,
         None => find()?,
     };
-    let page: Arc<[u8]> = fs::read(&path).doing(|| format!("cannot read {}", path.display()))?.into();
+    let site = Site::new(fs::read(&path).doing(|| format!("cannot read {}", path.display()))?);
     let listener =
         TcpListener::bind((Ipv4Addr::LOCALHOST, args.port)).map_err(|error| match error.kind() {
             ErrorKind::AddrInUse => Failure::new(format!(
@@ -55,12 +63,15 @@ pub fn run(args: PlaygroundArgs) -> Result {
             _ => Failure::new(format!("cannot listen on port {}: {error}", args.port)),
         })?;
     say!("the playground is at http://{}/", listener.local_addr()?);
-    for browser in listener.incoming().flatten() {
-        let page = Arc::clone(&page);
-        // A browser that is not served asks again.
-        drop(thread::Builder::new().spawn(move || answer(browser, &page)));
+    listener.set_nonblocking(true)?;
+    let (never, _other_end) = UnixStream::pair()?;
+    let begun = Instant::now();
+    let now = || Time::ZERO + begun.elapsed();
+    let mut server = Server::new(listener, LIMITS, |_| true, |request: &[u8], _| site.hear(request));
+    loop {
+        server.wait(now(), Duration::MAX, never.as_fd());
+        server.round(now());
     }
-    Ok(())
 }
 
 /// Where it is installed, or where it has been built beside this command.
@@ -77,21 +88,29 @@ fn find() -> Result<PathBuf> {
     })
 }
 
-/// One request; what goes wrong with it concerns nobody else.
-fn answer(mut browser: TcpStream, page: &[u8]) {
-    let _ = browser.set_read_timeout(Some(PATIENCE)).and(browser.set_write_timeout(Some(PATIENCE)));
-    let mut request = Vec::new();
-    let mut piece = [0; 2048];
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        match browser.read(&mut piece) {
-            Ok(count) if count > 0 && request.len() < MAX_REQUEST => {
-                request.extend_from_slice(&piece[..count])
-            }
-            _ => return,
+/// The answers to requests.
+struct Site {
+    page: Vec<u8>,
+    /// The answer that has the page.
+    whole: Arc<[u8]>,
+}
+
+impl Site {
+    fn new(page: Vec<u8>) -> Site {
+        let (head, body) = respond(b"GET / HTTP/1.1", &page);
+        let whole = [head.as_bytes(), body].concat().into();
+        Site { page, whole }
+    }
+
+    fn hear(&self, request: &[u8]) -> Heard {
+        if !request.windows(4).any(|end| end == b"\r\n\r\n") {
+            return Heard::More;
+        }
+        match respond(request, &self.page) {
+            (_, body) if std::ptr::eq(body, self.page.as_slice()) => Heard::Say(Arc::clone(&self.whole)),
+            (head, body) => Heard::Say([head.as_bytes(), body].concat().into()),
         }
     }
-    let (head, body) = respond(&request, page);
-    let _ = browser.write_all(head.as_bytes()).and_then(|()| browser.write_all(body));
 }
 
 /// The head and the body of the answer.

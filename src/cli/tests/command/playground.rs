@@ -76,6 +76,29 @@ fn it_serves_the_page_and_nothing_else() {
 }
 
 #[test]
+fn many_that_ask_slowly_cost_no_threads_and_hold_up_nobody() {
+    let server = Server::start();
+    let slow: Vec<TcpStream> = (0..200)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&server.address).expect("connected");
+            stream.write_all(b"GET / HTT").expect("written");
+            stream
+        })
+        .collect();
+    assert!(server.ask("GET / HTTP/1.1\r\n\r\n").ends_with(PAGE));
+    // The command is a child of `timeout`.
+    let of = |process: &str, what: &str| {
+        std::fs::read_to_string(format!("/proc/{process}/{what}")).expect("it runs").trim().to_owned()
+    };
+    let timeout = server.process.id().to_string();
+    let command = of(&timeout, &format!("task/{timeout}/children"));
+    let status = of(&command, "status");
+    let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")).expect("a count");
+    assert_eq!(threads.trim(), "1");
+    drop(slow);
+}
+
+#[test]
 fn what_is_in_the_way_is_told() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("known").port().to_string();
