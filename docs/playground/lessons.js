@@ -179,8 +179,10 @@ class LessonView {
     const { title, text, task, question } = this.lesson;
     const result = make("p", "result");
     result.setAttribute("role", "status");
+    // It is there when the task is done.
     const form = make("form", "");
     if (question) {
+      form.append(make("p", "done", "Done. Now the question:"));
       const input = make("input");
       Object.assign(input, { type: "text", inputMode: "decimal", autocomplete: "off", name: "answer" });
       const label = make("label", "", `${question} `, input);
@@ -202,9 +204,8 @@ class LessonView {
     if (!this.lesson) return;
     const done = Boolean(this.lesson.done(state));
     this.form.hidden = !done;
-    if (!done) this.say("", "");
-    else if (!this.lesson.question) this.say("solved", `Done. ${this.lesson.why}`);
-    else if (this.given == null) this.say("", "Done. Now the question:");
+    if (done && !this.lesson.question) this.say("solved", `Done. ${this.lesson.why}`);
+    else if (!done || this.given == null) this.say("", "");
   }
 
   check(given) {

@@ -88,7 +88,7 @@ function drawEvents(fresh) {
     const text = make("span", "", event.text);
     if (event.rule) {
       const rule = make("button", "", event.rule);
-      rule.addEventListener("click", () => showRule(event.rule));
+      rule.addEventListener("click", () => showRule(event.rule, event.says));
       text.append(" ", rule);
     }
     return make("li", event.what, make("time", "", duration(event.at)), make("b", "", event.side == null ? "" : NAMES[event.side]), text);
@@ -105,7 +105,7 @@ function choose(id) {
   drawWire(state.clock ?? state.view.now);
 }
 
-function showRule(rule) {
+function showRule(rule, says) {
   // The site of the documentation has the page of all rules.
   const page = document.body.dataset.conformance;
   const link = make("a", "", page ? `${rule} among all rules` : "");
@@ -113,7 +113,8 @@ function showRule(rule) {
   $("rule-title").textContent = rule;
   const { code, tests } = RULES[rule];
   const part = (title, names) => [make("h3", "", title), make("ul", "", ...names.map((name) => make("li", "", name)))];
-  $("rule").querySelector("div").replaceChildren(...part("Code that follows it", code), ...part("Tests that check it", tests), ...(page ? [link] : []));
+  const files = make("details", "", make("summary", "", "Where SoftRNIC follows it"), ...part("Code", code), ...part("Tests that check it", tests));
+  $("rule").querySelector("div").replaceChildren(make("p", "", says), files, ...(page ? [link] : []));
   $("rule").showModal();
 }
 

@@ -25,6 +25,9 @@ pub struct Event {
     /// The rule that acted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<&'static str>,
+    /// What that rule says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub says: Option<&'static str>,
 }
 
 /// Kinds of events.

@@ -14,6 +14,7 @@ use softrnic_wire::{Mtu, Psn, RnrTimer, Time};
 use crate::action::{Action, Op, Post, Service, Setup};
 use crate::packet::Packet;
 use crate::post::{self, Peer, QKEY};
+use crate::rules;
 use crate::side::Side;
 use crate::switch::Switch;
 use crate::view::{Event, Rate, What};
@@ -437,7 +438,8 @@ impl World {
     }
 
     pub(crate) fn tell(&mut self, side: Option<usize>, what: What, packet: Option<usize>, text: String) {
-        self.events.push(Event { at: self.now.as_nanos(), side, what, packet, text, rule: None });
+        let at = self.now.as_nanos();
+        self.events.push(Event { at, side, what, packet, text, rule: None, says: None });
     }
 
     fn tell_rule(&mut self, side: usize, packet: Option<usize>, text: &str, rule: Option<&'static str>) {
@@ -449,6 +451,7 @@ impl World {
             packet,
             text,
             rule,
+            says: rule.map(rules::says),
         });
     }
 }

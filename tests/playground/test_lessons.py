@@ -57,6 +57,9 @@ class Lessons(unittest.TestCase):
     def answer(self, right, wrong):
         """The question comes when it has been done, and only the right answer is accepted."""
         self.step_until("!document.querySelector('#lesson form').hidden")
+        shown = self.browser.run("document.querySelector('#lesson form').innerText")
+        self.assertTrue(shown.startswith("Done. Now the question:"), shown)
+        self.assertEqual(self.result(), "", "nothing has been answered yet")
         for given, good in [(wrong, False), ("", False), (right, True)]:
             self.browser.set("#lesson [name=answer]", given)
             self.browser.click("#lesson form button")

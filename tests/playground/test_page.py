@@ -250,7 +250,7 @@ class Page(unittest.TestCase):
         for header in ("ipv4", "udp", "bth", "reth", "aeth", "atomiceth", "atomicacketh", "deth", "immdt", "icrc", "ieth", "mad", "cm", "primary_path", "rdma_cm"):
             self.assertIn(header, {layer for layer, _ in checked})
 
-    def test_a_rule_shows_its_code_and_tests(self):
+    def test_a_rule_is_said_and_shows_its_code_and_tests(self):
         self.post_a_send()
         self.browser.click('#wire [data-packet="0"]')
         self.browser.click('[data-does="drop"]')
@@ -258,6 +258,10 @@ class Page(unittest.TestCase):
         self.browser.click("#events button")
         shown = self.browser.run("document.getElementById('rule').innerText")
         self.assertIn("C9-114", shown)
+        self.assertIn("The responder sends one NAK with the PSN that it expects", shown)
+        self.assertNotIn("transport/responder.rs", shown, "files are for those who ask")
+        self.browser.click("#rule summary")
+        shown = self.browser.run("document.getElementById('rule').innerText")
         self.assertIn("transport/responder.rs", shown)
         self.assertEqual(self.browser.run("document.querySelectorAll('#rule a').length"), 0, "it stands alone")
 
