@@ -190,7 +190,7 @@ impl World {
         let form = choices.byte();
         let mut words = Vec::new();
         if form & 1 != 0 {
-            words.extend(*b"shm1");
+            words.extend(hello::MAGIC);
             words.extend([if form & 2 != 0 { b'O' } else { b'N' }, 0, 0, 0]);
             words.extend(Gid::from(self.peer(choices.byte())).0);
         }
@@ -328,6 +328,7 @@ impl Hostile {
             }
             3 => own.header().sleep(Sleep::forged(number as u32)),
             4 => own.header().wait(number & 1 != 0),
+            5 if kind & 32 != 0 => own.header().begin_at(near(self.tail)),
             5 => {
                 // Skips to nowhere.
                 let at = number as usize % (own.capacity() / ALIGN) * ALIGN;

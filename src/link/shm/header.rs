@@ -19,8 +19,7 @@ use crate::Sleeper;
 /// See the [module](self). Each word has a cache line, since its owner writes one while the peer reads another.
 #[repr(C)]
 pub(super) struct Header {
-    /// Bytes of records that the owner has shown, of all time.
-    tail: Line<AtomicU64>,
+    shown: Line<Shown>,
     /// Bytes of the peer's records that the owner has read, of all time.
     head: Line<AtomicU64>,
     /// The owner's [`Sleep`]; 0 while it is awake.
@@ -31,6 +30,15 @@ pub(super) struct Header {
 
 #[repr(C, align(64))]
 struct Line<T>(T);
+
+/// What the owner has shown.
+#[repr(C)]
+struct Shown {
+    /// Bytes of records, of all time.
+    tail: AtomicU64,
+    /// Where the records last began at the front again. What is before was read.
+    start: AtomicU64,
+}
 
 /// A sleep of a segment's owner, with a number that is not 0 and not that of its last one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +76,18 @@ impl Header {
     /// How far the owner's records go.
     #[inline]
     pub fn tail(&self) -> u64 {
-        self.tail.0.load(Ordering::Acquire)
+        self.shown.0.tail.load(Ordering::Acquire)
+    }
+
+    /// Where the owner's records last began again, as of the [`tail`](Header::tail) seen before.
+    #[inline]
+    pub fn start(&self) -> u64 {
+        self.shown.0.start.load(Ordering::Relaxed)
+    }
+
+    /// The owner's records begin again here. Shown with the next of them.
+    pub fn begin_at(&self, start: u64) {
+        self.shown.0.start.store(start, Ordering::Relaxed);
     }
 
     /// How far the owner has read.
@@ -80,7 +99,7 @@ impl Header {
     /// Shows the owner's records up to here. It is to ask [`Header::to_be_woken`] of the peer in the end.
     #[inline]
     pub fn show(&self, tail: u64) {
-        self.tail.0.store(tail, Ordering::Release);
+        self.shown.0.tail.store(tail, Ordering::Release);
     }
 
     /// Tells how far the owner has read, and returns the peer's sleep if it waited for that in it.

@@ -25,7 +25,7 @@ use crate::{Credentials, Part};
 /// Peers that ask at the same time.
 const BACKLOG: i32 = 128;
 
-const MAGIC: [u8; 4] = *b"shm4";
+pub(super) const MAGIC: [u8; 4] = *b"shm4";
 const LEN: usize = 24;
 /// Instead of the number of a part.
 const WHOLE: u8 = 0xFF;

@@ -2,7 +2,8 @@
 //!
 //! A record is a header of 16 bytes, a datagram, and padding to 16. One that does not fit before the end begins at the
 //! front, and so does any when the ring is empty and its first part is used up: what is hot stays hot, and a road of
-//! few messages touches few pages. Indices count bytes of all time.
+//! few messages touches few pages. Indices count bytes of all time. To begin again an empty ring moves them forward, on
+//! both sides, so that all of its room is there.
 //!
 //! The other side may write anything. Indices are checked against what was known before, lengths against what was
 //! copied out, and a record is copied before it is looked at.
@@ -19,6 +20,10 @@ pub(super) const RECORD_HEADER: usize = 16;
 pub(super) const SKIP: u32 = u32::MAX;
 /// An empty ring goes on from the front once this much is used.
 const HOT: usize = 16 << 10;
+/// An ACK: BTH, AETH and ICRC.
+const ACK_LEN: usize = 20;
+/// Room that only what is as short as an ACK may use: it finds some although the peer has not read the data before it.
+const HEADROOM: usize = 2 << 10;
 /// What has been written is shown this early, so that the peer can begin.
 const SHOWN_EARLY: u64 = 8 << 10;
 /// The record of a datagram up to this long is built in memory that only we have, and then copied into the ring. In the ring,
@@ -34,7 +39,7 @@ const READ_AHEAD: usize = 256;
 const FETCHED: usize = 128;
 
 // One that does not fit before the end and is skipped for fits into the rest.
-const _: () = assert!(2 * record_len(MAX_DATAGRAM) <= MIN_CAPACITY);
+const _: () = assert!(2 * record_len(MAX_DATAGRAM) + HEADROOM <= MIN_CAPACITY);
 
 pub(super) const fn record_len(datagram: usize) -> usize {
     (RECORD_HEADER + datagram).next_multiple_of(ALIGN)
@@ -80,7 +85,9 @@ pub(super) struct Rings {
     /// Written by us, and how far it has been shown.
     tail: u64,
     shown: u64,
-    /// Read by the peer, as last seen.
+    /// Read by the peer, as last seen, and up to where it can be written again: an empty ring has begun again there, which
+    /// the peer sees with the next record.
+    read: u64,
     freed: u64,
     /// The record that is being written: where it is and the datagram's length.
     reserved: Option<(usize, usize)>,
@@ -102,6 +109,7 @@ impl Rings {
             peer,
             tail: 0,
             shown: 0,
+            read: 0,
             freed: 0,
             reserved: None,
             aside: [0; RECORD_HEADER + BUILT_ASIDE],
@@ -122,13 +130,18 @@ impl Rings {
         let mut at = self.own.place(self.tail);
         if at >= HOT && self.shown == self.tail {
             self.look_for_room()?;
+            if self.freed == self.tail {
+                self.begin_again();
+                at = 0;
+            }
         }
         let rest = capacity - at;
-        let skip = if need > rest || (at >= HOT && self.freed == self.tail) { rest } else { 0 };
-        if !self.has_room(skip + need) {
+        let skip = if need > rest { rest } else { 0 };
+        let room = skip + need + if len > ACK_LEN { HEADROOM } else { 0 };
+        if !self.has_room(room) {
             self.look_for_room()?;
-            if !self.has_room(skip + need) {
-                self.wait_for_room(skip + need)?;
+            if !self.has_room(room) {
+                self.wait_for_room(room)?;
             }
         }
         if skip > 0 {
@@ -163,12 +176,20 @@ impl Rings {
 
     /// Asks what the peer has read.
     fn look_for_room(&mut self) -> Result<(), Corrupt> {
-        let freed = self.peer.header().head();
-        if freed < self.freed || freed > self.shown {
+        let read = self.peer.header().head();
+        if read < self.read || read > self.shown {
             return Err(Corrupt::Index);
         }
-        self.freed = freed;
+        self.read = read;
+        self.freed = self.freed.max(read);
         Ok(())
+    }
+
+    /// Goes on from the front of a ring that is empty.
+    fn begin_again(&mut self) {
+        let start = self.tail + (self.own.capacity() - self.own.place(self.tail)) as u64;
+        self.own.header().begin_at(start);
+        (self.tail, self.shown, self.freed) = (start, start, start);
     }
 
     /// Says that we wait, and looks once more: either the peer sees it, or we see what it has read.
@@ -199,7 +220,8 @@ impl Rings {
             }
         }
         self.tail += record_len(len) as u64;
-        if self.tail - self.shown >= SHOWN_EARLY {
+        // Not an ACK: the completion that it belongs to is to be visible first.
+        if len > ACK_LEN && self.tail - self.shown >= SHOWN_EARLY {
             self.show();
         }
     }
@@ -292,7 +314,13 @@ impl Rings {
     #[inline]
     pub fn look(&mut self) -> Result<bool, Corrupt> {
         let arrived = self.peer_tail();
-        let sound = arrived >= self.arrived
+        if arrived != self.head {
+            let start = self.peer.header().start();
+            if start > self.head {
+                self.follow(start)?;
+            }
+        }
+        let sound = arrived >= self.arrived.max(self.head)
             && arrived - self.head <= self.peer.capacity() as u64
             && arrived.is_multiple_of(ALIGN as u64);
         if !sound {
@@ -300,6 +328,15 @@ impl Rings {
         }
         self.arrived = arrived;
         Ok(self.arrived != self.head)
+    }
+
+    /// The peer's ring was empty and has begun again.
+    fn follow(&mut self, start: u64) -> Result<(), Corrupt> {
+        if self.peer.place(start) != 0 {
+            return Err(Corrupt::Index);
+        }
+        self.head = start;
+        Ok(())
     }
 
     /// Whether a look would find nothing, and the peer knows all that was read.

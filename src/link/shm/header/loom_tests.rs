@@ -7,7 +7,7 @@ use super::*;
 impl Header {
     fn model() -> Header {
         Header {
-            tail: Line(AtomicU64::new(0)),
+            shown: Line(Shown { tail: AtomicU64::new(0), start: AtomicU64::new(0) }),
             head: Line(AtomicU64::new(0)),
             sleeps: Line(AtomicU32::new(0)),
             waits: Line(AtomicU32::new(0)),
@@ -144,5 +144,23 @@ fn loom_a_record_wakes_the_one_that_sleeps() {
         if pair.far.tail() != head {
             assert!(callers.load(Ordering::Acquire), "the caller sleeps over a record");
         }
+    });
+}
+
+/// Whoever sees a record behind a beginning sees the beginning.
+#[test]
+fn loom_a_beginning_is_seen_with_the_record_behind_it() {
+    loom::model(|| {
+        let pair = Pair::model();
+        let far = pair.clone();
+        let writer = thread::spawn(move || {
+            far.far.show(16);
+            far.far.begin_at(64);
+            far.far.show(80);
+        });
+        if pair.far.tail() == 80 {
+            assert_eq!(pair.far.start(), 64);
+        }
+        writer.join().expect("the writer");
     });
 }

@@ -137,6 +137,90 @@ fn few_small_messages_stay_in_the_first_part() {
     }
 }
 
+/// A ring that had begun again at the front had room for no more than what lies there, until the peer had read that.
+#[test]
+fn a_ring_that_begins_again_has_all_of_its_room() {
+    let (mut left, mut right) = pair(super::super::segment::MAX_CAPACITY);
+    let mut number = 0;
+    while left.own.place(left.tail) < HOT {
+        send(&mut left, number, MAX_DATAGRAM).expect("room");
+        left.flush();
+        receive(&mut right).expect("a message");
+        right.tell();
+        number += 1;
+    }
+    let first = number;
+    while send(&mut left, number, MAX_DATAGRAM).is_ok() {
+        number += 1;
+    }
+    let room = left.own.capacity() - HEADROOM;
+    assert_eq!(usize::from(number - first), room / record_len(MAX_DATAGRAM));
+    left.flush();
+    assert_eq!(left.own.place(left.tail), usize::from(number - first) * record_len(MAX_DATAGRAM));
+    for expected in first..number {
+        assert_eq!(receive(&mut right), Some((expected, MAX_DATAGRAM)));
+    }
+    assert_eq!(receive(&mut right), None);
+    right.tell();
+    assert!(left.is_empty() && right.is_empty());
+}
+
+/// What only looks, as a QP does whose packet then cannot be built, has not sent anything.
+#[test]
+fn a_ring_may_begin_again_without_a_record() {
+    let (mut left, mut right) = pair(MIN_CAPACITY);
+    let mut number = 0;
+    while left.own.place(left.tail) < HOT {
+        send(&mut left, number, 1000).expect("room");
+        left.flush();
+        assert!(receive(&mut right).is_some());
+        right.tell();
+        number += 1;
+    }
+    left.reserve(1000).expect("room");
+    assert_eq!(right.look(), Ok(false));
+    left.flush();
+    assert_eq!(right.look(), Ok(false));
+    right.tell();
+    assert!(left.is_empty() && right.is_empty() && right.is_quiet());
+    send(&mut left, number, 1000).expect("room");
+    left.flush();
+    assert_eq!(receive(&mut right), Some((number, 1000)));
+}
+
+#[test]
+fn an_ack_finds_room_although_the_ring_is_full() {
+    let (mut left, mut right) = pair(MIN_CAPACITY);
+    let mut count = 0;
+    for len in [MAX_DATAGRAM, ACK_LEN + 1] {
+        while send(&mut left, count, len).is_ok() {
+            count += 1;
+        }
+    }
+    let mut acks = 0;
+    while send(&mut left, count + acks, ACK_LEN).is_ok() {
+        acks += 1;
+    }
+    assert!(usize::from(acks) >= HEADROOM / record_len(ACK_LEN), "{acks}");
+    left.flush();
+    for expected in 0..count + acks {
+        assert_eq!(receive(&mut right).map(|(number, _)| number), Some(expected));
+    }
+}
+
+/// A peer could lead us anywhere by saying that its ring has begun again.
+#[test]
+fn a_ring_that_begins_again_elsewhere_is_corrupt() {
+    for (start, tail) in
+        [(16, 32), (MIN_CAPACITY as u64, 16), (u64::MAX, 16), (2 * MIN_CAPACITY as u64, MIN_CAPACITY as u64)]
+    {
+        let (left, mut right) = pair(MIN_CAPACITY);
+        left.own.header().begin_at(start);
+        left.own.header().show(tail);
+        assert_eq!(right.look(), Err(Corrupt::Index), "{start} {tail}");
+    }
+}
+
 #[test]
 fn what_was_not_committed_is_never_seen() {
     let (mut left, mut right) = pair(MIN_CAPACITY);
@@ -174,10 +258,14 @@ fn a_peer_may_write_anything() {
                 2 => value.wrapping_sub(rng.next() % 65_536),
                 _ => value.wrapping_add(16 * (rng.next() % 4096)),
             };
-            match rng.next() % 5 {
+            match rng.next() % 6 {
                 0 => {
                     let tail = near(&mut rng, right.head);
                     left.own.header().show(tail);
+                }
+                5 => {
+                    let start = near(&mut rng, right.head) & !(MIN_CAPACITY as u64 / 2 - 1);
+                    left.own.header().begin_at(start);
                 }
                 1 => {
                     let head = near(&mut rng, right.freed);
