@@ -264,6 +264,11 @@ impl<D> Qp<D> {
         progress
     }
 
+    /// Whether the peer waits for an answer.
+    pub fn owes_answer(&self) -> bool {
+        self.responder.owes_answer()
+    }
+
     /// Follows the port's active MTU, in bytes: the limit of UD payloads.
     pub fn set_ud_mtu(&mut self, bytes: u32) {
         self.context.config.ud_mtu = bytes;

@@ -200,6 +200,11 @@ impl<D> Responder<D> {
         self.notification.transmit(cx, host, progress);
     }
 
+    /// Whether a response waits to be sent.
+    pub fn owes_answer(&self) -> bool {
+        !self.responses.is_empty()
+    }
+
     /// The ACK, if nothing else waits to be sent.
     pub fn lone_ack(&self) -> Option<LoneAck> {
         self.responses.lone_ack()

@@ -7,10 +7,11 @@ use softrnic_link::{ProcessLooks, Sleeper};
 use softrnic_wire::Time;
 
 use super::{Core, Nic};
-use crate::engine::{Budget, Caller, Step};
+use crate::engine::{Budget, Caller, Engine, QpKey, Step};
 use crate::progress::policy::{Event, Plan, is_wanted, next_wait_serves, next_wait_spins, yields};
 use crate::progress::tuning::{
-    EVENT_SPIN, ROUNDS_PER_HOLD, SERVICE_INTERVAL, SERVICE_INTERVAL_IN_MEMORY, TICK, YIELD_SOON,
+    EVENT_SPIN, ROUNDS_PER_HOLD, SERVICE_INTERVAL, SERVICE_INTERVAL_IN_MEMORY, SETTLE_LOOKS, SETTLE_PAUSE,
+    TICK, YIELD_SOON,
 };
 use crate::runtime::lock::{NicGuard, Poisoned};
 
@@ -32,6 +33,57 @@ impl Nic {
         let result = operate(&mut guard, now);
         self.drive(self.now(), guard, Budget::default());
         Ok(result)
+    }
+
+    /// A [control](Self::control) operation that ends a QP, or what it does. What the QP owes its peer leaves before, for as
+    /// long as a link without room [is waited for](SETTLE_LOOKS).
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn control_ending<T>(
+        &self,
+        qp: QpKey,
+        operate: impl FnOnce(&mut Core, Time) -> T,
+    ) -> Result<T, Poisoned> {
+        for _ in 0..SETTLE_LOOKS {
+            let guard = self.core.lock()?;
+            if !guard.engine.owes_answer(qp) || !self.settle(guard, |engine| engine.owes_answer(qp)) {
+                break;
+            }
+            pause();
+        }
+        self.control(operate)
+    }
+
+    /// The process ends: sends what waits to leave, once the NIC is free and the link has room, or not if that takes too
+    /// long. A peer that reads nothing must not keep the process, nor must a thread of it that this one has interrupted.
+    pub(super) fn leave(&self) {
+        for _ in 0..SETTLE_LOOKS {
+            match self.core.try_lock() {
+                Ok(Some(mut guard)) => {
+                    if let Some(sharing) = guard.link.sharing() {
+                        sharing.end_sharing();
+                    }
+                    if !self.settle(guard, Engine::owes_answers) {
+                        return;
+                    }
+                }
+                Ok(None) => {}
+                Err(Poisoned) => return,
+            }
+            pause();
+        }
+    }
+
+    /// Sends what waits to leave. Returns whether anything is still owed.
+    fn settle(&self, guard: NicGuard<'_, Core>, owes: impl Fn(&Engine) -> bool) -> bool {
+        let mut owing = false;
+        let budget = Budget { receive: 0, ..Budget::default() };
+        self.drive_with(self.now(), guard, budget, |core, now, _| {
+            owing = owes(&core.engine);
+            self.plan_for(core, now, false);
+        });
+        owing
     }
 
     /// A work request was posted to the QP at `index`. It leaves now, or is gathered until the next poll.
@@ -209,13 +261,17 @@ impl Nic {
     #[inline]
     pub(super) fn drive(&self, now: Time, guard: NicGuard<'_, Core>, budget: Budget) -> Step {
         let posted = budget.caller == Caller::Post;
-        self.drive_with(now, guard, budget, |core, now, _| {
-            let deadline = deadline(core);
-            let wakes_at = core.policy.plan().wake_at;
-            if core.policy.on(Event::Driven { posted, deadline }, now).wake_at < wakes_at {
-                self.kick.kick();
-            }
-        })
+        self.drive_with(now, guard, budget, |core, now, _| self.plan_for(core, now, posted))
+    }
+
+    /// A caller has driven the NIC: the progress thread may have to come earlier.
+    #[inline]
+    fn plan_for(&self, core: &mut Core, now: Time, posted: bool) {
+        let deadline = deadline(core);
+        let wakes_at = core.policy.plan().wake_at;
+        if core.policy.on(Event::Driven { posted, deadline }, now).wake_at < wakes_at {
+            self.kick.kick();
+        }
     }
 
     /// Drives the NIC, and before each attempt to release it calls `settle` with what has been done.
@@ -329,6 +385,14 @@ impl Nic {
         }
         step
     }
+}
+
+/// Sleeps until the link may have room, or the NIC may be free. No cancellation point.
+fn pause() {
+    let _woken = rustix::thread::nanosleep(&rustix::thread::Timespec {
+        tv_sec: 0,
+        tv_nsec: SETTLE_PAUSE.as_nanos() as i64,
+    });
 }
 
 /// When the NIC needs to be driven next.

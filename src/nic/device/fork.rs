@@ -94,18 +94,13 @@ extern "C" fn leave() {
     if !Process::current().is_in_order() {
         return;
     }
-    // A NIC that another thread drives, or that has failed, is left alone.
+    // Another thread may be opening a device, or this one may be what it has interrupted.
     let Ok(nics) = NICS.try_lock() else { return };
     for nic in nics.iter().filter_map(Weak::upgrade) {
         if let Some(stats) = nic.stats() {
             stats.remove();
         }
-        if let Ok(Some(mut guard)) = nic.core.try_lock() {
-            if let Some(sharing) = guard.link.sharing() {
-                sharing.end_sharing();
-            }
-            nic.drive(nic.now(), guard, Budget { receive: 0, ..Budget::default() });
-        }
+        nic.leave();
         // Its last reference may be this one, and threads must not be joined here.
         std::mem::forget(nic);
     }

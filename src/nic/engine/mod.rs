@@ -297,6 +297,16 @@ impl Engine {
         !self.delayed_acks.is_empty()
     }
 
+    /// Whether a QP has not answered what its peer waits for.
+    pub fn owes_answer(&self, key: QpKey) -> bool {
+        self.qps.get(key).is_some_and(|slot| slot.qp.owes_answer())
+    }
+
+    /// Whether any has not.
+    pub fn owes_answers(&self) -> bool {
+        self.active.iter().any(|&key| self.owes_answer(key))
+    }
+
     /// The keys and regions of this NIC.
     pub fn memory(&mut self) -> &mut MemoryTable {
         &mut self.memory

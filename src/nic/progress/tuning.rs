@@ -80,6 +80,16 @@ pub const SERVICE_INTERVAL: Duration = Duration::from_micros(50);
 /// look at the link, a quarter of a microsecond.
 pub const SERVICE_INTERVAL_IN_MEMORY: Duration = Duration::from_micros(5);
 
+/// How often a QP that is about to end, or a process, looks whether the link has taken what is owed to peers, and the pause
+/// before it looks again.
+///
+/// Worth: an ACK that finds no room, or a NIC that another thread drives, and that would be lost with the QP. The peer
+/// would send again until its retries are used up. Together 100 ms: long enough for a peer or a thread that waits for a
+/// processor, and not for one that is stopped.
+pub const SETTLE_LOOKS: usize = 1000;
+/// See [`SETTLE_LOOKS`].
+pub const SETTLE_PAUSE: Duration = Duration::from_micros(100);
+
 /// How often a progress thread that is too busy to sleep attends to the port and the statistics.
 ///
 /// Worth: bounds their delay; costs a system call each time.

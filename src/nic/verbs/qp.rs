@@ -14,7 +14,7 @@ use super::error::{Error, PostError};
 use super::pd::Pd;
 use super::srq::Srq;
 use super::work::{self, WorkRequest};
-use crate::device::EventSource;
+use crate::device::{Core, EventSource};
 use crate::engine::{
     ControlError, DeviceCaps, LocalData, QpInit, QpKey, QpParts, QpQuery, ReceiveSource, RecvRequest,
     SendRequest, XrcdKey,
@@ -183,7 +183,8 @@ impl Qp {
     /// The transition, a combination or a value is not allowed. Nothing has changed then.
     pub fn modify(&self, mask: AttrMask, attributes: &QpAttributes) -> Result<(), Error> {
         let mut attr = attributes.transport;
-        self.context().nic().control(|core, now| {
+        let ends = mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Reset | QpState::Err);
+        let change = |core: &mut Core, now| {
             if mask.contains(AttrMask::AV) {
                 let address =
                     attributes.address.ok_or(ControlError::Invalid("the address vector is missing"))?;
@@ -195,7 +196,9 @@ impl Qp {
                 attr.path = address.resolve(core.engine.gids(), self.service, self.qpn, remote)?;
             }
             core.engine.modify_qp(now, self.key, mask, &attr)
-        })??;
+        };
+        let nic = self.context().nic();
+        if ends { nic.control_ending(self.key, change) } else { nic.control(change) }??;
         if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
             self.send_cq.purge(self.qpn);
             self.recv_cq.purge(self.qpn);
@@ -538,7 +541,7 @@ fn check_options(options: &QpOptions) -> Result<(), Error> {
 impl Drop for Qp {
     fn drop(&mut self) {
         // Still attached to groups, or the device has failed: then the NIC keeps what it has.
-        let _ = self.context().nic().control(|core, now| {
+        let _ = self.context().nic().control_ending(self.key, |core, now| {
             core.routes.remove(EventSource::Qp(self.key));
             core.engine.destroy_qp(now, self.key)
         });

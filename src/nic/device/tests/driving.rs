@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use softrnic_transport::{Status, WcOpcode};
+use softrnic_transport::{AttrMask, QpAttr, QpState, Status, WcOpcode};
 use softrnic_wire::Time;
 
 use super::wire::{PAUSE, wire};
@@ -15,7 +15,7 @@ use crate::progress::thread::Turns;
 use crate::progress::tuning::{
     BATCH, EVENT_SPIN, PASSIVE_SPIN, RECENT, SERVICE_INTERVAL, SERVICE_INTERVAL_IN_MEMORY, TICK,
 };
-use crate::verbs::{Block, Running, WorkRequest};
+use crate::verbs::{Block, QpAttributes, Running, WorkRequest};
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
@@ -423,6 +423,66 @@ fn an_ack_that_found_no_room_leaves_before_the_qp_is_destroyed() {
     assert_eq!(there.sent(), acks, "there is no room");
     drop(near);
     assert_eq!(there.sent(), acks + 1);
+}
+
+#[test]
+fn what_a_qp_owes_is_waited_for_before_it_ends() {
+    let ends: [fn(End); 3] = [
+        drop,
+        |near| near.qp.modify(AttrMask::STATE, &to(QpState::Err)).expect("changes"),
+        |near| near.qp.modify(AttrMask::STATE, &to(QpState::Reset)).expect("changes"),
+    ];
+    for end in ends {
+        let World { pair: Pair { near, there, .. }, .. } = owing_world();
+        let acks = there.sent();
+        there.refuse(40);
+        end(near);
+        assert_eq!(there.sent(), acks + 1);
+    }
+}
+
+/// Nor would a process end whose peer has been stopped.
+#[test]
+fn a_link_that_never_has_room_is_not_waited_for_for_ever() {
+    let World { pair: Pair { near, there, .. }, .. } = owing_world();
+    let acks = there.sent();
+    there.refuse(usize::MAX);
+    near.context.nic().leave();
+    drop(near);
+    assert_eq!(there.sent(), acks);
+}
+
+#[test]
+fn what_is_owed_leaves_before_the_process_although_another_thread_holds_the_nic() {
+    let World { pair: Pair { near, there, .. }, .. } = owing_world();
+    let acks = there.sent();
+    let nic = near.context.nic();
+    let held = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let holding = nic.control(|_, _| {
+                held.wait();
+                std::thread::sleep(Duration::from_millis(10));
+                there.refuse(10);
+            });
+            holding.expect("works");
+        });
+        held.wait();
+        nic.leave();
+    });
+    assert_eq!(there.sent(), acks + 1);
+}
+
+/// A near end that has found a message, and owes its ACK.
+fn owing_world() -> World {
+    let world = World::new();
+    send(&world);
+    world.pair.near.cq.poll_with(1, |cqe| assert_eq!(cqe.status, Status::Success));
+    world
+}
+
+fn to(state: QpState) -> QpAttributes {
+    QpAttributes { transport: QpAttr { state, ..QpAttr::default() }, ..QpAttributes::default() }
 }
 
 #[test]
