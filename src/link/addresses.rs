@@ -380,6 +380,10 @@ impl Link for AddressesLink {
         self.homes.iter().all(|home| home.link.receives_in_memory(now))
     }
 
+    fn sends_in_memory(&mut self, now: Time, flow: &Flow) -> bool {
+        self.place_of(flow.src).is_some_and(|place| self.homes[place].link.sends_in_memory(now, flow))
+    }
+
     fn is_quiet(&mut self, now: Time) -> bool {
         !self.arrivals.any.load(Ordering::Acquire)
             && self.homes.iter_mut().all(|home| home.link.is_quiet(now))

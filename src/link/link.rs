@@ -283,6 +283,12 @@ pub trait Link: Send {
         false
     }
 
+    /// Whether the receiver of `flow` finds what was shown to it although this process ends before the next
+    /// [`Link::flush`].
+    fn sends_in_memory(&mut self, _now: Time, _flow: &Flow) -> bool {
+        false
+    }
+
     /// Whether a [`Link::receive`] and a [`Link::flush`] would find nothing to do, if that can be told at once.
     fn is_quiet(&mut self, _now: Time) -> bool {
         false
@@ -391,6 +397,10 @@ impl<L: Link + ?Sized> Link for Box<L> {
 
     fn receives_in_memory(&self, now: Time) -> bool {
         (**self).receives_in_memory(now)
+    }
+
+    fn sends_in_memory(&mut self, now: Time, flow: &Flow) -> bool {
+        (**self).sends_in_memory(now, flow)
     }
 
     fn is_quiet(&mut self, now: Time) -> bool {

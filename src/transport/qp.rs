@@ -264,9 +264,24 @@ impl<D> Qp<D> {
         progress
     }
 
+    /// Whether an ACK is all that it has to answer.
+    pub fn has_lone_ack(&self) -> bool {
+        self.responder.lone_ack().is_some()
+    }
+
     /// Whether the peer waits for an answer.
     pub fn owes_answer(&self) -> bool {
         self.responder.owes_answer()
+    }
+
+    /// Sends an ACK that is all that it has to answer, whatever there is to send besides. Returns whether the link took it.
+    pub fn transmit_ack<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) -> bool {
+        let mut progress = Progress { sent: 0, stop: Stop::Idle };
+        self.transmit_responses(host, 1, &mut progress);
+        if progress.sent > 0 {
+            self.responder.note_sending(now, false);
+        }
+        progress.sent > 0
     }
 
     /// Follows the port's active MTU, in bytes: the limit of UD payloads.

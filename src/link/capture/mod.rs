@@ -347,6 +347,10 @@ impl<L: Link> Link for CaptureLink<L> {
         self.inner.receives_in_memory(now)
     }
 
+    fn sends_in_memory(&mut self, now: Time, flow: &Flow) -> bool {
+        self.inner.sends_in_memory(now, flow)
+    }
+
     fn is_quiet(&mut self, now: Time) -> bool {
         self.inner.is_quiet(now)
     }

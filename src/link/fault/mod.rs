@@ -210,6 +210,10 @@ impl<L: Link> Link for FaultLink<L> {
         self.inner.receives_in_memory(now)
     }
 
+    fn sends_in_memory(&mut self, now: Time, flow: &Flow) -> bool {
+        self.inner.sends_in_memory(now, flow)
+    }
+
     fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {
         self.inner.has_room(now, flow, len)
     }

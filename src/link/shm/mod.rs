@@ -143,10 +143,10 @@ impl<L: Link> ShmLink<L> {
         }
     }
 
-    /// The road for a datagram, if it can take one.
+    /// The road for datagrams to a destination, if they can take one.
     #[inline]
-    fn road_for(&mut self, now: Time, flow: &Flow, len: usize) -> Option<usize> {
-        if flow.src != self.roads.own.address || len == 0 || len > MAX_DATAGRAM {
+    fn road_for(&mut self, now: Time, flow: &Flow) -> Option<usize> {
+        if flow.src != self.roads.own.address {
             return None;
         }
         // Without a part, only the kernel can tell which process it is for.
@@ -315,7 +315,8 @@ impl<L: Link> Link for ShmLink<L> {
     #[inline]
     fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
         self.reserved = None;
-        if let Some(index) = self.road_for(now, flow, len)
+        if (1..=MAX_DATAGRAM).contains(&len)
+            && let Some(index) = self.road_for(now, flow)
             && let Some(ip) = facts(flow.src, flow.dst, self.next_id)
         {
             return self.reserve_on_road(now, index, flow, ip, len);
@@ -405,6 +406,11 @@ impl<L: Link> Link for ShmLink<L> {
 
     fn receives_in_memory(&self, now: Time) -> bool {
         now >= self.below_until && self.roads.places() > 0
+    }
+
+    #[inline]
+    fn sends_in_memory(&mut self, now: Time, flow: &Flow) -> bool {
+        self.road_for(now, flow).is_some()
     }
 
     #[inline]

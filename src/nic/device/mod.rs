@@ -5,10 +5,10 @@
 //!   answer, if few are outstanding; posts on a busy QP gather until the next poll or a full batch, and leave within a
 //!   tick of the thread even if no thread calls;
 //! - a poll that finds nothing services the link, and so does one that comes some time after the last service;
-//! - the ACK of a completion that a poll finds waits for the next post or poll, likely a moment away, so that it leaves
-//!   with the answer (`transport/responder/delayed_ack.rs`). It leaves by itself if no call comes, before control
-//!   operations, and when the process exits. If any other thread finds the completion, its ACK leaves before it becomes
-//!   visible;
+//! - a completion is visible before its ACK leaves, and both happen in the same call. The ACK of one that a poll finds waits
+//!   for the next post or poll, likely a moment away, so that it leaves with the answer
+//!   (`transport/responder/delayed_ack.rs`), or where it is shown at once, so that it wakes a sleeping peer with the answer. It
+//!   leaves by itself if no call comes, before control operations, and when the process exits;
 //! - a caller that waits for an event spins, sleeps where peers wake it (`waiter.rs`), or leaves the link to the thread,
 //!   by how long the last wait took;
 //! - a hold of the NIC is bounded: after some rounds the rest is left to the progress thread.

@@ -7,7 +7,7 @@ use softrnic_link::{Flow, Link, Part, TxError};
 use softrnic_memory::{Access, BindSpec, FlushScope, MemoryTable, PdId};
 use softrnic_transport::{
     AtomicOp, Completion, Counter, Domain, Host, LocalFault, LocalOp, LocalOpFault, NoRecv, Path, Payload,
-    Peer, PeerProcess, QpEvent, Receive, RemoteAccess, RemoteFault, Transmit, TransmitError,
+    Peer, PeerProcess, QpAttr, QpEvent, Receive, RemoteAccess, RemoteFault, Transmit, TransmitError,
 };
 use softrnic_wire::{
     Body, Feth, ICRC_LEN, IcrcForm, Placement, Qpn, Rkey, Selectivity, Srqn, Time, UdpFacts, rxe_flush_icrc,
@@ -20,8 +20,9 @@ use super::objects::{CqKey, Event, QpIo, QpKey, ReceiveQueue, Srq, SrqKey};
 use super::peers::Peers;
 use super::shared::Shared;
 
-/// A completion that becomes visible once the packets before it have left.
+/// A completion that is about to become visible.
 pub struct Staged {
+    pub qp: QpKey,
     pub cq: CqKey,
     pub cqe: Cqe,
     pub solicited: bool,
@@ -64,17 +65,28 @@ impl HostView<'_, '_> {
         self.shared.xrc_srq(srqn, self.io.xrcd).and_then(|key| self.srqs.get(key))
     }
 
+    /// How packets to a QP leave.
+    fn flow(&self, path: &Path, to: Qpn) -> Flow {
+        Flow {
+            src: path.src,
+            dst: path.dst,
+            sport: path.sport,
+            part: Some(Part::of(to)),
+            tos: self.marked(path.tos),
+            ttl: path.ttl,
+        }
+    }
+
+    /// Whether the peer that the QP is connected to finds what it was shown although this process ends.
+    pub fn sends_in_memory(&mut self, attr: &QpAttr) -> bool {
+        let flow = self.flow(&attr.path, attr.dest_qpn);
+        self.link.as_deref_mut().is_some_and(|link| link.sends_in_memory(self.now, &flow))
+    }
+
     fn fill(&mut self, packet: &Transmit<'_, LocalData>) -> Result<(), TransmitError> {
         let payload_len = packet.payload.length();
         let len = packet.headers.transport_len(payload_len);
-        let flow = Flow {
-            src: packet.path.src,
-            dst: packet.path.dst,
-            sport: packet.path.sport,
-            part: Some(Part::of(packet.headers.bth.dest_qpn)),
-            tos: self.marked(packet.path.tos),
-            ttl: packet.path.ttl,
-        };
+        let flow = self.flow(packet.path, packet.headers.bth.dest_qpn);
         let Some(link) = self.link.as_deref_mut() else { return Err(TransmitError::Full) };
         let is_sent_once = matches!(packet.headers.body, Body::Uc(_) | Body::Ud { .. });
         if is_sent_once && !link.has_room(self.now, &flow, len) {
@@ -352,7 +364,7 @@ impl Host for HostView<'_, '_> {
             ipv4: completion.grh && self.io.ipv4,
             timestamp: self.now.as_nanos(),
         };
-        let staged = Staged { cq, cqe, solicited: completion.solicited };
+        let staged = Staged { qp: self.io.key, cq, cqe, solicited: completion.solicited };
         if self.shared.staged.push(staged).is_err() && !std::mem::replace(&mut self.io.lost_completion, true)
         {
             self.shared.events.push(Event::CqError(cq));

@@ -1,9 +1,9 @@
 //! Everything in a NIC except concurrency.
 //!
 //! An [`Engine`] owns the objects (`objects.rs`), lets each QP see them through `host.rs`, and works when
-//! [`Engine::step`] is called: doorbells, timers, received datagrams (`receive.rs`), transmission (`transmit.rs`), and
-//! last the completions, which become visible after the packets have left. It reads no clock and derives its random
-//! numbers from the seed it was given, so the same calls give the same results.
+//! [`Engine::step`] is called: doorbells, timers, received datagrams (`receive.rs`), the completions that they bring
+//! (`publish.rs`), and transmission (`transmit.rs`). It reads no clock and derives its random numbers from the seed it was
+//! given, so the same calls give the same results.
 
 mod caps;
 mod completion;
@@ -31,7 +31,9 @@ mod transmit;
 mod usage;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use slotmap::SlotMap;
@@ -63,6 +65,11 @@ use peers::Peers;
 use seed::Purpose;
 use shared::Shared;
 use timers::WakeUps;
+
+use crate::runtime::notify::Notify;
+
+/// How long a peer that sleeps is not woken for an ACK that it has been shown: as long as an ACK waits for the next call.
+const PEER_SLEEPS_ON: Duration = Duration::from_micros(100);
 
 /// Configuration of an engine.
 #[derive(Clone, Copy, Debug)]
@@ -177,6 +184,10 @@ pub struct Engine {
     active: VecDeque<QpKey>,
     /// QPs with a delayed ACK: each becomes active again in the next step.
     delayed_acks: Vec<QpKey>,
+    /// Until when peers that sleep need not be woken for the ACKs that they have been shown; never, if there are none.
+    wakes_peers_at: Time,
+    /// Who is to be notified of completions.
+    fired: Vec<Arc<dyn Notify>>,
     hidden_ids: HiddenIds,
     drops: [u64; DropReason::ALL.len()],
     qp_numbers: Numbers,
@@ -211,6 +222,8 @@ impl Engine {
             timers: WakeUps::default(),
             active: VecDeque::new(),
             delayed_acks: Vec::new(),
+            wakes_peers_at: Time::NEVER,
+            fired: Vec::new(),
             hidden_ids: HiddenIds::new(),
             drops: [0; DropReason::ALL.len()],
             // 0 and 1 are special, 0xFFFFFF is multicast.
@@ -229,7 +242,7 @@ impl Engine {
         self.hidden_ids.share();
     }
 
-    /// Does what is due at `now`: runs timers, receives, sends, and publishes completions.
+    /// Does what is due at `now`: runs timers, receives, publishes completions, and sends.
     pub fn step(&mut self, now: Time, link: &mut dyn Link, budget: Budget) -> Step {
         let mut step = Step::default();
         if !self.paused {
@@ -238,6 +251,10 @@ impl Engine {
         self.receive(now, link, budget.receive, &mut step);
         self.wake_waiting();
         self.delayed_acks.clear();
+        step.received_messages = self.shared.staged.has_receives();
+        let messages = self.shared.staged.receives().len();
+        let (completed, acknowledged) = self.complete(now, link);
+        step.completed = completed;
         self.transmit(now, link, budget, &mut step);
         if self.management_active {
             self.transmit_management(now, link, &mut step);
@@ -245,10 +262,18 @@ impl Engine {
         if !self.delayed_acks.is_empty() {
             self.active.extend(&self.delayed_acks);
         }
-        link.flush(now);
+        step.completed += self.publish(now);
+        // The ACK of the one message that a caller finds need not wake the peer by itself: the next call is likely to reply.
+        let waits = budget.caller == Caller::Poll && (messages, acknowledged, step.sent) == (1, 1, 0);
+        if waits && self.wakes_peers_at == Time::NEVER {
+            self.wakes_peers_at = now + PEER_SLEEPS_ON;
+        } else {
+            self.wakes_peers_at = Time::NEVER;
+            link.flush(now);
+        }
+        self.notify();
+        step.sent += acknowledged;
         step.blocked |= link.is_blocked();
-        step.received_messages = self.shared.staged.has_receives();
-        step.completed = self.publish(now);
         // What a QP that lost a completion flushes is published in the next step.
         step.more |= !self.shared.staged.is_empty();
         step.more |= !step.blocked && self.peers.has_wakeable();
@@ -267,7 +292,8 @@ impl Engine {
 
     /// When the next timer fires, if one is running.
     pub fn poll_timeout(&self) -> Option<Time> {
-        Some(self.timers.next().min(self.management_timer)).filter(|&at| at != Time::NEVER)
+        let next = self.timers.next().min(self.management_timer).min(self.wakes_peers_at);
+        Some(next).filter(|&at| at != Time::NEVER)
     }
 
     /// Whether a step at `now` that receives nothing would do nothing.
@@ -276,6 +302,7 @@ impl Engine {
         self.active.is_empty()
             && !self.management_active
             && now < self.timers.next().min(self.management_timer)
+            && self.wakes_peers_at == Time::NEVER
             && self.shared.staged.is_empty()
             && self.shared.events.is_empty()
             && !self.peers.has_wakeable()
@@ -292,9 +319,9 @@ impl Engine {
         self.paused
     }
 
-    /// Whether ACKs are delayed: until the next step, or a later one.
+    /// Whether ACKs are delayed, or peers are not woken for them: until the next step, or a later one.
     pub fn holds_acks(&self) -> bool {
-        !self.delayed_acks.is_empty()
+        !self.delayed_acks.is_empty() || self.wakes_peers_at != Time::NEVER
     }
 
     /// Whether a QP has not answered what its peer waits for.

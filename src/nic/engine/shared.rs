@@ -10,7 +10,7 @@ use super::host::Staged;
 use super::objects::{Event, SrqKey, XrcdKey};
 use super::processes::Processes;
 
-/// Outputs held until the end of the step, counters, the directory of XRC receive queues, and what was seen of processes.
+/// Outputs held until all that came has been seen, counters, the directory of XRC receive queues, and what was seen of processes.
 pub struct Shared {
     pub staged: StagedCompletions,
     pub events: Vec<Event>,
@@ -19,7 +19,7 @@ pub struct Shared {
     pub processes: Processes,
 }
 
-/// Completions of this step.
+/// Completions that are not visible yet.
 #[derive(Default)]
 pub struct StagedCompletions {
     sends: Vec<Staged>,
@@ -45,6 +45,11 @@ impl StagedCompletions {
 
     pub fn len(&self) -> usize {
         self.sends.len() + self.receives.len()
+    }
+
+    /// Those of receives.
+    pub fn receives(&self) -> &[Staged] {
+        &self.receives
     }
 
     /// Whether any is of a receive.

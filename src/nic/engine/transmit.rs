@@ -16,7 +16,7 @@ impl Engine {
             return;
         }
         let Budget { transmit: budget, caller, .. } = budget;
-        let completes = !self.shared.staged.is_empty();
+        let completes = step.completed > 0;
         let hints = Hints { caller, completes, segments: link.capabilities().segments > 1 };
         // QPs in a row that could not send. If there is one more than there are QPs, it is not the queue that is full
         // but their receivers, and the link says when to try again.

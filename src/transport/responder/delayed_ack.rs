@@ -2,7 +2,8 @@
 //!
 //! An ACK sent on its own costs both ends about as much as a short message. So it waits while a reply that it can leave
 //! with is likely:
-//! - The application has polled and found a completion. It is likely to post the reply in its next call.
+//! - The application has polled and found a completion. It is likely to post the reply in its next call. (Where the peer
+//!   reads our memory, the engine has sent the ACK before: it costs no send there.)
 //! - The application replies to what it finds in its memory, and a WRITE has just arrived there. If the progress thread
 //!   received it, the ACK waits for the next call too. If a caller received it that polls for the completion of a
 //!   request of this QP, the ACK waits for [`REPLY_WAIT`]: the completion may come at any moment, and the reply after

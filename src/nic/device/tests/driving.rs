@@ -485,6 +485,59 @@ fn to(state: QpState) -> QpAttributes {
     QpAttributes { transport: QpAttr { state, ..QpAttr::default() }, ..QpAttributes::default() }
 }
 
+/// A sender that has its completion may tell the receiver of it by other means.
+#[test]
+fn a_completion_is_seen_before_its_ack_leaves() {
+    for (through_memory, polls) in [(false, false), (true, false), (true, true)] {
+        let mut world = World::new();
+        let Pair { near, there, .. } = &world.pair;
+        if through_memory {
+            there.shows();
+        }
+        let seen = Arc::new(AtomicU64::new(0));
+        let (cq, finds) = (near.cq.clone(), seen.clone());
+        there.before_leaving(move || {
+            cq.poll_with(1, |_| _ = finds.fetch_add(1, Ordering::SeqCst));
+        });
+        let acks = there.sent();
+        send(&world);
+        assert_eq!(world.pair.there.sent(), acks);
+        match polls {
+            true => _ = world.pair.near.cq.poll_with(1, |cqe| panic!("the ACK left before {cqe:?}")),
+            false => world.near_thread.take(true),
+        }
+        assert_eq!(world.pair.there.sent(), acks + 1, "through memory: {through_memory}, polls: {polls}");
+        assert_eq!(seen.load(Ordering::SeqCst), 1, "through memory: {through_memory}, polls: {polls}");
+    }
+}
+
+/// The process may end next, by whatever means. But a peer that sleeps is woken with the answer.
+#[test]
+fn the_ack_of_a_polled_completion_is_shown_at_once_where_that_takes_no_wake_up() {
+    let mut world = World::new();
+    world.pair.there.shows();
+    send(&world);
+    let Pair { near, there, .. } = &world.pair;
+    let (acks, bell) = (there.sent(), there.descriptor());
+    near.cq.poll_with(1, |cqe| assert_eq!(cqe.status, Status::Success));
+    assert_eq!(there.sent(), acks + 1);
+    assert!(!is_readable(bell), "the answer may come in a moment");
+    near.cq.poll_with(1, |cqe| panic!("{cqe:?}"));
+    assert!(is_readable(bell), "it does not");
+    world.pass(TICK);
+
+    send(&world);
+    assert_eq!(world.pair.near.cq.poll_with(1, |cqe| assert_eq!(cqe.status, Status::Success)), 1);
+    assert!(!is_readable(bell));
+    world.pass(TICK);
+    let Pair { far, .. } = &world.pair;
+    assert_eq!(
+        far.cq.poll_with(2, |cqe| assert_eq!(cqe.status, Status::Success)),
+        2,
+        "woken although nobody calls"
+    );
+}
+
 #[test]
 fn a_wait_spins_after_one_that_was_short() {
     let mut world = World::new();

@@ -34,6 +34,10 @@ struct Pipe {
     refusals: usize,
     /// They come through memory.
     in_memory: bool,
+    /// They can be shown to the receiver without waking it.
+    shows: bool,
+    /// Called before datagrams leave.
+    leaving: Option<Box<dyn FnMut() + Send>>,
     says_quiet: bool,
     /// Its end lets nothing pass.
     paused: bool,
@@ -100,6 +104,16 @@ impl Direction {
         self.lock().in_memory = true;
     }
 
+    /// Datagrams can be shown without waking the receiver, from now on.
+    pub fn shows(&self) {
+        self.lock().shows = true;
+    }
+
+    /// Calls `leaving` before datagrams leave, from now on.
+    pub fn before_leaving(&self, leaving: impl FnMut() + Send + 'static) {
+        self.lock().leaving = Some(Box::new(leaving));
+    }
+
     /// The link says when it is quiet, from now on.
     pub fn says_quiet(&self) {
         self.lock().says_quiet = true;
@@ -131,6 +145,8 @@ pub struct WireLink {
     out: Arc<Direction>,
     inward: Arc<Direction>,
     queued: Vec<(Flow, Vec<u8>)>,
+    /// Something was shown for which the receiver has not been woken.
+    shown: bool,
     slot: Option<(Flow, Vec<u8>)>,
     capabilities: Capabilities,
     counters: LinkCounters,
@@ -144,6 +160,7 @@ pub fn wire(segments: usize) -> (WireLink, WireLink, Arc<Direction>, Arc<Directi
         out: out.clone(),
         inward: inward.clone(),
         queued: Vec::new(),
+        shown: false,
         slot: None,
         paused_until: None,
         capabilities: Capabilities {
@@ -154,12 +171,32 @@ pub fn wire(segments: usize) -> (WireLink, WireLink, Arc<Direction>, Arc<Directi
             segments,
             receive_buffer: 1 << 20,
             zero_copy: false,
-            shared_memory: false,
+            shared_memory: true,
             part: None,
         },
         counters: LinkCounters::default(),
     };
     (end(&there, &back), end(&back, &there), there, back)
+}
+
+impl WireLink {
+    /// What is queued arrives, or is lost.
+    fn let_go(&mut self) {
+        let leaving = self.out.lock().leaving.take();
+        if let Some(mut leaving) = leaving {
+            leaving();
+            self.out.lock().leaving = Some(leaving);
+        }
+        let mut pipe = self.out.lock();
+        pipe.sent += self.queued.len();
+        pipe.packets.extend(
+            self.queued.iter().map(|(_, bytes)| (bytes[0], Packet::parse(bytes).expect("ours").bth.psn)),
+        );
+        let queued = self.queued.drain(..);
+        if !pipe.cut {
+            pipe.datagrams.extend(queued);
+        }
+    }
 }
 
 impl Link for WireLink {
@@ -173,7 +210,11 @@ impl Link for WireLink {
 
     fn is_quiet(&mut self, _now: Time) -> bool {
         let pipe = self.inward.lock();
-        pipe.says_quiet && pipe.datagrams.is_empty() && self.queued.is_empty()
+        pipe.says_quiet && pipe.datagrams.is_empty() && self.queued.is_empty() && !self.shown
+    }
+
+    fn sends_in_memory(&mut self, _now: Time, _flow: &Flow) -> bool {
+        self.out.lock().shows
     }
 
     fn reserve(&mut self, _now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
@@ -197,20 +238,21 @@ impl Link for WireLink {
         self.queued.extend(self.slot.take());
     }
 
+    fn show(&mut self) {
+        if self.out.lock().shows {
+            self.let_go();
+            self.shown = true;
+        }
+    }
+
     fn flush(&mut self, _now: Time) {
-        if self.queued.is_empty() {
+        if self.queued.is_empty() && !std::mem::take(&mut self.shown) {
             return;
         }
+        self.let_go();
         let mut pipe = self.out.lock();
         pipe.flushes += 1;
-        pipe.sent += self.queued.len();
-        pipe.packets.extend(
-            self.queued.iter().map(|(_, bytes)| (bytes[0], Packet::parse(bytes).expect("ours").bth.psn)),
-        );
-        if pipe.cut {
-            self.queued.clear();
-        } else {
-            pipe.datagrams.extend(self.queued.drain(..));
+        if !pipe.cut {
             let one = 1u64.to_ne_bytes();
             let woken = if pipe.rings_caller { &self.out.bell } else { &self.out.ready };
             // SAFETY: eight bytes of ours to an open descriptor.
