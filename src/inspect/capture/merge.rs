@@ -60,7 +60,12 @@ const INTERFACES: u32 = 256;
 impl<R: Read> Merge<R> {
     /// Captures of which nothing has been read yet. Damage in one is told when all others have been read.
     pub fn new(readers: Vec<Reader<R>>) -> Merge<R> {
-        let files = readers.into_iter().map(|reader| File { reader, waiting: None, data: Vec::new(), comment: Vec::new() });
+        let files = readers.into_iter().map(|reader| File {
+            reader,
+            waiting: None,
+            data: Vec::new(),
+            comment: Vec::new(),
+        });
         let mut merge = Merge { files: files.collect(), records: 0, current: None, damaged: None };
         (0..merge.files.len()).for_each(|index| merge.advance(index));
         merge
