@@ -14,6 +14,7 @@ mod drill;
 mod endpoint;
 mod environment;
 mod explain;
+mod fabric;
 mod failure;
 #[cfg(feature = "xdp")]
 mod grant;
@@ -70,6 +71,7 @@ enum Command {
     Decode(decode::DecodeArgs),
     Explain(explain::ExplainArgs),
     Drill(drill::DrillArgs),
+    Fabric(fabric::FabricArgs),
     Top(top::TopArgs),
     Stats(stats::StatsArgs),
     Doctor(doctor::DoctorArgs),
@@ -105,6 +107,7 @@ fn run(command: Command) -> Result {
         Command::Decode(args) => decode::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Drill(args) => drill::run(args),
+        Command::Fabric(args) => fabric::run(args),
         Command::Top(args) => top::run(args),
         Command::Stats(args) => stats::run(args),
         Command::Doctor(args) => doctor::run(args),

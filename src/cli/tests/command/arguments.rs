@@ -35,7 +35,7 @@ fn wrong_arguments_are_refused_with_status_2() {
 
 #[test]
 fn help_has_examples_everywhere() {
-    for command in ["", "demo", "bench", "devices", "run", "env", "completions", "man"] {
+    for command in ["", "demo", "bench", "devices", "fabric", "run", "env", "completions", "man"] {
         let arguments: &[&str] = if command.is_empty() { &["--help"] } else { &[command, "--help"] };
         let help = softrnic(arguments).expect(0).stdout;
         assert!(help.contains("Examples:\n  ") && help.contains("softrnic"), "{help}");

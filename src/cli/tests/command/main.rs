@@ -9,6 +9,7 @@ mod devices;
 mod explain;
 #[cfg(feature = "xdp")]
 mod grant;
+mod fabric;
 mod looking;
 mod pages;
 mod playground;

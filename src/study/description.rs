@@ -1,0 +1,285 @@
+//! A study in a TOML file: network, NICs, flows, and links that fail. docs/fabric.md describes it.
+
+mod quantity;
+mod tables;
+mod workload;
+
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+
+use softrnic_fabric::{Fabric, Host, LinkChange, LinkId, Parts, Picos, Topology, ns3};
+use toml::Spanned;
+
+use crate::flow::Flow;
+use crate::nic::NicConfig;
+use tables::{At, File, FlowTable, Network};
+
+/// A study as described: what [`Study::new`](crate::Study::new) takes, and what happens meanwhile.
+#[derive(Clone, Debug)]
+pub struct Description {
+    /// The network.
+    pub topology: Topology,
+    /// The NICs.
+    pub nic: NicConfig,
+    /// The flows, in the order of the file.
+    pub flows: Vec<Flow>,
+    /// Changes of links, by time.
+    pub changes: Vec<Change>,
+    /// How long after a change routes follow.
+    pub convergence: Picos,
+    /// Decides all that is random.
+    pub seed: u64,
+    /// When it ends, if flows have not ended before.
+    pub until: Picos,
+}
+
+/// A link changes at a time.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Change {
+    /// When.
+    pub at: Picos,
+    /// Which link.
+    pub link: LinkId,
+    /// What becomes of it.
+    pub change: LinkChange,
+}
+
+/// A mistake in a description.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Mistake {
+    /// The file, if it is not the description itself.
+    pub file: Option<String>,
+    /// Its line, from 1 on; 0 if it concerns the whole file.
+    pub line: usize,
+    /// What is wrong, in a sentence.
+    pub problem: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.file {
+            write!(f, "{file}: ")?;
+        }
+        if self.line > 0 {
+            write!(f, "line {}: ", self.line)?;
+        }
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+impl Description {
+    /// Reads a description. Files that it names are looked for in `directory`.
+    ///
+    /// # Errors
+    /// The first mistake, with its line.
+    pub fn read(text: &str, directory: &Path) -> Result<Description, Mistake> {
+        let file: File = toml::from_str(text).map_err(|error| Mistake {
+            file: None,
+            line: error.span().map_or(0, |span| line_of(text, &span)),
+            problem: error.message().to_owned(),
+        })?;
+        Reader { text, directory }.build(&file)
+    }
+}
+
+/// Turns what a file says into what a study takes.
+struct Reader<'a> {
+    text: &'a str,
+    directory: &'a Path,
+}
+
+impl Reader<'_> {
+    fn build(&self, file: &File) -> Result<Description, Mistake> {
+        let parts = file.parts(self)?;
+        let topology = self.topology(&file.network, &parts)?;
+        // What only a whole network shows, such as too little memory.
+        Fabric::<()>::new(topology.clone(), 0).map_err(|error| mistake(0, error.to_string()))?;
+        let nic = file.nic.config(self)?;
+        let seed = file.seed.unwrap_or(1);
+        let mut flows = self.flows_of_file(&file.network, &topology)?;
+        for flow in &file.flow {
+            flows.push(self.flow(flow, &topology, flows.len())?);
+        }
+        for workload in &file.workload {
+            workload::generate(workload, self, &topology, seed, &mut flows)?;
+        }
+        if flows.is_empty() {
+            return Err(mistake(0, "there is nothing to do: add a [[flow]] or a [[workload]]".into()));
+        }
+        let mut changes = Vec::new();
+        for at in &file.at {
+            changes.push(self.change(at, &topology)?);
+        }
+        changes.sort_by_key(|change| change.at);
+        let time = |value: &Option<Spanned<String>>, default| match value {
+            Some(value) => self.parse(value, quantity::time),
+            None => Ok(default),
+        };
+        Ok(Description {
+            topology,
+            nic,
+            flows,
+            changes,
+            convergence: time(&file.convergence, Picos::ZERO)?,
+            seed,
+            until: time(&file.until, Picos::from_micros(10_000_000))?,
+        })
+    }
+
+    fn topology(&self, network: &Network, parts: &Parts) -> Result<Topology, Mistake> {
+        if let Some(name) = &network.topology {
+            let text = self.file(name)?;
+            return ns3::topology(&text, parts.host, &parts.switch)
+                .map_err(|error| in_file(name.as_ref(), error));
+        }
+        let Some(generator) = &network.generator else {
+            return Err(mistake(
+                0,
+                "[network] needs a generator (star, dumbbell, clos, rail) or a topology file".into(),
+            ));
+        };
+        let count = |value: Option<u32>, what: &str| {
+            value.filter(|&value| value > 0).ok_or_else(|| {
+                self.wrong(generator, format!("a {} needs {what}, at least 1", generator.as_ref()))
+            })
+        };
+        let hosts = count(network.hosts, "hosts")?;
+        let made = match generator.as_ref().as_str() {
+            "star" => Topology::star(hosts, parts),
+            "dumbbell" => Topology::dumbbell(hosts, parts),
+            "clos" => Topology::clos(
+                count(network.leaves, "leaves")?,
+                count(network.spines, "spines")?,
+                hosts,
+                parts,
+            ),
+            "rail" => Topology::rail(hosts, count(network.rails, "rails")?, parts),
+            other => {
+                return Err(
+                    self.wrong(generator, format!("`{other}` is no generator: star, dumbbell, clos, rail"))
+                );
+            }
+        };
+        made.map_err(|error| self.wrong(generator, error.to_string()))
+    }
+
+    fn flows_of_file(&self, network: &Network, topology: &Topology) -> Result<Vec<Flow>, Mistake> {
+        let Some(name) = &network.flows else { return Ok(Vec::new()) };
+        let text = self.file(name)?;
+        let read = ns3::flows(&text, topology).map_err(|error| in_file(name.as_ref(), error))?;
+        let begin = read.iter().map(|flow| flow.start).min().unwrap_or(Picos::ZERO);
+        let flows = read.iter().enumerate().map(|(number, flow)| Flow {
+            src: flow.src,
+            dst: flow.dst,
+            bytes: flow.bytes,
+            start: flow.start - begin,
+            dscp: flow.priority << 3,
+            sport: sport(number),
+        });
+        Ok(flows.collect())
+    }
+
+    fn flow(&self, flow: &FlowTable, topology: &Topology, number: usize) -> Result<Flow, Mistake> {
+        let (src, dst) = (self.host(&flow.from, topology)?, self.host(&flow.to, topology)?);
+        if src == dst {
+            return Err(self.wrong(&flow.to, format!("{} cannot send to itself", flow.to.as_ref())));
+        }
+        let dscp = self.dscp(&flow.dscp)?;
+        let start = match &flow.start {
+            Some(start) => self.parse(start, quantity::time)?,
+            None => Picos::ZERO,
+        };
+        let bytes = self.parse(&flow.bytes, quantity::bytes)?;
+        Ok(Flow { src, dst, bytes, start, dscp, sport: flow.sport.unwrap_or_else(|| sport(number)) })
+    }
+
+    fn change(&self, at: &At, topology: &Topology) -> Result<Change, Mistake> {
+        let (a, b) = at.link.as_ref().split_once('-').ok_or_else(|| {
+            self.wrong(
+                &at.link,
+                format!("`{}` names no link: write both ends, as in leaf0-spine1", at.link.as_ref()),
+            )
+        })?;
+        let node = |name| topology.node(name).map_err(|error| self.wrong(&at.link, error.to_string()));
+        let ends = [node(a)?, node(b)?];
+        let link =
+            topology.links().iter().position(|link| link.ends == ends || link.ends == [ends[1], ends[0]]);
+        let link = link.ok_or_else(|| self.wrong(&at.link, format!("no link joins {a} and {b}")))?;
+        let change = match at.change.as_ref().split_once(' ') {
+            None if at.change.as_ref() == "down" => LinkChange::Down,
+            None if at.change.as_ref() == "up" => LinkChange::Up,
+            None if at.change.as_ref() == "blackhole" => LinkChange::BlackHole(true),
+            Some(("rate", rate)) => {
+                LinkChange::Rate(quantity::rate(rate).map_err(|problem| self.wrong(&at.change, problem))?)
+            }
+            Some(("ber", rate)) => LinkChange::BitErrorRate(
+                quantity::probability(rate).map_err(|problem| self.wrong(&at.change, problem))?,
+            ),
+            _ => {
+                let known = "down, up, blackhole, `rate 25Gbps`, `ber 1e-9`";
+                return Err(self.wrong(&at.change, format!("`{}` is no change: {known}", at.change.as_ref())));
+            }
+        };
+        let at = self.parse(&at.time, quantity::time)?;
+        Ok(Change { at, link: LinkId(link as u32), change })
+    }
+
+    fn host(&self, name: &Spanned<String>, topology: &Topology) -> Result<Host, Mistake> {
+        let node = topology.node(name.as_ref()).map_err(|error| self.wrong(name, error.to_string()))?;
+        let host = topology.hosts().iter().position(|&host| host == node);
+        host.map(|host| Host(host as u32))
+            .ok_or_else(|| self.wrong(name, format!("{} is no host", name.as_ref())))
+    }
+
+    fn dscp(&self, dscp: &Option<Spanned<u8>>) -> Result<u8, Mistake> {
+        match dscp {
+            Some(dscp) if *dscp.as_ref() > 63 => {
+                Err(self.wrong(dscp, format!("{} is no DSCP: there are 0 to 63", dscp.as_ref())))
+            }
+            Some(dscp) => Ok(*dscp.as_ref()),
+            None => Ok(0),
+        }
+    }
+
+    /// A value in its own notation.
+    fn parse<T>(
+        &self,
+        value: &Spanned<String>,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<T, Mistake> {
+        parse(value.as_ref()).map_err(|problem| self.wrong(value, problem))
+    }
+
+    fn file(&self, name: &Spanned<String>) -> Result<String, Mistake> {
+        let path = self.directory.join(name.as_ref());
+        std::fs::read_to_string(&path)
+            .map_err(|error| self.wrong(name, format!("{}: {error}", path.display())))
+    }
+
+    fn wrong<T>(&self, value: &Spanned<T>, problem: String) -> Mistake {
+        mistake(line_of(self.text, &value.span()), problem)
+    }
+}
+
+/// A UDP source port from the dynamic range, as queue pairs have.
+fn sport(flow: usize) -> u16 {
+    0xC000 | (flow as u16).wrapping_mul(0x9E37) >> 2
+}
+
+fn mistake(line: usize, problem: String) -> Mistake {
+    Mistake { file: None, line, problem }
+}
+
+fn in_file(file: &str, error: ns3::Error) -> Mistake {
+    Mistake { file: Some(file.to_owned()), line: error.line, problem: error.problem }
+}
+
+fn line_of(text: &str, span: &Range<usize>) -> usize {
+    text.as_bytes()[..span.start.min(text.len())].iter().filter(|&&byte| byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests;

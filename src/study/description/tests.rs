@@ -1,0 +1,114 @@
+//! What a description says, and what is wrong with one.
+
+use softrnic_fabric::NodeKind;
+
+use super::*;
+
+const WHOLE: &str = r#"
+seed = 7
+until = "50ms"
+convergence = "200us"
+
+[network]
+generator = "clos"
+leaves = 2
+spines = 2
+hosts = 2
+edge = { rate = "25Gbps", delay = "500ns" }
+core = { rate = "100Gbps", delay = "1us", frame_error_rate = 0.001 }
+
+[switch]
+buffer = "4MiB"
+pfc = [3]
+ecn = { kmin = "100KB", kmax = "400KB", pmax = 0.2, priorities = [3] }
+strict = [6]
+balance = "least-queue"
+
+[nic]
+mtu = 4096
+dcqcn = true
+rp = { rpg_time_reset = 55000 }
+
+[[flow]]
+from = "h0"
+to = "h3"
+bytes = "10MB"
+start = "1ms"
+dscp = 24
+
+[[workload]]
+kind = "incast"
+to = "h1"
+bytes = "64KiB"
+
+[[at]]
+time = "2ms"
+link = "leaf0-spine1"
+change = "down"
+
+[[at]]
+time = "1ms"
+link = "spine1-leaf0"
+change = "rate 10Gbps"
+"#;
+
+fn read(text: &str) -> Result<Description, String> {
+    Description::read(text, Path::new("/nonexistent")).map_err(|mistake| mistake.to_string())
+}
+
+#[test]
+fn a_whole_description() {
+    let study = read(WHOLE).expect("a study");
+    assert_eq!(study.topology.hosts().len(), 4);
+    assert_eq!((study.seed, study.until), (7, Picos::from_micros(50_000)));
+    assert_eq!(study.topology.links()[0].spec.rate, 25_000_000_000);
+    assert_eq!(study.topology.links()[4].spec.frame_error_rate, 0.001);
+    let NodeKind::Switch(switch) = &study.topology.nodes()[0].kind else { panic!("leaf0 is a switch") };
+    assert!(switch.pfc.is_lossless(3) && !switch.pfc.is_lossless(2));
+    assert!(switch.ecn[3].is_some() && switch.ecn[2].is_none());
+    assert_eq!(study.nic.dcqcn.expect("DCQCN").rpg_time_reset, 55_000);
+    assert_eq!(study.flows.len(), 1 + 3);
+    assert_eq!((study.flows[0].dscp, study.flows[0].start), (24, Picos::from_micros(1000)));
+    // By time, and either way round.
+    assert_eq!(study.changes[0].change, LinkChange::Rate(10_000_000_000));
+    assert_eq!(study.changes[0].link, study.changes[1].link);
+}
+
+#[test]
+fn each_mistake_has_its_line_and_a_sentence() {
+    for (from, to, message) in [
+        ("hosts = 2", "hots = 2", "line 10: unknown field `hots`, expected one of"),
+        ("\"clos\"", "\"torus\"", "line 7: `torus` is no generator: star, dumbbell, clos, rail"),
+        ("leaves = 2", "", "line 7: a clos needs leaves, at least 1"),
+        ("\"25Gbps\"", "\"25\"", "line 11: `25` is no rate: write it as 100Gbps"),
+        ("\"500ns\"", "\"soon\"", "line 11: `soon` is no time: write it as 1.5us"),
+        ("0.001", "1.5", "line 12: 1.5 is no probability: it must be from 0 to 1"),
+        ("\"4MiB\"", "\"4\"", "line 15: `4` is no number of bytes: write it as 64KiB or 10MB"),
+        ("\"4MiB\"", "\"4KiB\"", "switch leaf0 has 4096 bytes of memory"),
+        ("pfc = [3]", "pfc = [8]", "line 16: a priority is 0 to 7, not 8"),
+        ("kmax = \"400KB\"", "kmax = \"50KB\"", "line 17: kmax must be greater than kmin"),
+        ("\"least-queue\"", "\"luck\"", "line 19: `luck` is no way to balance"),
+        ("mtu = 4096", "mtu = 1500", "line 22: 1500 is no path MTU: 256, 512, 1024, 2048, 4096"),
+        ("from = \"h0\"", "from = \"h9\"", "line 27: no node is named h9"),
+        ("from = \"h0\"", "from = \"leaf0\"", "line 27: leaf0 is no host"),
+        ("to = \"h3\"", "to = \"h0\"", "line 28: h0 cannot send to itself"),
+        ("dscp = 24", "dscp = 64", "line 31: 64 is no DSCP: there are 0 to 63"),
+        ("to = \"h1\"", "", "line 34: an incast needs `to`, the host that all send to"),
+        ("\"incast\"", "\"chaos\"", "line 34: `chaos` is no workload: incast, permutation, all-to-all, ring"),
+        ("\"leaf0-spine1\"", "\"leaf0-leaf1\"", "line 40: no link joins leaf0 and leaf1"),
+        ("\"leaf0-spine1\"", "\"leaf0\"", "line 40: `leaf0` names no link"),
+        ("\"down\"", "\"sideways\"", "line 41: `sideways` is no change"),
+        ("seed = 7", "seed = ", "line 2: "),
+    ] {
+        let text = WHOLE.replacen(from, to, 1);
+        assert_ne!(text, WHOLE, "{from}");
+        let told = read(&text).expect_err(from);
+        assert!(told.starts_with(message), "{from} -> {to}: {told}");
+    }
+    assert_eq!(
+        read("[network]\ngenerator = \"star\"\nhosts = 2\n").expect_err("nothing to do"),
+        "there is nothing to do: add a [[flow]] or a [[workload]]"
+    );
+    let told = read("[network]\ntopology = \"missing.txt\"\n").expect_err("no such file");
+    assert!(told.starts_with("line 2: /nonexistent/missing.txt: "), "{told}");
+}

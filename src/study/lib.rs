@@ -1,0 +1,24 @@
+//! Whole NICs on a modelled network, in virtual time.
+//!
+//! A [`Study`] puts the NIC engine that programs run on at each host of a [fabric](softrnic_fabric), gives it flows, and lets time
+//! pass from event to event. Nothing of a NIC is modelled: packets have headers and ICRCs, losses are repaired by the real
+//! requester and responder, and marks slow a queue pair down by the real DCQCN. The same seed gives the same run.
+//!
+//! Start reading with `study.rs`; `port.rs` is the link between a NIC and the fabric.
+
+#![forbid(unsafe_code)]
+
+mod description;
+mod flow;
+mod host;
+mod nic;
+mod packet;
+mod port;
+mod result;
+mod study;
+
+pub use description::{Change, Description, Mistake};
+pub use flow::{Flow, FlowState};
+pub use nic::NicConfig;
+pub use result::{FlowResult, PortResult, Report, Summary};
+pub use study::{Error, Study};

@@ -1,0 +1,120 @@
+//! What came of a study.
+
+use serde::Serialize;
+
+/// A flow.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct FlowResult {
+    /// Its number.
+    pub flow: usize,
+    /// The sender's name.
+    pub src: String,
+    /// The receiver's name.
+    pub dst: String,
+    /// Bytes of the application.
+    pub bytes: u64,
+    /// When it was posted, in nanoseconds.
+    pub start_ns: f64,
+    /// From the post to the sender's last completion, in nanoseconds; absent if it did not end.
+    pub fct_ns: Option<f64>,
+    /// How a failed one ended.
+    pub error: Option<String>,
+}
+
+/// A port.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct PortResult {
+    /// Its node and the node at the other end.
+    pub port: String,
+    /// Frames that left.
+    pub tx_frames: u64,
+    /// Bytes that left, as on the wire.
+    pub tx_bytes: u64,
+    /// Frames marked with "congestion experienced".
+    pub marked: u64,
+    /// Frames dropped for want of room.
+    pub dropped: u64,
+    /// Frames damaged on the link.
+    pub lost_damaged: u64,
+    /// Frames lost because the link was down.
+    pub lost_down: u64,
+    /// Pauses that it was told.
+    pub pauses_received: u64,
+    /// How long it was paused, in nanoseconds.
+    pub paused_ns: f64,
+    /// The longest egress queue, in bytes.
+    pub queue_peak: u64,
+}
+
+/// All of it.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// Flows, in their order.
+    pub flows: Vec<FlowResult>,
+    /// Ports of all nodes.
+    pub ports: Vec<PortResult>,
+    /// Counters of the NICs' transports, summed; those that are not 0.
+    pub counters: std::collections::BTreeMap<&'static str, u64>,
+    /// Virtual time at the end, in nanoseconds.
+    pub end_ns: f64,
+    /// Events of the fabric.
+    pub events: u64,
+    /// Frames times links.
+    pub hops: u64,
+}
+
+/// Completion times of all flows that ended, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Summary {
+    /// The fastest.
+    pub min: f64,
+    /// The median.
+    pub p50: f64,
+    /// Of twenty, the slowest but one.
+    pub p95: f64,
+    /// Of a hundred, the slowest but one.
+    pub p99: f64,
+    /// The slowest.
+    pub max: f64,
+}
+
+impl Report {
+    /// Completion times; `None` if no flow has ended.
+    pub fn summary(&self) -> Option<Summary> {
+        let mut times: Vec<f64> = self.flows.iter().filter_map(|flow| flow.fct_ns).collect();
+        times.sort_by(f64::total_cmp);
+        let at = |share: f64| times.get(((times.len() as f64 * share).ceil() as usize).max(1) - 1).copied();
+        Some(Summary { min: at(0.0)?, p50: at(0.5)?, p95: at(0.95)?, p99: at(0.99)?, max: at(1.0)? })
+    }
+
+    /// The ports as CSV, with a line of titles.
+    pub fn ports_csv(&self) -> String {
+        let titles = "port,tx_frames,tx_bytes,marked,dropped,lost_damaged,lost_down,pauses_received,paused_ns,queue_peak\n";
+        let line = |port: &PortResult| {
+            let counts = [
+                port.tx_frames,
+                port.tx_bytes,
+                port.marked,
+                port.dropped,
+                port.lost_damaged,
+                port.lost_down,
+                port.pauses_received,
+            ];
+            let counts: Vec<String> = counts.iter().map(u64::to_string).collect();
+            format!("{},{},{:.3},{}\n", port.port, counts.join(","), port.paused_ns, port.queue_peak)
+        };
+        self.ports.iter().map(line).fold(titles.to_owned(), |text, line| text + &line)
+    }
+
+    /// The flows as CSV, with a line of titles.
+    pub fn flows_csv(&self) -> String {
+        let mut text = String::from("flow,src,dst,bytes,start_ns,fct_ns,error\n");
+        for flow in &self.flows {
+            let fct = flow.fct_ns.map(|fct| format!("{fct:.3}")).unwrap_or_default();
+            let error = flow.error.as_deref().unwrap_or_default();
+            let FlowResult { flow, src, dst, bytes, start_ns, .. } = flow;
+            text += &format!("{flow},{src},{dst},{bytes},{start_ns:.3},{fct},{error}\n");
+        }
+        text
+    }
+}
