@@ -543,9 +543,14 @@ static void impossible_requests(void)
 		enum ibv_wr_opcode opcode;
 		int datagrams_only;
 	} requests[] = {
-		{IBV_WR_RDMA_WRITE, 1},		{IBV_WR_RDMA_WRITE_WITH_IMM, 1},  {IBV_WR_RDMA_READ, 0},
-		{IBV_WR_ATOMIC_CMP_AND_SWP, 0}, {IBV_WR_ATOMIC_FETCH_AND_ADD, 0}, {IBV_WR_LOCAL_INV, 1},
-		{IBV_WR_BIND_MW, 1},		{IBV_WR_SEND_WITH_INV, 0},
+		{IBV_WR_RDMA_WRITE, 1},
+		{IBV_WR_RDMA_WRITE_WITH_IMM, 1},
+		{IBV_WR_RDMA_READ, 0},
+		{IBV_WR_ATOMIC_CMP_AND_SWP, 0},
+		{IBV_WR_ATOMIC_FETCH_AND_ADD, 0},
+		{IBV_WR_LOCAL_INV, 1},
+		{IBV_WR_BIND_MW, 1},
+		{IBV_WR_SEND_WITH_INV, 0},
 	};
 	for (unsigned i = 0; i < sizeof requests / sizeof *requests; i++)
 		for (int datagrams = 0; datagrams < 2; datagrams++) {

@@ -7,9 +7,9 @@ mod bench;
 mod demo;
 mod devices;
 mod explain;
+mod fabric;
 #[cfg(feature = "xdp")]
 mod grant;
-mod fabric;
 mod looking;
 mod pages;
 mod playground;
