@@ -496,6 +496,11 @@ impl Sharing for AddressesLink {
         all
     }
 
+    fn lifelines(&mut self, address: IpAddr, part: Part) -> Option<u64> {
+        let mut sharing = self.homes.iter_mut().filter_map(|home| home.link.sharing());
+        sharing.find_map(|sharing| sharing.lifelines(address, part))
+    }
+
     fn descriptor(&self) -> RawFd {
         self.attention.as_fd().as_raw_fd()
     }

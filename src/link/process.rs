@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags, open, readlink};
 
-use crate::udp::first_member;
+use crate::udp::lifeline_to;
 use crate::{Credentials, Part, shm};
 
 /// Processes that are remembered.
@@ -34,7 +35,8 @@ struct Status {
 impl ProcessLooks {
     /// Whether the process is stopped. `false` also if none is known that has this part of this address: on another
     /// machine, in another namespace, of another user, or without a name by which it could be found.
-    pub fn is_stopped(&mut self, address: IpAddr, part: Part) -> bool {
+    /// `lifelines` is what [`Sharing::lifelines`](crate::Sharing::lifelines) says of it.
+    pub fn is_stopped(&mut self, address: IpAddr, part: Part, lifelines: Option<u64>) -> bool {
         let at = (address, part);
         if let Some(process) = self.known.get(&at)
             && let Some(status) = Status::of(process.pid)
@@ -43,7 +45,7 @@ impl ProcessLooks {
             return status.is_stopped();
         }
         self.known.remove(&at);
-        let Some(pid) = find(address, part) else { return false };
+        let Some(pid) = find(address, part, lifelines) else { return false };
         let Some(status) = Status::of(pid) else { return false };
         if self.known.len() < MOST {
             self.known.insert(at, Process { pid, started: status.started });
@@ -53,10 +55,10 @@ impl ProcessLooks {
 }
 
 /// Asks the kernel who listens at the names of a process.
-fn find(address: IpAddr, part: Part) -> Option<i32> {
-    let listener = shm::stream_to(address, part).and_then(|socket| Credentials::of_peer(&socket).ok());
-    // Without shared memory only the process that took the address first can be found. Others that share it are not known here.
-    let listener = listener.or_else(|| first_member(address)).filter(Credentials::have_pid)?;
+fn find(address: IpAddr, part: Part, lifelines: Option<u64>) -> Option<i32> {
+    let pid_of = |socket: OwnedFd| Credentials::of_peer(&socket).ok().filter(Credentials::have_pid);
+    let listener = shm::stream_to(address, part).and_then(pid_of);
+    let listener = listener.or_else(|| lifeline_to(address, lifelines?).and_then(pid_of))?;
     sees_own_namespace().then_some(listener.pid)
 }
 

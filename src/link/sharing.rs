@@ -5,12 +5,16 @@ use std::os::fd::RawFd;
 
 use softrnic_wire::ServiceId;
 
+use crate::Part;
 use crate::udp::ServeError;
 
 /// This process among those that share the addresses of a link.
 pub trait Sharing {
     /// The numbers of the processes that share an address, this one's included.
     fn processes(&mut self) -> Vec<u32>;
+
+    /// The name of the lifelines of the process that has a part of an address, if it is one of these.
+    fn lifelines(&mut self, address: IpAddr, part: Part) -> Option<u64>;
 
     /// Becomes readable when there is something to [`attend`](Sharing::attend) to.
     fn descriptor(&self) -> RawFd;

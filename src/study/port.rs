@@ -24,6 +24,7 @@ pub struct StudyPort {
     /// A reservation was refused: the NIC waits for room.
     pub is_full: bool,
     /// Packets to be used again.
+    #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
     spare: Vec<Box<Packet>>,
 }
 

@@ -184,11 +184,7 @@ class Breakpoint(SharedMemoryTest):
     def test_a_process_that_is_stopped_for_longer_than_all_retries_take_is_waited_for(self):
         self.stop_each()
 
-    def test_so_is_one_that_is_reached_through_sockets(self):
-        self.env["SOFTRNIC_SHM"] = "off"
-        self.stop_each()
-
-    def test_so_is_one_of_several_that_share_an_address(self):
+    def test_so_is_one_that_is_reached_through_sockets_and_shares_the_address(self):
         self.env.update(SOFTRNIC_SHM="off", SOFTRNIC_DEVICES="udp:127.0.13.19")
         self.stop_each()
 

@@ -184,6 +184,10 @@ impl Sharing for Contended {
         Vec::new()
     }
 
+    fn lifelines(&mut self, _address: IpAddr, _part: Part) -> Option<u64> {
+        None
+    }
+
     fn descriptor(&self) -> RawFd {
         -1
     }

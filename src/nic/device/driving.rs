@@ -36,7 +36,7 @@ impl Nic {
     }
 
     /// A [control](Self::control) operation that ends a QP, or what it does. What the QP owes its peer leaves before, for as
-    /// long as a link without room [is waited for](SETTLE_LOOKS).
+    /// long as a link without room is waited for (`SETTLE_LOOKS`).
     ///
     /// # Errors
     /// The device has failed.
@@ -341,7 +341,11 @@ impl Nic {
         };
         for (address, part) in questions {
             let now = self.now();
-            let stopped = looks.is_stopped(address, part);
+            let lifelines = match self.core.lock() {
+                Ok(mut guard) => guard.link.sharing().and_then(|sharing| sharing.lifelines(address, part)),
+                Err(Poisoned) => return,
+            };
+            let stopped = looks.is_stopped(address, part, lifelines);
             let is_news = match self.core.lock() {
                 Ok(mut guard) => guard.engine.processes().answer(now, (address, part), stopped),
                 Err(Poisoned) => return,

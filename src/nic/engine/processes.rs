@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Processes that are remembered.
 const MOST: usize = 4096;
 
-/// See the [module](self).
+/// What was seen of the processes of peers, and what is asked about them.
 #[derive(Default)]
 pub struct Processes {
     /// Whether anybody answers.

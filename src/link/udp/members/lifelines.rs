@@ -25,7 +25,7 @@ const LOOKS: u32 = 1000;
 
 /// The streams of a process.
 pub struct Lifelines {
-    address: IpAddr,
+    pub address: IpAddr,
     /// Others cannot find this process if there was no descriptor for it.
     pub listener: Option<OwnedFd>,
     /// Its name, for the table.

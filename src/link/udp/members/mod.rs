@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use softrnic_wire::{ROCE_UDP_PORT, ServiceId};
 
-use crate::{Credentials, Part, Sharing};
+use crate::{Part, Sharing};
 
 use super::message::SockAddr;
 use super::open::{self, OpenError, bind_error};
@@ -61,9 +61,9 @@ pub struct Members {
     left: bool,
 }
 
-/// The process that has taken an address, if it is this user's.
-pub(crate) fn first_member(address: IpAddr) -> Option<Credentials> {
-    hello::owner(address).filter(|owner| owner.are_ours())
+/// A stream to one of the processes of an address, by the name of its lifelines, if it is this user's.
+pub(crate) fn lifeline_to(address: IpAddr, lifelines: u64) -> Option<OwnedFd> {
+    hello::connect_to(address, lifelines).ok()
 }
 
 /// Why an address is not shared.
@@ -313,6 +313,11 @@ impl Sharing for Members {
     /// Those of another PID namespace are what they are there.
     fn processes(&mut self) -> Vec<u32> {
         self.table.processes().unwrap_or_default()
+    }
+
+    fn lifelines(&mut self, address: IpAddr, part: Part) -> Option<u64> {
+        let is_here = address == self.lifelines.address;
+        self.table.member(part).filter(|_| is_here).map(|member| member.lifelines)
     }
 
     fn descriptor(&self) -> RawFd {
