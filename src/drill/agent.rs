@@ -193,7 +193,7 @@ mod tests {
                 }
             });
             let why = read_line(&mut ours, Duration::from_millis(100)).expect_err("no line").to_string();
-            assert!(why.contains("within 100ms"), "{why}");
+            assert!(why.contains("within 100.0 ms"), "{why}");
             drop(ours);
         });
     }

@@ -35,11 +35,15 @@ impl<R: Read> Source for Reader<R> {
 }
 
 /// Captures merged by time. Each keeps the order of its records; of records with the same time, those that leave come
-/// first, since a packet is sent before it is received. Records are numbered through all files.
+/// first, since a packet is sent before it is received. Records are numbered through all files. A file that begins when
+/// another has ended goes on with its interfaces, as the next of a ring of files.
 #[derive(Debug)]
 pub struct Merge<R> {
     files: Vec<File<R>>,
     records: u64,
+    /// Places of files that have ended, and how many places there are.
+    free: Vec<u32>,
+    places: u32,
     /// The file that the last record came from.
     current: Option<usize>,
     damaged: Option<(usize, CaptureError)>,
@@ -48,6 +52,8 @@ pub struct Merge<R> {
 #[derive(Debug)]
 struct File<R> {
     reader: Reader<R>,
+    /// What tells its interfaces from those of other files, once it has begun.
+    place: Option<u32>,
     /// The next record, which has been read, its bytes, and its comment.
     waiting: Option<RecordHeader>,
     data: Vec<u8>,
@@ -62,11 +68,19 @@ impl<R: Read> Merge<R> {
     pub fn new(readers: Vec<Reader<R>>) -> Merge<R> {
         let files = readers.into_iter().map(|reader| File {
             reader,
+            place: None,
             waiting: None,
             data: Vec::new(),
             comment: Vec::new(),
         });
-        let mut merge = Merge { files: files.collect(), records: 0, current: None, damaged: None };
+        let mut merge = Merge {
+            files: files.collect(),
+            records: 0,
+            free: Vec::new(),
+            places: 0,
+            current: None,
+            damaged: None,
+        };
         (0..merge.files.len()).for_each(|index| merge.advance(index));
         merge
     }
@@ -93,6 +107,9 @@ impl<R: Read> Merge<R> {
                 None
             }
         };
+        if file.waiting.is_none() {
+            self.free.extend(file.place);
+        }
     }
 }
 
@@ -111,10 +128,17 @@ impl<R: Read> Source for Merge<R> {
         self.current = Some(index);
         self.records += 1;
         let number = self.records;
-        let file = &self.files[index];
+        let file = &mut self.files[index];
+        let place = *file.place.get_or_insert_with(|| {
+            self.free.pop().unwrap_or_else(|| {
+                self.places += 1;
+                self.places - 1
+            })
+        });
+        let file = &*file;
         Ok(file.waiting.as_ref().map(|header| {
             let record = header.record(&file.data, &file.comment);
-            let interface = index as u32 * INTERFACES + record.interface.min(INTERFACES - 1);
+            let interface = place * INTERFACES + record.interface.min(INTERFACES - 1);
             Record { number, interface, ..record }
         }))
     }

@@ -71,6 +71,7 @@ pub(crate) fn analyze(
     let mut ctx = Context {
         events: &mut collected.events,
         extras: &collected.extras,
+        injected: &collected.injected,
         order: &order,
         log,
         lost,

@@ -81,6 +81,15 @@ impl Injected {
         }
     }
 
+    /// The packet with a PSN of a flow that a fault dropped last, if one did.
+    pub fn dropped(&self, flow: u32, psn: u32) -> Option<u32> {
+        let is_drop = |number: &&u32| {
+            let rule = self.packets.get(number).and_then(|rule| self.rules.get(*rule));
+            rule.is_some_and(|rule| rule.done == "dropped")
+        };
+        self.places.get(&(flow, psn))?.iter().rev().find(is_drop).copied()
+    }
+
     /// Adds to a finding which of its packets a fault touched: those that it names, and those with its PSNs.
     pub fn explain(&self, plans: &[Plan], finding: &mut Finding) {
         if self.packets.is_empty() || finding.kind == Kind::FaultInjected {

@@ -1,6 +1,6 @@
 //! Losses and their repair: from the first sign to the answer that completes it.
 
-use softrnic_wire::Operation;
+use softrnic_wire::{Operation, Psn};
 
 use super::event::{Event, Mark};
 use super::finding::{Kind, rules};
@@ -265,6 +265,17 @@ impl Stream {
                     "the {what} of {requester} with PSN {psn} was lost before it came to this capture{resent}"
                 ),
             ),
+            // A fault's comment shows it.
+            _ if self.was_dropped(ctx, self.requester, psn) => (
+                Kind::RequestLost,
+                format!(
+                    "the {what} of {requester} with PSN {psn} was lost after this capture saw it{resent}"
+                ),
+            ),
+            _ if self.was_dropped(ctx, self.responder(), psn) => (
+                if own_answer { Kind::ResponseLost } else { Kind::AckLost },
+                format!("the answer of {responder} to PSN {psn} was lost after this capture saw it{resent}"),
+            ),
             // What its own side has in the capture, the requester has had.
             _ if early && !self.was_answered_here(ctx, r) => (
                 Kind::EarlyResend,
@@ -337,6 +348,11 @@ impl Stream {
         });
         let few = if by_a_nic { r.timeouts <= EARLY_RESENDS } else { r.silence_ns < ctx.ack_timeout_ns };
         few && self.is_early(ctx, r)
+    }
+
+    /// Whether a fault dropped a packet of a side with this PSN.
+    fn was_dropped(&self, ctx: &Context<'_>, side: usize, psn: Psn) -> bool {
+        ctx.flows[side].is_some_and(|flow| ctx.injected.dropped(flow, psn.get()).is_some())
     }
 
     /// Whether the requester repeated what it had received an answer to: its own side captured both.

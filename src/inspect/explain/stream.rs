@@ -8,6 +8,7 @@ use softrnic_wire::{Operation, Psn};
 use super::assemble::Assembler;
 use super::event::{Event, Extra, Flow, Mark};
 use super::finding::{Finding, Kind, Rule};
+use super::injected::Injected;
 use super::log::Log;
 use super::msn::MsnCheck;
 use super::recovery::Recovery;
@@ -21,6 +22,7 @@ const LOST_KEPT: usize = 100_000;
 pub(crate) struct Context<'c> {
     pub events: &'c mut [Event],
     pub extras: &'c [Extra],
+    pub injected: &'c Injected,
     /// Indices of the pair's events, in the order of time.
     pub order: &'c [u32],
     pub log: &'c mut Log,

@@ -136,7 +136,7 @@ fn without_shared_memory_peers_are_reached_through_the_link() {
 #[test]
 fn nothing_to_see_is_no_failure() {
     let shown = softrnic(&["stats", "--device", "no-such-device"]).expect(0).stdout;
-    assert_eq!(shown, "No process of this user has a SoftRNIC device.\n");
+    assert_eq!(shown, "No process of this user has a SoftRNIC device named no-such-device.\n");
     softrnic(&["stats", "--metrics", "nowhere"]).expect(2).says("--metrics");
     softrnic(&["stats", "--metrics", "192.0.2.1:9"]).expect(1).says("cannot listen on 192.0.2.1:9");
 }
