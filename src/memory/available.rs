@@ -12,11 +12,12 @@ const AT_ONCE: usize = 1 << 18;
 /// Whether the pages that are missing between two page boundaries are no more than the system can still give.
 pub(crate) fn suffices(start: usize, end: usize, page: usize) -> bool {
     let Some(available) = available() else { return true };
-    (end - start) as u64 <= available || missing(start, end, page) <= available
+    (end - start) as u64 <= available || missing(start, end, page, available) <= available
 }
 
-/// Bytes that are not in memory. Of what is not mapped, none: that is for others to notice.
-fn missing(start: usize, end: usize, page: usize) -> u64 {
+/// Bytes that are not in memory, as far as the range is mapped: faulting it in ends there. No more are counted than it takes to
+/// exceed `most`.
+fn missing(start: usize, end: usize, page: usize, most: u64) -> u64 {
     let mut resident = vec![0_u8; AT_ONCE.min((end - start) / page)];
     let mut bytes = 0;
     for from in (start..end).step_by(AT_ONCE * page) {
@@ -25,10 +26,11 @@ fn missing(start: usize, end: usize, page: usize) -> u64 {
         let looked = unsafe {
             libc::mincore(std::ptr::with_exposed_provenance_mut(from), length, resident.as_mut_ptr())
         };
-        if looked == 0 {
-            let missing = resident[..length / page].iter().filter(|state| *state & 1 == 0).count();
-            bytes += (missing * page) as u64;
+        if looked != 0 || bytes > most {
+            break;
         }
+        let missing = resident[..length / page].iter().filter(|state| *state & 1 == 0).count();
+        bytes += (missing * page) as u64;
     }
     bytes
 }
