@@ -449,7 +449,12 @@ unsafe fn reregister(
 ) -> Result<Rereg, Errno> {
     const TRANSLATION: c_int = IBV_REREG_MR_CHANGE_TRANSLATION;
     const KNOWN: c_int = TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
-    let Ok(object) = find::<MrObject>(mr) else { return Ok(Rereg::WrongInput) };
+    let object = match find::<MrObject>(mr) {
+        Ok(object) => object,
+        // Inherited by a child: the kernel would say so.
+        Err(Errno::IO) => return Err(Errno::IO),
+        Err(_) => return Ok(Rereg::WrongInput),
+    };
     let translation = flags & TRANSLATION != 0;
     let unasked = access != 0 && flags & IBV_REREG_MR_CHANGE_ACCESS == 0;
     if flags & !KNOWN != 0 || unasked || (translation && (length == 0 || addr.is_null())) {
