@@ -47,6 +47,7 @@ pub use completion::{Cqe, CqeExtra};
 pub use control::{ControlError, QpHandle, QpInit, QpQuery, ReceiveSource, SrqHandle, SrqInit};
 pub use data::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
 pub use drops::DropReason;
+#[cfg(not(any(loom, target_family = "wasm")))]
 pub(crate) use gid_table::GID_TABLE_LEN;
 pub use gid_table::GidTable;
 pub use gsi::{GsiCounter, Management};
