@@ -597,6 +597,28 @@ fn a_peer_that_never_answers_is_asked_once_at_a_time() {
 }
 
 #[test]
+fn a_silent_peer_that_has_the_address_alone_is_asked_once_for_all_queue_pairs() {
+    let mut link = open();
+    let silent = IpAddr::V4(Ipv4Addr::new(127, 200, 6, (process::id() % 250) as u8 + 1));
+    let flow = |number| Flow { part: Part::new(number), ..testing::flow(link.roads.own.address, silent) };
+    let flows = [flow(1), flow(2)];
+    // Nobody is there, which is known of each part.
+    for flow in &flows {
+        testing::send(&mut link, now(), flow, 0, 64).expect("a slot");
+        link.flush(now());
+    }
+    let _listener = hello::take_name(endpoint(silent)).expect("its name");
+    let later = now() + ASK_AGAIN;
+    for psn in 1..4 {
+        for flow in &flows {
+            testing::send(&mut link, later, flow, psn, 64).expect("a slot");
+            link.flush(later);
+        }
+    }
+    assert_eq!(link.roads.count(), (0, 1));
+}
+
+#[test]
 fn a_peer_that_writes_garbage_loses_its_road() {
     let (mut left, mut right) = neighbours();
     left.roads.road(0).expect("a road").rings.scribble();

@@ -51,9 +51,13 @@ impl Ways {
 
     pub fn set(&mut self, to: Endpoint, way: Way) {
         self.last = None;
-        if to.part.is_none() && matches!(way, Way::Road(_)) {
-            // What was known of parts is no more.
-            self.to.retain(|known, _| known.address != to.address);
+        if to.part.is_none() {
+            // What was known of parts is no more, and would hide it: the process there has the address alone. Until it has
+            // answered, the roads of parts stay.
+            let keeps_roads = !matches!(way, Way::Road(_));
+            self.to.retain(|known, way| {
+                known.address != to.address || keeps_roads && matches!(way, Way::Road(_))
+            });
         }
         self.to.insert(to, way);
     }
