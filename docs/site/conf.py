@@ -26,7 +26,8 @@ BELOW = {
         ("The project", ["docs/ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG"]),
     ],
     "docs/tour/README": [(None, ["[1-9]*"])],
-    "docs/ARCHITECTURE": [("Decisions", ["decisions/*"])],
+    "docs/ARCHITECTURE": [(None, ["decisions/README"])],
+    "docs/decisions/README": [(None, ["[0-9]*"])],
 }
 
 project = "SoftRNIC"

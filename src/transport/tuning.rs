@@ -3,7 +3,7 @@
 //! [`Config`](crate::Config).
 //!
 //! What each is worth was measured in simulation, at half and at double of it
-//! (`docs/decisions/0187-transport-constants.md`).
+//! (`docs/decisions/0024-transport-constants.md`).
 
 use core::time::Duration;
 

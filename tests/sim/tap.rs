@@ -33,7 +33,7 @@ pub struct Damage {
     pub packets: u64,
     /// Those of senders that the NIC did not know yet.
     pub of_strangers: u64,
-    /// Those of them that some ID explains. A NIC takes them for sound (docs/decisions/0151-hidden-ids.md), but no model
+    /// Those of them that some ID explains. A NIC takes them for sound (docs/decisions/0001-hidden-ids.md), but no model
     /// of the traffic could know what they do. So the tap drops them.
     pub explained: u64,
 }

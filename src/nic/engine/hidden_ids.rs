@@ -2,7 +2,7 @@
 //!
 //! The ICRC covers the ID. Solving for the ID leaves only 16 of the ICRC's 32 bits to detect damage: one in 2^16
 //! damaged datagrams has an ID that explains the damage away. So the IDs that a sender has used so far determine which
-//! IDs can come next, and only these pass. `docs/decisions/0151-hidden-ids.md` gives the reasons, and how much is left
+//! IDs can come next, and only these pass. `docs/decisions/0001-hidden-ids.md` gives the reasons, and how much is left
 //! to chance.
 //!
 //! Linux numbers in three ways: with 0, and 1, 2, … for the segments of one send; with a counter for each connected

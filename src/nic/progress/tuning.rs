@@ -1,5 +1,5 @@
 //! All constants that steer when callers and the progress thread act. Times are [`Duration`]s; the others state their
-//! unit. "Worth" is what the constant buys, and where the figure comes from: docs/decisions/0182-progress.md.
+//! unit. "Worth" is what the constant buys, and where the figure comes from: docs/decisions/0019-progress.md.
 //! It also has what half and double of each do.
 
 use std::time::Duration;
