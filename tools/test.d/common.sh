@@ -33,3 +33,11 @@ need() {
 need_root() {
     ((EUID == 0)) || skip "needs root"
 }
+
+# Builds what the tests of programs run, for each of them: what one stage builds, the others find.
+build_programs() {
+    local profile="${SOFTRNIC_TEST_PROFILE:-release}"
+    cargo build --locked --profile "$profile" \
+        -p softrnic-cli -p softrnic-ibverbs -p softrnic-interpose -p softrnic-xdp-tests
+    tools/link-ibverbs "$profile" >/dev/null
+}
