@@ -1,13 +1,13 @@
-//! The process's environment, for everything that runs inside an application.
+//! The environment variables that SoftRNIC reads inside an application.
 //!
-//! A program that gains privileges when it is started (setuid, setgid, file capabilities) keeps the environment of a
-//! user who may not have them. The kernel reports that (`AT_SECURE`, `getauxval(3)`), and the environment is then not
-//! trusted.
+//! A program that gains privileges when it starts (setuid, setgid, file capabilities) inherits the environment of a user
+//! who may not have these privileges. The kernel reports this (`AT_SECURE`, `getauxval(3)`), and SoftRNIC then ignores
+//! the environment. The interposer reads its variable itself: such a program does not preload it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The value of a variable that is set, not empty, and may be trusted.
+/// The value of a variable, unless it is unset or empty, or the environment is not to be trusted.
 pub fn variable(name: &str) -> Option<OsString> {
     (!gains_privileges()).then(|| std::env::var_os(name)).flatten().filter(|value| !value.is_empty())
 }

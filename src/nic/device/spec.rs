@@ -33,14 +33,14 @@ pub struct DeviceSpec {
     pub fault: Option<FaultSpec>,
     /// The capture to make.
     pub pcap: Option<Recording>,
-    /// How its QPs behave, besides their attributes: `early=off` leaves lost packets to the local ACK timeout, `ecn=on`
-    /// marks packets as ECN-capable and slows down on CNPs.
+        /// How its QPs behave, apart from their attributes: with `early=off` they retransmit only after the local ACK
+    /// timeout, and with `ecn=on` they mark packets as ECN-capable and slow down on CNPs.
     pub transport: TransportConfig,
-    /// Whether copies to and from registered memory go through the kernel (`copies=safe`), so that unmapped memory is an
-    /// error even where the program replaces the handlers of SIGSEGV and SIGBUS. If not given, `SOFTRNIC_SAFE_COPIES`
-    /// decides.
+        /// Whether the kernel makes the copies to and from registered memory (`copies=safe`). The use of unmapped memory is
+    /// then an error even if the program replaces the handlers of SIGSEGV and SIGBUS. `None` leaves it to
+    /// `SOFTRNIC_SAFE_COPIES`.
     pub safe_copies: Option<bool>,
-    /// Whether a UDP link adds shared memory for peers of this user on this machine; if nothing is said, it does unless
+        /// Whether a UDP link uses shared memory for peers of the same user on this machine. `None` means yes, unless
     /// `SOFTRNIC_SHM` is `off`.
     pub shared_memory: Option<bool>,
 }
@@ -50,7 +50,7 @@ pub struct DeviceSpec {
 pub enum LinkKind {
     /// UDP sockets on an address, or on a free loopback address.
     Udp(UdpOptions),
-    /// UDP sockets on all addresses of an interface, which are followed.
+        /// UDP sockets on all addresses of an interface, which may change.
     UdpInterface {
         /// The interface.
         interface: String,
@@ -64,13 +64,13 @@ pub enum LinkKind {
         interface: String,
         /// Its options.
         options: XdpOptions,
-        /// The socket of a privileged helper (`softrnic grant`) that does what needs privilege; if not given, the
-        /// process needs the privileges itself, unless `SOFTRNIC_GRANT` names a socket.
+                /// The socket of a privileged helper (`softrnic grant`). Without one, and without `SOFTRNIC_GRANT`, the process
+        /// itself needs the privileges.
         grant: Option<String>,
     },
 }
 
-/// A specification that cannot be parsed.
+/// A device specification that cannot be parsed, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpecError(String);
 
@@ -97,7 +97,7 @@ pub enum OpenError {
     UdpInterface {
         /// The interface.
         interface: String,
-        /// Why not.
+                /// The error of one of its links.
         error: udp::OpenError,
     },
     /// The XDP link.
@@ -110,7 +110,7 @@ pub enum OpenError {
         /// The system's error.
         error: std::io::Error,
     },
-    /// No descriptor or thread could be created.
+        /// The system refused a descriptor or a thread.
     System(std::io::Error),
 }
 
