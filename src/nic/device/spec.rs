@@ -33,14 +33,14 @@ pub struct DeviceSpec {
     pub fault: Option<FaultSpec>,
     /// The capture to make.
     pub pcap: Option<Recording>,
-        /// How its QPs behave, apart from their attributes: with `early=off` they retransmit only after the local ACK
+    /// How its QPs behave, apart from their attributes: with `early=off` they retransmit only after the local ACK
     /// timeout, and with `ecn=on` they mark packets as ECN-capable and slow down on CNPs.
     pub transport: TransportConfig,
-        /// Whether the kernel makes the copies to and from registered memory (`copies=safe`). The use of unmapped memory is
+    /// Whether the kernel makes the copies to and from registered memory (`copies=safe`). The use of unmapped memory is
     /// then an error even if the program replaces the handlers of SIGSEGV and SIGBUS. `None` leaves it to
     /// `SOFTRNIC_SAFE_COPIES`.
     pub safe_copies: Option<bool>,
-        /// Whether a UDP link uses shared memory for peers of the same user on this machine. `None` means yes, unless
+    /// Whether a UDP link uses shared memory for peers of the same user on this machine. `None` means yes, unless
     /// `SOFTRNIC_SHM` is `off`.
     pub shared_memory: Option<bool>,
 }
@@ -50,7 +50,7 @@ pub struct DeviceSpec {
 pub enum LinkKind {
     /// UDP sockets on an address, or on a free loopback address.
     Udp(UdpOptions),
-        /// UDP sockets on all addresses of an interface, which may change.
+    /// UDP sockets on all addresses of an interface, which may change.
     UdpInterface {
         /// The interface.
         interface: String,
@@ -64,7 +64,7 @@ pub enum LinkKind {
         interface: String,
         /// Its options.
         options: XdpOptions,
-                /// The socket of a privileged helper (`softrnic grant`). Without one, and without `SOFTRNIC_GRANT`, the process
+        /// The socket of a privileged helper (`softrnic grant`). Without one, and without `SOFTRNIC_GRANT`, the process
         /// itself needs the privileges.
         grant: Option<String>,
     },
@@ -97,7 +97,7 @@ pub enum OpenError {
     UdpInterface {
         /// The interface.
         interface: String,
-                /// The error of one of its links.
+        /// The error of one of its links.
         error: udp::OpenError,
     },
     /// The XDP link.
@@ -110,7 +110,7 @@ pub enum OpenError {
         /// The system's error.
         error: std::io::Error,
     },
-        /// The system refused a descriptor or a thread.
+    /// The system refused a descriptor or a thread.
     System(std::io::Error),
 }
 
