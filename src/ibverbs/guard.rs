@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use softrnic_link::Uncancelled;
+use softrnic_sys::Uncancelled;
 use tracing::Span;
 
 use crate::errno::Errno;

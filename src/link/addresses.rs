@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
+use softrnic_sys::epoll_ctl;
 use softrnic_wire::{ServiceId, Time};
 
 use crate::udp::{OpenError, ServeError};
 use crate::{
-    Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, Part, Reach, Sharing, Sleeper, TxError,
-    TxSlot, watch,
+    Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, Part, Reach, Sharing, Sleeper, TxError, TxSlot,
 };
 
 /// The link of an address, or why there is none.
@@ -160,7 +160,7 @@ impl AddressesLink {
         if let Some(sharing) = home.link.sharing() {
             self.shared = true;
             let fd = sharing.descriptor();
-            let _ = watch::control(&self.attention, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, 0);
+            let _ = epoll_ctl(&self.attention, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN, 0);
             let here = |at: &Option<IpAddr>| at.is_none_or(|at| at == home.address);
             home.unserved =
                 self.services.iter().filter(|(_, at)| here(at)).map(|(service, _)| *service).collect();
@@ -196,11 +196,11 @@ impl AddressesLink {
         self.homes = stay;
         for Home { address, mut link, watched, .. } in gone {
             if let Some((fd, _)) = watched {
-                let _ = watch::control(&self.ready, libc::EPOLL_CTL_DEL, fd, 0, 0);
+                let _ = epoll_ctl(&self.ready, libc::EPOLL_CTL_DEL, fd, 0, 0);
             }
             if let Some(sharing) = link.sharing() {
                 let fd = sharing.descriptor();
-                let _ = watch::control(&self.attention, libc::EPOLL_CTL_DEL, fd, 0, 0);
+                let _ = epoll_ctl(&self.attention, libc::EPOLL_CTL_DEL, fd, 0, 0);
             }
             self.before = self.before + link.counters();
             let orphans = self.groups.values_mut().filter(|via| **via == Some(address));
@@ -258,11 +258,11 @@ impl AddressesLink {
             }
             if let Some((fd, _)) = home.watched.take() {
                 // It may be closed by now, which has removed it.
-                let _ = watch::control(&self.ready, libc::EPOLL_CTL_DEL, fd, 0, 0);
+                let _ = epoll_ctl(&self.ready, libc::EPOLL_CTL_DEL, fd, 0, 0);
             }
             if let Some((fd, blocked)) = wanted {
                 let events = if blocked { libc::EPOLLIN | libc::EPOLLOUT } else { libc::EPOLLIN };
-                if watch::control(&self.ready, libc::EPOLL_CTL_ADD, fd, events, 0).is_ok() {
+                if epoll_ctl(&self.ready, libc::EPOLL_CTL_ADD, fd, events, 0).is_ok() {
                     home.watched = wanted;
                 }
             }

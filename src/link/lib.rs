@@ -14,12 +14,8 @@ pub mod addresses;
 mod audit;
 #[cfg(target_family = "wasm")]
 mod bare;
-#[cfg(not(target_family = "wasm"))]
-mod cancel;
 #[cfg(feature = "capture")]
 pub mod capture;
-#[cfg(not(target_family = "wasm"))]
-mod credentials;
 #[cfg(not(target_family = "wasm"))]
 pub mod fault;
 #[cfg(feature = "fuzz")]
@@ -32,8 +28,6 @@ mod header;
 pub mod host;
 mod link;
 mod part;
-#[cfg(not(any(loom, target_family = "wasm")))]
-mod process;
 mod rng;
 #[cfg(not(target_family = "wasm"))]
 mod sharing;
@@ -45,22 +39,14 @@ pub mod sim;
 mod testing;
 #[cfg(not(target_family = "wasm"))]
 pub mod udp;
-#[cfg(not(target_family = "wasm"))]
-mod watch;
 #[cfg(feature = "xdp")]
 pub mod xdp;
 
 pub use audit::FrameAudit;
-#[cfg(not(target_family = "wasm"))]
-pub use cancel::Uncancelled;
-#[cfg(not(target_family = "wasm"))]
-pub use credentials::{Credentials, is_user, stands_for_many};
 pub use link::{
     Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, Sleeper, TxError, TxSlot,
 };
 pub use part::Part;
-#[cfg(not(any(loom, target_family = "wasm")))]
-pub use process::ProcessLooks;
 pub use rng::Rng;
 #[cfg(not(target_family = "wasm"))]
 pub use sharing::Sharing;

@@ -8,8 +8,8 @@ use std::thread;
 
 use anstream::eprintln;
 use rustix::process::{Resource, Rlimit};
-use softrnic_link::Credentials;
 use softrnic_link::xdp::{GrantRequest, Keeper, refuse};
+use softrnic_sys::Credentials;
 
 use super::Interface;
 

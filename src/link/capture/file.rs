@@ -33,7 +33,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     let metadata = file.metadata()?;
     let kind = metadata.file_type();
     if !kind.is_char_device() {
-        if !crate::is_user(metadata.uid(), rustix::process::geteuid().as_raw()) {
+        if !softrnic_sys::is_user(metadata.uid(), rustix::process::geteuid().as_raw()) {
             return Err(refused("it belongs to another user, who could read or change it"));
         }
         if metadata.is_file() && metadata.nlink() > 1 {

@@ -10,11 +10,11 @@
 //! [Faults](crate::fault) above the capture leave a comment at each packet that they touch. A datagram that they drop is
 //! recorded although it never leaves, as if it were lost behind this point.
 
+mod exit;
 mod file;
 mod files;
 mod frame;
 mod pcapng;
-mod process;
 mod queue;
 mod writer;
 
@@ -30,6 +30,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use softrnic_mapping::Thread;
+use softrnic_sys::BlockedSignals;
 use softrnic_wire::{IpHeader, Time};
 
 use crate::fault::FaultNotes;
@@ -128,11 +130,13 @@ impl Capture {
             file.set_len(0)?;
         }
         let queue = Arc::new(Queue::new(options.queue_bytes, options.when_full == WhenFull::Lose));
-        let writer = process::spawn_without_signals(c"softrnic-capture", {
+        let signals = BlockedSignals::new();
+        let writer = Thread::spawn(c"softrnic-capture", {
             let (queue, files) = (Arc::clone(&queue), Files::new(path.clone(), options.ring));
             move || writer::run(file, files, &queue, &options)
         })?;
-        process::finish_at_exit(&path, &queue);
+        drop(signals);
+        exit::finish_at_exit(&path, &queue);
         let file = CaptureFile { path, options, queue, writer: Some(writer) };
         Ok(Capture { file: Arc::new(file) })
     }
@@ -186,7 +190,7 @@ impl Drop for CaptureFile {
         if !self.queue.is_ours() {
             // A forked child has neither the thread nor the right to write the file.
             std::mem::forget(writer);
-        } else if self.queue.finish(process::FINISH_TIMEOUT) {
+        } else if self.queue.finish(exit::FINISH_TIMEOUT) {
             writer.join();
         }
     }

@@ -1,6 +1,6 @@
 //! Netlink datagrams of any bytes, as changes and as answers.
 
-use crate::fuzz::Choices;
+use softrnic_sys::fuzz::Choices;
 
 use super::netlink::{messages, take_answer};
 use super::resolve::{route_of, unstack};

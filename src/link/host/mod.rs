@@ -23,9 +23,8 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::LinkMessage;
 use netlink_packet_route::neighbour::NeighbourMessage;
+use softrnic_sys::Uncancelled;
 use softrnic_wire::Time;
-
-use crate::Uncancelled;
 
 pub use event::HostEvent;
 pub use interface::{Address, Interface, LinkState, Queues, Vlan};

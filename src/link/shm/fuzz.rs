@@ -14,9 +14,9 @@ use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, accept_with, sendmsg,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
+use softrnic_sys::fuzz::Choices;
 use softrnic_wire::{Gid, ROCE_UDP_PORT, Time};
 
-use crate::fuzz::Choices;
 use crate::sim::{Fabric, SimLink, SimOptions};
 use crate::{Flow, Link, Overrun, Part, Sleeper};
 

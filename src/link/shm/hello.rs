@@ -7,20 +7,16 @@
 
 use std::fmt;
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, recvmsg,
-    sendmsg, socket_with,
-};
+use softrnic_sys::Credentials;
+use softrnic_sys::unix::{self, Received};
 use softrnic_wire::Gid;
 
 use super::obstacle::Obstacle;
-use crate::{Credentials, Part};
+use crate::Part;
 
 /// Peers that ask at the same time.
 const BACKLOG: i32 = 128;
@@ -84,21 +80,13 @@ pub(super) enum Heard {
     End,
 }
 
-fn name(endpoint: Endpoint) -> Result<SocketAddrUnix, Errno> {
-    SocketAddrUnix::new_abstract_name(format!("softrnic/shm/{endpoint}").as_bytes())
-}
-
-fn stream() -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+fn name(endpoint: Endpoint) -> String {
+    format!("softrnic/shm/{endpoint}")
 }
 
 /// Takes the name of an endpoint.
 pub(super) fn take_name(endpoint: Endpoint) -> io::Result<OwnedFd> {
-    let socket = stream()?;
-    bind(&socket, &name(endpoint)?)?;
-    listen(&socket, BACKLOG)?;
-    Ok(socket)
+    Ok(unix::listen(&name(endpoint), BACKLOG)?)
 }
 
 /// A stream to the process behind an endpoint, and its own endpoint: it may have all of the address. Somebody else who has
@@ -117,13 +105,8 @@ pub(super) fn ask(endpoint: Endpoint) -> Result<(OwnedFd, Endpoint), Obstacle> {
 
 /// A stream to the process that has the name of an endpoint.
 fn reach(endpoint: Endpoint) -> Result<OwnedFd, Obstacle> {
-    let connected = || -> Result<OwnedFd, Errno> {
-        let socket = stream()?;
-        connect(&socket, &name(endpoint)?)?;
-        Ok(socket)
-    };
-    match connected() {
-        Ok(socket) if is_believed(&socket) => Ok(socket),
+    match unix::connect(&name(endpoint)) {
+        Ok(socket) if is_same_user(&socket) => Ok(socket),
         Ok(_) => Err(Obstacle::OtherUser),
         Err(Errno::CONNREFUSED) => Err(Obstacle::Nobody),
         // Too many others ask it.
@@ -133,7 +116,7 @@ fn reach(endpoint: Endpoint) -> Result<OwnedFd, Obstacle> {
 }
 
 /// Whether the other side is a process of this user.
-pub(super) fn is_believed(socket: &OwnedFd) -> bool {
+pub(super) fn is_same_user(socket: &OwnedFd) -> bool {
     Credentials::of_peer(socket).is_ok_and(Credentials::are_ours)
 }
 
@@ -146,28 +129,24 @@ pub(super) fn are_of_one_process(one: &OwnedFd, other: &OwnedFd) -> bool {
 
 /// Says that a road is wanted or made, with the segment and the bells for it.
 pub(super) fn offer(socket: &OwnedFd, from: Endpoint, segment: &OwnedFd, bells: &Bells) -> Result<(), Errno> {
-    let descriptors = [segment.as_fd(), bells.thread.as_fd(), bells.caller.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    send(socket, b'O', Some(from), &mut ancillary)
+    send(socket, b'O', Some(from), &[segment.as_fd(), bells.thread.as_fd(), bells.caller.as_fd()])
 }
 
 /// Says that there will be none.
 pub(super) fn refuse(socket: &OwnedFd) -> Result<(), Errno> {
-    send(socket, b'N', None, &mut SendAncillaryBuffer::default())
+    send(socket, b'N', None, &[])
 }
 
 /// Says that nothing more is sent.
 pub(super) fn farewell(socket: &OwnedFd) -> Result<(), Errno> {
-    send(socket, b'F', None, &mut SendAncillaryBuffer::default())
+    send(socket, b'F', None, &[])
 }
 
 fn send(
     socket: &OwnedFd,
     kind: u8,
     from: Option<Endpoint>,
-    ancillary: &mut SendAncillaryBuffer<'_, '_, '_>,
+    descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
     let mut bytes = [0; LEN];
     bytes[..4].copy_from_slice(&MAGIC);
@@ -176,32 +155,21 @@ fn send(
         bytes[5] = from.part.map_or(WHOLE, |part| part.number() as u8);
         bytes[8..].copy_from_slice(&Gid::from(from.address).0);
     }
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    sendmsg(socket, &[io::IoSlice::new(&bytes)], ancillary, flags).map(drop)
+    unix::send(socket, &bytes, descriptors).map(drop)
 }
 
 /// What the other side has said.
 pub(super) fn hear(socket: &OwnedFd) -> Heard {
     let mut bytes = [0; LEN + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let received = match recvmsg(socket, &mut [io::IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
-        Ok(received) => received.bytes,
+    let Received { len, descriptors, .. } = match unix::receive(socket, &mut bytes) {
+        Ok(received) => received,
         Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
         Err(_) => return Heard::End,
     };
-    // All of them are taken, so that those too many are closed.
-    let mut descriptors: Vec<OwnedFd> = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
-        }
-    }
-    if received == 0 {
+    if len == 0 {
         return Heard::End;
     }
-    if received != LEN || bytes[..4] != MAGIC {
+    if len != LEN || bytes[..4] != MAGIC {
         return Heard::Garbage;
     }
     match (bytes[4], <[OwnedFd; 3]>::try_from(descriptors)) {

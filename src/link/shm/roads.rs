@@ -6,9 +6,10 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
+use softrnic_sys::{epoll_ctl, unix};
 use softrnic_wire::Time;
 
-use crate::{Reach, Sleeper, watch};
+use crate::{Reach, Sleeper};
 
 use super::header::Sleep;
 use super::hello::{self, Bells, Endpoint, Heard, Message};
@@ -128,7 +129,7 @@ impl Roads {
     /// Watches a descriptor of the link below, or stops. By number, since it may be closed by now, which the kernel
     /// reports as an error.
     pub fn watch_below(&self, operation: i32, fd: RawFd, events: i32) -> io::Result<()> {
-        watch::control(&self.epoll, operation, fd, events, BELOW)
+        epoll_ctl(&self.epoll, operation, fd, events, BELOW)
     }
 
     /// How each peer is reached that something was sent to, or that has a road.
@@ -313,10 +314,9 @@ impl Roads {
     }
 
     fn let_in(&mut self, now: Time) {
-        use rustix::net::{SocketFlags, accept_with};
         for _ in 0..MOST_LET_IN {
-            match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) if hello::is_believed(&socket) => {
+            match unix::accept(&self.listener) {
+                Ok(socket) if hello::is_same_user(&socket) => {
                     self.keep(Stream::Came { socket, since: now });
                 }
                 Ok(_) => {}

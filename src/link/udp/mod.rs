@@ -26,8 +26,7 @@ use softrnic_wire::{IPV4_LEN, IPV6_LEN, MAX_TRANSPORT_LEN, ROCE_UDP_PORT, Time, 
 
 use crate::{Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, Sharing, TxError, TxSlot};
 
-pub(crate) use members::lifeline_to;
-pub use members::{Members, ServeError};
+pub use members::{Members, ServeError, lifeline_to};
 pub use open::{OpenError, UdpOptions};
 #[doc(hidden)]
 pub use room::answered_room;

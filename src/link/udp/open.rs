@@ -5,13 +5,14 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
+use softrnic_sys::stands_for_many;
 use softrnic_wire::ROCE_UDP_PORT;
 
 use super::members::{self, Members, NotShared};
 use super::message::{Control, ControlWriter, SockAddr};
 use super::sys::{self, Outgoing, Socket};
 use super::tx::{DEFAULT_TOS, DEFAULT_TTL};
-use crate::{Part, stands_for_many};
+use crate::Part;
 
 /// How to open a [`super::UdpLink`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

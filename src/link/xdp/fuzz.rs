@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use crate::fuzz::Choices;
+use softrnic_sys::fuzz::Choices;
 
 use super::grant::Grant;
 use super::handover::{GrantRequest, Wishes, send};

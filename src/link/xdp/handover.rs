@@ -6,18 +6,15 @@
 
 mod text;
 
-use std::io::{self, IoSlice, IoSliceMut, Read};
-use std::mem::MaybeUninit;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::{Duration, Instant};
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
-
+use rustix::net::SendFlags;
+use softrnic_sys::Credentials;
+use softrnic_sys::unix::{self, MAX_DESCRIPTORS};
 use softrnic_xdp_prog::MAX_QUEUES;
 
 use super::grant::{Grant, GrantDescription, Prepared, prepare};
@@ -27,12 +24,9 @@ use super::options::{AttachChoice, AttachMode, XdpError, XdpOptions};
 use super::program::Maps;
 use super::queue::BoundQueue;
 use super::steering::Steering;
-use crate::Credentials;
 use crate::host::Host;
 pub(super) use text::Wish;
 
-/// The most descriptors that one message carries (`SCM_MAX_FD`).
-const MAX_DESCRIPTORS: usize = 253;
 /// Those of a grant with as many queues as the program supports.
 const MOST_DESCRIPTORS: usize = 2 + 2 * MAX_QUEUES;
 /// Longer than any valid request or answer, in bytes.
@@ -202,13 +196,8 @@ pub fn refuse(stream: &UnixStream, reason: &str) -> io::Result<()> {
 pub(super) fn send(stream: &UnixStream, text: &str, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut rest = text.as_bytes();
     for some in descriptors.chunks(MAX_DESCRIPTORS) {
-        let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !ancillary.push(SendAncillaryMessage::ScmRights(some)) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
         let (first, others) = rest.split_at(1);
-        rustix::net::sendmsg(stream, &[IoSlice::new(first)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        unix::send_waiting(stream, first, some)?;
         rest = others;
     }
     while !rest.is_empty() {
@@ -263,25 +252,14 @@ fn ask(stream: &UnixStream, interface: &str, options: &XdpOptions) -> io::Result
 }
 
 fn receive(stream: &UnixStream, text: &mut Vec<u8>, descriptors: &mut Vec<OwnedFd>) -> io::Result<usize> {
-    let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; 1024];
-    let message = rustix::net::recvmsg(
-        stream,
-        &mut [IoSliceMut::new(&mut bytes)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
-    for received in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = received {
-            descriptors.extend(rights);
-        }
-    }
-    if message.flags.contains(ReturnFlags::CTRUNC) {
+    let received = unix::receive_waiting(stream, &mut bytes)?;
+    descriptors.extend(received.descriptors);
+    if received.lacks_descriptors {
         return Err(io::Error::other("too many open files"));
     }
-    text.extend_from_slice(&bytes[..message.bytes]);
-    Ok(message.bytes)
+    text.extend_from_slice(&bytes[..received.len]);
+    Ok(received.len)
 }
 
 /// Received bytes of wishes, up to the end of a line.

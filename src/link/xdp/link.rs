@@ -6,12 +6,11 @@ use std::net::IpAddr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::Duration;
 
+use softrnic_sys::Uncancelled;
 use softrnic_wire::{Frame, FrameHeader, IpFacts, Time, UdpFacts};
 
 use crate::host::{Host, HostEvent};
-use crate::{
-    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot, Uncancelled,
-};
+use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
 
 use super::grant::Grant;
 use super::identity::Identity;

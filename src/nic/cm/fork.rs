@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use softrnic_cm::State as At;
-use softrnic_link::Uncancelled;
+use softrnic_sys::Uncancelled;
 
 use super::manager::{Held, Inner};
 use crate::device::{Process, opening};

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use softrnic_link::Credentials;
+use softrnic_sys::Credentials;
 
 use super::registry::Home;
 

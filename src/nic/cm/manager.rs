@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use softrnic_mapping::Thread;
+use softrnic_sys::BlockedSignals;
 
 use super::devices::Devices;
 use super::error::Error;
@@ -12,7 +13,7 @@ use super::incoming::{Inbox, Sink};
 use super::state::{Device, State};
 use super::watch::Watch;
 use super::worker;
-use crate::device::{BlockedSignals, ConnectionSink, Process};
+use crate::device::{ConnectionSink, Process};
 use crate::runtime::kick::Kick;
 
 /// Owns the identifiers, channels and ports of a process. One per process.

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use softrnic_link::Credentials;
+use softrnic_sys::Credentials;
 
 use super::host;
 use super::names::{Name, Taken, is_privileged, taken};

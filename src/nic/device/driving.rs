@@ -1,9 +1,12 @@
 //! Drives the NIC: what happens when a thread posts, polls or waits, or when it is the progress thread's turn.
 
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use softrnic_link::{ProcessLooks, Sleeper};
+use softrnic_link::{Part, Sleeper, shm, udp};
+use softrnic_sys::{Credentials, ProcessLooks};
 use softrnic_wire::Time;
 
 use super::{Core, Nic};
@@ -17,6 +20,19 @@ use crate::runtime::lock::{NicGuard, Poisoned};
 
 /// What a post does. It leaves receiving to polls, since it would cost each post a system call.
 const POSTED: Budget = Budget { receive: 0, transmit: 256, caller: Caller::Post };
+
+/// Looks at processes that have a part of an address.
+pub(crate) type PeerLooks = ProcessLooks<(IpAddr, Part)>;
+
+/// The number of the process that has a part of an address, as the kernel says who listens at its names. Nothing if it is
+/// on another machine, in another namespace, of another user, or has no name. `lifelines` is what
+/// [`Sharing::lifelines`](softrnic_link::Sharing::lifelines) says of it.
+fn process_at(address: IpAddr, part: Part, lifelines: Option<u64>) -> Option<i32> {
+    let pid_of = |socket: OwnedFd| Credentials::of_peer(&socket).ok().filter(Credentials::have_pid);
+    let listener = shm::stream_to(address, part).and_then(pid_of);
+    let listener = listener.or_else(|| udp::lifeline_to(address, lifelines?).and_then(pid_of))?;
+    Some(listener.pid)
+}
 
 impl Nic {
     /// Runs a control operation with exclusive access to the NIC. Resulting work is done before it returns.
@@ -329,7 +345,7 @@ impl Nic {
 
     /// The progress thread looks at the processes of peers that do not answer, if there are any: without the NIC lock,
     /// since that waits for the kernel.
-    pub(crate) fn look_at_silent_peers(&self, looks: &mut ProcessLooks) {
+    pub(crate) fn look_at_silent_peers(&self, looks: &mut PeerLooks) {
         if !self.peers_are_silent.load(Ordering::Relaxed)
             || !self.peers_are_silent.swap(false, Ordering::AcqRel)
         {
@@ -345,7 +361,7 @@ impl Nic {
                 Ok(mut guard) => guard.link.sharing().and_then(|sharing| sharing.lifelines(address, part)),
                 Err(Poisoned) => return,
             };
-            let stopped = looks.is_stopped(address, part, lifelines);
+            let stopped = looks.is_stopped((address, part), || process_at(address, part, lifelines));
             let is_news = match self.core.lock() {
                 Ok(mut guard) => guard.engine.processes().answer(now, (address, part), stopped),
                 Err(Poisoned) => return,

@@ -45,7 +45,6 @@ pub use spec::{DeviceSpec, LinkKind, OpenError, OpenedLink, SpecError};
 
 use crate::engine::{Budget, Engine, EngineConfig};
 use crate::progress::policy::Policy;
-pub(crate) use crate::progress::thread::BlockedSignals;
 pub use crate::progress::thread::Progress;
 use crate::progress::tuning::YIELD_AFTER;
 #[cfg(doc)]
@@ -55,6 +54,7 @@ use crate::runtime::doorbells::DoorbellSet;
 use crate::runtime::kick::Kick;
 use crate::runtime::lock::{NicLock, Poisoned};
 use crate::stats::{Snapshot, StatsSocket};
+pub(crate) use driving::PeerLooks;
 use events::EventRoutes;
 pub use fork::{Opening, on_fork_in_child, opening};
 pub use port::{Attachment, Port};

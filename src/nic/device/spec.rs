@@ -14,9 +14,9 @@ use softrnic_link::udp::{self, UdpLink, UdpOptions};
 #[cfg(feature = "xdp")]
 use softrnic_link::xdp::{XdpError, XdpOptions};
 use softrnic_mapping::Thread;
+use softrnic_sys::BlockedSignals;
 use softrnic_transport::Config as TransportConfig;
 
-use super::BlockedSignals;
 use super::captures::{self, OpenCapture};
 use super::port::{Attachment, addresses_of};
 use super::recording::Recording;

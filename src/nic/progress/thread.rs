@@ -10,13 +10,13 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use rustix::process::getpriority_process;
-use softrnic_link::ProcessLooks;
 use softrnic_mapping::Thread as NativeThread;
+use softrnic_sys::BlockedSignals;
 use softrnic_wire::Time;
 
 use super::policy::Plan;
 use super::tuning::{ATTEND, ATTEND_MEMBERS, SLICE};
-use crate::device::Nic;
+use crate::device::{Nic, PeerLooks};
 use crate::stats::Answering;
 
 /// The running thread; stops when dropped.
@@ -43,7 +43,7 @@ impl Progress {
                 nic: own,
                 turns,
                 answering: Answering::default(),
-                looks: ProcessLooks::default(),
+                looks: PeerLooks::default(),
                 attend_at: Time::ZERO,
                 members_from: Time::ZERO,
             }
@@ -106,7 +106,7 @@ struct Thread {
     nic: Arc<Nic>,
     turns: Turns,
     answering: Answering,
-    looks: ProcessLooks,
+    looks: PeerLooks,
     /// When to attend to the port and the statistics if it has not slept until then.
     attend_at: Time,
     /// From when on to attend to the processes that share the address.
@@ -261,33 +261,4 @@ fn ask_for_short_slices() {
 fn own_nice() -> i32 {
     // It fails only for threads of others.
     getpriority_process(None).unwrap_or(0)
-}
-
-/// Blocks the signals of this thread, so that a thread spawned while this lives starts with them blocked. Not SIGSEGV and
-/// SIGBUS: `memory` handles those of its own accesses, and the kernel ends a process that blocks the signal of a fault.
-pub(crate) struct BlockedSignals(libc::sigset_t);
-
-impl BlockedSignals {
-    pub(crate) fn new() -> BlockedSignals {
-        // SAFETY: zeros are valid for both sets, which live through the calls that fill them.
-        unsafe {
-            let mut all: libc::sigset_t = std::mem::zeroed();
-            let mut old: libc::sigset_t = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            for fault in [libc::SIGSEGV, libc::SIGBUS] {
-                libc::sigdelset(&mut all, fault);
-            }
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-            BlockedSignals(old)
-        }
-    }
-}
-
-impl Drop for BlockedSignals {
-    fn drop(&mut self) {
-        // SAFETY: the mask that `new` saved, which lives through the call; the old one is not requested.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut());
-        }
-    }
 }

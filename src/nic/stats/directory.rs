@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use softrnic_link::stands_for_many;
+use softrnic_sys::stands_for_many;
 
 use super::user;
 use crate::environment;

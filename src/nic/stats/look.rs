@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Pid, test_kill_process};
-use softrnic_link::Credentials;
+use softrnic_sys::Credentials;
 
 use super::Snapshot;
 use super::directory::{check_private, directories};

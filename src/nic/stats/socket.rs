@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use softrnic_link::Credentials;
 use softrnic_mapping::Thread;
+use softrnic_sys::Credentials;
 use softrnic_wire::Time;
 
 use super::look::sweep;

@@ -7,23 +7,18 @@
 //! either (`inet_bind_conflict`: equal effective users).
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
-    recvmsg, sendmsg, socket_with,
-};
+use softrnic_sys::{Credentials, unix};
 
 use super::BACKLOG;
+use crate::Part;
 use crate::udp::open::OpenError;
 use crate::udp::sys;
-use crate::{Credentials, Part};
 
 /// Changes with everything that the processes must agree on: the parts, the table, the program.
 const HELLO: [u8; 8] = *b"snicmem2";
@@ -50,27 +45,19 @@ pub enum Unanswered {
     Never(OpenError),
 }
 
-fn name(address: IpAddr) -> Result<SocketAddrUnix, Errno> {
-    SocketAddrUnix::new_abstract_name(format!("softrnic/udp/{address}").as_bytes())
-}
-
-fn stream() -> Result<OwnedFd, Errno> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+fn name(address: IpAddr) -> String {
+    format!("softrnic/udp/{address}")
 }
 
 /// Takes the name of an address, and listens. Nobody is answered yet.
 pub fn take_name(address: IpAddr) -> io::Result<OwnedFd> {
-    let socket = stream()?;
-    bind(&socket, &name(address)?)?;
-    rustix::net::listen(&socket, BACKLOG)?;
-    Ok(socket)
+    Ok(unix::listen(&name(address), BACKLOG)?)
 }
 
 /// The name of one process of an address, for its lifelines: a number that others learn from the table alone, so that
 /// nobody else can have taken it before.
-fn name_of(address: IpAddr, lifelines: u64) -> Result<SocketAddrUnix, Errno> {
-    SocketAddrUnix::new_abstract_name(format!("softrnic/udp/{address}/{lifelines:016x}").as_bytes())
+fn name_of(address: IpAddr, lifelines: u64) -> String {
+    format!("softrnic/udp/{address}/{lifelines:016x}")
 }
 
 /// Takes a name for the lifelines of this process, and listens. Returns the number, too.
@@ -78,16 +65,12 @@ pub fn listen_for_lifelines(address: IpAddr) -> io::Result<(OwnedFd, u64)> {
     let mut random = [0; 8];
     sys::random(&mut random)?;
     let lifelines = u64::from_ne_bytes(random);
-    let socket = stream()?;
-    bind(&socket, &name_of(address, lifelines)?)?;
-    rustix::net::listen(&socket, BACKLOG)?;
-    Ok((socket, lifelines))
+    Ok((unix::listen(&name_of(address, lifelines), BACKLOG)?, lifelines))
 }
 
 /// A stream to one process of an address.
 pub fn connect_to(address: IpAddr, lifelines: u64) -> Result<OwnedFd, Errno> {
-    let socket = stream()?;
-    connect(&socket, &name_of(address, lifelines)?)?;
+    let socket = unix::connect(&name_of(address, lifelines))?;
     match Credentials::of_peer(&socket) {
         Ok(peer) if peer.are_ours() => Ok(socket),
         _ => Err(Errno::PERM),
@@ -96,9 +79,7 @@ pub fn connect_to(address: IpAddr, lifelines: u64) -> Result<OwnedFd, Errno> {
 
 /// A stream to whichever process of an address accepts it.
 pub fn connect_to_any(address: IpAddr) -> Result<OwnedFd, Errno> {
-    let socket = stream()?;
-    connect(&socket, &name(address)?)?;
-    Ok(socket)
+    unix::connect(&name(address))
 }
 
 /// Who listens at the name of an address.
@@ -133,26 +114,17 @@ pub fn ask(address: IpAddr, end: Instant) -> Result<Handed, Unanswered> {
 
 fn hear(socket: &OwnedFd, address: IpAddr) -> Result<Handed, Unanswered> {
     let mut bytes = [0; HELLO.len() + 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let Ok(received) = recvmsg(socket, &mut [io::IoSliceMut::new(&mut bytes)], &mut ancillary, flags) else {
+    let Ok(received) = unix::receive(socket, &mut bytes) else {
         return Err(Unanswered::Again(JOIN_TIMEOUT));
     };
-    // All of them are taken, so that those too many are closed.
-    let mut descriptors: Vec<OwnedFd> = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
-        }
-    }
-    match received.bytes {
+    match received.len {
         // It has ended, or there are too many descriptors on their way at the moment.
         0 => return Err(Unanswered::Again(JOIN_TIMEOUT)),
         len if bytes[..len] != HELLO => return Err(Unanswered::Never(OpenError::OtherVersion(address))),
         _ => {}
     }
-    if received.flags.contains(ReturnFlags::CTRUNC) || descriptors.len() != DESCRIPTORS {
+    let mut descriptors = received.descriptors;
+    if received.lacks_descriptors || descriptors.len() != DESCRIPTORS {
         return Err(Unanswered::Never(OpenError::TooFewDescriptors(DESCRIPTORS)));
     }
     let sockets = descriptors.split_off(2);
@@ -168,9 +140,7 @@ pub const ROUND: usize = 16;
 /// Accepts some of those that have connected, and lets in processes of this user. Returns whether others may wait.
 pub fn accept_some(listener: &OwnedFd, mut let_in: impl FnMut(OwnedFd)) -> bool {
     for _ in 0..ROUND {
-        let Ok(socket) = accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
-            return false;
-        };
+        let Ok(socket) = unix::accept(listener) else { return false };
         if Credentials::of_peer(&socket).is_ok_and(Credentials::are_ours) {
             let_in(socket);
         }
@@ -181,12 +151,8 @@ pub fn accept_some(listener: &OwnedFd, mut let_in: impl FnMut(OwnedFd)) -> bool 
 /// Answers some of those that have connected, with copies of `shared`. Returns whether others may wait.
 pub fn answer_some(listener: &OwnedFd, shared: &[BorrowedFd<'_>]) -> bool {
     accept_some(listener, |socket| {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        ancillary.push(SendAncillaryMessage::ScmRights(shared));
         // If it cannot be sent, because too many descriptors are on their way, the other side tries again.
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let _ = sendmsg(&socket, &[io::IoSlice::new(&HELLO)], &mut ancillary, flags);
+        let _ = unix::send(&socket, &HELLO, shared);
     })
 }
 

@@ -62,7 +62,7 @@ pub struct Members {
 }
 
 /// A stream to one of the processes of an address, by the name of its lifelines, if it is this user's.
-pub(crate) fn lifeline_to(address: IpAddr, lifelines: u64) -> Option<OwnedFd> {
+pub fn lifeline_to(address: IpAddr, lifelines: u64) -> Option<OwnedFd> {
     hello::connect_to(address, lifelines).ok()
 }
 

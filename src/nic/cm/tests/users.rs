@@ -74,7 +74,7 @@ fn listener_of(uid: u32, name: &Name) -> Option<OwnedFd> {
 /// Whose listener it is, and whether it is the one on every address.
 fn reached(name: &Name) -> Option<(u32, bool)> {
     let Reached::Listener(socket) = reach(name, [10, 1, 1, 1].into()) else { return None };
-    let owner = softrnic_link::Credentials::of_peer(&socket).expect("connected").uid;
+    let owner = softrnic_sys::Credentials::of_peer(&socket).expect("connected").uid;
     let peer =
         SocketAddrUnix::try_from(getpeername(&socket).expect("connected").expect("named")).expect("of Unix");
     Some((owner, peer.abstract_name() == Some(name.text().as_bytes())))

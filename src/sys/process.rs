@@ -1,22 +1,24 @@
-//! Whether the process that has an address of this machine is stopped: by a signal, or by a debugger.
+//! Whether the process of a peer of this machine is stopped: by a signal, or by a debugger.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::hash::Hash;
 
 use rustix::fs::{Mode, OFlags, open, readlink};
-
-use crate::udp::lifeline_to;
-use crate::{Credentials, Part, shm};
 
 /// Processes that are remembered.
 const MOST: usize = 4096;
 
-/// Looks at processes of this user. Each look takes system calls, so it is nothing for a thread that holds a NIC.
-#[derive(Default)]
-pub struct ProcessLooks {
-    /// Connecting to a stopped process leaves a connection in its queue, so that happens once.
-    known: HashMap<(IpAddr, Part), Process>,
+/// Looks at processes, by whatever key their peers know them. Each look takes system calls, so it is nothing for a thread
+/// that holds a NIC.
+pub struct ProcessLooks<K> {
+    /// Finding a process may leave a trace at it, so that happens once.
+    known: HashMap<K, Process>,
+}
+
+impl<K> Default for ProcessLooks<K> {
+    fn default() -> ProcessLooks<K> {
+        ProcessLooks { known: HashMap::new() }
+    }
 }
 
 /// A process. Its number alone may be given to another one.
@@ -32,34 +34,23 @@ struct Status {
     started: u64,
 }
 
-impl ProcessLooks {
-    /// Whether the process is stopped. `false` also if none is known that has this part of this address: on another
-    /// machine, in another namespace, of another user, or without a name by which it could be found.
-    /// `lifelines` is what [`Sharing::lifelines`](crate::Sharing::lifelines) says of it.
-    pub fn is_stopped(&mut self, address: IpAddr, part: Part, lifelines: Option<u64>) -> bool {
-        let at = (address, part);
-        if let Some(process) = self.known.get(&at)
+impl<K: Eq + Hash> ProcessLooks<K> {
+    /// Whether a process is stopped. `find` says its number, if it is not known yet. `false` also if it is not found.
+    pub fn is_stopped(&mut self, of: K, find: impl FnOnce() -> Option<i32>) -> bool {
+        if let Some(process) = self.known.get(&of)
             && let Some(status) = Status::of(process.pid)
             && status.started == process.started
         {
             return status.is_stopped();
         }
-        self.known.remove(&at);
-        let Some(pid) = find(address, part, lifelines) else { return false };
+        self.known.remove(&of);
+        let Some(pid) = find().filter(|_| sees_own_namespace()) else { return false };
         let Some(status) = Status::of(pid) else { return false };
         if self.known.len() < MOST {
-            self.known.insert(at, Process { pid, started: status.started });
+            self.known.insert(of, Process { pid, started: status.started });
         }
         status.is_stopped()
     }
-}
-
-/// Asks the kernel who listens at the names of a process.
-fn find(address: IpAddr, part: Part, lifelines: Option<u64>) -> Option<i32> {
-    let pid_of = |socket: OwnedFd| Credentials::of_peer(&socket).ok().filter(Credentials::have_pid);
-    let listener = shm::stream_to(address, part).and_then(pid_of);
-    let listener = listener.or_else(|| lifeline_to(address, lifelines?).and_then(pid_of))?;
-    sees_own_namespace().then_some(listener.pid)
 }
 
 /// Whether the numbers below `/proc` are those of this PID namespace.

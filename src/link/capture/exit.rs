@@ -1,37 +1,13 @@
-//! How a capture deals with its process: a thread that takes no signals, and finishing at exit.
+//! Finishing captures when the process exits.
 
-use std::ffi::CStr;
-use std::io;
-use std::mem::MaybeUninit;
 use std::path::Path;
-use std::ptr;
 use std::sync::{Arc, Mutex, Once, Weak};
 use std::time::Duration;
-
-use softrnic_mapping::Thread;
 
 use super::queue::Queue;
 
 /// How long finishing a capture may delay the exit of a process without anything being written.
 pub(super) const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Starts a thread that leaves all signals to the application's threads.
-pub(super) fn spawn_without_signals(
-    name: &'static CStr,
-    body: impl FnOnce() + Send + 'static,
-) -> io::Result<Thread> {
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: both sets live through the calls, which write them before they are read.
-    unsafe {
-        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-    }
-    let spawned = Thread::spawn(name, body);
-    // SAFETY: the call above has filled `before`: it fails for no valid set.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
-    spawned
-}
 
 /// Finishes the file of `queue` when the process exits without dropping its links, as C programs do. `name` is what to
 /// call it.

@@ -34,7 +34,7 @@ impl Credentials {
     }
 
     /// Whether its number is known here.
-    pub(crate) fn have_pid(&self) -> bool {
+    pub fn have_pid(&self) -> bool {
         self.pid > 0
     }
 
