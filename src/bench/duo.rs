@@ -9,7 +9,7 @@ use softrnic_nic::engine::{
     Budget, Caller, Cqe, Engine, EngineConfig, InlineBytes, LocalData, QpHandle, QpInit, ReceiveSource,
     RecvRequest, SendRequest, SgeList,
 };
-use softrnic_nic::runtime::queue::CompletionRing;
+use softrnic_sync::queue::CompletionRing;
 use softrnic_transport::{
     AttrMask, Path, QpAccess, QpAttr, QpState, QpType, RemoteBuffer, SendOp, SendTail, Status,
 };

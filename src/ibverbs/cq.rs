@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use softrnic_nic::runtime::channel::AckCounter;
 use softrnic_nic::verbs::{ContextId, Cq, Cqe, CqeExtra};
+use softrnic_sync::channel::AckCounter;
 
 use crate::abi::*;
 use crate::context::Ctx;

@@ -6,8 +6,8 @@ use std::fmt::Display;
 
 use softrnic_memory::MemoryError;
 use softrnic_nic::device::OpenError;
-use softrnic_nic::runtime::queue::Full;
 use softrnic_nic::verbs::{ControlError, Error, PostError};
+use softrnic_sync::queue::Full;
 
 /// An error number, positive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-use softrnic_nic::runtime::channel::AckCounter;
 use softrnic_nic::verbs::{Block, CompletionChannel, Context, ContextId, EventKind, EventSource};
+use softrnic_sync::channel::AckCounter;
 
 use crate::abi::*;
 use crate::context::Ctx;

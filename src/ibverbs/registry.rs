@@ -9,8 +9,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use softrnic_nic::cm::EventChannel;
 use softrnic_nic::device::Process;
-use softrnic_nic::runtime::channel::AckCounter;
 use softrnic_nic::verbs::{Context, ContextId, EventSource, Pd};
+use softrnic_sync::channel::AckCounter;
 
 use crate::context::File;
 use crate::object::Objects;

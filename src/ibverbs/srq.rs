@@ -3,8 +3,8 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use softrnic_nic::runtime::channel::AckCounter;
 use softrnic_nic::verbs::{ContextId, Srq, SrqOptions};
+use softrnic_sync::channel::AckCounter;
 
 use crate::abi::*;
 use crate::context::Ctx;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use softrnic_link::sim::{Fabric, SimLink, SimOptions};
 use softrnic_memory::{Access, MrKeys, MrSpec, MwType, PdId, WindowInfo};
 use softrnic_nic::engine::{CqKey, Cqe, DropReason, Engine, EngineConfig, GsiCounter};
-use softrnic_nic::runtime::queue::CompletionRing;
+use softrnic_sync::queue::CompletionRing;
 use softrnic_transport::Counter;
 use softrnic_wire::Rkey;
 

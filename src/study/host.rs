@@ -8,7 +8,7 @@ use softrnic_nic::engine::{
     Budget, CqKey, Cqe, Engine, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest,
     SendRequest,
 };
-use softrnic_nic::runtime::queue::CompletionRing;
+use softrnic_sync::queue::CompletionRing;
 use softrnic_transport::{AttrMask, Path, QpAttr, QpState, QpType, SendOp, SendTail};
 use softrnic_wire::{Psn, Qpn, RnrTimer, Time};
 

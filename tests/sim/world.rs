@@ -10,7 +10,7 @@ use softrnic_memory::{Access, Lkey, MemoryTable, MrSpec, PdId, Sge};
 use softrnic_nic::engine::{
     Budget, Caller, CqKey, Cqe, Engine, EngineConfig, Event, LocalData, QpKey, SendRequest,
 };
-use softrnic_nic::runtime::queue::CompletionRing;
+use softrnic_sync::queue::CompletionRing;
 use softrnic_transport::{
     AttrMask, Path as QpPath, QpAccess, QpAttr, QpState, QpType, RemoteBuffer, SendOp, SendTail,
 };

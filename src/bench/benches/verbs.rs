@@ -5,10 +5,10 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use softrnic_nic::engine::{LocalData, RecvRequest};
-use softrnic_nic::runtime::queue::{completion_ring, recv_ring};
 use softrnic_nic::verbs::{
     Access, AddressVector, Context, Cq, DeviceSpec, Mr, Psn, Qp, QpOptions, Status, WorkRequest,
 };
+use softrnic_sync::queue::{completion_ring, recv_ring};
 use std::sync::Arc;
 
 fn rings(c: &mut Criterion) {

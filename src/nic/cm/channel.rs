@@ -13,7 +13,7 @@ use super::id::Id;
 use super::manager::Manager;
 use super::params::IdKind;
 use crate::device::Process;
-use crate::runtime::tokens;
+use softrnic_sync::tokens;
 
 /// A queue of events. Cheap to clone.
 #[derive(Clone)]

@@ -16,8 +16,8 @@ use super::queue::Queued;
 use super::resolve::HOPS;
 use super::state::{Entry, State};
 use crate::device::ConnectionSink;
-use crate::runtime::kick::Kick;
 use crate::verbs::AddressVector;
+use softrnic_sync::kick::Kick;
 
 /// What has happened to devices and their connections, and has not been handled yet.
 #[derive(Default)]

@@ -14,7 +14,7 @@ use super::state::{Device, State};
 use super::watch::Watch;
 use super::worker;
 use crate::device::{ConnectionSink, Process};
-use crate::runtime::kick::Kick;
+use softrnic_sync::kick::Kick;
 
 /// Owns the identifiers, channels and ports of a process. One per process.
 pub struct Manager {

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use softrnic_cm::Ece;
 
 use super::event::{EventData, EventKind, EventStatus};
-use crate::runtime::tokens::Tokens;
+use softrnic_sync::tokens::Tokens;
 
 /// An event that has not been reported yet.
 pub(super) struct Queued {

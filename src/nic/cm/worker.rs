@@ -14,7 +14,7 @@ use super::manager::Inner;
 use super::registry::Home;
 use super::state::State;
 use super::watch::Watch;
-use crate::runtime::kick::Kick;
+use softrnic_sync::kick::Kick;
 
 pub(super) fn run(manager: &Inner, kick: &Kick, inbox: &Inbox, watch: &Watch) {
     let mut woken = Woken::default();

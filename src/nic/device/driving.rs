@@ -16,7 +16,7 @@ use crate::progress::tuning::{
     EVENT_SPIN, ROUNDS_PER_HOLD, SERVICE_INTERVAL, SERVICE_INTERVAL_IN_MEMORY, SETTLE_LOOKS, SETTLE_PAUSE,
     TICK, YIELD_SOON,
 };
-use crate::runtime::lock::{NicGuard, Poisoned};
+use softrnic_sync::lock::{NicGuard, Poisoned};
 
 /// What a post does. It leaves receiving to polls, since it would cost each post a system call.
 const POSTED: Budget = Budget { receive: 0, transmit: 256, caller: Caller::Post };

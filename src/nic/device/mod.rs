@@ -50,15 +50,15 @@ use crate::progress::tuning::YIELD_AFTER;
 #[cfg(doc)]
 use crate::progress::tuning::{self, ROUNDS_PER_HOLD};
 use crate::progress::words::Words;
-use crate::runtime::doorbells::DoorbellSet;
-use crate::runtime::kick::Kick;
-use crate::runtime::lock::{NicLock, Poisoned};
 use crate::stats::{Snapshot, StatsSocket};
 pub(crate) use driving::PeerLooks;
 use events::EventRoutes;
 pub use fork::{Opening, on_fork_in_child, opening};
 pub use port::{Attachment, Port};
 pub use process::Process;
+use softrnic_sync::doorbells::DoorbellSet;
+use softrnic_sync::kick::Kick;
+use softrnic_sync::lock::{NicLock, Poisoned};
 pub(crate) use waiter::{Bell, Waiter, WaiterId};
 
 /// What the NIC lock protects.

@@ -14,8 +14,8 @@ use super::data::{RecvRequest, SendRequest};
 use super::objects::{Cq, QpCounts, QpIo, QpSlot, ReceiveQueue, Srq, Xrcd};
 use super::parts::{CqParts, QpParts, Remains, Remnant, SrqParts};
 use super::{CqKey, Engine, LocalData, QpKey, SrqKey, XrcdKey};
-use crate::runtime::notify::{Arming, Notify, arming};
-use crate::runtime::queue::{CompletionRing, RecvRing, SendRing};
+use softrnic_sync::notify::{Arming, Notify, arming};
+use softrnic_sync::queue::{CompletionRing, RecvRing, SendRing};
 
 /// Why an object was not created, changed or destroyed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

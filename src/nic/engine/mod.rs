@@ -67,7 +67,7 @@ use seed::Purpose;
 use shared::Shared;
 use timers::WakeUps;
 
-use crate::runtime::notify::Notify;
+use softrnic_sync::notify::Notify;
 
 /// How long a peer that sleeps is not woken for an ACK that it has been shown: as long as an ACK waits for the next call.
 const PEER_SLEEPS_ON: Duration = Duration::from_micros(100);

@@ -11,8 +11,8 @@ use softrnic_wire::{Qpn, Srqn, Time};
 use super::completion::Cqe;
 use super::data::{LocalData, RecvRequest, SendRequest};
 use super::peers::PeerId;
-use crate::runtime::notify::{ArmedNic, Notify};
-use crate::runtime::queue::{CompletionRingNic, RecvRingNic, SendRingNic};
+use softrnic_sync::notify::{ArmedNic, Notify};
+use softrnic_sync::queue::{CompletionRingNic, RecvRingNic, SendRingNic};
 
 new_key_type! {
     /// A queue pair.

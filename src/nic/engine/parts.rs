@@ -9,11 +9,11 @@ use super::completion::Cqe;
 use super::control::{ControlError, QpInit, ReceiveSource};
 use super::data::{RecvRequest, SendRequest};
 use super::objects::QpSlot;
-use crate::runtime::queue::{
+use softrnic_sync::queue::{
     CompletionRing, CompletionRingNic, RecvRing, RecvRingNic, SendRing, SendRingNic, completion_ring,
     recv_ring, send_ring,
 };
-use crate::runtime::ring::OutOfMemory;
+use softrnic_sync::ring::OutOfMemory;
 
 impl From<OutOfMemory> for ControlError {
     fn from(OutOfMemory: OutOfMemory) -> ControlError {

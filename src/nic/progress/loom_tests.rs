@@ -9,10 +9,10 @@ use softrnic_wire::Time;
 use super::policy::{Event, Plan, Policy};
 use super::tuning::TICK;
 use super::words::Words;
-use crate::runtime::doorbells::DoorbellSet;
-use crate::runtime::kick::Kick;
-use crate::runtime::lock::NicLock;
-use crate::runtime::loom_tests::explore;
+use softrnic_sync::doorbells::DoorbellSet;
+use softrnic_sync::kick::Kick;
+use softrnic_sync::lock::NicLock;
+use softrnic_sync::models::explore;
 
 /// The current time, which stands still.
 fn now() -> Time {

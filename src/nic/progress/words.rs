@@ -20,13 +20,13 @@
 //! - *A deadline against sleep* needs no word: the thread makes its plan, and callers find an earlier deadline, both
 //!   under the NIC lock. A caller that comes later kicks.
 //!
-//! A kick is never lost (`runtime/kick.rs`). The other words are hints; missing one never makes a thread sleep for
+//! A kick is never lost (`sync/threads/kick.rs`). The other words are hints; missing one never makes a thread sleep for
 //! long.
 
 use softrnic_wire::Time;
 
 use super::policy::Plan;
-use crate::runtime::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use softrnic_sync::atomics::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The words of one NIC.
 pub struct Words {
@@ -97,7 +97,7 @@ impl Words {
         before & WATCHES == 0 || before & GATHERED != 0
     }
 
-    /// The progress thread goes to sleep with this plan. It prepares its [`Kick`](crate::runtime::kick::Kick) next.
+    /// The progress thread goes to sleep with this plan. It prepares its [`Kick`](softrnic_sync::kick::Kick) next.
     pub fn sleep(&self, plan: Plan, now: Time) {
         let watches = if plan.watch_link && !plan.rings_caller { WATCHES } else { 0 };
         let ticks = if plan.ticks(now) { TICKS } else { 0 };

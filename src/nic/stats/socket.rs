@@ -15,7 +15,7 @@ use softrnic_wire::Time;
 use super::look::sweep;
 use super::serve::{Heard, Limits, Server};
 use super::{Snapshot, private_directory};
-use crate::runtime::kick::Kick;
+use softrnic_sync::kick::Kick;
 
 /// Limits of clients. They send no request, so any request is too long.
 pub const LIMITS: Limits = Limits {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use softrnic_nic::device::DeviceSpec;
 use softrnic_nic::engine::{LocalData, RecvRequest};
-use softrnic_nic::runtime::lock::held_by_this_thread;
 use softrnic_nic::verbs::{Access, Context, QpOptions, SrqOptions};
+use softrnic_sync::lock::held_by_this_thread;
 
 /// The system's allocator, which watches for holders of a NIC.
 struct Watched;

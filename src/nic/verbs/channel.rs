@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 use softrnic_wire::Time;
 
 use crate::device::{Nic, Waiter};
-use crate::runtime::channel::{EventChannel, wait_for_bell};
-use crate::runtime::notify::Notify;
+use softrnic_sync::channel::{EventChannel, wait_for_bell};
+use softrnic_sync::notify::Notify;
 
 /// Where armed completion queues report. An event carries the token of its CQ.
 pub struct CompletionChannel {

@@ -19,7 +19,7 @@ use super::port::PortAttributes;
 use super::running::Running;
 use crate::device::{AsyncEvent, DeviceSpec, EventKind, EventSink, EventSource, Nic};
 use crate::engine::{DeviceCaps, XrcdKey};
-use crate::runtime::channel::EventChannel;
+use softrnic_sync::channel::EventChannel;
 
 /// Identifies a context within the process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

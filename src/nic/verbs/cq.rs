@@ -9,8 +9,8 @@ use super::context::Context;
 use super::error::Error;
 use crate::device::EventSource;
 use crate::engine::{ControlError, CqKey, CqParts, Cqe, DeviceCaps};
-use crate::runtime::notify::Arming;
-use crate::runtime::queue::CompletionRing;
+use softrnic_sync::notify::Arming;
+use softrnic_sync::queue::CompletionRing;
 
 /// A completion queue.
 pub struct Cq {

@@ -4,9 +4,9 @@ use std::fmt;
 
 use crate::device::{OpenError, SpecError};
 use crate::engine::ControlError;
-use crate::runtime::lock::Poisoned;
-use crate::runtime::queue::Full;
 use softrnic_memory::MemoryError;
+use softrnic_sync::lock::Poisoned;
+use softrnic_sync::queue::Full;
 
 /// Why a control verb failed.
 #[derive(Debug)]

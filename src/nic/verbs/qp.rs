@@ -20,7 +20,7 @@ use crate::engine::{
     SendRequest, XrcdKey,
 };
 use crate::progress::gather::Gathered;
-use crate::runtime::queue::{Full, RecvRing, SendRing};
+use softrnic_sync::queue::{Full, RecvRing, SendRing};
 
 /// Parameters of a new QP, besides its service and its CQs.
 #[derive(Clone)]

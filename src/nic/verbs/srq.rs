@@ -10,7 +10,7 @@ use super::error::{Error, PostError};
 use super::pd::Pd;
 use crate::device::EventSource;
 use crate::engine::{ControlError, DeviceCaps, RecvRequest, SrqInit, SrqKey, SrqParts, XrcdKey};
-use crate::runtime::queue::{Full, RecvRing};
+use softrnic_sync::queue::{Full, RecvRing};
 
 /// Parameters of a new shared receive queue.
 #[derive(Clone, Default)]

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use softrnic_link::sim::SimOptions;
 use softrnic_nic::engine::{CqKey, QpHandle, RecvRequest, SrqKey, XrcdKey};
-use softrnic_nic::runtime::queue::RecvRing;
+use softrnic_sync::queue::RecvRing;
 use softrnic_transport::Counter;
 use softrnic_wire::{Qpn, Srqn, Time};
 

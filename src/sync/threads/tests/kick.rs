@@ -2,7 +2,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use crate::runtime::kick::Kick;
+use crate::kick::Kick;
 
 fn is_readable(kick: &Kick, timeout_ms: i32) -> bool {
     let mut poll = libc::pollfd { fd: kick.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };

@@ -5,7 +5,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use loom::thread;
 
 use super::explore;
-use crate::runtime::doorbells::DoorbellSet;
+use crate::doorbells::DoorbellSet;
 
 /// Another poster rings `indices[0]` and says so; the holder rings `indices[1]` and drains. It must find its own,
 /// and the other one when it has been told, and then also the other's work.

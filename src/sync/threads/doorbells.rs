@@ -6,7 +6,7 @@
 //! found. With a read-modify-write at every level, whatever the order of ringing and draining at each word, either the
 //! drain comes later and acquires what the poster did, or the bits stay for the next drain.
 
-use super::sync::atomic::{AtomicU64, Ordering};
+use crate::atomics::atomic::{AtomicU64, Ordering};
 
 /// A set of small dense numbers that any thread adds to and the holder of the NIC empties. It is wait-free, never
 /// allocates after creation, and only accesses the memory for the numbers in use.
@@ -26,7 +26,7 @@ impl DoorbellSet {
     }
 
     /// Like [`new`](Self::new), with summaries until at most `root_words` words are left.
-    pub(super) fn with_root(capacity: usize, root_words: usize) -> DoorbellSet {
+    pub(crate) fn with_root(capacity: usize, root_words: usize) -> DoorbellSet {
         assert!(capacity <= MAX_CAPACITY, "a doorbell set holds numbers below 2^20");
         let mut levels = Vec::new();
         let mut bits = capacity.max(1);

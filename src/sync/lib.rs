@@ -21,30 +21,21 @@
 //!
 //! # Checking
 //!
-//! All atomics come from `sync`, so that loom can run the protocols through every interleaving and every value that the
-//! memory model lets a load return: `RUSTFLAGS="--cfg loom" cargo test -p softrnic-nic --release --lib loom`. Beside
+//! All atomics come from [`atomics`], so that loom can run the protocols through every interleaving and every value that
+//! the memory model lets a load return: `RUSTFLAGS="--cfg loom" cargo test -p softrnic-sync --release --lib loom`. Beside
 //! each protocol is a broken variant of it, in which loom must find the failure.
 
-#[cfg(not(any(loom, target_family = "wasm")))]
-pub mod channel;
-#[cfg(not(target_family = "wasm"))]
-pub mod doorbells;
-#[cfg(not(target_family = "wasm"))]
-mod eventfd;
-#[cfg(not(target_family = "wasm"))]
-mod futex;
-#[cfg(not(target_family = "wasm"))]
-pub mod kick;
-#[cfg(not(target_family = "wasm"))]
-pub mod lock;
+pub mod atomics;
+#[cfg(loom)]
+pub mod models;
 pub mod notify;
 pub mod queue;
 pub mod ring;
-pub(crate) mod sync;
-#[cfg(not(any(loom, target_family = "wasm")))]
-pub mod tokens;
+#[cfg(not(target_family = "wasm"))]
+mod threads;
+
+#[cfg(not(target_family = "wasm"))]
+pub use threads::*;
 
 #[cfg(all(test, loom))]
-pub(crate) mod loom_tests;
-#[cfg(all(test, not(loom)))]
-mod tests;
+mod loom_tests;

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::runtime::channel::{AckCounter, EventChannel};
-use crate::runtime::kick::Kick;
-use crate::runtime::lock::NicLock;
+use crate::channel::{AckCounter, EventChannel};
+use crate::kick::Kick;
+use crate::lock::NicLock;
 
 fn is_readable<E>(channel: &EventChannel<E>) -> bool {
     let mut poll = libc::pollfd { fd: channel.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };

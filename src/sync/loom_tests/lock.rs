@@ -7,9 +7,9 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread::{self, JoinHandle};
 
 use super::{explore, join, sleep};
-use crate::runtime::doorbells::DoorbellSet;
-use crate::runtime::kick::Kick;
-use crate::runtime::lock::{NicGuard, NicLock};
+use crate::doorbells::DoorbellSet;
+use crate::kick::Kick;
+use crate::lock::{NicGuard, NicLock};
 
 /// A NIC whose work is to have seen what was posted to each queue.
 struct Nic {

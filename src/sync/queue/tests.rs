@@ -1,6 +1,6 @@
 use std::thread;
 
-use crate::runtime::queue::{CqOverrun, Full, completion_ring, recv_ring, send_ring};
+use crate::queue::{CqOverrun, Full, completion_ring, recv_ring, send_ring};
 
 #[test]
 fn a_send_queue_is_full_until_requests_are_retired() {

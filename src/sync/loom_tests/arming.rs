@@ -5,7 +5,7 @@ use loom::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use loom::thread;
 
 use super::explore;
-use crate::runtime::notify::arming;
+use crate::notify::arming;
 
 /// A completion queue as the consumer of a ring sees it: published with a release, polled with an acquire.
 #[derive(Default)]

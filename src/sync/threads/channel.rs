@@ -1,7 +1,7 @@
 //! Event channels with a descriptor that applications poll.
 //!
 //! Behind it is an eventfd used as a semaphore: its count is the number of events, and each reader decrements it before
-//! taking one event. Reading it is the only blocking call, and the only cancellation point, of the runtime. No lock is
+//! taking one event. Reading it is the only blocking call, and the only cancellation point, here. No lock is
 //! held there, and a cancelled reader has taken nothing.
 //!
 //! An eventfd is always writable, but the kernel's event descriptors never are; a server that polls for both would

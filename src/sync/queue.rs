@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 pub use super::ring::Full;
 use super::ring::{Consumer, OutOfMemory, Producer, ring};
-use super::sync::Arc;
-use super::sync::atomic::{AtomicU64, Ordering};
+use crate::atomics::Arc;
+use crate::atomics::atomic::{AtomicU64, Ordering};
 
 /// The completion queue had no room for another completion, which is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -341,3 +341,6 @@ impl<T> Successive<T> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -5,8 +5,8 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread::{self, JoinHandle};
 
 use super::{explore, join, sleep};
-use crate::runtime::eventfd::EventFd;
-use crate::runtime::kick::Kick;
+use crate::eventfd::EventFd;
+use crate::kick::Kick;
 
 /// One thread makes work visible and kicks, another does so twice; the sleeper goes on until it has seen all.
 fn the_sleeper_sees_all<K: Send + Sync + 'static>(

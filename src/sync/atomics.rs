@@ -3,10 +3,14 @@
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
 #[cfg(loom)]
-pub(crate) use loom::sync::{Arc, Condvar, Mutex, atomic};
+pub use loom::sync::atomic;
+#[cfg(loom)]
+pub(crate) use loom::sync::{Arc, Condvar, Mutex};
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::{Arc, atomic};
+pub(crate) use std::sync::Arc;
+#[cfg(not(loom))]
+pub use std::sync::atomic;
 
 /// [`std::cell::UnsafeCell`] with loom's interface, which marks where an access begins and ends.
 #[cfg(not(loom))]

@@ -8,8 +8,8 @@
 //! earlier. If the NIC's comes first, the application's next poll sees the completion; if the application's comes
 //! first, the NIC fires. A plain load on the NIC's side would be cheaper, and wrong.
 
-use super::sync::Arc;
-use super::sync::atomic::{AtomicU8, Ordering};
+use crate::atomics::Arc;
+use crate::atomics::atomic::{AtomicU8, Ordering};
 
 /// Notified when an armed completion queue gets a completion: an event channel, or a test.
 pub trait Notify: Send + Sync {
@@ -60,3 +60,6 @@ impl ArmedNic {
 const NONE: u8 = 0;
 const SOLICITED: u8 = 1;
 const ANY: u8 = 2;
+
+#[cfg(all(test, not(loom)))]
+mod tests;

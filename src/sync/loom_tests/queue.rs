@@ -5,8 +5,8 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::explore;
-use crate::runtime::queue::send_ring;
-use crate::runtime::ring::ring;
+use crate::queue::send_ring;
+use crate::ring::ring;
 
 struct Buffer(UnsafeCell<u32>);
 

@@ -42,8 +42,8 @@ use std::sync::atomic::AtomicU64 as Counter;
 
 use super::futex::Futex;
 use super::kick::Kick;
-use super::sync::atomic::Ordering;
-use super::sync::{Arc, UnsafeCell};
+use crate::atomics::atomic::Ordering;
+use crate::atomics::{Arc, UnsafeCell};
 
 /// A holder panicked, and the NIC may be in any state. The lock is never taken again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use crate::runtime::kick::Kick;
-use crate::runtime::lock::{NicLock, Poisoned};
+use crate::kick::Kick;
+use crate::lock::{NicLock, Poisoned};
 
 fn lock_with_kick<T>(value: T) -> (NicLock<T>, Arc<Kick>) {
     let kick = Arc::new(Kick::new().unwrap());

@@ -1,10 +1,10 @@
 //! An eventfd, written and emptied without cancellation points.
 
 #[cfg(not(loom))]
-pub(super) use real::{EventFd, wait_for_token};
+pub(crate) use real::{EventFd, wait_for_token};
 
 #[cfg(loom)]
-pub(super) use model::EventFd;
+pub(crate) use model::EventFd;
 
 #[cfg(not(loom))]
 mod real {
@@ -17,27 +17,27 @@ mod real {
 
     /// A kernel counter with a descriptor of its own: readable while it is not zero.
     #[derive(Debug)]
-    pub(in crate::runtime) struct EventFd(RawFd);
+    pub(crate) struct EventFd(RawFd);
 
     impl EventFd {
         /// Creates one with count 0 and these flags, besides [`EventfdFlags::CLOEXEC`].
-        pub(in crate::runtime) fn new(flags: EventfdFlags) -> io::Result<EventFd> {
+        pub(crate) fn new(flags: EventfdFlags) -> io::Result<EventFd> {
             Ok(EventFd(eventfd(0, flags | EventfdFlags::CLOEXEC)?.into_raw_fd()))
         }
 
         /// Adds 1. In practice it cannot fail or block: that takes a count of 2^64 - 2.
-        pub(in crate::runtime) fn add_one(&self) {
+        pub(crate) fn add_one(&self) {
             let _ = rustix::io::write(self, &1u64.to_ne_bytes());
         }
 
         /// Sets the count of a plain, non-blocking counter to 0.
-        pub(in crate::runtime) fn empty(&self) {
+        pub(crate) fn empty(&self) {
             let _ = rustix::io::read(self, &mut [0u8; 8]);
         }
 
         /// Takes 1 from a semaphore; false if the count was 0. Never sleeps, whether or not the application has set
         /// `O_NONBLOCK`.
-        pub(in crate::runtime) fn try_take(&self) -> bool {
+        pub(crate) fn try_take(&self) -> bool {
             const CURRENT_POSITION: u64 = u64::MAX;
             let mut count = [0u8; 8];
             let into = &mut [IoSliceMut::new(&mut count)];
@@ -48,7 +48,7 @@ mod real {
     /// Takes 1 from the semaphore with this descriptor, and waits for it unless the descriptor is non-blocking.
     ///
     /// A cancellation point: call it with no lock held.
-    pub(in crate::runtime) fn wait_for_token(fd: RawFd) -> io::Result<()> {
+    pub(crate) fn wait_for_token(fd: RawFd) -> io::Result<()> {
         let mut token = 0u64;
         // SAFETY: the kernel writes at most the 8 bytes of `token`. If the thread is cancelled, unwinding passes
         // through this frame, which has nothing to drop.
@@ -81,25 +81,25 @@ mod real {
 /// A plain counter. In models, a thread sleeps on it by waiting until all other threads are done.
 #[cfg(loom)]
 mod model {
-    use crate::runtime::sync::atomic::{AtomicU64, Ordering};
+    use crate::atomics::atomic::{AtomicU64, Ordering};
 
-    pub(in crate::runtime) struct EventFd(AtomicU64);
+    pub(crate) struct EventFd(AtomicU64);
 
     #[cfg_attr(not(test), expect(dead_code, reason = "only the models make one"))]
     impl EventFd {
-        pub(in crate::runtime) fn model() -> EventFd {
+        pub(crate) fn model() -> EventFd {
             EventFd(AtomicU64::new(0))
         }
 
-        pub(in crate::runtime) fn add_one(&self) {
+        pub(crate) fn add_one(&self) {
             self.0.fetch_add(1, Ordering::AcqRel);
         }
 
-        pub(in crate::runtime) fn empty(&self) {
+        pub(crate) fn empty(&self) {
             self.0.swap(0, Ordering::AcqRel);
         }
 
-        pub(in crate::runtime) fn is_readable(&self) -> bool {
+        pub(crate) fn is_readable(&self) -> bool {
             self.0.load(Ordering::Acquire) > 0
         }
     }

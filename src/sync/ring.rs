@@ -8,8 +8,8 @@
 
 use std::mem::MaybeUninit;
 
-use super::sync::atomic::{AtomicUsize, Ordering};
-use super::sync::{Arc, UnsafeCell};
+use crate::atomics::atomic::{AtomicUsize, Ordering};
+use crate::atomics::{Arc, UnsafeCell};
 
 /// There is no memory for this many entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,16 +5,16 @@ use std::ops::Deref;
 #[cfg(not(loom))]
 use rustix::thread::futex::{self, Flags};
 
-use super::sync::atomic::AtomicU32;
+use crate::atomics::atomic::AtomicU32;
 
 /// A 32-bit atomic, on a cache line of its own, on which threads can sleep while it has a given value.
 #[repr(align(64))]
 pub(super) struct Futex {
     word: AtomicU32,
     #[cfg(loom)]
-    bucket: super::sync::Mutex<()>,
+    bucket: crate::atomics::Mutex<()>,
     #[cfg(loom)]
-    sleepers: super::sync::Condvar,
+    sleepers: crate::atomics::Condvar,
 }
 
 impl Deref for Futex {
@@ -54,8 +54,8 @@ impl Futex {
     pub(super) fn new(value: u32) -> Futex {
         Futex {
             word: AtomicU32::new(value),
-            bucket: super::sync::Mutex::new(()),
-            sleepers: super::sync::Condvar::new(),
+            bucket: crate::atomics::Mutex::new(()),
+            sleepers: crate::atomics::Condvar::new(),
         }
     }
 

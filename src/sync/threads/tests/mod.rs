@@ -4,5 +4,3 @@ mod channel;
 mod doorbells;
 mod kick;
 mod lock;
-mod notify;
-mod queue;

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use crate::runtime::doorbells::DoorbellSet;
+use crate::doorbells::DoorbellSet;
 
 fn drained(set: &DoorbellSet) -> Vec<usize> {
     let mut indices = Vec::new();

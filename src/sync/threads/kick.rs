@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::EventfdFlags;
 
 use super::eventfd::EventFd;
-use super::sync::atomic::{AtomicU8, Ordering};
+use crate::atomics::atomic::{AtomicU8, Ordering};
 
 /// How other threads wake the progress thread. One thread sleeps; any number kick.
 pub struct Kick {
@@ -37,8 +37,8 @@ impl Kick {
     }
 
     /// The thread does not sleep and has not been kicked.
-    #[cfg(all(loom, test))]
-    pub(crate) fn model() -> Kick {
+    #[cfg(loom)]
+    pub fn model() -> Kick {
         Kick { state: AtomicU8::new(AWAKE), event: EventFd::model() }
     }
 
@@ -71,8 +71,9 @@ impl Kick {
         }
     }
 
-    #[cfg(all(loom, test))]
-    pub(crate) fn is_readable(&self) -> bool {
+    /// Whether the thread that sleeps on the descriptor would wake.
+    #[cfg(loom)]
+    pub fn is_readable(&self) -> bool {
         self.event.is_readable()
     }
 }

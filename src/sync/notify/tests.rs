@@ -1,4 +1,4 @@
-use crate::runtime::notify::arming;
+use crate::notify::arming;
 
 #[test]
 fn an_arming_fires_once() {
