@@ -3,12 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use softrnic_link::Link;
-use softrnic_memory::{Access, AppRange, Lkey, MrSpec, Sge};
-use softrnic_nic::engine::{
+use softrnic_engine::{
     Budget, Caller, Cqe, Engine, EngineConfig, InlineBytes, LocalData, QpHandle, QpInit, ReceiveSource,
     RecvRequest, SendRequest, SgeList,
 };
+use softrnic_link::Link;
+use softrnic_memory::{Access, AppRange, Lkey, MrSpec, Sge};
 use softrnic_sync::queue::CompletionRing;
 use softrnic_transport::{
     AttrMask, Path, QpAccess, QpAttr, QpState, QpType, RemoteBuffer, SendOp, SendTail, Status,

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use softrnic_memory::copy_from_app;
-use softrnic_nic::engine::InlineBytes;
+use softrnic_nic::verbs::InlineBytes;
 use softrnic_nic::verbs::{Imm, LocalData, Qkey, QpType, Qpn, RecvRequest, Rkey, SendRequest, Srqn};
 use softrnic_transport::{LocalOp, RemoteBuffer, SendOp, SendTail};
 

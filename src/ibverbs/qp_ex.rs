@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 
-use softrnic_nic::engine::InlineBytes;
+use softrnic_nic::verbs::InlineBytes;
 use softrnic_nic::verbs::{LocalData, QpType, Rkey, SendRequest, Srqn};
 use softrnic_transport::{LocalOp, SendOp, SendTail};
 use softrnic_wire::{Feth, Placement, Selectivity};

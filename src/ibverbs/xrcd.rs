@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use softrnic_nic::engine::XrcdKey;
-use softrnic_nic::verbs::{Context, Cq, Pd, Qp, Qpn};
+use softrnic_nic::verbs::{Context, Cq, Pd, Qp, Qpn, XrcdKey};
 
 use crate::abi::*;
 use crate::context::Ctx;

@@ -14,8 +14,8 @@ use softrnic_link::host::{Host, Interface, LinkState};
 use softrnic_wire::Gid;
 
 use crate::device::{DeviceSpec, LinkKind};
-use crate::engine::GID_TABLE_LEN;
 use crate::verbs::Running;
+use softrnic_engine::GID_TABLE_LEN;
 
 /// The interface of all addresses that belong to no other.
 const LOOPBACK: &str = "lo";

@@ -7,7 +7,7 @@ use softrnic_cm::{
     AcceptParams, CmTransport, CommId, ConnectParams, Ece, Event, Listen, Path as CmPath, QpParams, Route,
     State,
 };
-use softrnic_nic::engine::Management;
+use softrnic_engine::Management;
 use softrnic_transport::{AttrMask, QpAttr, QpState};
 use softrnic_wire::{AddressPair, Mtu, PortSpace, PrivateHeader, Psn, ServiceId};
 

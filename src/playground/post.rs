@@ -1,7 +1,7 @@
 //! Turns what somebody asks for into work requests.
 
+use softrnic_engine::{LocalData, RecvRequest, SendRequest};
 use softrnic_memory::{Access, BindSpec, Sge};
-use softrnic_nic::engine::{LocalData, RecvRequest, SendRequest};
 use softrnic_transport::{LocalOp, Path, QpType, RemoteBuffer, SendOp, SendTail};
 use softrnic_wire::{Imm, Qkey, Qpn, Rkey};
 

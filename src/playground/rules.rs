@@ -1,6 +1,6 @@
 //! Which rule of the specification is behind what a NIC counts. Each is in docs/conformance.md.
 
-use softrnic_nic::engine::{DropReason, GsiCounter};
+use softrnic_engine::{DropReason, GsiCounter};
 use softrnic_transport::Counter;
 
 /// What it means that a queue pair has counted this, and the rule that acted, where one rule did. `None` for what other

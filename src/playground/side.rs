@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 
+use softrnic_engine::{CqKey, Cqe, DropReason, Engine, EngineConfig, GsiCounter};
 use softrnic_link::sim::{Fabric, SimLink, SimOptions};
 use softrnic_memory::{Access, MrKeys, MrSpec, MwType, PdId, WindowInfo};
-use softrnic_nic::engine::{CqKey, Cqe, DropReason, Engine, EngineConfig, GsiCounter};
 use softrnic_sync::queue::CompletionRing;
 use softrnic_transport::Counter;
 use softrnic_wire::Rkey;

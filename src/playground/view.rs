@@ -1,8 +1,8 @@
 //! What can be seen of a world.
 
 use serde::Serialize;
+use softrnic_engine::CqeExtra;
 use softrnic_memory::Access;
-use softrnic_nic::engine::CqeExtra;
 
 use crate::packet::Packet;
 use crate::world::World;
@@ -162,7 +162,7 @@ impl<'w> View<'w> {
 }
 
 fn side_view(world: &World, side: &crate::side::Side) -> SideView {
-    let completion = |done: &softrnic_nic::engine::Cqe| CompletionView {
+    let completion = |done: &softrnic_engine::Cqe| CompletionView {
         wr_id: done.wr_id,
         opcode: format!("{:?}", done.opcode),
         status: format!("{:?}", done.status),

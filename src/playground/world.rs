@@ -5,9 +5,9 @@ use std::slice::SliceIndex;
 use std::time::Duration;
 
 use softrnic_cm::CommId;
+use softrnic_engine::{Budget, Caller, Event as NicEvent, QpHandle, QpInit, ReceiveSource};
 use softrnic_link::Link;
 use softrnic_link::sim::{Fabric, Meddling};
-use softrnic_nic::engine::{Budget, Caller, Event as NicEvent, QpHandle, QpInit, ReceiveSource};
 use softrnic_transport::{AttrMask, Path as QpPath, QpAccess, QpAttr, QpEvent, QpState, QpType};
 use softrnic_wire::{Mtu, Psn, RnrTimer, Time};
 

@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use softrnic_fabric::{Fabric, Host, Observer, Picos, PortId};
-use softrnic_memory::{Lkey, MemoryError, PdId, Sge};
-use softrnic_nic::engine::{
+use softrnic_engine::{
     Budget, CqKey, Cqe, Engine, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest,
     SendRequest,
 };
+use softrnic_fabric::{Fabric, Host, Observer, Picos, PortId};
+use softrnic_memory::{Lkey, MemoryError, PdId, Sge};
 use softrnic_sync::queue::CompletionRing;
 use softrnic_transport::{AttrMask, Path, QpAttr, QpState, QpType, SendOp, SendTail};
 use softrnic_wire::{Psn, Qpn, RnrTimer, Time};
@@ -225,7 +225,7 @@ fn nanos(now: Picos) -> Time {
     Time::from_nanos(now.as_nanos_ceil())
 }
 
-fn sges(lkey: Lkey, length: u32) -> softrnic_nic::engine::SgeList {
+fn sges(lkey: Lkey, length: u32) -> softrnic_engine::SgeList {
     std::iter::once(Sge { addr: 0, length, lkey }).collect()
 }
 

@@ -3,11 +3,11 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use softrnic_link::Link;
-use softrnic_link::sim::{Path, SimOptions};
-use softrnic_nic::engine::{
+use softrnic_engine::{
     Caller, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest,
 };
+use softrnic_link::Link;
+use softrnic_link::sim::{Path, SimOptions};
 use softrnic_sim_tests::world::{Agreement, Node, World, empty_send};
 use softrnic_transport::{QpType, RemoteBuffer, SendOp, SendTail};
 use softrnic_wire::{Mtu, Psn};

@@ -3,9 +3,9 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use softrnic_engine::{EngineConfig, QpHandle, QpInit, ReceiveSource};
 use softrnic_link::sim::{Path, SimLink, SimOptions};
 use softrnic_link::{Flow, Link};
-use softrnic_nic::engine::{EngineConfig, QpHandle, QpInit, ReceiveSource};
 use softrnic_sim_tests::arena::Span;
 use softrnic_sim_tests::world::{Agreement, Node, World};
 use softrnic_transport::{QpType, RemoteBuffer};

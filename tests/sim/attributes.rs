@@ -3,10 +3,10 @@
 
 use std::net::Ipv4Addr;
 
-use softrnic_link::sim::{Fabric, SimOptions};
-use softrnic_nic::engine::{
+use softrnic_engine::{
     Budget, ControlError, Engine, EngineConfig, QpHandle, QpInit, QpKey, ReceiveSource, SendRequest,
 };
+use softrnic_link::sim::{Fabric, SimOptions};
 use softrnic_sim_tests::world::empty_send;
 use softrnic_transport::{AttrError, AttrMask, QpAttr, QpState, QpType, check_transition};
 use softrnic_wire::Time;

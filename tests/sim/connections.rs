@@ -12,10 +12,8 @@ use softrnic_cm::{
     AcceptParams, CmTransport, CommId, ConnectParams, Ece, Event, Listen, Path as CmPath, QpParams, Route,
     State,
 };
+use softrnic_engine::{EngineConfig, LocalData, Management, QpHandle, QpInit, ReceiveSource, RecvRequest};
 use softrnic_link::sim::{Path, SimOptions};
-use softrnic_nic::engine::{
-    EngineConfig, LocalData, Management, QpHandle, QpInit, ReceiveSource, RecvRequest,
-};
 use softrnic_sim_tests::rng::Rng;
 use softrnic_sim_tests::world::{Agreement, Node, World, empty_send};
 use softrnic_transport::{QpType, Status};

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::Instant;
 
+use softrnic_engine::{Budget, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest};
 use softrnic_link::sim::Path;
 use softrnic_link::udp::{UdpLink, UdpOptions};
 use softrnic_memory::Sge;
-use softrnic_nic::engine::{Budget, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest};
 use softrnic_sim_tests::arena::Span;
 use softrnic_sim_tests::rng::Rng;
 use softrnic_sim_tests::world::{Agreement, Node, QKEY, World};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use softrnic_nic::engine::QpKey;
+use softrnic_engine::QpKey;
 use softrnic_sim_tests::goodput::{Kind, Sender, Stream, connect, network};
 use softrnic_sim_tests::world::World;
 use softrnic_transport::{QpState, Status};

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use softrnic_engine::{EngineConfig, LocalData, QpHandle, QpInit, QpKey, ReceiveSource, SendRequest};
 use softrnic_link::sim::{Path, SimOptions};
-use softrnic_nic::engine::{EngineConfig, LocalData, QpHandle, QpInit, QpKey, ReceiveSource, SendRequest};
 use softrnic_transport::{QpType, SendOp, SendTail, Status};
 use softrnic_wire::{Mtu, Psn};
 

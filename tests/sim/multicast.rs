@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use softrnic_link::Link;
-use softrnic_link::sim::{Path, SimOptions};
-use softrnic_nic::engine::{
+use softrnic_engine::{
     Cqe, EngineConfig, InlineBytes, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest,
 };
+use softrnic_link::Link;
+use softrnic_link::sim::{Path, SimOptions};
 use softrnic_sim_tests::world::{Agreement, Node, QKEY, World, empty_send};
 use softrnic_transport::{Path as QpPath, QpType, SendOp, Status};
 use softrnic_wire::{Gid, Mtu, Psn, Qkey, Qpn, Time};

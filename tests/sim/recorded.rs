@@ -7,13 +7,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
+use softrnic_engine::{
+    CqKey, Cqe, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest,
+};
 use softrnic_link::Link;
 use softrnic_link::capture::{Capture, CaptureOptions, WhenFull};
 use softrnic_link::fault::{FaultLink, FaultSpec};
 use softrnic_link::sim::{Path, SimOptions};
-use softrnic_nic::engine::{
-    CqKey, Cqe, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest,
-};
 use softrnic_transport::{QpState, QpType, RemoteBuffer, SendOp, SendTail};
 use softrnic_wire::{Imm, Mtu, Psn, Rkey, Time};
 

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use softrnic_engine::{
+    Budget, Caller, CqKey, Cqe, Engine, EngineConfig, Event, LocalData, QpKey, SendRequest,
+};
 use softrnic_link::Link;
 use softrnic_link::sim::{Fabric, Path, SimOptions};
 use softrnic_memory::{Access, Lkey, MemoryTable, MrSpec, PdId, Sge};
-use softrnic_nic::engine::{
-    Budget, Caller, CqKey, Cqe, Engine, EngineConfig, Event, LocalData, QpKey, SendRequest,
-};
 use softrnic_sync::queue::CompletionRing;
 use softrnic_transport::{
     AttrMask, Path as QpPath, QpAccess, QpAttr, QpState, QpType, RemoteBuffer, SendOp, SendTail,

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use softrnic_nic::engine::{LocalData, RecvRequest};
+use softrnic_engine::{LocalData, RecvRequest};
 use softrnic_nic::verbs::{
     Access, AddressVector, Context, Cq, DeviceSpec, Mr, Psn, Qp, QpOptions, Status, WorkRequest,
 };

@@ -23,8 +23,8 @@ use super::queue::{Queue, Queued};
 use super::registry::{Home, Registry};
 use super::table::Table;
 use crate::device::Clock;
-use crate::engine::Management;
 use crate::verbs::Context;
+use softrnic_engine::Management;
 
 /// The Q_Key of all datagram services (kernel: `RDMA_UDP_QKEY`).
 pub(super) const UDP_QKEY: Qkey = Qkey(0x0123_4567);

@@ -10,12 +10,12 @@ use softrnic_sys::{Credentials, ProcessLooks};
 use softrnic_wire::Time;
 
 use super::{Core, Nic};
-use crate::engine::{Budget, Caller, Engine, QpKey, Step};
 use crate::progress::policy::{Event, Plan, is_wanted, next_wait_serves, next_wait_spins, yields};
 use crate::progress::tuning::{
     EVENT_SPIN, ROUNDS_PER_HOLD, SERVICE_INTERVAL, SERVICE_INTERVAL_IN_MEMORY, SETTLE_LOOKS, SETTLE_PAUSE,
     TICK, YIELD_SOON,
 };
+use softrnic_engine::{Budget, Caller, Engine, QpKey, Step};
 use softrnic_sync::lock::{NicGuard, Poisoned};
 
 /// What a post does. It leaves receiving to polls, since it would cost each post a system call.

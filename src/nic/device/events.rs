@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::engine::{ControlError, CqKey, Event, QpKey, SrqKey};
+use softrnic_engine::{ControlError, CqKey, Event, QpKey, SrqKey};
 use softrnic_transport::QpEvent;
 
 /// What an asynchronous event is about.

@@ -9,7 +9,7 @@
 use std::sync::{Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use super::{Core, Nic, Process, process};
-use crate::engine::Budget;
+use softrnic_engine::Budget;
 use softrnic_sync::lock::Detached;
 
 static NICS: Mutex<Vec<Weak<Nic>>> = Mutex::new(Vec::new());

@@ -43,7 +43,6 @@ pub use events::{AsyncEvent, EventKind, EventSink, EventSource};
 pub use recording::{Recording, file_count, file_size, snap_len};
 pub use spec::{DeviceSpec, LinkKind, OpenError, OpenedLink, SpecError};
 
-use crate::engine::{Budget, Engine, EngineConfig};
 use crate::progress::policy::Policy;
 pub use crate::progress::thread::Progress;
 use crate::progress::tuning::YIELD_AFTER;
@@ -56,6 +55,7 @@ use events::EventRoutes;
 pub use fork::{Opening, on_fork_in_child, opening};
 pub use port::{Attachment, Port};
 pub use process::Process;
+use softrnic_engine::{Budget, Engine, EngineConfig};
 use softrnic_sync::doorbells::DoorbellSet;
 use softrnic_sync::kick::Kick;
 use softrnic_sync::lock::{NicLock, Poisoned};

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use softrnic_link::host::{Host, HostEvent, LinkState};
 use softrnic_wire::{Gid, Mtu};
 
-use crate::engine::{Engine, Event};
+use softrnic_engine::{Engine, Event};
 
 /// What a device is attached to.
 #[derive(Clone, PartialEq, Eq, Debug)]

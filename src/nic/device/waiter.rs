@@ -20,8 +20,8 @@ use softrnic_link::Sleeper;
 use softrnic_wire::Time;
 
 use super::{Core, Nic};
-use crate::engine::{Budget, Caller};
 use crate::progress::policy::Event;
+use softrnic_engine::{Budget, Caller};
 
 /// A caller that still finds something to do after so many steps leaves it to the progress thread.
 const MOST_STEPS: usize = 8;

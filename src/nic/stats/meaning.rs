@@ -3,7 +3,7 @@
 use softrnic_link::LinkCounters;
 use softrnic_transport::Counter;
 
-use crate::engine::{DropReason, GsiCounter};
+use softrnic_engine::{DropReason, GsiCounter};
 
 macro_rules! link_counters {
     ($($name:literal = $field:ident, $meaning:literal;)*) => {

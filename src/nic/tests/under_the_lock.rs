@@ -6,8 +6,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use softrnic_engine::{LocalData, RecvRequest};
 use softrnic_nic::device::DeviceSpec;
-use softrnic_nic::engine::{LocalData, RecvRequest};
 use softrnic_nic::verbs::{Access, Context, QpOptions, SrqOptions};
 use softrnic_sync::lock::held_by_this_thread;
 

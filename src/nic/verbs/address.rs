@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use softrnic_transport::{Path, QpType};
 use softrnic_wire::{Gid, Qpn, default_flow_label, flow_label_to_sport, rxe_qpn_to_sport};
 
-use crate::engine::{ControlError, GidTable};
+use softrnic_engine::{ControlError, GidTable};
 
 /// The path to a peer, as verbs describe it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

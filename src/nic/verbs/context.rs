@@ -18,7 +18,7 @@ use super::pd::Pd;
 use super::port::PortAttributes;
 use super::running::Running;
 use crate::device::{AsyncEvent, DeviceSpec, EventKind, EventSink, EventSource, Nic};
-use crate::engine::{DeviceCaps, XrcdKey};
+use softrnic_engine::{DeviceCaps, XrcdKey};
 use softrnic_sync::channel::EventChannel;
 
 /// Identifies a context within the process.

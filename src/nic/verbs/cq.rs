@@ -8,7 +8,7 @@ use super::channel::CompletionChannel;
 use super::context::Context;
 use super::error::Error;
 use crate::device::EventSource;
-use crate::engine::{ControlError, CqKey, CqParts, Cqe, DeviceCaps};
+use softrnic_engine::{ControlError, CqKey, CqParts, Cqe, DeviceCaps};
 use softrnic_sync::notify::Arming;
 use softrnic_sync::queue::CompletionRing;
 

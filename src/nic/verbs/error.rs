@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::device::{OpenError, SpecError};
-use crate::engine::ControlError;
+use softrnic_engine::ControlError;
 use softrnic_memory::MemoryError;
 use softrnic_sync::lock::Poisoned;
 use softrnic_sync::queue::Full;

@@ -47,8 +47,9 @@ pub use srq::{Srq, SrqOptions};
 pub use work::WorkRequest;
 
 pub use crate::device::{AsyncEvent, DeviceSpec, EventKind, EventSource, LinkKind};
-pub use crate::engine::{
-    ControlError, Cqe, CqeExtra, DeviceCaps, LocalData, QpQuery, RecvRequest, SendRequest,
+pub use softrnic_engine::{
+    ControlError, Cqe, CqeExtra, DeviceCaps, InlineBytes, LocalData, QpQuery, RecvRequest, SendRequest,
+    XrcdKey,
 };
 pub use softrnic_link::FrameAudit;
 pub use softrnic_link::{Capabilities, LinkCounters};

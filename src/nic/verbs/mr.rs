@@ -10,7 +10,7 @@ use softrnic_wire::Rkey;
 
 use super::error::Error;
 use super::pd::Pd;
-use crate::engine::ControlError;
+use softrnic_engine::ControlError;
 
 /// A registration of memory that the caller owns and keeps in place.
 pub struct RawMr {

@@ -5,7 +5,7 @@ use softrnic_transport::{Counter, MAX_MESSAGE};
 use softrnic_wire::Mtu;
 
 use crate::device::Port;
-use crate::engine::{DropReason, Engine};
+use softrnic_engine::{DropReason, Engine};
 
 /// Whether packets pass, and if not, why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,11 +15,11 @@ use super::pd::Pd;
 use super::srq::Srq;
 use super::work::{self, WorkRequest};
 use crate::device::{Core, EventSource};
-use crate::engine::{
+use crate::progress::gather::Gathered;
+use softrnic_engine::{
     ControlError, DeviceCaps, LocalData, QpInit, QpKey, QpParts, QpQuery, ReceiveSource, RecvRequest,
     SendRequest, XrcdKey,
 };
-use crate::progress::gather::Gathered;
 use softrnic_sync::queue::{Full, RecvRing, SendRing};
 
 /// Parameters of a new QP, besides its service and its CQs.

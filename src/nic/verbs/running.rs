@@ -12,7 +12,7 @@ use super::error::Error;
 use crate::device::{
     Attachment, DeviceSpec, LinkKind, Nic, OpenCapture, OpenedLink, Progress, on_fork_in_child, opening,
 };
-use crate::engine::{DeviceCaps, EngineConfig, Seed};
+use softrnic_engine::{DeviceCaps, EngineConfig, Seed};
 
 /// A running device, with its progress thread. It ends with the last context that uses it.
 pub struct Running {

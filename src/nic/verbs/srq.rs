@@ -9,7 +9,7 @@ use super::cq::Cq;
 use super::error::{Error, PostError};
 use super::pd::Pd;
 use crate::device::EventSource;
-use crate::engine::{ControlError, DeviceCaps, RecvRequest, SrqInit, SrqKey, SrqParts, XrcdKey};
+use softrnic_engine::{ControlError, DeviceCaps, RecvRequest, SrqInit, SrqKey, SrqParts, XrcdKey};
 use softrnic_sync::queue::{Full, RecvRing};
 
 /// Parameters of a new shared receive queue.

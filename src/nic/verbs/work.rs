@@ -5,7 +5,7 @@ use softrnic_transport::{RemoteBuffer, SendOp, SendTail};
 use softrnic_wire::{Imm, Qkey, Qpn, Rkey};
 
 use super::address::AddressVector;
-use crate::engine::{InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
+use softrnic_engine::{InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
 
 /// A send work request under construction: `WorkRequest::write(va, rkey).from(mr.sge(0, 8)).id(7)`.
 #[derive(Clone, Debug)]

@@ -4,13 +4,13 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use softrnic_link::Link;
-use softrnic_link::sim::{Path, SimOptions};
-use softrnic_memory::{Access, BindSpec, Lkey, MrSpec, MwType, Sge};
-use softrnic_nic::engine::{
+use softrnic_engine::{
     CqKey, CqParts, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest,
     SrqHandle, SrqInit, SrqParts, XrcdKey,
 };
+use softrnic_link::Link;
+use softrnic_link::sim::{Path, SimOptions};
+use softrnic_memory::{Access, BindSpec, Lkey, MrSpec, MwType, Sge};
 use softrnic_transport::{AttrMask, LocalOp, QpAttr, QpState, QpType, RemoteBuffer, SendOp, SendTail};
 use softrnic_wire::{Gid, Imm, Mtu, Psn, Qpn, Rkey, Srqn};
 

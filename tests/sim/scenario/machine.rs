@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use softrnic_cm::CommId;
+use softrnic_engine::{CqKey, Cqe, EngineConfig, Event, QpHandle, SrqHandle, XrcdKey};
 use softrnic_link::sim::{Path, SimLink, SimOptions};
 use softrnic_link::{Flow, Link};
 use softrnic_memory::PdId;
-use softrnic_nic::engine::{CqKey, Cqe, EngineConfig, Event, QpHandle, SrqHandle, XrcdKey};
 use softrnic_script::{Outgoing, Received, Seal, Trouble, describe, is_message};
 use softrnic_transport::{QpAttr, QpType};
 use softrnic_wire::{ICRC_LEN, IpFacts, ROCE_UDP_PORT, Time, UdpFacts, rxe_flush_icrc, seal, verify};

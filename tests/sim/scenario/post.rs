@@ -1,7 +1,7 @@
 //! Work requests of scripts as those of the engine.
 
+use softrnic_engine::{FastRegister, InlineBytes, LocalData, SendRequest, SgeList};
 use softrnic_memory::{Access, BindSpec, Lkey, Sge as Piece};
-use softrnic_nic::engine::{FastRegister, InlineBytes, LocalData, SendRequest, SgeList};
 use softrnic_script::{Op, Request, Sge};
 use softrnic_transport::{LocalOp, Path, RemoteBuffer, SendOp, SendTail};
 use softrnic_wire::{Feth, Imm, Placement, Qkey, Qpn, Rkey, Selectivity, Srqn};

@@ -1,7 +1,7 @@
 //! A server on the NIC: it accepts whoever asks for a connection, or tells whoever asks the QP of a datagram service.
 
 use softrnic_cm::{AcceptParams, CmTransport, CommId, Event, Listen, SidrReply};
-use softrnic_nic::engine::{Management, QpInit, ReceiveSource};
+use softrnic_engine::{Management, QpInit, ReceiveSource};
 use softrnic_script::{Served, Server};
 use softrnic_transport::{QpAccess, QpState, QpType};
 use softrnic_wire::{PortSpace, Psn, Qkey, Qpn, ServiceId};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use softrnic_engine::{CqeExtra, Event as Raised, QpInit, ReceiveSource, RecvRequest, SrqInit};
 use softrnic_memory::{Access as Rights, MrSpec as Region, MwType, PreparedPages};
-use softrnic_nic::engine::{CqeExtra, Event as Raised, QpInit, ReceiveSource, RecvRequest, SrqInit};
 use softrnic_script::{
     Access, Completion, Event, Keys, MrSpec, Outgoing, Place, QpNumbers, QpSpec, Queue, Received, Request,
     Right, Served, Server, Service, Setting, Sge, State, Target,
@@ -436,7 +436,7 @@ fn qp_event(event: QpEvent) -> Event {
     }
 }
 
-fn completion(cqe: &softrnic_nic::engine::Cqe) -> Completion {
+fn completion(cqe: &softrnic_engine::Cqe) -> Completion {
     let (imm, invalidated) = match cqe.extra {
         CqeExtra::None => (None, None),
         CqeExtra::Imm(imm) => (Some(u32::from_be_bytes(imm.0)), None),

@@ -1,6 +1,6 @@
 //! Checks completions: each comes once, in order, with the right status, after its bytes.
 
-use softrnic_nic::engine::{Cqe, CqeExtra};
+use softrnic_engine::{Cqe, CqeExtra};
 use softrnic_transport::{QpType, Status, WcOpcode};
 
 use super::endpoint::{Effect, Endpoint, Message, Posted, Receive, total};

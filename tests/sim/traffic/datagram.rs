@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use softrnic_nic::engine::Cqe;
+use softrnic_engine::Cqe;
 use softrnic_transport::WcOpcode;
 use softrnic_transport::{QpType, Status};
 use softrnic_wire::ipv4_checksum;

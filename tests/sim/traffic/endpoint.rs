@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use softrnic_nic::engine::{QpHandle, RecvRequest, SendRequest};
+use softrnic_engine::{QpHandle, RecvRequest, SendRequest};
 use softrnic_transport::{QpType, Status, WcOpcode};
 use softrnic_wire::{Imm, Rkey, Time};
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use softrnic_nic::engine::{QpHandle, QpInit, ReceiveSource, SrqInit};
+use softrnic_engine::{QpHandle, QpInit, ReceiveSource, SrqInit};
 use softrnic_transport::{QpState, QpType};
 use softrnic_wire::Psn;
 

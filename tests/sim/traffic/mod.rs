@@ -14,8 +14,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::time::Duration;
 
+use softrnic_engine::{CqKey, QpHandle, RecvRequest, SrqKey, XrcdKey};
 use softrnic_link::sim::SimOptions;
-use softrnic_nic::engine::{CqKey, QpHandle, RecvRequest, SrqKey, XrcdKey};
 use softrnic_sync::queue::RecvRing;
 use softrnic_transport::Counter;
 use softrnic_wire::{Qpn, Srqn, Time};

@@ -1,7 +1,7 @@
 //! The kinds of send work requests, chosen and built at random.
 
+use softrnic_engine::{InlineBytes, LocalData, SendRequest};
 use softrnic_memory::{Lkey, Sge};
-use softrnic_nic::engine::{InlineBytes, LocalData, SendRequest};
 use softrnic_transport::{QpType, RemoteBuffer, SendOp, SendTail, Status};
 use softrnic_wire::{Feth, Imm, Placement, Rkey, Selectivity};
 
@@ -338,7 +338,7 @@ impl Traffic {
     }
 
     fn sges(&mut self, node: usize, spans: &[Span]) -> LocalData {
-        let mut list = softrnic_nic::engine::SgeList::new();
+        let mut list = softrnic_engine::SgeList::new();
         for &span in spans {
             let region = self.rng.below(self.world.nodes[node].regions.len());
             // Of an element without bytes not even the key is looked at.

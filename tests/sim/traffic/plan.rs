@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use softrnic_engine::EngineConfig;
 use softrnic_link::sim::{Path, SimOptions};
-use softrnic_nic::engine::EngineConfig;
 use softrnic_transport::{QpType, WindowConfig};
 use softrnic_wire::Mtu;
 

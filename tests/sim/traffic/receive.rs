@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use softrnic_nic::engine::RecvRequest;
+use softrnic_engine::RecvRequest;
 use softrnic_transport::{QpState, QpType};
 
 use super::endpoint::{Receive, total};

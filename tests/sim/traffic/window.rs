@@ -1,7 +1,7 @@
 //! Memory windows of type 2: bound by one end, written through by the other, ended by either.
 
+use softrnic_engine::LocalData;
 use softrnic_memory::{Access, BindSpec, MwType};
-use softrnic_nic::engine::LocalData;
 use softrnic_transport::{LocalOp, QpType, RemoteBuffer, SendOp, SendTail};
 use softrnic_wire::Rkey;
 

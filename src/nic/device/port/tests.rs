@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::*;
-use crate::engine::EngineConfig;
+use softrnic_engine::EngineConfig;
 
 /// What a link on a real interface can carry.
 const LINK_MTU: usize = 4500;

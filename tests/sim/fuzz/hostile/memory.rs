@@ -1,9 +1,9 @@
 //! The memory of a hostile scene, in pieces that peers may do different things to, and what it must contain.
 
+use softrnic_engine::EngineConfig;
 use softrnic_memory::{
     Access, BindSpec, MemoryTable, MrSpec, MwType, PdId, PreparedPages, RegionState, ReregSpec, Sge,
 };
-use softrnic_nic::engine::EngineConfig;
 use softrnic_wire::{Qpn, Rkey};
 
 use crate::arena::Span;

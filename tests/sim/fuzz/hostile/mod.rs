@@ -8,13 +8,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use softrnic_link::sim::{Path, SimLink, SimOptions};
-use softrnic_link::{Flow, Link};
-use softrnic_memory::{MemoryTable, PdId, Sge};
-use softrnic_nic::engine::{
+use softrnic_engine::{
     CqKey, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest, SrqHandle,
     SrqInit,
 };
+use softrnic_link::sim::{Path, SimLink, SimOptions};
+use softrnic_link::{Flow, Link};
+use softrnic_memory::{MemoryTable, PdId, Sge};
 use softrnic_transport::{AttrMask, LocalOp, QpAttr, QpState, QpType, RemoteBuffer, SendOp, SendTail};
 use softrnic_wire::{Feth, Gid, Header, ICRC_LEN, Mtu, Opcode, Placement, Psn, Qpn, Selectivity, seal};
 

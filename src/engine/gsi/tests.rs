@@ -8,7 +8,7 @@ use softrnic_link::sim::{self, Fabric, SimLink, SimOptions};
 use softrnic_wire::{AddressPair, Mtu, Opcode, PortSpace, PrivateHeader};
 
 use super::*;
-use crate::engine::{Budget, EngineConfig};
+use crate::{Budget, EngineConfig};
 
 struct End {
     engine: Engine,

@@ -5,6 +5,8 @@
 //! (`publish.rs`), and transmission (`transmit.rs`). It reads no clock and derives its random numbers from the seed it was
 //! given, so the same calls give the same results.
 
+#![forbid(unsafe_code)]
+
 mod caps;
 mod completion;
 mod control;
@@ -39,6 +41,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use slotmap::SlotMap;
 use softrnic_link::{Link, Part};
 use softrnic_memory::MemoryTable;
+use softrnic_sync::notify::Notify;
 use softrnic_transport::{Config, Counter, Qp, QpState, RateParameters, WindowConfig};
 use softrnic_wire::{Gid, Mtu, Qpn, Srqn, Time};
 
@@ -47,9 +50,7 @@ pub use completion::{Cqe, CqeExtra};
 pub use control::{ControlError, QpHandle, QpInit, QpQuery, ReceiveSource, SrqHandle, SrqInit};
 pub use data::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
 pub use drops::DropReason;
-#[cfg(not(any(loom, target_family = "wasm")))]
-pub(crate) use gid_table::GID_TABLE_LEN;
-pub use gid_table::GidTable;
+pub use gid_table::{GID_TABLE_LEN, GidTable};
 pub use gsi::{GsiCounter, Management};
 pub use objects::{CqKey, Event, QpCounts, QpKey, SrqKey, XrcdKey};
 pub use parts::{CqParts, QpParts, Remains, SrqParts};
@@ -66,8 +67,6 @@ use peers::Peers;
 use seed::Purpose;
 use shared::Shared;
 use timers::WakeUps;
-
-use softrnic_sync::notify::Notify;
 
 /// How long a peer that sleeps is not woken for an ACK that it has been shown: as long as an ACK waits for the next call.
 const PEER_SLEEPS_ON: Duration = Duration::from_micros(100);
