@@ -1,7 +1,7 @@
 //! Channels of the connection manager, which implement `/dev/infiniband/rdma_cm`.
 //!
 //! The preloaded interposer calls these three functions, by their version node, for programs that open the node, write
-//! to it and close it. `softrnic_rdmacm` interprets what is written. This module knows which descriptor is which
+//! to it and close it. `softrnic_ucma` interprets what is written. This module knows which descriptor is which
 //! channel, and which devices there are.
 
 use std::ffi::{c_int, c_void};
@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use softrnic_nic::cm::{DeviceIdentity, Devices, Error, EventChannel, Manager};
 use softrnic_nic::device::Process;
 use softrnic_nic::verbs::{self, Context};
-use softrnic_rdmacm::{Request, Wanted};
+use softrnic_ucma::{Request, Wanted};
 
 use crate::device::devices;
 use crate::errno::Errno;
@@ -59,15 +59,15 @@ fn channel_of(fd: c_int) -> Result<EventChannel, Errno> {
     registry().channels.get(&fd).cloned().ok_or(Errno::IO)
 }
 
-impl From<softrnic_rdmacm::Errno> for Errno {
-    fn from(errno: softrnic_rdmacm::Errno) -> Errno {
+impl From<softrnic_ucma::Errno> for Errno {
+    fn from(errno: softrnic_ucma::Errno) -> Errno {
         Errno(errno.0)
     }
 }
 
 impl From<Error> for Errno {
     fn from(error: Error) -> Errno {
-        softrnic_rdmacm::Errno::from(error).into()
+        softrnic_ucma::Errno::from(error).into()
     }
 }
 
