@@ -100,7 +100,7 @@ impl EnvironmentArgs {
         let wrong = |error: softrnic_nic::device::SpecError| Failure::usage(error.to_string());
         if self.device.is_empty() {
             let specs = DeviceSpec::from_env().map_err(wrong)?;
-            return Ok((softrnic_nic::environment::text("SOFTRNIC_DEVICES").unwrap_or_default(), specs));
+            return Ok((softrnic_sys::environment::text("SOFTRNIC_DEVICES").unwrap_or_default(), specs));
         }
         let names = self.device.join(",");
         let specs = DeviceSpec::list(&names).map_err(wrong)?;
@@ -143,7 +143,7 @@ fn without<'a>(first: &[&Path], list: &'a OsStr) -> impl Iterator<Item = &'a OsS
 /// The directory in which the devices are described. Processes with the same devices share it. Some programs that read
 /// it do not load libibverbs, so the devices are described now.
 fn sysfs(names: &str, devices: &[DeviceSpec]) -> std::io::Result<PathBuf> {
-    let directory = softrnic_nic::stats::private_directory()?;
+    let directory = softrnic_stats::private_directory()?;
     let directory =
         directory.join(format!("sysfs-{:016x}", fingerprint(&[env!("CARGO_PKG_VERSION"), names])));
     softrnic_nic::sysfs::describe(&directory, devices)?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use softrnic_nic::stats::serve::{Heard, Limits, Server};
+use softrnic_stats::serve::{Heard, Limits, Server};
 use softrnic_wire::Time;
 
 use crate::failure::{Doing, Failure, Result};

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use softrnic_nic::environment;
+use softrnic_sys::environment;
 use tracing::level_filters::LevelFilter;
 
 /// Sends log messages at `SOFTRNIC_LOG` or above (error, warn, info, debug, trace) to stderr.

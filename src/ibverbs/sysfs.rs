@@ -9,8 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use softrnic_nic::environment;
 use softrnic_nic::verbs::DeviceSpec;
+use softrnic_sys::environment;
 
 use crate::device::devices;
 use crate::errno::Errno;

@@ -155,7 +155,7 @@ pub unsafe fn rewrite(base: c_int, path: *const c_char, buffer: &mut Buffer) -> 
 /// The directory that `SOFTRNIC_SYSFS` names.
 fn root() -> Option<&'static [u8]> {
     // A program with more privileges than the user that started it does not trust the environment (as in
-    // `softrnic_nic::environment`). SAFETY: reads a number that the process was given when it started; takes no
+    // `softrnic_sys::environment`). SAFETY: reads a number that the process was given when it started; takes no
     // pointers.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return None;

@@ -9,12 +9,8 @@
 pub mod cm;
 #[cfg(not(loom))]
 pub mod device;
-#[cfg(not(loom))]
-pub mod environment;
 #[cfg_attr(loom, allow(dead_code, reason = "what the models need is there, and not who else uses it"))]
 mod progress;
-#[cfg(not(loom))]
-pub mod stats;
 #[cfg(not(loom))]
 pub mod sysfs;
 #[cfg(not(loom))]

@@ -4,6 +4,7 @@
 //! - [`BlockedSignals`] for threads of the NIC's own, and [`Uncancelled`] for threads of the application.
 //! - [`unix`]: finding each other by an abstract name, and passing descriptors.
 //! - [`ProcessLooks`]: whether the process of a peer is stopped.
+//! - [`environment`]: variables of a process that may run with more privileges than its user.
 //! - [`epoll_ctl`]: watching descriptors by number.
 //!
 //! Nothing here knows of links, NICs or packets. No call is a cancellation point of POSIX.
@@ -12,6 +13,7 @@
 
 mod cancel;
 mod credentials;
+pub mod environment;
 mod epoll;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]

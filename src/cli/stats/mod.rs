@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use clap::Args;
 use serde::Serialize;
-use softrnic_nic::stats::{Look, Snapshot, look, metrics};
+use softrnic_stats::{Look, Snapshot, look, metrics};
 
 use crate::failure::{Doing, Failure, Result};
 use crate::output::{say, write};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use softrnic_nic::stats::{ConnectionSnapshot, Look, QpSnapshot, Snapshot, meaning};
+use softrnic_stats::{ConnectionSnapshot, Look, QpSnapshot, Snapshot, meaning};
 
 use super::Group;
 use crate::table::{BAD, HEADING, QUIET, Table};

@@ -8,7 +8,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use softrnic_nic::stats::Look;
+use softrnic_stats::Look;
 
 use crate::failure::Result;
 use crate::output::write;

@@ -1,6 +1,6 @@
 //! How fast counters increase between two looks.
 
-use softrnic_nic::stats::{Look, QpSnapshot, Snapshot};
+use softrnic_stats::{Look, QpSnapshot, Snapshot};
 
 /// A device at two moments.
 #[derive(Clone, Copy)]

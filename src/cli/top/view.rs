@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anstyle::{AnsiColor, Style};
-use softrnic_nic::stats::{Look, QpSnapshot, Snapshot};
+use softrnic_stats::{Look, QpSnapshot, Snapshot};
 
 use super::rates::Between;
 use crate::stats::{Group, connections, peer, peer_qpn, reach, state, through};

@@ -23,6 +23,7 @@ mod gone;
 mod port;
 mod process;
 mod recording;
+mod snapshot;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -49,13 +50,13 @@ use crate::progress::tuning::YIELD_AFTER;
 #[cfg(doc)]
 use crate::progress::tuning::{self, ROUNDS_PER_HOLD};
 use crate::progress::words::Words;
-use crate::stats::{Snapshot, StatsSocket};
 pub(crate) use driving::PeerLooks;
 use events::EventRoutes;
 pub use fork::{Opening, on_fork_in_child, opening};
 pub use port::{Attachment, Port};
 pub use process::Process;
 use softrnic_engine::{Budget, Engine, EngineConfig};
+use softrnic_stats::{Snapshot, StatsSocket};
 use softrnic_sync::doorbells::DoorbellSet;
 use softrnic_sync::kick::Kick;
 use softrnic_sync::lock::{NicLock, Poisoned};
@@ -211,14 +212,14 @@ impl Nic {
     fn snapshot(&self) -> Option<Snapshot> {
         let mut snapshot = Snapshot::of(&self.name);
         let mut guard = self.core.lock().ok()?;
-        snapshot.take(self.now().as_nanos(), self.wakeups(), &mut guard);
-        while snapshot.take_qps(&guard) {
+        snapshot::take(&mut snapshot, self.now().as_nanos(), self.wakeups(), &mut guard);
+        while snapshot::take_qps(&mut snapshot, &guard) {
             drop(guard);
             guard = self.core.lock().ok()?;
         }
         let mut after = None;
         loop {
-            after = snapshot.take_connections(&guard, after);
+            after = snapshot::take_connections(&mut snapshot, &guard, after);
             drop(guard);
             if after.is_none() {
                 return Some(snapshot);
@@ -310,7 +311,7 @@ pub(crate) fn counters(core: &Core, wakeups: u64) -> impl Iterator<Item = (&'sta
     let transport = core.engine.counters().map(|(counter, value)| (counter.name(), value));
     let drops = core.engine.drops().map(|(reason, value)| (reason.name(), value));
     let connections = core.engine.management_counters().map(|(counter, value)| (counter.name(), value));
-    let link = crate::stats::link_counters(core.link.counters());
+    let link = softrnic_stats::link_counters(core.link.counters());
     let own = [("link_downed", core.port.downs()), ("progress_wakeups", wakeups)];
     transport.chain(drops).chain(connections).chain(link).chain(own)
 }

@@ -1,7 +1,7 @@
 //! What is recorded of a device's packets, and into which files.
 
 use super::spec::SpecError;
-use crate::environment;
+use softrnic_sys::environment;
 
 /// A capture to make.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -20,7 +20,7 @@ use softrnic_transport::Config as TransportConfig;
 use super::captures::{self, OpenCapture};
 use super::port::{Attachment, addresses_of};
 use super::recording::Recording;
-use crate::environment;
+use softrnic_sys::environment;
 
 /// A device: name, link and options, as in `softrnic0=udp:10.0.0.5?rcvbuf=212992`.
 #[derive(Clone, Debug)]

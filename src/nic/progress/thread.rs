@@ -17,7 +17,7 @@ use softrnic_wire::Time;
 use super::policy::Plan;
 use super::tuning::{ATTEND, ATTEND_MEMBERS, SLICE};
 use crate::device::{Nic, PeerLooks};
-use crate::stats::Answering;
+use softrnic_stats::Answering;
 
 /// The running thread; stops when dropped.
 pub struct Progress {

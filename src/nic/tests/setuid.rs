@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use softrnic_nic::device::DeviceSpec;
-use softrnic_nic::{environment, stats};
+use softrnic_stats::private_directory;
+use softrnic_sys::environment;
 
 /// Tells the copy of this program what to do. No variable of SoftRNIC's, so it comes through.
 const CHILD: &str = "TEST_SETUID_CHILD";
@@ -54,7 +55,7 @@ fn as_setuid_program() {
         known.into_iter().filter(|name| environment::variable(name).is_some()).collect();
     println!("euid {}, {}, believed: {believed:?}", rustix::process::geteuid().as_raw(), device.name);
     assert_eq!(device.pcap.is_some(), device.fault.is_some());
-    let directory = stats::private_directory().expect("made");
+    let directory = private_directory().expect("made");
     assert!(
         rustix::process::geteuid().as_raw() != 0
             || !directory.starts_with(std::env::temp_dir().join("softrnic-setuid"))

@@ -9,9 +9,9 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use softrnic_nic::stats::metrics::{self, Page, exposition};
-use softrnic_nic::stats::serve::{Heard, Limits, Round, Server};
-use softrnic_nic::stats::{Cached, LIMITS, Look, Snapshot, is_ours};
+use softrnic_stats::metrics::{self, Page, exposition};
+use softrnic_stats::serve::{Heard, Limits, Round, Server};
+use softrnic_stats::{Cached, LIMITS, Look, Snapshot, is_ours};
 use softrnic_wire::Time;
 
 use super::Choices;

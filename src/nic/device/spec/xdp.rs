@@ -3,7 +3,7 @@
 use softrnic_link::xdp::{AttachChoice, BusyPoll, CopyChoice, Grant, XdpError, XdpLink, XdpOptions};
 
 use super::{EVERY_DEVICE, LinkKind, SpecError, key_value, number, switch};
-use crate::environment;
+use softrnic_sys::environment;
 
 /// Packets that one call of busy polling may process, as many as an interrupt may (`NAPI_POLL_WEIGHT`).
 const BUSY_POLL_BUDGET: u32 = 64;

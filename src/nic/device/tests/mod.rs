@@ -337,7 +337,7 @@ fn a_device_shows_its_qps_and_counters_to_its_user() {
     near.qp.post(near.write_to(&far, 1)).expect("posts");
     near.completion();
     let qpn = near.qp.qpn().get();
-    let ours: Vec<_> = crate::stats::running()
+    let ours: Vec<_> = softrnic_stats::running()
         .expect("readable")
         .into_iter()
         .filter(|s| s.pid == std::process::id())
@@ -350,7 +350,10 @@ fn a_device_shows_its_qps_and_counters_to_its_user() {
     assert_eq!(qp.peer, far.context.address());
     assert!(qp.bytes_sent > 64 && qp.bytes_received > 0, "{qp:?}");
     for name in snapshot.counters.keys() {
-        assert!(crate::stats::meaning(name).is_some_and(|text| text.ends_with('.')), "{name} means nothing");
+        assert!(
+            softrnic_stats::meaning(name).is_some_and(|text| text.ends_with('.')),
+            "{name} means nothing"
+        );
     }
     // What rxe counts under the same names (ack_deferred is of its own making).
     let rxe = "sent_pkts rcvd_pkts duplicate_request out_of_seq_request rcvd_rnr_err send_rnr_err rcvd_seq_err \

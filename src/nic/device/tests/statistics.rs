@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 use super::*;
-use crate::stats::{ask, private_directory};
+use softrnic_stats::{ask, private_directory};
 
 fn socket_of(device: &str) -> PathBuf {
     private_directory().expect("there").join(format!("{}-{device}.sock", std::process::id()))

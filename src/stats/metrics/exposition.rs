@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::stats::{Look, QpSnapshot, ReachSnapshot, Snapshot, meaning};
+use crate::{Look, QpSnapshot, ReachSnapshot, Snapshot, meaning};
 
 /// A metric of one QP.
 type OfQp = (&'static str, Type, &'static str, fn(&QpSnapshot) -> u64);

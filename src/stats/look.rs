@@ -134,7 +134,10 @@ fn is_dead<T>(answer: &io::Result<T>) -> bool {
 }
 
 /// One device's snapshot. The facts about its process come from the kernel.
-pub(crate) fn ask(socket: &Path) -> io::Result<Snapshot> {
+///
+/// # Errors
+/// There is none, it belongs to another user, or it does not answer in time, or in a way that makes sense.
+pub fn ask(socket: &Path) -> io::Result<Snapshot> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let mut stream = connect(socket)?;
     let peer = Credentials::of_peer(&stream)?;

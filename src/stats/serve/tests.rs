@@ -6,7 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::stats::socket::{Cached, LIFETIME, LIMITS, is_ours};
+use crate::socket::{Cached, LIFETIME, LIMITS, is_ours};
 
 /// A socket that only this test knows.
 fn listen() -> (UnixListener, SocketAddr) {

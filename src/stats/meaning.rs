@@ -8,7 +8,7 @@ use softrnic_engine::{DropReason, GsiCounter};
 macro_rules! link_counters {
     ($($name:literal = $field:ident, $meaning:literal;)*) => {
         /// The counters of a link, by name.
-        pub(crate) fn link_counters(counters: LinkCounters) -> impl Iterator<Item = (&'static str, u64)> {
+        pub fn link_counters(counters: LinkCounters) -> impl Iterator<Item = (&'static str, u64)> {
             [$(($name, counters.$field)),*].into_iter()
         }
 

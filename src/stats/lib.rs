@@ -5,6 +5,8 @@
 //! clients takes and sends the snapshots. So they cost the data path nothing without clients; with clients, the NIC is
 //! held for them at most ten times a second, each time for a bounded number of QPs.
 
+#![forbid(unsafe_code)]
+
 mod directory;
 mod look;
 mod meaning;
@@ -16,14 +18,10 @@ mod socket;
 mod tests;
 
 pub use directory::private_directory;
-#[cfg(test)]
-pub(crate) use look::ask;
-pub use look::{Look, Silent, look, running};
-pub(crate) use meaning::link_counters;
-pub use meaning::meaning;
+pub use look::{Look, Silent, ask, look, running};
+pub use meaning::{link_counters, meaning};
 pub use snapshot::{ConnectionSnapshot, PeerSnapshot, QpSnapshot, ReachSnapshot, Snapshot};
-pub(crate) use socket::{Answering, StatsSocket};
-pub use socket::{Cached, LIMITS, is_ours};
+pub use socket::{Answering, Cached, LIMITS, StatsSocket, is_ours};
 
 fn user() -> u32 {
     rustix::process::geteuid().as_raw()

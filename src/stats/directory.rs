@@ -5,10 +5,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use softrnic_sys::stands_for_many;
+use softrnic_sys::{environment, stands_for_many};
 
 use super::user;
-use crate::environment;
 
 /// Every user can create directories there, and no user can remove another's.
 const SHARED: &str = "/tmp";

@@ -34,13 +34,17 @@ pub const LIFETIME: Duration = Duration::from_millis(100);
 const LINGER: Duration = Duration::from_secs(3);
 
 /// Where a device answers clients. Removed when dropped, except by a forked child.
-pub(crate) struct StatsSocket {
+pub struct StatsSocket {
     listener: UnixListener,
     path: PathBuf,
     process: u32,
 }
 
 impl StatsSocket {
+    /// Opens the socket of this process for a device.
+    ///
+    /// # Errors
+    /// There is no directory for it, or it cannot be created there.
     pub fn open(device: &str) -> io::Result<StatsSocket> {
         let process = std::process::id();
         let directory = private_directory()?;
@@ -57,6 +61,7 @@ impl StatsSocket {
         Ok(StatsSocket { listener, path, process })
     }
 
+    /// What is readable when a client comes.
     pub fn descriptor(&self) -> RawFd {
         self.listener.as_raw_fd()
     }
@@ -126,7 +131,7 @@ pub fn is_ours(client: BorrowedFd<'_>) -> bool {
 /// The thread that answers. It starts when a client comes and ends when there are no more: a process without clients
 /// has none.
 #[derive(Default)]
-pub(crate) struct Answering {
+pub struct Answering {
     running: Option<Running>,
     /// No thread could be created: do not try again before then.
     not_before: Time,
