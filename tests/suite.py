@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""Runs the tests of a directory, several side by side.
+
+  tests/suite.py tests/verbs                 # all of them
+  tests/suite.py tests/verbs rping ucmatose  # those whose names contain one of these words
+
+As root, each process that runs tests but the first has a network, processes, /run and /dev/shm of its own: the ports,
+addresses and names of its tests are theirs alone. The first is on this machine as it is. It runs what needs the
+machine's network: classes that prepare themselves in a setUpClass of their own, which fetch and build programs.
+Without root there is only that one.
+
+What was skipped is added to the file that SOFTRNIC_TEST_SKIPS names. Exit status: 0 all passed, 1 some did not.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+# Runs a command where nothing but the processors, the files and the kernel's memory is shared with others. libfabric
+# wants an interface besides loopback.
+ALONE = [
+    "unshare", "--net", "--pid", "--fork", "--ipc", "--mount", "--mount-proc", "--kill-child", "sh", "-ec", """
+        ip link set lo up
+        ip link add eth0 type veth peer name eth1
+        ip address add 198.51.100.1/24 dev eth0
+        ip link set eth0 up
+        ip link set eth1 up
+        mount -t tmpfs run /run
+        mount -t tmpfs shm /dev/shm
+        exec "$@"
+    """, "sh",
+]  # fmt: skip
+
+
+def main():
+    args = parse()
+    os.chdir(args.directory)
+    sys.path.insert(0, os.getcwd())
+    if args.results:
+        return work(args.results)
+    units = find(args.words)
+    if not units:
+        sys.exit(f"no such tests in {args.directory}")
+    return Run(args, units).run()
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=pathlib.Path, help="where the files test_*.py are")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only tests whose names contain one of these")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() + 1, metavar="N",
+                        help="so many processes (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--results", type=int, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+class Unit:
+    """What one process runs in one go: a test, or a class that prepares itself."""
+
+    def __init__(self, prepares):
+        self.prepares, self.tests = prepares, []
+
+
+def find(words):
+    """The units of the tests in the current directory."""
+    loader = unittest.TestLoader()
+    if words:
+        loader.testNamePatterns = [f"*{word}*" for word in words]
+    found = loader.discover(".", pattern="test_*.py")
+    if loader.errors:
+        sys.exit("\n".join(loader.errors))
+    units, classes = [], {}
+    for test in flat(found):
+        kind = type(test)
+        owner = next(base for base in kind.__mro__ if "setUpClass" in base.__dict__)
+        if owner.__module__ != kind.__module__:
+            units.append(Unit(False))
+        elif kind not in classes:
+            classes[kind] = Unit(True)
+            units.append(classes[kind])
+        classes.get(kind, units[-1]).tests.append(test.id())
+    return units
+
+
+def flat(suite):
+    for item in suite:
+        if isinstance(item, unittest.TestSuite):
+            yield from flat(item)
+        else:
+            yield item
+
+
+# In a process that runs tests.
+
+
+class Results(unittest.TestResult):
+    """Sends what comes of each test as a line of JSON."""
+
+    def __init__(self, stream):
+        super().__init__()
+        self.stream, self.told = stream, False
+        # What prepares a class counts as time of its first test.
+        self.begun = time.monotonic()
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        if not self.told:
+            self.tell(test, "ok")
+        self.begun, self.told = time.monotonic(), False
+
+    def addError(self, test, error):
+        super().addError(test, error)
+        self.tell(test, "ERROR", self.errors[-1][1])
+
+    def addFailure(self, test, error):
+        super().addFailure(test, error)
+        self.tell(test, "FAIL", self.failures[-1][1])
+
+    def addSubTest(self, test, subtest, error):
+        super().addSubTest(test, subtest, error)
+        if error is not None:
+            self.tell(subtest, "FAIL", (self.failures + self.errors)[-1][1])
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self.tell(test, "skipped", reason)
+
+    def addUnexpectedSuccess(self, test):
+        super().addUnexpectedSuccess(test)
+        self.tell(test, "FAIL", "it should fail, and passes\n")
+
+    def tell(self, test, outcome, text=""):
+        self.told = True
+        print(json.dumps([test.id(), outcome, text, time.monotonic() - self.begun]), file=self.stream, flush=True)
+
+
+def work(results):
+    """Runs the units that come by standard input, a line each; an empty line says that one has ended."""
+    commands = os.fdopen(os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    with os.fdopen(results, "w") as stream:
+        os.set_inheritable(stream.fileno(), False)
+        print(file=stream, flush=True)
+        for line in commands:
+            unittest.defaultTestLoader.loadTestsFromNames(line.split()).run(Results(stream))
+            print(file=stream, flush=True)
+
+
+# In the one that hands them out.
+
+
+class Run:
+    """All units, until they have run."""
+
+    def __init__(self, args, units):
+        self.args, self.begun = args, time.monotonic()
+        self.directory = os.getcwd()
+        self.waiting, self.lock = units, threading.Lock()
+        self.count, self.bad, self.skipped = collections.Counter(), [], []
+
+    def run(self):
+        workers = min(self.args.workers, len(self.waiting)) if can_be_alone() else 1
+        threads = [threading.Thread(target=self.work, args=[number > 0]) for number in range(workers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return self.sum_up()
+
+    def work(self, alone):
+        """Has a process run units until none is left for it."""
+        reading, writing = os.pipe()
+        argv = [sys.executable, "-B", os.path.abspath(__file__), "--results", str(writing), self.directory]
+        process = subprocess.Popen((ALONE if alone else []) + argv, stdin=subprocess.PIPE, pass_fds=[writing], text=True)
+        os.close(writing)
+        unit = None
+        with os.fdopen(reading) as results:
+            for line in results:
+                if line.strip():
+                    self.note(*json.loads(line))
+                elif unit := self.next(alone):
+                    process.stdin.write(" ".join(unit.tests) + "\n")
+                    process.stdin.flush()
+                else:
+                    process.stdin.close()
+        if status := process.wait():
+            self.note(", ".join(unit.tests if unit else ["no test"]), "ERROR", f"its process ended with {status}\n", 0)
+
+    def next(self, alone):
+        """What only the first can run goes first, as it takes longest."""
+        with self.lock:
+            for unit in sorted(self.waiting, key=lambda unit: not unit.prepares):
+                if not (alone and unit.prepares):
+                    self.waiting.remove(unit)
+                    return unit
+        return None
+
+    def note(self, name, outcome, text, took):
+        with self.lock:
+            self.count[outcome] += 1
+            if outcome == "skipped":
+                self.skipped.append((name, text))
+            elif outcome != "ok":
+                self.bad.append((name, outcome))
+            shown = f" {text!r}" if outcome == "skipped" else ""
+            print(f"{name} ... {outcome}{shown}, {took:.1f} s", flush=True)
+            if text and not shown:
+                print(f"{'-' * 70}\n{text}{'-' * 70}", flush=True)
+
+    def sum_up(self):
+        print()
+        for name, outcome in self.bad:
+            print(f"{outcome}: {name}")
+        for unit in self.waiting:
+            print(f"not run: {', '.join(unit.tests)}")
+        with open(os.environ.get("SOFTRNIC_TEST_SKIPS", os.devnull), "a") as skips:
+            skips.writelines(f"{name}: {reason}\n" for name, reason in self.skipped)
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.count.items()))
+        print(f"{counts}, in {time.monotonic() - self.begun:.0f} s")
+        return 1 if self.bad or self.waiting else 0
+
+
+def can_be_alone():
+    """Whether this user may make namespaces."""
+    try:
+        return subprocess.run([*ALONE, "true"], stderr=subprocess.DEVNULL).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())
