@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use softrnic_link::host::{Host, Neighbour, Query};
+use softrnic_netdev::{Host, Neighbour, Query};
 use softrnic_nic::verbs::{AddressHandle, AddressVector, Gid, Pd};
 use softrnic_wire::Time;
 

@@ -6,9 +6,6 @@
 //!
 //! On WebAssembly there is only [`sim`].
 
-#[cfg(test)]
-extern crate self as softrnic_link;
-
 #[cfg(not(target_family = "wasm"))]
 pub mod addresses;
 mod audit;
@@ -24,8 +21,6 @@ pub mod fuzz;
 #[cfg(loom)]
 #[path = "shm/header.rs"]
 mod header;
-#[cfg(not(target_family = "wasm"))]
-pub mod host;
 mod link;
 mod part;
 mod rng;
@@ -34,9 +29,9 @@ mod sharing;
 #[cfg(not(any(loom, target_family = "wasm")))]
 pub mod shm;
 pub mod sim;
-#[cfg(test)]
-#[allow(dead_code, reason = "what `tests/contract.rs` uses alone")]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod testing;
 #[cfg(not(target_family = "wasm"))]
 pub mod udp;
 #[cfg(feature = "xdp")]

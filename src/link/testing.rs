@@ -1,5 +1,6 @@
-//! Packets for the tests of all links: made with the ICRC of the slot they leave in, checked on arrival. The crate's
-//! own tests and `tests/contract.rs` compile it.
+//! Packets for the tests of all links: made with the ICRC of the slot they leave in, checked on arrival.
+
+#![allow(missing_docs, reason = "the names say it")]
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -9,19 +10,19 @@ use softrnic_wire::{
     SendTail, Time, UdpFacts,
 };
 
-use softrnic_link::{Datagram, Flow, HeaderId, Link, Overrun, Part, TxError};
+use crate::{Datagram, Flow, HeaderId, Link, Overrun, Part, TxError};
 
 /// A received datagram that outlives the call that delivered it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Received {
-    pub(crate) src: IpAddr,
-    pub(crate) dst: IpAddr,
-    pub(crate) sport: u16,
-    pub(crate) tos: u8,
-    pub(crate) ttl: u8,
-    pub(crate) id: HeaderId,
-    pub(crate) ip_header: Option<Vec<u8>>,
-    pub(crate) bytes: Vec<u8>,
+pub struct Received {
+    pub src: IpAddr,
+    pub dst: IpAddr,
+    pub sport: u16,
+    pub tos: u8,
+    pub ttl: u8,
+    pub id: HeaderId,
+    pub ip_header: Option<Vec<u8>>,
+    pub bytes: Vec<u8>,
 }
 
 impl From<Datagram<'_>> for Received {
@@ -41,7 +42,7 @@ impl From<Datagram<'_>> for Received {
 
 impl Received {
     /// Everything that the ICRC covers, with the ID that the link saw or considers likeliest.
-    pub(crate) fn facts(&self) -> UdpFacts {
+    pub fn facts(&self) -> UdpFacts {
         let ip = match (self.src, self.dst, self.id) {
             (IpAddr::V4(src), IpAddr::V4(dst), HeaderId::Seen { id, flags }) => {
                 IpFacts::V4 { src, dst, id, flags_frag: flags }
@@ -56,12 +57,12 @@ impl Received {
     }
 
     /// Whether the ICRC matches the facts that the link reports.
-    pub(crate) fn icrc_ok(&self) -> bool {
+    pub fn icrc_ok(&self) -> bool {
         softrnic_wire::verify(&self.facts(), &self.bytes)
     }
 
     /// Whether the ICRC is right for the facts, with any ID where the link hides that.
-    pub(crate) fn is_sound(&self) -> bool {
+    pub fn is_sound(&self) -> bool {
         match self.id {
             HeaderId::Hidden { .. } => self.recovered_id().is_some(),
             HeaderId::Seen { .. } | HeaderId::None => self.icrc_ok(),
@@ -69,22 +70,22 @@ impl Received {
     }
 
     /// The ID that the ICRC says the sender used.
-    pub(crate) fn recovered_id(&self) -> Option<u16> {
+    pub fn recovered_id(&self) -> Option<u16> {
         softrnic_wire::verify_unknown_id(&self.facts(), &self.bytes)
     }
 
-    pub(crate) fn psn(&self) -> u32 {
+    pub fn psn(&self) -> u32 {
         Packet::parse(&self.bytes).expect("a whole packet").bth.psn.get()
     }
 }
 
 /// An ordinary flow.
-pub(crate) fn flow(src: IpAddr, dst: IpAddr) -> Flow {
+pub fn flow(src: IpAddr, dst: IpAddr) -> Flow {
     Flow { src, dst, sport: ROCE_UDP_PORT, part: Some(Part::default()), tos: 0, ttl: 64 }
 }
 
 /// Length of a packet that carries `payload` bytes.
-pub(crate) fn packet_len(payload: usize) -> usize {
+pub fn packet_len(payload: usize) -> usize {
     send_only(0, 0, payload).transport_len(payload)
 }
 
@@ -95,7 +96,7 @@ fn send_only(qpn: u32, psn: u32, payload: usize) -> Headers {
 }
 
 /// Queues an RC SEND Only with `payload` bytes.
-pub(crate) fn send(
+pub fn send(
     link: &mut (impl Link + ?Sized),
     now: Time,
     flow: &Flow,
@@ -116,14 +117,12 @@ pub(crate) fn send(
 }
 
 /// Queues an RC SEND Only without payload to a queue pair.
-#[allow(dead_code, reason = "only for addresses of several processes")]
-pub(crate) fn send_to_qp(link: &mut (impl Link + ?Sized), now: Time, flow: &Flow, qpn: u32, psn: u32) {
+pub fn send_to_qp(link: &mut (impl Link + ?Sized), now: Time, flow: &Flow, qpn: u32, psn: u32) {
     put(link, now, flow, &send_only(qpn, psn, 0), &[]);
 }
 
 /// Queues a management datagram from QP 1 to QP 1.
-#[allow(dead_code, reason = "only for addresses of several processes")]
-pub(crate) fn send_mad(link: &mut (impl Link + ?Sized), now: Time, flow: &Flow, mad: &[u8]) {
+pub fn send_mad(link: &mut (impl Link + ?Sized), now: Time, flow: &Flow, mad: &[u8]) {
     let deth = Deth { qkey: Qkey(0x8001_0000), src_qpn: Qpn::GSI };
     let headers = Headers { bth: Bth::new(Qpn::GSI, Psn::new(0)), body: Body::Ud { deth, imm: None } };
     put(link, now, flow, &headers, mad);
@@ -138,14 +137,14 @@ fn put(link: &mut (impl Link + ?Sized), now: Time, flow: &Flow, headers: &Header
 }
 
 /// Reads everything that has arrived.
-pub(crate) fn drain(link: &mut (impl Link + ?Sized), now: Time) -> Vec<Received> {
+pub fn drain(link: &mut (impl Link + ?Sized), now: Time) -> Vec<Received> {
     let mut got = Vec::new();
     while link.receive(now, 64, &mut |datagram| got.push(datagram.into())) != Overrun::Drained {}
     got
 }
 
 /// Waits on the link's descriptor until `count` datagrams have arrived, for at most two seconds.
-pub(crate) fn receive(link: &mut (impl Link + ?Sized), count: usize) -> Vec<Received> {
+pub fn receive(link: &mut (impl Link + ?Sized), count: usize) -> Vec<Received> {
     let deadline = Instant::now() + Duration::from_secs(2);
     let mut got = Vec::new();
     loop {
@@ -159,7 +158,7 @@ pub(crate) fn receive(link: &mut (impl Link + ?Sized), count: usize) -> Vec<Rece
 }
 
 /// Waits until the link's descriptor has one of `events`; returns which.
-pub(crate) fn wait(link: &(impl Link + ?Sized), events: i16, timeout: Duration) -> i16 {
+pub fn wait(link: &(impl Link + ?Sized), events: i16, timeout: Duration) -> i16 {
     let fd = link.descriptor().expect("a link with a descriptor");
     let mut entry = libc::pollfd { fd, events, revents: 0 };
     // SAFETY: one valid entry.
@@ -169,8 +168,7 @@ pub(crate) fn wait(link: &(impl Link + ?Sized), events: i16, timeout: Duration) 
 
 /// Runs `action` in a thread of a user without rights, number 65534, and returns what it returns; nothing where that takes
 /// root.
-#[allow(dead_code, reason = "only for names that anybody can take")]
-pub(crate) fn as_another_user<T: Send>(action: impl FnOnce() -> T + Send) -> Option<T> {
+pub fn as_another_user<T: Send>(action: impl FnOnce() -> T + Send) -> Option<T> {
     const NOBODY: u32 = 65534;
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: to be another user takes root");

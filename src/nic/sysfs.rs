@@ -10,7 +10,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use softrnic_link::host::{Host, Interface, LinkState};
+use softrnic_netdev::{Host, Interface, LinkState};
 use softrnic_wire::Gid;
 
 use crate::device::{DeviceSpec, LinkKind};

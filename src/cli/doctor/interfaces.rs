@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use softrnic_link::host::{Host, Interface, LinkState};
 #[cfg(feature = "xdp")]
 use softrnic_link::xdp::{XdpLink, XdpOptions};
+use softrnic_netdev::{Host, Interface, LinkState};
 use softrnic_nic::verbs::Mtu;
 
 use super::finding::Findings;

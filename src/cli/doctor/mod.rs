@@ -12,7 +12,7 @@ mod trial;
 use std::net::IpAddr;
 
 use clap::Args;
-use softrnic_link::host::Host;
+use softrnic_netdev::Host;
 
 use crate::failure::{Doing, FAILED, Failure, Result};
 use crate::output::say;

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use softrnic_link::host::{Host, Neighbour, Query, Resolution};
+use softrnic_netdev::{Host, Neighbour, Query, Resolution};
 use softrnic_nic::verbs::Mtu;
 use softrnic_wire::Time;
 

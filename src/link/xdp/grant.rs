@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::host::Host;
+use softrnic_netdev::Host;
 
 use super::memory::Sharing;
 use super::options::{AttachMode, XdpError, XdpOptions};

@@ -24,7 +24,7 @@ use super::options::{AttachChoice, AttachMode, XdpError, XdpOptions};
 use super::program::Maps;
 use super::queue::BoundQueue;
 use super::steering::Steering;
-use crate::host::Host;
+use softrnic_netdev::Host;
 pub(super) use text::Wish;
 
 /// Those of a grant with as many queues as the program supports.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use softrnic_wire::{Gid, MacAddr};
 
-use crate::host::{Host, LinkState};
+use softrnic_netdev::{Host, LinkState};
 
 use super::steering::Steering;
 

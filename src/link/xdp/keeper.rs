@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use rustix::event::{PollFd, PollFlags, poll};
 use softrnic_wire::MacAddr;
 
-use crate::host::Host;
+use softrnic_netdev::Host;
 
 use super::grant::GrantDescription;
 use super::handover::{Wish, Wishes};

@@ -9,8 +9,8 @@ use std::time::Duration;
 use softrnic_sys::Uncancelled;
 use softrnic_wire::{Frame, FrameHeader, IpFacts, Time, UdpFacts};
 
-use crate::host::{Host, HostEvent};
 use crate::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
+use softrnic_netdev::{Host, HostEvent};
 
 use super::grant::Grant;
 use super::identity::Identity;

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 
-use crate::host::Host;
+use softrnic_netdev::Host;
 
 /// Sockets that exist only to be members: the kernel limits the groups per socket.
 #[derive(Default)]

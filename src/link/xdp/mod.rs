@@ -3,7 +3,7 @@
 //! An XDP program ([`XdpVerdicts`] counts what it did) steers the datagrams for the device's addresses into one socket
 //! per receive queue; the kernel gets everything else. Frames are received into and sent from packet memory of our own
 //! ("UMEM"), whose ownership is accounted for exactly ([`FrameAudit`](crate::FrameAudit)). Destination hardware
-//! addresses come from [`crate::host`]. Start reading with [`XdpLink`].
+//! addresses come from [`softrnic_netdev`]. Start reading with [`XdpLink`].
 
 mod audit;
 #[cfg(feature = "fuzz")]

@@ -5,8 +5,8 @@ use std::os::fd::AsRawFd;
 
 use softrnic_wire::{IPV4_LEN, Time, UDP_LEN};
 
-use crate::host::Host;
 use crate::{Capabilities, LinkCounters};
+use softrnic_netdev::Host;
 
 use super::grant::{Grant, GrantDescription, LINK_HEADER};
 use super::identity::Identity;

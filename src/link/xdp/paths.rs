@@ -9,7 +9,7 @@ use softrnic_wire::{
 };
 
 use crate::Flow;
-use crate::host::{Host, Neighbour, Query, Resolution, Vlan};
+use softrnic_netdev::{Host, Neighbour, Query, Resolution, Vlan};
 
 use super::identity::Identity;
 

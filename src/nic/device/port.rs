@@ -8,7 +8,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
-use softrnic_link::host::{Host, HostEvent, LinkState};
+use softrnic_netdev::{Host, HostEvent, LinkState};
 use softrnic_wire::{Gid, Mtu};
 
 use softrnic_engine::{Engine, Event};

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use softrnic_link::Link;
 use softrnic_link::addresses::AddressesLink;
 use softrnic_link::fault::{FaultLink, FaultNotes, FaultSpec};
-use softrnic_link::host::Host;
 use softrnic_link::shm::ShmLink;
 use softrnic_link::udp::{self, UdpLink, UdpOptions};
 #[cfg(feature = "xdp")]
 use softrnic_link::xdp::{XdpError, XdpOptions};
 use softrnic_mapping::Thread;
+use softrnic_netdev::Host;
 use softrnic_sys::BlockedSignals;
 use softrnic_transport::Config as TransportConfig;
 

@@ -1,6 +1,6 @@
 //! The state of the port, as verbs report it.
 
-use softrnic_link::host::LinkState;
+use softrnic_netdev::LinkState;
 use softrnic_transport::{Counter, MAX_MESSAGE};
 use softrnic_wire::Mtu;
 

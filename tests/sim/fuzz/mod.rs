@@ -19,7 +19,8 @@ pub use frames::frames;
 pub use hostile::hostile;
 pub use looks::looks;
 pub use sockets::sockets;
-pub use softrnic_link::fuzz::{grant, netlink, shm, xdp};
+pub use softrnic_link::fuzz::{grant, shm, xdp};
+pub use softrnic_netdev::fuzz::netlink;
 pub use specifications::specifications;
 pub use verbs::verbs;
 

@@ -1,7 +1,5 @@
 //! What a capture holds, as an independent dissector reads it.
 
-#![cfg(feature = "capture")]
-
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;

@@ -1,9 +1,5 @@
 //! Frames of the `xdp` link between network namespaces.
 
-#![cfg(feature = "xdp")]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +10,10 @@ use softrnic_link::xdp::{AttachChoice, AttachMode, BusyPoll, CopyChoice, XdpLink
 use softrnic_link::{Link, TxError};
 use softrnic_wire::ROCE_UDP_PORT;
 
-use support::traffic::{against_echo, contents, exchange, exchange_over, flow, open_again, send, settle};
-use support::{Namespace, Pair, can_run, has_vlans, ip, join, kernel_is, now, wait_for};
+use softrnic_link_tests::traffic::{
+    against_echo, contents, exchange, exchange_over, flow, open_again, send, settle,
+};
+use softrnic_link_tests::{Namespace, Pair, can_run, has_vlans, ip, join, kernel_is, now, wait_for};
 
 #[test]
 fn ipv4_and_ipv6_frames_pass_both_ways_at_mtu_1500() {

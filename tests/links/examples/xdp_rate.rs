@@ -1,10 +1,7 @@
 //! How many frames per second the `xdp` link moves in one direction between two network namespaces. Needs root.
 //!
-//! `cargo run --release -p softrnic-link --example xdp_rate [BYTES [SECONDS [native|skb]]]`: frames of BYTES bytes,
+//! `cargo run --release -p softrnic-link-tests --example xdp_rate [BYTES [SECONDS [native|skb]]]`: frames of BYTES bytes,
 //! Ethernet header included.
-
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 use std::env;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +12,8 @@ use std::time::{Duration, Instant};
 use softrnic_link::xdp::{AttachChoice, XdpLink, XdpOptions};
 use softrnic_link::{Link, LinkCounters, TxError};
 
-use support::traffic::{flow, send};
-use support::{Pair, now};
+use softrnic_link_tests::traffic::{flow, send};
+use softrnic_link_tests::{Pair, now};
 
 /// Ethernet, IPv4 and UDP.
 const HEADERS: usize = 42;

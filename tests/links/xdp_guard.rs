@@ -1,9 +1,5 @@
 //! Which processes may attach, and what remains after they end.
 
-#![cfg(feature = "xdp")]
-
-mod support;
-
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
@@ -12,11 +8,11 @@ use std::thread;
 use std::time::Duration;
 
 use softrnic_link::Link;
-use softrnic_link::host::Host;
 use softrnic_link::xdp::{Grant, GrantRequest, XdpError, XdpLink, XdpOptions};
+use softrnic_netdev::Host;
 
-use support::traffic::{contents, flow, open_again, send, settle};
-use support::{Namespace, Pair, can_run, now, run, wait_for};
+use softrnic_link_tests::traffic::{contents, flow, open_again, send, settle};
+use softrnic_link_tests::{Namespace, Pair, can_run, now, run, wait_for};
 
 /// The variable that tells the child of a test its namespace.
 const CHILD: &str = "SOFTRNIC_TEST_CHILD";

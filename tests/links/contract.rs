@@ -2,11 +2,6 @@
 //!
 //! Each rule gets two ends that reach each other. What one kind does beyond this is tested beside it.
 
-mod support;
-#[path = "../testing.rs"]
-#[allow(dead_code, reason = "what the tests of one kind use alone")]
-mod testing;
-
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -21,8 +16,8 @@ use softrnic_link::sim::{Fabric, Path, SimOptions};
 use softrnic_link::udp::{UdpLink, UdpOptions};
 use softrnic_link::{Flow, HeaderId, Link, Overrun, Sleeper, TxError};
 
-use support::now;
-use testing::{Received, packet_len};
+use softrnic_link::testing::{self, Received, packet_len};
+use softrnic_link_tests::now;
 
 /// The time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,8 +27,7 @@ struct End {
     link: Box<dyn Link>,
     address: IpAddr,
     /// Where the link lives, if not in the network of the test.
-    #[cfg(feature = "xdp")]
-    host: Option<support::Namespace>,
+    host: Option<softrnic_link_tests::Namespace>,
 }
 
 type Rule = fn(&mut End, &mut End);
@@ -125,14 +119,12 @@ fn faulty() {
     keeps_the_contract(|| (End::udp(faulty_layer), End::udp(faulty_layer)));
 }
 
-#[cfg(feature = "capture")]
 #[test]
 fn captured() {
     keeps_the_contract(|| (End::udp(captured_layer), End::udp(captured_layer)));
 }
 
 /// As a NIC has them.
-#[cfg(feature = "capture")]
 #[test]
 fn all_layers() {
     let open =
@@ -140,18 +132,16 @@ fn all_layers() {
     keeps_the_contract(|| (open(), open()));
 }
 
-#[cfg(feature = "xdp")]
 #[test]
 fn xdp() {
-    if support::can_run("xdp") {
+    if softrnic_link_tests::can_run("xdp") {
         xdp_keeps_the_contract(["10.0.0.1", "10.0.0.2"]);
     }
 }
 
-#[cfg(feature = "xdp")]
 #[test]
 fn xdp_with_ipv6() {
-    if support::can_run("xdp_with_ipv6") {
+    if softrnic_link_tests::can_run("xdp_with_ipv6") {
         xdp_keeps_the_contract(["fd00::1", "fd00::2"]);
     }
 }
@@ -160,7 +150,7 @@ fn sim_ends(a: &str, b: &str) -> (End, End) {
     let fabric = Fabric::new(0);
     fabric.set_default_path(Path { delay: Duration::ZERO, ..Path::default() });
     let open = |address: &str| {
-        let address = support::ip(address);
+        let address = softrnic_link_tests::ip(address);
         End::new(Box::new(fabric.attach(address, SimOptions::default()).expect("a free address")), address)
     };
     (open(a), open(b))
@@ -191,7 +181,6 @@ fn faulty_layer(link: Box<dyn Link>, _: IpAddr) -> Box<dyn Link> {
     Box::new(FaultLink::new(link, &spec))
 }
 
-#[cfg(feature = "capture")]
 fn captured_layer(link: Box<dyn Link>, _: IpAddr) -> Box<dyn Link> {
     use softrnic_link::capture::{Capture, CaptureOptions, WhenFull};
     // The contract is that of a link whose file keeps up.
@@ -201,7 +190,6 @@ fn captured_layer(link: Box<dyn Link>, _: IpAddr) -> Box<dyn Link> {
 }
 
 /// Hosts take long to make, so that all rules get the same.
-#[cfg(feature = "xdp")]
 fn xdp_keeps_the_contract(addresses: [&str; 2]) {
     let mut ends = xdp_ends(addresses);
     for (name, rule) in RULES {
@@ -209,13 +197,12 @@ fn xdp_keeps_the_contract(addresses: [&str; 2]) {
     }
 }
 
-#[cfg(feature = "xdp")]
 fn xdp_ends([a, b]: [&str; 2]) -> (End, End) {
     use softrnic_link::xdp::{XdpLink, XdpOptions};
-    let pair = support::Pair::new(4500, 1);
-    let open = |host: support::Namespace, address| {
+    let pair = softrnic_link_tests::Pair::new(4500, 1);
+    let open = |host: softrnic_link_tests::Namespace, address| {
         let link = host.enter(|| XdpLink::open("eth0", &XdpOptions::default()).expect("a link"));
-        End { link: Box::new(link), address: support::ip(address), host: Some(host) }
+        End { link: Box::new(link), address: softrnic_link_tests::ip(address), host: Some(host) }
     };
     let (mut a, mut b) = (open(pair.a, a), open(pair.b, b));
     a.know_neighbour(&b);
@@ -225,12 +212,7 @@ fn xdp_ends([a, b]: [&str; 2]) -> (End, End) {
 
 impl End {
     fn new(link: Box<dyn Link>, address: IpAddr) -> End {
-        End {
-            link,
-            address,
-            #[cfg(feature = "xdp")]
-            host: None,
-        }
+        End { link, address, host: None }
     }
 
     /// A UDP link with `layers` on it.
@@ -244,11 +226,10 @@ impl End {
         testing::flow(self.address, peer.address)
     }
 
-    #[cfg(feature = "xdp")]
     fn know_neighbour(&mut self, peer: &End) {
         let flow = self.flow_to(peer);
         self.at_home(|link| {
-            support::wait_for("the neighbour", || {
+            softrnic_link_tests::wait_for("the neighbour", || {
                 link.flush(now());
                 link.reserve(now(), &flow, 64).is_ok()
             });
@@ -310,7 +291,6 @@ impl End {
 
     fn at_home<T: Send>(&mut self, work: impl FnOnce(&mut dyn Link) -> T + Send) -> T {
         let link = &mut *self.link;
-        #[cfg(feature = "xdp")]
         if let Some(host) = &self.host {
             return host.enter(|| work(link));
         }
@@ -412,9 +392,9 @@ fn no_way_is_refused(a: &mut End, b: &mut End) {
         IpAddr::V4(_) => ("192.0.2.77", "fd00::7"),
         IpAddr::V6(_) => ("2001:db8::77", "10.0.0.7"),
     };
-    let foreign = Flow { src: support::ip(other), ..flow };
+    let foreign = Flow { src: softrnic_link_tests::ip(other), ..flow };
     assert_eq!(a.link.reserve(now(), &foreign, 64).err(), Some(TxError::Unreachable));
-    let mixed = Flow { dst: support::ip(family), ..flow };
+    let mixed = Flow { dst: softrnic_link_tests::ip(family), ..flow };
     assert_eq!(a.link.reserve(now(), &mixed, 64).err(), Some(TxError::Unreachable));
     a.send(&flow, 1, 64);
     a.link.flush(now());

@@ -1,8 +1,5 @@
 //! Hosts as network namespaces, for tests that need root.
 
-// Each test program uses a part of it.
-#![allow(dead_code)]
-
 use std::env;
 use std::fs::File;
 use std::io;
@@ -13,7 +10,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "xdp")]
 pub mod traffic;
 
 use softrnic_wire::Time;

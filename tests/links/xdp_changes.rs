@@ -1,9 +1,5 @@
 //! The `xdp` link while the network changes around it.
 
-#![cfg(feature = "xdp")]
-
-mod support;
-
 use std::net::UdpSocket;
 use std::time::Duration;
 
@@ -11,8 +7,8 @@ use softrnic_link::xdp::{XdpLink, XdpOptions};
 use softrnic_link::{Link, TxError};
 use softrnic_wire::ROCE_UDP_PORT;
 
-use support::traffic::{against_echo, contents, exchange, flow, send, settle};
-use support::{Pair, can_run, ip, now, run, wait_for};
+use softrnic_link_tests::traffic::{against_echo, contents, exchange, flow, send, settle};
+use softrnic_link_tests::{Pair, can_run, ip, now, run, wait_for};
 
 /// Whether a slot can be reserved. The next reservation abandons it.
 fn reserve(link: &mut XdpLink, src: &str, dst: &str) -> Result<(), TxError> {

@@ -1,13 +1,11 @@
-//! What `link::host` knows about a machine, and which changes it notices.
-
-mod support;
+//! What `netdev` knows about a machine, and which changes it notices.
 
 use std::os::fd::AsRawFd;
 
-use softrnic_link::host::{Host, HostEvent, LinkState, Neighbour, NoRoute, Query, Queues};
+use softrnic_netdev::{Host, HostEvent, LinkState, Neighbour, NoRoute, Query, Queues};
 use softrnic_wire::{EtherType, MacAddr};
 
-use support::{Namespace, Pair, can_run, has_vlans, ip, join, now, wait_for};
+use softrnic_link_tests::{Namespace, Pair, can_run, has_vlans, ip, join, now, wait_for};
 
 fn open(namespace: &Namespace) -> Host {
     namespace.enter(|| Host::open().expect("host"))

@@ -8,7 +8,8 @@
 mod ethtool;
 mod event;
 #[cfg(feature = "fuzz")]
-pub(crate) mod fuzz;
+#[doc(hidden)]
+pub mod fuzz;
 mod interface;
 mod netlink;
 mod resolve;

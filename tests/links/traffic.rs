@@ -5,12 +5,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use softrnic_link::host::Host;
 use softrnic_link::xdp::{XdpError, XdpLink, XdpOptions};
 use softrnic_link::{Flow, Link, Rng, TxError};
+use softrnic_netdev::Host;
 
-use super::ip;
-use super::{Namespace, now, wait_for};
+use crate::{Namespace, ip, now, wait_for};
 
 /// Datagrams in flight at a time: fewer than any queue below holds.
 const WINDOW: usize = 32;

@@ -1,9 +1,5 @@
 //! What the XDP program does with each kind of frame.
 
-#![cfg(feature = "xdp")]
-
-mod support;
-
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,7 +10,7 @@ use softrnic_wire::{
     DF, EthHeader, EtherType, FrameHeader, IpFacts, IpHeader, MacAddr, ROCE_UDP_PORT, VlanTag, ipv4_checksum,
 };
 
-use support::{Pair, can_run, ip, now, wait_for};
+use softrnic_link_tests::{Pair, can_run, ip, now, wait_for};
 
 const TRANSPORT: usize = 40;
 /// Offsets in an untagged IPv4 frame.
