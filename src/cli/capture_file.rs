@@ -82,7 +82,8 @@ fn unnamed_file() -> Result<File> {
 
 fn random() -> Result<u64> {
     let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| Failure::new(format!("no random numbers: {error}")))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::new(format!("the system gives no random numbers: {error}")))?;
     Ok(u64::from_ne_bytes(bytes))
 }
 

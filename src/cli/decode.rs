@@ -28,26 +28,26 @@ const THREADS: usize = 4;
 /// Print the RoCE packets of a capture
 ///
 /// Reads pcap and pcapng with Ethernet, raw IP and Linux cooked frames, verifies the ICRC of every packet, and counts
-/// what is not RoCE. The summary goes to standard error.
+/// the packets that are not RoCE. The summary goes to standard error.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DecodeArgs {
     /// The capture, or - for standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// All headers, field by field
+    /// Print all headers, field by field
     #[arg(short, long, conflicts_with = "json")]
     verbose: bool,
-    /// A JSON object per packet and line
+    /// Print one JSON object per packet, one per line
     #[arg(long)]
     json: bool,
-    /// Only packets to or from this QP, decimal or 0x…; can be repeated
+    /// Print only packets to or from this QP, decimal or 0x…; can be repeated
     #[arg(long, value_name = "QPN", value_parser = parse_qpn)]
     qp: Vec<Qpn>,
-    /// Only this opcode: a number, or a name such as 'RDMA READ*', 'NAK*', 'CM REQ'; can be repeated
+    /// Print only this opcode: a number, or a name such as 'RDMA READ*', 'NAK*', 'CM REQ'; can be repeated
     #[arg(long, value_name = "OPCODE")]
     opcode: Vec<OpcodePattern>,
-    /// Only packets to or from this address or prefix; can be repeated
+    /// Print only packets to or from this address or prefix; can be repeated
     #[arg(long, value_name = "ADDRESS")]
     addr: Vec<AddressPattern>,
     /// What the time column shows
@@ -56,7 +56,7 @@ pub struct DecodeArgs {
     /// Stop after this many packets
     #[arg(short = 'n', long, value_name = "COUNT")]
     count: Option<u64>,
-    /// No summary
+    /// Print no summary
     #[arg(short, long)]
     quiet: bool,
 }
@@ -105,7 +105,7 @@ pub fn run(args: DecodeArgs) -> Result {
     let mut peers = Peers::new();
     if !options.filter.qps.is_empty() && !file.is_stdin() {
         // Packets name only the QP they go to: a first pass learns the senders.
-        let (mut reader, mut progress) = file.open("looking who talks to whom")?;
+        let (mut reader, mut progress) = file.open("finding the peers of each QP")?;
         peers = learn_peers(&mut reader, |offset| progress.at(offset));
     }
     let (mut reader, mut progress) = file.open("decoding")?;

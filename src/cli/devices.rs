@@ -17,9 +17,9 @@ Examples:
 
 Exit status: 0 if all could be opened, 1 if not, 2 for wrong arguments.";
 
-/// Show the devices that programs would get here, and what their links can do
+/// Show the devices that programs get here, and what their links can do
 ///
-/// Opens each device briefly: those given, or those that SOFTRNIC_DEVICES names, or the default one.
+/// Opens each device briefly: those given, else those of SOFTRNIC_DEVICES, else the default device.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DevicesArgs {
@@ -172,13 +172,15 @@ impl Device {
         let held = units::size(self.receive_buffer as u64);
         line("receive buffer", format!("at least {held} are held until they are read"));
         let local = match self.shared_memory {
-            true => "of this user: by shared memory (not seen by Wireshark on lo, but by --pcap)",
+            true => {
+                "of this user: through shared memory (--pcap records it, Wireshark on lo does not see it)"
+            }
             false => "without shared memory",
         };
         line("local peers", local.into());
         let icrc = match self.sees_ip_header {
-            true => "all of it verified",
-            false => "verified but for the IPv4 ID, which the link does not show",
+            true => "fully verified",
+            false => "verified except for the IPv4 ID, which the link does not show",
         };
         line("ICRC", icrc.into());
     }

@@ -135,7 +135,7 @@ pub fn await_completions(cq: &Cq, count: usize, line: &Line, mut take: impl FnMu
         });
         std::mem::replace(&mut outcome, Ok(()))?;
         left -= found;
-        idle.after(found, line, || format!("{left} of {count} completions did not come"))?;
+        idle.after(found, line, || format!("{left} of {count} completions are missing"))?;
     }
     Ok(())
 }
@@ -203,5 +203,5 @@ impl Idle {
 
 /// An unpredictable number.
 pub fn random() -> Result<u64> {
-    getrandom::u64().map_err(|error| Failure::new(format!("no random numbers: {error}")))
+    getrandom::u64().map_err(|error| Failure::new(format!("the system gives no random numbers: {error}")))
 }

@@ -16,24 +16,23 @@ use crate::libraries::Libraries;
 #[derive(Args)]
 pub struct EnvironmentArgs {
     /// A device: [NAME=]udp, [NAME=]udp:ADDRESS, [NAME=]udp:INTERFACE or [NAME=]xdp:INTERFACE, followed by options as
-    /// ?key=value&… [default:
-    /// SOFTRNIC_DEVICES, or one on a free loopback address in each process]
+    /// ?key=value&… [default: SOFTRNIC_DEVICES, or one on a free loopback address in each process]
     #[arg(long, value_name = "SPEC")]
     device: Vec<String>,
-    /// Record packets; %p in the name becomes the process id. None is missing: the program waits for the file
+    /// Record packets in FILE; %p becomes the process id. No packet is missing: the program waits for the file
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Record only the first BYTES of each packet, from its Ethernet header on
+    /// Record only the first BYTES of each packet, counted from its Ethernet header
     #[arg(long, value_name = "BYTES", requires = "pcap", value_parser = snap_len)]
     pcap_snaplen: Option<u32>,
-    /// Begin a new file when the last has this SIZE, as in 100M: FILE_00001.pcapng, FILE_00002.pcapng and so on, with
-    /// the process id in the name
+    /// Begin a new file at this SIZE, such as 100M: FILE_00001.pcapng, FILE_00002.pcapng and so on, with the process id
+    /// in the name
     #[arg(long, value_name = "SIZE", requires = "pcap", value_parser = file_size)]
     pcap_filesize: Option<u64>,
-    /// Keep the last COUNT files, and delete those before
+    /// Keep only the last COUNT files
     #[arg(long, value_name = "COUNT", requires = "pcap_filesize", value_parser = file_count)]
     pcap_files: Option<u32>,
-    /// Let packets be missing, rather than have the program wait for the file
+    /// Drop packets from the capture instead of making the program wait for the file
     #[arg(long, requires = "pcap")]
     pcap_lossy: bool,
     /// Faults to inject: rates like drop=1%, and rules like drop:op=ack:nth=3; see `softrnic help faults`
@@ -65,9 +64,9 @@ impl EnvironmentArgs {
         variables.push(("ASAN_OPTIONS", asan_options(env::var_os("ASAN_OPTIONS"))));
         match sysfs(&names, &devices) {
             Ok(directory) => variables.push(("SOFTRNIC_SYSFS", directory.into())),
-            Err(error) => eprintln!(
-                "softrnic: warning: programs that look for devices in /sys by themselves will find none: {error}"
-            ),
+            Err(error) => {
+                eprintln!("softrnic: warning: programs that look for devices in /sys will find none: {error}")
+            }
         }
         if !self.device.is_empty() {
             variables.push(("SOFTRNIC_DEVICES", names.into()));

@@ -43,8 +43,8 @@ impl Libraries {
                 false => "make build".into(),
             };
             return Err(Failure::new(format!(
-                "the libraries for verbs programs are not there: neither {} nor {} exists. In a source tree, \
-                 `{make}` makes them",
+                "the libraries for verbs programs are missing: neither {} nor {} exists. In a source tree, \
+                 `{make}` builds them",
                 missing[0].display(),
                 missing[1].display(),
             )));
@@ -52,7 +52,7 @@ impl Libraries {
         match found.interposer.exists() {
             true => Ok(found),
             false => Err(Failure::new(format!(
-                "{} is not there, although {VERBS} is. In a source tree, `make build` makes it",
+                "{} is missing, although {VERBS} exists. In a source tree, `make build` builds it",
                 found.interposer.display()
             ))),
         }

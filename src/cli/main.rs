@@ -46,11 +46,11 @@ const EXAMPLES: &str = "\
 Examples:
   softrnic demo                    two NICs on this machine move memory, checked byte by byte
   softrnic bench --svg bench.svg   bandwidth, message rate and latency, with a plot
-  softrnic devices                 what devices programs would get here
+  softrnic devices                 the devices that programs get here
   softrnic run -- ib_write_bw      an unmodified verbs program on SoftRNIC
-  softrnic decode trace.pcap       the packets of a capture, a line each
+  softrnic decode trace.pcap       the packets of a capture, one per line
   softrnic explain trace.pcap      what happened in it, and what went wrong
-  softrnic drill --peer 10.0.0.5 --all    does this peer do what the specification says
+  softrnic drill --peer 10.0.0.5 --all    check a peer against the specification
   softrnic top                     the NICs of your running processes, live";
 
 /// A RoCEv2 network adapter in software

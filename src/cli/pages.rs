@@ -21,7 +21,7 @@ Examples:
   softrnic man ~/.local/share/man/man1
   man softrnic-run";
 
-/// Print what completes this command's arguments in a shell
+/// Print the completions of this command for a shell
 #[derive(Args)]
 #[command(after_help = COMPLETIONS_EXAMPLES)]
 pub struct CompletionsArgs {
@@ -33,7 +33,7 @@ pub struct CompletionsArgs {
 #[derive(Args)]
 #[command(after_help = MAN_EXAMPLES)]
 pub struct ManArgs {
-    /// The directory to write them to; it is made if it does not exist
+    /// The directory to write them to; it is created if it does not exist
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
 }

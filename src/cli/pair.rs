@@ -66,7 +66,7 @@ impl Peer {
         match self.line.inbox.recv_timeout(PEER_TIMEOUT) {
             Err(RecvTimeoutError::Disconnected) => {}
             Err(RecvTimeoutError::Timeout) => return Err(Failure::new("the second process does not end")),
-            Ok(_) => return Err(Failure::new("the second process said something unexpected at its end")),
+            Ok(_) => return Err(Failure::new("the second process ended with an unexpected message")),
         }
         let status = self.child.wait()?;
         if status.success() {
@@ -185,5 +185,5 @@ fn open<T: DeserializeOwned>(text: &str) -> Result<T> {
 }
 
 fn gone() -> Failure {
-    Failure::new("the other process has died")
+    Failure::new("the other process has ended")
 }

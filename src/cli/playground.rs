@@ -24,8 +24,8 @@ Examples:
 
 /// Serve the playground to browsers on this machine: NICs in a page, stepped packet by packet
 ///
-/// It opens nothing by itself, and answers nobody but this machine. The page is one file that also opens from disk. It is
-/// looked for where it is installed, and where `make playground` leaves it.
+/// It does not open the browser, and answers only this machine. The page is one file, which also opens from disk. The
+/// command looks for it where it is installed, and where `make playground` puts it.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct PlaygroundArgs {
@@ -76,13 +76,13 @@ pub fn run(args: PlaygroundArgs) -> Result {
 
 /// Where it is installed, or where it has been built beside this command.
 fn find() -> Result<PathBuf> {
-    let command = std::env::current_exe().doing(|| "cannot tell where this command is".into())?;
+    let command = std::env::current_exe().doing(|| "cannot find this command's own file".into())?;
     let above = command.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
     let places =
         ["share/softrnic/playground.html", "playground/playground.html"].map(|place| above.join(place));
     places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| {
         Failure::new(format!(
-            "the page is not at {}: build it with `make playground`, or name it with --page",
+            "there is no page at {}: build it with `make playground`, or name one with --page",
             places[0].display()
         ))
     })

@@ -37,14 +37,14 @@ impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Obstacle::Static => f.write_str(
-                "it is linked statically, so libibverbs is part of it and cannot be replaced. Link it dynamically",
+                "it is statically linked, so its libibverbs cannot be replaced. Link it dynamically",
             ),
             Obstacle::Linker(linker) => write!(
                 f,
                 "its dynamic linker is {linker}, and SoftRNIC's libraries need that of glibc. Build it for glibc"
             ),
             Obstacle::Machine => {
-                write!(f, "it is for another processor, and SoftRNIC's libraries here are for {}", MACHINE.2)
+                write!(f, "it is built for another processor; these SoftRNIC libraries are for {}", MACHINE.2)
             }
             Obstacle::Privileged => f.write_str(
                 "it is setuid, setgid or has capabilities, so the dynamic linker ignores LD_PRELOAD. Run a copy \

@@ -37,8 +37,8 @@ Examples:
 
 /// Run a verbs program, unmodified, on SoftRNIC
 ///
-/// The program gets SoftRNIC's libibverbs and finds a device there. By default, each process has one on its own
-/// loopback address.
+/// The program loads SoftRNIC's libibverbs and finds its devices there. By default, each process has one device, on a
+/// loopback address of its own.
 #[derive(Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct RunArgs {

@@ -68,16 +68,16 @@ fn three_digits(value: f64) -> String {
 pub fn parse_size(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     if digits.is_empty() {
-        return Err(format!("'{text}' is no size"));
+        return Err(format!("'{text}' is not a size"));
     }
     let factor = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => 1,
         "k" | "kib" => 1 << 10,
         "m" | "mib" => 1 << 20,
         "g" | "gib" => 1 << 30,
-        unit => return Err(format!("'{unit}' is no unit of size: use K, M or G")),
+        unit => return Err(format!("'{unit}' is not a unit of size: use K, M or G")),
     };
-    let number: usize = digits.parse().map_err(|_| format!("'{text}' is no size"))?;
+    let number: usize = digits.parse().map_err(|_| format!("'{text}' is not a size"))?;
     number.checked_mul(factor).ok_or_else(|| format!("'{text}' is too large"))
 }
 

@@ -149,7 +149,7 @@ fn read_line(stream: &mut TcpStream, within: Duration) -> Result<String, AgentEr
             None => {}
         }
     }
-    String::from_utf8(line).map_err(|_| lost("its answer is no text"))
+    String::from_utf8(line).map_err(|_| lost("its answer is not text"))
 }
 
 #[cfg(test)]

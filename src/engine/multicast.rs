@@ -20,7 +20,7 @@ impl Engine {
     pub fn attach_multicast(&mut self, key: QpKey, group: Gid) -> Result<bool, ControlError> {
         let slot = self.qps.get(key).ok_or(ControlError::UnknownObject)?;
         if slot.io.service != QpType::Ud || !group.to_ip().is_multicast() {
-            return Err(ControlError::Invalid("only UD QPs attach, and only to multicast GIDs"));
+            return Err(ControlError::Invalid("only UD QPs can attach, and only to multicast GIDs"));
         }
         self.groups.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
         let groups = self.groups.len();

@@ -96,7 +96,7 @@ pub fn flows(text: &str, network: &Topology) -> Result<Vec<Flow>, Error> {
         let [src, dst] = [words.host(network)?, words.host(network)?];
         let priority: u8 = words.number("a priority group")?;
         if usize::from(priority) >= crate::frame::PRIORITIES {
-            return Err(words.error(format!("{priority} is no priority: there are 0 to 7")));
+            return Err(words.error(format!("{priority} is not a priority: there are 0 to 7")));
         }
         let dport = words.number("a port")?;
         let bytes = words.number("a number of bytes")?;
@@ -156,7 +156,9 @@ impl<'a> Words<'a> {
     fn host(&mut self, network: &Topology) -> Result<Host, Error> {
         let number: u32 = self.number("a host's number")?;
         let place = network.hosts().iter().position(|&node| node == NodeId(number));
-        place.map(|place| Host(place as u32)).ok_or_else(|| self.error(format!("node {number} is no host")))
+        place
+            .map(|place| Host(place as u32))
+            .ok_or_else(|| self.error(format!("node {number} is not a host")))
     }
 
     fn end(&mut self) -> Result<(), Error> {
@@ -213,7 +215,7 @@ mod tests {
         }
         let network = read(TOPOLOGY).expect("a topology");
         let error = flows("1\n0 3 3 100 1000 2.0\n", &network).expect_err("node 3 is a switch");
-        assert_eq!(error.to_string(), "line 2: node 3 is no host");
+        assert_eq!(error.to_string(), "line 2: node 3 is not a host");
         assert!(flows("1\n0 1 9 100 1000 2.0\n", &network).is_err());
     }
 }

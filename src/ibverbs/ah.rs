@@ -35,7 +35,7 @@ object!(AhObject, Ah, ibv_ah, handle);
 pub(crate) fn address_vector(attr: &ibv_ah_attr) -> Result<AddressVector, Errno> {
     // RoCE addresses only by GID.
     if attr.is_global == 0 {
-        return Err(Errno::invalid("ah_attr.is_global is 0, and RoCE has no addresses but GIDs"));
+        return Err(Errno::invalid("ah_attr.is_global is 0, but RoCE has only GIDs as addresses"));
     }
     check_port(attr.port_num.into()).map_err(|_| Errno::invalid("ah_attr.port_num is not 1"))?;
     // SAFETY: every bit pattern of a GID is 16 bytes.

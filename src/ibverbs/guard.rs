@@ -143,7 +143,7 @@ fn panicked<O>() -> Result<O, Errno> {
     Err(Errno::IO)
 }
 
-const NULL: &str = "a pointer is null that must not be";
+const NULL: &str = "a required pointer is null";
 
 /// Borrows what a C caller points to; null is EINVAL.
 ///

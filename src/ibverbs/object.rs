@@ -188,7 +188,7 @@ pub(crate) fn find<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno> {
     // its threads uses.
     let object = unsafe { &*object.cast::<O>() };
     if object.shows() != shows {
-        return Err(refused(O::KIND, "its handle or context is not what it was made with"));
+        return Err(refused(O::KIND, "its handle or context has been changed"));
     }
     Ok(object)
 }

@@ -158,7 +158,7 @@ unsafe fn fill_send(request: &mut SendRequest, qp: &QpObject, wr: &ibv_send_wr) 
         let sinks =
             matches!(request.op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
         if sinks && wr.send_flags & IBV_SEND_INLINE != 0 {
-            return Err(Errno::invalid("a READ or an atomic has IBV_SEND_INLINE"));
+            return Err(Errno::invalid("IBV_SEND_INLINE is set for a READ or an atomic"));
         }
         if let SendOp::Local(op) = request.op {
             if op == LocalOp::BindWindow && binds(qp) {
@@ -329,7 +329,7 @@ pub(crate) fn gather(sges: &[ibv_sge], data: &mut LocalData) -> Result<(), Errno
 pub(crate) fn total(sges: &[ibv_sge]) -> Result<u32, Errno> {
     sges.iter()
         .try_fold(0u32, |sum, sge| sum.checked_add(sge.length))
-        .ok_or_else(|| Errno::invalid("the elements have 4 GiB or more"))
+        .ok_or_else(|| Errno::invalid("the elements add up to 4 GiB or more"))
 }
 
 /// The bytes of inline elements, which have no keys.

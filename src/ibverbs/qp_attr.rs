@@ -89,14 +89,14 @@ fn attributes(attr: &ibv_qp_attr, mask: AttrMask) -> Result<QpAttributes, Errno>
         to.cur_state = state(attr.cur_qp_state)?;
     }
     if mask.contains(AttrMask::PKEY_INDEX) && attr.pkey_index != 0 {
-        return Err(Errno::invalid("pkey_index is not 0, where the only P_Key is"));
+        return Err(Errno::invalid("pkey_index is not 0, the index of the only P_Key"));
     }
     if mask.contains(AttrMask::PORT) {
         check_port(attr.port_num.into()).map_err(|_| Errno::invalid("port_num is not 1"))?;
     }
     if mask.contains(AttrMask::PATH_MTU) {
         let mtu = Mtu::ALL.iter().find(|mtu| **mtu as u32 == attr.path_mtu);
-        to.mtu = *mtu.ok_or_else(|| Errno::invalid("path_mtu is none of 1 to 5"))?;
+        to.mtu = *mtu.ok_or_else(|| Errno::invalid("path_mtu is not between 1 and 5"))?;
     }
     let address = match mask.contains(AttrMask::AV) {
         true => Some(address_vector(&attr.ah_attr)?),

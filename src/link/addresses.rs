@@ -467,7 +467,7 @@ impl Link for AddressesLink {
             }
         };
         if let Err(error) = (self.background)(Box::new(opening)) {
-            tracing::warn!(%error, "no thread to open the links of new addresses");
+            tracing::warn!(%error, "cannot start a thread that opens the links of new addresses");
             self.awaited.clear();
         }
     }

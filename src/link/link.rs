@@ -168,13 +168,13 @@ pub struct LinkCounters {
     pub shm_tx_datagrams: u64,
     /// Of the datagrams received, those that came through shared memory.
     pub shm_rx_datagrams: u64,
-    /// Times that a peer ceased to be reached through shared memory.
+    /// Times that a peer fell back from shared memory to sockets.
     pub shm_fallbacks: u64,
     /// Times that a ring had no room until the peer read.
     pub shm_full: u64,
-    /// Rings given up because the peer wrote what cannot be.
+    /// Rings given up because the peer violated the ring protocol.
     pub shm_corrupt: u64,
-    /// Messages about shared memory that made no sense.
+    /// Invalid messages about shared memory.
     pub shm_bad_hello: u64,
     /// Captured datagrams that could not be written to the capture file.
     pub capture_lost: u64,

@@ -90,18 +90,18 @@ fn act(words: &mut Words<'_>) -> Result<Act, String> {
             "end" => false,
             other => return Err(format!("a burst begins and ends; `{other}` is neither")),
         }),
-        _ => return Err(format!("`{command}` is no command")),
+        _ => return Err(format!("`{command}` is not a command")),
     })
 }
 
 fn state(word: &str) -> Result<State, String> {
     let found = State::NAMES.iter().find(|(name, _)| *name == word);
-    found.map(|(_, state)| *state).ok_or_else(|| format!("`{word}` is no state"))
+    found.map(|(_, state)| *state).ok_or_else(|| format!("`{word}` is not a state"))
 }
 
 fn event(word: &str) -> Result<Event, String> {
     let found = Event::NAMES.iter().find(|(name, _)| *name == word);
-    found.map(|(_, event)| *event).ok_or_else(|| format!("`{word}` is no event"))
+    found.map(|(_, event)| *event).ok_or_else(|| format!("`{word}` is not an event"))
 }
 
 /// `NAME+OFFSET` or `NAME`.

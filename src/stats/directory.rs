@@ -27,7 +27,7 @@ pub fn private_directory() -> io::Result<PathBuf> {
         match make(&path) {
             Ok(()) => return Ok(path),
             Err(error) => {
-                tracing::warn!(%error, "not used for the sockets of this user's devices");
+                tracing::warn!(%error, "cannot be used for the sockets of this user's devices");
                 failed = Some(error);
             }
         }
@@ -110,7 +110,10 @@ pub(super) fn check_private(path: &Path) -> io::Result<()> {
     let why = match metadata.mode() & 0o777 {
         _ if !metadata.is_dir() => "is not a directory".to_owned(),
         _ if metadata.uid() == user() && stands_for_many(user()) => {
-            format!("may be another user's: {} stands for all that this user namespace does not map", user())
+            format!(
+                "may be another user's: {} stands for all users that this user namespace does not map",
+                user()
+            )
         }
         _ if metadata.uid() != user() => {
             format!("belongs to user {}, not to user {}", metadata.uid(), user())

@@ -181,7 +181,7 @@ impl Snapshot {
     /// It is not one.
     pub fn read(text: &[u8]) -> io::Result<Snapshot> {
         let no_snapshot =
-            |_| io::Error::new(io::ErrorKind::InvalidData, "its answer is not what this version reads");
+            |_| io::Error::new(io::ErrorKind::InvalidData, "its answer is not in the format of this version");
         let mut snapshot: Snapshot = serde_json::from_slice(text).map_err(no_snapshot)?;
         tame(&mut snapshot);
         Ok(snapshot)
@@ -242,7 +242,7 @@ pub(super) fn connect(socket: &Path) -> io::Result<UnixStream> {
     match rustix::net::connect(&descriptor, &SocketAddrUnix::new(socket)?) {
         Ok(()) => {}
         Err(Errno::AGAIN) => {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "it accepts no connections"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not accept connections"));
         }
         Err(error) => return Err(error.into()),
     }

@@ -20,20 +20,20 @@ link_counters! {
     "sent_pkts" = tx_datagrams, "Packets handed to the network.";
     "sent_bytes" = tx_bytes, "Bytes of the packets handed to the network, from the BTH to the ICRC.";
     "sent_calls" = tx_calls, "System calls or doorbells that sent packets.";
-    "send_err" = tx_errors, "Packets that the kernel refused to send, or the machine of the peer to take (ICMP).";
+    "send_err" = tx_errors, "Packets that the kernel refused to send, or that the peer's machine refused (ICMP).";
     "rcvd_pkts" = rx_datagrams, "Packets received.";
     "rcvd_bytes" = rx_bytes, "Bytes of the packets received, from the BTH to the ICRC.";
     "rcvd_calls" = rx_calls, "System calls or ring reads that received packets.";
     "rcvd_overruns" = rx_overruns, "Packets that the kernel dropped because they were not read in time.";
     "drop_link_malformed" = rx_malformed, "Datagrams that were truncated or too long for a buffer.";
-    "sent_shm_pkts" = shm_tx_datagrams, "Of the packets handed to the network, those sent through shared memory.";
-    "rcvd_shm_pkts" = shm_rx_datagrams, "Of the packets received, those that came through shared memory.";
-    "shm_fallbacks" = shm_fallbacks, "Times that a peer ceased to be reached through shared memory.";
+    "sent_shm_pkts" = shm_tx_datagrams, "Packets of sent_pkts that went through shared memory.";
+    "rcvd_shm_pkts" = shm_rx_datagrams, "Packets of rcvd_pkts that came through shared memory.";
+    "shm_fallbacks" = shm_fallbacks, "Times that a peer fell back from shared memory to sockets.";
     "shm_full" = shm_full, "Times that a ring in shared memory had no room until the peer read.";
-    "drop_shm_ring" = shm_corrupt, "Rings in shared memory that were given up: the peer wrote what cannot be.";
-    "drop_shm_hello" = shm_bad_hello, "Messages about shared memory that made no sense.";
+    "drop_shm_ring" = shm_corrupt, "Rings in shared memory that were given up because the peer violated the ring protocol.";
+    "drop_shm_hello" = shm_bad_hello, "Invalid messages about shared memory.";
     "capture_lost" = capture_lost, "Packets that could not be written to the capture file.";
-    "faults_injected" = faults_injected, "Packets dropped, doubled, delayed, reordered or damaged on purpose.";
+    "faults_injected" = faults_injected, "Packets dropped, duplicated, delayed, reordered or damaged on purpose.";
 }
 
 const OWN: &[(&str, &str)] = &[

@@ -182,7 +182,7 @@ impl Answering {
         match started {
             Ok(running) => self.running = Some(running),
             Err(error) => {
-                tracing::debug!(%error, "no statistics for want of a thread");
+                tracing::debug!(%error, "no statistics: the system gives no thread");
                 self.not_before = now + LINGER;
             }
         }

@@ -158,9 +158,8 @@ impl Reader<'_> {
             ),
             "rail" => Topology::rail(hosts, count(network.rails, "rails")?, parts),
             other => {
-                return Err(
-                    self.wrong(generator, format!("`{other}` is no generator: star, dumbbell, clos, rail"))
-                );
+                return Err(self
+                    .wrong(generator, format!("`{other}` is not a generator: star, dumbbell, clos, rail")));
             }
         };
         made.map_err(|error| self.wrong(generator, error.to_string()))
@@ -220,7 +219,9 @@ impl Reader<'_> {
             ),
             _ => {
                 let known = "down, up, blackhole, `rate 25Gbps`, `ber 1e-9`";
-                return Err(self.wrong(&at.change, format!("`{}` is no change: {known}", at.change.as_ref())));
+                return Err(
+                    self.wrong(&at.change, format!("`{}` is not a change: {known}", at.change.as_ref()))
+                );
             }
         };
         let at = self.parse(&at.time, quantity::time)?;
@@ -231,13 +232,13 @@ impl Reader<'_> {
         let node = topology.node(name.as_ref()).map_err(|error| self.wrong(name, error.to_string()))?;
         let host = topology.hosts().iter().position(|&host| host == node);
         host.map(|host| Host(host as u32))
-            .ok_or_else(|| self.wrong(name, format!("{} is no host", name.as_ref())))
+            .ok_or_else(|| self.wrong(name, format!("{} is not a host", name.as_ref())))
     }
 
     fn dscp(&self, dscp: &Option<Spanned<u8>>) -> Result<u8, Mistake> {
         match dscp {
             Some(dscp) if *dscp.as_ref() > 63 => {
-                Err(self.wrong(dscp, format!("{} is no DSCP: there are 0 to 63", dscp.as_ref())))
+                Err(self.wrong(dscp, format!("{} is not a DSCP: there are 0 to 63", dscp.as_ref())))
             }
             Some(dscp) => Ok(*dscp.as_ref()),
             None => Ok(0),

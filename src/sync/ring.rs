@@ -17,7 +17,7 @@ pub struct OutOfMemory;
 
 impl std::fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("no memory for so many places")
+        f.write_str("no memory for a ring of this size")
     }
 }
 

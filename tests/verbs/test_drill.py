@@ -189,7 +189,7 @@ class Drill(VerbsTest):
         script.write_text("qp a rx\n")
         done = self.play(script)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("mistaken:1: qp a rx: `rx` is no service", done.stderr)
+        self.assertIn("mistaken:1: qp a rx: `rx` is not a service", done.stderr)
         self.assertEqual(self.play("no-such-script").returncode, 2)
         self.assertEqual(self.drill("--all").returncode, 2)
         done = self.drill("--peer", "127.9.22.3", "naks", "--captures", self.folder / "none")

@@ -287,16 +287,16 @@ class Fallback(SharedMemoryTest):
         program = self.compile("without_memfd.c")
         ours, theirs = self.pingpong(client=[program])
         self.assertRegex(theirs, "no shared memory.*Operation not permitted")
-        self.assertRegex(ours, "no shared memory.*no process of this machine offers it")
+        self.assertRegex(ours, "no shared memory.*no process on this machine offers it")
 
     def test_a_limit_of_file_sizes_is_kept_and_ends_nobody(self):
         # In units of 512 bytes: less than the smallest ring.
         small = ["sh", "-c", "ulimit -f 50 && exec \"$@\"", "sh"]
         ours, theirs = self.pingpong(client=small)
         self.assertRegex(theirs, "no shared memory.*File too large")
-        self.assertRegex(ours, "no shared memory.*no process of this machine offers it")
+        self.assertRegex(ours, "no shared memory.*no process on this machine offers it")
 
     def test_a_peer_that_wants_none_is_reached_by_sockets(self):
         ours, theirs = self.pingpong(client=["env", "SOFTRNIC_SHM=off"])
-        self.assertRegex(ours, "no shared memory.*no process of this machine offers it")
+        self.assertRegex(ours, "no shared memory.*no process on this machine offers it")
         self.assertNotIn("no shared memory", theirs)

@@ -81,8 +81,8 @@ class Grants(LabTest):
         for device, prefix, problem in (
             (f"xdp:lo?grant={path}", self.as_nobody(), "it is for eth0 only"),
             (f"xdp:eth0?grant={path}", [], f"it is for user {NOBODY} only"),
-            (f"xdp:eth0?attach=native&grant={path}", self.as_nobody(), "native XDP is wanted, but it is for SKB"),
-            (f"xdp:eth0?queues=3&grant={path}", self.as_nobody(), r"queues \[3\] are wanted, but it is for \[0\]"),
+            (f"xdp:eth0?attach=native&grant={path}", self.as_nobody(), "native XDP is requested, but the grant is for SKB"),
+            (f"xdp:eth0?queues=3&grant={path}", self.as_nobody(), r"queues \[3\] are requested, but the grant is for \[0\]"),
             (f"xdp:eth0?grant={self.place}/other", self.as_nobody(), "No such file"),
         ):
             with self.subTest(device=device), self.assertRaisesRegex(Exception, problem):
@@ -101,7 +101,7 @@ class Grants(LabTest):
         self.helper(path)
         # It is granted, and given back at once.
         for _ in range(20):
-            with self.assertRaisesRegex(Exception, r"queues \[3\] are wanted"):
+            with self.assertRaisesRegex(Exception, r"queues \[3\] are requested"):
                 self.unprivileged(self.as_nobody(), f"xdp:eth0?queues=3&grant={path}")
 
     def test_whoever_is_granted_an_interface_has_nothing_else(self):

@@ -29,7 +29,7 @@ class Guest:
 
     def __init__(self, name):
         if not NAME.fullmatch(name):
-            raise Failure(f"{name!r} is no name for a guest: small letters, digits, '.' and '-', 32 at most")
+            raise Failure(f"{name!r} is not a name for a guest: small letters, digits, '.' and '-', 32 at most")
         self.name = name
         self.directory = RUN / name
 

@@ -70,12 +70,12 @@ pub struct BenchArgs {
     /// Draw the results
     #[arg(long, value_name = "FILE", conflicts_with = "compare")]
     svg: Option<PathBuf>,
-    /// Compare 64 KiB WRITE with one TCP stream, and 8-byte SEND with a UDP ping-pong, in turns. Unless devices are
-    /// given, twice: over sockets, with the receive buffer that they have by default (udp?shm=off&rcvbuf=212992), and
-    /// through shared memory (shm=on). Then the bars are those of sockets
+    /// Compare 64 KiB WRITE with one TCP stream, and 8-byte SEND with a UDP ping-pong, in turns. Without devices, do so
+    /// twice: over sockets with the default receive buffer (udp?shm=off&rcvbuf=212992), and through shared memory
+    /// (shm=on). The requirements then apply to sockets
     #[arg(long)]
     compare: bool,
-    /// Turns of --compare, whose medians count
+    /// Number of turns of --compare; their medians count
     #[arg(long, value_name = "N", default_value_t = 11, requires = "compare",
           value_parser = clap::value_parser!(u32).range(5..=1000))]
     rounds: u32,

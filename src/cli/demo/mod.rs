@@ -37,12 +37,12 @@ Exit status: 0 if every byte arrived where it should, 1 if not or if something f
 
 /// Two processes, each with its own NIC, move memory in every way and check every byte
 ///
-/// The second process is this program again; the two exchange addresses over a pipe, and everything else over RoCEv2. A
-/// first pass runs undisturbed, a second one loses and reorders packets on purpose. Needs no privileges.
+/// The second process runs this program too. The two exchange addresses over a pipe, and everything else over RoCEv2. The
+/// first pass runs without faults; the second loses and reorders packets on purpose. Needs no privileges.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DemoArgs {
-    /// Where to write the packets of this process's NIC
+    /// File for the packets of this process's NIC
     #[arg(long, value_name = "FILE", default_value = "softrnic-demo.pcapng")]
     pcap: PathBuf,
     /// Do not write packets

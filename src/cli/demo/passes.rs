@@ -70,7 +70,7 @@ impl<'a> Passes<'a> {
         if fault.is_none() {
             say!("  client, process {:>7}: {}", std::process::id(), connection.mode());
             say!("  server, process {server:>7}: {}", connection.server_mode);
-            say!("Pass 1: undisturbed");
+            say!("Pass 1: no faults");
         }
         let mtu = connection.mtu();
         let (apart, rows): (Vec<_>, Vec<_>) =
@@ -81,7 +81,7 @@ impl<'a> Passes<'a> {
         let mut connection = Connection::open(self.peer, self.devices, fault, None, memory)?;
         check_rows(&mut connection, &apart, self.seed, &mut self.moved, &mut progress)?;
         drop(progress);
-        say!("  {} operations and sizes: {GOOD}right at both ends{GOOD:#}", rows.len() + apart.len());
+        say!("  {} operations and sizes: {GOOD}correct at both ends{GOOD:#}", rows.len() + apart.len());
         connection.close()
     }
 

@@ -25,19 +25,19 @@ Examples:
   sudo softrnic doctor --interface eth0 --peer 10.0.0.2
   softrnic doctor --json
 
-Exit status: 0 if nothing stands in the way of what was asked about, 1 if something does, 2 for wrong arguments.";
+Exit status: 0 if there is no problem, 1 if there is one, 2 for wrong arguments.";
 
-/// Check what devices need on this machine, and say what to do about problems
+/// Check what devices need on this machine, and say how to fix problems
 ///
 /// Without --interface, it checks devices over UDP sockets, and problems of xdp devices are only warnings. As root, it
 /// briefly creates a network namespace to find out what AF_XDP can do on this kernel.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {
-    /// An interface to use with xdp; it is opened briefly, which takes its RoCEv2 datagrams away from others
+    /// An interface to use with xdp; it is opened briefly, and its RoCEv2 datagrams are taken meanwhile
     #[arg(long, value_name = "INTERFACE")]
     interface: Vec<String>,
-    /// An address to reach
+    /// A peer's address to check
     #[arg(long, value_name = "ADDRESS")]
     peer: Vec<IpAddr>,
     /// Print the findings as JSON

@@ -18,8 +18,8 @@ use crate::units;
 
 const EXAMPLES: &str = "\
 Examples:
-  softrnic drill --list                                   the scripts, and the rule that each shows
-  softrnic drill --agent > agent.c                        what has to run on the peer, with its compile line
+  softrnic drill --list                                   the scripts, and the rule that each tests
+  softrnic drill --agent > agent.c                        the program that runs on the peer, with its compile line
   softrnic drill --peer 10.0.0.5 duplicates naks          two scripts
   softrnic drill --peer 10.0.0.5 --all --known rxe-6.1    all, with the known deviations of a kernel as notes
   softrnic drill --peer 10.0.0.5 ./mine.txt               a script of your own
@@ -41,9 +41,9 @@ const DEVIATES: i32 = 3;
 
 /// Play packet scripts against a RoCEv2 peer, and judge it
 ///
-/// Each script is a conversation, packet by packet, and shows a rule of the specification. This command plays one side
-/// of it. A small agent on the peer makes queue pairs and posts what the script says, or a stock rdma_cm server accepts
-/// connections: --list says which script needs which.
+/// Each script is a conversation, packet by packet, that tests a rule of the specification. This command plays one side
+/// of it. On the peer, a small agent creates queue pairs and posts what the script says, or a stock rdma_cm server
+/// accepts connections; --list shows what each script needs.
 #[derive(Args)]
 #[command(after_help = EXAMPLES, group(ArgGroup::new("what").required(true).multiple(true).args(["scripts", "all", "list", "agent"])))]
 pub struct DrillArgs {
@@ -56,10 +56,10 @@ pub struct DrillArgs {
     /// The agent's TCP port [default: 18791, unless there is a server]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// The port of a stock rdma_cm server on the peer, such as rping: it needs no agent then
+    /// The port of a stock rdma_cm server on the peer, such as rping; the peer then needs no agent
     #[arg(long, value_name = "PORT")]
     server: Option<u16>,
-    /// The address of this side; by default the one from which this machine reaches the peer
+    /// The address of this side [default: the one from which this machine reaches the peer]
     #[arg(long, value_name = "ADDRESS")]
     local: Option<IpAddr>,
     /// A second address of this side, for the scripts in which a stranger sends packets
@@ -77,22 +77,22 @@ pub struct DrillArgs {
     /// Print the agent, a C program for libibverbs
     #[arg(long, conflicts_with_all = ["scripts", "all"])]
     agent: bool,
-    /// Deviations that are known: rxe-6.1, rxe-7.2, or a file
+    /// Known deviations: rxe-6.1, rxe-7.2, or a file
     #[arg(long, value_name = "NAME")]
     known: Option<String>,
-    /// How often a deviation is looked at again before it counts
+    /// How many more attempts must show a deviation before it counts
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     repeats: usize,
-    /// Where captures go, one for each script, and one for each deviation
+    /// Directory for captures: one for each script, and one for each deviation
     #[arg(long, value_name = "FOLDER", default_value = "drill-captures")]
     captures: PathBuf,
     /// Print JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Write the result as JUnit XML too
+    /// Also write the result as JUnit XML
     #[arg(long, value_name = "OUT.xml")]
     junit: Option<PathBuf>,
-    /// Write a web page with the ladder of each deviation too
+    /// Also write a web page with the ladder of each deviation
     #[arg(long, value_name = "OUT.html")]
     html: Option<PathBuf>,
 }
@@ -120,7 +120,7 @@ pub fn run(args: DrillArgs) -> Result {
         repeats: args.repeats,
     })?;
     anstream::eprintln!(
-        "From {} to {} ({}) and to nobody else; at most {} packets a case. What has not come after {} counts as absent.",
+        "Sends only from {} to {} ({}), at most {} packets a case. A packet that has not come after {} counts as absent.",
         lab.own(),
         peer,
         judged(&lab, args.server),
@@ -215,8 +215,9 @@ fn chosen(args: &DrillArgs) -> Result<Vec<Script>> {
 fn read(name: &str) -> Result<Script> {
     let path = Path::new(name);
     if !path.exists() {
-        let message =
-            format!("{name} is neither a script that ships with the command nor a file; --list has those");
+        let message = format!(
+            "{name} is neither a script that ships with the command nor a file; --list shows the scripts"
+        );
         return Err(Failure::usage(message));
     }
     let text = std::fs::read_to_string(path).doing(|| format!("cannot read {name}"))?;

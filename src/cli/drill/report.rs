@@ -51,7 +51,7 @@ pub fn summary(judgements: &[Judgement], known: &Known) {
         explain(judgement);
     }
     for entry in known.gone(judgements) {
-        say!("\nknown, and not seen: {entry}");
+        say!("\nknown, but not seen: {entry}");
     }
     let counts = Verdict::ALL.map(|verdict| {
         let count = judgements.iter().filter(|judgement| judgement.verdict() == verdict).count();
@@ -67,7 +67,7 @@ pub fn summary(judgements: &[Judgement], known: &Known) {
         BAD
     };
     say!(
-        "\n{style}{} scripts: {}, {notes} of the deviations known{style:#}",
+        "\n{style}{} scripts: {}, {notes} of the deviations are known{style:#}",
         judgements.len(),
         counts.join(", ")
     );

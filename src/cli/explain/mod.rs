@@ -38,7 +38,7 @@ const FAULTS: i32 = 3;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ExplainArgs {
-    /// The capture, or - for standard input; several are read together, in the order of time
+    /// The capture, or - for standard input; several captures are merged by time
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Write a web page with ladder diagrams instead of text
@@ -50,13 +50,13 @@ pub struct ExplainArgs {
     /// Write JSON instead of text
     #[arg(long, conflicts_with_all = ["html", "svg"])]
     json: bool,
-    /// The most packets to draw in the picture
+    /// Maximum number of packets to draw in the picture
     #[arg(long, value_name = "COUNT", default_value_t = 200, requires = "svg")]
     rows: usize,
-    /// Messages to list per QP pair
+    /// Number of messages to list per QP pair
     #[arg(long, value_name = "COUNT", default_value_t = TextOptions::default().messages)]
     messages: usize,
-    /// The most packets to follow
+    /// Maximum number of packets to follow
     #[arg(long, value_name = "COUNT", default_value_t = Limits::default().packets)]
     packets: usize,
 }
@@ -64,7 +64,7 @@ pub struct ExplainArgs {
 pub fn run(args: ExplainArgs) -> Result {
     let mut files = Captures(args.files.into_iter().map(CaptureFile::new).collect());
     if files.0.iter().filter(|file| file.is_stdin()).count() > 1 {
-        return Err(Failure::new("standard input can be read but once"));
+        return Err(Failure::new("standard input can be read only once"));
     }
     if args.html.is_some() {
         files.0.iter_mut().try_for_each(CaptureFile::keep)?;

@@ -25,15 +25,15 @@ const PORTS: usize = 12;
 
 /// Run flows between NICs on a modelled network, in virtual time
 ///
-/// The NICs are whole: the engine that programs run on, with its packets, retransmission and DCQCN. The network is a model of
-/// links, switches, ECN, PFC and ECMP. The same file and seed give the same result.
+/// The NICs are complete: the engine that programs run on, with its packets, retransmission and DCQCN. The network is a
+/// model of links, switches, ECN, PFC and ECMP. The same file and seed give the same result.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct StudyArgs {
     /// The description
     #[arg(value_name = "FILE.toml")]
     file: PathBuf,
-    /// Decides all that is random, instead of the file's seed
+    /// Use this seed instead of the file's
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
     /// Write flows.csv and ports.csv into this directory
@@ -77,7 +77,7 @@ pub fn run(args: StudyArgs) -> Result {
     let missing = report.flows.iter().filter(|flow| flow.fct_ns.is_none()).count();
     match missing {
         0 => Ok(()),
-        _ => Err(Failure::new(format!("{missing} of {} flows did not end well", report.flows.len()))),
+        _ => Err(Failure::new(format!("{missing} of {} flows failed", report.flows.len()))),
     }
 }
 

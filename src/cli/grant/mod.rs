@@ -33,7 +33,7 @@ CAP_IPC_LOCK or CAP_SYS_RESOURCE where its limit of locked memory is too low for
 CAP_SETGID to run CMD as somebody else. The processes it serves need none, and Linux 6.4. What they get is tied to the
 interface, its queues and its addresses. An interface serves one process at a time.";
 
-/// Let processes without privileges use an interface: as xdp:INTERFACE, without being root
+/// Let processes without privileges use an interface, as xdp:INTERFACE
 ///
 /// With CMD, runs it as the user who called sudo, or as --user, and serves it and its children until it ends. With
 /// --socket, serves all processes of that user.
@@ -46,7 +46,7 @@ pub struct GrantArgs {
     /// The user to serve: a name or a number [default: the user who called sudo, or who runs this]
     #[arg(long, value_name = "USER")]
     user: Option<String>,
-    /// Where to listen until this program is interrupted
+    /// Listen at this path until interrupted
     #[arg(long, value_name = "PATH", conflicts_with = "command", required_unless_present = "command")]
     socket: Option<PathBuf>,
     /// The program to run, and its arguments
@@ -81,8 +81,9 @@ pub fn run(args: GrantArgs) -> Result {
 
 /// Without them every request would be refused, which a command that makes none would not show.
 fn check_privileges() -> Result {
-    let missing =
-        capabilities::missing(capabilities::own().doing(|| "cannot tell the own privileges".into())?);
+    let missing = capabilities::missing(
+        capabilities::own().doing(|| "cannot read the privileges of this process".into())?,
+    );
     if missing.is_empty() {
         return Ok(());
     }

@@ -64,7 +64,7 @@ impl Service {
         let done = if before < MOST_CALLERS {
             self.answer(stream)
         } else {
-            refuse(&stream, &format!("{MOST_CALLERS} others are served already"))
+            refuse(&stream, &format!("{MOST_CALLERS} other processes are being served"))
         };
         self.callers.fetch_sub(1, Ordering::Relaxed);
         done

@@ -17,7 +17,9 @@ impl User {
     /// The user with this name or number; else the user who called sudo; else the user who runs this, unless that is
     /// root.
     pub fn find(wanted: Option<&str>) -> Result<User> {
-        let own = std::fs::metadata("/proc/self").doing(|| "cannot tell who runs this".into())?.uid();
+        let own = std::fs::metadata("/proc/self")
+            .doing(|| "cannot tell which user runs this program".into())?
+            .uid();
         let sudo = std::env::var("SUDO_USER").ok().filter(|_| own == 0);
         let user = match wanted.or(sudo.as_deref()) {
             Some(text) => User::named(text, own)?,

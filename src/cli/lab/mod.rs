@@ -166,7 +166,7 @@ pub fn make(plan: &Plan) -> Result {
     if !existing.is_empty() {
         let name = plan.name();
         return Err(Failure::new(format!(
-            "lab {name} is up already; `softrnic lab down --name {name}` takes it away"
+            "lab {name} is up already; `softrnic lab down --name {name}` removes it"
         )));
     }
     let made = plan.steps().iter().try_for_each(ip::take);
@@ -187,7 +187,7 @@ pub fn unmake(name: &str) -> Result<usize> {
 fn down(name: &str) -> Result {
     match unmake(name)? {
         0 => println!("There is no lab {name}."),
-        _ => println!("Lab {name} is gone."),
+        _ => println!("Lab {name} is removed."),
     }
     Ok(())
 }

@@ -34,7 +34,7 @@ impl Group {
         match self {
             Group::Traffic => "traffic",
             Group::Connections => "connection management",
-            Group::Recovery => "repeats, refusals, congestion",
+            Group::Recovery => "retransmissions, refusals, congestion",
             Group::Dropped => "dropped",
         }
     }

@@ -27,7 +27,7 @@ Exit status: 0, also when nothing runs; 1 if nothing could be read; 2 for wrong 
 
 /// Show the counters of the NICs of your running processes
 ///
-/// Asks every device of every process of this user, once; devices that do not answer within a second are named.
+/// Asks every device of this user's processes once, and names those that do not answer within a second.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct StatsArgs {
@@ -47,10 +47,10 @@ pub struct StatsArgs {
 /// Which devices.
 #[derive(Args, Clone)]
 pub struct Selection {
-    /// Only this process
+    /// Show only this process
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
-    /// Only devices with this name
+    /// Show only devices with this name
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
 }

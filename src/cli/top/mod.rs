@@ -30,7 +30,7 @@ made; rates are those since the look before.";
 /// Watch the NICs of your running processes
 ///
 /// Shows their QPs with state, PSNs, window, bytes in flight, resent packets, RNR NAKs and rates, and the counters of
-/// repeats and drops. If standard output is not a terminal, it looks twice and prints once.
+/// retransmissions and drops. If standard output is not a terminal, it takes two snapshots and prints once.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TopArgs {

@@ -242,7 +242,7 @@ impl fmt::Display for FilterError {
                 write!(f, "{text:?} is neither an IP address nor an address with a prefix length")
             }
             FilterError::NotAQpn(text) => {
-                write!(f, "{text:?} is no QP number: give up to 24 bits, decimal or as 0x and hexadecimal")
+                write!(f, "{text:?} is not a QP number: give up to 24 bits, decimal or as 0x and hexadecimal")
             }
         }
     }

@@ -21,7 +21,7 @@ pub(super) fn finish_at_exit(name: &Path, queue: &Arc<Queue>) {
     let mut open = OPEN.lock().unwrap_or_else(|e| e.into_inner());
     open.retain(|(_, queue)| queue.strong_count() > 0);
     let late =
-        format!("softrnic: {}: the last packets are missing: writing them takes too long\n", name.display());
+        format!("softrnic: {}: the last packets are missing: writing them took too long\n", name.display());
     open.push((late, Arc::downgrade(queue)));
 }
 

@@ -26,7 +26,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     };
     let refused = |why: &str| io::Error::new(ErrorKind::PermissionDenied, why);
     let file = opened.map_err(|error| match error.raw_os_error() {
-        Some(libc::ELOOP) => refused("it is a symbolic link, which a capture does not follow"),
+        Some(libc::ELOOP) => refused("it is a symbolic link, and captures do not follow symbolic links"),
         Some(libc::ENXIO) => io::Error::new(ErrorKind::NotConnected, "it is a pipe without a reader"),
         _ => error,
     })?;
@@ -37,12 +37,10 @@ pub fn open(path: &Path) -> io::Result<File> {
             return Err(refused("it belongs to another user, who could read or change it"));
         }
         if metadata.is_file() && metadata.nlink() > 1 {
-            return Err(refused(
-                "it has another name too, so that a file would be overwritten that is not meant",
-            ));
+            return Err(refused("it has another name (hard link), so another file could be overwritten"));
         }
         if !metadata.is_file() && !kind.is_fifo() {
-            return Err(refused("it is no file"));
+            return Err(refused("it is not a file"));
         }
     }
     blocking(file)

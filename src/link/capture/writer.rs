@@ -50,7 +50,7 @@ struct FailOnPanic<'a>(&'a Queue);
 impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail("its thread has failed".into());
+            self.0.fail("the thread that writes it has failed".into());
         }
     }
 }
@@ -207,7 +207,7 @@ impl CaptureWriter {
         queue.fail(error.to_string());
         tell(
             self.files.current(),
-            &format!("the capture ends here, and the program goes on without it: {error}"),
+            &format!("the capture ends here, and the program continues without it: {error}"),
         );
     }
 

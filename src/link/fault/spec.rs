@@ -137,7 +137,7 @@ impl FromStr for FaultSpec {
 }
 
 fn parse_seed(text: &str) -> Result<u64, String> {
-    number(text).ok_or_else(|| format!("the seed `{text}` is no whole number"))
+    number(text).ok_or_else(|| format!("the seed `{text}` is not a whole number"))
 }
 
 fn parse_rule(item: &str) -> Result<Rule, String> {
@@ -164,7 +164,7 @@ fn parse_rule(item: &str) -> Result<Rule, String> {
         (name, value) if ACTIONS.contains(&name) => {
             rule.rate = value.map(self::rate).transpose()?;
         }
-        _ => return Err(format!("`{name}` is no fault; there are {}, and seed=N", listed(&ACTIONS))),
+        _ => return Err(format!("`{name}` is not a fault; the faults are {}, and seed=N", listed(&ACTIONS))),
     }
     let mut conditions = 0;
     for part in parts {
@@ -185,14 +185,19 @@ fn parse_rule(item: &str) -> Result<Rule, String> {
             _ => {
                 let own = OWN_CONDITIONS.iter().filter(|(action, _)| *action == name).map(|(_, key)| *key);
                 let all: Vec<&str> = own.chain(CONDITIONS).collect();
-                return Err(format!("`{key}` is no condition of {name}; there are {}", listed(&all)));
+                return Err(format!(
+                    "`{key}` is not a condition of {name}; its conditions are {}",
+                    listed(&all)
+                ));
             }
         }
     }
     if conditions == 0 && rule.rate.is_none() {
         return Err(match name {
-            "delay" => "say how many to delay, as in delay=200us:5%, or which".to_owned(),
-            _ => format!("say how many, as in {name}=1%, or which, as in {name}:op=rc_send_only:nth=1"),
+            "delay" => "say how many packets to delay, as in delay=200us:5%, or which ones".to_owned(),
+            _ => format!(
+                "say how many packets, as in {name}=1%, or which ones, as in {name}:op=rc_send_only:nth=1"
+            ),
         });
     }
     rule.action = match name {
@@ -200,7 +205,7 @@ fn parse_rule(item: &str) -> Result<Rule, String> {
         "duplicate" => Action::Duplicate,
         "corrupt" => Action::Corrupt,
         "reorder" => Action::Reorder(depth.unwrap_or(DEFAULT_DEPTH)),
-        _ => Action::Delay(by.ok_or("say by how much to delay, as in delay:by=200us")?),
+        _ => Action::Delay(by.ok_or("say how long to delay, as in delay:by=200us")?),
     };
     Ok(rule)
 }
@@ -258,7 +263,7 @@ fn occurrences(text: &str) -> Result<RangeInclusive<u64>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (number(first), number(last)) {
         (Some(first), Some(last)) if 0 < first && first <= last => Ok(first..=last),
-        _ => Err(format!("`{text}` counts no occurrences; write nth=1 for the first, or nth=2-4")),
+        _ => Err(format!("`{text}` is not a count; write nth=1 for the first, or nth=2-4")),
     }
 }
 
@@ -273,7 +278,7 @@ fn direction(text: &str) -> Result<Direction, String> {
     match text {
         "tx" => Ok(Direction::Tx),
         "rx" => Ok(Direction::Rx),
-        _ => Err(format!("`{text}` is no direction; there are tx (sent) and rx (received)")),
+        _ => Err(format!("`{text}` is not a direction; write tx (sent) or rx (received)")),
     }
 }
 
@@ -295,7 +300,7 @@ fn number(text: &str) -> Option<u64> {
 fn opcodes(text: &str) -> Result<OpcodeSet, String> {
     let mut members = [false; 256];
     if let Some(byte) = number(text) {
-        let byte = u8::try_from(byte).map_err(|_| format!("the opcode `{text}` is not below 256"))?;
+        let byte = u8::try_from(byte).map_err(|_| format!("the opcode `{text}` is not less than 256"))?;
         members[usize::from(byte)] = true;
         return Ok(OpcodeSet { pattern: format!("{byte:#04x}"), members, messages: Vec::new() });
     }

@@ -25,10 +25,10 @@ impl From<io::Error> for Obstacle {
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Obstacle::Nobody => f.write_str("no process of this machine offers it at that address"),
+            Obstacle::Nobody => f.write_str("no process on this machine offers it at that address"),
             Obstacle::OtherUser => f.write_str("the process there belongs to another user"),
             Obstacle::NoAnswer => f.write_str("the process there does not answer"),
-            Obstacle::Corrupt => f.write_str("the process there wrote what cannot be"),
+            Obstacle::Corrupt => f.write_str("the process there violated the ring protocol"),
             Obstacle::System(errno) => {
                 write!(f, "the system refuses it: {}", io::Error::from_raw_os_error(*errno))
             }

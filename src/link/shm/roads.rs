@@ -505,7 +505,7 @@ impl Roads {
             self.sweep_at = now + IDLE;
             let (peer, idle) = (road.peer, road.was_idle());
             if idle && hello::farewell(&road.stream).is_ok() {
-                tracing::debug!(from = %self.own, to = %peer, "idle shared memory is given back");
+                tracing::debug!(from = %self.own, to = %peer, "released idle shared memory");
                 self.leave(peer, index);
             }
         }

@@ -713,7 +713,7 @@ fn a_link_knows_who_is_reached_through_shared_memory_and_why_others_are_not() {
 
     let nobody = IpAddr::V4(Ipv4Addr::new(127, 200, 6, (process::id() % 250) as u8 + 1));
     send(&mut left, nobody, 1, 64).expect("a slot");
-    let why = "no process of this machine offers it at that address";
+    let why = "no process on this machine offers it at that address";
     assert_eq!(obstacle(&left, nobody).as_deref(), Some(why));
     let silent = IpAddr::V4(Ipv4Addr::new(127, 200, 7, (process::id() % 250) as u8 + 1));
     let _listener = hello::take_name(endpoint(silent)).expect("its name");

@@ -74,7 +74,7 @@ fn a_full_disk_is_told_and_leaves_whole_packets() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "the program goes on: {said}");
     assert!(
-        said.contains("the capture ends here, and the program goes on without it: File too large"),
+        said.contains("the capture ends here, and the program continues without it: File too large"),
         "{said}"
     );
     let (packets, _) = contents(&path);
@@ -124,7 +124,7 @@ fn an_exit_does_not_wait_for_a_file_that_stands_still() {
     let output = start("thousand", &path).output().expect("a process");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("the last packets are missing: writing them takes too long"), "{said}");
+    assert!(said.contains("the last packets are missing: writing them took too long"), "{said}");
     std::fs::remove_file(&path).expect("the pipe of the test");
     println!("an exit does not wait for a file that stands still");
 }

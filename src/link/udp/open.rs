@@ -105,7 +105,7 @@ impl fmt::Display for OpenError {
                  that is down has none"
             ),
             OpenError::NotUnicast(address) => {
-                write!(f, "{address} cannot be the address of a device: it does not name one host")
+                write!(f, "{address} cannot be the address of a device: it is not the address of one host")
             }
             OpenError::Permission(address) => {
                 write!(f, "a security policy forbids a UDP socket on port {ROCE_UDP_PORT} of {address}")
@@ -118,7 +118,7 @@ impl fmt::Display for OpenError {
             OpenError::OtherUser { address, uid, pid } => {
                 write!(f, "{address} is in use by user {uid}")?;
                 if stands_for_many(*uid) {
-                    f.write_str(" (which stands for all that this user namespace does not map)")?;
+                    f.write_str(" (which stands for all users that this user namespace does not map)")?;
                 }
                 if *pid != 0 {
                     write!(f, ", since process {pid} opened it")?;
@@ -126,7 +126,7 @@ impl fmt::Display for OpenError {
                 f.write_str("; only processes of one user can share an address")
             }
             OpenError::TooManyProcesses(address) => {
-                write!(f, "{} processes share {address} already, and there can be no more", Part::COUNT)
+                write!(f, "{} processes already share {address}, which is the maximum", Part::COUNT)
             }
             OpenError::PartTaken(address) => write!(
                 f,
@@ -134,14 +134,14 @@ impl fmt::Display for OpenError {
                  the interface; try again, or give all processes the interface"
             ),
             OpenError::NoInterface => {
-                f.write_str("there is no such interface; `ip link` lists those that are")
+                f.write_str("there is no such interface; `ip link` lists the interfaces")
             }
             OpenError::NoAddress => {
-                f.write_str("it has no address, or none that is ready; `ip address add` gives it one")
+                f.write_str("it has no address that is ready; `ip address add` gives it one")
             }
             OpenError::NoAnswer(address) => write!(
                 f,
-                "the processes that share {address} do not let this one in: are they stopped, in a debugger?"
+                "the processes that share {address} do not answer; they may be stopped, for instance in a debugger"
             ),
             OpenError::OtherVersion(address) => write!(
                 f,

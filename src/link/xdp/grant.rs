@@ -142,7 +142,7 @@ fn sockets(count: usize, options: &XdpOptions) -> Result<Vec<Xsk>, XdpError> {
         for socket in &sockets {
             socket
                 .set_busy_poll(busy_poll)
-                .map_err(XdpError::system("switching busy polling on (without CAP_NET_ADMIN?)"))?;
+                .map_err(XdpError::system("switching on busy polling (CAP_NET_ADMIN may be missing)"))?;
         }
     }
     Ok(sockets)

@@ -218,7 +218,7 @@ fn connect(socket: &str) -> io::Result<UnixStream> {
     if peer.are_roots() || peer.are_ours() {
         return Ok(stream);
     }
-    let why = format!("user {} listens there, who is neither root nor this user", peer.uid);
+    let why = format!("the listener belongs to user {}, who is neither root nor this user", peer.uid);
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
@@ -247,7 +247,7 @@ fn ask(stream: &UnixStream, interface: &str, options: &XdpOptions) -> io::Result
     match text.split_once('\n') {
         Some(("granted", description)) => Ok(Ok((description.to_owned(), descriptors))),
         Some(("refused", reason)) => Ok(Err(reason.trim_end().to_owned())),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "it does not answer as a helper does")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "its answer is not that of a helper")),
     }
 }
 
@@ -292,25 +292,25 @@ fn check(granted: &GrantDescription, interface: &str, options: &XdpOptions) -> R
     let here = host.interface(granted.ifindex).is_some_and(|found| found.name == granted.interface);
     if granted.interface != interface || !here {
         return Err(format!(
-            "it is for {} in another network namespace, not for {interface} here",
+            "it grants {} in another network namespace, not {interface} in this one",
             granted.interface
         ));
     }
     match (options.attach, granted.attach) {
         (AttachChoice::Native, AttachMode::Skb) => {
-            return Err("native XDP is wanted, but it is for SKB mode".into());
+            return Err("native XDP is requested, but the grant is for SKB mode".into());
         }
         (AttachChoice::Skb, AttachMode::Native) => {
-            return Err("SKB mode is wanted, but it is for native XDP".into());
+            return Err("SKB mode is requested, but the grant is for native XDP".into());
         }
         _ => {}
     }
     let queues: Vec<u32> = granted.queues.iter().map(|layout| layout.queue).collect();
     if !options.queues.is_empty() && options.queues != queues {
-        return Err(format!("queues {:?} are wanted, but it is for {queues:?}", options.queues));
+        return Err(format!("queues {:?} are requested, but the grant is for {queues:?}", options.queues));
     }
     if options.busy_poll.is_some() && !granted.busy_poll {
-        return Err("busy polling is wanted, but it is without".into());
+        return Err("busy polling is requested, but the grant is without it".into());
     }
     Ok(())
 }

@@ -42,7 +42,7 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
     let max_frame = mode.max_frame(chunk_size, wanted_frame);
     if max_frame < wanted_frame {
         refused.push(format!(
-            "MTU {}: frames of one buffer hold IP packets of {} bytes only",
+            "MTU {}: a frame of one buffer holds an IP packet of at most {} bytes",
             wanted_frame - LINK_HEADER,
             max_frame - LINK_HEADER
         ));

@@ -81,7 +81,7 @@ impl Attached {
             Err(error @ XdpError::Privilege { .. }) => return Err(error),
             Err(error) => {
                 let ebpf = load(xdp_prog::STEER_LINEAR)?;
-                refused.push(format!("multi-buffer: the kernel does not load such a program ({error})"));
+                refused.push(format!("multi-buffer: the kernel refuses such a program ({error})"));
                 (ebpf, false)
             }
         };
@@ -103,7 +103,7 @@ impl Attached {
                 Ok(link) => return Ok(Attached { link, maps, mode: *mode, frags }),
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EBUSY | libc::EEXIST) => {
-                        let programs = "attached meanwhile".to_owned();
+                        let programs = "a program attached meanwhile".to_owned();
                         return Err(XdpError::Occupied { interface: interface.to_owned(), programs });
                     }
                     Some(libc::EPERM) => {
@@ -113,7 +113,7 @@ impl Attached {
                         });
                     }
                     _ => refused.push(match mode {
-                        AttachMode::Native => format!("native XDP: the driver does not take it ({error})"),
+                        AttachMode::Native => format!("native XDP: the driver refuses it ({error})"),
                         AttachMode::Skb => format!("SKB mode: {error}"),
                     }),
                 },
@@ -128,7 +128,7 @@ impl Sockets {
     pub(super) fn set(&mut self, queue: u32, socket: &Xsk) -> Result<(), XdpError> {
         self.0
             .set(queue, socket.as_raw_fd(), 0)
-            .map_err(|error| XdpError::Program(format!("queue {queue} cannot be steered to: {error}")))
+            .map_err(|error| XdpError::Program(format!("cannot steer packets to queue {queue}: {error}")))
     }
 }
 

@@ -119,7 +119,7 @@ pub(super) fn bind_modes(
 ) -> Vec<BindMode> {
     let zero_copy = match options.copy {
         CopyChoice::Best if attach == AttachMode::Skb => {
-            refused.push("zero copy: SKB mode has none".to_owned());
+            refused.push("zero copy: SKB mode does not have it".to_owned());
             vec![false]
         }
         CopyChoice::Best => vec![true, false],
@@ -244,7 +244,7 @@ fn register(
     loop {
         let chunks = layout.chunks(options.chunk_size, max_frame);
         if sharing == Sharing::Shared && chunks * options.chunk_size as usize > MOST_SHARED {
-            return Err(XdpError::BadOption("more than 256 MiB of packet memory for a queue is not granted"));
+            return Err(XdpError::BadOption("at most 256 MiB of packet memory are granted for a queue"));
         }
         let umem = Umem::new(chunks, options.chunk_size as usize, sharing)
             .map_err(XdpError::system("allocating packet memory"))?;
@@ -265,7 +265,7 @@ fn register(
             }
             Err(error) => {
                 return Err(XdpError::System {
-                    what: "registering packet memory (more than `ulimit -l` allows, without CAP_IPC_LOCK?)",
+                    what: "registering packet memory (without CAP_IPC_LOCK, `ulimit -l` may be too low)",
                     error,
                 });
             }

@@ -81,7 +81,7 @@ impl Manager {
             let context = match self.devices.open(place) {
                 Ok(context) => context,
                 Err(error) => {
-                    tracing::warn!(place, %error, "a device cannot be opened for connections");
+                    tracing::warn!(place, %error, "cannot open a device for connections");
                     continue;
                 }
             };

@@ -134,7 +134,7 @@ impl Taken {
 /// The names that processes have taken, of whatever user.
 pub(super) fn taken() -> io::Result<Vec<Taken>> {
     let table = std::fs::read(SOCKETS).inspect_err(|error| {
-        tracing::warn!(%error, "{SOCKETS} cannot be read, so the listeners of other processes are not known");
+        tracing::warn!(%error, "cannot read {SOCKETS}, so the listeners of other processes are unknown");
     })?;
     Ok(table.split(|byte| *byte == b'\n').filter_map(read_line).collect())
 }

@@ -46,7 +46,7 @@ pub(super) fn reach(wanted: &Name, address: IpAddr) -> Reached {
             Some((_, uid)) if *uid == owner.uid => {}
             Some((_, uid)) => {
                 tracing::warn!(
-                    "users {uid} and {} both claim to listen on {every}; neither is believed",
+                    "users {uid} and {} both claim to listen on {every}; neither is accepted",
                     owner.uid
                 );
                 return Reached::Nobody;

@@ -20,7 +20,7 @@ impl Watch {
             let added =
                 epoll::add(watch.as_ref(), descriptor, epoll::EventData::new_u64(0), epoll::EventFlags::IN);
             if let Err(error) = added {
-                tracing::warn!(%error, "a descriptor of rdma_cm is not watched");
+                tracing::warn!(%error, "cannot watch a descriptor of rdma_cm");
             }
         }
     }

@@ -367,8 +367,7 @@ impl Nic {
                 Err(Poisoned) => return,
             };
             if is_news {
-                let what =
-                    if stopped { "its process is stopped" } else { "its process is not stopped any more" };
+                let what = if stopped { "its process is stopped" } else { "its process has continued" };
                 tracing::info!(device = self.name, peer = %address, %part, what);
             }
         }

@@ -142,7 +142,7 @@ impl Port {
         let Some(follow) = &mut self.follow else { return };
         let mut events = Vec::new();
         if let Err(error) = follow.host.poll(&mut |event| events.push(event)) {
-            tracing::warn!(%error, "the interface can no longer be followed");
+            tracing::warn!(%error, "cannot follow the changes of the interface any more");
             self.follow = None;
             return;
         }

@@ -61,7 +61,9 @@ pub fn snap_len(text: &str) -> Result<u32, String> {
     match text.parse() {
         // Ethernet, IPv6, UDP and BTH.
         Ok(bytes @ 74..) => Ok(bytes),
-        _ => Err(format!("'{text}' is no length from 74, which is Ethernet, IPv6, UDP and BTH headers")),
+        _ => Err(format!(
+            "'{text}' is not a length of at least 74, the size of the Ethernet, IPv6, UDP and BTH headers"
+        )),
     }
 }
 
@@ -78,7 +80,7 @@ pub fn file_size(text: &str) -> Result<u64, String> {
     };
     match digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)) {
         Some(bytes @ 10_000..) => Ok(bytes),
-        _ => Err(format!("'{text}' is no file size from 10k; write 500k, 100M or 2G")),
+        _ => Err(format!("'{text}' is not a file size of at least 10k; write 500k, 100M or 2G")),
     }
 }
 
@@ -89,7 +91,7 @@ pub fn file_size(text: &str) -> Result<u64, String> {
 pub fn file_count(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(count @ 1..) => Ok(count),
-        _ => Err(format!("'{text}' is no number of files from 1")),
+        _ => Err(format!("'{text}' is not a number of files, at least 1")),
     }
 }
 

@@ -157,7 +157,7 @@ impl FromStr for DeviceSpec {
             || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
         {
             return Err(SpecError(format!(
-                "'{name}' is no device name: use letters, digits, '_' and '-', at most 63"
+                "'{name}' is not a device name: use letters, digits, '_' and '-', at most 63"
             )));
         }
         let (link, options) = rest.split_once('?').unwrap_or((rest, ""));

@@ -402,7 +402,7 @@ impl Qp {
             if core.engine.detach_multicast(self.key, group)?
                 && let Err(error) = core.link.leave(group.to_ip())
             {
-                tracing::debug!(%error, %group, "the link stays in a group to which no QP is attached");
+                tracing::debug!(%error, %group, "the link cannot leave a group to which no QP is attached");
             }
             Ok(())
         })?
@@ -431,12 +431,12 @@ impl Qp {
                 if bytes.len() > self.options.max_inline
                     && !matches!(request.op, SendOp::AtomicWrite { .. }) =>
             {
-                return Err(PostError::Invalid("more inline bytes than the QP was made for"));
+                return Err(PostError::Invalid("more inline bytes than the QP was created for"));
             }
             _ => 0,
         };
         if elements > self.options.max_send_sge {
-            return Err(PostError::Invalid("more scatter/gather elements than the QP was made for"));
+            return Err(PostError::Invalid("more scatter/gather elements than the QP was created for"));
         }
         if request.length > MAX_MESSAGE {
             return Err(PostError::TooLong);
@@ -446,7 +446,7 @@ impl Qp {
             (_, service) => service != QpType::XrcTarget,
         };
         if !fits {
-            return Err(PostError::Invalid("the QP sends no such requests"));
+            return Err(PostError::Invalid("the QP does not send such requests"));
         }
         // As on hardware, an operation that the service does not have is taken, and fails, and so is an atomic that is not
         // aligned: the peer refuses it.

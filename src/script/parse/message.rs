@@ -10,7 +10,7 @@ use crate::words::Words;
 pub fn message(words: &mut Words<'_>) -> Result<Message, String> {
     let name = words.next()?;
     let known = MessageKind::NAMES.iter().find(|(known, _)| *known == name);
-    let &(_, kind) = known.ok_or_else(|| format!("`{name}` is no message of the connection manager"))?;
+    let &(_, kind) = known.ok_or_else(|| format!("`{name}` is not a message of the connection manager"))?;
     let of = words.name()?;
     let mut told =
         Message { kind, of, fields: Vec::new(), again: false, seal: Seal::Good, stranger: false, len: None };
@@ -25,7 +25,7 @@ pub fn message(words: &mut Words<'_>) -> Result<Message, String> {
                 told.fields.push((name, value(words.next()?)?));
             }
             name => {
-                let name = field(kind, name).ok_or_else(|| format!("`{name}` is no field of it"))?;
+                let name = field(kind, name).ok_or_else(|| format!("`{name}` is not a field of it"))?;
                 told.fields.push((name, value(words.next()?)?));
             }
         }

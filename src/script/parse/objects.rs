@@ -14,7 +14,7 @@ pub fn option(words: &mut Words<'_>) -> Result<Setting, String> {
         "cq" => Setting::CqPlaces(words.number()? as usize),
         "hidden" => Setting::HiddenHeaders(switch(words)?),
         "window" => Setting::Window(size(words.next()?)?),
-        other => return Err(format!("`{other}` is no option")),
+        other => return Err(format!("`{other}` is not an option")),
     })
 }
 
@@ -34,7 +34,7 @@ pub fn qp(words: &mut Words<'_>) -> Result<QpSpec, String> {
         "ud" => Service::Ud,
         "xrc_ini" => Service::XrcInitiator,
         "xrc_tgt" => Service::XrcTarget,
-        other => return Err(format!("`{other}` is no service")),
+        other => return Err(format!("`{other}` is not a service")),
     };
     let mut spec = QpSpec::new(name, service);
     while let Some(word) = words.following() {
@@ -59,7 +59,7 @@ pub fn qp(words: &mut Words<'_>) -> Result<QpSpec, String> {
             "receives" => spec.receives = words.number()? as usize,
             "srq" => spec.srq = Some(words.name()?),
             "state" => spec.state = state(words.next()?)?,
-            other => return Err(format!("`{other}` is no attribute")),
+            other => return Err(format!("`{other}` is not an attribute")),
         }
     }
     Ok(spec)
@@ -68,7 +68,7 @@ pub fn qp(words: &mut Words<'_>) -> Result<QpSpec, String> {
 /// Rights of a QP.
 fn access(list: &str) -> Result<Access, String> {
     list.split('/').filter(|word| *word != "none").try_fold(Access::NONE, |access, word| {
-        let right = remote_right(word).ok_or_else(|| format!("`{word}` is no access"))?;
+        let right = remote_right(word).ok_or_else(|| format!("`{word}` is not an access right"))?;
         Ok(access.with(right))
     })
 }
@@ -95,14 +95,14 @@ pub fn mr(words: &mut Words<'_>) -> Result<MrSpec, String> {
             "without" => {
                 let right = match words.next()? {
                     "bind" => Right::Bind,
-                    word => remote_right(word).ok_or_else(|| format!("`{word}` is no access"))?,
+                    word => remote_right(word).ok_or_else(|| format!("`{word}` is not an access right"))?,
                 };
                 spec.access = spec.access.without(right);
             }
             "zero" => spec.zero_based = true,
             "on_demand" => spec.on_demand = true,
             "elsewhere" => spec.elsewhere = true,
-            other => return Err(format!("`{other}` is no kind of region")),
+            other => return Err(format!("`{other}` is not a kind of region")),
         }
     }
     Ok(spec)

@@ -9,9 +9,9 @@ use crate::words::{Words, number};
 pub fn packet(words: &mut Words<'_>) -> Result<Packet, String> {
     let mut name = words.name()?;
     while opcode(&name).is_none() || words.peek().is_some_and(|next| next == "with" || next == "Middle") {
-        name = format!("{name} {}", words.next().map_err(|_| format!("`{name}` is no opcode"))?);
+        name = format!("{name} {}", words.next().map_err(|_| format!("`{name}` is not an opcode"))?);
     }
-    let info = opcode(&name).ok_or_else(|| format!("`{name}` is no opcode"))?;
+    let info = opcode(&name).ok_or_else(|| format!("`{name}` is not an opcode"))?;
     let mut told = Packet {
         info,
         fields: Vec::new(),
@@ -48,7 +48,7 @@ pub fn packet(words: &mut Words<'_>) -> Result<Packet, String> {
             "tos" => told.tos = Some(words.number()? as u8),
             "byte" => told.raw_opcode = Some(words.number()? as u8),
             name => {
-                let name = field(name).ok_or_else(|| format!("`{name}` is no field"))?;
+                let name = field(name).ok_or_else(|| format!("`{name}` is not a field"))?;
                 told.fields.push((name, value(words.next()?)?));
             }
         }

@@ -9,7 +9,7 @@ use crate::{Look, QpSnapshot, ReachSnapshot, Snapshot, meaning};
 type OfQp = (&'static str, Type, &'static str, fn(&QpSnapshot) -> u64);
 
 const QP: &[OfQp] = &[
-    ("qp_sent_packets_total", Type::Counter, "Packets that a QP sent, repeats included.", |qp| {
+    ("qp_sent_packets_total", Type::Counter, "Packets that a QP sent, retransmissions included.", |qp| {
         qp.packets_sent
     }),
     ("qp_received_packets_total", Type::Counter, "Packets that a QP received.", |qp| qp.packets_received),

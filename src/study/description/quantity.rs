@@ -5,9 +5,10 @@ use softrnic_fabric::Picos;
 /// `100Gbps`, in bits per second.
 pub fn rate(text: &str) -> Result<u64, String> {
     let units = [("Tbps", 1e12), ("Gbps", 1e9), ("Mbps", 1e6), ("kbps", 1e3), ("bps", 1.0)];
-    let rate = with_unit(text, &units).ok_or_else(|| format!("`{text}` is no rate: write it as 100Gbps"))?;
+    let rate =
+        with_unit(text, &units).ok_or_else(|| format!("`{text}` is not a rate: write it as 100Gbps"))?;
     if rate < 1.0 {
-        Err(format!("`{text}` is no rate: it must be at least 1bps"))
+        Err(format!("`{text}` is not a rate: it must be at least 1bps"))
     } else {
         Ok(rate.round() as u64)
     }
@@ -16,7 +17,7 @@ pub fn rate(text: &str) -> Result<u64, String> {
 /// `1.5us`.
 pub fn time(text: &str) -> Result<Picos, String> {
     let units = [("ps", 1.0), ("ns", 1e3), ("us", 1e6), ("ms", 1e9), ("s", 1e12)];
-    let time = with_unit(text, &units).ok_or_else(|| format!("`{text}` is no time: write it as 1.5us"))?;
+    let time = with_unit(text, &units).ok_or_else(|| format!("`{text}` is not a time: write it as 1.5us"))?;
     Ok(Picos(time.round() as u64))
 }
 
@@ -33,14 +34,14 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         ("B", 1.0),
     ];
     let bytes = with_unit(text, &units)
-        .ok_or_else(|| format!("`{text}` is no number of bytes: write it as 64KiB or 10MB"))?;
+        .ok_or_else(|| format!("`{text}` is not a number of bytes: write it as 64KiB or 10MB"))?;
     Ok(bytes.round() as u64)
 }
 
 /// A number from 0 to 1.
 pub fn probability(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number| (0.0..=1.0).contains(number));
-    number.ok_or_else(|| format!("`{text}` is no probability: it must be from 0 to 1"))
+    number.ok_or_else(|| format!("`{text}` is not a probability: it must be from 0 to 1"))
 }
 
 fn with_unit(text: &str, units: &[(&str, f64)]) -> Option<f64> {

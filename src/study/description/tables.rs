@@ -203,7 +203,7 @@ impl Switch {
                 "least-queue" => Balance::LeastQueue,
                 other => {
                     let known = "ecmp, round-robin, random, least-queue";
-                    return Err(reader.wrong(balance, format!("`{other}` is no way to balance: {known}")));
+                    return Err(reader.wrong(balance, format!("`{other}` is not a way to balance: {known}")));
                 }
             };
         }
@@ -256,7 +256,7 @@ impl Nic {
         if let Some(mtu) = &self.mtu {
             let known = Mtu::from_bytes(*mtu.as_ref());
             nic.mtu = known.ok_or_else(|| {
-                reader.wrong(mtu, format!("{} is no path MTU: 256, 512, 1024, 2048, 4096", mtu.as_ref()))
+                reader.wrong(mtu, format!("{} is not a path MTU: 256, 512, 1024, 2048, 4096", mtu.as_ref()))
             })?;
         }
         if self.dcqcn.unwrap_or(self.rp.is_some()) {
@@ -304,7 +304,7 @@ fn probability(value: &Spanned<f64>, reader: &Reader<'_>) -> Result<f64, Mistake
     if (0.0..=1.0).contains(&number) {
         return Ok(number);
     }
-    Err(reader.wrong(value, format!("{number} is no probability: it must be from 0 to 1")))
+    Err(reader.wrong(value, format!("{number} is not a probability: it must be from 0 to 1")))
 }
 
 fn within(value: &Spanned<u8>, most: u8, what: &str, reader: &Reader<'_>) -> Result<u8, Mistake> {

@@ -42,7 +42,7 @@ pub fn generate(
         "ring" => (0..hosts).map(|from| (from, (from + 1) % hosts)).collect(),
         other => {
             let known = "incast, permutation, all-to-all, ring";
-            return Err(reader.wrong(&workload.kind, format!("`{other}` is no workload: {known}")));
+            return Err(reader.wrong(&workload.kind, format!("`{other}` is not a workload: {known}")));
         }
     };
     for (src, dst) in pairs.into_iter().filter(|(src, dst)| src != dst) {

@@ -3,7 +3,7 @@
 //! between as notices.
 //!
 //! Its QPs either echo or drive traffic; the side that drives checks every byte, so that what it reports as done was
-//! right at both ends.
+//! correct at both ends.
 
 #![forbid(unsafe_code)]
 

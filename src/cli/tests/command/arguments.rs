@@ -14,7 +14,7 @@ fn wrong_arguments_are_refused_with_status_2() {
         (&["demo", "--peer-device", "udp?color=red"], "no option 'color'"),
         (&["demo", "--seconds", "0"], "not a number from"),
         (&["demo", "--pcap", "a", "--no-pcap"], "cannot be used with"),
-        (&["bench", "--sizes", "64K,x"], "no size"),
+        (&["bench", "--sizes", "64K,x"], "not a size"),
         (&["bench", "--sizes", "9G"], "at most"),
         (&["bench", "--operations", "teleport"], "invalid value"),
         (&["bench", "--require-bandwidth", "0.8"], "--compare"),

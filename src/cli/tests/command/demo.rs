@@ -25,7 +25,7 @@ fn the_demo_moves_every_byte_and_leaves_a_capture_without_a_malformed_frame() {
     let shown = outcome(run.expect("the command starts")).expect(0);
     assert_eq!(shown.stderr, "", "no progress where there is no terminal");
     assert!(!shown.stdout.contains('\x1b'), "no colours where there is no terminal");
-    assert_eq!(shown.stdout.matches("right at both ends").count(), 2, "{}", shown.stdout);
+    assert_eq!(shown.stdout.matches("correct at both ends").count(), 2, "{}", shown.stdout);
     assert!(shown.stdout.contains("Nothing was lost"), "{}", shown.stdout);
     for operation in OPERATIONS {
         assert!(

@@ -36,7 +36,7 @@ fn it_says_whether_peers_of_this_machine_are_reached_through_shared_memory() {
     let lines: Vec<&str> =
         shown.lines().filter(|line| line.trim_start().starts_with("local peers")).collect();
     let [with, without] = lines.as_slice() else { panic!("{shown}") };
-    assert!(with.contains("by shared memory") && with.contains("--pcap"), "{with}");
+    assert!(with.contains("through shared memory") && with.contains("--pcap"), "{with}");
     assert!(without.contains("without shared memory"), "{without}");
 }
 

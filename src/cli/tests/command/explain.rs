@@ -68,7 +68,7 @@ fn the_damaged_one_of_several_files_is_named() {
     std::fs::write(&bad, &bytes[..bytes.len() - 5]).expect("written");
     let outcome = softrnic(&["explain", text(&bad), text(&good)]).expect(1);
     outcome.says("bad.pcapng: ");
-    softrnic(&["explain", "-", "-"]).expect(1).says("standard input can be read but once");
+    softrnic(&["explain", "-", "-"]).expect(1).says("standard input can be read only once");
 }
 
 #[test]

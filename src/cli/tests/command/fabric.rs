@@ -62,7 +62,7 @@ fn a_mistake_is_told_with_file_and_line() {
     fs::write(&file, "[network]\ngenerator = \"star\"\nhosts = 2\nedge = { rate = \"fast\" }\n")
         .expect("a file");
     let outcome = softrnic(&["fabric", "study", file.to_str().expect("a name")]).expect(1);
-    outcome.says("wrong.toml: line 4: `fast` is no rate: write it as 100Gbps");
+    outcome.says("wrong.toml: line 4: `fast` is not a rate: write it as 100Gbps");
     let outcome = softrnic(&["fabric", "study", "/nonexistent.toml"]).expect(1);
     outcome.says("cannot read /nonexistent.toml: No such file");
 }
@@ -74,5 +74,5 @@ fn flows_that_do_not_end_are_a_failure() {
     let text = fs::read_to_string(example("bit-errors")).expect("the example");
     fs::write(&file, text.replace("until = \"1s\"", "until = \"10us\"")).expect("a file");
     let outcome = softrnic(&["fabric", "study", file.to_str().expect("a name")]).expect(1);
-    outcome.says("1 of 1 flows did not end well");
+    outcome.says("1 of 1 flows failed");
 }

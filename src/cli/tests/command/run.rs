@@ -185,7 +185,7 @@ fn a_program_that_cannot_be_given_the_libraries_is_named_with_the_reason() {
         let at = find(program, b"\x03\0\0\0\x04\0\0\0");
         program[at] = 0;
     });
-    assert!(warning(&[&path(&alone)]).contains("linked statically"));
+    assert!(warning(&[&path(&alone)]).contains("statically linked"));
     let script = installation.0.join("script");
     std::fs::write(&script, format!("#! {} -x\n", alone.display())).expect("a file");
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("a script");

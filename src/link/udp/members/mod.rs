@@ -113,7 +113,7 @@ impl Members {
                         (patience, since) = (longest, Instant::now());
                     }
                     if since.elapsed() > patience || Instant::now() > end {
-                        return Err(NotShared::Alone("its name is taken, and nobody answers there"));
+                        return Err(NotShared::Alone("its name is taken, and its owner does not answer"));
                     }
                     pause();
                 }
@@ -136,15 +136,15 @@ impl Members {
     ) -> Result<(Members, Socket), NotShared> {
         let at = SockAddr::new(address, ROCE_UDP_PORT, scope);
         let sockets = (0..Part::COUNT).map(|_| open_one(address, &at, gro)).collect::<Result<Vec<_>, _>>()?;
-        let no_table = |_| NotShared::Alone("this system has no files in memory with locks");
+        let no_table = |_| NotShared::Alone("this system has no memory files with locks");
         let mut table = Table::create().map_err(no_table)?;
         let part = table.take_a_part(part).map_err(no_table)?.ok_or_else(|| none_free(address, part))?;
         let mut members = Members::new(address, part, listener, table, sockets)?;
         members
             .settle()
-            .map_err(|_| NotShared::Alone("the kernel does not take the program that would choose"))?;
+            .map_err(|_| NotShared::Alone("the kernel refuses the BPF program that selects the socket"))?;
         if !members.is_obeyed(address, scope, &at) {
-            return Err(NotShared::Alone("the kernel does not choose sockets as the program says"));
+            return Err(NotShared::Alone("the kernel does not select sockets as the BPF program says"));
         }
         let own = members.own()?;
         Ok((members, own))

@@ -45,7 +45,7 @@ impl fmt::Display for ServeError {
             ServeError::Taken => f.write_str("another process of the address listens for the service"),
             ServeError::TooMany => write!(
                 f,
-                "the processes of the address listen for {TABLE_SERVICES} services already, and there can be no more"
+                "the processes of the address already listen for {TABLE_SERVICES} services, which is the maximum"
             ),
         }
     }

@@ -25,7 +25,7 @@ fn answer(reply: &'static [u8]) -> String {
 fn a_refusal_and_nonsense_are_told_apart() {
     assert!(answer(b"refused\nnot for you").ends_with(": not for you"));
     assert!(answer(b"refused\nnot for you, either\n\n").ends_with(": not for you, either"));
-    assert!(answer(b"HTTP/1.1 400 Bad Request\n").contains("does not answer as a helper does"));
+    assert!(answer(b"HTTP/1.1 400 Bad Request\n").contains("its answer is not that of a helper"));
     assert!(answer(b"granted\nifindex 1\n").ends_with("is malformed"));
 }
 
@@ -48,7 +48,7 @@ fn another_user_cannot_take_the_place_of_a_helper_that_has_ended() {
     };
     let error = Grant::request(&format!("@{name}"), "eth9", &XdpOptions::default()).err().expect("an error");
     assert!(
-        error.to_string().ends_with("user 65534 listens there, who is neither root nor this user"),
+        error.to_string().ends_with("the listener belongs to user 65534, who is neither root nor this user"),
         "{error}"
     );
 }

@@ -14,7 +14,7 @@ fn description() -> GrantDescription {
             QueueLayout { queue: 0, rx_chunks: 2048, tx_slots: 512 },
             QueueLayout { queue: 3, rx_chunks: 1024, tx_slots: 0 },
         ],
-        refused: vec!["native XDP: the driver does not take it (os error 95)".into(), "two\nlines".into()],
+        refused: vec!["native XDP: the driver refuses it (os error 95)".into(), "two\nlines".into()],
     }
 }
 

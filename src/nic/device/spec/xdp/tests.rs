@@ -4,7 +4,7 @@ use super::*;
 fn xdp(text: &str) -> (String, XdpOptions, Option<String>) {
     match text.parse::<DeviceSpec>().expect("a device").link {
         LinkKind::Xdp { interface, options, grant } => (interface, options, grant),
-        _ => panic!("{text} is no xdp device"),
+        _ => panic!("{text} is not an xdp device"),
     }
 }
 
