@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_administrator_needs_only_the_networks_capabilities_besides() {
+    fn cap_sys_admin_includes_all_but_the_network_capabilities() {
         let network = CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN;
         assert_eq!(missing(network), ["CAP_BPF", "CAP_PERFMON"]);
         assert_eq!(missing(network | CapabilitySet::SYS_ADMIN), [""; 0]);

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_cannot_read_what_is_kept_of_a_pipe() {
+    fn other_users_cannot_read_the_copy_of_a_pipe() {
         assert_eq!(unnamed_file().expect("a file").metadata().expect("open").mode() & 0o777, 0o600);
     }
 }

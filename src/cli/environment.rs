@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_loses_what_is_put_before_it() {
+    fn entries_put_first_are_removed_from_the_rest_of_a_list() {
         let list = OsStr::new("/a:/lib/b: /c:");
         let without = |first: &[&str], list| {
             let first: Vec<&Path> = first.iter().map(Path::new).collect();
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_a_sanitizer_stay() {
+    fn earlier_sanitizer_settings_stay() {
         let options = |known: &str| asan_options(Some(known.into()));
         assert_eq!(asan_options(None), "verify_asan_link_order=0");
         assert_eq!(options("detect_leaks=0"), "verify_asan_link_order=0:detect_leaks=0");

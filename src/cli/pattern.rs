@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn mixing_minds_the_order() {
+    fn mixing_depends_on_the_order() {
         assert_ne!(mix(&[1, 2]), mix(&[2, 1]));
     }
 }

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_grows_is_as_wide_as_was_said() {
+    fn a_growing_table_has_its_stated_width() {
         let mut table = Table::new(1, &["script", "cases"]).at_least(&[8, 5]);
         assert_eq!(table.lines(), ["script    cases"]);
         assert_eq!(table.grow(vec!["naks".into(), "7".into()]), "naks          7");

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_is_understood_or_refused() {
+    fn typed_sizes_are_parsed_or_refused() {
         assert_eq!(parse_size("64K"), Ok(65536));
         assert_eq!(parse_size("1MiB"), Ok(1 << 20));
         assert_eq!(parse_size("13"), Ok(13));

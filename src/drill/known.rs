@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_shown_is_gone_unless_it_cannot_be_told() {
+    fn an_unseen_known_deviation_is_gone_unless_the_verdict_is_open() {
         let known = Known::parse("lengths:7 says 0x63\nstates:3 sleeps\n").expect("valid");
         let mut cases = vec![deviation(7)];
         known.mark("lengths", &mut cases);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ships_can_be_read_and_names_scripts() {
+    fn shipped_deviations_parse_and_name_scripts() {
         let scripts = softrnic_script::suite();
         for name in Known::shipped() {
             let text = Known::named(name).expect("a text");

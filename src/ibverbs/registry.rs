@@ -127,7 +127,7 @@ mod tests {
     use super::handle_after;
 
     #[test]
-    fn a_handle_that_has_gone_round_names_no_live_object() {
+    fn a_wrapped_handle_names_no_live_object() {
         let live = [1, 2, u32::MAX];
         assert_eq!(handle_after(u32::MAX - 1, |handle| live.contains(&handle)), 3);
     }

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_block_can_grow() {
+    fn a_block_can_grow() {
         let small = Layout::new::<[u8; 4]>();
         let block = take(small);
         // SAFETY: a block of ours, written before it is read, and freed with the layout that it has then.

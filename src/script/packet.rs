@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_told_in_the_words_of_scripts() {
+    fn a_packet_is_described_in_the_script_language() {
         assert_eq!(describe(&acknowledge(0x62, 3).0), "RC Acknowledge qp 0x11 psn 100 ACCESS msn 3");
         assert_eq!(describe(&acknowledge(0x1F, 0).0), "RC Acknowledge qp 0x11 psn 100 ACK msn 0");
         assert_eq!(describe(&acknowledge(0x2C, 0).0), "RC Acknowledge qp 0x11 psn 100 RNR 12 msn 0");
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn all_differences_are_told_and_a_nak_first() {
+    fn all_differences_are_reported_and_a_nak_first() {
         let (found, expected) = (acknowledge(0x60, 0).1, acknowledge(0x1F, 1).1);
         assert_eq!(differences(&found, &expected), ["syndrome is SEQ, not ACK", "msn is 0, not 1"]);
         assert_eq!(differences(&found, &Fields::from([("imm", 7)])), ["there is no imm"]);

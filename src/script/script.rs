@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_names_its_line() {
+    fn a_parse_error_names_its_line() {
         let error = Script::new("s", "qp a rc\nqp b rx").cases().expect_err("no service");
         assert_eq!(error.to_string(), "s:2: qp b rx: `rx` is not a service");
     }

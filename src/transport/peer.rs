@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_second_attempt_takes_the_other_form_until_one_is_answered() {
+    fn every_second_attempt_uses_the_other_form_until_one_is_answered() {
         let mut dialect = FlushDialect::default();
         assert_eq!(
             [0, 1, 2].map(|attempt| dialect.form(attempt)),

@@ -181,7 +181,7 @@ mod tests {
     use crate::testing::{context, send_wqe};
 
     #[test]
-    fn what_carries_immediate_data_is_a_send_a_write_or_a_datagram() {
+    fn only_sends_writes_and_datagrams_carry_immediate_data() {
         let imm = Some(Imm([1, 2, 3, 4]));
         let remote = RemoteBuffer { va: 0, rkey: Rkey(1) };
         let path = context().attr.path;

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_comparison_leaves_the_word() {
+    fn a_failed_compare_and_swap_leaves_the_word() {
         let (atomics, last) = step(Operation::CompareSwap, 8, 1).atomics();
         assert_eq!(atomics[1].original, atomics[0].operand);
         assert_ne!(atomics[2].compare, atomics[2].original);

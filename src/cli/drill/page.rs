@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_says_when_by_what_and_how_it_was_made() {
+    fn the_page_shows_date_version_and_command() {
         let origin = Origin {
             peer: "10.0.0.5, device <mlx5>".into(),
             date: "2026-01-31 12:34:56 UTC".into(),

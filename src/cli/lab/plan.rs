@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_layouts_are_refused() {
         let problem = |layout| Plan::new(layout).err().expect("a problem");
         assert!(problem(Layout { hosts: 3, ..layout(Topology::Cable) }).contains("two hosts"));
         let odd = Layout { ipv4: Ipv4Addr::new(10, 0, 0, 1), ..layout(Topology::Bridge) };

@@ -190,7 +190,7 @@ fn a_counter_passes_whose_other_ids_go_to_other_processes() {
 }
 
 #[test]
-fn who_numbers_at_random_is_believed_after_two() {
+fn random_ipv4_ids_are_accepted_after_two_packets() {
     let mut receiver = Receiver::new();
     let random = (1..2000_u32).map(|n| (0, (n.wrapping_mul(2_654_435_761) >> 16) as u16));
     let taken = receiver.taken(random);

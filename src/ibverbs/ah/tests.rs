@@ -65,7 +65,7 @@ fn attributes_without_a_route_or_with_another_port_are_refused() {
 }
 
 #[test]
-fn attributes_survive_the_way_there_and_back() {
+fn attributes_survive_a_round_trip() {
     let address = AddressVector {
         dgid: Gid::from(IpAddr::from([192, 0, 2, 1])),
         sgid_index: 3,

@@ -148,7 +148,7 @@ fn pcapng_simple_and_obsolete_packets() {
 }
 
 #[test]
-fn pcapng_statistics_tell_of_drops() {
+fn pcapng_statistics_report_drops() {
     let dropped = |n: u64| {
         let mut body = [0u32.to_le_bytes(), [0; 4], [0; 4]].concat();
         body.extend([5, 0, 8, 0]);
@@ -171,7 +171,7 @@ fn pcapng_statistics_tell_of_drops() {
 }
 
 #[test]
-fn what_is_no_capture_is_named() {
+fn files_that_are_not_captures_are_named() {
     let message = |file: &[u8]| read_all(file).unwrap_err().to_string();
     assert_eq!(message(b""), "the capture is empty");
     assert_eq!(message(b"GIF89a.."), "this is neither pcap nor pcapng: it begins with 47 49 46 38");

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_can_match_nothing_are_refused() {
+    fn patterns_that_match_nothing_are_refused() {
         assert_eq!("0x11".parse(), Ok(OpcodePattern::Number(0x11)));
         assert!("RDMA WRITE*".parse::<OpcodePattern>().is_ok());
         assert!("cm req".parse::<OpcodePattern>().is_ok());

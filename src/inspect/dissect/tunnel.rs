@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_of_any_kind_end_the_search() {
+    fn arbitrary_bytes_end_the_search() {
         for fill in 0..=255u8 {
             for len in 0..200 {
                 let mut bytes = vec![fill; len];

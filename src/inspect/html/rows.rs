@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_needs_are_met_and_large_ones_share_the_rest() {
+    fn small_demands_are_met_and_large_ones_share_the_rest() {
         assert_eq!(share(&[10, 1000, 20, 5000], 1000), [10, 485, 20, 485]);
         assert_eq!(share(&[10, 20], 1000), [10, 20]);
         assert_eq!(share(&[], 10), [0usize; 0]);

@@ -35,7 +35,7 @@ fn a_mask_has_the_bits_of_verbs() {
 }
 
 #[test]
-fn only_what_is_meant_must_be_in_range() {
+fn only_named_attributes_must_be_in_range() {
     type Set = fn(&mut QpAttr, u8);
     let ranges: [(AttrMask, u8, Set); 5] = [
         (AttrMask::TIMEOUT, 31, |attr, value| attr.timeout = value),
@@ -55,7 +55,7 @@ fn only_what_is_meant_must_be_in_range() {
 }
 
 #[test]
-fn a_refusal_says_why() {
+fn a_refusal_gives_its_reason() {
     use std::string::ToString;
     let refusals = [
         (AttrError::Transition { from: QpState::Init, to: QpState::Rts }, "from Init to Rts"),

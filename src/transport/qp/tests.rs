@@ -150,7 +150,7 @@ fn requests_go_to_the_responder_and_answers_to_the_requester() {
 }
 
 #[test]
-fn each_answer_means_what_it_says() {
+fn each_response_completes_its_request() {
     let mut case = Case::of(QpType::Rc);
     let word = SendOp::FetchAdd { remote: REMOTE, add: 1 };
     case.post(1, SendOp::Read { remote: REMOTE }, 1025);
@@ -174,7 +174,7 @@ fn each_answer_means_what_it_says() {
 }
 
 #[test]
-fn each_syndrome_means_what_it_says() {
+fn each_syndrome_has_its_effect() {
     let mut case = Case::of(QpType::Rc);
     case.post_send(1);
     case.transmit(ALONE, 9);
@@ -296,13 +296,13 @@ fn work_is_posted_until_there_is_no_room_for_more() {
 }
 
 #[test]
-fn a_new_qp_is_what_it_was_made_as() {
+fn a_new_qp_has_its_number_and_service_and_is_in_reset() {
     let qp = Case::through(QpType::Uc, &[]).qp;
     assert_eq!((qp.qpn(), qp.service(), qp.state()), (Qpn::new(5), QpType::Uc, Reset));
 }
 
 #[test]
-fn attributes_count_from_the_transition_that_brings_them() {
+fn attributes_apply_from_the_transition_that_sets_them() {
     let mut case = Case::through(QpType::Rc, &[Init, Rtr]);
     assert_eq!(case.qp.status().expected_psn, Psn::new(100));
     assert_eq!(case.qp.attr().dest_qpn, Qpn::new(7));
@@ -317,7 +317,7 @@ fn attributes_count_from_the_transition_that_brings_them() {
 }
 
 #[test]
-fn a_state_that_the_caller_does_not_name_is_not_left() {
+fn the_state_changes_only_if_the_mask_names_it() {
     let mut case = Case::in_state(Rts);
     let attr = QpAttr { state: Err, min_rnr_timer: RnrTimer::new(9), ..QpAttr::default() };
     assert_eq!(case.qp.modify(AttrMask::MIN_RNR_TIMER, &attr, &mut case.world), Ok(()));
@@ -409,7 +409,7 @@ fn a_reset_forgets_all_without_a_completion() {
 }
 
 #[test]
-fn what_is_closed_completes_nothing_and_holds_nothing_of_the_window() {
+fn a_closed_qp_completes_nothing_and_returns_its_window() {
     let mut case = Case::in_state(Rts);
     case.post_send(1);
     case.transmit(POST, 9);
@@ -505,7 +505,7 @@ fn a_delayed_ack_leaves_with_a_request() {
 }
 
 #[test]
-fn only_what_the_application_posts_shows_that_it_replies_to_what_is_in_its_memory() {
+fn only_a_post_counts_as_a_reply_to_data_in_memory() {
     for (sender, replies) in [(POST, true), (THREAD, false)] {
         let mut case = Case::in_state(Rts);
         case.asked(100);
@@ -519,7 +519,7 @@ fn only_what_the_application_posts_shows_that_it_replies_to_what_is_in_its_memor
 }
 
 #[test]
-fn a_call_that_posts_nothing_is_no_reply() {
+fn a_call_without_a_post_is_not_a_reply() {
     let mut case = Case::in_state(Rts);
     case.asked(100);
     assert_eq!(case.answers(THREAD, 9).0, [true]);
@@ -551,7 +551,7 @@ fn an_ack_shares_a_segmented_send_behind_the_requests() {
 }
 
 #[test]
-fn the_peer_may_begin_with_a_message_before_the_ack_behind_it_but_not_with_a_write() {
+fn a_send_is_published_before_the_ack_behind_it_but_a_write_is_not() {
     let segments = Hints { segments: true, ..POST };
     let send = SendOp::Send(SendTail::Plain);
     for (op, shown) in [(send, 1), (SendOp::Write { remote: REMOTE, imm: None }, 0)] {
@@ -564,7 +564,7 @@ fn the_peer_may_begin_with_a_message_before_the_ack_behind_it_but_not_with_a_wri
 }
 
 #[test]
-fn an_ack_follows_a_short_write_that_the_peer_looks_for_in_its_memory() {
+fn an_ack_follows_a_short_write_that_the_peer_polls_memory_for() {
     let mut case = Case::in_state(Rts);
     case.asked(100);
     case.post(1, SendOp::Write { remote: REMOTE, imm: None }, 1);

@@ -204,7 +204,7 @@ fn every_refusal_fails_the_request_that_it_names() {
 }
 
 #[test]
-fn responses_to_what_is_not_outstanding_are_ghosts() {
+fn responses_without_an_outstanding_request_are_ghosts() {
     let mut case = Case::new();
     case.post_send(1, 1);
     case.transmit();
@@ -230,7 +230,7 @@ fn an_ack_over_a_read_asks_for_it_again() {
 }
 
 #[test]
-fn what_a_read_brings_must_have_the_length_that_was_asked_for() {
+fn a_read_response_must_have_the_requested_length() {
     let bytes = [7; MTU as usize];
     let mut case = Case::new();
     case.post_read(1, 2);
@@ -258,7 +258,7 @@ fn an_answer_of_another_kind_is_a_bad_response() {
 }
 
 #[test]
-fn an_atomic_brings_the_former_value() {
+fn an_atomic_returns_the_former_value() {
     let mut case = Case::new();
     case.post(1, SendOp::FetchAdd { remote: REMOTE, add: 1 }, 8);
     case.transmit();
@@ -321,7 +321,7 @@ fn run_out_of_retries(link_takes: bool) -> Case {
 }
 
 #[test]
-fn the_local_ack_timeout_goes_back_as_often_as_it_may() {
+fn the_local_ack_timeout_retransmits_up_to_the_retry_count() {
     assert_eq!(run_out_of_retries(true).world.count_of(Counter::Timeout), 3);
 }
 
@@ -373,7 +373,7 @@ fn a_local_operation_that_fails_ends_the_qp_after_what_is_before_it() {
 }
 
 #[test]
-fn what_cannot_be_read_at_home_fails_at_once() {
+fn an_unreadable_local_buffer_fails_at_once() {
     let mut case = Case::new();
     case.world.memory = Err(crate::host::LocalFault);
     case.post_send(1, 1);
@@ -430,7 +430,7 @@ fn draining_starts_nothing_new_and_reports_once() {
 }
 
 #[test]
-fn what_is_stopped_gives_its_window_back() {
+fn a_stopped_requester_returns_its_window() {
     let mut case = Case::new();
     case.post_send(1, 3);
     case.post_send(2, 1);
@@ -467,7 +467,7 @@ fn no_retry_counts_while_the_peers_process_is_stopped() {
 }
 
 #[test]
-fn a_qp_without_retries_gives_up_when_it_knows_of_the_peers_process() {
+fn without_retries_the_verdict_waits_for_the_state_of_the_peers_process() {
     for stopped in [false, true] {
         let mut case = without_retries();
         case.world.process = PeerProcess::Awaited;
@@ -487,7 +487,7 @@ fn a_qp_without_retries_gives_up_when_it_knows_of_the_peers_process() {
 }
 
 #[test]
-fn an_answer_of_the_peer_comes_before_what_is_known_of_its_process() {
+fn an_answer_outweighs_the_state_of_the_peers_process() {
     let mut case = without_retries();
     case.world.process = PeerProcess::Awaited;
     assert_eq!(case.time_out(), DONE);

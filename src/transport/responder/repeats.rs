@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credit_grows_with_progress_alone() {
+    fn credit_grows_only_with_progress() {
         let mut credit = RepeatCredit::default();
         credit.note_read(Psn::new(100), 10);
         assert_eq!(credit.take(100), 70);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_repeated_long_ago_does_not_count() {
+    fn old_repeats_do_not_count() {
         let mut credit = RepeatCredit::default();
         credit.note_read(Psn::ZERO, 1);
         credit.note_read(Psn::new((1 << 22) + 1), 1);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_follows_takes_no_progress_away() {
+    fn a_later_read_keeps_the_progress_of_the_one_before() {
         for first in [110, 100 + (1 << 22)] {
             let mut credit = RepeatCredit::default();
             credit.note_read(Psn::new(100), 10);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_gone() {
+    fn spent_credit_is_gone() {
         let mut credit = RepeatCredit::default();
         credit.note_read(Psn::ZERO, 3);
         assert!(credit.take_all(20));

@@ -106,7 +106,7 @@ fn a_gap_is_refused_once() {
 }
 
 #[test]
-fn without_a_receive_the_peer_is_to_come_again() {
+fn without_a_receive_the_peer_gets_an_rnr_nak() {
     let mut case = Case::new();
     case.cx.attr.min_rnr_timer = RnrTimer::new(5);
     assert_eq!(case.request(100, SEND, &[]), CONTINUE);
@@ -117,7 +117,7 @@ fn without_a_receive_the_peer_is_to_come_again() {
 }
 
 #[test]
-fn what_a_peer_may_not_do_ends_the_qp() {
+fn a_forbidden_operation_ends_the_qp() {
     let bytes = [7; MTU as usize + 1];
     let short = &bytes[1..MTU as usize];
     let cases: &[(Op, &[u8])] = &[
@@ -189,7 +189,7 @@ fn a_message_that_is_refused_ends_with_its_status() {
 }
 
 #[test]
-fn our_own_bad_receive_is_our_own_fault() {
+fn a_bad_receive_is_a_local_protection_error() {
     let mut case = Case::new();
     case.world.post_receive(1, MTU);
     case.world.memory = Err(LocalFault);
@@ -247,7 +247,7 @@ fn a_read_is_answered_in_packets_that_own_their_psns() {
 }
 
 #[test]
-fn memory_that_goes_away_under_a_read_is_refused_where_it_stands() {
+fn a_read_whose_memory_goes_away_is_refused_at_that_packet() {
     let mut case = Case::new();
     assert_eq!(case.request(100, Op::ReadRequest(reth(3 * MTU)), &[]), CONTINUE);
     case.world.refuses = [TransmitError::Remote(RemoteFault::Unmapped)].into();
@@ -276,7 +276,7 @@ fn a_full_link_loses_no_answer() {
 }
 
 #[test]
-fn comm_est_is_raised_once_and_in_rtr_alone() {
+fn comm_est_is_raised_once_and_only_in_rtr() {
     let mut case = Case::new();
     case.cx.state = QpState::Rtr;
     for psn in [100, 101] {
@@ -318,7 +318,7 @@ fn at_its_deadline_a_delayed_ack_runs_no_timer_any_more() {
 }
 
 #[test]
-fn what_is_given_up_is_not_answered_and_runs_no_timer() {
+fn forgotten_responses_are_not_sent_and_run_no_timer() {
     let mut case = Case::new();
     let poll = Hints { caller: Caller::Poll, completes: true, segments: true };
     assert!(!case.responder.wants_transmit());

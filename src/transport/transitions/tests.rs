@@ -15,7 +15,7 @@ fn a_transition_needs_all_that_is_required_and_takes_what_is_optional() {
 }
 
 #[test]
-fn what_is_neither_required_nor_optional_is_refused() {
+fn attributes_neither_required_nor_optional_are_refused() {
     let mask = M::STATE | M::TIMEOUT | M::SQ_PSN | M::QKEY | M::CAP;
     let excess = M::QKEY | M::CAP;
     assert_eq!(check(XrcTarget, Rtr, Rts, mask), Result::Err(AttrError::Excess(excess)));

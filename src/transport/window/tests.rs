@@ -28,7 +28,7 @@ fn the_reserve_is_as_large_as_the_window() {
 }
 
 #[test]
-fn it_tells_whether_the_next_packet_closes_it() {
+fn the_window_says_whether_the_next_packet_closes_it() {
     let window = with_in_flight(90_000);
     assert!(window.stays_open_after(9_999));
     assert!(!window.stays_open_after(10_000));

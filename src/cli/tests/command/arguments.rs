@@ -44,7 +44,7 @@ fn help_has_examples_everywhere() {
 }
 
 #[test]
-fn the_version_is_told() {
+fn the_version_is_printed() {
     let version = softrnic(&["--version"]).expect(0).stdout;
     assert_eq!(version, concat!("softrnic ", env!("CARGO_PKG_VERSION"), "\n"));
 }

@@ -47,7 +47,7 @@ fn a_table_is_for_people() {
 }
 
 #[test]
-fn a_comparison_tells_whether_the_bars_are_reached() {
+fn a_comparison_says_whether_its_requirements_are_met() {
     let compare = ["bench", "--compare", "--rounds", "5", "--seconds", "0.02", "--json"];
     let low = ["--require-bandwidth", "0.000001", "--require-latency", "1000000"];
     let shown = softrnic(&[&compare[..], &low].concat()).expect(0);
@@ -77,7 +77,7 @@ fn a_comparison_tells_whether_the_bars_are_reached() {
 }
 
 #[test]
-fn devices_that_are_given_are_all_that_is_compared() {
+fn only_the_given_devices_are_compared() {
     let compare = ["bench", "--compare", "--rounds", "5", "--seconds", "0.02", "--json", "--device", "udp"];
     let report: Value = serde_json::from_str(&softrnic(&compare).expect(0).stdout).expect("JSON");
     assert!(report["latency_ratio"].as_f64().expect("a ratio") > 0.0);

@@ -98,7 +98,7 @@ fn a_capture_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn what_a_full_disk_keeps_out_of_the_capture_is_counted_aloud() {
+fn packets_missing_from_the_capture_on_a_full_disk_are_reported() {
     let outcome = softrnic(&["demo", "--pcap", "/dev/full", "--seconds", "0.5"]).expect(1);
     let line = outcome.stderr.lines().find(|line| line.contains("could not be written"));
     let line = line.unwrap_or_else(|| panic!("nothing is said:\n{}", outcome.stderr));

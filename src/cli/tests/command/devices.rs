@@ -28,7 +28,7 @@ fn with_nothing_configured_there_is_one_device_on_loopback() {
 }
 
 #[test]
-fn it_says_whether_peers_of_this_machine_are_reached_through_shared_memory() {
+fn it_shows_whether_a_device_uses_shared_memory() {
     let given = ["--device", "with=udp?shm=on", "--device", "without=udp?shm=off"];
     let devices = json(&given, 0);
     assert_eq!([&devices[0]["shared_memory"], &devices[1]["shared_memory"]], [true, false]);
@@ -41,7 +41,7 @@ fn it_says_whether_peers_of_this_machine_are_reached_through_shared_memory() {
 }
 
 #[test]
-fn devices_are_not_kept() {
+fn devices_are_closed_again() {
     let arguments = ["devices", "--device", "udp:127.77.2.1"];
     for _ in 0..2 {
         softrnic(&arguments).expect(0);
@@ -64,7 +64,7 @@ fn each_device_that_cannot_be_opened_says_why_and_the_others_are_shown() {
 }
 
 #[test]
-fn the_environment_is_asked_and_no_capture_is_left() {
+fn the_environment_is_used_and_no_capture_is_left_behind() {
     let pcap = directory("devices").join("devices.pcapng");
     let mut devices = command(&["devices"]);
     devices.env("SOFTRNIC_DEVICES", "mine=udp:127.77.2.3").env("SOFTRNIC_PCAP", &pcap);

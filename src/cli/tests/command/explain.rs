@@ -37,7 +37,7 @@ fn json(arguments: &[&str], status: i32) -> Value {
 }
 
 #[test]
-fn several_files_are_read_in_the_order_of_time() {
+fn several_files_are_merged_by_time() {
     let directory = directory("explain-several");
     let whole = tour("5-loss.pcapng");
     let (first, second) = (directory.join("first.pcapng"), directory.join("second.pcapng"));

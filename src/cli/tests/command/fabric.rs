@@ -11,7 +11,7 @@ fn example(name: &str) -> String {
 }
 
 #[test]
-fn every_example_runs_and_tells_what_happened() {
+fn every_example_runs_and_reports() {
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/fabric");
     let mut run = 0;
     for entry in fs::read_dir(examples).expect("the examples") {
@@ -56,7 +56,7 @@ fn the_seed_decides() {
 }
 
 #[test]
-fn a_mistake_is_told_with_file_and_line() {
+fn a_mistake_is_reported_with_file_and_line() {
     let folder = directory("fabric-mistake");
     let file = folder.join("wrong.toml");
     fs::write(&file, "[network]\ngenerator = \"star\"\nhosts = 2\nedge = { rate = \"fast\" }\n")

@@ -24,7 +24,7 @@ fn every_shell_gets_a_script() {
 }
 
 #[test]
-fn bash_completes_what_was_begun() {
+fn bash_completes_a_partial_word() {
     let complete = r#"
         eval "$("$0" completions bash)"
         COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_LINE="$*" COMP_POINT=${#COMP_LINE}

@@ -76,7 +76,7 @@ fn it_serves_the_page_and_nothing_else() {
 }
 
 #[test]
-fn many_that_ask_slowly_cost_no_threads_and_hold_up_nobody() {
+fn many_slow_clients_take_no_threads_and_delay_no_others() {
     let server = Server::start();
     let slow: Vec<TcpStream> = (0..200)
         .map(|_| {
@@ -99,7 +99,7 @@ fn many_that_ask_slowly_cost_no_threads_and_hold_up_nobody() {
 }
 
 #[test]
-fn what_is_in_the_way_is_told() {
+fn a_taken_port_and_a_missing_page_are_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("known").port().to_string();
     let page = directory("playground-taken").join("page.html");

@@ -49,7 +49,7 @@ impl Drop for Installation {
 const SHOW: [&str; 4] = ["--", "sh", "-c", "env | grep -E '^(LD_|SOFTRNIC_)' | sort"];
 
 #[test]
-fn a_program_is_given_the_libraries_and_what_was_asked_for() {
+fn a_program_gets_the_libraries_and_the_requested_settings() {
     let installation = Installation::new("run");
     let given = ["run", "--device", "udp", "--device", "b=udp:127.77.4.1", "--pcap", "x-%p.pcapng"];
     let given = [&given[..], &["--fault", "seed=3,drop=1%", "--log", "debug"], &SHOW].concat();
@@ -110,7 +110,7 @@ fn a_shell_can_be_set_up_the_same_way_and_twice() {
 }
 
 #[test]
-fn what_was_preloaded_before_stays() {
+fn earlier_preloads_stay() {
     let installation = Installation::new("preloaded");
     let mut run = installation.command(&[&["run"][..], &SHOW].concat());
     let shown =
@@ -203,7 +203,7 @@ fn a_program_that_cannot_be_given_the_libraries_is_named_with_the_reason() {
 }
 
 #[test]
-fn a_wrong_device_is_told_before_the_program_runs() {
+fn an_invalid_device_is_reported_before_the_program_runs() {
     let installation = Installation::new("wrong-device");
     installation
         .softrnic(&["run", "--device", "ftp", "--", "echo", "ran"])
@@ -215,7 +215,7 @@ fn a_wrong_device_is_told_before_the_program_runs() {
 }
 
 #[test]
-fn missing_libraries_are_named_with_what_makes_them() {
+fn missing_libraries_are_named_with_the_command_that_builds_them() {
     let installation = Installation::new("missing");
     std::fs::remove_file(installation.library("libsoftrnic_interpose.so")).expect("removed");
     installation.softrnic(&["run", "--", "true"]).expect(1).says("lib/softrnic/libsoftrnic_interpose.so");

@@ -56,7 +56,7 @@ fn the_table_names_what_was_counted() {
 }
 
 #[test]
-fn nothing_is_said_of_others_where_the_one_that_was_asked_for_has_no_device() {
+fn a_process_without_a_device_shows_no_other_processes() {
     let _ends = pair("others");
     for command in [&["stats"][..], &["top", "--once", "-d", "0.1"]] {
         let shown = softrnic(&[command, &["--pid", "1"]].concat()).expect(0).stdout;
@@ -67,7 +67,7 @@ fn nothing_is_said_of_others_where_the_one_that_was_asked_for_has_no_device() {
 }
 
 #[test]
-fn it_says_who_is_reached_through_shared_memory_and_counts_what_is() {
+fn peers_in_shared_memory_are_shown_and_their_packets_counted() {
     let ends = pair_on("shared", "udp?shm=on");
     send(&ends, 20);
     let to = ends[1].context.address().to_string();
@@ -134,7 +134,7 @@ fn without_shared_memory_peers_are_reached_through_the_link() {
 }
 
 #[test]
-fn nothing_to_see_is_no_failure() {
+fn no_devices_is_not_a_failure() {
     let shown = softrnic(&["stats", "--device", "no-such-device"]).expect(0).stdout;
     assert_eq!(shown, "No process of this user has a SoftRNIC device named no-such-device.\n");
     softrnic(&["stats", "--metrics", "nowhere"]).expect(2).says("--metrics");
@@ -245,7 +245,7 @@ fn prometheus_gets_the_same_numbers() {
 }
 
 #[test]
-fn the_endpoint_listens_nowhere_else_and_survives_bad_company() {
+fn the_endpoint_listens_nowhere_else_and_survives_hostile_clients() {
     let endpoint = Endpoint::start(&["--pid", "1"]);
     let port = endpoint.address.rsplit(':').next().expect("a port");
     assert!(TcpStream::connect(format!("127.0.0.2:{port}")).is_err(), "another address is served");

@@ -34,7 +34,7 @@ fn without_a_terminal_it_prints_once_as_plain_text() {
 }
 
 #[test]
-fn it_shows_connections_and_what_was_said_about_them() {
+fn it_shows_connections_and_their_messages() {
     let connection = connect("told");
     let shown =
         softrnic(&["top", "--once", "-d", "0.1", "--pid", &own_pid(), "--device", "told"]).expect(0).stdout;
@@ -133,7 +133,7 @@ impl Drop for Terminal {
 }
 
 #[test]
-fn on_a_terminal_it_looks_again_until_q() {
+fn on_a_terminal_it_updates_until_q() {
     let ends = pair("live");
     send(&ends, 1);
     let mut terminal = Terminal::start(&["top", "-d", "0.2", "--pid", &own_pid(), "--device", "live_a"]);

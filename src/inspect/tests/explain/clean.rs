@@ -7,7 +7,7 @@ use super::common::{A, B, Capture, MTU, Side, ids, rep, req};
 use super::{assert_faults, assert_told, report_of, text};
 
 #[test]
-fn what_two_linux_devices_say_to_each_other() {
+fn traffic_between_two_linux_devices() {
     let report = report_of(include_bytes!("../data/rxe-rxe.pcap"));
     let faults: Vec<_> = report.faults().map(|f| f.kind).collect();
     // One of the tools asks for a service without a listener.

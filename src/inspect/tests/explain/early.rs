@@ -191,7 +191,7 @@ fn an_early_resend_without_an_answer_does_not_exhaust_the_retries() {
 
 /// QPs of one device: only the PSNs in the answers tell that they do not agree on where to begin.
 #[test]
-fn starting_psns_that_do_not_fit_are_told_as_that() {
+fn mismatched_starting_psns_are_reported_as_such() {
     let there = Side { ip: A.ip, ..B };
     // The responder expects a later PSN, and takes the request for a repeat.
     let mut c = Capture::new();
@@ -256,7 +256,7 @@ fn a_qp_connected_to_itself_is_followed() {
 }
 
 #[test]
-fn a_capture_that_lost_packets_accuses_nobody() {
+fn a_capture_that_lost_packets_blames_no_peer() {
     let mut c = begun();
     c.send(A, B, 106);
     c.ack(B, A, 150, 9);

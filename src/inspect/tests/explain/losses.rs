@@ -211,7 +211,7 @@ fn retries_exhausted() {
 }
 
 #[test]
-fn network_doubles_a_request() {
+fn network_duplicates_a_request() {
     let mut c = begun();
     let original = c.send(A, B, 104);
     let copy = c.repeat(original);
@@ -224,7 +224,7 @@ fn network_doubles_a_request() {
 }
 
 #[test]
-fn network_doubles_an_ack() {
+fn network_duplicates_an_ack() {
     let mut c = begun();
     c.send(A, B, 104);
     let ack = c.ack(B, A, 104, 5);
@@ -235,7 +235,7 @@ fn network_doubles_an_ack() {
 }
 
 #[test]
-fn network_doubles_naks() {
+fn network_duplicates_naks() {
     let mut c = begun();
     c.send(A, B, 105);
     let nak = c.nak(B, A, 104, 4, SEQ);
@@ -451,7 +451,7 @@ fn atomic_answer_lost_and_replayed() {
 }
 
 #[test]
-fn network_doubles_a_read_request() {
+fn network_duplicates_a_read_request() {
     let mut c = begun();
     let read = c.read(A, B, 104, 0x1000, 1024 + 200);
     c.repeat(read);

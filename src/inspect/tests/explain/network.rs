@@ -286,7 +286,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nobody_is_blamed_for_the_network(
+    fn peers_are_not_blamed_for_network_faults(
         wants in proptest::collection::vec(want(), 1..40),
         fates in proptest::collection::vec(fate(), 0..200),
         counting_ids in any::<bool>(),

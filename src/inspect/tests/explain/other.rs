@@ -55,7 +55,7 @@ fn disconnect_not_answered() {
 }
 
 #[test]
-fn packets_that_are_none() {
+fn malformed_packets_are_reported() {
     let mut c = Capture::new();
     c.send(A, B, 100);
     c.ack(B, A, 100, 1);
@@ -67,7 +67,7 @@ fn packets_that_are_none() {
 }
 
 #[test]
-fn partition_that_admits_nobody() {
+fn packets_of_partition_0_are_reported() {
     let mut c = Capture::new();
     let bth = Bth { pkey: Pkey(0x8000), ..Bth::new(Qpn::new(B.qpn), Psn::new(1)) };
     c.packet(A, B, bth, Body::Rc(Op::SendOnly(SendTail::Plain)), &[]);
@@ -222,7 +222,7 @@ fn more_packets_than_are_followed() {
 }
 
 #[test]
-fn a_broken_rule_is_told_forty_times_and_counted() {
+fn a_broken_rule_is_listed_forty_times_and_counted() {
     let mut c = Capture::new();
     for i in 0..100 {
         c.fetch_add(A, B, 100 + i, 1);

@@ -125,7 +125,7 @@ fn hundred_losses_do_not_hide_the_one_error() {
 }
 
 #[test]
-fn time_lines_are_told_in_words_too() {
+fn timelines_are_also_described_in_words() {
     let page = render(&losses_and_an_error(1, 60).pcap(), "losses", PageLimits::default());
     assert!(
         page.contains(
@@ -156,7 +156,7 @@ fn a_hundred_thousand_findings_make_a_small_page() {
 }
 
 #[test]
-fn page_needs_nothing_but_itself() {
+fn page_is_self_contained() {
     let page = render(&eventful().pcap(), "eventful", PageLimits::default());
     for reference in ["http:", "https:", "src=", "@import", "url("] {
         let found: Vec<_> = page.match_indices(reference).map(|(at, _)| &page[at..at + 40]).collect();

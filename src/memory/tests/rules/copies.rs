@@ -60,7 +60,7 @@ fn an_empty_remote_copy_does_not_look_at_the_key() {
 }
 
 #[test]
-fn a_list_that_is_too_short_is_told() {
+fn a_list_that_is_too_short_is_reported() {
     let pages = Pages::new(1);
     let mut w = World::new();
     let keys = w.reg(pages.range(), ALL);

@@ -32,7 +32,7 @@ fn regions_and_windows_keep_their_domain_busy() {
 }
 
 #[test]
-fn a_domain_gone_gives_no_new_objects_and_its_id_no_new_domain() {
+fn a_deallocated_domain_makes_no_objects_and_its_id_is_not_reused() {
     let mut w = World::new();
     w.table.dealloc_pd(w.pd).unwrap();
     assert_eq!(w.table.alloc_mw(w.pd, MwType::Type1), Err(MemoryError::UnknownPd));
@@ -110,7 +110,7 @@ fn limits_hold() {
 }
 
 #[test]
-fn a_key_is_shown_as_verbs_programs_show_it_and_a_fault_in_words() {
+fn keys_are_displayed_as_in_verbs_programs_and_errors_in_words() {
     assert_eq!(softrnic_memory::Lkey(0x1f2).to_string(), "0x000001f2");
     assert_eq!(LocalFault::Bounds.to_string(), "outside the region");
     assert_eq!(RemoteFault::UnknownKey.to_string(), "unknown rkey");

@@ -71,7 +71,7 @@ fn temporary() -> std::path::PathBuf {
 
 /// What the program does with the signal, and how it then ends.
 #[test]
-fn signals_that_are_not_about_registered_memory_go_where_they_went_before() {
+fn other_signals_reach_the_former_handler() {
     if under_the_sanitizer() {
         return;
     }
@@ -98,7 +98,7 @@ fn a_fault_in_a_sandbox_is_a_fault() {
 
 /// The standard library says so, and aborts.
 #[test]
-fn a_stack_that_overflows_is_still_found_to() {
+fn a_stack_overflow_is_still_detected() {
     if under_the_sanitizer() {
         return;
     }

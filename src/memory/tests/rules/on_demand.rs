@@ -142,7 +142,7 @@ fn an_implicit_region_is_on_demand_and_has_no_iova() {
 }
 
 #[test]
-fn prefetch_faults_pages_in_and_tells_what_it_cannot() {
+fn prefetch_faults_pages_in_and_reports_failures() {
     let pages = Pages::new(4);
     let mut w = World::new();
     let keys = w.reg(pages.range(), ODP);

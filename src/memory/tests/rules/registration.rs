@@ -20,7 +20,7 @@ fn anywhere(addr: usize, length: u64) -> AppRange {
 }
 
 #[test]
-fn regions_of_no_bytes_let_nobody_at_one() {
+fn empty_regions_give_access_to_nothing() {
     let pages = Pages::new(1);
     let gone = Pages::new(1);
     gone.unmap(0, 1);

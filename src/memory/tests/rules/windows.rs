@@ -45,7 +45,7 @@ impl Scene {
 }
 
 #[test]
-fn a_window_shows_nothing_before_it_is_bound() {
+fn an_unbound_window_gives_no_access() {
     for mw_type in BOTH {
         let s = Scene::new(mw_type);
         assert_eq!(s.check(s.mw, 100, 0), Err(RemoteFault::State));
@@ -54,7 +54,7 @@ fn a_window_shows_nothing_before_it_is_bound() {
 }
 
 #[test]
-fn a_bound_window_shows_its_range_and_not_the_regions() {
+fn a_bound_window_gives_access_to_its_range_only() {
     for mw_type in BOTH {
         let mut s = Scene::new(mw_type);
         let rkey = s.bind(s.spec()).unwrap();
@@ -286,7 +286,7 @@ fn only_type2_is_invalidated_and_only_by_its_queue_pair() {
 }
 
 #[test]
-fn a_queue_pair_that_ends_takes_its_type2_windows_along() {
+fn destroying_a_queue_pair_invalidates_its_type2_windows() {
     let mut s = Scene::new(MwType::Type2);
     let mine = s.bind(s.spec()).unwrap();
     let theirs = s.w.table.alloc_mw(s.w.pd, MwType::Type2).unwrap();

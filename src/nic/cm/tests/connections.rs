@@ -185,7 +185,7 @@ fn a_process_connects_to_itself() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_arguments_are_refused() {
     let end = End::new();
     let id = end.id(IdKind::CONNECTED);
     assert_eq!(id.connect(&ConnParams::default()), Err(Error::Invalid));

@@ -22,7 +22,7 @@ fn after(samples: &[u64]) -> RttEstimator {
 }
 
 #[test]
-fn before_the_first_answer_it_waits_the_initial_time() {
+fn before_the_first_answer_the_timeout_has_its_initial_value() {
     assert_eq!(RttEstimator::default().rto(), INITIAL_RTO);
 }
 
@@ -47,7 +47,7 @@ fn a_sample_below_the_estimate_lowers_it_and_counts_as_variation() {
 }
 
 #[test]
-fn it_never_waits_less_than_the_peer_may_need_for_a_processor() {
+fn the_timeout_never_falls_below_its_minimum() {
     assert_eq!(after(&[10_000]).rto(), MIN_RTO);
 }
 
@@ -63,7 +63,7 @@ fn one_packet_is_measured_at_a_time() {
 }
 
 #[test]
-fn an_ack_of_what_lies_before_the_probe_says_nothing_about_it() {
+fn an_ack_before_the_measured_packet_is_not_a_sample() {
     let mut rtt = RttEstimator::default();
     rtt.sent(Psn::ZERO, at(0));
     rtt.acknowledged(Psn::ZERO - 1, at(MILLI));
@@ -73,7 +73,7 @@ fn an_ack_of_what_lies_before_the_probe_says_nothing_about_it() {
 }
 
 #[test]
-fn what_was_sent_again_is_not_measured() {
+fn retransmitted_packets_are_not_measured() {
     let mut rtt = RttEstimator::default();
     rtt.sent(Psn::new(1), at(0));
     rtt.abandon();

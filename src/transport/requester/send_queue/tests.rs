@@ -59,7 +59,7 @@ fn a_request_owns_the_psns_of_its_packets_and_no_more() {
 }
 
 #[test]
-fn packets_cost_the_window_what_they_carry() {
+fn packets_are_charged_to_the_window_with_their_payload() {
     for op in [SEND, SendOp::Write { remote: REMOTE, imm: None }, SendOp::Read { remote: REMOTE }] {
         let whole = entry(op, 2 * MTU + 10, 3);
         assert_eq!(cost(&whole, 100, 101), FULL);
@@ -119,7 +119,7 @@ fn the_cursor_stays_at_a_local_operation_that_failed() {
 }
 
 #[test]
-fn what_is_acknowledged_is_no_longer_in_flight() {
+fn acknowledged_packets_are_no_longer_in_flight() {
     let mut queue = queue([SEND, SEND]);
     for _ in 0..2 {
         queue.start(1);
@@ -131,7 +131,7 @@ fn what_is_acknowledged_is_no_longer_in_flight() {
 }
 
 #[test]
-fn a_late_ack_of_what_was_taken_back_frees_nothing() {
+fn a_late_ack_after_going_back_frees_nothing() {
     let mut queue = queue([SEND]);
     queue.start(1);
     send(&mut queue);

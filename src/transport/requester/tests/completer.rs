@@ -30,7 +30,7 @@ fn a_sequence_nak_takes_a_retry_and_a_refusal_is_counted_apart() {
 }
 
 #[test]
-fn a_read_that_is_refused_has_failed_whatever_was_lost_before() {
+fn a_refused_read_fails_even_if_earlier_responses_were_lost() {
     let mut case = Case::new();
     case.post_read(1, 4);
     case.transmit();
@@ -76,7 +76,7 @@ fn rnr_naks_to_one_burst_count_once() {
 }
 
 #[test]
-fn a_count_that_is_set_while_it_drains_ends_the_rnr_retries_that_never_ended() {
+fn an_rnr_retry_count_set_while_draining_ends_infinite_retries() {
     let mut case = Case::new();
     case.cx.attr.rnr_retry = 7;
     case.requester.start(&case.cx, false);
@@ -93,7 +93,7 @@ fn a_count_that_is_set_while_it_drains_ends_the_rnr_retries_that_never_ended() {
 }
 
 #[test]
-fn the_last_packet_of_a_read_brings_what_is_left() {
+fn the_last_packet_of_a_read_has_the_remaining_bytes() {
     let bytes = [7; MTU as usize];
     let mut case = Case::new();
     case.post(1, SendOp::Read { remote: REMOTE }, 2 * MTU + 1);
@@ -141,7 +141,7 @@ fn only_the_ack_of_the_packet_that_asked_for_it_is_a_round_trip() {
 }
 
 #[test]
-fn what_is_not_signaled_completes_only_if_it_fails() {
+fn unsignaled_requests_complete_only_if_they_fail() {
     let mut case = Case::new();
     for wr_id in [1, 2] {
         case.post_send(wr_id, 1);
@@ -170,7 +170,7 @@ fn the_second_silence_is_a_loss_and_the_first_is_not() {
 }
 
 #[test]
-fn a_completion_says_what_was_done_and_a_failure_wakes_whoever_waits() {
+fn a_completion_names_its_operation_and_a_failure_wakes_waiters() {
     let imm = Imm([1, 2, 3, 4]);
     let mut case = Case::new();
     for wr_id in [1, 2] {

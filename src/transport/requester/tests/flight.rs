@@ -80,7 +80,7 @@ fn the_reserve_is_for_one_packet_and_not_for_a_long_read() {
 }
 
 #[test]
-fn a_reserve_that_is_used_up_lets_nothing_go() {
+fn an_exhausted_reserve_lets_nothing_leave() {
     let mut case = Case::answered();
     case.others_fill_window(2);
     case.post_send(2, 1);

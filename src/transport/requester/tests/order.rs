@@ -76,7 +76,7 @@ fn a_key_is_invalidated_after_the_requests_that_may_use_it() {
 }
 
 #[test]
-fn however_much_is_behind_a_local_operation_that_failed_none_of_it_is_sent() {
+fn nothing_behind_a_failed_local_operation_is_sent() {
     let mut case = Case::new();
     case.world.local = Err(LocalOpFault);
     case.post_send(1, 1);
@@ -90,7 +90,7 @@ fn however_much_is_behind_a_local_operation_that_failed_none_of_it_is_sent() {
 }
 
 #[test]
-fn what_a_service_does_not_have_is_a_local_error() {
+fn an_operation_that_the_service_lacks_is_a_local_error() {
     let read = SendOp::Read { remote: REMOTE };
     let invalidating = SendOp::Send(SendTail::Inv(Rkey(1)));
     let bind = SendOp::Local(LocalOp::BindWindow);
@@ -190,7 +190,7 @@ fn it_takes_a_bounded_number_of_requests() {
 }
 
 #[test]
-fn a_short_write_is_one_packet_that_nothing_but_memory_shows() {
+fn a_short_write_is_one_packet_that_only_memory_shows() {
     let write = |imm| SendOp::Write { remote: REMOTE, imm };
     let imm = Some(Imm([0; 4]));
     for (op, length, is_short) in [
@@ -233,7 +233,7 @@ fn asking_again_for_an_event_while_it_drains_loses_none() {
 }
 
 #[test]
-fn congestion_slows_down_reliable_connections_that_take_part() {
+fn congestion_slows_down_only_participating_reliable_connections() {
     for (service, takes_part, handled) in [
         (QpType::Rc, true, true),
         (QpType::XrcInitiator, true, true),

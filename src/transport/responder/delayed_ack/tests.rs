@@ -76,7 +76,7 @@ fn an_ack_that_leaves_with_a_reply_does_not_wait_any_more() {
 }
 
 #[test]
-fn what_anybody_else_finds_is_acknowledged_at_once() {
+fn completions_found_without_a_poll_are_acknowledged_at_once() {
     for caller in [Caller::Post, Caller::Thread, Caller::Control] {
         assert!(!Case::new().asked(caller, true, true), "{caller:?}");
     }
@@ -84,7 +84,7 @@ fn what_anybody_else_finds_is_acknowledged_at_once() {
 }
 
 #[test]
-fn what_the_thread_finds_waits_where_the_application_replies_to_its_memory() {
+fn the_thread_delays_an_ack_if_the_application_replies_to_its_memory() {
     let mut case = Case::replying();
     assert!(!case.asked(Caller::Thread, true, false), "what completes is found by polling");
     assert!(case.asked(Caller::Thread, false, false));
@@ -95,7 +95,7 @@ fn what_the_thread_finds_waits_where_the_application_replies_to_its_memory() {
 }
 
 #[test]
-fn who_polls_for_the_end_of_a_request_waits_for_the_reply() {
+fn an_ack_found_by_a_poll_for_the_end_of_a_request_waits_for_the_reply() {
     let mut case = Case::replying();
     assert!(!case.asked(Caller::Poll, false, false), "nothing is polled for");
     assert!(case.asked(Caller::Poll, false, true));
@@ -112,7 +112,7 @@ fn who_polls_for_the_end_of_a_request_waits_for_the_reply() {
 }
 
 #[test]
-fn a_peer_that_goes_on_waits_for_no_reply() {
+fn an_ack_does_not_wait_if_the_peer_goes_on() {
     let mut case = Case::replying();
     assert!(case.asked(Caller::Poll, false, true));
     assert!(!case.asked(Caller::Poll, false, true));
@@ -120,7 +120,7 @@ fn a_peer_that_goes_on_waits_for_no_reply() {
 }
 
 #[test]
-fn a_post_long_after_an_ack_is_no_reply() {
+fn a_post_long_after_an_ack_is_not_a_reply() {
     let mut case = Case::new();
     case.asked(Caller::Thread, false, false);
     case.now += REPLY_TIME - STEP;
@@ -129,7 +129,7 @@ fn a_post_long_after_an_ack_is_no_reply() {
 }
 
 #[test]
-fn a_post_after_an_ack_for_nothing_in_memory_is_no_reply() {
+fn a_post_after_an_ack_without_data_in_memory_is_not_a_reply() {
     for caller in [Caller::Post, Caller::Control] {
         let mut case = Case::new();
         assert!(!case.asked(caller, false, false));
@@ -149,7 +149,7 @@ fn at_its_deadline_an_ack_is_for_the_next_call() {
 }
 
 #[test]
-fn for_a_caller_that_may_end_the_qp_nothing_waits() {
+fn no_ack_waits_for_a_caller_that_may_destroy_the_qp() {
     let mut case = Case::replying();
     assert!(case.asked(Caller::Poll, false, true));
     assert!(!case.called(Caller::Control, false, true));

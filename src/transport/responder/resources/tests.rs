@@ -7,7 +7,7 @@ fn atomic(first: u32, original: u64) -> Saved {
 }
 
 #[test]
-fn a_result_of_long_ago_is_not_taken_for_a_recent_one() {
+fn an_old_result_is_not_mistaken_for_a_recent_one() {
     let mut resources = Resources::new();
     resources.save(atomic(0, 1), 4);
     let half = Psn::new(1 << 23);
@@ -80,7 +80,7 @@ fn a_repeated_read_may_ask_for_a_part_of_it() {
 }
 
 #[test]
-fn a_repeated_read_reaches_nothing_that_was_not_asked_for() {
+fn a_repeated_read_reaches_only_requested_bytes() {
     let resources = with_read(READ);
     let next = READ.va + MTU as u64;
     for (psn, again) in [

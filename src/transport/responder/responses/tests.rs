@@ -70,7 +70,7 @@ fn an_ack_swallows_the_one_before_it_and_no_other() {
 }
 
 #[test]
-fn one_ack_alone_can_be_delayed() {
+fn only_a_lone_ack_can_be_delayed() {
     assert_eq!(queue([]).lone_ack(), None);
     assert_eq!(queue([ack(7)]).lone_ack(), Some(LoneAck { psn: psn(7), replaces: false }));
     let mut replaced = queue([ack(7)]);
@@ -135,7 +135,7 @@ fn a_read_answer_begins_again_at_any_of_its_packets() {
 }
 
 #[test]
-fn what_is_no_read_never_begins_again() {
+fn only_read_answers_restart() {
     let mut responses = queue([empty(10), ack(11)]);
     assert_eq!(responses.sent_from(psn(10)), None);
     responses.send_again(read(10, 1));

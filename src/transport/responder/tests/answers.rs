@@ -49,7 +49,7 @@ fn an_answer_is_padded_to_whole_words() {
 }
 
 #[test]
-fn memory_that_goes_away_in_the_middle_of_a_read_is_refused_there() {
+fn a_read_whose_memory_goes_away_midway_is_refused_there() {
     let mut case = Case::new();
     assert_eq!(case.request(100, Op::ReadRequest(reth(3 * MTU)), &[]), CONTINUE);
     assert_eq!(case.request(103, write(0), &[]), CONTINUE);
@@ -97,7 +97,7 @@ fn a_request_that_finds_too_many_answers_waiting_is_dropped() {
 }
 
 #[test]
-fn a_notification_of_congestion_goes_back_marked_and_favoured() {
+fn a_cnp_leaves_first_and_with_its_own_marks() {
     let mut case = Case::new();
     let mut progress = Progress { sent: 0, stop: Stop::Idle };
     case.responder.note_congestion(&case.cx, START, &mut case.world);
@@ -109,7 +109,7 @@ fn a_notification_of_congestion_goes_back_marked_and_favoured() {
 }
 
 #[test]
-fn no_notification_of_congestion_leaves_for_a_datagram_or_from_a_qp_that_takes_nothing() {
+fn no_cnp_leaves_for_a_datagram_or_from_a_qp_that_receives_nothing() {
     for (service, state) in [(QpType::Ud, QpState::Rts), (QpType::Rc, QpState::Err)] {
         let mut case = Case::new();
         (case.cx.service, case.cx.state) = (service, state);

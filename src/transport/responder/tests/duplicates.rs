@@ -58,7 +58,7 @@ fn an_answer_that_is_being_sent_begins_again_where_the_peer_asks() {
 }
 
 #[test]
-fn an_answer_does_not_begin_again_for_a_peer_that_never_gets_on() {
+fn an_answer_does_not_restart_for_a_peer_without_progress() {
     let mut case = Case::new();
     case.read(3);
     for _ in 0..10 {

@@ -11,7 +11,7 @@ fn flush(placement: Placement) -> Op {
 }
 
 #[test]
-fn a_message_that_is_begun_must_end_before_another_begins() {
+fn an_open_message_must_end_before_another_begins() {
     // C9-82 to C9-87.
     let full = [7; MTU as usize];
     let firsts = [Op::SendFirst, Op::WriteFirst(reth(3 * MTU))];
@@ -96,7 +96,7 @@ fn a_write_whose_key_is_refused_ends_the_receive_that_its_immediate_data_would_t
 }
 
 #[test]
-fn compare_and_swap_stores_where_the_word_is_what_was_expected() {
+fn compare_and_swap_stores_if_the_word_matches() {
     let swap = |compare| Op::CompareSwap(AtomicEth { va: 0x1000, rkey: Rkey(1), swap_or_add: 9, compare });
     let mut case = Case::new();
     case.world.word = 5;

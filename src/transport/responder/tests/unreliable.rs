@@ -74,7 +74,7 @@ fn a_gap_drops_the_message_and_keeps_its_receive() {
 }
 
 #[test]
-fn a_message_without_its_end_makes_room_for_the_next() {
+fn an_unfinished_message_gives_way_to_the_next() {
     for next in [101, 102] {
         let mut case = Case::of(QpType::Uc);
         case.world.post_receive(1, 2 * MTU);
@@ -97,7 +97,7 @@ fn the_first_message_may_begin_anywhere() {
 }
 
 #[test]
-fn what_continues_no_message_is_dropped_whatever_it_is() {
+fn a_continuation_without_a_message_is_dropped() {
     for (op, payload) in [(Op::SendMiddle, &FULL[..]), (Op::WriteMiddle, &FULL), (LAST, &[])] {
         let mut case = Case::of(QpType::Uc);
         case.world.post_receive(1, MTU);
@@ -115,7 +115,7 @@ fn what_continues_no_message_is_dropped_whatever_it_is() {
 }
 
 #[test]
-fn each_packet_of_uc_has_the_length_of_its_place() {
+fn each_uc_packet_has_the_length_that_its_position_requires() {
     let mtu = MTU as usize;
     let bytes = [7; MTU as usize + 1];
     for (op, len, taken) in [
@@ -263,7 +263,7 @@ fn a_write_of_nothing_needs_no_key() {
 }
 
 #[test]
-fn a_write_of_uc_leaves_a_kept_receive_to_who_needs_it() {
+fn a_uc_write_without_immediate_leaves_a_kept_receive() {
     let mut case = Case::of(QpType::Uc);
     case.world.post_receive(1, 2 * MTU);
     assert_eq!(case.comes(100, Op::SendFirst, &FULL), CONTINUE);

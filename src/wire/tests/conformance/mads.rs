@@ -21,7 +21,7 @@ proptest! {
     /// Whatever a peer sends can be written again, and then reads the same. Only reserved bits, and what a length
     /// leaves out, are lost.
     #[test]
-    fn any_body_is_read_and_written_again(attribute in ATTRIBUTES, body in vec(any::<u8>(), MAD_BODY_LEN)) {
+    fn any_body_survives_parsing_and_writing(attribute in ATTRIBUTES, body in vec(any::<u8>(), MAD_BODY_LEN)) {
         let body: [u8; MAD_BODY_LEN] = body.try_into().unwrap();
         let message = CmMessage::read(attribute, &body).unwrap();
         prop_assert_eq!(message.body().attribute_id(), attribute);
@@ -44,7 +44,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_cut_short_has_no_message(len in 0..MAD_LEN) {
+    fn a_truncated_mad_has_no_message(len in 0..MAD_LEN) {
         let bytes = emitted(&CmMessage::new(CmBody::Rtu(CmIds { local: 1, remote: 2 }), &[]).unwrap());
         let mad = Mad::read(&bytes[..len]);
         prop_assert_eq!(mad.is_some(), len >= MAD_LEN - MAD_BODY_LEN);
@@ -66,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn ports_make_service_ids(port in any::<u16>(), other in any::<u64>()) {
+    fn service_ids_contain_port_spaces_and_ports(port in any::<u16>(), other in any::<u64>()) {
         for space in PortSpace::ALL {
             prop_assert_eq!(ServiceId::of_port(space, port).port(), Some((space, port)));
         }
@@ -77,7 +77,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_too_long_cannot_be_said() {
+fn private_data_that_is_too_long_is_refused() {
     let long = [0; MAD_BODY_LEN];
     for attribute in ATTRIBUTES {
         let zeros = [0; MAD_BODY_LEN];
@@ -93,7 +93,7 @@ fn what_is_too_long_cannot_be_said() {
 }
 
 #[test]
-fn known_frames_are_written_as_they_came() {
+fn known_frames_are_rewritten_byte_for_byte() {
     let mut seen = 0;
     for vector in vectors::load().iter().filter(|vector| vector.name.contains("-cm-")) {
         let frame = Frame::parse(&vector.bytes).unwrap();
@@ -109,7 +109,7 @@ fn known_frames_are_written_as_they_came() {
 }
 
 #[test]
-fn a_request_says_what_it_was_told_to() {
+fn a_request_has_its_fields_at_their_offsets() {
     let service = ServiceId::of_port(PortSpace::Tcp, 7174);
     assert_eq!(service.0, 0x0106_1C06, "rping's");
     let request = Req { service, qpn: Qpn::new(0x11), mtu_code: Bits::new(3), ..Req::default() };

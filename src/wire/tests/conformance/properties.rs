@@ -38,7 +38,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_emitted_parses_back(frame in frame(4096)) {
+    fn emitted_packets_parse_back(frame in frame(4096)) {
         let (header, headers, payload, bytes) = frame;
         let parsed = Frame::parse(&bytes).unwrap();
         prop_assert_eq!(parsed.header, header);

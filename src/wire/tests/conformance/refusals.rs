@@ -25,7 +25,7 @@ fn fragments_are_refused_in_both_families() {
 }
 
 #[test]
-fn what_is_not_udp_over_plain_ip_is_refused() {
+fn packets_other_than_udp_over_plain_ip_are_refused() {
     assert_eq!(refusal("rxe-ack-v4", &[(23, 6)]), FrameError::NotUdp(6));
     assert_eq!(refusal("rxe-send-only-v6", &[(20, 0)]), FrameError::NotUdp(0), "hop-by-hop options");
     assert_eq!(refusal("rxe-ack-v4", &[(14, 0x46)]), FrameError::IpOptions(6));
@@ -80,7 +80,7 @@ fn two_vlan_tags_are_read_and_a_third_is_not() {
 }
 
 #[test]
-fn a_wrong_ip_checksum_is_told_not_refused() {
+fn a_wrong_ip_checksum_is_reported_but_not_refused() {
     let mut bytes = frame("rxe-ack-v4");
     bytes[24] ^= 1;
     assert!(!Frame::parse(&bytes).unwrap().ip_checksum_ok());

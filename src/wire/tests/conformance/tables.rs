@@ -32,7 +32,7 @@ fn all_256_opcode_bytes_are_defined_or_refused_as_they_should_be() {
 }
 
 #[test]
-fn every_row_says_what_its_operation_says() {
+fn every_row_agrees_with_its_operation() {
     for info in &OPCODES {
         let op = info.operation;
         assert_eq!(info.is_request, op.is_request(), "{}", info.name);
@@ -197,7 +197,7 @@ fn numbers_of_24_bits_drop_what_is_above() {
 }
 
 #[test]
-fn numbers_are_shown_as_people_write_them() {
+fn numbers_are_displayed_in_their_usual_notation() {
     assert_eq!(Psn::new(100).to_string(), "100");
     assert_eq!(Msn::new(7).to_string(), "7");
     assert_eq!(Qpn::new(0x11).to_string(), "0x000011");
@@ -266,7 +266,7 @@ fn mtu_of_an_interface_is_that_of_rxe() {
 }
 
 #[test]
-fn packets_of_a_message_are_never_none() {
+fn a_message_has_at_least_one_packet() {
     for (len, packets) in [(0, 1), (1, 1), (1024, 1), (1025, 2), (1 << 31, 1 << 21)] {
         assert_eq!(Mtu::B1024.packets(len), packets);
     }
