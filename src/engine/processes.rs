@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn without_anybody_who_looks_no_process_is_stopped() {
+    fn without_a_way_to_look_no_process_counts_as_stopped() {
         let mut processes = Processes::default();
         assert_eq!(processes.state(START, PROCESS, START), PeerProcess::NotStopped);
         assert!(!processes.has_questions());
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_come_is_not_waited_for_for_ever() {
+    fn a_missing_answer_is_not_awaited_forever() {
         let mut processes = processes();
         processes.state(START, PROCESS, START);
         let later = START + PATIENCE;

@@ -39,7 +39,7 @@ fn a_receive_that_is_posted_while_its_qp_fails_is_flushed() {
 
 /// XRC SRQs are found by their number, so none may have that of another.
 #[test]
-fn an_srq_number_that_has_gone_round_names_no_live_srq() {
+fn a_wrapped_srq_number_names_no_live_srq() {
     let mut engine = Engine::new(EngineConfig::with_seed(1));
     let pd = engine.memory().alloc_pd().expect("a PD");
     let (cq, ..) = engine.create_cq(1, None).expect("a CQ");
@@ -55,7 +55,7 @@ fn an_srq_number_that_has_gone_round_names_no_live_srq() {
 }
 
 #[test]
-fn a_qp_number_that_has_gone_round_names_no_live_qp() {
+fn a_wrapped_qp_number_names_no_live_qp() {
     let mut engine = Engine::new(EngineConfig::with_seed(1));
     let pd = engine.memory().alloc_pd().expect("a PD");
     let (cq, ..) = engine.create_cq(1, None).expect("a CQ");
@@ -137,7 +137,7 @@ fn a_qp_or_srq_that_is_refused_leaves_nothing_in_use() {
 }
 
 #[test]
-fn one_object_more_than_the_device_has_is_refused_until_another_is_gone() {
+fn one_object_beyond_the_limit_is_refused_until_another_is_destroyed() {
     let mut config = EngineConfig::with_seed(1);
     config.caps = DeviceCaps { max_cq: 2, max_srq: 2, max_qp: 2, ..DeviceCaps::default() };
     let mut engine = Engine::new(config);

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_squatted_directory_is_named_and_another_is_used() {
+    fn a_directory_of_another_user_is_reported_and_replaced() {
         let shared = shared("squatted");
         let foreseen = shared.join(format!("softrnic-{}", user()));
         let squat: [&dyn Fn(); 3] = [
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_user_has_made_is_not_used() {
+    fn files_of_another_user_are_not_used() {
         if user() != 0 {
             eprintln!("SKIPPED: to give a directory away takes root");
             return;

@@ -64,7 +64,7 @@ fn snapshot(device: &str) -> Snapshot {
 }
 
 #[test]
-fn those_that_do_not_answer_hold_up_nobody_and_are_named() {
+fn silent_devices_delay_no_others_and_are_named() {
     let directory = Directory::new("hung");
     let good = serde_json::to_vec(&snapshot("softrnic0")).expect("JSON");
     directory.answering("1-good.sock", move |mut stream| {
@@ -131,7 +131,7 @@ fn an_endless_answer_is_cut_off() {
 }
 
 #[test]
-fn what_a_killed_process_left_is_removed() {
+fn sockets_of_a_killed_process_are_removed() {
     let directory = Directory::new("dead");
     drop(directory.listen("1-dead.sock"));
     std::fs::write(directory.0.join("readme"), "not a socket").expect("a file");
@@ -142,7 +142,7 @@ fn what_a_killed_process_left_is_removed() {
 }
 
 #[test]
-fn what_killed_processes_left_is_swept_away_and_nothing_else() {
+fn only_files_of_killed_processes_are_removed() {
     let directory = Directory::new("sweep");
     let mut ended = std::process::Command::new("true").spawn().expect("it runs");
     ended.wait().expect("it has ended");
@@ -162,7 +162,7 @@ fn what_killed_processes_left_is_swept_away_and_nothing_else() {
 }
 
 #[test]
-fn a_directory_that_others_can_enter_is_not_looked_into() {
+fn a_directory_open_to_other_users_is_ignored() {
     use std::os::unix::fs::PermissionsExt;
     let directory = Directory::new("open");
     std::fs::set_permissions(&directory.0, std::fs::Permissions::from_mode(0o755)).expect("ours");

@@ -235,7 +235,7 @@ fn a_flood_of_requests_is_bounded() {
 }
 
 #[test]
-fn what_is_no_management_datagram_is_dropped_and_counted() {
+fn other_datagrams_to_qp1_are_dropped_and_counted() {
     let mut world = World::new(1);
     let send = |world: &mut World, headers: Headers, payload: usize| {
         let flow = Flow { src: address(0), dst: address(1), sport: 0xC000, part: None, tos: 0, ttl: 64 };

@@ -59,7 +59,7 @@ fn counting(from: u16, count: u16) -> impl Iterator<Item = (u16, u16)> {
 }
 
 #[test]
-fn sends_numbered_from_zero_never_surprise() {
+fn ids_numbered_from_zero_are_always_expected() {
     let mut receiver = Receiver::new();
     let datagrams = [(0, 0), (0, 0), (1, 1), (2, 2), (0, 0), (1, 1), (0, 0)];
     assert_eq!(receiver.taken(datagrams), datagrams.len());
@@ -67,7 +67,7 @@ fn sends_numbered_from_zero_never_surprise() {
 }
 
 #[test]
-fn sends_that_count_surprise_once() {
+fn counting_ids_are_unexpected_once() {
     let mut receiver = Receiver::new();
     let datagrams = [
         (0, 65_534),
@@ -87,7 +87,7 @@ fn sends_that_count_surprise_once() {
 }
 
 #[test]
-fn sends_that_are_read_in_other_pieces_pass() {
+fn sends_split_differently_when_read_pass() {
     let mut receiver = Receiver::new();
     // Sends of five from 0 on, read as three, four, three; then a counter, read as it comes.
     let zero = [(0, 0), (1, 1), (2, 2), (0, 3), (1, 4), (2, 0), (3, 1), (0, 2), (1, 3), (2, 4), (0, 0)];
@@ -213,7 +213,7 @@ fn damaged_datagrams_do_not_pass_and_move_nothing() {
 }
 
 #[test]
-fn who_was_never_heard_sound_is_believed_when_two_agree() {
+fn an_unknown_sender_is_accepted_when_two_packets_agree() {
     let mut receiver = Receiver::new();
     receiver.damaged(5000);
     assert!(!receiver.takes(5000, 0, 30_000));
@@ -223,7 +223,7 @@ fn who_was_never_heard_sound_is_believed_when_two_agree() {
 }
 
 #[test]
-fn few_ids_are_likely_of_a_known_sender() {
+fn few_ids_are_accepted_from_a_known_sender() {
     let mut receiver = Receiver::new();
     receiver.taken([(0, 0); 100]);
     assert_eq!(receiver.chances(5000), 1, "0 alone");
@@ -240,7 +240,7 @@ fn few_ids_are_likely_of_a_known_sender() {
 }
 
 #[test]
-fn few_ids_are_likely_where_others_receive_as_well() {
+fn few_ids_are_accepted_where_other_processes_receive_too() {
     let mut receiver = Receiver::new();
     receiver.ids.share();
     receiver.taken([(0, 0); 100]);
@@ -257,7 +257,7 @@ fn few_ids_are_likely_where_others_receive_as_well() {
 }
 
 #[test]
-fn strangers_do_not_push_out_who_is_known() {
+fn strangers_do_not_evict_known_senders() {
     let mut receiver = Receiver::new();
     receiver.taken(counting(30_000, 100));
     for n in 0..200_000_u32 {
@@ -271,7 +271,7 @@ fn strangers_do_not_push_out_who_is_known() {
 }
 
 #[test]
-fn a_sender_is_not_taken_for_another() {
+fn senders_are_not_confused_with_each_other() {
     let mut receiver = Receiver::new();
     assert!(receiver.takes(5000, 0, 100));
     let mut expected = |src, sport, place| {
@@ -299,7 +299,7 @@ fn the_same_damage_twice_proves_nothing() {
 }
 
 #[test]
-fn a_late_datagram_takes_nothing_back_from_a_shared_counter() {
+fn a_late_datagram_does_not_set_a_shared_counter_back() {
     let mut receiver = Receiver::new();
     for id in 0x88B6..=0x88BC {
         assert!(receiver.takes(51244, 0, id));
@@ -313,7 +313,7 @@ fn a_late_datagram_takes_nothing_back_from_a_shared_counter() {
 }
 
 #[test]
-fn a_jump_passes_that_is_read_after_the_pause_it_comes_from() {
+fn a_jump_passes_even_if_it_is_read_late() {
     let mut receiver = Receiver::new();
     for id in 0x70C4..=0x70C9 {
         assert!(receiver.takes(55112, 0, id));

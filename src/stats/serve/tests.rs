@@ -65,7 +65,7 @@ fn a_flood_is_answered_in_bounded_rounds_from_few_snapshots() {
 }
 
 #[test]
-fn readers_who_never_read_hold_up_nobody() {
+fn readers_that_never_read_delay_no_others() {
     let taken = AtomicU32::new(0);
     // More than a socket holds, so that the client has to read.
     let (listener, address) = listen();
@@ -99,7 +99,7 @@ fn readers_who_never_read_hold_up_nobody() {
 }
 
 #[test]
-fn who_connects_and_leaves_in_a_loop_leaves_nothing_behind() {
+fn clients_that_connect_and_leave_in_a_loop_leave_nothing_behind() {
     let taken = AtomicU32::new(0);
     let (listener, address) = listen();
     let mut server = device(listener, 2 << 20, &taken);
@@ -116,7 +116,7 @@ fn who_connects_and_leaves_in_a_loop_leaves_nothing_behind() {
 }
 
 #[test]
-fn who_never_finishes_asking_gives_way_to_those_who_do() {
+fn clients_with_unfinished_requests_give_way_to_others() {
     let (listener, address) = listen();
     let hear = |request: &[u8], _| match request.ends_with(b"!") {
         true => Heard::Say(Arc::from(&b"yes"[..])),

@@ -173,7 +173,7 @@ fn statuses_are_negative_for_errors_alone() {
 }
 
 #[test]
-fn what_a_peer_says_of_a_connection() {
+fn connection_parameters_of_a_peer() {
     let params = ConnParams {
         qpn: Qpn::new(0x12_3456),
         private: vec![0xAA; 56],
@@ -192,7 +192,7 @@ fn what_a_peer_says_of_a_connection() {
 }
 
 #[test]
-fn what_is_said_of_a_datagram_service() {
+fn parameters_of_a_datagram_service() {
     let params = UdParams {
         qpn: Qpn::new(0xFF_FFFF),
         qkey: Qkey(0x0123_4567),

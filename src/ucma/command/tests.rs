@@ -62,7 +62,7 @@ fn an_id_is_made_for_a_port_space_and_the_service_that_it_has() {
 }
 
 #[test]
-fn what_is_too_short_or_unknown_is_invalid() {
+fn short_or_unknown_commands_are_invalid() {
     for (code, (name, least)) in Code::TABLE.iter().enumerate() {
         assert_eq!(code as u32, *name as u32, "in their places");
         if *least > 0 {
@@ -75,7 +75,7 @@ fn what_is_too_short_or_unknown_is_invalid() {
 }
 
 #[test]
-fn what_does_not_say_its_length_is_no_command() {
+fn a_write_without_its_length_is_not_a_command() {
     let mut bytes = written(10, 0, &[1, 0, 0, 0]);
     bytes.push(0);
     for length in [0, 7, 8, 11, 13] {

@@ -90,7 +90,7 @@ fn a_request_that_no_listener_would_get_ends_no_connection() {
 
 /// It has named the peer's QP and communication id before the peer did.
 #[test]
-fn a_request_from_another_address_keeps_out_no_request() {
+fn a_request_from_another_address_blocks_no_request() {
     let mut w = World::new(3, 1);
     w.listen(1, 8);
     w.ends[0].connect(w.now, &connect_params(0, 1, 0x11)).expect("connects");

@@ -28,7 +28,7 @@ fn a_connection_is_made_and_ended() {
 }
 
 #[test]
-fn each_side_gets_what_the_other_said_of_it() {
+fn each_side_gets_the_parameters_of_the_other() {
     let mut w = World::new(2, 1);
     let listener = w.listen(1, 8);
     let params = ConnectParams { ece: Ece { vendor_id: 0x15B3, options: 9 }, ..connect_params(0, 1, 0x11) };
@@ -71,7 +71,7 @@ fn before_the_reply_a_qp_cannot_be_set_up() {
 }
 
 #[test]
-fn an_xrc_target_is_named_where_the_kernel_names_it() {
+fn an_xrc_target_is_named_in_the_kernels_field() {
     let mut w = World::new(2, 1);
     let transport = Some(CmTransport::Xrc);
     w.ends[1].listen(Listen { service: service(), transport, backlog: 1 }).expect("free");
@@ -153,7 +153,7 @@ fn an_application_refuses() {
 }
 
 #[test]
-fn the_active_side_refuses_what_it_was_offered() {
+fn the_active_side_refuses_a_reply() {
     let mut w = World::new(2, 1);
     w.listen(1, 8);
     let active = w.ends[0].connect(w.now, &connect_params(0, 1, 0x11)).expect("connect");
@@ -225,7 +225,7 @@ fn both_disconnect_at_once() {
 }
 
 #[test]
-fn what_is_destroyed_leaves_its_peer_knowing() {
+fn destroying_an_end_tells_its_peer() {
     // Active side, in each of its states.
     let mut w = World::new(2, 1);
     w.listen(1, 8);
@@ -276,7 +276,7 @@ fn what_is_destroyed_leaves_its_peer_knowing() {
 }
 
 #[test]
-fn whether_a_peer_has_agreed_to_the_end_is_known_after_it_was_destroyed() {
+fn a_destroyed_connection_remembers_whether_its_peer_agreed() {
     let mut w = World::new(2, 1);
     w.listen(1, 8);
     let (active, passive) = w.connected();
@@ -355,7 +355,7 @@ fn a_datagram_service_is_asked_and_answers() {
 }
 
 #[test]
-fn what_is_too_long_is_said_at_once() {
+fn private_data_that_is_too_long_is_refused_at_once() {
     let mut w = World::new(2, 1);
     w.listen(1, 8);
     let long = ConnectParams { private: [0; 93].to_vec(), ..connect_params(0, 1, 0x11) };
@@ -386,7 +386,7 @@ fn a_request_that_was_seen_makes_room_for_the_next() {
 
 /// Every state, since a process may die in any.
 #[test]
-fn connections_with_a_peer_that_is_gone_end() {
+fn connections_to_a_vanished_peer_end() {
     let mut w = World::new(2, 1);
     w.listen(1, 8);
     let (_, established) = w.connected();
@@ -416,7 +416,7 @@ fn connections_with_a_peer_that_is_gone_end() {
 }
 
 #[test]
-fn what_a_peer_said_before_it_was_gone_comes_first() {
+fn messages_of_a_vanished_peer_come_before_its_end() {
     let mut w = World::new(2, 1);
     w.listen(1, 8);
     let asked = w.ends[0].connect(w.now, &connect_params(0, 1, 0x33)).expect("connect");

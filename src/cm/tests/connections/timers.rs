@@ -51,7 +51,7 @@ fn each_message_may_be_lost_once_and_twice() {
 }
 
 #[test]
-fn nobody_there_is_unreachable_after_the_standard_time() {
+fn an_absent_peer_is_unreachable_after_the_standard_time() {
     let mut w = World::new(1, 1);
     let id = w.ends[0].connect(w.now, &connect_params(0, 1, 0x11)).expect("connect");
     assert_eq!(w.event(0), Some(Event::Unreachable(id)));
@@ -63,7 +63,7 @@ fn nobody_there_is_unreachable_after_the_standard_time() {
 }
 
 #[test]
-fn a_reply_that_nobody_confirms_is_unreachable() {
+fn an_unconfirmed_reply_makes_the_peer_unreachable() {
     let mut w = World::new(2, 1);
     w.listen(1, 8);
     w.ends[0].connect(w.now, &connect_params(0, 1, 0x11)).expect("connect");
