@@ -32,7 +32,7 @@ mr m 4K
 > RC Acknowledge psn 100 ACK msn 7
 """
 
-# rping ends itself when its reply is refused.
+# rping exits when its reply is refused.
 FAREWELL = """title: A server that goes on after it was refused
 rules: IBTA 12.9.7
 server
