@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn chances_come_out_about_right() {
+    fn probabilities_are_met_approximately() {
         let mut rng = Rng::new(1);
         let hits = (0..100_000).filter(|_| rng.chance(0.01)).count();
         assert!((900..1100).contains(&hits), "{hits}");

@@ -78,8 +78,8 @@ fn every_mode_that_veth_has_carries_frames() {
 }
 
 #[test]
-fn what_cannot_be_had_is_refused_with_its_reason() {
-    if !can_run("what_cannot_be_had_is_refused_with_its_reason") {
+fn an_unavailable_mode_is_refused_with_its_reason() {
+    if !can_run("an_unavailable_mode_is_refused_with_its_reason") {
         return;
     }
     let pair = Pair::new(1500, 1);

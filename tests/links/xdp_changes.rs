@@ -148,8 +148,8 @@ fn a_neighbour_that_is_in_use_is_confirmed_by_the_kernel() {
 }
 
 #[test]
-fn what_cannot_be_reached_is_asked_for_and_found_once_it_is_there() {
-    if !can_run("what_cannot_be_reached_is_asked_for_and_found_once_it_is_there") {
+fn an_unreachable_neighbour_is_found_once_it_appears() {
+    if !can_run("an_unreachable_neighbour_is_found_once_it_appears") {
         return;
     }
     let pair = Pair::new(1500, 1);

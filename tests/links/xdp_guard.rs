@@ -74,8 +74,8 @@ fn a_link_that_is_dropped_leaves_no_program_and_frees_its_queues() {
 }
 
 #[test]
-fn somebody_elses_program_is_not_replaced() {
-    if !can_run("somebody_elses_program_is_not_replaced") {
+fn another_program_is_not_replaced() {
+    if !can_run("another_program_is_not_replaced") {
         return;
     }
     let pair = Pair::new(1500, 1);

@@ -69,7 +69,7 @@ fn each_address_is_used_as_long_as_it_is_there() {
 }
 
 #[test]
-fn all_addresses_have_the_same_part_although_others_have_some_of_them_alone() {
+fn all_addresses_use_the_same_part_even_if_others_have_some_addresses_alone() {
     let [first, second] = addresses();
     let mut others: Vec<Box<dyn Link>> = Vec::new();
     for _ in 0..8 {
@@ -99,7 +99,7 @@ fn all_addresses_have_the_same_part_although_others_have_some_of_them_alone() {
 }
 
 #[test]
-fn a_group_stays_joined_when_the_address_goes_that_it_was_joined_by() {
+fn a_group_stays_joined_when_its_address_is_removed() {
     let [first, second] = addresses();
     let mut link = AddressesLink::open(&[first, second], Arc::new(udp), at_once).expect("a link");
     let mut peer = UdpLink::open(UdpOptions::default()).expect("a peer");
@@ -122,7 +122,7 @@ fn a_group_stays_joined_when_the_address_goes_that_it_was_joined_by() {
 }
 
 #[test]
-fn an_address_that_cannot_be_opened_is_no_obstacle_to_others() {
+fn an_address_that_cannot_be_opened_does_not_affect_others() {
     let [first, second, third] = addresses();
     let owner = UdpLink::open(UdpOptions { address: Some(second), ..UdpOptions::default() }).expect("alone");
     assert_eq!(
@@ -256,7 +256,7 @@ impl Link for Contended {
 }
 
 #[test]
-fn a_service_is_said_at_a_new_address_as_soon_as_its_table_is_free() {
+fn a_service_is_announced_at_a_new_address_once_its_table_is_free() {
     let [first, second] = [1, 2].map(|number| IpAddr::from([127, 9, 9, number]));
     let served = Arc::new(AtomicBool::new(false));
     let says = served.clone();

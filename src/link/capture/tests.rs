@@ -266,7 +266,7 @@ fn segmented_runs_are_recorded_with_the_ids_of_the_wire_at_both_ends() {
 }
 
 #[test]
-fn below_faults_only_what_really_leaves_is_recorded() {
+fn below_faults_only_packets_that_leave_are_recorded() {
     let file = TempFile::new();
     let (a, _b) = sim_pair(SimOptions::default());
     let spec = "drop:psn=1,corrupt:psn=2,duplicate:psn=3".parse().unwrap();
@@ -284,7 +284,7 @@ fn below_faults_only_what_really_leaves_is_recorded() {
 }
 
 #[test]
-fn what_a_fault_does_is_a_comment_of_its_packet() {
+fn a_fault_leaves_a_comment_at_its_packet() {
     let file = TempFile::new();
     let (a, b) = sim_pair(SimOptions::default());
     let spec = "drop:psn=1,corrupt:psn=2,duplicate:psn=3,delay=1us:psn=4,drop:dir=rx:nth=2".parse().unwrap();
@@ -325,7 +325,7 @@ fn what_a_fault_does_is_a_comment_of_its_packet() {
 }
 
 #[test]
-fn long_packets_are_cut_where_that_is_wanted() {
+fn long_packets_are_cut_to_the_snap_length() {
     let file = TempFile::new();
     let options = CaptureOptions { snap_len: Some(96), epoch: Some(EPOCH), ..CaptureOptions::default() };
     let (a, _b) = sim_pair(SimOptions { sees_ip_header: true, ..SimOptions::default() });
@@ -449,7 +449,7 @@ fn while_the_file_cannot_keep_up_the_link_pauses_and_nothing_is_lost() {
 }
 
 #[test]
-fn who_may_wait_for_the_file_waits() {
+fn a_caller_that_may_wait_for_the_file_waits() {
     let (pipe, mut reader) = pipe();
     let options = CaptureOptions {
         queue_bytes: 64 << 10,
@@ -493,7 +493,7 @@ fn the_file_is_readable_while_it_is_written() {
 }
 
 #[test]
-fn what_the_queue_cannot_hold_is_counted_everywhere() {
+fn packets_lost_by_a_full_queue_are_counted_everywhere() {
     let file = TempFile::new();
     let options = CaptureOptions {
         queue_bytes: 64 << 10,
@@ -572,7 +572,7 @@ fn the_clock_of_the_machine_sets_the_times_when_nothing_else_does() {
 }
 
 #[test]
-fn a_capture_is_for_its_owner_and_overwrites_nothing_that_is_not_meant() {
+fn a_capture_is_private_and_overwrites_no_other_file() {
     use std::os::unix::fs::{MetadataExt, symlink};
     let (file, link, second) = (TempFile::new(), TempFile::new(), TempFile::new());
     drop(file.capture());

@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn the_grammar_for_people_has_every_action_and_condition_and_no_other() {
+    fn the_grammar_lists_exactly_the_actions_and_conditions() {
         assert_eq!(described("Actions:\n"), ACTIONS);
         let mut conditions = described("Conditions:\n");
         let mut known: Vec<&str> =
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_grammar_shows_can_be_written() {
+    fn examples_of_the_grammar_can_be_parsed() {
         for text in ["drop=1%", "drop:rate=1%", "delay=200us:5%", "delay:by=200us:rate=5%", "dup=1%"] {
             assert!(text.starts_with("dup") || GRAMMAR.contains(text), "{text}");
             text.parse::<FaultSpec>().unwrap_or_else(|error| panic!("{text}: {error}"));

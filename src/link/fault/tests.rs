@@ -40,7 +40,7 @@ fn psns(got: &[Received]) -> Vec<u32> {
 }
 
 #[test]
-fn specs_read_back_as_they_are_shown() {
+fn displayed_specs_parse_back() {
     for text in [
         "seed=0",
         "seed=7,drop=1%",
@@ -107,7 +107,7 @@ fn errors_say_which_item_and_what_to_write() {
 }
 
 #[test]
-fn opcode_patterns_select_what_they_say() {
+fn opcode_patterns_select_their_opcodes() {
     let selected = |pattern: &str| -> Vec<u8> {
         let spec = spec(&format!("drop:op={pattern}"));
         let opcodes = spec.rules[0].opcodes.clone().unwrap();
@@ -224,14 +224,14 @@ fn duplicates_come_twice_and_corrupted_ones_with_a_bad_icrc() {
 }
 
 #[test]
-fn reordered_ones_are_overtaken_by_so_many() {
+fn reordered_datagrams_are_overtaken_by_depth_others() {
     let (mut a, mut b) = faulty_sender("reorder:psn=1,reorder:psn=4:depth=3");
     send_all(&mut a, 0..9);
     assert_eq!(psns(&drain(&mut b, NOW)), [0, 2, 3, 1, 5, 6, 7, 4, 8]);
 }
 
 #[test]
-fn a_reordered_one_with_nobody_behind_it_leaves_after_a_while() {
+fn a_reordered_datagram_without_followers_leaves_after_a_while() {
     let (mut a, mut b) = faulty_sender("reorder:nth=1");
     send_all(&mut a, 0..1);
     assert!(drain(&mut b, NOW).is_empty());
@@ -243,7 +243,7 @@ fn a_reordered_one_with_nobody_behind_it_leaves_after_a_while() {
 }
 
 #[test]
-fn delayed_ones_leave_when_their_time_has_come() {
+fn delayed_datagrams_leave_when_their_time_has_come() {
     let (mut a, mut b) = faulty_sender("delay=200us:psn=1,delay=100us:psn=2");
     send_all(&mut a, 0..4);
     assert_eq!(psns(&drain(&mut b, NOW)), [0, 3]);
@@ -259,7 +259,7 @@ fn delayed_ones_leave_when_their_time_has_come() {
 }
 
 #[test]
-fn rules_apply_to_what_is_received_when_they_say_so() {
+fn rules_with_dir_rx_apply_to_received_datagrams() {
     let fabric = Fabric::new(0);
     fabric.set_default_path(Path { delay: Duration::ZERO, ..Path::default() });
     let options = SimOptions { sees_ip_header: true, ..SimOptions::default() };
@@ -294,7 +294,7 @@ fn the_same_seed_repeats_the_same_faults() {
 }
 
 #[test]
-fn rates_come_out_about_right_and_do_not_disturb_each_other() {
+fn rates_are_met_approximately_and_are_independent() {
     let dropped = |faults: &str| {
         let (mut a, mut b) = faulty_sender(faults);
         send_all(&mut a, 0..4000);

@@ -114,7 +114,7 @@ fn all_queue_pairs_of_an_address_that_is_not_shared_take_one_road() {
 
 /// Both names of an address can be taken by anybody.
 #[test]
-fn another_user_that_has_a_name_of_the_address_hides_nobody() {
+fn a_name_taken_by_another_user_hides_no_process() {
     let mut left = open();
     let [_, _, high, low] = process::id().to_be_bytes();
     let address = IpAddr::from([127, 205, high, low.clamp(1, 254)]);
@@ -147,7 +147,7 @@ fn another_user_that_has_a_name_of_the_address_hides_nobody() {
 }
 
 #[test]
-fn two_that_ask_each_other_get_one_road() {
+fn two_crossing_requests_make_one_road() {
     for _ in 0..8 {
         let (mut left, mut right) = (open(), open());
         let (to_right, to_left) = (right.roads.own.address, left.roads.own.address);
@@ -170,7 +170,7 @@ fn two_that_ask_each_other_get_one_road() {
 
 /// Each looks, receives and sends in its turn, in every order.
 #[test]
-fn nothing_is_lost_or_overtaken_while_two_ask_each_other() {
+fn nothing_is_lost_or_overtaken_while_requests_cross() {
     for order in 0..1 << 7 {
         let mut links = [open(), open()];
         let to = [links[1].roads.own.address, links[0].roads.own.address];
@@ -213,7 +213,7 @@ fn a_link_has_a_road_to_itself() {
 
 /// A QP of the unreliable service would lose a message.
 #[test]
-fn what_went_below_arrives_before_what_takes_the_new_road() {
+fn datagrams_sent_below_arrive_before_those_on_a_new_road() {
     let (mut left, mut right) = (open(), open());
     let to = right.roads.own.address;
     for psn in 0..8 {
@@ -231,7 +231,7 @@ fn what_went_below_arrives_before_what_takes_the_new_road() {
 }
 
 #[test]
-fn a_full_road_is_no_loss() {
+fn a_full_road_loses_nothing() {
     let (mut left, mut right) = neighbours();
     let to = right.roads.own.address;
     let mut sent = 0;
@@ -247,7 +247,7 @@ fn a_full_road_is_no_loss() {
 }
 
 #[test]
-fn a_peer_that_reads_nothing_is_waited_for_only_so_long() {
+fn a_peer_that_reads_nothing_is_awaited_for_a_limited_time() {
     let (mut left, mut right) = neighbours();
     let flow = testing::flow(left.roads.own.address, right.roads.own.address);
     let mut sent = 0;
@@ -274,7 +274,7 @@ fn a_peer_that_reads_nothing_is_waited_for_only_so_long() {
 }
 
 #[test]
-fn a_peer_that_reads_slowly_is_waited_for() {
+fn a_peer_that_reads_slowly_is_awaited() {
     let (mut left, mut right) = neighbours();
     let flow = testing::flow(left.roads.own.address, right.roads.own.address);
     let mut time = now();
@@ -288,7 +288,7 @@ fn a_peer_that_reads_slowly_is_waited_for() {
 }
 
 #[test]
-fn others_are_reached_beside_a_peer_that_reads_nothing() {
+fn a_peer_that_reads_nothing_does_not_block_others() {
     let (mut left, right) = neighbours();
     let mut third = open();
     let (to_right, to_third) = (right.roads.own.address, third.roads.own.address);
@@ -332,7 +332,7 @@ fn every_peer_is_read_in_its_turn() {
 }
 
 #[test]
-fn what_is_shown_can_be_read_before_it_is_flushed() {
+fn published_records_can_be_read_before_the_flush() {
     let (mut left, mut right) = neighbours();
     let to = right.roads.own.address;
     send(&mut left, to, 1, 8).expect("a slot");
@@ -380,7 +380,7 @@ fn a_link_is_quiet_until_there_is_something_to_do() {
 }
 
 #[test]
-fn a_peer_knows_what_was_read_before_its_reader_sleeps() {
+fn a_reader_publishes_its_position_before_it_sleeps() {
     let (mut left, mut right) = neighbours();
     let to = right.roads.own.address;
     send(&mut left, to, 1, 8).expect("a slot");
@@ -484,7 +484,7 @@ fn the_link_below_is_read_in_its_turn() {
 }
 
 #[test]
-fn an_idle_road_is_given_back_and_made_again() {
+fn an_idle_road_is_released_and_made_again() {
     let (mut left, mut right) = neighbours();
     let (from, to) = (left.roads.own.address, right.roads.own.address);
     let sweep = |link: &mut ShmLink<UdpLink>| {
@@ -514,7 +514,7 @@ fn an_idle_road_is_given_back_and_made_again() {
 }
 
 #[test]
-fn what_was_sent_before_the_end_arrives_and_the_next_goes_below() {
+fn records_sent_before_the_end_arrive_and_later_ones_go_below() {
     let (mut left, mut right) = neighbours();
     let (from, to) = (left.roads.own.address, right.roads.own.address);
     send(&mut left, to, 5, 64).expect("a slot");
@@ -619,7 +619,7 @@ fn a_silent_peer_that_has_the_address_alone_is_asked_once_for_all_queue_pairs() 
 }
 
 #[test]
-fn a_peer_that_writes_garbage_loses_its_road() {
+fn a_peer_that_violates_the_ring_protocol_loses_its_road() {
     let (mut left, mut right) = neighbours();
     left.roads.road(0).expect("a road").rings.scribble();
     testing::drain(&mut right, now());
@@ -669,7 +669,7 @@ fn an_address_has_one_road() {
 }
 
 #[test]
-fn nobody_speaks_for_a_group_or_for_no_address() {
+fn no_process_is_accepted_for_a_group_or_an_unspecified_address() {
     let mut link = open();
     let _strangers = [Ipv4Addr::new(224, 0, 0, 9), Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST]
         .map(|address| stranger(&link, address.into()));
@@ -678,7 +678,7 @@ fn nobody_speaks_for_a_group_or_for_no_address() {
 }
 
 #[test]
-fn a_crowd_is_let_in_a_few_at_a_time() {
+fn many_clients_are_accepted_a_few_at_a_time() {
     let mut link = open();
     let crowd: Vec<_> =
         (0..3 * MOST_LET_IN).map(|_| hello::ask(link.roads.own).expect("it listens")).collect();
@@ -696,7 +696,7 @@ fn obstacle(link: &ShmLink<UdpLink>, peer: IpAddr) -> Option<String> {
 }
 
 #[test]
-fn a_link_knows_who_is_reached_through_shared_memory_and_why_others_are_not() {
+fn a_link_knows_which_peers_use_shared_memory_and_why_others_do_not() {
     let (mut left, mut right) = neighbours();
     let (near, far) = (left.roads.own.address, right.roads.own.address);
     for psn in 1..=3 {
@@ -729,7 +729,7 @@ fn a_link_knows_who_is_reached_through_shared_memory_and_why_others_are_not() {
 }
 
 #[test]
-fn a_road_that_is_given_back_is_no_fallback() {
+fn a_released_road_does_not_count_as_a_fallback() {
     let (mut left, mut right) = neighbours();
     for _ in 0..2 {
         let at = left.poll_timeout().expect("roads are looked after");
@@ -808,9 +808,9 @@ fn in_a_process(test: &str) -> bool {
 }
 
 #[test]
-fn a_peer_that_cannot_be_let_in_wakes_nobody_for_ever() {
+fn a_peer_that_cannot_be_accepted_does_not_wake_the_thread_forever() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    if in_a_process("a_peer_that_cannot_be_let_in_wakes_nobody_for_ever") {
+    if in_a_process("a_peer_that_cannot_be_accepted_does_not_wake_the_thread_forever") {
         return;
     }
     let (mut left, mut right) = (open(), open());
@@ -833,9 +833,9 @@ fn a_peer_that_cannot_be_let_in_wakes_nobody_for_ever() {
 }
 
 #[test]
-fn a_limit_of_file_sizes_ends_nobody() {
+fn a_file_size_limit_ends_no_process() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    if in_a_process("a_limit_of_file_sizes_ends_nobody") {
+    if in_a_process("a_file_size_limit_ends_no_process") {
         return;
     }
     let (mut left, right) = (open(), open());
@@ -848,7 +848,7 @@ fn a_limit_of_file_sizes_ends_nobody() {
 
 /// Both sleep whenever there is nothing to do: a bell that is not rung ends the test by its timeout.
 #[test]
-fn two_threads_that_sleep_lose_no_bell() {
+fn two_sleeping_threads_lose_no_wake_up() {
     const MESSAGES: u32 = 20_000;
     let (left, right) = neighbours();
     let (to_right, to_left) = (right.roads.own.address, left.roads.own.address);

@@ -88,7 +88,7 @@ fn the_fate_of_a_datagram_under_way_can_be_changed() {
 }
 
 #[test]
-fn what_cannot_be_done_to_a_datagram_is_not_done() {
+fn impossible_changes_to_a_datagram_are_refused() {
     let fabric = Fabric::new(1);
     let (mut a, mut b) = pair(&fabric, SimOptions::default());
     send(&mut a, NOW, &flow(ip(1), ip(2)), 7, 64).unwrap();
@@ -172,7 +172,7 @@ fn the_same_seed_repeats_and_another_does_not() {
 }
 
 #[test]
-fn one_direction_does_not_disturb_another() {
+fn directions_are_independent() {
     let run = |busy: bool| {
         let fabric = Fabric::new(5);
         fabric.set_default_path(Path { loss: 0.3, ..Path::default() });
@@ -190,7 +190,7 @@ fn one_direction_does_not_disturb_another() {
 }
 
 #[test]
-fn every_fault_happens_about_as_often_as_asked() {
+fn every_fault_happens_approximately_at_its_rate() {
     const COUNT: u32 = 4000;
     let about = |n: u64| (300..500).contains(&n);
     let run = |path: Path| {

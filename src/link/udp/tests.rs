@@ -201,7 +201,7 @@ fn without_segmentation_every_datagram_has_id_zero() {
 }
 
 #[test]
-fn source_ports_are_used_as_wanted_while_they_can_be_had() {
+fn requested_source_ports_are_used_while_available() {
     let (mut a, mut b) = (open(), open());
     let taken = UdpSocket::bind((a.address(), 0xC0DE)).unwrap();
     let want = |sport| Flow { sport, ..flow(a.local.address, b.local.address) };
@@ -361,7 +361,7 @@ fn a_group_has_many_members_and_the_descriptor_covers_it() {
 }
 
 #[test]
-fn a_budget_is_kept_about() {
+fn a_budget_is_kept_approximately() {
     let mut a = open_with(|o| o.segmentation = false);
     let mut b = open();
     let to_b = flow(a.address(), b.address());
@@ -395,7 +395,7 @@ fn devices_get_loopback_addresses_of_their_own() {
 }
 
 #[test]
-fn addresses_that_cannot_be_had_say_why() {
+fn addresses_that_cannot_be_used_say_why() {
     let open_at = |address: IpAddr| {
         UdpLink::open(UdpOptions { address: Some(address), ..UdpOptions::default() })
             .map(|link| link.address())

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_refused_before_its_message_is_read_is_no_end() {
+    fn a_stream_refused_before_its_message_is_read_does_not_count_as_an_end() {
         let mut lifelines = Lifelines::default();
         let (ours, theirs) = stream();
         lifelines.keep_to(ours, HOME);

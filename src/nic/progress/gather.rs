@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_reports_its_success_leaves_with_those_before_it_that_do_not() {
+    fn a_signaled_request_leaves_with_the_unsignaled_ones_before_it() {
         let mut gathered = Gathered::default();
         for _ in 0..3 {
             for signaled in [false, false, true] {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_in_between_does_not_matter_to_who_reports() {
+    fn requests_that_left_in_between_do_not_matter() {
         let mut gathered = Gathered::default();
         let left = (0..BATCH).filter(|_| {
             gathered.add(64, false);

@@ -270,7 +270,7 @@ fn the_next_wait_spins_after_a_short_one() {
 }
 
 #[test]
-fn a_caller_that_sleeps_is_rung_for_while_the_thread_ticks() {
+fn peers_wake_a_sleeping_caller_while_the_thread_ticks() {
     let mut world = World::new();
     let plan = world.policy.on(Event::Sleeps, world.now);
     assert!(plan.rings_caller);
@@ -302,7 +302,7 @@ fn a_caller_that_a_peer_has_woken_is_expected_to_sleep_again() {
 }
 
 #[test]
-fn a_caller_that_has_slept_for_a_tick_is_not_rung_for() {
+fn peers_do_not_wake_a_caller_that_has_slept_for_a_tick() {
     let mut world = World::new();
     world.policy.on(Event::Sleeps, world.now);
     world.pass(TICK);
@@ -312,7 +312,7 @@ fn a_caller_that_has_slept_for_a_tick_is_not_rung_for() {
 }
 
 #[test]
-fn a_caller_that_rises_is_not_rung_for() {
+fn peers_do_not_wake_a_caller_that_is_awake() {
     let mut world = World::new();
     world.policy.on(Event::Sleeps, world.now);
     assert!(!world.policy.on(Event::Rises, world.now).rings_caller);

@@ -58,7 +58,7 @@ fn a_device_is_described_as_the_kernel_would() {
 }
 
 #[test]
-fn an_address_that_each_process_finds_for_itself_is_not_told() {
+fn the_default_device_shows_no_address() {
     let scratch = Scratch::new("own");
     scratch.describe("udp");
     let zero = "0000:0000:0000:0000:0000:0000:0000:0000\n";

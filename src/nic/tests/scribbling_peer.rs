@@ -146,7 +146,7 @@ fn used() -> (u64, usize) {
 }
 
 #[test]
-fn a_peer_that_scribbles_over_what_it_shares_harms_its_own_connections_alone() {
+fn a_peer_that_overwrites_shared_memory_harms_only_its_own_connections() {
     let context = device(&format!("scribbled{}", std::process::id()));
     let mut honest = Sender::start("honest", &context);
     let mut scribbler = Sender::start("scribbler", &context);

@@ -12,7 +12,7 @@ use softrnic_sys::environment;
 const CHILD: &str = "TEST_SETUID_CHILD";
 
 #[test]
-fn a_setuid_program_does_not_believe_its_environment() {
+fn a_setuid_program_ignores_its_environment() {
     if std::env::var_os(CHILD).is_some() {
         return as_setuid_program();
     }
@@ -27,7 +27,7 @@ fn a_setuid_program_does_not_believe_its_environment() {
         Command::new("setpriv")
             .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
             .arg(program)
-            .args(["--exact", "a_setuid_program_does_not_believe_its_environment", "--nocapture"])
+            .args(["--exact", "a_setuid_program_ignores_its_environment", "--nocapture"])
             .env(CHILD, "1")
             .env("SOFTRNIC_PCAP", folder.0.join("overwritten"))
             .env("SOFTRNIC_DEVICES", "mine=udp")

@@ -61,7 +61,7 @@ fn asked_for_little(what: &str) {
 }
 
 #[test]
-fn no_number_of_the_applications_decides_how_much_memory_is_moved_under_the_nic_lock() {
+fn memory_moved_under_the_nic_lock_is_bounded() {
     const MANY: usize = 1 << 18;
     let context = Context::open(&DeviceSpec::default()).expect("a device");
     let pd = context.alloc_pd().expect("a PD");

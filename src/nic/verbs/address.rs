@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_handle_more_than_the_device_has_is_refused_until_another_is_gone() {
+    fn one_handle_beyond_the_limit_is_refused_until_another_is_destroyed() {
         let count = HandleCount::new(2);
         let (first, _second) = (count.take().expect("the first"), count.take().expect("the second"));
         assert!(matches!(count.take(), Err(ControlError::NoMemory)));

@@ -98,7 +98,7 @@ fn loom_room_wakes_or_is_found() {
 /// The model finds the fault: without the fence between storing and asking, a side sleeps for ever.
 #[test]
 #[should_panic(expected = "sleeps over a record")]
-fn loom_a_bell_without_a_fence_is_lost() {
+fn loom_a_wake_up_without_a_fence_is_lost() {
     loom::model(|| {
         let pair = Pair::model();
         let far = pair.clone();
@@ -119,7 +119,7 @@ fn loom_a_bell_without_a_fence_is_lost() {
 
 /// Whoever sleeps last has the bell: a record is found, or rings for the thread or for the caller that sleeps then.
 #[test]
-fn loom_a_record_wakes_the_one_that_sleeps() {
+fn loom_a_record_wakes_the_sleeper() {
     loom::model(|| {
         let pair = Pair::model();
         let callers = Arc::new(AtomicBool::new(false));

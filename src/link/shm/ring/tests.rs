@@ -222,7 +222,7 @@ fn a_ring_that_begins_again_elsewhere_is_corrupt() {
 }
 
 #[test]
-fn what_was_not_committed_is_never_seen() {
+fn uncommitted_records_are_never_seen() {
     let (mut left, mut right) = pair(MIN_CAPACITY);
     left.reserve(1000).expect("room");
     left.slot(addressing(0)).fill(1);

@@ -9,7 +9,7 @@ fn sealed_file(len: u64, seals: SealFlags) -> OwnedFd {
 }
 
 #[test]
-fn what_one_writes_the_other_reads() {
+fn each_side_reads_what_the_other_wrote() {
     let (mut own, file) = Own::create(MIN_CAPACITY).expect("memory");
     let peer = Peer::map(&file).expect("a segment");
     own.bytes_mut(100, 5).copy_from_slice(b"hello");
@@ -41,7 +41,7 @@ fn the_receiver_of_a_segment_cannot_write_it() {
 }
 
 #[test]
-fn what_is_no_sealed_segment_is_refused() {
+fn unsealed_segments_are_refused() {
     let right = (HEADER_LEN + MIN_CAPACITY) as u64;
     assert!(Peer::map(&sealed_file(right, SEALS)).is_ok());
     assert!(Peer::map(&sealed_file(right, SEALS.difference(SealFlags::SHRINK))).is_err());

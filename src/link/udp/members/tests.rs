@@ -61,7 +61,7 @@ fn send_mad(link: &mut UdpLink, to: &Flow, body: CmBody<'_>) {
 }
 
 #[test]
-fn each_of_two_processes_on_one_address_gets_what_is_for_it() {
+fn each_of_two_processes_on_one_address_gets_its_own_packets() {
     let at = address(0);
     let mut links = pair(at);
     let parts = [part(&links[0]), part(&links[1])];
@@ -148,7 +148,7 @@ fn kill(mut link: UdpLink) {
 }
 
 #[test]
-fn when_processes_are_killed_others_refuse_what_they_have_listened_for() {
+fn services_of_killed_processes_are_refused_by_others() {
     let at = address(7);
     let mut links = Vec::from(pair(at));
     for _ in 0..4 {
@@ -176,7 +176,7 @@ fn when_processes_are_killed_others_refuse_what_they_have_listened_for() {
 }
 
 #[test]
-fn a_process_that_comes_later_gets_nothing_of_what_came_before() {
+fn a_new_process_gets_no_packets_of_an_earlier_one() {
     let at = address(3);
     let [gone, mut stays] = pair(at);
     let old = part(&gone);
@@ -198,7 +198,7 @@ fn a_process_that_comes_later_gets_nothing_of_what_came_before() {
 }
 
 #[test]
-fn one_more_process_than_there_are_parts_is_refused_with_a_sentence() {
+fn one_process_beyond_the_limit_is_refused_with_a_message() {
     let at = address(4);
     let mut links = vec![UdpLink::open(shared(at)).expect("the first")];
     while links.len() < Part::COUNT {
@@ -221,7 +221,7 @@ fn one_more_process_than_there_are_parts_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn whoever_does_not_share_has_the_address_alone() {
+fn a_process_that_does_not_share_has_the_address_alone() {
     let at = address(5);
     let alone = UdpOptions { shared: false, ..shared(at) };
     let first = UdpLink::open(alone).expect("alone");
@@ -294,7 +294,7 @@ fn has_heard(socket: &OwnedFd) -> bool {
 
 /// Somebody may have to be attended to for ever. All that wait are reached by and by all the same.
 #[test]
-fn a_crowd_is_let_in_some_at_a_time() {
+fn many_joining_processes_are_accepted_a_few_at_a_time() {
     let at = address(41);
     let mut link = UdpLink::open(shared(at)).expect("the first");
     let waiting = crowd(|| hello::connect_to_any(at).ok());
@@ -309,14 +309,14 @@ fn a_crowd_is_let_in_some_at_a_time() {
 }
 
 #[test]
-fn nobody_can_take_the_name_of_lifelines_beforehand() {
+fn the_name_of_lifelines_cannot_be_taken_beforehand() {
     let at = address(43);
     let name = || UdpLink::open(shared(at)).expect("the first").members.expect("shared").lifelines.name;
     assert_ne!(name(), name());
 }
 
 #[test]
-fn a_crowd_of_lifelines_is_let_in_some_at_a_time() {
+fn many_lifelines_are_accepted_a_few_at_a_time() {
     let at = address(42);
     let mut link = UdpLink::open(shared(at)).expect("the first");
     let members = link.members.as_mut().expect("shared");

@@ -15,7 +15,7 @@ fn at(micros: u64) -> Time {
 }
 
 #[test]
-fn an_answer_serves_for_a_share_of_the_room() {
+fn an_answer_is_used_for_a_share_of_the_room() {
     let mut rooms = Rooms::default();
     assert_eq!(rooms.check(at(0), here(), 1000), None);
     rooms.learn(at(0), here(), Some(EMPTY));
@@ -34,7 +34,7 @@ fn short_datagrams_take_more_than_their_bytes() {
 }
 
 #[test]
-fn a_receiver_that_is_behind_is_waited_for_and_asked_about_again() {
+fn a_receiver_that_is_behind_is_awaited_and_queried_again() {
     let mut rooms = Rooms::default();
     rooms.learn(at(0), here(), Some(FULL));
     assert_eq!(rooms.check(at(1), here(), 100), Some(false));
@@ -49,7 +49,7 @@ fn a_receiver_that_is_behind_is_waited_for_and_asked_about_again() {
 }
 
 #[test]
-fn a_receiver_that_reads_nothing_is_not_waited_for_long() {
+fn a_receiver_that_reads_nothing_is_not_awaited_for_long() {
     let mut rooms = Rooms::default();
     rooms.learn(at(0), here(), Some(FULL));
     rooms.learn(at(99_999), here(), Some(FULL));

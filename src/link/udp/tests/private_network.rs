@@ -172,7 +172,7 @@ fn ids_of(frames: &[Vec<u8>], sport: u16) -> Vec<u16> {
 }
 
 #[test]
-fn marks_of_congestion_are_shown_to_everybody() {
+fn congestion_marks_are_shown_to_every_receiver() {
     in_private_network(|| {
         let mut a = open_near();
         send(&mut a, NOW, &Flow { tos: 0x6B, ttl: 17, ..to(1) }, 0, 8).unwrap();
@@ -183,7 +183,7 @@ fn marks_of_congestion_are_shown_to_everybody() {
 }
 
 #[test]
-fn datagrams_beyond_the_mtu_of_the_way_are_counted_as_errors() {
+fn datagrams_beyond_the_path_mtu_are_counted_as_errors() {
     in_private_network(|| {
         let mut a = open_near();
         let mut sniffer = sniffer();
@@ -206,12 +206,12 @@ fn datagrams_beyond_the_mtu_of_the_way_are_counted_as_errors() {
 }
 
 #[test]
-fn what_the_network_does_not_take_stays_queued_until_it_does() {
+fn datagrams_stay_queued_until_the_network_takes_them() {
     in_private_network(|| fill_and_drain(ROCE_UDP_PORT));
 }
 
 #[test]
-fn a_full_socket_of_another_source_port_is_waited_for_too() {
+fn a_full_socket_of_another_source_port_is_awaited_too() {
     in_private_network(|| fill_and_drain(0xC055));
 }
 

@@ -22,7 +22,7 @@ fn answer(reply: &'static [u8]) -> String {
 }
 
 #[test]
-fn a_refusal_and_nonsense_are_told_apart() {
+fn refusals_and_invalid_answers_are_distinguished() {
     assert!(answer(b"refused\nnot for you").ends_with(": not for you"));
     assert!(answer(b"refused\nnot for you, either\n\n").ends_with(": not for you, either"));
     assert!(answer(b"HTTP/1.1 400 Bad Request\n").contains("its answer is not that of a helper"));
@@ -30,7 +30,7 @@ fn a_refusal_and_nonsense_are_told_apart() {
 }
 
 #[test]
-fn a_refusal_reaches_who_was_not_listened_to() {
+fn a_refusal_reaches_a_client_whose_request_was_not_read() {
     let (near, far) = UnixStream::pair().expect("a pair");
     refuse(&far, "it is for user 7 only\n\n").expect("refuses");
     drop(far);
@@ -54,13 +54,13 @@ fn another_user_cannot_take_the_place_of_a_helper_that_has_ended() {
 }
 
 #[test]
-fn nobody_there_is_an_error() {
+fn a_missing_helper_is_an_error() {
     let error = Grant::request("/nowhere/at/all", "eth0", &XdpOptions::default()).err().expect("an error");
     assert!(error.to_string().starts_with("no grant from /nowhere/at/all: No such file"));
 }
 
 #[test]
-fn who_says_a_byte_now_and_then_is_not_waited_for() {
+fn a_helper_that_trickles_bytes_is_not_awaited() {
     let (mut near, far) = UnixStream::pair().expect("a pair");
     let begin = Instant::now();
     let slow = thread::spawn(move || {
@@ -74,7 +74,7 @@ fn who_says_a_byte_now_and_then_is_not_waited_for() {
 }
 
 #[test]
-fn wishes_come_in_pieces_and_nonsense_ends_them() {
+fn wishes_may_arrive_in_pieces_and_invalid_ones_end_them() {
     let mut wishes = Wishes::default();
     let mut seen = Vec::new();
     for piece in ["jo", "in 239.1.2.3\nleave 239.1", ".2.3\n"] {

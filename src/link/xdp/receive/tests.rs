@@ -75,7 +75,7 @@ fn a_frame_is_delivered_once_all_of_it_is_there() {
 }
 
 #[test]
-fn descriptors_that_are_not_the_kernels_to_give_are_refused() {
+fn descriptors_that_the_kernel_cannot_own_are_refused() {
     let beyond = u64::from(CHUNKS) * CHUNK as u64;
     for (address, len) in [(beyond, 60), (u64::MAX, 60), (CHUNK as u64 + 2000, 60), (HEADROOM, 1793)] {
         let (mut receive, mut kernel, mut umem) = receive_and_kernel();

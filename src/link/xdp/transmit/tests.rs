@@ -105,7 +105,7 @@ fn slots_go_round_although_the_kernel_publishes_late() {
 }
 
 #[test]
-fn completions_that_nobody_waits_for_are_noticed() {
+fn unexpected_completions_are_noticed() {
     let (mut transmit, mut kernel) = transmit_and_kernel();
     let slot = transmit.take().expect("free");
     transmit.queue(slot, 60);

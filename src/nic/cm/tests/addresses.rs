@@ -131,7 +131,7 @@ fn native_addresses_can_be_bound() {
 
 /// Any user of the machine can reach the registry.
 #[test]
-fn nonsense_in_the_registry_hurts_nobody() {
+fn invalid_names_in_the_registry_do_no_harm() {
     use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType, connect, send, socket};
     let (near, far) = (End::new(), End::new());
     let (_listener, address) = far.listen(IdKind::CONNECTED, 0);

@@ -32,7 +32,7 @@ fn two_ends_connect_send_and_disconnect() {
 }
 
 #[test]
-fn of_a_lost_connection_nothing_is_known() {
+fn a_lost_connection_has_no_attributes() {
     let (near, far) = (End::new(), End::new());
     let (_listener, address) = far.listen(IdKind::CONNECTED, 0);
     let Connected { client, server, .. } = connect(&near, &far, &address);
@@ -55,7 +55,7 @@ fn of_a_lost_connection_nothing_is_known() {
 }
 
 #[test]
-fn what_the_sides_say_arrives_on_the_other_side() {
+fn parameters_arrive_on_the_other_side() {
     let (near, far) = (End::new(), End::new());
     let (listener, address) = far.listen(IdKind::CONNECTED, 0);
     let client = near.resolved(IdKind::CONNECTED, &address);
@@ -320,7 +320,7 @@ fn an_xrc_connection_has_an_initiator_and_a_target() {
 }
 
 #[test]
-fn options_of_vendors_and_of_the_timeout_reach_who_they_are_for() {
+fn vendor_options_and_the_timeout_reach_their_destination() {
     let (near, far) = (End::new(), End::new());
     let (_listener, address) = far.listen(IdKind::CONNECTED, 0);
     let client = near.id(IdKind::CONNECTED);

@@ -81,7 +81,7 @@ fn reached(name: &Name) -> Option<(u32, bool)> {
 }
 
 #[test]
-fn of_two_listeners_the_one_of_this_user_or_of_root_is_believed() {
+fn of_two_listeners_the_one_of_this_user_or_of_root_is_accepted() {
     const OWN: u32 = 1001;
     // Who listens on one address and on every one; what a process of OWN reaches.
     let cases = [

@@ -67,7 +67,7 @@ fn the_mtu_is_the_interfaces_but_never_more_than_the_link_carries() {
 }
 
 #[test]
-fn addresses_take_the_first_free_place_and_leave_holes() {
+fn addresses_take_the_first_free_index_and_leave_holes() {
     let (mut port, mut engine, ifindex) = loopback();
     let (port, engine) = (&mut port, &mut engine);
     let first = engine.gids().len();
@@ -98,7 +98,7 @@ fn an_address_that_the_interface_still_has_stays() {
 }
 
 #[test]
-fn a_device_on_one_address_has_it_at_places_0_and_1() {
+fn a_device_on_one_address_has_it_at_indices_0_and_1() {
     let mut engine = engine();
     let address = ip("127.0.0.1");
     let mut port = Port::follow(Attachment::Address(address), LINK_MTU, &mut engine).expect("netlink");
@@ -113,7 +113,7 @@ fn a_device_on_one_address_has_it_at_places_0_and_1() {
 }
 
 #[test]
-fn an_address_that_goes_leaves_both_places_and_comes_back_to_both() {
+fn a_removed_address_leaves_both_indices_and_returns_to_both() {
     let mut engine = engine();
     // The machine does not have it, so that its going away is believed.
     let address = ip("192.0.2.1");
@@ -133,7 +133,7 @@ fn an_address_that_goes_leaves_both_places_and_comes_back_to_both() {
 }
 
 #[test]
-fn places_that_are_not_there() {
+fn gid_indices_out_of_range() {
     let mut engine = engine();
     let port = Port::follow(Attachment::Interface("nosuch0".into()), LINK_MTU, &mut engine).expect("netlink");
     assert_eq!((port.state(), port.descriptor()), (LinkState::AdminDown, None));

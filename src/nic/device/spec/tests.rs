@@ -31,7 +31,7 @@ fn udp_can_share_memory() {
 }
 
 #[test]
-fn what_makes_no_sense_is_named() {
+fn invalid_specifications_are_named() {
     for (text, says) in [
         ("udp?ecn=maybe", "ecn=maybe"),
         ("udp?shm=perhaps", "shm=perhaps: use on or off"),

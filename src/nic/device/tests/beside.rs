@@ -80,7 +80,7 @@ fn wait_until(happened: impl Fn() -> bool) -> bool {
 
 /// The name of a shared address is open to every user.
 #[test]
-fn whoever_connects_without_end_is_attended_to_now_and_then() {
+fn endless_connections_are_served_only_now_and_then() {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
     const BACKLOG: u128 = 128;

@@ -426,7 +426,7 @@ fn an_ack_that_found_no_room_leaves_before_the_qp_is_destroyed() {
 }
 
 #[test]
-fn what_a_qp_owes_is_waited_for_before_it_ends() {
+fn a_qp_sends_its_waiting_acks_before_it_ends() {
     let ends: [fn(End); 3] = [
         drop,
         |near| near.qp.modify(AttrMask::STATE, &to(QpState::Err)).expect("changes"),
@@ -443,7 +443,7 @@ fn what_a_qp_owes_is_waited_for_before_it_ends() {
 
 /// Nor would a process end whose peer has been stopped.
 #[test]
-fn a_link_that_never_has_room_is_not_waited_for_for_ever() {
+fn a_link_that_never_has_room_is_not_awaited_forever() {
     let World { pair: Pair { near, there, .. }, .. } = owing_world();
     let acks = there.sent();
     there.refuse(usize::MAX);
@@ -453,7 +453,7 @@ fn a_link_that_never_has_room_is_not_waited_for_for_ever() {
 }
 
 #[test]
-fn what_is_owed_leaves_before_the_process_although_another_thread_holds_the_nic() {
+fn waiting_acks_leave_before_the_process_even_if_another_thread_holds_the_nic() {
     let World { pair: Pair { near, there, .. }, .. } = owing_world();
     let acks = there.sent();
     let nic = near.context.nic();
@@ -661,7 +661,7 @@ fn a_caller_that_never_returns_from_its_sleep_loses_the_link_to_the_thread() {
 }
 
 #[test]
-fn what_another_thread_finds_wakes_the_caller_that_waits_for_it() {
+fn an_event_found_by_another_thread_wakes_its_waiter() {
     let world = World::new();
     let bell = sleeps_on_the_bell(&world);
     world.pair.there.cut();

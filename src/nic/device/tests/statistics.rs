@@ -39,7 +39,7 @@ fn statistics_answer_while_the_progress_thread_is_kicked_all_the_time() {
 }
 
 #[test]
-fn a_flood_of_those_who_look_stops_the_nic_now_and_then_only() {
+fn many_statistics_clients_stop_the_nic_only_now_and_then() {
     let Pair { near, far, .. } = pair();
     let device = far.context.device().name().to_owned();
     let socket = socket_of(&device);
@@ -77,7 +77,7 @@ fn a_flood_of_those_who_look_stops_the_nic_now_and_then_only() {
 }
 
 #[test]
-fn a_device_at_which_nobody_looks_has_no_thread_for_it() {
+fn a_device_without_statistics_clients_has_no_thread_for_them() {
     let (link, ..) = wire(1);
     let running = Running::with_link(Box::new(link), IpAddr::from(NEAR), "unseen").expect("starts");
     assert_eq!(threads_that_answer(), 0);

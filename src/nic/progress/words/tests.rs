@@ -50,7 +50,7 @@ fn a_link_that_the_thread_does_not_watch_is_handed_over_with_a_kick() {
 }
 
 #[test]
-fn a_thread_for_which_peers_do_not_ring_is_kicked_when_a_caller_hands_over() {
+fn a_thread_that_peers_do_not_wake_is_kicked_when_a_caller_hands_over() {
     let words = asleep(true, Time::NEVER);
     words.unwatch();
     assert!(words.hand_over(), "a caller has taken the bell meanwhile");

@@ -19,7 +19,7 @@ fn description() -> GrantDescription {
 }
 
 #[test]
-fn a_description_survives_the_way() {
+fn a_description_survives_a_round_trip() {
     let text = write_description(&description());
     let mut back = read_description(text.strip_prefix("granted\n").expect("granted")).expect("a description");
     assert_eq!(back.refused.pop().as_deref(), Some("two lines"));
@@ -28,7 +28,7 @@ fn a_description_survives_the_way() {
 }
 
 #[test]
-fn a_description_of_what_cannot_be_is_refused() {
+fn an_impossible_description_is_refused() {
     let good = write_description(&description());
     let good = good.strip_prefix("granted\n").expect("granted");
     assert!(read_description(good).is_some());
@@ -55,7 +55,7 @@ fn a_description_of_what_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_request_survives_the_way_without_what_is_the_helpers_to_say() {
+fn a_request_survives_a_round_trip_without_the_helpers_options() {
     let wanted = XdpOptions {
         copy: CopyChoice::Copy,
         chunk_size: 2048,

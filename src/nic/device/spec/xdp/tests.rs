@@ -44,7 +44,7 @@ fn every_device_has_its_options_on_an_interface_too() {
 }
 
 #[test]
-fn what_makes_no_sense_for_an_interface_is_named() {
+fn invalid_options_of_an_interface_are_named() {
     for (text, says) in [
         ("xdp", "xdp:eth0"),
         ("xdp:eth0?attach=hardware", "attach=best|native|skb"),
