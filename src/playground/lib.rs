@@ -1,4 +1,4 @@
-//! NICs on a simulated network, with somebody's hand on the wire.
+//! NICs on a simulated network whose packets a reader controls.
 //!
 //! A [`World`](world::World) holds real engines in virtual time. It moves one step at a time, and a step is one packet
 //! that arrives or one timer that fires. Between steps [actions](action::Action) post work and meddle with packets under

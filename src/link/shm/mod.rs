@@ -196,7 +196,7 @@ impl<L: Link> ShmLink<L> {
         TxError::Unreachable
     }
 
-    /// The peer of a road writes what cannot be.
+    /// The peer of a road violates the ring protocol.
     #[cold]
     fn give_up(&mut self, now: Time, index: usize) {
         self.counters.shm_corrupt += 1;

@@ -10,7 +10,7 @@ pub(super) enum Obstacle {
     Nobody,
     OtherUser,
     NoAnswer,
-    /// The peer has written what cannot be.
+    /// The peer has violated the ring protocol.
     Corrupt,
     /// The system refused something with this error number.
     System(i32),

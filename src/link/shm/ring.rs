@@ -55,7 +55,7 @@ pub(super) struct Addressing {
     pub ttl: u8,
 }
 
-/// The peer has written what cannot be.
+/// The peer has violated the ring protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Corrupt {
     /// It says that it has read or written what it cannot have.

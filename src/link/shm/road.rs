@@ -33,7 +33,7 @@ pub(super) struct Road {
     pub begun_to_send: bool,
     /// The stream has ended; what is in the ring is still read.
     pub ended: bool,
-    /// The peer has written what cannot be: the road is to be closed.
+    /// The peer has violated the ring protocol: the road must be closed.
     pub corrupt: Option<Corrupt>,
     /// Something was queued since the last flush.
     pub queued: bool,

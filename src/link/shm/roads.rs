@@ -54,7 +54,7 @@ pub(super) struct Roads {
     ways: Ways,
     /// Peers that ceased to have a road, unless it was given back.
     pub fallbacks: u64,
-    /// Messages that made no sense.
+    /// Invalid messages.
     pub bad_hellos: u64,
     /// Who sleeps until something comes, and the last sleep.
     sleeper: Sleeper,
@@ -478,7 +478,7 @@ impl Roads {
         }
     }
 
-    /// The peer of a road has written what cannot be.
+    /// The peer of a road has violated the ring protocol.
     #[cold]
     pub fn give_up(&mut self, now: Time, index: usize) {
         if let Some(Stream::Road(road)) = self.remove(index)

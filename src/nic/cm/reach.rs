@@ -1,4 +1,4 @@
-//! Which listener of a port is believed: any user of the machine may take any name.
+//! Which listener of a port is accepted: any user of the machine may take any name.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;

@@ -74,7 +74,7 @@ pub struct Core {
     pub(crate) routes: EventRoutes,
     /// Receives events of connections.
     pub(crate) connections: Option<Arc<dyn ConnectionSink>>,
-    /// Whose the caller's bell of the link is, if it is somebody's.
+    /// The waiter that owns the wake descriptor of the link, if there is one.
     pub(crate) bell_of: Option<WaiterId>,
 }
 

@@ -20,7 +20,7 @@ use crate::world::{Node, Region, World};
 /// What the script asked for and the NIC could not do, or a rule that it broke.
 pub type Result<T = ()> = std::result::Result<T, Trouble>;
 
-/// The script asked for what cannot be.
+/// The script asked for something impossible.
 pub fn broken(what: impl ToString) -> Trouble {
     Trouble::Broken(what.to_string())
 }

@@ -1,9 +1,9 @@
 //! How the processes of an address learn that one of them has ended.
 //!
-//! Each has a stream to the next one in the order of their parts, and with that, one from whoever has it as its next. When
-//! a process ends, in whatever way, the kernel ends its streams, and those at the other ends take it out of the table: what
-//! asks for its services then finds others, which refuse. Whoever has no stream left, or not the one that it made, makes
-//! another. So every process has one as long as there are two.
+//! They form a ring ordered by their parts: each has a stream to its successor, and one from its predecessor. When
+//! a process ends, in whatever way, the kernel closes its streams, and its neighbours remove it from the table: requests for
+//! its services then reach other processes, which refuse them. A process that has lost its stream makes another, so every
+//! process has one as long as there are two.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -3,7 +3,7 @@
 //! The address has a socket for each [part](Part), all on the RoCE port (`SO_REUSEPORT`), and a program in the kernel
 //! that reads the part from each packet and so chooses the socket (`program.rs`). All processes hold all of the sockets,
 //! and each reads the one of its own part. So the kernel's order of the sockets never changes, whoever ends: joining,
-//! leaving and dying move nobody's packets.
+//! leaving and dying redirect no packets of other processes.
 //!
 //! The first process makes the sockets, a table (`table.rs`) and a listener, whose abstract name is the address. Whoever
 //! joins connects to that name, and any process that is there already hands over copies of everything (`hello.rs`). A part

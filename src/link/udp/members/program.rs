@@ -3,7 +3,7 @@
 //!
 //! A packet to a queue pair is for the part in the number of the queue pair. One to QP 1 is a message of the connection
 //! manager: an answer names our communication id, which has the part too, and a request names a service, of which there is
-//! a list. What is about nobody's connection or service is for the first process, which knows what to answer.
+//! a list. Messages about unknown connections or services go to the first process, which knows what to answer.
 
 use softrnic_wire::ServiceId;
 
