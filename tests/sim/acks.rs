@@ -132,7 +132,7 @@ impl Pair {
 }
 
 #[test]
-fn what_the_progress_thread_finds_is_acknowledged_with_the_answer_where_one_has_come() {
+fn a_message_found_by_the_progress_thread_is_acknowledged_with_the_reply() {
     let mut pair = Pair::new();
     pair.post_receives(FAR, 8);
     let question = pair.write();
@@ -155,7 +155,7 @@ fn what_the_progress_thread_finds_is_acknowledged_with_the_answer_where_one_has_
 }
 
 #[test]
-fn what_comes_before_the_end_of_ones_own_request_is_acknowledged_with_the_answer_where_one_has_come() {
+fn a_message_found_by_a_poll_for_a_request_is_acknowledged_with_the_reply() {
     let mut pair = Pair::new();
     pair.post_receives(FAR, 16);
     pair.ask_who_waits();

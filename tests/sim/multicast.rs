@@ -128,7 +128,7 @@ fn every_attached_qp_gets_one_copy() {
 }
 
 #[test]
-fn nobody_hears_what_is_sent_to_a_group_after_detaching() {
+fn a_detached_qp_receives_nothing_sent_to_its_group() {
     let group = IpAddr::from(Ipv4Addr::new(239, 1, 2, 3));
     let mut world = world(false, true);
     let mut sender = datagram_qp(&mut world, 0, QKEY);

@@ -275,7 +275,7 @@ fn a_port_that_is_taken_falls_back_to_the_main_one() {
 }
 
 #[test]
-fn what_the_kernel_drops_is_counted() {
+fn datagrams_dropped_by_the_kernel_are_counted() {
     let mut a = open_with(|o| o.segmentation = false);
     let mut b = open_with(|o| o.receive_buffer = Some(65_536));
     let to_b = flow(a.address(), b.address());
@@ -289,7 +289,7 @@ fn what_the_kernel_drops_is_counted() {
 }
 
 #[test]
-fn the_receive_buffer_holds_what_it_says() {
+fn the_receive_buffer_holds_its_stated_size() {
     const COMMON_LIMIT: usize = 212_992;
     for (payload, segmentation) in
         [(0, false), (64, true), (256, false), (512, false), (1024, false), (1024, true), (2048, false)]

@@ -139,7 +139,7 @@ fn a_server_of_the_others() {
 }
 
 #[test]
-fn the_peer_of_a_killed_process_is_told_at_once() {
+fn the_peer_of_a_killed_process_learns_it_at_once() {
     let (manager, context) = manager();
     let channel = EventChannel::new(&manager).expect("a channel");
     let mut server = Server::start("killed");
@@ -173,7 +173,7 @@ fn the_peer_of_a_process_that_exits_is_asked_to_disconnect() {
 }
 
 #[test]
-fn a_child_begins_without_what_its_parent_has() {
+fn a_child_starts_without_its_parents_connections() {
     let (manager, _context) = manager();
     let channel = EventChannel::new(&manager).expect("a channel");
     let (listener, port) = listen(&channel, 0).expect("listens");

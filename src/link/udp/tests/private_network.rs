@@ -87,7 +87,7 @@ fn frames(sniffer: &mut File, count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_kernel_numbers_what_it_segments_as_the_icrcs_expect() {
+fn the_kernel_numbers_segmented_sends_as_the_icrcs_expect() {
     in_private_network(|| {
         // The interface takes no more than one segment, so the kernel has to make them.
         ip("link set near gso_max_segs 1");
@@ -108,7 +108,7 @@ fn the_kernel_numbers_what_it_segments_as_the_icrcs_expect() {
 
 /// Sent from a port of its own, the IDs count on.
 #[test]
-fn the_kernel_numbers_what_a_connected_socket_sends_as_the_icrcs_expect() {
+fn the_kernel_numbers_sends_of_a_connected_socket_as_the_icrcs_expect() {
     in_private_network(|| {
         ip("link set near gso_max_segs 1");
         let mut sniffer = sniffer();

@@ -142,7 +142,7 @@ fn a_listener_on_every_address_is_not_taken_over_by_another_users_on_one() {
 
 /// No listener registers these.
 #[test]
-fn names_for_addresses_that_nobody_can_listen_on_keep_no_port() {
+fn names_for_impossible_addresses_reserve_no_port() {
     let end = End::new();
     for (port, address) in [(21001, "9.9.9.9"), (21002, "127.0.0.1"), (21003, "nonsense")] {
         let Some(_squatter) = Squatter::take(&format!("softrnic/cm/tcp/{port}/4/{address}")) else { return };

@@ -46,7 +46,7 @@ impl Drop for Untouched {
 }
 
 #[test]
-fn pages_are_faulted_in_while_somebody_else_has_the_nic() {
+fn pages_are_faulted_in_while_another_thread_holds_the_nic() {
     let end = pair().near;
     let memory = Untouched::new();
     let (held, start) = channel();

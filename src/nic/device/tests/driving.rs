@@ -216,7 +216,7 @@ fn gathered_posts_leave_at_once_when_nobody_has_polled() {
 }
 
 #[test]
-fn gathered_posts_leave_within_a_tick_when_nobody_polls_any_more() {
+fn gathered_posts_leave_within_a_tick_after_the_last_poll() {
     let mut world = World::new();
     world.suspend();
     let Pair { near, far, .. } = &world.pair;
@@ -327,7 +327,7 @@ fn an_application_that_polls_has_the_link_to_itself() {
 }
 
 #[test]
-fn the_progress_thread_serves_what_peers_ask_for_although_a_caller_polls() {
+fn the_progress_thread_serves_requests_of_peers_although_a_caller_polls() {
     let mut world = World::new();
     for id in 0..10_000 {
         let Pair { near, far, .. } = &world.pair;

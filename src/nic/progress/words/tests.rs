@@ -32,7 +32,7 @@ fn gathered_posts_wait_for_a_thread_that_ticks() {
 }
 
 #[test]
-fn a_thread_that_is_awake_is_kicked_for_what_was_gathered() {
+fn an_awake_thread_is_kicked_for_gathered_posts() {
     // It may be past its look at the doorbells.
     let words = asleep(true, NOW);
     assert!(!words.wake());
@@ -139,7 +139,7 @@ fn spinning_is_said_and_taken_back() {
 }
 
 #[test]
-fn times_and_counts_are_what_was_said_last() {
+fn times_and_counts_have_their_last_value() {
     let words = Words::default();
     words.polled(NOW);
     words.serviced(NOW + TICK);
