@@ -63,7 +63,7 @@ def add_tests():
         if bandwidth:
             add("rc_both_ways", program, "-b", "-n", "500")
             add("rc_16_qps", program, "-q", "16", "-n", "200")
-        add("rc_three_seconds", program, "-D", "3")
+        add("rc_one_second", program, "-D", "1")
     # perftest has no events for WRITE.
     for program in [program for program in programs if "write" not in program]:
         add("rc_events", program, "-e", "-n", "500")
@@ -75,7 +75,7 @@ def add_tests():
             name, small = service.lower(), ["-s", "1024"] if service == "UD" else []
             add(name, program, "-c", service, "-n", "500", *small)
             add(f"{name}_all_sizes", program, "-c", service, *all_sizes, rows=12 if service == "UD" else 23)
-            add(f"{name}_three_seconds", program, "-c", service, "-D", "3", *small)
+            add(f"{name}_one_second", program, "-c", service, "-D", "1", *small)
             if bandwidth:
                 add(f"{name}_both_ways", program, "-c", service, "-b", "-n", "300", *small)
                 add(f"{name}_16_qps", program, "-c", service, "-q", "16", "-n", "100", *small)
