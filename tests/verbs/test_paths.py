@@ -44,7 +44,7 @@ class Paths(VerbsTest):
     def test_the_page_lists_them_all(self):
         page = (ROOT / "docs/interposed-calls.md").read_text()
         caught, alone = ({name for row in re.findall(r"(?m)^\| [a-z].*", part) for name in re.findall(r"`(\w+)`", row)}
-                         for part in page.split("## They are left alone"))
+                         for part in page.split("## Functions that are not replaced"))
         self.assertEqual(caught, exports(INTERPOSER) - NO_PATH)
         library = "/lib/x86_64-linux-gnu/libc.so.6"
         named = {name for name in exports(library) if WORDS.search(name)}
@@ -56,7 +56,7 @@ class Paths(VerbsTest):
         self.assertIn("softrnic0 ->", out)
         self.assertNotIn("ls:", out)
 
-    def test_a_path_that_is_none_of_ours_takes_next_to_no_stack(self):
+    def test_a_path_outside_our_directories_takes_next_to_no_stack(self):
         # The first call, too: it may be that of a signal handler. The program's own symbols are bound before.
         program = self.compile("stack.c", "-ldl", "-Wl,-z,now")
         for name, first, alone in re.findall(r"(\w+) (\d+) (\d+)", self.run_ok([program])):
