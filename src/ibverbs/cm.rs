@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 
-use softrnic_nic::cm::{DeviceIdentity, Devices, Error, EventChannel, Manager};
+use softrnic_cma::{DeviceIdentity, Devices, Error, EventChannel, Manager};
 use softrnic_nic::device::Process;
 use softrnic_nic::verbs::{self, Context};
 use softrnic_ucma::{Request, Wanted};

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError, Weak};
 
-use softrnic_nic::cm::EventChannel;
+use softrnic_cma::EventChannel;
 use softrnic_nic::device::Process;
 use softrnic_nic::verbs::{Context, ContextId, EventSource, Pd};
 use softrnic_sync::channel::AckCounter;

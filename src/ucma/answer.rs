@@ -1,6 +1,6 @@
 //! What is answered: queries, QP attributes and events.
 
-use softrnic_nic::cm::{
+use softrnic_cma::{
     Address, ConnParams, DeviceIdentity, Event, EventData, EventStatus, IbAddress, PathRecord, Query,
     UdParams,
 };

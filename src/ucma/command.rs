@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use softrnic_nic::cm::{Address, ConnParams, Ece, EventKind, IdKind, IdOption, PathRecord};
+use softrnic_cma::{Address, ConnParams, Ece, EventKind, IdKind, IdOption, PathRecord};
 use softrnic_nic::verbs::{Mtu, Qkey, QpState, QpType, Qpn};
 use softrnic_wire::{Gid, PortSpace};
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use softrnic_nic::cm::{Error, EventChannel};
+use softrnic_cma::{Error, EventChannel};
 
 use crate::answer;
 use crate::command::{Command, Query};

@@ -2,7 +2,7 @@
 //!
 //! librdmacm sends the kernel commands, each a struct written to the device node, with the address for the answer
 //! (`include/uapi/rdma/rdma_user_cm.h`). [`Request::read`] turns the bytes into a command, and [`Asked::execute`]
-//! executes it with the identifiers of [`softrnic_nic::cm`], which know no C types. The bytes come from libibverbs, to
+//! executes it with the identifiers of [`softrnic_cma`], which know no C types. The bytes come from libibverbs, to
 //! which the preloaded interposer directs all writes to the node.
 //!
 //! Start reading at `command.rs`, then `execute.rs` and `answer.rs`. Nothing here blocks: the caller waits for events
@@ -18,7 +18,7 @@ mod user;
 
 use std::os::fd::RawFd;
 
-use softrnic_nic::cm::{Event, EventChannel};
+use softrnic_cma::{Event, EventChannel};
 
 pub use errno::Errno;
 

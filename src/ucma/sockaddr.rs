@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use softrnic_nic::cm::{Address, IbAddress};
+use softrnic_cma::{Address, IbAddress};
 use softrnic_wire::Gid;
 
 use crate::fields::{Fields, Struct};

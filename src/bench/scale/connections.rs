@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
-use softrnic_nic::cm::{
+use softrnic_cma::{
     Address, ConnParams, DeviceIdentity, Devices, Event, EventChannel, EventKind, Id, IdKind, Manager,
 };
 use softrnic_nic::verbs::{self, Context, Cq, Pd, Qp, QpOptions, QpState};

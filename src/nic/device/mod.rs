@@ -73,7 +73,7 @@ pub struct Core {
     pub(crate) policy: Policy,
     pub(crate) routes: EventRoutes,
     /// Receives events of connections.
-    pub(crate) connections: Option<Arc<dyn ConnectionSink>>,
+    pub connections: Option<Arc<dyn ConnectionSink>>,
     /// The waiter that owns the wake descriptor of the link, if there is one.
     pub(crate) bell_of: Option<WaiterId>,
 }

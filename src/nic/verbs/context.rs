@@ -271,7 +271,8 @@ impl Context {
         self.inner.events.0.as_fd()
     }
 
-    pub(crate) fn nic(&self) -> &Nic {
+    /// The NIC that it is a context of, for what the verbs do not offer.
+    pub fn nic(&self) -> &Nic {
         &self.inner.device.nic
     }
 

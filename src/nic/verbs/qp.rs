@@ -569,7 +569,7 @@ mod tests {
         let qpn = || pd.create_rc_qp(&cq, &cq, QpOptions::default()).expect("a QP").qpn().get();
         let parts: std::collections::HashSet<u32> = (0..400).map(|_| qpn() >> 18).collect();
         assert!(parts.len() > 32, "{parts:?}");
-        assert_eq!(context.device().part, None, "nor are communication ids of a part");
+        assert_eq!(context.device().part(), None, "nor are communication ids of a part");
     }
 
     /// Sockets are asked for a datagram's TOS only if it is used.

@@ -23,7 +23,7 @@ pub struct Running {
     mode: String,
     guid: u64,
     /// The part of its address that is this process's; `None` if all of it is.
-    pub(crate) part: Option<Part>,
+    part: Option<Part>,
     pub(crate) caps: DeviceCaps,
     pub(crate) handles: HandleCount,
     _progress: Progress,
@@ -130,7 +130,7 @@ impl Running {
     }
 
     /// The main address of a device, by which users know it. It is not the default GID of an interface.
-    pub(crate) fn known_by(addresses: impl Iterator<Item = IpAddr>) -> Option<IpAddr> {
+    pub fn known_by(addresses: impl Iterator<Item = IpAddr>) -> Option<IpAddr> {
         addresses.max_by_key(|ip| (ip.is_ipv4(), !is_link_local(*ip)))
     }
 
@@ -141,6 +141,11 @@ impl Running {
         let high = u64::from_be_bytes(gid.0[..8].try_into().unwrap_or_default());
         let mixed = (low ^ high.rotate_left(17)) & 0x00FF_FFFF_FFFF_FFFF;
         0x0200_0000_0000_0000 | mixed
+    }
+
+    /// The part of its address that is this process's; `None` if all of it is.
+    pub fn part(&self) -> Option<Part> {
+        self.part
     }
 
     /// The device's name.

@@ -1,6 +1,6 @@
 use std::net::IpAddr;
 
-use softrnic_nic::cm::{Ece, Error, IdKind};
+use softrnic_cma::{Ece, Error, IdKind};
 use softrnic_nic::verbs::{Mtu, Psn, Qkey, QpState, Qpn};
 use softrnic_transport::QpAttr;
 

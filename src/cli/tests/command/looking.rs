@@ -4,9 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use softrnic_nic::cm::{
-    Address, ConnParams, DeviceIdentity, Devices, EventChannel, EventKind, IdKind, Manager,
-};
+use softrnic_cma::{Address, ConnParams, DeviceIdentity, Devices, EventChannel, EventKind, IdKind, Manager};
 use softrnic_nic::verbs::{
     self, AddressVector, Context, Cq, DeviceSpec, Mtu, Psn, Qp, QpOptions, Qpn, Status, WorkRequest,
 };

@@ -6,7 +6,7 @@ use softrnic_wire::{Gid, Mtu, PortSpace, Qkey, Qpn};
 
 use super::address::Address;
 use super::devices::DeviceIdentity;
-use crate::verbs::AddressVector;
+use softrnic_nic::verbs::AddressVector;
 
 /// What an identifier is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

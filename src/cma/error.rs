@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::verbs;
+use softrnic_nic::verbs;
 
 /// Why a call was refused, or an address or route was not found. Each stands for one `errno` of Linux's rdma_cm.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

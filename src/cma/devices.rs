@@ -1,6 +1,6 @@
 //! The devices that identifiers use.
 
-use crate::verbs::{Context, Error};
+use softrnic_nic::verbs::{Context, Error};
 
 /// The devices of a process, supplied by the user of a [`Manager`](super::Manager).
 pub trait Devices: Send + Sync {

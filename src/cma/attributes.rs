@@ -6,7 +6,7 @@ use softrnic_wire::Gid;
 use super::error::Error;
 use super::params::Query;
 use super::state::{State, UDP_QKEY};
-use crate::verbs::QpAttributes;
+use softrnic_nic::verbs::QpAttributes;
 
 const TO_INIT: AttrMask = AttrMask::STATE.union(AttrMask::PKEY_INDEX).union(AttrMask::PORT);
 const TO_RTR: AttrMask = AttrMask::STATE

@@ -15,8 +15,8 @@ use super::params::{ConnParams, PathRecord, UdParams};
 use super::queue::Queued;
 use super::resolve::HOPS;
 use super::state::{Entry, State};
-use crate::device::ConnectionSink;
-use crate::verbs::AddressVector;
+use softrnic_nic::device::ConnectionSink;
+use softrnic_nic::verbs::AddressVector;
 use softrnic_sync::kick::Kick;
 
 /// What has happened to devices and their connections, and has not been handled yet.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use softrnic_nic::cm::{
+use softrnic_cma::{
     Address, ConnParams, DeviceIdentity, Devices, Error, Event, EventChannel, EventKind, Id, IdKind, Manager,
 };
 use softrnic_nic::verbs::{self, Context, DeviceSpec, Qpn};
@@ -193,7 +193,7 @@ fn a_child_starts_without_its_parents_connections() {
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(status, 0, "the child failed");
     // The child has ended no connection of its parent.
-    assert_eq!(id.state(), Ok(softrnic_nic::cm::IdState::Connect));
+    assert_eq!(id.state(), Ok(softrnic_cma::IdState::Connect));
     drop(server.child.stdin.take());
     expect(&channel, EventKind::Disconnected);
     listener.destroy().expect("destroyed");

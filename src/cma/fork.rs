@@ -8,7 +8,7 @@ use softrnic_cm::State as At;
 use softrnic_sys::Uncancelled;
 
 use super::manager::{Held, Inner};
-use crate::device::{Process, opening};
+use softrnic_nic::device::{Process, opening};
 
 /// At exit, how long peers may take to agree that a connection ends: three repeats of a lost DREQ.
 const FAREWELL: Duration = Duration::from_millis(400);

@@ -12,8 +12,8 @@ use super::event::{EventData, EventKind, EventStatus};
 use super::manager::Manager;
 use super::params::{ConnParams, IdOption, Query};
 use super::state::State;
-use crate::device::Process;
-use crate::verbs::QpAttributes;
+use softrnic_nic::device::Process;
+use softrnic_nic::verbs::QpAttributes;
 
 /// State of an identifier.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -22,9 +22,9 @@ use super::ports::Ports;
 use super::queue::{Queue, Queued};
 use super::registry::{Home, Registry};
 use super::table::Table;
-use crate::device::Clock;
-use crate::verbs::Context;
 use softrnic_engine::Management;
+use softrnic_nic::device::Clock;
+use softrnic_nic::verbs::Context;
 
 /// The Q_Key of all datagram services (kernel: `RDMA_UDP_QKEY`).
 pub(super) const UDP_QKEY: Qkey = Qkey(0x0123_4567);

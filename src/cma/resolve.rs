@@ -57,7 +57,7 @@ impl State {
             return Ok(wanted);
         }
         let same = addresses.iter().copied().filter(|own| own.is_ipv4() == wanted.is_ipv4());
-        let known = crate::verbs::Running::known_by(same);
+        let known = softrnic_nic::verbs::Running::known_by(same);
         known
             .or_else(|| self.device(place).ok().map(|device| device.context.address()))
             .ok_or(Error::NoDevice)
@@ -262,7 +262,7 @@ impl State {
 
     /// The part of its address that is this process's.
     fn part(&self, place: usize) -> Option<Part> {
-        self.device(place).ok()?.context.device().part
+        self.device(place).ok()?.context.device().part()
     }
 
     /// The index of a local address in the GID table.

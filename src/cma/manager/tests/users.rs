@@ -8,9 +8,9 @@ use rustix::net::{
     send, socket,
 };
 
-use super::super::names::{Family, Name};
-use super::super::reach::{Reached, reach};
 use super::*;
+use crate::names::{Family, Name};
+use crate::reach::{Reached, reach};
 
 const NOBODY: u32 = 65534;
 

@@ -13,7 +13,7 @@ use super::incoming::{Inbox, Sink};
 use super::state::{Device, State};
 use super::watch::Watch;
 use super::worker;
-use crate::device::{ConnectionSink, Process};
+use softrnic_nic::device::{ConnectionSink, Process};
 use softrnic_sync::kick::Kick;
 
 /// Owns the identifiers, channels and ports of a process. One per process.
@@ -200,3 +200,6 @@ impl Held {
         std::mem::forget(std::mem::take(&mut old.devices));
     }
 }
+
+#[cfg(test)]
+mod tests;

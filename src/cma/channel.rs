@@ -12,7 +12,7 @@ use super::event::Event;
 use super::id::Id;
 use super::manager::Manager;
 use super::params::IdKind;
-use crate::device::Process;
+use softrnic_nic::device::Process;
 use softrnic_sync::tokens;
 
 /// A queue of events. Cheap to clone.

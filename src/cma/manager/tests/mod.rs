@@ -15,8 +15,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use softrnic_transport::{QpState, Status};
 
-use super::*;
-use crate::verbs::{self, Access, Context, Cq, DeviceSpec, Mr, Pd, Qp, QpOptions, WorkRequest};
+use crate::*;
+use softrnic_nic::verbs::{self, Access, Context, Cq, DeviceSpec, Mr, Pd, Qp, QpOptions, WorkRequest};
 
 /// The one device of an end.
 struct One(Context);

@@ -33,8 +33,6 @@ mod registry;
 mod resolve;
 mod state;
 mod table;
-#[cfg(test)]
-mod tests;
 mod watch;
 mod worker;
 

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use softrnic_nic::cm::{
+use softrnic_cma::{
     Address, ConnParams, DeviceIdentity, Devices, Event, EventChannel, EventKind, Id, IdKind, Manager,
 };
 use softrnic_nic::verbs::{self, Access, Context, Cq, Mr, Pd, Qp, QpOptions, QpState, Status, WorkRequest};

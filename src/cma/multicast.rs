@@ -11,7 +11,7 @@ use super::params::UdParams;
 use super::queue::Queued;
 use super::resolve::HOPS;
 use super::state::{State, UDP_QKEY};
-use crate::verbs::AddressVector;
+use softrnic_nic::verbs::AddressVector;
 
 /// A group that an identifier has joined.
 pub(super) struct Group {
