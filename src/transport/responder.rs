@@ -101,15 +101,8 @@ impl<'a> Request<'a> {
 
     /// First and Middle carry exactly the path MTU, Last something, Only no more than it (C9-92).
     fn has_valid_length(&self, cx: &Context) -> bool {
-        let len = self.payload.len();
-        let mtu = cx.config.mtu as usize;
-        match self.op {
-            Op::SendFirst | Op::SendMiddle | Op::WriteFirst(_) | Op::WriteMiddle => len == mtu,
-            Op::SendLast(_) | Op::WriteLast(_) => (1..=mtu).contains(&len),
-            Op::SendOnly(_) | Op::WriteOnly(..) => len <= mtu,
-            Op::AtomicWrite(reth) => len == 8 && reth.dma_len == 8,
-            _ => len == 0,
-        }
+        let announced = !matches!(self.op, Op::AtomicWrite(reth) if reth.dma_len != 8);
+        announced && self.op.operation().payload().allows(self.payload.len(), cx.config.mtu as usize)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Opcodes as data: what each says about its packet.
 
-use crate::mtu::Mtu;
 use crate::opcode_table::{HEADERS_LEN, INDEX, OPCODES};
 
 /// The transport service in the top three bits of an opcode.
@@ -74,6 +73,28 @@ impl Operation {
     #[inline]
     pub const fn is_request(self) -> bool {
         !self.is_response() && !matches!(self, Operation::Cnp)
+    }
+
+    /// Which payload lengths its packets may have, whatever the transport service. Nothing else decides that.
+    #[inline]
+    pub const fn payload(self) -> PayloadRule {
+        use Operation::*;
+        match self {
+            SendFirst | SendMiddle | WriteFirst | WriteMiddle | ReadResponseFirst | ReadResponseMiddle => {
+                PayloadRule::FullMtu
+            }
+            SendLast | SendLastImm | SendLastInv | WriteLast | WriteLastImm | ReadResponseLast => {
+                PayloadRule::NonEmptyUpToMtu
+            }
+            SendOnly | SendOnlyImm | SendOnlyInv | WriteOnly | WriteOnlyImm | ReadResponseOnly => {
+                PayloadRule::UpToMtu
+            }
+            AtomicWrite => PayloadRule::Eight,
+            Cnp => PayloadRule::Zeros16,
+            ReadRequest | Acknowledge | AtomicAcknowledge | CompareSwap | FetchAdd | Flush => {
+                PayloadRule::None
+            }
+        }
     }
 
     /// Whether a responder sends it.
@@ -219,18 +240,24 @@ pub enum PayloadRule {
 }
 
 impl PayloadRule {
-    /// Whether a payload of `len` bytes, pad not counted, is legal at path MTU `mtu`.
+    /// The shortest and the longest payload in bytes, pad not counted, at a path MTU of `mtu` bytes.
     #[inline]
-    pub const fn allows(self, len: usize, mtu: Mtu) -> bool {
-        let mtu = mtu.bytes() as usize;
+    pub const fn lengths(self, mtu: usize) -> (usize, usize) {
         match self {
-            PayloadRule::None => len == 0,
-            PayloadRule::FullMtu => len == mtu,
-            PayloadRule::UpToMtu => len <= mtu,
-            PayloadRule::NonEmptyUpToMtu => 0 < len && len <= mtu,
-            PayloadRule::Eight => len == 8,
-            PayloadRule::Zeros16 => len == 16,
+            PayloadRule::None => (0, 0),
+            PayloadRule::FullMtu => (mtu, mtu),
+            PayloadRule::UpToMtu => (0, mtu),
+            PayloadRule::NonEmptyUpToMtu => (1, mtu),
+            PayloadRule::Eight => (8, 8),
+            PayloadRule::Zeros16 => (16, 16),
         }
+    }
+
+    /// Whether a payload of `len` bytes, pad not counted, is legal at a path MTU of `mtu` bytes.
+    #[inline]
+    pub const fn allows(self, len: usize, mtu: usize) -> bool {
+        let (shortest, longest) = self.lengths(mtu);
+        shortest <= len && len <= longest
     }
 }
 

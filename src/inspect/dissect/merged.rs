@@ -1,7 +1,7 @@
 //! Several packets in one datagram: what a capture sees of a send that the kernel or the network card
 //! has yet to cut into segments (`UDP_SEGMENT`), on loopback for instance.
 
-use softrnic_wire::{BTH_LEN, ICRC_LEN, IpFacts, Mtu, Op, Opcode, Packet, PayloadRule, verify_either_flush};
+use softrnic_wire::{BTH_LEN, ICRC_LEN, IpFacts, Mtu, Op, Opcode, Packet, verify_either_flush};
 
 use super::roce::{Net, Roce};
 
@@ -45,14 +45,18 @@ impl<'a> Merged<'a> {
 fn lengths(bytes: &[u8]) -> impl Iterator<Item = usize> + use<'_> {
     let info = bytes.first().and_then(|byte| Opcode::from_byte(*byte)).map(Opcode::info);
     let headers = info.map_or(0, |info| info.headers_len);
-    let known: Vec<usize> = match info.map(|info| info.payload) {
-        None => Vec::new(),
-        Some(PayloadRule::None) => vec![0],
-        Some(PayloadRule::Eight) => vec![8],
-        Some(PayloadRule::Zeros16) => vec![16],
-        Some(PayloadRule::FullMtu) => Mtu::ALL.iter().map(|mtu| mtu.bytes() as usize).collect(),
-        Some(_) => announced(bytes).into_iter().collect(),
-    };
+    // Of most opcodes the path MTU tells the length, if anything has to.
+    let at = |mtu: &Mtu| info.map(|info| info.payload.lengths(mtu.bytes() as usize));
+    let mut known: Vec<usize> = Mtu::ALL
+        .iter()
+        .filter_map(at)
+        .filter(|(shortest, longest)| shortest == longest)
+        .map(|(len, _)| len)
+        .collect();
+    known.dedup();
+    if known.is_empty() {
+        known.extend(announced(bytes));
+    }
     let any = known.is_empty() && info.is_some();
     let known = known.into_iter().map(move |payload| headers + payload.next_multiple_of(4) + ICRC_LEN);
     // Nothing tells the length of a SEND: where one ends, another BTH begins, with transport version 0.

@@ -37,11 +37,8 @@ pub fn every_opcode(capture: &mut Capture, noise: &mut Noise) {
         for _ in 0..3 {
             let mut headers = vec![0; info.headers_len + 64];
             headers.fill_with(|| noise.next() as u8);
-            let len = match info.payload {
-                PayloadRule::None => 0,
-                PayloadRule::Eight => 8,
-                PayloadRule::Zeros16 => 16,
-                PayloadRule::FullMtu => 256,
+            let len = match info.payload.lengths(256) {
+                (shortest, longest) if shortest == longest => longest,
                 _ => 1 + noise.next() as usize % 200,
             };
             headers[0] = info.opcode.byte();
