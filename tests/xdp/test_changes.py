@@ -8,7 +8,7 @@ from lab import OPERATIONS, Connection, LabTest
 V4 = ("10.77.0.1", "10.77.0.2")
 V6 = ("fd77::1", "fd77::2")
 
-# How long traffic goes on undisturbed, and how long a disturbance lasts that must not end it: in seconds.
+# How long a disturbance lasts that must not end the traffic, in seconds.
 A_WHILE = 0.3
 # 1.1 s for each of eight tries: longer than any disturbance that must not end a connection.
 PATIENT = {"timeout": 18, "retry_cnt": 7}
@@ -30,9 +30,11 @@ class Changes(LabTest):
         return self.worker(self.network, "h1", **options), self.worker(self.network, "h2", far, **options)
 
     def traffic(self, near, far, addresses=V4, **path):
+        """Traffic that flows, of every kind."""
         connection = Connection(near, far, *addresses, **path)
+        before = near.look()["counters"]["rdma_sends"]
         connection.drive()
-        time.sleep(A_WHILE)
+        self.until("the traffic", lambda: near.look()["counters"]["rdma_sends"] >= before + 50)
         return connection
 
     def carried_on(self, connection):
