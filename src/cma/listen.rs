@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use softrnic_cm::{Listen, ListenerId};
+use softrnic_link::ServeError;
 use softrnic_link::Sharing;
-use softrnic_link::udp::ServeError;
 use softrnic_wire::ServiceId;
 
 use super::address::Address;

@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use softrnic_link::OpenError;
 use softrnic_link::capture::{Capture, CaptureOptions, WhenFull};
-use softrnic_link::udp::OpenError;
 use softrnic_script::{Case, Error, Failure, Line, Needs, Script, Trouble, play};
 
 use crate::agent::{Agent, AgentError};

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use softrnic_link::capture::Capture;
-use softrnic_link::shm::ShmLink;
-use softrnic_link::udp::{OpenError, UdpLink, UdpOptions};
-use softrnic_link::{Datagram, Flow, HeaderId, Link};
+use softrnic_link::{Datagram, Flow, HeaderId, Link, OpenError};
 use softrnic_script::{Outgoing, Seal, addressee, is_message};
+use softrnic_shm::ShmLink;
+use softrnic_udp::{UdpLink, UdpOptions};
 use softrnic_wire::{
     ICRC_LEN, IpFacts, ROCE_UDP_PORT, Time, UdpFacts, rxe_flush_icrc, seal, verify, verify_unknown_id,
     verify_unknown_id_rxe_flush,

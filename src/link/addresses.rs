@@ -16,9 +16,9 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use softrnic_sys::epoll_ctl;
 use softrnic_wire::{ServiceId, Time};
 
-use crate::udp::{OpenError, ServeError};
 use crate::{
-    Capabilities, Datagram, Flow, Link, LinkCounters, Overrun, Part, Reach, Sharing, Sleeper, TxError, TxSlot,
+    Capabilities, Datagram, Flow, Link, LinkCounters, OpenError, Overrun, Part, Reach, ServeError, Sharing,
+    Sleeper, TxError, TxSlot,
 };
 
 /// The link of an address, or why there is none.
@@ -553,6 +553,3 @@ impl Sharing for AddressesLink {
             .for_each(|sharing| sharing.end_sharing());
     }
 }
-
-#[cfg(test)]
-mod tests;

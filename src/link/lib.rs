@@ -1,8 +1,9 @@
 //! Links move RoCEv2 datagrams (BTH to ICRC, the payload of UDP port 4791) in batches.
 //!
 //! A [`Link`] is driven by one caller at a time, never blocks, and describes what it can do in its [`Capabilities`];
-//! the layers above ask and never guess. Above UDP, only three parts read headers: the [`capture`] and [`fault`] layers,
-//! which wrap any link, and the `udp` link, to find the process that a packet of a shared address is for. Start reading with the [`Link`] trait.
+//! the layers above ask and never guess. Only the [`capture`] and [`fault`] layers, which wrap any link, read
+//! headers above UDP. Links over sockets, shared memory and real interfaces are crates of their own (`udp`, `shm`, `xdp`);
+//! here are what all have in common, and [`sim`]. Start reading with the [`Link`] trait.
 //!
 //! On WebAssembly there is only [`sim`].
 
@@ -15,36 +16,28 @@ mod bare;
 pub mod capture;
 #[cfg(not(target_family = "wasm"))]
 pub mod fault;
-#[cfg(feature = "fuzz")]
-#[doc(hidden)]
-pub mod fuzz;
-#[cfg(loom)]
-#[path = "shm/header.rs"]
-mod header;
 mod link;
+#[cfg(not(target_family = "wasm"))]
+mod open_error;
 mod part;
 mod rng;
 #[cfg(not(target_family = "wasm"))]
 mod sharing;
-#[cfg(not(any(loom, target_family = "wasm")))]
-pub mod shm;
 pub mod sim;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod testing;
-#[cfg(not(target_family = "wasm"))]
-pub mod udp;
-#[cfg(feature = "xdp")]
-pub mod xdp;
 
 pub use audit::FrameAudit;
 pub use link::{
     Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, Sleeper, TxError, TxSlot,
 };
+#[cfg(not(target_family = "wasm"))]
+pub use open_error::OpenError;
 pub use part::Part;
 pub use rng::Rng;
 #[cfg(not(target_family = "wasm"))]
-pub use sharing::Sharing;
+pub use sharing::{MAX_SERVICES, ServeError, Sharing};
 
 #[cfg(target_family = "wasm")]
 use bare::{RawFd, Sharing};

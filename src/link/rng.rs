@@ -13,7 +13,7 @@ impl Rng {
     }
 
     /// A generator for one of many purposes, unrelated to those with another `stream`.
-    pub(crate) fn stream(seed: u64, stream: &[u8]) -> Rng {
+    pub fn stream(seed: u64, stream: &[u8]) -> Rng {
         let mut rng = Rng(seed);
         for byte in stream {
             rng.0 = rng.next() ^ u64::from(*byte);

@@ -1,12 +1,12 @@
 //! How a process shares the addresses of its link with others.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use softrnic_wire::ServiceId;
 
 use crate::Part;
-use crate::udp::ServeError;
 
 /// This process among those that share the addresses of a link.
 pub trait Sharing {
@@ -37,3 +37,32 @@ pub trait Sharing {
     /// Gives the part back, so that what asks for its services finds others.
     fn end_sharing(&mut self);
 }
+
+/// The most services that the processes of an address listen for.
+pub const MAX_SERVICES: usize = 256;
+
+/// Why a service is not listened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ServeError {
+    /// Another process changes the table.
+    Busy,
+    /// Another process listens for the service.
+    Taken,
+    /// There are as many as the table holds.
+    TooMany,
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServeError::Busy => f.write_str("another process of the address is changing what it listens for"),
+            ServeError::Taken => f.write_str("another process of the address listens for the service"),
+            ServeError::TooMany => write!(
+                f,
+                "the processes of the address already listen for {MAX_SERVICES} services, which is the maximum"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}

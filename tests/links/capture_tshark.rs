@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use softrnic_link::capture::{Capture, CaptureOptions};
-use softrnic_link::udp::{UdpLink, UdpOptions};
 use softrnic_link::{Flow, Link};
+use softrnic_udp::{UdpLink, UdpOptions};
 use softrnic_wire::{Body, Bth, Headers, ICRC_LEN, Op, Pad, Psn, Qpn, SendTail, Time, seal};
 
 #[test]

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use softrnic_link::addresses::AddressesLink;
 use softrnic_link::fault::FaultLink;
-use softrnic_link::shm::ShmLink;
 use softrnic_link::sim::{Fabric, Path, SimOptions};
-use softrnic_link::udp::{UdpLink, UdpOptions};
 use softrnic_link::{Flow, HeaderId, Link, Overrun, Sleeper, TxError};
+use softrnic_shm::ShmLink;
+use softrnic_udp::{UdpLink, UdpOptions};
 
 use softrnic_link::testing::{self, Received, packet_len};
 use softrnic_link_tests::now;
@@ -198,7 +198,7 @@ fn xdp_keeps_the_contract(addresses: [&str; 2]) {
 }
 
 fn xdp_ends([a, b]: [&str; 2]) -> (End, End) {
-    use softrnic_link::xdp::{XdpLink, XdpOptions};
+    use softrnic_xdp::{XdpLink, XdpOptions};
     let pair = softrnic_link_tests::Pair::new(4500, 1);
     let open = |host: softrnic_link_tests::Namespace, address| {
         let link = host.enter(|| XdpLink::open("eth0", &XdpOptions::default()).expect("a link"));

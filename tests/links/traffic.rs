@@ -5,9 +5,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use softrnic_link::xdp::{XdpError, XdpLink, XdpOptions};
 use softrnic_link::{Flow, Link, Rng, TxError};
 use softrnic_netdev::Host;
+use softrnic_xdp::{XdpError, XdpLink, XdpOptions};
 
 use crate::{Namespace, ip, now, wait_for};
 

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use softrnic_link::xdp::{AttachChoice, AttachMode, BusyPoll, CopyChoice, XdpLink, XdpOptions};
 use softrnic_link::{Link, TxError};
 use softrnic_wire::ROCE_UDP_PORT;
+use softrnic_xdp::{AttachChoice, AttachMode, BusyPoll, CopyChoice, XdpLink, XdpOptions};
 
 use softrnic_link_tests::traffic::{
     against_echo, contents, exchange, exchange_over, flow, open_again, send, settle,

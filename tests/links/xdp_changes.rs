@@ -3,9 +3,9 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use softrnic_link::xdp::{XdpLink, XdpOptions};
 use softrnic_link::{Link, TxError};
 use softrnic_wire::ROCE_UDP_PORT;
+use softrnic_xdp::{XdpLink, XdpOptions};
 
 use softrnic_link_tests::traffic::{against_echo, contents, exchange, flow, send, settle};
 use softrnic_link_tests::{Pair, can_run, ip, now, run, wait_for};

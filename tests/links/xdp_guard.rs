@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use softrnic_link::Link;
-use softrnic_link::xdp::{Grant, GrantRequest, XdpError, XdpLink, XdpOptions};
 use softrnic_netdev::Host;
+use softrnic_xdp::{Grant, GrantRequest, XdpError, XdpLink, XdpOptions};
 
 use softrnic_link_tests::traffic::{contents, flow, open_again, send, settle};
 use softrnic_link_tests::{Namespace, Pair, can_run, now, run, wait_for};

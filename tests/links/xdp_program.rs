@@ -4,11 +4,11 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use softrnic_link::xdp::{XdpLink, XdpOptions, XdpVerdicts};
 use softrnic_link::{Datagram, HeaderId, Link};
 use softrnic_wire::{
     DF, EthHeader, EtherType, FrameHeader, IpFacts, IpHeader, MacAddr, ROCE_UDP_PORT, VlanTag, ipv4_checksum,
 };
+use softrnic_xdp::{XdpLink, XdpOptions, XdpVerdicts};
 
 use softrnic_link_tests::{Pair, can_run, ip, now, wait_for};
 

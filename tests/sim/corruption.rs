@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use softrnic_engine::{Budget, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest};
 use softrnic_link::sim::Path;
-use softrnic_link::udp::{UdpLink, UdpOptions};
 use softrnic_memory::Sge;
 use softrnic_sim_tests::arena::Span;
 use softrnic_sim_tests::rng::Rng;
 use softrnic_sim_tests::world::{Agreement, Node, QKEY, World};
 use softrnic_transport::{QpType, Status};
+use softrnic_udp::{UdpLink, UdpOptions};
 use softrnic_wire::{DF, ICRC_LEN, IpFacts, Mtu, Psn, Qpn, ROCE_UDP_PORT, Time, UdpFacts, seal};
 
 /// UD SEND Only: BTH and DETH in front of the payload.

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-#[cfg(feature = "xdp")]
-use softrnic_link::xdp::{XdpLink, XdpOptions};
 use softrnic_netdev::{Host, Interface, LinkState};
 use softrnic_nic::verbs::Mtu;
+#[cfg(feature = "xdp")]
+use softrnic_xdp::{XdpLink, XdpOptions};
 
 use super::finding::Findings;
 

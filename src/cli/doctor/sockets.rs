@@ -1,7 +1,7 @@
 //! Devices over UDP sockets.
 
 use softrnic_link::Link;
-use softrnic_link::udp::{UdpLink, UdpOptions};
+use softrnic_udp::{UdpLink, UdpOptions};
 
 use super::finding::Findings;
 use super::kernel;

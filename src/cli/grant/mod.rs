@@ -12,8 +12,8 @@ use std::process::Command;
 
 use anstream::eprintln;
 use clap::Args;
-use softrnic_link::xdp::XdpOptions;
 use softrnic_nic::verbs::{DeviceSpec, LinkKind};
+use softrnic_xdp::XdpOptions;
 
 use crate::capabilities;
 use crate::endpoint::random;

@@ -8,8 +8,8 @@ use std::thread;
 
 use anstream::eprintln;
 use rustix::process::{Resource, Rlimit};
-use softrnic_link::xdp::{GrantRequest, Keeper, refuse};
 use softrnic_sys::Credentials;
+use softrnic_xdp::{GrantRequest, Keeper, refuse};
 
 use super::Interface;
 

@@ -12,8 +12,7 @@ use softrnic_wire::{Frame, MacAddr, Packet};
 use super::*;
 use crate::fault::FaultLink;
 use crate::sim::{self, Fabric, SimLink, SimOptions};
-use crate::testing::{drain, flow, packet_len, receive, send};
-use crate::udp::{UdpLink, UdpOptions};
+use crate::testing::{drain, flow, packet_len, send};
 
 const NOW: Time = Time::ZERO;
 const EPOCH: Duration = Duration::from_nanos(1_700_000_000_123_456_789);
@@ -236,33 +235,6 @@ fn ipv6_and_groups_get_headers_too() {
     assert_eq!(contents.packets[1].frame().header.eth.dst, MacAddr([0x33, 0x33, 0x12, 0x34, 0x56, 0x78]));
     let v4_group = frame::mac_of("239.129.2.3".parse().unwrap());
     assert_eq!(v4_group, MacAddr([0x01, 0x00, 0x5E, 0x01, 0x02, 0x03]));
-}
-
-#[test]
-fn segmented_runs_are_recorded_with_the_ids_of_the_wire_at_both_ends() {
-    let file = TempFile::new();
-    let capture = file.capture();
-    let mut a = capture.wrap(UdpLink::open(UdpOptions::default()).unwrap(), "a");
-    let mut b = capture.wrap(UdpLink::open(UdpOptions { gro: false, ..UdpOptions::default() }).unwrap(), "b");
-    let to_b = flow(a.inner().address(), b.inner().address());
-    for psn in 0..10 {
-        send(&mut a, NOW, &to_b, psn, 512).unwrap();
-    }
-    a.flush(NOW);
-    assert_eq!(receive(&mut b, 10).len(), 10);
-    drop((a, b, capture));
-    let contents = read(&file.0);
-    assert_eq!(contents.interfaces.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-    for (interface, outbound) in [(0, true), (1, false)] {
-        let packets: Vec<_> = contents.packets.iter().filter(|p| p.interface == interface).collect();
-        assert_eq!(packets.len(), 10);
-        for (i, packet) in packets.iter().enumerate() {
-            assert!(packet.icrc_ok() && packet.is_outbound() == outbound);
-            assert!(matches!(packet.frame().header.ip.facts,
-                softrnic_wire::IpFacts::V4 { id, .. } if usize::from(id) == i));
-        }
-    }
-    assert_eq!(contents.statistics.len(), 2);
 }
 
 #[test]

@@ -5,8 +5,7 @@ use softrnic_wire::Time;
 
 use super::*;
 use crate::sim::{Fabric, Path, SimLink, SimOptions};
-use crate::testing::{Received, drain, flow, receive, send};
-use crate::udp::{UdpLink, UdpOptions};
+use crate::testing::{Received, drain, flow, send};
 
 const NOW: Time = Time::ZERO;
 const LATER: Time = Time::from_nanos(1_000_000_000);
@@ -307,24 +306,6 @@ fn rates_are_met_approximately_and_are_independent() {
     let alone = dropped("seed=1,drop=5%");
     assert!((150..250).contains(&alone.len()), "{}", alone.len());
     assert_eq!(alone, dropped("seed=1,drop=5%,duplicate=10%,delay=1us:10%"));
-}
-
-#[test]
-fn on_a_segmenting_link_faults_leave_the_other_icrcs_good() {
-    let mut a = FaultLink::new(
-        UdpLink::open(UdpOptions::default()).unwrap(),
-        &spec("seed=1,drop:psn=3,duplicate:psn=5,reorder:psn=7,delay=1us:psn=9"),
-    );
-    let mut b = UdpLink::open(UdpOptions::default()).unwrap();
-    let to_b = flow(a.inner().address(), b.address());
-    for psn in 0..20 {
-        send(&mut a, NOW, &to_b, psn, 1024).unwrap();
-    }
-    a.flush(NOW);
-    a.flush(LATER);
-    let got = receive(&mut b, 20);
-    assert!(got.iter().all(|r| r.recovered_id() == Some(0)));
-    assert_eq!(psns(&got), [0, 1, 2, 4, 5, 5, 6, 8, 10, 7, 11, 12, 13, 14, 15, 16, 17, 18, 19, 9]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use softrnic_link::{Part, Sleeper, shm, udp};
+use softrnic_link::{Part, Sleeper};
 use softrnic_sys::{Credentials, ProcessLooks};
 use softrnic_wire::Time;
 
@@ -29,8 +29,8 @@ pub(crate) type PeerLooks = ProcessLooks<(IpAddr, Part)>;
 /// [`Sharing::lifelines`](softrnic_link::Sharing::lifelines) says of it.
 fn process_at(address: IpAddr, part: Part, lifelines: Option<u64>) -> Option<i32> {
     let pid_of = |socket: OwnedFd| Credentials::of_peer(&socket).ok().filter(Credentials::have_pid);
-    let listener = shm::stream_to(address, part).and_then(pid_of);
-    let listener = listener.or_else(|| udp::lifeline_to(address, lifelines?).and_then(pid_of))?;
+    let listener = softrnic_shm::stream_to(address, part).and_then(pid_of);
+    let listener = listener.or_else(|| softrnic_udp::lifeline_to(address, lifelines?).and_then(pid_of))?;
     Some(listener.pid)
 }
 

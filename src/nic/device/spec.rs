@@ -8,14 +8,14 @@ use std::sync::Arc;
 use softrnic_link::Link;
 use softrnic_link::addresses::AddressesLink;
 use softrnic_link::fault::{FaultLink, FaultNotes, FaultSpec};
-use softrnic_link::shm::ShmLink;
-use softrnic_link::udp::{self, UdpLink, UdpOptions};
-#[cfg(feature = "xdp")]
-use softrnic_link::xdp::{XdpError, XdpOptions};
 use softrnic_mapping::Thread;
 use softrnic_netdev::Host;
+use softrnic_shm::ShmLink;
 use softrnic_sys::BlockedSignals;
 use softrnic_transport::Config as TransportConfig;
+use softrnic_udp::{UdpLink, UdpOptions};
+#[cfg(feature = "xdp")]
+use softrnic_xdp::{XdpError, XdpOptions};
 
 use super::captures::{self, OpenCapture};
 use super::port::{Attachment, addresses_of};
@@ -92,13 +92,13 @@ impl std::error::Error for SpecError {}
 #[derive(Debug)]
 pub enum OpenError {
     /// The UDP link.
-    Udp(udp::OpenError),
+    Udp(softrnic_link::OpenError),
     /// The UDP links of an interface.
     UdpInterface {
         /// The interface.
         interface: String,
         /// The error of one of its links.
-        error: udp::OpenError,
+        error: softrnic_link::OpenError,
     },
     /// The XDP link.
     #[cfg(feature = "xdp")]
@@ -322,7 +322,7 @@ impl DeviceSpec {
     }
 
     /// Opens a UDP link, with shared memory if that is wanted. Returns its address too.
-    fn open_udp(&self, options: UdpOptions) -> Result<(Box<dyn Link>, IpAddr), udp::OpenError> {
+    fn open_udp(&self, options: UdpOptions) -> Result<(Box<dyn Link>, IpAddr), softrnic_link::OpenError> {
         let udp = UdpLink::open(options)?;
         let address = udp.address();
         let link = if self.shares_memory() { self.with_roads(udp, address) } else { Box::new(udp) };
@@ -330,16 +330,20 @@ impl DeviceSpec {
     }
 
     /// Opens a UDP link for each address of an interface.
-    fn open_interface(&self, name: &str, options: UdpOptions) -> Result<AddressesLink, udp::OpenError> {
-        let system = |error: std::io::Error| udp::OpenError::System {
+    fn open_interface(
+        &self,
+        name: &str,
+        options: UdpOptions,
+    ) -> Result<AddressesLink, softrnic_link::OpenError> {
+        let system = |error: std::io::Error| softrnic_link::OpenError::System {
             doing: "reading the machine's interfaces",
             errno: error.raw_os_error().unwrap_or(libc::EIO),
         };
         let host = Host::open().map_err(system)?;
-        let interface = host.interface_by_name(name).ok_or(udp::OpenError::NoInterface)?;
+        let interface = host.interface_by_name(name).ok_or(softrnic_link::OpenError::NoInterface)?;
         let addresses = addresses_of(&host, interface.index);
         if addresses.is_empty() {
-            return Err(udp::OpenError::NoAddress);
+            return Err(softrnic_link::OpenError::NoAddress);
         }
         let spec = self.clone();
         let opener = move |address, part| {

@@ -8,8 +8,8 @@ use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use softrnic_link::udp::{UdpLink, UdpOptions};
 use softrnic_link::{Flow, Link, Overrun};
+use softrnic_udp::{UdpLink, UdpOptions};
 use softrnic_wire::Time;
 
 const DATAGRAM: usize = 4112;

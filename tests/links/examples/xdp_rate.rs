@@ -9,8 +9,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use softrnic_link::xdp::{AttachChoice, XdpLink, XdpOptions};
 use softrnic_link::{Link, LinkCounters, TxError};
+use softrnic_xdp::{AttachChoice, XdpLink, XdpOptions};
 
 use softrnic_link_tests::traffic::{flow, send};
 use softrnic_link_tests::{Pair, now};

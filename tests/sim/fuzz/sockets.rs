@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use softrnic_link::HeaderId;
-use softrnic_link::udp::{RawMessage, answered_room, replay};
+use softrnic_udp::{RawMessage, answered_room, replay};
 
 use super::Choices;
 

@@ -1,6 +1,6 @@
 //! Devices on real interfaces: their options, and how they are opened.
 
-use softrnic_link::xdp::{AttachChoice, BusyPoll, CopyChoice, Grant, XdpError, XdpLink, XdpOptions};
+use softrnic_xdp::{AttachChoice, BusyPoll, CopyChoice, Grant, XdpError, XdpLink, XdpOptions};
 
 use super::{EVERY_DEVICE, LinkKind, SpecError, key_value, number, switch};
 use softrnic_sys::environment;

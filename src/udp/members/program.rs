@@ -1,0 +1,106 @@
+//! The program by which the kernel chooses the socket of a packet: classic BPF, which needs no privilege
+//! (`SO_ATTACH_REUSEPORT_CBPF`, socket(7)). It sees the UDP payload and returns the number of the socket.
+//!
+//! A packet to a queue pair is for the part in the number of the queue pair. One to QP 1 is a message of the connection
+//! manager: an answer names our communication id, which has the part too, and a request names a service, of which there is
+//! a list. Messages about unknown connections or services go to the first process, which knows what to answer.
+
+use softrnic_wire::ServiceId;
+
+use softrnic_link::Part;
+
+/// One instruction: its code, where to go on if it is true or not, and its number (`struct sock_filter`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(C)]
+pub struct Instruction {
+    code: u16,
+    if_true: u8,
+    if_false: u8,
+    number: u32,
+}
+
+/// `BPF_LD | BPF_ABS` of four and of two bytes.
+const LOAD_WORD: u16 = 0x20;
+const LOAD_HALF: u16 = 0x28;
+const AND: u16 = 0x54;
+const SHIFT_RIGHT: u16 = 0x74;
+const JUMP: u16 = 0x05;
+const JUMP_IF_EQUAL: u16 = 0x15;
+const RETURN: u16 = 0x06;
+/// What was loaded or computed last.
+const RETURN_IT: u16 = 0x16;
+
+/// Where the fields are. BTH has 12 bytes, DETH 8, the header of a MAD 24.
+const DEST_QPN: u32 = 4;
+const ATTRIBUTE: u32 = 12 + 8 + 16;
+const BODY: u32 = 12 + 8 + 24;
+/// In REQ and SIDR_REQ.
+const SERVICE: u32 = BODY + 8;
+/// In SIDR_REP.
+const REQUEST_ID: u32 = BODY;
+/// In all others.
+const REMOTE_COMM_ID: u32 = BODY + 4;
+
+const REQ: u32 = 0x10;
+const SIDR_REQ: u32 = 0x17;
+const SIDR_REP: u32 = 0x18;
+
+fn load(code: u16, at: u32) -> Instruction {
+    Instruction { code, if_true: 0, if_false: 0, number: at }
+}
+
+fn compute(code: u16, number: u32) -> Instruction {
+    Instruction { code, if_true: 0, if_false: 0, number }
+}
+
+/// Skips `if_true` instructions if what was loaded is `number`, and otherwise `if_false`.
+fn compare(number: u32, if_true: u8, if_false: u8) -> Instruction {
+    Instruction { code: JUMP_IF_EQUAL, if_true, if_false, number }
+}
+
+fn to(part: Part) -> Instruction {
+    compute(RETURN, part.number() as u32)
+}
+
+/// The program for these services, and processes that have these parts. What is for nobody among them goes to the first.
+pub fn choosing(services: impl Iterator<Item = (ServiceId, Part)>, taken: &[Part]) -> Vec<Instruction> {
+    let first = taken.first().copied().unwrap_or_default();
+    let mut services: Vec<(ServiceId, Part)> = services.collect();
+    services.sort_unstable();
+    // Behind what finds the process of a communication id: one comparison for each, and two instructions that return.
+    let to_services = 7 + taken.len() as u8 + 1;
+    let mut program = vec![
+        load(LOAD_WORD, DEST_QPN),
+        compute(AND, 0xFF_FFFF),
+        compare(1, 2, 0),
+        compute(SHIFT_RIGHT, 24 - Part::COUNT.ilog2()),
+        compute(RETURN_IT, 0),
+        load(LOAD_HALF, ATTRIBUTE),
+        compare(REQ, to_services, 0),
+        compare(SIDR_REQ, to_services - 1, 0),
+        compare(SIDR_REP, 2, 0),
+        load(LOAD_WORD, REMOTE_COMM_ID),
+        compute(JUMP, 1),
+        load(LOAD_WORD, REQUEST_ID),
+        compute(SHIFT_RIGHT, 32 - Part::COUNT.ilog2()),
+    ];
+    for (place, part) in taken.iter().enumerate() {
+        program.push(compare(part.number() as u32, (taken.len() - place) as u8, 0));
+    }
+    program.push(to(first));
+    program.push(compute(RETURN_IT, 0));
+    // By their upper halves, which are the same for nearly all.
+    let upper_half = |service: &ServiceId| (service.0 >> 32) as u32;
+    for same in services.chunk_by(|(one, _), (other, _)| upper_half(one) == upper_half(other)) {
+        program.push(load(LOAD_WORD, SERVICE));
+        program.push(compare(upper_half(&same[0].0), 1, 0));
+        program.push(compute(JUMP, 1 + 2 * same.len() as u32));
+        program.push(load(LOAD_WORD, SERVICE + 4));
+        for (service, part) in same {
+            program.push(compare(service.0 as u32, 0, 1));
+            program.push(to(*part));
+        }
+    }
+    program.push(to(first));
+    program
+}
