@@ -56,7 +56,7 @@ class Mutants(VerbsTest):
         runs = [(script, planted) for fault, script in FAULTS for planted in (None, fault)]
         # Most of the time, drill waits.
         with ThreadPoolExecutor(2 * os.cpu_count()) as pool:
-            found = pool.map(lambda number: self.verdict(f"127.9.22.{number + 1}", *runs[number]), range(len(runs)))
+            found = pool.map(lambda number: self.verdict(f"127.9.23.{number + 1}", *runs[number]), range(len(runs)))
             for (script, planted), verdict in zip(runs, found):
                 with self.subTest(script=script, fault=planted):
                     self.assertEqual(verdict, "deviates" if planted else "conforms")
