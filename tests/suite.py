@@ -17,6 +17,7 @@ import collections
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -164,6 +165,15 @@ class Run:
         self.directory = os.getcwd()
         self.waiting, self.lock = units, threading.Lock()
         self.count, self.bad, self.skipped = collections.Counter(), [], []
+        self.processes = []
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.give_up)
+
+    def give_up(self, number, _):
+        """Ends the processes that run tests; a namespace of processes ends with its first."""
+        for process in self.processes:
+            process.kill()
+        os._exit(128 + number)
 
     def run(self):
         workers = min(self.args.workers, len(self.waiting)) if can_be_alone() else 1
@@ -179,6 +189,7 @@ class Run:
         reading, writing = os.pipe()
         argv = [sys.executable, "-B", os.path.abspath(__file__), "--results", str(writing), self.directory]
         process = subprocess.Popen((ALONE if alone else []) + argv, stdin=subprocess.PIPE, pass_fds=[writing], text=True)
+        self.processes.append(process)
         os.close(writing)
         unit = None
         with os.fdopen(reading) as results:
