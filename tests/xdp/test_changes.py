@@ -12,8 +12,8 @@ V6 = ("fd77::1", "fd77::2")
 A_WHILE = 0.3
 # 1.1 s for each of eight tries: longer than any disturbance that must not end a connection.
 PATIENT = {"timeout": 18, "retry_cnt": 7}
-# 17 ms for each of four tries.
-IMPATIENT = {"timeout": 12, "retry_cnt": 3}
+# 134 ms for each of four tries: a peer that waits for a busy processor answers in that time.
+IMPATIENT = {"timeout": 15, "retry_cnt": 3}
 
 
 def link_local(mac):
