@@ -1,7 +1,6 @@
 //! Counts where all packet memory is.
 
-use super::receive::ReceiveCount;
-use super::transmit::TransmitCount;
+use softrnic_af_xdp::{ReceiveCount, TransmitCount};
 use softrnic_link::FrameAudit;
 
 /// Adds what a queue has to an account of all.

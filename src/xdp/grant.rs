@@ -2,14 +2,12 @@
 
 use std::os::fd::OwnedFd;
 
+use softrnic_af_xdp::{BoundQueue, QueueLayout, QueueSetup, Sharing, Xsk, bind_modes};
 use softrnic_netdev::Host;
 
-use super::memory::Sharing;
 use super::options::{AttachMode, XdpError, XdpOptions};
 use super::program::{Attached, Maps, describe_programs};
-use super::queue::{BoundQueue, QueueLayout, QueueSetup, bind_modes};
 use super::steering::Steering;
-use super::xsk::Xsk;
 
 /// Ethernet header with two VLAN tags.
 pub(super) const LINK_HEADER: usize = 22;
@@ -95,7 +93,9 @@ pub(super) fn prepare(interface: &str, options: &XdpOptions, sharing: Sharing) -
     let mut refused = Vec::new();
     let mut attached = Attached::new(interface.index, &interface.name, options.attach, &mut refused)?;
     let max_frame = interface.mtu as usize + LINK_HEADER;
-    let mut modes = bind_modes(options, attached.mode, attached.frags, max_frame, &mut refused);
+    let native = attached.mode == AttachMode::Native;
+    let queue_options = options.of_queues();
+    let mut modes = bind_modes(&queue_options, native, attached.frags, max_frame, &mut refused);
     let mut queues: Vec<BoundQueue> = Vec::new();
     for (queue, socket) in numbers.into_iter().zip(sockets) {
         let transmits = queues.is_empty();
@@ -103,13 +103,13 @@ pub(super) fn prepare(interface: &str, options: &XdpOptions, sharing: Sharing) -
             ifindex: interface.index,
             queue,
             modes: &modes,
-            options,
+            options: &queue_options,
             max_frame,
             transmits,
             sharing,
         };
         let (bound, mode) = BoundQueue::open(socket, &setup, &mut refused)?;
-        attached.maps.sockets.set(queue, &bound.socket)?;
+        attached.maps.sockets.set(queue, bound.socket())?;
         queues.push(bound);
         // The other queues must get the same mode as the first.
         modes = vec![mode];
@@ -126,7 +126,7 @@ pub(super) fn prepare(interface: &str, options: &XdpOptions, sharing: Sharing) -
         busy_poll: options.busy_poll.is_some(),
         chunk_size: options.chunk_size,
         max_frame: max_frame as u32,
-        queues: queues.iter().map(|bound| bound.layout).collect(),
+        queues: queues.iter().map(|bound| bound.layout()).collect(),
         refused,
     };
     Ok(Prepared { description, program: attached.link, maps: attached.maps, queues })

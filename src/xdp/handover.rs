@@ -13,16 +13,15 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::{Duration, Instant};
 
 use rustix::net::SendFlags;
+use softrnic_af_xdp::{BoundQueue, Options, Sharing};
 use softrnic_sys::Credentials;
 use softrnic_sys::unix::{self, MAX_DESCRIPTORS};
 use softrnic_xdp_prog::MAX_QUEUES;
 
 use super::grant::{Grant, GrantDescription, Prepared, prepare};
 use super::keeper::Keeper;
-use super::memory::Sharing;
 use super::options::{AttachChoice, AttachMode, XdpError, XdpOptions};
 use super::program::Maps;
-use super::queue::BoundQueue;
 use super::steering::Steering;
 use softrnic_netdev::Host;
 pub(super) use text::Wish;
@@ -83,14 +82,14 @@ impl Grant {
 impl GrantDescription {
     /// Whether there can be such a grant: nothing computed from it overflows.
     fn is_sane(&self) -> bool {
-        let in_range = |size: u32| XdpOptions::RING_SIZES.contains(&size) && size.is_power_of_two();
+        let in_range = |size: u32| Options::RING_SIZES.contains(&size) && size.is_power_of_two();
         let mut transmit = true;
         let queues_are = self.queues.iter().all(|layout| {
             let tx_slots_are = if transmit { in_range(layout.tx_slots) } else { layout.tx_slots == 0 };
             transmit = false;
             in_range(layout.rx_chunks) && tx_slots_are
         });
-        XdpOptions::CHUNK_SIZES.contains(&self.chunk_size)
+        Options::CHUNK_SIZES.contains(&self.chunk_size)
             && (64..=1 << 17).contains(&self.max_frame)
             && (1..=MAX_QUEUES).contains(&self.queues.len())
             && queues_are
@@ -173,8 +172,8 @@ impl GrantRequest {
         };
         let mut descriptors = vec![program.as_fd(), verdicts.as_fd()];
         for queue in &queues {
-            descriptors.push(queue.socket.as_fd());
-            descriptors.extend(queue.umem.file());
+            descriptors.push(queue.socket().as_fd());
+            descriptors.extend(queue.memory_file());
         }
         send(&self.stream, &text::write_description(&description), &descriptors)?;
         Ok(Some(keeper))

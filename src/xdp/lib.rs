@@ -2,7 +2,7 @@
 //!
 //! An XDP program ([`XdpVerdicts`] counts what it did) steers the datagrams for the device's addresses into one socket
 //! per receive queue; the kernel gets everything else. Frames are received into and sent from packet memory of our own
-//! ("UMEM"), whose ownership is accounted for exactly ([`FrameAudit`](softrnic_link::FrameAudit)). Destination hardware
+//! ("UMEM", [`softrnic_af_xdp`]), whose ownership is accounted for exactly ([`FrameAudit`](softrnic_link::FrameAudit)). Destination hardware
 //! addresses come from [`softrnic_netdev`]. Start reading with [`XdpLink`].
 
 mod audit;
@@ -15,20 +15,12 @@ mod identity;
 mod keeper;
 mod link;
 mod membership;
-mod memory;
 mod open;
 mod options;
 mod paths;
 mod program;
-mod queue;
 mod readiness;
-mod receive;
-mod ring;
 mod steering;
-#[cfg(any(test, feature = "fuzz"))]
-mod testing;
-mod transmit;
-mod xsk;
 
 pub use grant::{Grant, GrantDescription};
 pub use handover::{GrantRequest, refuse};
@@ -36,4 +28,4 @@ pub use keeper::Keeper;
 pub use link::XdpLink;
 pub use options::{AttachChoice, AttachMode, BusyPoll, CopyChoice, XdpError, XdpMode, XdpOptions};
 pub use program::XdpVerdicts;
-pub use queue::QueueLayout;
+pub use softrnic_af_xdp::QueueLayout;

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::Duration;
 
+use softrnic_af_xdp::{Queue, Slot};
 use softrnic_sys::Uncancelled;
 use softrnic_wire::{Frame, FrameHeader, IpFacts, Time, UdpFacts};
 
@@ -20,10 +21,8 @@ use super::open;
 use super::options::{XdpError, XdpMode, XdpOptions};
 use super::paths::{Paths, Target};
 use super::program::{Verdicts, XdpVerdicts};
-use super::queue::Queue;
 use super::readiness::Readiness;
 use super::steering::Steering;
-use super::transmit::Transmit;
 use softrnic_link::FrameAudit;
 
 /// How often the host's changes are read while datagrams flow, and while none do.
@@ -49,9 +48,8 @@ pub struct XdpLink {
     pub(super) identity: Identity,
     pub(super) host: Host,
     pub(super) host_checked: Time,
+    /// The first is the only one that transmits.
     pub(super) queues: Vec<Queue>,
-    /// Slots in the packet memory of the first queue, the only one that transmits.
-    pub(super) transmit: Transmit,
     pub(super) steering: Steering,
     pub(super) verdicts: Verdicts,
     pub(super) membership: Membership,
@@ -71,9 +69,8 @@ pub struct XdpLink {
 }
 
 /// A slot being filled.
-#[derive(Clone, Copy)]
 pub(super) struct Reserved {
-    slot: u32,
+    slot: Slot,
     header_len: usize,
     /// Bytes after the headers.
     len: usize,
@@ -81,9 +78,8 @@ pub(super) struct Reserved {
 }
 
 /// A slot to be received by ourselves.
-#[derive(Clone, Copy)]
 pub(super) struct OwnFrame {
-    slot: u32,
+    slot: Slot,
     len: usize,
 }
 
@@ -130,9 +126,11 @@ impl XdpLink {
             ..FrameAudit::default()
         };
         for queue in &self.queues {
-            audit.add_receive(queue.receive.count());
+            audit.add_receive(queue.receive_count());
         }
-        audit.add_transmit(self.transmit.count());
+        if let Some(count) = self.queues[0].transmit_count() {
+            audit.add_transmit(count);
+        }
         audit
     }
 
@@ -173,10 +171,9 @@ impl XdpLink {
 
     /// Makes the kernel send what is queued; returns whether the interface is down.
     fn kick(&mut self) -> bool {
-        let kicked = self.transmit.kick(&self.queues[0].socket);
+        let kicked = self.queues[0].kick();
         self.counters.tx_calls += kicked.calls;
         self.counters.tx_errors += kicked.dropped;
-        self.transmit.reap();
         kicked.down
     }
 
@@ -187,24 +184,21 @@ impl XdpLink {
             let Some(OwnFrame { slot, len }) = self.own.pop_front() else {
                 break;
             };
-            // SAFETY: `transmit` gave out the slot, and it is queued for ourselves, not for the kernel, until it is
-            // returned.
-            let frame = unsafe { self.queues[0].umem.bytes(self.transmit.address(slot), len) };
-            deliver(frame, &mut self.counters, sink);
-            self.transmit.give_back(slot);
+            deliver(self.queues[0].bytes(&slot, 0..len), &mut self.counters, sink);
+            self.queues[0].give_back(slot);
         }
         count
     }
 
     fn receive_queue(&mut self, queue: usize, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> usize {
-        let Queue { receive, socket, umem, .. } = &mut self.queues[queue];
+        let queue = &mut self.queues[queue];
         if self.mode.busy_poll {
-            socket.wake_receive();
+            queue.wake_receive();
         }
         let counters = &mut self.counters;
-        let received = receive.drain(umem, budget, &mut |frame| deliver(frame, counters, sink));
-        if receive.needs_wakeup() {
-            socket.wake_receive();
+        let received = queue.receive(budget, &mut |frame| deliver(frame, counters, sink));
+        if queue.needs_wakeup() {
+            queue.wake_receive();
         }
         self.counters.rx_malformed += received.malformed;
         self.counters.rx_calls += u64::from(received.frames > 0);
@@ -219,7 +213,7 @@ impl Link for XdpLink {
 
     fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
         if let Some(abandoned) = self.reserved.take() {
-            self.transmit.give_back(abandoned.slot);
+            self.queues[0].give_back(abandoned.slot);
         }
         if len == 0 || len > self.identity.max_datagram {
             return Err(TxError::TooLong);
@@ -239,14 +233,11 @@ impl Link for XdpLink {
             self.counters.tx_errors += 1;
             return Err(TxError::Unreachable);
         }
-        let slot = self.transmit.take().ok_or(TxError::Full)?;
+        let slot = self.queues[0].take().ok_or(TxError::Full)?;
         let header_len = header.wire_len();
-        let address = self.transmit.address(slot);
-        // SAFETY: `transmit` has just given the slot out as free; the kernel gets it in `commit`, which ends the
-        // borrow.
-        let frame = unsafe { self.queues[0].umem.bytes_mut(address, header_len + len) };
+        let reserved = self.reserved.insert(Reserved { slot, header_len, len, target });
+        let frame = self.queues[0].bytes_mut(&reserved.slot, 0..header_len + len);
         header.emit(frame, len);
-        self.reserved = Some(Reserved { slot, header_len, len, target });
         Ok(TxSlot {
             bytes: &mut frame[header_len..],
             facts: UdpFacts::roce(header.ip.facts, header.src_port),
@@ -254,11 +245,10 @@ impl Link for XdpLink {
     }
 
     fn reserved(&self) -> &[u8] {
-        let Some(Reserved { slot, header_len, len, .. }) = self.reserved else {
+        let Some(Reserved { slot, header_len, len, .. }) = &self.reserved else {
             return &[];
         };
-        // SAFETY: `transmit` gave the slot out as free; the kernel gets it in `commit`, which ends the borrow.
-        unsafe { self.queues[0].umem.bytes(self.transmit.address(slot) + header_len, len) }
+        self.queues[0].bytes(slot, *header_len..header_len + len)
     }
 
     fn commit(&mut self, now: Time) {
@@ -274,29 +264,25 @@ impl Link for XdpLink {
             return;
         }
         if target == Target::Both
-            && let Some(copy) = self.transmit.take()
+            && let Some(copy) = self.queues[0].take()
         {
-            let (from, to) = (self.transmit.address(slot), self.transmit.address(copy));
-            // SAFETY: `transmit` gave both slots out as free, and the kernel does not have them yet.
-            unsafe { self.queues[0].umem.copy(from, to, len) };
+            self.queues[0].copy(&slot, &copy, len);
             self.own_since = now;
             self.own.push_back(OwnFrame { slot: copy, len });
         }
         let padded = len.max(MIN_FRAME);
-        let end = self.transmit.address(slot) + len;
-        // SAFETY: `transmit` gave the slot out as free, and queues it for the kernel only below.
-        unsafe { self.queues[0].umem.bytes_mut(end, padded - len) }.fill(0);
-        self.transmit.queue(slot, padded);
+        self.queues[0].bytes_mut(&slot, len..padded).fill(0);
+        self.queues[0].queue(slot, padded);
         // Sending batches early: frames are still in the cache when the kernel copies them, and the peer can start
         // earlier.
-        if self.transmit.has_batch() {
+        if self.queues[0].has_batch() {
             self.kick();
         }
     }
 
     fn flush(&mut self, now: Time) {
         let down = self.kick();
-        self.set_blocked(now, !down && self.transmit.is_blocked());
+        self.set_blocked(now, !down && self.queues[0].is_blocked());
         self.check_host(now, HOST_INTERVAL_BUSY);
     }
 
@@ -352,7 +338,7 @@ impl Link for XdpLink {
     fn counters(&self) -> LinkCounters {
         let mut counters = self.counters;
         for queue in &self.queues {
-            if let Ok(statistics) = queue.socket.statistics() {
+            if let Ok(statistics) = queue.socket().statistics() {
                 counters.rx_overruns += statistics.overruns;
                 counters.tx_errors += statistics.invalid;
             }

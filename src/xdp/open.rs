@@ -3,6 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::AsRawFd;
 
+use softrnic_af_xdp::{BindMode, single_buffer};
 use softrnic_wire::{IPV4_LEN, Time, UDP_LEN};
 
 use softrnic_link::{Capabilities, LinkCounters};
@@ -15,9 +16,7 @@ use super::membership::Membership;
 use super::options::{XdpError, XdpMode, XdpOptions};
 use super::paths::Paths;
 use super::program::Verdicts;
-use super::queue::BindMode;
 use super::readiness::Readiness;
-use super::xsk::single_buffer;
 
 pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpError> {
     options.check()?;
@@ -31,13 +30,12 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
 
     let mode = BindMode { zero_copy, multi_buffer };
     let mut queues = Vec::new();
-    let mut transmit = None;
     for bound in bound {
-        let (queue, its_transmit) = bound.start(mode, !options.need_wakeup, wanted_frame)?;
-        transmit = transmit.or(its_transmit);
-        queues.push(queue);
+        queues.push(bound.start(mode, !options.need_wakeup, wanted_frame)?);
     }
-    let transmit = transmit.ok_or(XdpError::BadOption("a link needs at least one queue"))?;
+    if queues.first().is_none_or(|first| first.transmit_count().is_none()) {
+        return Err(XdpError::BadOption("a link needs at least one queue"));
+    }
 
     let max_frame = mode.max_frame(chunk_size, wanted_frame);
     if max_frame < wanted_frame {
@@ -58,7 +56,7 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
         refused,
     };
     // A peer's datagrams may all arrive by the same queue.
-    let rx_chunks = queues.iter().map(|queue| queue.receive.count().chunks).min().unwrap_or(0);
+    let rx_chunks = queues.iter().map(|queue| queue.receive_count().chunks).min().unwrap_or(0);
     let chunks_per_frame = max_frame.div_ceil(single_buffer(chunk_size));
     let capabilities = Capabilities {
         mode: xdp_mode.to_string(),
@@ -81,7 +79,7 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
         max_datagram: capabilities.max_datagram,
     };
     identity.update(&host, &mut steering);
-    let sockets: Vec<_> = queues.iter().map(|queue| queue.socket.as_raw_fd()).collect();
+    let sockets: Vec<_> = queues.iter().map(|queue| queue.socket().as_raw_fd()).collect();
     let readiness = Readiness::new(&sockets).map_err(XdpError::system("watching the sockets"))?;
     let slots = options.tx_slots as usize;
     Ok(XdpLink {
@@ -91,7 +89,6 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
         host,
         host_checked: Time::ZERO,
         queues,
-        transmit,
         steering,
         verdicts: Verdicts::new(verdicts)?,
         membership: Membership::default(),

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
+
+pub use softrnic_af_xdp::{BusyPoll, CopyChoice};
 
 /// How to set up an `xdp` link. The default uses the best that the interface offers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,26 +59,6 @@ pub enum AttachChoice {
     Native,
     /// In the generic receive path, which works with every driver.
     Skb,
-}
-
-/// Whether frames should be copied.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CopyChoice {
-    /// Zero copy, or failing that `Copy`.
-    Best,
-    /// The driver must use the UMEM itself.
-    ZeroCopy,
-    /// The kernel copies.
-    Copy,
-}
-
-/// `SO_PREFER_BUSY_POLL` and related options.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BusyPoll {
-    /// How long one call may poll the driver, in microseconds.
-    pub micros: u32,
-    /// Packets that one call may process.
-    pub budget: u32,
 }
 
 /// Where the program runs.
@@ -206,24 +187,33 @@ impl std::error::Error for XdpError {
 }
 
 impl XdpOptions {
-    /// Sizes of a chunk, in bytes.
-    pub(super) const CHUNK_SIZES: [u32; 2] = [2048, 4096];
-    /// Receive chunks and transmit slots, powers of two.
-    pub(super) const RING_SIZES: RangeInclusive<u32> = 64..=1 << 16;
+    /// Those of each queue.
+    pub(super) fn of_queues(&self) -> softrnic_af_xdp::Options {
+        softrnic_af_xdp::Options {
+            copy: self.copy,
+            chunk_size: self.chunk_size,
+            rx_chunks: self.rx_chunks,
+            tx_slots: self.tx_slots,
+            multi_buffer: self.multi_buffer,
+            need_wakeup: self.need_wakeup,
+        }
+    }
 
     /// # Errors
     /// [`XdpError::BadOption`] for values that the kernel would refuse without saying which one.
     pub(super) fn check(&self) -> Result<(), XdpError> {
-        if !XdpOptions::CHUNK_SIZES.contains(&self.chunk_size) {
-            return Err(XdpError::BadOption("chunk_size must be 2048 or 4096"));
+        Ok(self.of_queues().check()?)
+    }
+}
+
+impl From<softrnic_af_xdp::Error> for XdpError {
+    fn from(error: softrnic_af_xdp::Error) -> XdpError {
+        use softrnic_af_xdp::Error;
+        match error {
+            Error::BadOption(what) => XdpError::BadOption(what),
+            Error::System { what, error } => XdpError::System { what, error },
+            Error::Refused(reasons) => XdpError::Refused(reasons),
+            other => XdpError::Refused(vec![other.to_string()]),
         }
-        let ring = XdpOptions::RING_SIZES;
-        if !(self.rx_chunks.is_power_of_two() && ring.contains(&self.rx_chunks)) {
-            return Err(XdpError::BadOption("rx_chunks must be a power of two from 64 to 65536"));
-        }
-        if !(self.tx_slots.is_power_of_two() && ring.contains(&self.tx_slots)) {
-            return Err(XdpError::BadOption("tx_slots must be a power of two from 64 to 65536"));
-        }
-        Ok(())
     }
 }

@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray, XskMap};
 use aya::programs::{Xdp, loaded_programs};
 use aya::{Ebpf, EbpfLoader};
+use softrnic_af_xdp::Xsk;
 use softrnic_wire::Gid;
 use softrnic_xdp_prog::{self as xdp_prog, Verdict};
 
 use super::options::{AttachChoice, AttachMode, XdpError};
-use super::xsk::Xsk;
 
 // linux/bpf.h and linux/if_link.h.
 const BPF_LINK_CREATE: libc::c_int = 28;

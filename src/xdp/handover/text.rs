@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::grant::GrantDescription;
 use crate::options::{AttachMode, CopyChoice, XdpOptions};
-use crate::queue::QueueLayout;
+use softrnic_af_xdp::QueueLayout;
 
 /// What an application may choose: not where the program is attached, the queues or busy polling.
 pub(super) fn write_request(interface: &str, options: &XdpOptions) -> String {
@@ -87,7 +87,7 @@ pub(super) fn read_description(text: &str) -> Option<GrantDescription> {
         busy_poll: facts.parsed("busy_poll")?,
         chunk_size: facts.parsed("chunk")?,
         max_frame: facts.parsed("frame")?,
-        queues: list(facts.next("queues")?)?,
+        queues: items(facts.next("queues")?).map(layout).collect::<Option<_>>()?,
         refused: facts
             .0
             .map(|line| line.strip_prefix("refused ").map(str::to_owned))
@@ -129,15 +129,11 @@ impl FromStr for Wish {
     }
 }
 
-impl FromStr for QueueLayout {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<QueueLayout, ()> {
-        let mut numbers = text.split(':').map(|number| number.parse().map_err(drop));
-        let mut next = || numbers.next().unwrap_or(Err(()));
-        let layout = QueueLayout { queue: next()?, rx_chunks: next()?, tx_slots: next()? };
-        if numbers.next().is_some() { Err(()) } else { Ok(layout) }
-    }
+fn layout(text: &str) -> Option<QueueLayout> {
+    let mut numbers = text.split(':').map(|number| number.parse().ok());
+    let mut next = || numbers.next().flatten();
+    let layout = QueueLayout { queue: next()?, rx_chunks: next()?, tx_slots: next()? };
+    numbers.next().is_none().then_some(layout)
 }
 
 /// Lines that each begin with the name of a fact.
@@ -159,7 +155,11 @@ fn joined(items: &[impl ToString]) -> String {
 
 /// Items separated by spaces; none in an empty text.
 fn list<T: FromStr>(text: &str) -> Option<Vec<T>> {
-    text.split(' ').filter(|item| !item.is_empty()).map(|item| item.parse().ok()).collect()
+    items(text).map(|item| item.parse().ok()).collect()
+}
+
+fn items(text: &str) -> impl Iterator<Item = &str> {
+    text.split(' ').filter(|item| !item.is_empty())
 }
 
 #[cfg(test)]

@@ -19,9 +19,10 @@ pub use frames::frames;
 pub use hostile::hostile;
 pub use looks::looks;
 pub use sockets::sockets;
+pub use softrnic_af_xdp::fuzz::xdp;
 pub use softrnic_netdev::fuzz::netlink;
 pub use softrnic_shm::fuzz::shm;
-pub use softrnic_xdp::fuzz::{grant, xdp};
+pub use softrnic_xdp::fuzz::grant;
 pub use specifications::specifications;
 pub use verbs::verbs;
 

@@ -3,6 +3,8 @@
 //! A slot is as many consecutive chunks as the largest frame takes, so a frame is written in one piece in the place it
 //! is sent from, and only its descriptors are split at chunk boundaries.
 
+use std::ops::Range;
+
 use super::ring::{Consumer, Desc, Producer};
 use super::xsk::Xsk;
 
@@ -19,6 +21,10 @@ pub(super) struct Transmit {
     zero_copy: bool,
     always_wake: bool,
 }
+
+/// A slot that was taken: nobody else has it, and the kernel has not got it.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Slot(u32);
 
 /// Where the slots are.
 #[derive(Clone, Copy, Debug)]
@@ -59,27 +65,45 @@ const MAX_STALLED_CALLS: u32 = 2;
 
 /// The result of a kick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Kicked {
+pub struct Kicked {
     /// System calls made.
-    pub(super) calls: u64,
+    pub calls: u64,
     /// Packets that the device below dropped at once.
-    pub(super) dropped: u64,
+    pub dropped: u64,
     /// The interface is down: what is queued leaves when it comes up again.
-    pub(super) down: bool,
+    pub down: bool,
 }
 
-/// Where the slots and descriptors of a queue are; see [`softrnic_link::FrameAudit`].
+/// Where the slots and descriptors of a queue are at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TransmitCount {
-    pub(super) slots: u64,
-    pub(super) free: u64,
-    pub(super) in_flight: u64,
-    pub(super) unpublished_descs: u64,
-    pub(super) ring_descs: u64,
-    pub(super) completed_descs: u64,
-    pub(super) in_flight_descs: u64,
-    pub(super) pending_descs: u64,
-    pub(super) violations: u64,
+pub struct TransmitCount {
+    /// Slots in all.
+    pub slots: u64,
+    /// Of these, free.
+    pub free: u64,
+    /// Of these, queued, with the kernel, or completed and not yet taken back.
+    pub in_flight: u64,
+    /// Descriptors that the kernel does not see yet.
+    pub unpublished_descs: u64,
+    /// Descriptors in the transmit ring.
+    pub ring_descs: u64,
+    /// Descriptors in the completion ring.
+    pub completed_descs: u64,
+    /// Descriptors of the slots in flight, as counted when they were queued and completed.
+    pub in_flight_descs: u64,
+    /// The same, summed over slots.
+    pub pending_descs: u64,
+    /// Addresses that the kernel returned without owning them.
+    pub violations: u64,
+}
+
+impl TransmitCount {
+    /// Whether the counts add up.
+    pub fn is_exact(&self) -> bool {
+        self.violations == 0
+            && self.in_flight_descs == self.pending_descs
+            && self.completed_descs + self.unpublished_descs <= self.pending_descs
+    }
 }
 
 impl Transmit {
@@ -104,26 +128,32 @@ impl Transmit {
     }
 
     /// A free slot. The most recently used one comes first: it is in the cache.
-    pub(super) fn take(&mut self) -> Option<u32> {
+    pub(super) fn take(&mut self) -> Option<Slot> {
         if self.free.is_empty() {
             self.reap();
         }
-        self.free.pop()
+        self.free.pop().map(Slot)
     }
 
     /// Returns a slot that was not queued.
-    pub(super) fn give_back(&mut self, slot: u32) {
-        self.free.push(slot);
+    pub(super) fn give_back(&mut self, slot: Slot) {
+        self.free.push(slot.0);
     }
 
-    /// UMEM address of a slot, in bytes.
-    pub(super) fn address(&self, slot: u32) -> usize {
-        self.layout.base + slot as usize * self.layout.slot_bytes()
+    /// UMEM address of bytes of a slot, which the kernel does not have.
+    ///
+    /// # Panics
+    /// The slot is another queue's, or has fewer bytes.
+    pub(super) fn address(&self, slot: &Slot, range: &Range<usize>) -> usize {
+        let slot = slot.0 as usize;
+        assert!(self.pending.get(slot) == Some(&0), "the slot is another queue's");
+        assert!(range.start <= range.end && range.end <= self.layout.slot_bytes(), "the slot is shorter");
+        self.layout.base + slot * self.layout.slot_bytes() + range.start
     }
 
     /// Queues the first `len` bytes of a slot as one frame.
-    pub(super) fn queue(&mut self, slot: u32, len: usize) {
-        let mut address = self.address(slot) as u64;
+    pub(super) fn queue(&mut self, slot: Slot, len: usize) {
+        let mut address = self.address(&slot, &(0..len)) as u64;
         let mut left = len;
         let mut descriptors = 0;
         while left > 0 {
@@ -134,7 +164,7 @@ impl Transmit {
             address += piece as u64;
             descriptors += 1;
         }
-        self.pending[slot as usize] = descriptors;
+        self.pending[slot.0 as usize] = descriptors;
         self.in_flight += u32::from(descriptors);
     }
 

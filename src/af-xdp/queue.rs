@@ -1,15 +1,17 @@
 //! One queue of the interface: its socket, packet memory and rings.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::ops::Range;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::error::Error;
 use super::memory::{Sharing, Umem};
-use super::options::{AttachMode, CopyChoice, XdpError, XdpOptions};
-use super::receive::Receive;
+use super::options::{CopyChoice, Options};
+use super::receive::{Receive, ReceiveCount, Received};
 use super::ring::{Consumer, Desc, Producer};
-use super::transmit::{SlotLayout, Transmit};
+use super::transmit::{Kicked, Slot, SlotLayout, Transmit, TransmitCount};
 use super::xsk::{RingKind, Xsk, single_buffer};
 
 /// Completion ring of a queue that only receives; the kernel requires one.
@@ -24,19 +26,128 @@ const FREEING: Duration = Duration::from_millis(500);
 /// What the kernel adds to each outgoing frame when it charges it to the send buffer.
 const SEND_OVERHEAD: usize = 1024;
 
-/// A queue in use. The socket is dropped before the memory that it uses.
-pub(super) struct Queue {
-    pub(super) receive: Receive,
-    pub(super) socket: Xsk,
-    pub(super) umem: Umem,
+/// A queue in use.
+pub struct Queue {
+    receive: Receive,
+    transmit: Option<Transmit>,
+    /// Dropped before the memory that it uses.
+    socket: Xsk,
+    umem: Umem,
+}
+
+impl Queue {
+    /// Passes at most `budget` received frames to `sink`.
+    pub fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(&[u8])) -> Received {
+        self.receive.drain(&mut self.umem, budget, sink)
+    }
+
+    /// Whether the driver waits for [`wake_receive`](Self::wake_receive).
+    pub fn needs_wakeup(&self) -> bool {
+        self.receive.needs_wakeup()
+    }
+
+    /// Makes the kernel look at the chunks that were returned to it, and poll the driver when busy polling.
+    pub fn wake_receive(&self) {
+        self.socket.wake_receive();
+    }
+
+    /// The socket, which is readable when frames have arrived.
+    pub fn socket(&self) -> &Xsk {
+        &self.socket
+    }
+
+    /// A free slot, for one frame of any length that the queue was opened for. A slot that is dropped is lost: it is to be
+    /// [queued](Self::queue) or [given back](Self::give_back).
+    pub fn take(&mut self) -> Option<Slot> {
+        self.transmit.as_mut()?.take()
+    }
+
+    /// Returns a slot that was not queued.
+    pub fn give_back(&mut self, slot: Slot) {
+        if let Some(transmit) = &mut self.transmit {
+            transmit.give_back(slot);
+        }
+    }
+
+    /// Bytes of a slot.
+    ///
+    /// # Panics
+    /// The slot is another queue's, or has fewer bytes.
+    pub fn bytes(&self, slot: &Slot, range: Range<usize>) -> &[u8] {
+        let address = self.address(slot, &range);
+        // SAFETY: the kernel has none of the slot's chunks, as `address` has checked, and gets them only by `queue`, which
+        // takes the queue exclusively.
+        unsafe { self.umem.bytes(address, range.len()) }
+    }
+
+    /// Bytes of a slot, to be written. Their contents are stale.
+    ///
+    /// # Panics
+    /// As for [`bytes`](Self::bytes).
+    pub fn bytes_mut(&mut self, slot: &Slot, range: Range<usize>) -> &mut [u8] {
+        let address = self.address(slot, &range);
+        // SAFETY: as for `bytes`.
+        unsafe { self.umem.bytes_mut(address, range.len()) }
+    }
+
+    /// Copies the first `len` bytes of a slot to another.
+    ///
+    /// # Panics
+    /// As for [`bytes`](Self::bytes).
+    pub fn copy(&mut self, from: &Slot, to: &Slot, len: usize) {
+        let (from, to) = (self.address(from, &(0..len)), self.address(to, &(0..len)));
+        // SAFETY: as for `bytes`.
+        unsafe { self.umem.copy(from, to, len) };
+    }
+
+    /// Where bytes of a slot are that the kernel does not have.
+    fn address(&self, slot: &Slot, range: &Range<usize>) -> usize {
+        self.transmit.as_ref().expect("the slot is this queue's").address(slot, range)
+    }
+
+    /// Queues the first `len` bytes of a slot as one frame, which leaves with the next [`kick`](Self::kick).
+    ///
+    /// # Panics
+    /// As for [`bytes`](Self::bytes).
+    pub fn queue(&mut self, slot: Slot, len: usize) {
+        self.transmit.as_mut().expect("the slot is this queue's").queue(slot, len);
+    }
+
+    /// Whether as much is queued as the kernel accepts in one call.
+    pub fn has_batch(&self) -> bool {
+        self.transmit.as_ref().is_some_and(Transmit::has_batch)
+    }
+
+    /// Makes the kernel send as many of the queued frames as it accepts, and takes back the slots of those that have left.
+    pub fn kick(&mut self) -> Kicked {
+        let Some(transmit) = &mut self.transmit else { return Kicked::default() };
+        let kicked = transmit.kick(&self.socket);
+        transmit.reap();
+        kicked
+    }
+
+    /// Whether frames wait for the device below, or all slots wait for completion.
+    pub fn is_blocked(&self) -> bool {
+        self.transmit.as_ref().is_some_and(Transmit::is_blocked)
+    }
+
+    /// Where the receive chunks are.
+    pub fn receive_count(&self) -> ReceiveCount {
+        self.receive.count()
+    }
+
+    /// Where the slots are, if it transmits.
+    pub fn transmit_count(&self) -> Option<TransmitCount> {
+        self.transmit.as_ref().map(Transmit::count)
+    }
 }
 
 /// A queue whose socket is bound, before anything has been received or sent.
-pub(super) struct BoundQueue {
+pub struct BoundQueue {
     rings: Rings,
-    pub(super) socket: Xsk,
-    pub(super) umem: Umem,
-    pub(super) layout: QueueLayout,
+    socket: Xsk,
+    umem: Umem,
+    layout: QueueLayout,
 }
 
 /// The part of a queue's layout that is fixed when it is bound.
@@ -61,7 +172,7 @@ impl QueueLayout {
     }
 
     /// Chunks of its packet memory.
-    pub(super) fn chunks(&self, chunk_size: u32, max_frame: usize) -> usize {
+    fn chunks(&self, chunk_size: u32, max_frame: usize) -> usize {
         let slots = self.transmit(chunk_size, max_frame);
         self.rx_chunks as usize + slots.slots as usize * slots.chunks_per_slot as usize
     }
@@ -69,28 +180,35 @@ impl QueueLayout {
 
 /// How to open a queue.
 #[derive(Clone, Copy)]
-pub(super) struct QueueSetup<'a> {
-    pub(super) ifindex: u32,
-    pub(super) queue: u32,
-    pub(super) modes: &'a [BindMode],
-    pub(super) options: &'a XdpOptions,
+pub struct QueueSetup<'a> {
+    /// The interface.
+    pub ifindex: u32,
+    /// The receive queue.
+    pub queue: u32,
+    /// The modes to try, the best first; see [`bind_modes`].
+    pub modes: &'a [BindMode],
+    /// Sizes, and whether the kernel is asked when it needs a system call.
+    pub options: &'a Options,
     /// The longest frame that the interface's MTU allows, in bytes.
-    pub(super) max_frame: usize,
+    pub max_frame: usize,
     /// Whether it also transmits.
-    pub(super) transmits: bool,
-    pub(super) sharing: Sharing,
+    pub transmits: bool,
+    /// Whether another process is to map its memory.
+    pub sharing: Sharing,
 }
 
 /// What the kernel accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct BindMode {
-    pub(super) zero_copy: bool,
-    pub(super) multi_buffer: bool,
+pub struct BindMode {
+    /// Whether the driver uses the packet memory itself.
+    pub zero_copy: bool,
+    /// Whether frames may span several chunks.
+    pub multi_buffer: bool,
 }
 
 impl BindMode {
     /// The longest frame that can be received.
-    pub(super) fn max_frame(self, chunk_size: u32, wanted: usize) -> usize {
+    pub fn max_frame(self, chunk_size: u32, wanted: usize) -> usize {
         if self.multi_buffer { wanted } else { wanted.min(single_buffer(chunk_size)) }
     }
 
@@ -109,16 +227,17 @@ impl BindMode {
     }
 }
 
-/// The modes to try, the best first, for frames of up to `max_frame` bytes.
-pub(super) fn bind_modes(
-    options: &XdpOptions,
-    attach: AttachMode,
+/// The modes to try, the best first, for frames of up to `max_frame` bytes. `native` is whether the XDP program runs in the
+/// driver, and `frags` whether it takes frames in several buffers. What is not tried is added to `refused`, a sentence each.
+pub fn bind_modes(
+    options: &Options,
+    native: bool,
     frags: bool,
     max_frame: usize,
     refused: &mut Vec<String>,
 ) -> Vec<BindMode> {
     let zero_copy = match options.copy {
-        CopyChoice::Best if attach == AttachMode::Skb => {
+        CopyChoice::Best if !native => {
             refused.push("zero copy: SKB mode does not have it".to_owned());
             vec![false]
         }
@@ -137,51 +256,72 @@ pub(super) fn bind_modes(
 }
 
 impl BoundQueue {
-    /// Sets up the rings of `socket` and binds it in the first mode that the kernel accepts.
-    pub(super) fn open(
+    /// Sets up the rings of `socket` and binds it in the first mode that the kernel accepts. What it refused before is added
+    /// to `refused`, a sentence each.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn open(
         socket: Xsk,
         setup: &QueueSetup<'_>,
         refused: &mut Vec<String>,
-    ) -> Result<(BoundQueue, BindMode), XdpError> {
+    ) -> Result<(BoundQueue, BindMode), Error> {
         let (umem, layout) = register(&socket, setup, refused)?;
         let slots = layout.transmit(setup.options.chunk_size, setup.max_frame);
         // Before Linux 6.4 rings cannot be mapped once the socket is bound.
         let rings = Rings::size(&socket, layout, slots)
             .and_then(|()| Rings::map(&socket, layout, slots))
-            .map_err(XdpError::system("creating a ring"))?;
+            .map_err(Error::system("creating a ring"))?;
         let mode = bind(&socket, setup, setup.modes, refused)?;
         Ok((BoundQueue { rings, socket, umem, layout }, mode))
     }
 
-    /// A queue that another process has bound.
-    pub(super) fn handed_over(
+    /// A queue that another process has bound, by its socket and the file of its packet memory.
+    ///
+    /// # Errors
+    /// The descriptors are no such things.
+    pub fn handed_over(
         socket: OwnedFd,
         memory: OwnedFd,
         layout: QueueLayout,
         chunk_size: u32,
         max_frame: usize,
-    ) -> Result<BoundQueue, XdpError> {
+    ) -> Result<BoundQueue, Error> {
         let socket = Xsk::from_fd(socket);
         let umem = Umem::of_file(memory, layout.chunks(chunk_size, max_frame), chunk_size as usize)
-            .map_err(XdpError::system("mapping packet memory"))?;
+            .map_err(Error::system("mapping packet memory"))?;
         let slots = layout.transmit(chunk_size, max_frame);
         let rings = Rings::map(&socket, layout, slots)
-            .map_err(XdpError::system("mapping the rings of a bound socket (which takes Linux 6.4)"))?;
+            .map_err(Error::system("mapping the rings of a bound socket (which takes Linux 6.4)"))?;
         Ok(BoundQueue { rings, socket, umem, layout })
     }
 
-    /// Puts the queue into use, which gives all chunks to the kernel. It has a transmit half if it has slots.
-    pub(super) fn start(
-        self,
-        mode: BindMode,
-        always_wake: bool,
-        max_frame: usize,
-    ) -> Result<(Queue, Option<Transmit>), XdpError> {
+    /// Its socket.
+    pub fn socket(&self) -> &Xsk {
+        &self.socket
+    }
+
+    /// The file of its packet memory, if that is [shared](Sharing::Shared).
+    pub fn memory_file(&self) -> Option<BorrowedFd<'_>> {
+        self.umem.file()
+    }
+
+    /// What is fixed by now.
+    pub fn layout(&self) -> QueueLayout {
+        self.layout
+    }
+
+    /// Puts the queue into use, which gives all chunks to the kernel. It transmits if it has slots. With `always_wake`, each
+    /// kick makes a system call.
+    ///
+    /// # Errors
+    /// The send buffer cannot be set.
+    pub fn start(self, mode: BindMode, always_wake: bool, max_frame: usize) -> Result<Queue, Error> {
         let BoundQueue { rings, socket, umem, layout } = self;
         let chunk_size = umem.chunk_size();
         let slots = layout.transmit(chunk_size as u32, max_frame);
         let in_flight = slots.slots as usize * (max_frame + SEND_OVERHEAD);
-        socket.set_send_buffer(in_flight).map_err(XdpError::system("setting the send buffer"))?;
+        socket.set_send_buffer(in_flight).map_err(Error::system("setting the send buffer"))?;
         let receive = Receive::new(
             rings.receive,
             rings.fill,
@@ -192,7 +332,7 @@ impl BoundQueue {
         let transmit = rings
             .transmit
             .map(|(ring, completion)| Transmit::new(ring, completion, slots, mode.zero_copy, always_wake));
-        Ok((Queue { receive, socket, umem }, transmit))
+        Ok(Queue { receive, transmit, socket, umem })
     }
 }
 
@@ -233,7 +373,7 @@ fn register(
     socket: &Xsk,
     setup: &QueueSetup<'_>,
     refused: &mut Vec<String>,
-) -> Result<(Umem, QueueLayout), XdpError> {
+) -> Result<(Umem, QueueLayout), Error> {
     let QueueSetup { queue, options, max_frame, transmits, sharing, .. } = *setup;
     let mut layout = QueueLayout {
         queue,
@@ -244,10 +384,10 @@ fn register(
     loop {
         let chunks = layout.chunks(options.chunk_size, max_frame);
         if sharing == Sharing::Shared && chunks * options.chunk_size as usize > MOST_SHARED {
-            return Err(XdpError::BadOption("at most 256 MiB of packet memory are granted for a queue"));
+            return Err(Error::BadOption("at most 256 MiB of packet memory are granted for a queue"));
         }
         let umem = Umem::new(chunks, options.chunk_size as usize, sharing)
-            .map_err(XdpError::system("allocating packet memory"))?;
+            .map_err(Error::system("allocating packet memory"))?;
         let kib = umem.memory().len() >> 10;
         match socket.register(&umem) {
             Ok(()) => {
@@ -264,7 +404,7 @@ fn register(
                 layout.tx_slots = (layout.tx_slots / 2).max(layout.tx_slots.min(LEAST_SLOTS));
             }
             Err(error) => {
-                return Err(XdpError::System {
+                return Err(Error::System {
                     what: "registering packet memory (without CAP_IPC_LOCK, `ulimit -l` may be too low)",
                     error,
                 });
@@ -292,14 +432,14 @@ fn bind(
     setup: &QueueSetup<'_>,
     modes: &[BindMode],
     refused: &mut Vec<String>,
-) -> Result<BindMode, XdpError> {
+) -> Result<BindMode, Error> {
     let QueueSetup { ifindex, queue, .. } = *setup;
     let wakeup = if setup.options.need_wakeup { libc::XDP_USE_NEED_WAKEUP } else { 0 };
     for mode in modes {
         match bind_once_free(socket, ifindex, queue, mode.flags() | wakeup) {
             Ok(()) => return Ok(*mode),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                return Err(XdpError::System {
+                return Err(Error::System {
                     what: "binding a receive queue that another AF_XDP socket has",
                     error,
                 });
@@ -310,5 +450,5 @@ fn bind(
             }),
         }
     }
-    Err(XdpError::Refused(std::mem::take(refused)))
+    Err(Error::Refused(std::mem::take(refused)))
 }

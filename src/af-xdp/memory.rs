@@ -43,7 +43,7 @@ pub(super) struct Umem {
 
 /// Which processes share packet memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Sharing {
+pub enum Sharing {
     /// This process only.
     Private,
     /// It has a descriptor with which another process can map it.

@@ -24,21 +24,21 @@ const PACKET_HEADROOM: usize = 256;
 /// The longest frame that drivers deliver in one piece: a page less headroom and `skb_shared_info`.
 const LINEAR_FRAME: usize = 4096 - PACKET_HEADROOM - 320;
 
-/// The longest frame that one chunk can receive.
-pub(super) fn single_buffer(chunk_size: u32) -> usize {
+/// The longest frame that one chunk of this many bytes can receive.
+pub fn single_buffer(chunk_size: u32) -> usize {
     (chunk_size as usize - PACKET_HEADROOM).min(LINEAR_FRAME)
 }
 
 /// An AF_XDP socket.
-pub(super) struct Xsk(OwnedFd);
+pub struct Xsk(OwnedFd);
 
 /// Frames that the socket lost.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct XskStatistics {
+pub struct XskStatistics {
     /// Because no chunk or no entry of the receive ring was free.
-    pub(super) overruns: u64,
+    pub overruns: u64,
     /// Descriptors of ours that the kernel rejected.
-    pub(super) invalid: u64,
+    pub invalid: u64,
 }
 
 /// The four rings of a socket.
@@ -80,8 +80,11 @@ impl RingKind {
 }
 
 impl Xsk {
-    /// Needs `CAP_NET_RAW`; the other calls do not.
-    pub(super) fn new() -> io::Result<Xsk> {
+    /// A new socket. Needs `CAP_NET_RAW`; the other calls do not.
+    ///
+    /// # Errors
+    /// `EPERM` without the capability.
+    pub fn new() -> io::Result<Xsk> {
         // SAFETY: takes no pointers; the descriptor is new and has no other owner.
         unsafe {
             let fd = libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
@@ -145,7 +148,11 @@ impl Xsk {
         check(unsafe { libc::bind(self.raw(), (&raw const address).cast(), len) })
     }
 
-    pub(super) fn set_busy_poll(&self, busy_poll: BusyPoll) -> io::Result<()> {
+    /// Has the driver polled by system calls of this process instead of by interrupts.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_NET_ADMIN`.
+    pub fn set_busy_poll(&self, busy_poll: BusyPoll) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1i32)?;
         self.set(libc::SOL_SOCKET, libc::SO_BUSY_POLL, &busy_poll.micros)?;
         self.set(libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &busy_poll.budget)
@@ -168,7 +175,11 @@ impl Xsk {
         let _failed = rustix::net::recv(self, &mut [0; 0][..], RecvFlags::DONTWAIT);
     }
 
-    pub(super) fn statistics(&self) -> io::Result<XskStatistics> {
+    /// What the socket lost.
+    ///
+    /// # Errors
+    /// Those of `getsockopt`.
+    pub fn statistics(&self) -> io::Result<XskStatistics> {
         // Older kernels fill in fewer fields.
         let (statistics, _) = self.get::<libc::xdp_statistics>(libc::XDP_STATISTICS)?;
         Ok(XskStatistics {

@@ -20,23 +20,37 @@ pub(super) struct Receive {
     violations: u64,
 }
 
-/// What [`Receive::drain`] did.
+/// What was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Received {
-    pub(super) frames: usize,
-    /// Frames that are too long, or have invalid descriptors.
-    pub(super) malformed: u64,
+pub struct Received {
+    /// Frames.
+    pub frames: usize,
+    /// Of these, those that are too long, or have invalid descriptors.
+    pub malformed: u64,
 }
 
-/// Where the chunks of a queue are; see [`softrnic_link::FrameAudit`].
+/// Where the chunks of a queue are at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReceiveCount {
-    pub(super) chunks: u64,
-    pub(super) held: u64,
-    pub(super) in_kernel: u64,
-    pub(super) fill: u64,
-    pub(super) ring: u64,
-    pub(super) violations: u64,
+pub struct ReceiveCount {
+    /// Chunks in all.
+    pub chunks: u64,
+    /// Of these, ours.
+    pub held: u64,
+    /// Of these, the kernel's.
+    pub in_kernel: u64,
+    /// Of the kernel's, those in the fill ring.
+    pub fill: u64,
+    /// Of the kernel's, those in the receive ring.
+    pub ring: u64,
+    /// Descriptors of chunks that were not the kernel's to give.
+    pub violations: u64,
+}
+
+impl ReceiveCount {
+    /// Whether the counts add up.
+    pub fn is_exact(&self) -> bool {
+        self.violations == 0 && self.held + self.in_kernel == self.chunks && self.ring <= self.in_kernel
+    }
 }
 
 impl Receive {
