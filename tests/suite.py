@@ -20,12 +20,14 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
 
 # Runs a command where nothing but the processors, the files and the kernel's memory is shared with others. libfabric
-# wants an interface besides loopback.
+# wants an interface besides loopback. Open MPI names files after its process, whose number others may have as well:
+# each has a TMPDIR of its own.
 ALONE = [
     "unshare", "--net", "--pid", "--fork", "--ipc", "--mount", "--mount-proc", "--kill-child", "sh", "-ec", """
         ip link set lo up
@@ -188,7 +190,11 @@ class Run:
         """Has a process run units until none is left for it."""
         reading, writing = os.pipe()
         argv = [sys.executable, "-B", os.path.abspath(__file__), "--results", str(writing), self.directory]
-        process = subprocess.Popen((ALONE if alone else []) + argv, stdin=subprocess.PIPE, pass_fds=[writing], text=True)
+        # Short, as there are names of sockets in it.
+        files = tempfile.TemporaryDirectory(prefix="s", ignore_cleanup_errors=True)
+        env = {**os.environ, "TMPDIR": files.name} if alone else None
+        argv = ALONE + argv if alone else argv
+        process = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, pass_fds=[writing], text=True)
         self.processes.append(process)
         os.close(writing)
         unit = None
@@ -201,7 +207,9 @@ class Run:
                     process.stdin.flush()
                 else:
                     process.stdin.close()
-        if status := process.wait():
+        status = process.wait()
+        files.cleanup()
+        if status:
             self.note(", ".join(unit.tests if unit else ["no test"]), "ERROR", f"its process ended with {status}\n", 0)
 
     def next(self, alone):
