@@ -45,7 +45,7 @@ use tx::{Route, RunLimits, TxQueue};
 
 /// The most bytes of one segmented send over IPv4; a little less than a datagram can hold.
 const MAX_RUN_BYTES: usize = 65_493;
-/// The most source ports other than 4791 that are remembered, each with its own socket.
+/// The most source ports other than 4791 that are remembered, each with sockets of its own.
 const MAX_PORTS: usize = 16;
 /// Index of the socket that sends from port 4791.
 const MAIN: usize = 0;
@@ -63,14 +63,23 @@ pub struct UdpLink {
     receivers: Vec<RxSocket>,
     /// Sockets bound to other source ports; index 0 of a [`Route`] is the main socket, n is `senders[n - 1]`.
     senders: Vec<Sender>,
-    /// Source ports that were requested, with the socket that serves each.
-    ports: Vec<(u16, usize)>,
+    /// Source ports that were requested.
+    ports: Vec<Port>,
     tx: TxQueue,
     rx: RxBuffers,
     rooms: Rooms,
     blocked: Option<usize>,
     /// Over all sockets that are read, and the one that is full.
     epoll: Epoll,
+}
+
+/// A source port, and the indices of the sockets that send from it.
+struct Port {
+    number: u16,
+    /// Connected to its first peer.
+    first: usize,
+    /// For other peers, once there are any.
+    others: Option<usize>,
 }
 
 impl UdpLink {
@@ -109,7 +118,7 @@ impl UdpLink {
             counters: LinkCounters::default(),
             lost_before: main.drops(),
             receivers: vec![RxSocket { socket: main, address: local.address }],
-            senders: Vec::with_capacity(MAX_PORTS),
+            senders: Vec::with_capacity(2 * MAX_PORTS),
             ports: Vec::with_capacity(MAX_PORTS),
             tx: TxQueue::new(limits),
             rx: RxBuffers::new(),
@@ -130,23 +139,43 @@ impl UdpLink {
         if wanted == ROCE_UDP_PORT || wanted == 0 {
             return MAIN;
         }
-        let known = self.ports.iter().find(|(port, _)| *port == wanted);
-        match known {
-            Some((_, index)) => *index,
-            None if self.ports.len() < MAX_PORTS => {
-                // A port that is taken is remembered too, so as not to try it for each run.
-                let index = match Sender::open(&self.local, wanted, flow.dst, to) {
-                    Ok(sender) => {
-                        self.senders.push(sender);
-                        self.senders.len()
-                    }
-                    Err(_) => MAIN,
-                };
-                self.ports.push((wanted, index));
-                index
-            }
-            None => MAIN,
+        let known = self.ports.iter().position(|port| port.number == wanted);
+        let Some(place) = known.or_else(|| self.open_port(wanted, flow.dst, to)) else { return MAIN };
+        let first = self.ports[place].first;
+        match first.checked_sub(1) {
+            Some(sender) if !self.senders[sender].serves(&to) => self.sender_beside(place, sender),
+            _ => first,
         }
+    }
+
+    /// Remembers a port, also one that is taken, so as not to try it for each run.
+    #[cold]
+    fn open_port(&mut self, number: u16, dst: IpAddr, to: SockAddr) -> Option<usize> {
+        if self.ports.len() == MAX_PORTS {
+            return None;
+        }
+        let opened = Sender::open(&self.local, number, dst, to);
+        let first = self.add_sender(opened);
+        self.ports.push(Port { number, first, others: None });
+        Some(self.ports.len() - 1)
+    }
+
+    /// The socket for peers other than the one that the first socket of a port, `sender`, is connected to. That one counts
+    /// what it sends, and its peer takes gaps in the count for damage (`engine/hidden_ids.rs`).
+    fn sender_beside(&mut self, place: usize, sender: usize) -> usize {
+        if let Some(index) = self.ports[place].others {
+            return index;
+        }
+        let opened = self.senders[sender].beside();
+        let index = self.add_sender(opened);
+        self.ports[place].others = Some(index);
+        index
+    }
+
+    fn add_sender(&mut self, opened: io::Result<Sender>) -> usize {
+        let Ok(sender) = opened else { return MAIN };
+        self.senders.push(sender);
+        self.senders.len()
     }
 
     fn route(&mut self, flow: &Flow) -> Result<Route, TxError> {

@@ -124,12 +124,30 @@ fn random_part() -> io::Result<Part> {
 
 /// A socket that only sends, from `sport`.
 pub(super) fn open_sender(local: &Local, sport: u16) -> io::Result<Socket> {
+    let socket = unbound_sender(local)?;
+    socket.bind(&SockAddr::new(local.address, sport, local.interface.index))?;
+    Ok(socket)
+}
+
+/// A second socket with the port of `first`, which nobody else can have, neither before nor after.
+pub(super) fn open_sender_beside(local: &Local, sport: u16, first: &Socket) -> io::Result<Socket> {
+    let socket = unbound_sender(local)?;
+    let share = |value| {
+        first.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, value)?;
+        socket.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, value)
+    };
+    share(1)?;
+    let bound = socket.bind(&SockAddr::new(local.address, sport, local.interface.index));
+    share(0)?;
+    bound.map(|()| socket)
+}
+
+fn unbound_sender(local: &Local) -> io::Result<Socket> {
     let Local { address, interface, .. } = *local;
     let socket = Socket::open(address.is_ipv6())?;
     // This socket is never read: keep its receive buffer small.
     socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, 0)?;
     set_up_sender(&socket, address, interface)?;
-    socket.bind(&SockAddr::new(address, sport, interface.index))?;
     Ok(socket)
 }
 

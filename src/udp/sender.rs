@@ -1,9 +1,12 @@
-//! Send-only sockets, one for each source port other than 4791.
+//! Send-only sockets, one or two for each source port other than 4791.
 //!
-//! Each is connected to the first peer that it sends to, so that the kernel looks up the route once and not for each
+//! The first is connected to the first peer that it sends to, so that the kernel looks up the route once and not for each
 //! send. A connected socket sends with IPv4 IDs that count up from a random number, by one for each send, and on
 //! through its segments. The ICRC covers them, so the number must be known: with the time stamp of a send the kernel
 //! also returns the packet that was sent. If it does not, the socket stays unconnected, and sends with ID 0.
+//!
+//! All other peers get what a second socket sends, which is never connected: what went to them would leave gaps in the
+//! numbers that the first peer sees, and theirs would have gaps as well.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -41,6 +44,25 @@ impl Sender {
             sender.learn_id();
         }
         Ok(sender)
+    }
+
+    /// A second socket with the same port, not connected.
+    pub(super) fn beside(&self) -> io::Result<Sender> {
+        let socket = open::open_sender_beside(&self.local, self.sport, &self.socket)?;
+        Ok(Sender {
+            socket,
+            local: self.local,
+            sport: self.sport,
+            peer: None,
+            next_id: 0,
+            step: 0,
+            is_certain: true,
+        })
+    }
+
+    /// Whether what goes to `to` may leave through this socket: one that counts is for its peer alone.
+    pub(super) fn serves(&self, to: &SockAddr) -> bool {
+        self.step == 0 || self.peer.as_ref() == Some(to)
     }
 
     /// The route of a run to `to` through this socket, whose index is `index`, if it is sent next.

@@ -243,6 +243,33 @@ fn a_socket_of_a_source_port_is_connected_and_knows_what_it_counts() {
     assert_eq!(self::ids(&receive(&mut b, 1)), [ids[2].wrapping_add(4)]);
 }
 
+/// UCX sends everything from one port: the first packet after many to others looked like a damaged one.
+#[test]
+fn what_goes_to_other_peers_takes_no_id_of_a_connection() {
+    let (mut a, mut b, mut c) = (open(), open(), open());
+    let [to_b, to_c, to_self] = [b.address(), c.address(), a.address()]
+        .map(|address| Flow { sport: 0xC0DE, ..flow(a.address(), address) });
+    let send_one = |a: &mut UdpLink, to: &Flow| {
+        send(a, NOW, to, 0, 64).unwrap();
+        a.flush(NOW);
+    };
+    send_one(&mut a, &to_b);
+    for _ in 0..20 {
+        send_one(&mut a, &to_c);
+        send_one(&mut a, &to_self);
+    }
+    send_one(&mut a, &to_b);
+    let of_b = ids(&receive(&mut b, 2));
+    assert_eq!(of_b[1].wrapping_sub(of_b[0]), 1);
+    for link in [&mut c, &mut a] {
+        let got = receive(link, 20);
+        assert_eq!(ids(&got), [0; 20], "as from a socket that is not connected");
+        assert!(got.iter().all(|r| r.sport == 0xC0DE));
+    }
+    // Nobody else can have the port now either.
+    UdpSocket::bind((to_b.src, 0xC0DE)).unwrap_err();
+}
+
 #[test]
 fn a_socket_that_is_disconnected_keeps_its_port() {
     let (mut a, mut b) = (open(), open());
