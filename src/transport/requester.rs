@@ -61,6 +61,8 @@ pub(crate) struct Requester<D> {
     asked_at: Option<Time>,
     /// All retries are used up, and the answer decides what follows.
     awaits_answer: bool,
+    /// An RNR NAK has come although no retry is left. If the peer's process is stopped, it is waited for until then.
+    given_up_unless_stopped: Option<Time>,
     /// SQ_DRAINED has been raised for this stay in SQD.
     drained_reported: bool,
 }
@@ -106,6 +108,7 @@ impl<D> Requester<D> {
             waits_since: Time::ZERO,
             asked_at: None,
             awaits_answer: false,
+            given_up_unless_stopped: None,
             drained_reported: false,
         }
     }
@@ -184,7 +187,10 @@ impl<D> Requester<D> {
     /// Runs every timer that is due.
     pub fn on_timeout<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, host: &mut H) -> Outcome {
         if take_due(&mut self.timers.rnr, now) {
-            self.rnr_wait = false;
+            let outcome = self.on_rnr_timeout(cx, now, host);
+            if outcome != Outcome::Continue {
+                return outcome;
+            }
         }
         take_due(&mut self.timers.pace, now);
         if take_due(&mut self.timers.rate, now)

@@ -111,16 +111,19 @@ impl<D> Requester<D> {
             }
             Err(Unacknowledged::Fatal(status)) => return Outcome::Fatal(status),
         }
+        let delay = if cx.config.has(Fault::NoRnrDelay) { Duration::ZERO } else { timer.delay() };
         match self.rnr_retries_left {
             7 if cx.attr.rnr_retry == 7 => {}
             // A debugger may have stopped the thread that posts receives, and not the NIC's.
             _ if self.peer_process(cx, host) == PeerProcess::Stopped => {
                 self.ask_again(cx, now, host);
             }
-            0 => {
-                host.count(Counter::RetryRnrExceededErr);
-                return Outcome::Fatal(Status::RnrRetryExceeded);
-            }
+            // What was seen before this NAK does not suffice to give up.
+            0 => match self.ask_again(cx, now, host) {
+                PeerProcess::Stopped => {}
+                PeerProcess::Awaited => self.given_up_unless_stopped = Some(now + delay),
+                PeerProcess::NotStopped => return rnr_retries_exceeded(host),
+            },
             _ => {
                 self.rnr_retries_left -= 1;
                 self.ask_again(cx, now, host);
@@ -130,8 +133,30 @@ impl<D> Requester<D> {
         self.rewind(host);
         self.restarted_at = None;
         self.rnr_wait = true;
-        let delay = if cx.config.has(Fault::NoRnrDelay) { Duration::ZERO } else { timer.delay() };
-        self.timers.rnr = now + delay;
+        self.timers.rnr = now + if self.given_up_unless_stopped.is_some() { ANSWER_POLL } else { delay };
+        Outcome::Continue
+    }
+
+    /// The wait after an RNR NAK is over, or it may be known by now whether the peer's process is stopped.
+    pub(super) fn on_rnr_timeout<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        now: Time,
+        host: &mut H,
+    ) -> Outcome {
+        let until = match self.given_up_unless_stopped.map(|due| (self.peer_process(cx, host), due)) {
+            None => now,
+            Some((PeerProcess::Stopped, due)) => {
+                self.given_up_unless_stopped = None;
+                due
+            }
+            Some((PeerProcess::Awaited, _)) => now + ANSWER_POLL,
+            Some((PeerProcess::NotStopped, _)) => return rnr_retries_exceeded(host),
+        };
+        self.rnr_wait = until > now;
+        if self.rnr_wait {
+            self.timers.rnr = until;
+        }
         Outcome::Continue
     }
 
@@ -274,6 +299,7 @@ impl<D> Requester<D> {
         self.restarted_at = None;
         self.early_resends = 0;
         self.awaits_answer = false;
+        self.given_up_unless_stopped = None;
         self.asked_at = None;
         self.timers.ack = Time::NEVER;
         self.timers.early = Time::NEVER;
@@ -460,4 +486,9 @@ impl<D> Requester<D> {
         // The local ACK timer continues as if nothing had been resent: only progress re-arms it.
         self.timers.ack = ack;
     }
+}
+
+fn rnr_retries_exceeded<D>(host: &mut impl Host<Data = D>) -> Outcome {
+    host.count(Counter::RetryRnrExceededErr);
+    Outcome::Fatal(Status::RnrRetryExceeded)
 }

@@ -516,3 +516,48 @@ fn no_rnr_retry_counts_while_the_peers_process_is_stopped() {
     case.transmit();
     assert_eq!(case.rnr_nak(100), Outcome::Fatal(Status::RnrRetryExceeded));
 }
+
+#[test]
+fn an_rnr_nak_without_retries_gives_up_when_it_knows_of_the_peers_process() {
+    for stopped in [false, true] {
+        let mut case = Case::new();
+        case.cx.attr.rnr_retry = 0;
+        case.requester.start(&case.cx, true);
+        case.post_send(1, 1);
+        case.transmit();
+        case.world.process = PeerProcess::Awaited;
+        assert_eq!(case.rnr_nak(100), DONE);
+        let refused = case.now;
+        for _ in 0..3 {
+            assert_eq!(case.rnr_nak(100), DONE, "one that is late says nothing new");
+            assert_eq!(case.transmit().0, [0; 0], "nothing is sent meanwhile");
+            assert_eq!(case.time_out(), DONE);
+            assert_eq!(case.world.asked_since, refused, "what was seen since then counts");
+        }
+        if stopped {
+            case.world.process = PeerProcess::Stopped;
+            assert_eq!(case.time_out(), DONE);
+            assert_eq!(case.transmit().0, [100], "the NAK's own delay was shorter");
+            assert_eq!(case.rnr_nak(100), DONE, "it is still stopped");
+        } else {
+            case.world.process = PeerProcess::NotStopped;
+            assert_eq!(case.time_out(), Outcome::Fatal(Status::RnrRetryExceeded));
+            assert_eq!(case.world.count_of(Counter::RetryRnrExceededErr), 1);
+        }
+    }
+}
+
+#[test]
+fn a_receive_in_time_comes_before_what_is_known_of_the_peers_process() {
+    let mut case = Case::new();
+    case.cx.attr.rnr_retry = 0;
+    case.requester.start(&case.cx, true);
+    case.post_send(1, 2);
+    case.transmit();
+    case.world.process = PeerProcess::Awaited;
+    assert_eq!(case.rnr_nak(100), DONE);
+    assert_eq!(case.ack(100), DONE);
+    case.world.process = PeerProcess::NotStopped;
+    assert_eq!(case.time_out(), DONE);
+    assert_eq!(case.transmit().0, [101]);
+}
