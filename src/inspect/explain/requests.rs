@@ -108,6 +108,7 @@ impl Stream {
 
     fn again(&mut self, ctx: &mut Context<'_>, at: usize, event: &Event, psn: i64) {
         let index = ctx.order[at];
+        self.repeated = Some(index);
         let oldest = self.oldest();
         if psn < oldest && self.begin_earlier(ctx, index, event, psn) {
             return;

@@ -72,6 +72,7 @@ impl Stream {
             return;
         }
         self.check_msn(ctx, index, event, psn);
+        self.repeated = self.repeated.filter(|repeat| *repeat > segment.first_event);
         self.accept(ctx, index, psn + 1);
     }
 
@@ -155,7 +156,11 @@ impl Stream {
         let earlier = segment.last_answer.map(|earlier| (earlier, ctx.event(earlier)));
         let psns = (event.psn(), event.psn());
         match earlier {
-            Some((earlier, before)) if before.icrc == event.icrc && segment.answers >= segment.sends => {
+            Some((earlier, before))
+                if before.icrc == event.icrc
+                    && segment.answers >= segment.sends
+                    && self.repeated.is_none() =>
+            {
                 ctx.mark(index, Mark::Duplicate);
                 let text = format!(
                     "the ACK of {} with PSN {} is here twice, bit for bit: the network duplicated it",

@@ -155,6 +155,8 @@ pub(crate) struct Stream {
     pub rewind: Option<(i64, bool)>,
     /// Whether segments were dropped to save memory.
     pub forgotten: bool,
+    /// The last request that was sent again, until what was sent behind it is acknowledged: before that, an ACK may answer it.
+    pub repeated: Option<u32>,
     /// When answers last brought something new: the last time, and the one before.
     heard_ns: [u64; 2],
     /// When the requester last sent.
@@ -292,6 +294,7 @@ impl Stream {
             late: None,
             rewind: None,
             forgotten: false,
+            repeated: None,
             heard_ns: [0; 2],
             sent_ns: 0,
             stray: None,

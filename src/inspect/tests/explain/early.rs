@@ -277,3 +277,34 @@ fn a_capture_that_lost_packets_blames_no_peer() {
     assert_told(&report, Kind::CaptureDropped);
     assert!(text(&report).contains("no fault found in what was captured"));
 }
+
+/// Over sockets every ACK has the IPv4 ID 0, so that two of them may be the same bit for bit.
+#[test]
+fn acks_that_answer_repeats_of_earlier_requests_are_not_doubled_by_the_network() {
+    let mut c = begun();
+    for psn in 104..110 {
+        c.send(A, B, psn);
+    }
+    c.wait_us(900);
+    c.send(A, B, 104);
+    c.ack(B, A, 104, 5);
+    c.send(A, B, 105);
+    c.send(A, B, 106);
+    let ack = c.ack(B, A, 109, 10);
+    for psn in 110..114 {
+        c.send(A, B, psn);
+    }
+    c.wait_us(900);
+    c.send(A, B, 110);
+    c.send(A, B, 111);
+    // What was sent again before that had already come.
+    c.repeat(ack);
+    c.ack(B, A, 113, 14);
+    let answered = c.send(A, B, 114);
+    let ack = c.ack(B, A, 114, 15);
+    assert_found(&at(A, &c), &[]);
+    // Since then nothing was sent again.
+    assert!(answered < ack);
+    c.repeat(ack);
+    assert_found(&at(A, &c), &[Kind::Duplicate]);
+}
