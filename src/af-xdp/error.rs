@@ -1,9 +1,9 @@
-//! Why a queue could not be opened.
+//! The errors of opening a queue.
 
 use std::fmt;
 use std::io;
 
-/// See the [module](self).
+/// Why a queue could not be opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
