@@ -7,7 +7,7 @@
 As root, each process that runs tests but the first has a network, processes, /run and /dev/shm of its own: the ports,
 addresses and names of its tests are theirs alone. The first is on this machine as it is. It runs what needs the
 machine's network: classes that prepare themselves in a setUpClass of their own, which fetch and build programs.
-Without root there is only that one.
+Without root there is only that one. A class with `by_itself` runs before all others.
 
 What was skipped is added to the file that SOFTRNIC_TEST_SKIPS names. Exit status: 0 all passed, 1 some did not.
 """
@@ -67,8 +67,8 @@ def parse():
 class Unit:
     """What one process runs in one go: a test, or a class that prepares itself."""
 
-    def __init__(self, prepares):
-        self.prepares, self.tests = prepares, []
+    def __init__(self, kind, prepares):
+        self.by_itself, self.prepares, self.tests = getattr(kind, "by_itself", False), prepares, []
 
 
 def find(words):
@@ -84,9 +84,9 @@ def find(words):
         kind = type(test)
         owner = next(base for base in kind.__mro__ if "setUpClass" in base.__dict__)
         if owner.__module__ != kind.__module__:
-            units.append(Unit(False))
+            units.append(Unit(kind, False))
         elif kind not in classes:
-            classes[kind] = Unit(True)
+            classes[kind] = Unit(kind, True)
             units.append(classes[kind])
         classes.get(kind, units[-1]).tests.append(test.id())
     return units
@@ -165,7 +165,7 @@ class Run:
     def __init__(self, args, units):
         self.args, self.begun = args, time.monotonic()
         self.directory = os.getcwd()
-        self.waiting, self.lock = units, threading.Lock()
+        self.units, self.waiting, self.left, self.lock = units, [], [], threading.Lock()
         self.count, self.bad, self.skipped = collections.Counter(), [], []
         self.processes = []
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -178,12 +178,16 @@ class Run:
         os._exit(128 + number)
 
     def run(self):
-        workers = min(self.args.workers, len(self.waiting)) if can_be_alone() else 1
-        threads = [threading.Thread(target=self.work, args=[number > 0]) for number in range(workers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        most = self.args.workers if can_be_alone() else 1
+        for by_itself in (True, False):
+            self.waiting = [unit for unit in self.units if unit.by_itself == by_itself]
+            workers = min(1 if by_itself else most, len(self.waiting))
+            threads = [threading.Thread(target=self.work, args=[number > 0]) for number in range(workers)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.left += self.waiting
         return self.sum_up()
 
     def work(self, alone):
@@ -237,13 +241,13 @@ class Run:
         print()
         for name, outcome in self.bad:
             print(f"{outcome}: {name}")
-        for unit in self.waiting:
+        for unit in self.left:
             print(f"not run: {', '.join(unit.tests)}")
         with open(os.environ.get("SOFTRNIC_TEST_SKIPS", os.devnull), "a") as skips:
             skips.writelines(f"{name}: {reason}\n" for name, reason in self.skipped)
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.count.items()))
         print(f"{counts}, in {time.monotonic() - self.begun:.0f} s")
-        return 1 if self.bad or self.waiting else 0
+        return 1 if self.bad or self.left else 0
 
 
 def can_be_alone():

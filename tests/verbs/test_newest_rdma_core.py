@@ -28,6 +28,9 @@ PASSES = 170
 
 
 class NewestRdmaCore(VerbsTest):
+    # One of them needs huge pages. UCX, which other tests use, takes all there are.
+    by_itself = True
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()

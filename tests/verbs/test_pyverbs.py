@@ -42,6 +42,9 @@ def documented(newest):
 
 
 class Pyverbs(VerbsTest):
+    # One of them needs huge pages. UCX, which other tests use, takes all there are.
+    by_itself = True
+
     def test_rdma_cores_generic_tests(self):
         directory = tempfile.TemporaryDirectory(prefix="softrnic-test-")
         self.addCleanup(directory.cleanup)
