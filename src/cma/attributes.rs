@@ -22,7 +22,7 @@ impl State {
     /// Kernel: `rdma_init_qp_attr`, `cm_init_qp_init_attr` and so on.
     pub fn qp_attributes(&self, number: u32, state: QpState) -> Result<(QpAttributes, AttrMask), Error> {
         let entry = self.entry(number)?;
-        let place = entry.device.ok_or(Error::Invalid)?;
+        let device_index = entry.device.ok_or(Error::Invalid)?;
         let mut attr = QpAttr { state, ..QpAttr::default() };
         if entry.is_datagram() {
             attr.qkey = UDP_QKEY;
@@ -35,7 +35,7 @@ impl State {
             }
             return Ok((without_address(attr), TO_INIT.union(AttrMask::ACCESS_FLAGS)));
         };
-        let at = self.with_cm(place, |management, _| management.cm().state(comm))?;
+        let at = self.with_cm(device_index, |management, _| management.cm().state(comm))?;
         if !at.is_some_and(softrnic_cm::State::is_usable) {
             return Err(Error::Invalid);
         }
@@ -51,7 +51,7 @@ impl State {
             };
             return Ok((without_address(attr), TO_INIT.union(AttrMask::ACCESS_FLAGS)));
         }
-        let params = self.with_cm(place, |management, _| management.cm().qp_params(comm))?;
+        let params = self.with_cm(device_index, |management, _| management.cm().qp_params(comm))?;
         let params = params.ok_or(Error::Invalid)?;
         let service = entry.kind.service;
         let mask = match state {
@@ -80,7 +80,7 @@ impl State {
 
     pub fn query(&self, number: u32) -> Result<Query, Error> {
         let entry = self.entry(number)?;
-        let device = entry.device.and_then(|place| self.device(place).ok());
+        let device = entry.device.and_then(|device_index| self.device(device_index).ok());
         let route = entry.route.filter(|_| device.is_some());
         Ok(Query {
             kind: entry.kind,

@@ -68,7 +68,7 @@ impl State {
     /// Sends the REQ or SIDR_REQ.
     fn ask(&mut self, number: u32) -> Result<(), Error> {
         let entry = self.entry(number)?;
-        let (place, route) = entry.device.zip(entry.route).ok_or(Error::Invalid)?;
+        let (device_index, route) = entry.device.zip(entry.route).ok_or(Error::Invalid)?;
         if route.local.is_ipv4() != route.remote.is_ipv4() {
             return Err(Error::NetworkUnreachable);
         }
@@ -78,7 +78,7 @@ impl State {
         let comm = match entry.transport() {
             None => {
                 let params = SidrParams { service, route, private };
-                self.with_cm(place, |management, now| management.cm().ask(now, &params))?
+                self.with_cm(device_index, |management, now| management.cm().ask(now, &params))?
             }
             Some(transport) => {
                 let path = entry.path.ok_or(Error::Invalid)?;
@@ -105,26 +105,26 @@ impl State {
                     private,
                     ece: said.ece,
                 };
-                self.with_cm(place, |management, now| management.cm().connect(now, &params))?
+                self.with_cm(device_index, |management, now| management.cm().connect(now, &params))?
             }
         };
-        self.name_connection(number, place, comm.map_err(refused)?)
+        self.name_connection(number, device_index, comm.map_err(refused)?)
     }
 
     /// Assigns a connection to an identifier.
-    pub fn name_connection(&mut self, number: u32, place: usize, comm: CommId) -> Result<(), Error> {
+    pub fn name_connection(&mut self, number: u32, device_index: usize, comm: CommId) -> Result<(), Error> {
         let entry = self.entry_mut(number)?;
         entry.comm = Some(comm);
         entry.connected = true;
-        self.connections.insert((place, comm), number);
+        self.connections.insert((device_index, comm), number);
         Ok(())
     }
 
     /// A connection no longer exists.
     pub fn forget_connection(&mut self, number: u32) {
         let Ok(entry) = self.entry_mut(number) else { return };
-        if let (Some(place), Some(comm)) = (entry.device, entry.comm.take()) {
-            self.connections.remove(&(place, comm));
+        if let (Some(device_index), Some(comm)) = (entry.device, entry.comm.take()) {
+            self.connections.remove(&(device_index, comm));
         }
     }
 
@@ -158,7 +158,7 @@ impl State {
     }
 
     fn agree(&mut self, number: u32, params: &ConnParams) -> Result<(), Error> {
-        let (place, comm) = self.connection(number)?;
+        let (device_index, comm) = self.connection(number)?;
         let accept = AcceptParams {
             qpn: params.qpn,
             starting_psn: self.entry(number)?.psn,
@@ -170,23 +170,25 @@ impl State {
             private: params.private.clone(),
             ece: params.ece,
         };
-        self.with_cm(place, |management, now| management.cm().accept(now, comm, &accept))?.map_err(refused)
+        self.with_cm(device_index, |management, now| management.cm().accept(now, comm, &accept))?
+            .map_err(refused)
     }
 
     /// Answers a SIDR request, which ends it.
     fn answer(&mut self, number: u32, status: u8, params: &ConnParams) -> Result<(), Error> {
-        let (place, comm) = self.connection(number)?;
+        let (device_index, comm) = self.connection(number)?;
         let qkey = if params.qkey == Qkey(0) { UDP_QKEY } else { params.qkey };
         let (qpn, private, ece) = (params.qpn, params.private.clone(), params.ece);
         let reply = SidrReply { status, qpn, qkey, private, ece };
-        self.with_cm(place, |management, _| management.cm().sidr_reply(comm, &reply))?.map_err(refused)?;
+        self.with_cm(device_index, |management, _| management.cm().sidr_reply(comm, &reply))?
+            .map_err(refused)?;
         self.forget_connection(number);
         Ok(())
     }
 
     pub fn establish(&mut self, number: u32) -> Result<(), Error> {
-        let (place, comm) = self.connection(number)?;
-        self.with_cm(place, |management, _| management.cm().establish(comm, &[]))?.map_err(refused)
+        let (device_index, comm) = self.connection(number)?;
+        self.with_cm(device_index, |management, _| management.cm().establish(comm, &[]))?.map_err(refused)
     }
 
     pub fn reject(&mut self, number: u32, reason: u8, private: &[u8]) -> Result<(), Error> {
@@ -194,13 +196,13 @@ impl State {
         if !matches!(reason, CONSUMER | VENDOR_OPTION) {
             return Err(Error::Invalid);
         }
-        let (place, comm) = self.connection(number)?;
+        let (device_index, comm) = self.connection(number)?;
         if self.entry(number)?.is_datagram() {
             let params = ConnParams { private: private.to_vec(), ..ConnParams::default() };
             return self.answer(number, SIDR_REJECTED, &params);
         }
         let reason = RejReason(reason.into());
-        self.with_cm(place, |management, _| management.cm().reject(comm, reason, &[], private))?
+        self.with_cm(device_index, |management, _| management.cm().reject(comm, reason, &[], private))?
             .map_err(refused)?;
         self.forget_connection(number);
         Ok(())
@@ -211,18 +213,19 @@ impl State {
         if entry.device.is_none() || !entry.connected {
             return Err(Error::Invalid);
         }
-        let Ok((place, comm)) = self.connection(number) else { return Ok(()) };
+        let Ok((device_index, comm)) = self.connection(number) else { return Ok(()) };
         if !self.entry(number)?.is_datagram() {
             // Having nothing to end is not an error.
-            let _ended = self.with_cm(place, |management, now| management.cm().disconnect(now, comm, &[]))?;
+            let _ended =
+                self.with_cm(device_index, |management, now| management.cm().disconnect(now, comm, &[]))?;
         }
         Ok(())
     }
 
     pub fn notify_established(&mut self, number: u32) -> Result<(), Error> {
         use softrnic_cm::State as At;
-        let (place, comm) = self.connection(number)?;
-        self.with_cm(place, |management, _| match management.cm().state(comm) {
+        let (device_index, comm) = self.connection(number)?;
+        self.with_cm(device_index, |management, _| match management.cm().state(comm) {
             Some(At::RepSent) => {
                 management.cm().notify_established(comm);
                 Ok(())

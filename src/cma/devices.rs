@@ -8,14 +8,14 @@ pub trait Devices: Send + Sync {
     fn count(&self) -> usize;
 
     /// What identifies the device with this index to applications.
-    fn identity(&self, place: usize) -> DeviceIdentity;
+    fn identity(&self, device_index: usize) -> DeviceIdentity;
 
     /// The device with this index, opened. Called rarely, and with no lock held; the manager keeps an open device as
     /// long as it needs it.
     ///
     /// # Errors
     /// It cannot be opened.
-    fn open(&self, place: usize) -> Result<Context, Error>;
+    fn open(&self, device_index: usize) -> Result<Context, Error>;
 }
 
 /// How an application finds the device of an identifier among those that it has listed.

@@ -79,8 +79,8 @@ extern "C" fn leave() {
 
 impl super::state::State {
     fn disconnect_all(&self) {
-        for &(place, comm) in self.connections.keys() {
-            let _told = self.with_cm(place, |management, now| match management.cm().state(comm) {
+        for &(device_index, comm) in self.connections.keys() {
+            let _told = self.with_cm(device_index, |management, now| match management.cm().state(comm) {
                 Some(At::Established | At::DreqRcvd) => drop(management.cm().disconnect(now, comm, &[])),
                 Some(At::ReqSent | At::ReqRcvd | At::RepSent | At::RepRcvd) => {
                     management.cm().destroy(now, comm);
@@ -91,8 +91,9 @@ impl super::state::State {
     }
 
     fn is_disconnecting(&self) -> bool {
-        let of = |place| self.with_cm(place, |management, _| management.cm().is_disconnecting());
-        (0..self.devices.len()).any(|place| of(place).unwrap_or(false))
+        let of =
+            |device_index| self.with_cm(device_index, |management, _| management.cm().is_disconnecting());
+        (0..self.devices.len()).any(|device_index| of(device_index).unwrap_or(false))
     }
 }
 

@@ -32,18 +32,18 @@ pub(super) enum Happened {
 
 /// Fills the inbox for a device.
 pub(super) struct Sink {
-    pub place: usize,
+    pub device_index: usize,
     pub inbox: Arc<Inbox>,
     pub kick: Arc<Kick>,
 }
 
 impl ConnectionSink for Sink {
     fn put(&self, event: Event) {
-        self.inbox.0.push((self.place, Happened::Connection(event)));
+        self.inbox.0.push((self.device_index, Happened::Connection(event)));
     }
 
     fn removed(&self) {
-        self.inbox.0.push((self.place, Happened::Removed));
+        self.inbox.0.push((self.device_index, Happened::Removed));
     }
 
     fn wake(&self) {
@@ -52,16 +52,16 @@ impl ConnectionSink for Sink {
 }
 
 impl State {
-    pub fn on_happened(&mut self, place: usize, happened: Happened) {
+    pub fn on_happened(&mut self, device_index: usize, happened: Happened) {
         match happened {
-            Happened::Connection(event) => self.on_event(place, event),
-            Happened::Removed => self.on_removal(place),
+            Happened::Connection(event) => self.on_event(device_index, event),
+            Happened::Removed => self.on_removal(device_index),
         }
     }
 
     /// Kernel: `cma_process_remove`. Its identifiers can only be destroyed.
-    fn on_removal(&mut self, place: usize) {
-        let on_it = |entry: &Entry| entry.device == Some(place);
+    fn on_removal(&mut self, device_index: usize) {
+        let on_it = |entry: &Entry| entry.device == Some(device_index);
         let ids: Vec<u32> = self.ids.iter().filter(|(_, entry)| on_it(entry)).map(|(id, _)| id).collect();
         for number in ids {
             self.lookups.forget(number);
@@ -74,24 +74,26 @@ impl State {
         }
     }
 
-    fn on_event(&mut self, place: usize, event: Event) {
+    fn on_event(&mut self, device_index: usize, event: Event) {
         match event {
             Event::Request(request) => {
-                let (comm, ours) = (request.id, self.on_request(place, request));
+                let (comm, ours) = (request.id, self.on_request(device_index, request));
                 if ours.is_err() {
                     let refuse = RejReason::CONSUMER_DEFINED;
-                    let _gone =
-                        self.with_cm(place, |management, _| management.cm().reject(comm, refuse, &[], &[]));
+                    let _gone = self.with_cm(device_index, |management, _| {
+                        management.cm().reject(comm, refuse, &[], &[])
+                    });
                 }
             }
             Event::SidrRequest { id, listener, route, private } => {
-                if self.on_question(place, id, listener, route, private).is_err() {
+                if self.on_question(device_index, id, listener, route, private).is_err() {
                     // Destroying it without an answer rejects it.
-                    let _gone = self.with_cm(place, |management, now| management.cm().destroy(now, id));
+                    let _gone =
+                        self.with_cm(device_index, |management, now| management.cm().destroy(now, id));
                 }
             }
             Event::Reply(reply) => {
-                let Some(number) = self.of(place, reply.id) else { return };
+                let Some(number) = self.of(device_index, reply.id) else { return };
                 let Ok(entry) = self.entry_mut(number) else { return };
                 entry.heard = Some((reply.responder_resources, reply.initiator_depth));
                 let params = ConnParams {
@@ -109,32 +111,32 @@ impl State {
                 self.tell_with(number, kind, done, EventData::Conn(params), reply.ece);
             }
             Event::Established(comm, _) => {
-                self.tell_of(place, comm, EventKind::Established, EventStatus::Done, EventData::None);
+                self.tell_of(device_index, comm, EventKind::Established, EventStatus::Done, EventData::None);
             }
             Event::Rejected { id, reason, private, .. } => {
                 let data = EventData::Conn(ConnParams { private, ..ConnParams::default() });
-                self.tell_of(place, id, EventKind::Rejected, EventStatus::Refused(reason.0), data);
-                self.lose(place, id);
+                self.tell_of(device_index, id, EventKind::Rejected, EventStatus::Refused(reason.0), data);
+                self.lose(device_index, id);
             }
             Event::Unreachable(comm) => {
                 let late = EventStatus::Failed(Error::TimedOut);
-                self.tell_of(place, comm, EventKind::Unreachable, late, EventData::None);
-                self.lose(place, comm);
+                self.tell_of(device_index, comm, EventKind::Unreachable, late, EventData::None);
+                self.lose(device_index, comm);
             }
             Event::Disconnected { id, timed_out, .. } => {
                 let status = if timed_out { EventStatus::Failed(Error::TimedOut) } else { EventStatus::Done };
-                if let Some(entry) = self.of(place, id).and_then(|number| self.ids.get_mut(number)) {
+                if let Some(entry) = self.of(device_index, id).and_then(|number| self.ids.get_mut(number)) {
                     entry.state = IdState::Disconnect;
                 }
-                self.tell_of(place, id, EventKind::Disconnected, status, EventData::None);
+                self.tell_of(device_index, id, EventKind::Disconnected, status, EventData::None);
             }
             Event::TimewaitExit(comm) => {
-                self.tell_of(place, comm, EventKind::TimewaitExit, EventStatus::Done, EventData::None);
-                self.lose(place, comm);
+                self.tell_of(device_index, comm, EventKind::TimewaitExit, EventStatus::Done, EventData::None);
+                self.lose(device_index, comm);
             }
             Event::SidrReply(answer) => {
-                let Some(number) = self.of(place, answer.id) else { return };
-                self.lose(place, answer.id);
+                let Some(number) = self.of(device_index, answer.id) else { return };
+                self.lose(device_index, answer.id);
                 let (kind, status) = match answer.status {
                     0 => (EventKind::Established, EventStatus::Done),
                     status => (EventKind::Unreachable, EventStatus::Refused(status.into())),
@@ -148,25 +150,32 @@ impl State {
     }
 
     /// The identifier of a connection.
-    fn of(&self, place: usize, comm: CommId) -> Option<u32> {
-        self.connections.get(&(place, comm)).copied()
+    fn of(&self, device_index: usize, comm: CommId) -> Option<u32> {
+        self.connections.get(&(device_index, comm)).copied()
     }
 
-    fn tell_of(&mut self, place: usize, comm: CommId, kind: EventKind, status: EventStatus, data: EventData) {
-        if let Some(number) = self.of(place, comm) {
+    fn tell_of(
+        &mut self,
+        device_index: usize,
+        comm: CommId,
+        kind: EventKind,
+        status: EventStatus,
+        data: EventData,
+    ) {
+        if let Some(number) = self.of(device_index, comm) {
             self.tell(number, kind, status, data);
         }
     }
 
-    fn lose(&mut self, place: usize, comm: CommId) {
-        if let Some(number) = self.of(place, comm) {
+    fn lose(&mut self, device_index: usize, comm: CommId) {
+        if let Some(number) = self.of(device_index, comm) {
             self.forget_connection(number);
         }
     }
 
-    fn on_request(&mut self, place: usize, request: Request) -> Result<(), Error> {
+    fn on_request(&mut self, device_index: usize, request: Request) -> Result<(), Error> {
         let Request { id: comm, listener, service, path, .. } = request;
-        let (to, header) = self.addressee(place, listener, &request.private)?;
+        let (to, header) = self.addressee(device_index, listener, &request.private)?;
         let params = ConnParams {
             qpn: request.qpn,
             private: request.private[header..].to_vec(),
@@ -179,7 +188,7 @@ impl State {
             ece: request.ece,
             ..ConnParams::default()
         };
-        let new = self.new_request(to, place, comm, &request.private, service, path)?;
+        let new = self.new_request(to, device_index, comm, &request.private, service, path)?;
         let entry = self.entry_mut(new)?;
         entry.heard = Some((request.responder_resources, request.initiator_depth));
         self.announce(to, new, EventData::Conn(params), request.ece)
@@ -187,18 +196,18 @@ impl State {
 
     fn on_question(
         &mut self,
-        place: usize,
+        device_index: usize,
         comm: CommId,
         listener: ListenerId,
         route: Route,
         private: Vec<u8>,
     ) -> Result<(), Error> {
-        let (to, header) = self.addressee(place, listener, &private)?;
+        let (to, header) = self.addressee(device_index, listener, &private)?;
         let listening = self.entry(to)?;
         let service = listening.local.map(|local| listening.service(&local)).ok_or(Error::Invalid)?;
-        let mtu = self.mtu(place)?;
+        let mtu = self.mtu(device_index)?;
         let path = Path { route, flow_label: 0, traffic_class: 0, hop_limit: HOPS, mtu };
-        let new = self.new_request(to, place, comm, &private, service, path)?;
+        let new = self.new_request(to, device_index, comm, &private, service, path)?;
         let params = UdParams {
             qpn: Qpn::new(0),
             qkey: Default::default(),
@@ -209,14 +218,19 @@ impl State {
     }
 
     /// The identifier that a request is for, and how much of its private data is not the application's.
-    fn addressee(&self, place: usize, listener: ListenerId, private: &[u8]) -> Result<(u32, usize), Error> {
+    fn addressee(
+        &self,
+        device_index: usize,
+        listener: ListenerId,
+        private: &[u8],
+    ) -> Result<(u32, usize), Error> {
         let header = PrivateHeader::read(private);
         let destination = header.map(|header| header.addresses.dst());
-        let with_header = destination.and_then(|ip| self.listener_of(place, listener, Some(ip)));
+        let with_header = destination.and_then(|ip| self.listener_of(device_index, listener, Some(ip)));
         match with_header {
             Some(number) if self.entry(number)?.has_header() => Ok((number, PrivateHeader::LEN)),
             _ => {
-                let native = self.listener_of(place, listener, None).ok_or(Error::UnknownId)?;
+                let native = self.listener_of(device_index, listener, None).ok_or(Error::UnknownId)?;
                 Ok((native, 0))
             }
         }
@@ -226,7 +240,7 @@ impl State {
     fn new_request(
         &mut self,
         listener: u32,
-        place: usize,
+        device_index: usize,
         comm: CommId,
         private: &[u8],
         service: ServiceId,
@@ -251,7 +265,7 @@ impl State {
         entry.state = IdState::Connect;
         entry.local = Some(local);
         entry.peer = Some(peer);
-        entry.device = Some(place);
+        entry.device = Some(device_index);
         entry.route = Some(path.route);
         entry.tos = tos;
         entry.one_family = one_family;
@@ -267,7 +281,7 @@ impl State {
             mtu: path.mtu,
             packet_life: 16,
         });
-        self.name_connection(number, place, comm)?;
+        self.name_connection(number, device_index, comm)?;
         Ok(number)
     }
 
@@ -291,12 +305,12 @@ impl State {
     /// The path to an identifier's peer, for datagrams.
     pub fn way_to(&self, number: u32) -> Result<AddressVector, Error> {
         let entry = self.entry(number)?;
-        let (place, route) = entry.device.zip(entry.route).ok_or(Error::Invalid)?;
+        let (device_index, route) = entry.device.zip(entry.route).ok_or(Error::Invalid)?;
         let (flow_label, traffic_class) =
             entry.path.map_or((0, entry.tos), |path| (path.flow_label, path.traffic_class));
         Ok(AddressVector {
             dgid: route.remote.into(),
-            sgid_index: self.gid_index(place, route.local)?,
+            sgid_index: self.gid_index(device_index, route.local)?,
             flow_label,
             traffic_class,
             hop_limit: HOPS,

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use softrnic_sys::Credentials;
 
-use super::registry::Home;
+use super::registry::PeerDevice;
 
 /// The process that asked keeps the stream.
 pub(super) const KEEP: [u8; 1] = *b"K";
@@ -26,14 +26,14 @@ const MOST: usize = 4096;
 #[derive(Default)]
 pub(super) struct Lifelines {
     /// To processes that we asked.
-    to: HashMap<Home, OwnedFd>,
+    to: HashMap<PeerDevice, OwnedFd>,
     /// From processes that asked us.
-    from: Vec<(Home, OwnedFd)>,
+    from: Vec<(PeerDevice, OwnedFd)>,
 }
 
 impl Lifelines {
     /// A process that asked us keeps the stream. `false` if we do not.
-    pub fn keep(&mut self, socket: OwnedFd, home: Home) -> Result<(), OwnedFd> {
+    pub fn keep(&mut self, socket: OwnedFd, home: PeerDevice) -> Result<(), OwnedFd> {
         if self.from.len() >= MOST || !is_believed(&socket) {
             return Err(socket);
         }
@@ -42,7 +42,7 @@ impl Lifelines {
     }
 
     /// Keeps a stream to a process that we asked.
-    pub fn keep_to(&mut self, socket: OwnedFd, home: Home) {
+    pub fn keep_to(&mut self, socket: OwnedFd, home: PeerDevice) {
         let wanted = self.to.len() < MOST && !self.to.contains_key(&home) && is_believed(&socket);
         if wanted && send(&socket, &KEEP, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok() {
             self.to.insert(home, socket);
@@ -50,7 +50,7 @@ impl Lifelines {
     }
 
     /// Where the processes were that have hung up.
-    pub fn hung_up(&mut self) -> Vec<Home> {
+    pub fn hung_up(&mut self) -> Vec<PeerDevice> {
         let mut gone = Vec::new();
         self.to.retain(|home, socket| {
             let heard = hear(socket);
@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    const HOME: Home = Home { device: IpAddr::V4(Ipv4Addr::LOCALHOST), part: None };
+    const HOME: PeerDevice = PeerDevice { device: IpAddr::V4(Ipv4Addr::LOCALHOST), part: None };
 
     fn stream() -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a pair")

@@ -48,10 +48,13 @@ impl State {
         entry.state = IdState::Listen;
         let service = entry.service(&local);
         let places: Vec<usize> = match entry.device {
-            Some(place) => vec![place],
-            None => (0..self.devices.len()).filter(|&place| self.device(place).is_ok()).collect(),
+            Some(device_index) => vec![device_index],
+            None => {
+                (0..self.devices.len()).filter(|&device_index| self.device(device_index).is_ok()).collect()
+            }
         };
-        let listening = places.into_iter().try_for_each(|place| self.listen_on(number, place, service));
+        let listening =
+            places.into_iter().try_for_each(|device_index| self.listen_on(number, device_index, service));
         let listening = listening.and_then(|()| self.registry.listen(number));
         if listening.is_err() {
             self.stop_listening(number);
@@ -60,36 +63,36 @@ impl State {
         listening
     }
 
-    fn listen_on(&mut self, number: u32, place: usize, service: ServiceId) -> Result<(), Error> {
+    fn listen_on(&mut self, number: u32, device_index: usize, service: ServiceId) -> Result<(), Error> {
         let entry = self.entry(number)?;
         let (transport, backlog) = (entry.transport(), entry.backlog);
         let at = match entry.local {
             Some(Address::Ip(local)) if !local.ip().is_unspecified() => Some(local.ip()),
             _ => None,
         };
-        if let Some(listener) = self.listeners.get_mut(&(place, service)) {
+        if let Some(listener) = self.listeners.get_mut(&(device_index, service)) {
             if listener.transport != transport {
                 return Err(Error::AddressInUse);
             }
             listener.ids.push(number);
-            self.tell_sharers(place, |sharing| sharing.serve(service, at))?;
-            return self.share_backlog(place, service);
+            self.tell_sharers(device_index, |sharing| sharing.serve(service, at))?;
+            return self.share_backlog(device_index, service);
         }
         let listen = Listen { service, transport, backlog };
-        self.tell_sharers(place, |sharing| sharing.serve(service, at))?;
-        let id = self.with_cm(place, |management, now| management.listen(now, listen))?;
+        self.tell_sharers(device_index, |sharing| sharing.serve(service, at))?;
+        let id = self.with_cm(device_index, |management, now| management.listen(now, listen))?;
         let id = id.map_err(|_| Error::AddressInUse)?;
         // Requests that waited for this listener are reported shortly, once it is known.
-        self.listeners.insert((place, service), Listener { id, transport, ids: vec![number] });
+        self.listeners.insert((device_index, service), Listener { id, transport, ids: vec![number] });
         Ok(())
     }
 
     /// Listeners that share a service share one backlog.
-    fn share_backlog(&mut self, place: usize, service: ServiceId) -> Result<(), Error> {
-        let Some(listener) = self.listeners.get(&(place, service)) else { return Ok(()) };
+    fn share_backlog(&mut self, device_index: usize, service: ServiceId) -> Result<(), Error> {
+        let Some(listener) = self.listeners.get(&(device_index, service)) else { return Ok(()) };
         let backlogs = listener.ids.iter().filter_map(|id| self.ids.get(*id)).map(|entry| entry.backlog);
         let (id, backlog) = (listener.id, backlogs.sum());
-        self.with_cm(place, |management, _| management.cm().set_backlog(id, backlog))?
+        self.with_cm(device_index, |management, _| management.cm().set_backlog(id, backlog))?
             .map_err(|_| Error::Gone)
     }
 
@@ -124,10 +127,10 @@ impl State {
     /// Tells those that share a device's address, if any may, which services are this process's.
     fn tell_sharers(
         &self,
-        place: usize,
+        device_index: usize,
         tell: impl Fn(&mut dyn Sharing) -> Result<(), ServeError>,
     ) -> Result<(), Error> {
-        let nic = self.device(place)?.context.nic();
+        let nic = self.device(device_index)?.context.nic();
         for _ in 0..TRIES {
             let told = nic.control(|core, _| core.link.sharing().map_or(Ok(()), &tell));
             match told.map_err(|_| Error::Gone)? {
@@ -144,8 +147,14 @@ impl State {
     }
 
     /// The identifier that a request is for, given the destination that the request names. `None` stands for `AF_IB`.
-    pub fn listener_of(&self, place: usize, id: ListenerId, destination: Option<IpAddr>) -> Option<u32> {
-        let listener = self.listeners.iter().find(|((at, _), known)| *at == place && known.id == id)?.1;
+    pub fn listener_of(
+        &self,
+        device_index: usize,
+        id: ListenerId,
+        destination: Option<IpAddr>,
+    ) -> Option<u32> {
+        let listener =
+            self.listeners.iter().find(|((at, _), known)| *at == device_index && known.id == id)?.1;
         let takes = |number: &u32| {
             let entry = self.ids.get(*number);
             entry.is_some_and(|entry| match destination {

@@ -11,7 +11,7 @@ use softrnic_wire::{Gid, Time};
 use super::address::Address;
 use super::names::{Family, Name, listeners};
 use super::reach::{Reached, reach};
-use super::registry::{Home, Message};
+use super::registry::{Message, PeerDevice};
 use super::state::State;
 use super::watch::Watch;
 
@@ -34,7 +34,7 @@ pub(super) enum Purpose {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
     /// The listener's device.
-    Device(Home),
+    Device(PeerDevice),
     /// There is no listener.
     Nobody,
     /// There is one, but it does not answer.
@@ -177,7 +177,7 @@ fn nobody(lookup: &mut Lookup, now: Time) -> Progress {
     Progress::Waits
 }
 
-fn ask(name: &Name, destination: IpAddr, home: Home) -> Result<OwnedFd, Errno> {
+fn ask(name: &Name, destination: IpAddr, home: PeerDevice) -> Result<OwnedFd, Errno> {
     let socket = match reach(name, destination) {
         Reached::Listener(socket) => socket,
         Reached::Busy => return Err(Errno::AGAIN),

@@ -74,28 +74,28 @@ impl Manager {
             state.registry.watch = watch.clone();
             state.lookups.watch = watch;
         }
-        for place in 0..self.devices.count() {
-            if self.lock(process)?.devices.get(place).is_some_and(Option::is_some) {
+        for device_index in 0..self.devices.count() {
+            if self.lock(process)?.devices.get(device_index).is_some_and(Option::is_some) {
                 continue;
             }
-            let context = match self.devices.open(place) {
+            let context = match self.devices.open(device_index) {
                 Ok(context) => context,
                 Err(error) => {
-                    tracing::warn!(place, %error, "cannot open a device for connections");
+                    tracing::warn!(device_index, %error, "cannot open a device for connections");
                     continue;
                 }
             };
-            let identity = self.devices.identity(place);
+            let identity = self.devices.identity(device_index);
             let sink: Arc<dyn ConnectionSink> =
-                Arc::new(Sink { place, inbox: inbox.clone(), kick: kick.clone() });
+                Arc::new(Sink { device_index, inbox: inbox.clone(), kick: kick.clone() });
             let mut state = self.lock(process)?;
-            if state.devices.len() <= place {
-                state.devices.resize_with(place + 1, || None);
+            if state.devices.len() <= device_index {
+                state.devices.resize_with(device_index + 1, || None);
             }
-            if state.devices[place].is_none() {
+            if state.devices[device_index].is_none() {
                 let served = context.nic().control(|core, _| core.connections = Some(sink));
                 served.map_err(|_| Error::Gone)?;
-                state.devices[place] = Some(Device { identity, context });
+                state.devices[device_index] = Some(Device { identity, context });
             }
         }
         Ok(())

@@ -27,7 +27,7 @@ impl State {
             entry.state,
             IdState::Bound | IdState::AddressResolved | IdState::RouteResolved | IdState::Connect
         );
-        let (place, route) = entry.device.zip(entry.route).ok_or(Error::Invalid)?;
+        let (device_index, route) = entry.device.zip(entry.route).ok_or(Error::Invalid)?;
         let mgid = Gid::from(group.ip());
         if !entry.is_datagram() || !in_state || !mgid.is_multicast() {
             return Err(Error::Invalid);
@@ -35,7 +35,7 @@ impl State {
         let (channel, traffic_class) = (entry.channel, entry.tos);
         let address = AddressVector {
             dgid: mgid,
-            sgid_index: self.gid_index(place, route.local)?,
+            sgid_index: self.gid_index(device_index, route.local)?,
             flow_label: 0,
             traffic_class,
             hop_limit: HOPS,

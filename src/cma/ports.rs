@@ -50,7 +50,7 @@ impl State {
             false => Some(self.device_with(address)?),
         };
         let one_family = entry.one_family || matches!(address, Address::Ip(ip) if ip.is_ipv4());
-        let local = device.map(|place| self.address_of(place, address.ip()));
+        let local = device.map(|device_index| self.address_of(device_index, address.ip()));
         let route_local = local.transpose()?;
         let bound = self.take_port(number, address, one_family, reserve)?;
         let entry = self.entry_mut(number)?;
@@ -67,7 +67,7 @@ impl State {
     /// As in the kernel, a loopback address stands for every device, unless a device has such an address: programs rely
     /// on seeing that at once.
     fn is_for_all_devices(&self, ip: IpAddr) -> bool {
-        let on_loopback = |place| self.addresses(place).iter().any(IpAddr::is_loopback);
+        let on_loopback = |device_index| self.addresses(device_index).iter().any(IpAddr::is_loopback);
         ip.is_loopback() && !(0..self.devices.len()).any(on_loopback)
     }
 

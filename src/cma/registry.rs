@@ -37,13 +37,13 @@ pub(super) struct Message {
     /// The requested destination.
     pub destination: Gid,
     /// The sender's device.
-    pub home: Home,
+    pub home: PeerDevice,
 }
 
 /// The device of a process: its address, and the part of that which is the process's own. `None` if it has all of it, or
 /// does not say, as older versions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Home {
+pub(super) struct PeerDevice {
     pub device: IpAddr,
     pub part: Option<Part>,
 }
@@ -68,7 +68,7 @@ impl Message {
         let gid = |at: usize| Gid(std::array::from_fn(|i| bytes[at + i]));
         let sound = bytes[..4] == Self::MAGIC && bytes[4] <= 1;
         let part = usize::from(bytes[5]).checked_sub(1).and_then(Part::new);
-        let home = Home { device: gid(24).to_ip(), part };
+        let home = PeerDevice { device: gid(24).to_ip(), part };
         sound.then(|| Message { found: bytes[4] == 1, destination: gid(8), home })
     }
 }
@@ -97,7 +97,7 @@ struct Client {
     name: Name,
     until: Time,
     /// Its device, once it has asked.
-    home: Option<Home>,
+    home: Option<PeerDevice>,
 }
 
 impl Client {
@@ -207,7 +207,7 @@ impl Registry {
 
     /// Serves the connected clients, then accepts new ones and serves them too. `answer` returns the device that
     /// listens for a name and destination, if there is one.
-    pub fn serve(&mut self, now: Time, mut answer: impl FnMut(&Name, IpAddr, IpAddr) -> Option<Home>) {
+    pub fn serve(&mut self, now: Time, mut answer: impl FnMut(&Name, IpAddr, IpAddr) -> Option<PeerDevice>) {
         // First, so that a client dropped to make room has nothing more to say.
         self.hear_all(now, &mut answer);
         self.accept(now);
@@ -229,7 +229,7 @@ impl Registry {
         }
     }
 
-    fn hear_all(&mut self, now: Time, answer: &mut impl FnMut(&Name, IpAddr, IpAddr) -> Option<Home>) {
+    fn hear_all(&mut self, now: Time, answer: &mut impl FnMut(&Name, IpAddr, IpAddr) -> Option<PeerDevice>) {
         for _ in 0..self.clients.len() {
             let Some(mut client) = self.clients.pop_front() else { break };
             match self.hear(&mut client, answer) {
@@ -247,7 +247,7 @@ impl Registry {
     fn hear(
         &self,
         client: &mut Client,
-        answer: &mut impl FnMut(&Name, IpAddr, IpAddr) -> Option<Home>,
+        answer: &mut impl FnMut(&Name, IpAddr, IpAddr) -> Option<PeerDevice>,
     ) -> Next {
         let mut bytes = [0; Message::LEN + 1];
         let len = match recv(&client.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
@@ -262,7 +262,7 @@ impl Registry {
         let Some(question) = Message::read(&bytes[..len]) else { return Next::Leave };
         client.home = Some(question.home);
         let home = answer(&client.name, question.destination.to_ip(), question.home.device);
-        let nowhere = Home { device: IpAddr::from([0; 4]), part: None };
+        let nowhere = PeerDevice { device: IpAddr::from([0; 4]), part: None };
         let answer = Message {
             found: home.is_some(),
             destination: question.destination,
@@ -278,7 +278,7 @@ impl Registry {
 /// What happens to a client next.
 enum Next {
     Wait,
-    Keep(Home),
+    Keep(PeerDevice),
     Leave,
 }
 

@@ -15,7 +15,7 @@ use super::lookup::{Found, Purpose};
 use super::names::Name;
 use super::params::PathRecord;
 use super::ports::{nowhere, unspecified};
-use super::registry::Home;
+use super::registry::PeerDevice;
 use super::state::State;
 
 /// Hop limit of all paths, the same as for unicast packets.
@@ -32,8 +32,10 @@ impl State {
     /// The device for an address of ours: the one that has it, or the first, for other addresses of the machine.
     pub fn device_with(&self, address: &Address) -> Result<usize, Error> {
         let ip = address.ip();
-        if let Some(place) = (0..self.devices.len()).find(|&place| self.addresses(place).contains(&ip)) {
-            return Ok(place);
+        if let Some(device_index) =
+            (0..self.devices.len()).find(|&device_index| self.addresses(device_index).contains(&ip))
+        {
+            return Ok(device_index);
         }
         if !host::is_local(address.on_interface()) {
             return Err(Error::AddressNotAvailable);
@@ -43,23 +45,25 @@ impl State {
 
     /// The first device that can reach addresses of a family.
     fn first_device(&self, ip: IpAddr) -> Result<usize, Error> {
-        let talks = |place: &usize| self.addresses(*place).iter().any(|own| own.is_ipv4() == ip.is_ipv4());
-        let mut open = (0..self.devices.len()).filter(|&place| self.device(place).is_ok());
+        let talks = |device_index: &usize| {
+            self.addresses(*device_index).iter().any(|own| own.is_ipv4() == ip.is_ipv4())
+        };
+        let mut open = (0..self.devices.len()).filter(|&device_index| self.device(device_index).is_ok());
         let first = open.clone().find(talks).or_else(|| open.next());
         first.ok_or(Error::NoDevice)
     }
 
     /// The address of a device for packets that have `wanted` as their local end: `wanted` itself, or the device's main
     /// address.
-    pub fn address_of(&self, place: usize, wanted: IpAddr) -> Result<IpAddr, Error> {
-        let addresses = self.addresses(place);
+    pub fn address_of(&self, device_index: usize, wanted: IpAddr) -> Result<IpAddr, Error> {
+        let addresses = self.addresses(device_index);
         if addresses.contains(&wanted) {
             return Ok(wanted);
         }
         let same = addresses.iter().copied().filter(|own| own.is_ipv4() == wanted.is_ipv4());
         let known = softrnic_nic::verbs::Running::known_by(same);
         known
-            .or_else(|| self.device(place).ok().map(|device| device.context.address()))
+            .or_else(|| self.device(device_index).ok().map(|device| device.context.address()))
             .ok_or(Error::NoDevice)
     }
 
@@ -111,56 +115,57 @@ impl State {
         let entry = self.entry(number)?;
         let bound = entry.device;
         if ip.is_multicast() {
-            let place = bound.map_or_else(|| self.first_device(ip), Ok)?;
-            let route = Route { local: self.address_of(place, local.ip())?, remote: ip };
-            self.take_way(number, place, route, None, false)?;
+            let device_index = bound.map_or_else(|| self.first_device(ip), Ok)?;
+            let route = Route { local: self.address_of(device_index, local.ip())?, remote: ip };
+            self.take_way(number, device_index, route, None, false)?;
             return Ok(false);
         }
-        let is_ours = (0..self.devices.len()).any(|place| self.addresses(place).contains(&ip));
+        let is_ours = (0..self.devices.len()).any(|device_index| self.addresses(device_index).contains(&ip));
         if is_ours || host::is_local(destination.on_interface()) {
-            let place = bound.map_or_else(|| self.device_with(&destination), Ok)?;
-            let own = self.address_of(place, local.ip())?;
+            let device_index = bound.map_or_else(|| self.device_with(&destination), Ok)?;
+            let own = self.address_of(device_index, local.ip())?;
             // The lookup shows which device is there; until then it is ours.
-            let route = Route { local: own, remote: self.address_of(place, ip)? };
-            self.take_way(number, place, route, Some(ip), true)?;
+            let route = Route { local: own, remote: self.address_of(device_index, ip)? };
+            self.take_way(number, device_index, route, Some(ip), true)?;
             return Ok(true);
         }
         let source = host::source_for(destination.on_interface())?;
-        let place = match bound {
-            Some(place) => place,
+        let device_index = match bound {
+            Some(device_index) => device_index,
             None => self.device_to(ip, source).inspect_err(|_| advise(ip, source))?,
         };
-        let own = self.address_of(place, if local.is_any() { source } else { local.ip() })?;
+        let own = self.address_of(device_index, if local.is_any() { source } else { local.ip() })?;
         if own.is_loopback() || own.is_ipv4() != ip.is_ipv4() {
             advise(ip, source);
             return Err(Error::NetworkUnreachable);
         }
-        self.take_way(number, place, Route { local: own, remote: ip }, Some(own), false)?;
+        self.take_way(number, device_index, Route { local: own, remote: ip }, Some(own), false)?;
         Ok(false)
     }
 
     /// The device for a destination on another machine: the one with the address that packets leave from, or the first
     /// that is not on a loopback address.
     fn device_to(&self, ip: IpAddr, source: IpAddr) -> Result<usize, Error> {
-        let reaches = |place: &usize| {
-            let addresses = self.addresses(*place);
+        let reaches = |device_index: &usize| {
+            let addresses = self.addresses(*device_index);
             addresses.contains(&source)
                 || addresses.iter().any(|own| own.is_ipv4() == ip.is_ipv4() && !own.is_loopback())
         };
-        let exact = (0..self.devices.len()).find(|&place| self.addresses(place).contains(&source));
+        let exact =
+            (0..self.devices.len()).find(|&device_index| self.addresses(device_index).contains(&source));
         exact.or_else(|| (0..self.devices.len()).find(reaches)).ok_or(Error::NetworkUnreachable)
     }
 
     fn take_way(
         &mut self,
         number: u32,
-        place: usize,
+        device_index: usize,
         route: Route,
         source: Option<IpAddr>,
         on_machine: bool,
     ) -> Result<(), Error> {
         let entry = self.entry_mut(number)?;
-        entry.device = Some(place);
+        entry.device = Some(device_index);
         entry.route = Some(route);
         entry.on_machine = on_machine;
         match (&mut entry.local, source) {
@@ -216,7 +221,7 @@ impl State {
 
     fn path_of(&self, number: u32) -> Result<PathRecord, Error> {
         let entry = self.entry(number)?;
-        let (place, route) = entry.device.zip(entry.route).ok_or(Error::Invalid)?;
+        let (device_index, route) = entry.device.zip(entry.route).ok_or(Error::Invalid)?;
         let (local, peer) = entry.local.zip(entry.peer).ok_or(Error::Invalid)?;
         // Kernel: rdma_calc_flow_label over the ports that applications see.
         let label = (u32::from(local.port()) * 31 + u32::from(peer.port())) & 0xF_FFFF;
@@ -228,46 +233,50 @@ impl State {
             traffic_class: entry.tos,
             pkey: DEFAULT_PKEY,
             sl: 0,
-            mtu: self.mtu(place)?,
+            mtu: self.mtu(device_index)?,
             packet_life: entry.ack_timeout.map_or(PACKET_LIFE, |timeout| timeout.saturating_sub(1)),
         })
     }
 
-    pub fn mtu(&self, place: usize) -> Result<Mtu, Error> {
-        Ok(self.device(place)?.context.port()?.active_mtu)
+    pub fn mtu(&self, device_index: usize) -> Result<Mtu, Error> {
+        Ok(self.device(device_index)?.context.port()?.active_mtu)
     }
 
     /// The device in this process that listens for a name and destination, by its address of `asker`'s family.
-    pub fn device_for(&self, name: &Name, destination: IpAddr, asker: IpAddr) -> Option<Home> {
+    pub fn device_for(&self, name: &Name, destination: IpAddr, asker: IpAddr) -> Option<PeerDevice> {
         let listener = self.listener_for(name, destination)?;
         let entry = self.ids.get(listener)?;
-        let place = match entry.device {
-            Some(place) => place,
+        let device_index = match entry.device {
+            Some(device_index) => device_index,
             None => {
-                let has = |place: &usize| self.addresses(*place).contains(&destination);
+                let has = |device_index: &usize| self.addresses(*device_index).contains(&destination);
                 (0..self.devices.len()).find(has).or_else(|| self.first_device(asker).ok())?
             }
         };
-        let wanted =
-            if self.addresses(place).contains(&destination) { destination } else { unspecified(asker) };
-        let device = self.address_of(place, wanted).ok()?;
-        Some(Home { device, part: self.part(place) })
+        let wanted = if self.addresses(device_index).contains(&destination) {
+            destination
+        } else {
+            unspecified(asker)
+        };
+        let device = self.address_of(device_index, wanted).ok()?;
+        Some(PeerDevice { device, part: self.part(device_index) })
     }
 
     /// The device of ours that has this address.
-    pub fn home_of(&self, device: IpAddr) -> Home {
-        let place = (0..self.devices.len()).find(|&place| self.addresses(place).contains(&device));
-        Home { device, part: place.and_then(|place| self.part(place)) }
+    pub fn home_of(&self, device: IpAddr) -> PeerDevice {
+        let device_index =
+            (0..self.devices.len()).find(|&device_index| self.addresses(device_index).contains(&device));
+        PeerDevice { device, part: device_index.and_then(|device_index| self.part(device_index)) }
     }
 
     /// The part of its address that is this process's.
-    fn part(&self, place: usize) -> Option<Part> {
-        self.device(place).ok()?.context.device().part()
+    fn part(&self, device_index: usize) -> Option<Part> {
+        self.device(device_index).ok()?.context.device().part()
     }
 
     /// The index of a local address in the GID table.
-    pub fn gid_index(&self, place: usize, local: IpAddr) -> Result<usize, Error> {
-        let nic = self.device(place)?.context.nic();
+    pub fn gid_index(&self, device_index: usize, local: IpAddr) -> Result<usize, Error> {
+        let nic = self.device(device_index)?.context.nic();
         let found = nic.control(|core, _| core.engine.gids().find(local));
         found.ok().flatten().ok_or(Error::NoDevice)
     }

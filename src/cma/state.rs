@@ -20,7 +20,7 @@ use super::multicast::Group;
 use super::params::{ConnParams, IdKind, PathRecord};
 use super::ports::Ports;
 use super::queue::{Queue, Queued};
-use super::registry::{Home, Registry};
+use super::registry::{PeerDevice, Registry};
 use super::table::Table;
 use softrnic_engine::Management;
 use softrnic_nic::device::Clock;
@@ -73,7 +73,7 @@ pub(super) struct Entry {
     /// Source and destination device.
     pub route: Option<Route>,
     /// Where the listener was found.
-    pub home: Option<Home>,
+    pub home: Option<PeerDevice>,
     /// The destination is an address of this machine: its listener is found by port.
     pub on_machine: bool,
     pub tos: u8,
@@ -216,24 +216,24 @@ impl State {
         Ok((number, generation))
     }
 
-    pub fn device(&self, place: usize) -> Result<&Device, Error> {
-        self.devices.get(place).and_then(Option::as_ref).ok_or(Error::NoDevice)
+    pub fn device(&self, device_index: usize) -> Result<&Device, Error> {
+        self.devices.get(device_index).and_then(Option::as_ref).ok_or(Error::NoDevice)
     }
 
     /// Calls the connection manager of a device.
     pub fn with_cm<T>(
         &self,
-        place: usize,
+        device_index: usize,
         operate: impl FnOnce(&mut Management, Time) -> T,
     ) -> Result<T, Error> {
-        let nic = self.device(place)?.context.nic();
+        let nic = self.device(device_index)?.context.nic();
         let done = nic.control(|core, now| core.engine.management().map(|cm| operate(cm, now)));
         done.ok().flatten().ok_or(Error::Gone)
     }
 
     /// The addresses of a device.
-    pub fn addresses(&self, place: usize) -> Vec<IpAddr> {
-        let Ok(device) = self.device(place) else { return Vec::new() };
+    pub fn addresses(&self, device_index: usize) -> Vec<IpAddr> {
+        let Ok(device) = self.device(device_index) else { return Vec::new() };
         let nic = device.context.nic();
         nic.control(|core, _| core.engine.gids().addresses().collect()).unwrap_or_default()
     }
@@ -272,9 +272,9 @@ impl State {
         for group in &entry.groups {
             self.groups.remove(*group);
         }
-        if let (Some(place), Some(comm)) = (entry.device, entry.comm) {
-            self.connections.remove(&(place, comm));
-            let _gone = self.with_cm(place, |management, now| management.cm().destroy(now, comm));
+        if let (Some(device_index), Some(comm)) = (entry.device, entry.comm) {
+            self.connections.remove(&(device_index, comm));
+            let _gone = self.with_cm(device_index, |management, now| management.cm().destroy(now, comm));
         }
         let queue = self.channels.get_mut(&entry.channel);
         let removed = queue.map(|queue| queue.remove(|event| event.owner == number)).unwrap_or_default();
@@ -318,8 +318,8 @@ impl State {
             && let Some(entry) = self.ids.get_mut(request)
         {
             entry.request_of = None;
-            if let (Some(place), Some(comm)) = (entry.device, entry.comm) {
-                let _gone = self.with_cm(place, |management, _| management.cm().note_seen(comm));
+            if let (Some(device_index), Some(comm)) = (entry.device, entry.comm) {
+                let _gone = self.with_cm(device_index, |management, _| management.cm().note_seen(comm));
             }
         }
         Some(event)

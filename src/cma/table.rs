@@ -49,6 +49,6 @@ impl<T> Table<T> {
         self.places
             .iter()
             .enumerate()
-            .filter_map(|(number, place)| place.as_ref().map(|value| (number as u32, value)))
+            .filter_map(|(number, device_index)| device_index.as_ref().map(|value| (number as u32, value)))
     }
 }

@@ -11,7 +11,7 @@ use softrnic_wire::Time;
 
 use super::incoming::{Happened, Inbox};
 use super::manager::Inner;
-use super::registry::Home;
+use super::registry::PeerDevice;
 use super::state::State;
 use super::watch::Watch;
 use softrnic_sync::kick::Kick;
@@ -28,8 +28,8 @@ pub(super) fn run(manager: &Inner, kick: &Kick, inbox: &Inbox, watch: &Watch) {
             if woken.by_descriptor {
                 state.lose_ended_peers();
             }
-            for (place, happened) in events {
-                state.on_happened(place, happened);
+            for (device_index, happened) in events {
+                state.on_happened(device_index, happened);
             }
             if woken.by_descriptor || state.next_timer().is_some_and(|due| due <= state.now()) {
                 state.serve();
@@ -66,14 +66,15 @@ impl State {
     /// Ends the connections with processes that have ended.
     pub fn lose_ended_peers(&mut self) {
         for home in self.registry.lifelines.hung_up() {
-            for place in 0..self.devices.len() {
-                let with_device = self.with_cm(place, |management, _| management.cm().with_peer(home.device));
+            for device_index in 0..self.devices.len() {
+                let with_device =
+                    self.with_cm(device_index, |management, _| management.cm().with_peer(home.device));
                 let Ok(with_device) = with_device else { continue };
                 let with_process =
-                    with_device.iter().filter(|(id, remote)| self.is_with(place, *id, *remote, home));
+                    with_device.iter().filter(|(id, remote)| self.is_with(device_index, *id, *remote, home));
                 let known: Vec<CommId> = with_process.map(|(id, _)| *id).collect();
                 // The link is read after each control operation: the last packets of those processes come first.
-                let _gone = self.with_cm(place, |management, now| management.cm().lose(now, &known));
+                let _gone = self.with_cm(device_index, |management, now| management.cm().lose(now, &known));
             }
         }
     }
@@ -82,11 +83,12 @@ impl State {
 impl State {
     /// Whether the other end of a connection is in the process that was at `home`, among those that share the address.
     /// It shows in the peer's communication id; before that is known, in where its listener was found.
-    fn is_with(&self, place: usize, id: CommId, remote: u32, home: Home) -> bool {
+    fn is_with(&self, device_index: usize, id: CommId, remote: u32, home: PeerDevice) -> bool {
         let Some(part) = home.part else { return true };
         match remote {
             0 => {
-                let entry = self.connections.get(&(place, id)).and_then(|number| self.ids.get(*number));
+                let entry =
+                    self.connections.get(&(device_index, id)).and_then(|number| self.ids.get(*number));
                 entry.is_some_and(|entry| entry.home == Some(home))
             }
             remote => Part::of_comm_id(remote) == part,

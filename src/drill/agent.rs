@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use softrnic_wire::Gid;
 
-use crate::place::told;
+use crate::timing::told;
 
 /// The agent's source, in C for libibverbs.
 pub const AGENT: &str = include_str!("agent.c");

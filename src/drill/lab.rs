@@ -15,7 +15,7 @@ use softrnic_script::{Case, Error, Failure, Line, Needs, Script, Trouble, play};
 use crate::agent::{Agent, AgentError};
 use crate::known::{FLUSH_ICRC, Known};
 use crate::peer::Peer;
-use crate::place::Place;
+use crate::timing::Place;
 use crate::verdict::{CaseResult, Judgement, Verdict};
 use crate::wire::Wire;
 

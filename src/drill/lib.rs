@@ -8,9 +8,9 @@
 mod agent;
 mod known;
 mod lab;
-mod moment;
 mod peer;
-mod place;
+mod time_range;
+mod timing;
 mod verbs;
 mod verdict;
 mod wire;

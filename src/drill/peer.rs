@@ -13,8 +13,8 @@ use softrnic_script::{
 use softrnic_wire::{CmBody, CmIds, CmMessage, Dreq, MAD_LEN, Mad, Packet, Qpn};
 
 use crate::agent::{Agent, AgentError, Answer};
-use crate::moment::Moment;
-use crate::place::Place;
+use crate::time_range::TimeRange;
+use crate::timing::Place;
 use crate::verbs;
 use crate::wire::{Seen, Wire, first_id};
 use repeats::Repeats;
@@ -22,7 +22,7 @@ use repeats::Repeats;
 type Result<T = ()> = std::result::Result<T, Trouble>;
 
 /// What the script says must happen has this long.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// A minute of virtual time is this much here: longer than every timer of the suite that could still run.
 const REST: Duration = Duration::from_millis(350);
 /// What is longer is this long: longer than the local ACK timeout that QPs have unless a script says otherwise.
@@ -56,7 +56,7 @@ pub struct Peer<'a> {
     zero_based: HashMap<String, bool>,
     windows_of_type_1: HashMap<String, u32>,
     /// The lines since the last one that let time pass.
-    moment: Moment,
+    moment: TimeRange,
     /// When the packet was sent that the next one is likely to answer.
     sent: Option<Instant>,
     /// Whether something was sent that may not have arrived yet.
@@ -126,7 +126,7 @@ impl<'a> Peer<'a> {
             shadows: HashMap::new(),
             zero_based: HashMap::new(),
             windows_of_type_1: HashMap::new(),
-            moment: Moment::now(),
+            moment: TimeRange::now(),
             sent: None,
             in_flight: false,
             last_sent: None,

@@ -208,7 +208,7 @@ impl Host for HostView<'_, '_> {
         self.xrc_srq(srqn).map(|srq| Domain(srq.pd.get()))
     }
 
-    fn place(
+    fn scatter(
         &mut self,
         domain: Domain,
         data: &LocalData,

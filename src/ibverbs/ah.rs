@@ -9,14 +9,14 @@ use softrnic_nic::verbs::{AddressHandle, AddressVector, Gid, Pd};
 use softrnic_wire::Time;
 
 use crate::abi::*;
+use crate::c_view::Shown;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, borrow, borrow_mut, call, guard};
+use crate::ffi_boundary::{OrMinusOne, borrow, borrow_mut, call, guard};
 use crate::object::{Kind, ObjectSlot, Seal, find_last, object, retire};
 use crate::pd::PdObject;
 use crate::query::check_port;
 use crate::registry::registry;
-use crate::shown::Shown;
 
 /// An address handle as C sees it, and what it stands for.
 #[repr(C)]

@@ -15,7 +15,7 @@ use softrnic_ucma::{Request, Wanted};
 
 use crate::device::devices;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, Outcome, call, guard};
+use crate::ffi_boundary::{OrMinusOne, Outcome, call, guard};
 use crate::registry::registry;
 
 /// The devices that programs list, with the GUIDs reported to them.

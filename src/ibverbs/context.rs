@@ -9,12 +9,12 @@ use softrnic_nic::device::Process;
 use softrnic_nic::verbs::Context;
 
 use crate::abi::*;
+use crate::c_view::Shown;
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::object::{Kind, Object, ObjectSlot, Seal, Shows, find, retire};
 use crate::registry::registry;
-use crate::shown::Shown;
-use crate::{advice, cq, cq_ex, dm, mr, mw, pd, post, qp, qp_ex, query, srq, xrcd};
+use crate::{advise_mr, cq, cq_ex, dm, mr, mw, pd, post, qp, qp_ex, query, srq, xrcd};
 
 /// A context as C sees it, and what it stands for.
 #[repr(C)]
@@ -259,7 +259,7 @@ fn extended(context: ibv_context) -> verbs_context {
         dealloc_dmah: None,
         alloc_dmah: None,
         query_port: Some(query::query_port),
-        advise_mr: Some(advice::advise_mr),
+        advise_mr: Some(advise_mr::advise_mr),
         alloc_null_mr: Some(mr::alloc_null_mr),
         read_counters: UNUSED,
         attach_counters_point_flow: UNUSED,

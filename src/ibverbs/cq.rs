@@ -8,15 +8,15 @@ use softrnic_nic::verbs::{ContextId, Cq, Cqe, CqeExtra};
 use softrnic_sync::channel::AckCounter;
 
 use crate::abi::*;
+use crate::c_view::Shown;
 use crate::context::Ctx;
 use crate::cq_ex::Poll;
 use crate::errno::Errno;
 use crate::event::{ChannelObject, add_target, remove_target};
-use crate::guard::{Outcome, call, guard, guard_data_path};
+use crate::ffi_boundary::{Outcome, call, guard, guard_data_path};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, live, object, retire};
 use crate::pd::Users;
 use crate::registry::registry;
-use crate::shown::Shown;
 
 /// A completion queue as C sees it, and what it stands for. All are made as extended ones.
 #[repr(C)]

@@ -10,14 +10,14 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::cq::{CqObject, argument, flags, service_level};
 use crate::errno::Errno;
-use crate::guard::{Plain, Silent, borrow, call, guard, guard_data_path};
-use crate::hand_lock::HandLock;
+use crate::ffi_boundary::{Plain, Silent, borrow, call, guard, guard_data_path};
 use crate::pd::PdObject;
+use crate::raw_mutex::RawMutex;
 
 /// The state between `ibv_start_poll` and `ibv_end_poll`.
 pub(crate) struct Poll {
     /// Held in between, unless the application promised to use a single thread.
-    lock: Option<HandLock>,
+    lock: Option<RawMutex>,
     /// The current completion.
     current: Cell<Cqe>,
     /// Added to a completion's time stamp, gives the wall-clock time in nanoseconds.
@@ -46,16 +46,16 @@ impl Poll {
     }
 
     fn extended(single_threaded: bool) -> Poll {
-        let lock = (!single_threaded).then(HandLock::new);
+        let lock = (!single_threaded).then(RawMutex::new);
         Poll { lock, current: Cell::new(NOTHING), wallclock: Cell::new(0), extended: true }
     }
 
     fn lock(&self) {
-        self.lock.iter().for_each(HandLock::lock);
+        self.lock.iter().for_each(RawMutex::lock);
     }
 
     fn unlock(&self) {
-        self.lock.iter().for_each(HandLock::unlock);
+        self.lock.iter().for_each(RawMutex::unlock);
     }
 
     /// The public part of a CQ.

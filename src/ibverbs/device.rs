@@ -8,7 +8,7 @@ use softrnic_nic::verbs::{Context, DeviceSpec, Error, LinkKind};
 use crate::abi::*;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, Outcome, Plain, Silent, borrow, call, guard};
+use crate::ffi_boundary::{OrMinusOne, Outcome, Plain, Silent, borrow, call, guard};
 use crate::registry::registry;
 use crate::sysfs;
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use softrnic_nic::verbs::{Access, Context, DmId};
 
 use crate::abi::*;
+use crate::c_view::Shown;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{Silent, borrow, call, guard};
+use crate::ffi_boundary::{Silent, borrow, call, guard};
 use crate::mr::{MrObject, Region};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::pd::PdObject;
 use crate::registry::{Export, registry};
-use crate::shown::Shown;
 
 /// A device memory as C sees it, and what it stands for.
 #[repr(C)]

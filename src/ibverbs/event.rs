@@ -13,14 +13,14 @@ use softrnic_nic::verbs::{Block, CompletionChannel, Context, ContextId, EventKin
 use softrnic_sync::channel::AckCounter;
 
 use crate::abi::*;
+use crate::c_view::Shown;
 use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
-use crate::guard::{Outcome, Silent, borrow, call, guard};
+use crate::ffi_boundary::{Outcome, Silent, borrow, call, guard};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::qp::QpObject;
 use crate::registry::{Target, registry};
-use crate::shown::Shown;
 use crate::srq::SrqObject;
 
 /// A completion channel as C sees it, and what it stands for.

@@ -1,7 +1,7 @@
 //! `libibverbs.so.1`: the C verbs ABI, and nothing else.
 //!
 //! Every function here translates: C structs to the types of `softrnic-nic`, its errors to error numbers, its
-//! completions to `ibv_wc`. What a NIC does is decided elsewhere. Start reading at `guard.rs`, through which every call
+//! completions to `ibv_wc`. What a NIC does is decided elsewhere. Start reading at `ffi_boundary.rs`, through which every call
 //! passes, then `context.rs`, which lays out the tables that the inline functions of `verbs.h` call.
 //!
 //! The library is linked by `tools/link-ibverbs`, with the symbol versions of `exports.txt`.
@@ -14,8 +14,9 @@
 //! wherever possible.
 
 pub mod abi;
-mod advice;
+mod advise_mr;
 mod ah;
+mod c_view;
 mod cm;
 mod context;
 mod cq;
@@ -24,8 +25,7 @@ mod device;
 mod dm;
 mod errno;
 mod event;
-mod guard;
-mod hand_lock;
+mod ffi_boundary;
 mod log;
 mod marshall;
 mod mr;
@@ -40,9 +40,9 @@ mod qp_attr;
 mod qp_ex;
 mod query;
 mod rate;
+mod raw_mutex;
 mod registry;
 mod reserve;
-mod shown;
 mod srq;
 mod strings;
 mod sysfs;

@@ -1,7 +1,7 @@
 //! Structs of the kernel's connection manager, turned into those of verbs and back.
 
 use crate::abi::*;
-use crate::guard::{Silent, borrow, borrow_mut, call, guard};
+use crate::ffi_boundary::{Silent, borrow, borrow_mut, call, guard};
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_copy_ah_attr_from_kern(

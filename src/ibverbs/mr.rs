@@ -9,13 +9,13 @@ use softrnic_mapping::Mapping;
 use softrnic_nic::verbs::{Access, AppRange, MrSpec, RawMr, ReregSpec};
 
 use crate::abi::*;
+use crate::c_view::Shown;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{Silent, borrow, borrow_mut, call, guard};
+use crate::ffi_boundary::{Silent, borrow, borrow_mut, call, guard};
 use crate::object::{Kind, Object, ObjectSlot, Seal, Shows, find, find_last, live, object, retire};
 use crate::pd::PdObject;
 use crate::registry::{Export, registry};
-use crate::shown::Shown;
 
 /// A memory region as C sees it, and what it stands for.
 #[repr(C)]
@@ -420,7 +420,7 @@ pub(crate) enum Rereg {
     WrongInput,
 }
 
-impl crate::guard::Outcome for Rereg {
+impl crate::ffi_boundary::Outcome for Rereg {
     type C = c_int;
     fn into_c(result: Result<Rereg, Errno>) -> c_int {
         match result {

@@ -8,14 +8,14 @@ use softrnic_nic::verbs::{Access, BindSpec, Lkey, LocalData, MwType, Pd, Rkey, S
 use softrnic_transport::{LocalOp, SendOp};
 
 use crate::abi::*;
+use crate::c_view::Shown;
 use crate::errno::Errno;
-use crate::guard::{borrow, call, guard, guard_data_path};
+use crate::ffi_boundary::{borrow, call, guard, guard_data_path};
 use crate::mr::MrObject;
 use crate::object::{Kind, ObjectSlot, Seal, find_last, live, object, retire};
 use crate::pd::PdObject;
 use crate::qp::QpObject;
 use crate::reserve;
-use crate::shown::Shown;
 
 /// A memory window as C sees it, and what it stands for.
 #[repr(C)]

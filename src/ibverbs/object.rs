@@ -15,7 +15,7 @@ use std::mem::MaybeUninit;
 use softrnic_nic::device::Process;
 
 use crate::errno::Errno;
-use crate::guard::borrow;
+use crate::ffi_boundary::borrow;
 use crate::registry::{Registry, registry};
 use crate::reserve;
 

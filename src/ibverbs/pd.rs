@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use softrnic_nic::verbs::Pd;
 
 use crate::abi::*;
+use crate::c_view::Shown;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{Silent, borrow, call, guard};
+use crate::ffi_boundary::{Silent, borrow, call, guard};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::registry::{Export, registry};
-use crate::shown::Shown;
 
 /// Number of objects that use another one, which cannot be destroyed in the meantime.
 #[derive(Default)]

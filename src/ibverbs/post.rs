@@ -8,10 +8,10 @@ use softrnic_nic::verbs::{Imm, LocalData, Qkey, QpType, Qpn, RecvRequest, Rkey, 
 use softrnic_transport::{LocalOp, RemoteBuffer, SendOp, SendTail};
 
 use crate::abi::*;
-use crate::advice::sge;
+use crate::advise_mr::sge;
 use crate::ah::AhObject;
 use crate::errno::Errno;
-use crate::guard::guard_data_path;
+use crate::ffi_boundary::guard_data_path;
 use crate::mw::{bind_spec, binding, show_key};
 use crate::object::live;
 use crate::qp::QpObject;

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU8;
 
 use crate::abi::ibv_context;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, Silent, call, guard};
+use crate::ffi_boundary::{OrMinusOne, Silent, call, guard};
 
 /// A switch of rdma-core that providers only read. One byte, 0 or 1.
 #[unsafe(no_mangle)]

@@ -8,15 +8,15 @@ use softrnic_nic::verbs::{ContextId, DeviceCaps, Gid, Qp, QpOptions, QpState, Qp
 use softrnic_sync::channel::AckCounter;
 
 use crate::abi::*;
+use crate::c_view::Shown;
 use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
 use crate::event::{add_target, remove_target};
-use crate::guard::{borrow, borrow_mut, call, guard};
+use crate::ffi_boundary::{borrow, borrow_mut, call, guard};
 use crate::object::{self, Kind, ObjectSlot, Seal, find, live, object};
 use crate::pd::{PdObject, Users};
 use crate::qp_ex::{self, Builder};
-use crate::shown::Shown;
 use crate::srq::SrqObject;
 use crate::xrcd::XrcdObject;
 

@@ -11,7 +11,7 @@ use softrnic_transport::QpAttr;
 use crate::abi::*;
 use crate::ah::{NO_ADDRESS, address_vector, ah_attr};
 use crate::errno::Errno;
-use crate::guard::{borrow, borrow_mut, call, guard};
+use crate::ffi_boundary::{borrow, borrow_mut, call, guard};
 use crate::qp::{QpObject, caps};
 use crate::query::check_port;
 

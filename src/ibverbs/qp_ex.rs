@@ -10,17 +10,17 @@ use softrnic_wire::{Feth, Placement, Selectivity};
 
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::guard::{Silent, borrow, borrow_mut, call, guard, guard_data_path};
-use crate::hand_lock::HandLock;
+use crate::ffi_boundary::{Silent, borrow, borrow_mut, call, guard, guard_data_path};
 use crate::mw::{bind_spec, binding, show_key};
 use crate::post::{append, datagram, element_list, frame, gather, immediate, remote, total};
 use crate::qp::{QpObject, Request, create, service};
+use crate::raw_mutex::RawMutex;
 use crate::reserve;
 
 /// Work requests between `ibv_wr_start` and `ibv_wr_complete`.
 pub(crate) struct Builder {
     /// Held in between, so that threads that share the QP take turns.
-    lock: HandLock,
+    lock: RawMutex,
     batch: UnsafeCell<Batch>,
 }
 
@@ -36,7 +36,7 @@ struct Batch {
 
 impl Builder {
     pub(crate) fn new() -> Builder {
-        Builder { lock: HandLock::new(), batch: UnsafeCell::new(Batch::default()) }
+        Builder { lock: RawMutex::new(), batch: UnsafeCell::new(Batch::default()) }
     }
 }
 

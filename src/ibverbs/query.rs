@@ -9,7 +9,7 @@ use crate::abi::*;
 use crate::context::Ctx;
 use crate::device::text;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, OrNegated, borrow, borrow_mut, call, guard};
+use crate::ffi_boundary::{OrMinusOne, OrNegated, borrow, borrow_mut, call, guard};
 
 /// The only port.
 pub(crate) const PORT: u32 = 1;

@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use crate::guard::{Plain, call, guard};
+use crate::ffi_boundary::{Plain, call, guard};
 
 /// `enum ibv_rate`, the multiple of 2.5 Gb/s if it has an exact one in verbs, and Mb/s.
 const RATES: &[(u32, c_int, c_int)] = &[

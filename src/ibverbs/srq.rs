@@ -7,14 +7,14 @@ use softrnic_nic::verbs::{ContextId, Srq, SrqOptions};
 use softrnic_sync::channel::AckCounter;
 
 use crate::abi::*;
+use crate::c_view::Shown;
 use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
 use crate::event::{add_target, remove_target};
-use crate::guard::{borrow, borrow_mut, call, guard};
+use crate::ffi_boundary::{borrow, borrow_mut, call, guard};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::pd::{PdObject, Users};
-use crate::shown::Shown;
 use crate::xrcd::XrcdObject;
 
 /// A shared receive queue as C sees it, and what it stands for.

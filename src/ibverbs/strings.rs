@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::guard::{Outcome, call, guard};
+use crate::ffi_boundary::{Outcome, call, guard};
 
 /// A C string that lives for ever.
 pub(crate) struct Text(&'static CStr);

@@ -14,7 +14,7 @@ use softrnic_sys::environment;
 
 use crate::device::devices;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, Outcome, call, guard};
+use crate::ffi_boundary::{OrMinusOne, Outcome, call, guard};
 
 /// The root of our files, if there is one.
 pub(crate) fn root() -> Option<PathBuf> {

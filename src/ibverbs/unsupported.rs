@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::guard::{OrMinusOne, Plain, call, guard};
+use crate::ffi_boundary::{OrMinusOne, Plain, call, guard};
 
 /// Hints about where on the PCIe bus data should go.
 #[unsafe(no_mangle)]

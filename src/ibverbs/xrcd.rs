@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use softrnic_nic::verbs::{Context, Cq, Pd, Qp, Qpn, XrcdKey};
 
 use crate::abi::*;
+use crate::c_view::Shown;
 use crate::context::Ctx;
 use crate::errno::Errno;
-use crate::guard::{borrow, call, guard};
+use crate::ffi_boundary::{borrow, call, guard};
 use crate::object::{Kind, ObjectSlot, Seal, find, find_last, object, retire};
 use crate::pd::Users;
 use crate::registry::registry;
-use crate::shown::Shown;
 
 /// An XRC domain as C sees it, and what it stands for.
 #[repr(C)]

@@ -30,7 +30,7 @@
 //! # Without a system
 //!
 //! WebAssembly has one thread and no kernel: nothing races, every address of its memory is mapped, and a copy is a copy.
-//! `bare.rs` stands there for the files that know about the system, and for the list of what is registered.
+//! `wasm.rs` stands there for the files that know about the system, and for the list of what is registered.
 //!
 //! # Example
 //!
@@ -59,8 +59,6 @@ mod app_range;
 mod atomic;
 #[cfg(not(target_family = "wasm"))]
 mod available;
-#[cfg(target_family = "wasm")]
-mod bare;
 mod bind;
 mod check;
 mod copy;
@@ -83,12 +81,14 @@ mod sge;
 mod table;
 #[cfg(not(target_family = "wasm"))]
 mod valgrind;
+#[cfg(target_family = "wasm")]
+mod wasm;
 mod window;
 
-#[cfg(target_family = "wasm")]
-use bare::{lost_page, populate, racing, registered, safe_copy, valgrind};
 #[cfg(not(target_family = "wasm"))]
 use softrnic_mapping as registered;
+#[cfg(target_family = "wasm")]
+use wasm::{lost_page, populate, racing, registered, safe_copy, valgrind};
 
 pub use access::Access;
 pub use app_range::{AppRange, copy_from_app, copy_to_app};

@@ -167,7 +167,7 @@ pub trait Host {
     fn srq_domain(&self, srqn: Srqn) -> Option<Domain>;
 
     /// Copies received bytes to local data of `domain` at `offset`.
-    fn place(
+    fn scatter(
         &mut self,
         domain: Domain,
         data: &Self::Data,

@@ -171,7 +171,7 @@ impl Host for World {
         None
     }
 
-    fn place(&mut self, _: Domain, _: &u32, _: u64, bytes: &[u8]) -> Result<(), LocalFault> {
+    fn scatter(&mut self, _: Domain, _: &u32, _: u64, bytes: &[u8]) -> Result<(), LocalFault> {
         self.memory?;
         self.placed.extend(bytes);
         Ok(())

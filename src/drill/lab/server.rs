@@ -7,7 +7,7 @@ use softrnic_script::{Script, play};
 
 use super::{Lab, LabError, told};
 use crate::peer::Peer;
-use crate::place::Place;
+use crate::timing::Place;
 
 /// What it must be able to do, whatever else it does. Whether it agrees to the end shows in scripts.
 const MEETING: &str = "server\n< CM REQ c\n> CM REP c\n< CM RTU c\n";

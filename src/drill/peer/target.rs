@@ -10,10 +10,10 @@ use softrnic_script::{
 use softrnic_wire::{PortSpace, ServiceId};
 
 use super::post::{hex, sge_words};
-use super::{GUID, LULL, PATIENCE, Peer, REST, Result, deviation, dreq_ids, lost, unable};
+use super::{ANSWER_TIMEOUT, GUID, LULL, Peer, REST, Result, deviation, dreq_ids, lost, unable};
 use crate::agent::AgentError;
-use crate::moment::Moment;
-use crate::place::told;
+use crate::time_range::TimeRange;
+use crate::timing::told;
 use crate::verbs;
 use crate::wire::first_id;
 
@@ -52,7 +52,7 @@ impl Target for Peer<'_> {
 
     fn next_message(&mut self, after: Option<Duration>) -> Result<Received> {
         self.patience = None;
-        let patience = after.map_or(PATIENCE, |after| after + self.place.late());
+        let patience = after.map_or(ANSWER_TIMEOUT, |after| after + self.place.late());
         self.wire.look_for_message_until(Instant::now() + patience);
         let Some(seen) = self.wire.messages.pop_front() else {
             self.nothing_came = true;
@@ -60,7 +60,7 @@ impl Target for Peer<'_> {
         };
         self.in_flight = false;
         match after {
-            Some(_) => self.moment = Moment::between(seen.since, seen.at),
+            Some(_) => self.moment = TimeRange::between(seen.since, seen.at),
             None => self.moment.goes_on_until(seen.at),
         }
         self.received(seen)
@@ -266,7 +266,7 @@ impl Target for Peer<'_> {
     fn next_packet(&mut self, after: Option<Duration>) -> Result<Received> {
         self.patience = None;
         let Some(after) = after else {
-            let Some(seen) = self.packet_until(Instant::now() + PATIENCE) else {
+            let Some(seen) = self.packet_until(Instant::now() + ANSWER_TIMEOUT) else {
                 self.nothing_came = true;
                 return deviation("nothing was sent");
             };
@@ -288,7 +288,7 @@ impl Target for Peer<'_> {
         if took + self.place.early() < after {
             return deviation(format!("sent after {}: {}", told(took), describe(&seen.bytes)));
         }
-        self.moment = Moment::between(seen.since, seen.at);
+        self.moment = TimeRange::between(seen.since, seen.at);
         self.is_late_repeat(&seen);
         self.received(seen)
     }
@@ -333,7 +333,7 @@ impl Target for Peer<'_> {
     fn pass(&mut self, time: Duration) -> Result {
         let time = if time > REST { LULL } else { time };
         self.wire.look_for(time.max(self.place.settle()));
-        self.moment = Moment::now();
+        self.moment = TimeRange::now();
         Ok(())
     }
 
@@ -343,11 +343,11 @@ impl Target for Peer<'_> {
 
     fn next_completion(&mut self, after: Option<Duration>) -> Result<Completion> {
         self.patience = None;
-        let wait = after.map_or(PATIENCE, |after| 4 * after + self.place.late());
+        let wait = after.map_or(ANSWER_TIMEOUT, |after| 4 * after + self.place.late());
         let found = self.complete(wait)?;
         let took = self.moment.longest_until(Instant::now());
         match after {
-            Some(_) => self.moment = Moment::now(),
+            Some(_) => self.moment = TimeRange::now(),
             None => self.moment.goes_on(),
         }
         match (found, after) {
@@ -368,7 +368,7 @@ impl Target for Peer<'_> {
 
     fn next_event(&mut self, expected: bool) -> Result<Option<(String, Event)>> {
         self.patience = None;
-        let wait = if expected { PATIENCE } else { Duration::ZERO };
+        let wait = if expected { ANSWER_TIMEOUT } else { Duration::ZERO };
         if !expected && std::mem::take(&mut self.in_flight) {
             self.wire.look_for(self.place.settle());
         }
@@ -397,7 +397,7 @@ impl Target for Peer<'_> {
     }
 
     fn look_again(&mut self) -> bool {
-        let end = *self.patience.get_or_insert_with(|| Instant::now() + PATIENCE / 4);
+        let end = *self.patience.get_or_insert_with(|| Instant::now() + ANSWER_TIMEOUT / 4);
         self.wire.look_for(Duration::from_millis(5));
         let again = Instant::now() < end;
         if !again {

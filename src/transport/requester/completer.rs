@@ -218,11 +218,11 @@ impl<D> Requester<D> {
                 if bytes.len() as u64 != expected && !cx.config.has(Fault::AnyResponse) {
                     return Err(Status::LocalLength);
                 }
-                host.place(domain, &front.wqe.data, offset, bytes).map_err(|_| Status::LocalProtection)
+                host.scatter(domain, &front.wqe.data, offset, bytes).map_err(|_| Status::LocalProtection)
             }
             (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, Answer::Atomic(original)) => {
                 let bytes = original.to_ne_bytes();
-                host.place(domain, &front.wqe.data, 0, &bytes).map_err(|_| Status::LocalProtection)
+                host.scatter(domain, &front.wqe.data, 0, &bytes).map_err(|_| Status::LocalProtection)
             }
             (SendOp::AtomicWrite { .. }, Answer::ReadEnd([])) => Ok(()),
             (SendOp::Flush { .. }, Answer::ReadEnd([])) => {

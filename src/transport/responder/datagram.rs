@@ -60,8 +60,8 @@ fn take<H: Host>(
         return Err(Dropped(Counter::DropNoRecv));
     };
     let status = if host
-        .place(domain, &wqe.data, 0, grh)
-        .and_then(|()| host.place(domain, &wqe.data, GRH_LEN, packet.payload))
+        .scatter(domain, &wqe.data, 0, grh)
+        .and_then(|()| host.scatter(domain, &wqe.data, GRH_LEN, packet.payload))
         .is_err()
     {
         Status::LocalProtection

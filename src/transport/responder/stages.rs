@@ -283,7 +283,7 @@ fn place_send<H: Host>(
     if total > receive.wqe.length as u64 || total > MAX_MESSAGE as u64 {
         return Err(Refusal::Invalid(Status::LocalLength));
     }
-    host.place(receive.domain, &receive.wqe.data, received, request.payload)
+    host.scatter(receive.domain, &receive.wqe.data, received, request.payload)
         .map_err(|_| Refusal::Operational)?;
     match *request.op {
         Op::SendLast(SendTail::Inv(rkey)) | Op::SendOnly(SendTail::Inv(rkey)) => {

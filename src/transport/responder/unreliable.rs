@@ -84,7 +84,7 @@ impl<D> Responder<D> {
         let total = *received + request.payload.len() as u64;
         let status = if total > wqe.length as u64 || total > MAX_MESSAGE as u64 {
             Status::LocalLength
-        } else if host.place(*domain, &wqe.data, *received, request.payload).is_err() {
+        } else if host.scatter(*domain, &wqe.data, *received, request.payload).is_err() {
             Status::LocalProtection
         } else {
             Status::Success

@@ -6,7 +6,7 @@ use softrnic_nic::verbs::{Lkey, Sge};
 
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::guard::{call, guard};
+use crate::ffi_boundary::{call, guard};
 use crate::pd::PdObject;
 use crate::post::element_list;
 

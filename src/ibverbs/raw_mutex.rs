@@ -3,11 +3,11 @@
 use std::cell::UnsafeCell;
 
 /// A mutex without a guard.
-pub(crate) struct HandLock(UnsafeCell<libc::pthread_mutex_t>);
+pub(crate) struct RawMutex(UnsafeCell<libc::pthread_mutex_t>);
 
-impl HandLock {
-    pub const fn new() -> HandLock {
-        HandLock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER))
+impl RawMutex {
+    pub const fn new() -> RawMutex {
+        RawMutex(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER))
     }
 
     /// Waits for the lock. It must not move from now on: it is inside an object, which does not move.

@@ -5,20 +5,20 @@ use std::time::{Duration, Instant};
 /// In a script no time passes from line to line until one says so. Here it does, and a timer of the peer may have started at
 /// any time between the beginning of the first of such lines and the end of the last.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct TimeRange {
     began: Instant,
     end: Instant,
 }
 
-impl Moment {
-    pub fn now() -> Moment {
+impl TimeRange {
+    pub fn now() -> TimeRange {
         let now = Instant::now();
-        Moment { began: now, end: now }
+        TimeRange { began: now, end: now }
     }
 
     /// What came after `since` and was found at `at`.
-    pub fn between(since: Instant, at: Instant) -> Moment {
-        Moment { began: since, end: at }
+    pub fn between(since: Instant, at: Instant) -> TimeRange {
+        TimeRange { began: since, end: at }
     }
 
     /// The last line took effect just now.
