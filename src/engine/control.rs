@@ -11,8 +11,8 @@ use softrnic_wire::{Qpn, Srqn, Time};
 
 use super::completion::Cqe;
 use super::data::{RecvRequest, SendRequest};
+use super::object_memory::{CqMemory, DeferredFree, QpMemory, Remnant, SrqMemory};
 use super::objects::{Cq, QpCounts, QpIo, QpSlot, ReceiveQueue, Srq, Xrcd};
-use super::parts::{CqParts, QpParts, Remains, Remnant, SrqParts};
 use super::{CqKey, Engine, LocalData, QpKey, SrqKey, XrcdKey};
 use softrnic_sync::notify::{Arming, Notify, arming};
 use softrnic_sync::queue::{CompletionRing, RecvRing, SendRing};
@@ -148,7 +148,7 @@ impl Engine {
         capacity: usize,
         notify: Option<Arc<dyn Notify>>,
     ) -> Result<(CqKey, CompletionRing<Cqe>, Arming), ControlError> {
-        self.add_cq(CqParts::new(capacity)?, notify)
+        self.add_cq(CqMemory::new(capacity)?, notify)
     }
 
     /// Creates a completion queue from prepared parts.
@@ -157,7 +157,7 @@ impl Engine {
     /// Too many CQs, or no memory.
     pub fn add_cq(
         &mut self,
-        parts: CqParts,
+        parts: CqMemory,
         notify: Option<Arc<dyn Notify>>,
     ) -> Result<(CqKey, CompletionRing<Cqe>, Arming), ControlError> {
         if self.cqs.len() >= self.config.caps.max_cq {
@@ -176,27 +176,27 @@ impl Engine {
     pub fn resize_cq(
         &mut self,
         key: CqKey,
-        parts: CqParts,
+        parts: CqMemory,
         old: &mut CompletionRing<Cqe>,
-    ) -> Result<Remains, ControlError> {
+    ) -> Result<DeferredFree, ControlError> {
         let cq = self.cqs.get_mut(key).ok_or(ControlError::UnknownObject)?;
         if old.len() > parts.app.capacity() {
             return Err(ControlError::Invalid("the CQ holds more completions than the new size"));
         }
         old.replace(parts.app);
-        Ok(Remains(Remnant::Cq(std::mem::replace(&mut cq.ring, parts.nic))))
+        Ok(DeferredFree(Remnant::Cq(std::mem::replace(&mut cq.ring, parts.nic))))
     }
 
     /// Destroys a CQ.
     ///
     /// # Errors
     /// QPs or SRQs still report to it.
-    pub fn destroy_cq(&mut self, key: CqKey) -> Result<Remains, ControlError> {
+    pub fn destroy_cq(&mut self, key: CqKey) -> Result<DeferredFree, ControlError> {
         if self.cqs.get(key).is_some_and(|cq| cq.users > 0) {
             return Err(ControlError::Busy);
         }
         let cq = self.cqs.remove(key).ok_or(ControlError::UnknownObject)?;
-        Ok(Remains(Remnant::Cq(cq.ring)))
+        Ok(DeferredFree(Remnant::Cq(cq.ring)))
     }
 
     /// Creates an XRC domain.
@@ -228,14 +228,14 @@ impl Engine {
     /// # Errors
     /// Unknown PD, CQ or XRC domain, too many SRQs, or no memory.
     pub fn create_srq(&mut self, init: SrqInit) -> Result<SrqHandle, ControlError> {
-        self.add_srq(init, SrqParts::new(init.max_wr)?)
+        self.add_srq(init, SrqMemory::new(init.max_wr)?)
     }
 
     /// Creates a shared receive queue from prepared parts.
     ///
     /// # Errors
     /// As [`create_srq`](Self::create_srq).
-    pub fn add_srq(&mut self, init: SrqInit, parts: SrqParts) -> Result<SrqHandle, ControlError> {
+    pub fn add_srq(&mut self, init: SrqInit, parts: SrqMemory) -> Result<SrqHandle, ControlError> {
         if self.srqs.len() >= self.config.caps.max_srq {
             return Err(ControlError::NoMemory);
         }
@@ -253,7 +253,7 @@ impl Engine {
             self.xrcds[xrcd].users += 1;
             self.cqs[cq].users += 1;
         }
-        let SrqParts { app: receives, nic: ring } = parts;
+        let SrqMemory { app: receives, nic: ring } = parts;
         let srqn = Srqn::new(self.srq_numbers.take(|number| self.srqns.contains(&Srqn::new(number))));
         self.srqns.insert(srqn);
         let key = self.srqs.insert(Srq { ring, pd: init.pd, srqn, limit: 0, users: 0, xrc: init.xrc });
@@ -289,7 +289,7 @@ impl Engine {
     pub fn resize_srq(
         &mut self,
         key: SrqKey,
-        parts: SrqParts,
+        parts: SrqMemory,
         limit: Option<usize>,
     ) -> Result<RecvRing<RecvRequest>, ControlError> {
         let srq = self.srqs.get_mut(key).ok_or(ControlError::UnknownObject)?;
@@ -309,7 +309,7 @@ impl Engine {
     ///
     /// # Errors
     /// QPs still use it.
-    pub fn destroy_srq(&mut self, key: SrqKey) -> Result<Remains, ControlError> {
+    pub fn destroy_srq(&mut self, key: SrqKey) -> Result<DeferredFree, ControlError> {
         if self.srqs.get(key).is_some_and(|srq| srq.users > 0) {
             return Err(ControlError::Busy);
         }
@@ -321,7 +321,7 @@ impl Engine {
             self.xrcds[xrcd].users -= 1;
             self.cqs[cq].users -= 1;
         }
-        Ok(Remains(Remnant::Srq(srq.ring)))
+        Ok(DeferredFree(Remnant::Srq(srq.ring)))
     }
 
     /// Creates a queue pair in RESET.
@@ -329,14 +329,14 @@ impl Engine {
     /// # Errors
     /// Unknown PD, CQ, SRQ or XRC domain, too many QPs, or no memory.
     pub fn create_qp(&mut self, init: QpInit) -> Result<QpHandle, ControlError> {
-        self.add_qp(init, QpParts::new(&init)?)
+        self.add_qp(init, QpMemory::new(&init)?)
     }
 
     /// Creates a queue pair from prepared parts.
     ///
     /// # Errors
     /// As [`create_qp`](Self::create_qp).
-    pub fn add_qp(&mut self, init: QpInit, parts: QpParts) -> Result<QpHandle, ControlError> {
+    pub fn add_qp(&mut self, init: QpInit, parts: QpMemory) -> Result<QpHandle, ControlError> {
         let sources_exist = match init.receive {
             ReceiveSource::Shared(srq) => self.srqs.contains_key(srq),
             ReceiveSource::Xrc(xrcd) => self.xrcds.contains_key(xrcd),
@@ -361,7 +361,7 @@ impl Engine {
         self.memory.pd_retain(init.pd)?;
         self.cqs[init.send_cq].users += 1;
         self.cqs[init.recv_cq].users += 1;
-        let QpParts { sends: (sends, nic_sends), receives: own, place } = parts;
+        let QpMemory { sends: (sends, nic_sends), receives: own, place } = parts;
         let mut xrcd = None;
         let (app_receives, receives) = match init.receive {
             ReceiveSource::Own(_) => {
@@ -488,7 +488,7 @@ impl Engine {
     ///
     /// # Errors
     /// It is attached to a multicast group.
-    pub fn destroy_qp(&mut self, now: Time, key: QpKey) -> Result<Remains, ControlError> {
+    pub fn destroy_qp(&mut self, now: Time, key: QpKey) -> Result<DeferredFree, ControlError> {
         if !self.qps.contains_key(key) {
             return Err(ControlError::UnknownObject);
         }
@@ -513,7 +513,7 @@ impl Engine {
             self.xrcds[xrcd].users -= 1;
         }
         io.peer.take().into_iter().for_each(|peer| self.peers.leave(peer, key));
-        Ok(Remains(Remnant::Qp(slot)))
+        Ok(DeferredFree(Remnant::Qp(slot)))
     }
 
     /// The address at an index of the GID table.

@@ -22,63 +22,63 @@ impl From<OutOfMemory> for ControlError {
 }
 
 /// Parts of a completion queue.
-pub struct CqParts {
+pub struct CqMemory {
     pub(super) app: CompletionRing<Cqe>,
     pub(super) nic: CompletionRingNic<Cqe>,
 }
 
-impl CqParts {
+impl CqMemory {
     /// For `capacity` entries.
     ///
     /// # Errors
     /// There is no memory.
-    pub fn new(capacity: usize) -> Result<CqParts, ControlError> {
+    pub fn new(capacity: usize) -> Result<CqMemory, ControlError> {
         let (app, nic) = completion_ring(capacity)?;
-        Ok(CqParts { app, nic })
+        Ok(CqMemory { app, nic })
     }
 }
 
 /// Parts of a shared receive queue.
-pub struct SrqParts {
+pub struct SrqMemory {
     pub(super) app: RecvRing<RecvRequest>,
     pub(super) nic: RecvRingNic<RecvRequest>,
 }
 
-impl SrqParts {
+impl SrqMemory {
     /// For `max_wr` entries.
     ///
     /// # Errors
     /// There is no memory.
-    pub fn new(max_wr: usize) -> Result<SrqParts, ControlError> {
+    pub fn new(max_wr: usize) -> Result<SrqMemory, ControlError> {
         let (app, nic) = recv_ring(max_wr)?;
-        Ok(SrqParts { app, nic })
+        Ok(SrqMemory { app, nic })
     }
 }
 
 /// Parts of a queue pair.
-pub struct QpParts {
+pub struct QpMemory {
     pub(super) sends: (SendRing<SendRequest>, SendRingNic<SendRequest>),
     pub(super) receives: Option<(RecvRing<RecvRequest>, RecvRingNic<RecvRequest>)>,
     pub(super) place: Box<MaybeUninit<QpSlot>>,
 }
 
-impl QpParts {
+impl QpMemory {
     /// For the queues that `init` asks for.
     ///
     /// # Errors
     /// There is no memory.
-    pub fn new(init: &QpInit) -> Result<QpParts, ControlError> {
+    pub fn new(init: &QpInit) -> Result<QpMemory, ControlError> {
         let receives = match init.receive {
             ReceiveSource::Own(places) => Some(recv_ring(places)?),
             _ => None,
         };
-        Ok(QpParts { sends: send_ring(init.max_send_wr)?, receives, place: Box::new_uninit() })
+        Ok(QpMemory { sends: send_ring(init.max_send_wr)?, receives, place: Box::new_uninit() })
     }
 }
 
 /// The memory of an object that was destroyed, or of a queue that was resized, freed when this is dropped.
 #[expect(dead_code, reason = "held to be dropped")]
-pub struct Remains(pub(super) Remnant);
+pub struct DeferredFree(pub(super) Remnant);
 
 #[expect(dead_code, reason = "held to be dropped")]
 pub(super) enum Remnant {

@@ -13,7 +13,7 @@ use softrnic_wire::Time;
 pub type ProcessAt = (IpAddr, Part);
 
 /// A question that has not been answered for this long counts as answered: nothing can be known.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Processes that are remembered.
 const MOST: usize = 4096;
@@ -55,7 +55,9 @@ impl Processes {
                     PeerProcess::NotStopped
                 }
             }
-            Some(Seen { asked: Some(asked), .. }) if now.since(asked) < PATIENCE => PeerProcess::Awaited,
+            Some(Seen { asked: Some(asked), .. }) if now.since(asked) < ANSWER_TIMEOUT => {
+                PeerProcess::Awaited
+            }
             Some(Seen { asked: Some(_), .. }) => PeerProcess::NotStopped,
             _ => self.ask(now, process, known),
         }
@@ -143,7 +145,7 @@ mod tests {
     fn a_missing_answer_is_not_awaited_forever() {
         let mut processes = processes();
         processes.state(START, PROCESS, START);
-        let later = START + PATIENCE;
+        let later = START + ANSWER_TIMEOUT;
         assert_eq!(processes.state(later, PROCESS, later), PeerProcess::NotStopped);
     }
 }

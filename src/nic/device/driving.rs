@@ -112,7 +112,7 @@ impl Nic {
             return;
         }
         if !leave_now {
-            if self.doorbells.join(index) && self.words.gather() {
+            if self.doorbells.join(index) && self.flags.gather() {
                 self.kick.kick();
             }
             return;
@@ -125,15 +125,15 @@ impl Nic {
 
     /// Whether a post is likely to be an answer: the first one after a message has arrived.
     pub fn answers(&self) -> bool {
-        self.words.answers()
+        self.flags.answers()
     }
 
     /// An application polls. `found` is whether its CQ had something; returns whether completions have arrived in the
     /// meantime.
     pub fn on_poll(&self, found: bool) -> bool {
         let now = self.now();
-        self.words.polled(now);
-        if found && now < self.words.next_service() {
+        self.flags.polled(now);
+        if found && now < self.flags.next_service() {
             return false;
         }
         match self.core.try_lock() {
@@ -168,14 +168,14 @@ impl Nic {
     }
 
     fn yield_if_vain(&self, now: Time, useful: bool) {
-        let mut since = self.words.vain_since();
-        let after = if self.words.is_wanted() { self.yield_after.min(YIELD_SOON) } else { self.yield_after };
+        let mut since = self.flags.vain_since();
+        let after = if self.flags.is_wanted() { self.yield_after.min(YIELD_SOON) } else { self.yield_after };
         let yields = yields(&mut since, useful, after, now);
-        self.words.set_vain_since(since);
+        self.flags.set_vain_since(since);
         if yields {
             let left = self.now();
             std::thread::yield_now();
-            self.words.set_wanted(is_wanted(self.now().since(left)));
+            self.flags.set_wanted(is_wanted(self.now().since(left)));
         }
     }
 
@@ -183,7 +183,7 @@ impl Nic {
     /// waits spin or serve, that can wait until one has been in vain. An application that waits elsewhere, such as on the
     /// channel's descriptor, gets the thread back at its next tick, and after that waits no longer spin.
     pub fn on_arm(&self) {
-        if !self.words.spins() && !self.words.serves() {
+        if !self.flags.spins() && !self.flags.serves() {
             self.hand_over();
         }
     }
@@ -195,7 +195,7 @@ impl Nic {
         if found() {
             return true;
         }
-        if self.words.spins() {
+        if self.flags.spins() {
             let end = self.now() + EVENT_SPIN;
             loop {
                 self.on_poll(false);
@@ -206,7 +206,7 @@ impl Nic {
                     break;
                 }
             }
-            self.words.set_spins(false);
+            self.flags.set_spins(false);
         }
         false
     }
@@ -214,13 +214,13 @@ impl Nic {
     /// A wait that had to block has ended after this long.
     pub fn event_came(&self, waited: Duration) {
         // Where a caller yields at once, there is one processor, and who spins keeps the peer from it.
-        self.words.set_spins(!self.yield_after.is_zero() && next_wait_spins(waited));
-        self.words.set_serves(self.bell.is_some() && next_wait_serves(waited));
+        self.flags.set_spins(!self.yield_after.is_zero() && next_wait_spins(waited));
+        self.flags.set_serves(self.bell.is_some() && next_wait_serves(waited));
     }
 
     /// Hands the link over to the progress thread.
     pub fn hand_over(&self) {
-        if self.words.hand_over() {
+        if self.flags.hand_over() {
             self.kick.kick();
         }
     }
@@ -233,12 +233,12 @@ impl Nic {
         };
         let now = self.now();
         let Plan { watch_link: was_watched, rings_caller: rang_caller, .. } = guard.policy.plan();
-        let woken = Event::Woken { by_link, handed_over, last_poll: self.words.last_poll() };
+        let woken = Event::Woken { by_link, handed_over, last_poll: self.flags.last_poll() };
         let watches = guard.policy.on(woken, now).watch_link;
         if !was_watched && watches && !handed_over {
             // No thread polls any longer, not even to wait for an event.
-            self.words.set_spins(false);
-            self.words.set_serves(rang_caller);
+            self.flags.set_spins(false);
+            self.flags.set_serves(rang_caller);
         }
         let receive = if watches { Budget::default().receive } else { 0 };
         let budget = Budget { receive, caller: Caller::Thread, ..Budget::default() };
@@ -252,7 +252,7 @@ impl Nic {
                 plan.spin_until = Time::ZERO;
             }
             if rang_caller && !plan.rings_caller {
-                self.words.set_serves(false);
+                self.flags.set_serves(false);
             }
             let sleeper = match plan {
                 Plan { rings_caller: true, .. } => Sleeper::Caller,
@@ -374,12 +374,12 @@ impl Nic {
     }
 
     fn round(&self, now: Time, core: &mut Core, budget: Budget) -> Step {
-        self.words.before_drain();
+        self.flags.before_drain();
         let Core { engine, link, routes, connections, .. } = core;
         self.doorbells.drain(|index| engine.on_doorbell(now, index));
         let step = engine.step(now, link.as_mut(), budget);
         if step.received_messages {
-            self.words.message_came();
+            self.flags.message_came();
         }
         if engine.processes().has_questions() {
             self.look_at_peers();
@@ -400,7 +400,7 @@ impl Nic {
         if budget.receive > 0 {
             let interval =
                 if link.receives_in_memory(now) { SERVICE_INTERVAL_IN_MEMORY } else { SERVICE_INTERVAL };
-            self.words.serviced(now + interval);
+            self.flags.serviced(now + interval);
         }
         step
     }

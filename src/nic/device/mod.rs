@@ -27,6 +27,7 @@ mod snapshot;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod thread;
 mod waiter;
 
 use std::os::fd::{BorrowedFd, RawFd};
@@ -45,11 +46,10 @@ pub use recording::{Recording, file_count, file_size, snap_len};
 pub use spec::{DeviceSpec, LinkKind, OpenError, OpenedLink, SpecError};
 
 use crate::progress::policy::Policy;
-pub use crate::progress::thread::Progress;
+use crate::progress::shared_flags::SharedFlags;
 use crate::progress::tuning::YIELD_AFTER;
 #[cfg(doc)]
 use crate::progress::tuning::{self, ROUNDS_PER_HOLD};
-use crate::progress::words::Words;
 pub(crate) use driving::PeerLooks;
 use events::EventRoutes;
 pub use fork::{Opening, on_fork_in_child, opening};
@@ -60,6 +60,7 @@ use softrnic_stats::{Snapshot, StatsSocket};
 use softrnic_sync::doorbells::DoorbellSet;
 use softrnic_sync::kick::Kick;
 use softrnic_sync::lock::{NicLock, Poisoned};
+pub use thread::Progress;
 pub(crate) use waiter::{Bell, Waiter, WaiterId};
 
 /// What the NIC lock protects.
@@ -106,7 +107,7 @@ pub struct Nic {
     name: String,
     /// For registrations, which are checked without the engine.
     memory_config: softrnic_memory::Config,
-    words: Words,
+    flags: SharedFlags,
     /// The progress thread is to look at the processes of peers.
     peers_are_silent: AtomicBool,
     /// How long a caller polls in vain before it yields.
@@ -180,7 +181,7 @@ impl Nic {
             stats: StatsSocket::open(name).inspect_err(|error| tracing::debug!(%error, "no statistics")).ok(),
             name: name.to_owned(),
             memory_config: config.memory(),
-            words: Words::new(),
+            flags: SharedFlags::new(),
             peers_are_silent: AtomicBool::new(false),
             // On a single processor, a spinning thread keeps all others from running.
             yield_after: match std::thread::available_parallelism() {
@@ -258,7 +259,7 @@ impl Nic {
 
     /// How often the progress thread woke: an idle device lets it sleep.
     pub fn wakeups(&self) -> u64 {
-        self.words.wakeups()
+        self.flags.wakeups()
     }
 
     /// Whether the device has failed.
@@ -267,8 +268,8 @@ impl Nic {
     }
 
     /// The state that threads share without the lock.
-    pub(crate) fn words(&self) -> &Words {
-        &self.words
+    pub(crate) fn flags(&self) -> &SharedFlags {
+        &self.flags
     }
 
     /// Wakes the progress thread.

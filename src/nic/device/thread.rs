@@ -14,9 +14,9 @@ use softrnic_mapping::Thread as NativeThread;
 use softrnic_sys::BlockedSignals;
 use softrnic_wire::Time;
 
-use super::policy::Plan;
-use super::tuning::{ATTEND, ATTEND_MEMBERS, SLICE};
-use crate::device::{Nic, PeerLooks};
+use super::{Nic, PeerLooks};
+use crate::progress::policy::Plan;
+use crate::progress::tuning::{ATTEND, ATTEND_MEMBERS, SLICE};
 use softrnic_stats::Answering;
 
 /// The running thread; stops when dropped.
@@ -67,7 +67,7 @@ impl Drop for Progress {
             std::mem::forget(self.thread.take());
             return;
         }
-        self.nic.words().stop();
+        self.nic.flags().stop();
         self.nic.kick().kick();
         if let Some(thread) = self.thread.take() {
             // The panic hook has reported a panic of the thread; the device is fatal then.
@@ -91,7 +91,7 @@ impl Turns {
 
     /// Takes a turn, after waking for it or instead of sleeping.
     pub fn take(&mut self, by_link: bool) {
-        self.handed_over |= self.nic.words().wake();
+        self.handed_over |= self.nic.flags().wake();
         match self.nic.take_turn(by_link, self.handed_over) {
             Some(plan) => {
                 self.plan = plan;
@@ -123,7 +123,7 @@ struct Woken {
 impl Thread {
     fn run(mut self) {
         ask_for_short_slices();
-        while !self.nic.words().is_stopping() {
+        while !self.nic.flags().is_stopping() {
             let now = self.nic.now();
             if self.attend_at <= now {
                 self.attend(now);
@@ -145,7 +145,7 @@ impl Thread {
     /// Sleeps until the plan calls for a turn, a thread kicks, or something needs attention.
     fn sleep(&mut self, now: Time, plan: Plan) -> Woken {
         let nic = Arc::clone(&self.nic);
-        nic.words().sleep(plan, now);
+        nic.flags().sleep(plan, now);
         if !nic.kick().prepare_sleep() {
             return Woken { for_turn: true, by_link: false };
         }
@@ -160,7 +160,7 @@ impl Thread {
         let [kicked, by_link, port, joined, asked] =
             wait([Some(kick), link, attended[0], attended[1], attended[2]], timeout);
         nic.kick().clear(kicked);
-        nic.words().count_wakeup();
+        nic.flags().count_wakeup();
         let now = nic.now();
         self.attend_to(now, port, joined, asked);
         Woken { for_turn: kicked || by_link || plan.wake_at <= now, by_link }

@@ -96,7 +96,7 @@ impl Nic {
         let mut owns = slept;
         let mut caller = Caller::Poll;
         for _ in 0..MOST_STEPS {
-            if !self.words.serves() {
+            if !self.flags.serves() {
                 break;
             }
             let guard = self.core.lock().ok()?;
@@ -105,7 +105,7 @@ impl Nic {
                 waiter.sleeps.store(false, Ordering::Relaxed);
             }
             let now = self.now();
-            self.words.polled(now);
+            self.flags.polled(now);
             let (mut sleeps, mut done) = (false, false);
             let budget = Budget { caller, ..Budget::default() };
             // An ACK that waits for a reply has nothing to wait for while the caller sleeps.
@@ -121,7 +121,7 @@ impl Nic {
                     core.bell_of = Some(waiter.id);
                     waiter.sleeps.store(true, Ordering::Relaxed);
                     core.policy.on(Event::Sleeps, now);
-                    self.words.unwatch();
+                    self.flags.unwatch();
                 } else {
                     if std::mem::take(&mut owns) {
                         core.release_bell(waiter, now);

@@ -7,7 +7,7 @@ use super::tuning::{BATCH, BATCH_BYTES, FEW};
 
 /// What has been posted to a QP since a post last left at once.
 #[derive(Debug, Default)]
-pub struct Gathered {
+pub struct PendingPosts {
     posts: usize,
     bytes: u64,
     /// The last request does not report its success.
@@ -16,7 +16,7 @@ pub struct Gathered {
     awaited: bool,
 }
 
-impl Gathered {
+impl PendingPosts {
     /// A request with `bytes` to send was posted; `signaled` if it reports its success.
     #[inline]
     pub fn add(&mut self, bytes: u64, signaled: bool) {
@@ -35,7 +35,7 @@ impl Gathered {
         let few = if answers { FEW } else { 0 };
         let leaves = outstanding <= few || self.awaited || self.posts >= BATCH || self.bytes >= BATCH_BYTES;
         if leaves {
-            *self = Gathered { unsignaled: self.unsignaled, ..Gathered::default() };
+            *self = PendingPosts { unsignaled: self.unsignaled, ..PendingPosts::default() };
         }
         leaves
     }
@@ -46,21 +46,27 @@ mod tests {
     use super::*;
 
     /// Posts signaled requests with one doorbell.
-    fn post(gathered: &mut Gathered, posts: usize, bytes: u64, outstanding: usize, answers: bool) -> bool {
+    fn post(
+        gathered: &mut PendingPosts,
+        posts: usize,
+        bytes: u64,
+        outstanding: usize,
+        answers: bool,
+    ) -> bool {
         (0..posts).for_each(|_| gathered.add(bytes / posts as u64, true));
         gathered.leaves_now(outstanding, answers)
     }
 
     #[test]
     fn the_first_post_on_an_idle_qp_leaves() {
-        let mut gathered = Gathered::default();
+        let mut gathered = PendingPosts::default();
         assert!(post(&mut gathered, 1, 64, 0, false));
         assert!(!post(&mut gathered, 1, 64, 1, false));
     }
 
     #[test]
     fn an_answer_leaves_while_few_are_outstanding() {
-        let mut gathered = Gathered::default();
+        let mut gathered = PendingPosts::default();
         assert!(post(&mut gathered, 1, 64, FEW, true));
         assert!(!post(&mut gathered, 1, 64, FEW + 1, true));
     }
@@ -68,7 +74,7 @@ mod tests {
     #[test]
     fn a_batch_leaves_when_it_is_full() {
         for (posts, bytes) in [(1, BATCH_BYTES / BATCH as u64 - 1), (1, BATCH_BYTES / 2), (4, 0)] {
-            let mut gathered = Gathered::default();
+            let mut gathered = PendingPosts::default();
             for round in 0..3 {
                 let (mut count, mut sum) = (posts, bytes);
                 while !post(&mut gathered, posts, bytes, 1, false) {
@@ -83,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_signaled_request_leaves_with_the_unsignaled_ones_before_it() {
-        let mut gathered = Gathered::default();
+        let mut gathered = PendingPosts::default();
         for _ in 0..3 {
             for signaled in [false, false, true] {
                 gathered.add(64, signaled);
@@ -100,7 +106,7 @@ mod tests {
 
     #[test]
     fn requests_that_left_in_between_do_not_matter() {
-        let mut gathered = Gathered::default();
+        let mut gathered = PendingPosts::default();
         let left = (0..BATCH).filter(|_| {
             gathered.add(64, false);
             gathered.leaves_now(1, false)

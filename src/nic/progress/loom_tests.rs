@@ -7,8 +7,8 @@ use loom::thread;
 use softrnic_wire::Time;
 
 use super::policy::{Event, Plan, Policy};
+use super::shared_flags::SharedFlags;
 use super::tuning::TICK;
-use super::words::Words;
 use softrnic_sync::doorbells::DoorbellSet;
 use softrnic_sync::kick::Kick;
 use softrnic_sync::lock::NicLock;
@@ -30,7 +30,7 @@ struct Core {
 struct Nic {
     core: NicLock<Core>,
     doorbells: DoorbellSet,
-    words: Words,
+    flags: SharedFlags,
     kick: Arc<Kick>,
     posted: [AtomicUsize; 2],
 }
@@ -42,7 +42,7 @@ impl Nic {
         Arc::new(Nic {
             core: NicLock::new(core, kick.clone()),
             doorbells: DoorbellSet::new(2),
-            words: Words::new(),
+            flags: SharedFlags::new(),
             kick,
             posted: [AtomicUsize::new(0), AtomicUsize::new(0)],
         })
@@ -51,13 +51,13 @@ impl Nic {
     /// Posts something to be gathered.
     fn post(&self, queue: usize) {
         self.posted[queue].fetch_add(1, Ordering::Relaxed);
-        if self.doorbells.join(queue) && self.words.gather() {
+        if self.doorbells.join(queue) && self.flags.gather() {
             self.kick.kick();
         }
     }
 
     fn drain(&self, core: &mut Core) {
-        self.words.before_drain();
+        self.flags.before_drain();
         self.doorbells.drain(|queue| {
             core.served[queue] = self.posted[queue].load(Ordering::Relaxed);
             assert!(core.served[queue] > 0, "a doorbell arrived before its work");
@@ -91,12 +91,12 @@ impl Nic {
         let mut plan = Plan::START;
         let mut handed_over = false;
         loop {
-            self.words.sleep(plan, now());
+            self.flags.sleep(plan, now());
             if plan.wake_at > now() && self.kick.prepare_sleep() {
                 return plan;
             }
             self.kick.clear(self.kick.is_readable());
-            handed_over |= self.words.wake();
+            handed_over |= self.flags.wake();
             match self.turn(handed_over) {
                 Some(next) => {
                     plan = next;
@@ -206,17 +206,17 @@ fn loom_a_link_that_is_handed_over_is_watched() {
         let application = thread::spawn({
             let nic = nic.clone();
             move || {
-                if nic.words.hand_over() {
+                if nic.flags.hand_over() {
                     nic.kick.kick();
                 }
             }
         });
-        nic.words.sleep(suspended, now());
+        nic.flags.sleep(suspended, now());
         let slept = nic.kick.prepare_sleep();
         application.join().unwrap();
         let woken = !slept || nic.kick.is_readable();
         assert!(woken, "the link is nobody's");
-        assert!(nic.words.wake(), "the turn does not hear of it");
+        assert!(nic.flags.wake(), "the turn does not hear of it");
     });
 }
 

@@ -5,17 +5,16 @@
 //!
 //! - [`policy`] decides: a pure state machine under the NIC lock, tested in virtual time.
 //! - [`gather`] decides whether a post leaves at once.
-//! - [`words`] is the state that threads share without that lock, with the argument that no wake-up is lost, checked by
-//!   loom.
-//! - `thread` carries out the plans.
+//! - [`shared_flags`] is the state that threads share without that lock, with the argument that no wake-up is lost,
+//!   checked by loom.
 //! - [`tuning`] has every constant.
+//!
+//! `device/thread.rs` carries out the plans. Nothing here knows a device.
 
 pub mod gather;
 pub mod policy;
-#[cfg(not(loom))]
-pub(crate) mod thread;
+pub mod shared_flags;
 pub mod tuning;
-pub mod words;
 
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -29,7 +29,7 @@ use super::policy::Plan;
 use softrnic_sync::atomics::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The words of one NIC.
-pub struct Words {
+pub struct SharedFlags {
     /// When an application last polled; in nanoseconds, like all times here.
     last_poll: AtomicU64,
     /// When a poll that finds completions is to service the link.
@@ -60,10 +60,10 @@ const SERVES: u32 = 128;
 /// Another thread wanted the processor when a caller last yielded it.
 const WANTED: u32 = 256;
 
-impl Words {
+impl SharedFlags {
     /// Nothing has happened yet.
-    pub fn new() -> Words {
-        Words {
+    pub fn new() -> SharedFlags {
+        SharedFlags {
             last_poll: AtomicU64::new(0),
             next_service: AtomicU64::new(0),
             vain_since: AtomicU64::new(0),
@@ -228,9 +228,9 @@ impl Words {
     }
 }
 
-impl Default for Words {
-    fn default() -> Words {
-        Words::new()
+impl Default for SharedFlags {
+    fn default() -> SharedFlags {
+        SharedFlags::new()
     }
 }
 

@@ -85,7 +85,7 @@ impl CompletionChannel {
                 return Block::OnChannel;
             }
         }
-        let may_sleep = || nic.words().serves() && matches!(self.events.never_waits(), Ok(false));
+        let may_sleep = || nic.flags().serves() && matches!(self.events.never_waits(), Ok(false));
         if (slept || may_sleep())
             && let Some(bell) = nic.sleep_on_bell(&self.waiter, slept, found)
         {

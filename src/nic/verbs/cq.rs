@@ -8,7 +8,7 @@ use super::channel::CompletionChannel;
 use super::context::Context;
 use super::error::Error;
 use crate::device::EventSource;
-use softrnic_engine::{ControlError, CqKey, CqParts, Cqe, DeviceCaps};
+use softrnic_engine::{ControlError, CqKey, CqMemory, Cqe, DeviceCaps};
 use softrnic_sync::notify::Arming;
 use softrnic_sync::queue::CompletionRing;
 
@@ -37,7 +37,7 @@ impl Cq {
         let token = token.unwrap_or_else(|| NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let notify = channel.as_ref().map(|channel| channel.notify(token));
         let sink = context.sink();
-        let parts = CqParts::new(rounded(depth))?;
+        let parts = CqMemory::new(rounded(depth))?;
         let (key, ring, arming) = context.nic().control(|core, _| {
             core.routes.make_room()?;
             let made = core.engine.add_cq(parts, notify)?;
@@ -106,7 +106,7 @@ impl Cq {
         if depth == 0 || depth > DeviceCaps::default().max_cqe {
             return Err(ControlError::Invalid("a CQ must have between 1 and max_cqe entries").into());
         }
-        let parts = CqParts::new(rounded(depth))?;
+        let parts = CqMemory::new(rounded(depth))?;
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let resize =
             self.context.nic().control(|core, _| core.engine.resize_cq(self.key, parts, &mut ring))?;

@@ -1,5 +1,7 @@
 //! Queue pairs.
 
+mod send_batch;
+
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,12 +17,14 @@ use super::pd::Pd;
 use super::srq::Srq;
 use super::work::{self, WorkRequest};
 use crate::device::{Core, EventSource};
-use crate::progress::gather::Gathered;
+use crate::progress::gather::PendingPosts;
 use softrnic_engine::{
-    ControlError, DeviceCaps, LocalData, QpInit, QpKey, QpParts, QpQuery, ReceiveSource, RecvRequest,
+    ControlError, DeviceCaps, LocalData, QpInit, QpKey, QpMemory, QpQuery, ReceiveSource, RecvRequest,
     SendRequest, XrcdKey,
 };
 use softrnic_sync::queue::{Full, RecvRing, SendRing};
+
+pub use send_batch::SendBatch;
 
 /// Parameters of a new QP, besides its service and its CQs.
 #[derive(Clone)]
@@ -81,7 +85,7 @@ pub struct Qp {
 
 struct SendSide {
     ring: SendRing<SendRequest>,
-    gathered: Gathered,
+    pending: PendingPosts,
 }
 
 impl Qp {
@@ -111,7 +115,7 @@ impl Qp {
             receive,
         };
         let sink = pd.context().sink();
-        let parts = QpParts::new(&init)?;
+        let parts = QpMemory::new(&init)?;
         let made = pd.context().nic().control(|core, _| {
             core.routes.make_room()?;
             let made = core.engine.add_qp(init, parts)?;
@@ -128,7 +132,7 @@ impl Qp {
             qpn: made.qpn,
             service,
             options,
-            sends: Mutex::new(SendSide { ring: made.sends, gathered: Gathered::default() }),
+            sends: Mutex::new(SendSide { ring: made.sends, pending: PendingPosts::default() }),
             receives: made.receives.map(Mutex::new),
             state: made.state,
             address: Mutex::new(None),
@@ -314,7 +318,7 @@ impl Qp {
     /// Posts what `fill` pushes with one doorbell, and then drives the NIC, or leaves that to the next poll.
     #[inline]
     pub fn post_batch<T>(&self, fill: impl FnOnce(&mut SendBatch<'_>) -> T) -> T {
-        let mut batch = SendBatch { qp: self, side: self.lock_sends(), outstanding: None };
+        let mut batch = SendBatch::new(self);
         let result = fill(&mut batch);
         batch.ring();
         result
@@ -459,68 +463,6 @@ impl Qp {
             }
             _ => Ok(()),
         }
-    }
-}
-
-/// Sends posted with one doorbell.
-pub struct SendBatch<'a> {
-    qp: &'a Qp,
-    side: MutexGuard<'a, SendSide>,
-    /// Requests that were outstanding before these, once there is one of these.
-    outstanding: Option<usize>,
-}
-
-impl SendBatch<'_> {
-    /// How many requests the queue has room for.
-    pub fn room(&self) -> usize {
-        self.side.ring.capacity() - self.side.ring.outstanding()
-    }
-
-    /// Posts a send.
-    ///
-    /// # Errors
-    /// The queue is full, or the request is not possible on this QP.
-    #[inline(always)]
-    pub fn push(&mut self, request: SendRequest) -> Result<(), PostError> {
-        self.push_with(|| request, |_| Ok(()))
-    }
-
-    /// Posts a send that `fill` completes in its place in the queue.
-    ///
-    /// # Errors
-    /// As [`push`](Self::push), and those of `fill`.
-    #[inline(always)]
-    pub fn push_with<E: From<PostError> + From<Full>>(
-        &mut self,
-        request: impl FnOnce() -> SendRequest,
-        fill: impl FnOnce(&mut SendRequest) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let SendSide { ring, gathered } = &mut *self.side;
-        let outstanding = self.outstanding.unwrap_or_else(|| ring.outstanding());
-        ring.push_with(request, |request| {
-            fill(request)?;
-            self.qp.check(request)?;
-            if let SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } = request.op {
-                // Like kernel rxe and rdmavt, accepts more room than the answer needs.
-                request.length = 8;
-            }
-            let outgoing = if matches!(request.op, SendOp::Read { .. }) { 0 } else { request.length };
-            gathered.add(outgoing as u64, request.signaled);
-            Ok::<(), E>(())
-        })?;
-        self.outstanding = Some(outstanding);
-        Ok(())
-    }
-
-    /// Rings the doorbell: the NIC is driven now, or the requests are gathered with those that follow.
-    fn ring(mut self) {
-        let Some(outstanding) = self.outstanding else { return };
-        let qp = self.qp;
-        let nic = qp.context().nic();
-        let leaves_now = self.side.gathered.leaves_now(outstanding, nic.answers());
-        // The NIC may be driven below, which must not happen with the queue's lock held.
-        drop(self);
-        nic.on_post(qp.key.index(), leaves_now);
     }
 }
 

@@ -9,7 +9,7 @@ use super::cq::Cq;
 use super::error::{Error, PostError};
 use super::pd::Pd;
 use crate::device::EventSource;
-use softrnic_engine::{ControlError, DeviceCaps, RecvRequest, SrqInit, SrqKey, SrqParts, XrcdKey};
+use softrnic_engine::{ControlError, DeviceCaps, RecvRequest, SrqInit, SrqKey, SrqMemory, XrcdKey};
 use softrnic_sync::queue::{Full, RecvRing};
 
 /// Parameters of a new shared receive queue.
@@ -38,7 +38,7 @@ impl Srq {
         let xrc = options.xrc.as_ref().map(|(xrcd, cq)| (*xrcd, cq.key()));
         let init = SrqInit { pd: pd.id(), max_wr: options.max_wr, xrc };
         let sink = pd.context().sink();
-        let parts = SrqParts::new(options.max_wr)?;
+        let parts = SrqMemory::new(options.max_wr)?;
         let made = pd.context().nic().control(|core, _| {
             core.routes.make_room()?;
             let made = core.engine.add_srq(init, parts)?;
@@ -124,7 +124,7 @@ impl Srq {
         if max_wr == 0 || max_wr > DeviceCaps::default().max_srq_wr {
             return Err(ControlError::Invalid("an SRQ must have between 1 and max_srq_wr entries").into());
         }
-        let parts = SrqParts::new(max_wr)?;
+        let parts = SrqMemory::new(max_wr)?;
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let new =
             self.context().nic().control(|core, _| core.engine.resize_srq(self.key, parts, limit))??;

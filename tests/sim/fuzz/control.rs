@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use softrnic_engine::{
-    CqKey, CqParts, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest,
-    SrqHandle, SrqInit, SrqParts, XrcdKey,
+    CqKey, CqMemory, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest, SendRequest,
+    SrqHandle, SrqInit, SrqMemory, XrcdKey,
 };
 use softrnic_link::Link;
 use softrnic_link::sim::{Path, SimOptions};
@@ -288,7 +288,7 @@ impl Scene {
             1 => {
                 let cq = choices.pick(&self.cqs);
                 let ring = node.cqs.get_mut(&cq).expect("a ring");
-                let parts = CqParts::new(usize::from(choices.byte() % 32) + 1).expect("memory");
+                let parts = CqMemory::new(usize::from(choices.byte() % 32) + 1).expect("memory");
                 let _ = node.engine.resize_cq(cq, parts, ring);
             }
             2 if self.cqs.len() > 1 => {
@@ -308,7 +308,7 @@ impl Scene {
             4 => {
                 if let Some(srq) = self.srqs.last() {
                     let _ = node.engine.set_srq_limit(srq.key, usize::from(choices.byte() % 8));
-                    let parts = SrqParts::new(usize::from(choices.byte() % 16)).expect("memory");
+                    let parts = SrqMemory::new(usize::from(choices.byte() % 16)).expect("memory");
                     let _ = node.engine.resize_srq(srq.key, parts, None).map(|ring| {
                         self.srqs.last_mut().expect("as before").receives.replace(ring);
                     });

@@ -8,10 +8,10 @@ use std::time::Duration;
 use softrnic_transport::{AttrMask, QpAttr, QpState, Status, WcOpcode};
 use softrnic_wire::Time;
 
+use super::super::thread::Turns;
 use super::wire::{PAUSE, wire};
 use super::{End, Pair, pair_of};
 use crate::device::{Clock, Nic};
-use crate::progress::thread::Turns;
 use crate::progress::tuning::{
     BATCH, EVENT_SPIN, PASSIVE_SPIN, RECENT, SERVICE_INTERVAL, SERVICE_INTERVAL_IN_MEMORY, TICK,
 };
@@ -125,7 +125,7 @@ impl Sleeper {
             return !spins;
         }
         if !self.asleep {
-            self.nic.words().sleep(self.turns.plan, now);
+            self.nic.flags().sleep(self.turns.plan, now);
             self.asleep = self.nic.kick().prepare_sleep();
             if !self.asleep {
                 self.take(false);
@@ -262,7 +262,7 @@ fn a_poll_of_a_quiet_link_still_does_what_is_due() {
     let poll = || near.cq.poll_with(1, |cqe| assert_eq!(cqe.status, Status::Success));
     let before = back.receives();
     assert_eq!((poll(), back.receives()), (0, before), "there is nothing to do");
-    // Gathered, since the QP is busy.
+    // SendBatch, since the QP is busy.
     there.cut();
     near.qp.post(near.write_to(far, 0)).expect("posts");
     near.qp.post(near.write_to(far, 1)).expect("posts");
@@ -346,7 +346,7 @@ fn an_application_that_blocks_hands_the_link_over() {
     world.pair.near.cq.arm(false);
     world.pass(Duration::ZERO);
     assert!(world.near_thread.turns.plan.watch_link);
-    assert!(!world.pair.near.context.nic().words().spins(), "no wait has been short");
+    assert!(!world.pair.near.context.nic().flags().spins(), "no wait has been short");
     let Pair { near, far, .. } = &world.pair;
     near.qp.post(near.write_to(far, 0)).expect("posts");
     world.pass(Duration::ZERO);
@@ -564,9 +564,9 @@ fn a_wait_spins_after_one_that_was_short() {
     };
     assert!(spun(50) && spun(50), "the event came while it spun");
     assert!(!spun(1000), "it does not spin for ever");
-    assert!(!nic.words().spins(), "nor the next time");
+    assert!(!nic.flags().spins(), "nor the next time");
     nic.event_came(EVENT_SPIN);
-    assert!(!nic.words().spins());
+    assert!(!nic.flags().spins());
 }
 
 #[test]
@@ -579,7 +579,7 @@ fn an_application_that_waits_on_the_descriptor_gets_its_event_although_waits_spi
     near.cq.arm(false);
     world.pass(TICK + RECENT);
     assert!(is_readable(world.pair.near.channel.as_fd().as_raw_fd()), "nobody called");
-    assert!(!world.nic().words().spins(), "from now on arming hands over");
+    assert!(!world.nic().flags().spins(), "from now on arming hands over");
 }
 
 /// The caller has seen short waits: it sleeps where peers wake it.
@@ -654,7 +654,7 @@ fn a_caller_that_never_returns_from_its_sleep_loses_the_link_to_the_thread() {
     world.pass(Duration::ZERO);
     assert!(!is_readable(bell) || is_readable(world.pair.near.channel.as_fd().as_raw_fd()));
     assert!(is_readable(world.pair.near.channel.as_fd().as_raw_fd()), "the thread has served it");
-    assert!(!world.nic().words().serves(), "nor does another caller sleep there");
+    assert!(!world.nic().flags().serves(), "nor does another caller sleep there");
     let turns = world.near_thread.taken;
     world.pass(Duration::from_secs(1));
     assert!(world.near_thread.taken <= turns + 2, "and the thread ticks no more");
