@@ -1,4 +1,6 @@
 //! The network in motion: frames, pauses and failing links, event by event.
+//!
+//! Over 600 lines: any event may cause any other, so a part of it would need all of the network anyway.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

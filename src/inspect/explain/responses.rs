@@ -1,4 +1,6 @@
 //! What an answer is: progress, a refusal, a repeat, or an error.
+//!
+//! Over 600 lines: one function for each kind of answer, and each looks at the same state of a stream.
 
 use softrnic_wire::{NakCode, Operation, RnrTimer, Syndrome};
 

@@ -1,3 +1,7 @@
+//! The link over shared memory: connections, their fall-back, and what a peer may do to a ring.
+//!
+//! Over 600 lines: all tests use the same pair of links and what they see of each other.
+
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::process;

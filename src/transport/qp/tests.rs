@@ -1,4 +1,6 @@
 //! Which half of a queue pair an event goes to, and what its state makes of it.
+//!
+//! Over 600 lines: one test for each state and each half, on the same pair.
 
 use alloc::vec;
 use alloc::vec::Vec;
