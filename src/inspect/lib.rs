@@ -1,4 +1,4 @@
-//! Reading RoCE traffic out of capture files: every field of every packet, and what happened.
+//! Reading RoCE traffic out of capture files: every field of every packet.
 //!
 //! Layers, each usable alone:
 //!
@@ -7,13 +7,8 @@
 //! - [`dissect`] turns a record into a [`dissect::Roce`] packet: link layer, IP, the headers that
 //!   `softrnic-wire` parses, connection management messages, and whether the ICRC is right.
 //! - [`decode`] prints packets: a line each, all fields, or JSON.
-//! - [`explain`](mod@explain) follows each QP pair and says what happened; [`html`] makes a page of that, and [`svg`]
-//!   a picture.
 #![forbid(unsafe_code)]
 
 pub mod capture;
 pub mod decode;
 pub mod dissect;
-pub mod explain;
-pub mod html;
-pub mod svg;

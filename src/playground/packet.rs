@@ -3,11 +3,11 @@
 use std::io::Cursor;
 
 use serde::Serialize;
+use softrnic_explain::html::{Details, Page, PageLimits};
+use softrnic_explain::{Limits, explain as explain_capture};
 use softrnic_inspect::capture::{LinkType, Reader, Record};
 use softrnic_inspect::decode::{FieldSink, Meaning, Value, describe};
 use softrnic_inspect::dissect::Dissector;
-use softrnic_inspect::explain::{Limits, explain as explain_capture};
-use softrnic_inspect::html::{Details, Page, PageLimits};
 use softrnic_link::sim::Flight;
 use softrnic_wire::{ICRC_LEN, Time};
 

@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use softrnic_explain::{Kind, Limits, Report, TextOptions, explain, write_text};
 use softrnic_inspect::capture::Reader;
-use softrnic_inspect::explain::{Kind, Limits, Report, TextOptions, explain, write_text};
 use softrnic_link::sim::Path as Network;
 use softrnic_sim_tests::recorded::{A, B, Recording, Setup};
 

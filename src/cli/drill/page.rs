@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use softrnic_drill::{CaseResult, Judgement, Verdict};
+use softrnic_explain::svg::write_svg;
+use softrnic_explain::{Limits, explain};
 use softrnic_inspect::capture::Reader;
 use softrnic_inspect::decode::date;
-use softrnic_inspect::explain::{Limits, explain};
-use softrnic_inspect::svg::write_svg;
 use softrnic_script::Script;
 
 use super::report::escaped;

@@ -1,7 +1,7 @@
 //! The report as JSON: `docs/looking.md` lists the fields. Fields may be added, never renamed.
 
 use serde_json::{Value, json};
-use softrnic_inspect::explain::{Connection, End, Finding, Kind, Message, Pair, Report, Severity, Tally};
+use softrnic_explain::{Connection, End, Finding, Kind, Message, Pair, Report, Severity, Tally};
 
 /// Counts what changes in a way that a program has to know of.
 const VERSION: u32 = 1;

@@ -7,10 +7,10 @@ use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use softrnic_explain::html::{Details, Page, PageLimits};
+use softrnic_explain::svg::write_svg;
+use softrnic_explain::{Limits, Report, Severity, TextOptions, explain, write_text};
 use softrnic_inspect::capture::Merge;
-use softrnic_inspect::explain::{Limits, Report, Severity, TextOptions, explain, write_text};
-use softrnic_inspect::html::{Details, Page, PageLimits};
-use softrnic_inspect::svg::write_svg;
 
 use crate::capture_file::{CaptureFile, ReadProgress};
 use crate::failure::{Doing, Failure, Result};

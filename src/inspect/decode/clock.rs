@@ -61,7 +61,7 @@ impl Clock {
 
 /// `time - origin` in seconds with nine decimals, at least 14 characters.
 #[inline]
-pub(crate) fn seconds(out: &mut Vec<u8>, time_ns: u64, origin_ns: u64) {
+pub fn seconds(out: &mut Vec<u8>, time_ns: u64, origin_ns: u64) {
     let distance = time_ns.abs_diff(origin_ns);
     let whole = distance / NS;
     if time_ns < origin_ns {
@@ -108,7 +108,7 @@ pub fn date(time: SystemTime) -> String {
 }
 
 /// `2026-01-31T12:34:56.123456789Z`.
-pub(crate) fn utc(out: &mut Vec<u8>, time_ns: u64) {
+pub fn utc(out: &mut Vec<u8>, time_ns: u64) {
     let seconds = time_ns / NS;
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);

@@ -29,10 +29,14 @@ use crate::dissect::{Dissection, Dissector, Roce};
 use clock::Clock;
 use line::LineWriter;
 
-pub(crate) use clock::{seconds, utc};
-pub(crate) use names::span;
-pub(crate) use out::{Out, json_text};
-pub(crate) use text::{meaning_text, value_text};
+/// How the crates above write text, so that it looks the same.
+#[doc(hidden)]
+pub mod writing {
+    pub use super::clock::{seconds, utc};
+    pub use super::names::span;
+    pub use super::out::{Out, json_text};
+    pub use super::text::{meaning_text, value_text};
+}
 
 /// How much of each packet to print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

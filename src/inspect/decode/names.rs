@@ -63,7 +63,7 @@ pub(crate) fn millis(out: &mut Vec<u8>, us: u64) {
 }
 
 /// A time span in the unit that reads best.
-pub(crate) fn span(out: &mut Vec<u8>, ns: u64) {
+pub fn span(out: &mut Vec<u8>, ns: u64) {
     match ns {
         0..10_000 => {
             out.dec(ns);

@@ -4,8 +4,10 @@ use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Text appended to a byte buffer.
-pub(crate) trait Out {
+pub trait Out {
+    /// As it is.
     fn text(&mut self, text: &str);
+    /// In decimal.
     fn dec(&mut self, value: u64);
     /// Followed by spaces to eight characters.
     fn dec_padded(&mut self, value: u64);
@@ -19,7 +21,9 @@ pub(crate) trait Out {
     fn hex_of<const N: usize>(&mut self, value: u64);
     /// The first `len` bytes of `block`. A copy of constant size is cheaper than one of the right size.
     fn front_of<const N: usize>(&mut self, block: &[u8; N], len: usize);
+    /// Two digits for each, without `0x`.
     fn hex_bytes(&mut self, bytes: &[u8]);
+    /// As the standard library writes it.
     fn ip(&mut self, ip: IpAddr);
     /// Spaces up to `width` after what was written since `from`, one character a byte.
     fn pad_from(&mut self, from: usize, width: usize);
@@ -162,7 +166,7 @@ fn ipv4(out: &mut Vec<u8>, ip: Ipv4Addr) {
 }
 
 /// Appends `text` as the inside of a JSON string.
-pub(crate) fn json_text(out: &mut Vec<u8>, text: &str) {
+pub fn json_text(out: &mut Vec<u8>, text: &str) {
     for byte in text.bytes() {
         match byte {
             b'"' => out.text("\\\""),

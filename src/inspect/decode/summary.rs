@@ -35,16 +35,18 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Counts a record that is not shown.
     #[inline]
-    pub(crate) fn skip(&mut self, why: Skipped) {
+    pub fn skip(&mut self, why: Skipped) {
         match self.skipped.iter_mut().find(|(reason, _)| *reason == why) {
             Some((_, count)) => *count += 1,
             None => self.skipped.push((why, 1)),
         }
     }
 
+    /// Counts a packet.
     #[inline]
-    pub(crate) fn count(&mut self, record: &Record<'_>, roce: &Roce<'_>) {
+    pub fn count(&mut self, record: &Record<'_>, roce: &Roce<'_>) {
         self.roce += 1;
         self.cut += u64::from(record.data.len() < record.wire_len as usize);
         self.malformed += u64::from(matches!(roce.transport, Transport::Malformed(_)));

@@ -52,7 +52,7 @@ impl FieldSink for TextSink<'_> {
 }
 
 /// A value as people read it.
-pub(crate) fn value_text(out: &mut Vec<u8>, value: Value<'_>) {
+pub fn value_text(out: &mut Vec<u8>, value: Value<'_>) {
     use std::io::Write as _;
     match value {
         Value::Dec(v) => out.dec(v),
@@ -68,7 +68,7 @@ pub(crate) fn value_text(out: &mut Vec<u8>, value: Value<'_>) {
 }
 
 /// A meaning in words.
-pub(crate) fn meaning_text(out: &mut Vec<u8>, meaning: Meaning<'_>) {
+pub fn meaning_text(out: &mut Vec<u8>, meaning: Meaning<'_>) {
     match meaning {
         Meaning::Name(name) => out.text(name),
         Meaning::Micros(us) => millis(out, us),

@@ -2,9 +2,9 @@
 
 use std::io::sink;
 
+use softrnic_explain::{Limits, TextOptions, explain, write_text};
 use softrnic_inspect::capture::Reader;
 use softrnic_inspect::decode::{Options, Peers, decode};
-use softrnic_inspect::explain::{Limits, TextOptions, explain, write_text};
 
 /// Treats the bytes as a capture.
 pub fn captures(data: &[u8]) {

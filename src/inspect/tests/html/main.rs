@@ -1,7 +1,0 @@
-//! The HTML page: bounded, well-formed, and drawn by a real browser without an error.
-
-#[path = "../common/mod.rs"]
-mod common;
-
-mod browser;
-mod page;
