@@ -17,7 +17,8 @@ WORKSPACE = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))["wo
 # The contents: which pages a page has below it. A page that no other names is an error.
 BELOW = {
     "README": [
-        ("Begin", ["docs/install", "docs/tour/README", "docs/playground/README", "docs/looking", "docs/faults"]),
+        ("Begin", ["docs/install", "docs/tour/README", "docs/playground/README", "docs/looking", "docs/troubleshooting",
+                   "docs/faults"]),
         ("Use it", ["docs/verbs", "docs/environment", "docs/interposed-calls", "docs/rdmacm", "docs/pyverbs", "docs/rust",
                     "docs/site/api", "docs/real-interfaces", "docs/fabric", "docs/kubernetes", "examples/c/README", "examples/python/README",
                     "examples/rust/README"]),

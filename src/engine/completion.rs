@@ -1,5 +1,6 @@
 //! Completion queues as the engine sees them, and the completion entry that crosses to the application.
 
+use softrnic_diagnosis::Code;
 use softrnic_transport::{Status, WcOpcode};
 use softrnic_wire::{Imm, Qpn, Rkey};
 
@@ -14,7 +15,7 @@ pub struct Cqe {
     pub opcode: WcOpcode,
     /// Bytes moved.
     pub byte_len: u32,
-    /// Immediate data or invalidated key.
+    /// Immediate data, invalidated key, or why it failed.
     pub extra: CqeExtra,
     /// The QP that it belongs to.
     pub qpn: Qpn,
@@ -28,7 +29,7 @@ pub struct Cqe {
     pub timestamp: u64,
 }
 
-/// What came with a received message.
+/// What came with a received message, or why none did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CqeExtra {
     /// Nothing.
@@ -37,4 +38,6 @@ pub enum CqeExtra {
     Imm(Imm),
     /// The local key that the peer invalidated.
     Invalidated(Rkey),
+    /// Nothing came: why the QP has failed.
+    Failed(Code),
 }

@@ -403,6 +403,7 @@ impl Engine {
                 active: false,
                 waiting: false,
                 timer: Time::NEVER,
+                trouble: None,
                 counts: QpCounts::default(),
                 shared_state,
             },
@@ -447,6 +448,7 @@ impl Engine {
                 slot.io.sends.retire(1);
             }
             slot.io.waiting = false;
+            slot.io.trouble = None;
             slot.io.peer.take().into_iter().for_each(|peer| self.peers.leave(peer, key));
             self.memory.release_qp(slot.io.qpn);
         } else if mask.contains(AttrMask::AV) {

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 
 use slotmap::SlotMap;
+use softrnic_diagnosis::Denied;
 use softrnic_link::{Flow, Link, Part, TxError};
 use softrnic_memory::{Access, BindSpec, FlushScope, MemoryTable, PdId};
 use softrnic_transport::{
-    AtomicOp, Completion, Counter, Domain, Host, LocalFault, LocalOp, LocalOpFault, NoRecv, Path, Payload,
-    Peer, PeerProcess, QpAttr, QpEvent, Receive, RemoteAccess, RemoteFault, Transmit, TransmitError,
+    AtomicOp, Completion, Concern, Counter, Domain, Failure, Host, LocalFault, LocalOp, LocalOpFault, NoRecv,
+    Path, Payload, Peer, PeerProcess, QpAttr, QpEvent, Receive, RemoteAccess, RemoteFault, Status, Transmit,
+    TransmitError,
 };
 use softrnic_wire::{
     Body, Feth, ICRC_LEN, IcrcForm, Placement, Qpn, Rkey, Selectivity, Srqn, Time, UdpFacts, rxe_flush_icrc,
@@ -106,12 +108,19 @@ impl HostView<'_, '_> {
             Payload::None => {}
             Payload::Zeros(_) => body.fill(0),
             Payload::Local { data, offset, .. } => {
-                gather(self.memory, self.io, data, *offset, body).map_err(TransmitError::Local)?;
+                if let Err(fault) = gather(self.memory, self.io, data, *offset, body) {
+                    let range = (*offset, payload_len as u64);
+                    self.note_local(self.io.pd, data, range, false, fault);
+                    return Err(TransmitError::Local(LocalFault));
+                }
             }
             Payload::Remote { domain, rkey, va, .. } => {
-                self.memory
-                    .read_remote(pd(*domain), self.io.qpn, *rkey, *va, body)
-                    .map_err(|fault| TransmitError::Remote(remote_fault(fault)))?;
+                let read = self.memory.read_remote(pd(*domain), self.io.qpn, *rkey, *va, body);
+                if let Err(fault) = read {
+                    let range = (*va, payload_len as u64);
+                    let fault = self.note_remote(*domain, *rkey, range, Access::REMOTE_READ, fault);
+                    return Err(TransmitError::Remote(fault));
+                }
             }
         }
         let pad = tail.len() - ICRC_LEN;
@@ -141,28 +150,22 @@ fn gather(
     data: &LocalData,
     offset: u64,
     out: &mut [u8],
-) -> Result<(), LocalFault> {
+) -> Result<(), softrnic_memory::LocalFault> {
+    use softrnic_memory::LocalFault::ListTooShort;
     match data {
-        LocalData::Sges(sges) => memory.gather(io.pd, sges, offset, out).map_err(|_| LocalFault),
+        LocalData::Sges(sges) => memory.gather(io.pd, sges, offset, out),
         LocalData::Inline(bytes) => {
-            let from = usize::try_from(offset).map_err(|_| LocalFault)?;
-            let to = from.checked_add(out.len()).ok_or(LocalFault)?;
-            out.copy_from_slice(bytes.get(from..to).ok_or(LocalFault)?);
+            let from = usize::try_from(offset).map_err(|_| ListTooShort)?;
+            let to = from.checked_add(out.len()).ok_or(ListTooShort)?;
+            out.copy_from_slice(bytes.get(from..to).ok_or(ListTooShort)?);
             Ok(())
         }
-        LocalData::Bind(_) | LocalData::FastRegister(_) => Err(LocalFault),
-    }
-}
-
-fn remote_fault(fault: softrnic_memory::RemoteFault) -> RemoteFault {
-    match fault {
-        softrnic_memory::RemoteFault::Unmapped => RemoteFault::Unmapped,
-        _ => RemoteFault::Access,
+        LocalData::Bind(_) | LocalData::FastRegister(_) => Err(ListTooShort),
     }
 }
 
 /// The protection domain of a transport domain.
-fn pd(domain: Domain) -> PdId {
+pub(super) fn pd(domain: Domain) -> PdId {
     PdId::new(domain.0)
 }
 
@@ -192,9 +195,13 @@ impl Host for HostView<'_, '_> {
 
     fn check_local(&mut self, data: &LocalData, sink: bool) -> Result<(), LocalFault> {
         match data {
-            LocalData::Sges(sges) => sges
-                .iter()
-                .try_for_each(|sge| self.memory.check_local(self.io.pd, sge, sink).map_err(|_| LocalFault)),
+            LocalData::Sges(sges) => {
+                let allowed = sges.iter().try_for_each(|sge| self.memory.check_local(self.io.pd, sge, sink));
+                allowed.map_err(|fault| {
+                    self.note_local(self.io.pd, data, (0, u64::MAX), sink, fault);
+                    LocalFault
+                })
+            }
             LocalData::Inline(_) if sink => Err(LocalFault),
             _ => Ok(()),
         }
@@ -216,31 +223,35 @@ impl Host for HostView<'_, '_> {
         bytes: &[u8],
     ) -> Result<(), LocalFault> {
         match data {
-            LocalData::Sges(sges) => {
-                self.memory.scatter(pd(domain), sges, offset, bytes).map_err(|_| LocalFault)
-            }
+            LocalData::Sges(sges) => self.memory.scatter(pd(domain), sges, offset, bytes).map_err(|fault| {
+                self.note_local(pd(domain), data, (offset, bytes.len() as u64), true, fault);
+                LocalFault
+            }),
             _ => Err(LocalFault),
         }
     }
 
     fn execute(&mut self, op: LocalOp, data: &LocalData) -> Result<(), LocalOpFault> {
         let (qpn, pd) = (self.io.qpn, self.io.pd);
-        match (op, data) {
+        let denied = match (op, data) {
             (LocalOp::Invalidate(rkey), _) => {
-                self.memory.invalidate(qpn, pd, rkey, false).map_err(|_| LocalOpFault)
+                self.memory.invalidate(qpn, pd, rkey, false).map_err(|error| Denied::Invalidate(rkey, error))
             }
             (LocalOp::BindWindow, LocalData::Bind(spec)) => {
                 let spec: BindSpec = **spec;
-                self.memory.bind_mw(qpn, pd, spec).map(|_| ()).map_err(|_| LocalOpFault)
+                self.memory.bind_mw(qpn, pd, spec).map(|_| ()).map_err(Denied::Bind)
             }
             (LocalOp::FastRegister, LocalData::FastRegister(request)) => self
                 .memory
                 .fast_register(pd, request.lkey, request.new_key, request.access)
                 .map(|_| ())
-                .map_err(|_| LocalOpFault),
-            (LocalOp::BindWindow, _) => Err(LocalOpFault),
-            (LocalOp::FastRegister, _) => Err(LocalOpFault),
-        }
+                .map_err(Denied::FastRegister),
+            (LocalOp::BindWindow | LocalOp::FastRegister, _) => return Err(LocalOpFault),
+        };
+        denied.map_err(|denied| {
+            self.note_operation(denied);
+            LocalOpFault
+        })
     }
 
     fn next_recv_length(&mut self) -> Option<u32> {
@@ -292,21 +303,27 @@ impl Host for HostView<'_, '_> {
             // A FLUSH of a whole region names no range.
             RemoteAccess::Flush(_) => return Ok(()),
         };
-        self.memory.check_remote(pd(domain), self.io.qpn, rkey, va, len, access).map_err(remote_fault)
+        self.memory
+            .check_remote(pd(domain), self.io.qpn, rkey, va, len, access)
+            .map_err(|fault| self.note_remote(domain, rkey, (va, len), access, fault))
     }
 
     fn write_remote(&mut self, domain: Domain, rkey: Rkey, va: u64, bytes: &[u8]) -> Result<(), RemoteFault> {
-        self.memory.write_remote(pd(domain), self.io.qpn, rkey, va, bytes).map_err(remote_fault)
+        self.memory.write_remote(pd(domain), self.io.qpn, rkey, va, bytes).map_err(|fault| {
+            let range = (va, bytes.len() as u64);
+            self.note_remote(domain, rkey, range, Access::REMOTE_WRITE, fault)
+        })
     }
 
     fn atomic(&mut self, domain: Domain, rkey: Rkey, va: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
         let (pd, qpn) = (pd(domain), self.io.qpn);
-        match op {
+        let before = match op {
             AtomicOp::CompareSwap { compare, swap } => {
-                self.memory.compare_swap(pd, qpn, rkey, va, compare, swap).map_err(remote_fault)
+                self.memory.compare_swap(pd, qpn, rkey, va, compare, swap)
             }
-            AtomicOp::FetchAdd { add } => self.memory.fetch_add(pd, qpn, rkey, va, add).map_err(remote_fault),
-        }
+            AtomicOp::FetchAdd { add } => self.memory.fetch_add(pd, qpn, rkey, va, add),
+        };
+        before.map_err(|fault| self.note_remote(domain, rkey, (va, 8), Access::REMOTE_ATOMIC, fault))
     }
 
     fn atomic_write(
@@ -316,7 +333,9 @@ impl Host for HostView<'_, '_> {
         va: u64,
         bytes: [u8; 8],
     ) -> Result<(), RemoteFault> {
-        self.memory.atomic_write(pd(domain), self.io.qpn, rkey, va, bytes).map_err(remote_fault)
+        self.memory
+            .atomic_write(pd(domain), self.io.qpn, rkey, va, bytes)
+            .map_err(|fault| self.note_remote(domain, rkey, (va, 8), Access::REMOTE_WRITE, fault))
     }
 
     fn flush_remote(
@@ -331,11 +350,21 @@ impl Host for HostView<'_, '_> {
             Selectivity::Range => FlushScope::Range { va, len },
             _ => FlushScope::Region,
         };
-        self.memory.flush(pd(domain), self.io.qpn, rkey, scope, flush_access(feth)).map_err(remote_fault)
+        let access = flush_access(feth);
+        let range = match scope {
+            FlushScope::Range { va, len } => (va, len),
+            FlushScope::Region => (va, 0),
+        };
+        self.memory
+            .flush(pd(domain), self.io.qpn, rkey, scope, access)
+            .map_err(|fault| self.note_remote(domain, rkey, range, access, fault))
     }
 
     fn invalidate_remote(&mut self, domain: Domain, rkey: Rkey) -> Result<(), RemoteFault> {
-        self.memory.invalidate(self.io.qpn, pd(domain), rkey, true).map_err(|_| RemoteFault::Access)
+        self.memory.invalidate(self.io.qpn, pd(domain), rkey, true).map_err(|error| {
+            self.note_invalidate(Denied::Invalidate(rkey, error));
+            RemoteFault::Access
+        })
     }
 
     fn complete(&mut self, completion: Completion, srqn: Option<Srqn>) {
@@ -350,6 +379,7 @@ impl Host for HostView<'_, '_> {
         let extra = match (completion.imm, completion.invalidated) {
             (Some(imm), _) => CqeExtra::Imm(imm),
             (None, Some(rkey)) => CqeExtra::Invalidated(rkey),
+            (None, None) if completion.status != Status::Success => self.why(),
             (None, None) => CqeExtra::None,
         };
         let cqe = Cqe {
@@ -369,6 +399,14 @@ impl Host for HostView<'_, '_> {
         {
             self.shared.events.push(Event::CqError(cq));
         }
+    }
+
+    fn failed(&mut self, failure: Failure) {
+        self.diagnose(failure);
+    }
+
+    fn concern(&mut self, concern: Concern) {
+        self.warn(concern);
     }
 
     fn retire_sends(&mut self, count: u32) {

@@ -11,6 +11,7 @@ mod caps;
 mod completion;
 mod control;
 mod data;
+mod diagnoses;
 mod drops;
 mod gid_table;
 mod gsi;
@@ -49,6 +50,7 @@ pub use caps::DeviceCaps;
 pub use completion::{Cqe, CqeExtra};
 pub use control::{ControlError, QpHandle, QpInit, QpQuery, ReceiveSource, SrqHandle, SrqInit};
 pub use data::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
+pub use diagnoses::{Diagnoses, ProcessDiagnoses};
 pub use drops::DropReason;
 pub use gid_table::{GID_TABLE_LEN, GidTable};
 pub use gsi::{GsiCounter, Management};
@@ -306,6 +308,11 @@ impl Engine {
             && self.shared.staged.is_empty()
             && self.shared.events.is_empty()
             && !self.peers.has_wakeable()
+    }
+
+    /// The last failures, and with whom they are shared.
+    pub fn diagnoses(&mut self) -> &mut Diagnoses {
+        &mut self.shared.diagnoses
     }
 
     /// Whether some QP could send now.

@@ -10,6 +10,7 @@ use softrnic_wire::{Qpn, Srqn, Time};
 
 use super::completion::Cqe;
 use super::data::{LocalData, RecvRequest, SendRequest};
+use super::diagnoses::Trouble;
 use super::peers::PeerId;
 use softrnic_sync::notify::{ArmedNic, Notify};
 use softrnic_sync::queue::{CompletionRingNic, RecvRingNic, SendRingNic};
@@ -93,6 +94,8 @@ pub struct QpIo {
     pub waiting: bool,
     /// When it is woken next, if at all.
     pub timer: Time,
+    /// What has gone wrong, if anything has.
+    pub trouble: Option<Box<Trouble>>,
     /// For statistics.
     pub counts: QpCounts,
     /// State as application threads see it without the NIC lock.

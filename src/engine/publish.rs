@@ -3,10 +3,12 @@
 //! in the same breath: a process that ends on a completion, by whatever means, has acknowledged it. Elsewhere the ACK
 //! leaves later in the step, or waits for a reply.
 
+use softrnic_diagnosis::Warning;
 use softrnic_link::Link;
 use softrnic_wire::Time;
 
 use super::Engine;
+use super::diagnoses::warn;
 use super::objects::Event;
 use super::shared::Shared;
 
@@ -63,6 +65,7 @@ impl Engine {
                 }
                 if !std::mem::replace(&mut cq.overrun, true) {
                     events.push(Event::CqError(staged.cq));
+                    warn(&Warning::CqOverrun { entries: cq.ring.capacity() as u32 });
                 }
             }
             if let Some(notify) = &cq.notify

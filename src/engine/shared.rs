@@ -6,17 +6,20 @@ use rustc_hash::FxHashMap;
 use softrnic_transport::Counter;
 use softrnic_wire::Srqn;
 
+use super::diagnoses::Diagnoses;
 use super::host::Staged;
 use super::objects::{Event, SrqKey, XrcdKey};
 use super::processes::Processes;
 
-/// Outputs held until all that came has been seen, counters, the directory of XRC receive queues, and what was seen of processes.
+/// Outputs held until all that came has been seen, counters, the directory of XRC receive queues, what was seen of processes, and
+/// failures.
 pub struct Shared {
     pub staged: StagedCompletions,
     pub events: Vec<Event>,
     pub counters: [u64; Counter::ALL.len()],
     pub xrc_srqs: FxHashMap<Srqn, (SrqKey, XrcdKey)>,
     pub processes: Processes,
+    pub diagnoses: Diagnoses,
 }
 
 /// Completions that are not visible yet.
@@ -79,6 +82,7 @@ impl Shared {
             counters: [0; Counter::ALL.len()],
             xrc_srqs: FxHashMap::default(),
             processes: Processes::default(),
+            diagnoses: Diagnoses::default(),
         }
     }
 

@@ -216,7 +216,7 @@ fn work_completion(cqe: &Cqe) -> ibv_wc {
         wr_id: cqe.wr_id,
         status: cqe.status as u32,
         opcode: cqe.opcode as u32,
-        vendor_err: 0,
+        vendor_err: vendor_err(cqe),
         byte_len: cqe.byte_len,
         arg: wc_arg { imm_data: argument(cqe) },
         qp_num: cqe.qpn.get(),
@@ -233,16 +233,25 @@ fn work_completion(cqe: &Cqe) -> ibv_wc {
 #[inline]
 pub(crate) fn argument(cqe: &Cqe) -> u32 {
     match cqe.extra {
-        CqeExtra::None => 0,
+        CqeExtra::None | CqeExtra::Failed(_) => 0,
         CqeExtra::Imm(imm) => u32::from_ne_bytes(imm.0),
         CqeExtra::Invalidated(rkey) => rkey.0,
+    }
+}
+
+/// Why it failed, by the table in `docs/troubleshooting.md`.
+#[inline]
+pub(crate) fn vendor_err(cqe: &Cqe) -> u32 {
+    match cqe.extra {
+        CqeExtra::Failed(code) => code.get().into(),
+        _ => 0,
     }
 }
 
 #[inline]
 pub(crate) fn flags(cqe: &Cqe) -> u32 {
     let argument = match cqe.extra {
-        CqeExtra::None => 0,
+        CqeExtra::None | CqeExtra::Failed(_) => 0,
         CqeExtra::Imm(_) => IBV_WC_WITH_IMM,
         CqeExtra::Invalidated(_) => IBV_WC_WITH_INV,
     };

@@ -8,7 +8,7 @@ use softrnic_nic::verbs::{Cqe, Qpn, Status, WcOpcode};
 
 use crate::abi::*;
 use crate::context::Ctx;
-use crate::cq::{CqObject, argument, flags, service_level};
+use crate::cq::{CqObject, argument, flags, service_level, vendor_err};
 use crate::errno::Errno;
 use crate::ffi_boundary::{Plain, Silent, borrow, call, guard, guard_data_path};
 use crate::pd::PdObject;
@@ -195,7 +195,7 @@ macro_rules! readers {
 
 readers! {
     read_opcode -> u32, |cqe| cqe.opcode as u32;
-    read_vendor_err -> u32, |_cqe| 0;
+    read_vendor_err -> u32, |cqe| vendor_err(cqe);
     read_byte_len -> u32, |cqe| cqe.byte_len;
     read_imm_data -> u32, |cqe| argument(cqe);
     read_qp_num -> u32, |cqe| cqe.qpn.get();

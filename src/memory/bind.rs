@@ -1,6 +1,7 @@
 use softrnic_wire::{Qpn, Rkey};
 
 use crate::access::Access;
+use crate::denial::ValidRange;
 use crate::error::{BindError, InvalidateError, MemoryError};
 use crate::key::with_tag;
 use crate::pd::PdId;
@@ -30,9 +31,11 @@ impl MemoryTable {
     /// Destroys a window, bound or not. The tag of `mw` is ignored.
     pub fn dealloc_mw(&mut self, mw: Rkey) -> Result<(), MemoryError> {
         let window = self.find_window_mut(mw).ok_or(MemoryError::UnknownObject)?;
-        let (pd, binding) = (window.pd, window.binding.take());
+        let (pd, key, binding) = (window.pd, window.key, window.binding.take());
+        let valid = binding.map_or(ValidRange { start: 0, length: 0 }, |binding| binding.valid());
         self.unbound(binding);
         self.keys.remove(mw.0);
+        self.graveyard.bury(key, true, valid);
         self.windows -= 1;
         self.pds.release(pd);
         Ok(())

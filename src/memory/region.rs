@@ -2,6 +2,7 @@ use softrnic_wire::Rkey;
 
 use crate::access::Access;
 use crate::app_range::AppRange;
+use crate::denial::ValidRange;
 use crate::device_memory::DmId;
 use crate::key::{Lkey, MrKeys};
 use crate::page_list::PageList;
@@ -115,6 +116,11 @@ impl Region {
     /// Whether `[va, va + len)` lies inside the region. No sum is formed that could overflow.
     pub(crate) fn covers(&self, va: u64, len: u64) -> bool {
         within(self.iova, self.length, va, len)
+    }
+
+    /// The range that its keys name.
+    pub(crate) fn valid(&self) -> ValidRange {
+        ValidRange { start: self.iova, length: self.length }
     }
 
     /// The bytes at `va`, which `covers` has accepted.

@@ -231,8 +231,9 @@ impl MemoryTable {
         if region.windows > 0 {
             return Err(MemoryError::Busy);
         }
-        let (pd, kind) = (region.pd, region.kind);
+        let (pd, kind, valid) = (region.pd, region.kind, region.valid());
         self.keys.remove(lkey.0);
+        self.graveyard.bury(lkey.0, false, valid);
         self.regions -= 1;
         self.pds.release(pd);
         if let RegionKind::Device(dm) = kind {

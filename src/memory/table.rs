@@ -1,5 +1,6 @@
 use softrnic_wire::Rkey;
 
+use crate::denial::Graveyard;
 use crate::device_memory::DmTable;
 use crate::error::MemoryError;
 use crate::key::{KeyMap, Lkey, MAX_KEYS};
@@ -60,6 +61,8 @@ pub struct MemoryTable {
     pub(crate) pds: PdTable,
     pub(crate) keys: KeyMap<Entry>,
     pub(crate) dms: DmTable,
+    /// Keys that were destroyed.
+    pub(crate) graveyard: Graveyard,
     pub(crate) regions: usize,
     pub(crate) windows: usize,
     /// Type 2 windows that are bound to a queue pair.
@@ -79,6 +82,7 @@ impl MemoryTable {
             pds: PdTable::default(),
             keys: KeyMap::new(seed),
             dms: DmTable::default(),
+            graveyard: Graveyard::default(),
             regions: 0,
             windows: 0,
             owned_windows: 0,

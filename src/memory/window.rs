@@ -1,6 +1,7 @@
 use softrnic_wire::{Qpn, Rkey};
 
 use crate::access::Access;
+use crate::denial::ValidRange;
 use crate::key::Lkey;
 use crate::pd::PdId;
 
@@ -64,6 +65,13 @@ pub(crate) struct Binding {
     pub(crate) access: Access,
     /// Set for type 2 windows.
     pub(crate) qpn: Option<Qpn>,
+}
+
+impl Binding {
+    /// The range that the window's key names.
+    pub(crate) fn valid(&self) -> ValidRange {
+        ValidRange { start: self.start, length: self.length }
+    }
 }
 
 pub(crate) struct Window {

@@ -279,6 +279,11 @@ impl<C> CompletionRingNic<C> {
     pub fn push(&mut self, completion: C) -> Result<(), CqOverrun> {
         self.0.push(completion).map_err(|_| CqOverrun)
     }
+
+    /// Completions that it holds.
+    pub fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
 }
 
 /// The consumer of a queue that can be resized: of its ring, and of earlier ones until they are empty. So nothing is

@@ -5,6 +5,7 @@ use softrnic_wire::{Bth, Psn, Qpn};
 use crate::attr::{QpAttr, QpState, QpType};
 use crate::completion::Status;
 use crate::config::Config;
+use crate::failure::Reason;
 
 /// What the requester and the responder know about their QP. Only the QP itself changes it.
 pub(crate) struct Context {
@@ -21,8 +22,18 @@ pub(crate) struct Context {
 pub(crate) enum Outcome {
     /// The QP goes on.
     Continue,
-    /// The current work request or message ends with this status, and the QP with it.
-    Fatal(Status),
+    /// The current work request or message fails for this reason, and the QP with it.
+    Fatal(Reason),
+}
+
+impl Outcome {
+    /// How what was being received completes.
+    pub fn status(self) -> Status {
+        match self {
+            Outcome::Continue => Status::Success,
+            Outcome::Fatal(reason) => reason.status(),
+        }
+    }
 }
 
 impl Context {

@@ -4,6 +4,7 @@ use softrnic_wire::{Feth, Headers, IcrcForm, Qpn, Rkey, Srqn, Time};
 
 use crate::completion::{Completion, QpEvent};
 use crate::counters::Counter;
+use crate::failure::{Concern, Failure};
 use crate::path::Path;
 use crate::peer::Peer;
 use crate::wqe::{LocalOp, Receive};
@@ -228,6 +229,13 @@ pub trait Host {
     /// Reports a completion. It becomes visible after all packets sent so far have left. If the receive came from an
     /// XRC SRQ that has since been destroyed, the completion is dropped, as the receive was.
     fn complete(&mut self, completion: Completion, srqn: Option<Srqn>);
+
+    /// Something has failed for good. Told before the completion that says so, and once for each failure: what is flushed
+    /// after it has no reason of its own.
+    fn failed(&mut self, failure: Failure);
+
+    /// Something that will probably not go on by itself.
+    fn concern(&mut self, concern: Concern);
 
     /// Returns `count` send queue slots to the application.
     fn retire_sends(&mut self, count: u32);

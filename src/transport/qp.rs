@@ -399,8 +399,8 @@ impl<D> Qp<D> {
     /// A work request has failed: it reports why, and everything behind it is flushed (IBTA 9.9.2). An unreliable
     /// service loses only its send queue, until the QP is set to RTS again (IBTA 10.3.1.7).
     fn after_requester<H: Host<Data = D>>(&mut self, outcome: Outcome, host: &mut H) {
-        let Outcome::Fatal(status) = outcome else { return };
-        self.requester.complete_front(&self.context, status, host);
+        let Outcome::Fatal(reason) = outcome else { return };
+        self.requester.fail_front(&self.context, reason, host);
         if self.context.is_reliable() {
             return self.enter_error(host);
         }
@@ -411,8 +411,8 @@ impl<D> Qp<D> {
 
     /// A message could not be received, or a request was refused for good.
     fn after_responder<H: Host<Data = D>>(&mut self, outcome: Outcome, host: &mut H) {
-        let Outcome::Fatal(status) = outcome else { return };
-        self.responder.fail_message(&self.context, status, host);
+        let Outcome::Fatal(reason) = outcome else { return };
+        self.responder.fail_message(&self.context, reason.status(), host);
         self.enter_error(host);
     }
 

@@ -17,6 +17,7 @@ use crate::completion::QpEvent;
 use crate::context::{Context, Outcome};
 use crate::counters::Counter;
 use crate::dcqcn::{RateControl, RateParameters};
+use crate::failure::{Attempt, Failure, Reason};
 use crate::host::{Host, LocalOpFault, Transmit, TransmitError};
 use crate::planted::Fault;
 use crate::qp::{Progress, QpStatus, Stop};
@@ -47,6 +48,8 @@ pub(crate) struct Requester<D> {
     rnr_retries_left: u8,
     /// Waiting for the RNR timer.
     rnr_wait: bool,
+    /// The peer has had no receive since the oldest request became the oldest.
+    rnr_waiting: Option<RnrWaiting>,
     /// `una` when the requester last went back; a second NAK for it says nothing new.
     restarted_at: Option<Psn>,
     /// Early resends since the last progress.
@@ -55,6 +58,8 @@ pub(crate) struct Requester<D> {
     standing: Standing,
     /// What was sent last has not been answered, while other QPs of the peer have been.
     lost_alone: bool,
+    /// When the timers were started whose end was the first that brought no answer.
+    silent_since: Option<Time>,
     /// When the retransmission timers were started.
     waits_since: Time,
     /// When the host was last asked about the peer's process, since the peer has last answered.
@@ -67,10 +72,20 @@ pub(crate) struct Requester<D> {
     drained_reported: bool,
 }
 
+/// How long the peer has had no receive.
+#[derive(Clone, Copy)]
+struct RnrWaiting {
+    /// The oldest PSN that is not acknowledged.
+    at: Psn,
+    since: Time,
+    /// The host knows.
+    is_told: bool,
+}
+
 /// Why no further request is sent now.
 enum Halt {
     Stop(Stop),
-    Fatal(Status),
+    Fatal(Reason),
 }
 
 /// A packet that has been sent.
@@ -101,10 +116,12 @@ impl<D> Requester<D> {
             retries_left: 0,
             rnr_retries_left: 0,
             rnr_wait: false,
+            rnr_waiting: None,
             restarted_at: None,
             early_resends: 0,
             standing: Standing::New,
             lost_alone: false,
+            silent_since: None,
             waits_since: Time::ZERO,
             asked_at: None,
             awaits_answer: false,
@@ -224,6 +241,19 @@ impl<D> Requester<D> {
         self.timers.rate = self.rate.as_ref().map_or(Time::NEVER, RateControl::next_timer);
     }
 
+    /// The work request at the front fails for this reason.
+    #[cold]
+    pub fn fail_front<H: Host<Data = D>>(&mut self, cx: &Context, reason: Reason, host: &mut H) {
+        let attempt = self.queue.entries.front().map(|front| Attempt::of(&front.wqe));
+        let since = match reason {
+            Reason::NoAnswer => self.silent_since,
+            Reason::ReceiverNotReady => self.rnr_waiting.map(|waiting| waiting.since),
+            _ => None,
+        };
+        host.failed(Failure { since, ..Failure::new(cx, reason, attempt) });
+        self.complete_front(cx, reason.status(), host);
+    }
+
     /// Stops sending for good.
     pub fn stop<H: Host<Data = D>>(&mut self, host: &mut H) {
         self.timers = Timers::STOPPED;
@@ -262,9 +292,9 @@ impl<D> Requester<D> {
                     progress.stop = stop;
                     return Outcome::Continue;
                 }
-                Err(Halt::Fatal(status)) => {
+                Err(Halt::Fatal(reason)) => {
                     progress.stop = Stop::Idle;
-                    return Outcome::Fatal(status);
+                    return Outcome::Fatal(reason);
                 }
             }
         }
@@ -309,7 +339,7 @@ impl<D> Requester<D> {
                 return Err(Stop::Idle.into());
             }
             // Memory management operation error, as verbs call it (IBTA 11.6.2).
-            let fault = host.execute(op, &entry.wqe.data).err().map(|LocalOpFault| Status::MwBind);
+            let fault = host.execute(op, &entry.wqe.data).err().map(|LocalOpFault| Reason::LocalOperation);
             queue.entries[queue.at].fault = fault;
             queue.start(0);
             if fault.is_some() {
@@ -317,7 +347,7 @@ impl<D> Requester<D> {
             }
             return self.complete_ready(cx, host).map(|()| false).map_err(Halt::Fatal);
         }
-        let fault = if possible { entry_fault(cx, entry, host) } else { Some(Status::LocalQpOperation) };
+        let fault = if possible { entry_fault(cx, entry, host) } else { Some(Reason::WrongService) };
         let packets = cx.config.packets_of(entry);
         // At most half of the PSN space may be outstanding, or old and new PSNs cannot be told apart.
         if queue.end.distance_from(queue.una) as u32 + packets > (1 << 23) - 1 && queue.at > 0 {
@@ -365,7 +395,7 @@ impl<D> Requester<D> {
         let packet = request::Packet { index, to, ack_req, ends };
         let mut headers = Headers { bth: cx.bth(from), body: Body::Rc(Op::SendMiddle) };
         if request::complete(&mut headers, cx, entry, &packet, payload.length()).is_none() {
-            return Err(self.fail_started(cx, Status::LocalQpOperation, host));
+            return Err(self.fail_started(cx, Reason::NoForm, host));
         }
         let path = match &entry.wqe.op {
             SendOp::Datagram { path, .. } => path,
@@ -383,9 +413,9 @@ impl<D> Requester<D> {
                 }
                 return Err(Stop::LinkFull.into());
             }
-            Err(TransmitError::Local(_)) => return Err(self.fail_started(cx, Status::LocalProtection, host)),
-            Err(TransmitError::TooLong) => return Err(self.fail_started(cx, Status::LocalLength, host)),
-            Err(TransmitError::Remote(_)) => return Err(self.fail_started(cx, Status::General, host)),
+            Err(TransmitError::Local(_)) => return Err(self.fail_started(cx, Reason::LocalMemory, host)),
+            Err(TransmitError::TooLong) => return Err(self.fail_started(cx, Reason::PacketTooLong, host)),
+            Err(TransmitError::Remote(_)) => return Err(self.fail_started(cx, Reason::Internal, host)),
         }
         progress.sent += 1;
         self.after_send(cx, now, Sent { from, to, cost, ack_req }, host).map_err(Halt::Fatal)
@@ -418,7 +448,7 @@ impl<D> Requester<D> {
         now: Time,
         sent: Sent,
         host: &mut H,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Reason> {
         let Sent { from, to, cost, ack_req } = sent;
         let resent = from.is_before(self.queue.end);
         if resent {
@@ -456,28 +486,28 @@ impl<D> Requester<D> {
     }
 
     /// The started entry at the cursor cannot continue: it fails once everything before it is complete.
-    fn fail_started<H: Host<Data = D>>(&mut self, cx: &Context, status: Status, host: &mut H) -> Halt {
-        self.queue.entries[self.queue.at].fault = Some(status);
+    fn fail_started<H: Host<Data = D>>(&mut self, cx: &Context, reason: Reason, host: &mut H) -> Halt {
+        self.queue.entries[self.queue.at].fault = Some(reason);
         self.halt_at_fault(cx, host)
     }
 
     fn halt_at_fault<H: Host<Data = D>>(&mut self, cx: &Context, host: &mut H) -> Halt {
         match self.complete_ready(cx, host) {
             Ok(()) => Halt::Stop(Stop::Idle),
-            Err(status) => Halt::Fatal(status),
+            Err(reason) => Halt::Fatal(reason),
         }
     }
 }
 
 /// What makes a work request fail before its first packet.
-fn entry_fault<H: Host>(cx: &Context, entry: &Entry<H::Data>, host: &mut H) -> Option<Status> {
+fn entry_fault<H: Host>(cx: &Context, entry: &Entry<H::Data>, host: &mut H) -> Option<Reason> {
     let sink =
         matches!(entry.wqe.op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
     if entry.wants_response() && !matches!(entry.wqe.op, SendOp::Flush { .. }) && cx.attr.max_rd_atomic == 0 {
-        return Some(Status::LocalQpOperation);
+        return Some(Reason::NoReadsAllowed);
     }
     if cx.service == QpType::Ud && entry.wqe.length > cx.config.ud_mtu {
-        return Some(Status::LocalLength);
+        return Some(Reason::DatagramTooLong);
     }
-    host.check_local(&entry.wqe.data, sink).err().map(|_| Status::LocalProtection)
+    host.check_local(&entry.wqe.data, sink).err().map(|_| Reason::LocalMemory)
 }

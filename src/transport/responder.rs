@@ -17,16 +17,17 @@ mod unreliable;
 #[cfg(test)]
 mod tests;
 
-use softrnic_wire::{Msn, NakCode, Op, Packet, Psn, Qpn, Rkey, Srqn, Syndrome, Time};
+use softrnic_wire::{AtomicEth, Msn, NakCode, Op, Packet, Psn, Qpn, Rkey, Srqn, Syndrome, Time};
 
 use crate::completion::{Completion, QpEvent, Status, WcOpcode};
 use crate::context::{Context, Outcome};
 use crate::counters::Counter;
+use crate::failure::{Attempt, Failure, Reason};
 use crate::hints::Hints;
 use crate::host::{Domain, Host};
 use crate::planted::Fault;
 use crate::qp::{Progress, QpStatus};
-use crate::wqe::{Receive, RecvWqe};
+use crate::wqe::{Receive, RecvWqe, RemoteBuffer};
 use crate::{QpState, QpType};
 
 use delayed_ack::DelayedAck;
@@ -62,8 +63,8 @@ enum Refusal {
     Sequence,
     /// RNR NAK: no receive WQE.
     NotReady,
-    /// NAK 0x61; the WQE in use, if any, ends with this status.
-    Invalid(Status),
+    /// NAK 0x61; the WQE in use, if any, ends with the reason's status.
+    Invalid(Reason),
     /// NAK 0x62.
     Access,
     /// NAK 0x63: our own WQE was at fault.
@@ -71,8 +72,6 @@ enum Refusal {
     /// A failed remote invalidate: acknowledged all the same, then the QP fails (error class J).
     Invalidate(Rkey),
 }
-
-const INVALID: Refusal = Refusal::Invalid(Status::RemoteInvalidRequest);
 
 /// A request, with the header facts that the stages need.
 pub(crate) struct Request<'a> {
@@ -97,6 +96,25 @@ impl<'a> Request<'a> {
     pub fn new(packet: &Packet<'a>, op: &'a Op, srqn: Option<Srqn>) -> Request<'a> {
         let (bth, payload) = (&packet.bth, packet.payload);
         Request { psn: bth.psn, op, srqn, ack_req: bth.ack_req, solicited: bth.solicited, payload }
+    }
+
+    /// What it asks for, as far as this packet says.
+    #[cold]
+    fn attempt(&self) -> Attempt {
+        let atomic = |eth: &AtomicEth| Some(RemoteBuffer { va: eth.va, rkey: eth.rkey });
+        let (opcode, length, remote) = match self.op {
+            Op::WriteFirst(reth) | Op::WriteOnly(reth, _) => {
+                (WcOpcode::RdmaWrite, reth.dma_len, Some(RemoteBuffer::of(reth)))
+            }
+            Op::WriteMiddle | Op::WriteLast(_) => (WcOpcode::RdmaWrite, self.payload.len() as u32, None),
+            Op::ReadRequest(reth) => (WcOpcode::RdmaRead, reth.dma_len, Some(RemoteBuffer::of(reth))),
+            Op::CompareSwap(eth) => (WcOpcode::CompareSwap, 8, atomic(eth)),
+            Op::FetchAdd(eth) => (WcOpcode::FetchAdd, 8, atomic(eth)),
+            Op::AtomicWrite(reth) => (WcOpcode::AtomicWrite, reth.dma_len, Some(RemoteBuffer::of(reth))),
+            Op::Flush(_, reth) => (WcOpcode::Flush, reth.dma_len, Some(RemoteBuffer::of(reth))),
+            _ => (WcOpcode::Send, self.payload.len() as u32, None),
+        };
+        Attempt { opcode, wr_id: None, length: length.into(), remote, room: None }
     }
 
     /// First and Middle carry exactly the path MTU, Last something, Only no more than it (C9-92).
@@ -160,13 +178,13 @@ impl<D> Responder<D> {
                 host.count(Counter::DropAfterNak);
                 return Outcome::Continue;
             }
-            return self.refuse(cx, request.psn, Refusal::Sequence, host);
+            return self.refuse(cx, request.psn, Refusal::Sequence, request.attempt(), host);
         }
         self.nak_sent = false;
         self.note_established(cx, host);
         match self.execute(cx, &request, host) {
             Ok(()) => Outcome::Continue,
-            Err(refusal) => self.refuse(cx, request.psn, refusal, host),
+            Err(refusal) => self.refuse(cx, request.psn, refusal, request.attempt(), host),
         }
     }
 
@@ -250,17 +268,31 @@ impl<D> Responder<D> {
         self.resources.forget_before(psn);
     }
 
+    /// What a packet that is refused was a part of.
+    fn message_of(&self, packet: Attempt) -> Attempt {
+        match &self.message {
+            Some(PartialMessage::Send { receive, received, .. }) if packet.opcode == WcOpcode::Send => {
+                Attempt { length: *received, room: Some(receive.wqe.length), ..packet }
+            }
+            Some(PartialMessage::Write { reth, .. }) if packet.opcode == WcOpcode::RdmaWrite => {
+                Attempt { length: reth.dma_len.into(), remote: Some(RemoteBuffer::of(reth)), ..packet }
+            }
+            _ => packet,
+        }
+    }
+
     /// Queues the NAK for a refusal, and returns what its error class requires of the QP.
     fn refuse<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
         psn: Psn,
         refusal: Refusal,
+        attempt: Attempt,
         host: &mut H,
     ) -> Outcome {
         let msn = self.msn;
         let nak = |psn, syndrome| Response::Nak(Nak { psn, msn, syndrome });
-        let (response, status) = match refusal {
+        let (response, reason) = match refusal {
             Refusal::Sequence => {
                 host.count(Counter::SendSeqErr);
                 self.nak_sent = true;
@@ -273,21 +305,31 @@ impl<D> Responder<D> {
                 self.responses.push(nak(psn, Syndrome::RnrNak(cx.attr.min_rnr_timer)));
                 return Outcome::Continue;
             }
-            Refusal::Invalid(status) => (nak(psn, Syndrome::Nak(NakCode::InvalidRequest)), status),
+            Refusal::Invalid(reason) => (nak(psn, Syndrome::Nak(NakCode::InvalidRequest)), reason),
             Refusal::Access if cx.config.has(Fault::WrongNak) => {
-                (nak(psn, Syndrome::Nak(NakCode::InvalidRequest)), Status::RemoteAccess)
+                (nak(psn, Syndrome::Nak(NakCode::InvalidRequest)), Reason::RemoteMemory)
             }
-            Refusal::Access => (nak(psn, Syndrome::Nak(NakCode::RemoteAccess)), Status::RemoteAccess),
+            Refusal::Access => (nak(psn, Syndrome::Nak(NakCode::RemoteAccess)), Reason::RemoteMemory),
             Refusal::Operational => {
-                (nak(psn, Syndrome::Nak(NakCode::RemoteOperational)), Status::LocalProtection)
+                (nak(psn, Syndrome::Nak(NakCode::RemoteOperational)), Reason::ReceiveMemory)
             }
-            Refusal::Invalidate(_) => (Response::ack(psn, msn), Status::RemoteInvalidRequest),
+            Refusal::Invalidate(_) => (Response::ack(psn, msn), Reason::RemoteInvalidate),
         };
         host.count(Counter::SendNak);
         host.event(if refusal == Refusal::Access { QpEvent::AccessError } else { QpEvent::RequestError });
         self.responses.push(response);
-        Outcome::Fatal(status)
+        let attempt = Some(self.message_of(attempt));
+        host.failed(Failure::new(cx, reason, attempt));
+        Outcome::Fatal(reason)
     }
+}
+
+/// A message of an unreliable service cannot be received.
+#[cold]
+fn fail_receive<H: Host>(cx: &Context, reason: Reason, length: u64, room: u32, host: &mut H) -> Outcome {
+    let attempt = Attempt { opcode: WcOpcode::Recv, wr_id: None, length, remote: None, room: Some(room) };
+    host.failed(Failure::new(cx, reason, Some(attempt)));
+    Outcome::Fatal(reason)
 }
 
 /// The completion of a receive WQE, before it is known what the message brings.

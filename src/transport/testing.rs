@@ -11,6 +11,7 @@ use crate::completion::{Completion, QpEvent, Status};
 use crate::config::Config;
 use crate::context::Context;
 use crate::counters::Counter;
+use crate::failure::{Concern, Failure};
 use crate::host::{
     AtomicOp, Domain, Host, LocalFault, LocalOpFault, NoRecv, Payload, PeerProcess, RemoteAccess,
     RemoteFault, Transmit, TransmitError,
@@ -40,6 +41,9 @@ pub struct World {
     /// All that the last one said.
     pub last_completion: Option<Completion>,
     pub events: Vec<QpEvent>,
+    /// What it was told about failures, and before them.
+    pub failures: Vec<Failure>,
+    pub concerns: Vec<Concern>,
     pub counted: Vec<Counter>,
     pub retired: u32,
     pub receives: VecDeque<RecvWqe<u32>>,
@@ -74,6 +78,8 @@ impl World {
             completed: Vec::new(),
             last_completion: None,
             events: Vec::new(),
+            failures: Vec::new(),
+            concerns: Vec::new(),
             counted: Vec::new(),
             retired: 0,
             receives: VecDeque::new(),
@@ -239,6 +245,14 @@ impl Host for World {
     fn complete(&mut self, completion: Completion, _: Option<Srqn>) {
         self.completed.push((completion.wr_id, completion.status));
         self.last_completion = Some(completion);
+    }
+
+    fn failed(&mut self, failure: Failure) {
+        self.failures.push(failure);
+    }
+
+    fn concern(&mut self, concern: Concern) {
+        self.concerns.push(concern);
     }
 
     fn retire_sends(&mut self, count: u32) {

@@ -58,3 +58,7 @@ pub(crate) const CUT_INTERVAL: Duration = Duration::from_micros(200);
 /// What the window grows by in a round trip once there has been a loss. Bytes. At half, eight senders to one receiver
 /// move 1.1 times the bytes, and QPs that share a window 0.8 times at 5 % loss; at double it is the other way round.
 pub(crate) const LINEAR_STEP: u64 = 8 << 10;
+
+/// How long a peer may have no receive before the application is told. Half of it tells of programs that are only slow to
+/// start; double lets who watches it wonder for two seconds.
+pub(crate) const RNR_CONCERN: Duration = Duration::from_secs(1);

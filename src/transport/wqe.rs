@@ -1,6 +1,6 @@
 //! Work queue elements. `D` describes local bytes, and only the host interprets it.
 
-use softrnic_wire::{Feth, Imm, Qkey, Qpn, Rkey, SendTail, Srqn};
+use softrnic_wire::{Feth, Imm, Qkey, Qpn, Reth, Rkey, SendTail, Srqn};
 
 use crate::attr::QpType;
 use crate::completion::WcOpcode;
@@ -110,6 +110,12 @@ pub struct RemoteBuffer {
     pub va: u64,
     /// Remote key.
     pub rkey: Rkey,
+}
+
+impl RemoteBuffer {
+    pub(crate) fn of(reth: &Reth) -> RemoteBuffer {
+        RemoteBuffer { va: reth.va, rkey: reth.rkey }
+    }
 }
 
 /// A memory operation of the send queue. What it does is up to the host, which finds the rest in the request's data.

@@ -31,8 +31,8 @@ mod thread;
 mod waiter;
 
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use softrnic_link::{Capabilities, Link};
@@ -55,7 +55,7 @@ use events::EventRoutes;
 pub use fork::{Opening, on_fork_in_child, opening};
 pub use port::{Attachment, Port};
 pub use process::Process;
-use softrnic_engine::{Budget, Engine, EngineConfig};
+use softrnic_engine::{Budget, Engine, EngineConfig, ProcessDiagnoses};
 use softrnic_stats::{Snapshot, StatsSocket};
 use softrnic_sync::doorbells::DoorbellSet;
 use softrnic_sync::kick::Kick;
@@ -114,6 +114,9 @@ pub struct Nic {
     yield_after: Duration,
 }
 
+/// What the NICs of this process have refused, for each other.
+static OF_THIS_PROCESS: LazyLock<Arc<ProcessDiagnoses>> = LazyLock::new(Arc::default);
+
 impl Nic {
     /// Starts an engine and a link, with a progress thread. `attachment` is the interface to follow, if any; `name` is
     /// the device's name in statistics.
@@ -150,6 +153,7 @@ impl Nic {
         if link.sharing().is_some_and(|sharing| sharing.processes().len() > 1) {
             engine.share_address();
         }
+        engine.diagnoses().share(OF_THIS_PROCESS.clone());
         let kick = Arc::new(Kick::new()?);
         let ip_mtu = link.capabilities().ip_mtu;
         let mut port = match attachment {

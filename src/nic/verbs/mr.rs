@@ -6,10 +6,11 @@ use std::sync::Arc;
 use softrnic_memory::{
     Access, AppRange, Lkey, MemoryError, MrKeys, MrSpec, ReregSpec, Sge, copy_from_app, copy_to_app,
 };
-use softrnic_wire::Rkey;
+use softrnic_wire::{Rkey, Time};
 
 use super::error::Error;
 use super::pd::Pd;
+use crate::device::Core;
 use softrnic_engine::ControlError;
 
 /// A registration of memory that the caller owns and keeps in place.
@@ -63,7 +64,7 @@ impl RawMr {
     /// Windows are bound to it; the registration is returned.
     pub fn deregister(self) -> Result<(), (RawMr, Error)> {
         let lkey = self.keys.lkey;
-        let result = self.pd.context().nic().control(|core, _| core.engine.memory().dereg_mr(lkey));
+        let result = self.pd.context().nic().control(|core, now| deregister(core, now, lkey));
         match result {
             Ok(Err(error @ MemoryError::Busy)) => Err((self, error.into())),
             _ => Ok(()),
@@ -71,11 +72,18 @@ impl RawMr {
     }
 }
 
+/// Takes the key out of use, and keeps when that was.
+fn deregister(core: &mut Core, now: Time, lkey: Lkey) -> Result<(), MemoryError> {
+    let memory = core.engine.memory();
+    memory.note_time(now);
+    memory.dereg_mr(lkey)
+}
+
 impl Drop for RawMr {
     fn drop(&mut self) {
         let lkey = self.keys.lkey;
         // Deregistered already, or the device has failed and copies nothing any longer.
-        let _ = self.pd.context().nic().control(|core, _| core.engine.memory().dereg_mr(lkey));
+        let _ = self.pd.context().nic().control(|core, now| deregister(core, now, lkey));
     }
 }
 

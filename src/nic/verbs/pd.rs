@@ -99,7 +99,11 @@ impl Pd {
     /// # Errors
     /// There is no such window.
     pub fn dealloc_mw(&self, mw: Rkey) -> Result<(), Error> {
-        Ok(self.context.nic().control(|core, _| core.engine.memory().dealloc_mw(mw))??)
+        Ok(self.context.nic().control(|core, now| {
+            let memory = core.engine.memory();
+            memory.note_time(now);
+            memory.dealloc_mw(mw)
+        })??)
     }
 }
 

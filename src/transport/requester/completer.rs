@@ -4,16 +4,17 @@ use core::time::Duration;
 
 use softrnic_wire::{NakCode, Psn, Qpn, RnrTimer, Time};
 
-use super::Requester;
 use super::send_queue::Entry;
 use super::timers::ack_timeout;
+use super::{Requester, RnrWaiting};
 use crate::QpType;
 use crate::completion::{Completion, Status};
 use crate::context::{Context, Outcome};
 use crate::counters::Counter;
+use crate::failure::{Attempt, Concern, QpFacts, Reason};
 use crate::host::{Host, PeerProcess};
 use crate::planted::Fault;
-use crate::tuning::{ANSWER_POLL, MAX_EARLY_RESENDS};
+use crate::tuning::{ANSWER_POLL, MAX_EARLY_RESENDS, RNR_CONCERN};
 use crate::wqe::SendOp;
 
 /// A response that carries data of its own.
@@ -33,7 +34,7 @@ enum Unacknowledged {
     /// (an implied NAK).
     ImpliedNak,
     /// A work request behind it could not be sent, and fails now.
-    Fatal(Status),
+    Fatal(Reason),
 }
 
 impl<D> Requester<D> {
@@ -45,7 +46,7 @@ impl<D> Requester<D> {
         match self.acknowledge(cx, now, psn + 1, host) {
             Ok(()) => {}
             Err(Unacknowledged::ImpliedNak) => self.implied_nak(now, host),
-            Err(Unacknowledged::Fatal(status)) => return Outcome::Fatal(status),
+            Err(Unacknowledged::Fatal(reason)) => return Outcome::Fatal(reason),
         }
         Outcome::Continue
     }
@@ -66,13 +67,13 @@ impl<D> Requester<D> {
         let implied_nak = match self.acknowledge(cx, now, psn, host) {
             Ok(()) => false,
             Err(Unacknowledged::ImpliedNak) => true,
-            Err(Unacknowledged::Fatal(status)) => return Outcome::Fatal(status),
+            Err(Unacknowledged::Fatal(reason)) => return Outcome::Fatal(reason),
         };
-        let status = match code {
+        let reason = match code {
             NakCode::PsnSequence => None,
-            NakCode::InvalidRequest => Some(Status::RemoteInvalidRequest),
-            NakCode::RemoteAccess => Some(Status::RemoteAccess),
-            NakCode::RemoteOperational => Some(Status::RemoteOperation),
+            NakCode::InvalidRequest => Some(Reason::NakInvalidRequest),
+            NakCode::RemoteAccess => Some(Reason::NakRemoteAccess),
+            NakCode::RemoteOperational => Some(Reason::NakRemoteOperation),
             // Reserved codes, and RD's, which an RC responder may not send.
             _ => {
                 host.count(Counter::DropReservedSyndrome);
@@ -81,8 +82,8 @@ impl<D> Requester<D> {
         };
         // A refused READ has failed, whichever responses before the NAK were lost.
         let refuses_front = self.queue.entries.front().is_some_and(|front| front.owns(psn));
-        match status {
-            Some(status) if !implied_nak || refuses_front => return Outcome::Fatal(status),
+        match reason {
+            Some(reason) if !implied_nak || refuses_front => return Outcome::Fatal(reason),
             _ if implied_nak => self.implied_nak(now, host),
             _ => return self.on_sequence_nak(now, host),
         }
@@ -109,8 +110,9 @@ impl<D> Requester<D> {
                 self.implied_nak(now, host);
                 return Outcome::Continue;
             }
-            Err(Unacknowledged::Fatal(status)) => return Outcome::Fatal(status),
+            Err(Unacknowledged::Fatal(reason)) => return Outcome::Fatal(reason),
         }
+        self.note_rnr(cx, now, host);
         let delay = if cx.config.has(Fault::NoRnrDelay) { Duration::ZERO } else { timer.delay() };
         match self.rnr_retries_left {
             7 if cx.attr.rnr_retry == 7 => {}
@@ -160,6 +162,22 @@ impl<D> Requester<D> {
         Outcome::Continue
     }
 
+    /// Tells the host when the peer has had no receive for long.
+    fn note_rnr<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, host: &mut H) {
+        let una = self.queue.una;
+        let waiting = self.rnr_waiting.filter(|waiting| waiting.at == una);
+        let mut waiting = waiting.unwrap_or(RnrWaiting { at: una, since: now, is_told: false });
+        if !waiting.is_told
+            && now >= waiting.since + RNR_CONCERN
+            && let Some(front) = self.queue.entries.front()
+        {
+            waiting.is_told = true;
+            let (attempt, qp) = (Attempt::of(&front.wqe), QpFacts::of(cx));
+            host.concern(Concern::NoReceiveAtPeer { since: waiting.since, attempt, qp });
+        }
+        self.rnr_waiting = Some(waiting);
+    }
+
     /// A READ response or the answer to an atomic.
     pub fn on_answer<H: Host<Data = D>>(
         &mut self,
@@ -178,7 +196,7 @@ impl<D> Requester<D> {
                 self.implied_nak(now, host);
                 return Outcome::Continue;
             }
-            Err(Unacknowledged::Fatal(status)) => return Outcome::Fatal(status),
+            Err(Unacknowledged::Fatal(reason)) => return Outcome::Fatal(reason),
         }
         if !self.queue.entries.front().is_some_and(|front| front.owns(psn)) {
             host.count(Counter::DropGhostResponse);
@@ -191,7 +209,7 @@ impl<D> Requester<D> {
         });
         match placed {
             Ok(()) => Outcome::Continue,
-            Err(status) => Outcome::Fatal(status),
+            Err(reason) => Outcome::Fatal(reason),
         }
     }
 
@@ -202,7 +220,7 @@ impl<D> Requester<D> {
         psn: Psn,
         answer: Answer<'_>,
         host: &mut H,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Reason> {
         let domain = host.own_domain();
         let front = &self.queue.entries[0];
         let is_last_awaited = self.queue.awaited.front().is_none_or(|&(_, last)| last == psn);
@@ -213,16 +231,16 @@ impl<D> Requester<D> {
                 let expected = (front.wqe.length as u64 - offset).min(mtu);
                 let ends = matches!(answer, Answer::ReadEnd(_));
                 if ends != is_last_awaited && !self.queue.awaited.is_empty() {
-                    return Err(Status::BadResponse);
+                    return Err(Reason::AnswerEnd);
                 }
                 if bytes.len() as u64 != expected && !cx.config.has(Fault::AnyResponse) {
-                    return Err(Status::LocalLength);
+                    return Err(Reason::AnswerLength);
                 }
-                host.scatter(domain, &front.wqe.data, offset, bytes).map_err(|_| Status::LocalProtection)
+                host.scatter(domain, &front.wqe.data, offset, bytes).map_err(|_| Reason::LocalMemory)
             }
             (SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }, Answer::Atomic(original)) => {
                 let bytes = original.to_ne_bytes();
-                host.scatter(domain, &front.wqe.data, 0, &bytes).map_err(|_| Status::LocalProtection)
+                host.scatter(domain, &front.wqe.data, 0, &bytes).map_err(|_| Reason::LocalMemory)
             }
             (SendOp::AtomicWrite { .. }, Answer::ReadEnd([])) => Ok(()),
             (SendOp::Flush { .. }, Answer::ReadEnd([])) => {
@@ -231,7 +249,7 @@ impl<D> Requester<D> {
                 }
                 Ok(())
             }
-            _ => Err(Status::BadResponse),
+            _ => Err(Reason::AnswerKind),
         }
     }
 
@@ -309,16 +327,16 @@ impl<D> Requester<D> {
     /// Completes the entries at the front that need no further acknowledgement.
     ///
     /// # Errors
-    /// The front entry fails with this status.
+    /// The front entry fails for this reason.
     pub(super) fn complete_ready<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
         host: &mut H,
-    ) -> Result<(), Status> {
+    ) -> Result<(), Reason> {
         while self.queue.started > 0 {
             let front = &self.queue.entries[0];
-            if let Some(status) = front.fault {
-                return Err(status);
+            if let Some(reason) = front.fault {
+                return Err(reason);
             }
             // A local operation, which owns no PSN, is at the front when everything before it is acknowledged.
             if self.queue.una.is_before(front.first + front.packets) {
@@ -368,7 +386,7 @@ impl<D> Requester<D> {
         }
         if self.retries_left == 0 {
             host.count(Counter::RetryExceededErr);
-            return Outcome::Fatal(Status::RetryExceeded);
+            return Outcome::Fatal(Reason::SequenceNaks);
         }
         self.retries_left -= 1;
         host.peer().window.on_loss(now);
@@ -428,6 +446,9 @@ impl<D> Requester<D> {
         let asks = !core::mem::take(&mut self.awaits_answer);
         if asks {
             host.count(Counter::Timeout);
+            if self.retries_left == cx.attr.retry_cnt {
+                self.silent_since = Some(self.waits_since);
+            }
         }
         let mut process = self.peer_process(cx, host);
         if self.retries_left == 0 && asks && process != PeerProcess::Stopped {
@@ -443,7 +464,7 @@ impl<D> Requester<D> {
             }
             _ if self.retries_left == 0 => {
                 host.count(Counter::RetryExceededErr);
-                return Outcome::Fatal(Status::RetryExceeded);
+                return Outcome::Fatal(Reason::NoAnswer);
             }
             _ if cx.config.has(Fault::EndlessRetries) => {}
             _ => self.retries_left -= 1,
@@ -490,5 +511,5 @@ impl<D> Requester<D> {
 
 fn rnr_retries_exceeded<D>(host: &mut impl Host<Data = D>) -> Outcome {
     host.count(Counter::RetryRnrExceededErr);
-    Outcome::Fatal(Status::RnrRetryExceeded)
+    Outcome::Fatal(Reason::ReceiverNotReady)
 }

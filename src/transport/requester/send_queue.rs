@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 
 use softrnic_wire::Psn;
 
-use crate::completion::Status;
+use crate::failure::Reason;
 use crate::wqe::{SendOp, SendWqe};
 
 /// What a packet costs in the window besides its payload.
@@ -26,8 +26,8 @@ pub(crate) struct Entry<D> {
     pub packets: u32,
     /// How often it has been sent; counted for FLUSH only.
     pub sent: u32,
-    /// It fails with this status as soon as everything before it is complete.
-    pub fault: Option<Status>,
+    /// It fails for this reason as soon as everything before it is complete.
+    pub fault: Option<Reason>,
 }
 
 impl<D> Entry<D> {

@@ -4,8 +4,9 @@ use core::time::Duration;
 use softrnic_wire::{NakCode, Op, Rkey, RnrTimer, SendTail};
 
 use super::*;
-use crate::completion::Status;
+use crate::completion::{Status, WcOpcode};
 use crate::context::Context;
+use crate::failure::Concern;
 use crate::host::PeerProcess;
 use crate::testing::{MOMENT, MTU, START, World, context, send_wqe};
 use crate::wqe::{LocalOp, RemoteBuffer, SendOp};
@@ -189,16 +190,16 @@ fn a_sequence_nak_goes_back_once() {
 
 #[test]
 fn every_refusal_fails_the_request_that_it_names() {
-    for (code, status) in [
-        (NakCode::InvalidRequest, Status::RemoteInvalidRequest),
-        (NakCode::RemoteAccess, Status::RemoteAccess),
-        (NakCode::RemoteOperational, Status::RemoteOperation),
+    for (code, reason) in [
+        (NakCode::InvalidRequest, Reason::NakInvalidRequest),
+        (NakCode::RemoteAccess, Reason::NakRemoteAccess),
+        (NakCode::RemoteOperational, Reason::NakRemoteOperation),
     ] {
         let mut case = Case::new();
         case.post_send(1, 1);
         case.post_send(2, 1);
         case.transmit();
-        assert_eq!(case.nak(101, code), Outcome::Fatal(status));
+        assert_eq!(case.nak(101, code), Outcome::Fatal(reason));
         assert_eq!(case.completed(), [(1, Status::Success)], "the QP reports the second");
     }
 }
@@ -242,7 +243,7 @@ fn a_read_response_must_have_the_requested_length() {
 
     case.post_read(2, 1);
     case.transmit();
-    assert_eq!(case.answer(102, Answer::ReadEnd(&bytes[1..])), Outcome::Fatal(Status::LocalLength));
+    assert_eq!(case.answer(102, Answer::ReadEnd(&bytes[1..])), Outcome::Fatal(Reason::AnswerLength));
 }
 
 #[test]
@@ -250,11 +251,11 @@ fn an_answer_of_another_kind_is_a_bad_response() {
     let mut case = Case::new();
     case.post_read(1, 1);
     case.transmit();
-    assert_eq!(case.answer(100, Answer::Atomic(1)), Outcome::Fatal(Status::BadResponse));
+    assert_eq!(case.answer(100, Answer::Atomic(1)), Outcome::Fatal(Reason::AnswerKind));
     let mut case = Case::new();
     case.post(1, SendOp::FetchAdd { remote: REMOTE, add: 1 }, 8);
     case.transmit();
-    assert_eq!(case.answer(100, Answer::ReadEnd(&[0; 8])), Outcome::Fatal(Status::BadResponse));
+    assert_eq!(case.answer(100, Answer::ReadEnd(&[0; 8])), Outcome::Fatal(Reason::AnswerKind));
 }
 
 #[test]
@@ -282,7 +283,26 @@ fn an_rnr_nak_stops_it_for_as_long_as_the_peer_asks() {
     assert_eq!(case.rnr_nak(100), DONE);
     let _ = case.time_out();
     case.transmit();
-    assert_eq!(case.rnr_nak(100), Outcome::Fatal(Status::RnrRetryExceeded), "the third, and two retries");
+    assert_eq!(case.rnr_nak(100), Outcome::Fatal(Reason::ReceiverNotReady), "the third, and two retries");
+}
+
+#[test]
+fn the_host_is_told_once_that_the_peer_has_had_no_receive_for_a_second() {
+    let mut case = Case::new();
+    case.cx.attr.rnr_retry = 7;
+    case.requester.start(&case.cx, false);
+    case.post_send(1, 1);
+    case.transmit();
+    let since = case.now;
+    for (later, told) in [(0, 0), (999, 0), (1000, 1), (3000, 1)] {
+        case.now = since + Duration::from_millis(later);
+        case.requester.rnr_wait = false;
+        case.transmit();
+        assert_eq!(case.rnr_nak(100), DONE);
+        assert_eq!(case.world.concerns.len(), told, "after {later} ms");
+    }
+    let Concern::NoReceiveAtPeer { since: first, attempt, .. } = case.world.concerns[0];
+    assert_eq!((first, attempt.opcode, attempt.wr_id), (since + MOMENT, WcOpcode::Send, Some(1)));
 }
 
 #[test]
@@ -316,7 +336,7 @@ fn run_out_of_retries(link_takes: bool) -> Case {
             assert_eq!(case.transmit(), ([].into(), Stop::LinkFull));
         }
     }
-    assert_eq!(case.time_out(), Outcome::Fatal(Status::RetryExceeded));
+    assert_eq!(case.time_out(), Outcome::Fatal(Reason::NoAnswer));
     case
 }
 
@@ -368,7 +388,7 @@ fn a_local_operation_that_fails_ends_the_qp_after_what_is_before_it() {
     case.world.local = Err(LocalOpFault);
     let (sent, _, outcome) = case.try_transmit();
     assert_eq!((sent, outcome), ([100].into(), DONE), "nothing behind it is sent");
-    assert_eq!(case.ack(100), Outcome::Fatal(Status::MwBind));
+    assert_eq!(case.ack(100), Outcome::Fatal(Reason::LocalOperation));
     assert_eq!(case.completed(), [(1, Status::Success)]);
 }
 
@@ -378,7 +398,7 @@ fn an_unreadable_local_buffer_fails_at_once() {
     case.world.memory = Err(crate::host::LocalFault);
     case.post_send(1, 1);
     let (sent, stop, outcome) = case.try_transmit();
-    assert_eq!((sent, stop, outcome), ([].into(), Stop::Idle, Outcome::Fatal(Status::LocalProtection)));
+    assert_eq!((sent, stop, outcome), ([].into(), Stop::Idle, Outcome::Fatal(Reason::LocalMemory)));
 }
 
 fn flush() -> SendOp {
@@ -408,7 +428,7 @@ fn xrc_has_no_flush() {
     case.cx.service = crate::QpType::XrcInitiator;
     let wqe = send_wqe(1, flush(), 0);
     case.requester.post(crate::SendWqe { srqn: Some(softrnic_wire::Srqn::new(3)), ..wqe });
-    assert_eq!(case.try_transmit(), ([].into(), Stop::Idle, Outcome::Fatal(Status::LocalQpOperation)));
+    assert_eq!(case.try_transmit(), ([].into(), Stop::Idle, Outcome::Fatal(Reason::NoForm)));
 }
 
 #[test]
@@ -462,7 +482,7 @@ fn no_retry_counts_while_the_peers_process_is_stopped() {
         assert_eq!(case.transmit().0, [100]);
     }
     case.world.process = PeerProcess::NotStopped;
-    assert_eq!(case.time_out(), Outcome::Fatal(Status::RetryExceeded), "all before count as they did");
+    assert_eq!(case.time_out(), Outcome::Fatal(Reason::NoAnswer), "all before count as they did");
     assert_eq!(case.world.count_of(Counter::Timeout), 101);
 }
 
@@ -480,7 +500,7 @@ fn without_retries_the_verdict_waits_for_the_state_of_the_peers_process() {
         }
         let answer = if stopped { PeerProcess::Stopped } else { PeerProcess::NotStopped };
         case.world.process = answer;
-        let outcome = if stopped { DONE } else { Outcome::Fatal(Status::RetryExceeded) };
+        let outcome = if stopped { DONE } else { Outcome::Fatal(Reason::NoAnswer) };
         assert_eq!(case.time_out(), outcome);
         assert_eq!(case.world.count_of(Counter::Timeout), 1);
     }
@@ -514,7 +534,7 @@ fn no_rnr_retry_counts_while_the_peers_process_is_stopped() {
         assert_eq!(case.time_out(), DONE);
     }
     case.transmit();
-    assert_eq!(case.rnr_nak(100), Outcome::Fatal(Status::RnrRetryExceeded));
+    assert_eq!(case.rnr_nak(100), Outcome::Fatal(Reason::ReceiverNotReady));
 }
 
 #[test]
@@ -541,7 +561,7 @@ fn an_rnr_nak_without_retries_gives_up_when_it_knows_of_the_peers_process() {
             assert_eq!(case.rnr_nak(100), DONE, "it is still stopped");
         } else {
             case.world.process = PeerProcess::NotStopped;
-            assert_eq!(case.time_out(), Outcome::Fatal(Status::RnrRetryExceeded));
+            assert_eq!(case.time_out(), Outcome::Fatal(Reason::ReceiverNotReady));
             assert_eq!(case.world.count_of(Counter::RetryRnrExceededErr), 1);
         }
     }

@@ -2,11 +2,12 @@
 
 use softrnic_wire::{Deth, Imm, Packet};
 
-use super::{Responder, receive_completion};
+use super::{Responder, fail_receive, receive_completion};
 use crate::completion::Status;
 use crate::context::{Context, Outcome};
 use crate::counters::Counter;
-use crate::host::Host;
+use crate::failure::Reason;
+use crate::host::{Host, LocalFault};
 use crate::wqe::Receive;
 
 /// Every UD receive buffer begins with room for the network header (IBTA 11.4.1.2).
@@ -59,15 +60,14 @@ fn take<H: Host>(
     let Ok(Receive { wqe, domain }) = host.take_recv(None) else {
         return Err(Dropped(Counter::DropNoRecv));
     };
-    let status = if host
+    let placed = host
         .scatter(domain, &wqe.data, 0, grh)
-        .and_then(|()| host.scatter(domain, &wqe.data, GRH_LEN, packet.payload))
-        .is_err()
-    {
-        Status::LocalProtection
-    } else {
-        Status::Success
+        .and_then(|()| host.scatter(domain, &wqe.data, GRH_LEN, packet.payload));
+    let outcome = match placed {
+        Ok(()) => Outcome::Continue,
+        Err(LocalFault) => fail_receive(cx, Reason::ReceiveMemory, total, wqe.length, host),
     };
+    let status = outcome.status();
     let mut completion =
         receive_completion(cx, &wqe, status, packet.bth.solicited || status != Status::Success);
     if status == Status::Success {
@@ -78,5 +78,5 @@ fn take<H: Host>(
         host.count(Counter::RdmaRecvs);
     }
     host.complete(completion, None);
-    Ok(if status == Status::Success { Outcome::Continue } else { Outcome::Fatal(status) })
+    Ok(outcome)
 }

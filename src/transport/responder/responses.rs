@@ -7,11 +7,14 @@ use softrnic_wire::{Aeth, Body, Headers, IcrcForm, Msn, Op, Pad, Psn, Syndrome, 
 use super::resources::{Saved, SavedKind};
 use super::{Refusal, Responder};
 use crate::QpType;
+use crate::completion::WcOpcode;
 use crate::context::{Context, Outcome};
 use crate::counters::Counter;
+use crate::failure::Attempt;
 use crate::host::{Host, Payload, Transmit, TransmitError};
 use crate::qp::{Progress, Stop};
 use crate::segment::Position;
+use crate::wqe::RemoteBuffer;
 
 /// A negative acknowledgement.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +88,18 @@ impl Response {
             Response::Nak(nak) => nak.psn,
             Response::Read { saved, .. } => saved.first,
         }
+    }
+
+    /// The request that it answers.
+    #[cold]
+    fn attempt(&self) -> Attempt {
+        let (opcode, length, remote) = match self {
+            Response::Read { saved: Saved { kind: SavedKind::Read(_, reth), .. }, .. } => {
+                (WcOpcode::RdmaRead, reth.dma_len, Some(RemoteBuffer::of(reth)))
+            }
+            _ => (WcOpcode::RdmaRead, 0, None),
+        };
+        Attempt { opcode, wr_id: None, length: length.into(), remote, room: None }
     }
 
     /// The index of the packet `psn` in the answer to a READ, and how many of its packets have been sent.
@@ -236,7 +251,7 @@ impl<D> Responder<D> {
                     // it were executed, but their answers would acknowledge it.
                     let psn = response.psn() + self.read_progress();
                     self.responses.clear();
-                    return self.refuse(cx, psn, Refusal::Access, host);
+                    return self.refuse(cx, psn, Refusal::Access, response.attempt(), host);
                 }
                 Err(TransmitError::Full) => {
                     progress.stop = Stop::LinkFull;

@@ -7,11 +7,12 @@ use softrnic_wire::{Feth, Op, Reth, Rkey, SendTail};
 use super::partial::{PartialMessage, WritePart};
 use super::resources::{Saved, SavedKind};
 use super::responses::Response;
-use super::{INVALID, Refusal, Request, Responder, Stage, receive_completion};
+use super::{Refusal, Request, Responder, Stage, receive_completion};
 use crate::MAX_MESSAGE;
 use crate::completion::Status;
 use crate::context::Context;
 use crate::counters::Counter;
+use crate::failure::Reason;
 use crate::host::{AtomicOp, Domain, Host, NoRecv, RemoteAccess};
 use crate::planted::Fault;
 use crate::wqe::{Receive, RecvWqe};
@@ -28,7 +29,7 @@ impl<D> Responder<D> {
         self.check_access(cx, request.op)?;
         // An XRC request is checked in the domain of the SRQ that it names (IBTA Annex A14).
         let domain = match request.srqn {
-            Some(srqn) => host.srq_domain(srqn).ok_or(INVALID)?,
+            Some(srqn) => host.srq_domain(srqn).ok_or(Refusal::Invalid(Reason::NoReceiveQueue))?,
             None => host.own_domain(),
         };
         self.check_length(cx, request)?;
@@ -49,7 +50,7 @@ impl<D> Responder<D> {
             }
             Op::AtomicWrite(reth) => self.receive_atomic_write(stage, reth),
             Op::Flush(feth, reth) => self.receive_flush(stage, feth, reth),
-            _ => Err(INVALID),
+            _ => Err(Refusal::Invalid(Reason::Opcode)),
         }
     }
 
@@ -63,7 +64,7 @@ impl<D> Responder<D> {
             _ => message.is_none(),
         };
         let same_srq = message.is_none_or(|message| message.srqn() == request.srqn);
-        if fits && same_srq { Ok(()) } else { Err(INVALID) }
+        if fits && same_srq { Ok(()) } else { Err(Refusal::Invalid(Reason::OpcodeSequence)) }
     }
 
     /// The QP's own access flags; a violation is an invalid request, not an access error (C9-90).
@@ -86,7 +87,10 @@ impl<D> Responder<D> {
             _ => true,
         };
         let has_resources = !op_is_saved(op) || self.has_free_resources(cx);
-        if allowed && has_resources || cx.config.has(Fault::AnyAccess) { Ok(()) } else { Err(INVALID) }
+        if allowed && has_resources || cx.config.has(Fault::AnyAccess) {
+            return Ok(());
+        }
+        Err(Refusal::Invalid(if allowed { Reason::TooManyReads } else { Reason::QpAccess }))
     }
 
     /// Whether one more READ or atomic may be outstanding. Their answers are owed in order, so those that are
@@ -104,7 +108,10 @@ impl<D> Responder<D> {
             _ => 0,
         };
         let fits = request.has_valid_length(cx) || cx.config.has(Fault::AnyLength);
-        if fits && dma_len <= MAX_MESSAGE { Ok(()) } else { Err(INVALID) }
+        if fits && dma_len <= MAX_MESSAGE {
+            return Ok(());
+        }
+        Err(Refusal::Invalid(if fits { Reason::MessageTooLong } else { Reason::PayloadLength }))
     }
 
     fn receive_send<H: Host<Data = D>>(&mut self, stage: Stage<'_, H>) -> Result<(), Refusal> {
@@ -113,7 +120,9 @@ impl<D> Responder<D> {
             (take_recv(request, host)?, request.srqn, 0)
         } else {
             let message = self.message.take();
-            let Some(PartialMessage::Send { receive, srqn, received }) = message else { return Err(INVALID) };
+            let Some(PartialMessage::Send { receive, srqn, received }) = message else {
+                return Err(Refusal::Invalid(Reason::OpcodeSequence));
+            };
             (receive, srqn, received)
         };
         let total = received + request.payload.len() as u64;
@@ -140,13 +149,15 @@ impl<D> Responder<D> {
 
     fn receive_write<H: Host<Data = D>>(&mut self, stage: Stage<'_, H>) -> Result<(), Refusal> {
         let Stage { cx, request, domain, host } = stage;
-        let Some(part) = WritePart::of(request.op, self.message.as_ref()) else { return Err(INVALID) };
+        let Some(part) = WritePart::of(request.op, self.message.as_ref()) else {
+            return Err(Refusal::Invalid(Reason::OpcodeSequence));
+        };
         if !part.is_allowed(domain, host) {
             let wqe = part.imm.and_then(|_| host.take_recv(request.srqn).ok()).map(|receive| receive.wqe);
             return Err(refuse_write(cx, request, wqe.as_ref(), host));
         }
         if !part.adds_up(request.payload) {
-            return Err(INVALID);
+            return Err(Refusal::Invalid(Reason::WriteLength));
         }
         // Immediate data needs a receive WQE, and is refused before its packet is written.
         let wqe = match part.imm {
@@ -189,7 +200,7 @@ impl<D> Responder<D> {
     ) -> Result<(), Refusal> {
         let Stage { cx, request, domain, host } = stage;
         if !va.is_multiple_of(8) {
-            return Err(INVALID);
+            return Err(Refusal::Invalid(Reason::Misaligned));
         }
         host.check_remote(domain, rkey, va, 8, RemoteAccess::Atomic).map_err(|_| Refusal::Access)?;
         let original = host.atomic(domain, rkey, va, op).map_err(|_| Refusal::Access)?;
@@ -203,9 +214,10 @@ impl<D> Responder<D> {
         reth: Reth,
     ) -> Result<(), Refusal> {
         let Stage { cx, request, domain, host } = stage;
-        let bytes: [u8; 8] = request.payload.try_into().map_err(|_| INVALID)?;
+        let bytes: [u8; 8] =
+            request.payload.try_into().map_err(|_| Refusal::Invalid(Reason::PayloadLength))?;
         if !reth.va.is_multiple_of(8) {
-            return Err(INVALID);
+            return Err(Refusal::Invalid(Reason::Misaligned));
         }
         host.check_remote(domain, reth.rkey, reth.va, 8, RemoteAccess::Write).map_err(|_| Refusal::Access)?;
         host.atomic_write(domain, reth.rkey, reth.va, bytes).map_err(|_| Refusal::Access)?;
@@ -252,7 +264,7 @@ impl<D> Responder<D> {
 fn take_recv<H: Host>(request: &Request<'_>, host: &mut H) -> Result<Receive<H::Data>, Refusal> {
     host.take_recv(request.srqn).map_err(|none| match none {
         NoRecv::Empty => Refusal::NotReady,
-        NoRecv::NoQueue => INVALID,
+        NoRecv::NoQueue => Refusal::Invalid(Reason::NoReceiveQueue),
     })
 }
 
@@ -281,7 +293,7 @@ fn place_send<H: Host>(
 ) -> Result<(), Refusal> {
     let total = received + request.payload.len() as u64;
     if total > receive.wqe.length as u64 || total > MAX_MESSAGE as u64 {
-        return Err(Refusal::Invalid(Status::LocalLength));
+        return Err(Refusal::Invalid(Reason::ReceiveTooShort));
     }
     host.scatter(receive.domain, &receive.wqe.data, received, request.payload)
         .map_err(|_| Refusal::Operational)?;

@@ -118,28 +118,31 @@ fn without_a_receive_the_peer_gets_an_rnr_nak() {
 
 #[test]
 fn a_forbidden_operation_ends_the_qp() {
-    let bytes = [7; MTU as usize + 1];
+    let bytes = &[7; MTU as usize + 1];
     let short = &bytes[1..MTU as usize];
-    let cases: &[(Op, &[u8])] = &[
-        (Op::SendMiddle, &bytes[1..]),
-        (Op::SendLast(SendTail::Plain), &[1]),
-        (Op::WriteMiddle, &bytes[1..]),
-        (Op::WriteFirst(reth(2 * MTU)), short),
-        (Op::WriteFirst(reth(1)), &bytes[1..]),
-        (write(MTU + 1), &bytes),
-        (write(2), &[1]),
-        (fetch_add(1), &[1]),
-        (Op::FetchAdd(AtomicEth { va: 0x1001, rkey: Rkey(1), swap_or_add: 1, compare: 0 }), &[]),
-        (Op::AtomicWrite(reth(4)), &[0; 4]),
-        (Op::ReadRequest(reth(crate::MAX_MESSAGE + 1)), &[]),
+    let misaligned = AtomicEth { va: 0x1001, rkey: Rkey(1), swap_or_add: 1, compare: 0 };
+    let cases: &[(Op, &[u8], Reason)] = &[
+        (Op::SendMiddle, &bytes[1..], Reason::OpcodeSequence),
+        (Op::SendLast(SendTail::Plain), &[1], Reason::OpcodeSequence),
+        (Op::WriteMiddle, &bytes[1..], Reason::OpcodeSequence),
+        (Op::WriteFirst(reth(2 * MTU)), short, Reason::PayloadLength),
+        (Op::WriteFirst(reth(1)), &bytes[1..], Reason::WriteLength),
+        (write(MTU + 1), bytes, Reason::PayloadLength),
+        (write(2), &[1], Reason::WriteLength),
+        (fetch_add(1), &[1], Reason::PayloadLength),
+        (Op::FetchAdd(misaligned), &[], Reason::Misaligned),
+        (Op::AtomicWrite(reth(4)), &[0; 4], Reason::PayloadLength),
+        (Op::ReadRequest(reth(crate::MAX_MESSAGE + 1)), &[], Reason::MessageTooLong),
     ];
-    for (op, payload) in cases {
+    for (op, payload, reason) in cases {
         let mut case = Case::new();
         let outcome = case.request(100, *op, payload);
-        assert_eq!(outcome, Outcome::Fatal(Status::RemoteInvalidRequest), "{op:?}");
+        assert_eq!(outcome, Outcome::Fatal(*reason), "{op:?}");
+        assert_eq!(reason.status(), Status::RemoteInvalidRequest);
         assert_eq!(case.syndromes(), [(100, Syndrome::Nak(NakCode::InvalidRequest))], "{op:?}");
         assert_eq!(case.world.events, [QpEvent::RequestError]);
         assert_eq!(case.world.placed, []);
+        assert_eq!(case.world.failures.iter().map(|failure| failure.reason).collect::<Vec<_>>(), [*reason]);
     }
 }
 
@@ -150,7 +153,7 @@ fn each_right_of_the_qp_is_asked_for() {
         case.cx.attr.access = Default::default();
         let payload = if matches!(op, Op::AtomicWrite(_)) { &[0; 8][..] } else { &[] };
         let outcome = case.request(100, op, payload);
-        assert_eq!(outcome, Outcome::Fatal(Status::RemoteInvalidRequest), "{op:?}");
+        assert_eq!(outcome, Outcome::Fatal(Reason::QpAccess), "{op:?}");
     }
 }
 
@@ -165,7 +168,7 @@ fn a_key_that_does_not_allow_it_is_an_access_error() {
     ] {
         let mut case = Case::new();
         case.world.remote = Err(RemoteFault::Access);
-        assert_eq!(case.request(100, op, payload), Outcome::Fatal(Status::RemoteAccess), "{op:?}");
+        assert_eq!(case.request(100, op, payload), Outcome::Fatal(Reason::RemoteMemory), "{op:?}");
         assert_eq!(case.syndromes(), [(100, Syndrome::Nak(NakCode::RemoteAccess))]);
         assert_eq!(case.world.events, [QpEvent::AccessError]);
     }
@@ -182,7 +185,15 @@ fn a_message_that_is_refused_ends_with_its_status() {
     case.world.post_receive(1, MTU);
     assert_eq!(case.request(100, Op::SendFirst, &bytes), CONTINUE);
     let outcome = case.request(101, Op::SendLast(SendTail::Plain), &[1]);
-    assert_eq!(outcome, Outcome::Fatal(Status::LocalLength), "the receive is too short");
+    assert_eq!(outcome, Outcome::Fatal(Reason::ReceiveTooShort));
+    let attempt = Attempt {
+        opcode: WcOpcode::Send,
+        wr_id: None,
+        length: MTU as u64 + 1,
+        remote: None,
+        room: Some(MTU),
+    };
+    assert_eq!(case.world.failures, [Failure::new(&case.cx, Reason::ReceiveTooShort, Some(attempt))]);
     case.responder.fail_message(&case.cx, Status::LocalLength, &mut case.world);
     case.responder.flush(&case.cx, &mut case.world);
     assert_eq!(case.world.completed, [(1, Status::LocalLength)], "once");
@@ -193,7 +204,7 @@ fn a_bad_receive_is_a_local_protection_error() {
     let mut case = Case::new();
     case.world.post_receive(1, MTU);
     case.world.memory = Err(LocalFault);
-    assert_eq!(case.request(100, SEND, &[1]), Outcome::Fatal(Status::LocalProtection));
+    assert_eq!(case.request(100, SEND, &[1]), Outcome::Fatal(Reason::ReceiveMemory));
     assert_eq!(case.syndromes(), [(100, Syndrome::Nak(NakCode::RemoteOperational))]);
 }
 
@@ -253,7 +264,7 @@ fn a_read_whose_memory_goes_away_is_refused_at_that_packet() {
     case.world.refuses = [TransmitError::Remote(RemoteFault::Unmapped)].into();
     let mut progress = Progress { sent: 0, stop: Stop::Idle };
     let outcome = case.responder.transmit(&case.cx, &mut case.world, 1, &mut progress);
-    assert_eq!(outcome, Outcome::Fatal(Status::RemoteAccess));
+    assert_eq!(outcome, Outcome::Fatal(Reason::RemoteMemory));
     assert_eq!(case.syndromes(), [(100, Syndrome::Nak(NakCode::RemoteAccess))]);
 }
 
@@ -263,7 +274,7 @@ fn no_more_reads_are_taken_than_were_agreed_on() {
     assert_eq!(case.request(100, Op::ReadRequest(reth(1)), &[]), CONTINUE);
     assert_eq!(case.request(101, Op::ReadRequest(reth(1)), &[]), CONTINUE);
     let outcome = case.request(102, Op::ReadRequest(reth(1)), &[]);
-    assert_eq!(outcome, Outcome::Fatal(Status::RemoteInvalidRequest));
+    assert_eq!(outcome, Outcome::Fatal(Reason::TooManyReads));
 }
 
 #[test]

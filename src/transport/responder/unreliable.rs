@@ -3,11 +3,12 @@
 use softrnic_wire::{Op, SendTail};
 
 use super::partial::{PartialMessage, WritePart};
-use super::{Request, Responder, Stage, receive_completion};
+use super::{Request, Responder, Stage, fail_receive, receive_completion};
 use crate::MAX_MESSAGE;
 use crate::completion::Status;
 use crate::context::{Context, Outcome};
 use crate::counters::Counter;
+use crate::failure::Reason;
 use crate::host::Host;
 use crate::wqe::Receive;
 
@@ -82,13 +83,14 @@ impl<D> Responder<D> {
             return Err(Dropped(Counter::DropUcSequence));
         };
         let total = *received + request.payload.len() as u64;
-        let status = if total > wqe.length as u64 || total > MAX_MESSAGE as u64 {
-            Status::LocalLength
+        let outcome = if total > wqe.length as u64 || total > MAX_MESSAGE as u64 {
+            fail_receive(cx, Reason::ReceiveTooShort, total, wqe.length, host)
         } else if host.scatter(*domain, &wqe.data, *received, request.payload).is_err() {
-            Status::LocalProtection
+            fail_receive(cx, Reason::ReceiveMemory, total, wqe.length, host)
         } else {
-            Status::Success
+            Outcome::Continue
         };
+        let status = outcome.status();
         *received = total;
         let last = matches!(request.op, Op::SendLast(_) | Op::SendOnly(_));
         if status == Status::Success && !last {
@@ -108,7 +110,7 @@ impl<D> Responder<D> {
         }
         host.complete(completion, None);
         // A receive WQE that cannot take its message is a local error of the queue (IBTA 9.9.3, class A).
-        Ok(if status == Status::Success { Outcome::Continue } else { Outcome::Fatal(status) })
+        Ok(outcome)
     }
 
     fn unreliable_write<H: Host<Data = D>>(&mut self, stage: Stage<'_, H>) -> Result<Outcome, Dropped> {

@@ -438,7 +438,7 @@ fn qp_event(event: QpEvent) -> Event {
 
 fn completion(cqe: &softrnic_engine::Cqe) -> Completion {
     let (imm, invalidated) = match cqe.extra {
-        CqeExtra::None => (None, None),
+        CqeExtra::None | CqeExtra::Failed(_) => (None, None),
         CqeExtra::Imm(imm) => (Some(u32::from_be_bytes(imm.0)), None),
         CqeExtra::Invalidated(key) => (None, Some(key.0)),
     };

@@ -3,6 +3,7 @@
 mod atomics;
 mod bounds;
 mod copies;
+mod denials;
 mod device_memory;
 mod domains_and_keys;
 mod fast_register;

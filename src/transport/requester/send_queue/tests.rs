@@ -112,7 +112,7 @@ fn the_cursor_stays_at_a_local_operation_that_failed() {
     queue.start(1);
     send(&mut queue);
     queue.start(0);
-    queue.entries[1].fault = Some(Status::MwBind);
+    queue.entries[1].fault = Some(Reason::LocalOperation);
     queue.rewind();
     send(&mut queue);
     assert_eq!(queue.at, 1, "nothing behind it may be sent");

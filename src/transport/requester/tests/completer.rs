@@ -25,7 +25,7 @@ fn a_sequence_nak_takes_a_retry_and_a_refusal_is_counted_apart() {
     assert_eq!(case.nak(100, NakCode::PsnSequence), DONE);
     assert_eq!(case.requester.retries_left, case.cx.attr.retry_cnt - 1);
     assert_eq!((case.world.count_of(Counter::RcvdSeqErr), case.world.count_of(Counter::RcvdNak)), (1, 0));
-    assert_eq!(case.nak(101, NakCode::RemoteAccess), Outcome::Fatal(Status::RemoteAccess));
+    assert_eq!(case.nak(101, NakCode::RemoteAccess), Outcome::Fatal(Reason::NakRemoteAccess));
     assert_eq!((case.world.count_of(Counter::RcvdSeqErr), case.world.count_of(Counter::RcvdNak)), (1, 1));
 }
 
@@ -34,7 +34,7 @@ fn a_refused_read_fails_even_if_earlier_responses_were_lost() {
     let mut case = Case::new();
     case.post_read(1, 4);
     case.transmit();
-    assert_eq!(case.nak(102, NakCode::RemoteAccess), Outcome::Fatal(Status::RemoteAccess));
+    assert_eq!(case.nak(102, NakCode::RemoteAccess), Outcome::Fatal(Reason::NakRemoteAccess));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn an_rnr_retry_count_set_while_draining_ends_infinite_retries() {
         assert_eq!(case.time_out(), DONE);
         case.transmit();
     }
-    assert_eq!(case.rnr_nak(100), Outcome::Fatal(Status::RnrRetryExceeded));
+    assert_eq!(case.rnr_nak(100), Outcome::Fatal(Reason::ReceiverNotReady));
 }
 
 #[test]
@@ -110,11 +110,11 @@ fn a_read_ends_with_its_last_packet_and_not_before() {
     let mut case = Case::new();
     case.post_read(1, 2);
     case.transmit();
-    assert_eq!(case.answer(100, Answer::ReadEnd(&bytes)), Outcome::Fatal(Status::BadResponse));
+    assert_eq!(case.answer(100, Answer::ReadEnd(&bytes)), Outcome::Fatal(Reason::AnswerEnd));
     let mut case = Case::new();
     case.post_read(1, 1);
     case.transmit();
-    assert_eq!(case.answer(100, Answer::ReadMore(&bytes)), Outcome::Fatal(Status::BadResponse));
+    assert_eq!(case.answer(100, Answer::ReadMore(&bytes)), Outcome::Fatal(Reason::AnswerEnd));
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn nothing_behind_a_failed_local_operation_is_sent() {
     }
     assert_eq!(case.transmit().0, [100]);
     assert_eq!(case.transmit().0, []);
-    assert_eq!(case.ack(100), Outcome::Fatal(Status::MwBind));
+    assert_eq!(case.ack(100), Outcome::Fatal(Reason::LocalOperation));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn an_operation_that_the_service_lacks_is_a_local_error() {
         let mut case = Case::new();
         case.cx.service = service;
         case.post(1, op, 8);
-        let fatal = Outcome::Fatal(Status::LocalQpOperation);
+        let fatal = Outcome::Fatal(Reason::WrongService);
         assert_eq!(case.try_transmit(), ([].into(), Stop::Idle, fatal), "{service:?}");
     }
 }
@@ -114,7 +114,7 @@ fn an_operation_that_the_service_lacks_is_a_local_error() {
 fn without_initiator_depth_reads_fail_and_a_flush_does_not() {
     let feth = Feth { placement: Placement::GLOBAL_VISIBILITY, selectivity: Selectivity::Range };
     let flush = SendOp::Flush { remote: REMOTE, length: 8, feth };
-    let fatal = Outcome::Fatal(Status::LocalQpOperation);
+    let fatal = Outcome::Fatal(Reason::NoReadsAllowed);
     for (op, outcome) in [(SendOp::Read { remote: REMOTE }, fatal), (flush, DONE)] {
         let mut case = Case::new();
         case.cx.attr.max_rd_atomic = 0;
@@ -128,7 +128,7 @@ fn a_datagram_is_no_longer_than_the_ports_mtu() {
     let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let path = Path { src: here, dst: here, sport: 0, tos: 0, ttl: 1 };
     let datagram = || SendOp::Datagram { path, dest_qpn: Qpn::new(9), qkey: Qkey(1), imm: None::<Imm> };
-    for (length, outcome, sent) in [(4096, DONE, 1), (4097, Outcome::Fatal(Status::LocalLength), 0)] {
+    for (length, outcome, sent) in [(4096, DONE, 1), (4097, Outcome::Fatal(Reason::DatagramTooLong), 0)] {
         let mut case = Case::new();
         case.cx.service = QpType::Ud;
         case.post(1, datagram(), length);

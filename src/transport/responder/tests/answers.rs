@@ -56,7 +56,7 @@ fn a_read_whose_memory_goes_away_midway_is_refused_there() {
     assert_eq!(case.transmit(2).0, 2);
     case.world.take_sent();
     case.world.refuses = [TransmitError::Remote(RemoteFault::Unmapped)].into();
-    assert_eq!(case.transmit(9).2, Outcome::Fatal(Status::RemoteAccess));
+    assert_eq!(case.transmit(9).2, Outcome::Fatal(Reason::RemoteMemory));
     assert_eq!(case.syndromes(), [(102, Syndrome::Nak(NakCode::RemoteAccess))], "and nothing behind it");
 }
 

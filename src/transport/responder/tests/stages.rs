@@ -4,7 +4,7 @@ use softrnic_wire::{Feth, Imm, Placement, Selectivity, Srqn};
 
 use super::*;
 
-const INVALID: Outcome = Outcome::Fatal(Status::RemoteInvalidRequest);
+const OUT_OF_ORDER: Outcome = Outcome::Fatal(Reason::OpcodeSequence);
 
 fn flush(placement: Placement) -> Op {
     Op::Flush(Feth { placement, selectivity: Selectivity::Range }, reth(8))
@@ -29,7 +29,7 @@ fn an_open_message_must_end_before_another_begins() {
             case.world.post_receive(1, 3 * MTU);
             case.world.post_receive(2, 3 * MTU);
             assert_eq!(case.request(100, first, &full), CONTINUE);
-            assert_eq!(case.request(101, other, payload), INVALID, "{other:?} after {first:?}");
+            assert_eq!(case.request(101, other, payload), OUT_OF_ORDER, "{other:?} after {first:?}");
             assert_eq!(case.world.placed.len(), MTU as usize, "the second is not executed");
         }
     }
@@ -43,7 +43,7 @@ fn a_message_goes_on_with_packets_of_its_own_kind() {
         let mut case = Case::new();
         case.world.post_receive(1, 3 * MTU);
         assert_eq!(case.request(100, first, &full), CONTINUE);
-        assert_eq!(case.request(101, other, &full), INVALID);
+        assert_eq!(case.request(101, other, &full), OUT_OF_ORDER);
     }
 }
 
@@ -52,14 +52,15 @@ fn all_packets_of_an_xrc_message_name_the_same_srq() {
     let mut case = Case::new();
     let srqn = Some(Srqn::new(3));
     case.responder.message = Some(PartialMessage::Write { reth: reth(2 * MTU), srqn, done: 0 });
-    assert_eq!(case.request(100, Op::WriteMiddle, &[7; MTU as usize]), INVALID);
+    assert_eq!(case.request(100, Op::WriteMiddle, &[7; MTU as usize]), OUT_OF_ORDER);
 }
 
 #[test]
 fn a_write_of_several_packets_ends_with_the_length_that_it_announced() {
     // C9-96.
     let full = [7; MTU as usize];
-    for (last, outcome) in [(1, INVALID), (2, CONTINUE), (3, INVALID)] {
+    let wrong = Outcome::Fatal(Reason::WriteLength);
+    for (last, outcome) in [(1, wrong), (2, CONTINUE), (3, wrong)] {
         let mut case = Case::new();
         assert_eq!(case.request(100, Op::WriteFirst(reth(3 * MTU + 2)), &full), CONTINUE);
         assert_eq!(case.request(101, Op::WriteMiddle, &full), CONTINUE);
@@ -90,7 +91,7 @@ fn a_write_whose_key_is_refused_ends_the_receive_that_its_immediate_data_would_t
         let mut case = Case::new();
         (0..receives).for_each(|_| case.world.post_receive(1, 0));
         case.world.remote = Err(RemoteFault::Access);
-        assert_eq!(case.request(100, op, &[7]), Outcome::Fatal(Status::RemoteAccess));
+        assert_eq!(case.request(100, op, &[7]), Outcome::Fatal(Reason::RemoteMemory));
         assert_eq!(case.world.completed, completed);
     }
 }
@@ -128,7 +129,7 @@ fn a_flush_needs_the_right_of_each_placement_that_it_asks_for() {
         let mut case = Case::new();
         case.cx.attr.access.flush_global = global;
         case.cx.attr.access.flush_persistent = persistent;
-        let outcome = if allowed { CONTINUE } else { INVALID };
+        let outcome = if allowed { CONTINUE } else { Outcome::Fatal(Reason::QpAccess) };
         assert_eq!(case.request(100, flush(placement), &[]), outcome, "{placement:?}");
     }
 }
@@ -141,7 +142,7 @@ fn a_flush_is_answered_like_a_read_of_nothing() {
     assert!(matches!(case.answers()[..], [(100, Op::ReadResponseOnly(_))]));
     case.world.remote = Err(RemoteFault::Access);
     let outcome = case.request(101, flush(Placement::GLOBAL_VISIBILITY), &[]);
-    assert_eq!(outcome, Outcome::Fatal(Status::RemoteAccess));
+    assert_eq!(outcome, Outcome::Fatal(Reason::RemoteMemory));
 }
 
 #[test]
@@ -149,7 +150,8 @@ fn an_atomic_write_announces_the_eight_bytes_that_it_carries() {
     let mut case = Case::new();
     assert_eq!(case.request(100, Op::AtomicWrite(reth(8)), &[1; 8]), CONTINUE);
     let mut case = Case::new();
-    assert_eq!(case.request(100, Op::AtomicWrite(reth(4)), &[1; 8]), INVALID);
+    let wrong = Outcome::Fatal(Reason::PayloadLength);
+    assert_eq!(case.request(100, Op::AtomicWrite(reth(4)), &[1; 8]), wrong);
 }
 
 #[test]
@@ -157,7 +159,8 @@ fn without_responder_resources_reads_are_refused_and_writes_are_not() {
     let mut case = Case::new();
     case.cx.attr.max_dest_rd_atomic = 0;
     assert_eq!(case.request(100, write(1), &[1]), CONTINUE);
-    assert_eq!(case.request(101, Op::ReadRequest(reth(1)), &[]), INVALID);
+    let refused = Outcome::Fatal(Reason::TooManyReads);
+    assert_eq!(case.request(101, Op::ReadRequest(reth(1)), &[]), refused);
 }
 
 #[test]
@@ -179,7 +182,7 @@ fn a_key_that_cannot_be_invalidated_ends_the_qp() {
 #[test]
 fn a_message_may_be_as_long_as_a_message_can_be() {
     for (before, outcome) in
-        [(crate::MAX_MESSAGE - 1, CONTINUE), (crate::MAX_MESSAGE, Outcome::Fatal(Status::LocalLength))]
+        [(crate::MAX_MESSAGE - 1, CONTINUE), (crate::MAX_MESSAGE, Outcome::Fatal(Reason::ReceiveTooShort))]
     {
         let mut case = Case::new();
         case.world.post_receive(1, u32::MAX);

@@ -155,7 +155,7 @@ fn a_receive_that_is_too_short_is_an_error_of_its_queue() {
     for (first, room) in [(SEND, MTU - 1), (Op::SendFirst, MTU - 1)] {
         let mut case = Case::of(QpType::Uc);
         case.world.post_receive(1, room);
-        assert_eq!(case.comes(100, first, &FULL), Outcome::Fatal(Status::LocalLength));
+        assert_eq!(case.comes(100, first, &FULL), Outcome::Fatal(Reason::ReceiveTooShort));
         assert_eq!(case.says(), (Status::LocalLength, 0, None, true));
         assert_eq!((case.world.placed.len(), case.dropped(Counter::RdmaRecvs)), (0, 0));
     }
@@ -167,14 +167,14 @@ fn a_receive_that_cannot_be_written_is_an_error_of_its_queue() {
     case.world.post_receive(1, MTU);
     case.world.memory = Err(LocalFault);
     let op = Op::SendOnly(SendTail::Imm(IMM));
-    assert_eq!(case.comes(100, op, &FULL), Outcome::Fatal(Status::LocalProtection));
+    assert_eq!(case.comes(100, op, &FULL), Outcome::Fatal(Reason::ReceiveMemory));
     assert_eq!(case.says(), (Status::LocalProtection, 0, None, true));
 }
 
 #[test]
 fn an_unreliable_message_may_be_as_long_as_a_message_can_be() {
     for (before, outcome) in
-        [(crate::MAX_MESSAGE - 1, CONTINUE), (crate::MAX_MESSAGE, Outcome::Fatal(Status::LocalLength))]
+        [(crate::MAX_MESSAGE - 1, CONTINUE), (crate::MAX_MESSAGE, Outcome::Fatal(Reason::ReceiveTooShort))]
     {
         let mut case = Case::of(QpType::Uc);
         case.world.post_receive(1, u32::MAX);
@@ -330,7 +330,7 @@ fn a_datagram_whose_receive_cannot_be_written_ends_the_qp() {
     case.world.post_receive(1, 100);
     case.world.memory = Err(LocalFault);
     let outcome = case.datagram(Qkey(0), Some(IMM), &[7; 4]);
-    assert_eq!(outcome, Outcome::Fatal(Status::LocalProtection));
+    assert_eq!(outcome, Outcome::Fatal(Reason::ReceiveMemory));
     assert_eq!(case.says(), (Status::LocalProtection, 0, None, true));
     assert_eq!(case.dropped(Counter::RdmaRecvs), 0);
 }

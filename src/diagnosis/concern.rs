@@ -1,0 +1,59 @@
+//! What is told before anything has failed.
+
+use std::fmt::{self, Display, Formatter};
+
+use softrnic_transport::{Concern, QpFacts};
+use softrnic_wire::Time;
+
+use crate::words::{Request, Subject, span};
+
+/// Something that will probably not go on by itself, or not for long on other devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Warning {
+    /// What a QP told.
+    Qp {
+        /// That.
+        concern: Concern,
+        /// When.
+        now: Time,
+    },
+    /// A completion queue took no more.
+    CqOverrun {
+        /// What it holds.
+        entries: u32,
+    },
+    /// A send queue is full, and nothing in it will say so.
+    NothingSignaled {
+        /// The QP.
+        qpn: u32,
+        /// How many requests there are.
+        requests: u32,
+    },
+}
+
+impl Display for Warning {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::Qp { concern: Concern::NoReceiveAtPeer { since, attempt, qp }, now } => {
+                let waits = span(*since, *now);
+                write!(f, "{}: {} has waited {waits} for a receive: ", Subject(qp), Request(attempt))?;
+                f.write_str("the peer has posted none, or too few")?;
+                let QpFacts { rnr_retries, .. } = qp;
+                match rnr_retries {
+                    7 => f.write_str("; with rnr_retry 7 it waits for ever"),
+                    retries => write!(f, "; it fails after rnr_retry {retries}"),
+                }
+            }
+            Warning::CqOverrun { entries } => write!(
+                f,
+                "a completion queue of {entries} entries has overrun: completions come faster than they are polled, and \
+                 its QPs fail"
+            ),
+            Warning::NothingSignaled { qpn, requests } => write!(
+                f,
+                "QP {qpn:#x}: the send queue is full with {requests} requests of which none is signaled: hardware frees \
+                 their places only when a signaled one behind them has been polled"
+            ),
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! What an engine knows of failures: a QP's, for its completions, and the last ones, for whoever asks.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+
+use softrnic_diagnosis::{Code, Denied, Diagnosis, KeyDenied, Warning};
+use softrnic_memory::{Access, Denial, LocalFault, RemoteFault};
+use softrnic_transport::{Concern, Failure, Reason};
+use softrnic_wire::Rkey;
+
+use super::completion::CqeExtra;
+use super::data::LocalData;
+use super::host::{HostView, pd};
+
+/// Failures that are kept.
+const MOST: usize = 64;
+
+/// What went wrong on a QP since it left RESET.
+#[derive(Default)]
+pub struct Trouble {
+    /// What the memory refused last to requests of this side, and to those of the peer.
+    local: Option<Denied>,
+    remote: Option<Denied>,
+    /// Why the QP failed.
+    pub code: Option<Code>,
+}
+
+/// The last failures of an engine.
+#[derive(Default)]
+pub struct Diagnoses {
+    last: VecDeque<Diagnosis>,
+    /// Those of all engines of the process, whose QPs may be connected to each other.
+    process: Option<Arc<ProcessDiagnoses>>,
+}
+
+/// The requests that engines of this process have refused: the peer's engine knows why, and may be among them.
+#[derive(Default)]
+pub struct ProcessDiagnoses(Mutex<VecDeque<Diagnosis>>);
+
+impl Diagnoses {
+    /// Shares what is refused with the other engines of the process.
+    pub fn share(&mut self, process: Arc<ProcessDiagnoses>) {
+        self.process = Some(process);
+    }
+
+    /// The last failures, oldest first.
+    pub fn last(&self) -> impl Iterator<Item = &Diagnosis> {
+        self.last.iter()
+    }
+
+    fn keep(&mut self, diagnosis: Diagnosis) {
+        if diagnosis.is_refusal()
+            && let Some(process) = &self.process
+            // Another thread may have held it at a fork.
+            && let Ok(mut process) = process.0.try_lock()
+        {
+            push(&mut process, diagnosis.clone());
+        }
+        push(&mut self.last, diagnosis);
+    }
+
+    /// What the peer of a refused request says.
+    fn peer_of(&self, failure: &Failure) -> Option<Box<Diagnosis>> {
+        if !matches!(
+            failure.reason,
+            Reason::NakInvalidRequest | Reason::NakRemoteAccess | Reason::NakRemoteOperation
+        ) {
+            return None;
+        }
+        let qp = &failure.qp;
+        let known = self.process.as_ref()?.0.try_lock().ok()?;
+        let is_peer = |other: &&Diagnosis| {
+            let theirs = &other.failure.qp;
+            theirs.qpn == qp.peer.1 && theirs.peer.1 == qp.qpn && theirs.own == qp.peer.0
+        };
+        known.iter().rev().find(is_peer).cloned().map(Box::new)
+    }
+}
+
+fn push(list: &mut VecDeque<Diagnosis>, diagnosis: Diagnosis) {
+    if list.len() == MOST {
+        list.pop_front();
+    }
+    list.push_back(diagnosis);
+}
+
+impl HostView<'_, '_> {
+    fn trouble(&mut self) -> &mut Trouble {
+        self.io.trouble.get_or_insert_default()
+    }
+
+    /// Remembers why a local request may not use its bytes; `length` of them from `offset` on.
+    #[cold]
+    pub(super) fn note_local(
+        &mut self,
+        domain: softrnic_memory::PdId,
+        data: &LocalData,
+        (offset, length): (u64, u64),
+        write: bool,
+        fault: LocalFault,
+    ) {
+        let LocalData::Sges(sges) = data else { return };
+        let (mut skip, mut left) = (offset, length);
+        let mut denied = None;
+        for sge in sges.iter() {
+            let here = u64::from(sge.length).saturating_sub(skip).min(left);
+            let addr = sge.addr.wrapping_add(skip);
+            skip = skip.saturating_sub(u64::from(sge.length));
+            left -= here;
+            if here == 0 {
+                continue;
+            }
+            let found = self.memory.explain_local(domain, sge.lkey, addr, here, write);
+            let denial = found.or((fault == LocalFault::Unmapped).then_some(Denial::Unmapped));
+            if let Some(denial) = denial {
+                denied = Some(Denied::Key(KeyDenied {
+                    key: sge.lkey.0,
+                    remote: false,
+                    addr,
+                    length: here,
+                    denial,
+                }));
+                break;
+            }
+        }
+        self.trouble().local = denied;
+    }
+
+    /// Remembers why a local operation was not executed.
+    #[cold]
+    pub(super) fn note_operation(&mut self, denied: Denied) {
+        self.trouble().local = Some(denied);
+    }
+
+    /// Remembers why a peer may not use a key.
+    #[cold]
+    pub(super) fn note_remote(
+        &mut self,
+        domain: softrnic_transport::Domain,
+        rkey: Rkey,
+        (addr, length): (u64, u64),
+        needed: Access,
+        fault: RemoteFault,
+    ) -> softrnic_transport::RemoteFault {
+        let denial = match fault {
+            RemoteFault::Unmapped => Some(Denial::Unmapped),
+            RemoteFault::Misaligned => Some(Denial::Misaligned),
+            _ => self.memory.explain_remote(pd(domain), self.io.qpn, rkey, addr, length, needed),
+        };
+        let denied = |denial| Denied::Key(KeyDenied { key: rkey.0, remote: true, addr, length, denial });
+        self.trouble().remote = denial.map(denied);
+        match fault {
+            RemoteFault::Unmapped => softrnic_transport::RemoteFault::Unmapped,
+            _ => softrnic_transport::RemoteFault::Access,
+        }
+    }
+
+    /// Remembers why a peer may not invalidate a key.
+    #[cold]
+    pub(super) fn note_invalidate(&mut self, denied: Denied) {
+        self.trouble().remote = Some(denied);
+    }
+
+    /// Something has failed for good.
+    #[cold]
+    pub(super) fn diagnose(&mut self, failure: Failure) {
+        let (heard, now) = (self.io.counts.packets_received, self.now);
+        let peer = self.shared.diagnoses.peer_of(&failure);
+        let trouble = self.trouble();
+        let denied = match failure.reason {
+            Reason::LocalMemory | Reason::ReceiveMemory | Reason::LocalOperation => trouble.local.take(),
+            Reason::RemoteMemory | Reason::RemoteInvalidate => trouble.remote.take(),
+            _ => None,
+        };
+        let diagnosis = Diagnosis { failure, denied, peer, heard, now };
+        trouble.code.get_or_insert(diagnosis.code());
+        tell(&diagnosis);
+        self.shared.diagnoses.keep(diagnosis);
+    }
+
+    /// What a failed completion says besides its status.
+    #[cold]
+    pub(super) fn why(&self) -> CqeExtra {
+        let code = self.io.trouble.as_ref().and_then(|trouble| trouble.code);
+        code.map_or(CqeExtra::None, CqeExtra::Failed)
+    }
+
+    #[cold]
+    pub(super) fn warn(&mut self, concern: Concern) {
+        warn(&Warning::Qp { concern, now: self.now });
+    }
+}
+
+/// The kinds that were told in this process, a bit each.
+static TOLD: AtomicU8 = AtomicU8::new(0);
+
+fn is_first(kind: u8) -> bool {
+    TOLD.fetch_or(kind, Ordering::Relaxed) & kind == 0
+}
+
+/// Says why a QP has failed: the first one of which the peer was silent even where nothing is logged.
+fn tell(diagnosis: &Diagnosis) {
+    let kind = match diagnosis.failure.reason {
+        Reason::NoAnswer | Reason::SequenceNaks => 1,
+        Reason::ReceiverNotReady => 2,
+        _ => 0,
+    };
+    say(kind, diagnosis);
+}
+
+/// Says what will probably not go on by itself: the first of each kind even where nothing is logged.
+pub(crate) fn warn(warning: &Warning) {
+    let kind = match warning {
+        Warning::Qp { concern: Concern::NoReceiveAtPeer { .. }, .. } => 4,
+        Warning::CqOverrun { .. } => 8,
+        Warning::NothingSignaled { .. } => 16,
+    };
+    say(kind, warning);
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn say(kind: u8, what: &dyn std::fmt::Display) {
+    if kind != 0 && is_first(kind) {
+        tracing::warn!(target: softrnic_diagnosis::ALWAYS, "{what}");
+    } else {
+        tracing::warn!(target: "softrnic::qp", "{what}");
+    }
+}
+
+#[cfg(target_family = "wasm")]
+fn say(kind: u8, _: &dyn std::fmt::Display) {
+    is_first(kind);
+}
