@@ -31,7 +31,9 @@ pub(crate) unsafe extern "C" fn advise_mr(
             _ => return Err(Errno::OPNOTSUPP),
         };
         if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 || count == 0 {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid(format_args!(
+                "flags {flags:#x} or num_sge {count}: no such flags, or no ranges"
+            )));
         }
         // SAFETY: the application has `count` elements there, valid for the call; at most `MOST` are read.
         let sges = unsafe { element_list(sges, count as usize, MOST)? };

@@ -154,7 +154,10 @@ pub(crate) unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
         let address = address_vector(attr)?;
         let src = ctx.nic()?.gid(address.sgid_index)?;
         if src == Gid::ZERO {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid(format_args!(
+                "grh.sgid_index {}: the GID table has no entry there",
+                address.sgid_index
+            )));
         }
         let query = Query { dst: address.dgid.to_ip(), src: Some(src.to_ip()), oif: None };
         let mut host = Host::open()?;
@@ -207,7 +210,8 @@ fn way_back(ctx: &Ctx, port: u8, wc: &ibv_wc, grh: Option<&[u8; GRH]>) -> Result
     if wc.wc_flags & IBV_WC_GRH == 0 {
         return Ok(attr);
     }
-    let header = Header::read(grh.ok_or(Errno::INVAL)?).ok_or(Errno::INVAL)?;
+    let header = Header::read(grh.ok_or_else(|| Errno::invalid("grh is null"))?)
+        .ok_or_else(|| Errno::invalid("grh: these 40 bytes are no network header"))?;
     let own = Gid::from(header.dst);
     let index = gid_index(ctx, own)?;
     attr.is_global = 1;

@@ -131,7 +131,9 @@ impl Ctx {
     pub(crate) fn import(cmd_fd: c_int) -> Result<*mut ibv_context, Errno> {
         let identity = identity(cmd_fd)?;
         let open: Vec<_> = registry().files.iter().filter_map(Weak::upgrade).collect();
-        let file = open.into_iter().find(|file| file.identity == identity).ok_or(Errno::INVAL)?;
+        let file = open.into_iter().find(|file| file.identity == identity).ok_or_else(|| {
+            Errno::invalid(format_args!("cmd_fd {cmd_fd} is not that of an open device of this process"))
+        })?;
         Ok(Ctx::publish(ObjectSlot::new()?, file))
     }
 
@@ -145,7 +147,7 @@ impl Ctx {
     /// The `Ctx` that contains an `ibv_context` of ours.
     pub(crate) fn of<'a>(context: *mut ibv_context) -> Result<&'a Ctx, Errno> {
         if context.is_null() {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid("context is null"));
         }
         find(container(context))
     }

@@ -73,7 +73,9 @@ impl CqObject {
         let ctx = Ctx::of(context)?;
         // SAFETY: an open context, as was just found; the field is written when it is made and never again.
         if i64::from(comp_vector) >= i64::from(unsafe { (*context).num_comp_vectors }) {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid(format_args!(
+                "comp_vector {comp_vector} is not below num_comp_vectors"
+            )));
         }
         let channel_object = match channel.is_null() {
             true => None,
@@ -120,8 +122,10 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
     comp_vector: c_int,
 ) -> *mut ibv_cq {
     guard::<*mut ibv_cq>(call!(ibv_create_cq, context, cqe, cq_context, channel, comp_vector), move || {
-        let depth = usize::try_from(cqe).map_err(|_| Errno::INVAL)?;
-        let vector = u32::try_from(comp_vector).map_err(|_| Errno::INVAL)?;
+        let depth =
+            usize::try_from(cqe).map_err(|_| Errno::invalid(format_args!("cqe {cqe} is negative")))?;
+        let vector = u32::try_from(comp_vector)
+            .map_err(|_| Errno::invalid(format_args!("comp_vector {comp_vector} is negative")))?;
         CqObject::create(context, depth, cq_context, channel, vector, Poll::plain())
     })
 }
@@ -130,7 +134,9 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
 pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     guard::<()>(call!(ibv_resize_cq, cq, cqe), move || {
         let object = CqObject::of(cq)?;
-        object.nic.resize(usize::try_from(cqe).map_err(|_| Errno::INVAL)?)?;
+        object.nic.resize(
+            usize::try_from(cqe).map_err(|_| Errno::invalid(format_args!("cqe {cqe} is negative")))?,
+        )?;
         // SAFETY: a field of what was just found, which nothing else writes once the CQ is made, and nothing reads
         // here.
         let shown = unsafe { AtomicI32::from_ptr(&raw mut (*object.ibv.get()).cqe) };
@@ -181,9 +187,10 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut i
     guard_data_path::<Found>(move || {
         // SAFETY: null, or a CQ of ours that the application keeps for the call.
         let cq = unsafe { CqObject::live(cq)? };
-        let most = usize::try_from(most).map_err(|_| Errno::INVAL)?;
+        let most = usize::try_from(most)
+            .map_err(|_| Errno::invalid(format_args!("num_entries {most} is negative")))?;
         if wc.is_null() && most > 0 {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid("wc is null"));
         }
         let mut next = wc;
         Ok(Found(cq.nic.poll_with(most, |cqe| {

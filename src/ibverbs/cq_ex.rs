@@ -144,7 +144,7 @@ pub(crate) unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_po
         // SAFETY: null, or a CQ of ours that the application keeps; the struct is null or valid for the call.
         let (cq, attr) = unsafe { (CqObject::live(cq.cast())?, attr.as_ref()) };
         if attr.is_some_and(|attr| attr.comp_mask != 0) {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid("ibv_poll_cq_attr.comp_mask is not 0"));
         }
         cq.poll.lock();
         take(cq).inspect_err(|_| cq.poll.unlock())

@@ -63,7 +63,14 @@ impl DmObject {
 fn check_words(dm: &DmObject, offset: u64, length: usize) -> Result<(), Errno> {
     let words = offset.is_multiple_of(4) && length.is_multiple_of(4);
     let fits = offset.checked_add(length as u64).is_some_and(|end| end <= dm.memory.length);
-    if words && fits { Ok(()) } else { Err(Errno::INVAL) }
+    if words && fits {
+        Ok(())
+    } else {
+        Err(Errno::invalid(format_args!(
+            "{length} B at offset {offset}: not multiples of 4, or past the end of {} B",
+            dm.memory.length
+        )))
+    }
 }
 
 pub(crate) unsafe extern "C" fn alloc_dm(
@@ -127,7 +134,7 @@ pub(crate) unsafe extern "C" fn memcpy_to_dm(
             return Ok(());
         }
         if from.is_null() {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid("host_addr is null"));
         }
         // SAFETY: the application has `length` bytes there. They may be registered, and change meanwhile.
         Ok(unsafe { dm.memory.context.fill_dm(dm.memory.id, offset, from.cast(), length) }?)
@@ -147,7 +154,7 @@ pub(crate) unsafe extern "C" fn memcpy_from_dm(
             return Ok(());
         }
         if to.is_null() {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid("host_addr is null"));
         }
         // SAFETY: the application has room for `length` bytes there. They may be registered, and change meanwhile.
         Ok(unsafe { dm.memory.context.show_dm(dm.memory.id, offset, to.cast(), length) }?)

@@ -213,7 +213,7 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     if cq.is_null() || cq_context.is_null() {
-        return failed(Errno::INVAL);
+        return failed(Errno::invalid("cq or cq_context is null"));
     }
     let call = call!(ibv_get_cq_event, channel, cq, cq_context);
     let Some(object) = guard(call, || Ok(Source(ChannelObject::of(channel)?))) else { return -1 };
@@ -277,7 +277,7 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_async_event(
     event: *mut ibv_async_event,
 ) -> c_int {
     if event.is_null() {
-        return failed(Errno::INVAL);
+        return failed(Errno::invalid("event is null"));
     }
     let call = call!(ibv_get_async_event, context, event);
     let Some(nic) = guard(call, || Ok(Source(Ctx::of(context)?.nic()?))) else { return -1 };

@@ -81,7 +81,7 @@ impl MrObject {
         region: Arc<Region>,
         imported: bool,
     ) -> Result<*mut ibv_mr, Errno> {
-        let keys = region.raw().as_ref().ok_or(Errno::INVAL)?.keys();
+        let keys = region.raw().as_ref().ok_or_else(|| Errno::invalid("the region was deregistered"))?.keys();
         let ibv = ibv_mr {
             context: pd.context(),
             pd: pd.as_ibv(),
@@ -169,7 +169,9 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr
         let iova = (mask & IBV_REG_MR_MASK_IOVA != 0).then_some(attr.iova);
         match (mask & MEMORY, mask & FILE) {
             (0, FILE) => {
-                let iova = iova.ok_or(Errno::INVAL)?;
+                let iova = iova.ok_or_else(|| {
+                    Errno::invalid("comp_mask lacks IBV_REG_MR_MASK_IOVA, which a dma-buf needs")
+                })?;
                 register_file(
                     object,
                     attr.fd_offset,
@@ -187,7 +189,9 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr
                 // SAFETY: memory of the application's, which stays mapped while it is registered, as `verbs.h` asks.
                 unsafe { register(pd, attr.addr, attr.length, iova, access) }
             }
-            _ => Err(Errno::INVAL),
+            _ => Err(Errno::invalid(format_args!(
+                "comp_mask {mask:#x} names neither memory nor a dma-buf, or both"
+            ))),
         }
     })
 }
@@ -324,9 +328,18 @@ unsafe impl Object for Buffer {
 impl Buffer {
     /// Whether memory is in the buffer, and the buffer belongs to the domain.
     fn check(&self, pd: *mut ibv_pd, addr: *mut c_void, length: usize) -> Result<(), Errno> {
-        let offset = addr.addr().checked_sub(self.mapping.base().as_ptr().addr()).ok_or(Errno::INVAL)?;
+        let offset = addr
+            .addr()
+            .checked_sub(self.mapping.base().as_ptr().addr())
+            .ok_or_else(|| Errno::invalid("addr is before the buffer of the DMA handle"))?;
         let fits = offset.checked_add(length).is_some_and(|end| end <= self.mapping.len());
-        if self.pd == pd.addr() && fits { Ok(()) } else { Err(Errno::INVAL) }
+        if self.pd == pd.addr() && fits {
+            Ok(())
+        } else {
+            Err(Errno::invalid(format_args!(
+                "{length} B at {addr:p} are not inside the buffer of the DMA handle, or pd is another"
+            )))
+        }
     }
 }
 
@@ -352,7 +365,7 @@ unsafe fn register(
     let implicit = addr == 0 && length == usize::MAX && access.contains(Access::ON_DEMAND);
     // The kernel refuses addresses that differ within the page.
     if !access.contains(Access::ZERO_BASED) && (addr as u64 ^ iova) & (PAGE - 1) != 0 {
-        return Err(Errno::INVAL);
+        return Err(Errno::invalid(format_args!("iova {iova:#x} and addr {addr:#x} differ within the page")));
     }
     // SAFETY: as the caller promises.
     let range = unsafe { if implicit { AppRange::whole() } else { AppRange::new(addr, length as u64) } };
@@ -379,10 +392,14 @@ fn register_file(
     access.for_region()?;
     check_file(fd, offset, length)?;
     if length == 0 || access.intersects(Access::ON_DEMAND) {
-        return Err(Errno::INVAL);
+        return Err(Errno::invalid(format_args!(
+            "length {length} is 0, or access {access:?} has ON_DEMAND, which a dma-buf cannot be"
+        )));
     }
     let into_page = offset % PAGE;
-    let mapped = length.checked_add(into_page as usize).ok_or(Errno::INVAL)?;
+    let mapped = length
+        .checked_add(into_page as usize)
+        .ok_or_else(|| Errno::invalid(format_args!("length {length} is too long")))?;
     let slot = ObjectSlot::new()?;
     let (protection, from) = (libc::PROT_READ | libc::PROT_WRITE, (offset - into_page) as libc::off_t);
     // SAFETY: `check_file` has found it open. Should the application close it meanwhile, another file is mapped, or none.
@@ -407,9 +424,18 @@ fn check_file(fd: c_int, offset: u64, length: usize) -> Result<(), Errno> {
     if status != 0 {
         return Err(Errno::last());
     }
-    let end = offset.checked_add(length as u64).ok_or(Errno::INVAL)?;
+    let end = offset
+        .checked_add(length as u64)
+        .ok_or_else(|| Errno::invalid(format_args!("offset {offset} and length {length} are too long")))?;
     let sized = stat.st_mode & libc::S_IFMT == libc::S_IFREG || stat.st_size > 0;
-    if sized && end > stat.st_size as u64 { Err(Errno::INVAL) } else { Ok(()) }
+    if sized && end > stat.st_size as u64 {
+        Err(Errno::invalid(format_args!(
+            "offset and length reach to {end}, and the dma-buf ends at {}",
+            stat.st_size
+        )))
+    } else {
+        Ok(())
+    }
 }
 
 /// `ibv_rereg_mr` has return codes of its own (`enum ibv_rereg_mr_err_code`), and sets `errno`. On an error the old
@@ -461,7 +487,7 @@ unsafe fn reregister(
         return Ok(Rereg::WrongInput);
     }
     if flags == 0 {
-        return Err(Errno::INVAL);
+        return Err(Errno::invalid("flags is 0: nothing to change"));
     }
     let mut change = ReregSpec::default();
     let mut new_pd = None;
@@ -481,7 +507,7 @@ unsafe fn reregister(
         change.access = Some(Access::from_bits_retain(access as u32));
     }
     let mut raw = object.region.raw();
-    let raw = raw.as_mut().ok_or(Errno::INVAL)?;
+    let raw = raw.as_mut().ok_or_else(|| Errno::invalid("the region was deregistered"))?;
     raw.reregister(change, new_pd.map(|pd| pd.nic.clone()))?;
     let keys = raw.keys();
     let ibv = object.ibv.get();

@@ -44,7 +44,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: u32) -> *mut 
         let kind = match mw_type {
             IBV_MW_TYPE_1 => MwType::Type1,
             IBV_MW_TYPE_2 => MwType::Type2,
-            _ => return Err(Errno::INVAL),
+            _ => return Err(Errno::invalid(format_args!("type {mw_type} is no type of a memory window"))),
         };
         let slot = ObjectSlot::new()?;
         let rkey = object.nic.alloc_mw(kind)?;
@@ -127,7 +127,7 @@ pub(crate) unsafe fn bind_spec(
     // SAFETY: a region of ours that stays, as the caller promises; an unbind names none.
     let mr = if info.mr.is_null() { 0 } else { unsafe { MrObject::lkey(info.mr)? } };
     if info.mr.is_null() && info.length != 0 {
-        return Err(Errno::INVAL);
+        return Err(Errno::invalid(format_args!("bind_info.mr is null, and length is {}", info.length)));
     }
     Ok(BindSpec {
         mw: window.rkey,

@@ -200,7 +200,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         let pd = PdObject::of(attr.pd)?;
         Ctx::check_same(context, pd.context)?;
         if let Origin::Parent { .. } = pd.origin {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid("pd: a parent domain cannot have another as its parent"));
         }
         let slot = ObjectSlot::new()?;
         if !attr.td.is_null() {

@@ -369,7 +369,9 @@ pub(crate) unsafe fn append(
     most: usize,
 ) -> Result<(), Errno> {
     let at = bytes.len();
-    let to = at.checked_add(length).filter(|to| *to <= most).ok_or(Errno::INVAL)?;
+    let to = at.checked_add(length).filter(|to| *to <= most).ok_or_else(|| {
+        Errno::invalid(format_args!("inline data: {length} B more than {at} B exceed max_inline_data {most}"))
+    })?;
     resize(bytes, to)?;
     // SAFETY: `length` bytes are readable at `addr`, as the caller promises, and apart from `bytes`, which is ours.
     // They may change while they are copied.

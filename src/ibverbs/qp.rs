@@ -163,7 +163,7 @@ pub(crate) fn service(qp_type: u32) -> Result<QpType, Errno> {
         IBV_QPT_XRC_SEND => Ok(QpType::XrcInitiator),
         IBV_QPT_XRC_RECV => Ok(QpType::XrcTarget),
         IBV_QPT_RAW_PACKET | IBV_QPT_DRIVER => Err(Errno::OPNOTSUPP),
-        _ => Err(Errno::INVAL),
+        _ => Err(Errno::invalid(format_args!("qp_type {qp_type} does not exist"))),
     }
 }
 
@@ -233,7 +233,7 @@ fn create_other(
     }
     let srq = match init.srq.is_null() {
         true => None,
-        false if initiator => return Err(Errno::INVAL),
+        false if initiator => return Err(Errno::invalid("srq: an XRC initiator receives nothing")),
         false => Some(SrqObject::of(init.srq)?),
     };
     if let Some(srq) = srq {
@@ -373,12 +373,17 @@ pub(crate) unsafe extern "C" fn open_qp(
             return Err(Errno::OPNOTSUPP);
         }
         if attr.comp_mask & NEEDED != NEEDED || attr.qp_type != IBV_QPT_XRC_RECV {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid(format_args!(
+                "comp_mask {:#x}, qp_type {}: XRCD, number and IBV_QPT_XRC_RECV are needed",
+                attr.comp_mask, attr.qp_type
+            )));
         }
         let xrcd = XrcdObject::of(attr.xrcd)?;
         Ctx::check_same(context, xrcd.context())?;
         let (slot, domain) = (ObjectSlot::new()?, &xrcd.domain);
-        let nic = domain.target(Qpn::new(attr.qp_num)).ok_or(Errno::INVAL)?;
+        let nic = domain.target(Qpn::new(attr.qp_num)).ok_or_else(|| {
+            Errno::invalid(format_args!("qp_num {:#x}: no such QP in the XRC domain", attr.qp_num))
+        })?;
         let parts = Parts::of_target(attr.xrcd);
         parts.join()?;
         let named = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;

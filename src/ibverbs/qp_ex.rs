@@ -86,7 +86,9 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         }
         let needed = if service == QpType::XrcTarget { IBV_QP_INIT_ATTR_XRCD } else { IBV_QP_INIT_ATTR_PD };
         if mask & needed == 0 {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid(format_args!(
+                "comp_mask {mask:#x} lacks {needed:#x}, the PD or XRC domain"
+            )));
         }
         let request = Request { pd: init.pd, xrcd: init.xrcd, send_ops };
         // SAFETY: the extended struct begins with the fields of the plain one (`testdata/layout.txt`), and `init` is
@@ -100,7 +102,10 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
 pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     guard::<*mut ibv_qp_ex>(call!(ibv_qp_to_qp_ex, qp), move || {
         let object = QpObject::of(qp)?;
-        object.builder.as_ref().ok_or(Errno::INVAL)?;
+        object
+            .builder
+            .as_ref()
+            .ok_or_else(|| Errno::invalid("the QP was made without IBV_QP_INIT_ATTR_SEND_OPS_FLAGS"))?;
         Ok(object.ibv.get())
     })
 }
@@ -166,7 +171,10 @@ impl Drop for Unlocks<'_> {
 unsafe fn open<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a QpObject, &'a mut Batch), Errno> {
     // SAFETY: as the caller promises.
     let object = unsafe { QpObject::live(qp.cast())? };
-    let builder = object.builder.as_ref().ok_or(Errno::INVAL)?;
+    let builder = object
+        .builder
+        .as_ref()
+        .ok_or_else(|| Errno::invalid("the QP was made without IBV_QP_INIT_ATTR_SEND_OPS_FLAGS"))?;
     // SAFETY: one thread at a time has a batch (`Builder::lock`), and has one reference to it, as the caller promises.
     Ok((object, unsafe { &mut *builder.batch.get() }))
 }
@@ -206,7 +214,7 @@ unsafe fn amend(
     let (object, batch) = unsafe { open(qp)? };
     let changed = match batch.requests.last_mut() {
         Some(request) => change(object, request),
-        None => Err(Errno::INVAL),
+        None => Err(Errno::invalid("no work request has been begun: call ibv_wr_send or the like first")),
     };
     if let Err(errno) = changed {
         batch.refuse(errno);
@@ -247,7 +255,12 @@ pub(crate) unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     guard_data_path::<Silent>(move || {
         // SAFETY: null, or a QP of ours that the application keeps for the call.
         let object = unsafe { QpObject::live(qp.cast())? };
-        object.builder.as_ref().ok_or(Errno::INVAL)?.lock.lock();
+        object
+            .builder
+            .as_ref()
+            .ok_or_else(|| Errno::invalid("the QP was made without IBV_QP_INIT_ATTR_SEND_OPS_FLAGS"))?
+            .lock
+            .lock();
         // SAFETY: a QP of ours that the application keeps; this thread holds the lock, so the batch is its own.
         unsafe { open(qp)? }.1.clear();
         Ok(Silent)
@@ -353,7 +366,7 @@ pub(crate) unsafe extern "C" fn wr_atomic_write(
             begin(qp, |_| {
                 let mut bytes = InlineBytes::new();
                 if value.is_null() {
-                    return Err(Errno::INVAL);
+                    return Err(Errno::invalid("the value of an atomic write is null"));
                 }
                 append(&mut bytes, value.expose_provenance(), 8, 8)?;
                 Ok((SendOp::AtomicWrite { remote: remote(va, rkey) }, LocalData::Inline(bytes), 8))
@@ -377,13 +390,15 @@ pub(crate) unsafe extern "C" fn wr_flush(
                 let selectivity = match u32::from(level) {
                     IBV_FLUSH_RANGE => Selectivity::Range,
                     IBV_FLUSH_MR => Selectivity::Region,
-                    _ => return Err(Errno::INVAL),
+                    _ => return Err(Errno::invalid(format_args!("level {level} is no level of a FLUSH"))),
                 };
                 let placement = Placement::from_bits(kind);
                 if u32::from(kind) & !(IBV_FLUSH_GLOBAL | IBV_FLUSH_PERSISTENT) != 0 || kind == 0 {
-                    return Err(Errno::INVAL);
+                    return Err(Errno::invalid(format_args!("type {kind:#x} is no placement of a FLUSH")));
                 }
-                let length = u32::try_from(length).map_err(|_| Errno::INVAL)?;
+                let length = u32::try_from(length).map_err(|_| {
+                    Errno::invalid(format_args!("a FLUSH of {length} B, and 2^32 are too many"))
+                })?;
                 let feth = Feth { placement, selectivity };
                 bare(SendOp::Flush { remote: remote(va, rkey), length, feth })
             })
@@ -424,10 +439,12 @@ pub(crate) unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_
         unsafe {
             amend(qp, |object, request| {
                 let imm = match request.op {
-                    _ if object.nic.service() != QpType::Ud => return Err(Errno::INVAL),
+                    _ if object.nic.service() != QpType::Ud => {
+                        return Err(Errno::invalid("an address handle is for UD alone"));
+                    }
                     SendOp::Send(SendTail::Plain) => None,
                     SendOp::Send(SendTail::Imm(imm)) => Some(imm),
-                    _ => return Err(Errno::INVAL),
+                    _ => return Err(Errno::invalid("UD has SENDs alone")),
                 };
                 request.op = datagram(object, ah, qpn, qkey, imm)?;
                 Ok(())

@@ -80,7 +80,11 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
         // SAFETY: a context that the application keeps for the call, and a GID that is valid for it.
         let (ctx, gid) = unsafe { (Ctx::of(context)?, borrow_mut(gid)?) };
         check_port(port.into())?;
-        gid.raw = gid_at(ctx, usize::try_from(index).map_err(|_| Errno::INVAL)?)?.0;
+        gid.raw = gid_at(
+            ctx,
+            usize::try_from(index).map_err(|_| Errno::invalid(format_args!("index {index} is negative")))?,
+        )?
+        .0;
         Ok(OrMinusOne(0))
     })
 }
@@ -125,7 +129,9 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
                 return Err(Errno::OPNOTSUPP);
             }
             if entry_size < size_of::<ibv_gid_entry>() {
-                return Err(Errno::INVAL);
+                return Err(Errno::invalid(format_args!(
+                    "entry_size {entry_size} is below that of ibv_gid_entry"
+                )));
             }
             let mut valid = 0;
             let nic = ctx.nic()?;
@@ -135,7 +141,9 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
                     continue;
                 }
                 if valid == max_entries {
-                    return Err(Errno::INVAL);
+                    return Err(Errno::invalid(format_args!(
+                        "max_entries {max_entries}: there are more GIDs"
+                    )));
                 }
                 let place = entries.wrapping_byte_add(valid * entry_size);
                 // SAFETY: not beyond the entries that the application has room for, of the size that it says.
@@ -177,7 +185,7 @@ pub(crate) unsafe extern "C" fn ibv_query_pkey(
         let (_, pkey) = unsafe { (Ctx::of(context)?, borrow_mut(pkey)?) };
         check_port(port.into())?;
         if index != 0 {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid(format_args!("index {index}: the P_Key table has one entry")));
         }
         *pkey = PKEY.to_be();
         Ok(OrMinusOne(0))
@@ -217,7 +225,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         if !input.is_null() {
             // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
             if unsafe { borrow(input)? }.comp_mask != 0 {
-                return Err(Errno::INVAL);
+                return Err(Errno::invalid("the comp_mask of the input is not 0"));
             }
         }
         let full = device_attr_ex(ctx.nic()?, ctx.file.device.guid());
@@ -248,14 +256,21 @@ pub(crate) unsafe extern "C" fn query_rt_values(
 
 /// EINVAL for any port but the only one.
 pub(crate) fn check_port(port: u32) -> Result<(), Errno> {
-    if port == PORT { Ok(()) } else { Err(Errno::INVAL) }
+    if port == PORT {
+        Ok(())
+    } else {
+        Err(Errno::invalid(format_args!("port {port}: the device has port 1 alone")))
+    }
 }
 
 /// The GID at an index of the table, which may be empty.
 fn gid_at(ctx: &Ctx, index: usize) -> Result<Gid, Errno> {
     let nic = ctx.nic()?;
     if index >= nic.caps().gid_table_len {
-        return Err(Errno::INVAL);
+        return Err(Errno::invalid(format_args!(
+            "index {index}: the GID table has {} entries",
+            nic.caps().gid_table_len
+        )));
     }
     Ok(nic.gid(index)?)
 }
@@ -281,7 +296,9 @@ const LONGEST_STRUCT: usize = 4096;
 /// `to` is null or has room for `size` bytes, if that is a size that a struct can have.
 unsafe fn write_prefix<T: Copy>(from: &T, to: *mut T, size: usize) -> Result<(), Errno> {
     if to.is_null() || size > LONGEST_STRUCT {
-        return Err(Errno::INVAL);
+        return Err(Errno::invalid(format_args!(
+            "the struct is null, or its size {size} is none that it can have"
+        )));
     }
     let ours = size.min(size_of::<T>());
     // SAFETY: not null, so that there is room for `size` bytes, as the caller promises; `from` has at least `ours`,

@@ -55,7 +55,11 @@ fn create(
     let object = PdObject::of(pd)?;
     let ctx = object.ctx()?;
     if attr.max_sge as usize > ctx.nic()?.caps().max_srq_sge {
-        return Err(Errno::INVAL);
+        return Err(Errno::invalid(format_args!(
+            "max_sge {} is above max_srq_sge {}",
+            attr.max_sge,
+            ctx.nic()?.caps().max_srq_sge
+        )));
     }
     let parts = match xrc {
         Some((xrcd, cq)) => Some((XrcdObject::of(xrcd)?, CqObject::of(cq)?)),
@@ -126,7 +130,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
         let (srq, attr) = (SrqObject::of(srq)?, unsafe { borrow(attr)? });
         let mask = mask as u32;
         if mask & !(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) != 0 {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid(format_args!("srq_attr_mask {mask:#x} has unknown bits")));
         }
         let (max_wr, limit) = (attr.max_wr as usize, attr.srq_limit as usize);
         match (mask & IBV_SRQ_MAX_WR != 0, mask & IBV_SRQ_LIMIT != 0) {
@@ -191,10 +195,14 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         let xrc = match kind {
             IBV_SRQT_BASIC if mask & XRC == 0 => None,
             IBV_SRQT_XRC if mask & XRC == XRC => Some((init.xrcd, init.cq)),
-            _ => return Err(Errno::INVAL),
+            _ => {
+                return Err(Errno::invalid(format_args!(
+                    "srq_type {kind} with comp_mask {mask:#x}: XRC needs the XRCD and the CQ, others may have neither"
+                )));
+            }
         };
         if mask & IBV_SRQ_INIT_ATTR_PD == 0 {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid(format_args!("comp_mask {mask:#x} lacks IBV_SRQ_INIT_ATTR_PD")));
         }
         Ctx::check_same(context, PdObject::of(init.pd)?.context())?;
         create(init.pd, init.srq_context, &mut init.attr, xrc)
@@ -207,7 +215,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32)
         // SAFETY: a number of the application's, valid for the call.
         let (srq, number) = (SrqObject::of(srq)?, unsafe { borrow_mut(number)? });
         if srq.xrc.is_none() {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid("the SRQ is no XRC SRQ, and has no number"));
         }
         *number = srq.nic.srqn().get();
         Ok(())

@@ -67,7 +67,7 @@ pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
 ) -> c_int {
     guard::<OrMinusOne>(call!(ibv_read_sysfs_file, dir, file, buf, size), move || {
         if dir.is_null() || file.is_null() || buf.is_null() || size == 0 {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid("dir, file or buf is null, or size is 0"));
         }
         // SAFETY: not null, so C strings that the application keeps for the call.
         let (dir, file) = unsafe { (CStr::from_ptr(dir), CStr::from_ptr(file)) };

@@ -94,7 +94,10 @@ pub(crate) unsafe extern "C" fn open_xrcd(
             return Err(Errno::OPNOTSUPP);
         }
         if attr.comp_mask != NEEDED {
-            return Err(Errno::INVAL);
+            return Err(Errno::invalid(format_args!(
+                "comp_mask {:#x}: both the descriptor and the flags are needed",
+                attr.comp_mask
+            )));
         }
         let slot = ObjectSlot::new()?;
         let domain = find_or_make(ctx, attr.fd, attr.oflags)?;
@@ -116,7 +119,11 @@ pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
 fn find_or_make(ctx: &Ctx, fd: c_int, oflags: c_int) -> Result<Arc<Domain>, Errno> {
     let create = oflags & libc::O_CREAT != 0;
     if fd < 0 {
-        return if create { Domain::new(ctx.nic()?, None) } else { Err(Errno::INVAL) };
+        return if create {
+            Domain::new(ctx.nic()?, None)
+        } else {
+            Err(Errno::invalid("fd -1 makes a domain, which needs O_CREAT in oflags"))
+        };
     }
     let file = crate::context::identity(fd)?;
     let nic = ctx.nic()?;
