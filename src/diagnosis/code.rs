@@ -159,14 +159,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_in_order_and_the_manual_has_it() {
+    fn the_table_is_in_order() {
         assert!(MEANINGS.is_sorted_by(|(a, _), (b, _)| a < b));
-        let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/troubleshooting.md");
-        let manual = std::fs::read_to_string(manual).unwrap();
-        for code in Code::all() {
-            let row = format!("| `{:#05x}` | {} |", code.get(), code.meaning());
-            assert!(manual.contains(&row), "docs/troubleshooting.md has no row: {row}");
-        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use softrnic_wire::Time;
 
 use crate::words::{Request, Subject, span};
 
-/// Something that will probably not go on by itself, or not for long on other devices.
+/// Something that will probably not go on by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Warning {
     /// What a QP told.
@@ -21,13 +21,6 @@ pub enum Warning {
     CqOverrun {
         /// What it holds.
         entries: u32,
-    },
-    /// A send queue is full, and nothing in it will say so.
-    NothingSignaled {
-        /// The QP.
-        qpn: u32,
-        /// How many requests there are.
-        requests: u32,
     },
 }
 
@@ -48,11 +41,6 @@ impl Display for Warning {
                 f,
                 "a completion queue of {entries} entries has overrun: completions come faster than they are polled, and \
                  its QPs fail"
-            ),
-            Warning::NothingSignaled { qpn, requests } => write!(
-                f,
-                "QP {qpn:#x}: the send queue is full with {requests} requests of which none is signaled: hardware frees \
-                 their places only when a signaled one behind them has been polled"
             ),
         }
     }

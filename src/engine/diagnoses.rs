@@ -210,11 +210,10 @@ fn tell(diagnosis: &Diagnosis) {
 }
 
 /// Says what will probably not go on by itself: the first of each kind even where nothing is logged.
-pub(crate) fn warn(warning: &Warning) {
+pub(super) fn warn(warning: &Warning) {
     let kind = match warning {
         Warning::Qp { concern: Concern::NoReceiveAtPeer { .. }, .. } => 4,
         Warning::CqOverrun { .. } => 8,
-        Warning::NothingSignaled { .. } => 16,
     };
     say(kind, warning);
 }

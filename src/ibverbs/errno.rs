@@ -84,13 +84,20 @@ impl From<ControlError> for Errno {
             ControlError::Busy => Errno::BUSY,
             ControlError::NoMemory => Errno::NOMEM,
             ControlError::Unsupported => Errno::OPNOTSUPP,
-            ControlError::Memory(error) => error.into(),
+            ControlError::Memory(error) => Errno::of_memory(error),
         }
     }
 }
 
 impl From<MemoryError> for Errno {
     fn from(error: MemoryError) -> Errno {
+        tracing::debug!("{error}");
+        Errno::of_memory(error)
+    }
+}
+
+impl Errno {
+    fn of_memory(error: MemoryError) -> Errno {
         match error {
             MemoryError::Busy => Errno::BUSY,
             MemoryError::UnknownPd

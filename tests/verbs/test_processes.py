@@ -156,6 +156,16 @@ class Careless(VerbsTest):
         program = self.compile("careless.c", "-libverbs")
         self.assertIn("all refused", self.run_ok([program], run=["--device", "udp", "--device", "udp"]))
 
+    def test_each_refusal_has_a_reason_in_the_log(self):
+        program = self.compile("careless.c", "-libverbs")
+        out = self.run_ok([program], run=["--device", "udp", "--device", "udp"], SOFTRNIC_LOG="debug")
+        lines = [line.split(" DEBUG ", 1)[1] for line in out.splitlines() if " DEBUG ibv_" in line]
+        refused = [at for at, line in enumerate(lines) if "refused: Invalid argument" in line]
+        self.assertGreater(len(refused), 10, out)
+        for at in refused:
+            call = lines[at].split("}: ")[0]
+            self.assertTrue(lines[at - 1].startswith(call) and "refused: " not in lines[at - 1], lines[at])
+
 
 class Memory(VerbsTest):
     def valgrind(self, source, *arguments, libraries, says):
