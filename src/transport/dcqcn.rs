@@ -31,6 +31,10 @@ pub struct RateParameters {
     pub dce_tcp_rtt: u64,
     /// At most one decrease in this time.
     pub rate_reduce_monitor_period: u64,
+    /// Each decrease makes the rate before it the one to recover to. Without it, the target stays as it is.
+    pub clamp_tgt_rate: bool,
+    /// So does one after an increase by time.
+    pub clamp_tgt_rate_after_time_inc: bool,
 }
 
 impl Default for RateParameters {
@@ -47,6 +51,8 @@ impl Default for RateParameters {
             dce_tcp_g: 8,
             dce_tcp_rtt: 55_000,
             rate_reduce_monitor_period: 4_000,
+            clamp_tgt_rate: false,
+            clamp_tgt_rate_after_time_inc: true,
         }
     }
 }
@@ -146,7 +152,9 @@ impl RateControl {
 
     fn decrease(&mut self, now: Time) {
         let p = &self.parameters;
-        self.target = self.current;
+        if p.clamp_tgt_rate || p.clamp_tgt_rate_after_time_inc && self.time_rounds > 0 {
+            self.target = self.current;
+        }
         let cut = self.current - self.current / 2 * self.alpha / ALPHA_ONE;
         self.current = cut.max(self.current * p.rpg_min_dec_fac / 100).max(p.rpg_min_rate);
         self.alpha = self.alpha - (self.alpha >> p.dce_tcp_g) + (ALPHA_ONE >> p.dce_tcp_g);
