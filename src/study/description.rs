@@ -32,6 +32,20 @@ pub struct Description {
     pub seed: u64,
     /// When it ends, if flows have not ended before.
     pub until: Picos,
+    /// When flows and queues are sampled.
+    pub sampling: Sampling,
+}
+
+/// When flows and queues are sampled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sampling {
+    /// Never.
+    #[default]
+    Off,
+    /// Once in this time.
+    Every(Picos),
+    /// So often that there are this many samples, or up to twice as many.
+    AtLeast(usize),
 }
 
 /// A link changes at a time.
@@ -126,6 +140,15 @@ impl Reader<'_> {
             convergence: time(&file.convergence, Picos::ZERO)?,
             seed,
             until: time(&file.until, Picos::from_micros(10_000_000))?,
+            sampling: match &file.sample {
+                Some(interval) => match self.parse(interval, quantity::time)? {
+                    Picos::ZERO => {
+                        return Err(self.wrong(interval, "samples need some time between them".into()));
+                    }
+                    interval => Sampling::Every(interval),
+                },
+                None => Sampling::Off,
+            },
         })
     }
 

@@ -17,8 +17,8 @@ mod port;
 mod result;
 mod study;
 
-pub use description::{Change, Description, Mistake};
+pub use description::{Change, Description, Mistake, Sampling};
 pub use flow::{Flow, FlowState};
 pub use nic::NicConfig;
-pub use result::{FlowResult, PortResult, Report, Summary};
+pub use result::{FlowResult, PortResult, Report, Sample, Summary};
 pub use study::{Error, Study};

@@ -13,6 +13,8 @@ pub struct FlowResult {
     pub dst: String,
     /// Bytes of the application.
     pub bytes: u64,
+    /// Of those, bytes that the receiver has got in order.
+    pub delivered: u64,
     /// When it was posted, in nanoseconds.
     pub start_ns: f64,
     /// From the post to the sender's last completion, in nanoseconds; absent if it did not end.
@@ -46,6 +48,17 @@ pub struct PortResult {
     pub queue_peak: u64,
 }
 
+/// The state at one time.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Sample {
+    /// Virtual time, in nanoseconds.
+    pub time_ns: f64,
+    /// For each flow, bytes that its receiver has got in order.
+    pub delivered: Vec<u64>,
+    /// For each port, bytes in its egress queue, all priorities.
+    pub queued: Vec<u64>,
+}
+
 /// All of it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
@@ -53,6 +66,8 @@ pub struct Report {
     pub flows: Vec<FlowResult>,
     /// Ports of all nodes.
     pub ports: Vec<PortResult>,
+    /// What was asked for by `sample`.
+    pub samples: Vec<Sample>,
     /// Counters of the NICs' transports, summed; those that are not 0.
     pub counters: std::collections::BTreeMap<&'static str, u64>,
     /// Virtual time at the end, in nanoseconds.
@@ -108,12 +123,36 @@ impl Report {
 
     /// The flows as CSV, with a line of titles.
     pub fn flows_csv(&self) -> String {
-        let mut text = String::from("flow,src,dst,bytes,start_ns,fct_ns,error\n");
+        let mut text = String::from("flow,src,dst,bytes,delivered,start_ns,fct_ns,error\n");
         for flow in &self.flows {
             let fct = flow.fct_ns.map(|fct| format!("{fct:.3}")).unwrap_or_default();
             let error = flow.error.as_deref().unwrap_or_default();
-            let FlowResult { flow, src, dst, bytes, start_ns, .. } = flow;
-            text += &format!("{flow},{src},{dst},{bytes},{start_ns:.3},{fct},{error}\n");
+            let FlowResult { flow, src, dst, bytes, delivered, start_ns, .. } = flow;
+            text += &format!("{flow},{src},{dst},{bytes},{delivered},{start_ns:.3},{fct},{error}\n");
+        }
+        text
+    }
+
+    /// What each flow had delivered at each sample, as CSV with a line of titles.
+    pub fn flow_series_csv(&self) -> String {
+        let mut text = String::from("time_ns,flow,delivered\n");
+        for sample in &self.samples {
+            for (flow, delivered) in sample.delivered.iter().enumerate() {
+                text += &format!("{:.3},{flow},{delivered}\n", sample.time_ns);
+            }
+        }
+        text
+    }
+
+    /// The egress queue of each port at each sample, as CSV with a line of titles. Ports that never queued are left out.
+    pub fn port_series_csv(&self) -> String {
+        let mut text = String::from("time_ns,port,queued\n");
+        for sample in &self.samples {
+            for (port, queued) in
+                self.ports.iter().zip(&sample.queued).filter(|(port, _)| port.queue_peak > 0)
+            {
+                text += &format!("{:.3},{},{queued}\n", sample.time_ns, port.port);
+            }
         }
         text
     }

@@ -6,16 +6,20 @@ use std::fmt;
 
 use softrnic_fabric::{Fabric, Frame, Host, LinkId, Observer, Picos, PortId, Topology, TopologyError};
 use softrnic_transport::Status;
+use softrnic_wire::Psn;
 
-use crate::description::Description;
+use crate::description::{Description, Sampling};
 use crate::flow::{Flow, FlowState};
 use crate::host::{End, StudyHost, messages};
 use crate::nic::NicConfig;
 use crate::packet::Packet;
-use crate::result::{FlowResult, PortResult, Report};
+use crate::result::{FlowResult, PortResult, Report, Sample};
 
 /// Virtual time between two reports of progress.
 const PROGRESS: Picos = Picos::from_micros(50);
+
+/// Between samples, until there are too many.
+const FIRST_INTERVAL: Picos = Picos::from_nanos(100);
 
 /// Why a study cannot be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,6 +69,17 @@ pub struct Study {
     timers: BinaryHeap<Reverse<(Picos, u32)>>,
     seen: Seen,
     now: Picos,
+    /// What each receiver has got of its flow.
+    received: Vec<Received>,
+    samples: Vec<Sample>,
+}
+
+/// Packets of a flow that its receiver has taken, in order.
+#[derive(Clone, Copy, Default)]
+struct Received {
+    packets: u64,
+    /// What it expects next.
+    psn: Psn,
 }
 
 /// What the fabric told of an event: packets by host, and hosts with room.
@@ -126,6 +141,8 @@ impl Study {
             timers: BinaryHeap::new(),
             seen: Seen::default(),
             now: Picos::ZERO,
+            received: vec![Received::default(); flows.len()],
+            samples: Vec::new(),
         })
     }
 
@@ -147,10 +164,30 @@ impl Study {
     /// A NIC refused a request.
     pub fn play(&mut self, description: &Description, mut progress: impl FnMut(&Study)) -> Result<(), Error> {
         let mut changes = description.changes.iter().peekable();
+        let mut interval = match description.sampling {
+            Sampling::Off => Picos::NEVER,
+            Sampling::Every(interval) => interval,
+            Sampling::AtLeast(_) => FIRST_INTERVAL,
+        };
+        let mut sample_at = interval;
         while self.running > 0 && self.now < description.until {
             let slice = self.now + PROGRESS;
             let next = changes.peek().map_or(Picos::NEVER, |change| change.at);
-            self.run(slice.min(next).min(description.until))?;
+            self.run(slice.min(next).min(sample_at).min(description.until))?;
+            if self.now >= sample_at {
+                self.sample();
+                if let Sampling::AtLeast(least) = description.sampling
+                    && self.samples.len() >= 2 * least.max(1)
+                {
+                    interval = Picos(2 * interval.0);
+                    let mut number = 0;
+                    self.samples.retain(|_| {
+                        number += 1;
+                        number % 2 == 0
+                    });
+                }
+                sample_at += interval;
+            }
             while let Some(change) = changes.next_if(|change| change.at <= self.now) {
                 self.change(change.link, change.change);
             }
@@ -212,7 +249,34 @@ impl Study {
         if self.running > 0 && until != Picos::NEVER {
             self.now = self.now.max(until);
         }
+        self.count_received();
         Ok(())
+    }
+
+    /// Counts what receivers have got since the last time. Until then, at most 2^24 packets of a flow may arrive.
+    fn count_received(&mut self) {
+        for (number, received) in self.received.iter_mut().enumerate() {
+            let receiver = &self.ends[number][1].qp;
+            let engine = &self.hosts[self.flows[number].dst.0 as usize].engine;
+            let Ok(query) = engine.query_qp(receiver.key) else { continue };
+            let psn = query.status.expected_psn;
+            received.packets += u64::from(psn.distance_from(received.psn) as u32 & 0xFF_FFFF);
+            received.psn = psn;
+        }
+    }
+
+    /// Bytes of a flow that its receiver has got, in order: those of whole packets.
+    fn delivered(&self, flow: usize) -> u64 {
+        (self.received[flow].packets * u64::from(self.nic.mtu.bytes())).min(self.flows[flow].bytes)
+    }
+
+    fn sample(&mut self) {
+        let ports = 0..2 * self.fabric.topology().links().len() as u32;
+        self.samples.push(Sample {
+            time_ns: self.now.0 as f64 / 1000.0,
+            delivered: (0..self.flows.len()).map(|flow| self.delivered(flow)).collect(),
+            queued: ports.map(|port| self.fabric.queued(PortId(port)).iter().sum()).collect(),
+        });
     }
 
     /// When something happens next.
@@ -308,6 +372,7 @@ impl Study {
                 src: name(flow.src),
                 dst: name(flow.dst),
                 bytes: flow.bytes,
+                delivered: self.delivered(number),
                 start_ns: nanos(flow.start),
                 fct_ns: match state {
                     FlowState::Done(at) => Some(nanos(*at - flow.start)),
@@ -348,6 +413,7 @@ impl Study {
             flows: flows.collect(),
             hops: ports.iter().map(|port| port.tx_frames).sum(),
             ports,
+            samples: self.samples.clone(),
             counters,
             end_ns: nanos(self.now),
             events: self.fabric.handled(),

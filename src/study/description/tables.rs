@@ -19,6 +19,7 @@ pub struct File {
     pub seed: Option<u64>,
     pub until: Option<Text>,
     pub convergence: Option<Text>,
+    pub sample: Option<Text>,
     pub network: Network,
     #[serde(default)]
     switch: Switch,
@@ -119,6 +120,8 @@ struct RpTable {
     dce_tcp_g: Option<u32>,
     dce_tcp_rtt: Option<u64>,
     rate_reduce_monitor_period: Option<u64>,
+    clamp_tgt_rate: Option<bool>,
+    clamp_tgt_rate_after_time_inc: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -295,6 +298,10 @@ impl RpTable {
             rate_reduce_monitor_period: self
                 .rate_reduce_monitor_period
                 .unwrap_or(usual.rate_reduce_monitor_period),
+            clamp_tgt_rate: self.clamp_tgt_rate.unwrap_or(usual.clamp_tgt_rate),
+            clamp_tgt_rate_after_time_inc: self
+                .clamp_tgt_rate_after_time_inc
+                .unwrap_or(usual.clamp_tgt_rate_after_time_inc),
         }
     }
 }

@@ -8,6 +8,17 @@ use crate::setup::{GIGABIT, ecn, flow, nic, parts, run};
 
 const RATE: u64 = 100 * GIGABIT;
 
+/// The timers of the reference's `dcqcn` preset, which are those of ConnectX.
+fn vendor_timers() -> RateParameters {
+    RateParameters {
+        rpg_byte_reset: 1 << 50,
+        rpg_threshold: 1,
+        rpg_min_rate: GIGABIT / 8,
+        dce_tcp_rtt: 1_000,
+        ..RateParameters::default()
+    }
+}
+
 /// `senders` hosts send to one, with DCQCN or without.
 fn incast(senders: u32, bytes: u64, dcqcn: bool, buffer: u64) -> Report {
     let mut parts = parts(RATE, buffer, true);
@@ -15,7 +26,7 @@ fn incast(senders: u32, bytes: u64, dcqcn: bool, buffer: u64) -> Report {
         parts.switch.ecn[0] = ecn(100_000, 400_000, 0.2);
     }
     let network = Topology::star(senders + 1, &parts).expect("a star");
-    let nic = NicConfig { dcqcn: dcqcn.then(RateParameters::default), ..nic() };
+    let nic = NicConfig { dcqcn: dcqcn.then(vendor_timers), cnp_interval_us: 4, ..nic() };
     let flows: Vec<_> = (0..senders).map(|host| flow(host, senders, bytes)).collect();
     let mut study = Study::new(network, nic, &flows, 3).expect("a study");
     run(&mut study, Picos::from_micros(200_000))
