@@ -34,6 +34,7 @@ mod table;
 mod top;
 mod topics;
 mod units;
+mod web_page;
 
 use std::process::ExitCode;
 

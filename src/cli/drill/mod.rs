@@ -141,7 +141,7 @@ pub fn run(args: DrillArgs) -> Result {
     }
     if let Some(path) = &args.html {
         let peer = format!("{peer}, {}", judged(&lab, args.server));
-        let page = page::page(&judgements, &page::Origin::now(peer), &scripts)?;
+        let page = page::page(&judgements, &crate::web_page::Origin::now(peer), &scripts)?;
         write_file(path, &page)?;
     }
     let bad = |judgement: &Judgement| match judgement.verdict() {

@@ -10,6 +10,7 @@ use softrnic_script::Script;
 use crate::failure::Result;
 use crate::output::{say, write};
 use crate::table::{BAD, GOOD, QUIET, Table};
+use crate::web_page::escaped;
 
 /// What is said of a script, in a few words.
 fn short(judgement: &Judgement) -> String {
@@ -192,20 +193,4 @@ pub fn junit(judgements: &[Judgement]) -> String {
         out += "  </testsuite>\n";
     }
     out + "</testsuites>\n"
-}
-
-/// Text as XML and HTML take it.
-pub fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out += "&amp;",
-            '<' => out += "&lt;",
-            '>' => out += "&gt;",
-            '"' => out += "&quot;",
-            c if c.is_control() && c != '\n' => out.push('\u{FFFD}'),
-            c => out.push(c),
-        }
-    }
-    out
 }

@@ -1,5 +1,8 @@
 //! `softrnic fabric`: networks that are modelled.
 
+mod chart;
+mod page;
+mod pauses;
 mod study;
 
 use clap::{Args, Subcommand};
@@ -10,6 +13,7 @@ const EXAMPLES: &str = "\
 Examples:
   softrnic fabric study incast.toml                 completion times, marks, pauses and drops, in virtual time
   softrnic fabric study clos.toml --csv results     the same for every flow and port, as files
+  softrnic fabric study clos.toml --html clos.html  a page with plots of goodput and queues
   softrnic fabric study clos.toml --seed 7 --json
 
 docs/fabric.md describes the file.";

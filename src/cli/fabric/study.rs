@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
-use softrnic_study::{Description, PortResult, Report, Study};
+use softrnic_study::{Description, PortResult, Report, Sampling, Study};
 
+use super::{page, pauses};
 use crate::failure::{Doing, Failure, Result};
 use crate::output::say;
 use crate::progress::Progress;
 use crate::table::{BAD, HEADING, Table};
+use crate::web_page::Origin;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,8 +22,12 @@ Examples:
 
 Exit status: 0 if all flows ended, 1 if the file is wrong or a flow failed or did not end, 2 for wrong arguments.";
 
+/// Samples of a page, at least.
+const SAMPLES: usize = 300;
 /// The ports with the most to tell that are listed.
 const PORTS: usize = 12;
+/// Lines of the tree of pauses.
+const BRANCHES: usize = 20;
 
 /// Run flows between NICs on a modelled network, in virtual time
 ///
@@ -36,9 +42,12 @@ pub struct StudyArgs {
     /// Use this seed instead of the file's
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// Write flows.csv and ports.csv into this directory
+    /// Write flows.csv, ports.csv and, if the description has `sample`, flow_series.csv and port_series.csv into this directory
     #[arg(long, value_name = "DIRECTORY")]
     csv: Option<PathBuf>,
+    /// Write a page with plots of goodput, queues and completion times
+    #[arg(long, value_name = "FILE.html")]
+    html: Option<PathBuf>,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
@@ -49,6 +58,9 @@ pub fn run(args: StudyArgs) -> Result {
     let directory = args.file.parent().unwrap_or(Path::new("."));
     let mut description = Description::read(&text, directory).doing(|| args.file.display().to_string())?;
     description.seed = args.seed.unwrap_or(description.seed);
+    if args.html.is_some() && description.sampling == Sampling::Off {
+        description.sampling = Sampling::AtLeast(SAMPLES);
+    }
     let begun = Instant::now();
     let mut study = Study::described(&description)?;
     let mut progress = Progress::new(description.flows.len());
@@ -64,6 +76,15 @@ pub fn run(args: StudyArgs) -> Result {
     if let Some(directory) = &args.csv {
         write(directory, "flows.csv", &report.flows_csv())?;
         write(directory, "ports.csv", &report.ports_csv())?;
+        if !report.samples.is_empty() {
+            write(directory, "flow_series.csv", &report.flow_series_csv())?;
+            write(directory, "port_series.csv", &report.port_series_csv())?;
+        }
+    }
+    if let Some(path) = &args.html {
+        let name = args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let page = page::page(&report, study.deadlock().as_deref(), &Origin::now(name));
+        fs::write(path, page).doing(|| format!("cannot write {}", path.display()))?;
     }
     if args.json {
         let json = serde_json::json!({ "summary": report.summary(), "report": report, "deadlock": study.deadlock() });
@@ -141,6 +162,16 @@ fn print(report: &Report, seconds: f64) {
             table.row(row);
         }
         say!("{table}");
+    }
+    let branches = pauses::tree(report);
+    if !branches.is_empty() {
+        say!("\n{HEADING}Who paused whom{HEADING:#}");
+        for branch in branches.iter().take(BRANCHES) {
+            say!("{}{}", "  ".repeat(branch.depth), branch.text);
+        }
+        if branches.len() > BRANCHES {
+            say!("… {} more lines; --html has all", branches.len() - BRANCHES);
+        }
     }
     let repeated = report.counters.get("retransmitted_pkts").copied().unwrap_or(0);
     say!(

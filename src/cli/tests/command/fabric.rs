@@ -47,6 +47,53 @@ fn a_dead_spine_costs_packets_and_no_flow() {
 }
 
 #[test]
+fn a_page_has_plots_of_what_happened() {
+    let folder = directory("fabric-page");
+    let file = folder.join("incast.html");
+    let text = softrnic(&["fabric", "study", &example("incast"), "--html", file.to_str().expect("a name")]);
+    text.expect(0);
+    let page = fs::read_to_string(file).expect("a page");
+    for part in [
+        "<h1>incast</h1>",
+        "<h2>Completion times</h2>",
+        "<h2>Goodput</h2>",
+        "<h2>Queues</h2>",
+        "<h2>Ports</h2>",
+    ] {
+        assert!(page.contains(part), "no {part}");
+    }
+    // One line over time for each of up to eight queues, with as many points as there are samples.
+    let queues =
+        page.split("<h2>Queues</h2>").nth(1).and_then(|rest| rest.split("<h2>").next()).expect("queues");
+    let points = queues.split("points=\"").skip(1).map(|line| line.split('"').next().unwrap_or_default());
+    let counts: Vec<usize> = points.map(|points| points.split(' ').count()).collect();
+    assert!(!counts.is_empty() && counts.iter().all(|count| (300..=600).contains(count)), "{counts:?}");
+    assert!(!page.contains("NaN"));
+}
+
+#[test]
+fn samples_are_taken_when_the_description_says() {
+    let folder = directory("fabric-samples");
+    let file = folder.join("two.toml");
+    let text = "until = \"1ms\"\nsample = \"10us\"\n[network]\ngenerator = \"star\"\nhosts = 2\n\
+                edge = { rate = \"10Gbps\" }\n[[flow]]\nfrom = \"h0\"\nto = \"h1\"\nbytes = \"100kB\"\n";
+    fs::write(&file, text).expect("a file");
+    let name = file.to_str().expect("a name");
+    let json =
+        softrnic(&["fabric", "study", name, "--json", "--csv", folder.to_str().expect("a name")]).expect(0);
+    let json: Value = serde_json::from_str(&json.stdout).expect("JSON");
+    let samples = json["report"]["samples"].as_array().expect("samples");
+    let times: Vec<f64> = samples.iter().map(|sample| sample["time_ns"].as_f64().expect("a time")).collect();
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] == 10_000.0), "{times:?}");
+    let delivered: Vec<u64> =
+        samples.iter().map(|sample| sample["delivered"][0].as_u64().expect("bytes")).collect();
+    assert!(delivered.windows(2).all(|pair| pair[0] <= pair[1]) && delivered[3] > 0, "{delivered:?}");
+    assert_eq!(json["report"]["flows"][0]["delivered"], 100_000);
+    let series = fs::read_to_string(folder.join("flow_series.csv")).expect("flow_series.csv");
+    assert_eq!(series.lines().count(), 1 + samples.len());
+}
+
+#[test]
 fn the_seed_decides() {
     let with = |seed| {
         softrnic(&["fabric", "study", &example("bit-errors"), "--seed", seed, "--json"]).expect(0).stdout
