@@ -184,6 +184,8 @@ pub struct Engine {
     timers: WakeUps,
     /// QPs that may have work, each once.
     active: VecDeque<QpKey>,
+    /// Packets that the first of these has sent in its present turn, which a full link has interrupted.
+    turn: usize,
     /// QPs with a delayed ACK: each becomes active again in the next step.
     delayed_acks: Vec<QpKey>,
     /// Until when peers that sleep need not be woken for the ACKs that they have been shown; never, if there are none.
@@ -223,6 +225,7 @@ impl Engine {
             shared: Shared::new(),
             timers: WakeUps::default(),
             active: VecDeque::new(),
+            turn: 0,
             delayed_acks: Vec::new(),
             wakes_peers_at: Time::NEVER,
             fired: Vec::new(),

@@ -26,7 +26,7 @@ impl Engine {
                 step.more = true;
                 return;
             }
-            let quantum = QUANTUM.min(budget - step.sent);
+            let quantum = (QUANTUM - self.turn).min(budget - step.sent);
             let progress = self.with_qp(now, Some(&mut *link), key, |qp, host| {
                 let progress = qp.poll_transmit(now, host, hints, quantum);
                 host.io.active = matches!(progress.stop, Stop::LinkFull | Stop::Budget | Stop::DelayedAck);
@@ -36,6 +36,7 @@ impl Engine {
                 }
                 progress
             });
+            let turn = std::mem::take(&mut self.turn);
             let Some(progress) = progress else {
                 self.active.pop_front();
                 continue;
@@ -46,6 +47,12 @@ impl Engine {
                 Stop::LinkFull => {
                     link.flush(now);
                     if link.is_blocked() {
+                        // Its turn goes on, and ends: a QP that fills the link each time must not keep the others from it.
+                        self.turn = turn + progress.sent;
+                        if self.turn >= QUANTUM {
+                            self.turn = 0;
+                            self.active.rotate_left(1);
+                        }
                         step.blocked = true;
                         return;
                     }

@@ -142,7 +142,7 @@ impl Default for SwitchConfig {
 /// The network port of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostConfig {
-    /// Bytes that may wait in the port for each priority; a NIC asks for more when there is room.
+    /// Bytes that may wait in the port for each priority, or one frame if it is longer; a NIC asks for more when there is room.
     pub queue: u64,
     /// The priority of each DSCP.
     pub dscp_to_priority: [Priority; 64],
@@ -153,7 +153,7 @@ pub struct HostConfig {
 impl Default for HostConfig {
     fn default() -> HostConfig {
         HostConfig {
-            queue: 2 * 9216,
+            queue: 0,
             dscp_to_priority: std::array::from_fn(|dscp| (dscp >> 3) as Priority),
             pfc: Pfc::default(),
         }

@@ -10,16 +10,12 @@ use softrnic_wire::{DF, IpFacts, Time, UdpFacts};
 
 use crate::packet::Packet;
 
-/// Bytes that a NIC may hand over before the fabric takes them: a few packets, so that what leaves next is decided late.
-const OUTBOX: usize = 4 * 4200;
-
 /// What a NIC has sent and not yet got rid of, and what has arrived for it.
 pub struct StudyPort {
     capabilities: Capabilities,
     counters: LinkCounters,
     reserved: Option<Box<Packet>>,
     pub outbox: VecDeque<Box<Packet>>,
-    outbox_bytes: usize,
     pub inbox: VecDeque<Box<Packet>>,
     /// A reservation was refused: the NIC waits for room.
     pub is_full: bool,
@@ -42,7 +38,6 @@ impl StudyPort {
             counters: LinkCounters::default(),
             reserved: None,
             outbox: VecDeque::new(),
-            outbox_bytes: 0,
             inbox: VecDeque::new(),
             is_full: false,
             spare: Vec::new(),
@@ -51,14 +46,11 @@ impl StudyPort {
 
     /// The next packet to leave.
     pub fn take(&mut self) -> Option<Box<Packet>> {
-        let packet = self.outbox.pop_front()?;
-        self.outbox_bytes -= packet.bytes.len();
-        Some(packet)
+        self.outbox.pop_front()
     }
 
     /// The fabric has no room for it: it leaves first, later.
     pub fn put_back(&mut self, packet: Box<Packet>) {
-        self.outbox_bytes += packet.bytes.len();
         self.outbox.push_front(packet);
     }
 }
@@ -73,7 +65,8 @@ impl Link for StudyPort {
         if len == 0 || len > self.capabilities.max_datagram {
             return Err(TxError::TooLong);
         }
-        if self.outbox_bytes + len > OUTBOX {
+        // One packet at a time, so that the NIC decides as late as it can what leaves next.
+        if !self.outbox.is_empty() {
             self.is_full = true;
             return Err(TxError::Full);
         }
@@ -100,7 +93,6 @@ impl Link for StudyPort {
         if let Some(packet) = self.reserved.take() {
             self.counters.tx_datagrams += 1;
             self.counters.tx_bytes += packet.bytes.len() as u64;
-            self.outbox_bytes += packet.bytes.len();
             self.outbox.push_back(packet);
         }
     }

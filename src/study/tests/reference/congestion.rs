@@ -1,10 +1,10 @@
 //! DCQCN and PFC of whole NICs.
 
 use softrnic_fabric::{Picos, Topology};
-use softrnic_study::{NicConfig, Report, Study};
+use softrnic_study::{Flow, NicConfig, Report, Study};
 use softrnic_transport::RateParameters;
 
-use crate::setup::{GIGABIT, ecn, flow, nic, parts, run};
+use crate::setup::{FRAME, GIGABIT, ecn, flow, nic, parts, run, time};
 
 const RATE: u64 = 100 * GIGABIT;
 
@@ -46,6 +46,20 @@ fn an_incast_pauses_without_dcqcn_and_hardly_with_it() {
     }
     assert!(with.ports.iter().map(|port| port.marked).sum::<u64>() > 0);
     assert!(pauses(&with) * 2 < pauses(&without), "{} and {}", pauses(&with), pauses(&without));
+}
+
+/// The QPs of a NIC share its link packet by packet, also while it is full.
+#[test]
+fn a_short_flow_does_not_wait_behind_a_long_one_of_the_same_host() {
+    let network = Topology::star(3, &parts(RATE, 32 << 20, true)).expect("a star");
+    let long = flow(0, 1, 20 << 20);
+    let short = Flow { start: Picos::from_micros(100), sport: 0xD000, ..flow(0, 2, 64 << 10) };
+    let mut study = Study::new(network, nic(), &[long, short], 3).expect("a study");
+    let report = run(&mut study, Picos::from_micros(200_000));
+    let alone = time((64 << 10) / 1024 * FRAME, RATE);
+    let fct = report.flows[1].fct_ns.expect("it ends");
+    // Half of the link, the way there and back, and what the NIC has handed over before.
+    assert!(fct < 2.0 * alone + 8000.0, "{fct} ns, where the packets alone take {alone} ns");
 }
 
 #[test]
