@@ -20,7 +20,7 @@ BELOW = {
         ("Begin", ["docs/install", "docs/tour/README", "docs/playground/README", "docs/looking", "docs/troubleshooting",
                    "docs/faults"]),
         ("Use it", ["docs/verbs", "docs/environment", "docs/interposed-calls", "docs/rdmacm", "docs/pyverbs", "docs/rust",
-                    "docs/site/api", "docs/real-interfaces", "docs/fabric", "docs/kubernetes", "examples/c/README", "examples/python/README",
+                    "docs/site/api", "docs/real-interfaces", "docs/fabric", "docs/fabric-reference", "docs/kubernetes", "examples/c/README", "examples/python/README",
                     "examples/rust/README"]),
         ("Beside others", ["docs/drill", "docs/interop", "docs/rxe-differences", "docs/decode-vs-tshark"]),
         ("How well it works", ["docs/performance", "docs/conformance", "docs/fuzzing", "docs/mutation", "docs/abi-arguments"]),
