@@ -196,6 +196,8 @@ class Run:
         argv = [sys.executable, "-B", os.path.abspath(__file__), "--results", str(writing), self.directory]
         # Short, as there are names of sockets in it.
         files = tempfile.TemporaryDirectory(prefix="s", ignore_cleanup_errors=True)
+        # As /tmp: tests have programs of other users.
+        os.chmod(files.name, 0o1777)
         env = {**os.environ, "TMPDIR": files.name} if alone else None
         argv = ALONE + argv if alone else argv
         process = subprocess.Popen(argv, env=env, stdin=subprocess.PIPE, pass_fds=[writing], text=True)

@@ -54,12 +54,12 @@ class Storms(CmTest):
 
     def comes_to(self, program, descriptors, objects):
         """A process has so many descriptors, QPs and connections, when the last of these have left their timewait."""
-        for found, expected in ((self.objects, (objects, objects)), (self.descriptors, descriptors)):
+        for found, expected in ((self.objects, [(objects, objects)]), (self.descriptors, descriptors)):
             # Being looked at takes descriptors, for three seconds.
             deadline = time.monotonic() + 30
-            while (is_now := found(program)) != expected and time.monotonic() < deadline:
+            while (is_now := found(program)) not in expected and time.monotonic() < deadline:
                 time.sleep(0.1)
-            self.assertEqual(is_now, expected, program.output())
+            self.assertIn(is_now, expected, program.output())
 
     def test_a_thousand_in_a_row_and_five_hundred_at_once_leave_nothing_behind(self):
         server = self.listen()
@@ -72,7 +72,7 @@ class Storms(CmTest):
         for step in range(3, 7):
             self.go_on(client, step)
             for name, program in both.items():
-                self.comes_to(program, first[name], 0)
+                self.comes_to(program, [first[name]], 0)
             sizes.append({name: self.resident(program) for name, program in both.items()})
         for name in both:
             # A table may double once, by 224 KiB; what is lost is lost each time.
@@ -83,15 +83,16 @@ class Storms(CmTest):
     def test_clients_that_are_killed_leave_nothing_with_the_server(self):
         self.without_rings()
         server = self.listen()
-        # The first connection opens a device.
+        # The first connection opens a device, and the second a socket for all peers but the first.
+        self.client("1")
         self.client("1")
         before = self.descriptors(server)
         for _ in range(2):
             client = self.client(f"={AT_ONCE}")
             # The stream that tells of the client's end.
-            self.comes_to(server, before + 1, AT_ONCE)
+            self.comes_to(server, [before + 1], AT_ONCE)
             client.kill()
-            self.comes_to(server, before, 0)
+            self.comes_to(server, [before], 0)
 
     def test_a_server_that_is_killed_leaves_nothing_with_its_clients(self):
         self.without_rings()
@@ -102,7 +103,8 @@ class Storms(CmTest):
         server.kill()
         self.assertFalse(is_listening(self.port), "its name is still there")
         self.go_on(client, 3)
-        self.comes_to(client, with_server - 1, 0)
+        self.comes_to(client, [with_server - 1], 0)
         self.listen()
         self.go_on(client, 4)
-        self.comes_to(client, with_server, 0)
+        # A second server may be another peer, for which a second socket sends.
+        self.comes_to(client, [with_server, with_server + 1], 0)
