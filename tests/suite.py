@@ -58,7 +58,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=pathlib.Path, help="where the files test_*.py are")
     parser.add_argument("words", nargs="*", metavar="WORD", help="only tests whose names contain one of these")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() + 1, metavar="N",
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), metavar="N",
                         help="so many processes (default: %(default)s)")  # fmt: skip
     parser.add_argument("--results", type=int, help=argparse.SUPPRESS)
     return parser.parse_args()
