@@ -37,7 +37,15 @@ pub struct RateParameters {
     pub clamp_tgt_rate_after_time_inc: bool,
 }
 
+impl RateParameters {
+    /// As ConnectX has them, where they differ: a burst of CNPs does not lower the rate to recover to.
+    pub fn keeping_target() -> RateParameters {
+        RateParameters { clamp_tgt_rate: false, ..RateParameters::default() }
+    }
+}
+
 impl Default for RateParameters {
+    /// As in the paper.
     fn default() -> Self {
         RateParameters {
             rpg_time_reset: 300_000,
@@ -51,7 +59,7 @@ impl Default for RateParameters {
             dce_tcp_g: 8,
             dce_tcp_rtt: 55_000,
             rate_reduce_monitor_period: 4_000,
-            clamp_tgt_rate: false,
+            clamp_tgt_rate: true,
             clamp_tgt_rate_after_time_inc: true,
         }
     }

@@ -263,7 +263,7 @@ impl Nic {
             })?;
         }
         if self.dcqcn.unwrap_or(self.rp.is_some()) {
-            nic.dcqcn = Some(self.rp.map_or_else(RateParameters::default, RpTable::parameters));
+            nic.dcqcn = Some(self.rp.map_or_else(RateParameters::keeping_target, RpTable::parameters));
         }
         nic.cnp_interval_us = self.cnp_interval_us.unwrap_or(nic.cnp_interval_us);
         if let Some(window) = &self.window {
@@ -283,7 +283,7 @@ impl Nic {
 
 impl RpTable {
     fn parameters(self) -> RateParameters {
-        let usual = RateParameters::default();
+        let usual = RateParameters::keeping_target();
         RateParameters {
             rpg_time_reset: self.rpg_time_reset.unwrap_or(usual.rpg_time_reset),
             rpg_byte_reset: self.rpg_byte_reset.unwrap_or(usual.rpg_byte_reset),

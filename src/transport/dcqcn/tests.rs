@@ -95,8 +95,7 @@ fn packets_are_spaced_at_the_rate() {
 
 /// A rate that two CNPs have cut to a quarter, and the target that it recovers to.
 fn cut_twice() -> (RateControl, u64) {
-    let parameters = RateParameters { clamp_tgt_rate: true, ..Default::default() };
-    let mut rate = RateControl::new(parameters, at(0));
+    let mut rate = RateControl::new(RateParameters::default(), at(0));
     rate.on_cnp(at(4));
     assert_eq!(rate.current(), FULL / 4);
     (rate, FULL / 2)
@@ -167,7 +166,7 @@ fn a_cnp_that_came_too_soon_to_cut_the_rate_keeps_alpha_up() {
 
 #[test]
 fn a_burst_of_cnps_keeps_the_rate_to_recover_to() {
-    let mut rate = RateControl::new(RateParameters::default(), at(0));
+    let mut rate = RateControl::new(RateParameters::keeping_target(), at(0));
     (1..10).for_each(|number| rate.on_cnp(at(4 * number)));
     let before = rate.current();
     assert!(before < FULL / 500);
@@ -177,7 +176,7 @@ fn a_burst_of_cnps_keeps_the_rate_to_recover_to() {
 
 #[test]
 fn a_cnp_after_an_increase_by_time_makes_the_present_rate_the_one_to_recover_to() {
-    let mut rate = RateControl::new(RateParameters::default(), at(0));
+    let mut rate = RateControl::new(RateParameters::keeping_target(), at(0));
     time_passes(&mut rate);
     let reached = rate.current();
     assert_eq!(reached, FULL / 4 * 3);
@@ -189,7 +188,7 @@ fn a_cnp_after_an_increase_by_time_makes_the_present_rate_the_one_to_recover_to(
 
 #[test]
 fn an_increase_by_bytes_alone_keeps_the_rate_to_recover_to() {
-    let mut rate = RateControl::new(RateParameters::default(), at(0));
+    let mut rate = RateControl::new(RateParameters::keeping_target(), at(0));
     rate.sent(at(1), 1 << 20);
     rate.on_cnp(at(10));
     let before = rate.current();

@@ -15,7 +15,7 @@ fn vendor_timers() -> RateParameters {
         rpg_threshold: 1,
         rpg_min_rate: GIGABIT / 8,
         dce_tcp_rtt: 1_000,
-        ..RateParameters::default()
+        ..RateParameters::keeping_target()
     }
 }
 
