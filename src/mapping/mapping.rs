@@ -7,6 +7,9 @@ use std::ptr::{self, NonNull};
 
 use crate::registered::{gap, length_within};
 
+/// Holes that are plugged at the same time: of 64 MiB each, they are half of a large region.
+const MOST_PLUGS: usize = 256;
+
 /// A mapping that is unmapped when dropped. No byte of it was registered when it was made, and no other mapping of the
 /// process has its addresses.
 pub struct Mapping {
@@ -79,6 +82,19 @@ impl Mapping {
     pub(crate) unsafe fn from_leaked(base: NonNull<u8>, len: usize) -> Mapping {
         Mapping { base, len }
     }
+}
+
+/// Takes the room that the kernel would choose for `len` bytes as long as it is within what is registered, until this is
+/// dropped.
+pub(crate) fn plugs(len: usize) -> Vec<Mapping> {
+    let mut plugs = Vec::new();
+    while plugs.len() < MOST_PLUGS
+        && let Ok(found) = Request::of_addresses(len).anywhere()
+        && length_within(pages(&found)).is_some()
+    {
+        plugs.push(found);
+    }
+    plugs
 }
 
 impl Drop for Mapping {

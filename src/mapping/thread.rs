@@ -2,15 +2,19 @@
 //! thread's own variables at its end.
 
 use std::ffi::{CStr, c_void};
+use std::hint::black_box;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::{io, ptr};
 
-use crate::mapping::{Mapping, page_size};
+use crate::mapping::{Mapping, page_size, plugs};
 
 /// As much as threads of the standard library have.
 const STACK: usize = 2 << 20;
+/// What the C library maps for the heap of a thread, at a multiple of it.
+const HEAP: usize = 64 << 20;
 
 /// A thread, to be joined. Dropped without, it runs on, and its stack is freed at some time after its end.
 pub struct Thread {
@@ -29,6 +33,8 @@ static LEFT: Mutex<Vec<Thread>> = Mutex::new(Vec::new());
 struct Start {
     name: &'static CStr,
     body: Box<dyn FnOnce() + Send>,
+    /// Set once the thread has its heap.
+    has_heap: Arc<AtomicBool>,
 }
 
 impl Thread {
@@ -45,9 +51,13 @@ impl Thread {
         if unsafe { libc::mprotect(stack.base().as_ptr().cast(), page_size(), libc::PROT_NONE) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        let start = Box::into_raw(Box::new(Start { name, body: Box::new(body) }));
+        let has_heap = Arc::new(AtomicBool::new(false));
+        let start = Start { name, body: Box::new(body), has_heap: Arc::clone(&has_heap) };
+        let start = Box::into_raw(Box::new(start));
         let mut attributes = MaybeUninit::uninit();
         let mut id = MaybeUninit::uninit();
+        // The C library maps a heap for the thread wherever there is room.
+        let plugs = plugs(HEAP);
         // SAFETY: the attributes are made before they are used, and `id` lives through the call. The stack is mapped until
         // the thread has been joined. The thread gets `start`, and with it the box.
         let made = unsafe {
@@ -61,8 +71,17 @@ impl Thread {
                 })
         };
         match made {
-            // SAFETY: filled, since the call succeeded.
-            Ok(()) => Ok(Thread { id: unsafe { id.assume_init() }, stack: ManuallyDrop::new(stack) }),
+            Ok(()) => {
+                if !plugs.is_empty() {
+                    // It needs nothing of this thread for that, no lock of the loader either.
+                    while !has_heap.load(Ordering::Acquire) {
+                        // SAFETY: there are no conditions.
+                        unsafe { libc::sched_yield() };
+                    }
+                }
+                // SAFETY: filled, since the call succeeded.
+                Ok(Thread { id: unsafe { id.assume_init() }, stack: ManuallyDrop::new(stack) })
+            }
             Err(error) => {
                 // SAFETY: no thread has got it.
                 drop(unsafe { Box::from_raw(start) });
@@ -121,8 +140,11 @@ fn free_stacks() {
 /// # Safety
 /// `start` is of [`Thread::spawn`], which gives it to this thread alone.
 extern "C" fn run(start: *mut c_void) -> *mut c_void {
+    // SAFETY: freed once. What is allocated first decides where the thread's heap is.
+    unsafe { libc::free(black_box(libc::malloc(1))) };
     // SAFETY: a box that `spawn` has taken apart for this thread.
-    let Start { name, body } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+    let Start { name, body, has_heap } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+    has_heap.store(true, Ordering::Release);
     // SAFETY: the name lives for ever, and has at most fifteen bytes (else the thread has none).
     unsafe { libc::pthread_setname_np(libc::pthread_self(), name.as_ptr()) };
     let _reported = catch_unwind(AssertUnwindSafe(body));

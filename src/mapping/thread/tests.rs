@@ -33,6 +33,25 @@ fn own_stack() -> (usize, usize) {
     (base.addr(), len)
 }
 
+/// The C library maps a heap for a thread when the thread first asks it for memory.
+#[test]
+fn no_heap_of_a_thread_is_where_memory_was_registered() {
+    let hole = Hole::of(HEAP);
+    let (sender, receiver) = mpsc::channel();
+    let thread = Thread::spawn(c"heap", move || {
+        // SAFETY: freed once, and not used.
+        let at = unsafe {
+            let block = libc::malloc(100);
+            libc::free(block);
+            block.addr()
+        };
+        let _heard = sender.send(at);
+    });
+    let at = receiver.recv().expect("what the thread says");
+    thread.expect("a thread").join();
+    assert!(!hole.has(at, 100), "a block at {at:x} in {:x?}", hole.range);
+}
+
 #[test]
 fn a_thread_that_panics_can_be_joined() {
     Thread::spawn(c"panic", || panic!("on purpose")).expect("a thread").join();
