@@ -12,24 +12,12 @@ pub(crate) struct Subject<'a>(pub &'a QpFacts);
 impl fmt::Display for Subject<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let QpFacts { qpn, service, state, peer, .. } = self.0;
-        write!(f, "QP {:#x} ({}", qpn.get(), state_name(*state))?;
+        write!(f, "QP {:#x} ({}", qpn.get(), state.name())?;
         let connected = !matches!(state, QpState::Reset | QpState::Init);
         if connected && *service != QpType::Ud {
             write!(f, ", peer {} QP {:#x}", peer.0, peer.1.get())?;
         }
         f.write_str(")")
-    }
-}
-
-fn state_name(state: QpState) -> &'static str {
-    match state {
-        QpState::Reset => "RESET",
-        QpState::Init => "INIT",
-        QpState::Rtr => "RTR",
-        QpState::Rts => "RTS",
-        QpState::Sqd => "SQD",
-        QpState::Sqe => "SQE",
-        QpState::Err => "ERR",
     }
 }
 

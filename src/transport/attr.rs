@@ -36,6 +36,19 @@ impl QpState {
         use QpState::*;
         [Reset, Init, Rtr, Rts, Sqd, Sqe, Err]
     };
+
+    /// As `enum ibv_qp_state` calls it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            QpState::Reset => "RESET",
+            QpState::Init => "INIT",
+            QpState::Rtr => "RTR",
+            QpState::Rts => "RTS",
+            QpState::Sqd => "SQD",
+            QpState::Sqe => "SQE",
+            QpState::Err => "ERR",
+        }
+    }
 }
 
 /// What a peer may do through a QP.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use softrnic_cm::{CmTransport, CommId};
 use softrnic_link::Part;
 use softrnic_stats::{ConnectionSnapshot, PeerSnapshot, QpSnapshot, ReachSnapshot, Snapshot};
-use softrnic_transport::{QpState, QpType};
+use softrnic_transport::QpType;
 use softrnic_wire::Qpn;
 
 use super::Core;
@@ -48,7 +48,7 @@ pub(super) fn take_qps(snapshot: &mut Snapshot, core: &Core) -> bool {
         QpSnapshot {
             qpn: qpn.get(),
             service: service_name(service).to_owned(),
-            state: state_name(query.status.state).to_owned(),
+            state: query.status.state.name().to_owned(),
             peer: query.attr.path.dst,
             peer_qpn: query.attr.dest_qpn.get(),
             send_psn: query.status.send_psn.get(),
@@ -133,17 +133,5 @@ fn service_name(service: QpType) -> &'static str {
         QpType::Ud => "UD",
         QpType::XrcInitiator => "XRC initiator",
         QpType::XrcTarget => "XRC target",
-    }
-}
-
-fn state_name(state: QpState) -> &'static str {
-    match state {
-        QpState::Reset => "RESET",
-        QpState::Init => "INIT",
-        QpState::Rtr => "RTR",
-        QpState::Rts => "RTS",
-        QpState::Sqd => "SQD",
-        QpState::Sqe => "SQE",
-        QpState::Err => "ERR",
     }
 }
