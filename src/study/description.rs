@@ -42,7 +42,7 @@ pub enum Sampling {
     /// Never.
     #[default]
     Off,
-    /// Once in this time.
+    /// Once in this time; less often beyond 100,000 samples.
     Every(Picos),
     /// So often that there are this many samples, or up to twice as many.
     AtLeast(usize),

@@ -48,6 +48,21 @@ pub struct PortResult {
     pub queue_peak: u64,
 }
 
+impl PortResult {
+    /// Its counts, in the order of `ports.csv`: frames, bytes, and what became of frames, up to the pauses.
+    pub fn counts(&self) -> [u64; 7] {
+        [
+            self.tx_frames,
+            self.tx_bytes,
+            self.marked,
+            self.dropped,
+            self.lost_damaged,
+            self.lost_down,
+            self.pauses_received,
+        ]
+    }
+}
+
 /// The state at one time.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Sample {
@@ -106,16 +121,7 @@ impl Report {
     pub fn ports_csv(&self) -> String {
         let titles = "port,tx_frames,tx_bytes,marked,dropped,lost_damaged,lost_down,pauses_received,paused_ns,queue_peak\n";
         let line = |port: &PortResult| {
-            let counts = [
-                port.tx_frames,
-                port.tx_bytes,
-                port.marked,
-                port.dropped,
-                port.lost_damaged,
-                port.lost_down,
-                port.pauses_received,
-            ];
-            let counts: Vec<String> = counts.iter().map(u64::to_string).collect();
+            let counts: Vec<String> = port.counts().iter().map(u64::to_string).collect();
             format!("{},{},{:.3},{}\n", port.port, counts.join(","), port.paused_ns, port.queue_peak)
         };
         self.ports.iter().map(line).fold(titles.to_owned(), |text, line| text + &line)

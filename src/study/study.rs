@@ -18,6 +18,8 @@ use crate::result::{FlowResult, PortResult, Report, Sample};
 /// Virtual time between two reports of progress.
 const PROGRESS: Picos = Picos::from_micros(50);
 
+/// More would fill the memory: every second one is left out.
+const MOST_SAMPLES: usize = 100_000;
 /// Between samples, until there are too many.
 const FIRST_INTERVAL: Picos = Picos::from_nanos(100);
 
@@ -176,9 +178,11 @@ impl Study {
             self.run(slice.min(next).min(sample_at).min(description.until))?;
             if self.now >= sample_at {
                 self.sample();
-                if let Sampling::AtLeast(least) = description.sampling
-                    && self.samples.len() >= 2 * least.max(1)
-                {
+                let most = match description.sampling {
+                    Sampling::AtLeast(least) => 2 * least.max(1),
+                    Sampling::Every(_) | Sampling::Off => MOST_SAMPLES,
+                };
+                if self.samples.len() >= most {
                     interval = Picos(2 * interval.0);
                     let mut number = 0;
                     self.samples.retain(|_| {
@@ -256,6 +260,9 @@ impl Study {
     /// Counts what receivers have got since the last time. Until then, at most 2^24 packets of a flow may arrive.
     fn count_received(&mut self) {
         for (number, received) in self.received.iter_mut().enumerate() {
+            if matches!(self.states[number], FlowState::Done(_)) {
+                continue;
+            }
             let receiver = &self.ends[number][1].qp;
             let engine = &self.hosts[self.flows[number].dst.0 as usize].engine;
             let Ok(query) = engine.query_qp(receiver.key) else { continue };
@@ -265,8 +272,11 @@ impl Study {
         }
     }
 
-    /// Bytes of a flow that its receiver has got, in order: those of whole packets.
+    /// Bytes of a flow that its receiver has got, in order: those of whole packets, while it runs.
     fn delivered(&self, flow: usize) -> u64 {
+        if matches!(self.states[flow], FlowState::Done(_)) {
+            return self.flows[flow].bytes;
+        }
         (self.received[flow].packets * u64::from(self.nic.mtu.bytes())).min(self.flows[flow].bytes)
     }
 

@@ -147,17 +147,8 @@ fn ports(report: &Report) -> String {
         &titles,
         ports.len(),
         ports.iter().map(|port| {
-            let counts = [
-                port.tx_frames,
-                port.tx_bytes,
-                port.marked,
-                port.dropped,
-                port.lost_damaged,
-                port.lost_down,
-                port.pauses_received,
-            ];
             let mut row = vec![port.port.clone()];
-            row.extend(counts.iter().map(u64::to_string));
+            row.extend(port.counts().iter().map(u64::to_string));
             row.extend([format!("{:.1}", port.paused_ns / 1e3), port.queue_peak.to_string()]);
             row
         }),

@@ -147,16 +147,10 @@ fn print(report: &Report, seconds: f64) {
         ];
         let mut table = Table::new(1, &titles);
         for port in ports.iter().take(PORTS) {
-            let counts = [
-                port.tx_frames,
-                port.marked,
-                port.dropped,
-                port.lost_damaged,
-                port.lost_down,
-                port.pauses_received,
-            ];
+            let [frames, _bytes, others @ ..] = port.counts();
             let mut row = vec![port.port.clone()];
-            row.extend(counts.iter().map(u64::to_string));
+            row.push(frames.to_string());
+            row.extend(others.iter().map(u64::to_string));
             row.push(format!("{:.1}", port.paused_ns / 1e3));
             row.push(port.queue_peak.to_string());
             table.row(row);
