@@ -7,7 +7,7 @@ use std::ptr::{self, NonNull};
 
 use crate::registered::{gap, length_within};
 
-/// Holes that are plugged at the same time: of 64 MiB each, they are half of a large region.
+/// Plugs at the same time. They count against `ulimit -v`: 16 GiB of the size that heaps of threads have.
 const MOST_PLUGS: usize = 256;
 
 /// A mapping that is unmapped when dropped. No byte of it was registered when it was made, and no other mapping of the
