@@ -69,7 +69,7 @@ impl Cable {
                 receive_buffer: 4 << 20,
                 zero_copy: false,
                 shared_memory: false,
-                part: None,
+                slot: None,
             },
             counters: LinkCounters::default(),
         }

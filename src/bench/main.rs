@@ -40,6 +40,7 @@ enum Command {
     Connections(scale::connections::ConnectionsArgs),
     Fan(scale::fan::FanArgs),
     Holds(scale::holds::HoldsArgs),
+    Network(scale::network::NetworkArgs),
     Idle(scale::idle::IdleArgs),
     Resident(scale::resident::ResidentArgs),
 }
@@ -71,6 +72,7 @@ fn run(command: Command) -> Result<()> {
         Command::Connections(args) => print(&scale::connections::run(&args)?),
         Command::Fan(args) => print(&scale::fan::run(&args)?),
         Command::Holds(args) => print(&scale::holds::run(&args)?),
+        Command::Network(args) => print(&scale::network::run(&args)?),
         Command::Idle(args) => print(&scale::idle::run(&args)?),
         Command::Resident(args) => print(&scale::resident::run(&args)?),
     }

@@ -13,7 +13,7 @@ use crate::options::Places;
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The longest that one loop may take; then the signal ends both processes.
-const PATIENCE: u32 = 150;
+const WAIT_TIMEOUT: u32 = 150;
 
 /// The other process, seen from one of them.
 pub struct Line(UnixStream);
@@ -80,7 +80,7 @@ impl Child {
         // SAFETY: neither call takes a pointer.
         unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            libc::alarm(PATIENCE);
+            libc::alarm(WAIT_TIMEOUT);
         }
         let status = match enter(netns).and_then(|()| work(Line(theirs))) {
             Ok(()) => 0,
@@ -138,7 +138,7 @@ pub fn pair<T>(
 /// Ends this process after a while, whatever it does.
 pub fn limit_time() {
     // SAFETY: takes no pointer.
-    unsafe { libc::alarm(PATIENCE) };
+    unsafe { libc::alarm(WAIT_TIMEOUT) };
 }
 
 fn enter(netns: Option<&str>) -> Result<()> {

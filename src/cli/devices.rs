@@ -24,7 +24,7 @@ Exit status: 0 if all could be opened, 1 if not, 2 for wrong arguments.";
 #[command(after_help = EXAMPLES)]
 pub struct DevicesArgs {
     /// A device: [NAME=]udp, [NAME=]udp:ADDRESS, [NAME=]udp:INTERFACE or [NAME=]xdp:INTERFACE, followed by options as
-    /// ?key=value&…
+    /// ?key=value&…; mlx5_[0-7]=udp for eight; @FILE for those in a file
     #[arg(long, value_name = "SPEC")]
     device: Vec<String>,
     /// Print them as JSON
@@ -80,7 +80,7 @@ struct Device {
 pub fn run(args: DevicesArgs) -> Result {
     let specs = match args.device.as_slice() {
         [] => DeviceSpec::from_env(),
-        given => DeviceSpec::list(&given.join(",")),
+        given => DeviceSpec::join(given).and_then(|text| DeviceSpec::list(&text)),
     };
     let specs = specs.map_err(|error| Failure::usage(error.to_string()))?;
     let described: Vec<Described> = specs.into_iter().map(describe).collect();

@@ -7,16 +7,17 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use softrnic_link::fault::FaultSpec;
-use softrnic_nic::device::{file_count, file_size, snap_len};
-use softrnic_nic::verbs::DeviceSpec;
+use softrnic_nic::device::{AdversarySeed, file_count, file_size, snap_len};
+use softrnic_nic::verbs::{DeviceSpec, LinkKind};
 
+use crate::fabric::{show, slow_of};
 use crate::failure::{Doing, Failure, Result};
 use crate::libraries::Libraries;
 
 #[derive(Args)]
 pub struct EnvironmentArgs {
-    /// A device: [NAME=]udp, [NAME=]udp:ADDRESS, [NAME=]udp:INTERFACE or [NAME=]xdp:INTERFACE, followed by options as
-    /// ?key=value&… [default: SOFTRNIC_DEVICES, or one on a free loopback address in each process]
+    /// A device: [NAME=]udp, [NAME=]udp:ADDRESS, [NAME=]udp:INTERFACE, [NAME=]xdp:INTERFACE or [NAME=]fabric:NAME/HOST,
+    /// followed by options as ?key=value&…; mlx5_[0-7]=udp for eight; @FILE for those in a file [default: SOFTRNIC_DEVICES, or one on a free loopback address in each process]
     #[arg(long, value_name = "SPEC")]
     device: Vec<String>,
     /// Record packets in FILE; %p becomes the process id. No packet is missing: the program waits for the file
@@ -38,6 +39,10 @@ pub struct EnvironmentArgs {
     /// Faults to inject: rates like drop=1%, and rules like drop:op=ack:nth=3; see `softrnic help faults`
     #[arg(long, value_name = "SPEC")]
     fault: Option<FaultSpec>,
+    /// Let the NIC use every freedom that the specification gives it: payload reaches memory in any order, completions come
+    /// late (docs/adversarial.md). The same SEED decides the same; without one, it is drawn and printed
+    #[arg(long, value_name = "SEED", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    adversarial: Option<AdversarySeed>,
     /// What to log to standard error
     #[arg(long, value_name = "LEVEL")]
     log: Option<Level>,
@@ -53,6 +58,12 @@ enum Level {
 }
 
 impl EnvironmentArgs {
+    /// The same with one more device, before the others.
+    pub fn with_device(mut self, device: String) -> EnvironmentArgs {
+        self.device.insert(0, device);
+        self
+    }
+
     /// The variables to set, in a fixed order.
     pub fn variables(&self) -> Result<Vec<(&'static str, OsString)>> {
         let libraries = Libraries::find()?;
@@ -62,7 +73,7 @@ impl EnvironmentArgs {
             ("LD_PRELOAD", prepended("LD_PRELOAD", &[&libraries.interposer, &libraries.verbs()])?),
         ];
         variables.push(("ASAN_OPTIONS", asan_options(env::var_os("ASAN_OPTIONS"))));
-        match sysfs(&names, &devices) {
+        match softrnic_nic::sysfs::describe_privately(&names, &devices) {
             Ok(directory) => variables.push(("SOFTRNIC_SYSFS", directory.into())),
             Err(error) => {
                 eprintln!("softrnic: warning: programs that look for devices in /sys will find none: {error}")
@@ -70,6 +81,9 @@ impl EnvironmentArgs {
         }
         if !self.device.is_empty() {
             variables.push(("SOFTRNIC_DEVICES", names.into()));
+        }
+        if let Some(slow) = slow(&devices) {
+            variables.push(("SOFTRNIC_SLOW", slow.to_string().into()));
         }
         if let Some(pcap) = &self.pcap {
             // Programs may change directory before they open a device.
@@ -87,9 +101,16 @@ impl EnvironmentArgs {
         if let Some(fault) = &self.fault {
             variables.push(("SOFTRNIC_FAULT", fault.to_string().into()));
         }
+        if let Some(seed) = self.adversarial {
+            eprintln!("softrnic: adversarial NIC, seed {seed}; to repeat: --adversarial={seed}");
+            variables.push(("SOFTRNIC_ADVERSARIAL", seed.to_string().into()));
+        }
         if let Some(level) = self.log {
             let name = level.to_possible_value().map(|value| value.get_name().to_owned());
             variables.push(("SOFTRNIC_LOG", name.unwrap_or_default().into()));
+        } else if self.fault.is_some() && env::var_os("SOFTRNIC_LOG").is_none() {
+            // Whoever injects faults is told at the end which rules applied.
+            variables.push(("SOFTRNIC_LOG", "warn".into()));
         }
         Ok(variables)
     }
@@ -101,10 +122,21 @@ impl EnvironmentArgs {
             let specs = DeviceSpec::from_env().map_err(wrong)?;
             return Ok((softrnic_sys::environment::text("SOFTRNIC_DEVICES").unwrap_or_default(), specs));
         }
-        let names = self.device.join(",");
+        let names = DeviceSpec::join(&self.device).map_err(wrong)?;
         let specs = DeviceSpec::list(&names).map_err(wrong)?;
         Ok((names, specs))
     }
+}
+
+/// How much the time of the devices' fabric is slowed, if a program must know that. A fabric that does not run is none: the
+/// program will say so.
+fn slow(devices: &[DeviceSpec]) -> Option<u64> {
+    let slow_of = |device: &DeviceSpec| match &device.link {
+        LinkKind::Fabric { fabric, .. } => show(fabric).ok().map(|state| slow_of(&state)),
+        _ => None,
+    };
+    let slow = devices.iter().filter_map(slow_of).max().unwrap_or(1);
+    (slow > 1 || env::var_os("SOFTRNIC_SLOW").is_some()).then_some(slow)
 }
 
 /// `first`, followed by what the variable already contains. The dynamic linker splits at colons, and the preload list
@@ -139,22 +171,6 @@ fn without<'a>(first: &[&Path], list: &'a OsStr) -> impl Iterator<Item = &'a OsS
     entries.filter(|entry| !entry.is_empty() && !first.iter().any(|path| path.as_os_str() == *entry))
 }
 
-/// The directory in which the devices are described. Processes with the same devices share it. Some programs that read
-/// it do not load libibverbs, so the devices are described now.
-fn sysfs(names: &str, devices: &[DeviceSpec]) -> std::io::Result<PathBuf> {
-    let directory = softrnic_stats::private_directory()?;
-    let directory =
-        directory.join(format!("sysfs-{:016x}", fingerprint(&[env!("CARGO_PKG_VERSION"), names])));
-    softrnic_nic::sysfs::describe(&directory, devices)?;
-    Ok(directory)
-}
-
-/// FNV-1a, the same in every build: the directories outlive a build.
-fn fingerprint(parts: &[&str]) -> u64 {
-    let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
-    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,12 +193,6 @@ mod tests {
         assert_eq!(asan_options(None), "verify_asan_link_order=0");
         assert_eq!(options("detect_leaks=0"), "verify_asan_link_order=0:detect_leaks=0");
         assert_eq!(options("verify_asan_link_order=0:a=1"), "verify_asan_link_order=0:a=1");
-    }
-
-    #[test]
-    fn fingerprints_tell_devices_apart() {
-        assert_ne!(fingerprint(&["0.1.0", "udp"]), fingerprint(&["0.1.0", "udp:10.0.0.5"]));
-        assert_ne!(fingerprint(&["a", "bc"]), fingerprint(&["ab", "c"]));
     }
 
     #[test]

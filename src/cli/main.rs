@@ -5,6 +5,7 @@
 mod bench;
 mod capabilities;
 mod capture_file;
+mod check;
 mod decode;
 mod demo;
 mod device;
@@ -20,6 +21,7 @@ mod failure;
 mod grant;
 mod lab;
 mod libraries;
+mod link;
 mod output;
 mod pages;
 mod pair;
@@ -34,11 +36,13 @@ mod table;
 mod top;
 mod topics;
 mod units;
-mod web_page;
+mod why;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+
+use softrnic_page as web_page;
 
 use failure::Result;
 use table::BAD;
@@ -49,10 +53,12 @@ Examples:
   softrnic bench --svg bench.svg   bandwidth, message rate and latency, with a plot
   softrnic devices                 the devices that programs get here
   softrnic run -- ib_write_bw      an unmodified verbs program on SoftRNIC
+  softrnic check -- ./program      what it does wrong with verbs, and in which line
   softrnic decode trace.pcap       the packets of a capture, one per line
   softrnic explain trace.pcap      what happened in it, and what went wrong
   softrnic drill --peer 10.0.0.5 --all    check a peer against the specification
-  softrnic top                     the NICs of your running processes, live";
+  softrnic top                     the NICs of your running processes, live
+  softrnic link mlx5_0 down        a port loses its link; the program sees what it would see of hardware";
 
 /// A RoCEv2 network adapter in software
 #[derive(Parser)]
@@ -68,6 +74,7 @@ enum Command {
     Bench(bench::BenchArgs),
     Devices(devices::DevicesArgs),
     Run(run::RunArgs),
+    Check(check::CheckArgs),
     Env(run::EnvArgs),
     Decode(decode::DecodeArgs),
     Explain(explain::ExplainArgs),
@@ -75,6 +82,8 @@ enum Command {
     Fabric(fabric::FabricArgs),
     Top(top::TopArgs),
     Stats(stats::StatsArgs),
+    Why(why::WhyArgs),
+    Link(link::LinkArgs),
     Doctor(doctor::DoctorArgs),
     Lab(lab::LabArgs),
     #[cfg(feature = "xdp")]
@@ -104,6 +113,7 @@ fn run(command: Command) -> Result {
         Command::Bench(args) => bench::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Run(args) => run::run(args),
+        Command::Check(args) => check::run(args),
         Command::Env(args) => run::env(args),
         Command::Decode(args) => decode::run(args),
         Command::Explain(args) => explain::run(args),
@@ -111,6 +121,8 @@ fn run(command: Command) -> Result {
         Command::Fabric(args) => fabric::run(args),
         Command::Top(args) => top::run(args),
         Command::Stats(args) => stats::run(args),
+        Command::Why(args) => why::run(args),
+        Command::Link(args) => link::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Lab(args) => lab::run(args),
         #[cfg(feature = "xdp")]

@@ -5,9 +5,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError, unbounded};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -110,7 +110,7 @@ impl Line {
         output: impl Write + Send + 'static,
         at_end: impl FnOnce() + Send + 'static,
     ) -> Line {
-        let (sender, inbox) = mpsc::channel();
+        let (sender, inbox) = unbounded();
         let gone = Arc::new(AtomicBool::new(false));
         let flag = gone.clone();
         std::thread::spawn(move || {
@@ -159,8 +159,8 @@ impl Line {
     pub fn poll<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         match self.inbox.try_recv() {
             Ok(text) => open(&text).map(Some),
-            Err(mpsc::TryRecvError::Empty) => Ok(None),
-            Err(mpsc::TryRecvError::Disconnected) => Err(gone()),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(gone()),
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use softrnic_stats::serve::{Heard, Limits, Server};
+use softrnic_stats::serve::{Answer, Limits, Server};
 use softrnic_wire::Time;
 
 use crate::failure::{Doing, Failure, Result};
@@ -102,13 +102,13 @@ impl Site {
         Site { page, whole }
     }
 
-    fn hear(&self, request: &[u8]) -> Heard {
+    fn hear(&self, request: &[u8]) -> Answer {
         if !request.windows(4).any(|end| end == b"\r\n\r\n") {
-            return Heard::More;
+            return Answer::More;
         }
         match respond(request, &self.page) {
-            (_, body) if std::ptr::eq(body, self.page.as_slice()) => Heard::Say(Arc::clone(&self.whole)),
-            (head, body) => Heard::Say([head.as_bytes(), body].concat().into()),
+            (_, body) if std::ptr::eq(body, self.page.as_slice()) => Answer::Say(Arc::clone(&self.whole)),
+            (head, body) => Answer::Say([head.as_bytes(), body].concat().into()),
         }
     }
 }

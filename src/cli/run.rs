@@ -4,12 +4,13 @@ use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 use clap::Args;
 
 use crate::environment::EnvironmentArgs;
-use crate::failure::{Failure, Result};
+use crate::failure::{Doing, Failure, Result};
 use crate::output;
 use crate::program;
 
@@ -24,7 +25,9 @@ Examples:
   softrnic run -- ib_write_bw localhost
   softrnic run --device udp:10.0.0.5 -- ibv_rc_pingpong -g 0
   softrnic run --device udp:eth0 -- rping -s
+  softrnic run --device fabric:clos/h0 -- ib_write_bw
   softrnic run --pcap /tmp/%p.pcapng --fault drop=1% -- ./program
+  softrnic run --report -- ./program     say at the end what went wrong
 
 The default device's address is at GID indices 0 and 1: -g 0 for the pingpongs; perftest finds it by itself.
 
@@ -42,6 +45,10 @@ Examples:
 #[derive(Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct RunArgs {
+    /// Say at the end which QPs have failed, what was dropped, and what was not destroyed or polled: on standard error, or as
+    /// JSON in FILE, where %p becomes the process id
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    report: Option<PathBuf>,
     #[command(flatten)]
     environment: EnvironmentArgs,
     /// The program and its arguments
@@ -57,10 +64,25 @@ pub struct EnvArgs {
     environment: EnvironmentArgs,
 }
 
-/// Replaces this process with the program.
 pub fn run(args: RunArgs) -> Result {
-    let variables = args.environment.variables()?;
-    let Some((program, arguments)) = args.command.split_first() else {
+    let mut variables = args.environment.variables()?;
+    if let Some(file) = args.report {
+        // Programs may change directory.
+        let absolute = || std::path::absolute(&file).doing(|| format!("cannot use {}", file.display()));
+        let to = if file.as_os_str() == "-" { file.clone() } else { absolute()? };
+        variables.push(("SOFTRNIC_REPORT", to.into()));
+    }
+    replace_with(variables, &args.command)
+}
+
+/// Replaces this process with a program in this environment.
+pub fn replace(environment: &EnvironmentArgs, command: &[OsString]) -> Result {
+    replace_with(environment.variables()?, command)
+}
+
+/// Replaces this process with a program, in whose environment the variables are set.
+pub fn replace_with(variables: Vec<(&'static str, OsString)>, command: &[OsString]) -> Result {
+    let Some((program, arguments)) = command.split_first() else {
         return Err(Failure::usage("no program was named"));
     };
     if let Some((file, obstacle)) = program::obstacle(program) {

@@ -170,7 +170,7 @@ impl Cm {
         let orphaned = connection.orphaned;
         self.directory.note_remote_qp(id);
         if !orphaned {
-            self.tell(Event::Reply(Reply {
+            self.emit_event(Event::Reply(Reply {
                 id,
                 qpn,
                 responder_resources: rep.initiator_depth,
@@ -210,7 +210,7 @@ impl Cm {
             self.send_timeout_rej(&connection);
         }
         if !connection.orphaned {
-            self.tell(Event::Unreachable(id));
+            self.emit_event(Event::Unreachable(id));
         }
     }
 

@@ -233,7 +233,7 @@ impl Cm {
     }
 
     /// Queues an event for a connection whose owner still wants events.
-    pub(crate) fn tell(&mut self, event: Event) {
+    pub(crate) fn emit_event(&mut self, event: Event) {
         self.events.push_back(event);
     }
 

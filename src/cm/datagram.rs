@@ -84,7 +84,7 @@ impl Cm {
         self.directory.insert(question);
         self.directory.note_question(id);
         self.directory.note_pending(req.service);
-        self.tell(Event::SidrRequest { id, listener, route, private: private.into() });
+        self.emit_event(Event::SidrRequest { id, listener, route, private: private.into() });
     }
 
     pub(crate) fn on_sidr_rep(&mut self, route: Route, mad: &Mad<'_>, rep: &SidrRep<'_>, private: &[u8]) {
@@ -93,7 +93,7 @@ impl Cm {
             return self.note_unexpected();
         };
         self.directory.remove(id);
-        self.tell(Event::SidrReply(SidrAnswer {
+        self.emit_event(Event::SidrReply(SidrAnswer {
             id,
             status: rep.status,
             qpn: rep.qpn,

@@ -246,7 +246,7 @@ impl Cm {
         self.directory.note_remote_id(id);
         self.directory.note_remote_qp(id);
         self.directory.note_pending(req.service);
-        self.tell(Event::Request(Request {
+        self.emit_event(Event::Request(Request {
             id,
             listener,
             service: req.service,
@@ -288,7 +288,7 @@ impl Cm {
         }
         if !orphaned {
             let (info, private) = (rej.info.bytes().into(), private.into());
-            self.tell(Event::Rejected { id, reason: rej.reason, info, private });
+            self.emit_event(Event::Rejected { id, reason: rej.reason, info, private });
         }
     }
 
@@ -314,7 +314,7 @@ impl Cm {
             connection.state = State::Established;
         }
         if !self.is_orphaned(id) {
-            self.tell(Event::Established(id, private.into()));
+            self.emit_event(Event::Established(id, private.into()));
         }
     }
 

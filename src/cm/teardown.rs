@@ -118,7 +118,7 @@ impl Cm {
                     self.enter_timewait(now, id);
                     if !orphaned {
                         let private = Default::default();
-                        self.tell(Event::Disconnected { id, timed_out: false, private });
+                        self.emit_event(Event::Disconnected { id, timed_out: false, private });
                     }
                 }
                 State::DreqRcvd => self.enter_timewait(now, id),
@@ -128,12 +128,12 @@ impl Cm {
                     if !orphaned {
                         let reason = RejReason::CONSUMER_DEFINED;
                         let (info, private) = Default::default();
-                        self.tell(Event::Rejected { id, reason, info, private });
+                        self.emit_event(Event::Rejected { id, reason, info, private });
                     }
                 }
                 State::SidrReqSent => {
                     self.directory.remove(id);
-                    self.tell(Event::Unreachable(id));
+                    self.emit_event(Event::Unreachable(id));
                 }
                 State::SidrReqRcvd => {
                     self.note_answered(id);
@@ -186,7 +186,7 @@ impl Cm {
             Some((id, State::DreqSent, orphaned)) => {
                 self.enter_timewait(now, id);
                 if !orphaned {
-                    self.tell(Event::Disconnected { id, timed_out: false, private: private.into() });
+                    self.emit_event(Event::Disconnected { id, timed_out: false, private: private.into() });
                 }
             }
             Some((id, State::DreqRcvd, _)) => self.enter_timewait(now, id),
@@ -199,7 +199,7 @@ impl Cm {
     pub(crate) fn disconnect_unanswered(&mut self, now: Time, id: CommId) {
         self.enter_timewait(now, id);
         if !self.is_orphaned(id) {
-            self.tell(Event::Disconnected { id, timed_out: true, private: Default::default() });
+            self.emit_event(Event::Disconnected { id, timed_out: true, private: Default::default() });
         }
     }
 
@@ -223,7 +223,7 @@ impl Cm {
                 self.directory.remove(id);
                 if !orphaned {
                     let (info, private) = Default::default();
-                    self.tell(Event::Rejected { id, reason, info, private });
+                    self.emit_event(Event::Rejected { id, reason, info, private });
                 }
             }
             _ => {}
@@ -246,7 +246,7 @@ impl Cm {
         if let Some(connection) = self.directory.remove(id)
             && !connection.orphaned
         {
-            self.tell(Event::TimewaitExit(id));
+            self.emit_event(Event::TimewaitExit(id));
         }
     }
 
@@ -257,7 +257,7 @@ impl Cm {
             connection.transaction = transaction;
         }
         if !self.is_orphaned(id) {
-            self.tell(Event::Disconnected { id, timed_out: false, private: private.into() });
+            self.emit_event(Event::Disconnected { id, timed_out: false, private: private.into() });
         }
     }
 

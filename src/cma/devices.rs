@@ -10,6 +10,11 @@ pub trait Devices: Send + Sync {
     /// What identifies the device with this index to applications.
     fn identity(&self, device_index: usize) -> DeviceIdentity;
 
+    /// Whether the first device is on a network of its own, whose ports are not the machine's.
+    fn are_on_own_network(&self) -> bool {
+        false
+    }
+
     /// The device with this index, opened. Called rarely, and with no lock held; the manager keeps an open device as
     /// long as it needs it.
     ///
@@ -25,4 +30,19 @@ pub struct DeviceIdentity {
     pub guid: u64,
     /// Index, -1 if the application knows of none.
     pub index: i32,
+}
+
+/// The only device of a process.
+impl Devices for Context {
+    fn count(&self) -> usize {
+        1
+    }
+
+    fn identity(&self, _: usize) -> DeviceIdentity {
+        DeviceIdentity { guid: self.device().guid(), index: 0 }
+    }
+
+    fn open(&self, _: usize) -> Result<Context, Error> {
+        Ok(self.clone())
+    }
 }

@@ -10,6 +10,7 @@ use super::params::{ConnParams, UdParams};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub enum EventKind {
     AddressResolved = 0,
     AddressError = 1,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use softrnic_cm::State as At;
-use softrnic_sys::Uncancelled;
+use softrnic_sys::{Uncancelled, pace};
 
 use super::manager::{Held, Inner};
 use softrnic_nic::device::{Process, opening};
@@ -68,7 +68,7 @@ extern "C" fn leave() {
     }
     let Ok(managers) = MANAGERS.try_lock() else { return };
     let managers: Vec<&Inner> = managers.clone();
-    let until = Instant::now() + FAREWELL;
+    let until = Instant::now() + pace::from_the_wall(FAREWELL);
     for manager in &managers {
         manager.lock().disconnect_all();
     }

@@ -83,7 +83,7 @@ impl Id {
     /// [`Error::Invalid`] if it is bound already, [`Error::AddressInUse`], [`Error::AddressNotAvailable`],
     /// [`Error::Denied`].
     pub fn bind(&self, address: &Address) -> Result<(), Error> {
-        if !address.is_any() {
+        if !address.is_any() || self.manager.devices().are_on_own_network() {
             self.manager.open_devices(self.process)?;
         }
         self.with(|state| state.bind(self.number, address, true))

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crossbeam_queue::SegQueue;
+use crossbeam_channel::Sender;
 use softrnic_cm::{CommId, Ece, Event, ListenerId, Path, Request, Route};
 use softrnic_wire::{PrivateHeader, Qpn, RejReason, ServiceId};
 
@@ -11,43 +11,61 @@ use super::address::{Address, IbAddress};
 use super::error::Error;
 use super::event::{EventData, EventKind, EventStatus};
 use super::id::IdState;
+use super::manager::Inner;
 use super::params::{ConnParams, PathRecord, UdParams};
 use super::queue::Queued;
 use super::resolve::HOPS;
 use super::state::{Entry, State};
-use softrnic_nic::device::ConnectionSink;
+use softrnic_nic::device::{CmIdSnapshot, ConnectionSink};
 use softrnic_nic::verbs::AddressVector;
 use softrnic_sync::kick::Kick;
 
-/// What has happened to devices and their connections, and has not been handled yet.
-#[derive(Default)]
-pub(super) struct Inbox(pub SegQueue<(usize, Happened)>);
+/// What has happened to a device, and its index.
+pub(super) type Incoming = (usize, Happened);
 
 /// What has happened to a device.
 pub(super) enum Happened {
     Connection(Event),
     /// It has lost its interface for good.
     Removed,
+    /// Its interface has another hardware address.
+    Readdressed,
 }
 
-/// Fills the inbox for a device.
+/// Passes on what happens to a device.
 pub(super) struct Sink {
     pub device_index: usize,
-    pub inbox: Arc<Inbox>,
+    pub incoming: Sender<Incoming>,
     pub kick: Arc<Kick>,
+    pub manager: &'static Inner,
+}
+
+impl Sink {
+    fn put_happened(&self, happened: Happened) {
+        // Without its receiver the manager has ended, and wants no more.
+        let _sent = self.incoming.send((self.device_index, happened));
+    }
 }
 
 impl ConnectionSink for Sink {
     fn put(&self, event: Event) {
-        self.inbox.0.push((self.device_index, Happened::Connection(event)));
+        self.put_happened(Happened::Connection(event));
     }
 
     fn removed(&self) {
-        self.inbox.0.push((self.device_index, Happened::Removed));
+        self.put_happened(Happened::Removed);
+    }
+
+    fn readdressed(&self) {
+        self.put_happened(Happened::Readdressed);
     }
 
     fn wake(&self) {
         self.kick.kick();
+    }
+
+    fn identifiers(&self) -> Vec<CmIdSnapshot> {
+        self.manager.lock().identifiers(self.device_index)
     }
 }
 
@@ -56,14 +74,25 @@ impl State {
         match happened {
             Happened::Connection(event) => self.on_event(device_index, event),
             Happened::Removed => self.on_removal(device_index),
+            Happened::Readdressed => self.on_readdressing(device_index),
+        }
+    }
+
+    fn ids_on(&self, device_index: usize) -> Vec<u32> {
+        let on_it = |entry: &Entry| entry.device == Some(device_index);
+        self.ids.iter().filter(|(_, entry)| on_it(entry)).map(|(id, _)| id).collect()
+    }
+
+    /// Kernel: `cma_netdev_change`. They go on as they are.
+    fn on_readdressing(&mut self, device_index: usize) {
+        for number in self.ids_on(device_index) {
+            self.tell(number, EventKind::AddressChange, EventStatus::Done, EventData::None);
         }
     }
 
     /// Kernel: `cma_process_remove`. Its identifiers can only be destroyed.
     fn on_removal(&mut self, device_index: usize) {
-        let on_it = |entry: &Entry| entry.device == Some(device_index);
-        let ids: Vec<u32> = self.ids.iter().filter(|(_, entry)| on_it(entry)).map(|(id, _)| id).collect();
-        for number in ids {
+        for number in self.ids_on(device_index) {
             self.lookups.forget(number);
             if let Ok(entry) = self.entry_mut(number)
                 && entry.state != IdState::Listen

@@ -54,17 +54,17 @@ impl Lifelines {
         let mut gone = Vec::new();
         self.to.retain(|home, socket| {
             let heard = hear(socket);
-            if heard == Heard::End {
+            if heard == PeerMessage::End {
                 gone.push(*home);
             }
-            heard == Heard::Nothing
+            heard == PeerMessage::Nothing
         });
         self.from.retain(|(home, socket)| {
             let heard = hear(socket);
-            if heard == Heard::End {
+            if heard == PeerMessage::End {
                 gone.push(*home);
             }
-            heard == Heard::Nothing
+            heard == PeerMessage::Nothing
         });
         gone
     }
@@ -81,22 +81,22 @@ pub(super) fn refuse(socket: &OwnedFd) {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Heard {
+enum PeerMessage {
     Nothing,
     Refused,
     End,
 }
 
-fn hear(socket: &OwnedFd) -> Heard {
+fn hear(socket: &OwnedFd) -> PeerMessage {
     let mut byte = [0; 1];
     let mut listen = || recv(socket, &mut byte[..], RecvFlags::DONTWAIT);
     // If a stream was closed with unread data in it, the kernel reports that first, and then what was sent.
     let heard = listen().or_else(|error| if error == Errno::CONNRESET { listen() } else { Err(error) });
     match heard {
-        Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
-        Ok((_, 1)) if byte == REFUSED => Heard::Refused,
-        Ok((_, 1..)) => Heard::Nothing,
-        Ok((_, 0)) | Err(_) => Heard::End,
+        Err(Errno::AGAIN | Errno::INTR) => PeerMessage::Nothing,
+        Ok((_, 1)) if byte == REFUSED => PeerMessage::Refused,
+        Ok((_, 1..)) => PeerMessage::Nothing,
+        Ok((_, 0)) | Err(_) => PeerMessage::End,
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    const HOME: PeerDevice = PeerDevice { device: IpAddr::V4(Ipv4Addr::LOCALHOST), part: None };
+    const HOME: PeerDevice = PeerDevice { device: IpAddr::V4(Ipv4Addr::LOCALHOST), slot: None };
 
     fn stream() -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a pair")

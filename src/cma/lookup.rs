@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use softrnic_nic::device::Network;
+use softrnic_sys::{Credentials, is_stopped};
 use softrnic_wire::{Gid, Time};
 
 use super::address::Address;
@@ -15,8 +17,12 @@ use super::registry::{Message, PeerDevice};
 use super::state::State;
 use super::watch::Watch;
 
-/// A process that listens and does not answer for this long is considered stopped.
+/// A process that listens and does not answer for this long is considered stuck.
 const SILENCE: Duration = Duration::from_secs(1);
+
+/// A connecting client waits this long for a process that a signal or a debugger has stopped, as it does for an answer to
+/// its request: 16 times 4.3 s.
+const STOPPED_WAIT: Duration = Duration::from_secs(69);
 
 /// A server that serves one client after the other listens anew in between. A connecting client waits this long for a
 /// listener, and looks this often.
@@ -59,8 +65,9 @@ struct Lookup {
     /// When to try again without a socket, and until when.
     next: Time,
     give_up_at: Time,
-    /// When an answer is overdue.
+    /// When an answer is overdue, also from a process that is stopped.
     silence: Time,
+    stopped: Time,
 }
 
 enum Progress {
@@ -91,7 +98,8 @@ impl State {
             Address::Ip(ip) if ip.is_ipv4() => Family::V4,
             Address::Ip(_) => Family::V6,
         };
-        let (name, _) = Name::both(entry.kind.space, peer.port(), family, peer.ip());
+        let (name, _) =
+            Name::both(self.registry.network.as_ref(), entry.kind.space, peer.port(), family, peer.ip());
         let mut lookup = Lookup {
             id: number,
             purpose,
@@ -102,6 +110,7 @@ impl State {
             next: now,
             give_up_at: now + LISTENER_WAIT,
             silence: now + SILENCE,
+            stopped: now + STOPPED_WAIT,
         };
         match self.advance(&mut lookup, now) {
             Progress::Waits => self.lookups.open.push(lookup),
@@ -126,7 +135,7 @@ impl State {
             if let Some(home) = self.device_for(&name, destination, device) {
                 return Progress::Is(Found::Device(home));
             }
-            match ask(&name, destination, self.home_of(device)) {
+            match ask(self.registry.network.as_ref(), &name, destination, self.home_of(device)) {
                 Ok(socket) => {
                     self.lookups.watch.add(&socket);
                     lookup.silence = now + SILENCE;
@@ -142,6 +151,14 @@ impl State {
         let mut bytes = [0; Message::LEN + 1];
         match recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) if lookup.silence > now => Progress::Waits,
+            Err(Errno::AGAIN | Errno::INTR)
+                if lookup.purpose == Purpose::Connect
+                    && lookup.stopped > now
+                    && is_listener_stopped(socket) =>
+            {
+                lookup.silence = now + SILENCE;
+                Progress::Waits
+            }
             Err(Errno::AGAIN | Errno::INTR) => Progress::Is(Found::Silent),
             Err(_) => nobody(lookup, now),
             Ok((_, len)) => match Message::read(&bytes[..len.min(bytes.len())]) {
@@ -167,6 +184,10 @@ impl State {
     }
 }
 
+fn is_listener_stopped(socket: &OwnedFd) -> bool {
+    Credentials::of_peer(socket).is_ok_and(|listener| is_stopped(listener.pid))
+}
+
 /// There is no listener: for a connection, looks again later.
 fn nobody(lookup: &mut Lookup, now: Time) -> Progress {
     lookup.socket = None;
@@ -177,8 +198,13 @@ fn nobody(lookup: &mut Lookup, now: Time) -> Progress {
     Progress::Waits
 }
 
-fn ask(name: &Name, destination: IpAddr, home: PeerDevice) -> Result<OwnedFd, Errno> {
-    let socket = match reach(name, destination) {
+fn ask(
+    network: Option<&Network>,
+    name: &Name,
+    destination: IpAddr,
+    home: PeerDevice,
+) -> Result<OwnedFd, Errno> {
+    let socket = match reach(network, name, destination) {
         Reached::Listener(socket) => socket,
         Reached::Busy => return Err(Errno::AGAIN),
         Reached::Nobody => return Err(Errno::CONNREFUSED),

@@ -3,13 +3,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crossbeam_channel::{Sender, unbounded};
 use softrnic_mapping::Thread;
 use softrnic_sys::BlockedSignals;
 
 use super::devices::Devices;
 use super::error::Error;
 use super::fork;
-use super::incoming::{Inbox, Sink};
+use super::incoming::{Incoming, Sink};
 use super::state::{Device, State};
 use super::watch::Watch;
 use super::worker;
@@ -29,11 +30,11 @@ pub(super) struct Inner {
     stopping: AtomicBool,
 }
 
-/// The thread, what wakes it, and its inbox.
+/// The thread, what wakes it, and what it is sent.
 struct Worker {
     process: Process,
     kick: Arc<Kick>,
-    inbox: Arc<Inbox>,
+    incoming: Sender<Incoming>,
     watch: Watch,
     thread: Option<Thread>,
 }
@@ -68,7 +69,7 @@ impl Manager {
 
     /// Opens the devices that are not open yet, and starts the thread. Called without the lock.
     pub(super) fn open_devices(&self, process: Process) -> Result<(), Error> {
-        let (kick, inbox, watch) = self.inner.worker(process)?;
+        let (kick, incoming, watch) = self.inner.worker(process)?;
         {
             let mut state = self.lock(process)?;
             state.registry.watch = watch.clone();
@@ -86,8 +87,12 @@ impl Manager {
                 }
             };
             let identity = self.devices.identity(device_index);
-            let sink: Arc<dyn ConnectionSink> =
-                Arc::new(Sink { device_index, inbox: inbox.clone(), kick: kick.clone() });
+            let sink: Arc<dyn ConnectionSink> = Arc::new(Sink {
+                device_index,
+                incoming: incoming.clone(),
+                kick: kick.clone(),
+                manager: self.inner,
+            });
             let mut state = self.lock(process)?;
             if state.devices.len() <= device_index {
                 state.devices.resize_with(device_index + 1, || None);
@@ -95,6 +100,10 @@ impl Manager {
             if state.devices[device_index].is_none() {
                 let served = context.nic().control(|core, _| core.connections = Some(sink));
                 served.map_err(|_| Error::Gone)?;
+                // A process is on one network: that of its first device.
+                if device_index == 0 {
+                    state.registry.network = context.device().network();
+                }
                 state.devices[device_index] = Some(Device { identity, context });
             }
         }
@@ -138,25 +147,25 @@ impl Inner {
     }
 
     /// The thread of this process, started when first needed.
-    fn worker(&'static self, process: Process) -> Result<(Arc<Kick>, Arc<Inbox>, Watch), Error> {
+    fn worker(&'static self, process: Process) -> Result<(Arc<Kick>, Sender<Incoming>, Watch), Error> {
         let mut slot = self.workers();
         if let Some(worker) = slot.as_ref().filter(|worker| worker.process == process) {
-            return Ok((worker.kick.clone(), worker.inbox.clone(), worker.watch.clone()));
+            return Ok((worker.kick.clone(), worker.incoming.clone(), worker.watch.clone()));
         }
         let kick = Arc::new(Kick::new().map_err(|_| Error::NoDescriptor)?);
-        let inbox = Arc::new(Inbox::default());
+        let (incoming, received) = unbounded();
         let watch = Watch::new().map_err(|_| Error::NoDescriptor)?;
-        let (own_kick, own_inbox, own_watch) = (kick.clone(), inbox.clone(), watch.clone());
+        let (own_kick, own_watch) = (kick.clone(), watch.clone());
         let signals = BlockedSignals::new();
         let thread = Thread::spawn(c"softrnic-cm", move || {
-            worker::run(self, &own_kick, &own_inbox, &own_watch);
+            worker::run(self, &own_kick, &received, &own_watch);
         });
         drop(signals);
         let thread = Some(thread.map_err(|_| Error::NoMemory)?);
         let worker =
-            Worker { process, kick: kick.clone(), inbox: inbox.clone(), watch: watch.clone(), thread };
+            Worker { process, kick: kick.clone(), incoming: incoming.clone(), watch: watch.clone(), thread };
         *slot = Some(worker);
-        Ok((kick, inbox, watch))
+        Ok((kick, incoming, watch))
     }
 
     fn stop(&self) {

@@ -9,6 +9,7 @@ use std::io;
 use std::net::IpAddr;
 
 use rustix::io::Errno;
+use softrnic_nic::device::{Network, NetworkName};
 use softrnic_wire::PortSpace;
 
 /// The first port that needs no privilege.
@@ -35,6 +36,8 @@ pub(super) enum Family {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Name {
+    /// The network, if it is not the machine's. Each of its hosts has names of its own there.
+    pub network: Option<NetworkName>,
     pub space: PortSpace,
     pub port: u16,
     pub family: Family,
@@ -49,9 +52,19 @@ pub(super) fn is_privileged(port: u16) -> bool {
 
 impl Name {
     /// The name for a port on every address, and the one for a port on one address. Loopback addresses count as every
-    /// address, as in the kernel, and native ones have no other name.
-    pub fn both(space: PortSpace, port: u16, family: Family, address: IpAddr) -> (Name, Option<Name>) {
-        let every = Name { space, port, family, address: None };
+    /// address, as in the kernel, and native ones have no other name. On a network of its own, a host has one address.
+    pub fn both(
+        network: Option<&Network>,
+        space: PortSpace,
+        port: u16,
+        family: Family,
+        address: IpAddr,
+    ) -> (Name, Option<Name>) {
+        if let Some(network) = network {
+            let address = Some(network.host_at(address));
+            return (Name { network: Some(network.name), space, port, family, address }, None);
+        }
+        let every = Name { network: None, space, port, family, address: None };
         let has_own = family != Family::Native && !address.is_unspecified() && !address.is_loopback();
         (every, has_own.then_some(Name { address: Some(address), ..every }))
     }
@@ -64,11 +77,14 @@ impl Name {
             Family::Native => 'd',
         };
         let space = self.space.name().to_ascii_lowercase();
-        let text = format!("softrnic/cm/{space}/{}/{family}", self.port);
-        match self.address {
-            Some(address) => format!("{text}/{address}"),
-            None => text,
+        let mut text = format!("softrnic/cm/{space}/{}/{family}", self.port);
+        if let Some(address) = self.address {
+            text += &format!("/{address}");
         }
+        if let Some(network) = self.network {
+            text += &format!("/{network}");
+        }
+        text
     }
 
     /// One of many texts for the name, which nobody else can foresee and take.
@@ -93,13 +109,15 @@ impl Name {
             _ => return None,
         };
         let address = words.next().map(str::parse).transpose().ok()?;
-        let name = Name { space, port: port.parse().ok()?, family, address };
-        words.next().is_none().then_some(name)
+        let network = words.next();
+        let known = network.and_then(NetworkName::new);
+        let name = Name { network: known, space, port: port.parse().ok()?, family, address };
+        (words.next().is_none() && known.is_some() == network.is_some()).then_some(name)
     }
 
     /// Whether another name takes the same port the other way: on every address instead of one, or on one.
     pub fn excludes(&self, other: &Name) -> bool {
-        let port = |name: &Name| (name.space, name.port, name.family);
+        let port = |name: &Name| (name.network, name.space, name.port, name.family);
         port(self) == port(other) && self.address.is_some() != other.address.is_some()
     }
 }
@@ -113,7 +131,8 @@ impl fmt::Display for Name {
             Family::Native => return write!(f, "{} AF_IB:{}", self.space.name().to_lowercase(), self.port),
         };
         let address = std::net::SocketAddr::new(self.address.unwrap_or(every), self.port);
-        write!(f, "{} {address}", self.space.name().to_lowercase())
+        write!(f, "{} {address}", self.space.name().to_lowercase())?;
+        self.network.map_or(Ok(()), |network| write!(f, " on {network}"))
     }
 }
 
@@ -163,29 +182,40 @@ mod tests {
     use super::*;
 
     fn one(port: u16, address: [u8; 4]) -> Name {
-        Name::both(PortSpace::Tcp, port, Family::V4, address.into()).1.expect("not a loopback address")
+        Name::both(None, PortSpace::Tcp, port, Family::V4, address.into()).1.expect("not a loopback address")
     }
 
     #[test]
     fn a_port_on_every_address_leaves_no_room_for_it_on_one() {
-        let (every, _) = Name::both(PortSpace::Tcp, 7, Family::V4, [10, 0, 0, 1].into());
+        let (every, _) = Name::both(None, PortSpace::Tcp, 7, Family::V4, [10, 0, 0, 1].into());
         let (name, other) = (one(7, [10, 0, 0, 1]), one(7, [10, 0, 0, 2]));
         assert_eq!(name.text(), "softrnic/cm/tcp/7/4/10.0.0.1");
         assert!(every.excludes(&name) && name.excludes(&every));
         assert!(!name.excludes(&other) && !name.excludes(&name) && !every.excludes(&every));
         let other_port = Name { port: 70, ..every };
         assert!(!other_port.excludes(&name) && !name.excludes(&other_port));
-        assert_eq!(Name::both(PortSpace::Tcp, 7, Family::V4, [127, 0, 0, 1].into()), (every, None));
+        assert_eq!(Name::both(None, PortSpace::Tcp, 7, Family::V4, [127, 0, 0, 1].into()), (every, None));
+        let elsewhere = Name { network: NetworkName::new("net"), ..name };
+        assert!(!elsewhere.excludes(&every) && elsewhere != name);
     }
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        let every = Name { space: PortSpace::IpoIb, port: 65535, family: Family::V6, address: None };
-        for name in [one(7, [10, 0, 0, 1]), every, Name { address: Some([0; 16].into()), ..every }] {
+        let every =
+            Name { network: None, space: PortSpace::IpoIb, port: 65535, family: Family::V6, address: None };
+        let elsewhere = Name { network: NetworkName::new("net"), ..one(7, [10, 0, 0, 1]) };
+        for name in [one(7, [10, 0, 0, 1]), elsewhere, every, Name { address: Some([0; 16].into()), ..every }]
+        {
             assert_eq!(Name::read(&name.text()), Some(name));
             assert_eq!(Name::read(&name.unforeseen_text().expect("random numbers")), Some(name));
         }
-        for text in ["", "softrnic/cm/tcp/7", "softrnic/cm/tcp/7/4/9.9.9", "softrnic/cm/tcp/7/4/9.9.9.9/1"] {
+        for text in [
+            "",
+            "softrnic/cm/tcp/7",
+            "softrnic/cm/tcp/7/4/9.9.9",
+            "softrnic/cm/tcp/7/4/9.9.9.9/a b",
+            "softrnic/cm/tcp/7/4/9.9.9.9/a/1",
+        ] {
             assert_eq!(Name::read(text), None, "{text}");
         }
         let line = b"0000000000000000: 00000002 00000000 00010000 0005 01 4711 @softrnic/cm/udp/7/6";

@@ -67,6 +67,7 @@ pub struct UdParams {
 
 /// An option of an identifier.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum IdOption {
     /// TOS, or traffic class, of its packets.
     TypeOfService(u8),

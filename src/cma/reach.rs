@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use softrnic_nic::device::Network;
 use softrnic_sys::Credentials;
 
 use super::host;
@@ -25,8 +26,8 @@ pub(super) enum Reached {
 
 /// Connects to the listener of a port on an address. There is only one, unless a user disregards the other's name: then
 /// it is the one of this process's user or of root. The name with the address comes first. A privileged port is root's.
-pub(super) fn reach(wanted: &Name, address: IpAddr) -> Reached {
-    let (every, one) = Name::both(wanted.space, wanted.port, wanted.family, address);
+pub(super) fn reach(network: Option<&Network>, wanted: &Name, address: IpAddr) -> Reached {
+    let (every, one) = Name::both(network, wanted.space, wanted.port, wanted.family, address);
     let plain = one.iter().chain([&every]).map(Name::text);
     let mut others: Option<(OwnedFd, u32)> = None;
     let mut busy = false;
@@ -63,6 +64,7 @@ pub(super) fn reach(wanted: &Name, address: IpAddr) -> Reached {
 /// Whether a name that another process has taken keeps its port from us.
 pub(super) fn is_kept_by(taken: &Taken) -> bool {
     let can_listen = taken.name.address.is_none_or(|address| match address {
+        _ if taken.name.network.is_some() => true,
         _ if address.is_loopback() => false,
         // Local or not depends on the interface, which the name does not say.
         IpAddr::V6(ip) if ip.is_unicast_link_local() => true,

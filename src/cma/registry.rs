@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, accept_with, bind, listen, recv, send};
-use softrnic_link::Part;
+use softrnic_link::ProcessSlot;
+use softrnic_nic::device::Network;
 use softrnic_wire::{Gid, PortSpace, Time};
 
 use super::address::Address;
@@ -40,12 +41,12 @@ pub(super) struct Message {
     pub home: PeerDevice,
 }
 
-/// The device of a process: its address, and the part of that which is the process's own. `None` if it has all of it, or
+/// The device of a process: its address, and the slot of that which is the process's own. `None` if it has all of it, or
 /// does not say, as older versions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct PeerDevice {
     pub device: IpAddr,
-    pub part: Option<Part>,
+    pub slot: Option<ProcessSlot>,
 }
 
 impl Message {
@@ -58,7 +59,7 @@ impl Message {
         bytes[4] = self.found.into();
         bytes[8..24].copy_from_slice(&self.destination.0);
         // 0 for none, which is what older versions say.
-        bytes[5] = self.home.part.map_or(0, |part| part.number() as u8 + 1);
+        bytes[5] = self.home.slot.map_or(0, |slot| slot.number() as u8 + 1);
         bytes[24..].copy_from_slice(&Gid::from(self.home.device).0);
         bytes
     }
@@ -67,8 +68,8 @@ impl Message {
         let bytes: &[u8; Self::LEN] = bytes.try_into().ok()?;
         let gid = |at: usize| Gid(std::array::from_fn(|i| bytes[at + i]));
         let sound = bytes[..4] == Self::MAGIC && bytes[4] <= 1;
-        let part = usize::from(bytes[5]).checked_sub(1).and_then(Part::new);
-        let home = PeerDevice { device: gid(24).to_ip(), part };
+        let slot = usize::from(bytes[5]).checked_sub(1).and_then(ProcessSlot::new);
+        let home = PeerDevice { device: gid(24).to_ip(), slot };
         sound.then(|| Message { found: bytes[4] == 1, destination: gid(8), home })
     }
 }
@@ -80,6 +81,8 @@ pub(super) struct Registry {
     clients: VecDeque<Client>,
     pub lifelines: Lifelines,
     pub watch: Watch,
+    /// The network that this process is on, if that is not the machine's.
+    pub network: Option<Network>,
 }
 
 /// A name that we own.
@@ -118,7 +121,7 @@ impl Registry {
         local: &Address,
         families: &[Family],
     ) -> Result<(), Error> {
-        for name in names(space, local, families) {
+        for name in names(self.network, space, local, families) {
             let claimed = match self.names.get_mut(&name) {
                 Some(claim) => {
                     claim.owners.push(owner);
@@ -154,7 +157,7 @@ impl Registry {
 
     /// Whether no other process has the port. (It may have by the time that this one takes it.)
     pub fn check_free(&self, space: PortSpace, local: &Address, families: &[Family]) -> Result<(), Error> {
-        let mut names = names(space, local, families);
+        let mut names = names(self.network, space, local, families);
         if names.any(|name| self.is_kept(&name)) { Err(refusal(local)) } else { Ok(()) }
     }
 
@@ -262,7 +265,7 @@ impl Registry {
         let Some(question) = Message::read(&bytes[..len]) else { return Next::Leave };
         client.home = Some(question.home);
         let home = answer(&client.name, question.destination.to_ip(), question.home.device);
-        let nowhere = PeerDevice { device: IpAddr::from([0; 4]), part: None };
+        let nowhere = PeerDevice { device: IpAddr::from([0; 4]), slot: None };
         let answer = Message {
             found: home.is_some(),
             destination: question.destination,
@@ -283,9 +286,14 @@ enum Next {
 }
 
 /// The names of a local address.
-fn names(space: PortSpace, local: &Address, families: &[Family]) -> impl Iterator<Item = Name> {
+fn names(
+    network: Option<Network>,
+    space: PortSpace,
+    local: &Address,
+    families: &[Family],
+) -> impl Iterator<Item = Name> {
     families.iter().map(move |&family| {
-        let (every, one) = Name::both(space, local.port(), family, local.ip());
+        let (every, one) = Name::both(network.as_ref(), space, local.port(), family, local.ip());
         one.unwrap_or(every)
     })
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use softrnic_cm::Route;
-use softrnic_link::Part;
+use softrnic_link::ProcessSlot;
 use softrnic_wire::{Gid, Mtu, PortSpace};
 
 use super::address::Address;
@@ -37,10 +37,12 @@ impl State {
         {
             return Ok(device_index);
         }
-        if !host::is_local(address.on_interface()) {
-            return Err(Error::AddressNotAvailable);
-        }
-        self.first_device(ip)
+        let is_local = match self.registry.network {
+            // The machine's own addresses are those of this host, as far as the network has no other host there.
+            Some(network) => network.host_at(ip) == network.home,
+            None => host::is_local(address.on_interface()),
+        };
+        if is_local { self.first_device(ip) } else { Err(Error::AddressNotAvailable) }
     }
 
     /// The first device that can reach addresses of a family.
@@ -121,12 +123,18 @@ impl State {
             return Ok(false);
         }
         let is_ours = (0..self.devices.len()).any(|device_index| self.addresses(device_index).contains(&ip));
-        if is_ours || host::is_local(destination.on_interface()) {
-            let device_index = bound.map_or_else(|| self.device_with(&destination), Ok)?;
+        let network = self.registry.network;
+        if is_ours || network.is_some() || host::is_local(destination.on_interface()) {
+            let device_index = match (bound, network) {
+                (Some(device_index), _) => device_index,
+                (None, Some(_)) => self.first_device(ip)?,
+                (None, None) => self.device_with(&destination)?,
+            };
             let own = self.address_of(device_index, local.ip())?;
             // The lookup shows which device is there; until then it is ours.
             let route = Route { local: own, remote: self.address_of(device_index, ip)? };
-            self.take_way(number, device_index, route, Some(ip), true)?;
+            let source = network.map_or(ip, |_| own);
+            self.take_way(number, device_index, route, Some(source), true)?;
             return Ok(true);
         }
         let source = host::source_for(destination.on_interface())?;
@@ -244,6 +252,9 @@ impl State {
 
     /// The device in this process that listens for a name and destination, by its address of `asker`'s family.
     pub fn device_for(&self, name: &Name, destination: IpAddr, asker: IpAddr) -> Option<PeerDevice> {
+        if self.registry.network.is_some_and(|network| network.host_at(destination) != network.home) {
+            return None;
+        }
         let listener = self.listener_for(name, destination)?;
         let entry = self.ids.get(listener)?;
         let device_index = match entry.device {
@@ -259,19 +270,19 @@ impl State {
             unspecified(asker)
         };
         let device = self.address_of(device_index, wanted).ok()?;
-        Some(PeerDevice { device, part: self.part(device_index) })
+        Some(PeerDevice { device, slot: self.slot(device_index) })
     }
 
     /// The device of ours that has this address.
     pub fn home_of(&self, device: IpAddr) -> PeerDevice {
         let device_index =
             (0..self.devices.len()).find(|&device_index| self.addresses(device_index).contains(&device));
-        PeerDevice { device, part: device_index.and_then(|device_index| self.part(device_index)) }
+        PeerDevice { device, slot: device_index.and_then(|device_index| self.slot(device_index)) }
     }
 
-    /// The part of its address that is this process's.
-    fn part(&self, device_index: usize) -> Option<Part> {
-        self.device(device_index).ok()?.context.device().part()
+    /// The slot of its address that is this process's.
+    fn slot(&self, device_index: usize) -> Option<ProcessSlot> {
+        self.device(device_index).ok()?.context.device().slot()
     }
 
     /// The index of a local address in the GID table.

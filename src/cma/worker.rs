@@ -4,22 +4,24 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use crossbeam_channel::Receiver;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use softrnic_cm::CommId;
-use softrnic_link::Part;
+use softrnic_link::ProcessSlot;
+use softrnic_sys::pace;
 use softrnic_wire::Time;
 
-use super::incoming::{Happened, Inbox};
+use super::incoming::Incoming;
 use super::manager::Inner;
 use super::registry::PeerDevice;
 use super::state::State;
 use super::watch::Watch;
 use softrnic_sync::kick::Kick;
 
-pub(super) fn run(manager: &Inner, kick: &Kick, inbox: &Inbox, watch: &Watch) {
+pub(super) fn run(manager: &Inner, kick: &Kick, incoming: &Receiver<Incoming>, watch: &Watch) {
     let mut woken = Woken::default();
     while !manager.is_stopping() {
-        let events: Vec<(usize, Happened)> = std::iter::from_fn(|| inbox.0.pop()).collect();
+        let events: Vec<Incoming> = incoming.try_iter().collect();
         // Another process may already have the address of one that has ended. The end of the old one must be handled
         // first.
         woken.by_descriptor |= !events.is_empty() && watch.is_ready();
@@ -84,14 +86,14 @@ impl State {
     /// Whether the other end of a connection is in the process that was at `home`, among those that share the address.
     /// It shows in the peer's communication id; before that is known, in where its listener was found.
     fn is_with(&self, device_index: usize, id: CommId, remote: u32, home: PeerDevice) -> bool {
-        let Some(part) = home.part else { return true };
+        let Some(slot) = home.slot else { return true };
         match remote {
             0 => {
                 let entry =
                     self.connections.get(&(device_index, id)).and_then(|number| self.ids.get(*number));
                 entry.is_some_and(|entry| entry.home == Some(home))
             }
-            remote => Part::of_comm_id(remote) == part,
+            remote => ProcessSlot::of_comm_id(remote) == slot,
         }
     }
 }
@@ -103,7 +105,7 @@ fn wait(manager: &Inner, kick: &Kick, watch: &Watch, sleeps: bool) -> Woken {
         state.next_timer().map(|until| until.since(state.now()))
     };
     let timeout = if sleeps { until } else { Some(Duration::ZERO) };
-    let timeout = timeout.map(|timeout| Timespec {
+    let timeout = timeout.map(pace::by_the_wall).map(|timeout| Timespec {
         tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
     });

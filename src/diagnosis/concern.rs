@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use softrnic_transport::{Concern, QpFacts};
+use softrnic_transport::{Concern, QpFacts, Unfit};
 use softrnic_wire::Time;
 
 use crate::words::{Request, Subject, span};
@@ -35,6 +35,18 @@ impl Display for Warning {
                 match rnr_retries {
                     7 => f.write_str("; with rnr_retry 7 it waits for ever"),
                     retries => write!(f, "; it fails after rnr_retry {retries}"),
+                }
+            }
+            Warning::Qp { concern: Concern::UnfitDatagram { from, unfit, qp }, .. } => {
+                let from = from.get();
+                write!(f, "{}: a datagram from QP {from:#x} was dropped: ", Subject(qp))?;
+                match unfit {
+                    Unfit::Qkey { came, expected } => {
+                        write!(f, "its Q_Key is {:#x}, that of the QP {:#x}", came.0, expected.0)
+                    }
+                    Unfit::Length { length, room } => {
+                        write!(f, "with the network header it has {length} B, and the receive holds {room} B")
+                    }
                 }
             }
             Warning::CqOverrun { entries } => write!(

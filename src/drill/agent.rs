@@ -23,6 +23,7 @@ const LONGEST: usize = 1 << 20;
 
 /// What the agent said, or why it did not.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum AgentError {
     /// A verb failed there.
     Refused {

@@ -42,6 +42,7 @@ pub struct Options {
 
 /// Why nothing could be played.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum LabError {
     /// This side has no such address, or it is taken.
     Open(OpenError),

@@ -141,7 +141,7 @@ impl Wire {
             (Some(link), Some(address)) if packet.stranger => (link, address),
             _ => (&mut self.link, self.own),
         };
-        let flow = Flow { src, dst: self.peer, sport: SOURCE_PORT, part: None, tos: packet.tos, ttl: 64 };
+        let flow = Flow { src, dst: self.peer, sport: SOURCE_PORT, slot: None, tos: packet.tos, ttl: 64 };
         let mut bytes = packet.bytes;
         let slot = link.reserve(now, &flow, bytes.len()).map_err(|error| error.to_string())?;
         let covered = bytes.len() - ICRC_LEN;

@@ -1,6 +1,6 @@
 //! Capabilities of a device. At least as large as kernel rxe's, unless a limit is real.
 
-use softrnic_link::Part;
+use softrnic_link::ProcessSlot;
 
 /// Limits of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,9 +28,9 @@ pub struct DeviceCaps {
 }
 
 impl DeviceCaps {
-    /// Those of a device that has a part of its address, and so fewer numbers.
-    pub fn in_part(self, part: Option<Part>) -> DeviceCaps {
-        let max_qp = part.map_or(self.max_qp, |_| self.max_qp.min(Part::MAX_QPS));
+    /// Those of a device that has a slot of its address, and so fewer numbers.
+    pub fn in_slot(self, slot: Option<ProcessSlot>) -> DeviceCaps {
+        let max_qp = slot.map_or(self.max_qp, |_| self.max_qp.min(ProcessSlot::MAX_QPS));
         DeviceCaps { max_qp, ..self }
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use softrnic_link::Part;
+use softrnic_link::ProcessSlot;
 use softrnic_memory::{MemoryError, PdId};
 use softrnic_transport::{AttrError, AttrMask, Qp, QpAttr, QpState, QpStatus, QpType};
 use softrnic_wire::{Qpn, Srqn, Time};
@@ -430,6 +430,9 @@ impl Engine {
     ) -> Result<(), ControlError> {
         // What was posted before belongs to the previous state.
         self.on_doorbell(now, key.index());
+        if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
+            self.let_all_go(now, key);
+        }
         if mask.contains(AttrMask::AV) {
             self.peers.make_room(attr.path.dst)?;
         }
@@ -443,7 +446,14 @@ impl Engine {
         })
         .ok_or(ControlError::UnknownObject)??;
         let slot = &mut self.qps[key];
+        if let Some(adversary) = &mut self.shared.adversary {
+            adversary.modified(key, slot.qp.attr());
+        }
+        let slot = &mut self.qps[key];
         if slot.qp.state() == QpState::Reset {
+            // No completion will come that could free them.
+            let owed = self.shared.adversary.as_mut().map_or(0, |adversary| adversary.take_owed(key));
+            slot.io.sends.retire(owed);
             while slot.io.sends.pop().is_some() {
                 slot.io.sends.retire(1);
             }
@@ -463,6 +473,17 @@ impl Engine {
         Ok(())
     }
 
+    /// Every QP goes to the error state, as if it was modified.
+    pub fn fail_qps(&mut self, now: Time) {
+        let keys: Vec<QpKey> = self.qps.keys().collect();
+        for key in keys {
+            let Ok(query) = self.query_qp(key) else { continue };
+            let attr = QpAttr { state: QpState::Err, ..query.attr };
+            // From every state this is allowed.
+            let _done = self.modify_qp(now, key, AttrMask::STATE, &attr);
+        }
+    }
+
     /// Attributes and state of a QP.
     ///
     /// # Errors
@@ -472,9 +493,17 @@ impl Engine {
         Ok(QpQuery { attr: *slot.qp.attr(), status: slot.qp.status() })
     }
 
+    /// What a QP has counted.
+    ///
+    /// # Errors
+    /// No such QP.
+    pub fn qp_counts(&self, key: QpKey) -> Result<QpCounts, ControlError> {
+        Ok(self.qps.get(key).ok_or(ControlError::UnknownObject)?.io.counts)
+    }
+
     /// Whether a QP's peer does not answer because its process is stopped.
     pub fn is_peer_stopped(&self, query: &QpQuery) -> bool {
-        let process = (query.attr.path.dst, Part::of(query.attr.dest_qpn));
+        let process = (query.attr.path.dst, ProcessSlot::of(query.attr.dest_qpn));
         query.status.doubts_peer && self.shared.processes.is_stopped(process)
     }
 
@@ -496,6 +525,9 @@ impl Engine {
         }
         if self.is_attached(key) {
             return Err(ControlError::Busy);
+        }
+        if self.shared.adversary.is_some() {
+            self.let_all_go(now, key);
         }
         self.with_qp(now, None, key, |qp, host| qp.close(host));
         let mut slot = self.qps.remove(key).ok_or(ControlError::UnknownObject)?;

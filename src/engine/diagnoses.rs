@@ -2,16 +2,17 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use softrnic_diagnosis::{Code, Denied, Diagnosis, KeyDenied, Warning};
 use softrnic_memory::{Access, Denial, LocalFault, RemoteFault};
 use softrnic_transport::{Concern, Failure, Reason};
-use softrnic_wire::Rkey;
+use softrnic_wire::{Qpn, Rkey};
 
 use super::completion::CqeExtra;
-use super::data::LocalData;
+use super::data::SgeList;
 use super::host::{HostView, pd};
+use super::objects::CqKey;
 
 /// Failures that are kept.
 const MOST: usize = 64;
@@ -24,6 +25,8 @@ pub struct Trouble {
     remote: Option<Denied>,
     /// Why the QP failed.
     pub code: Option<Code>,
+    /// It was told that a datagram does not fit.
+    told_unfit: bool,
 }
 
 /// The last failures of an engine.
@@ -34,9 +37,40 @@ pub struct Diagnoses {
     process: Option<Arc<ProcessDiagnoses>>,
 }
 
-/// The requests that engines of this process have refused: the peer's engine knows why, and may be among them.
+/// What the engines of a process tell each other, and whoever watches them.
 #[derive(Default)]
-pub struct ProcessDiagnoses(Mutex<VecDeque<Diagnosis>>);
+pub struct ProcessDiagnoses {
+    /// The requests that they have refused: the peer's engine knows why, and may be among them.
+    refused: Mutex<VecDeque<Diagnosis>>,
+    watch: OnceLock<Box<dyn Watch>>,
+}
+
+/// Who is told what goes wrong as it happens, by the thread that drives the engine. It must not call the engine, or wait.
+pub trait Watch: Send + Sync {
+    /// A QP has failed, or has refused what its peer asked for.
+    fn failed(&self, diagnosis: &Diagnosis);
+
+    /// Something will probably not go on by itself. `cq` is the queue that has overrun.
+    fn warned(&self, warning: &Warning, cq: Option<CqKey>);
+
+    /// Where the oldest request of a QP was posted, in words, if that is known. Asked by a thread that holds no engine.
+    fn posted(&self, qpn: Qpn) -> Option<String> {
+        let _ = qpn;
+        None
+    }
+}
+
+impl ProcessDiagnoses {
+    /// Where the oldest request of a QP was posted, if somebody knows.
+    pub fn posted(&self, qpn: Qpn) -> Option<String> {
+        self.watch.get()?.posted(qpn)
+    }
+
+    /// Has every failure told to `watch`; only the first one is.
+    pub fn watch(&self, watch: Box<dyn Watch>) {
+        let _ = self.watch.set(watch);
+    }
+}
 
 impl Diagnoses {
     /// Shares what is refused with the other engines of the process.
@@ -49,11 +83,31 @@ impl Diagnoses {
         self.last.iter()
     }
 
+    fn watch(&self) -> Option<&dyn Watch> {
+        self.process.as_ref()?.watch.get().map(Box::as_ref)
+    }
+
+    /// Tells what will probably not go on by itself: the first of each kind even where nothing is logged.
+    pub(super) fn warn(&self, warning: &Warning, cq: Option<CqKey>) {
+        let kind = match warning {
+            Warning::Qp { concern: Concern::NoReceiveAtPeer { .. }, .. } => 4,
+            Warning::Qp { concern: Concern::UnfitDatagram { .. }, .. } => 0,
+            Warning::CqOverrun { .. } => 8,
+        };
+        if let Some(watch) = self.watch() {
+            watch.warned(warning, cq);
+        }
+        say(kind, warning);
+    }
+
     fn keep(&mut self, diagnosis: Diagnosis) {
+        if let Some(watch) = self.watch() {
+            watch.failed(&diagnosis);
+        }
         if diagnosis.is_refusal()
             && let Some(process) = &self.process
             // Another thread may have held it at a fork.
-            && let Ok(mut process) = process.0.try_lock()
+            && let Ok(mut process) = process.refused.try_lock()
         {
             push(&mut process, diagnosis.clone());
         }
@@ -69,7 +123,7 @@ impl Diagnoses {
             return None;
         }
         let qp = &failure.qp;
-        let known = self.process.as_ref()?.0.try_lock().ok()?;
+        let known = self.process.as_ref()?.refused.try_lock().ok()?;
         let is_peer = |other: &&Diagnosis| {
             let theirs = &other.failure.qp;
             theirs.qpn == qp.peer.1 && theirs.peer.1 == qp.qpn && theirs.own == qp.peer.0
@@ -95,15 +149,14 @@ impl HostView<'_, '_> {
     pub(super) fn note_local(
         &mut self,
         domain: softrnic_memory::PdId,
-        data: &LocalData,
+        sges: &SgeList,
         (offset, length): (u64, u64),
         write: bool,
         fault: LocalFault,
     ) {
-        let LocalData::Sges(sges) = data else { return };
         let (mut skip, mut left) = (offset, length);
         let mut denied = None;
-        for sge in sges.iter() {
+        for sge in sges {
             let here = u64::from(sge.length).saturating_sub(skip).min(left);
             let addr = sge.addr.wrapping_add(skip);
             skip = skip.saturating_sub(u64::from(sge.length));
@@ -188,7 +241,13 @@ impl HostView<'_, '_> {
 
     #[cold]
     pub(super) fn warn(&mut self, concern: Concern) {
-        warn(&Warning::Qp { concern, now: self.now });
+        // Anybody may send datagrams, and as many as they like.
+        if matches!(concern, Concern::UnfitDatagram { .. })
+            && std::mem::replace(&mut self.trouble().told_unfit, true)
+        {
+            return;
+        }
+        self.shared.diagnoses.warn(&Warning::Qp { concern, now: self.now }, None);
     }
 }
 
@@ -207,15 +266,6 @@ fn tell(diagnosis: &Diagnosis) {
         _ => 0,
     };
     say(kind, diagnosis);
-}
-
-/// Says what will probably not go on by itself: the first of each kind even where nothing is logged.
-pub(super) fn warn(warning: &Warning) {
-    let kind = match warning {
-        Warning::Qp { concern: Concern::NoReceiveAtPeer { .. }, .. } => 4,
-        Warning::CqOverrun { .. } => 8,
-    };
-    say(kind, warning);
 }
 
 #[cfg(not(target_family = "wasm"))]

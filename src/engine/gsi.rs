@@ -9,7 +9,7 @@ use std::time::Duration;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use softrnic_cm::{Cm, CmError, CommId, Config, Event, Listen, ListenerId, Outgoing, Route};
-use softrnic_link::{Datagram, Flow, Link, Part, TxError};
+use softrnic_link::{Datagram, Flow, Link, ProcessSlot, TxError};
 use softrnic_wire::{
     Body, Bth, CmBody, Deth, Gid, Headers, MAD_LEN, Mad, Packet, Psn, Qkey, Qpn, ServiceId, Time,
     rxe_qpn_to_sport, seal,
@@ -38,6 +38,8 @@ const MAX_PARKED: usize = 64;
 /// The connection manager of a device, with its input and output.
 pub struct Management {
     cm: Cm,
+    /// The GUID by which peers know the device.
+    ca_guid: u64,
     /// PSN of the next datagram. Receivers do not check it.
     psn: Psn,
     /// The message that the link had no room for.
@@ -102,22 +104,28 @@ counters! {
 }
 
 impl Management {
-    fn new(ca_guid: u64, seed: Seed, part: Option<Part>) -> Management {
+    fn new(ca_guid: u64, seed: Seed, slot: Option<ProcessSlot>) -> Management {
         let mut random = ChaCha20Rng::from_seed(seed.of(Purpose::Connections));
         let psn = Psn::new(0);
         // Answers name a communication id: it shows which process of an address they are for.
         let id = move || {
             let random = random.next_u32();
-            part.map_or(random, |part| part.comm_id(random))
+            slot.map_or(random, |slot| slot.comm_id(random))
         };
         Management {
             cm: Cm::new(Config::new(ca_guid), id),
+            ca_guid,
             psn,
             unsent: None,
             parked: VecDeque::new(),
             gids: u64::MAX,
             unreachable: 0,
         }
+    }
+
+    /// The GUID by which peers know the device.
+    pub fn ca_guid(&self) -> u64 {
+        self.ca_guid
     }
 
     /// The connection manager.
@@ -222,7 +230,7 @@ impl Management {
         let bth = Bth { ack_req: true, ..Bth::new(Qpn::GSI, self.psn) };
         let headers = Headers { bth, body: Body::Ud { deth, imm: None } };
         let Route { local: src, remote: dst } = outgoing.route;
-        let flow = Flow { src, dst, sport: rxe_qpn_to_sport(Qpn::GSI), part: None, tos: 0, ttl: TTL };
+        let flow = Flow { src, dst, sport: rxe_qpn_to_sport(Qpn::GSI), slot: None, tos: 0, ttl: TTL };
         let len = headers.transport_len(MAD_LEN);
         if !link.has_room(now, &flow, len) {
             return Err(TxError::Full);
@@ -240,7 +248,7 @@ impl Management {
 impl Engine {
     /// Serves QP 1 from now on, with this node GUID.
     pub fn serve_management(&mut self, ca_guid: u64) {
-        self.management = Some(Box::new(Management::new(ca_guid, self.config.seed, self.config.part)));
+        self.management = Some(Box::new(Management::new(ca_guid, self.config.seed, self.config.slot)));
     }
 
     /// QP 1, if it is served. Requests made through it take effect with the next step.

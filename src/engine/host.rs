@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use slotmap::SlotMap;
 use softrnic_diagnosis::Denied;
-use softrnic_link::{Flow, Link, Part, TxError};
+use softrnic_link::{Flow, Link, ProcessSlot, TxError};
 use softrnic_memory::{Access, BindSpec, FlushScope, MemoryTable, PdId};
 use softrnic_transport::{
     AtomicOp, Completion, Concern, Counter, Domain, Failure, Host, LocalFault, LocalOp, LocalOpFault, NoRecv,
@@ -17,7 +17,7 @@ use softrnic_wire::{
 };
 
 use super::completion::{Cqe, CqeExtra};
-use super::data::LocalData;
+use super::data::{LocalData, SgeList};
 use super::objects::{CqKey, Event, QpIo, QpKey, ReceiveQueue, Srq, SrqKey};
 use super::peers::Peers;
 use super::shared::Shared;
@@ -73,7 +73,7 @@ impl HostView<'_, '_> {
             src: path.src,
             dst: path.dst,
             sport: path.sport,
-            part: Some(Part::of(to)),
+            slot: Some(ProcessSlot::of(to)),
             tos: self.marked(path.tos),
             ttl: path.ttl,
         }
@@ -83,6 +83,36 @@ impl HostView<'_, '_> {
     pub fn sends_in_memory(&mut self, attr: &QpAttr) -> bool {
         let flow = self.flow(&attr.path, attr.dest_qpn);
         self.link.as_deref_mut().is_some_and(|link| link.sends_in_memory(self.now, &flow))
+    }
+
+    /// Writes for the peer.
+    #[inline(always)]
+    pub fn write_now(
+        &mut self,
+        domain: Domain,
+        rkey: Rkey,
+        va: u64,
+        bytes: &[u8],
+    ) -> Result<(), RemoteFault> {
+        self.memory.write_remote(pd(domain), self.io.qpn, rkey, va, bytes).map_err(|fault| {
+            let range = (va, bytes.len() as u64);
+            self.note_remote(domain, rkey, range, Access::REMOTE_WRITE, fault)
+        })
+    }
+
+    /// Writes to the memory of a work request.
+    #[inline(always)]
+    pub fn scatter_now(
+        &mut self,
+        domain: Domain,
+        sges: &SgeList,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), LocalFault> {
+        self.memory.scatter(pd(domain), sges, offset, bytes).map_err(|fault| {
+            self.note_local(pd(domain), sges, (offset, bytes.len() as u64), true, fault);
+            LocalFault
+        })
     }
 
     fn fill(&mut self, packet: &Transmit<'_, LocalData>) -> Result<(), TransmitError> {
@@ -110,7 +140,9 @@ impl HostView<'_, '_> {
             Payload::Local { data, offset, .. } => {
                 if let Err(fault) = gather(self.memory, self.io, data, *offset, body) {
                     let range = (*offset, payload_len as u64);
-                    self.note_local(self.io.pd, data, range, false, fault);
+                    if let LocalData::Sges(sges) = data {
+                        self.note_local(self.io.pd, sges, range, false, fault);
+                    }
                     return Err(TransmitError::Local(LocalFault));
                 }
             }
@@ -198,7 +230,7 @@ impl Host for HostView<'_, '_> {
             LocalData::Sges(sges) => {
                 let allowed = sges.iter().try_for_each(|sge| self.memory.check_local(self.io.pd, sge, sink));
                 allowed.map_err(|fault| {
-                    self.note_local(self.io.pd, data, (0, u64::MAX), sink, fault);
+                    self.note_local(self.io.pd, sges, (0, u64::MAX), sink, fault);
                     LocalFault
                 })
             }
@@ -215,6 +247,7 @@ impl Host for HostView<'_, '_> {
         self.xrc_srq(srqn).map(|srq| Domain(srq.pd.get()))
     }
 
+    #[inline(always)]
     fn scatter(
         &mut self,
         domain: Domain,
@@ -223,10 +256,10 @@ impl Host for HostView<'_, '_> {
         bytes: &[u8],
     ) -> Result<(), LocalFault> {
         match data {
-            LocalData::Sges(sges) => self.memory.scatter(pd(domain), sges, offset, bytes).map_err(|fault| {
-                self.note_local(pd(domain), data, (offset, bytes.len() as u64), true, fault);
-                LocalFault
-            }),
+            LocalData::Sges(sges) if self.shared.adversary.is_some() => {
+                self.scatter_held(domain, sges, offset, bytes)
+            }
+            LocalData::Sges(sges) => self.scatter_now(domain, sges, offset, bytes),
             _ => Err(LocalFault),
         }
     }
@@ -261,6 +294,13 @@ impl Host for HostView<'_, '_> {
             ReceiveQueue::None => return None,
         };
         ring.peek(|wqe| wqe.length)
+    }
+
+    fn lacks_resources(&mut self) -> bool {
+        match &mut self.shared.adversary {
+            Some(adversary) => adversary.lacks_resources(self.io.key),
+            None => false,
+        }
     }
 
     fn take_recv(&mut self, srqn: Option<Srqn>) -> Result<Receive<LocalData>, NoRecv> {
@@ -308,14 +348,16 @@ impl Host for HostView<'_, '_> {
             .map_err(|fault| self.note_remote(domain, rkey, (va, len), access, fault))
     }
 
+    #[inline(always)]
     fn write_remote(&mut self, domain: Domain, rkey: Rkey, va: u64, bytes: &[u8]) -> Result<(), RemoteFault> {
-        self.memory.write_remote(pd(domain), self.io.qpn, rkey, va, bytes).map_err(|fault| {
-            let range = (va, bytes.len() as u64);
-            self.note_remote(domain, rkey, range, Access::REMOTE_WRITE, fault)
-        })
+        if self.shared.adversary.is_some() {
+            return self.write_held(domain, rkey, va, bytes);
+        }
+        self.write_now(domain, rkey, va, bytes)
     }
 
     fn atomic(&mut self, domain: Domain, rkey: Rkey, va: u64, op: AtomicOp) -> Result<u64, RemoteFault> {
+        self.place_held();
         let (pd, qpn) = (pd(domain), self.io.qpn);
         let before = match op {
             AtomicOp::CompareSwap { compare, swap } => {
@@ -333,6 +375,7 @@ impl Host for HostView<'_, '_> {
         va: u64,
         bytes: [u8; 8],
     ) -> Result<(), RemoteFault> {
+        self.place_held();
         self.memory
             .atomic_write(pd(domain), self.io.qpn, rkey, va, bytes)
             .map_err(|fault| self.note_remote(domain, rkey, (va, 8), Access::REMOTE_WRITE, fault))
@@ -346,6 +389,7 @@ impl Host for HostView<'_, '_> {
         len: u64,
         feth: Feth,
     ) -> Result<(), RemoteFault> {
+        self.place_held();
         let scope = match feth.selectivity {
             Selectivity::Range => FlushScope::Range { va, len },
             _ => FlushScope::Region,
@@ -361,6 +405,7 @@ impl Host for HostView<'_, '_> {
     }
 
     fn invalidate_remote(&mut self, domain: Domain, rkey: Rkey) -> Result<(), RemoteFault> {
+        self.place_held();
         self.memory.invalidate(self.io.qpn, pd(domain), rkey, true).map_err(|error| {
             self.note_invalidate(Denied::Invalidate(rkey, error));
             RemoteFault::Access
@@ -410,7 +455,10 @@ impl Host for HostView<'_, '_> {
     }
 
     fn retire_sends(&mut self, count: u32) {
-        self.io.sends.retire(count);
+        match &mut self.shared.adversary {
+            Some(adversary) => adversary.owe(self.io.key, count),
+            None => self.io.sends.retire(count),
+        }
     }
 
     fn event(&mut self, event: QpEvent) {
@@ -418,7 +466,7 @@ impl Host for HostView<'_, '_> {
     }
 
     fn peer_process(&mut self, path: &Path, qpn: Qpn, since: Time) -> PeerProcess {
-        self.shared.processes.state(self.now, (path.dst, Part::of(qpn)), since)
+        self.shared.processes.state(self.now, (path.dst, ProcessSlot::of(qpn)), since)
     }
 
     fn peer(&mut self) -> &mut Peer {

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adversary;
 mod caps;
 mod completion;
 mod control;
@@ -25,6 +26,7 @@ mod peers;
 mod processes;
 mod publish;
 mod receive;
+mod resources;
 mod seed;
 mod shared;
 #[cfg(test)]
@@ -40,7 +42,7 @@ use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use slotmap::SlotMap;
-use softrnic_link::{Link, Part};
+use softrnic_link::{Link, ProcessSlot};
 use softrnic_memory::MemoryTable;
 use softrnic_sync::notify::Notify;
 use softrnic_transport::{Config, Counter, Qp, QpState, RateParameters, WindowConfig};
@@ -50,13 +52,14 @@ pub use caps::DeviceCaps;
 pub use completion::{Cqe, CqeExtra};
 pub use control::{ControlError, QpHandle, QpInit, QpQuery, ReceiveSource, SrqHandle, SrqInit};
 pub use data::{FastRegister, InlineBytes, LocalData, RecvRequest, SendRequest, SgeList};
-pub use diagnoses::{Diagnoses, ProcessDiagnoses};
+pub use diagnoses::{Diagnoses, ProcessDiagnoses, Watch};
 pub use drops::DropReason;
 pub use gid_table::{GID_TABLE_LEN, GidTable};
 pub use gsi::{GsiCounter, Management};
 pub use object_memory::{CqMemory, DeferredFree, QpMemory, SrqMemory};
 pub use objects::{CqKey, Event, QpCounts, QpKey, SrqKey, XrcdKey};
 pub use processes::Processes;
+pub use resources::{CqStatus, QpOwners, SrqStatus};
 pub use seed::Seed;
 pub use softrnic_transport::Caller;
 pub use usage::Usage;
@@ -88,8 +91,10 @@ pub struct EngineConfig {
     pub safe_copies: bool,
     /// How many objects there may be.
     pub caps: DeviceCaps,
-    /// The part of its address that is this NIC's; `None` if all of it is.
-    pub part: Option<Part>,
+    /// The slot of its address that is this NIC's; `None` if all of it is.
+    pub slot: Option<ProcessSlot>,
+    /// The seed by which the NIC uses every freedom that the specification gives it; `None` if it does what serves best.
+    pub adversary: Option<u64>,
 }
 
 impl EngineConfig {
@@ -102,14 +107,15 @@ impl EngineConfig {
             rate: RateParameters::default(),
             safe_copies: false,
             caps: DeviceCaps::default(),
-            part: None,
+            slot: None,
+            adversary: None,
         }
     }
 
-    /// The same for a NIC that has a part of its address, and so fewer numbers.
-    pub fn in_part(mut self, part: Option<Part>) -> EngineConfig {
-        self.part = part;
-        self.caps = self.caps.in_part(part);
+    /// The same for a NIC that has a slot of its address, and so fewer numbers.
+    pub fn in_slot(mut self, slot: Option<ProcessSlot>) -> EngineConfig {
+        self.slot = slot;
+        self.caps = self.caps.in_slot(slot);
         self
     }
 
@@ -222,7 +228,7 @@ impl Engine {
             groups: FxHashMap::default(),
             gids: GidTable::default(),
             peers: Peers::new(config.window),
-            shared: Shared::new(),
+            shared: Shared::new(config.adversary),
             timers: WakeUps::default(),
             active: VecDeque::new(),
             turn: 0,
@@ -232,7 +238,7 @@ impl Engine {
             hidden_ids: HiddenIds::new(),
             drops: [0; DropReason::ALL.len()],
             // 0 and 1 are special, 0xFFFFFF is multicast.
-            qp_numbers: Numbers::new(config.seed.of(Purpose::QueuePairs), qpns(config.part), 2..=0xFF_FFFE),
+            qp_numbers: Numbers::new(config.seed.of(Purpose::QueuePairs), qpns(config.slot), 2..=0xFF_FFFE),
             srq_numbers: Numbers::new(config.seed.of(Purpose::SharedReceiveQueues), ALL, 1..=ALL.last()),
             srqns: FxHashSet::default(),
             management: None,
@@ -256,6 +262,9 @@ impl Engine {
         self.receive(now, link, budget.receive, &mut step);
         self.wake_waiting();
         self.delayed_acks.clear();
+        if self.shared.adversary.is_some() {
+            self.contend(now);
+        }
         step.received_messages = self.shared.staged.has_receives();
         let messages = self.shared.staged.receives().len();
         let (completed, acknowledged) = self.complete(now, link);
@@ -266,6 +275,9 @@ impl Engine {
         }
         if !self.delayed_acks.is_empty() {
             self.active.extend(&self.delayed_acks);
+        }
+        if self.shared.adversary.is_some() {
+            self.contend(now);
         }
         step.completed += self.publish(now);
         // The ACK of the one message that a caller finds need not wake the peer by itself: the next call is likely to reply.
@@ -478,8 +490,8 @@ impl Engine {
 }
 
 /// The numbers that QPs may have.
-fn qpns(part: Option<Part>) -> Block {
-    part.map_or(ALL, |part| Block::of(part.qpns()))
+fn qpns(slot: Option<ProcessSlot>) -> Block {
+    slot.map_or(ALL, |slot| Block::of(slot.qpns()))
 }
 
 /// Passes what was posted to the QP, as far as the QP accepts it; returns whether there was anything. The rest waits in

@@ -154,4 +154,6 @@ pub enum Event {
     PortError,
     /// The GID table has changed.
     GidChange,
+    /// The speed of the port has changed.
+    SpeedChange,
 }

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
-use softrnic_link::Part;
+use softrnic_link::ProcessSlot;
 use softrnic_transport::PeerProcess;
 use softrnic_wire::Time;
 
-/// Where a peer's process is: an address, and the part of it that is its own.
-pub type ProcessAt = (IpAddr, Part);
+/// Where a peer's process is: an address, and the slot of it that is its own.
+pub type ProcessAt = (IpAddr, ProcessSlot);
 
 /// A question that has not been answered for this long counts as answered: nothing can be known.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    const PROCESS: ProcessAt = (IpAddr::V4(Ipv4Addr::LOCALHOST), Part::of(softrnic_wire::Qpn::new(7)));
+    const PROCESS: ProcessAt = (IpAddr::V4(Ipv4Addr::LOCALHOST), ProcessSlot::of(softrnic_wire::Qpn::new(7)));
     const START: Time = Time::from_nanos(1_000_000_000);
 
     fn processes() -> Processes {

@@ -8,7 +8,6 @@ use softrnic_link::Link;
 use softrnic_wire::Time;
 
 use super::Engine;
-use super::diagnoses::warn;
 use super::objects::Event;
 use super::shared::Shared;
 
@@ -51,7 +50,7 @@ impl Engine {
             return 0;
         }
         let mut lost = Vec::new();
-        let Shared { staged, events, .. } = &mut self.shared;
+        let Shared { staged, events, diagnoses, .. } = &mut self.shared;
         for run in staged.runs() {
             let Some(cq) = self.cqs.get_mut(run[0].cq) else { continue };
             let mut solicited = None;
@@ -65,7 +64,8 @@ impl Engine {
                 }
                 if !std::mem::replace(&mut cq.overrun, true) {
                     events.push(Event::CqError(staged.cq));
-                    warn(&Warning::CqOverrun { entries: cq.ring.capacity() as u32 });
+                    diagnoses
+                        .warn(&Warning::CqOverrun { entries: cq.ring.capacity() as u32 }, Some(staged.cq));
                 }
             }
             if let Some(notify) = &cq.notify
@@ -84,7 +84,11 @@ impl Engine {
 
     /// Notifies who waits for completions that have become visible. Whoever that is may want this processor, so the
     /// packets have left.
+    #[inline(always)]
     pub(super) fn notify(&mut self) {
-        self.fired.drain(..).for_each(|notify| notify.completion());
+        // Not `for_each`, whose body becomes a function of its own where this is called twice.
+        for notify in self.fired.drain(..) {
+            notify.completion();
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use softrnic_link::{Datagram, HeaderId, Link, Overrun, Part};
+use softrnic_link::{Datagram, HeaderId, Link, Overrun, ProcessSlot};
 use softrnic_transport::{QpType, Received};
 use softrnic_wire::{
     BTH_LEN, Body, DF, IpFacts, Opcode, Packet, Pkey, Qpn, ROCE_UDP_PORT, Time, UdpFacts, ipv4_checksum,
@@ -64,8 +64,8 @@ impl Engine {
 
     #[cold]
     fn why_unknown(&self, qpn: Qpn) -> DropReason {
-        match self.config.part {
-            Some(part) if part != Part::of(qpn) => DropReason::OtherProcess,
+        match self.config.slot {
+            Some(slot) if slot != ProcessSlot::of(qpn) => DropReason::OtherProcess,
             _ => DropReason::UnknownQp,
         }
     }

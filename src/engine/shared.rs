@@ -6,13 +6,14 @@ use rustc_hash::FxHashMap;
 use softrnic_transport::Counter;
 use softrnic_wire::Srqn;
 
+use super::adversary::Adversary;
 use super::diagnoses::Diagnoses;
 use super::host::Staged;
 use super::objects::{Event, SrqKey, XrcdKey};
 use super::processes::Processes;
 
-/// Outputs held until all that came has been seen, counters, the directory of XRC receive queues, what was seen of processes, and
-/// failures.
+/// Outputs held until all that came has been seen, counters, the directory of XRC receive queues, what was seen of processes,
+/// failures, and who holds outputs for longer, if anybody does.
 pub struct Shared {
     pub staged: StagedCompletions,
     pub events: Vec<Event>,
@@ -20,6 +21,7 @@ pub struct Shared {
     pub xrc_srqs: FxHashMap<Srqn, (SrqKey, XrcdKey)>,
     pub processes: Processes,
     pub diagnoses: Diagnoses,
+    pub adversary: Option<Box<Adversary>>,
 }
 
 /// Completions that are not visible yet.
@@ -72,10 +74,15 @@ impl StagedCompletions {
         self.sends.clear();
         self.receives.clear();
     }
+
+    /// Takes all of them; those of each work queue in their order.
+    pub fn take(&mut self) -> impl Iterator<Item = Staged> + use<> {
+        std::mem::take(&mut self.sends).into_iter().chain(std::mem::take(&mut self.receives))
+    }
 }
 
 impl Shared {
-    pub fn new() -> Shared {
+    pub fn new(adversary: Option<u64>) -> Shared {
         Shared {
             staged: StagedCompletions::default(),
             events: Vec::new(),
@@ -83,6 +90,7 @@ impl Shared {
             xrc_srqs: FxHashMap::default(),
             processes: Processes::default(),
             diagnoses: Diagnoses::default(),
+            adversary: adversary.map(|seed| Box::new(Adversary::new(seed))),
         }
     }
 

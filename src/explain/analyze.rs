@@ -89,9 +89,9 @@ pub(crate) fn analyze(
         Transport::Uc => unreliable(&mut ctx, &mut pair),
         _ => datagrams(&mut ctx, &mut pair),
     }
-    tell_congestion(&mut ctx, &pair);
+    report_congestion(&mut ctx, &pair);
     if plan.paired_by == PairedBy::Nothing && plan.transport != Transport::Uc {
-        tell_one_sided(&mut ctx, &pair);
+        report_one_sided(&mut ctx, &pair);
     }
     pair.order = order;
     pair
@@ -125,7 +125,7 @@ fn reliable(ctx: &mut Context<'_>, pair: &mut Pair, follow: Follow<'_>) {
         let stream = &mut streams[requester];
         if event.bad_icrc() {
             ctx.mark(*index, Mark::Corrupt);
-            tell_corrupt(ctx, *index, side);
+            report_corrupt(ctx, *index, side);
             stream.note_corrupt(&event, *index);
         } else if event.operation.is_request() {
             if !stream.started {
@@ -175,14 +175,14 @@ fn finish(ctx: &mut Context<'_>, stream: &mut Stream) {
             }
         } else {
             stream.assembler.interrupt();
-            tell_hole(ctx, stream, place);
+            report_hole(ctx, stream, place);
         }
     }
     stream.assembler.finish();
     let troubled = stream.recovery.is_some() || stream.rnr.is_some() || stream.fatal.is_some();
-    stream.tell_unsolved(ctx);
+    stream.report_unsolved(ctx);
     let responder_seen = ctx.flows[stream.responder()].is_some();
-    stream.tell_unsent(ctx);
+    stream.report_unsent(ctx);
     if let (Some(first), false, true) = (open, troubled, responder_seen) {
         let psn = psn_of(first.first);
         let text = format!(
@@ -191,15 +191,15 @@ fn finish(ctx: &mut Context<'_>, stream: &mut Stream) {
             ctx.names[stream.requester],
             if unanswered == 1 { "is" } else { "are" },
         );
-        ctx.tell(Kind::Unanswered, None, (psn, psn), &[first.first_event], text);
+        ctx.report(Kind::Unanswered, None, (psn, psn), &[first.first_event], text);
     }
 }
 
 /// PSNs that were skipped and neither sent later nor acknowledged.
-fn tell_hole(ctx: &mut Context<'_>, stream: &mut Stream, place: usize) {
+fn report_hole(ctx: &mut Context<'_>, stream: &mut Stream, place: usize) {
     let hole = stream.segments[place];
     if hole.acked {
-        stream.tell_capture_gap(ctx, &hole);
+        stream.report_capture_gap(ctx, &hole);
         return;
     }
     let shown_ns = ctx.event(hole.first_event).time_ns;
@@ -224,13 +224,13 @@ fn tell_hole(ctx: &mut Context<'_>, stream: &mut Stream, place: usize) {
         if asked.is_some() {
             stream.recovery = None;
         }
-        ctx.tell(Kind::PsnJump, Some(rules::CONSECUTIVE_PSN), (first, last), &[hole.first_event], text);
+        ctx.report(Kind::PsnJump, Some(rules::CONSECUTIVE_PSN), (first, last), &[hole.first_event], text);
     } else if asked.is_none() {
         let text = format!(
             "{} of {name} are missing and were not sent again before the capture ends",
             words::psns(first, last)
         );
-        ctx.tell(Kind::RequestLost, None, (first, last), &[hole.first_event], text);
+        ctx.report(Kind::RequestLost, None, (first, last), &[hole.first_event], text);
     }
 }
 
@@ -254,11 +254,11 @@ fn check_starting_psn(
             if active { "REP" } else { "REQ" },
         );
         let psns = (event.psn(), event.psn());
-        ctx.tell(Kind::StartingPsn, Some(rules::NEGOTIATED_PSN), psns, &[index], text);
+        ctx.report(Kind::StartingPsn, Some(rules::NEGOTIATED_PSN), psns, &[index], text);
     }
 }
 
-fn tell_corrupt(ctx: &mut Context<'_>, index: u32, side: usize) {
+fn report_corrupt(ctx: &mut Context<'_>, index: u32, side: usize) {
     let event = ctx.event(index);
     let text = format!(
         "the {} of {} in packet {} has a wrong ICRC: it was damaged on the way, and receivers drop it",
@@ -266,7 +266,7 @@ fn tell_corrupt(ctx: &mut Context<'_>, index: u32, side: usize) {
         ctx.names[side],
         event.number
     );
-    ctx.tell(Kind::BadIcrc, Some(rules::ICRC), (event.psn(), event.psn()), &[index], text);
+    ctx.report(Kind::BadIcrc, Some(rules::ICRC), (event.psn(), event.psn()), &[index], text);
 }
 
 fn unreliable(ctx: &mut Context<'_>, pair: &mut Pair) {
@@ -278,7 +278,7 @@ fn unreliable(ctx: &mut Context<'_>, pair: &mut Pair) {
         } else if let Some(side) = side_of(ctx, &event) {
             if event.bad_icrc() {
                 ctx.mark(*index, Mark::Corrupt);
-                tell_corrupt(ctx, *index, side);
+                report_corrupt(ctx, *index, side);
             } else {
                 sides[side].packet(ctx, *index);
             }
@@ -297,14 +297,14 @@ fn datagrams(ctx: &mut Context<'_>, pair: &mut Pair) {
         let Some(side) = side_of(ctx, &event) else { continue };
         if event.bad_icrc() {
             ctx.mark(*index, Mark::Corrupt);
-            tell_corrupt(ctx, *index, side);
+            report_corrupt(ctx, *index, side);
         } else {
             pair.message_counts[side] += 1;
         }
     }
 }
 
-fn tell_congestion(ctx: &mut Context<'_>, pair: &Pair) {
+fn report_congestion(ctx: &mut Context<'_>, pair: &Pair) {
     for side in 0..2 {
         let other = 1 - side;
         if pair.cnps[side] > 0 {
@@ -321,7 +321,7 @@ fn tell_congestion(ctx: &mut Context<'_>, pair: &Pair) {
             );
             if let Some(first) = first {
                 let psn = ctx.event(first).psn();
-                ctx.tell(Kind::Cnp, None, (psn, psn), &[first], text);
+                ctx.report(Kind::Cnp, None, (psn, psn), &[first], text);
             }
         }
         if pair.ends[side].ce_marks > 0 {
@@ -336,13 +336,13 @@ fn tell_congestion(ctx: &mut Context<'_>, pair: &Pair) {
             );
             if let Some(marked) = marked {
                 let psn = ctx.event(marked).psn();
-                ctx.tell(Kind::CongestionMarks, None, (psn, psn), &[marked], text);
+                ctx.report(Kind::CongestionMarks, None, (psn, psn), &[marked], text);
             }
         }
     }
 }
 
-fn tell_one_sided(ctx: &mut Context<'_>, pair: &Pair) {
+fn report_one_sided(ctx: &mut Context<'_>, pair: &Pair) {
     let Some(first) = ctx.order.first().copied() else { return };
     let side = usize::from(pair.ends[0].packets == 0);
     if pair.transport == Transport::Ud {

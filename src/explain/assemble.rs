@@ -199,7 +199,7 @@ impl Assembler {
         };
         let psn = psn_of(segment.first);
         let text = format!("the {} of {} {problem}", words::operation(operation), ctx.names[requester]);
-        ctx.tell(Kind::OpcodeSequence, Some(rules::OPCODE_ORDER), (psn, psn), &[segment.first_event], text);
+        ctx.report(Kind::OpcodeSequence, Some(rules::OPCODE_ORDER), (psn, psn), &[segment.first_event], text);
     }
 
     fn check_sum(&self, ctx: &mut Context<'_>, requester: usize, segment: &Segment, open: &Open) {
@@ -211,7 +211,7 @@ impl Assembler {
                 ctx.names[requester], message.bytes
             );
             let psns = (message.first, message.last);
-            ctx.tell(Kind::MessageLength, Some(rules::MESSAGE_LENGTH), psns, &[segment.first_event], text);
+            ctx.report(Kind::MessageLength, Some(rules::MESSAGE_LENGTH), psns, &[segment.first_event], text);
         }
     }
 }

@@ -8,7 +8,7 @@ use softrnic_wire::{Body, Op, Packet, ParseError, Qpn, Transport};
 use super::event::{CmEvent, CmFacts, Event, EventParts, Extra, Flags, Flow, FlowKey};
 use super::injected::Injected;
 use super::sightings::{Key, Sightings};
-use softrnic_inspect::capture::{Direction, Record, Source};
+use softrnic_inspect::capture::{Direction, FabricNote, Record, Source};
 use softrnic_inspect::decode::Summary;
 use softrnic_inspect::dissect::{Dissection, Dissector, Icrc, Roce, Transport as Dissected};
 
@@ -165,7 +165,13 @@ impl Collector {
         // that.
         let icrc = if roce.icrc == Icrc::NotCaptured { psn.get() } else { packet.icrc };
         let operation = packet.body.opcode().operation();
-        if self.sightings.is_known(Key { flow, psn: psn.get(), icrc, bad }, record) {
+        let key = Key { flow, psn: psn.get(), icrc, bad };
+        // A packet that a network loses is recorded there again.
+        let is_loss = FabricNote::parse(record.comment).is_some_and(|note| note.is_loss());
+        let is_known =
+            if is_loss { self.sightings.has_seen(&key) } else { self.sightings.is_known(key, record) };
+        self.kept.injected.note(record, flow, psn);
+        if is_known {
             self.kept.captured_twice += 1;
             return;
         }
@@ -224,9 +230,6 @@ impl Collector {
             operation,
             flags,
         }));
-        if let (false, Some(event)) = (record.comment.is_empty(), self.kept.events.last()) {
-            self.kept.injected.note(record, event);
-        }
     }
 
     fn flow(&mut self, roce: &Roce<'_>, packet: &Packet<'_>) -> u32 {

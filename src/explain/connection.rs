@@ -40,6 +40,8 @@ pub struct Connection {
     pub packets: Vec<u32>,
     pub(crate) events: Vec<u32>,
     pub(crate) epochs: [u16; 2],
+    /// When the last message that wants an answer was sent for the first time.
+    asked_ns: u64,
 }
 
 /// State of a connection.
@@ -76,13 +78,17 @@ impl CmState {
 /// Messages kept of one connection; a hostile file may repeat one for ever.
 const EVENTS_KEPT: usize = 1000;
 
+/// A message is unanswered after this, as long as Linux waits before it sends one again (4.3 s) but for the jitter. What
+/// a program asks for when it ends is answered after the end of its capture.
+const ANSWER_WAIT_NS: u64 = 4_000_000_000;
+
 /// Follows the connections of a capture.
-pub(crate) fn follow(messages: &[CmEvent], log: &mut Log) -> Vec<Connection> {
+pub(crate) fn follow(messages: &[CmEvent], end_ns: u64, log: &mut Log) -> Vec<Connection> {
     let mut tracker = Tracker::default();
     for message in messages {
         tracker.take(message, log);
     }
-    tracker.finish(log);
+    tracker.finish(end_ns, log);
     tracker.connections
 }
 
@@ -131,7 +137,7 @@ impl Tracker {
         match &m.message {
             CmFacts::Req(_) => self.request(m),
             CmFacts::SidrReq { request_id, .. } => {
-                self.sidr.insert((m.src, *request_id), (m.number, m.time_ns));
+                self.sidr.entry((m.src, *request_id)).or_insert((m.number, m.time_ns));
             }
             CmFacts::SidrRep { request_id, status, status_name, .. } => {
                 self.sidr.remove(&(m.dst, *request_id));
@@ -174,6 +180,7 @@ impl Tracker {
             packets: Vec::new(),
             events: Vec::new(),
             epochs: [m.epoch, 0],
+            asked_ns: m.time_ns,
         };
         connection.note(m);
         self.connections.push(connection);
@@ -192,6 +199,7 @@ impl Tracker {
                 connection.epochs[1] = m.epoch;
                 if connection.state == CmState::Requested {
                     connection.state = CmState::Replied;
+                    connection.asked_ns = m.time_ns;
                 }
                 self.by_id.insert((m.src, ids.local), index);
             }
@@ -216,6 +224,9 @@ impl Tracker {
                 });
             }
             CmFacts::Dreq { .. } if connection.state != CmState::Disconnected => {
+                if connection.state != CmState::Disconnecting {
+                    connection.asked_ns = m.time_ns;
+                }
                 connection.state = CmState::Disconnecting;
             }
             CmFacts::Drep(_) => connection.state = CmState::Disconnected,
@@ -223,8 +234,9 @@ impl Tracker {
         }
     }
 
-    fn finish(&mut self, log: &mut Log) {
-        for connection in &self.connections {
+    fn finish(&mut self, end_ns: u64, log: &mut Log) {
+        let over = |since_ns: u64| end_ns.saturating_sub(since_ns) >= ANSWER_WAIT_NS;
+        for connection in self.connections.iter().filter(|connection| over(connection.asked_ns)) {
             let (text, time_ns) = match connection.state {
                 CmState::Requested => ("asked for and never answered", self.last_ns),
                 CmState::Replied => ("agreed to and never confirmed by an RTU", self.last_ns),
@@ -246,7 +258,7 @@ impl Tracker {
                 ),
             });
         }
-        let mut open: Vec<_> = self.sidr.iter().collect();
+        let mut open: Vec<_> = self.sidr.iter().filter(|(_, (_, asked_ns))| over(*asked_ns)).collect();
         open.sort_by_key(|(_, (number, _))| *number);
         for ((src, _), (number, time_ns)) in open {
             log.add(Finding {

@@ -6,6 +6,7 @@ use softrnic_wire::Psn;
 
 /// Severity of a finding. A capture with nothing above `Info` shows no fault.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
 pub enum Severity {
     /// Worth knowing.
     Info,
@@ -150,6 +151,8 @@ kinds! {
     ServiceRefused = "sidr-refused", Error;
     /// SoftRNIC did something to packets on purpose.
     FaultInjected = "fault-injected", Info;
+    /// A modelled network lost or marked packets.
+    FabricTouched = "fabric", Info;
     /// Requests were still unanswered when the capture ended.
     Unanswered = "unanswered", Info;
     /// Only one direction of a connection is in the capture.

@@ -1,76 +1,86 @@
-//! Faults that SoftRNIC injected, as the comments of packets say: they are the causes of findings.
+//! What SoftRNIC did to packets, as their comments say: faults that were injected, losses and marks in a modelled network.
+//! They are the causes of findings.
 
 use std::fmt::Write as _;
 
 use rustc_hash::FxHashMap;
 
-use super::event::Event;
 use super::finding::{Finding, Kind};
 use super::log::Log;
 use super::pairing::Plan;
-use softrnic_inspect::capture::{InjectedFault, Record};
+use softrnic_inspect::capture::{FabricNote, InjectedFault, Record};
+use softrnic_wire::Psn;
 
-/// Rules told apart; packets that more rules touch are followed without a cause.
+/// Rules and ports told apart; packets that more of them touch are followed without a cause.
 const MOST_RULES: usize = 1000;
 /// Causes that a finding names.
 const MOST_CAUSES: usize = 3;
 
-/// What faults did to packets.
+/// What was done to packets.
 #[derive(Debug, Default)]
 pub(crate) struct Injected {
-    rules: Vec<RuleUse>,
+    causes: Vec<Cause>,
     /// Which of them touched a packet, by its number in the capture.
     packets: FxHashMap<u32, usize>,
     /// The numbers of packets, by flow and PSN.
     places: FxHashMap<(u32, u32), Vec<u32>>,
 }
 
-/// A rule of `--fault`, and what it did.
+/// A rule of `--fault` or a port of a network, and what it did.
 #[derive(Debug)]
-struct RuleUse {
-    number: u32,
-    text: String,
+struct Cause {
     done: String,
+    /// By which rule, or where and why.
+    by: String,
+    kind: Kind,
     packets: u64,
     first: (u64, u32),
 }
 
 impl Injected {
-    /// Notes what the comment of a record says about an event of its.
-    pub fn note(&mut self, record: &Record<'_>, event: &Event) {
-        let Some(fault) = InjectedFault::parse(record.comment) else { return };
-        let same = |rule: &RuleUse| (rule.number, rule.text.as_str()) == (fault.rule, fault.text);
-        let index = match self.rules.iter().position(same) {
+    /// Notes what the comment of a record says about its packet, also where another record has the packet as well.
+    pub fn note(&mut self, record: &Record<'_>, flow: u32, psn: Psn) {
+        if record.comment.is_empty() {
+            return;
+        }
+        let (done, by, kind) = if let Some(fault) = InjectedFault::parse(record.comment) {
+            let InjectedFault { done, rule, text } = fault;
+            (done, format!("by your rule {rule}, {text}"), Kind::FaultInjected)
+        } else if let Some(FabricNote { done, port, why }) = FabricNote::parse(record.comment) {
+            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+            (done, format!("at {port}{why}"), Kind::FabricTouched)
+        } else {
+            return;
+        };
+        let number = record.number as u32;
+        let index = match self.causes.iter().position(|cause| cause.done == done && cause.by == by) {
             Some(index) => index,
-            None if self.rules.len() < MOST_RULES => {
-                self.rules.push(RuleUse {
-                    number: fault.rule,
-                    text: fault.text.to_owned(),
-                    done: fault.done.to_owned(),
-                    packets: 0,
-                    first: (event.time_ns, event.number),
-                });
-                self.rules.len() - 1
+            None if self.causes.len() < MOST_RULES => {
+                let first = (record.time_ns, number);
+                self.causes.push(Cause { done: done.to_owned(), by, kind, packets: 0, first });
+                self.causes.len() - 1
             }
             None => return,
         };
-        self.rules[index].packets += 1;
-        self.packets.insert(event.number, index);
-        self.places.entry((event.flow, event.psn().get())).or_default().push(event.number);
+        self.causes[index].packets += 1;
+        self.packets.insert(number, index);
+        self.places.entry((flow, psn.get())).or_default().push(number);
     }
 
-    /// Says what each rule did, whether or not anything came of it.
-    pub fn tell(&self, log: &mut Log) {
-        for rule in &self.rules {
-            let RuleUse { number, text, done, packets, first: (time_ns, first) } = rule;
+    /// Says what each rule and port did, whether or not anything came of it.
+    pub fn report(&self, log: &mut Log) {
+        for cause in &self.causes {
+            let Cause { done, by, kind, packets, first: (time_ns, first) } = cause;
+            let by = match kind {
+                Kind::FaultInjected => format!("on purpose, {by}"),
+                _ => by.clone(),
+            };
             let text = match packets {
-                1 => format!("packet {first} was {done} on purpose, by your rule {number}, {text}"),
-                _ => format!(
-                    "{packets} packets were {done} on purpose, by your rule {number}, {text}; the first is packet {first}"
-                ),
+                1 => format!("packet {first} was {done} {by}"),
+                _ => format!("{packets} packets were {done} {by}; the first is packet {first}"),
             };
             log.add(Finding {
-                kind: Kind::FaultInjected,
+                kind: *kind,
                 pair: None,
                 time_ns: *time_ns,
                 psns: None,
@@ -81,18 +91,18 @@ impl Injected {
         }
     }
 
-    /// The packet with a PSN of a flow that a fault dropped last, if one did.
+    /// The packet with a PSN of a flow that was dropped last, if one was.
     pub fn dropped(&self, flow: u32, psn: u32) -> Option<u32> {
         let is_drop = |number: &&u32| {
-            let rule = self.packets.get(number).and_then(|rule| self.rules.get(*rule));
-            rule.is_some_and(|rule| rule.done == "dropped")
+            let cause = self.packets.get(number).and_then(|cause| self.causes.get(*cause));
+            cause.is_some_and(|cause| cause.done == "dropped")
         };
         self.places.get(&(flow, psn))?.iter().rev().find(is_drop).copied()
     }
 
-    /// Adds to a finding which of its packets a fault touched: those that it names, and those with its PSNs.
+    /// Adds to a finding what was done to its packets: those that it names, and those with its PSNs.
     pub fn explain(&self, plans: &[Plan], finding: &mut Finding) {
-        if self.packets.is_empty() || finding.kind == Kind::FaultInjected {
+        if self.packets.is_empty() || matches!(finding.kind, Kind::FaultInjected | Kind::FabricTouched) {
             return;
         }
         let mut touched: Vec<u32> =
@@ -109,11 +119,12 @@ impl Injected {
         touched.sort_unstable();
         touched.dedup();
         for number in touched.iter().take(MOST_CAUSES) {
-            let Some(rule) = self.packets.get(number).and_then(|rule| self.rules.get(*rule)) else {
+            let Some(Cause { done, by, .. }) =
+                self.packets.get(number).and_then(|cause| self.causes.get(*cause))
+            else {
                 continue;
             };
-            let RuleUse { number: rule, text, done, .. } = rule;
-            let _ = write!(finding.text, "; packet {number} was {done} by your rule {rule}, {text}");
+            let _ = write!(finding.text, "; packet {number} was {done} {by}");
         }
     }
 }

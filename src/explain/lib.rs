@@ -72,10 +72,10 @@ pub fn explain(reader: &mut impl Source, limits: Limits, progress: impl FnMut(u6
         log.note_lossy();
     }
     trust_bad_icrcs(&mut collected, &mut log);
-    tell_oddities(&collected, &mut log);
-    collected.injected.tell(&mut log);
+    report_oddities(&collected, &mut log);
+    collected.injected.report(&mut log);
     collected.summary.shown = collected.summary.roce;
-    let connections = connection::follow(&collected.cm, &mut log);
+    let connections = connection::follow(&collected.cm, collected.last_ns, &mut log);
     let plans = pairing::pair(&collected, &connections);
     let orders = distribute(&collected, &plans, &connections);
     let mut lost = Vec::new();
@@ -188,8 +188,8 @@ fn trust_bad_icrcs(collected: &mut Collected, log: &mut Log) {
 }
 
 /// Findings about the capture itself, and about packets that belong to no pair.
-fn tell_oddities(collected: &Collected, log: &mut Log) {
-    let mut tell = |kind, time_ns, packets, rule, text| {
+fn report_oddities(collected: &Collected, log: &mut Log) {
+    let mut report = |kind, time_ns, packets, rule, text| {
         log.add(Finding { kind, pair: None, time_ns, psns: None, packets, rule, text });
     };
     let end = collected.last_ns;
@@ -198,38 +198,38 @@ fn tell_oddities(collected: &Collected, log: &mut Log) {
             "a packet from {} to {} is malformed: {}; receivers drop it silently",
             m.src, m.dst, m.error
         );
-        tell(Kind::Malformed, m.time_ns, vec![m.number], Some(rules::HEADER), text);
+        report(Kind::Malformed, m.time_ns, vec![m.number], Some(rules::HEADER), text);
     }
     for (time_ns, index) in &collected.bad_pkeys {
         let event = &collected.events[*index as usize];
         let flow = &collected.flows[event.flow as usize];
         let text =
             format!("a packet from {} to {} names partition 0, which is invalid", flow.key.src, flow.key.dst);
-        tell(Kind::BadPkey, *time_ns, vec![event.number], Some(rules::PARTITION), text);
+        report(Kind::BadPkey, *time_ns, vec![event.number], Some(rules::PARTITION), text);
     }
     if let Some(damage) = &collected.summary.damage {
-        tell(Kind::Damaged, end, Vec::new(), None, format!("{damage}; what comes before is explained"));
+        report(Kind::Damaged, end, Vec::new(), None, format!("{damage}; what comes before is explained"));
     }
     if collected.summary.dropped_by_capture > 0 {
         let text = format!(
             "the capturing program lost {}: nothing is concluded from what is not in the capture",
             words::count(collected.summary.dropped_by_capture, "packet")
         );
-        tell(Kind::CaptureDropped, end, Vec::new(), None, text);
+        report(Kind::CaptureDropped, end, Vec::new(), None, text);
     }
     if collected.captured_twice > 0 {
         let text = format!(
             "{} were captured twice, at two interfaces or as they left and as they came, and are counted once",
             words::count(collected.captured_twice, "packet")
         );
-        tell(Kind::CapturedTwice, collected.first_ns, Vec::new(), None, text);
+        report(Kind::CapturedTwice, collected.first_ns, Vec::new(), None, text);
     }
     if collected.clock_backwards > 0 {
         let text = format!(
             "time stamps go backwards {}: the packets are followed in the order of their times, not of the file",
             words::count(collected.clock_backwards, "time")
         );
-        tell(Kind::ClockBackwards, collected.first_ns, Vec::new(), None, text);
+        report(Kind::ClockBackwards, collected.first_ns, Vec::new(), None, text);
     }
     if collected.not_followed > 0 {
         let text = format!(
@@ -237,6 +237,6 @@ fn tell_oddities(collected: &Collected, log: &mut Log) {
             words::count(collected.not_followed, "packet"),
             collected.events.len()
         );
-        tell(Kind::NotFollowed, end, Vec::new(), None, text);
+        report(Kind::NotFollowed, end, Vec::new(), None, text);
     }
 }

@@ -10,6 +10,9 @@ use super::words;
 /// Whoever repeats after less than this has not waited for an answer.
 pub(crate) const MIN_TIMEOUT_NS: u64 = 500_000;
 
+/// The shortest local ACK timeout (IBTA 9.7.6.1.3: 4.096 us × 2^1).
+pub(crate) const SHORTEST_TIMER_NS: u64 = 8_192;
+
 /// By how many thousandths a timer may be late that is taken for one.
 const TIMER_TOLERANCE: u64 = 1;
 
@@ -122,7 +125,7 @@ impl Stream {
             && rnr.at < end
         {
             self.rnr = None;
-            self.tell_rnr(ctx, &rnr, Some(by));
+            self.report_rnr(ctx, &rnr, Some(by));
         }
         if self.recovery.as_ref().is_some_and(|r| r.at < end)
             && let Some(mut recovery) = self.recovery.take()
@@ -136,11 +139,11 @@ impl Stream {
     /// Reports the last recovery, which is complete.
     pub fn cool(&mut self, ctx: &mut Context<'_>) {
         if let Some(recovery) = self.cooling.take() {
-            self.tell_recovery(ctx, &recovery);
+            self.report_recovery(ctx, &recovery);
         }
     }
 
-    fn tell_recovery(&mut self, ctx: &mut Context<'_>, r: &Recovery) {
+    fn report_recovery(&mut self, ctx: &mut Context<'_>, r: &Recovery) {
         let psn = psn_of(r.at);
         let requester = ctx.names[self.requester].clone();
         let responder = ctx.names[self.responder()].clone();
@@ -212,9 +215,11 @@ impl Stream {
         } else {
             self.name_timeout(ctx, r, what, &requester, &responder, &resent)
         };
+        self.resends_early |=
+            kind == Kind::EarlyResend && r.first_resend.is_some_and(|first| ctx.event(first).is_outbound());
         match r.nak {
-            Some(_) if kind == Kind::RequestLost => ctx.tell_seen(kind, (psn, psn), &packets, text),
-            _ => ctx.tell(kind, None, (psn, psn), &packets, text),
+            Some(_) if kind == Kind::RequestLost => ctx.report_seen(kind, (psn, psn), &packets, text),
+            _ => ctx.report(kind, None, (psn, psn), &packets, text),
         }
         if let (Kind::RequestLost | Kind::NakLost, Some(original)) = (kind, r.original)
             && ctx.event(original).mark == Mark::Plain
@@ -225,14 +230,14 @@ impl Stream {
             let text = format!(
                 "PSN {psn} of {requester} was missing and later packets were sent, but no sequence NAK from {responder} is here: it was lost, or those packets were lost too"
             );
-            ctx.tell(Kind::NakLost, None, (psn, psn), &packets, text);
+            ctx.report(Kind::NakLost, None, (psn, psn), &packets, text);
         }
         if r.naks_repeated > 0 {
             let text = format!(
                 "{responder} sent {} for PSN {psn} before {requester} had sent it again",
                 words::count(u64::from(r.naks_repeated) + 1, "sequence NAK")
             );
-            ctx.tell(Kind::NakRepeated, Some(rules::NAK_SILENCE), (psn, psn), &packets, text);
+            ctx.report(Kind::NakRepeated, Some(rules::NAK_SILENCE), (psn, psn), &packets, text);
         }
     }
 
@@ -328,14 +333,16 @@ impl Stream {
     ///
     /// What a NIC captures has the times at which its process ran. A repeat that comes in may have waited until the process
     /// had a processor again, and so may the answer to one that goes out; there, only a silence exactly as long as a timer
-    /// is one.
+    /// is one. A requester that repeats early does so before it waits for its timer: its first silences are as long as a
+    /// timer only by chance.
     fn is_early(&self, ctx: &Context<'_>, r: &Recovery) -> bool {
         let Some(first) = r.first_resend.map(|index| ctx.event(index)) else { return false };
         if first.is_inbound() {
             return true;
         }
         if first.is_outbound() {
-            return timer_exponent(r.first_silence_ns, TIMER_TOLERANCE).is_none();
+            let as_early_before = self.resends_early && r.timeouts <= EARLY_RESENDS;
+            return as_early_before || timer_exponent(r.first_silence_ns, TIMER_TOLERANCE).is_none();
         }
         (MIN_TIMEOUT_NS..ctx.ack_timeout_ns).contains(&r.first_silence_ns)
     }
@@ -351,7 +358,7 @@ impl Stream {
     }
 
     /// Whether a fault dropped a packet of a side with this PSN.
-    fn was_dropped(&self, ctx: &Context<'_>, side: usize, psn: Psn) -> bool {
+    pub fn was_dropped(&self, ctx: &Context<'_>, side: usize, psn: Psn) -> bool {
         ctx.flows[side].is_some_and(|flow| ctx.injected.dropped(flow, psn.get()).is_some())
     }
 
@@ -385,7 +392,7 @@ impl Stream {
     }
 
     /// The end of a time of RNR NAKs: an answer, or the end of the capture.
-    pub fn tell_rnr(&mut self, ctx: &mut Context<'_>, rnr: &RnrWait, by: Option<u32>) {
+    pub fn report_rnr(&mut self, ctx: &mut Context<'_>, rnr: &RnrWait, by: Option<u32>) {
         let psn = psn_of(rnr.at);
         let requester = &ctx.names[self.requester];
         let begin = format!(
@@ -420,14 +427,14 @@ impl Stream {
         let mut packets = vec![rnr.first, rnr.last];
         packets.extend(by);
         packets.dedup();
-        ctx.tell(kind, None, (psn, psn), &packets, text);
+        ctx.report(kind, None, (psn, psn), &packets, text);
     }
 
     /// What is still unresolved when the capture ends.
-    pub fn tell_unsolved(&mut self, ctx: &mut Context<'_>) {
+    pub fn report_unsolved(&mut self, ctx: &mut Context<'_>) {
         self.cool(ctx);
         if let Some(rnr) = self.rnr.take() {
-            self.tell_rnr(ctx, &rnr, None);
+            self.report_rnr(ctx, &rnr, None);
         }
         let Some(r) = self.recovery.take() else { return };
         let psn = psn_of(r.at);
@@ -477,7 +484,7 @@ impl Stream {
                 ),
             )
         };
-        ctx.tell(kind, None, (psn, psn), &packets, text);
+        ctx.report(kind, None, (psn, psn), &packets, text);
     }
 }
 

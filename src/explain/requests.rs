@@ -6,7 +6,7 @@ use softrnic_wire::{Mtu, Operation};
 
 use super::event::{Event, Extra, Mark};
 use super::finding::{Kind, rules};
-use super::recovery::{Cause, MIN_TIMEOUT_NS, Recovery};
+use super::recovery::{Cause, MIN_TIMEOUT_NS, Recovery, SHORTEST_TIMER_NS};
 use super::stream::{Context, Lost, Segment, Stream, psn_of};
 use super::words;
 
@@ -14,6 +14,8 @@ use super::words;
 const LOOK_AHEAD: usize = 512;
 /// PSNs by which the start may move back.
 const MAX_EARLIER: i64 = 256;
+/// What its receiver captures may have waited as long as this until it was read.
+const LONGEST_UNREAD_NS: u64 = 1_000_000_000;
 
 impl Stream {
     /// Handles the event at position `at` of the pair's order, a request of this direction.
@@ -120,7 +122,7 @@ impl Stream {
                 ctx.names[self.requester],
                 words::psns(event.psn(), event.psn())
             );
-            ctx.tell(Kind::Duplicate, None, (event.psn(), event.psn()), &[index], text);
+            ctx.report(Kind::Duplicate, None, (event.psn(), event.psn()), &[index], text);
             return;
         };
         let segment = self.segments[place];
@@ -131,12 +133,13 @@ impl Stream {
             return;
         }
         self.check_same(ctx, index, event, psn, &segment);
-        // What comes in may have waited to be read, for as long as the requester waited before it sent it again; unless
-        // the capture shows that it was sent but once.
+        // What leaves is sent again by its requester, unless that had the answer already, or had no time to wait for it. What
+        // comes in may have waited to be read, for as long as the requester waited before it sent it again; unless the capture
+        // shows that it was sent but once.
         let before = ctx.event(segment.last_event);
         let apart_ns = event.time_ns.saturating_sub(before.time_ns);
         let doubled = match event.is_outbound() {
-            true => apart_ns < MIN_TIMEOUT_NS,
+            true => apart_ns < if segment.acked { MIN_TIMEOUT_NS } else { SHORTEST_TIMER_NS },
             false => !event.is_inbound() || before.is_outbound(),
         };
         let identical = doubled
@@ -151,7 +154,7 @@ impl Stream {
                     event.psn(),
                     words::span(apart_ns),
                 );
-                ctx.tell(
+                ctx.report(
                     Kind::Duplicate,
                     None,
                     (event.psn(), event.psn()),
@@ -219,7 +222,13 @@ impl Stream {
                     event.psn(),
                     words::span(event.time_ns.saturating_sub(ctx.event(hole.first_event).time_ns)),
                 );
-                ctx.tell(Kind::Reordered, None, (event.psn(), event.psn()), &[index, hole.first_event], text);
+                ctx.report(
+                    Kind::Reordered,
+                    None,
+                    (event.psn(), event.psn()),
+                    &[index, hole.first_event],
+                    text,
+                );
                 ctx.found(self.requester, event.psn(), event.psn());
                 self.late = Some((psn, index));
             }
@@ -259,7 +268,9 @@ impl Stream {
         let asked = self.recovery.as_ref().filter(|r| r.pending);
         if let Some(Recovery { cause: Cause::Nak, at, nak: Some(nak), .. }) = asked
             && psn <= *at
-            && now.saturating_sub(ctx.event(*nak).time_ns) < ctx.min_timeout_ns
+            && (now.saturating_sub(ctx.event(*nak).time_ns) < ctx.min_timeout_ns
+                // It may have come long before it was read.
+                || event.is_inbound() && !self.was_dropped(ctx, self.responder(), psn_of(*at)))
         {
             return Some(Cause::Nak);
         }
@@ -376,14 +387,15 @@ impl Stream {
                 words::span(rnr.delay_ns),
             );
             let packets = [index, rnr.last];
-            ctx.tell(Kind::RnrTooSoon, Some(rules::RNR_WAIT), (event.psn(), event.psn()), &packets, text);
+            ctx.report(Kind::RnrTooSoon, Some(rules::RNR_WAIT), (event.psn(), event.psn()), &packets, text);
         }
     }
 
     fn note_after_error(&mut self, ctx: &mut Context<'_>, index: u32, event: &Event) {
         let Some(fatal) = self.fatal else { return };
         let nak = ctx.event(fatal);
-        if !self.fatal_told && event.time_ns.saturating_sub(nak.time_ns) > ctx.min_timeout_ns {
+        let under_way_ns = if event.is_inbound() { LONGEST_UNREAD_NS } else { ctx.min_timeout_ns };
+        if !self.fatal_told && event.time_ns.saturating_sub(nak.time_ns) > under_way_ns {
             self.fatal_told = true;
             let text = format!(
                 "{} goes on sending requests {} after the error NAK in packet {}",
@@ -392,7 +404,7 @@ impl Stream {
                 nak.number
             );
             let psns = (event.psn(), event.psn());
-            ctx.tell(Kind::SentAfterError, Some(rules::ERROR_STATE), psns, &[index, fatal], text);
+            ctx.report(Kind::SentAfterError, Some(rules::ERROR_STATE), psns, &[index, fatal], text);
         }
     }
 
@@ -429,7 +441,7 @@ impl Stream {
                 words::operation(event.operation),
             );
             let packets = [index, segment.first_event];
-            ctx.tell(Kind::ResendDiffers, Some(rules::RESEND), (event.psn(), event.psn()), &packets, text);
+            ctx.report(Kind::ResendDiffers, Some(rules::RESEND), (event.psn(), event.psn()), &packets, text);
         }
     }
 
@@ -463,7 +475,7 @@ impl Stream {
         if let Some((kind, what)) = problem {
             ctx.mark(index, Mark::Violation);
             let text = format!("the {name} of {} with PSN {} {what}", ctx.names[self.requester], event.psn());
-            ctx.tell(kind, Some(rules::PAYLOAD_LENGTH), psns, &[index], text);
+            ctx.report(kind, Some(rules::PAYLOAD_LENGTH), psns, &[index], text);
         }
         if let Some(Extra::Atomic { va, .. }) = ctx.extra(event)
             && va % 8 != 0
@@ -471,7 +483,7 @@ impl Stream {
             ctx.mark(index, Mark::Violation);
             let text =
                 format!("the {name} of {} addresses {va:#x}, no multiple of 8", ctx.names[self.requester]);
-            ctx.tell(Kind::Misaligned, Some(rules::ALIGNMENT), psns, &[index], text);
+            ctx.report(Kind::Misaligned, Some(rules::ALIGNMENT), psns, &[index], text);
         }
     }
 }

@@ -106,10 +106,10 @@ impl Stream {
         segment.acked = true;
         segment.answered_by = Some(index);
         let gap = Segment::hole(segment.first + i64::from(segment.got), segment.count - segment.got, index);
-        self.tell_uncaptured_answer(ctx, &gap);
+        self.report_uncaptured_answer(ctx, &gap);
     }
 
-    fn tell_uncaptured_answer(&self, ctx: &mut Context<'_>, gap: &Segment) {
+    fn report_uncaptured_answer(&self, ctx: &mut Context<'_>, gap: &Segment) {
         let (first, last) = (psn_of(gap.first), psn_of(gap.last()));
         let text = format!(
             "the answers of {} with {} are not in this capture, though {} must have had them: it is incomplete",
@@ -117,7 +117,7 @@ impl Stream {
             words::psns(first, last),
             ctx.names[self.requester],
         );
-        ctx.tell(Kind::CaptureGap, None, (first, last), &[gap.first_event], text);
+        ctx.report(Kind::CaptureGap, None, (first, last), &[gap.first_event], text);
         ctx.log.note_incomplete(ctx.pair);
     }
 
@@ -169,7 +169,7 @@ impl Stream {
                     ctx.names[self.responder()],
                     event.psn()
                 );
-                ctx.tell(Kind::Duplicate, None, psns, &[index, earlier], text);
+                ctx.report(Kind::Duplicate, None, psns, &[index, earlier], text);
             }
             None if segment.sends == 1 && psn == segment.last() => {
                 ctx.mark(index, Mark::Late);
@@ -180,7 +180,7 @@ impl Stream {
                     event.psn(),
                     ctx.number(by)
                 );
-                ctx.tell(Kind::Reordered, None, psns, &[index, by], text);
+                ctx.report(Kind::Reordered, None, psns, &[index, by], text);
             }
             _ => ctx.mark(index, Mark::Replay),
         }
@@ -254,7 +254,7 @@ impl Stream {
                     ctx.number(rnr_index),
                 );
                 let psns = (psn_of(psn), psn_of(psn));
-                ctx.tell(Kind::NakAfterRnr, Some(rules::NAK_SILENCE), psns, &[index, rnr_index], text);
+                ctx.report(Kind::NakAfterRnr, Some(rules::NAK_SILENCE), psns, &[index, rnr_index], text);
             }
             return;
         }
@@ -307,7 +307,7 @@ impl Stream {
             ctx.names[self.responder()]
         );
         let packets: Vec<u32> = [Some(index), earlier].into_iter().flatten().collect();
-        ctx.tell(Kind::Duplicate, None, (psn, psn), &packets, text);
+        ctx.report(Kind::Duplicate, None, (psn, psn), &packets, text);
     }
 
     fn error_nak(&mut self, ctx: &mut Context<'_>, index: u32, psn: i64, code: NakCode) {
@@ -344,7 +344,7 @@ impl Stream {
             nak_name(code),
         );
         let psns = (psn_of(psn), psn_of(psn));
-        ctx.tell(kind, None, psns, &[index, segment.last_event], text);
+        ctx.report(kind, None, psns, &[index, segment.last_event], text);
         if self.fatal.is_none() {
             self.fatal = Some(index);
         }
@@ -388,7 +388,7 @@ impl Stream {
                     event.psn()
                 );
                 let packets: Vec<u32> = [Some(index), first].into_iter().flatten().collect();
-                ctx.tell(Kind::AtomicReplay, Some(rules::REPLAY), psns, &packets, text);
+                ctx.report(Kind::AtomicReplay, Some(rules::REPLAY), psns, &packets, text);
             }
             Some(_) => self.duplicate_response(ctx, index, event, first),
         }
@@ -516,7 +516,7 @@ impl Stream {
                 psn_of(segment.first)
             );
             let psns = (psn_of(segment.first), psn_of(segment.last()));
-            ctx.tell(Kind::ReadReplay, None, psns, &[index, segment.last_event], text);
+            ctx.report(Kind::ReadReplay, None, psns, &[index, segment.last_event], text);
         }
     }
 
@@ -529,7 +529,7 @@ impl Stream {
             event.psn()
         );
         let packets: Vec<u32> = [Some(index), earlier].into_iter().flatten().collect();
-        ctx.tell(Kind::Duplicate, None, (event.psn(), event.psn()), &packets, text);
+        ctx.report(Kind::Duplicate, None, (event.psn(), event.psn()), &packets, text);
     }
 
     /// A response that was missing arrives without having been asked for again: it was only late.
@@ -541,7 +541,7 @@ impl Stream {
             ctx.names[self.responder()],
             event.psn()
         );
-        ctx.tell(Kind::Reordered, None, (event.psn(), event.psn()), &[index], text);
+        ctx.report(Kind::Reordered, None, (event.psn(), event.psn()), &[index], text);
         let Some(recovery) = &mut self.recovery else { return };
         let Some((first, last)) = recovery.responses else { return };
         if psn >= last {
@@ -591,11 +591,11 @@ impl Stream {
             what.trim_end_matches(','),
             event.psn()
         );
-        ctx.tell(kind, Some(rule), (event.psn(), event.psn()), &[index], text);
+        ctx.report(kind, Some(rule), (event.psn(), event.psn()), &[index], text);
     }
 
     /// Answers to PSNs that were never sent.
-    pub fn tell_unsent(&mut self, ctx: &mut Context<'_>) {
+    pub fn report_unsent(&mut self, ctx: &mut Context<'_>) {
         for (psn, index) in std::mem::take(&mut self.unsent) {
             ctx.mark(index, Mark::Violation);
             let text = format!(
@@ -606,7 +606,7 @@ impl Stream {
                 psn_of(self.next - 1)
             );
             let psns = (psn_of(psn), psn_of(psn));
-            ctx.tell(Kind::AnswerNeverSent, Some(rules::ANSWER_SENT), psns, &[index], text);
+            ctx.report(Kind::AnswerNeverSent, Some(rules::ANSWER_SENT), psns, &[index], text);
         }
     }
 }

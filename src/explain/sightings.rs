@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use softrnic_inspect::capture::{Direction, LinkType, Record};
 
-/// Places told apart; those of further ones count as one.
+/// Places told apart that have seen one packet; those of further ones count as one.
 const PLACES: usize = 8;
 
 /// Sightings of one packet are nearer to each other than this. Longer than a packet waits in queues, shorter than
@@ -27,13 +27,14 @@ pub(super) struct Key {
 /// How often each place saw a packet.
 #[derive(Clone, Copy)]
 struct Seen {
-    times: [u32; PLACES],
+    /// Each place by its number, from 1 on, and how often it saw the packet.
+    times: [(u16, u16); PLACES],
     last_ns: u64,
 }
 
 #[derive(Default)]
 pub(super) struct Sightings {
-    places: Vec<u64>,
+    places: FxHashMap<u64, u16>,
     /// Those of late, and those before.
     young: FxHashMap<Key, Seen>,
     old: FxHashMap<Key, Seen>,
@@ -47,25 +48,32 @@ impl Sightings {
         if self.young.len() >= REMEMBERED {
             self.old = std::mem::take(&mut self.young);
         }
-        let fresh = Seen { times: [0; PLACES], last_ns: record.time_ns };
+        let fresh = Seen { times: [(0, 0); PLACES], last_ns: record.time_ns };
         let before = self.young.get(&key).or_else(|| self.old.get(&key));
         let mut seen =
             before.copied().filter(|s| record.time_ns.abs_diff(s.last_ns) < WITHIN_NS).unwrap_or(fresh);
-        let most = seen.times.iter().copied().max().unwrap_or(0);
-        seen.times[place] += 1;
+        let most = seen.times.iter().map(|(_, times)| *times).max().unwrap_or(0);
+        let at =
+            seen.times.iter().position(|(known, _)| *known == place || *known == 0).unwrap_or(PLACES - 1);
+        let (known, times) = &mut seen.times[at];
+        (*known, *times) = (place, times.saturating_add(1));
+        let is_known = *times <= most;
         seen.last_ns = record.time_ns;
         self.young.insert(key, seen);
-        seen.times[place] <= most
+        is_known
     }
 
-    fn place(&mut self, record: &Record<'_>) -> usize {
-        let place = place_of(record);
-        let known = self.places.iter().position(|known| *known == place).unwrap_or_else(|| {
-            self.places.push(place);
-            self.places.len() - 1
-        });
-        self.places.truncate(PLACES);
-        known.min(PLACES - 1)
+    /// Whether any place has shown this packet.
+    pub fn has_seen(&self, key: &Key) -> bool {
+        self.young.contains_key(key) || self.old.contains_key(key)
+    }
+
+    fn place(&mut self, record: &Record<'_>) -> u16 {
+        let next = (self.places.len() + 1).min(usize::from(u16::MAX)) as u16;
+        if next == u16::MAX {
+            return self.places.get(&place_of(record)).copied().unwrap_or(next);
+        }
+        *self.places.entry(place_of(record)).or_insert(next)
     }
 }
 

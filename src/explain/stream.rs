@@ -62,13 +62,20 @@ pub struct Lost {
 
 impl Context<'_> {
     /// Tells something that `packets`, given by event index, show.
-    pub fn tell(&mut self, kind: Kind, rule: Option<Rule>, psns: (Psn, Psn), packets: &[u32], text: String) {
+    pub fn report(
+        &mut self,
+        kind: Kind,
+        rule: Option<Rule>,
+        psns: (Psn, Psn),
+        packets: &[u32],
+        text: String,
+    ) {
         let finding = self.finding(kind, rule, psns, packets, text);
         self.log.add(finding);
     }
 
     /// Tells something that needs nothing but `packets` to be true, even if its kind mostly does.
-    pub fn tell_seen(&mut self, kind: Kind, psns: (Psn, Psn), packets: &[u32], text: String) {
+    pub fn report_seen(&mut self, kind: Kind, psns: (Psn, Psn), packets: &[u32], text: String) {
         let finding = self.finding(kind, None, psns, packets, text);
         self.log.add_seen(finding);
     }
@@ -157,6 +164,8 @@ pub(crate) struct Stream {
     pub forgotten: bool,
     /// The last request that was sent again, until what was sent behind it is acknowledged: before that, an ACK may answer it.
     pub repeated: Option<u32>,
+    /// Whether the requester, which made the capture, has sent something again before its local ACK timeout.
+    pub resends_early: bool,
     /// When answers last brought something new: the last time, and the one before.
     heard_ns: [u64; 2],
     /// When the requester last sent.
@@ -299,6 +308,7 @@ impl Stream {
             sent_ns: 0,
             stray: None,
             unsent: Vec::new(),
+            resends_early: false,
             corrupt: VecDeque::new(),
             fatal: None,
             fatal_told: false,
@@ -445,11 +455,11 @@ impl Stream {
         }
         self.assembler.interrupt();
         self.msn.forget();
-        self.tell_capture_gap(ctx, segment);
+        self.report_capture_gap(ctx, segment);
     }
 
     /// PSNs that were answered, so they were sent; this capture does not have them.
-    pub fn tell_capture_gap(&self, ctx: &mut Context<'_>, segment: &Segment) {
+    pub fn report_capture_gap(&self, ctx: &mut Context<'_>, segment: &Segment) {
         let (first, last) = (psn_of(segment.first), psn_of(segment.last()));
         let by = segment.answered_by.unwrap_or(segment.first_event);
         let text = format!(
@@ -458,7 +468,7 @@ impl Stream {
             ctx.names[self.requester],
             ctx.number(by),
         );
-        ctx.tell(Kind::CaptureGap, None, (first, last), &[segment.first_event, by], text);
+        ctx.report(Kind::CaptureGap, None, (first, last), &[segment.first_event, by], text);
         ctx.log.note_incomplete(ctx.pair);
     }
 }

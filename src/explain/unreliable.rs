@@ -48,7 +48,7 @@ impl Unreliable {
                     words::operation(event.operation),
                     event.psn()
                 );
-                ctx.tell(kind, None, (event.psn(), event.psn()), &[index], text);
+                ctx.report(kind, None, (event.psn(), event.psn()), &[index], text);
                 return;
             }
             Ordering::Greater => {
@@ -65,7 +65,7 @@ impl Unreliable {
                     "{} of {name} are missing; an unreliable connection does not send them again, so their messages are lost",
                     words::psns(first, last)
                 );
-                ctx.tell(Kind::UnreliableLoss, None, (first, last), &[index], text);
+                ctx.report(Kind::UnreliableLoss, None, (first, last), &[index], text);
                 self.assembler.interrupt();
             }
             Ordering::Equal => {}

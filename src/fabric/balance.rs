@@ -8,6 +8,7 @@ use crate::murmur::murmur3_32;
 
 /// How a switch chooses among next hops of equal distance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Balance {
     /// By a hash of the 5-tuple: all packets of a flow take one path. `None` gives each switch a seed of its own: its
     /// number.

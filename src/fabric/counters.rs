@@ -19,6 +19,8 @@ pub struct PortCounters {
     pub lost_down: u64,
     /// Frames damaged on the link.
     pub lost_damaged: u64,
+    /// Frames that the player of the model has lost, doubled, delayed or damaged on purpose.
+    pub meddled: u64,
     /// Pauses that this port was told, refreshed ones not counted.
     pub pauses_received: u64,
     /// Pauses that this port told its peer, refreshed ones not counted.

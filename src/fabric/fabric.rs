@@ -13,32 +13,40 @@ use crate::config::{Ecn, Pfc, Schedule, SwitchConfig};
 use crate::counters::PortCounters;
 use crate::deadlock::{self, Deadlock};
 use crate::frame::{Ect, Frame, PRIORITIES, Priority, To};
-use crate::observer::{DropReason, Observer};
+use crate::observer::{DropReason, Meddling, Observer};
 use crate::picos::Picos;
-use crate::port::{PauseFrame, Port, Queued};
+use crate::port::{OnLink, Overtaken, PauseFrame, Port, Queued};
 use crate::queue::EventQueue;
 use crate::routing::Routes;
 use crate::slab::Slab;
 use crate::topology::{Host, LinkId, LinkSpec, NodeKind, PortId, Topology, TopologyError};
 
+/// The longest that a frame waits until others have overtaken it.
+const LONGEST_OVERTAKING: Picos = Picos::from_micros(1000);
+
 /// What happens later.
 enum Event {
-    /// The last bit of what a port sends has left.
-    Sent(PortId),
-    /// A frame has arrived at a port whole, and the node may look at it.
-    Arrive { port: PortId, key: u32, epoch: u32 },
+    /// The last bit of what a port sends has left, and more waits.
+    Free(PortId),
+    /// The first of the frames on their way from a port has arrived whole at the other end, and the node may look at it.
+    Arrive(PortId),
+    /// A frame that goes by itself has arrived at a port.
+    ArriveAlone { port: PortId, key: u32, epoch: u32 },
     /// A port is to obey a pause.
     Pause { port: PortId, frame: PauseFrame, epoch: u32 },
     /// A pause runs out, unless it was renewed.
     PauseOver { port: PortId, priority: Priority },
     /// A port renews the pause that it has told its peer, if it still wants it.
     Refresh { port: PortId, priority: Priority },
+    /// What waits at a port until others have overtaken it may have waited long enough.
+    Overtake(PortId),
     /// Routes follow the links that are up.
     Reroute,
 }
 
 /// A change of a link, in both directions.
 #[derive(Clone, Copy, PartialEq, Debug)]
+#[non_exhaustive]
 pub enum LinkChange {
     /// It fails: both ends see it, and what is on it is lost.
     Down,
@@ -209,6 +217,11 @@ impl<P: Clone> Fabric<P> {
         self.frames.len()
     }
 
+    /// Whether a link is up.
+    pub fn is_up(&self, link: LinkId) -> bool {
+        self.links[link.0 as usize].is_up
+    }
+
     /// Counters of a port.
     pub fn counters(&self, port: PortId) -> PortCounters {
         self.ports[port.index()].counters
@@ -271,11 +284,17 @@ impl<P: Clone> Fabric<P> {
         self.now = at;
         self.handled += 1;
         match event {
-            Event::Sent(port) => self.on_sent(port, observer),
-            Event::Arrive { port, key, epoch } => self.on_arrival(port, key, epoch, observer),
+            Event::Free(port) => self.on_free(port, observer),
+            Event::Arrive(port) => {
+                if let Some(frame) = self.take_from_link(port) {
+                    self.on_arrival(port.peer(), frame.key, frame.epoch, observer);
+                }
+            }
+            Event::ArriveAlone { port, key, epoch } => self.on_arrival(port, key, epoch, observer),
             Event::Pause { port, frame, epoch } => self.on_pause(port, frame, epoch, observer),
             Event::PauseOver { port, priority } => self.on_pause_over(port, priority, observer),
             Event::Refresh { port, priority } => self.on_refresh(port, priority, observer),
+            Event::Overtake(port) => self.on_overtake(port),
             Event::Reroute => self.reroute(),
         }
         true
@@ -297,7 +316,12 @@ impl<P: Clone> Fabric<P> {
 
     /// A host leaves a group.
     pub fn leave(&mut self, group: u32, host: Host) {
-        self.groups.entry(group).or_default().remove(&host);
+        if let Some(members) = self.groups.get_mut(&group) {
+            members.remove(&host);
+            if members.is_empty() {
+                self.groups.remove(&group);
+            }
+        }
         self.trees.clear();
     }
 
@@ -363,8 +387,8 @@ impl<P: Clone> Fabric<P> {
         })
     }
 
-    fn on_sent<O: Observer<P>>(&mut self, port: PortId, observer: &mut O) {
-        self.ports[port.index()].is_sending = false;
+    fn on_free<O: Observer<P>>(&mut self, port: PortId, observer: &mut O) {
+        self.ports[port.index()].wakes = false;
         self.start(port, observer);
     }
 
@@ -376,9 +400,11 @@ impl<P: Clone> Fabric<P> {
         if link.is_black_hole {
             return self.lose(port.peer(), key, DropReason::BlackHole, observer);
         }
-        let damage = damage_probability(&link.spec, self.frames.get(key).bytes);
-        if damage > 0.0 && chance(&mut self.rng, damage) {
-            return self.lose(port.peer(), key, DropReason::Damaged, observer);
+        if link.spec.bit_error_rate > 0.0 || link.spec.frame_error_rate > 0.0 {
+            let damage = damage_probability(&link.spec, self.frames.get(key).bytes);
+            if chance(&mut self.rng, damage) {
+                return self.lose(port.peer(), key, DropReason::Damaged, observer);
+            }
         }
         let node = self.topology.owner(port).0 as usize;
         match self.host_of[node] {
@@ -489,8 +515,8 @@ impl<P: Clone> Fabric<P> {
 
     /// A port that is free sends what is next.
     fn start<O: Observer<P>>(&mut self, port: PortId, observer: &mut O) {
-        if self.ports[port.index()].is_sending {
-            return;
+        if self.now < self.ports[port.index()].free_at {
+            return self.wake_when_free(port);
         }
         if !self.links[port.link().0 as usize].is_up {
             return self.discard(port, observer);
@@ -512,11 +538,19 @@ impl<P: Clone> Fabric<P> {
         let counters = &mut self.ports[port.index()].counters;
         counters.tx_frames += 1;
         counters.tx_bytes += u64::from(queued.bytes);
-        observer.sent(self.now, port, self.frames.get(queued.key));
+        let mut meddling = None;
+        if observer.watches() {
+            meddling = observer.meddle(self.now, port, self.frames.get_mut(queued.key));
+            observer.sent(self.now, port, self.frames.get(queued.key));
+        }
         let (at, epoch) = self.occupy(port, u64::from(queued.bytes));
         let next = self.topology.owner(port.peer()).0 as usize;
         let latency = self.switches[next].as_ref().map_or(Picos::ZERO, |switch| switch.config.latency);
-        self.events.push(at + latency, Event::Arrive { port: port.peer(), key: queued.key, epoch });
+        let arrives = at + latency;
+        match meddling {
+            None => self.arrive(port, queued.key, epoch, arrives),
+            Some(meddling) => self.meddle(port, queued.key, epoch, arrives, meddling, observer),
+        }
         match queued.ingress {
             Some(ingress) => self.release(node, ingress, priority, queued.bytes, observer),
             None => {
@@ -527,13 +561,97 @@ impl<P: Clone> Fabric<P> {
         }
     }
 
+    /// A frame that has left will arrive, and what it was to overtake behind it.
+    #[inline]
+    fn arrive(&mut self, port: PortId, key: u32, epoch: u32, at: Picos) {
+        let egress = &mut self.ports[port.index()];
+        egress.on_link.push_back(OnLink { at, key, epoch });
+        // The others follow one by one, so that there are no more events than ports.
+        if egress.on_link.len() == 1 {
+            self.events.push(at, Event::Arrive(port));
+        }
+        let Port { on_link, overtaken, .. } = egress;
+        if !overtaken.is_empty() {
+            overtaken.retain_mut(|frame| {
+                frame.left = frame.left.saturating_sub(1);
+                if frame.left == 0 {
+                    on_link.push_back(OnLink { at, key: frame.key, epoch: frame.epoch });
+                }
+                frame.left > 0
+            });
+        }
+    }
+
+    fn take_from_link(&mut self, port: PortId) -> Option<OnLink> {
+        let on_link = &mut self.ports[port.index()].on_link;
+        let first = on_link.pop_front();
+        if let Some(next) = on_link.front() {
+            self.events.push(next.at, Event::Arrive(port));
+        }
+        first
+    }
+
+    #[cold]
+    fn meddle<O: Observer<P>>(
+        &mut self,
+        port: PortId,
+        key: u32,
+        epoch: u32,
+        at: Picos,
+        meddling: Meddling,
+        observer: &mut O,
+    ) {
+        self.ports[port.index()].counters.meddled += 1;
+        match meddling {
+            Meddling::Nothing => self.arrive(port, key, epoch, at),
+            Meddling::Lose => self.lose(port, key, DropReason::OnPurpose, observer),
+            Meddling::Twice => {
+                let copy = self.frames.get(key).clone();
+                let copy = self.frames.insert(copy);
+                self.arrive(port, key, epoch, at);
+                self.arrive(port, copy, epoch, at);
+            }
+            Meddling::Delay(by) => {
+                self.events.push(at + by, Event::ArriveAlone { port: port.peer(), key, epoch });
+            }
+            Meddling::Behind(left) => {
+                let until = at + LONGEST_OVERTAKING;
+                self.events.push(until, Event::Overtake(port));
+                self.ports[port.index()].overtaken.push(Overtaken { key, epoch, left, until });
+            }
+        }
+    }
+
+    /// Those that have waited long enough to be overtaken arrive.
+    fn on_overtake(&mut self, port: PortId) {
+        let (now, events) = (self.now, &mut self.events);
+        self.ports[port.index()].overtaken.retain(|frame| {
+            let is_over = frame.until <= now;
+            if is_over {
+                let (key, epoch) = (frame.key, frame.epoch);
+                events.push(now, Event::ArriveAlone { port: port.peer(), key, epoch });
+            }
+            !is_over
+        });
+    }
+
     /// A port sends `bytes` from now on. Returns when they have arrived, and the epoch of the link.
     fn occupy(&mut self, port: PortId, bytes: u64) -> (Picos, u32) {
         let link = &self.links[port.link().0 as usize];
         let sent = self.now + Picos::of_bytes(bytes, link.spec.rate);
-        self.ports[port.index()].is_sending = true;
-        self.events.push(sent, Event::Sent(port));
-        (sent + link.spec.delay, link.epoch)
+        let (arrives, epoch) = (sent + link.spec.delay, link.epoch);
+        self.ports[port.index()].free_at = sent;
+        self.wake_when_free(port);
+        (arrives, epoch)
+    }
+
+    /// A port that is sending will go on, if there is something to go on with.
+    fn wake_when_free(&mut self, port: PortId) {
+        let egress = &mut self.ports[port.index()];
+        if !egress.wakes && !egress.is_idle() {
+            egress.wakes = true;
+            self.events.push(egress.free_at, Event::Free(port));
+        }
     }
 
     /// The memory of a frame that has left is free.
@@ -564,12 +682,12 @@ impl<P: Clone> Fabric<P> {
     ) {
         let Some(switch) = self.switches[node].as_mut() else { return };
         let Some(ecn) = switch.config.ecn[priority as usize] else { return };
-        let frame = self.frames.get_mut(key);
-        if frame.ect != Ect::Capable {
+        let probability = marking_probability(&ecn, self.ports[port.index()].queued[priority as usize]);
+        if probability == 0.0 {
             return;
         }
-        let probability = marking_probability(&ecn, self.ports[port.index()].queued[priority as usize]);
-        if probability > 0.0 && chance(&mut switch.rng, probability) {
+        let frame = self.frames.get_mut(key);
+        if frame.ect == Ect::Capable && chance(&mut switch.rng, probability) {
             frame.ect = Ect::Experienced;
             self.ports[port.index()].counters.marked += 1;
             observer.marked(self.now, port, self.frames.get(key));
@@ -578,32 +696,42 @@ impl<P: Clone> Fabric<P> {
 
     /// `port` tells its peer to pause a priority, or to go on.
     fn tell<O: Observer<P>>(&mut self, port: PortId, priority: Priority, told: Told, observer: &mut O) {
-        let rate = self.links[port.link().0 as usize].spec.rate;
-        let quanta = self.pfc(self.topology.owner(port).0 as usize).quanta;
-        let time = match (told, quanta) {
-            (Told::Resume, _) => Picos::ZERO,
-            (Told::Pause, None) => Picos::NEVER,
-            (Told::Pause, Some(quanta)) => Picos::of_bytes(64 * u64::from(quanta), rate),
+        self.ports[port.index()].counters.pauses_sent += u64::from(told == Told::Pause);
+        let quanta = match told {
+            Told::Pause => self.pfc(self.topology.owner(port).0 as usize).quanta,
+            Told::Resume => Some(0),
         };
-        if told == Told::Pause {
-            self.ports[port.index()].counters.pauses_sent += 1;
-            if quanta.is_some() {
-                self.events.push(self.now + Picos(time.0 / 2), Event::Refresh { port, priority });
-            }
+        self.send_pause(port, PauseFrame { priority, quanta }, observer);
+    }
+
+    /// Sends a PFC frame, and has a pause that has an end sent again before that.
+    fn send_pause<O: Observer<P>>(&mut self, port: PortId, frame: PauseFrame, observer: &mut O) {
+        let PauseFrame { priority, quanta } = frame;
+        let end = quanta.filter(|&quanta| quanta > 0).map(|quanta| self.pause_time(port, quanta));
+        let refresh_at = end.map_or(Picos::NEVER, |time| self.now + Picos(time.0 / 2));
+        if end.is_some() {
+            self.events.push(refresh_at, Event::Refresh { port, priority });
         }
-        self.ports[port.index()].pauses.push_back(PauseFrame { priority, time });
+        let egress = &mut self.ports[port.index()];
+        egress.refresh_at[priority as usize] = refresh_at;
+        egress.pauses.push_back(frame);
         self.start(port, observer);
     }
 
     fn on_refresh<O: Observer<P>>(&mut self, port: PortId, priority: Priority, observer: &mut O) {
         let Some(quanta) = self.pfc(self.topology.owner(port).0 as usize).quanta else { return };
-        if !self.wants_pause(port, priority) {
+        // A later pause has its own, and one that was taken back has none.
+        if self.ports[port.index()].refresh_at[priority as usize] != self.now
+            || !self.wants_pause(port, priority)
+        {
             return;
         }
-        let time = Picos::of_bytes(64 * u64::from(quanta), self.links[port.link().0 as usize].spec.rate);
-        self.events.push(self.now + Picos(time.0 / 2), Event::Refresh { port, priority });
-        self.ports[port.index()].pauses.push_back(PauseFrame { priority, time });
-        self.start(port, observer);
+        self.send_pause(port, PauseFrame { priority, quanta: Some(quanta) }, observer);
+    }
+
+    /// Quanta are 512 bits.
+    fn pause_time(&self, port: PortId, quanta: u16) -> Picos {
+        Picos::of_bytes(64 * u64::from(quanta), self.links[port.link().0 as usize].spec.rate)
     }
 
     fn wants_pause(&self, port: PortId, priority: Priority) -> bool {
@@ -619,7 +747,8 @@ impl<P: Clone> Fabric<P> {
         if link.epoch != epoch || link.is_black_hole || !obeys {
             return;
         }
-        let changed = self.ports[port.index()].obey(self.now, frame);
+        let time = frame.quanta.map_or(Picos::NEVER, |quanta| self.pause_time(port, quanta));
+        let changed = self.ports[port.index()].pause(self.now, frame.priority, time);
         let until = self.ports[port.index()].paused_until[frame.priority as usize];
         if self.now < until {
             if changed {
@@ -650,7 +779,7 @@ impl<P: Clone> Fabric<P> {
             egress.pauses.clear();
             for priority in 0..PRIORITIES as Priority {
                 if egress.is_paused(self.now, priority) {
-                    egress.obey(self.now, PauseFrame { priority, time: Picos::ZERO });
+                    egress.pause(self.now, priority, Picos::ZERO);
                     observer.resumed(self.now, port, priority);
                 }
             }
@@ -680,9 +809,9 @@ impl<P: Clone> Fabric<P> {
     /// Empties the queues of a port whose link is down.
     fn discard<O: Observer<P>>(&mut self, port: PortId, observer: &mut O) {
         let node = self.topology.owner(port).0 as usize;
+        self.ports[port.index()].pauses.clear();
         for priority in 0..PRIORITIES as Priority {
-            self.ports[port.index()].queued[priority as usize] = 0;
-            for queued in std::mem::take(&mut self.ports[port.index()].queues[priority as usize]) {
+            for queued in self.ports[port.index()].clear(priority) {
                 self.lose(port, queued.key, DropReason::LinkDown, observer);
                 if let Some(ingress) = queued.ingress {
                     self.release(node, ingress, priority, queued.bytes, observer);
@@ -701,6 +830,8 @@ impl<P: Clone> Fabric<P> {
             DropReason::NoRoom => counters.dropped += 1,
             DropReason::NoRoute | DropReason::LinkDown | DropReason::BlackHole => counters.lost_down += 1,
             DropReason::Damaged => counters.lost_damaged += 1,
+            // Counted as it left.
+            DropReason::OnPurpose => {}
         }
         let frame = self.frames.remove(key);
         observer.dropped(self.now, port, &frame, reason);
@@ -708,6 +839,10 @@ impl<P: Clone> Fabric<P> {
 
     /// Where a switch sends a frame for a group.
     fn group_hops(&mut self, node: usize, group: u32, key: u32) -> Vec<PortId> {
+        // Anybody may send to any group: nothing is kept of those without members.
+        if !self.groups.contains_key(&group) {
+            return Vec::new();
+        }
         let source = self.frames.get(key).from;
         if !self.trees.contains_key(&(group, source)) {
             let tree = self.tree(group, source);

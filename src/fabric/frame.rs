@@ -65,3 +65,11 @@ pub struct Frame<P> {
     /// What it carries.
     pub payload: P,
 }
+
+impl<P> Frame<P> {
+    /// The same frame, carrying something else.
+    pub fn map<Q>(self, carry: impl FnOnce(P) -> Q) -> Frame<Q> {
+        let Frame { from, to, bytes, flow, dscp, ect, trimmed, payload } = self;
+        Frame { from, to, bytes, flow, dscp, ect, trimmed, payload: carry(payload) }
+    }
+}

@@ -45,6 +45,6 @@ pub use deadlock::Deadlock;
 pub use fabric::{Fabric, LinkChange, NoRoom};
 pub use frame::{Ect, FlowTuple, Frame, PRIORITIES, Priority, To};
 pub use generate::Parts;
-pub use observer::{DropReason, Nothing, Observer};
+pub use observer::{DropReason, Meddling, Nothing, Observer};
 pub use picos::Picos;
 pub use topology::{Attachment, Host, LinkId, LinkSpec, NodeId, NodeKind, PortId, Topology, TopologyError};

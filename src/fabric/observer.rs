@@ -18,6 +18,24 @@ pub enum DropReason {
     BlackHole,
     /// The link damaged it.
     Damaged,
+    /// The player of the model wanted it: [`Meddling::Lose`].
+    OnPurpose,
+}
+
+/// What a player of the model does on purpose to a frame that leaves a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Meddling {
+    /// Nothing that the model needs to know.
+    Nothing,
+    /// It is lost on the link.
+    Lose,
+    /// It arrives twice.
+    Twice,
+    /// It arrives so much later.
+    Delay(Picos),
+    /// It arrives behind so many frames that leave after it, or a millisecond later if there are fewer.
+    Behind(u32),
 }
 
 /// What a player of the model does when something happens. Only deliveries must be handled.
@@ -30,6 +48,18 @@ pub trait Observer<P> {
 
     /// A frame was put into the egress queue of `port`, which is now `queued` bytes long.
     fn enqueued(&mut self, _at: Picos, _port: PortId, _frame: &Frame<P>, _queued: u64) {}
+
+    /// Whether it wants to be told of frames that leave: what follows. Asked each time, since it takes time to tell.
+    #[inline]
+    fn watches(&self) -> bool {
+        true
+    }
+
+    /// A frame is about to leave by `port`, and its payload may be changed. Only what is done to it on purpose is counted.
+    #[inline]
+    fn meddle(&mut self, _at: Picos, _port: PortId, _frame: &mut Frame<P>) -> Option<Meddling> {
+        None
+    }
 
     /// A frame begins to leave by `port`.
     fn sent(&mut self, _at: Picos, _port: PortId, _frame: &Frame<P>) {}

@@ -15,6 +15,11 @@ pub struct Deficits {
 }
 
 impl Deficits {
+    /// The only priority that has something is served. Alone, it earns no claim on later rounds.
+    pub fn serve_alone(&mut self) {
+        self.bytes = [0; PRIORITIES];
+    }
+
     /// The priority to serve, of those whose first frame has `heads` bytes; `None` where nothing can leave.
     pub fn next(
         &mut self,
@@ -28,8 +33,7 @@ impl Deficits {
         let mut ready = (0..PRIORITIES).filter(|&p| heads[p].is_some());
         let only = ready.next()?;
         if ready.next().is_none() {
-            // Alone, it earns no claim on later rounds.
-            self.bytes = [0; PRIORITIES];
+            self.serve_alone();
             return Some(only);
         }
         loop {

@@ -43,7 +43,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
         }
         let mut elements: Vec<Sge> = Vec::new();
         elements.try_reserve_exact(sges.len())?;
-        elements.extend(sges.iter().map(sge));
+        elements.extend(sges.iter().map(|element| sge(element.get())));
         match pd.nic.prefetch(&elements, write) {
             Err(_) if flags & IBV_ADVISE_MR_FLAG_FLUSH == 0 => Ok(()),
             result => Ok(result?),
@@ -53,6 +53,6 @@ pub(crate) unsafe extern "C" fn advise_mr(
 
 /// A scatter/gather element of C.
 #[inline]
-pub(crate) fn sge(sge: &ibv_sge) -> Sge {
+pub(crate) fn sge(sge: ibv_sge) -> Sge {
     Sge { addr: sge.addr, length: sge.length, lkey: Lkey(sge.lkey) }
 }

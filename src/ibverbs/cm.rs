@@ -10,9 +10,10 @@ use std::sync::{Arc, OnceLock};
 
 use softrnic_cma::{DeviceIdentity, Devices, Error, EventChannel, Manager};
 use softrnic_nic::device::Process;
-use softrnic_nic::verbs::{self, Context};
+use softrnic_nic::verbs::{self, Context, LinkKind};
 use softrnic_ucma::{Request, Wanted};
 
+use crate::check;
 use crate::device::devices;
 use crate::errno::Errno;
 use crate::ffi_boundary::{OrMinusOne, Outcome, call, guard};
@@ -28,7 +29,11 @@ impl Devices for Listed {
 
     fn identity(&self, place: usize) -> DeviceIdentity {
         let guid = devices().get(place).map_or(0, |device| u64::from_be(device.guid()));
-        DeviceIdentity { guid, index: crate::device::NO_INDEX }
+        DeviceIdentity { guid, index: place as c_int }
+    }
+
+    fn are_on_own_network(&self) -> bool {
+        devices().first().is_some_and(|device| matches!(device.spec.link, LinkKind::Fabric { .. }))
     }
 
     fn open(&self, place: usize) -> Result<Context, verbs::Error> {
@@ -97,6 +102,9 @@ pub(crate) unsafe extern "C" fn softrnic_cm_open(flags: c_int) -> c_int {
 pub(crate) unsafe extern "C" fn softrnic_cm_close(fd: c_int) -> c_int {
     guard::<()>(call!(softrnic_cm_close, fd), move || {
         let channel = registry().channels.remove(&fd);
+        if check::is_on() {
+            check::connections::closes(fd);
+        }
         if let Some(channel) = channel {
             channel.shut();
         }
@@ -171,6 +179,9 @@ unsafe fn write(fd: c_int, buf: *const c_void, count: usize) -> Result<Written, 
     match request? {
         Request::Event(wanted) => Ok(Written::Wait(ManuallyDrop::new(channel), wanted)),
         Request::Command(asked) => {
+            if check::is_on() {
+                check::connections::asks(fd, &asked);
+            }
             asked.execute(&channel, |fd| channel_of(fd).ok())?;
             Ok(Written::Done(count as isize))
         }
@@ -182,6 +193,9 @@ fn take(channel: &EventChannel, wanted: Wanted, count: usize) -> Written {
     match channel.take() {
         None => Written::No,
         Some(event) => {
+            if check::is_on() {
+                check::connections::takes(&event);
+            }
             Written::into_c(wanted.write(&event).map(|()| Written::Done(count as isize)).map_err(Errno::from))
         }
     }

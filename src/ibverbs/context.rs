@@ -10,11 +10,12 @@ use softrnic_nic::verbs::Context;
 
 use crate::abi::*;
 use crate::c_view::Shown;
+use crate::check::data_path as checked;
 use crate::device::Device;
 use crate::errno::Errno;
 use crate::object::{Kind, Object, ObjectSlot, Seal, Shows, find, retire};
 use crate::registry::registry;
-use crate::{advise_mr, cq, cq_ex, dm, mr, mw, pd, post, qp, qp_ex, query, srq, xrcd};
+use crate::{advise_mr, check, cq, cq_ex, dm, mr, mw, pd, post, qp, qp_ex, query, srq, xrcd};
 
 /// A context as C sees it, and what it stands for.
 #[repr(C)]
@@ -215,6 +216,7 @@ const UNUSED: *const c_void = std::ptr::null();
 
 /// The slots that inline functions call without checking.
 fn operations() -> ibv_context_ops {
+    let is_checked = check::is_on();
     ibv_context_ops {
         _compat_query_device: UNUSED,
         _compat_query_port: Some(query::ibv_query_port),
@@ -227,8 +229,8 @@ fn operations() -> ibv_context_ops {
         bind_mw: Some(mw::bind_mw),
         dealloc_mw: Some(mw::dealloc_mw),
         _compat_create_cq: UNUSED,
-        poll_cq: Some(cq::poll_cq),
-        req_notify_cq: Some(cq::req_notify_cq),
+        poll_cq: Some(if is_checked { checked::poll_cq } else { cq::poll_cq }),
+        req_notify_cq: Some(if is_checked { checked::req_notify_cq } else { cq::req_notify_cq }),
         _compat_cq_event: UNUSED,
         _compat_resize_cq: UNUSED,
         _compat_destroy_cq: UNUSED,
@@ -236,13 +238,13 @@ fn operations() -> ibv_context_ops {
         _compat_modify_srq: UNUSED,
         _compat_query_srq: UNUSED,
         _compat_destroy_srq: UNUSED,
-        post_srq_recv: Some(post::post_srq_recv),
+        post_srq_recv: Some(if is_checked { checked::post_srq_recv } else { post::post_srq_recv }),
         _compat_create_qp: UNUSED,
         _compat_query_qp: UNUSED,
         _compat_modify_qp: UNUSED,
         _compat_destroy_qp: UNUSED,
-        post_send: Some(post::post_send),
-        post_recv: Some(post::post_recv),
+        post_send: Some(if is_checked { checked::post_send } else { post::post_send }),
+        post_recv: Some(if is_checked { checked::post_recv } else { post::post_recv }),
         _compat_create_ah: UNUSED,
         _compat_destroy_ah: UNUSED,
         _compat_attach_mcast: UNUSED,

@@ -9,6 +9,7 @@ use softrnic_sync::channel::AckCounter;
 
 use crate::abi::*;
 use crate::c_view::Shown;
+use crate::check;
 use crate::context::Ctx;
 use crate::cq_ex::Poll;
 use crate::errno::Errno;
@@ -155,6 +156,12 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         // Nothing reports to the CQ any longer, so no event can follow those that are dropped here.
         if let Some(channel) = object.nic.channel() {
             channel.forget(object.nic.token());
+        }
+        crate::report::destroys(object);
+        if check::is_on() {
+            check::waits::destroys(cq.addr(), &object.nic);
+            check::unacknowledged("ibv_destroy_cq", cq.addr(), &object.completion_acks);
+            check::unacknowledged("ibv_destroy_cq", cq.addr(), &object.async_acks);
         }
         object.completion_acks.wait();
         object.async_acks.wait();

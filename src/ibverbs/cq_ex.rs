@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use softrnic_nic::verbs::{Cqe, Qpn, Status, WcOpcode};
 
 use crate::abi::*;
+use crate::check;
 use crate::context::Ctx;
 use crate::cq::{CqObject, argument, flags, service_level, vendor_err};
 use crate::errno::Errno;
@@ -170,6 +171,9 @@ fn take(cq: &CqObject) -> Result<(), Errno> {
     let mut found = None;
     cq.nic.poll_with(1, |cqe| found = Some(cqe));
     let cqe = found.ok_or(Errno::NOENT)?;
+    if check::is_on() {
+        check::data_path::polled(cq.ibv.get().addr(), &cqe);
+    }
     cq.poll.current.set(cqe);
     let ibv = cq.ibv.get();
     // SAFETY: fields of `cq` that belong to the thread between start and end of polling. There is only one: the lock

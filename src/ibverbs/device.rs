@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
 
+use softrnic_nic::sysfs::Describer;
 use softrnic_nic::verbs::{Context, DeviceSpec, Error, LinkKind};
 
 use crate::abi::*;
@@ -11,9 +12,6 @@ use crate::errno::Errno;
 use crate::ffi_boundary::{OrMinusOne, Outcome, Plain, Silent, borrow, call, guard};
 use crate::registry::registry;
 use crate::sysfs;
-
-/// The index of a device that the kernel does not number.
-pub(crate) const NO_INDEX: c_int = -1;
 
 /// A device as C sees it, and what it stands for.
 #[repr(C)]
@@ -71,10 +69,18 @@ impl Device {
             complain(format_args!("cannot open {}: {error}", self.spec.name));
         })?;
         self.guid.get_or_init(|| context.device().guid());
-        if matches!(&self.spec.link, LinkKind::Udp(udp) if udp.address.is_none()) {
+        context.nic().observe_port(|| Some(Box::new(Describer::new(&self.spec)?)));
+        // Its counters are read when the program ends.
+        let is_reported = crate::report::is_on();
+        if is_reported || matches!(&self.spec.link, LinkKind::Udp(udp) if udp.address.is_none()) {
             registry().kept.entry(self.index).or_insert_with(|| context.clone());
         }
         Ok(context)
+    }
+
+    /// In host order, if the device has been opened.
+    pub(crate) fn known_guid(&self) -> Option<u64> {
+        self.guid.get().copied()
     }
 
     /// In network order; 0 if the device cannot be opened.
@@ -94,6 +100,11 @@ pub(crate) fn devices() -> &'static [Device] {
     let _opening = softrnic_nic::device::opening();
     DEVICES.get_or_init(|| {
         crate::log::start();
+        crate::check::start(crate::check::dropped_requests);
+        crate::report::start();
+        if crate::check::is_on() || crate::report::is_on() {
+            softrnic_nic::device::watch_failures(Box::new(crate::check::Watcher));
+        }
         let specs = DeviceSpec::from_env().unwrap_or_else(|error| {
             complain(format_args!("{error}"));
             Vec::new()
@@ -187,13 +198,13 @@ pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> 
     })
 }
 
-/// The kernel's number for the device, as reported by NETLINK_RDMA: it has none.
+/// The number of the device, as reported by NETLINK_RDMA (`netlink.rs`).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
     guard::<OrMinusOne>(call!(ibv_get_device_index, device), move || {
         // SAFETY: a device of a list of ours; devices live as long as the program.
-        unsafe { Device::of(device)? };
-        Ok(OrMinusOne(NO_INDEX))
+        let device = unsafe { Device::of(device)? };
+        Ok(OrMinusOne(device.index as c_int))
     })
 }
 
@@ -220,7 +231,10 @@ pub(crate) unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_con
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_fork_init() -> c_int {
-    guard::<()>(call!(ibv_fork_init), move || Ok(()))
+    guard::<()>(call!(ibv_fork_init), move || {
+        crate::check::prepared_to_fork();
+        Ok(())
+    })
 }
 
 /// Forking needs no preparation: the NIC accesses memory through this process's own address space. Pages shared

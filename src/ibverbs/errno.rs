@@ -9,6 +9,8 @@ use softrnic_nic::device::OpenError;
 use softrnic_nic::verbs::{ControlError, Error, PostError};
 use softrnic_sync::queue::Full;
 
+use crate::check;
+
 /// An error number, positive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Errno(pub c_int);
@@ -30,7 +32,7 @@ impl Errno {
     /// EINVAL, with the reason for the log.
     #[cold]
     pub fn invalid(why: impl Display) -> Errno {
-        tracing::debug!("{why}");
+        told(&why);
         Errno::INVAL
     }
 
@@ -49,6 +51,15 @@ impl Errno {
     }
 }
 
+/// Says why something fails: to the log, and to whoever checks the program.
+#[cold]
+fn told(why: &dyn Display) {
+    tracing::debug!("{why}");
+    if check::is_on() {
+        check::because(why);
+    }
+}
+
 impl From<std::io::Error> for Errno {
     fn from(error: std::io::Error) -> Errno {
         Errno(error.raw_os_error().unwrap_or(libc::EIO))
@@ -63,7 +74,7 @@ impl From<TryReserveError> for Errno {
 
 impl From<Error> for Errno {
     fn from(error: Error) -> Errno {
-        tracing::debug!("{error}");
+        told(&error);
         match error {
             Error::Spec(_) => Errno::INVAL,
             Error::Open(OpenError::System(error) | OpenError::Capture { error, .. }) => error.into(),
@@ -91,7 +102,7 @@ impl From<ControlError> for Errno {
 
 impl From<MemoryError> for Errno {
     fn from(error: MemoryError) -> Errno {
-        tracing::debug!("{error}");
+        told(&error);
         Errno::of_memory(error)
     }
 }
@@ -120,7 +131,7 @@ impl From<Full> for Errno {
 
 impl From<PostError> for Errno {
     fn from(error: PostError) -> Errno {
-        tracing::debug!("{error}");
+        told(&error);
         match error {
             PostError::Full => Errno::NOMEM,
             PostError::State | PostError::Invalid(_) | PostError::TooLong => Errno::INVAL,

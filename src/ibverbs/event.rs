@@ -14,6 +14,7 @@ use softrnic_sync::channel::AckCounter;
 
 use crate::abi::*;
 use crate::c_view::Shown;
+use crate::check;
 use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
@@ -218,6 +219,13 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
     let call = call!(ibv_get_cq_event, channel, cq, cq_context);
     let Some(object) = guard(call, || Ok(Source(ChannelObject::of(channel)?))) else { return -1 };
     let mut after = None;
+    let is_checked = check::is_on();
+    if is_checked {
+        guard(call, || {
+            check::waits::begin(&object.nic);
+            Ok(Silent)
+        });
+    }
     loop {
         let Some(Ready(block)) = guard(call, || Ok(Ready(object.nic.before_wait(after)))) else { return -1 };
         after = Some(block);
@@ -227,6 +235,9 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
             Err(error) => {
                 guard(call, || {
                     object.nic.stop_waiting(block);
+                    if is_checked {
+                        check::waits::end();
+                    }
                     Ok(Silent)
                 });
                 return failed(error.into());
@@ -234,6 +245,12 @@ pub(crate) unsafe extern "C-unwind" fn ibv_get_cq_event(
         }
         // SAFETY: not null, so the application has room for a pointer at each.
         if let Some(done) = guard(call, || Ok(unsafe { take_completion(object, cq, cq_context) })) {
+            if is_checked {
+                guard(call, || {
+                    check::waits::end();
+                    Ok(Silent)
+                });
+            }
             return done;
         }
     }

@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use softrnic_sys::Uncancelled;
 use tracing::Span;
 
+use crate::check;
 use crate::errno::Errno;
 
 /// A C return type, with its way of reporting failure.
@@ -96,10 +97,17 @@ impl<T: Default> Outcome for Plain<T> {
     }
 }
 
-/// Makes the span of a verb's call: what is logged meanwhile is logged with its name and arguments.
+/// A call of a verb: its name, and what makes the span of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<F>(pub &'static str, pub F);
+
+/// Makes the [`Call`] of a verb: what is logged meanwhile is logged with its name and arguments.
 macro_rules! call {
     ($verb:ident $(, $argument:ident)*) => {
-        || tracing::debug_span!(stringify!($verb) $(, $argument = ?$argument)*)
+        $crate::ffi_boundary::Call(
+            stringify!($verb),
+            || tracing::debug_span!(stringify!($verb) $(, $argument = ?$argument)*),
+        )
     };
 }
 pub(crate) use call;
@@ -107,18 +115,29 @@ pub(crate) use call;
 /// Runs the body of an exported function, whose [`call!`] is logged if it is refused. The thread cannot be cancelled
 /// meanwhile.
 pub(crate) fn guard<O: Outcome>(
-    call: impl FnOnce() -> Span,
+    call: Call<impl FnOnce() -> Span>,
     body: impl FnOnce() -> Result<O, Errno>,
 ) -> O::C {
     let _uncancelled = Uncancelled::new();
     guard_data_path(move || {
-        let _call = call().entered();
-        body().inspect_err(|errno| refused(*errno))
+        let Call(verb, span) = call;
+        let _entered = span().entered();
+        if check::is_on() {
+            check::enter();
+        }
+        let done = body().inspect_err(|errno| refused(verb, *errno));
+        if check::is_on() {
+            check::write();
+        }
+        done
     })
 }
 
 #[cold]
-fn refused(errno: Errno) {
+fn refused(verb: &str, errno: Errno) {
+    if check::is_on() {
+        check::refused(verb, errno);
+    }
     tracing::debug!("refused: {}", std::io::Error::from_raw_os_error(errno.0));
 }
 

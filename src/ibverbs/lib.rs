@@ -13,10 +13,10 @@
 //! the same time. A `// SAFETY:` comment that names the application relies on this. Null is refused all the same
 //! wherever possible.
 
-pub mod abi;
 mod advise_mr;
 mod ah;
 mod c_view;
+mod check;
 mod cm;
 mod context;
 mod cq;
@@ -30,6 +30,7 @@ mod log;
 mod marshall;
 mod mr;
 mod mw;
+mod netlink;
 mod object;
 mod own_calls;
 mod pd;
@@ -42,10 +43,14 @@ mod query;
 mod rate;
 mod raw_mutex;
 mod registry;
+mod report;
 mod reserve;
 mod srq;
 mod strings;
 mod sysfs;
 pub mod testing;
+mod unaligned;
 mod unsupported;
 mod xrcd;
+
+pub use softrnic_abi as abi;

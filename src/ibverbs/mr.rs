@@ -10,6 +10,7 @@ use softrnic_nic::verbs::{Access, AppRange, MrSpec, RawMr, ReregSpec};
 
 use crate::abi::*;
 use crate::c_view::Shown;
+use crate::check;
 use crate::context::Ctx;
 use crate::errno::Errno;
 use crate::ffi_boundary::{Silent, borrow, borrow_mut, call, guard};
@@ -525,6 +526,9 @@ unsafe fn reregister(
             PdObject::of(object.pd.swap(pd.as_ibv(), Ordering::Relaxed))?.users.leave();
             (*ibv).pd = pd.as_ibv();
         }
+    }
+    if check::is_on() {
+        check::rekeyed(object);
     }
     Ok(Rereg::Done)
 }

@@ -9,6 +9,7 @@ use softrnic_transport::{LocalOp, SendOp};
 
 use crate::abi::*;
 use crate::c_view::Shown;
+use crate::check;
 use crate::errno::Errno;
 use crate::ffi_boundary::{borrow, call, guard, guard_data_path};
 use crate::mr::MrObject;
@@ -101,6 +102,9 @@ pub(crate) unsafe fn show_key(mw: *mut ibv_mw, rkey: u32) -> Result<(), Errno> {
     let window: &MwObject = unsafe { live(mw)? };
     let shown = (window.rkey.0 & !0xFF) | (rkey & 0xFF);
     window.shown_key().store(shown, Ordering::Relaxed);
+    if check::is_on() {
+        check::rekeyed(window);
+    }
     Ok(())
 }
 

@@ -9,11 +9,13 @@
 //! as fatal as with any other provider. Both check the process before they take locks: the parent's threads may have
 //! held any of them at the fork.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem::MaybeUninit;
 
+use softrnic_check::ObjectKind;
 use softrnic_nic::device::Process;
 
+use crate::check;
 use crate::errno::Errno;
 use crate::ffi_boundary::borrow;
 use crate::registry::{Registry, registry};
@@ -102,6 +104,24 @@ impl Objects {
     pub fn len(&self) -> usize {
         self.0.len()
     }
+
+    /// The objects of this process, by the names of their structures, and the addresses of the CQs among them.
+    pub fn left(&self) -> (BTreeMap<String, u64>, Vec<usize>) {
+        let (mut left, mut cqs) = (BTreeMap::new(), Vec::new());
+        let process = Process::current();
+        for (address, entry) in &self.0 {
+            let Some(entry) = entry.as_ref().filter(|entry| entry.process == process) else { continue };
+            let kind = check::kind(entry.kind);
+            if kind == ObjectKind::Other {
+                continue;
+            }
+            *left.entry(kind.structure().to_owned()).or_default() += 1;
+            if entry.kind == Kind::Cq {
+                cqs.push(*address);
+            }
+        }
+        (left, cqs)
+    }
 }
 
 /// Memory for an object that is about to be created. A verb reserves it before anything else, so nothing has to be
@@ -133,6 +153,10 @@ impl<O: Object> ObjectSlot<O> {
         // Not `insert`, which reserves room before it looks.
         if let Some(known) = registry().objects.0.get_mut(&object.addr()) {
             *known = Some(entry);
+        }
+        if check::is_on() {
+            // SAFETY: just made, and nobody else has its address.
+            check::made(unsafe { &*object });
         }
         object.cast()
     }
@@ -198,6 +222,9 @@ pub(crate) fn find<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno> {
 /// # Errors
 /// As above.
 pub(crate) fn find_last<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno> {
+    if check::is_on() {
+        check::about(object.addr());
+    }
     find(object).map_err(
         |errno| {
             if errno == Errno::INVAL && !object.is_null() { Errno::NOENT } else { errno }
@@ -233,6 +260,9 @@ pub(crate) unsafe fn live<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Err
 /// [`find`] has found it as an `O`, and it is no longer used.
 pub(crate) unsafe fn retire<O: Object>(object: *mut O::C) -> Box<O> {
     registry().objects.0.remove(&object.addr());
+    if check::is_on() {
+        check::destroyed(object.addr());
+    }
     // SAFETY: [`ObjectSlot::publish`] made the pointer from a box of this type; it is no longer registered, so this
     // happens once.
     unsafe { Box::from_raw(object.cast()) }

@@ -17,6 +17,7 @@ use crate::object::live;
 use crate::qp::QpObject;
 use crate::reserve;
 use crate::srq::SrqObject;
+use crate::unaligned::Unaligned;
 
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
@@ -120,7 +121,7 @@ unsafe fn blame<T>(verb: &str, wr_id: u64, bad: *mut *mut T, wr: *mut T) {
 
 /// A receive that [`fill_recv`] completes.
 #[inline(always)]
-fn blank_recv() -> RecvRequest {
+pub(crate) fn blank_recv() -> RecvRequest {
     RecvRequest { wr_id: 0, data: LocalData::empty(), length: 0 }
 }
 
@@ -129,7 +130,11 @@ fn blank_recv() -> RecvRequest {
 /// # Safety
 /// `num_sge` elements can be read at `sg_list`, if there are no more than `most`.
 #[inline]
-unsafe fn fill_recv(request: &mut RecvRequest, wr: &ibv_recv_wr, most: usize) -> Result<(), Errno> {
+pub(crate) unsafe fn fill_recv(
+    request: &mut RecvRequest,
+    wr: &ibv_recv_wr,
+    most: usize,
+) -> Result<(), Errno> {
     // SAFETY: as the caller promises.
     let sges = unsafe { elements(wr.sg_list, wr.num_sge, most)? };
     request.wr_id = wr.wr_id;
@@ -139,7 +144,7 @@ unsafe fn fill_recv(request: &mut RecvRequest, wr: &ibv_recv_wr, most: usize) ->
 
 /// A request that [`fill_send`] completes.
 #[inline(always)]
-fn blank_send() -> SendRequest {
+pub(crate) fn blank_send() -> SendRequest {
     SendRequest::new(SendOp::Send(SendTail::Plain), LocalData::empty())
 }
 
@@ -149,7 +154,11 @@ fn blank_send() -> SendRequest {
 /// The union members that go with the opcode, the flags and the type of QP are set. The list of elements can be read,
 /// and of an inline request the memory that they name; an address handle, window or region is as [`live`] requires.
 #[inline]
-unsafe fn fill_send(request: &mut SendRequest, qp: &QpObject, wr: &ibv_send_wr) -> Result<(), Errno> {
+pub(crate) unsafe fn fill_send(
+    request: &mut SendRequest,
+    qp: &QpObject,
+    wr: &ibv_send_wr,
+) -> Result<(), Errno> {
     // SAFETY: the opcode, the flags and the type of QP determine what is set and can be read, as the caller promises.
     // Union members that are not set hold other integers, or the bits of a pointer, which are integers too.
     unsafe {
@@ -279,7 +288,11 @@ pub(crate) fn immediate(imm_data: u32) -> Imm {
 /// # Safety
 /// `count` elements from `list` on can be read for `'a`, if there are no more than `most`.
 #[inline]
-unsafe fn elements<'a>(list: *const ibv_sge, count: c_int, most: usize) -> Result<&'a [ibv_sge], Errno> {
+unsafe fn elements<'a>(
+    list: *const ibv_sge,
+    count: c_int,
+    most: usize,
+) -> Result<&'a [Unaligned<ibv_sge>], Errno> {
     let count = usize::try_from(count).map_err(|_| Errno::invalid(format_args!("num_sge is {count}")))?;
     // SAFETY: as the caller promises.
     unsafe { element_list(list, count, most) }
@@ -294,13 +307,13 @@ pub(crate) unsafe fn element_list<'a, T>(
     list: *const T,
     count: usize,
     most: usize,
-) -> Result<&'a [T], Errno> {
+) -> Result<&'a [Unaligned<T>], Errno> {
     match count {
         0 => Ok(&[]),
         _ if count > most => Err(Errno::invalid(format_args!("num_sge is {count}, of at most {most}"))),
         _ if list.is_null() => Err(Errno::invalid(format_args!("sg_list is null, num_sge {count}"))),
-        // SAFETY: not null and no more than `most`, so that they can be read, as the caller promises.
-        _ => Ok(unsafe { std::slice::from_raw_parts(list, count) }),
+        // SAFETY: not null and no more than `most`, so that they can be read, as the caller promises, wherever they are.
+        _ => Ok(unsafe { std::slice::from_raw_parts(list.cast(), count) }),
     }
 }
 
@@ -309,26 +322,26 @@ pub(crate) unsafe fn element_list<'a, T>(
 /// # Errors
 /// ENOMEM.
 #[inline]
-pub(crate) fn gather(sges: &[ibv_sge], data: &mut LocalData) -> Result<(), Errno> {
+pub(crate) fn gather(sges: &[Unaligned<ibv_sge>], data: &mut LocalData) -> Result<(), Errno> {
     *data = LocalData::empty();
     let LocalData::Sges(list) = data else { return Ok(()) };
     if let [only] = sges {
-        list.push(sge(only));
+        list.push(sge(only.get()));
         return Ok(());
     }
     if sges.len() > list.inline_size() {
         reserve::check_blocks()?;
         list.try_reserve_exact(sges.len()).map_err(|_| Errno::NOMEM)?;
     }
-    list.extend(sges.iter().map(sge));
+    list.extend(sges.iter().map(|element| sge(element.get())));
     Ok(())
 }
 
 /// Total number of bytes of the elements.
 #[inline]
-pub(crate) fn total(sges: &[ibv_sge]) -> Result<u32, Errno> {
+pub(crate) fn total(sges: &[Unaligned<ibv_sge>]) -> Result<u32, Errno> {
     sges.iter()
-        .try_fold(0u32, |sum, sge| sum.checked_add(sge.length))
+        .try_fold(0u32, |sum, element| sum.checked_add(element.get().length))
         .ok_or_else(|| Errno::invalid("the elements add up to 4 GiB or more"))
 }
 
@@ -337,7 +350,7 @@ pub(crate) fn total(sges: &[ibv_sge]) -> Result<u32, Errno> {
 /// # Safety
 /// The memory that the elements name can be read, if it is no more than `most` bytes.
 #[inline]
-unsafe fn copied(sges: &[ibv_sge], most: usize) -> Result<InlineBytes, Errno> {
+unsafe fn copied(sges: &[Unaligned<ibv_sge>], most: usize) -> Result<InlineBytes, Errno> {
     let length = total(sges)? as usize;
     if length > most {
         return Err(Errno::invalid(format_args!(
@@ -347,7 +360,8 @@ unsafe fn copied(sges: &[ibv_sge], most: usize) -> Result<InlineBytes, Errno> {
     let mut bytes = InlineBytes::new();
     resize(&mut bytes, length)?;
     let mut at = 0;
-    for sge in sges {
+    for element in sges {
+        let sge = element.get();
         let to = at + sge.length as usize;
         // SAFETY: an element's memory is readable for its length, as the caller promises, and apart from `bytes`, which
         // is ours. It may change while it is copied.
@@ -387,4 +401,34 @@ fn resize(bytes: &mut InlineBytes, length: usize) -> Result<(), Errno> {
     }
     bytes.resize(length, 0);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_may_be_anywhere() {
+        #[repr(C, packed)]
+        struct Packed {
+            before: u8,
+            list: [ibv_sge; 3],
+        }
+        #[repr(align(8))]
+        struct Aligned(Packed);
+        let element = |at: u32| ibv_sge { addr: at.into(), length: at, lkey: at + 1 };
+        let packed = Aligned(Packed { before: 0, list: [element(10), element(20), element(30)] });
+        let list = (&raw const packed.0.list).cast::<ibv_sge>();
+        assert!(!list.is_aligned() && packed.0.before == 0);
+        for count in 1..=3 {
+            // SAFETY: there are three.
+            let sges = unsafe { elements(list, count, 3) }.expect("three elements");
+            let mut data = LocalData::empty();
+            gather(sges, &mut data).expect("memory");
+            let LocalData::Sges(gathered) = data else { panic!("the data are inline") };
+            let expected: Vec<_> = (1..=count as u32).map(|i| sge(element(10 * i))).collect();
+            assert_eq!(gathered[..], expected[..]);
+            assert_eq!(total(sges).expect("a sum"), expected.iter().map(|sge| sge.length).sum::<u32>());
+        }
+    }
 }

@@ -9,6 +9,7 @@ use softrnic_sync::channel::AckCounter;
 
 use crate::abi::*;
 use crate::c_view::Shown;
+use crate::check;
 use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
@@ -353,6 +354,9 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         }
         let parts = object.parts;
         remove_target(object.of, object.nic.source());
+        if check::is_on() {
+            check::unacknowledged("ibv_destroy_qp", qp.addr(), &object.acks);
+        }
         object.acks.wait();
         // SAFETY: just found, and no event names it; the application, which destroys it, no longer uses it.
         drop(unsafe { object::retire::<QpObject>(qp) });

@@ -10,6 +10,7 @@ use softrnic_transport::QpAttr;
 
 use crate::abi::*;
 use crate::ah::{NO_ADDRESS, address_vector, ah_attr};
+use crate::check;
 use crate::errno::Errno;
 use crate::ffi_boundary::{borrow, borrow_mut, call, guard};
 use crate::qp::{QpObject, caps};
@@ -32,6 +33,9 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp
         }
         if mask.contains(AttrMask::STATE) {
             qp.show_state(attributes.transport.state);
+        }
+        if check::is_on() {
+            check::modified(qp, mask, &attributes.transport);
         }
         Ok(())
     })

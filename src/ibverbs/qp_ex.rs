@@ -9,6 +9,7 @@ use softrnic_transport::{LocalOp, SendOp, SendTail};
 use softrnic_wire::{Feth, Placement, Selectivity};
 
 use crate::abi::*;
+use crate::check;
 use crate::errno::Errno;
 use crate::ffi_boundary::{Silent, borrow, borrow_mut, call, guard, guard_data_path};
 use crate::mw::{bind_spec, binding, show_key};
@@ -16,6 +17,7 @@ use crate::post::{append, datagram, element_list, frame, gather, immediate, remo
 use crate::qp::{QpObject, Request, create, service};
 use crate::raw_mutex::RawMutex;
 use crate::reserve;
+use crate::unaligned::Unaligned;
 
 /// Work requests between `ibv_wr_start` and `ibv_wr_complete`.
 pub(crate) struct Builder {
@@ -273,7 +275,14 @@ pub(crate) unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
         let (object, batch) = unsafe { open(qp)? };
         let _unlocks = Unlocks(object);
-        let result = complete(object, batch);
+        let result = match check::is_on() {
+            true => {
+                let recorded = check::data_path::building(object, &batch.requests);
+                complete(object, batch)
+                    .inspect_err(|errno| check::data_path::not_built(object, recorded, *errno))
+            }
+            false => complete(object, batch),
+        };
         batch.clear();
         result
     })
@@ -470,7 +479,7 @@ pub(crate) unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, addr: *mu
         let one = ibv_data_buf { addr, length };
         // SAFETY: a QP of ours that the application keeps, its batch this thread's; the memory is readable for the
         // call.
-        unsafe { set_inline(qp, std::slice::from_ref(&one)) }
+        unsafe { set_inline(qp, &[Unaligned::new(one)]) }
     })
 }
 
@@ -494,7 +503,7 @@ pub(crate) unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: 
     guard_data_path::<Silent>(move || {
         let one = ibv_sge { addr, length, lkey };
         // SAFETY: a QP of ours that the application keeps; its batch is this thread's from start to end (`verbs.h`).
-        unsafe { set_sges(qp, std::slice::from_ref(&one)) }
+        unsafe { set_sges(qp, &[Unaligned::new(one)]) }
     })
 }
 
@@ -513,7 +522,7 @@ pub(crate) unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize
 
 /// # Safety
 /// As for [`open`].
-unsafe fn set_sges(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) -> Result<Silent, Errno> {
+unsafe fn set_sges(qp: *mut ibv_qp_ex, sges: &[Unaligned<ibv_sge>]) -> Result<Silent, Errno> {
     // SAFETY: as the caller promises.
     unsafe {
         amend(qp, |_, request| {
@@ -528,13 +537,14 @@ const MOST_BUFFERS: usize = 1024;
 
 /// # Safety
 /// As for [`open`]; the memory of the buffers can be read.
-unsafe fn set_inline(qp: *mut ibv_qp_ex, buffers: &[ibv_data_buf]) -> Result<Silent, Errno> {
+unsafe fn set_inline(qp: *mut ibv_qp_ex, buffers: &[Unaligned<ibv_data_buf>]) -> Result<Silent, Errno> {
     // SAFETY: as the caller promises.
     unsafe {
         amend(qp, |object, request| {
             let most = object.nic.options().max_inline;
             let mut bytes = InlineBytes::new();
             for buffer in buffers {
+                let buffer = buffer.get();
                 append(&mut bytes, buffer.addr.expose_provenance(), buffer.length, most)?;
             }
             request.length = bytes.len() as u32;

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::net::IpAddr;
 
-use softrnic_nic::verbs::{Context, DeviceCaps, Gid, PortState};
+use softrnic_nic::verbs::{Context, DeviceCaps, Gid};
 
 use crate::abi::*;
 use crate::context::Ctx;
@@ -17,14 +17,11 @@ pub(crate) const PORT: u32 = 1;
 /// The index of the loopback interface in every network namespace (`LOOPBACK_IFINDEX` of the kernel).
 const LOOPBACK: u32 = 1;
 
+/// What the port can do.
+pub(crate) const PORT_FLAGS: u32 = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+
 /// The only P_Key: full member of the default partition.
 const PKEY: u16 = 0xFFFF;
-
-/// The reported speed of a port whose interface reports none, such as loopback and veth: four lanes of 2.5 Gb/s, in 100
-/// Mb/s.
-const PORT_SPEED: u64 = 100;
-const WIDTH_4X: u8 = 2;
-const SPEED_SDR: u8 = 1;
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_query_device(
@@ -62,9 +59,9 @@ pub(crate) unsafe extern "C" fn ibv_query_port_speed(
 ) -> c_int {
     guard::<()>(call!(ibv_query_port_speed, context, port, speed), move || {
         // SAFETY: a context that the application keeps for the call, and a number that is valid for it.
-        let (_, speed) = unsafe { (Ctx::of(context)?, borrow_mut(speed)?) };
+        let (ctx, speed) = unsafe { (Ctx::of(context)?, borrow_mut(speed)?) };
         check_port(port)?;
-        *speed = PORT_SPEED;
+        *speed = ctx.nic()?.port()?.speed.hundred_megabits();
         Ok(())
     })
 }
@@ -314,13 +311,12 @@ fn port_attr(ctx: &Ctx, port: u8) -> Result<ibv_port_attr, Errno> {
     check_port(port.into())?;
     let nic = ctx.nic()?;
     let port = nic.port()?;
-    let active = port.state == PortState::Active;
     Ok(ibv_port_attr {
-        state: if active { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN },
+        state: port.state.logical().0,
         max_mtu: softrnic_wire::Mtu::B4096 as u32,
         active_mtu: port.active_mtu as u32,
         gid_tbl_len: nic.caps().gid_table_len as c_int,
-        port_cap_flags: IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+        port_cap_flags: PORT_FLAGS,
         max_msg_sz: port.max_message,
         bad_pkey_cntr: port.bad_pkey as u32,
         qkey_viol_cntr: port.qkey_violations as u32,
@@ -332,9 +328,9 @@ fn port_attr(ctx: &Ctx, port: u8) -> Result<ibv_port_attr, Errno> {
         sm_sl: 0,
         subnet_timeout: 0,
         init_type_reply: 0,
-        active_width: WIDTH_4X,
-        active_speed: SPEED_SDR,
-        phys_state: if active { PHYS_STATE_LINK_UP } else { PHYS_STATE_DISABLED },
+        active_width: port.speed.width,
+        active_speed: port.speed.speed,
+        phys_state: port.state.physical().0 as u8,
         link_layer: IBV_LINK_LAYER_ETHERNET,
         flags: 0,
         port_cap_flags2: 0,
@@ -343,7 +339,7 @@ fn port_attr(ctx: &Ctx, port: u8) -> Result<ibv_port_attr, Errno> {
 }
 
 /// Capability bits, in the order of their numbers.
-const CAP_FLAGS: u32 = IBV_DEVICE_BAD_PKEY_CNTR
+pub(crate) const CAP_FLAGS: u32 = IBV_DEVICE_BAD_PKEY_CNTR
     | IBV_DEVICE_BAD_QKEY_CNTR
     | IBV_DEVICE_UD_AV_PORT_ENFORCE
     | IBV_DEVICE_PORT_ACTIVE_EVENT

@@ -5,11 +5,13 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use softrnic_cma::EventChannel;
 use softrnic_nic::device::Process;
 use softrnic_nic::verbs::{Context, ContextId, EventSource, Pd};
+use softrnic_rdma_netlink::Responder;
 use softrnic_sync::channel::AckCounter;
 
 use crate::context::File;
@@ -35,6 +37,10 @@ pub(crate) struct Registry {
     pub channels: HashMap<c_int, EventChannel>,
     /// Every object that C has a pointer to.
     pub objects: Objects,
+    /// The numbers of devices for programs that ask over netlink.
+    pub responder: Responder,
+    /// The sockets that answer over netlink, by the program's descriptor.
+    pub answering: HashMap<c_int, Arc<OwnedFd>>,
     last_handle: u32,
 }
 

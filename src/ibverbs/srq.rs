@@ -8,6 +8,7 @@ use softrnic_sync::channel::AckCounter;
 
 use crate::abi::*;
 use crate::c_view::Shown;
+use crate::check;
 use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::errno::Errno;
@@ -165,6 +166,9 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         object.users.none()?;
         let pd = PdObject::of(object.pd)?;
         remove_target(object.of, object.nic.source());
+        if check::is_on() {
+            check::unacknowledged("ibv_destroy_srq", srq.addr(), &object.acks);
+        }
         object.acks.wait();
         pd.users.leave();
         if let Some((xrcd, cq)) = object.xrc {

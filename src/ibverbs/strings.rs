@@ -80,6 +80,7 @@ const EVENTS: &[&CStr] = &[
     c"client reregistration",
     c"GID table change",
     c"WQ fatal",
+    c"device speed change",
 ];
 
 const WC_STATUSES: &[&CStr] = &[

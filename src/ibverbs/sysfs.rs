@@ -6,9 +6,10 @@
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 
+pub(crate) use softrnic_nic::sysfs::root;
 use softrnic_nic::verbs::DeviceSpec;
 use softrnic_sys::environment;
 
@@ -16,21 +17,48 @@ use crate::device::devices;
 use crate::errno::Errno;
 use crate::ffi_boundary::{OrMinusOne, Outcome, call, guard};
 
-/// The root of our files, if there is one.
-pub(crate) fn root() -> Option<PathBuf> {
-    environment::path("SOFTRNIC_SYSFS")
-}
-
 /// Describes the devices of this process, once.
 pub(crate) fn describe_all() {
     static DONE: OnceLock<()> = OnceLock::new();
     let Some(root) = root() else { return };
     DONE.get_or_init(|| {
+        tell_interposer();
         let specs: Vec<DeviceSpec> = devices().iter().map(|device| device.spec.clone()).collect();
         if let Err(error) = softrnic_nic::sysfs::describe(&root, &specs) {
             tracing::warn!(%error, root = %root.display(), "cannot describe the devices for sysfs readers");
         }
     });
+}
+
+type DirectoryOf = unsafe extern "C" fn(*const u8, usize, *mut u8, usize) -> usize;
+
+/// Tells the preloaded interposer, if there is one, who knows where the devices of this process are described.
+fn tell_interposer() {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"softrnic_interpose_describe_by".as_ptr()) };
+    if found.is_null() {
+        return;
+    }
+    // SAFETY: the function of that name has this type (`interpose/rewrite/described.rs`); preloaded libraries stay.
+    unsafe {
+        std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn(DirectoryOf)>(found)(directory_of)
+    };
+}
+
+/// Writes the path of the directory that describes a device of this process; returns its length, or 0 if that is the
+/// one in the tree. It takes no lock and no memory, since it is called wherever a program opens a file.
+///
+/// # Safety
+/// The name has `length` bytes, and there is room for `size` bytes.
+unsafe extern "C" fn directory_of(name: *const u8, length: usize, into: *mut u8, size: usize) -> usize {
+    // SAFETY: as the caller promises.
+    let (name, into) =
+        unsafe { (std::slice::from_raw_parts(name, length), std::slice::from_raw_parts_mut(into, size)) };
+    let Some(path) = softrnic_nic::sysfs::directory_of(name) else { return 0 };
+    let path = path.as_os_str().as_bytes();
+    let Some(room) = into.get_mut(..path.len()) else { return 0 };
+    room.copy_from_slice(path);
+    path.len()
 }
 
 /// A path for C that lives for ever.

@@ -4,11 +4,12 @@ use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
 use crate::next::{fail, next};
 use crate::node;
-use crate::rewrite::{Buffer, Stand, may_be_ours, open_flags, rewrite};
+use crate::rewrite::{Buffer, Stand, may_be_ours, open_flags, rewrite, show_in_sys};
 
 /// Defines functions that call the next function of the same name with a rewritten `path`. A relative path starts at
 /// `in`, a descriptor among the arguments, or at the working directory. The functions with `open` or `fopen` may refuse
 /// to, or open a channel; those with `stat` may describe a channel, if the path is empty; `file_system` asks about that.
+/// Those with `shown` find a path, which is then said as the kernel would.
 ///
 /// `open` and `openat` are variadic in C. Their last argument arrives in the same register either way (System V and
 /// AAPCS64). Without O_CREAT it is garbage, passed on and ignored.
@@ -23,7 +24,7 @@ macro_rules! interpose {
         $($before:ident: $before_type:ty,)* @path $(, $after:ident: $after_type:ty)*
     ) -> $result:ty
         $(, in $base:ident)? $(, open $flags:ident)? $(, fopen $mode:ident)? $(, stat $stat:ident into $show:path)?
-        $(, about $which:ident)?;
+        $(, about $which:ident)? $(, shown $where:ident)?;
     )*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C-unwind" fn $name(
@@ -50,7 +51,10 @@ macro_rules! interpose {
                 })?
                 // SAFETY: the next function of this name, with the application's arguments, which meet its contract; a
                 // rewritten path is a C string too.
-                unsafe { next($($before,)* interpose!(@stand stand path $($which)?) $(, $after)*) }
+                let result = unsafe { next($($before,)* interpose!(@stand stand path $($which)?) $(, $after)*) };
+                // SAFETY: null, or the C string that the call has made for the application.
+                $(unsafe { interpose!(@show result $where) };)?
+                result
             }
             let Some(next) = next!($name, Function) else { return fail(libc::ENOSYS) };
             let base = [$($base,)? libc::AT_FDCWD][0];
@@ -69,6 +73,7 @@ macro_rules! interpose {
             result
         }
     )*};
+    (@show $result:ident in_sys) => { show_in_sys($result) };
     (@stand $stand:ident $path:ident) => { $stand.path($path) };
     (@stand $stand:ident $path:ident file_system) => { $stand.file_system($path) };
 }
@@ -135,9 +140,9 @@ interpose! {
     fn __readlink_chk(@path, buf: *mut c_char, size: usize, room: usize) -> isize;
     fn readlinkat(fd: c_int, @path, buf: *mut c_char, size: usize) -> isize, in fd;
     fn __readlinkat_chk(fd: c_int, @path, buf: *mut c_char, size: usize, room: usize) -> isize, in fd;
-    fn realpath(@path, resolved: *mut c_char) -> *mut c_char;
-    fn __realpath_chk(@path, resolved: *mut c_char, room: usize) -> *mut c_char;
-    fn canonicalize_file_name(@path) -> *mut c_char;
+    fn realpath(@path, resolved: *mut c_char) -> *mut c_char, shown in_sys;
+    fn __realpath_chk(@path, resolved: *mut c_char, room: usize) -> *mut c_char, shown in_sys;
+    fn canonicalize_file_name(@path) -> *mut c_char, shown in_sys;
 
     fn getxattr(@path, name: *const c_char, value: *mut c_void, size: usize) -> isize;
     fn lgetxattr(@path, name: *const c_char, value: *mut c_void, size: usize) -> isize;

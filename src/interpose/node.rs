@@ -2,19 +2,13 @@
 //!
 //! `libibverbs.so.1` implements it: it opens a channel, executes what is written to it, and closes it. This module only
 //! knows which descriptors are channels. Most programs have none, and pay one load for each call.
-//!
-//! A child of vfork shares the table with its parent and must leave it unchanged: a process that does not own the table
-//! passes everything on.
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
-use std::sync::Once;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::ffi::{c_int, c_uint, c_void};
 
-use crate::library::OURS;
+use crate::descriptor_set::DescriptorSet;
+use crate::engine::Engine;
 use crate::next::fail;
 
-/// The version of the functions used from `libibverbs.so.1`.
-const VERSION: &CStr = c"SOFTRNIC_1.0";
 type Open = unsafe extern "C" fn(c_int) -> c_int;
 type Write = unsafe extern "C-unwind" fn(c_int, *const c_void, usize, *mut isize) -> c_int;
 type Close = unsafe extern "C" fn(c_int) -> c_int;
@@ -23,70 +17,13 @@ static OPEN: Engine = Engine::new(c"softrnic_cm_open");
 static WRITE: Engine = Engine::new(c"softrnic_cm_write");
 static CLOSE: Engine = Engine::new(c"softrnic_cm_close");
 
-/// A function of the verbs library.
-struct Engine {
-    name: &'static CStr,
-    address: AtomicPtr<c_void>,
-}
-
-impl Engine {
-    const fn new(name: &'static CStr) -> Engine {
-        Engine { name, address: AtomicPtr::new(std::ptr::null_mut()) }
-    }
-
-    /// Null if it has not been [found](find_all).
-    fn address(&self) -> *mut c_void {
-        self.address.load(Ordering::Acquire)
-    }
-
-    /// Looks in the library by its name, since a program may have loaded it with `RTLD_LOCAL`.
-    fn find(&self) {
-        // SAFETY: names are C strings. What is found stays: the library is linked so that it is never unloaded.
-        let found = unsafe {
-            let library = libc::dlopen(OURS.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD);
-            if library.is_null() {
-                return;
-            }
-            libc::dlvsym(library, self.name.as_ptr(), VERSION.as_ptr())
-        };
-        self.address.store(found, Ordering::Release);
-    }
-}
-
-/// Descriptors from here on are never channels: more than the kernel allows (`fs.nr_open`).
-const LIMIT: usize = 1 << 20;
-
-/// A bit for each descriptor, set if it is a channel.
-static CHANNELS: [AtomicU64; LIMIT / 64] = [const { AtomicU64::new(0) }; LIMIT / 64];
-/// The number of channels.
-static COUNT: AtomicU32 = AtomicU32::new(0);
-/// The process that owns the table.
-static OWNER: AtomicI32 = AtomicI32::new(0);
-
-fn bit(fd: c_int) -> Option<(&'static AtomicU64, u64)> {
-    let fd = usize::try_from(fd).ok()?;
-    Some((CHANNELS.get(fd / 64)?, 1 << (fd % 64)))
-}
+/// The descriptors that are channels.
+static CHANNELS: DescriptorSet = DescriptorSet::new();
 
 /// Whether a descriptor is a channel.
 #[inline]
 pub fn is_channel(fd: c_int) -> bool {
-    COUNT.load(Ordering::Relaxed) > 0
-        && bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
-}
-
-fn is_owner() -> bool {
-    process() == OWNER.load(Ordering::Relaxed)
-}
-
-/// Asks the kernel: everything in memory is the parent's in a child of vfork.
-fn process() -> c_int {
-    // SAFETY: takes no arguments.
-    unsafe { libc::syscall(libc::SYS_getpid) as c_int }
-}
-
-extern "C" fn in_child() {
-    OWNER.store(process(), Ordering::Relaxed);
+    CHANNELS.contains(fd)
 }
 
 /// Whether the verbs library is ours.
@@ -99,27 +36,17 @@ pub fn is_served() -> bool {
 
 /// Opens a channel. There is no such device if the verbs library is not ours.
 pub fn open(flags: c_int) -> c_int {
-    static FORKS: Once = Once::new();
     if !is_served() {
         return fail(libc::ENOENT);
     }
-    FORKS.call_once(|| {
-        in_child();
-        // SAFETY: a function that lives as long as the program: preloaded libraries are never unloaded.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
     // SAFETY: `softrnic_cm_open` of this version has this type.
     let fd = unsafe { std::mem::transmute::<*mut c_void, Open>(OPEN.address())(flags) };
     if fd < 0 {
         return fd;
     }
-    let Some((word, bit)) = bit(fd) else {
+    if !CHANNELS.insert(fd) {
         close_channel(fd);
         return fail(libc::EMFILE);
-    };
-    // A channel may have had this number, and been closed without our seeing it.
-    if word.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
     }
     fd
 }
@@ -147,29 +74,14 @@ pub unsafe fn write(fd: c_int, buf: *const c_void, count: usize) -> Option<isize
 /// Closes a channel and its descriptor; false if the call is for the next library.
 #[inline]
 pub fn close(fd: c_int) -> bool {
-    if !is_channel(fd) || !is_owner() {
-        return false;
-    }
-    let Some((word, bit)) = bit(fd) else { return false };
-    if word.fetch_and(!bit, Ordering::Relaxed) & bit == 0 {
-        return false;
-    }
-    COUNT.fetch_sub(1, Ordering::Relaxed);
-    close_channel(fd)
+    CHANNELS.remove(fd) && close_channel(fd)
 }
 
 /// Closes all channels in a range.
 pub fn close_all(first: c_uint, last: c_uint) {
-    if COUNT.load(Ordering::Relaxed) == 0 || !is_owner() {
-        return;
-    }
-    let last = (last as usize).min(LIMIT - 1);
-    for fd in first as usize..=last {
-        // Nearly all words are empty.
-        if CHANNELS[fd / 64].load(Ordering::Relaxed) != 0 {
-            close(fd as c_int);
-        }
-    }
+    CHANNELS.remove_all(first, last, |fd| {
+        close_channel(fd);
+    });
 }
 
 fn close_channel(fd: c_int) -> bool {

@@ -2,8 +2,10 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-/// Part of every path that matters here, and of few others.
-const SIGN: &[u8] = b"infiniband";
+mod described;
+
+/// Part of every path that matters here, and of few others: one or the other.
+const SIGNS: [&[u8]; 2] = [b"infiniband", b"/pci"];
 
 /// Whether a path may be one of ours. Most are not, and the stack may be small: this needs next to none of it, and
 /// [`rewrite`] is called in a function of its own.
@@ -12,8 +14,12 @@ const SIGN: &[u8] = b"infiniband";
 /// `path` is null or a C string.
 #[inline]
 pub unsafe fn may_be_ours(path: *const c_char) -> bool {
+    if path.is_null() {
+        return false;
+    }
     // SAFETY: not null, so a C string, as the caller promises.
-    !path.is_null() && unsafe { CStr::from_ptr(path) }.to_bytes().windows(SIGN.len()).any(|part| part == SIGN)
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    SIGNS.iter().any(|sign| path.windows(sign.len()).any(|part| part == *sign))
 }
 
 /// Buffer for a rewritten path, zero-terminated.
@@ -26,7 +32,11 @@ impl Buffer {
 
     /// Joins parts to a C string; `None` if they do not fit.
     fn join(&mut self, parts: &[&[u8]]) -> Option<&CStr> {
-        let mut end = 0;
+        self.append(0, parts)
+    }
+
+    /// The same, after what is there already.
+    fn append(&mut self, mut end: usize, parts: &[&[u8]]) -> Option<&CStr> {
         for part in parts {
             self.0.get_mut(end..end + part.len())?.copy_from_slice(part);
             end += part.len();
@@ -126,7 +136,11 @@ pub unsafe fn rewrite(base: c_int, path: *const c_char, buffer: &mut Buffer) -> 
     let text = unsafe { CStr::from_ptr(path) }.to_bytes();
     let mut directory = [0; 32];
     let start = match text.first() {
-        Some(b'/') => Some(0),
+        Some(b'/') => match root().and_then(|root| within(root, text)) {
+            // Programs also get paths there, from libibverbs.
+            Some(rest) => return described::stand(rest, buffer).unwrap_or(Stand::Itself),
+            None => Some(0),
+        },
         // Nothing that matters here is relative to a directory with a longer path.
         _ => directory_path(base, &mut directory),
     };
@@ -138,8 +152,26 @@ pub unsafe fn rewrite(base: c_int, path: *const c_char, buffer: &mut Buffer) -> 
         Target::Sysfs { class, rest: b"" } => {
             buffer.join(&[root, b"/class/", class]).map_or(Stand::Itself, Stand::File)
         }
+        Target::Sysfs { class: INFINIBAND, rest } if described::length(rest, buffer) > 0 => {
+            described::stand(rest, buffer).unwrap_or(Stand::Itself)
+        }
         Target::Sysfs { class, rest } => {
             buffer.join(&[root, b"/class/", class, b"/", rest]).map_or(Stand::Itself, Stand::File)
+        }
+        Target::Tree { directory, rest } => {
+            if let Some(device) =
+                described::below(rest).filter(|device| described::length(device, buffer) > 0)
+            {
+                return described::stand(device, buffer).unwrap_or(Stand::Itself);
+            }
+            let file = buffer.join(&[root, b"/", directory, b"/", rest]).filter(|file| exists(file));
+            let Some((length, begins)) = file.map(|file| (file.count_bytes(), described::begins_at(file)))
+            else {
+                return Stand::Itself;
+            };
+            // To the program, that is a directory and no link.
+            let end: &[u8] = if begins { b"/." } else { b"" };
+            buffer.append(length, &[end]).map_or(Stand::Itself, Stand::File)
         }
         Target::Device(b"rdma_cm") => match buffer.join(&[root, b"/class/misc/rdma_cm"]) {
             Some(entry) if exists(entry) => Stand::ConnectionManager,
@@ -150,6 +182,19 @@ pub unsafe fn rewrite(base: c_int, path: *const c_char, buffer: &mut Buffer) -> 
             _ => Stand::Itself,
         },
     }
+}
+
+/// The class of the devices.
+const INFINIBAND: &[u8] = b"infiniband";
+
+/// What follows the class of the devices in a path below `root`.
+fn within<'a>(root: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    path.strip_prefix(root)?.strip_prefix(b"/class/infiniband/")
+}
+
+/// Whether this program is to see our devices.
+pub fn is_on() -> bool {
+    root().is_some()
 }
 
 /// The directory that `SOFTRNIC_SYSFS` names.
@@ -199,6 +244,8 @@ fn directory_path(base: c_int, into: &mut [u8; 32]) -> Option<usize> {
 enum Target<'a> {
     /// In sysfs: what follows one of our classes.
     Sysfs { class: &'static [u8], rest: &'a [u8] },
+    /// In sysfs, where other devices are as well: what follows a directory below `/sys`.
+    Tree { directory: &'static [u8], rest: &'a [u8] },
     /// A device node.
     Device(&'a [u8]),
 }
@@ -210,9 +257,17 @@ enum Place {
     Sys,
     SysClass,
     Class(&'static [u8]),
+    Bus,
+    Pci,
+    /// The directories of all devices, by their paths below `/sys`.
+    Tree(&'static [u8]),
     Dev,
     Nodes,
 }
+
+const DEVICES: &[u8] = b"devices";
+const PCI_DEVICES: &[u8] = b"bus/pci/devices";
+const PCI_BUSES: &[u8] = b"class/pci_bus";
 
 /// What `path` names, seen from a directory, whose path is empty for the root.
 ///
@@ -227,6 +282,9 @@ fn target<'a>(directory: &[u8], path: &'a [u8]) -> Option<Target<'a>> {
         match walk.place {
             Place::Class(class) if walk.beside == 0 && !matches!(component, b"." | b"..") => {
                 return Some(Target::Sysfs { class, rest });
+            }
+            Place::Tree(directory) if walk.beside == 0 && !matches!(component, b"" | b"." | b"..") => {
+                return Some(Target::Tree { directory, rest });
             }
             Place::Nodes if walk.beside == 0 && !matches!(component, b"" | b"." | b"..") => {
                 return after.is_empty().then_some(Target::Device(component));
@@ -255,12 +313,20 @@ impl Walk {
             }
             (Place::Root | Place::Sys | Place::Dev, b"..") => Place::Root,
             (Place::SysClass, b"..") => Place::Sys,
-            (Place::Class(_), b"..") => Place::SysClass,
+            (Place::Class(_) | Place::Tree(PCI_BUSES), b"..") => Place::SysClass,
+            (Place::Tree(PCI_DEVICES), b"..") => Place::Pci,
+            (Place::Pci, b"..") => Place::Bus,
+            (Place::Bus | Place::Tree(_), b"..") => Place::Sys,
             (Place::Nodes, b"..") => Place::Dev,
             (Place::Root, b"sys") if self.beside == 0 => Place::Sys,
             (Place::Sys, b"class") if self.beside == 0 => Place::SysClass,
             (Place::SysClass, b"infiniband") if self.beside == 0 => Place::Class(b"infiniband"),
             (Place::SysClass, b"infiniband_verbs") if self.beside == 0 => Place::Class(b"infiniband_verbs"),
+            (Place::SysClass, b"pci_bus") if self.beside == 0 => Place::Tree(PCI_BUSES),
+            (Place::Sys, b"devices") if self.beside == 0 => Place::Tree(DEVICES),
+            (Place::Sys, b"bus") if self.beside == 0 => Place::Bus,
+            (Place::Bus, b"pci") if self.beside == 0 => Place::Pci,
+            (Place::Pci, b"devices") if self.beside == 0 => Place::Tree(PCI_DEVICES),
             (Place::Root, b"dev") if self.beside == 0 => Place::Dev,
             (Place::Dev, b"infiniband") if self.beside == 0 => Place::Nodes,
             _ => {
@@ -269,6 +335,32 @@ impl Walk {
             }
         };
         self.place = next;
+    }
+}
+
+/// Has a path that a call found in our tree say where the kernel would have it: `/sys/devices/…`.
+///
+/// # Safety
+/// `path` is null, or a C string that nothing else uses.
+pub unsafe fn show_in_sys(path: *mut c_char) {
+    let Some(root) = root().filter(|_| !path.is_null()) else { return };
+    // SAFETY: not null, so a C string, as the caller promises.
+    let text = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let Some(rest) = text.strip_prefix(root).filter(|rest| rest.starts_with(b"/")) else { return };
+    // A description of a device is such a tree again.
+    let rest = match rest.strip_prefix(b"/described/") {
+        Some(rest) => rest.get(rest.iter().take_while(|byte| **byte != b'/').count()..).unwrap_or_default(),
+        None => rest,
+    };
+    let (from, length) = (text.len() - rest.len(), rest.len());
+    if from < SYSFS.count_bytes() {
+        return;
+    }
+    // SAFETY: the end of the string with its zero moves towards its beginning, as there is room for `/sys` before it.
+    unsafe {
+        let after = path.add(SYSFS.count_bytes());
+        std::ptr::copy(path.add(from), after, length + 1);
+        std::ptr::copy_nonoverlapping(SYSFS.as_ptr(), path, SYSFS.count_bytes());
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A link that has one address alone, as that over UDP sockets, becomes a link that has those of an interface, and has them
 //! come and go. It opens a link when an address has come, in a thread of its own, since that can take its time, and closes
-//! it when the address has gone. All of them have the same [part](crate::Part), since queue pair numbers do not depend on
+//! it when the address has gone. All of them have the same [slot](crate::ProcessSlot), since queue pair numbers do not depend on
 //! the address.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,23 +17,23 @@ use softrnic_sys::epoll_ctl;
 use softrnic_wire::{ServiceId, Time};
 
 use crate::{
-    Capabilities, Datagram, Flow, Link, LinkCounters, OpenError, Overrun, Part, Reach, ServeError, Sharing,
-    Sleeper, TxError, TxSlot,
+    Backlog, Capabilities, Datagram, Flow, Link, LinkCounters, OpenError, Overrun, ProcessSlot, Reach,
+    ServeError, Sharing, Sleeper, TxError, TxSlot,
 };
 
 /// The link of an address, or why there is none.
 type Opened = Result<Box<dyn Link>, OpenError>;
-/// Opens the link of an address, in the given part if there is one.
-pub type Opener = dyn Fn(IpAddr, Option<Part>) -> Opened + Send + Sync;
+/// Opens the link of an address, in the given slot if there is one.
+pub type Opener = dyn Fn(IpAddr, Option<ProcessSlot>) -> Opened + Send + Sync;
 /// Runs something in a thread of its own.
 pub type Background = fn(Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
-/// A part that is free at the first address may be taken at another, by a process that has that one alone.
+/// A slot that is free at the first address may be taken at another, by a process that has that one alone.
 const TRIES: usize = 32;
 
 /// See the [module](self).
 pub struct AddressesLink {
-    homes: Vec<Home>,
+    homes: Vec<AddressLink>,
     /// Addresses whose links are being opened.
     awaited: BTreeSet<IpAddr>,
     arrivals: Arc<Arrivals>,
@@ -61,7 +61,7 @@ pub struct AddressesLink {
 }
 
 /// An address and its link.
-struct Home {
+struct AddressLink {
     address: IpAddr,
     link: Box<dyn Link>,
     /// What of it is watched, and whether it was blocked then.
@@ -70,9 +70,9 @@ struct Home {
     unserved: BTreeSet<ServiceId>,
 }
 
-impl Home {
-    fn new(address: IpAddr, link: Box<dyn Link>) -> Home {
-        Home { address, link, watched: None, unserved: BTreeSet::new() }
+impl AddressLink {
+    fn new(address: IpAddr, link: Box<dyn Link>) -> AddressLink {
+        AddressLink { address, link, watched: None, unserved: BTreeSet::new() }
     }
 
     /// Says what is listened for here, as far as nobody else is changing the table. Returns whether that was all.
@@ -156,7 +156,7 @@ impl AddressesLink {
     }
 
     /// Begins to use a link.
-    fn add(&mut self, mut home: Home) {
+    fn add(&mut self, mut home: AddressLink) {
         if let Some(sharing) = home.link.sharing() {
             self.shared = true;
             let fd = sharing.descriptor();
@@ -194,7 +194,7 @@ impl AddressesLink {
         let (stay, gone) =
             std::mem::take(&mut self.homes).into_iter().partition(|home| wanted.contains(&home.address));
         self.homes = stay;
-        for Home { address, mut link, watched, .. } in gone {
+        for AddressLink { address, mut link, watched, .. } in gone {
             if let Some((fd, _)) = watched {
                 let _ = epoll_ctl(&self.ready, libc::EPOLL_CTL_DEL, fd, 0, 0);
             }
@@ -214,7 +214,7 @@ impl AddressesLink {
     /// Joins groups whose link has been closed on another one.
     fn join_orphans(&mut self) {
         for (group, via) in self.groups.iter_mut().filter(|(_, via)| via.is_none()) {
-            let same_family = |home: &&mut Home| home.address.is_ipv4() == group.is_ipv4();
+            let same_family = |home: &&mut AddressLink| home.address.is_ipv4() == group.is_ipv4();
             if let Some(home) = self.homes.iter_mut().find(same_family)
                 && home.link.join(*group).is_ok()
             {
@@ -235,7 +235,7 @@ impl AddressesLink {
                 continue;
             }
             match link {
-                Ok(link) => self.add(Home::new(address, link)),
+                Ok(link) => self.add(AddressLink::new(address, link)),
                 Err(error) => tracing::warn!("the device cannot use {address}: {error}"),
             }
         }
@@ -274,17 +274,17 @@ impl AddressesLink {
     }
 }
 
-fn open_all(addresses: &[IpAddr], opener: &Opener) -> Result<Vec<Home>, OpenError> {
-    let mut homes: Vec<Home> = Vec::new();
+fn open_all(addresses: &[IpAddr], opener: &Opener) -> Result<Vec<AddressLink>, OpenError> {
+    let mut homes: Vec<AddressLink> = Vec::new();
     for &address in addresses {
-        let part = homes.first().and_then(|home| home.link.capabilities().part);
-        homes.push(Home::new(address, opener(address, part)?));
+        let slot = homes.first().and_then(|home| home.link.capabilities().slot);
+        homes.push(AddressLink::new(address, opener(address, slot)?));
     }
     Ok(homes)
 }
 
 /// What all of the links can do.
-fn in_common(homes: &[Home]) -> Capabilities {
+fn in_common(homes: &[AddressLink]) -> Capabilities {
     let mut links = homes.iter().map(|home| home.link.capabilities());
     let mut common = links.next().cloned().unwrap_or_else(|| Capabilities::none(""));
     for other in links {
@@ -415,7 +415,7 @@ impl Link for AddressesLink {
             return Ok(());
         }
         // One of them is enough: a datagram would come to each.
-        let same_family = |home: &&mut Home| home.address.is_ipv4() == group.is_ipv4();
+        let same_family = |home: &&mut AddressLink| home.address.is_ipv4() == group.is_ipv4();
         let none = || io::Error::from_raw_os_error(libc::EADDRNOTAVAIL);
         let home = self.homes.iter_mut().find(same_family).ok_or_else(none)?;
         home.link.join(group)?;
@@ -456,12 +456,12 @@ impl Link for AddressesLink {
         if new.is_empty() {
             return;
         }
-        let (opener, arrivals, part) =
-            (Arc::clone(&self.opener), Arc::clone(&self.arrivals), self.capabilities.part);
+        let (opener, arrivals, slot) =
+            (Arc::clone(&self.opener), Arc::clone(&self.arrivals), self.capabilities.slot);
         self.awaited.extend(&new);
         let opening = move || {
             for address in new {
-                let opened = opener(address, part);
+                let opened = opener(address, slot);
                 arrivals.come.lock().unwrap_or_else(PoisonError::into_inner).push((address, opened));
                 arrivals.look_again();
             }
@@ -496,17 +496,25 @@ impl Sharing for AddressesLink {
         all
     }
 
-    fn lifelines(&mut self, address: IpAddr, part: Part) -> Option<u64> {
+    fn lifelines(&mut self, address: IpAddr, slot: ProcessSlot) -> Option<u64> {
         let mut sharing = self.homes.iter_mut().filter_map(|home| home.link.sharing());
-        sharing.find_map(|sharing| sharing.lifelines(address, part))
+        sharing.find_map(|sharing| sharing.lifelines(address, slot))
     }
 
     fn descriptor(&self) -> RawFd {
         self.attention.as_fd().as_raw_fd()
     }
 
-    fn attend(&mut self) {
-        self.homes.iter_mut().filter_map(|home| home.link.sharing()).for_each(|sharing| sharing.attend());
+    fn attend(&mut self) -> Vec<Arc<dyn Backlog>> {
+        self.homes
+            .iter_mut()
+            .filter_map(|home| home.link.sharing())
+            .flat_map(|sharing| sharing.attend())
+            .collect()
+    }
+
+    fn let_in(&mut self) {
+        self.homes.iter_mut().filter_map(|home| home.link.sharing()).for_each(|sharing| sharing.let_in());
     }
 
     fn serve(&mut self, service: ServiceId, at: Option<IpAddr>) -> Result<(), ServeError> {

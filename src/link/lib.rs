@@ -10,16 +10,15 @@
 #[cfg(not(target_family = "wasm"))]
 pub mod addresses;
 mod audit;
-#[cfg(target_family = "wasm")]
-mod bare;
 #[cfg(feature = "capture")]
 pub mod capture;
+mod delegate;
 #[cfg(not(target_family = "wasm"))]
 pub mod fault;
 mod link;
 #[cfg(not(target_family = "wasm"))]
 mod open_error;
-mod part;
+mod process_slot;
 mod rng;
 #[cfg(not(target_family = "wasm"))]
 mod sharing;
@@ -27,19 +26,27 @@ pub mod sim;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod testing;
+#[cfg(target_family = "wasm")]
+mod wasm;
 
 pub use audit::FrameAudit;
 pub use link::{
-    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, Sleeper, TxError, TxSlot,
+    Capabilities, Carrier, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, Sleeper, TxError,
+    TxSlot,
 };
 #[cfg(not(target_family = "wasm"))]
 pub use open_error::OpenError;
-pub use part::Part;
+pub use process_slot::ProcessSlot;
 pub use rng::Rng;
 #[cfg(not(target_family = "wasm"))]
-pub use sharing::{MAX_SERVICES, ServeError, Sharing};
+pub use sharing::{Backlog, MAX_SERVICES, ServeError, Sharing};
 
-#[cfg(target_family = "wasm")]
-use bare::{RawFd, Sharing};
 #[cfg(not(target_family = "wasm"))]
-use std::os::fd::RawFd;
+pub use fault::Faults;
+#[doc(hidden)]
+pub use softrnic_wire::Time;
+#[cfg(not(target_family = "wasm"))]
+#[doc(hidden)]
+pub use std::os::fd::RawFd;
+#[cfg(target_family = "wasm")]
+pub use wasm::{Faults, RawFd, Sharing};

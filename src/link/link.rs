@@ -8,8 +8,8 @@ use std::ops::Add;
 use softrnic_wire::{Time, UdpFacts};
 
 use crate::audit::FrameAudit;
-use crate::part::Part;
-use crate::{RawFd, Sharing};
+use crate::process_slot::ProcessSlot;
+use crate::{Faults, RawFd, Sharing, delegate_link};
 
 /// The addressing of outgoing datagrams; equal flows may share one segmented send.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -20,9 +20,9 @@ pub struct Flow {
     pub dst: IpAddr,
     /// The preferred UDP source port; the link may have to use another, and says so in the slot.
     pub sport: u16,
-    /// The part of the destination that it is for, as its queue pair number says. `None` if that says nothing: to QP 1,
+    /// The slot of the destination that it is for, as its queue pair number says. `None` if that says nothing: to QP 1,
     /// and to groups.
-    pub part: Option<Part>,
+    pub slot: Option<ProcessSlot>,
     /// IPv4 TOS or IPv6 traffic class, ECN bits included.
     pub tos: u8,
     /// IPv4 TTL or IPv6 hop limit.
@@ -122,8 +122,8 @@ pub struct Capabilities {
     pub zero_copy: bool,
     /// Whether peers of the same user on this machine are reached through shared memory.
     pub shared_memory: bool,
-    /// The part of its address that is this process's; `None` if all of it is.
-    pub part: Option<Part>,
+    /// The slot of its address that is this process's; `None` if all of it is.
+    pub slot: Option<ProcessSlot>,
 }
 
 impl Capabilities {
@@ -138,7 +138,7 @@ impl Capabilities {
             receive_buffer: 0,
             zero_copy: false,
             shared_memory: false,
-            part: None,
+            slot: None,
         }
     }
 }
@@ -180,6 +180,10 @@ pub struct LinkCounters {
     pub capture_lost: u64,
     /// Datagrams dropped, duplicated, delayed, reordered or corrupted on purpose.
     pub faults_injected: u64,
+    /// Datagrams that were to be sent while the port was down on command.
+    pub port_tx_dropped: u64,
+    /// Datagrams received while the port was down on command.
+    pub port_rx_dropped: u64,
 }
 
 impl Add for LinkCounters {
@@ -204,6 +208,8 @@ impl Add for LinkCounters {
             shm_bad_hello: self.shm_bad_hello + other.shm_bad_hello,
             capture_lost: self.capture_lost + other.capture_lost,
             faults_injected: self.faults_injected + other.faults_injected,
+            port_tx_dropped: self.port_tx_dropped + other.port_tx_dropped,
+            port_rx_dropped: self.port_rx_dropped + other.port_rx_dropped,
         }
     }
 }
@@ -213,14 +219,23 @@ impl Add for LinkCounters {
 pub struct Reach {
     /// The peer's address.
     pub peer: IpAddr,
-    /// The part of it that is the peer's, unless it has all of it.
-    pub part: Option<Part>,
+    /// The slot of it that is the peer's, unless it has all of it.
+    pub slot: Option<ProcessSlot>,
     /// Why it is not reached through shared memory; `None` if it is.
-    pub obstacle: Option<String>,
+    pub fallback_reason: Option<String>,
     /// Datagrams sent through shared memory, since the rings were made.
     pub tx_datagrams: u64,
     /// Datagrams received through shared memory, likewise.
     pub rx_datagrams: u64,
+}
+
+/// The state of a cable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Carrier {
+    /// Whether datagrams can pass.
+    pub is_up: bool,
+    /// Becomes readable when that has changed since it was last asked.
+    pub descriptor: RawFd,
 }
 
 /// What stopped [`Link::receive`].
@@ -244,7 +259,7 @@ pub enum Sleeper {
     Nobody,
     /// The one that waits on [`Link::descriptor`].
     Thread,
-    /// A caller that blocks on [`Link::caller_bell`]. Datagrams that do not arrive in memory still wake whoever waits on
+    /// A caller that blocks on [`Link::caller_wake_fd`]. Datagrams that do not arrive in memory still wake whoever waits on
     /// the descriptor.
     Caller,
 }
@@ -319,7 +334,7 @@ pub trait Link: Send {
 
     /// The eventfd on which a [caller](Sleeper::Caller) may block: a peer rings for what arrives in memory. It never has
     /// `O_NONBLOCK`, and it is always the same one. `None` if a caller cannot sleep here.
-    fn caller_bell(&self) -> Option<RawFd> {
+    fn caller_wake_fd(&self) -> Option<RawFd> {
         None
     }
 
@@ -339,6 +354,16 @@ pub trait Link: Send {
 
     /// This process among those that share the link's addresses, if others may.
     fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        None
+    }
+
+    /// The state of the cable, if the link knows it and no interface does.
+    fn carrier(&mut self) -> Option<Carrier> {
+        None
+    }
+
+    /// What is done to datagrams on purpose, if this link does that.
+    fn faults(&mut self) -> Option<&mut dyn Faults> {
         None
     }
 
@@ -363,103 +388,9 @@ pub trait Link: Send {
 
 /// A boxed link is a link, so that the layers can wrap one whose kind is chosen at run time.
 impl<L: Link + ?Sized> Link for Box<L> {
-    fn capabilities(&self) -> &Capabilities {
-        (**self).capabilities()
-    }
-
-    fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
-        (**self).reserve(now, flow, len)
-    }
-
-    fn reserved(&self) -> &[u8] {
-        (**self).reserved()
-    }
-
-    fn commit(&mut self, now: Time) {
-        (**self).commit(now);
-    }
-
-    fn show(&mut self) {
-        (**self).show();
-    }
-
-    fn flush(&mut self, now: Time) {
-        (**self).flush(now);
-    }
-
-    fn is_blocked(&self) -> bool {
-        (**self).is_blocked()
-    }
-
-    fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
-        (**self).receive(now, budget, sink)
-    }
-
-    fn receives_in_memory(&self, now: Time) -> bool {
-        (**self).receives_in_memory(now)
-    }
-
-    fn sends_in_memory(&mut self, now: Time, flow: &Flow) -> bool {
-        (**self).sends_in_memory(now, flow)
-    }
-
-    fn is_quiet(&mut self, now: Time) -> bool {
-        (**self).is_quiet(now)
-    }
-
-    fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {
-        (**self).has_room(now, flow, len)
-    }
-
-    fn poll_timeout(&self) -> Option<Time> {
-        (**self).poll_timeout()
-    }
-
-    fn descriptor(&self) -> Option<RawFd> {
-        (**self).descriptor()
-    }
-
-    fn watch(&mut self, sleeper: Sleeper) -> bool {
-        (**self).watch(sleeper)
-    }
-
-    fn caller_bell(&self) -> Option<RawFd> {
-        (**self).caller_bell()
-    }
-
-    fn join(&mut self, group: IpAddr) -> io::Result<()> {
-        (**self).join(group)
-    }
-
-    fn leave(&mut self, group: IpAddr) -> io::Result<()> {
-        (**self).leave(group)
-    }
-
-    fn counters(&self) -> LinkCounters {
-        (**self).counters()
-    }
-
-    fn reaches(&self) -> Vec<Reach> {
-        (**self).reaches()
-    }
-
-    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
-        (**self).sharing()
-    }
-
-    fn readdress(&mut self, addresses: &[IpAddr]) {
-        (**self).readdress(addresses);
-    }
-
-    fn packet_memory(&self) -> Option<FrameAudit> {
-        (**self).packet_memory()
-    }
-
-    fn stop_segmenting(&mut self) {
-        (**self).stop_segmenting();
-    }
-
-    fn show_headers(&mut self) {
-        (**self).show_headers();
-    }
+    delegate_link!(self => (**self);
+        capabilities reserve reserved commit show flush is_blocked receive receives_in_memory
+        sends_in_memory is_quiet has_room poll_timeout descriptor watch caller_wake_fd join leave counters
+        reaches sharing carrier faults readdress packet_memory stop_segmenting show_headers
+    );
 }

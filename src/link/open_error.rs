@@ -7,10 +7,11 @@ use std::net::IpAddr;
 use softrnic_sys::stands_for_many;
 use softrnic_wire::ROCE_UDP_PORT;
 
-use crate::Part;
+use crate::ProcessSlot;
 
 /// Why a link of an address could not be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum OpenError {
     /// UDP port 4791 of this address is taken.
     AddressInUse(IpAddr),
@@ -33,7 +34,7 @@ pub enum OpenError {
     },
     /// As many processes share the address as can.
     TooManyProcesses(IpAddr),
-    /// The part that is wanted belongs to another process.
+    /// The slot that is wanted belongs to another process.
     PartTaken(IpAddr),
     /// There is no such interface.
     NoInterface,
@@ -90,7 +91,7 @@ impl fmt::Display for OpenError {
                 f.write_str("; only processes of one user can share an address")
             }
             OpenError::TooManyProcesses(address) => {
-                write!(f, "{} processes already share {address}, which is the maximum", Part::COUNT)
+                write!(f, "{} processes already share {address}, which is the maximum", ProcessSlot::COUNT)
             }
             OpenError::PartTaken(address) => write!(
                 f,

@@ -21,6 +21,11 @@ impl Rng {
         Rng(rng.next())
     }
 
+    /// A generator for a part of the work: however many numbers that takes, this one goes on the same.
+    pub fn fork(&mut self) -> Rng {
+        Rng(self.next())
+    }
+
     /// The next number.
     #[allow(clippy::should_implement_trait, reason = "an endless stream needs no Option")]
     pub fn next(&mut self) -> u64 {

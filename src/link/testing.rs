@@ -10,7 +10,7 @@ use softrnic_wire::{
     SendTail, Time, UdpFacts,
 };
 
-use crate::{Datagram, Flow, HeaderId, Link, Overrun, Part, TxError};
+use crate::{Datagram, Flow, HeaderId, Link, Overrun, ProcessSlot, TxError};
 
 /// A received datagram that outlives the call that delivered it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,7 +81,7 @@ impl Received {
 
 /// An ordinary flow.
 pub fn flow(src: IpAddr, dst: IpAddr) -> Flow {
-    Flow { src, dst, sport: ROCE_UDP_PORT, part: Some(Part::default()), tos: 0, ttl: 64 }
+    Flow { src, dst, sport: ROCE_UDP_PORT, slot: Some(ProcessSlot::default()), tos: 0, ttl: 64 }
 }
 
 /// Length of a packet that carries `payload` bytes.

@@ -72,6 +72,30 @@ pub unsafe fn copy_from_app(addr: usize, dst: &mut [u8]) {
     unsafe { racing::copy(ptr::with_exposed_provenance(addr), dst.as_mut_ptr(), dst.len()) }
 }
 
+/// Copies from registered memory that the application may have unmapped; false if it has.
+///
+/// # Safety
+///
+/// `dst.len()` bytes from `addr` were registered, and are not part of `dst`. The process ends at an unmapped page if the
+/// application has replaced the handlers of SIGSEGV and SIGBUS.
+pub unsafe fn copy_if_mapped(addr: usize, dst: &mut [u8]) -> bool {
+    let from = ptr::with_exposed_provenance(addr);
+    // SAFETY: was registered, as the caller promises; the destination is borrowed for the call.
+    unsafe { racing::copy_registered(from, dst.as_mut_ptr(), dst.len()) }.is_ok()
+}
+
+/// Copies `src` to registered memory that the application may have unmapped; false if it has.
+///
+/// # Safety
+///
+/// `src.len()` bytes from `addr` were registered for writing, and are not part of `src`. The process ends at an unmapped page
+/// as with [`copy_if_mapped`].
+pub unsafe fn write_if_mapped(addr: usize, src: &[u8]) -> bool {
+    let to = ptr::with_exposed_provenance_mut(addr);
+    // SAFETY: was registered, as the caller promises; the source is borrowed for the call.
+    unsafe { racing::copy_registered(src.as_ptr(), to, src.len()) }.is_ok()
+}
+
 /// Copies `src` to application memory that no key covers.
 ///
 /// # Safety

@@ -5,7 +5,7 @@ use softrnic_wire::{Qpn, Rkey};
 use crate::access::Access;
 use crate::key::Lkey;
 use crate::pd::PdId;
-use crate::region::{Region, RegionState, Target, within};
+use crate::region::{Backing, Region, RegionState, Target, within};
 use crate::sge::Sge;
 use crate::table::{Entry, MemoryTable};
 use crate::window::{Binding, Window};
@@ -52,6 +52,7 @@ pub enum RemoteFault {
 
 impl MemoryTable {
     /// Checks a scatter/gather element for reading or, with `write`, for writing. Length 0 always passes.
+    #[inline(always)]
     pub fn check_local(&self, pd: PdId, sge: &Sge, write: bool) -> Result<(), LocalFault> {
         if sge.length == 0 {
             return Ok(());
@@ -62,6 +63,7 @@ impl MemoryTable {
     /// Checks `len` bytes at `va` under `rkey` for a request of queue pair `qpn` in domain `pd` that needs all of
     /// `needed` (IBTA 10.6.3, 9.7.4.1.5). The caller skips the check where the rules do: for a READ or WRITE of length
     /// 0.
+    #[inline(always)]
     pub fn check_remote(
         &self,
         pd: PdId,
@@ -72,6 +74,20 @@ impl MemoryTable {
         needed: Access,
     ) -> Result<(), RemoteFault> {
         self.resolve_remote(pd, qpn, rkey, va, len, needed).map(|_| ())
+    }
+
+    /// Whether a copy with this key may find that memory is not mapped, after all checks.
+    pub fn may_be_unmapped(&self, key: u32) -> bool {
+        let region = match self.keys.get(key) {
+            Some(Entry::Region(region)) => Some(region),
+            Some(Entry::Window(window)) => {
+                window.binding.as_ref().and_then(|binding| self.find_region(binding.region))
+            }
+            None => None,
+        };
+        region.is_some_and(|region| {
+            matches!(region.backing, Backing::Guarded(_) | Backing::Pages { guarded: true, .. })
+        })
     }
 
     #[inline]

@@ -17,6 +17,7 @@ use crate::table::MemoryTable;
 impl MemoryTable {
     /// Fills `dst` from the scatter/gather list, beginning at `offset`. Keys are checked for the bytes accessed. On an
     /// error `dst` may be partly filled.
+    #[inline(always)]
     pub fn gather(&self, pd: PdId, sges: &[Sge], offset: u64, dst: &mut [u8]) -> Result<(), LocalFault> {
         let total = dst.len();
         for_each_piece(sges, offset, total, |lkey, addr, at| {
@@ -75,7 +76,7 @@ impl MemoryTable {
 
 /// Calls `copy` with the key, the address and the position in the data for each piece of the `total` bytes after
 /// `offset` in `sges`.
-#[inline]
+#[inline(always)]
 fn for_each_piece(
     sges: &[Sge],
     offset: u64,

@@ -28,6 +28,7 @@ pub enum MemoryError {
 
 /// Why a window was not bound. All complete the work request with MW_BIND_ERR.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum BindError {
     /// No such window.
     UnknownWindow,
@@ -53,6 +54,7 @@ pub enum BindError {
 
 /// Why a key was not invalidated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum InvalidateError {
     /// No such key.
     UnknownKey,

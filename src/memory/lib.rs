@@ -92,7 +92,7 @@ use softrnic_mapping as registered;
 use wasm::{lost_page, populate, racing, registered, safe_copy, valgrind};
 
 pub use access::Access;
-pub use app_range::{AppRange, copy_from_app, copy_to_app};
+pub use app_range::{AppRange, copy_from_app, copy_if_mapped, copy_to_app, write_if_mapped};
 pub use atomic::FlushScope;
 pub use check::{LocalFault, RemoteFault};
 pub use denial::{Denial, Tombstone, ValidRange};

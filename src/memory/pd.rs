@@ -68,6 +68,10 @@ impl PdTable {
         self.users.contains_key(&pd.0)
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PdId, u64)> {
+        self.users.iter().map(|(pd, users)| (PdId(*pd), *users))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.users.len()
     }

@@ -125,6 +125,11 @@ impl MemoryTable {
         self.pds.contains(pd)
     }
 
+    /// All protection domains with the number of their users, in no particular order.
+    pub fn pds(&self) -> impl Iterator<Item = (PdId, u64)> {
+        self.pds.iter()
+    }
+
     /// Number of protection domains.
     pub fn pd_count(&self) -> usize {
         self.pds.len()

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 /// A change of an interface, an address, a route or a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum HostEvent {
     /// The interface is up and has a carrier.
     LinkUp {

@@ -46,7 +46,7 @@ pub struct Interface {
 }
 
 /// Whether an interface can move datagrams.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LinkState {
     /// Up, with a carrier.
     Up,

@@ -73,6 +73,7 @@ pub enum Neighbour {
 
 /// Why there is no route to a destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum NoRoute {
     /// The routing tables have no route, or one that forbids it.
     Unroutable,

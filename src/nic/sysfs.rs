@@ -1,27 +1,61 @@
 //! The sysfs tree for programs that look for RDMA devices there, below a directory of our own.
 //!
 //! Processes with the same devices share the tree, so it only says what is true for all of them. A device that finds
-//! its own address has a different one in each process: here its GUIDs and GIDs are zero, and the verbs report them. As
-//! in the kernel's sysfs, a class directory has links to the descriptions of the devices. A description is completed
-//! before its link is created, and never changes, so readers see either the old state or the new one.
+//! its own address has a different one in each process: here its GUIDs and GIDs are zero, and the verbs report them.
+//!
+//! The tree is laid out as the kernel's: `class/infiniband/NAME` leads to `devices/…/infiniband/NAME`, below the device's
+//! place on PCI if it has one. There, a link leads to a description of the device, which is such a tree again, of this device
+//! alone. A description is completed before its link is created, and never changes, so readers see either the old state or
+//! the new one.
+//!
+//! A port that has changed since it was opened is described for its process alone (`shown.rs`).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use softrnic_netdev::{Host, Interface, LinkState};
+use softrnic_netdev::{Host, LinkState};
+use softrnic_sys::environment;
 use softrnic_wire::Gid;
 
-use crate::device::{DeviceSpec, LinkKind};
+use crate::device::{
+    DeviceSpec, Hardware, LinkKind, PortObserver, PortSpeed, PortState, ShownPort, on_fork_in_child, opening,
+};
 use crate::verbs::Running;
 use softrnic_engine::GID_TABLE_LEN;
 
+mod pci;
+mod shown;
+
+pub use shown::directory_of;
+
 /// The interface of all addresses that belong to no other.
 const LOOPBACK: &str = "lo";
+/// Its number in every network namespace.
+const LOOPBACK_INDEX: u32 = 1;
 
 /// Another number for other files of the same facts, so that a description from before is not taken for one of today.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 4;
+
+/// Describes the devices in a private directory, which processes with the same devices share, and returns it. Some programs that
+/// read it do not load libibverbs, so this is for whoever starts them.
+///
+/// # Errors
+/// Those of the file system.
+pub fn describe_privately(names: &str, devices: &[DeviceSpec]) -> io::Result<PathBuf> {
+    let directory = softrnic_stats::private_directory()?;
+    let directory =
+        directory.join(format!("sysfs{LAYOUT}-{:016x}", fingerprint(&[env!("CARGO_PKG_VERSION"), names])));
+    describe(&directory, devices)?;
+    Ok(directory)
+}
+
+/// FNV-1a, the same in every build: the directories outlive a build.
+fn fingerprint(parts: &[&str]) -> u64 {
+    let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
+    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
+}
 
 /// Describes the devices below `root`, in `class/infiniband` and `class/infiniband_verbs`, and the connection manager
 /// in `class/misc`.
@@ -42,31 +76,107 @@ pub fn describe(root: &Path, devices: &[DeviceSpec]) -> io::Result<()> {
     Ok(())
 }
 
+/// The directory that `SOFTRNIC_SYSFS` names, in which devices are described.
+pub fn root() -> Option<PathBuf> {
+    environment::path("SOFTRNIC_SYSFS")
+}
+
+/// Describes a device of this process whenever its port changes, until it is dropped.
+pub struct Describer {
+    root: PathBuf,
+    spec: DeviceSpec,
+}
+
+impl Describer {
+    /// Of a device with this specification; nothing if there is no directory.
+    pub fn new(spec: &DeviceSpec) -> Option<Describer> {
+        Some(Describer { root: root()?, spec: spec.clone() })
+    }
+}
+
+impl PortObserver for Describer {
+    fn changed(&self, port: ShownPort) {
+        let Describer { root, spec } = self;
+        let facts = Facts { port, ..Facts::of(spec, Host::open().ok().as_ref()) };
+        match draw(root, &spec.name, &facts) {
+            Ok(described) => {
+                let opening = opening();
+                on_fork_in_child(&opening, shown::unset_all);
+                shown::set(&spec.name, described.join(facts.place(&spec.name)));
+            }
+            Err(error) => {
+                tracing::warn!(%error, device = spec.name, "cannot describe the port for sysfs readers");
+            }
+        }
+    }
+}
+
+impl Drop for Describer {
+    fn drop(&mut self) {
+        shown::unset(&self.spec.name);
+    }
+}
+
+/// What is known of a device without opening it.
+pub struct Identity {
+    /// Its GUID in host order, if its address is given.
+    pub guid: Option<u64>,
+    /// The index and the name of its network interface.
+    pub interface: (u32, String),
+    /// Whether its port is active.
+    pub is_active: bool,
+}
+
+impl Identity {
+    /// Of a device with this specification.
+    pub fn of(spec: &DeviceSpec) -> Identity {
+        let host = Host::open().ok();
+        let facts = Facts::of(spec, host.as_ref());
+        let index = host.as_ref().and_then(|host| Some(host.interface_by_name(&facts.interface)?.index));
+        Identity {
+            guid: (facts.guid != 0).then_some(facts.guid),
+            interface: (index.unwrap_or(LOOPBACK_INDEX), facts.interface),
+            is_active: PortState::from(facts.port.state) == PortState::Active,
+        }
+    }
+}
+
 /// The facts about a device that differ between devices.
 #[derive(Hash)]
 struct Facts {
+    hardware: Hardware,
     interface: String,
-    active: bool,
+    port: ShownPort,
     guid: u64,
     gids: Vec<Gid>,
 }
 
 impl Facts {
     fn of(spec: &DeviceSpec, host: Option<&Host>) -> Facts {
-        match &spec.link {
+        let hardware = spec.hardware.clone();
+        let facts = match &spec.link {
             LinkKind::Udp(options) => Facts::of_address(options.address, host),
             LinkKind::UdpInterface { interface, .. } => Facts::of_interface(interface, host),
+            // Its address is known once it has joined.
+            LinkKind::Fabric { .. } => Facts::of_address(None, host),
             #[cfg(feature = "xdp")]
             LinkKind::Xdp { interface, .. } => Facts::of_interface(interface, host),
-        }
+        };
+        Facts { port: ShownPort { speed: hardware.speed, ..facts.port }, hardware, ..facts }
+    }
+
+    /// Where the device is in a tree.
+    fn place(&self, name: &str) -> PathBuf {
+        Path::new("devices").join(pci::place(&self.hardware)).join("infiniband").join(name)
     }
 
     /// A device on one address; if that is not given, it is found when the device is opened.
     fn of_address(address: Option<IpAddr>, host: Option<&Host>) -> Facts {
         let owner = host.zip(address).and_then(|(host, address)| host.interface(host.owner(address)?));
         Facts {
+            hardware: Hardware::default(),
             interface: owner.map_or(LOOPBACK, |interface| &interface.name).to_owned(),
-            active: owner.is_none_or(is_up),
+            port: port(owner.map_or(LinkState::Up, |interface| interface.state)),
             guid: address.map_or(0, Running::guid_of),
             gids: vec![address.map_or(Gid::ZERO, Gid::from); 2],
         }
@@ -85,19 +195,23 @@ impl Facts {
             }
         }
         Facts {
+            hardware: Hardware::default(),
             interface: name.to_owned(),
-            active: found.is_some_and(|(_, interface)| is_up(interface)),
+            port: port(found.map_or(LinkState::AdminDown, |(_, interface)| interface.state)),
             guid: Running::known_by(gids.iter().map(|gid| gid.to_ip())).map_or(0, Running::guid_of),
             gids,
         }
     }
 
-    /// Writes the files of a device's directory, in the kernel's format.
-    fn write(&self, directory: &Path) -> io::Result<()> {
+    /// Writes the tree of a device alone, in the kernel's format.
+    fn write(&self, root: &Path, name: &str) -> io::Result<()> {
+        pci::write(root, &self.hardware, &self.interface)?;
+        let directory = &root.join(self.place(name));
         let groups = [48, 32, 16, 0].map(|shift| format!("{:04x}", self.guid >> shift & 0xFFFF));
         let guid = groups.join(":");
-        let (state, physical) =
-            if self.active { ("4: ACTIVE", "5: LinkUp") } else { ("1: DOWN", "3: Disabled") };
+        let state = PortState::from(self.port.state);
+        let speed = PortSpeed::of(self.port.speed);
+        let numbered = |(number, name): (u32, &str)| format!("{number}: {name}");
         for (file, text) in [
             ("node_type", "1: CA"),
             ("node_desc", "SoftRNIC"),
@@ -111,11 +225,11 @@ impl Facts {
             put(directory, file, &format!("{text}\n"))?;
         }
         let port = directory.join("ports/1");
-        // The same as ibv_query_port reports: four lanes of 2.5 Gb/s, CM_SUP and IP_BASED_GIDS.
+        // The same as ibv_query_port reports, with CM_SUP and IP_BASED_GIDS.
         for (file, text) in [
-            ("state", state),
-            ("phys_state", physical),
-            ("rate", "10 Gb/sec (4X SDR)"),
+            ("state", &*numbered(state.logical())),
+            ("phys_state", &numbered(state.physical())),
+            ("rate", speed.text),
             ("cap_mask", "0x04010000"),
             ("link_layer", "Ethernet"),
             ("lid", "0x0"),
@@ -138,42 +252,77 @@ impl Facts {
             repeat(&port.join("gids"), self.gids.len())?;
         }
         repeat(&port.join("gid_attrs/types"), 0)?;
-        std::fs::create_dir_all(directory.join("device/net").join(&self.interface))
+        match self.hardware.pci {
+            Some(_) => std::os::unix::fs::symlink("../..", directory.join("device")),
+            None => std::fs::create_dir_all(directory.join("device/net").join(&self.interface)),
+        }
     }
 }
 
-fn is_up(interface: &Interface) -> bool {
-    interface.state == LinkState::Up
+/// A port in this state, of which nothing was commanded.
+fn port(state: LinkState) -> ShownPort {
+    ShownPort { state, speed: None }
 }
 
-/// Points `class/infiniband/NAME` to a description of these facts, creating it if there is none.
-fn publish(root: &Path, name: &str, facts: &Facts) -> io::Result<()> {
+/// Creates the description of these facts if there is none; returns its directory.
+fn draw(root: &Path, name: &str, facts: &Facts) -> io::Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     (env!("CARGO_PKG_VERSION"), LAYOUT, facts).hash(&mut hasher);
     let described = format!("{name}.{:016x}", hasher.finish());
-    let devices = root.join("devices");
-    let directory = devices.join(&described);
-    let draft = devices.join(format!(".{described}.{}", std::process::id()));
+    let all = root.join("described");
+    let directory = all.join(&described);
     if !directory.exists() {
-        facts.write(&draft)?;
+        let draft = all.join(format!(".{described}.{}", std::process::id()));
+        facts.write(&draft, name)?;
         match std::fs::rename(&draft, &directory) {
             // Another process was faster.
             Err(_) if directory.exists() => std::fs::remove_dir_all(&draft)?,
             done => done?,
         }
     }
-    let class = root.join("class/infiniband");
-    std::fs::create_dir_all(&class)?;
-    let (link, target) = (class.join(name), Path::new("../../devices").join(&described));
-    if std::fs::read_link(&link).is_ok_and(|existing| existing == target) {
+    Ok(directory)
+}
+
+/// Has the tree show a description of these facts.
+fn publish(root: &Path, name: &str, facts: &Facts) -> io::Result<()> {
+    let described = draw(root, name, facts)?;
+    let place = facts.place(name);
+    // A device on PCI is described with the function that it is.
+    let end = if facts.hardware.pci.is_some() { place.ancestors().nth(2) } else { Some(&*place) };
+    let end = end.unwrap_or(&place);
+    let described = described.strip_prefix(root).unwrap_or(&described);
+    point(root, &root.join(end), &up_from(end).join(described).join(end))?;
+    if let Some(path) = &facts.hardware.pci {
+        pci::write_bridges(root, path, &facts.hardware)?;
+        for (name, place) in pci::names(path) {
+            if place.parent().is_some_and(|parent| parent.ends_with("pci_bus")) {
+                std::fs::create_dir_all(root.join(&place))?;
+            }
+            point(root, &root.join(&name), &up_from(&name).join(place))?;
+        }
+    }
+    point(root, &root.join("class/infiniband").join(name), &Path::new("../..").join(place))
+}
+
+/// The way from the directory of a file back to where its path begins.
+fn up_from(path: &Path) -> PathBuf {
+    path.components().skip(1).map(|_| "..").collect()
+}
+
+/// Makes a link below `root`, or another in its place.
+fn point(root: &Path, link: &Path, target: &Path) -> io::Result<()> {
+    if std::fs::read_link(link).is_ok_and(|existing| existing == target) {
         return Ok(());
     }
+    let (Some(directory), Some(name)) = (link.parent(), link.file_name()) else { return Ok(()) };
+    std::fs::create_dir_all(directory)?;
     // A link cannot be overwritten, but another can be renamed over it.
+    let draft = root.join(format!(".{}.{}", name.display(), std::process::id()));
     match std::fs::remove_file(&draft) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => std::os::unix::fs::symlink(&target, &draft)?,
+        _ => std::os::unix::fs::symlink(target, &draft)?,
     }
-    std::fs::rename(&draft, &link)
+    std::fs::rename(&draft, link)
 }
 
 /// Writes a file, unless it already has this content.

@@ -18,11 +18,11 @@ use softrnic_sys::fuzz::Choices;
 use softrnic_wire::{Gid, ROCE_UDP_PORT, Time};
 
 use softrnic_link::sim::{Fabric, SimLink, SimOptions};
-use softrnic_link::{Flow, Link, Overrun, Part, Sleeper};
+use softrnic_link::{Flow, Link, Overrun, ProcessSlot, Sleeper};
 
 use super::ShmLink;
+use super::handshake::{self, Endpoint, Message, PeerMessage};
 use super::header::Sleep;
-use super::hello::{self, Endpoint, Heard, Message};
 use super::ring::{ALIGN, MAX_DATAGRAM, RECORD_HEADER, SKIP, record_len};
 use super::segment::{MAX_CAPACITY, MIN_CAPACITY, Own, Peer};
 
@@ -45,7 +45,7 @@ pub fn shm(data: &[u8]) {
 }
 
 fn endpoint(address: IpAddr) -> Endpoint {
-    Endpoint { address, part: None }
+    Endpoint { address, slot: None }
 }
 
 struct World {
@@ -125,7 +125,7 @@ impl World {
 
     fn connect(&mut self) {
         if self.streams.len() < STREAMS
-            && let Ok((socket, _)) = hello::ask(endpoint(self.address))
+            && let Ok((socket, _)) = handshake::ask(endpoint(self.address))
         {
             self.streams.push(Hostile { socket, own: None, theirs: None, tail: 0 });
         }
@@ -136,7 +136,7 @@ impl World {
         let place = &mut self.listeners[usize::from(number % (PEERS + 1))];
         *place = match place.take() {
             Some(_) => None,
-            None if address != self.address => hello::take_name(endpoint(address)).ok(),
+            None if address != self.address => handshake::take_name(endpoint(address)).ok(),
             None => None,
         };
     }
@@ -158,7 +158,7 @@ impl World {
             src: self.address,
             dst,
             sport: ROCE_UDP_PORT,
-            part: Some(Part::default()),
+            slot: Some(ProcessSlot::default()),
             tos: 0,
             ttl: 64,
         };
@@ -190,7 +190,7 @@ impl World {
         let form = choices.byte();
         let mut words = Vec::new();
         if form & 1 != 0 {
-            words.extend(hello::MAGIC);
+            words.extend(handshake::MAGIC);
             words.extend([if form & 2 != 0 { b'O' } else { b'N' }, 0, 0, 0]);
             words.extend(Gid::from(self.peer(choices.byte())).0);
         }
@@ -239,11 +239,11 @@ impl World {
         };
         let (own, segment) = Own::create(capacity).expect("memory");
         let hostile = &mut self.streams[place];
-        if hello::offer(
+        if handshake::offer(
             &hostile.socket,
             endpoint(address),
             &segment,
-            &hello::Bells { thread: bell(), caller: bell() },
+            &handshake::Bells { thread: bell(), caller: bell() },
         )
         .is_ok()
         {
@@ -253,12 +253,16 @@ impl World {
 
     /// What holds after each step.
     fn check(&self) {
-        let places = self.link.roads.places();
+        let places = self.link.connections.places();
         assert!(places <= MOST_STREAMS, "{places} streams");
-        let roads = self.link.roads.each().filter(|road| !road.ended && road.peer != endpoint(self.address));
-        let mut to: Vec<Endpoint> = roads.map(|road| road.peer).collect();
+        let connections = self
+            .link
+            .connections
+            .each()
+            .filter(|connection| !connection.ended && connection.peer != endpoint(self.address));
+        let mut to: Vec<Endpoint> = connections.map(|connection| connection.peer).collect();
         to.sort();
-        assert!(to.windows(2).all(|pair| pair[0] != pair[1]), "two roads to one address: {to:?}");
+        assert!(to.windows(2).all(|pair| pair[0] != pair[1]), "two connections to one address: {to:?}");
     }
 
     /// Nothing that was given to the link is left.
@@ -277,7 +281,7 @@ impl World {
 
 impl Hostile {
     fn hear(&mut self) {
-        if let Heard::Message(Message::Offer { segment, .. }) = hello::hear(&self.socket) {
+        if let PeerMessage::Message(Message::Offer { segment, .. }) = handshake::hear(&self.socket) {
             self.theirs = Peer::map(&segment).ok();
             assert!(self.theirs.is_some(), "the link offers what it would take");
         }
@@ -305,7 +309,7 @@ impl Hostile {
         own.header().show(self.tail);
         if let Some(theirs) = &self.theirs {
             let mut rung = Sleep::NONE;
-            own.header().tell(theirs.header().tail(), theirs.header(), &mut rung);
+            own.header().publish_head(theirs.header().tail(), theirs.header(), &mut rung);
         }
     }
 
@@ -324,7 +328,7 @@ impl Hostile {
                 let Some(theirs) = &self.theirs else { return };
                 let head = near(theirs.header().head());
                 let mut rung = Sleep::NONE;
-                own.header().tell(head, theirs.header(), &mut rung);
+                own.header().publish_head(head, theirs.header(), &mut rung);
             }
             3 => own.header().sleep(Sleep::forged(number as u32)),
             4 => own.header().wait(number & 1 != 0),

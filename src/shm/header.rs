@@ -102,8 +102,8 @@ impl Header {
         self.shown.0.tail.store(tail, Ordering::Release);
     }
 
-    /// Tells how far the owner has read, and returns the peer's sleep if it waited for that in it.
-    pub fn tell(&self, head: u64, peer: &Header, rung: &mut Sleep) -> Option<Sleep> {
+    /// Publishes how far the owner has read, and returns the peer's sleep if it waited for that in it.
+    pub fn publish_head(&self, head: u64, peer: &Header, rung: &mut Sleep) -> Option<Sleep> {
         self.head.0.store(head, Ordering::Release);
         fence(Ordering::SeqCst);
         if peer.waits.0.load(Ordering::Relaxed) == 0 { None } else { peer.to_be_woken(rung) }

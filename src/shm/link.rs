@@ -7,22 +7,21 @@ use std::time::Duration;
 
 use softrnic_wire::{DF, IpFacts, Time, UdpFacts};
 
-use softrnic_link::FrameAudit;
 use softrnic_link::{
-    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Part, Reach, Sharing, Sleeper,
-    TxError, TxSlot,
+    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, ProcessSlot, Reach, Sleeper,
+    TxError, TxSlot, delegate_link,
 };
 
-use crate::hello::{self, Endpoint};
+use crate::connections::Connections;
+use crate::handshake::{self, Endpoint};
 use crate::ring::{Addressing, MAX_DATAGRAM, NoRoom};
-use crate::roads::Roads;
 
 #[cfg(test)]
 mod tests;
 
-/// A stream to the process that is reached through shared memory at a part of an address, if it is this user's.
-pub fn stream_to(address: IpAddr, part: Part) -> Option<OwnedFd> {
-    hello::ask(Endpoint { address, part: Some(part) }).ok().map(|(socket, _)| socket)
+/// A stream to the process that is reached through shared memory at a slot of an address, if it is this user's.
+pub fn stream_to(address: IpAddr, slot: ProcessSlot) -> Option<OwnedFd> {
+    handshake::ask(Endpoint { address, slot: Some(slot) }).ok().map(|(socket, _)| socket)
 }
 
 /// A caller that polls asks the kernel this often for what is not in the rings.
@@ -33,9 +32,9 @@ const BELOW_ACTIVE: Duration = Duration::from_millis(1);
 /// See the [crate](crate).
 pub struct ShmLink<L> {
     below: L,
-    pub(crate) roads: Roads,
+    pub(crate) connections: Connections,
     capabilities: Capabilities,
-    /// Of the roads alone.
+    /// Of the connections alone.
     counters: LinkCounters,
     below_watched: Option<(RawFd, bool)>,
     /// Where the slot that was reserved last is.
@@ -43,9 +42,9 @@ pub struct ShmLink<L> {
     next_id: u16,
     /// The link below has something that was not flushed.
     unflushed_below: bool,
-    /// Roads with something queued since the last flush.
+    /// Connections with something queued since the last flush.
     unflushed: Vec<usize>,
-    /// The road that is read first, so that none has to wait for those before it. Behind the last, the link below.
+    /// The connection that is read first, so that none has to wait for those before it. Behind the last, the link below.
     first: usize,
     next_look: Time,
     below_until: Time,
@@ -55,20 +54,20 @@ pub struct ShmLink<L> {
 }
 
 impl<L: Link> ShmLink<L> {
-    /// Adds roads to a link whose only address is `address`.
+    /// Adds connections to a link whose only address is `address`.
     ///
     /// # Errors
     /// The kernel has no such memory, or another socket has the address' name; the link comes back.
     pub fn new(below: L, address: IpAddr) -> Result<ShmLink<L>, (L, io::Error)> {
-        let part = below.capabilities().part;
-        match Roads::open(Endpoint { address, part }) {
-            Ok(roads) => {
+        let slot = below.capabilities().slot;
+        match Connections::open(Endpoint { address, slot }) {
+            Ok(connections) => {
                 let mut capabilities = below.capabilities().clone();
                 capabilities.mode.push_str(", shared memory on this machine");
                 capabilities.shared_memory = true;
                 let mut link = ShmLink {
                     below,
-                    roads,
+                    connections,
                     capabilities,
                     counters: LinkCounters::default(),
                     below_watched: None,
@@ -97,11 +96,11 @@ impl<L: Link> ShmLink<L> {
         }
         if let Some((fd, _)) = self.below_watched.take() {
             // It may be closed by now, which has removed it.
-            let _ = self.roads.watch_below(libc::EPOLL_CTL_DEL, fd, 0);
+            let _ = self.connections.watch_below(libc::EPOLL_CTL_DEL, fd, 0);
         }
         if let Some((fd, blocked)) = wanted {
             let events = if blocked { libc::EPOLLIN | libc::EPOLLOUT } else { libc::EPOLLIN };
-            if self.roads.watch_below(libc::EPOLL_CTL_ADD, fd, events).is_ok() {
+            if self.connections.watch_below(libc::EPOLL_CTL_ADD, fd, events).is_ok() {
                 self.below_watched = wanted;
             }
         }
@@ -110,33 +109,33 @@ impl<L: Link> ShmLink<L> {
     #[cold]
     fn look(&mut self, now: Time) {
         self.next_look = now + LOOK_INTERVAL;
-        if self.roads.look(now) {
+        if self.connections.look(now) {
             self.below_until = now + BELOW_ACTIVE;
         }
-        if now >= self.roads.sweep_at() {
-            self.roads.sweep(now);
+        if now >= self.connections.sweep_at() {
+            self.connections.sweep(now);
         }
         if now >= self.gives_up_at {
             self.gives_up_at = Time::NEVER;
         }
     }
 
-    /// The road for datagrams to a destination, if they can take one.
+    /// The connection for datagrams to a destination, if they can take one.
     #[inline]
-    fn road_for(&mut self, now: Time, flow: &Flow) -> Option<usize> {
-        if flow.src != self.roads.own.address {
+    fn connection_for(&mut self, now: Time, flow: &Flow) -> Option<usize> {
+        if flow.src != self.connections.own.address {
             return None;
         }
-        // Without a part, only the kernel can tell which process it is for.
-        let index = self.roads.to(now, Endpoint { address: flow.dst, part: Some(flow.part?) })?;
-        let road = self.roads.road(index)?;
+        // Without a slot, only the kernel can tell which process it is for.
+        let index = self.connections.to(now, Endpoint { address: flow.dst, slot: Some(flow.slot?) })?;
+        let connection = self.connections.connection(index)?;
         // It must not overtake what waits below.
-        road.begun_to_send = road.begun_to_send || !self.below.is_blocked();
-        road.begun_to_send.then_some(index)
+        connection.begun_to_send = connection.begun_to_send || !self.below.is_blocked();
+        connection.begun_to_send.then_some(index)
     }
 
     #[inline]
-    fn reserve_on_road(
+    fn reserve_on_connection(
         &mut self,
         now: Time,
         index: usize,
@@ -144,7 +143,7 @@ impl<L: Link> ShmLink<L> {
         ip: IpFacts,
         len: usize,
     ) -> Result<TxSlot<'_>, TxError> {
-        match self.roads.road(index).map(|road| road.rings.reserve(len)) {
+        match self.connections.connection(index).map(|connection| connection.rings.reserve(len)) {
             Some(Ok(())) => {}
             Some(Err(NoRoom::Full)) => return Err(self.full(now, index)),
             Some(Err(NoRoom::Corrupt(_))) => {
@@ -156,15 +155,18 @@ impl<L: Link> ShmLink<L> {
         let addressing = Addressing { sport: flow.sport, id: self.next_id, tos: flow.tos, ttl: flow.ttl };
         self.next_id = self.next_id.wrapping_add(1);
         self.reserved = Some(index);
-        let bytes = self.roads.road(index).map_or(&mut [][..], |road| road.rings.slot(addressing));
+        let bytes = self
+            .connections
+            .connection(index)
+            .map_or(&mut [][..], |connection| connection.rings.slot(addressing));
         Ok(TxSlot { bytes, facts: UdpFacts::roce(ip, flow.sport) })
     }
 
     /// The peer has to read first. One that does not is waited for only so long: what a QP sends to others must not wait
     /// behind that for ever.
     fn full(&mut self, now: Time, index: usize) -> TxError {
-        let Some(road) = self.roads.road(index) else { return TxError::Unreachable };
-        let (until, begins) = road.waits_until(now);
+        let Some(connection) = self.connections.connection(index) else { return TxError::Unreachable };
+        let (until, begins) = connection.waits_until(now);
         self.counters.shm_full += u64::from(begins);
         if now < until {
             self.gives_up_at = self.gives_up_at.min(until);
@@ -174,15 +176,15 @@ impl<L: Link> ShmLink<L> {
         TxError::Unreachable
     }
 
-    /// The peer of a road violates the ring protocol.
+    /// The peer of a connection violates the ring protocol.
     #[cold]
     fn give_up(&mut self, now: Time, index: usize) {
         self.counters.shm_corrupt += 1;
         self.unflushed.retain(|&other| other != index);
-        self.roads.give_up(now, index);
+        self.connections.give_up(now, index);
     }
 
-    /// Hands what a road has brought to `sink`, as far as `left` goes. Returns whether it was all.
+    /// Hands what a connection has brought to `sink`, as far as `left` goes. Returns whether it was all.
     #[inline]
     fn receive_from(
         &mut self,
@@ -191,25 +193,25 @@ impl<L: Link> ShmLink<L> {
         left: &mut usize,
         sink: &mut dyn FnMut(Datagram<'_>),
     ) -> bool {
-        let dst = self.roads.own.address;
-        let Some(road) = self.roads.road(index) else { return true };
-        let looked = road.rings.look();
+        let dst = self.connections.own.address;
+        let Some(connection) = self.connections.connection(index) else { return true };
+        let looked = connection.rings.look();
         if looked == Ok(false) {
-            road.tell();
+            connection.publish_head();
         }
-        if !road.begun_to_receive && looked != Ok(false) {
-            // What the peer sent before it had the road comes first.
+        if !connection.begun_to_receive && looked != Ok(false) {
+            // What the peer sent before it had the connection comes first.
             if !receive_all(&mut self.below, now, left, sink) {
                 return false;
             }
-            road.begun_to_receive = true;
+            connection.begun_to_receive = true;
         }
-        let mut corrupt = road.corrupt.or(looked.err());
+        let mut corrupt = connection.corrupt.or(looked.err());
         while *left > 0 && corrupt.is_none() {
-            match road.rings.receive(&mut self.buffer) {
+            match connection.rings.receive(&mut self.buffer) {
                 Ok(Some((len, addressing))) => {
                     *left -= 1;
-                    road.received += 1;
+                    connection.received += 1;
                     self.counters.rx_datagrams += 1;
                     self.counters.rx_bytes += len as u64;
                     let id = match dst {
@@ -217,7 +219,7 @@ impl<L: Link> ShmLink<L> {
                         IpAddr::V6(_) => HeaderId::None,
                     };
                     sink(Datagram {
-                        src: road.peer.address,
+                        src: connection.peer.address,
                         dst,
                         sport: addressing.sport,
                         tos: addressing.tos,
@@ -226,8 +228,8 @@ impl<L: Link> ShmLink<L> {
                         ip_header: None,
                         bytes: &self.buffer[..len],
                     });
-                    if road.rings.has_read_much() {
-                        road.tell();
+                    if connection.rings.has_read_much() {
+                        connection.publish_head();
                     }
                 }
                 Ok(None) => break,
@@ -236,9 +238,9 @@ impl<L: Link> ShmLink<L> {
         }
         if corrupt.is_some() {
             self.give_up(now, index);
-        } else if road.ended && *left > 0 {
+        } else if connection.ended && *left > 0 {
             self.unflushed.retain(|&other| other != index);
-            self.roads.end(index);
+            self.connections.end(index);
         }
         *left > 0
     }
@@ -294,10 +296,10 @@ impl<L: Link> Link for ShmLink<L> {
     fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
         self.reserved = None;
         if (1..=MAX_DATAGRAM).contains(&len)
-            && let Some(index) = self.road_for(now, flow)
+            && let Some(index) = self.connection_for(now, flow)
             && let Some(ip) = facts(flow.src, flow.dst, self.next_id)
         {
-            return self.reserve_on_road(now, index, flow, ip, len);
+            return self.reserve_on_connection(now, index, flow, ip, len);
         }
         self.below_until = now + BELOW_ACTIVE;
         self.unflushed_below = true;
@@ -306,7 +308,7 @@ impl<L: Link> Link for ShmLink<L> {
 
     fn reserved(&self) -> &[u8] {
         match self.reserved {
-            Some(index) => self.roads.reserved(index),
+            Some(index) => self.connections.reserved(index),
             None => self.below.reserved(),
         }
     }
@@ -314,28 +316,28 @@ impl<L: Link> Link for ShmLink<L> {
     #[inline]
     fn commit(&mut self, now: Time) {
         let Some(index) = self.reserved.take() else { return self.below.commit(now) };
-        let Some(road) = self.roads.road(index) else { return };
-        if !std::mem::replace(&mut road.queued, true) {
+        let Some(connection) = self.connections.connection(index) else { return };
+        if !std::mem::replace(&mut connection.queued, true) {
             self.unflushed.push(index);
         }
-        road.sent += 1;
+        connection.sent += 1;
         self.counters.tx_datagrams += 1;
-        self.counters.tx_bytes += road.rings.reserved().len() as u64;
-        road.rings.commit();
+        self.counters.tx_bytes += connection.rings.reserved().len() as u64;
+        connection.rings.commit();
     }
 
     fn show(&mut self) {
         for &index in &self.unflushed {
-            if let Some(road) = self.roads.road(index) {
-                road.rings.show();
+            if let Some(connection) = self.connections.connection(index) {
+                connection.rings.show();
             }
         }
     }
 
     fn flush(&mut self, now: Time) {
         while let Some(index) = self.unflushed.pop() {
-            if let Some(road) = self.roads.road(index) {
-                road.flush();
+            if let Some(connection) = self.connections.connection(index) {
+                connection.flush();
             }
             self.counters.tx_calls += 1;
         }
@@ -346,17 +348,13 @@ impl<L: Link> Link for ShmLink<L> {
         }
     }
 
-    fn is_blocked(&self) -> bool {
-        self.below.is_blocked()
-    }
-
     fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
-        if now >= self.next_look || self.roads.is_watched() {
+        if now >= self.next_look || self.connections.is_watched() {
             self.look(now);
         }
         let mut left = budget;
-        // The link below has its turn behind the last road.
-        let below = self.roads.places();
+        // The link below has its turn behind the last connection.
+        let below = self.connections.places();
         let mut overrun = Overrun::Drained;
         for turn in (self.first..=below).chain(0..self.first.min(below + 1)) {
             if turn < below {
@@ -375,7 +373,7 @@ impl<L: Link> Link for ShmLink<L> {
             }
             if left == 0 {
                 self.first = (turn + 1) % (below + 1);
-                self.roads.leave_more();
+                self.connections.leave_more();
                 return Overrun::Budget;
             }
         }
@@ -383,12 +381,12 @@ impl<L: Link> Link for ShmLink<L> {
     }
 
     fn receives_in_memory(&self, now: Time) -> bool {
-        now >= self.below_until && self.roads.places() > 0
+        now >= self.below_until && self.connections.places() > 0
     }
 
     #[inline]
     fn sends_in_memory(&mut self, now: Time, flow: &Flow) -> bool {
-        self.road_for(now, flow).is_some()
+        self.connection_for(now, flow).is_some()
     }
 
     #[inline]
@@ -396,36 +394,36 @@ impl<L: Link> Link for ShmLink<L> {
         now < self.next_look
             && now >= self.below_until
             && !self.unflushed_below
-            && !self.roads.is_watched()
-            && self.roads.are_quiet()
+            && !self.connections.is_watched()
+            && self.connections.are_quiet()
     }
 
     fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {
-        let to = flow.part.map(|part| Endpoint { address: flow.dst, part: Some(part) });
+        let to = flow.slot.map(|slot| Endpoint { address: flow.dst, slot: Some(slot) });
         // A full ring says so by itself.
-        to.is_some_and(|to| self.roads.is_there(to)) || self.below.has_room(now, flow, len)
+        to.is_some_and(|to| self.connections.is_there(to)) || self.below.has_room(now, flow, len)
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        let own = self.gives_up_at.min(self.roads.sweep_at());
+        let own = self.gives_up_at.min(self.connections.sweep_at());
         let below = self.below.poll_timeout().unwrap_or(Time::NEVER);
         Some(own.min(below)).filter(|&at| at != Time::NEVER)
     }
 
     fn descriptor(&self) -> Option<RawFd> {
-        Some(self.roads.descriptor())
+        Some(self.connections.descriptor())
     }
 
     fn watch(&mut self, sleeper: Sleeper) -> bool {
-        let busy = self.roads.watch(sleeper);
+        let busy = self.connections.watch(sleeper);
         if busy || sleeper != Sleeper::Caller {
             self.next_look = Time::ZERO;
         }
         busy
     }
 
-    fn caller_bell(&self) -> Option<RawFd> {
-        Some(self.roads.caller_bell())
+    fn caller_wake_fd(&self) -> Option<RawFd> {
+        Some(self.connections.caller_wake_fd())
     }
 
     fn join(&mut self, group: IpAddr) -> io::Result<()> {
@@ -453,26 +451,14 @@ impl<L: Link> Link for ShmLink<L> {
             shm_rx_datagrams: self.counters.rx_datagrams,
             shm_full: self.counters.shm_full,
             shm_corrupt: self.counters.shm_corrupt,
-            shm_fallbacks: self.roads.fallbacks,
-            shm_bad_hello: self.roads.bad_hellos,
+            shm_fallbacks: self.connections.fallbacks,
+            shm_bad_hello: self.connections.bad_hellos,
             ..below
         }
     }
 
     fn reaches(&self) -> Vec<Reach> {
-        self.roads.reaches()
-    }
-
-    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
-        self.below.sharing()
-    }
-
-    fn readdress(&mut self, addresses: &[IpAddr]) {
-        self.below.readdress(addresses);
-    }
-
-    fn packet_memory(&self) -> Option<FrameAudit> {
-        self.below.packet_memory()
+        self.connections.reaches()
     }
 
     fn stop_segmenting(&mut self) {
@@ -480,7 +466,7 @@ impl<L: Link> Link for ShmLink<L> {
         self.capabilities.segments = 1;
     }
 
-    fn show_headers(&mut self) {
-        self.below.show_headers();
-    }
+    delegate_link!(self => self.below;
+        is_blocked sharing readdress packet_memory show_headers
+    );
 }

@@ -1,7 +1,7 @@
 //! The ring of a segment: records of their own length, written by one side and read by the other.
 //!
 //! A record is a header of 16 bytes, a datagram, and padding to 16. One that does not fit before the end begins at the
-//! front, and so does any when the ring is empty and its first part is used up: what is hot stays hot, and a road of
+//! front, and so does any when the ring is empty and its first part is used up: what is hot stays hot, and a connection of
 //! few messages touches few pages. Indices count bytes of all time. To begin again an empty ring moves them forward, on
 //! both sides, so that all of its room is there.
 //!
@@ -12,7 +12,7 @@ use super::header::Sleep;
 use super::segment::{MIN_CAPACITY, Own, Peer};
 
 /// The longest datagram: a payload of 4096 bytes and any headers.
-pub(super) const MAX_DATAGRAM: usize = 4096 + 128;
+pub const MAX_DATAGRAM: usize = 4096 + 128;
 
 pub(super) const ALIGN: usize = 16;
 pub(super) const RECORD_HEADER: usize = 16;
@@ -44,6 +44,10 @@ const _: () = assert!(2 * record_len(MAX_DATAGRAM) + HEADROOM <= MIN_CAPACITY);
 pub(super) const fn record_len(datagram: usize) -> usize {
     (RECORD_HEADER + datagram).next_multiple_of(ALIGN)
 }
+
+/// What a record has beside a datagram.
+pub(super) const NOTE_LEN: usize = RECORD_HEADER - size_of::<u32>();
+pub(super) type Note = [u8; NOTE_LEN];
 
 /// What travels beside a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,7 +99,7 @@ pub(super) struct Rings {
     waits: bool,
     /// Read by us, and how far the peer knows.
     head: u64,
-    told: u64,
+    published_head: u64,
     /// Written by the peer, as last seen.
     arrived: u64,
     /// The sleep of the peer's for which we have rung.
@@ -115,7 +119,7 @@ impl Rings {
             aside: [0; RECORD_HEADER + BUILT_ASIDE],
             waits: false,
             head: 0,
-            told: 0,
+            published_head: 0,
             arrived: 0,
             rung: Sleep::NONE,
         }
@@ -156,18 +160,32 @@ impl Rings {
     /// What was reserved last, with stale contents.
     #[inline]
     pub fn slot(&mut self, addressing: Addressing) -> &mut [u8] {
-        let Some((at, len)) = self.reserved else { return &mut [] };
+        let Some((note, datagram)) = self.record() else { return &mut [] };
+        note[..2].copy_from_slice(&addressing.sport.to_ne_bytes());
+        note[2..4].copy_from_slice(&addressing.id.to_ne_bytes());
+        note[4] = addressing.tos;
+        note[5] = addressing.ttl;
+        datagram
+    }
+
+    /// The same, with any note beside it.
+    pub fn slot_with(&mut self, note: &Note) -> &mut [u8] {
+        let Some((place, datagram)) = self.record() else { return &mut [] };
+        place.copy_from_slice(note);
+        datagram
+    }
+
+    /// The note of the record that was reserved last, and its datagram.
+    #[inline(always)]
+    fn record(&mut self) -> Option<(&mut [u8], &mut [u8])> {
+        let (at, len) = self.reserved?;
         let record = match self.aside.get_mut(..RECORD_HEADER + len) {
             Some(aside) => aside,
             None => self.own.bytes_mut(at, RECORD_HEADER + len),
         };
         let (header, datagram) = record.split_at_mut(RECORD_HEADER);
         header[..4].copy_from_slice(&(len as u32).to_ne_bytes());
-        header[4..6].copy_from_slice(&addressing.sport.to_ne_bytes());
-        header[6..8].copy_from_slice(&addressing.id.to_ne_bytes());
-        header[8] = addressing.tos;
-        header[9] = addressing.ttl;
-        datagram
+        Some((&mut header[4..], datagram))
     }
 
     fn has_room(&self, len: usize) -> bool {
@@ -270,6 +288,19 @@ impl Rings {
         &mut self,
         buffer: &mut [u8; MAX_DATAGRAM],
     ) -> Result<Option<(usize, Addressing)>, Corrupt> {
+        let Some((len, note)) = self.take(buffer)? else { return Ok(None) };
+        let addressing = Addressing {
+            sport: u16::from_ne_bytes([note[0], note[1]]),
+            id: u16::from_ne_bytes([note[2], note[3]]),
+            tos: note[4],
+            ttl: note[5],
+        };
+        Ok(Some((len, addressing)))
+    }
+
+    /// The same, with the note that is beside it.
+    #[inline(always)]
+    pub fn take(&mut self, buffer: &mut [u8; MAX_DATAGRAM]) -> Result<Option<(usize, Note)>, Corrupt> {
         loop {
             if self.head == self.arrived && !self.look()? {
                 return Ok(None);
@@ -300,13 +331,7 @@ impl Rings {
             }
             self.peer.copy(at + RECORD_HEADER, &mut buffer[..len]);
             self.head += record_len(len) as u64;
-            let addressing = Addressing {
-                sport: u16::from_ne_bytes([header[4], header[5]]),
-                id: u16::from_ne_bytes([header[6], header[7]]),
-                tos: header[8],
-                ttl: header[9],
-            };
-            return Ok(Some((len, addressing)));
+            return Ok(Some((len, std::array::from_fn(|i| header[4 + i]))));
         }
     }
 
@@ -342,7 +367,7 @@ impl Rings {
     /// Whether a look would find nothing, and the peer knows all that was read.
     #[inline]
     pub fn is_quiet(&self) -> bool {
-        self.head == self.told && self.peer_tail() == self.head
+        self.head == self.published_head && self.peer_tail() == self.head
     }
 
     /// How far the peer's records go. The next one is fetched at the same time: a line that another processor has written
@@ -355,16 +380,16 @@ impl Rings {
 
     /// Whether so much was read that the peer should know, although there is more.
     pub fn has_read_much(&self) -> bool {
-        self.head - self.told >= self.peer.capacity() as u64 / 4
+        self.head - self.published_head >= self.peer.capacity() as u64 / 4
     }
 
     /// Tells the peer what was read. Returns its sleep if it sleeps until then: it is to be rung.
-    pub fn tell(&mut self) -> Option<Sleep> {
-        if self.head == self.told {
+    pub fn publish_head(&mut self) -> Option<Sleep> {
+        if self.head == self.published_head {
             return None;
         }
-        self.told = self.head;
-        self.own.header().tell(self.head, self.peer.header(), &mut self.rung)
+        self.published_head = self.head;
+        self.own.header().publish_head(self.head, self.peer.header(), &mut self.rung)
     }
 
     /// Whether we have waited for room that is there now.
@@ -392,7 +417,7 @@ impl Rings {
     /// The same, to a peer that waits for room.
     pub fn scribble_what_was_read(&mut self) {
         let mut rung = Sleep::NONE;
-        self.own.header().tell(u64::MAX, self.peer.header(), &mut rung);
+        self.own.header().publish_head(u64::MAX, self.peer.header(), &mut rung);
     }
 }
 

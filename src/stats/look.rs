@@ -3,7 +3,7 @@
 //! A socket may belong to a process that is stopped, stuck or not what it seems. Each is asked by its own thread, with
 //! a deadline for the whole answer and a limit on its length, so none can hold up the others.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use softrnic_sys::Credentials;
 
 use super::Snapshot;
 use super::directory::{check_private, directories};
+use super::request::{CLOSE_SNAPSHOT, Detail, LINK, SNAPSHOT};
 
 /// How long a device may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -50,10 +51,22 @@ pub struct Silent {
 /// # Errors
 /// A directory cannot be read. If there is none, nothing is running.
 pub fn look() -> io::Result<Look> {
+    look_with(Detail::Usual)
+}
+
+/// Like [`look`], with the [`Resources`](super::Resources) of each device.
+///
+/// # Errors
+/// Those of [`look`].
+pub fn look_closely() -> io::Result<Look> {
+    look_with(Detail::Close)
+}
+
+fn look_with(detail: Detail) -> io::Result<Look> {
     let (directories, passed_over) = directories();
     let mut all = Look { passed_over, ..Look::default() };
     for directory in directories {
-        let Look { snapshots, silent, .. } = look_into(&directory)?;
+        let Look { snapshots, silent, .. } = look_into(&directory, detail)?;
         all.snapshots.extend(snapshots);
         all.silent.extend(silent);
     }
@@ -69,7 +82,7 @@ pub fn running() -> io::Result<Vec<Snapshot>> {
     Ok(look()?.snapshots)
 }
 
-pub(super) fn look_into(directory: &Path) -> io::Result<Look> {
+pub(super) fn look_into(directory: &Path, detail: Detail) -> io::Result<Look> {
     match check_private(directory) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Look::default()),
@@ -80,9 +93,15 @@ pub(super) fn look_into(directory: &Path) -> io::Result<Look> {
     let mut look = Look::default();
     for some in sockets.chunks(AT_ONCE) {
         let answers: Vec<io::Result<Snapshot>> = std::thread::scope(|scope| {
-            let asking: Vec<_> = some.iter().map(|path| scope.spawn(|| ask(path))).collect();
-            let panicked = |_| Err(io::Error::other("asking it failed"));
-            asking.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+            let asking: Vec<_> = (some.iter())
+                .map(|path| std::thread::Builder::new().spawn_scoped(scope, move || ask_for(path, detail)))
+                .collect();
+            let answers = asking.into_iter().zip(some).map(|(asked, path)| match asked {
+                Ok(thread) => thread.join().unwrap_or_else(|_| Err(io::Error::other("asking it failed"))),
+                // Where no thread can be made, one is asked after the other.
+                Err(_) => ask_for(path, detail),
+            });
+            answers.collect()
         });
         for (path, answer) in some.iter().zip(answers) {
             match answer {
@@ -138,11 +157,43 @@ fn is_dead<T>(answer: &io::Result<T>) -> bool {
 /// # Errors
 /// There is none, it belongs to another user, or it does not answer in time, or in a way that makes sense.
 pub fn ask(socket: &Path) -> io::Result<Snapshot> {
+    ask_for(socket, Detail::Usual)
+}
+
+fn ask_for(socket: &Path, detail: Detail) -> io::Result<Snapshot> {
+    let wanted = if detail == Detail::Close { CLOSE_SNAPSHOT } else { SNAPSHOT };
+    let (text, peer) = request(socket, wanted)?;
+    let mut snapshot = Snapshot::read(&text)?;
+    // Processes of other PID namespaces have no number here but what they say.
+    if peer.pid != 0 {
+        snapshot.pid = peer.pid.unsigned_abs();
+    }
+    snapshot.socket = socket.to_owned();
+    Ok(snapshot)
+}
+
+/// Has a device do something to its port: `text` is a [`LinkCommand`](softrnic_link::fault::LinkCommand).
+///
+/// # Errors
+/// There is none, it belongs to another user, it does not answer in time, or it says why it cannot.
+pub fn command(socket: &Path, text: &str) -> io::Result<()> {
+    let (text, _) = request(socket, &format!("{LINK}{text}"))?;
+    let answer: Result<(), String> = serde_json::from_slice(&text).map_err(|_| no_sense())?;
+    answer.map_err(io::Error::other)
+}
+
+/// Sends a line to a device, and returns its answer, and who has given it.
+fn request(socket: &Path, line: &str) -> io::Result<(Vec<u8>, Credentials)> {
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let mut stream = connect(socket)?;
     let peer = Credentials::of_peer(&stream)?;
     if !peer.are_ours() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to another user"));
+    }
+    match stream.write_all(format!("{line}\n").as_bytes()) {
+        // Another version may answer before it is asked.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
+        _ => {}
     }
     let mut text = Vec::new();
     let mut part = vec![0; 1 << 16];
@@ -166,12 +217,11 @@ pub fn ask(socket: &Path) -> io::Result<Snapshot> {
     if text.is_empty() {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it sent no answer"));
     }
-    let mut snapshot = Snapshot::read(&text)?;
-    // Processes of other PID namespaces have no number here but what they say.
-    if peer.pid != 0 {
-        snapshot.pid = peer.pid.unsigned_abs();
-    }
-    Ok(snapshot)
+    Ok((text, peer))
+}
+
+fn no_sense() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "its answer is not in the format of this version")
 }
 
 impl Snapshot {
@@ -180,9 +230,7 @@ impl Snapshot {
     /// # Errors
     /// It is not one.
     pub fn read(text: &[u8]) -> io::Result<Snapshot> {
-        let no_snapshot =
-            |_| io::Error::new(io::ErrorKind::InvalidData, "its answer is not in the format of this version");
-        let mut snapshot: Snapshot = serde_json::from_slice(text).map_err(no_snapshot)?;
+        let mut snapshot: Snapshot = serde_json::from_slice(text).map_err(|_| no_sense())?;
         tame(&mut snapshot);
         Ok(snapshot)
     }
@@ -200,6 +248,9 @@ fn tame(snapshot: &mut Snapshot) {
     plain(&mut snapshot.program);
     plain(&mut snapshot.device);
     plain(&mut snapshot.mode);
+    plain(&mut snapshot.port.state);
+    plain(&mut snapshot.port.phys_state);
+    snapshot.port.in_force.iter_mut().for_each(plain);
     let is_name = |text: &str| {
         text.len() <= LONGEST
             && text.starts_with(|c: char| c.is_ascii_lowercase())
@@ -215,6 +266,9 @@ fn tame(snapshot: &mut Snapshot) {
         plain(&mut connection.transport);
         plain(&mut connection.service);
     }
+    if let Some(resources) = &mut snapshot.resources {
+        resources.tame(plain);
+    }
     snapshot.connections.sort_by_key(|connection| connection.id);
     snapshot.connections.dedup_by_key(|connection| connection.id);
     snapshot.qps.sort_by_key(|qp| qp.qpn);
@@ -227,8 +281,8 @@ fn tame(snapshot: &mut Snapshot) {
             plain(why);
         }
     }
-    snapshot.reach.sort_by_key(|reach| (reach.peer, reach.part));
-    snapshot.reach.dedup_by_key(|reach| (reach.peer, reach.part));
+    snapshot.reach.sort_by_key(|reach| (reach.peer, reach.slot));
+    snapshot.reach.dedup_by_key(|reach| (reach.peer, reach.slot));
 }
 
 fn late() -> io::Error {

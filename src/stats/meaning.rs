@@ -34,12 +34,20 @@ link_counters! {
     "drop_shm_hello" = shm_bad_hello, "Invalid messages about shared memory.";
     "capture_lost" = capture_lost, "Packets that could not be written to the capture file.";
     "faults_injected" = faults_injected, "Packets dropped, duplicated, delayed, reordered or damaged on purpose.";
+    "drop_port_tx" = port_tx_dropped, "Packets that were to be sent while the port was down on command, or into a blackhole.";
+    "drop_port_rx" = port_rx_dropped, "Packets received while the port was down on command, or in a blackhole.";
 }
 
 const OWN: &[(&str, &str)] = &[
     ("link_downed", "Times that the port went down."),
     ("progress_wakeups", "Times that the progress thread woke."),
 ];
+
+/// Whether a counter, by its name, counts what was dropped.
+pub fn is_drop(name: &str) -> bool {
+    matches!(name, "bad_pkey" | "qkey_viol" | "send_err" | "rcvd_overruns" | "capture_lost")
+        || name.starts_with("drop_")
+}
 
 /// The meaning of a counter in [`Snapshot::counters`](super::Snapshot::counters); `None` for a name unknown to this
 /// version.

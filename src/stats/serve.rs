@@ -33,7 +33,7 @@ pub struct Limits {
 
 /// The result of what a client has sent so far.
 #[derive(Clone, Debug)]
-pub enum Heard {
+pub enum Answer {
     /// The request is incomplete.
     More,
     /// The answer is not ready yet.
@@ -94,7 +94,7 @@ const PIECES: usize = 4;
 /// How long to leave a listener alone that fails for lack of descriptors or memory.
 const REFUSED: Duration = Duration::from_millis(100);
 
-impl<L: AsFd, H: FnMut(&[u8], Time) -> Heard> Server<L, H> {
+impl<L: AsFd, H: FnMut(&[u8], Time) -> Answer> Server<L, H> {
     /// No client has come yet. The listener is non-blocking.
     pub fn new(listener: L, limits: Limits, admits: fn(BorrowedFd<'_>) -> bool, hear: H) -> Server<L, H> {
         Server { listener, admits, clients: VecDeque::new(), limits, hear, next_round: Time::ZERO }
@@ -108,7 +108,8 @@ impl<L: AsFd, H: FnMut(&[u8], Time) -> Heard> Server<L, H> {
     /// Waits until the next round may have something to do, `timeout` has passed, or `other` is readable or closed;
     /// returns whether it is the last.
     pub fn wait(&self, now: Time, timeout: Duration, other: BorrowedFd<'_>) -> bool {
-        std::thread::sleep(self.next_round.since(now));
+        // Not by `sleep`, which a preloaded library may slow down.
+        wait_for(&mut Vec::new(), self.next_round.since(now));
         let due = self.clients.iter().map(|client| client.deadline.since(now)).min();
         let mut fds = vec![PollFd::new(&other, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
         for client in &self.clients {
@@ -200,18 +201,18 @@ impl<L: AsFd, H: FnMut(&[u8], Time) -> Heard> Server<L, H> {
                 return Next::Stays;
             }
             match (self.hear)(&client.request, now) {
-                Heard::Say(answer) => {
+                Answer::Say(answer) => {
                     client.answer = Some((answer, 0));
                     (client.deadline, client.moved) = (now + self.limits.timeout, now);
                     return Next::Stays;
                 }
-                Heard::Leave => return Next::Gone,
-                Heard::Later => {
+                Answer::Leave => return Next::Gone,
+                Answer::Later => {
                     client.waits = true;
                     return Next::Stays;
                 }
-                Heard::More if ended => return Next::Gone,
-                Heard::More => {}
+                Answer::More if ended => return Next::Gone,
+                Answer::More => {}
             }
             let mut piece = [0; PIECE];
             let room = PIECE.min(self.limits.request.saturating_sub(client.request.len()));

@@ -2,10 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use softrnic_link::Part;
+use softrnic_link::ProcessSlot;
+use softrnic_link::fault::spelled;
 use softrnic_wire::Qpn;
+
+use super::Resources;
 
 /// A NIC at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -22,6 +27,9 @@ pub struct Snapshot {
     pub time_ns: u64,
     /// Addresses by index in the GID table.
     pub gids: BTreeMap<usize, IpAddr>,
+    /// The state of the port.
+    #[serde(default)]
+    pub port: PortSnapshot,
     /// Active MTU in bytes.
     pub active_mtu: u32,
     /// Counters by name.
@@ -38,6 +46,30 @@ pub struct Snapshot {
     /// The processes that share the device's address, this one included; empty if none may.
     #[serde(default)]
     pub processes: Vec<u32>,
+    /// The objects that programs have created on it, if they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// Where the device was asked.
+    #[serde(skip)]
+    pub socket: PathBuf,
+}
+
+/// A port at one moment.
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
+pub struct PortSnapshot {
+    /// `ACTIVE` or `DOWN`.
+    pub state: String,
+    /// The physical state, as sysfs names it.
+    pub phys_state: String,
+    /// The reported speed in megabits per second.
+    pub speed_mbps: u64,
+    /// For how long it has been down on command.
+    pub down_for_ns: Option<u64>,
+    /// When it will change on command.
+    pub changes_in_ns: Option<u64>,
+    /// What else holds on command, as commands say it: blackholes, limits, faults.
+    #[serde(default)]
+    pub in_force: Vec<String>,
 }
 
 /// A queue pair at one moment.
@@ -60,7 +92,13 @@ pub struct QpSnapshot {
     pub queued_sends: usize,
     pub retries_left: u8,
     pub rnr_wait: bool,
-    /// The peer does not answer, because its process is stopped.
+    /// For how long the oldest request in flight has waited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_ns: Option<u64>,
+    /// Where that was posted, if the program is checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub posted: Option<String>,
+    /// The peer does not answer, because its process is stopped or gets no processor.
     #[serde(default)]
     pub peer_stopped: bool,
     /// Bytes per second that congestion control allows, if it limits the rate.
@@ -91,9 +129,9 @@ pub struct PeerSnapshot {
 pub struct ReachSnapshot {
     /// Its address.
     pub peer: IpAddr,
-    /// The part of the address that is the peer's, the highest bits of its QPNs; none if it has all of the address.
+    /// The slot of the address that is the peer's, the highest bits of its QPNs; none if it has all of the address.
     #[serde(default)]
-    pub part: Option<usize>,
+    pub slot: Option<usize>,
     /// `shm`, or the kind of the link: `udp`.
     pub through: String,
     /// Why not through shared memory.
@@ -131,6 +169,7 @@ impl Snapshot {
             mode: String::new(),
             time_ns: 0,
             gids: BTreeMap::new(),
+            port: PortSnapshot::default(),
             active_mtu: 0,
             counters: BTreeMap::new(),
             qps: Vec::new(),
@@ -138,22 +177,67 @@ impl Snapshot {
             connections: Vec::new(),
             reach: Vec::new(),
             processes: Vec::new(),
+            resources: None,
+            socket: PathBuf::new(),
         }
     }
 
     /// How the QP of a peer is reached: `shm`, or the kind of the link.
     pub fn through(&self, peer: IpAddr, qpn: u32) -> &str {
-        let part = Part::of(Qpn::new(qpn)).number();
+        let slot = ProcessSlot::of(Qpn::new(qpn)).number();
         let known = self
             .reach
             .iter()
-            .find(|reach| reach.peer == peer && reach.part.is_none_or(|known| known == part));
+            .find(|reach| reach.peer == peer && reach.slot.is_none_or(|known| known == slot));
         known.map_or_else(|| self.kind(), |reach| &reach.through)
     }
 
     /// The kind of its link, which the mode begins with.
     pub fn kind(&self) -> &str {
         self.mode.split(' ').next().unwrap_or_default()
+    }
+}
+
+impl PortSnapshot {
+    /// Its speed for people.
+    pub fn speed(&self) -> String {
+        match self.speed_mbps {
+            megabits if megabits % 1000 == 0 => format!("{}Gbit", megabits / 1000),
+            megabits => format!("{megabits}Mbit"),
+        }
+    }
+
+    /// What was commanded of it, if anything was.
+    pub fn commanded(&self) -> Option<String> {
+        // To the millisecond: nobody reads more.
+        let time = |ns: u64| spelled(Duration::from_millis(ns / 1_000_000));
+        let down = self.down_for_ns.map(|ns| format!("down on command for {}", time(ns)));
+        let change = self.changes_in_ns.map(|ns| format!("changes in {}", time(ns)));
+        let in_force = self.in_force.iter().cloned();
+        let texts: Vec<String> = down.into_iter().chain(change).chain(in_force).collect();
+        (!texts.is_empty()).then(|| texts.join(", "))
+    }
+}
+
+/// Which devices are meant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Devices {
+    /// Every one.
+    All,
+    /// Those that have an address.
+    With(IpAddr),
+    /// Those that have a name.
+    Named(String),
+}
+
+impl Devices {
+    /// Whether a device is meant.
+    pub fn include(&self, snapshot: &Snapshot) -> bool {
+        match self {
+            Devices::All => true,
+            Devices::With(address) => snapshot.gids.values().any(|known| known == address),
+            Devices::Named(name) => snapshot.device == *name,
+        }
     }
 }
 

@@ -13,16 +13,17 @@ use softrnic_sys::Credentials;
 use softrnic_wire::Time;
 
 use super::look::sweep;
-use super::serve::{Heard, Limits, Server};
+use super::request::{Detail, Request};
+use super::serve::{Answer, Limits, Server};
 use super::{Snapshot, private_directory};
 use softrnic_sync::kick::Kick;
 
-/// Limits of clients. They send no request, so any request is too long.
+/// Limits of clients.
 pub const LIMITS: Limits = Limits {
     clients: 64,
     accepted: 16,
     bytes: 4 << 20,
-    request: 0,
+    request: 4 << 10,
     timeout: Duration::from_secs(1),
     pace: Duration::from_millis(2),
 };
@@ -67,16 +68,30 @@ impl StatsSocket {
     }
 
     /// Answers clients until none has come for a while, or `stop` is closed. `snapshot` is called no more often than a
-    /// snapshot is reused.
+    /// snapshot is reused; `command` carries out a command to the port.
     pub fn serve(
         &self,
         stop: BorrowedFd<'_>,
         now: impl Fn() -> Time,
-        mut snapshot: impl FnMut() -> Option<Snapshot>,
+        mut snapshot: impl FnMut(Detail) -> Option<Snapshot>,
+        mut command: impl FnMut(&str) -> Result<(), String>,
     ) {
-        let mut cached = Cached::default();
-        let mut server = Server::new(&self.listener, LIMITS, is_ours, |_: &[u8], now| {
-            cached.get(now, || serde_json::to_vec(&snapshot()?).ok())
+        let [mut usual, mut close] = [const { Cached::EMPTY }; 2];
+        let mut server = Server::new(&self.listener, LIMITS, is_ours, |text: &[u8], now| {
+            match Request::parse(text) {
+                Request::Unfinished => Answer::More,
+                Request::Unknown => Answer::Leave,
+                Request::Snapshot(detail) => {
+                    let cached = if detail == Detail::Close { &mut close } else { &mut usual };
+                    cached.get(now, || serde_json::to_vec(&snapshot(detail)?).ok())
+                }
+                Request::Link(text) => {
+                    let answer = command(text);
+                    // The last snapshots are from before.
+                    (usual, close) = (Cached::EMPTY, Cached::EMPTY);
+                    serde_json::to_vec(&answer).map_or(Answer::Leave, |answer| Answer::Say(answer.into()))
+                }
+            }
         });
         let mut until = now() + LINGER;
         loop {
@@ -114,12 +129,14 @@ pub struct Cached {
 }
 
 impl Cached {
+    const EMPTY: Cached = Cached { text: None };
+
     /// The last snapshot, or a new one if it is too old.
-    pub fn get(&mut self, now: Time, take: impl FnOnce() -> Option<Vec<u8>>) -> Heard {
+    pub fn get(&mut self, now: Time, take: impl FnOnce() -> Option<Vec<u8>>) -> Answer {
         if self.text.as_ref().is_none_or(|(_, until)| *until <= now) {
             self.text = take().map(|text| (text.into(), now + LIFETIME));
         }
-        self.text.as_ref().map_or(Heard::Leave, |(text, _)| Heard::Say(Arc::clone(text)))
+        self.text.as_ref().map_or(Answer::Leave, |(text, _)| Answer::Say(Arc::clone(text)))
     }
 }
 

@@ -1,12 +1,13 @@
 //! Sockets that are dead, hung or hostile.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::look::{look_into, sweep};
+use super::request::Detail;
 use super::{Look, PeerSnapshot, QpSnapshot, Snapshot};
 
 /// A private directory of a test's own, gone when dropped.
@@ -24,18 +25,20 @@ impl Directory {
         UnixListener::bind(self.0.join(name)).expect("a socket")
     }
 
-    /// A socket that gives every client `answer`.
+    /// A socket that gives every client `answer` to its request.
     fn answering(&self, name: &str, answer: impl Fn(UnixStream) + Send + 'static) {
         let listener = self.listen(name);
         std::thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
+                // A connection closed with something unread is reset.
+                let _ = BufReader::new(&stream).read_line(&mut String::new());
                 answer(stream);
             }
         });
     }
 
     fn look(&self) -> Look {
-        look_into(&self.0).expect("readable")
+        look_into(&self.0, Detail::Usual).expect("readable")
     }
 }
 
@@ -53,6 +56,7 @@ fn snapshot(device: &str) -> Snapshot {
         mode: "udp".into(),
         time_ns: 1,
         gids: Default::default(),
+        port: Default::default(),
         active_mtu: 1024,
         counters: Default::default(),
         qps: Vec::<QpSnapshot>::new(),
@@ -60,6 +64,8 @@ fn snapshot(device: &str) -> Snapshot {
         connections: Vec::new(),
         reach: Vec::new(),
         processes: Vec::new(),
+        resources: None,
+        socket: PathBuf::new(),
     }
 }
 
@@ -167,9 +173,9 @@ fn a_directory_open_to_other_users_is_ignored() {
     let directory = Directory::new("open");
     std::fs::set_permissions(&directory.0, std::fs::Permissions::from_mode(0o755)).expect("ours");
     assert_eq!(
-        look_into(&directory.0).expect_err("not private").kind(),
+        look_into(&directory.0, Detail::Usual).expect_err("not private").kind(),
         std::io::ErrorKind::PermissionDenied
     );
-    let nothing = look_into(&directory.0.join("missing")).expect("nothing runs");
+    let nothing = look_into(&directory.0.join("missing"), Detail::Usual).expect("nothing runs");
     assert!(nothing.snapshots.is_empty());
 }

@@ -1,19 +1,26 @@
 //! A study in a TOML file: network, NICs, flows, and links that fail. docs/fabric.md describes it.
 
+mod change;
 mod quantity;
+mod sizes;
 mod tables;
 mod workload;
 
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::path::Path;
 
-use softrnic_fabric::{Fabric, Host, LinkChange, LinkId, Parts, Picos, Topology, ns3};
+use softrnic_fabric::{Fabric, Host, LinkChange, Parts, Picos, PortId, Topology, ns3};
+use softrnic_link::fault::FaultSpec;
+
 use toml::Spanned;
 
 use crate::flow::Flow;
 use crate::nic::NicConfig;
-use tables::{At, File, FlowTable, Network};
+use tables::{At, FaultTable, File, FlowTable, HostTable, Network};
+
+pub use change::{change, link};
 
 /// A study as described: what [`Study::new`](crate::Study::new) takes, and what happens meanwhile.
 #[derive(Clone, Debug)]
@@ -26,6 +33,8 @@ pub struct Description {
     pub flows: Vec<Flow>,
     /// Changes of links, by time.
     pub changes: Vec<Change>,
+    /// Live, hosts that are network interfaces of the machine.
+    pub interfaces: Vec<(Host, String)>,
     /// How long after a change routes follow.
     pub convergence: Picos,
     /// Decides all that is random.
@@ -34,6 +43,10 @@ pub struct Description {
     pub until: Picos,
     /// When flows and queues are sampled.
     pub sampling: Sampling,
+    /// Live, a second of its time takes so many of the clock.
+    pub slow: u32,
+    /// The network of the hosts' addresses: the first host has the one after it.
+    pub addresses: Ipv4Addr,
 }
 
 /// When flows and queues are sampled.
@@ -49,14 +62,23 @@ pub enum Sampling {
 }
 
 /// A link changes at a time.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Change {
     /// When.
     pub at: Picos,
-    /// Which link.
-    pub link: LinkId,
+    /// Which link: its port at the node that was named first.
+    pub port: PortId,
     /// What becomes of it.
-    pub change: LinkChange,
+    pub becomes: Becomes,
+}
+
+/// What can become of a link.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Becomes {
+    /// It changes, in both directions.
+    Link(LinkChange),
+    /// These faults are injected, and no others: `tx` is what leaves by the port, `rx` what comes to it.
+    Faulty(FaultSpec),
 }
 
 /// A mistake in a description.
@@ -90,6 +112,18 @@ impl Description {
     /// # Errors
     /// The first mistake, with its line.
     pub fn read(text: &str, directory: &Path) -> Result<Description, Mistake> {
+        let description = Description::read_network(text, directory)?;
+        if description.flows.is_empty() {
+            return Err(mistake(0, "there is nothing to do: add a [[flow]] or a [[workload]]".into()));
+        }
+        Ok(description)
+    }
+
+    /// Reads a description of a network that need not have flows.
+    ///
+    /// # Errors
+    /// The first mistake, with its line.
+    pub fn read_network(text: &str, directory: &Path) -> Result<Description, Mistake> {
         let file: File = toml::from_str(text).map_err(|error| Mistake {
             file: None,
             line: error.span().map_or(0, |span| line_of(text, &span)),
@@ -98,6 +132,14 @@ impl Description {
         Reader { text, directory }.build(&file)
     }
 }
+
+/// Linux allows no longer names of interfaces.
+const LONGEST_INTERFACE: usize = 15;
+
+/// The slowest slow motion.
+pub const MOST_SLOW: u32 = 100_000;
+/// Of the loopback network, so that ordinary sockets reach the programs of a host at its address too.
+const ADDRESSES: Ipv4Addr = Ipv4Addr::new(127, 77, 0, 0);
 
 /// Turns what a file says into what a study takes.
 struct Reader<'a> {
@@ -120,20 +162,25 @@ impl Reader<'_> {
         for workload in &file.workload {
             workload::generate(workload, self, &topology, seed, &mut flows)?;
         }
-        if flows.is_empty() {
-            return Err(mistake(0, "there is nothing to do: add a [[flow]] or a [[workload]]".into()));
-        }
         let mut changes = Vec::new();
         for at in &file.at {
             changes.push(self.change(at, &topology)?);
+        }
+        for fault in &file.fault {
+            changes.push(self.fault(fault, &topology)?);
         }
         changes.sort_by_key(|change| change.at);
         let time = |value: &Option<Spanned<String>>, default| match value {
             Some(value) => self.parse(value, quantity::time),
             None => Ok(default),
         };
+        let addresses = self.addresses(&file.network, &topology)?;
+        let interfaces = self.interfaces(&file.host, &topology)?;
         Ok(Description {
             topology,
+            interfaces,
+            addresses,
+            slow: file.slow.as_ref().map_or(Ok(1), |slow| self.slow(slow))?,
             nic,
             flows,
             changes,
@@ -188,6 +235,28 @@ impl Reader<'_> {
         made.map_err(|error| self.wrong(generator, error.to_string()))
     }
 
+    fn slow(&self, slow: &Spanned<u32>) -> Result<u32, Mistake> {
+        let factor = *slow.as_ref();
+        match (1..=MOST_SLOW).contains(&factor) {
+            true => Ok(factor),
+            false => {
+                Err(self.wrong(slow, format!("time can be slowed 1 to {MOST_SLOW} times, not {factor}")))
+            }
+        }
+    }
+
+    /// All hosts must have an address, and none may be that of a group.
+    fn addresses(&self, network: &Network, topology: &Topology) -> Result<Ipv4Addr, Mistake> {
+        let Some(text) = &network.addresses else { return Ok(ADDRESSES) };
+        let base: Ipv4Addr =
+            self.parse(text, |text| text.parse().map_err(|_| format!("`{text}` is not an IPv4 address")))?;
+        let last = u32::from(base).checked_add(topology.hosts().len() as u32).map(Ipv4Addr::from);
+        match last.filter(|last| last.octets()[0] < 224 && base.octets()[0] != 0) {
+            Some(_) => Ok(base),
+            None => Err(self.wrong(text, format!("the addresses after {base} are not those of hosts"))),
+        }
+    }
+
     fn flows_of_file(&self, network: &Network, topology: &Topology) -> Result<Vec<Flow>, Mistake> {
         let Some(name) = &network.flows else { return Ok(Vec::new()) };
         let text = self.file(name)?;
@@ -219,36 +288,43 @@ impl Reader<'_> {
     }
 
     fn change(&self, at: &At, topology: &Topology) -> Result<Change, Mistake> {
-        let (a, b) = at.link.as_ref().split_once('-').ok_or_else(|| {
-            self.wrong(
-                &at.link,
-                format!("`{}` names no link: write both ends, as in leaf0-spine1", at.link.as_ref()),
-            )
-        })?;
-        let node = |name| topology.node(name).map_err(|error| self.wrong(&at.link, error.to_string()));
-        let ends = [node(a)?, node(b)?];
-        let link =
-            topology.links().iter().position(|link| link.ends == ends || link.ends == [ends[1], ends[0]]);
-        let link = link.ok_or_else(|| self.wrong(&at.link, format!("no link joins {a} and {b}")))?;
-        let change = match at.change.as_ref().split_once(' ') {
-            None if at.change.as_ref() == "down" => LinkChange::Down,
-            None if at.change.as_ref() == "up" => LinkChange::Up,
-            None if at.change.as_ref() == "blackhole" => LinkChange::BlackHole(true),
-            Some(("rate", rate)) => {
-                LinkChange::Rate(quantity::rate(rate).map_err(|problem| self.wrong(&at.change, problem))?)
+        let port = self.link(&at.link, topology)?;
+        let becomes = self.parse(&at.change, change::change)?;
+        let at = self.parse(&at.time, quantity::time)?;
+        Ok(Change { at, port, becomes })
+    }
+
+    /// Faults from the beginning on.
+    fn fault(&self, table: &FaultTable, topology: &Topology) -> Result<Change, Mistake> {
+        let port = self.link(&table.link, topology)?;
+        let becomes = self.parse(&table.rules, change::faults)?;
+        Ok(Change { at: Picos::ZERO, port, becomes })
+    }
+
+    fn link(&self, link: &Spanned<String>, topology: &Topology) -> Result<PortId, Mistake> {
+        change::link(link.as_ref(), topology).map_err(|problem| self.wrong(link, problem))
+    }
+
+    /// Hosts that are interfaces of this machine: each at most once, and each interface, too.
+    fn interfaces(&self, hosts: &[HostTable], topology: &Topology) -> Result<Vec<(Host, String)>, Mistake> {
+        let mut interfaces: Vec<(Host, String)> = Vec::new();
+        for table in hosts {
+            let host = self.host(&table.name, topology)?;
+            let interface = table.interface.as_ref();
+            if interfaces.iter().any(|(known, _)| *known == host) {
+                return Err(self.wrong(&table.name, format!("{} is described twice", table.name.as_ref())));
             }
-            Some(("ber", rate)) => LinkChange::BitErrorRate(
-                quantity::probability(rate).map_err(|problem| self.wrong(&at.change, problem))?,
-            ),
-            _ => {
-                let known = "down, up, blackhole, `rate 25Gbps`, `ber 1e-9`";
+            if interface.is_empty() || interface.len() > LONGEST_INTERFACE {
                 return Err(
-                    self.wrong(&at.change, format!("`{}` is not a change: {known}", at.change.as_ref()))
+                    self.wrong(&table.interface, format!("`{interface}` is not the name of an interface"))
                 );
             }
-        };
-        let at = self.parse(&at.time, quantity::time)?;
-        Ok(Change { at, link: LinkId(link as u32), change })
+            if interfaces.iter().any(|(_, known)| known == interface) {
+                return Err(self.wrong(&table.interface, format!("{interface} is another host's already")));
+            }
+            interfaces.push((host, interface.clone()));
+        }
+        Ok(interfaces)
     }
 
     fn host(&self, name: &Spanned<String>, topology: &Topology) -> Result<Host, Mistake> {

@@ -6,7 +6,7 @@ use softrnic_engine::{
     Budget, CqKey, Cqe, Engine, EngineConfig, LocalData, QpHandle, QpInit, ReceiveSource, RecvRequest,
     SendRequest,
 };
-use softrnic_fabric::{Fabric, Host, Observer, Picos, PortId};
+use softrnic_fabric::{Fabric, Host, Observer, Picos, PortId, To};
 use softrnic_memory::{Lkey, MemoryError, PdId, Sge};
 use softrnic_sync::queue::CompletionRing;
 use softrnic_transport::{AttrMask, Path, QpAttr, QpState, QpType, SendOp, SendTail};
@@ -187,7 +187,7 @@ impl StudyHost {
                 return false;
             }
             let to = host_of(packet.dst);
-            let frame = packet.into_frame(self.host, to, overhead);
+            let frame = packet.into_frame(self.host, To::Host(to), overhead);
             taken |= fabric.send(now, self.fabric_port, frame, observer).is_ok();
         }
         taken

@@ -8,17 +8,26 @@
 
 #![forbid(unsafe_code)]
 
+pub mod charts;
 mod description;
 mod flow;
 mod host;
 mod nic;
 mod packet;
+pub mod page;
+mod pauses;
 mod port;
 mod result;
+mod spares;
 mod study;
+mod watch;
 
-pub use description::{Change, Description, Mistake, Sampling};
+pub use description::{Becomes, Change, Description, MOST_SLOW, Mistake, Sampling, change, link};
 pub use flow::{Flow, FlowState};
 pub use nic::NicConfig;
+pub use packet::Packet;
+pub use pauses::{Branch, pause_tree};
 pub use result::{FlowResult, PortResult, Report, Sample, Summary};
+pub use spares::Spares;
 pub use study::{Error, Study};
+pub use watch::{Carried, Watch};

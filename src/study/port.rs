@@ -9,6 +9,7 @@ use softrnic_link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, 
 use softrnic_wire::{DF, IpFacts, Time, UdpFacts};
 
 use crate::packet::Packet;
+use crate::spares::Spares;
 
 /// What a NIC has sent and not yet got rid of, and what has arrived for it.
 pub struct StudyPort {
@@ -19,9 +20,7 @@ pub struct StudyPort {
     pub inbox: VecDeque<Box<Packet>>,
     /// A reservation was refused: the NIC waits for room.
     pub is_full: bool,
-    /// Packets to be used again.
-    #[expect(clippy::vec_box, reason = "the boxes are what is used again")]
-    spare: Vec<Box<Packet>>,
+    spares: Spares<Packet>,
 }
 
 impl StudyPort {
@@ -40,7 +39,7 @@ impl StudyPort {
             outbox: VecDeque::new(),
             inbox: VecDeque::new(),
             is_full: false,
-            spare: Vec::new(),
+            spares: Spares::default(),
         }
     }
 
@@ -75,9 +74,7 @@ impl Link for StudyPort {
             (IpAddr::V6(src), IpAddr::V6(dst)) => IpFacts::V6 { src, dst },
             _ => return Err(TxError::Unreachable),
         };
-        let mut packet = self.spare.pop().unwrap_or_else(|| {
-            Box::new(Packet { src: flow.src, dst: flow.dst, sport: 0, tos: 0, ttl: 0, bytes: Vec::new() })
-        });
+        let mut packet = self.spares.take();
         (packet.src, packet.dst, packet.sport) = (flow.src, flow.dst, flow.sport);
         (packet.tos, packet.ttl) = (flow.tos, flow.ttl);
         packet.bytes.resize(len, 0);
@@ -120,7 +117,7 @@ impl Link for StudyPort {
                 ip_header: None,
                 bytes: &packet.bytes,
             });
-            self.spare.push(packet);
+            self.spares.keep(packet);
         }
         if self.inbox.is_empty() { Overrun::Drained } else { Overrun::Budget }
     }

@@ -1,6 +1,7 @@
 //! What came of a study.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use softrnic_fabric::{Fabric, PortId};
 
 /// A flow.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -24,7 +25,7 @@ pub struct FlowResult {
 }
 
 /// A port.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PortResult {
     /// Its node and the node at the other end.
     pub port: String,
@@ -40,6 +41,8 @@ pub struct PortResult {
     pub lost_damaged: u64,
     /// Frames lost because the link was down.
     pub lost_down: u64,
+    /// Frames that faults have lost, doubled, delayed or damaged on purpose.
+    pub faults: u64,
     /// Pauses that it was told.
     pub pauses_received: u64,
     /// How long it was paused, in nanoseconds.
@@ -49,8 +52,32 @@ pub struct PortResult {
 }
 
 impl PortResult {
+    /// What a port has counted so far.
+    pub fn of<P: Clone>(fabric: &Fabric<P>, port: PortId) -> PortResult {
+        let counters = fabric.counters(port);
+        PortResult {
+            port: fabric.topology().port_name(port),
+            tx_frames: counters.tx_frames,
+            tx_bytes: counters.tx_bytes,
+            marked: counters.marked,
+            dropped: counters.dropped,
+            lost_damaged: counters.lost_damaged,
+            lost_down: counters.lost_down,
+            faults: counters.meddled,
+            pauses_received: counters.pauses_received,
+            paused_ns: counters.paused.0 as f64 / 1000.0,
+            queue_peak: counters.queue_peak,
+        }
+    }
+
+    /// All ports of a network.
+    pub fn all<P: Clone>(fabric: &Fabric<P>) -> Vec<PortResult> {
+        let ports = 0..2 * fabric.topology().links().len() as u32;
+        ports.map(|port| PortResult::of(fabric, PortId(port))).collect()
+    }
+
     /// Its counts, in the order of `ports.csv`: frames, bytes, and what became of frames, up to the pauses.
-    pub fn counts(&self) -> [u64; 7] {
+    pub fn counts(&self) -> [u64; 8] {
         [
             self.tx_frames,
             self.tx_bytes,
@@ -58,8 +85,25 @@ impl PortResult {
             self.dropped,
             self.lost_damaged,
             self.lost_down,
+            self.faults,
             self.pauses_received,
         ]
+    }
+
+    /// What it has counted since it had counted `before`. The longest queue is that of the whole time.
+    pub fn since(&self, before: &PortResult) -> PortResult {
+        PortResult {
+            tx_frames: self.tx_frames - before.tx_frames,
+            tx_bytes: self.tx_bytes - before.tx_bytes,
+            marked: self.marked - before.marked,
+            dropped: self.dropped - before.dropped,
+            lost_damaged: self.lost_damaged - before.lost_damaged,
+            lost_down: self.lost_down - before.lost_down,
+            faults: self.faults - before.faults,
+            pauses_received: self.pauses_received - before.pauses_received,
+            paused_ns: self.paused_ns - before.paused_ns,
+            ..self.clone()
+        }
     }
 }
 
@@ -119,7 +163,7 @@ impl Report {
 
     /// The ports as CSV, with a line of titles.
     pub fn ports_csv(&self) -> String {
-        let titles = "port,tx_frames,tx_bytes,marked,dropped,lost_damaged,lost_down,pauses_received,paused_ns,queue_peak\n";
+        let titles = "port,tx_frames,tx_bytes,marked,dropped,lost_damaged,lost_down,faults,pauses_received,paused_ns,queue_peak\n";
         let line = |port: &PortResult| {
             let counts: Vec<String> = port.counts().iter().map(u64::to_string).collect();
             format!("{},{},{:.3},{}\n", port.port, counts.join(","), port.paused_ns, port.queue_peak)

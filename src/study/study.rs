@@ -3,17 +3,25 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
+use std::iter::Peekable;
+use std::slice::Iter;
 
-use softrnic_fabric::{Fabric, Frame, Host, LinkId, Observer, Picos, PortId, Topology, TopologyError};
+use softrnic_fabric::{
+    DropReason, Fabric, Frame, Host, LinkChange, LinkId, Meddling, Observer, Picos, PortId, Priority,
+    Topology, TopologyError,
+};
+use softrnic_link::capture::Capture;
+use softrnic_link::fault::FaultSpec;
 use softrnic_transport::Status;
 use softrnic_wire::Psn;
 
-use crate::description::{Description, Sampling};
+use crate::description::{Becomes, Change, Description, Sampling};
 use crate::flow::{Flow, FlowState};
 use crate::host::{End, StudyHost, messages};
 use crate::nic::NicConfig;
 use crate::packet::Packet;
 use crate::result::{FlowResult, PortResult, Report, Sample};
+use crate::watch::Watch;
 
 /// Virtual time between two reports of progress.
 const PROGRESS: Picos = Picos::from_micros(50);
@@ -89,18 +97,50 @@ struct Received {
 struct Seen {
     arrived: Vec<(Host, Box<Packet>)>,
     room: Vec<Host>,
+    watch: Watch,
 }
 
 impl Observer<Box<Packet>> for Seen {
     fn deliver(&mut self, _at: Picos, host: Host, frame: Frame<Box<Packet>>) {
         // What is left of a trimmed frame fails its ICRC, as in a NIC that does not know trimming.
         if !frame.trimmed {
-            self.arrived.push((host, Packet::from_frame(frame)));
+            self.arrived.push((host, frame.payload.arrived(frame.ect)));
         }
     }
 
     fn has_room(&mut self, _at: Picos, host: Host) {
         self.room.push(host);
+    }
+
+    #[inline]
+    fn watches(&self) -> bool {
+        self.watch.is_on()
+    }
+
+    #[inline]
+    fn meddle(&mut self, at: Picos, port: PortId, frame: &mut Frame<Box<Packet>>) -> Option<Meddling> {
+        self.watch.meddle(at, port, frame)
+    }
+
+    #[inline]
+    fn sent(&mut self, at: Picos, port: PortId, frame: &Frame<Box<Packet>>) {
+        self.watch.sent(at, port, frame);
+    }
+
+    fn marked(&mut self, _at: Picos, port: PortId, _frame: &Frame<Box<Packet>>) {
+        self.watch.marked(port);
+    }
+
+    fn dropped(&mut self, at: Picos, port: PortId, frame: &Frame<Box<Packet>>, reason: DropReason) {
+        self.watch.dropped(at, port, frame, reason);
+    }
+
+    fn paused(&mut self, at: Picos, port: PortId, priority: Priority) {
+        self.watch.paused(at, port, priority, true);
+    }
+
+    fn resumed(&mut self, at: Picos, port: PortId, priority: Priority) {
+        self.watch.paused(at, port, priority, false);
     }
 }
 
@@ -172,6 +212,7 @@ impl Study {
             Sampling::AtLeast(_) => FIRST_INTERVAL,
         };
         let mut sample_at = interval;
+        self.change_until_now(&mut changes);
         while self.running > 0 && self.now < description.until {
             let slice = self.now + PROGRESS;
             let next = changes.peek().map_or(Picos::NEVER, |change| change.at);
@@ -192,12 +233,20 @@ impl Study {
                 }
                 sample_at += interval;
             }
-            while let Some(change) = changes.next_if(|change| change.at <= self.now) {
-                self.change(change.link, change.change);
-            }
+            self.change_until_now(&mut changes);
             progress(self);
         }
         Ok(())
+    }
+
+    /// Lets links change whose time has come.
+    fn change_until_now(&mut self, changes: &mut Peekable<Iter<'_, Change>>) {
+        while let Some(change) = changes.next_if(|change| change.at <= self.now) {
+            match &change.becomes {
+                Becomes::Link(becomes) => self.change(change.port.link(), *becomes),
+                Becomes::Faulty(faults) => self.inject(change.port, faults),
+            }
+        }
     }
 
     /// Queues that pause each other in a circle, by the names of their ports.
@@ -221,10 +270,21 @@ impl Study {
         self.running
     }
 
+    /// Records what leaves by each port from now on.
+    pub fn capture(&mut self, capture: &Capture) {
+        // Virtual time has no date, and the same study gives the same file.
+        self.seen.watch.capture(capture, self.fabric.topology(), 0);
+    }
+
     /// Changes a link now.
-    pub fn change(&mut self, link: LinkId, change: softrnic_fabric::LinkChange) {
+    pub fn change(&mut self, link: LinkId, change: LinkChange) {
         self.fabric.change(self.now, link, change, &mut self.seen);
         self.serve();
+    }
+
+    /// Injects these faults on a link from now on, and no others. `tx` is what leaves by this port of it.
+    pub fn inject(&mut self, from: PortId, faults: &FaultSpec) {
+        self.seen.watch.inject(self.now, from, faults);
     }
 
     /// Flows of the study.
@@ -393,23 +453,7 @@ impl Study {
                     _ => None,
                 },
             });
-        let ports = (0..2 * topology.links().len() as u32).map(|number| {
-            let port = PortId(number);
-            let counters = self.fabric.counters(port);
-            PortResult {
-                port: topology.port_name(port),
-                tx_frames: counters.tx_frames,
-                tx_bytes: counters.tx_bytes,
-                marked: counters.marked,
-                dropped: counters.dropped,
-                lost_damaged: counters.lost_damaged,
-                lost_down: counters.lost_down,
-                pauses_received: counters.pauses_received,
-                paused_ns: nanos(counters.paused),
-                queue_peak: counters.queue_peak,
-            }
-        });
-        let ports: Vec<PortResult> = ports.collect();
+        let ports = PortResult::all(&self.fabric);
         let mut counters = BTreeMap::new();
         for host in &self.hosts {
             for (counter, count) in host.engine.counters().filter(|(_, count)| *count > 0) {

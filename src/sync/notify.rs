@@ -40,6 +40,11 @@ impl Arming {
 pub struct ArmedNic(Arc<AtomicU8>);
 
 impl ArmedNic {
+    /// Whether an event was asked for.
+    pub fn is_armed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != NONE
+    }
+
     /// Whether an event is due for what was just published (`solicited` if any of it was); disarms if so.
     ///
     /// Call after publishing, once per completion or once per batch. Failed completions count as solicited.

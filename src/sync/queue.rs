@@ -244,6 +244,11 @@ impl<C> CompletionRing<C> {
         self.0.len()
     }
 
+    /// Whether any was ever taken.
+    pub fn was_used(&self) -> bool {
+        self.0.was_used || self.0.last.was_used()
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.len() == 0
@@ -280,9 +285,19 @@ impl<C> CompletionRingNic<C> {
         self.0.push(completion).map_err(|_| CqOverrun)
     }
 
-    /// Completions that it holds.
+    /// Completions that it can hold.
     pub fn capacity(&self) -> usize {
         self.0.capacity()
+    }
+
+    /// Completions that were not taken yet.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether all were taken.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -292,11 +307,13 @@ struct Successive<T> {
     last: Consumer<T>,
     /// Consumers of earlier rings, the oldest first.
     older: VecDeque<Consumer<T>>,
+    /// Something was taken from a ring before the last one.
+    was_used: bool,
 }
 
 impl<T> Successive<T> {
     fn new(last: Consumer<T>) -> Successive<T> {
-        Successive { last, older: VecDeque::new() }
+        Successive { last, older: VecDeque::new(), was_used: false }
     }
 
     #[inline]
@@ -341,6 +358,7 @@ impl<T> Successive<T> {
     /// The producer has switched to `next`.
     fn append(&mut self, next: Successive<T>) {
         let before = std::mem::replace(&mut self.last, next.last);
+        self.was_used |= before.was_used();
         if !before.is_empty() {
             self.older.push_back(before);
         }

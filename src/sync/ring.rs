@@ -181,6 +181,16 @@ impl<T> Producer<T> {
         self.ring.capacity
     }
 
+    /// Entries that were not taken yet.
+    pub fn len(&self) -> usize {
+        self.tail.wrapping_sub(self.ring.head.0.load(Ordering::Acquire))
+    }
+
+    /// Whether all were taken.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Whether the other half has been dropped.
     pub fn is_abandoned(&self) -> bool {
         Arc::strong_count(&self.ring) == 1
@@ -242,6 +252,11 @@ impl<T> Consumer<T> {
     /// Number of entries in the ring.
     pub fn len(&self) -> usize {
         self.ring.tail.0.load(Ordering::Acquire).wrapping_sub(self.head)
+    }
+
+    /// Whether any entry was ever taken.
+    pub fn was_used(&self) -> bool {
+        self.head != 0
     }
 
     /// Whether the ring is empty.

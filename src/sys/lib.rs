@@ -5,6 +5,8 @@
 //! - [`unix`]: finding each other by an abstract name, and passing descriptors.
 //! - [`ProcessLooks`]: whether the process of a peer is stopped.
 //! - [`environment`]: variables of a process that may run with more privileges than its user.
+//! - [`ask_for_short_slices`]: a thread that others wait for.
+//! - [`pace`]: time that runs slower than the wall clock.
 //! - [`epoll_ctl`]: watching descriptors by number.
 //!
 //! Nothing here knows of links, NICs or packets. No call is a cancellation point of POSIX.
@@ -18,12 +20,15 @@ mod epoll;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+pub mod pace;
 mod process;
 mod signals;
+mod slices;
 pub mod unix;
 
 pub use cancel::Uncancelled;
 pub use credentials::{Credentials, is_user, stands_for_many};
 pub use epoll::epoll_ctl;
-pub use process::ProcessLooks;
+pub use process::{Halt, ProcessLooks, is_stopped};
 pub use signals::BlockedSignals;
+pub use slices::ask_for_short_slices;

@@ -1,12 +1,21 @@
-//! Whether the process of a peer of this machine is stopped: by a signal, or by a debugger.
+//! Whether the process of a peer of this machine runs: a signal or a debugger may have stopped it, or it gets no processor.
 
 use std::collections::HashMap;
+use std::fs::read_dir;
 use std::hash::Hash;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, open, readlink};
 
 /// Processes that are remembered.
 const MOST: usize = 4096;
+
+/// Threads of a process that are looked at.
+const MOST_THREADS: usize = 64;
+
+/// A process that is ready to run and has not run for this long gets no processor. The kernel's turns are shorter where
+/// few want to run.
+const LONG_WAIT: Duration = Duration::from_millis(10);
 
 /// Looks at processes, by whatever key their peers know them. Each look takes system calls, so it is nothing for a thread
 /// that holds a NIC.
@@ -21,36 +30,71 @@ impl<K> Default for ProcessLooks<K> {
     }
 }
 
+/// Why a process cannot answer, although it has not ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Halt {
+    /// A signal or a debugger has stopped it.
+    Stopped,
+    /// It is ready to run, and others have all processors.
+    NoProcessor,
+}
+
 /// A process. Its number alone may be given to another one.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 struct Process {
     pid: i32,
     started: u64,
+    /// The processor time of all its threads, and when that was first seen.
+    ran: u64,
+    ran_at: Instant,
 }
 
-/// What the kernel says about a process.
+/// What the kernel says about a process or a thread.
 struct Status {
     state: u8,
+    /// Of all threads, in clock ticks.
+    ran: u64,
     started: u64,
 }
 
 impl<K: Eq + Hash> ProcessLooks<K> {
-    /// Whether a process is stopped. `find` says its number, if it is not known yet. `false` also if it is not found.
-    pub fn is_stopped(&mut self, of: K, find: impl FnOnce() -> Option<i32>) -> bool {
-        if let Some(process) = self.known.get(&of)
-            && let Some(status) = Status::of(process.pid)
+    /// Why a process cannot answer. `find` says its number, if it is not known yet. `None` also if it is not found.
+    ///
+    /// That a process gets no processor shows at the second look: its processor time has not changed since the first.
+    pub fn halt(&mut self, of: K, find: impl FnOnce() -> Option<i32>) -> Option<Halt> {
+        let now = Instant::now();
+        if let Some(process) = self.known.get_mut(&of)
+            && let Some(status) = Status::of_process(process.pid)
             && status.started == process.started
         {
-            return status.is_stopped();
+            return process.halt(&status, now);
         }
         self.known.remove(&of);
-        let Some(pid) = find().filter(|_| sees_own_namespace()) else { return false };
-        let Some(status) = Status::of(pid) else { return false };
+        let pid = find().filter(|_| sees_own_namespace())?;
+        let Status { state, ran, started } = Status::of_process(pid)?;
         if self.known.len() < MOST {
-            self.known.insert(of, Process { pid, started: status.started });
+            self.known.insert(of, Process { pid, started, ran, ran_at: now });
         }
-        status.is_stopped()
+        is_stopped_state(state).then_some(Halt::Stopped)
     }
+}
+
+impl Process {
+    fn halt(&mut self, status: &Status, now: Instant) -> Option<Halt> {
+        if status.ran != self.ran {
+            (self.ran, self.ran_at) = (status.ran, now);
+        }
+        if is_stopped_state(status.state) {
+            return Some(Halt::Stopped);
+        }
+        let waits = now.duration_since(self.ran_at) >= LONG_WAIT && has_ready_thread(self.pid);
+        waits.then_some(Halt::NoProcessor)
+    }
+}
+
+/// Whether a process is stopped; `false` also if it is in another PID namespace.
+pub fn is_stopped(pid: i32) -> bool {
+    sees_own_namespace() && Status::of_process(pid).is_some_and(|status| is_stopped_state(status.state))
 }
 
 /// Whether the numbers below `/proc` are those of this PID namespace.
@@ -59,10 +103,28 @@ fn sees_own_namespace() -> bool {
     readlink("/proc/self", Vec::new()).is_ok_and(|shown| shown.as_bytes() == own.as_bytes())
 }
 
+/// Whether a thread of a process runs or would run if there was a processor for it.
+fn has_ready_thread(pid: i32) -> bool {
+    let Ok(threads) = read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().take(MOST_THREADS).any(|thread| {
+        let path = thread.path().join("stat");
+        path.to_str().and_then(Status::read).is_some_and(|status| status.state == b'R')
+    })
+}
+
+/// Stopped by a signal, or by a debugger.
+fn is_stopped_state(state: u8) -> bool {
+    matches!(state, b'T' | b't')
+}
+
 impl Status {
-    /// Reads `/proc/PID/stat` (proc_pid_stat(5)).
-    fn of(pid: i32) -> Option<Status> {
-        let file = open(format!("/proc/{pid}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    fn of_process(pid: i32) -> Option<Status> {
+        Status::read(&format!("/proc/{pid}/stat"))
+    }
+
+    /// Reads a file as `/proc/PID/stat` (proc_pid_stat(5)).
+    fn read(path: &str) -> Option<Status> {
+        let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let mut text = [0; 1024];
         let len = rustix::io::read(&file, &mut text).ok()?;
         Status::parse(&text[..len])
@@ -71,15 +133,12 @@ impl Status {
     /// The program's name, in parentheses, may itself contain them.
     fn parse(text: &[u8]) -> Option<Status> {
         let behind = text.iter().rposition(|&byte| byte == b')')? + 1;
-        let mut fields = str::from_utf8(&text[behind..]).ok()?.split_ascii_whitespace();
-        // Fields 3 and 22.
-        let state = *fields.next()?.as_bytes().first()?;
-        let started = fields.nth(18)?.parse().ok()?;
-        Some(Status { state, started })
-    }
-
-    fn is_stopped(&self) -> bool {
-        matches!(self.state, b'T' | b't')
+        let fields: Vec<&str> = str::from_utf8(&text[behind..]).ok()?.split_ascii_whitespace().collect();
+        // The manual counts from 1, and two fields are before these.
+        let field = |number: usize| fields.get(number - 3).copied();
+        let number = |at| field(at)?.parse::<u64>().ok();
+        let state = *field(3)?.as_bytes().first()?;
+        Some(Status { state, ran: number(14)?.saturating_add(number(15)?), started: number(22)? })
     }
 }
 
@@ -89,20 +148,35 @@ mod tests {
 
     #[test]
     fn the_state_is_found_behind_any_name() {
-        let text = b"7 (a) T (b) t 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 2 0 4711 9 8";
+        let text = b"7 (a) T (b) t 1 7 7 0 -1 4194560 1 0 0 0 30 12 0 0 20 0 2 0 4711 9 8";
         let status = Status::parse(text).expect("a status");
-        assert!(status.is_stopped());
-        assert_eq!(status.started, 4711);
+        assert!(is_stopped_state(status.state));
+        assert_eq!((status.ran, status.started), (42, 4711));
         let running = Status::parse(b"7 (T) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 2 0 4711 9 8");
-        assert!(!running.expect("a status").is_stopped());
+        assert!(!is_stopped_state(running.expect("a status").state));
         assert!(Status::parse(b"7 (a) T 1").is_none());
         assert!(Status::parse(b"").is_none());
     }
 
     #[test]
     fn this_process_runs() {
-        let own = Status::of(std::process::id() as i32).expect("a status");
-        assert!(!own.is_stopped());
+        let own = std::process::id() as i32;
+        assert!(!is_stopped(own));
         assert!(sees_own_namespace());
+        assert!(has_ready_thread(own), "this thread");
+    }
+
+    #[test]
+    fn a_process_without_a_processor_is_ready_and_does_not_run_for_long() {
+        let (pid, start) = (std::process::id() as i32, Instant::now());
+        let mut process = Process { pid, started: 0, ran: 5, ran_at: start };
+        let status = |state, ran| Status { state, ran, started: 0 };
+        let soon = start + LONG_WAIT / 2;
+        assert_eq!(process.halt(&status(b'R', 5), soon), None, "it may have its turn soon");
+        let later = start + LONG_WAIT;
+        assert_eq!(process.halt(&status(b'R', 5), later), Some(Halt::NoProcessor));
+        assert_eq!(process.halt(&status(b'R', 6), later), None, "it has run");
+        assert_eq!(process.halt(&status(b'R', 6), later + LONG_WAIT / 2), None);
+        assert_eq!(process.halt(&status(b't', 6), later), Some(Halt::Stopped));
     }
 }

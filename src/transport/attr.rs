@@ -101,6 +101,7 @@ pub struct QpAttr {
 
 /// Why attributes were refused. All are EINVAL in verbs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum AttrError {
     /// No such transition from the current state.
     Transition {

@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use softrnic_wire::{Qpn, Time};
+use softrnic_wire::{Qkey, Qpn, Time};
 
 use crate::attr::{QpState, QpType};
 use crate::completion::{Status, WcOpcode};
@@ -112,7 +112,7 @@ impl Reason {
 pub struct Attempt {
     /// The operation; of a request of the peer, the one that it stands for here.
     pub opcode: WcOpcode,
-    /// The application's number for the work request, if it is one of ours.
+    /// The application's number for the work request, or of the receive that the peer's message took.
     pub wr_id: Option<u64>,
     /// Bytes, as far as known.
     pub length: u64,
@@ -167,6 +167,34 @@ pub enum Concern {
         attempt: Attempt,
         /// The QP.
         qp: QpFacts,
+    },
+    /// A datagram for this QP was dropped, as all like it will be.
+    UnfitDatagram {
+        /// The QP that sent it.
+        from: Qpn,
+        /// Why.
+        unfit: Unfit,
+        /// The QP.
+        qp: QpFacts,
+    },
+}
+
+/// Why a datagram does not fit its QP.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unfit {
+    /// It has another Q_Key.
+    Qkey {
+        /// The datagram's.
+        came: Qkey,
+        /// The QP's.
+        expected: Qkey,
+    },
+    /// It is longer than the receive.
+    Length {
+        /// Its bytes, with those of the network header.
+        length: u64,
+        /// Those of the receive.
+        room: u32,
     },
 }
 

@@ -137,7 +137,7 @@ pub enum TransmitError {
 /// What is known of the process that a peer's QP belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PeerProcess {
-    /// A signal or a debugger has stopped it.
+    /// A signal or a debugger has stopped it, or it gets no processor.
     Stopped,
     /// It runs or has ended, or nothing can be known of it, as behind a network.
     NotStopped,
@@ -181,6 +181,11 @@ pub trait Host {
 
     /// How many bytes the next receive WQE of the QP's own queue or its SRQ can hold. The WQE stays in the queue.
     fn next_recv_length(&mut self) -> Option<u32>;
+
+    /// Whether something else than a receive WQE is missing for a request that needs one (IBTA 9.7.5.2.8).
+    fn lacks_resources(&mut self) -> bool {
+        false
+    }
 
     /// Takes the next receive WQE from the QP's own queue, its SRQ, or the XRC SRQ `srqn`.
     fn take_recv(&mut self, srqn: Option<Srqn>) -> Result<Receive<Self::Data>, NoRecv>;

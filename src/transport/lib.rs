@@ -45,7 +45,7 @@ pub use completion::{Completion, QpEvent, Status, WcOpcode};
 pub use config::Config;
 pub use counters::Counter;
 pub use dcqcn::RateParameters;
-pub use failure::{Attempt, Concern, Failure, QpFacts, Reason};
+pub use failure::{Attempt, Concern, Failure, QpFacts, Reason, Unfit};
 pub use hints::{Caller, Hints};
 pub use host::{
     AtomicOp, Domain, Host, LocalFault, LocalOpFault, NoRecv, Payload, PeerProcess, RemoteAccess,

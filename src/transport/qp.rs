@@ -73,6 +73,8 @@ pub struct QpStatus {
     pub doubts_peer: bool,
     pub retries_left: u8,
     pub rnr_wait: bool,
+    /// Since when nothing has gone on, if requests are in flight.
+    pub waits_since: Option<Time>,
     /// Bytes per second that congestion control allows; `None` when it does not limit.
     pub paced_rate: Option<u64>,
     /// Responses that wait to be sent.
@@ -462,6 +464,7 @@ impl QpStatus {
             doubts_peer: false,
             retries_left: 0,
             rnr_wait: false,
+            waits_since: None,
             paced_rate: None,
             responses: 0,
             saved: 0,

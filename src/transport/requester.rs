@@ -140,6 +140,9 @@ impl<D> Requester<D> {
         status.doubts_peer = self.asked_at.is_some();
         status.retries_left = self.retries_left;
         status.rnr_wait = self.rnr_wait;
+        let in_flight = self.queue.in_flight > 0 || self.rnr_wait;
+        let without_receive = self.rnr_waiting.as_ref().map(|waiting| waiting.since);
+        status.waits_since = without_receive.or(self.silent_since).or(in_flight.then_some(self.waits_since));
         status.paced_rate = self.rate.as_ref().map(RateControl::current);
     }
 

@@ -272,7 +272,8 @@ impl<D> Responder<D> {
     fn message_of(&self, packet: Attempt) -> Attempt {
         match &self.message {
             Some(PartialMessage::Send { receive, received, .. }) if packet.opcode == WcOpcode::Send => {
-                Attempt { length: *received, room: Some(receive.wqe.length), ..packet }
+                let wr_id = Some(receive.wqe.wr_id);
+                Attempt { wr_id, length: *received, room: Some(receive.wqe.length), ..packet }
             }
             Some(PartialMessage::Write { reth, .. }) if packet.opcode == WcOpcode::RdmaWrite => {
                 Attempt { length: reth.dma_len.into(), remote: Some(RemoteBuffer::of(reth)), ..packet }
@@ -326,8 +327,15 @@ impl<D> Responder<D> {
 
 /// A message of an unreliable service cannot be received.
 #[cold]
-fn fail_receive<H: Host>(cx: &Context, reason: Reason, length: u64, room: u32, host: &mut H) -> Outcome {
-    let attempt = Attempt { opcode: WcOpcode::Recv, wr_id: None, length, remote: None, room: Some(room) };
+fn fail_receive<H: Host>(
+    cx: &Context,
+    reason: Reason,
+    length: u64,
+    wqe: &RecvWqe<H::Data>,
+    host: &mut H,
+) -> Outcome {
+    let (wr_id, room) = (Some(wqe.wr_id), Some(wqe.length));
+    let attempt = Attempt { opcode: WcOpcode::Recv, wr_id, length, remote: None, room };
     host.failed(Failure::new(cx, reason, Some(attempt)));
     Outcome::Fatal(reason)
 }

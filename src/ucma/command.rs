@@ -236,6 +236,32 @@ mod room {
 }
 
 impl Command {
+    /// The function of librdmacm that writes it.
+    pub fn function(&self) -> &'static str {
+        match self {
+            Command::CreateId { .. } => "rdma_create_id",
+            Command::DestroyId { .. } => "rdma_destroy_id",
+            Command::Bind { .. } => "rdma_bind_addr",
+            Command::ResolveAddr { .. } => "rdma_resolve_addr",
+            Command::ResolveRoute { .. } => "rdma_resolve_route",
+            Command::QueryRoute { .. } | Command::Query { .. } => "a query of librdmacm",
+            Command::Connect { .. } => "rdma_connect",
+            Command::Listen { .. } => "rdma_listen",
+            Command::Accept { .. } => "rdma_accept",
+            Command::Establish { .. } => "rdma_establish",
+            Command::Reject { .. } => "rdma_reject",
+            Command::Disconnect { .. } => "rdma_disconnect",
+            Command::InitQpAttr { .. } => "rdma_init_qp_attr",
+            Command::GetEvent { .. } => "rdma_get_cm_event",
+            Command::SetOption { .. } | Command::Refused { .. } => "rdma_set_option",
+            Command::Notify { .. } => "rdma_notify",
+            Command::Join { .. } => "rdma_join_multicast",
+            Command::Leave { .. } => "rdma_leave_multicast",
+            Command::Migrate { .. } => "rdma_migrate_id",
+            Command::WriteEvent { .. } => "rdma_write_cm_event",
+        }
+    }
+
     /// Reads a command.
     ///
     /// # Errors

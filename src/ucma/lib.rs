@@ -36,6 +36,37 @@ pub enum Request {
 /// A command.
 pub struct Asked(Command);
 
+/// What a command is about, for whoever watches what programs do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum About {
+    /// An identifier listens.
+    Listen {
+        /// The identifier.
+        id: u32,
+        /// How many requests may wait.
+        backlog: i32,
+    },
+    /// A connection is accepted with a QP.
+    Accept {
+        /// The number of the QP.
+        qpn: u32,
+        /// Bytes of private data.
+        private: usize,
+    },
+    /// A connection is asked for.
+    Connect {
+        /// Bytes of private data.
+        private: usize,
+    },
+    /// An identifier is destroyed.
+    Destroy {
+        /// The identifier.
+        id: u32,
+    },
+    /// Anything else.
+    Other,
+}
+
 /// Where an event is to be written.
 #[derive(Clone, Copy)]
 pub struct Wanted(Answer);
@@ -61,6 +92,24 @@ impl Request {
 }
 
 impl Asked {
+    /// The function of librdmacm that writes such a command.
+    pub fn function(&self) -> &'static str {
+        self.0.function()
+    }
+
+    /// What it is about.
+    pub fn about(&self) -> About {
+        match &self.0 {
+            Command::Listen { id, backlog } => About::Listen { id: *id, backlog: *backlog },
+            Command::Accept { params, .. } => {
+                About::Accept { qpn: params.qpn.get(), private: params.private.len() }
+            }
+            Command::Connect { params, .. } => About::Connect { private: params.private.len() },
+            Command::DestroyId { id, .. } => About::Destroy { id: *id },
+            _ => About::Other,
+        }
+    }
+
     /// Executes the command. `channel_of` finds other channels by their descriptors.
     ///
     /// # Errors

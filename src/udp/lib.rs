@@ -109,7 +109,7 @@ impl UdpLink {
             receive_buffer: held_bytes(local.receive_buffer),
             zero_copy: false,
             shared_memory: false,
-            part: local.part,
+            slot: local.slot,
         };
         Ok(UdpLink {
             local,

@@ -10,7 +10,7 @@ use super::members::{self, Members, NotShared};
 use super::message::{Control, ControlWriter, SockAddr};
 use super::sys::{self, Outgoing, Socket};
 use super::tx::{DEFAULT_TOS, DEFAULT_TTL};
-use softrnic_link::{OpenError, Part};
+use softrnic_link::{OpenError, ProcessSlot};
 
 /// How to open a [`super::UdpLink`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,8 +26,8 @@ pub struct UdpOptions {
     pub gro: bool,
     /// Whether other processes of this user may have the address too. Not an address that is found.
     pub shared: bool,
-    /// The part of a shared address that this process must have; if absent, any.
-    pub part: Option<Part>,
+    /// The slot of a shared address that this process must have; if absent, any.
+    pub slot: Option<ProcessSlot>,
 }
 
 impl Default for UdpOptions {
@@ -38,7 +38,7 @@ impl Default for UdpOptions {
             segmentation: true,
             gro: true,
             shared: false,
-            part: None,
+            slot: None,
         }
     }
 }
@@ -55,8 +55,8 @@ pub(super) struct Local {
     pub(super) gro: bool,
     /// Why the address is not shared, although that was asked for.
     pub(super) alone: Option<&'static str>,
-    /// The part of the address that is this process's; `None` if all of it is.
-    pub(super) part: Option<Part>,
+    /// The slot of the address that is this process's; `None` if all of it is.
+    pub(super) slot: Option<ProcessSlot>,
 }
 
 /// The interface of an address.
@@ -75,7 +75,7 @@ pub(super) fn open(options: &UdpOptions) -> Result<(Socket, Local, Option<Member
     let (main, address, members) = match options.address {
         Some(address) if options.shared => {
             check_unicast(address)?;
-            match Members::join(address, scope_of(address), options.gro, options.part) {
+            match Members::join(address, scope_of(address), options.gro, options.slot) {
                 Ok((members, main)) => (main, address, Some(members)),
                 Err(NotShared::Failed(error)) => return Err(error),
                 Err(NotShared::Alone(why)) => {
@@ -105,21 +105,21 @@ pub(super) fn open(options: &UdpOptions) -> Result<(Socket, Local, Option<Member
     let segments = if options.segmentation { probe_segments(address, interface.index) } else { 1 };
     let gro = main.set(libc::SOL_UDP, libc::UDP_GRO, options.gro.into()).is_ok() && options.gro;
     let receive_buffer = receive_buffer.max(0) as usize;
-    let part = match &members {
-        Some(members) => Some(members.part()),
+    let slot = match &members {
+        Some(members) => Some(members.slot()),
         // The device may have other addresses, which are shared.
         None if alone.is_some() => {
-            Some(options.part.map_or_else(random_part, Ok).map_err(system("choosing numbers"))?)
+            Some(options.slot.map_or_else(random_slot, Ok).map_err(system("choosing numbers"))?)
         }
         None => None,
     };
-    Ok((main, Local { address, interface, receive_buffer, segments, gro, alone, part }, members))
+    Ok((main, Local { address, interface, receive_buffer, segments, gro, alone, slot }, members))
 }
 
-fn random_part() -> io::Result<Part> {
+fn random_slot() -> io::Result<ProcessSlot> {
     let mut random = [0];
     sys::random(&mut random)?;
-    Ok(Part::of_random(random[0]))
+    Ok(ProcessSlot::of_random(random[0]))
 }
 
 /// A socket that only sends, from `sport`.
@@ -132,13 +132,13 @@ pub(super) fn open_sender(local: &Local, sport: u16) -> io::Result<Socket> {
 /// A second socket with the port of `first`, which nobody else can have, neither before nor after.
 pub(super) fn open_sender_beside(local: &Local, sport: u16, first: &Socket) -> io::Result<Socket> {
     let socket = unbound_sender(local)?;
-    let share = |value| {
-        first.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, value)?;
-        socket.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, value)
-    };
-    share(1)?;
-    let bound = socket.bind(&SockAddr::new(local.address, sport, local.interface.index));
-    share(0)?;
+    first.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    let bound = socket
+        .set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)
+        .and_then(|()| socket.bind(&SockAddr::new(local.address, sport, local.interface.index)))
+        .and_then(|()| socket.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 0));
+    // Whatever failed, nobody else gets in.
+    first.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 0)?;
     bound.map(|()| socket)
 }
 

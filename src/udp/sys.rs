@@ -112,16 +112,23 @@ impl Socket {
         self.set_value(libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
     }
 
-    /// Reads and forgets a datagram.
-    pub(super) fn discard(&self) -> io::Result<()> {
+    /// Takes the datagram at the head of the queue, or as much of it as `bytes` has room for; returns how much that is.
+    pub(super) fn take(&self, bytes: &mut [u8]) -> io::Result<usize> {
         let nobody = ptr::null_mut::<libc::sockaddr>();
         let no_len = ptr::null_mut::<libc::socklen_t>();
-        let nothing = ptr::null_mut::<u8>();
-        // SAFETY: no bytes and no address are requested.
+        // SAFETY: the kernel fills at most `bytes`, which are exclusively borrowed; no address is requested.
         let len = unsafe {
-            libc::syscall(libc::SYS_recvfrom, self.fd, nothing, 0, libc::MSG_DONTWAIT, nobody, no_len)
+            libc::syscall(
+                libc::SYS_recvfrom,
+                self.fd,
+                bytes.as_mut_ptr(),
+                bytes.len(),
+                libc::MSG_DONTWAIT,
+                nobody,
+                no_len,
+            )
         };
-        if len < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        if len < 0 { Err(io::Error::last_os_error()) } else { Ok(len as usize) }
     }
 
     /// Takes the packet at the head of the error queue; returns how many bytes of `packet` were filled.

@@ -148,6 +148,7 @@ impl FrameHeader {
 
 /// Why bytes are not a RoCEv2 frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum FrameError {
     /// The frame ends before its headers, or before its IP length, do.
     Truncated,

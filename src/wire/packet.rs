@@ -70,6 +70,7 @@ impl<'a> Packet<'a> {
 
 /// Why bytes are not a packet. Such packets are dropped silently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ParseError {
     /// Not even a BTH and an ICRC.
     TooShort,

@@ -33,7 +33,7 @@ const MAX_TEXT: usize = 16 << 10;
 /// How long the helper may take: drivers that reset their hardware to attach a program need seconds.
 const HELPER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an application may take to send its request, or to receive the answer.
-const BREVITY: Duration = Duration::from_secs(2);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Grant {
     /// Asks the helper listening on `socket` (a path, or `@` and an abstract name) for `interface`.
@@ -109,8 +109,8 @@ impl GrantRequest {
     /// # Errors
     /// No request comes in time, or it is malformed.
     pub fn read(stream: UnixStream) -> io::Result<GrantRequest> {
-        let end = Instant::now() + BREVITY;
-        stream.set_write_timeout(Some(BREVITY))?;
+        let end = Instant::now() + CLIENT_TIMEOUT;
+        stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
         let mut request = Vec::new();
         let mut bytes = [0; 1024];
         while !request.ends_with(b"\n\n") {
@@ -185,7 +185,7 @@ impl GrantRequest {
 /// # Errors
 /// It has gone away, or does not read.
 pub fn refuse(stream: &UnixStream, reason: &str) -> io::Result<()> {
-    stream.set_write_timeout(Some(BREVITY))?;
+    stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
     // An empty line would end the text early.
     let lines: Vec<&str> = reason.lines().filter(|line| !line.is_empty()).collect();
     send(stream, &format!("refused\n{}\n\n", lines.join("\n")), &[])

@@ -67,7 +67,7 @@ pub(super) fn open(grant: Grant, options: &XdpOptions) -> Result<XdpLink, XdpErr
         receive_buffer: rx_chunks as usize / chunks_per_frame * max_frame,
         zero_copy: mode.zero_copy,
         shared_memory: false,
-        part: None,
+        slot: None,
     };
     let mut identity = Identity {
         ifindex,

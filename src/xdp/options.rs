@@ -110,6 +110,7 @@ impl fmt::Display for XdpMode {
 
 /// Why an `xdp` link could not be opened.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum XdpError {
     /// There is no interface with this name.
     NoInterface(String),

@@ -35,19 +35,19 @@ impl Steering {
     pub(super) fn join(&mut self, group: IpAddr) -> io::Result<()> {
         match self {
             Steering::Own(addresses) => addresses.add(group),
-            Steering::Helper(stream) => tell(stream, Wish::Join(group)),
+            Steering::Helper(stream) => send_wish(stream, Wish::Join(group)),
         }
     }
 
     pub(super) fn leave(&mut self, group: IpAddr) -> io::Result<()> {
         match self {
             Steering::Own(addresses) => addresses.remove(group),
-            Steering::Helper(stream) => tell(stream, Wish::Leave(group)),
+            Steering::Helper(stream) => send_wish(stream, Wish::Leave(group)),
         }
     }
 }
 
-fn tell(stream: &UnixStream, wish: Wish) -> io::Result<()> {
+fn send_wish(stream: &UnixStream, wish: Wish) -> io::Result<()> {
     use rustix::net::SendFlags;
     // A line is so short that it is sent whole or not at all.
     rustix::net::send(stream, wish.to_string().as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;

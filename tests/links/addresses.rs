@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use softrnic_link::addresses::AddressesLink;
 use softrnic_link::testing::{self, flow};
 use softrnic_link::{
-    Capabilities, Datagram, Flow, Link, LinkCounters, OpenError, Overrun, Part, ServeError, Sharing, Sleeper,
-    TxError, TxSlot,
+    Backlog, Capabilities, Datagram, Flow, Link, LinkCounters, OpenError, Overrun, ProcessSlot, ServeError,
+    Sharing, Sleeper, TxError, TxSlot,
 };
 use softrnic_udp::{UdpLink, UdpOptions};
 use softrnic_wire::{ServiceId, Time};
@@ -19,8 +19,8 @@ use softrnic_wire::{ServiceId, Time};
 const NOW: Time = Time::ZERO;
 const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 7, 0, 9));
 
-fn udp(address: IpAddr, part: Option<Part>) -> Result<Box<dyn Link>, OpenError> {
-    let options = UdpOptions { address: Some(address), part, shared: true, ..UdpOptions::default() };
+fn udp(address: IpAddr, slot: Option<ProcessSlot>) -> Result<Box<dyn Link>, OpenError> {
+    let options = UdpOptions { address: Some(address), slot, shared: true, ..UdpOptions::default() };
     UdpLink::open(options).map(|link| Box::new(link) as Box<dyn Link>)
 }
 
@@ -36,8 +36,8 @@ fn at_once(run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
     Ok(())
 }
 
-fn part(link: &AddressesLink) -> Part {
-    link.capabilities().part.expect("a part")
+fn slot(link: &AddressesLink) -> ProcessSlot {
+    link.capabilities().slot.expect("a slot")
 }
 
 /// Sends a packet from one of the addresses to a queue pair of the peer.
@@ -66,8 +66,8 @@ fn each_address_is_used_as_long_as_it_is_there() {
             if expected.is_ok() {
                 let got = testing::receive(&mut peer, 1);
                 assert_eq!((got[0].psn(), got[0].src), (sent, address));
-                let to = Flow { part: Some(part(&link)), ..flow(peer.address(), address) };
-                testing::send_to_qp(&mut peer, NOW, &to, *part(&link).qpns().start() + 2, sent);
+                let to = Flow { slot: Some(slot(&link)), ..flow(peer.address(), address) };
+                testing::send_to_qp(&mut peer, NOW, &to, *slot(&link).qpns().start() + 2, sent);
                 peer.flush(NOW);
                 let got = testing::receive(&mut link, 1);
                 assert_eq!((got[0].psn(), got[0].dst), (sent, address));
@@ -79,6 +79,12 @@ fn each_address_is_used_as_long_as_it_is_there() {
     assert_eq!(link.counters().rx_datagrams, u64::from(sent));
 }
 
+/// As a progress thread does.
+fn attend(sharing: &mut dyn Sharing) {
+    sharing.attend().iter().for_each(|backlog| backlog.accept_some());
+    sharing.let_in();
+}
+
 #[test]
 fn all_addresses_use_the_same_part_even_if_others_have_some_addresses_alone() {
     let [first, second] = addresses();
@@ -87,20 +93,20 @@ fn all_addresses_use_the_same_part_even_if_others_have_some_addresses_alone() {
         let another = std::thread::scope(|scope| {
             let joins = scope.spawn(|| udp(second, None));
             while !joins.is_finished() {
-                others.iter_mut().filter_map(|other| other.sharing()).for_each(|sharing| sharing.attend());
+                others.iter_mut().filter_map(|other| other.sharing()).for_each(attend);
                 std::thread::yield_now();
             }
             joins.join().expect("no panic").expect("it may join")
         });
         others.push(another);
     }
-    let taken: Vec<Part> = others.iter().filter_map(|other| other.capabilities().part).collect();
-    let parts = Arc::new(Mutex::new(HashMap::new()));
+    let taken: Vec<ProcessSlot> = others.iter().filter_map(|other| other.capabilities().slot).collect();
+    let slots = Arc::new(Mutex::new(HashMap::new()));
     let opener = {
-        let parts = Arc::clone(&parts);
-        move |address, part| {
-            udp(address, part).inspect(|link| {
-                parts.lock().expect("whole").insert(address, link.capabilities().part);
+        let slots = Arc::clone(&slots);
+        move |address, slot| {
+            udp(address, slot).inspect(|link| {
+                slots.lock().expect("whole").insert(address, link.capabilities().slot);
             })
         }
     };
@@ -109,14 +115,14 @@ fn all_addresses_use_the_same_part_even_if_others_have_some_addresses_alone() {
         let link = std::thread::scope(|scope| {
             let opens = scope.spawn(|| AddressesLink::open(&[first, second], opener.clone(), at_once));
             while !opens.is_finished() {
-                others.iter_mut().filter_map(|other| other.sharing()).for_each(|sharing| sharing.attend());
+                others.iter_mut().filter_map(|other| other.sharing()).for_each(attend);
                 std::thread::yield_now();
             }
-            opens.join().expect("no panic").expect("a part that is free at both")
+            opens.join().expect("no panic").expect("a slot that is free at both")
         });
-        assert!(!taken.contains(&part(&link)));
-        let parts = parts.lock().expect("whole");
-        assert!([first, second].iter().all(|address| parts[address] == Some(part(&link))));
+        assert!(!taken.contains(&slot(&link)));
+        let slots = slots.lock().expect("whole");
+        assert!([first, second].iter().all(|address| slots[address] == Some(slot(&link))));
     }
 }
 
@@ -166,7 +172,7 @@ fn a_service_is_served_at_all_addresses_or_at_none() {
     let mut other = std::thread::scope(|scope| {
         let joins = scope.spawn(|| udp(second, None));
         while !joins.is_finished() {
-            link.sharing().expect("shared").attend();
+            attend(link.sharing().expect("shared"));
             std::thread::yield_now();
         }
         joins.join().expect("no panic").expect("it may join")
@@ -186,7 +192,7 @@ fn a_service_is_served_at_all_addresses_or_at_none() {
     let mut late = std::thread::scope(|scope| {
         let joins = scope.spawn(|| udp(third, None));
         while !joins.is_finished() {
-            link.sharing().expect("shared").attend();
+            attend(link.sharing().expect("shared"));
             std::thread::yield_now();
         }
         joins.join().expect("no panic").expect("it may join")
@@ -206,7 +212,7 @@ impl Sharing for Contended {
         Vec::new()
     }
 
-    fn lifelines(&mut self, _address: IpAddr, _part: Part) -> Option<u64> {
+    fn lifelines(&mut self, _address: IpAddr, _part: ProcessSlot) -> Option<u64> {
         None
     }
 
@@ -214,7 +220,11 @@ impl Sharing for Contended {
         -1
     }
 
-    fn attend(&mut self) {}
+    fn attend(&mut self) -> Vec<Arc<dyn Backlog>> {
+        Vec::new()
+    }
+
+    fn let_in(&mut self) {}
 
     fn serve(&mut self, _service: ServiceId, _at: Option<IpAddr>) -> Result<(), ServeError> {
         self.served.store(self.busy == 0, Ordering::Relaxed);

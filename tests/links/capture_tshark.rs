@@ -51,7 +51,7 @@ fn write(path: &Path) {
     let (a, b) = (open(), open());
     let (src, dst): (IpAddr, IpAddr) = (a.address(), b.address());
     let (mut a, mut b) = (capture.wrap(a, "softrnic0"), capture.wrap(b, "softrnic1"));
-    let flow = Flow { src, dst, sport: 0xC123, part: None, tos: 8, ttl: 64 };
+    let flow = Flow { src, dst, sport: 0xC123, slot: None, tos: 8, ttl: 64 };
     let payload = 513;
     for psn in 0..9 {
         if psn == 5 {

@@ -100,16 +100,16 @@ fn sim_with_ipv6() {
 }
 
 #[test]
-fn shm_before_there_is_a_road() {
+fn shm_before_there_is_a_connection() {
     keeps_the_contract(|| (End::udp(shm), End::udp(shm)));
 }
 
 #[test]
-fn shm_on_a_road() {
+fn shm_on_a_connection() {
     keeps_the_contract(|| {
         let (mut a, mut b) = (End::udp(shm), End::udp(shm));
-        make_road(&mut a, &mut b);
-        make_road(&mut b, &mut a);
+        make_connection(&mut a, &mut b);
+        make_connection(&mut b, &mut a);
         (a, b)
     });
 }
@@ -161,7 +161,7 @@ fn shm(link: Box<dyn Link>, address: IpAddr) -> Box<dyn Link> {
 }
 
 /// Sends until a datagram comes by shared memory, which shows the ID.
-fn make_road(from: &mut End, to: &mut End) {
+fn make_connection(from: &mut End, to: &mut End) {
     let begin = Instant::now();
     let flow = from.flow_to(to);
     loop {
@@ -171,7 +171,7 @@ fn make_road(from: &mut End, to: &mut End) {
         if to.take(1).iter().any(|datagram| matches!(datagram.id, HeaderId::Seen { .. })) {
             return;
         }
-        assert!(begin.elapsed() < PATIENCE, "there is no road");
+        assert!(begin.elapsed() < PATIENCE, "there is no connection");
     }
 }
 

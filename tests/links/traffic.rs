@@ -16,7 +16,7 @@ const WINDOW: usize = 32;
 
 /// The flow from `src` to `dst`.
 pub fn flow(src: &str, dst: &str) -> Flow {
-    Flow { src: ip(src), dst: ip(dst), sport: 49_152, part: None, tos: 0, ttl: 64 }
+    Flow { src: ip(src), dst: ip(dst), sport: 49_152, slot: None, tos: 0, ttl: 64 }
 }
 
 /// The contents of datagram `number`: the number, then bytes derived from it.
@@ -156,7 +156,7 @@ pub fn echo(link: &mut XdpLink, stop: &AtomicBool) {
                 src: datagram.dst,
                 dst: datagram.src,
                 sport: datagram.sport,
-                part: None,
+                slot: None,
                 tos: datagram.tos,
                 ttl: datagram.ttl,
             };

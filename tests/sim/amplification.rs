@@ -64,7 +64,7 @@ impl Scene {
         let mut bth = Bth::new(self.qp.qpn, Psn::new(psn));
         bth.ack_req = true;
         let headers = Headers { bth, body: Body::Rc(op) };
-        let flow = Flow { src: PEER.into(), dst: NIC.into(), sport: 0xC123, part: None, tos: 0, ttl: 64 };
+        let flow = Flow { src: PEER.into(), dst: NIC.into(), sport: 0xC123, slot: None, tos: 0, ttl: 64 };
         let len = headers.transport_len(0);
         let slot = self.peer.reserve(self.world.now, &flow, len).expect("room");
         let at = headers.emit(slot.bytes);

@@ -75,3 +75,8 @@ fn everything() {
 fn damaged_packets_where_ids_are_hidden() {
     seeds("damaged_packets_where_ids_are_hidden", Profile::Damaged, 50_000, 500);
 }
+
+#[test]
+fn everything_on_adversarial_nics() {
+    seeds("everything_on_adversarial_nics", Profile::Adversarial, 80_000, 200);
+}

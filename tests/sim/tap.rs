@@ -1,11 +1,9 @@
 //! A link that prints what passes, in readable lines, when `SOFTRNIC_TRACE` is set. It can also hide IPv4 IDs.
 
 use std::collections::HashSet;
-use std::io;
 use std::net::IpAddr;
-use std::os::fd::RawFd;
 
-use softrnic_link::{Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot};
+use softrnic_link::{Capabilities, Datagram, Flow, HeaderId, Link, Overrun, TxError, TxSlot, delegate_link};
 use softrnic_script::describe;
 use softrnic_wire::{IpFacts, ROCE_UDP_PORT, Time, UdpFacts, verify, verify_unknown_id};
 
@@ -101,24 +99,12 @@ impl Link for Tap {
         self.link.reserve(now, flow, len)
     }
 
-    fn reserved(&self) -> &[u8] {
-        self.link.reserved()
-    }
-
     fn commit(&mut self, now: Time) {
         if let (true, Some(to)) = (self.on, self.to) {
             let line = describe(self.link.reserved());
             eprintln!("{:>12} {} -> {to}: {line}", now.as_nanos(), self.address);
         }
         self.link.commit(now);
-    }
-
-    fn flush(&mut self, now: Time) {
-        self.link.flush(now);
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.link.is_blocked()
     }
 
     fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
@@ -135,25 +121,9 @@ impl Link for Tap {
         })
     }
 
-    fn poll_timeout(&self) -> Option<Time> {
-        self.link.poll_timeout()
-    }
-
-    fn descriptor(&self) -> Option<RawFd> {
-        self.link.descriptor()
-    }
-
-    fn join(&mut self, group: IpAddr) -> io::Result<()> {
-        self.link.join(group)
-    }
-
-    fn leave(&mut self, group: IpAddr) -> io::Result<()> {
-        self.link.leave(group)
-    }
-
-    fn counters(&self) -> LinkCounters {
-        self.link.counters()
-    }
+    delegate_link!(self => self.link;
+        reserved flush is_blocked poll_timeout descriptor join leave counters
+    );
 }
 
 #[cfg(test)]

@@ -6,10 +6,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
-use softrnic_cma::{
-    Address, ConnParams, DeviceIdentity, Devices, Event, EventChannel, EventKind, Id, IdKind, Manager,
-};
-use softrnic_nic::verbs::{self, Context, Cq, Pd, Qp, QpOptions, QpState};
+use softrnic_cma::{Address, ConnParams, Event, EventChannel, EventKind, Id, IdKind, Manager};
+use softrnic_nic::verbs::{Context, Cq, Pd, Qp, QpOptions, QpState};
 
 use super::resident::resident;
 use crate::process::{Child, Line, Result, limit_time};
@@ -130,13 +128,13 @@ impl Client {
         let mut connecting = std::collections::HashMap::new();
         for _ in 0..count {
             let id = self.end.channel.create_id(IdKind::CONNECTED, 0)?;
-            id.resolve_addr(None, &Address::Ip(self.server), PATIENCE)?;
+            id.resolve_addr(None, &Address::Ip(self.server), WAIT_TIMEOUT)?;
         }
         let mut connected = Vec::with_capacity(count);
         while connected.len() < count {
             let Event { kind, status, id, .. } = self.end.channel.event()?;
             match kind {
-                EventKind::AddressResolved => id.resolve_route(PATIENCE)?,
+                EventKind::AddressResolved => id.resolve_route(WAIT_TIMEOUT)?,
                 EventKind::RouteResolved => {
                     let qp = self.end.qp()?;
                     follow(&qp, &id, &[QpState::Init])?;
@@ -172,7 +170,7 @@ impl Client {
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What one process has of its own.
 struct End {
@@ -184,7 +182,7 @@ struct End {
 impl End {
     fn open(device: &str) -> Result<End> {
         let context = Context::open(&device.parse()?)?;
-        let manager = Manager::new(Box::new(Only(context.clone())));
+        let manager = Manager::new(Box::new(context.clone()));
         let channel = EventChannel::new(&manager)?;
         Ok(End { channel, pd: context.alloc_pd()?, cq: context.create_cq(16, None)? })
     }
@@ -205,21 +203,4 @@ fn follow(qp: &Qp, id: &Id, states: &[QpState]) -> Result<()> {
 
 fn params(qp: &Qp) -> ConnParams {
     ConnParams { qpn: qp.qpn(), retry_count: 7, rnr_retry: 7, ..ConnParams::default() }
-}
-
-/// The only device of a process.
-struct Only(Context);
-
-impl Devices for Only {
-    fn count(&self) -> usize {
-        1
-    }
-
-    fn identity(&self, _: usize) -> DeviceIdentity {
-        DeviceIdentity { guid: self.0.device().guid(), index: 0 }
-    }
-
-    fn open(&self, _: usize) -> std::result::Result<Context, verbs::Error> {
-        Ok(self.0.clone())
-    }
 }

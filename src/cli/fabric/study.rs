@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
-use softrnic_study::{Description, PortResult, Report, Sampling, Study};
+use softrnic_study::{Description, PortResult, Report, Sampling, Study, charts, page, pause_tree};
 
-use super::{page, pauses};
+use super::seeds;
 use crate::failure::{Doing, Failure, Result};
 use crate::output::say;
 use crate::progress::Progress;
@@ -19,10 +19,12 @@ Examples:
   softrnic fabric study examples/fabric/incast.toml
   softrnic fabric study clos.toml --csv results      results/flows.csv and results/ports.csv
   softrnic fabric study clos.toml --json | jq .summary
+  softrnic fabric study clos.toml --seeds 20         the same with 20 seeds, side by side
+  softrnic fabric study clos.toml --pcap clos.pcapng && softrnic explain clos.pcapng    where packets were lost
 
 Exit status: 0 if all flows ended, 1 if the file is wrong or a flow failed or did not end, 2 for wrong arguments.";
 
-/// Samples of a page, at least.
+/// Samples of a page or picture, at least.
 const SAMPLES: usize = 300;
 /// The ports with the most to tell that are listed.
 const PORTS: usize = 12;
@@ -42,12 +44,22 @@ pub struct StudyArgs {
     /// Use this seed instead of the file's
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
+    /// Run so many seeds, from that one on, on all processors
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000),
+        conflicts_with_all = ["csv", "html", "svg", "pcap"])]
+    seeds: Option<u32>,
     /// Write flows.csv, ports.csv and, if the description has `sample`, flow_series.csv and port_series.csv into this directory
     #[arg(long, value_name = "DIRECTORY")]
     csv: Option<PathBuf>,
     /// Write a page with plots of goodput, queues and completion times
     #[arg(long, value_name = "FILE.html")]
     html: Option<PathBuf>,
+    /// Write goodput.svg and queues.svg into this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    svg: Option<PathBuf>,
+    /// Record what leaves by each port, as an interface each, with the reasons of losses and the marks
+    #[arg(long, value_name = "FILE.pcapng")]
+    pcap: Option<PathBuf>,
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
@@ -58,11 +70,18 @@ pub fn run(args: StudyArgs) -> Result {
     let directory = args.file.parent().unwrap_or(Path::new("."));
     let mut description = Description::read(&text, directory).doing(|| args.file.display().to_string())?;
     description.seed = args.seed.unwrap_or(description.seed);
-    if args.html.is_some() && description.sampling == Sampling::Off {
+    if let Some(count) = args.seeds {
+        return seeds::run(&description, count, args.json);
+    }
+    if (args.html.is_some() || args.svg.is_some()) && description.sampling == Sampling::Off {
         description.sampling = Sampling::AtLeast(SAMPLES);
     }
     let begun = Instant::now();
     let mut study = Study::described(&description)?;
+    let capture = args.pcap.as_deref().map(super::capture).transpose()?;
+    if let Some(capture) = &capture {
+        study.capture(capture);
+    }
     let mut progress = Progress::new(description.flows.len());
     let mut ended = 0;
     study.play(&description, |study| {
@@ -72,6 +91,9 @@ pub fn run(args: StudyArgs) -> Result {
         }
     })?;
     drop(progress);
+    if let Some(capture) = capture {
+        super::finish(&capture)?;
+    }
     let report = study.report();
     if let Some(directory) = &args.csv {
         write(directory, "flows.csv", &report.flows_csv())?;
@@ -85,6 +107,15 @@ pub fn run(args: StudyArgs) -> Result {
         let name = args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let page = page::page(&report, study.deadlock().as_deref(), &Origin::now(name));
         fs::write(path, page).doing(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(directory) = &args.svg {
+        for (name, chart) in
+            [("goodput.svg", charts::goodput(&report)), ("queues.svg", charts::queues(&report))]
+        {
+            if let Some(chart) = chart {
+                write(directory, name, &chart.document(page::STYLE))?;
+            }
+        }
     }
     if args.json {
         let json = serde_json::json!({ "summary": report.summary(), "report": report, "deadlock": study.deadlock() });
@@ -128,7 +159,8 @@ fn print(report: &Report, seconds: f64) {
     }
 
     let telling = |port: &&PortResult| {
-        port.marked + port.dropped + port.lost_damaged + port.lost_down + port.pauses_received > 0
+        port.marked + port.dropped + port.lost_damaged + port.lost_down + port.faults + port.pauses_received
+            > 0
     };
     let mut ports: Vec<&PortResult> = report.ports.iter().filter(telling).collect();
     ports.sort_by_key(|port| std::cmp::Reverse((port.dropped + port.lost_down, port.queue_peak)));
@@ -141,6 +173,7 @@ fn print(report: &Report, seconds: f64) {
             "dropped",
             "damaged",
             "down",
+            "faults",
             "pauses",
             "paused us",
             "longest queue B",
@@ -157,7 +190,7 @@ fn print(report: &Report, seconds: f64) {
         }
         say!("{table}");
     }
-    let branches = pauses::tree(report);
+    let branches = pause_tree(report);
     if !branches.is_empty() {
         say!("\n{HEADING}Who paused whom{HEADING:#}");
         for branch in branches.iter().take(BRANCHES) {

@@ -4,7 +4,7 @@ mod serve;
 mod user;
 
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use std::process::Command;
 
 use anstream::eprintln;
 use clap::Args;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Uid};
 use softrnic_nic::verbs::{DeviceSpec, LinkKind};
 use softrnic_xdp::XdpOptions;
 
@@ -97,14 +98,26 @@ fn check_privileges() -> Result {
 /// Serves requests at a path, for ever.
 fn listen(service: &Service, user: &User, path: &Path) -> Result {
     remove_stale(path)?;
-    let listener = UnixListener::bind(path).doing(|| format!("cannot listen at {}", path.display()))?;
-    let private = std::fs::Permissions::from_mode(0o600);
-    std::fs::set_permissions(path, private)
-        .and_then(|()| std::os::unix::fs::chown(path, Some(user.uid), None))
-        .doing(|| format!("cannot give {} to user {}", path.display(), user.uid))?;
+    let mask = rustix::process::umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
+    let listener = UnixListener::bind(path);
+    rustix::process::umask(mask);
+    let listener = listener.doing(|| format!("cannot listen at {}", path.display()))?;
+    give(path, user.uid).doing(|| format!("cannot give {} to user {}", path.display(), user.uid))?;
     eprintln!("softrnic: serving user {} at {}", user.uid, path.display());
     service.serve(&listener);
     Ok(())
+}
+
+/// Gives a user the socket that was bound here. Whoever owns the directory may have put another file in its place, which
+/// stays as it is.
+fn give(path: &Path, user: u32) -> std::io::Result<()> {
+    let file = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let found = rustix::fs::fstat(&file)?;
+    let is_ours = found.st_uid == rustix::process::geteuid().as_raw() && found.st_nlink == 1;
+    if FileType::from_raw_mode(found.st_mode) != FileType::Socket || !is_ours {
+        return Err(std::io::Error::other("another file has taken its place"));
+    }
+    Ok(rustix::fs::chownat(&file, c"", Some(Uid::from_raw(user)), None, AtFlags::EMPTY_PATH)?)
 }
 
 /// Removes a socket that no longer has a listener.
@@ -143,4 +156,37 @@ fn serve_command(service: &Service, user: &User, words: &[String]) -> Result {
             status.map_or(1, |status| status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn only_a_socket_of_ours_is_given_away() {
+        let directory = std::env::temp_dir().join(format!("softrnic-grant-{}", std::process::id()));
+        std::fs::create_dir(&directory).expect("a directory");
+        let [socket, second, file, link] =
+            ["socket", "second", "file", "link"].map(|name| directory.join(name));
+        let _listener = UnixListener::bind(&socket).expect("a socket");
+        std::fs::write(&file, "").expect("a file");
+        let owner = std::fs::metadata(&file).expect("a file").uid();
+        // Root gives to another user, everybody to oneself.
+        let user = if owner == 0 { 65_534 } else { owner };
+        for target in [&file, &socket] {
+            std::os::unix::fs::symlink(target, &link).expect("a link");
+            give(&link, user).expect_err("a link is not followed");
+            std::fs::remove_file(&link).expect("removed");
+        }
+        give(&file, user).expect_err("a file is not a socket");
+        std::fs::hard_link(&socket, &second).expect("a second name");
+        give(&second, user).expect_err("it has another name");
+        std::fs::remove_file(&second).expect("removed");
+        assert_eq!([&file, &socket].map(|path| std::fs::metadata(path).expect("a file").uid()), [owner; 2]);
+        give(&socket, user).expect("a socket of ours");
+        assert_eq!(std::fs::metadata(&socket).expect("a socket").uid(), user);
+        std::fs::remove_dir_all(&directory).expect("removed");
+    }
 }

@@ -22,8 +22,7 @@ impl Group {
             "sent_pkts" | "sent_bytes" | "sent_calls" | "rcvd_pkts" | "rcvd_bytes" | "rcvd_calls"
             | "sent_shm_pkts" | "rcvd_shm_pkts" | "shm_full" | "rdma_sends" | "rdma_recvs"
             | "progress_wakeups" => Group::Traffic,
-            "bad_pkey" | "qkey_viol" | "send_err" | "rcvd_overruns" | "capture_lost" => Group::Dropped,
-            name if name.starts_with("drop_") => Group::Dropped,
+            name if softrnic_stats::is_drop(name) => Group::Dropped,
             name if name.starts_with("cm_") => Group::Connections,
             _ => Group::Recovery,
         }

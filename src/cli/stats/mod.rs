@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use clap::Args;
 use serde::Serialize;
-use softrnic_stats::{Look, Snapshot, look, metrics};
+use softrnic_stats::{Look, Snapshot, look, look_closely, metrics};
 
 use crate::failure::{Doing, Failure, Result};
 use crate::output::{say, write};
@@ -70,7 +70,11 @@ impl Selection {
 
     /// Asks the selected devices.
     pub fn look(&self) -> Result<Look> {
-        let mut found = look().doing(|| "cannot look for devices".into())?;
+        self.select(look())
+    }
+
+    fn select(&self, found: std::io::Result<Look>) -> Result<Look> {
+        let mut found = found.doing(|| "cannot look for devices".into())?;
         found.snapshots.retain(|snapshot| {
             self.pid.is_none_or(|pid| pid == snapshot.pid)
                 && self.device.as_ref().is_none_or(|name| *name == snapshot.device)
@@ -101,7 +105,7 @@ pub fn run(args: StatsArgs) -> Result {
     if let Some(address) = args.metrics {
         return serve(address, args.selection);
     }
-    let look = args.selection.look()?;
+    let look = args.selection.select(if args.json { look_closely() } else { look() })?;
     for directory in &look.passed_over {
         eprintln!("softrnic: {directory}");
     }

@@ -126,7 +126,7 @@ pub fn connections(connections: &[ConnectionSnapshot]) -> Table {
 /// As many peers are named that share an obstacle.
 const NAMED: usize = 4;
 
-/// Who shares the address; who is reached through shared memory and who is not, on a link that has it.
+/// The port, unless it is simply active; who shares the address; who is reached through shared memory and who is not, on a link that has it.
 pub fn reach(snapshot: &Snapshot) -> Vec<String> {
     let shared = snapshot.reach.iter().filter(|reach| reach.why.is_none());
     let (mut sent, mut received, mut count) = (0, 0, 0);
@@ -134,6 +134,10 @@ pub fn reach(snapshot: &Snapshot) -> Vec<String> {
         (sent, received, count) = (sent + reach.shm_sent_pkts, received + reach.shm_rcvd_pkts, count + 1);
     }
     let mut lines = Vec::new();
+    if snapshot.port.state != "ACTIVE" || snapshot.port.commanded().is_some() {
+        let commanded = snapshot.port.commanded().map(|text| format!(", {text}")).unwrap_or_default();
+        lines.push(format!("port {}{commanded}", snapshot.port.state));
+    }
     if snapshot.processes.len() > 1 {
         let processes = snapshot.processes.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         lines.push(format!("address shared by processes {processes}"));

@@ -1,6 +1,5 @@
 //! `softrnic top`: the NICs of the user's running processes, live.
 
-mod rates;
 mod screen;
 mod view;
 

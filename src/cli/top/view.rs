@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use anstyle::{AnsiColor, Style};
-use softrnic_stats::{Look, QpSnapshot, Snapshot};
+use softrnic_stats::{Between, Look, QpSnapshot, Snapshot};
 
-use super::rates::Between;
 use crate::stats::{Group, connections, peer, peer_qpn, reach, state, through};
 use crate::table::{BAD, HEADING, QUIET, Table};
 use crate::units;

@@ -13,9 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use softrnic_cma::{
-    Address, ConnParams, DeviceIdentity, Devices, Event, EventChannel, EventKind, Id, IdKind, Manager,
-};
+use softrnic_cma::{Address, ConnParams, Event, EventChannel, EventKind, Id, IdKind, Manager};
 use softrnic_nic::verbs::{self, Access, Context, Cq, Mr, Pd, Qp, QpOptions, QpState, Status, WorkRequest};
 
 const PORT: u16 = 7471;
@@ -24,7 +22,7 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 fn main() -> Result<(), Box<dyn Error>> {
     let server: Option<IpAddr> = std::env::args().nth(1).map(|text| text.parse()).transpose()?;
     let context = Context::open_default()?;
-    let manager = Manager::new(Box::new(Only(context.clone())));
+    let manager = Manager::new(Box::new(context.clone()));
     let channel = EventChannel::new(&manager)?;
     match server {
         Some(server) => ask(&context, &channel, SocketAddr::new(server, PORT)),
@@ -145,22 +143,5 @@ fn wait_for(cq: &Cq) -> Result<usize, Box<dyn Error>> {
             Some((status, _)) => return Err(format!("{status:?}").into()),
             None => {}
         }
-    }
-}
-
-/// The only device of this process.
-struct Only(Context);
-
-impl Devices for Only {
-    fn count(&self) -> usize {
-        1
-    }
-
-    fn identity(&self, _: usize) -> DeviceIdentity {
-        DeviceIdentity { guid: self.0.device().guid(), index: 0 }
-    }
-
-    fn open(&self, _: usize) -> Result<Context, verbs::Error> {
-        Ok(self.0.clone())
     }
 }

@@ -238,7 +238,7 @@ fn a_flood_of_requests_is_bounded() {
 fn other_datagrams_to_qp1_are_dropped_and_counted() {
     let mut world = World::new(1);
     let send = |world: &mut World, headers: Headers, payload: usize| {
-        let flow = Flow { src: address(0), dst: address(1), sport: 0xC000, part: None, tos: 0, ttl: 64 };
+        let flow = Flow { src: address(0), dst: address(1), sport: 0xC000, slot: None, tos: 0, ttl: 64 };
         let now = world.now;
         let link = &mut world.ends[0].link;
         let slot = link.reserve(now, &flow, headers.transport_len(payload)).expect("room");

@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use super::*;
 
 /// A directory that goes away with the test.

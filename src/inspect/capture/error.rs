@@ -16,6 +16,7 @@ pub struct CaptureError {
 
 /// Faults of a capture file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum CaptureFault {
     /// The source could not be read.
     Io(ErrorKind),

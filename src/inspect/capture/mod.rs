@@ -16,7 +16,7 @@ use std::io::Read;
 
 pub use batch::Batch;
 pub use error::{CaptureError, CaptureFault};
-pub use fault::InjectedFault;
+pub use fault::{FabricNote, InjectedFault};
 pub use merge::{Merge, Source};
 
 use batch::RecordHeader;
@@ -70,6 +70,7 @@ pub enum Direction {
 
 /// The header with which a frame begins; the numbers of the tcpdump registry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum LinkType {
     /// An Ethernet header.
     Ethernet,

@@ -9,7 +9,7 @@ use softrnic_wire::{
 
 use super::cm_fields;
 use super::names::{nak_name, placement_name, selectivity_name, syndrome_kind};
-use crate::capture::{InjectedFault, Record};
+use crate::capture::{FabricNote, InjectedFault, Record};
 use crate::dissect::{Icrc, Net, Roce, Transport};
 
 /// Receives the fields of a packet.
@@ -59,6 +59,10 @@ pub fn describe(record: &Record<'_>, roce: &Roce<'_>, sink: &mut dyn FieldSink) 
     sink.field("captured", Value::Dec(record.data.len() as u64));
     if let Some(InjectedFault { done, rule, text }) = InjectedFault::parse(record.comment) {
         sink.field("fault", Value::Text(&format!("{done} by rule {rule}, {text}")));
+    }
+    if let Some(FabricNote { done, port, why }) = FabricNote::parse(record.comment) {
+        let why = why.map(|why| format!(", {why}")).unwrap_or_default();
+        sink.field("fabric", Value::Text(&format!("{done} at {port}{why}")));
     }
     if roce.eth_captured {
         ethernet(roce.net.eth(), sink);

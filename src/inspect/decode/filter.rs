@@ -41,6 +41,7 @@ pub struct AddressPattern {
 
 /// Invalid text of a filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum FilterError {
     /// No opcode has this number or name, or matches the pattern.
     NoSuchOpcode(String),

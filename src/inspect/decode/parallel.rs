@@ -2,8 +2,9 @@
 //! the texts out in order.
 
 use std::io::{self, Read, Write};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::clock::Clock;
 use super::{Options, Printer, Summary};
@@ -52,7 +53,7 @@ impl Work {
 
 /// A helper's two ends: batches go in, and come out in the same order.
 struct Helper {
-    todo: SyncSender<Box<Work>>,
+    todo: Sender<Box<Work>>,
     done: Receiver<Box<Work>>,
 }
 
@@ -67,8 +68,8 @@ pub(super) fn decode<R: Read, W: Write>(
     thread::scope(|scope| {
         let helpers: Vec<Helper> = (0..options.threads)
             .map(|_| {
-                let (todo, work) = sync_channel::<Box<Work>>(QUEUE);
-                let (finished, done) = sync_channel(QUEUE);
+                let (todo, work) = bounded::<Box<Work>>(QUEUE);
+                let (finished, done) = bounded(QUEUE);
                 scope.spawn(move || help(options, &work, &finished));
                 Helper { todo, done }
             })
@@ -108,7 +109,7 @@ pub(super) fn decode<R: Read, W: Write>(
     })
 }
 
-fn help(options: &Options, work: &Receiver<Box<Work>>, finished: &SyncSender<Box<Work>>) {
+fn help(options: &Options, work: &Receiver<Box<Work>>, finished: &Sender<Box<Work>>) {
     let mut dissector = Dissector::new();
     let mut printer = Printer::new(options);
     let peers = Peers::new();

@@ -22,6 +22,7 @@ pub struct Dissector {
 
 /// Why a record is not shown.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum Skipped {
     /// ARP, LLDP and the like.
     NotIp,

@@ -14,6 +14,7 @@ pub use roce::{Icrc, Net, Roce, Transport};
 /// What a record turned out to be.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::large_enum_variant, reason = "lives on the stack, one at a time")]
+#[non_exhaustive]
 pub enum Dissection<'a> {
     /// A RoCE packet, perhaps a damaged one.
     Roce(Roce<'a>),

@@ -22,6 +22,10 @@ fn paths_below_our_directories_are_ours_and_no_others() {
         "/sys/class/net",
         "/sys/class/net/infiniband",
         "/sys/infiniband/x",
+        "/sys/bus/pci",
+        "/sys/bus/pci/devices",
+        "/sys/bus/usb/devices/x",
+        "/sys/devices",
         "/dev/infiniband",
         "/dev/infiniband/",
         "/dev/infiniband/a/b",
@@ -62,4 +66,25 @@ fn relative_paths_start_at_their_directory() {
     assert_eq!(directory_path(class.as_raw_fd(), &mut path), Some(10));
     assert!(path.starts_with(b"/sys/class\0"));
     assert_eq!(directory_path(-1, &mut path), None, "no descriptor");
+}
+
+#[test]
+fn devices_are_looked_for_by_their_places_too() {
+    let tree = |directory, rest| Some(Target::Tree { directory, rest });
+    assert_eq!(named("/sys/devices/pci0000:00/x"), tree(b"devices", b"pci0000:00/x"));
+    assert_eq!(
+        named("/sys/bus/pci/devices/0000:10:00.0/class"),
+        tree(b"bus/pci/devices", b"0000:10:00.0/class")
+    );
+    assert_eq!(named("/sys/class/pci_bus/0000:10/../../x"), tree(b"class/pci_bus", b"0000:10/../../x"));
+    let ours = Some(Target::Sysfs { class: b"infiniband", rest: b"x" });
+    for path in [
+        "/sys/devices/../class/infiniband/x",
+        "/sys/bus/pci/devices/../../../class/infiniband/x",
+        "/sys/class/pci_bus/../infiniband/x",
+    ] {
+        assert_eq!(named(path), ours, "{path}");
+    }
+    assert_eq!(described::below(b"virtual/infiniband/x/ports/1"), Some(&b"x/ports/1"[..]));
+    assert_eq!(described::below(b"pci0000:00/infiniband"), None);
 }

@@ -16,12 +16,36 @@ pub(super) struct Meta {
     pub(super) outbound: bool,
     /// Nanoseconds since 1970.
     pub(super) time: u64,
-    pub(super) ip: IpHeader,
-    pub(super) sport: u16,
-    /// Bytes from BTH to ICRC, of which fewer may have been kept.
+    /// Bytes of what was given, of which fewer may have been kept.
     pub(super) len: usize,
-    /// Whether `ip` has the IPv4 ID that was on the wire, or only a likely one.
-    pub(super) id_is_known: bool,
+    pub(super) given: Given,
+}
+
+/// What the bytes of a record are.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Given {
+    /// BTH to ICRC.
+    Datagram {
+        ip: IpHeader,
+        sport: u16,
+        /// Whether `ip` has the IPv4 ID that was on the wire, or only a likely one.
+        id_is_known: bool,
+    },
+    /// A whole Ethernet frame, without FCS.
+    Frame,
+}
+
+impl Given {
+    /// Whether it is for more than one.
+    pub(super) fn is_group(&self, kept: &[u8]) -> bool {
+        match self {
+            Given::Datagram { ip, .. } => match ip.facts {
+                IpFacts::V4 { dst, .. } => dst.is_multicast(),
+                IpFacts::V6 { dst, .. } => dst.is_multicast(),
+            },
+            Given::Frame => kept.first().is_some_and(|first| first & 1 != 0),
+        }
+    }
 }
 
 /// The IP header facts of a received datagram; `None` if its addresses are of two families.
@@ -52,12 +76,17 @@ pub(super) fn kept_of(snap_len: usize) -> usize {
 /// ICRC is wrong, the likely ID stays. Without the whole datagram, the likely ID stays as well, and the UDP checksum is
 /// 0: not computed.
 pub(super) fn build(meta: &Meta, kept: &[u8], output: &mut Vec<u8>) -> usize {
+    let Given::Datagram { ip, sport, id_is_known } = meta.given else {
+        output.extend_from_slice(kept);
+        return meta.len;
+    };
     let datagram_len = meta.len.min(MAX_TRANSPORT_LEN);
     let kept = &kept[..kept.len().min(datagram_len)];
     let is_whole = kept.len() == datagram_len;
-    let mut ip = meta.ip;
-    if let (IpFacts::V4 { id, .. }, false, true) = (&mut ip.facts, meta.id_is_known, is_whole) {
-        let facts = UdpFacts { ip: meta.ip.facts, src_port: meta.sport, dst_port: ROCE_UDP_PORT };
+    let likely = ip.facts;
+    let mut ip = ip;
+    if let (IpFacts::V4 { id, .. }, false, true) = (&mut ip.facts, id_is_known, is_whole) {
+        let facts = UdpFacts { ip: likely, src_port: sport, dst_port: ROCE_UDP_PORT };
         if let Some(found) = softrnic_wire::verify_unknown_id(&facts, kept) {
             *id = found;
         }
@@ -69,7 +98,7 @@ pub(super) fn build(meta: &Meta, kept: &[u8], output: &mut Vec<u8>) -> usize {
     let header = FrameHeader {
         eth: EthHeader::untagged(mac_of(dst), mac_of(src)),
         ip,
-        src_port: meta.sport,
+        src_port: sport,
         dst_port: ROCE_UDP_PORT,
     };
     let start = output.len();

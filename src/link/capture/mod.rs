@@ -15,6 +15,7 @@ mod file;
 mod files;
 mod frame;
 mod pcapng;
+mod port;
 mod queue;
 mod writer;
 
@@ -23,8 +24,6 @@ mod tests;
 
 use std::fs::File;
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,14 +35,15 @@ use softrnic_wire::{IpHeader, Time};
 
 use crate::fault::FaultNotes;
 use crate::{
-    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, Reach, Sharing, Sleeper,
-    TxError, TxSlot,
+    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Sleeper, TxError, TxSlot,
+    delegate_link,
 };
 
 pub use file::open as open_file;
 use files::Files;
 pub use files::{Ring, first_file};
-use frame::{Meta, kept_of, rx_facts};
+use frame::{Given, Meta, kept_of, rx_facts};
+pub use port::CapturePort;
 use queue::{Interface, Queue};
 
 /// How soon a paused link is to be asked again.
@@ -261,10 +261,8 @@ impl<L: Link> CaptureLink<L> {
             interface: self.interface,
             outbound: true,
             time: wall_time(&mut self.epoch, now),
-            ip,
-            sport,
             len: bytes.len(),
-            id_is_known: true,
+            given: Given::Datagram { ip, sport, id_is_known: true },
         };
         let kept = &bytes[..bytes.len().min(self.keeps)];
         record(&self.capture.file.queue, &self.lost, &mut self.reported_lost, meta, kept, note);
@@ -296,20 +294,12 @@ impl<L: Link> Link for CaptureLink<L> {
         Ok(slot)
     }
 
-    fn reserved(&self) -> &[u8] {
-        self.inner.reserved()
-    }
-
     fn commit(&mut self, now: Time) {
         if let Some(pending) = self.pending.take() {
             let note = self.notes.as_ref().and_then(FaultNotes::take);
             self.record_reserved(now, pending, note);
         }
         self.inner.commit(now);
-    }
-
-    fn show(&mut self) {
-        self.inner.show();
     }
 
     fn flush(&mut self, now: Time) {
@@ -336,10 +326,12 @@ impl<L: Link> Link for CaptureLink<L> {
                     interface: *interface,
                     outbound: false,
                     time: wall_time(epoch, now),
-                    ip: IpHeader { facts, tos: datagram.tos, ttl: datagram.ttl, flow_label: 0 },
-                    sport: datagram.sport,
                     len: datagram.bytes.len(),
-                    id_is_known: !matches!(datagram.id, HeaderId::Hidden { .. }),
+                    given: Given::Datagram {
+                        ip: IpHeader { facts, tos: datagram.tos, ttl: datagram.ttl, flow_label: 0 },
+                        sport: datagram.sport,
+                        id_is_known: !matches!(datagram.id, HeaderId::Hidden { .. }),
+                    },
                 };
                 let kept = &datagram.bytes[..datagram.bytes.len().min(*keeps)];
                 record(&capture.file.queue, lost, reported_lost, meta, kept, note);
@@ -347,29 +339,9 @@ impl<L: Link> Link for CaptureLink<L> {
         })
     }
 
-    fn receives_in_memory(&self, now: Time) -> bool {
-        self.inner.receives_in_memory(now)
-    }
-
-    fn sends_in_memory(&mut self, now: Time, flow: &Flow) -> bool {
-        self.inner.sends_in_memory(now, flow)
-    }
-
-    fn is_quiet(&mut self, now: Time) -> bool {
-        self.inner.is_quiet(now)
-    }
-
-    fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {
-        self.inner.has_room(now, flow, len)
-    }
-
     fn poll_timeout(&self) -> Option<Time> {
         // What is due below cannot be done any sooner.
         self.paused_until.or_else(|| self.inner.poll_timeout())
-    }
-
-    fn descriptor(&self) -> Option<RawFd> {
-        self.inner.descriptor()
     }
 
     fn watch(&mut self, sleeper: Sleeper) -> bool {
@@ -381,37 +353,9 @@ impl<L: Link> Link for CaptureLink<L> {
         self.inner.watch(sleeper)
     }
 
-    fn caller_bell(&self) -> Option<RawFd> {
-        self.inner.caller_bell()
-    }
-
-    fn join(&mut self, group: IpAddr) -> io::Result<()> {
-        self.inner.join(group)
-    }
-
-    fn leave(&mut self, group: IpAddr) -> io::Result<()> {
-        self.inner.leave(group)
-    }
-
     fn counters(&self) -> LinkCounters {
         let inner = self.inner.counters();
         LinkCounters { capture_lost: inner.capture_lost + self.lost.load(Ordering::Relaxed), ..inner }
-    }
-
-    fn reaches(&self) -> Vec<Reach> {
-        self.inner.reaches()
-    }
-
-    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
-        self.inner.sharing()
-    }
-
-    fn readdress(&mut self, addresses: &[IpAddr]) {
-        self.inner.readdress(addresses);
-    }
-
-    fn packet_memory(&self) -> Option<FrameAudit> {
-        self.inner.packet_memory()
     }
 
     fn stop_segmenting(&mut self) {
@@ -419,9 +363,10 @@ impl<L: Link> Link for CaptureLink<L> {
         self.capabilities.segments = self.inner.capabilities().segments;
     }
 
-    fn show_headers(&mut self) {
-        self.inner.show_headers();
-    }
+    delegate_link!(self => self.inner;
+        reserved show receives_in_memory sends_in_memory is_quiet has_room descriptor caller_wake_fd join
+        leave reaches sharing carrier readdress packet_memory show_headers
+    );
 }
 
 fn record(

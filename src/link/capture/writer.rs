@@ -6,8 +6,6 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use softrnic_wire::IpFacts;
-
 use super::CaptureOptions;
 use super::files::Files;
 use super::frame;
@@ -145,7 +143,7 @@ impl CaptureWriter {
         self.last = meta.time;
         self.started.get_or_insert(self.last);
         let direction = if meta.outbound { OUTBOUND } else { INBOUND };
-        let destination = if is_group(&meta.ip.facts) { MULTICAST } else { UNICAST };
+        let destination = if meta.given.is_group(kept) { MULTICAST } else { UNICAST };
         let info = PacketInfo {
             interface: meta.interface,
             time: meta.time,
@@ -218,13 +216,6 @@ impl CaptureWriter {
             let why = error.unwrap_or_else(|| "the capture could not keep up".into());
             tell(self.files.current(), &format!("{lost} packets could not be written: {why}"));
         }
-    }
-}
-
-fn is_group(facts: &IpFacts) -> bool {
-    match facts {
-        IpFacts::V4 { dst, .. } => dst.is_multicast(),
-        IpFacts::V6 { dst, .. } => dst.is_multicast(),
     }
 }
 

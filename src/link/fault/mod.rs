@@ -5,39 +5,72 @@
 //! of its neighbours, which their ICRCs cover. A datagram that leaves with another ID than it was built for gets a new
 //! ICRC, unless it is to be corrupt.
 //!
+//! The same layer is where a port goes down on command ([`PortGate`]). What is injected can be changed at any time
+//! ([`Faults`]).
+//!
 //! A [capture](crate::capture) below is told what is done to which datagram ([`FaultNotes`]).
 
+mod command;
+mod discard;
 mod hold;
 mod notes;
+mod port;
+mod port_rule;
+mod rules;
 mod spec;
+mod tally;
 
 #[cfg(test)]
 mod tests;
 
-use std::io;
 use std::net::IpAddr;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use softrnic_wire::{Mad, Opcode, Operation, Psn, Time, Transport, UdpFacts};
+use softrnic_wire::{Time, UdpFacts};
 
-use crate::rng::Rng;
 use crate::{
-    Capabilities, Datagram, Flow, FrameAudit, HeaderId, Link, LinkCounters, Overrun, Reach, Sharing, Sleeper,
-    TxError, TxSlot,
+    Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot, delegate_link,
 };
 
+pub use command::{LinkCommand, spelled};
 pub use notes::FaultNotes;
+pub use port::{Blackhole, PortChange, PortGate};
+pub use port_rule::{PortRule, bits_per_second};
+pub use rules::Rules;
 pub use spec::{Action, Direction, FaultSpec, FaultSpecError, GRAMMAR, OpcodeSet, Rule};
+pub use tally::FaultTally;
 
+use discard::DiscardBuffer;
 use hold::HoldQueue;
+
+/// What is done to the datagrams of a link on purpose, and can be changed while it is used.
+pub trait Faults {
+    /// Its port, as far as it is commanded. What is to happen some time after the device was opened counts from the first
+    /// call on.
+    fn port(&mut self, now: Time) -> &mut PortGate;
+
+    /// What is injected.
+    fn spec(&self) -> &FaultSpec;
+
+    /// Injects this from now on: times count from now, rules count from 1, and random numbers begin again. What was held
+    /// back leaves when it would have left.
+    fn inject(&mut self, now: Time, spec: &FaultSpec);
+}
 
 /// See the [module](self).
 pub struct FaultLink<L> {
     inner: L,
     capabilities: Capabilities,
+    spec: FaultSpec,
     rules: Rules,
+    /// Since when these are injected; not yet, if nothing has passed.
+    since: Option<Time>,
+    port: PortGate,
+    /// Where datagrams are written that do not pass the port.
+    discard: DiscardBuffer,
+    /// The port is slow, and something was to be sent: when to try again.
+    busy_until: Option<Time>,
     pending: Option<(Flow, UdpFacts)>,
     tx: HoldQueue<HeldFrame>,
     /// A datagram that was released while the link below was full.
@@ -50,14 +83,16 @@ pub struct FaultLink<L> {
 impl<L: Link> FaultLink<L> {
     /// Applies the faults of `spec` to `inner`.
     pub fn new(mut inner: L, spec: &FaultSpec) -> FaultLink<L> {
-        inner.stop_segmenting();
-        let mut capabilities = inner.capabilities().clone();
-        capabilities.segments = 1;
-        capabilities.mode.push_str(&format!(" with faults {spec}"));
+        let capabilities = capabilities_with(&mut inner, spec);
         FaultLink {
             inner,
             capabilities,
+            spec: spec.clone(),
             rules: Rules::new(spec),
+            since: None,
+            port: PortGate::default(),
+            discard: DiscardBuffer::default(),
+            busy_until: None,
             pending: None,
             tx: HoldQueue::new(),
             stuck: None,
@@ -73,15 +108,39 @@ impl<L: Link> FaultLink<L> {
         FaultLink { notes: Some(notes), ..self }
     }
 
+    /// How often each rule applied, so far and later.
+    pub fn tally(&self) -> FaultTally {
+        self.rules.tally.clone()
+    }
+
     /// The link below.
     pub fn inner(&self) -> &L {
         &self.inner
+    }
+
+    fn begin(&mut self, now: Time) {
+        if self.since.is_none() {
+            self.since = Some(now);
+            self.port.follow(now, &self.spec.port);
+        }
+    }
+
+    /// The port changes as was scheduled. What was sent before leaves before.
+    fn advance(&mut self, now: Time) {
+        self.begin(now);
+        if self.port.advance(now) {
+            self.inner.flush(now);
+        }
     }
 
     /// Sends held datagrams that are due; returns whether there were any.
     fn release_tx(&mut self, now: Time) -> bool {
         let mut released = false;
         while let Some(frame) = self.stuck.take().or_else(|| self.tx.release(now)) {
+            if self.port.blocks(now, Direction::Tx, frame.flow.dst).is_some() {
+                self.port.drop_sent();
+                continue;
+            }
             if let Err(frame) = emit(&mut self.inner, now, frame, self.notes.as_ref()) {
                 self.stuck = Some(frame);
                 break;
@@ -98,26 +157,50 @@ impl<L: Link> Link for FaultLink<L> {
     }
 
     fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
+        self.advance(now);
+        self.discard.clear();
+        if let Some(until) = self.port.busy_until(now) {
+            self.busy_until = Some(until);
+            return Err(TxError::Full);
+        }
+        // A capture below is to see it all the same.
+        if self.port.blocks(now, Direction::Tx, flow.dst).is_some() && self.notes.is_none() {
+            return match len <= self.capabilities.max_datagram {
+                true => self.discard.reserve(flow, len),
+                false => Err(TxError::TooLong),
+            };
+        }
         let slot = self.inner.reserve(now, flow, len)?;
         self.pending = Some((*flow, slot.facts));
         Ok(slot)
     }
 
     fn reserved(&self) -> &[u8] {
-        self.inner.reserved()
+        self.discard.reserved().unwrap_or_else(|| self.inner.reserved())
     }
 
     fn commit(&mut self, now: Time) {
+        if self.discard.clear() {
+            self.port.drop_sent();
+            return;
+        }
         let Some((flow, facts)) = self.pending.take() else { return };
+        if let Some(blocked) = self.port.blocks(now, Direction::Tx, flow.dst) {
+            self.port.drop_sent();
+            // A slot that is reserved and never committed is as good as lost.
+            self.notes.as_ref().inspect(|notes| notes.put_blocked(blocked));
+            return;
+        }
         let bytes = self.inner.reserved();
-        let decision = self.rules.decide(Direction::Tx, bytes);
+        self.port.sent(now, bytes.len());
+        let age = self.since.map_or(Duration::ZERO, |since| now.since(since));
+        let decision = self.rules.decide(age, Direction::Tx, flow.dst, bytes);
         self.injected += u64::from(decision.is_some());
         let notes = self.notes.as_ref();
         let frame = |note| HeldFrame { flow, facts: Some(facts), bytes: bytes.to_vec(), note };
         match decision {
             None => self.inner.commit(now),
             Some((Action::Drop, note)) => {
-                // A slot that is reserved and never committed is as good as lost.
                 notes.inspect(|notes| notes.put(&note));
                 return;
             }
@@ -130,7 +213,7 @@ impl<L: Link> Link for FaultLink<L> {
             }
             Some((Action::Corrupt, note)) => {
                 let mut frame = HeldFrame { facts: None, ..frame(note) };
-                self.rules.noise.corrupt(&mut frame.bytes);
+                self.rules.corrupt(&mut frame.bytes);
                 if let Err(frame) = emit(&mut self.inner, now, frame, notes) {
                     self.tx.hold_until(now, frame);
                 }
@@ -150,12 +233,11 @@ impl<L: Link> Link for FaultLink<L> {
         self.release_tx(now);
     }
 
-    fn show(&mut self) {
-        self.inner.show();
-    }
-
     fn flush(&mut self, now: Time) {
+        self.advance(now);
         self.pending = None;
+        self.discard.clear();
+        self.busy_until = self.busy_until.filter(|until| *until > now);
         self.release_tx(now);
         self.inner.flush(now);
         if self.stuck.is_some() && self.release_tx(now) {
@@ -164,7 +246,7 @@ impl<L: Link> Link for FaultLink<L> {
     }
 
     fn is_blocked(&self) -> bool {
-        self.inner.is_blocked()
+        self.inner.is_blocked() || self.busy_until.is_some()
     }
 
     fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
@@ -172,15 +254,27 @@ impl<L: Link> Link for FaultLink<L> {
         if self.tx.next_time().is_some_and(|time| time <= now) {
             self.flush(now);
         }
-        if !self.rules.any(Direction::Rx) {
-            return self.inner.receive(now, budget, sink);
+        self.advance(now);
+        let FaultLink { inner, rules, since, rx, injected, notes, port, .. } = self;
+        if port.is_shut(now).is_some() {
+            while rx.release(now).is_some() {
+                port.drop_received();
+            }
         }
-        let FaultLink { inner, rules, rx, injected, notes, .. } = self;
         while let Some(held) = rx.release(now) {
             sink(held.as_datagram());
         }
+        if port.is_open(now) && !rules.any(Direction::Rx) {
+            return inner.receive(now, budget, sink);
+        }
+        let age = since.map_or(Duration::ZERO, |since| now.since(since));
         inner.receive(now, budget, &mut |datagram| {
-            let Some((action, note)) = rules.decide(Direction::Rx, datagram.bytes) else {
+            if let Some(blocked) = port.blocks(now, Direction::Rx, datagram.src) {
+                port.drop_received();
+                notes.as_ref().inspect(|notes| notes.put_blocked(blocked));
+                return;
+            }
+            let Some((action, note)) = rules.decide(age, Direction::Rx, datagram.src, datagram.bytes) else {
                 sink(datagram);
                 return pass(rx, now, sink);
             };
@@ -196,7 +290,7 @@ impl<L: Link> Link for FaultLink<L> {
                 }
                 Action::Corrupt => {
                     let mut held = HeldDatagram::new(&datagram);
-                    rules.noise.corrupt(&mut held.bytes);
+                    rules.corrupt(&mut held.bytes);
                     sink(held.as_datagram());
                 }
                 Action::Reorder(depth) => return rx.hold_for(now, depth, HeldDatagram::new(&datagram)),
@@ -206,68 +300,78 @@ impl<L: Link> Link for FaultLink<L> {
         })
     }
 
-    fn receives_in_memory(&self, now: Time) -> bool {
-        self.inner.receives_in_memory(now)
+    fn sends_in_memory(&mut self, now: Time, flow: &Flow) -> bool {
+        self.port.blocks(now, Direction::Tx, flow.dst).is_none() && self.inner.sends_in_memory(now, flow)
     }
 
-    fn sends_in_memory(&mut self, now: Time, flow: &Flow) -> bool {
-        self.inner.sends_in_memory(now, flow)
+    fn is_quiet(&mut self, now: Time) -> bool {
+        self.poll_timeout().is_none_or(|time| time > now) && self.inner.is_quiet(now)
     }
 
     fn has_room(&mut self, now: Time, flow: &Flow, len: usize) -> bool {
-        self.inner.has_room(now, flow, len)
+        self.port.blocks(now, Direction::Tx, flow.dst).is_some() || self.inner.has_room(now, flow, len)
     }
 
     fn poll_timeout(&self) -> Option<Time> {
         // What is due does not leave before the link below has room again.
         let held = if self.stuck.is_some() { None } else { self.tx.next_time() };
-        [self.inner.poll_timeout(), held, self.rx.next_time()].into_iter().flatten().min()
-    }
-
-    fn descriptor(&self) -> Option<RawFd> {
-        self.inner.descriptor()
-    }
-
-    fn watch(&mut self, sleeper: Sleeper) -> bool {
-        self.inner.watch(sleeper)
-    }
-
-    fn caller_bell(&self) -> Option<RawFd> {
-        self.inner.caller_bell()
-    }
-
-    fn join(&mut self, group: IpAddr) -> io::Result<()> {
-        self.inner.join(group)
-    }
-
-    fn leave(&mut self, group: IpAddr) -> io::Result<()> {
-        self.inner.leave(group)
+        let own = [held, self.rx.next_time(), self.port.next_change(), self.busy_until];
+        own.into_iter().flatten().chain(self.inner.poll_timeout()).min()
     }
 
     fn counters(&self) -> LinkCounters {
         let inner = self.inner.counters();
-        LinkCounters { faults_injected: inner.faults_injected + self.injected, ..inner }
+        let [sent, received] = self.port.dropped();
+        LinkCounters {
+            faults_injected: inner.faults_injected + self.injected,
+            port_tx_dropped: inner.port_tx_dropped + sent,
+            port_rx_dropped: inner.port_rx_dropped + received,
+            ..inner
+        }
     }
 
-    fn reaches(&self) -> Vec<Reach> {
-        self.inner.reaches()
+    fn faults(&mut self) -> Option<&mut dyn Faults> {
+        Some(self)
     }
 
-    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
-        self.inner.sharing()
+    delegate_link!(self => self.inner;
+        show receives_in_memory descriptor watch caller_wake_fd join leave reaches sharing carrier readdress
+        packet_memory show_headers
+    );
+}
+
+impl<L: Link> Faults for FaultLink<L> {
+    fn port(&mut self, now: Time) -> &mut PortGate {
+        self.begin(now);
+        &mut self.port
     }
 
-    fn readdress(&mut self, addresses: &[IpAddr]) {
-        self.inner.readdress(addresses);
+    fn spec(&self) -> &FaultSpec {
+        &self.spec
     }
 
-    fn packet_memory(&self) -> Option<FrameAudit> {
-        self.inner.packet_memory()
+    fn inject(&mut self, now: Time, spec: &FaultSpec) {
+        self.advance(now);
+        self.port.end_rules(now);
+        self.capabilities = capabilities_with(&mut self.inner, spec);
+        self.rules = Rules::new(spec);
+        self.spec = spec.clone();
+        self.since = None;
+        self.advance(now);
     }
+}
 
-    fn show_headers(&mut self) {
-        self.inner.show_headers();
+/// What a link can do while faults are injected.
+fn capabilities_with(inner: &mut impl Link, spec: &FaultSpec) -> Capabilities {
+    if !spec.rules.is_empty() {
+        inner.stop_segmenting();
     }
+    let mut capabilities = inner.capabilities().clone();
+    if !spec.rules.is_empty() {
+        capabilities.segments = 1;
+        capabilities.mode.push_str(&format!(" with faults {spec}"));
+    }
+    capabilities
 }
 
 /// One has passed, and those that waited for that follow.
@@ -349,89 +453,4 @@ impl HeldDatagram {
             bytes: &self.bytes,
         }
     }
-}
-
-/// The rules of a spec, with their random numbers and counts.
-struct Rules {
-    rules: Vec<ActiveRule>,
-    noise: Rng,
-}
-
-struct ActiveRule {
-    rule: Rule,
-    note: Arc<str>,
-    rng: Rng,
-    matched: u64,
-}
-
-impl Rules {
-    fn new(spec: &FaultSpec) -> Rules {
-        let active = |(index, rule): (usize, &Rule)| ActiveRule {
-            rule: rule.clone(),
-            note: notes::text(index + 1, rule),
-            rng: Rng::stream(spec.seed, &(index as u64).to_le_bytes()),
-            matched: 0,
-        };
-        Rules {
-            rules: spec.rules.iter().enumerate().map(active).collect(),
-            noise: Rng::stream(spec.seed, b"noise"),
-        }
-    }
-
-    fn any(&self, direction: Direction) -> bool {
-        self.rules.iter().any(|active| active.rule.direction == direction)
-    }
-
-    /// What happens to this datagram, and the note about that. Every rule counts and draws, even after one has decided,
-    /// so that rules do not affect each other.
-    fn decide(&mut self, direction: Direction, bytes: &[u8]) -> Option<(Action, Arc<str>)> {
-        let mut decision = None;
-        for (index, active) in self.rules.iter_mut().enumerate() {
-            if active.rule.direction == direction && active.applies(bytes) {
-                decision = decision.or(Some(index));
-            }
-        }
-        let ActiveRule { rule, note, .. } = &self.rules[decision?];
-        (rule.action != Action::Delay(Duration::ZERO)).then(|| (rule.action, Arc::clone(note)))
-    }
-}
-
-impl ActiveRule {
-    fn applies(&mut self, bytes: &[u8]) -> bool {
-        let Rule { opcodes, qpn, psn, rate, nth, .. } = &self.rule;
-        if (opcodes.is_some() || qpn.is_some() || psn.is_some()) && !is_selected(&self.rule, bytes) {
-            return false;
-        }
-        self.matched += 1;
-        if nth.as_ref().is_some_and(|nth| !nth.contains(&self.matched)) {
-            return false;
-        }
-        rate.is_none_or(|rate| self.rng.chance(rate))
-    }
-}
-
-/// Whether the datagram has the rule's opcode, QPN and PSN. Looks only at the BTH, and at the MAD at its fixed offset
-/// in connection management messages, so that datagrams that no parser accepts are found too.
-fn is_selected(rule: &Rule, bytes: &[u8]) -> bool {
-    let Some([opcode, _, _, _, _, q0, q1, q2, _, p0, p1, p2]) = bytes.first_chunk() else { return false };
-    let qpn = u32::from_be_bytes([0, *q0, *q1, *q2]);
-    let psn = Psn::new(u32::from_be_bytes([0, *p0, *p1, *p2]));
-    rule.opcodes.as_ref().is_none_or(|opcodes| {
-        opcodes.contains(*opcode) || opcodes.has_messages() && is_message_of(opcodes, bytes)
-    }) && rule.qpn.is_none_or(|wanted| wanted.get() == qpn)
-        && rule.psn.is_none_or(|(first, last)| {
-            // Counted from the start of the range, which may wrap.
-            let offset = |psn: Psn| psn.get().wrapping_sub(first.get()) & 0xFF_FFFF;
-            offset(psn) <= offset(last)
-        })
-}
-
-/// Whether a datagram carries one of these connection management messages.
-fn is_message_of(opcodes: &OpcodeSet, bytes: &[u8]) -> bool {
-    let Some(opcode) = bytes.first().and_then(|byte| Opcode::from_byte(*byte)) else { return false };
-    let Some((headers, payload)) = bytes.split_at_checked(opcode.headers_len()) else { return false };
-    (opcode.transport(), opcode.operation()) == (Transport::Ud, Operation::SendOnly)
-        && headers[5..8] == [0, 0, 1]
-        && Mad::read(payload)
-            .is_some_and(|mad| mad.is_cm_send() && opcodes.contains_message(mad.attribute_id))
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::port::Blocked;
 use super::{Action, Rule};
 
 /// Passes what a [`FaultLink`](super::FaultLink) does to the datagram at hand to a capture below it, which makes it the
@@ -17,6 +18,11 @@ impl FaultNotes {
 
     pub(super) fn put(&self, note: &Arc<str>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(note));
+    }
+
+    /// The datagram does not pass the port.
+    pub(super) fn put_blocked(&self, blocked: Blocked) {
+        self.put(&blocked.note().into());
     }
 }
 

@@ -1,11 +1,14 @@
 //! The language of fault specifications.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
 use softrnic_wire::{CmMessage, Opcode, Psn, Qpn};
+
+use super::port_rule::{PORT_ACTIONS, PortRule, parse_port_rule};
 
 /// What can be written in a [`FaultSpec`], for people.
 pub const GRAMMAR: &str = include_str!("grammar.txt");
@@ -13,7 +16,7 @@ pub const GRAMMAR: &str = include_str!("grammar.txt");
 /// The actions of rules.
 const ACTIONS: [&str; 5] = ["drop", "duplicate", "corrupt", "reorder", "delay"];
 /// The conditions that rules of every action may have, and those of one action.
-const CONDITIONS: [&str; 6] = ["op", "qpn", "psn", "nth", "rate", "dir"];
+const CONDITIONS: [&str; 10] = ["op", "qpn", "psn", "nth", "rate", "dir", "peer", "after", "for", "device"];
 const OWN_CONDITIONS: [(&str, &str); 2] = [("delay", "by"), ("reorder", "depth")];
 
 /// Faults to inject, as [`GRAMMAR`] says how to write them.
@@ -31,6 +34,26 @@ pub struct FaultSpec {
     pub seed: u64,
     /// What to do to which datagrams; the first that applies decides.
     pub rules: Vec<Rule>,
+    /// What happens to the port, and when.
+    pub port: Vec<PortRule>,
+}
+
+impl FaultSpec {
+    /// What of this is for the device of a name.
+    #[must_use]
+    pub fn of_device(&self, name: &str) -> FaultSpec {
+        let is_for = |device: &Option<String>| device.as_ref().is_none_or(|known| known == name);
+        FaultSpec {
+            seed: self.seed,
+            rules: self.rules.iter().filter(|rule| is_for(&rule.device)).cloned().collect(),
+            port: self.port.iter().filter(|rule| is_for(&rule.device)).cloned().collect(),
+        }
+    }
+
+    /// Whether nothing is injected.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty() && self.port.is_empty()
+    }
 }
 
 /// One item of a [`FaultSpec`].
@@ -38,8 +61,16 @@ pub struct FaultSpec {
 pub struct Rule {
     /// What to do.
     pub action: Action,
-    /// The direction of the datagrams.
-    pub direction: Direction,
+    /// The direction of the datagrams; `None` is both.
+    pub direction: Option<Direction>,
+    /// Only from this long after the device was opened on.
+    pub after: Duration,
+    /// Only for this long.
+    pub lasts: Option<Duration>,
+    /// Only to and from this address.
+    pub peer: Option<IpAddr>,
+    /// Only for the device of this name.
+    pub device: Option<String>,
     /// Only for these opcodes.
     pub opcodes: Option<OpcodeSet>,
     /// Only for this destination QP.
@@ -52,8 +83,18 @@ pub struct Rule {
     pub nth: Option<RangeInclusive<u64>>,
 }
 
+impl Rule {
+    /// Whether it is about what passes at this time after the device was opened, to or from `peer`.
+    pub(super) fn is_about(&self, age: Duration, peer: IpAddr) -> bool {
+        self.after <= age
+            && self.lasts.is_none_or(|lasts| age < self.after + lasts)
+            && self.peer.is_none_or(|known| known == peer)
+    }
+}
+
 /// What can be done to a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Action {
     /// Lose it.
     Drop,
@@ -117,6 +158,12 @@ impl fmt::Display for FaultSpecError {
 
 impl std::error::Error for FaultSpecError {}
 
+/// Far longer than any transport waits.
+const LONGEST_DELAY: Duration = Duration::from_secs(60);
+
+/// The longest that a rule waits, or lasts.
+pub(super) const LONGEST_AGE: Duration = Duration::from_secs(24 * 3600);
+
 /// How many datagrams overtake a reordered one by default.
 const DEFAULT_DEPTH: u32 = 2;
 
@@ -129,7 +176,10 @@ impl FromStr for FaultSpec {
             let wrong = |problem| FaultSpecError { item: item.to_owned(), problem };
             match item.split_once('=') {
                 Some((name, seed)) if name.trim() == "seed" => spec.seed = parse_seed(seed).map_err(wrong)?,
-                _ => spec.rules.push(parse_rule(item).map_err(wrong)?),
+                _ => match parse_port_rule(item) {
+                    Some(rule) => spec.port.push(rule.map_err(wrong)?),
+                    None => spec.rules.push(parse_rule(item).map_err(wrong)?),
+                },
             }
         }
         Ok(spec)
@@ -141,7 +191,13 @@ fn parse_seed(text: &str) -> Result<u64, String> {
 }
 
 fn parse_rule(item: &str) -> Result<Rule, String> {
-    let mut parts = item.split(':').map(str::trim);
+    // Those of an IPv6 address are in brackets.
+    let mut depth = 0_i32;
+    let is_colon = |c: char| {
+        depth += i32::from(c == '[') - i32::from(c == ']');
+        c == ':' && depth == 0
+    };
+    let mut parts = item.split(is_colon).map(str::trim);
     let head = parts.next().unwrap_or_default();
     let (name, value) = match head.split_once('=') {
         Some((name, value)) => (name.trim(), Some(value.trim())),
@@ -150,21 +206,27 @@ fn parse_rule(item: &str) -> Result<Rule, String> {
     let name = if name == "dup" { "duplicate" } else { name };
     let mut rule = Rule {
         action: Action::Drop,
-        direction: Direction::Tx,
+        direction: Some(Direction::Tx),
+        after: Duration::ZERO,
+        lasts: None,
+        peer: None,
+        device: None,
         opcodes: None,
         qpn: None,
         psn: None,
         rate: None,
         nth: None,
     };
-    let mut by = None;
-    let mut depth = None;
+    let (mut by, mut depth, mut after) = (None, None, None);
     match (name, value) {
-        ("delay", Some(value)) => by = Some(duration(value)?),
+        ("delay", Some(value)) => by = Some(duration(value, LONGEST_DELAY)?),
         (name, value) if ACTIONS.contains(&name) => {
             rule.rate = value.map(self::rate).transpose()?;
         }
-        _ => return Err(format!("`{name}` is not a fault; the faults are {}, and seed=N", listed(&ACTIONS))),
+        _ => {
+            let all: Vec<&str> = ACTIONS.into_iter().chain(PORT_ACTIONS).collect();
+            return Err(format!("`{name}` is not a fault; the faults are {}, and seed=N", listed(&all)));
+        }
     }
     let mut conditions = 0;
     for part in parts {
@@ -179,9 +241,13 @@ fn parse_rule(item: &str) -> Result<Rule, String> {
             "psn" => set_once(&mut rule.psn, key, psns(value)?)?,
             "nth" => set_once(&mut rule.nth, key, occurrences(value)?)?,
             "rate" => set_once(&mut rule.rate, key, rate(value)?)?,
-            "by" if name == "delay" => set_once(&mut by, key, duration(value)?)?,
+            "by" if name == "delay" => set_once(&mut by, key, duration(value, LONGEST_DELAY)?)?,
             "depth" if name == "reorder" => set_once(&mut depth, key, overtaking(value)?)?,
             "dir" => rule.direction = direction(value)?,
+            "peer" => set_once(&mut rule.peer, key, address(value)?)?,
+            "device" => set_once(&mut rule.device, key, value.to_owned())?,
+            "after" => set_once(&mut after, key, duration(value, LONGEST_AGE)?)?,
+            "for" => set_once(&mut rule.lasts, key, duration(value, LONGEST_AGE)?)?,
             _ => {
                 let own = OWN_CONDITIONS.iter().filter(|(action, _)| *action == name).map(|(_, key)| *key);
                 let all: Vec<&str> = own.chain(CONDITIONS).collect();
@@ -200,6 +266,7 @@ fn parse_rule(item: &str) -> Result<Rule, String> {
             ),
         });
     }
+    rule.after = after.unwrap_or_default();
     rule.action = match name {
         "drop" => Action::Drop,
         "duplicate" => Action::Duplicate,
@@ -211,14 +278,14 @@ fn parse_rule(item: &str) -> Result<Rule, String> {
 }
 
 /// `a, b and c`.
-fn listed(words: &[&str]) -> String {
+pub(super) fn listed(words: &[&str]) -> String {
     match words {
         [some @ .., last] if !some.is_empty() => format!("{} and {last}", some.join(", ")),
         words => words.concat(),
     }
 }
 
-fn set_once<T>(place: &mut Option<T>, key: &str, value: T) -> Result<(), String> {
+pub(super) fn set_once<T>(place: &mut Option<T>, key: &str, value: T) -> Result<(), String> {
     match place.replace(value) {
         None => Ok(()),
         Some(_) => Err(format!("`{key}` is given twice")),
@@ -237,7 +304,8 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// A time, no longer than `longest`.
+pub(super) fn duration(text: &str, longest: Duration) -> Result<Duration, String> {
     let units = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
     for (unit, nanos) in units {
         let Some(value) = text.strip_suffix(unit).and_then(|digits| digits.trim_end().parse::<f64>().ok())
@@ -245,11 +313,10 @@ fn duration(text: &str) -> Result<Duration, String> {
             continue;
         };
         let nanos = value * nanos;
-        // A minute is far longer than any transport waits.
-        if (0.0..=60e9).contains(&nanos) {
+        if (0.0..=longest.as_nanos() as f64).contains(&nanos) {
             return Ok(Duration::from_nanos(nanos.round() as u64));
         }
-        return Err(format!("the time `{text}` is not between 0 and 60s"));
+        return Err(format!("the time `{text}` is not between 0 and {}s", longest.as_secs()));
     }
     Err(format!("`{text}` is not a time; write 500ns, 200us, 1.5ms or 1s"))
 }
@@ -274,12 +341,23 @@ fn overtaking(text: &str) -> Result<u32, String> {
     }
 }
 
-fn direction(text: &str) -> Result<Direction, String> {
+fn direction(text: &str) -> Result<Option<Direction>, String> {
     match text {
-        "tx" => Ok(Direction::Tx),
-        "rx" => Ok(Direction::Rx),
-        _ => Err(format!("`{text}` is not a direction; write tx (sent) or rx (received)")),
+        "tx" => Ok(Some(Direction::Tx)),
+        "rx" => Ok(Some(Direction::Rx)),
+        "both" => Ok(None),
+        _ => Err(format!("`{text}` is not a direction; write tx (sent), rx (received) or both")),
     }
+}
+
+/// Those of IPv6 are in brackets, as colons separate conditions.
+fn address(text: &str) -> Result<IpAddr, String> {
+    let v6 = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let parsed = match v6 {
+        Some(text) => text.parse().ok().map(IpAddr::V6),
+        None => text.parse().ok().map(IpAddr::V4),
+    };
+    parsed.ok_or_else(|| format!("`{text}` is not an address; write 10.0.0.2 or [fe80::1]"))
 }
 
 fn bits24(text: &str, what: &str) -> Result<u32, String> {
@@ -352,8 +430,24 @@ fn matches(pattern: &str, name: &str) -> bool {
 impl fmt::Display for FaultSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "seed={}", self.seed)?;
-        self.rules.iter().try_for_each(|rule| write!(f, ",{rule}"))
+        self.rules.iter().try_for_each(|rule| write!(f, ",{rule}"))?;
+        self.port.iter().try_for_each(|rule| write!(f, ",{rule}"))
     }
+}
+
+pub(super) fn write_when(
+    f: &mut fmt::Formatter<'_>,
+    after: Duration,
+    lasts: Option<Duration>,
+    device: Option<&str>,
+) -> fmt::Result {
+    if !after.is_zero() {
+        write!(f, ":after={}", Spelled(after))?;
+    }
+    if let Some(lasts) = lasts {
+        write!(f, ":for={}", Spelled(lasts))?;
+    }
+    device.map_or(Ok(()), |device| write!(f, ":device={device}"))
 }
 
 impl fmt::Display for Rule {
@@ -369,7 +463,7 @@ impl fmt::Display for Rule {
         f.write_str(name)?;
         match self.action {
             Action::Delay(by) => {
-                write!(f, "={}", Time(by))?;
+                write!(f, "={}", Spelled(by))?;
                 if let Some(rate) = rate.take() {
                     write!(f, ":{rate}")?;
                 }
@@ -385,8 +479,15 @@ impl fmt::Display for Rule {
         {
             write!(f, ":depth={depth}")?;
         }
-        if self.direction == Direction::Rx {
-            f.write_str(":dir=rx")?;
+        match self.direction {
+            Some(Direction::Tx) => {}
+            Some(Direction::Rx) => f.write_str(":dir=rx")?,
+            None => f.write_str(":dir=both")?,
+        }
+        match self.peer {
+            Some(IpAddr::V4(peer)) => write!(f, ":peer={peer}")?,
+            Some(IpAddr::V6(peer)) => write!(f, ":peer=[{peer}]")?,
+            None => {}
         }
         if let Some(opcodes) = &self.opcodes {
             write!(f, ":op={}", opcodes.pattern)?;
@@ -400,10 +501,11 @@ impl fmt::Display for Rule {
             None => {}
         }
         match &self.nth {
-            Some(nth) if nth.start() == nth.end() => write!(f, ":nth={}", nth.start()),
-            Some(nth) => write!(f, ":nth={}-{}", nth.start(), nth.end()),
-            None => Ok(()),
+            Some(nth) if nth.start() == nth.end() => write!(f, ":nth={}", nth.start())?,
+            Some(nth) => write!(f, ":nth={}-{}", nth.start(), nth.end())?,
+            None => {}
         }
+        write_when(f, self.after, self.lasts, self.device.as_deref())
     }
 }
 
@@ -423,9 +525,10 @@ impl fmt::Display for Percent {
     }
 }
 
-struct Time(Duration);
+/// A time as rules write it.
+pub(super) struct Spelled(pub Duration);
 
-impl fmt::Display for Time {
+impl fmt::Display for Spelled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_nanos() {
             n if n.is_multiple_of(1_000_000_000) => write!(f, "{}s", n / 1_000_000_000),
@@ -451,6 +554,7 @@ mod tests {
     #[test]
     fn the_grammar_lists_exactly_the_actions_and_conditions() {
         assert_eq!(described("Actions:\n"), ACTIONS);
+        assert_eq!(described("Actions on the port:\n"), PORT_ACTIONS);
         let mut conditions = described("Conditions:\n");
         let mut known: Vec<&str> =
             CONDITIONS.into_iter().chain(OWN_CONDITIONS.into_iter().map(|(_, key)| key)).collect();
@@ -467,7 +571,9 @@ mod tests {
                 let value = match key {
                     "op" => "ack",
                     "rate" => "1%",
-                    "dir" => "rx",
+                    "dir" => "both",
+                    "peer" => "10.0.0.2",
+                    "after" | "for" => "3s",
                     _ => "3",
                 };
                 let text = format!("{action}{by}:{key}={value}");

@@ -51,6 +51,9 @@ fn displayed_specs_parse_back() {
         "seed=18446744073709551615,reorder=12.5%:depth=7",
         "seed=0,drop=0.0001%",
         "seed=0,drop:op=cm_req:nth=1",
+        "seed=0,drop=1%:dir=both:peer=10.0.0.2:after=2s:for=500ms:device=b",
+        "seed=0,drop:peer=[fd00::2]:nth=1",
+        "seed=0,down:after=2s:for=5s:device=b,speed=1Gbit,fatal:after=1s",
     ] {
         let parsed = spec(text);
         assert_eq!(parsed.to_string(), text);
@@ -77,7 +80,11 @@ fn other_spellings_mean_the_same() {
 #[test]
 fn errors_say_which_item_and_what_to_write() {
     for (text, item, hint) in [
-        ("seed=7,lose=1%", "lose=1%", "the faults are drop, duplicate, corrupt, reorder and delay"),
+        (
+            "seed=7,lose=1%",
+            "lose=1%",
+            "the faults are drop, duplicate, corrupt, reorder, delay, down, speed, addr-change and fatal",
+        ),
         ("seed=x", "seed=x", "not a whole number"),
         ("drop", "drop", "drop=1%"),
         ("drop=200%", "drop=200%", "between 0 and 100%"),
@@ -94,7 +101,14 @@ fn errors_say_which_item_and_what_to_write() {
         ("drop:qpn=abc", "drop:qpn=abc", "2^24"),
         ("drop:nth=0", "drop:nth=0", "nth=1 for the first"),
         ("drop:nth=3-2", "drop:nth=3-2", "nth=2-4"),
-        ("drop:dir=up", "drop:dir=up", "tx (sent) or rx (received)"),
+        ("drop:dir=up", "drop:dir=up", "write tx (sent), rx (received) or both"),
+        ("drop:peer=b", "drop:peer=b", "is not an address; write 10.0.0.2 or [fe80::1]"),
+        ("drop:after=2d", "drop:after=2d", "is not a time"),
+        ("down:op=ack", "down:op=ack", "its conditions are after, for and device"),
+        ("fatal:for=1s", "fatal:for=1s", "its conditions are after and device"),
+        ("down=1%", "down=1%", "takes no value"),
+        ("speed", "speed", "as in speed=1Gbit"),
+        ("speed=fast", "speed=fast", "is not a speed"),
         ("drop:depth=3", "drop:depth=3", "not a condition of drop"),
         ("reorder=1%:depth=0", "reorder=1%:depth=0", "from 1 to 1000"),
         ("drop=1%:rate=2%", "drop=1%:rate=2%", "given twice"),
@@ -136,7 +150,8 @@ fn connection_management_messages_are_named() {
     let dropped = |faults: &str| -> Vec<u16> {
         let mut rules = Rules::new(&spec(faults));
         let all = softrnic_wire::CmMessage::ATTRIBUTE_IDS;
-        all.filter(|id| rules.decide(Direction::Tx, &management(*id)).is_some()).collect()
+        all.filter(|id| rules.decide(Duration::ZERO, Direction::Tx, ip(2), &management(*id)).is_some())
+            .collect()
     };
     assert_eq!(dropped("drop:op=cm_req"), [0x10]);
     assert_eq!(dropped("drop:op=CM_SIDR_REP"), [0x18]);
@@ -149,13 +164,13 @@ fn connection_management_messages_are_named() {
     let mut rules = Rules::new(&spec("drop:op=cm_req"));
     let whole = management(0x10);
     for len in 0..44 {
-        assert_eq!(rules.decide(Direction::Tx, &whole[..len]), None, "of {len} bytes");
+        assert_eq!(rules.decide(Duration::ZERO, Direction::Tx, ip(2), &whole[..len]), None, "of {len} bytes");
     }
     for (at, why) in [(0, "another opcode"), (7, "another QP"), (21, "another class"), (23, "another method")]
     {
         let mut other = whole.clone();
         other[at] += 1;
-        assert_eq!(rules.decide(Direction::Tx, &other), None, "{why}");
+        assert_eq!(rules.decide(Duration::ZERO, Direction::Tx, ip(2), &other), None, "{why}");
     }
 }
 
@@ -182,7 +197,7 @@ fn without_rules_everything_passes() {
     assert_eq!(psns(&drain(&mut b, NOW)), (0..50).collect::<Vec<_>>());
     assert_eq!(a.counters().faults_injected, 0);
     assert_eq!(a.capabilities().segments, 1);
-    assert_eq!(a.capabilities().mode, "sim 10.0.0.1 with faults seed=3");
+    assert_eq!(a.capabilities().mode, "sim 10.0.0.1");
     assert_eq!(a.poll_timeout(), None);
 }
 
@@ -351,4 +366,178 @@ fn a_held_datagram_waits_while_the_link_below_is_full() {
     let mut order = psns(&got);
     order.sort();
     assert_eq!(order, (0..psn).collect::<Vec<_>>());
+}
+
+#[test]
+fn each_rule_tells_how_often_it_matched() {
+    let (mut a, _b) = faulty_sender("seed=3,drop:nth=2-3,corrupt:psn=1-9,drop:op=ack,drop:dir=rx:nth=1");
+    let tally = a.tally();
+    send_all(&mut a, 0..20);
+    drop(a);
+    let lines: Vec<_> = tally.lines().map(|line| line.to_string()).collect();
+    assert_eq!(
+        lines,
+        [
+            "rule 1, drop:nth=2-3: matched 2 of 20 packets",
+            "rule 2, corrupt:psn=1-9: matched 9 of 20 packets",
+            "rule 3, drop:op=rc_acknowledge: matched 0 of 20 packets",
+            "rule 4, drop:dir=rx:nth=1: matched 0 of 0 packets",
+        ]
+    );
+}
+
+#[test]
+fn nothing_passes_a_port_that_is_down_in_either_direction() {
+    let (mut a, mut b) = faulty_sender("");
+    let command = |a: &mut FaultLink<SimLink>, now, text: &str| {
+        text.parse::<LinkCommand>().expect("a command").apply(now, a);
+    };
+    command(&mut a, NOW, "down");
+    send_all(&mut a, 0..3);
+    send(&mut b, NOW, &flow(ip(2), ip(1)), 7, 64).unwrap();
+    b.flush(NOW);
+    assert!(drain(&mut b, NOW).is_empty() && drain(&mut a, NOW).is_empty());
+    let counters = a.counters();
+    assert_eq!((counters.port_tx_dropped, counters.port_rx_dropped, counters.tx_datagrams), (3, 1, 0));
+    command(&mut a, NOW, "up");
+    send_all(&mut a, 3..5);
+    assert_eq!(psns(&drain(&mut b, NOW)), [3, 4]);
+    assert!(drain(&mut b, NOW).iter().all(Received::icrc_ok));
+    assert_eq!(
+        [a.port(NOW).take_change(), a.port(NOW).take_change(), a.port(NOW).take_change()],
+        [Some(PortChange::Down), Some(PortChange::Up { deaf: Duration::ZERO }), None]
+    );
+}
+
+#[test]
+fn new_rules_replace_what_those_before_do_to_the_port() {
+    let ms = |ms: u64| Time::ZERO + Duration::from_millis(ms);
+    let (mut a, _b) = faulty_sender("down:after=10ms,speed=1Gbit,down:after=60ms:for=5ms");
+    a.port(ms(0)).advance(ms(20));
+    assert_eq!((a.port(ms(20)).down_since(), a.port(ms(20)).speed()), (Some(ms(10)), Some(1_000_000_000)));
+    let obey = |link: &mut FaultLink<_>, text: &str| {
+        text.parse::<LinkCommand>().expect("a command").of_device("a").apply(ms(30), link);
+    };
+    obey(&mut a, "faults down:after=5ms:device=a,fatal:device=b");
+    let port = a.port(ms(30));
+    assert_eq!((port.down_since(), port.speed(), port.next_change()), (None, None, Some(ms(35))));
+    // What a command says stays.
+    obey(&mut a, "down");
+    obey(&mut a, "rate 2Gbit");
+    obey(&mut a, "faults off");
+    let port = a.port(ms(30));
+    assert_eq!(
+        (port.down_since(), port.speed(), port.next_change()),
+        (Some(ms(30)), Some(2_000_000_000), None)
+    );
+}
+
+#[test]
+fn a_port_changes_at_the_times_that_were_commanded() {
+    let ms = |ms: u64| Time::ZERO + Duration::from_millis(ms);
+    let (mut a, _b) = faulty_sender("");
+    let mut obey = |now, text: &str| text.parse::<LinkCommand>().expect("a command").apply(now, &mut a);
+    obey(ms(0), "flap 2 down=10ms up=30ms");
+    let port = a.port(ms(0));
+    let mut was_down = Vec::new();
+    let mut now = ms(0);
+    while let Some(next) = port.next_change() {
+        was_down.push((now, port.down_since().is_some()));
+        now = next;
+        port.advance(now);
+    }
+    was_down.push((now, port.down_since().is_some()));
+    assert_eq!(was_down, [(ms(0), true), (ms(10), false), (ms(40), true), (ms(50), false)]);
+    // Late, every change is made all the same.
+    let changes = std::iter::from_fn(|| port.take_change()).count();
+    assert_eq!(changes, 4);
+    // What is said twice is no change, and a new command forgets what was to come.
+    let mut obey = |now, text: &str| text.parse::<LinkCommand>().expect("a command").apply(now, &mut a);
+    obey(now, "down for=5ms");
+    obey(now, "down");
+    let port = a.port(now);
+    assert_eq!(
+        (port.next_change(), port.take_change(), port.take_change()),
+        (None, Some(PortChange::Down), None)
+    );
+    "up deaf=5ms".parse::<LinkCommand>().expect("a command").apply(now, &mut a);
+    let port = a.port(now);
+    assert_eq!(port.down_since(), None);
+    assert!(port.is_shut(ms(54)).is_some() && port.is_shut(ms(55)).is_none());
+}
+
+#[test]
+fn a_slow_port_sends_no_faster_than_it_may() {
+    let (mut a, mut b) = faulty_sender("");
+    // 8000 bits a millisecond: a datagram of 100 bytes takes a tenth of that.
+    a.port(NOW).command(NOW, PortChange::Speed(Some(8_000_000)));
+    let (mut now, mut psn, mut got) = (NOW, 0, 0);
+    while now < LATER {
+        while send(&mut a, now, &flow(ip(1), ip(2)), psn, 100 - 16).is_ok() {
+            psn += 1;
+        }
+        a.flush(now);
+        got += drain(&mut b, now).iter().map(|received| received.bytes.len()).sum::<usize>();
+        now = a.poll_timeout().expect("it waits").max(now);
+    }
+    assert!((995_000..1_010_000).contains(&got), "{got} bytes in a second");
+}
+
+#[test]
+fn rules_hold_for_a_time_and_a_peer() {
+    let (mut a, mut b) =
+        faulty_sender("drop:after=10ms:for=20ms,drop:peer=10.0.0.9,drop:dir=rx:peer=10.0.0.2:after=50ms");
+    let mut passes = |at: u64, from_b: bool| {
+        let now = NOW + Duration::from_millis(at);
+        let (from, to, src, dst): (&mut dyn Link, &mut dyn Link, _, _) =
+            if from_b { (&mut b, &mut a, 2, 1) } else { (&mut a, &mut b, 1, 2) };
+        send(from, now, &flow(ip(src), ip(dst)), 0, 64).unwrap();
+        from.flush(now);
+        drain(to, now).len() == 1
+    };
+    assert!(passes(0, false) && passes(9, false), "not yet");
+    assert!(!passes(10, false) && !passes(29, false));
+    assert!(passes(30, false) && passes(31, true), "no longer");
+    assert!(!passes(50, true), "from this peer");
+}
+
+#[test]
+fn blackholes_swallow_one_direction_or_one_peer() {
+    let (mut a, mut b) = faulty_sender("");
+    let mut passes = |command: &str| {
+        command.parse::<LinkCommand>().expect("a command").apply(NOW, &mut a);
+        send_all(&mut a, 0..1);
+        send(&mut b, NOW, &flow(ip(2), ip(1)), 0, 64).unwrap();
+        b.flush(NOW);
+        (drain(&mut b, NOW).len(), drain(&mut a, NOW).len())
+    };
+    assert_eq!(passes("blackhole out"), (0, 1));
+    assert_eq!(passes("blackhole off"), (1, 1));
+    assert_eq!(passes("blackhole in peer=10.0.0.2"), (1, 0));
+    assert_eq!(passes("blackhole off"), (1, 1));
+    assert_eq!(passes("blackhole peer=10.0.0.3"), (1, 1));
+    assert_eq!(passes("blackhole"), (0, 0));
+    assert_eq!(a.port(NOW).take_change(), None, "the port is up");
+}
+
+#[test]
+fn ports_change_as_a_specification_says() {
+    let ms = |ms: u64| NOW + Duration::from_millis(ms);
+    let (mut a, mut b) = faulty_sender("down:after=10ms:for=20ms:device=a");
+    let mut seen = Vec::new();
+    for at in [0, 9, 10, 29, 30] {
+        send(&mut a, ms(at), &flow(ip(1), ip(2)), at as u32, 64).unwrap();
+        a.flush(ms(at));
+        seen.extend(psns(&drain(&mut b, ms(at))));
+    }
+    assert_eq!(seen, [0, 9, 30]);
+    assert_eq!(a.poll_timeout(), None);
+    assert!(spec("down:device=a").of_device("b").is_empty());
+    // Others can be injected at any time; their times count from then on.
+    a.inject(ms(40), &spec("drop:after=5ms"));
+    for at in [44, 45] {
+        send(&mut a, ms(at), &flow(ip(1), ip(2)), at as u32, 64).unwrap();
+        a.flush(ms(at));
+    }
+    assert_eq!(psns(&drain(&mut b, ms(45))), [44]);
 }

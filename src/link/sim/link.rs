@@ -45,7 +45,7 @@ impl SimLink {
             receive_buffer: options.receive_buffer,
             zero_copy: false,
             shared_memory: false,
-            part: None,
+            slot: None,
         };
         // The first value does not matter, as long as a run is repeatable.
         let first_id = Rng::stream(0, address.to_string().as_bytes()).next() as u16;

@@ -183,7 +183,7 @@ fn play(role: &str, path: &Path) -> ExitCode {
 }
 
 fn record(link: &mut CaptureLink<SimLink>) {
-    let flow = Flow { src: SRC, dst: DST, sport: 4791, part: None, tos: 0, ttl: 64 };
+    let flow = Flow { src: SRC, dst: DST, sport: 4791, slot: None, tos: 0, ttl: 64 };
     // The link pauses while the file cannot keep up.
     while link.reserve(Time::ZERO, &flow, 1000).is_err() {
         std::thread::yield_now();

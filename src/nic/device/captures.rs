@@ -21,17 +21,8 @@ pub struct OpenCapture {
 
 impl OpenCapture {
     /// Records what passes through `link`, as the traffic of `device`, with notes about faults above it.
-    pub(super) fn record(
-        &self,
-        link: Box<dyn Link>,
-        device: &str,
-        notes: Option<FaultNotes>,
-    ) -> Box<dyn Link> {
-        let link = self.capture.wrap(link, device);
-        match notes {
-            Some(notes) => Box::new(link.with_notes(notes)),
-            None => Box::new(link),
-        }
+    pub(super) fn record(&self, link: Box<dyn Link>, device: &str, notes: FaultNotes) -> Box<dyn Link> {
+        Box::new(self.capture.wrap(link, device).with_notes(notes))
     }
 }
 

@@ -5,8 +5,9 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use softrnic_link::{Part, Sleeper};
-use softrnic_sys::{Credentials, ProcessLooks};
+use softrnic_link::{ProcessSlot, Sleeper};
+use softrnic_sys::pace::from_the_wall;
+use softrnic_sys::{Credentials, Halt, ProcessLooks};
 use softrnic_wire::Time;
 
 use super::{Core, Nic};
@@ -21,15 +22,15 @@ use softrnic_sync::lock::{NicGuard, Poisoned};
 /// What a post does. It leaves receiving to polls, since it would cost each post a system call.
 const POSTED: Budget = Budget { receive: 0, transmit: 256, caller: Caller::Post };
 
-/// Looks at processes that have a part of an address.
-pub(crate) type PeerLooks = ProcessLooks<(IpAddr, Part)>;
+/// Looks at processes that have a slot of an address.
+pub(crate) type PeerLooks = ProcessLooks<(IpAddr, ProcessSlot)>;
 
-/// The number of the process that has a part of an address, as the kernel says who listens at its names. Nothing if it is
+/// The number of the process that has a slot of an address, as the kernel says who listens at its names. Nothing if it is
 /// on another machine, in another namespace, of another user, or has no name. `lifelines` is what
 /// [`Sharing::lifelines`](softrnic_link::Sharing::lifelines) says of it.
-fn process_at(address: IpAddr, part: Part, lifelines: Option<u64>) -> Option<i32> {
+fn process_at(address: IpAddr, slot: ProcessSlot, lifelines: Option<u64>) -> Option<i32> {
     let pid_of = |socket: OwnedFd| Credentials::of_peer(&socket).ok().filter(Credentials::have_pid);
-    let listener = softrnic_shm::stream_to(address, part).and_then(pid_of);
+    let listener = softrnic_shm::stream_to(address, slot).and_then(pid_of);
     let listener = listener.or_else(|| softrnic_udp::lifeline_to(address, lifelines?).and_then(pid_of))?;
     Some(listener.pid)
 }
@@ -169,7 +170,11 @@ impl Nic {
 
     fn yield_if_vain(&self, now: Time, useful: bool) {
         let mut since = self.flags.vain_since();
-        let after = if self.flags.is_wanted() { self.yield_after.min(YIELD_SOON) } else { self.yield_after };
+        let after = if self.flags.is_wanted() {
+            self.yield_after.min(from_the_wall(YIELD_SOON))
+        } else {
+            self.yield_after
+        };
         let yields = yields(&mut since, useful, after, now);
         self.flags.set_vain_since(since);
         if yields {
@@ -196,7 +201,7 @@ impl Nic {
             return true;
         }
         if self.flags.spins() {
-            let end = self.now() + EVENT_SPIN;
+            let end = self.now() + from_the_wall(EVENT_SPIN);
             loop {
                 self.on_poll(false);
                 if found() {
@@ -355,20 +360,24 @@ impl Nic {
             Ok(mut guard) => guard.engine.processes().take_questions(),
             Err(Poisoned) => return,
         };
-        for (address, part) in questions {
+        for (address, slot) in questions {
             let now = self.now();
             let lifelines = match self.core.lock() {
-                Ok(mut guard) => guard.link.sharing().and_then(|sharing| sharing.lifelines(address, part)),
+                Ok(mut guard) => guard.link.sharing().and_then(|sharing| sharing.lifelines(address, slot)),
                 Err(Poisoned) => return,
             };
-            let stopped = looks.is_stopped((address, part), || process_at(address, part, lifelines));
+            let halt = looks.halt((address, slot), || process_at(address, slot, lifelines));
             let is_news = match self.core.lock() {
-                Ok(mut guard) => guard.engine.processes().answer(now, (address, part), stopped),
+                Ok(mut guard) => guard.engine.processes().answer(now, (address, slot), halt.is_some()),
                 Err(Poisoned) => return,
             };
             if is_news {
-                let what = if stopped { "its process is stopped" } else { "its process has continued" };
-                tracing::info!(device = self.name, peer = %address, %part, what);
+                let what = match halt {
+                    Some(Halt::Stopped) => "its process is stopped",
+                    Some(Halt::NoProcessor) => "its process gets no processor",
+                    None => "its process has continued",
+                };
+                tracing::info!(device = self.name, peer = %address, %slot, what);
             }
         }
     }

@@ -26,6 +26,7 @@ pub enum EventSource {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(i32)]
 #[allow(missing_docs)]
+#[non_exhaustive]
 pub enum EventKind {
     CqError = 0,
     QpFatal = 1,
@@ -39,6 +40,7 @@ pub enum EventKind {
     SrqLimitReached = 15,
     LastWqeReached = 16,
     GidChange = 18,
+    SpeedChange = 20,
 }
 
 /// An asynchronous event.
@@ -93,6 +95,11 @@ impl EventRoutes {
         self.everyone.retain(|known| !Arc::ptr_eq(known, sink));
     }
 
+    /// Who gets the events of the port and the device.
+    pub(super) fn everyone(&self) -> Vec<Arc<dyn EventSink>> {
+        self.everyone.clone()
+    }
+
     pub(crate) fn publish(&self, events: impl Iterator<Item = Event>) {
         for event in events {
             let event = translate(event);
@@ -129,6 +136,7 @@ fn translate(event: Event) -> AsyncEvent {
         Event::PortActive => (EventSource::Port, EventKind::PortActive),
         Event::PortError => (EventSource::Port, EventKind::PortError),
         Event::GidChange => (EventSource::Port, EventKind::GidChange),
+        Event::SpeedChange => (EventSource::Device, EventKind::SpeedChange),
     };
     AsyncEvent { kind, source }
 }

@@ -101,6 +101,7 @@ extern "C" fn leave() {
             stats.remove();
         }
         nic.leave();
+        nic.faults().take();
         // Its last reference may be this one, and threads must not be joined here.
         std::mem::forget(nic);
     }
@@ -138,7 +139,7 @@ extern "C" fn child() {
 impl Core {
     /// Closes the inherited descriptors. The objects stay, useless, until the child drops them.
     fn leave_to_parent(&mut self) {
-        self.link = Box::new(super::gone::GoneLink::default());
+        self.link = Box::new(super::null_link::NullLink::default());
         self.port = super::Port::fixed(0);
     }
 }

@@ -13,37 +13,51 @@
 //!   by how long the last wait took;
 //! - a hold of the NIC is bounded: after some rounds the rest is left to the progress thread.
 
+mod adversary;
 #[cfg_attr(not(feature = "capture"), path = "captures/absent.rs")]
 mod captures;
 mod clock;
+mod commanded;
 mod driving;
 mod events;
+mod faults;
 mod fork;
-mod gone;
+mod hardware;
+mod null_link;
 mod port;
 mod process;
+mod rails;
 mod recording;
+mod resources;
 mod snapshot;
 mod spec;
+mod speed;
 #[cfg(test)]
 mod tests;
 mod thread;
 mod waiter;
 
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, LazyLock};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use softrnic_link::fault::FaultTally;
 use softrnic_link::{Capabilities, Link};
 use softrnic_transport::WindowConfig;
-use softrnic_wire::Time;
+use softrnic_wire::{Qpn, Time};
 
+pub use softrnic_engine::{CqKey, Watch};
+
+pub use adversary::AdversarySeed;
 pub use captures::OpenCapture;
 pub use clock::Clock;
 pub use events::{AsyncEvent, EventKind, EventSink, EventSource};
+pub use softrnic_fabric_link::{Network, NetworkName};
+
 pub use recording::{Recording, file_count, file_size, snap_len};
 pub use spec::{DeviceSpec, LinkKind, OpenError, OpenedLink, SpecError};
+pub use speed::PortSpeed;
 
 use crate::progress::policy::Policy;
 use crate::progress::shared_flags::SharedFlags;
@@ -53,10 +67,12 @@ use crate::progress::tuning::{self, ROUNDS_PER_HOLD};
 pub(crate) use driving::PeerLooks;
 use events::EventRoutes;
 pub use fork::{Opening, on_fork_in_child, opening};
-pub use port::{Attachment, Port};
+pub use hardware::{Hardware, PciAddress, PciPath};
+pub use port::{Attachment, Port, PortObserver, PortState, ShownPort};
 pub use process::Process;
 use softrnic_engine::{Budget, Engine, EngineConfig, ProcessDiagnoses};
-use softrnic_stats::{Snapshot, StatsSocket};
+pub use softrnic_stats::CmIdSnapshot;
+use softrnic_stats::{Detail, Snapshot, StatsSocket};
 use softrnic_sync::doorbells::DoorbellSet;
 use softrnic_sync::kick::Kick;
 use softrnic_sync::lock::{NicLock, Poisoned};
@@ -87,8 +103,16 @@ pub trait ConnectionSink: Send + Sync {
     /// The device has lost its interface for good.
     fn removed(&self);
 
+    /// The interface of the device has another hardware address.
+    fn readdressed(&self);
+
     /// That was all for now.
     fn wake(&self);
+
+    /// The identifiers on this device. Called without the NIC.
+    fn identifiers(&self) -> Vec<CmIdSnapshot> {
+        Vec::new()
+    }
 }
 
 /// A NIC shared by the threads of a process.
@@ -101,9 +125,17 @@ pub struct Nic {
     /// On which a caller that waits for an event sleeps.
     bell: Option<Arc<Bell>>,
     port_fd: Option<RawFd>,
+    /// Held by whoever changes the port.
+    port_turn: Mutex<()>,
+    /// When a change of the port is due that was commanded; nanoseconds.
+    port_changes_at: AtomicU64,
+    /// Who learns of these changes first.
+    port_observer: OnceLock<Option<Box<dyn PortObserver>>>,
     members_fd: Option<RawFd>,
     /// Where other processes can look into this NIC; without it (no private directory), they cannot.
     stats: Option<StatsSocket>,
+    /// Told when this ends.
+    faults: Mutex<Option<faults::FaultReport>>,
     name: String,
     /// For registrations, which are checked without the engine.
     memory_config: softrnic_memory::Config,
@@ -114,8 +146,16 @@ pub struct Nic {
     yield_after: Duration,
 }
 
+/// QPs of which it is said where their oldest request was posted.
+const MOST_POSTED: usize = 64;
+
 /// What the NICs of this process have refused, for each other.
 static OF_THIS_PROCESS: LazyLock<Arc<ProcessDiagnoses>> = LazyLock::new(Arc::default);
+
+/// Has every failure of the NICs of this process told to `watch`, by the thread that drives the NIC and holds it.
+pub fn watch_failures(watch: Box<dyn Watch>) {
+    OF_THIS_PROCESS.watch(watch);
+}
 
 impl Nic {
     /// Starts an engine and a link, with a progress thread. `attachment` is the interface to follow, if any; `name` is
@@ -133,6 +173,8 @@ impl Nic {
         if let Ok(mut core) = nic.core.lock() {
             core.engine.processes().begin();
         }
+        // What is to happen to the port counts from now.
+        nic.change_port();
         let progress = Progress::spawn(nic.clone())?;
         Ok((nic, progress))
     }
@@ -146,7 +188,7 @@ impl Nic {
         clock: Clock,
     ) -> std::io::Result<Arc<Nic>> {
         let link_fd = link.descriptor();
-        let bell = link.caller_bell().and_then(Bell::copy_of).map(Arc::new);
+        let bell = link.caller_wake_fd().and_then(Bell::copy_of).map(Arc::new);
         let members_fd = link.sharing().map(|sharing| sharing.descriptor());
         let config = EngineConfig { window: bounded(config.window, link.capabilities()), ..config };
         let mut engine = Engine::new(config);
@@ -163,7 +205,11 @@ impl Nic {
         if let Some(addresses) = port.take_addresses() {
             link.readdress(&addresses);
         }
-        let port_fd = port.descriptor();
+        let carrier = link.carrier();
+        if carrier.is_some_and(|carrier| !carrier.is_up) {
+            port.begin_without_carrier();
+        }
+        let port_fd = port.descriptor().or(carrier.map(|carrier| carrier.descriptor));
         let core = Core {
             engine,
             link,
@@ -181,8 +227,12 @@ impl Nic {
             link_fd,
             bell,
             port_fd,
+            port_turn: Mutex::new(()),
+            port_changes_at: AtomicU64::new(Time::NEVER.as_nanos()),
+            port_observer: OnceLock::new(),
             members_fd,
             stats: StatsSocket::open(name).inspect_err(|error| tracing::debug!(%error, "no statistics")).ok(),
+            faults: Mutex::new(None),
             name: name.to_owned(),
             memory_config: config.memory(),
             flags: SharedFlags::new(),
@@ -190,7 +240,7 @@ impl Nic {
             // On a single processor, a spinning thread keeps all others from running.
             yield_after: match std::thread::available_parallelism() {
                 Ok(count) if count.get() == 1 => Duration::ZERO,
-                _ => YIELD_AFTER,
+                _ => softrnic_sys::pace::from_the_wall(YIELD_AFTER),
             },
         });
         fork::register(Arc::downgrade(&nic));
@@ -210,13 +260,38 @@ impl Nic {
     /// Answers statistics requests, in a thread of its own.
     pub(crate) fn answer_stats(&self, stop: BorrowedFd<'_>) {
         if let Some(stats) = &self.stats {
-            stats.serve(stop, || self.now(), || self.snapshot());
+            let command = |text: &str| {
+                let command = text.parse()?;
+                self.command(&command).map_err(|Poisoned| "the device has failed".to_owned())
+            };
+            // Clients wait by the wall clock, also where the time of this process is slowed.
+            let wall = || Time::ZERO + softrnic_sys::pace::by_the_wall(self.now().since(Time::ZERO));
+            stats.serve(stop, wall, |detail| self.snapshot(detail), command);
         }
     }
 
-    fn snapshot(&self) -> Option<Snapshot> {
+    /// Has somebody learn of all changes of the port before their events are raised: the first for whom this is called.
+    pub fn observe_port(&self, observer: impl FnOnce() -> Option<Box<dyn PortObserver>>) {
+        self.port_observer.get_or_init(observer);
+    }
+
+    fn snapshot(&self, detail: Detail) -> Option<Snapshot> {
+        let mut snapshot = self.usual_snapshot()?;
+        if detail == Detail::Close {
+            snapshot.resources = resources::take(self);
+            for qp in snapshot.qps.iter_mut().filter(|qp| qp.queued_sends > 0).take(MOST_POSTED) {
+                qp.posted = OF_THIS_PROCESS.posted(Qpn::new(qp.qpn));
+            }
+        }
+        Some(snapshot)
+    }
+
+    fn usual_snapshot(&self) -> Option<Snapshot> {
         let mut snapshot = Snapshot::of(&self.name);
-        let mut guard = self.core.lock().ok()?;
+        let Ok(mut guard) = self.core.lock() else {
+            snapshot.port.state = "FAILED".to_owned();
+            return Some(snapshot);
+        };
         snapshot::take(&mut snapshot, self.now().as_nanos(), self.wakeups(), &mut guard);
         while snapshot::take_qps(&mut snapshot, &guard) {
             drop(guard);
@@ -233,28 +308,25 @@ impl Nic {
         }
     }
 
-    /// Something about the port has changed.
-    pub(crate) fn refresh_port(&self) {
-        let Ok(mut guard) = self.core.lock() else { return };
-        let Core { engine, link, port, connections, .. } = &mut *guard;
-        port.refresh(engine);
-        if let Some(addresses) = port.take_addresses() {
-            link.readdress(&addresses);
-        }
-        if port.take_removal()
-            && let Some(sink) = connections
-        {
-            sink.removed();
-            sink.wake();
-        }
-        self.drive(self.now(), guard, Budget::default());
+    /// Says what the faults have done, when the device closes or the process exits.
+    pub(crate) fn report_faults(&self, tally: FaultTally) {
+        *self.faults() = Some(faults::FaultReport::new(tally, &self.name));
+    }
+
+    fn faults(&self) -> MutexGuard<'_, Option<faults::FaultReport>> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Other processes may want to share the address.
     pub(crate) fn let_members_in(&self) {
+        let backlogs = match self.core.lock() {
+            Ok(mut guard) => guard.link.sharing().map(|sharing| sharing.attend()).unwrap_or_default(),
+            Err(_) => return,
+        };
+        backlogs.iter().for_each(|backlog| backlog.accept_some());
         if let Ok(mut guard) = self.core.lock() {
             if let Some(sharing) = guard.link.sharing() {
-                sharing.attend();
+                sharing.let_in();
                 guard.engine.share_address();
             }
             self.drive(self.now(), guard, Budget::default());

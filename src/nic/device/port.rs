@@ -1,4 +1,4 @@
-//! The port: its state, its MTU and its addresses, taken from the interface below.
+//! The port: its state, its MTU and its addresses, taken from the interface below, and what is commanded of it.
 //!
 //! The GID table of a device on an interface is laid out as in rxe: index 0 is the default GID, made from the hardware
 //! address, whether or not the interface has that address. Then comes one entry for each address, in the order in which
@@ -8,9 +8,11 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
+use softrnic_link::fault::PortChange;
 use softrnic_netdev::{Host, HostEvent, LinkState};
 use softrnic_wire::{Gid, Mtu};
 
+use super::PortSpeed;
 use softrnic_engine::{Engine, Event};
 
 /// What a device is attached to.
@@ -24,8 +26,17 @@ pub enum Attachment {
 
 /// The state of the port.
 pub struct Port {
-    state: LinkState,
+    /// That of the interface.
+    below: LinkState,
+    /// It is down on command.
+    held_down: bool,
+    /// Bits per second that it may send, if that was limited.
+    speed: Option<u64>,
+    /// Bits per second that it says otherwise, if that was given.
+    nominal: Option<u64>,
     downs: u64,
+    /// What was not announced.
+    events: Vec<Event>,
     /// The MTU of the IP layer below, and how much of it the link can carry.
     ip_mtu: usize,
     link_mtu: usize,
@@ -34,6 +45,61 @@ pub struct Port {
     removed: bool,
     /// The addresses of its interface have changed, and that has not been reported.
     readdressed: bool,
+}
+
+/// What others see of a port.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ShownPort {
+    /// Whether datagrams can pass.
+    pub state: LinkState,
+    /// Bits per second that it sends at most, if that is known.
+    pub speed: Option<u64>,
+}
+
+/// Whether packets pass, and if not, why.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PortState {
+    /// The interface is switched off or gone.
+    Disabled,
+    /// The interface is up and has no carrier.
+    Polling,
+    /// Packets pass.
+    Active,
+}
+
+impl From<LinkState> for PortState {
+    fn from(state: LinkState) -> PortState {
+        match state {
+            LinkState::Up => PortState::Active,
+            LinkState::NoCarrier => PortState::Polling,
+            LinkState::AdminDown => PortState::Disabled,
+        }
+    }
+}
+
+impl PortState {
+    /// The logical state, as in verbs and in sysfs.
+    pub fn logical(self) -> (u32, &'static str) {
+        match self {
+            PortState::Active => (4, "ACTIVE"),
+            PortState::Polling | PortState::Disabled => (1, "DOWN"),
+        }
+    }
+
+    /// The physical state, likewise.
+    pub fn physical(self) -> (u32, &'static str) {
+        match self {
+            PortState::Active => (5, "LinkUp"),
+            PortState::Polling => (2, "Polling"),
+            PortState::Disabled => (3, "Disabled"),
+        }
+    }
+}
+
+/// Learns of changes of a port before their events are raised. Called with the port, but not the NIC, held.
+pub trait PortObserver: Send + Sync {
+    /// It is like this from now on.
+    fn changed(&self, port: ShownPort);
 }
 
 /// An interface whose changes are followed.
@@ -47,8 +113,12 @@ impl Port {
     /// A port that never changes: a loopback address.
     pub fn fixed(ip_mtu: usize) -> Port {
         Port {
-            state: LinkState::Up,
+            below: LinkState::Up,
+            held_down: false,
+            speed: None,
+            nominal: None,
             downs: 0,
+            events: Vec::new(),
             ip_mtu,
             link_mtu: ip_mtu,
             follow: None,
@@ -69,13 +139,13 @@ impl Port {
             Attachment::Address(address) => host.owner(*address).and_then(|index| host.interface(index)),
             Attachment::Interface(name) => host.interface_by_name(name),
         };
-        let state = match attachment {
+        let below = match attachment {
             Attachment::Address(_) => LinkState::Up,
             Attachment::Interface(_) => LinkState::AdminDown,
         };
-        let mut port = Port { state, ..Port::fixed(ip_mtu) };
+        let mut port = Port { below, ..Port::fixed(ip_mtu) };
         if let Some(interface) = found {
-            port.state = interface.state;
+            port.below = interface.state;
             port.ip_mtu = ip_mtu.min(interface.mtu as usize);
             let ifindex = interface.index;
             if attachment != Attachment::Interface(interface.name.clone()) {
@@ -99,7 +169,12 @@ impl Port {
 
     /// Whether datagrams can pass.
     pub fn state(&self) -> LinkState {
-        self.state
+        if self.held_down { LinkState::AdminDown } else { self.below }
+    }
+
+    /// What others see of it.
+    pub fn shown(&self) -> ShownPort {
+        ShownPort { state: self.state(), speed: self.speed.or(self.nominal) }
     }
 
     /// How often it went down.
@@ -137,7 +212,31 @@ impl Port {
         Some(addresses_of(&follow.host, follow.ifindex))
     }
 
-    /// Reads what has changed, and raises the events for it.
+    /// Raises the events of what has changed.
+    pub(super) fn announce(&mut self, engine: &mut Engine) {
+        self.events.drain(..).for_each(|event| engine.raise(event));
+    }
+
+    /// Does as it was told.
+    pub(super) fn obey(&mut self, change: PortChange) {
+        match change {
+            PortChange::Down => self.become_with(|port| port.held_down = true),
+            PortChange::Up { .. } => self.become_with(|port| port.held_down = false),
+            PortChange::Speed(speed) => {
+                let before = PortSpeed::of(self.shown().speed);
+                self.speed = speed;
+                if PortSpeed::of(self.shown().speed) != before {
+                    self.events.push(Event::SpeedChange);
+                }
+            }
+            // The event is that of the device.
+            PortChange::Fatal => self.held_down = true,
+            // That of connections.
+            PortChange::Readdressed => {}
+        }
+    }
+
+    /// Reads what has changed.
     pub fn refresh(&mut self, engine: &mut Engine) {
         let Some(follow) = &mut self.follow else { return };
         let mut events = Vec::new();
@@ -151,17 +250,38 @@ impl Port {
         }
     }
 
+    /// It is this fast as long as nothing slower is commanded.
+    pub fn be_as_fast_as(&mut self, speed: Option<u64>) {
+        self.nominal = speed;
+    }
+
+    /// The cable of the link is not up from the start.
+    pub fn begin_without_carrier(&mut self) {
+        self.below = LinkState::NoCarrier;
+    }
+
+    /// The link says whether its cable is up.
+    pub fn carry(&mut self, is_up: bool) {
+        self.become_with(|port| port.below = if is_up { LinkState::Up } else { LinkState::NoCarrier });
+    }
+
     fn take(&mut self, event: HostEvent, engine: &mut Engine) {
         let Some(Follow { ifindex: ours, attachment, host }) = &self.follow else { return };
         let whole_interface = matches!(attachment, Attachment::Interface(_));
         match event {
-            HostEvent::LinkUp { ifindex } if ifindex == *ours => self.go(LinkState::Up, engine),
-            HostEvent::LinkDown { ifindex } if ifindex == *ours => self.go(LinkState::NoCarrier, engine),
+            HostEvent::LinkUp { ifindex } if ifindex == *ours => {
+                self.become_with(|port| port.below = LinkState::Up)
+            }
+            HostEvent::LinkDown { ifindex } if ifindex == *ours => {
+                self.become_with(|port| port.below = LinkState::NoCarrier)
+            }
             HostEvent::LinkRemoved { ifindex } if ifindex == *ours => {
                 self.removed |= whole_interface;
-                self.go(LinkState::AdminDown, engine);
+                self.become_with(|port| port.below = LinkState::AdminDown);
             }
-            HostEvent::AdminDown { ifindex } if ifindex == *ours => self.go(LinkState::AdminDown, engine),
+            HostEvent::AdminDown { ifindex } if ifindex == *ours => {
+                self.become_with(|port| port.below = LinkState::AdminDown)
+            }
             HostEvent::MtuChanged { ifindex, mtu } if ifindex == *ours => {
                 self.ip_mtu = self.link_mtu.min(mtu as usize);
                 engine.set_active_mtu(self.active_mtu());
@@ -169,7 +289,7 @@ impl Port {
             HostEvent::MacChanged { ifindex } if ifindex == *ours && whole_interface => {
                 let mac = host.interface(ifindex).map(|interface| interface.mac);
                 engine.gids().set(0, mac.map(|mac| Gid::link_local(mac).to_ip()));
-                engine.raise(Event::GidChange);
+                self.events.push(Event::GidChange);
             }
             HostEvent::AddressAdded { ip, ifindex } => {
                 let whole = whole_interface && host.is_stacked(ifindex, *ours);
@@ -180,7 +300,7 @@ impl Port {
                     engine.gids().set_only(Some(ip));
                 }
                 if whole || attachment.is(ip) {
-                    engine.raise(Event::GidChange);
+                    self.events.push(Event::GidChange);
                 }
             }
             HostEvent::AddressRemoved { ip, .. } => {
@@ -199,20 +319,20 @@ impl Port {
                         }
                         false => engine.gids().set_only(None),
                     }
-                    engine.raise(Event::GidChange);
+                    self.events.push(Event::GidChange);
                 }
             }
             _ => {}
         }
     }
 
-    fn go(&mut self, state: LinkState, engine: &mut Engine) {
-        let was_up = self.state == LinkState::Up;
-        let is_up = state == LinkState::Up;
-        self.state = state;
+    fn become_with(&mut self, change: impl FnOnce(&mut Port)) {
+        let was_up = self.state() == LinkState::Up;
+        change(self);
+        let is_up = self.state() == LinkState::Up;
         self.downs += u64::from(was_up && !is_up);
         if was_up != is_up {
-            engine.raise(if is_up { Event::PortActive } else { Event::PortError });
+            self.events.push(if is_up { Event::PortActive } else { Event::PortError });
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 
 use softrnic_cm::{CmTransport, CommId};
-use softrnic_link::Part;
-use softrnic_stats::{ConnectionSnapshot, PeerSnapshot, QpSnapshot, ReachSnapshot, Snapshot};
+use softrnic_link::ProcessSlot;
+use softrnic_stats::{ConnectionSnapshot, PeerSnapshot, PortSnapshot, QpSnapshot, ReachSnapshot, Snapshot};
 use softrnic_transport::QpType;
-use softrnic_wire::Qpn;
+use softrnic_wire::{Qpn, Time};
 
-use super::Core;
+use super::{Core, PortSpeed, PortState};
 
 /// QPs or connections that are read during one hold of the NIC.
 const PART: usize = 256;
@@ -20,6 +20,7 @@ pub(super) fn take(snapshot: &mut Snapshot, time_ns: u64, wakeups: u64, core: &m
     snapshot.mode = core.link.capabilities().mode.clone();
     snapshot.time_ns = time_ns;
     snapshot.active_mtu = core.port.active_mtu().bytes();
+    snapshot.port = port(time_ns, core);
     let counters = super::counters(core, wakeups);
     snapshot.counters = counters.map(|(name, value)| (name.to_owned(), value)).collect();
     let of_peer = |(address, window): (IpAddr, &softrnic_transport::Window)| PeerSnapshot {
@@ -30,9 +31,9 @@ pub(super) fn take(snapshot: &mut Snapshot, time_ns: u64, wakeups: u64, core: &m
     snapshot.peers = core.engine.peers().map(of_peer).collect();
     let reach = |reach: softrnic_link::Reach| ReachSnapshot {
         peer: reach.peer,
-        part: reach.part.map(Part::number),
-        through: if reach.obstacle.is_some() { snapshot.kind() } else { "shm" }.to_owned(),
-        why: reach.obstacle,
+        slot: reach.slot.map(ProcessSlot::number),
+        through: if reach.fallback_reason.is_some() { snapshot.kind() } else { "shm" }.to_owned(),
+        why: reach.fallback_reason,
         shm_sent_pkts: reach.tx_datagrams,
         shm_rcvd_pkts: reach.rx_datagrams,
     };
@@ -40,10 +41,32 @@ pub(super) fn take(snapshot: &mut Snapshot, time_ns: u64, wakeups: u64, core: &m
     snapshot.processes = core.link.sharing().map(|sharing| sharing.processes()).unwrap_or_default();
 }
 
+fn port(time_ns: u64, core: &mut Core) -> PortSnapshot {
+    let state = PortState::from(core.port.state());
+    let now = Time::from_nanos(time_ns);
+    let (mut down_since, mut changes_at, mut in_force) = (None, None, Vec::new());
+    if let Some(faults) = core.link.faults() {
+        let port = faults.port(now);
+        (down_since, changes_at, in_force) = (port.down_since(), port.next_change(), port.in_force(now));
+        if !faults.spec().is_empty() {
+            in_force.push(format!("faults {}", faults.spec()));
+        }
+    }
+    PortSnapshot {
+        state: state.logical().1.to_owned(),
+        phys_state: state.physical().1.to_owned(),
+        speed_mbps: PortSpeed::of(core.port.shown().speed).hundred_megabits() * 100,
+        down_for_ns: down_since.map(|since| now.since(since).as_nanos() as u64),
+        changes_in_ns: changes_at.map(|at| at.since(now).as_nanos() as u64),
+        in_force,
+    }
+}
+
 /// Reads some more QPs; false if there are no more. Many QPs are not read in one hold of the NIC, so that other
 /// threads do not wait long: each is shown as it was at one moment, but not all at the same moment.
 pub(super) fn take_qps(snapshot: &mut Snapshot, core: &Core) -> bool {
     let before = snapshot.qps.len();
+    let now = Time::from_nanos(snapshot.time_ns);
     snapshot.qps.extend(core.engine.qps().skip(before).take(PART).map(|(qpn, service, query, counts)| {
         QpSnapshot {
             qpn: qpn.get(),
@@ -59,6 +82,8 @@ pub(super) fn take_qps(snapshot: &mut Snapshot, core: &Core) -> bool {
             queued_sends: query.status.queued_sends,
             retries_left: query.status.retries_left,
             rnr_wait: query.status.rnr_wait,
+            waits_ns: query.status.waits_since.map(|since| now.since(since).as_nanos() as u64),
+            posted: None,
             peer_stopped: core.engine.is_peer_stopped(&query),
             paced_rate: query.status.paced_rate,
             packets_sent: counts.packets_sent,

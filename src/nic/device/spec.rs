@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use softrnic_fabric_link::{FabricLink, JoinError, Network, rendezvous};
 use softrnic_link::Link;
 use softrnic_link::addresses::AddressesLink;
-use softrnic_link::fault::{FaultLink, FaultNotes, FaultSpec};
+use softrnic_link::fault::{FaultLink, FaultNotes, FaultSpec, FaultTally};
 use softrnic_mapping::Thread;
 use softrnic_netdev::Host;
 use softrnic_shm::ShmLink;
@@ -17,8 +18,11 @@ use softrnic_udp::{UdpLink, UdpOptions};
 #[cfg(feature = "xdp")]
 use softrnic_xdp::{XdpError, XdpOptions};
 
+use super::adversary::AdversarySeed;
 use super::captures::{self, OpenCapture};
+use super::hardware::Hardware;
 use super::port::{Attachment, addresses_of};
+use super::rails;
 use super::recording::Recording;
 use softrnic_sys::environment;
 
@@ -43,10 +47,15 @@ pub struct DeviceSpec {
     /// Whether a UDP link uses shared memory for peers of the same user on this machine. `None` means yes, unless
     /// `SOFTRNIC_SHM` is `off`.
     pub shared_memory: Option<bool>,
+    /// The seed by which the NIC uses every freedom that the specification gives it; `None` if it does what serves best.
+    pub adversary: Option<u64>,
+    /// What it says of the machine that it is in (`pci=`, `numa=`, `speed=`).
+    pub hardware: Hardware,
 }
 
 /// The link of a device.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum LinkKind {
     /// UDP sockets on an address, or on a free loopback address.
     Udp(UdpOptions),
@@ -56,6 +65,13 @@ pub enum LinkKind {
         interface: String,
         /// The options of each of them.
         options: UdpOptions,
+    },
+    /// A host of a fabric that runs on this machine (`softrnic fabric up`).
+    Fabric {
+        /// The fabric's name.
+        fabric: String,
+        /// The host's.
+        host: String,
     },
     /// AF_XDP on an interface.
     #[cfg(feature = "xdp")]
@@ -90,6 +106,7 @@ impl std::error::Error for SpecError {}
 
 /// Why a device could not be opened.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The UDP link.
     Udp(softrnic_link::OpenError),
@@ -100,6 +117,8 @@ pub enum OpenError {
         /// The error of one of its links.
         error: softrnic_link::OpenError,
     },
+    /// The link to a fabric.
+    Fabric(JoinError),
     /// The XDP link.
     #[cfg(feature = "xdp")]
     Xdp(XdpError),
@@ -119,6 +138,7 @@ impl fmt::Display for OpenError {
         match self {
             OpenError::Udp(error) => error.fmt(f),
             OpenError::UdpInterface { interface, error } => write!(f, "interface {interface}: {error}"),
+            OpenError::Fabric(error) => error.fmt(f),
             #[cfg(feature = "xdp")]
             OpenError::Xdp(error) => error.fmt(f),
             OpenError::Capture { path, error } => write!(f, "cannot write the capture file {path}: {error}"),
@@ -139,6 +159,8 @@ impl Default for DeviceSpec {
             transport: TransportConfig::default(),
             safe_copies: None,
             shared_memory: None,
+            adversary: None,
+            hardware: Hardware::default(),
         }
     }
 }
@@ -146,7 +168,8 @@ impl Default for DeviceSpec {
 impl FromStr for DeviceSpec {
     type Err = SpecError;
 
-    /// `[NAME=]udp[:ADDRESS][?key=value&…]`, `[NAME=]udp:INTERFACE[?…]` or `[NAME=]xdp:INTERFACE[?…]`.
+    /// `[NAME=]udp[:ADDRESS][?key=value&…]`, `[NAME=]udp:INTERFACE[?…]`, `[NAME=]xdp:INTERFACE[?…]` or
+    /// `[NAME=]fabric:FABRIC/HOST[?…]`.
     fn from_str(text: &str) -> Result<DeviceSpec, SpecError> {
         let (name, rest) = match text.split_once('=') {
             Some((name, rest)) if !name.contains([':', '?']) => (name, rest),
@@ -164,6 +187,7 @@ impl FromStr for DeviceSpec {
         let (kind, place) = link.split_once(':').unwrap_or((link, ""));
         let mut transport = TransportConfig::default();
         let (mut safe_copies, mut shared_memory) = (None, None);
+        let mut hardware = Hardware::default();
         let mut of_link = Vec::new();
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
@@ -181,19 +205,21 @@ impl FromStr for DeviceSpec {
                         Some(fault.ok_or_else(|| SpecError(format!("planted={value}: no such fault")))?);
                 }
                 Some((key @ "shm", value)) if kind == "udp" => shared_memory = Some(switch(key, value)?),
+                Some((key, value)) if hardware.take(key, value).map_err(SpecError)? => {}
                 _ => of_link.push(option),
             }
         }
         let options = of_link.into_iter();
         let link = match kind {
             "udp" => udp_link(place, options)?,
+            "fabric" => fabric_link(place, options)?,
             #[cfg(feature = "xdp")]
             "xdp" => xdp::link(place, options)?,
             #[cfg(not(feature = "xdp"))]
             "xdp" => return Err(SpecError(format!("{rest}: this build was made without the feature xdp"))),
             _ => {
                 return Err(SpecError(format!(
-                    "'{rest}' is not a link: use udp, udp:ADDRESS, udp:INTERFACE or xdp:INTERFACE"
+                    "'{rest}' is not a link: use udp, udp:ADDRESS, udp:INTERFACE, xdp:INTERFACE or fabric:NAME/HOST"
                 )));
             }
         };
@@ -205,11 +231,13 @@ impl FromStr for DeviceSpec {
             transport,
             safe_copies,
             shared_memory,
+            adversary: None,
+            hardware,
         })
     }
 }
 
-const EVERY_DEVICE: &str = "every device has early, ecn and copies";
+const EVERY_DEVICE: &str = "every device has early, ecn, copies, pci, numa and speed";
 
 fn key_value(option: &str) -> Result<(&str, &str), SpecError> {
     option
@@ -239,6 +267,18 @@ fn udp_link<'a>(place: &str, options: impl Iterator<Item = &'a str>) -> Result<L
         Ok(address) => Ok(LinkKind::Udp(UdpOptions { address: Some(address), ..options })),
         Err(_) if may_be_interface(place) => Ok(LinkKind::UdpInterface { interface: place.into(), options }),
         Err(_) => Err(SpecError(format!("'{place}' is not an IPv4 or IPv6 address, nor an interface"))),
+    }
+}
+
+fn fabric_link<'a>(place: &str, mut options: impl Iterator<Item = &'a str>) -> Result<LinkKind, SpecError> {
+    if let Some(option) = options.next() {
+        return Err(SpecError(format!("fabric has no option '{option}'; {EVERY_DEVICE}")));
+    }
+    match place.split_once('/') {
+        Some((fabric, host)) if rendezvous::is_name(fabric) && !host.is_empty() => {
+            Ok(LinkKind::Fabric { fabric: fabric.into(), host: host.into() })
+        }
+        _ => Err(SpecError(format!("'{place}' is not a host of a fabric: write fabric:NAME/HOST"))),
     }
 }
 
@@ -281,7 +321,7 @@ impl DeviceSpec {
     }
 
     /// The devices that the environment asks for: `SOFTRNIC_DEVICES` (several separated by commas), `SOFTRNIC_FAULT`,
-    /// and `SOFTRNIC_PCAP` with its options; by default `softrnic0` on a free loopback address.
+    /// `SOFTRNIC_ADVERSARIAL`, and `SOFTRNIC_PCAP` with its options; by default `softrnic0` on a free loopback address.
     ///
     /// # Errors
     /// A variable cannot be parsed.
@@ -290,28 +330,48 @@ impl DeviceSpec {
         let fault = environment::text("SOFTRNIC_FAULT").map(|spec| spec.parse::<FaultSpec>());
         let fault = fault.transpose().map_err(|error| SpecError(error.to_string()))?;
         let recording = Recording::from_env()?;
+        let adversary = environment::text("SOFTRNIC_ADVERSARIAL").map(|seed| seed.parse::<AdversarySeed>());
+        let adversary =
+            adversary.transpose().map_err(|error| SpecError(format!("SOFTRNIC_ADVERSARIAL={error}")))?;
         let mut specs = DeviceSpec::list(&text)?;
         for spec in &mut specs {
-            spec.fault = fault.clone();
+            spec.fault = fault.as_ref().map(|fault| fault.of_device(&spec.name));
             spec.pcap = recording.clone();
+            spec.adversary = adversary.map(|AdversarySeed(seed)| seed);
         }
         Ok(specs)
     }
 
-    /// Several devices, separated by commas; `softrnic0` on a free loopback address if there are none. A device without
-    /// a name is `softrnicN`, where N is its index in the list.
+    /// The devices of a command line as one text; `@FILE` stands for those in a file.
     ///
     /// # Errors
-    /// One cannot be parsed, or two have the same name.
+    /// A file cannot be read.
+    pub fn join(arguments: &[String]) -> Result<String, SpecError> {
+        rails::join(arguments)
+    }
+
+    /// Several devices, separated by commas, with lists in brackets for several at once (`rails.rs`); `softrnic0` on a free
+    /// loopback address if there are none. A device without a name is `softrnicN`, where N is its index in the list.
+    ///
+    /// # Errors
+    /// One cannot be parsed, or two have the same name or the same place.
     pub fn list(text: &str) -> Result<Vec<DeviceSpec>, SpecError> {
         let mut specs = Vec::new();
-        for (index, part) in text.split(',').filter(|part| !part.is_empty()).enumerate() {
+        for (index, part) in rails::expand(text)?.iter().enumerate() {
             let mut spec: DeviceSpec = part.parse()?;
             if !part.split([':', '?']).next().unwrap_or(part).contains('=') {
                 spec.name = format!("softrnic{index}");
             }
             if specs.iter().any(|known: &DeviceSpec| known.name == spec.name) {
                 return Err(SpecError(format!("two devices are called {}", spec.name)));
+            }
+            let elsewhere = |known: &&DeviceSpec| match (&known.hardware.pci, &spec.hardware.pci) {
+                (Some(known), Some(own)) => !known.fits(own),
+                _ => false,
+            };
+            if let Some(known) = specs.iter().find(elsewhere) {
+                let names = (&known.name, &spec.name);
+                return Err(SpecError(format!("{} and {} are at the same place of PCI", names.0, names.1)));
             }
             specs.push(spec);
         }
@@ -325,7 +385,7 @@ impl DeviceSpec {
     fn open_udp(&self, options: UdpOptions) -> Result<(Box<dyn Link>, IpAddr), softrnic_link::OpenError> {
         let udp = UdpLink::open(options)?;
         let address = udp.address();
-        let link = if self.shares_memory() { self.with_roads(udp, address) } else { Box::new(udp) };
+        let link = if self.shares_memory() { self.with_connections(udp, address) } else { Box::new(udp) };
         Ok((link, address))
     }
 
@@ -346,14 +406,14 @@ impl DeviceSpec {
             return Err(softrnic_link::OpenError::NoAddress);
         }
         let spec = self.clone();
-        let opener = move |address, part| {
-            spec.open_udp(UdpOptions { address: Some(address), part, ..options }).map(|(link, _)| link)
+        let opener = move |address, slot| {
+            spec.open_udp(UdpOptions { address: Some(address), slot, ..options }).map(|(link, _)| link)
         };
         AddressesLink::open(&addresses, Arc::new(opener), in_background)
     }
 
     /// Adds shared memory, if it is available.
-    fn with_roads(&self, udp: UdpLink, address: IpAddr) -> Box<dyn Link> {
+    fn with_connections(&self, udp: UdpLink, address: IpAddr) -> Box<dyn Link> {
         match ShmLink::new(udp, address) {
             Ok(link) => Box::new(link),
             Err((udp, error)) => {
@@ -369,6 +429,7 @@ impl DeviceSpec {
     /// # Errors
     /// See [`OpenError`].
     pub fn open_link(&self) -> Result<OpenedLink, OpenError> {
+        let mut network = None;
         let (mut link, attachment, address): (Box<dyn Link>, _, _) = match &self.link {
             LinkKind::Udp(options) => {
                 let (link, address) = self.open_udp(*options).map_err(OpenError::Udp)?;
@@ -381,6 +442,12 @@ impl DeviceSpec {
                     .map_err(|error| OpenError::UdpInterface { interface: interface.clone(), error })?;
                 (Box::new(link), Some(Attachment::Interface(interface.clone())), None)
             }
+            LinkKind::Fabric { fabric, host } => {
+                let link = FabricLink::join(fabric, host).map_err(OpenError::Fabric)?;
+                let address = link.address();
+                network = Some(link.network());
+                (Box::new(link), None, Some(address))
+            }
             #[cfg(feature = "xdp")]
             LinkKind::Xdp { interface, options, grant } => {
                 let xdp = xdp::open(interface, options, grant.as_deref()).map_err(OpenError::Xdp)?;
@@ -390,22 +457,24 @@ impl DeviceSpec {
                 (Box::new(xdp), Some(Attachment::Interface(interface.clone())), None)
             }
         };
-        let mut recorded = None;
-        let notes = self.fault.as_ref().map(|_| FaultNotes::default());
+        let (mut recorded, mut faults) = (None, None);
+        let fault = self.fault.clone().unwrap_or_default();
         if let Some(recording) = &self.pcap {
             let capture = captures::open(recording)
                 .map_err(|error| OpenError::Capture { path: recording.path.clone(), error })?;
+            // There are no faults yet, but some may be commanded.
+            let notes = FaultNotes::default();
             link = capture.record(link, &self.name, notes.clone());
+            let faulty = FaultLink::new(link, &fault).with_notes(notes);
+            faults = Some(faulty.tally());
+            link = Box::new(faulty);
             recorded = Some(capture);
-        }
-        if let Some(fault) = &self.fault {
-            let mut faulty = FaultLink::new(link, fault);
-            if let Some(notes) = notes.filter(|_| recorded.is_some()) {
-                faulty = faulty.with_notes(notes);
-            }
+        } else if !fault.is_empty() {
+            let faulty = FaultLink::new(link, &fault);
+            faults = Some(faulty.tally());
             link = Box::new(faulty);
         }
-        Ok(OpenedLink { link, attachment, address, capture: recorded })
+        Ok(OpenedLink { link, attachment, address, network, capture: recorded, faults })
     }
 }
 
@@ -423,8 +492,12 @@ pub struct OpenedLink {
     pub attachment: Option<Attachment>,
     /// The address of a link that has just one.
     pub address: Option<IpAddr>,
+    /// The network that the link leads to, if that is not the machine's.
+    pub network: Option<Network>,
     /// The file that it is recorded to, which other devices of the process may share.
     pub capture: Option<Arc<OpenCapture>>,
+    /// What its faults have done.
+    pub faults: Option<FaultTally>,
 }
 
 #[cfg(test)]

@@ -9,9 +9,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use rustix::process::getpriority_process;
 use softrnic_mapping::Thread as NativeThread;
-use softrnic_sys::BlockedSignals;
+use softrnic_sys::{BlockedSignals, ask_for_short_slices, pace};
 use softrnic_wire::Time;
 
 use super::{Nic, PeerLooks};
@@ -122,11 +121,14 @@ struct Woken {
 
 impl Thread {
     fn run(mut self) {
-        ask_for_short_slices();
+        ask_for_short_slices(SLICE);
         while !self.nic.flags().is_stopping() {
             let now = self.nic.now();
             if self.attend_at <= now {
                 self.attend(now);
+            }
+            if self.nic.port_changes_at() <= now {
+                self.nic.change_port();
             }
             self.nic.look_at_silent_peers(&mut self.looks);
             // The turn at the end of spinning begins the watch.
@@ -151,7 +153,7 @@ impl Thread {
         }
         let stats = self.stats_fd(now);
         let members = self.members_fd(now);
-        let later = [stats.err(), members.err()].into_iter().flatten();
+        let later = [stats.err(), members.err(), Some(nic.port_changes_at())].into_iter().flatten();
         let until = later.fold(plan.wake_at, Time::min);
         let timeout = (until != Time::NEVER).then(|| until.since(now));
         let link = nic.link_fd().filter(|_| plan.watch_link);
@@ -207,7 +209,7 @@ impl Thread {
 fn wait<const N: usize>(descriptors: [Option<i32>; N], timeout: Option<Duration>) -> [bool; N] {
     let mut fds =
         descriptors.map(|fd| libc::pollfd { fd: fd.unwrap_or(-1), events: libc::POLLIN, revents: 0 });
-    let timespec = timeout.map(|timeout| libc::timespec {
+    let timespec = timeout.map(pace::by_the_wall).map(|timeout| libc::timespec {
         tv_sec: timeout.as_secs() as libc::time_t,
         tv_nsec: timeout.subsec_nanos() as libc::c_long,
     });
@@ -224,41 +226,4 @@ fn wait<const N: usize>(descriptors: [Option<i32>; N], timeout: Option<Duration>
         )
     };
     fds.map(|fd| ready > 0 && fd.revents != 0)
-}
-
-/// Asks the scheduler for short slices. Under EEVDF (Linux 6.12), a thread with a shorter slice gets the processor at
-/// once when it wakes, even from an application that spins on memory which this thread will write. Older kernels ignore
-/// the request, and the wake-up waits its turn.
-fn ask_for_short_slices() {
-    /// `SCHED_FLAG_KEEP_POLICY`. With a real-time policy the call fails, and the policy stays as it is.
-    const KEEP_POLICY: u64 = 8;
-    #[repr(C)]
-    struct SchedAttr {
-        size: u32,
-        policy: u32,
-        flags: u64,
-        nice: i32,
-        priority: u32,
-        runtime: u64,
-        deadline: u64,
-        period: u64,
-    }
-    let attr = SchedAttr {
-        size: size_of::<SchedAttr>() as u32,
-        policy: 0,
-        flags: KEEP_POLICY,
-        nice: own_nice(),
-        priority: 0,
-        runtime: SLICE.as_nanos() as u64,
-        deadline: 0,
-        period: 0,
-    };
-    // SAFETY: the structure has the size that it states, and lives through the call, which reads it.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
-}
-
-/// The nice value of this thread, which it keeps.
-fn own_nice() -> i32 {
-    // It fails only for threads of others.
-    getpriority_process(None).unwrap_or(0)
 }

@@ -15,6 +15,8 @@
 
 use std::time::Duration;
 
+use softrnic_sys::pace::from_the_wall as paced;
+
 use softrnic_wire::Time;
 
 use super::tuning::{
@@ -129,7 +131,7 @@ impl Policy {
                 self.sleeps_since = Some(now);
                 self.plan.rings_caller = true;
                 if !self.plan.ticks(now) {
-                    self.plan.wake_at = now + TICK;
+                    self.plan.wake_at = now + paced(TICK);
                 }
             }
             Event::Rises => {
@@ -159,23 +161,23 @@ impl Policy {
 
     fn end_turn(&mut self, now: Time, received: bool, requests: bool, deadline: Time) {
         let callers_poll = self.callers_poll(now);
-        if received && self.by_link && now.since(self.last_poll.max(self.last_post)) > PASSIVE {
-            self.plan.spin_until = now + PASSIVE_SPIN;
+        if received && self.by_link && now.since(self.last_poll.max(self.last_post)) > paced(PASSIVE) {
+            self.plan.spin_until = now + paced(PASSIVE_SPIN);
         }
         if requests || !callers_poll {
             self.watch();
         } else if self.plan.watch_link {
             self.in_vain += u32::from(self.by_link);
             let since = *self.needless_since.get_or_insert(now);
-            self.plan.watch_link = self.in_vain < MAX_VAIN_WAKEUPS && now.since(since) < TICK;
+            self.plan.watch_link = self.in_vain < MAX_VAIN_WAKEUPS && now.since(since) < paced(TICK);
         }
-        self.plan.rings_caller = self.sleeps_since.is_some_and(|since| now.since(since) < TICK);
+        self.plan.rings_caller = self.sleeps_since.is_some_and(|since| now.since(since) < paced(TICK));
         self.plan.wake_at = match self.plan.watch_link {
-            _ if self.plan.rings_caller || self.serves_lately(now) => now + TICK,
+            _ if self.plan.rings_caller || self.serves_lately(now) => now + paced(TICK),
             true if !callers_poll => deadline,
-            true => now + TICK,
+            true => now + paced(TICK),
             false => {
-                self.suspension = (self.suspension * 2).clamp(FIRST_TICK, TICK);
+                self.suspension = (self.suspension * 2).clamp(paced(FIRST_TICK), paced(TICK));
                 now + self.suspension
             }
         };
@@ -190,12 +192,12 @@ impl Policy {
     }
 
     fn callers_poll(&self, now: Time) -> bool {
-        now.since(self.last_poll) < RECENT || self.serves_lately(now)
+        now.since(self.last_poll) < paced(RECENT) || self.serves_lately(now)
     }
 
     /// Whether a caller that a peer has woken a moment ago is likely to sleep again soon. Until then it calls.
     fn serves_lately(&self, now: Time) -> bool {
-        self.last_sleep.is_some_and(|last| now.since(last) < TICK)
+        self.last_sleep.is_some_and(|last| now.since(last) < paced(TICK))
     }
 }
 
@@ -211,14 +213,14 @@ impl Plan {
     /// Whether the thread wakes soon without being kicked.
     #[inline]
     pub fn ticks(self, now: Time) -> bool {
-        self.wake_at <= now + TICK
+        self.wake_at <= now + paced(TICK)
     }
 
     /// A thread due for a turn finds a caller driving the NIC, which does what is due. It comes again when the caller
     /// is likely to be done, or at the next tick if it only checks whether callers go on.
     #[must_use]
     pub fn rest(self, now: Time, handed_over: bool) -> Plan {
-        let rest = if self.watch_link || handed_over { REST } else { TICK };
+        let rest = if self.watch_link || handed_over { paced(REST) } else { paced(TICK) };
         Plan { watch_link: false, wake_at: now + rest, spin_until: Time::ZERO, ..self }
     }
 
@@ -231,7 +233,7 @@ impl Plan {
 
 /// Whether other threads want the processor, given how long it was away when a caller last yielded it.
 pub fn is_wanted(away: Duration) -> bool {
-    away >= WANTED_AFTER
+    away >= paced(WANTED_AFTER)
 }
 
 /// Whether a caller that has polled should yield the processor, which the answer may need: its polls have been in vain
@@ -255,12 +257,12 @@ pub fn yields(since: &mut u64, useful: bool, yield_after: Duration, now: Time) -
 
 /// Adaptive spinning: whether the next wait for an event starts with spinning, given how long the last one took.
 pub fn next_wait_spins(waited: Duration) -> bool {
-    waited < EVENT_SPIN
+    waited < paced(EVENT_SPIN)
 }
 
 /// Whether a caller serves the link in its next wait for an event, given how long the last one took.
 pub fn next_wait_serves(waited: Duration) -> bool {
-    waited < TICK
+    waited < paced(TICK)
 }
 
 #[cfg(all(test, not(loom)))]

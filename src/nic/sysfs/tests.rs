@@ -83,11 +83,43 @@ fn describing_again_changes_only_what_has_changed() {
     scratch.describe("soft=udp:127.0.0.1");
     scratch.describe("soft=udp:127.0.0.1");
     assert_eq!(scratch.list("class/infiniband"), ["soft"]);
-    assert_eq!(scratch.list("devices").len(), 1, "no draft is left");
+    assert_eq!(scratch.list("described").len(), 1, "no draft is left");
+    assert_eq!(scratch.list("."), ["class", "described", "devices"], "no draft is left");
     let before = std::fs::canonicalize(scratch.0.join("class/infiniband/soft")).unwrap();
     scratch.describe("soft=udp:127.0.0.2");
     assert_eq!(scratch.list("class/infiniband"), ["soft"]);
     assert_eq!(scratch.read("infiniband/soft/node_guid"), "0200:ffff:7f00:0002\n");
     // A reader of the old one can continue.
     assert_eq!(std::fs::read_to_string(before.join("node_guid")).unwrap(), "0200:ffff:7f00:0001\n");
+}
+
+#[test]
+fn fingerprints_tell_devices_apart() {
+    assert_ne!(fingerprint(&["0.1.0", "udp"]), fingerprint(&["0.1.0", "udp:10.0.0.5"]));
+    assert_ne!(fingerprint(&["a", "bc"]), fingerprint(&["ab", "c"]));
+}
+
+#[test]
+fn a_device_on_pci_is_where_the_kernel_would_have_it() {
+    let scratch = Scratch::new("pci");
+    scratch.describe("r[0-1]=udp:127.0.0.[1,2]?pci=0000:00:01.0/0000:10:00.[0-1]&numa=0&speed=400Gbit");
+    let device = "../devices/pci0000:00/0000:00:01.0/0000:10:00.1";
+    for (file, text) in [
+        ("infiniband/r1/device/numa_node", "0\n"),
+        ("infiniband/r1/../../class", "0x020000\n"),
+        ("infiniband/r1/device/../max_link_speed", "32.0 GT/s PCIe\n"),
+        ("infiniband/r1/ports/1/rate", "400 Gb/sec (4X NDR)\n"),
+        ("../bus/pci/devices/0000:10:00.1/max_link_width", "16\n"),
+        ("pci_bus/0000:10/../../0000:10:00.1/numa_node", "0\n"),
+        ("pci_bus/0000:00/../../0000:00:01.0/class", "0x060400\n"),
+        (&format!("{device}/infiniband/r1/node_guid"), "0200:ffff:7f00:0002\n"),
+    ] {
+        assert_eq!(scratch.read(file), text, "{file}");
+    }
+    let link = std::fs::read_link(scratch.0.join("class/infiniband/r1")).unwrap();
+    assert_eq!(link.to_str(), Some(&*format!("../{device}/infiniband/r1")));
+    let subsystem = std::fs::canonicalize(scratch.0.join("class/infiniband/r0/device/subsystem")).unwrap();
+    assert!(subsystem.ends_with("bus/pci"), "{}", subsystem.display());
+    assert_eq!(scratch.list(&format!("class/{device}/infiniband")), ["r1"]);
+    assert_eq!(scratch.list("."), ["bus", "class", "described", "devices"], "no draft is left");
 }

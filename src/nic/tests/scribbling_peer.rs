@@ -13,7 +13,7 @@ use softrnic_nic::verbs::{
 
 /// Tells the copy of this program what to do.
 const ROLE: &str = "TEST_SCRIBBLING_ROLE";
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 const MESSAGE: usize = 6000;
 const DEPTH: usize = 16;
 
@@ -151,13 +151,13 @@ fn a_peer_that_overwrites_shared_memory_harms_only_its_own_connections() {
     let mut honest = Sender::start("honest", &context);
     let mut scribbler = Sender::start("scribbler", &context);
     let broken = || context.link_counters().expect("a device").shm_corrupt;
-    // So many roads are to be found broken, and so many messages of the other peer to arrive meanwhile.
+    // So many connections are to be found broken, and so many messages of the other peer to arrive meanwhile.
     const BROKEN: u64 = 3;
     const MESSAGES: u64 = 2000;
     let begun = Instant::now();
     let (resident, descriptors) = used();
     while honest.arrived < MESSAGES || broken() < BROKEN && !scribbler.failed {
-        assert!(begun.elapsed() < PATIENCE, "{} messages, {} broken", honest.arrived, broken());
+        assert!(begun.elapsed() < WAIT_TIMEOUT, "{} messages, {} broken", honest.arrived, broken());
         honest.take();
         scribbler.take();
         assert!(!honest.failed, "the other connection fails too");
@@ -241,11 +241,11 @@ fn shared() -> Vec<(usize, usize)> {
     .collect()
 }
 
-/// By way of the kernel: a road may end, and its memory be gone, at any time.
+/// By way of the kernel: a connection may end, and its memory be gone, at any time.
 fn write_over(at: usize, garbage: &[u8]) {
     let local = libc::iovec { iov_base: garbage.as_ptr().cast_mut().cast(), iov_len: garbage.len() };
     let remote = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: garbage.len() };
-    // SAFETY: reads `garbage`, which lives through the call. What it writes to is the ring of a road: memory that peers
+    // SAFETY: reads `garbage`, which lives through the call. What it writes to is the ring of a connection: memory that peers
     // must take for any bytes, and that our own side only writes. Where nothing is mapped any more, it fails.
     unsafe { libc::process_vm_writev(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
 }

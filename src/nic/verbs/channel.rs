@@ -140,6 +140,11 @@ impl CompletionChannel {
         Some(event)
     }
 
+    /// Whether an event waits to be taken.
+    pub fn has_events(&self) -> bool {
+        self.events.has_events()
+    }
+
     /// Removes the events of a CQ that is being destroyed.
     pub fn forget(&self, token: u64) {
         self.events.drain_matching(|event| *event == token);

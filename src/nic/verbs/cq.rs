@@ -93,6 +93,16 @@ impl Cq {
         self.channel.as_ref()
     }
 
+    /// Whether any completion was ever polled.
+    pub fn was_polled(&self) -> bool {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner).was_used()
+    }
+
+    /// Completions that wait to be polled.
+    pub fn waiting(&self) -> usize {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Number of entries.
     pub fn depth(&self) -> usize {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner).capacity()

@@ -40,13 +40,13 @@ pub use cq::Cq;
 pub use error::{Error, PostError};
 pub use mr::{Mr, RawMr};
 pub use pd::Pd;
-pub use port::{PortAttributes, PortState};
+pub use port::PortAttributes;
 pub use qp::{Qp, QpAttributes, QpOptions, SendBatch};
 pub use running::Running;
 pub use srq::{Srq, SrqOptions};
 pub use work::WorkRequest;
 
-pub use crate::device::{AsyncEvent, DeviceSpec, EventKind, EventSource, LinkKind};
+pub use crate::device::{AsyncEvent, DeviceSpec, EventKind, EventSource, LinkKind, PortSpeed, PortState};
 pub use softrnic_engine::{
     ControlError, Cqe, CqeExtra, DeviceCaps, InlineBytes, LocalData, QpQuery, RecvRequest, SendRequest,
     XrcdKey,

@@ -1,28 +1,18 @@
 //! The state of the port, as verbs report it.
 
-use softrnic_netdev::LinkState;
 use softrnic_transport::{Counter, MAX_MESSAGE};
 use softrnic_wire::Mtu;
 
-use crate::device::Port;
+use crate::device::{Port, PortSpeed, PortState};
 use softrnic_engine::{DropReason, Engine};
-
-/// Whether packets pass, and if not, why.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PortState {
-    /// The interface is switched off or gone.
-    Disabled,
-    /// The interface is up and has no carrier.
-    Polling,
-    /// Packets pass.
-    Active,
-}
 
 /// The state of the port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortAttributes {
     /// Whether packets pass.
     pub state: PortState,
+    /// How fast it says that it is.
+    pub speed: PortSpeed,
     /// The largest path MTU that fits the network below.
     pub active_mtu: Mtu,
     /// Longest message, in bytes.
@@ -40,11 +30,8 @@ impl PortAttributes {
         let counted =
             |wanted| engine.counters().find(|(what, _)| *what == wanted).map_or(0, |(_, count)| count);
         PortAttributes {
-            state: match port.state() {
-                LinkState::Up => PortState::Active,
-                LinkState::NoCarrier => PortState::Polling,
-                LinkState::AdminDown => PortState::Disabled,
-            },
+            state: port.state().into(),
+            speed: PortSpeed::of(port.shown().speed),
             active_mtu: port.active_mtu(),
             max_message: MAX_MESSAGE,
             bad_pkey: dropped(DropReason::Pkey),

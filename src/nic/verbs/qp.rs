@@ -19,8 +19,8 @@ use super::work::{self, WorkRequest};
 use crate::device::{Core, EventSource};
 use crate::progress::gather::PendingPosts;
 use softrnic_engine::{
-    ControlError, DeviceCaps, LocalData, QpInit, QpKey, QpMemory, QpQuery, ReceiveSource, RecvRequest,
-    SendRequest, XrcdKey,
+    ControlError, DeviceCaps, LocalData, QpCounts, QpInit, QpKey, QpMemory, QpQuery, ReceiveSource,
+    RecvRequest, SendRequest, XrcdKey,
 };
 use softrnic_sync::queue::{Full, RecvRing, SendRing};
 
@@ -224,6 +224,14 @@ impl Qp {
     /// The device has failed.
     pub fn query(&self) -> Result<QpQuery, Error> {
         Ok(self.context().nic().control(|core, _| core.engine.query_qp(self.key))??)
+    }
+
+    /// What it has counted since it was made.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn counts(&self) -> Result<QpCounts, Error> {
+        Ok(self.context().nic().control(|core, _| core.engine.qp_counts(self.key))??)
     }
 
     /// Takes an RC or UC QP from RESET to RTS, with all access for the peer and the attributes that test programs use:
@@ -511,7 +519,7 @@ mod tests {
         let qpn = || pd.create_rc_qp(&cq, &cq, QpOptions::default()).expect("a QP").qpn().get();
         let parts: std::collections::HashSet<u32> = (0..400).map(|_| qpn() >> 18).collect();
         assert!(parts.len() > 32, "{parts:?}");
-        assert_eq!(context.device().part(), None, "nor are communication ids of a part");
+        assert_eq!(context.device().slot(), None, "nor are communication ids of a part");
     }
 
     /// Sockets are asked for a datagram's TOS only if it is used.

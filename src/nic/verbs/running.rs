@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use softrnic_link::{Link, Part};
+use softrnic_link::{Link, ProcessSlot};
 use softrnic_wire::Gid;
 
 use super::address::HandleCount;
 use super::error::Error;
 use crate::device::{
-    Attachment, DeviceSpec, LinkKind, Nic, OpenCapture, OpenedLink, Progress, on_fork_in_child, opening,
+    Attachment, DeviceSpec, LinkKind, Network, Nic, OpenCapture, OpenedLink, Progress, on_fork_in_child,
+    opening,
 };
 use softrnic_engine::{DeviceCaps, EngineConfig, Seed};
 
@@ -21,9 +22,10 @@ pub struct Running {
     spec: DeviceSpec,
     address: IpAddr,
     mode: String,
+    network: Option<Network>,
     guid: u64,
-    /// The part of its address that is this process's; `None` if all of it is.
-    part: Option<Part>,
+    /// The slot of its address that is this process's; `None` if all of it is.
+    slot: Option<ProcessSlot>,
     pub(crate) caps: DeviceCaps,
     pub(crate) handles: HandleCount,
     _progress: Progress,
@@ -53,7 +55,14 @@ impl Running {
     /// # Errors
     /// No descriptor or thread could be created.
     pub fn with_link(link: Box<dyn Link>, address: IpAddr, name: &str) -> Result<Arc<Running>, Error> {
-        let opened = OpenedLink { link, attachment: None, address: Some(address), capture: None };
+        let opened = OpenedLink {
+            link,
+            attachment: None,
+            address: Some(address),
+            network: None,
+            capture: None,
+            faults: None,
+        };
         let spec = DeviceSpec { name: name.to_owned(), ..DeviceSpec::default() };
         Running::on(&spec, opened, Nic::start).map(Arc::new)
     }
@@ -66,7 +75,14 @@ impl Running {
         name: &str,
         clock: crate::device::Clock,
     ) -> Result<Arc<Running>, Error> {
-        let opened = OpenedLink { link, attachment: None, address: Some(address), capture: None };
+        let opened = OpenedLink {
+            link,
+            attachment: None,
+            address: Some(address),
+            network: None,
+            capture: None,
+            faults: None,
+        };
         let spec = DeviceSpec { name: name.to_owned(), ..DeviceSpec::default() };
         let assemble = |config, link, attachment, name: &str| {
             let nic = Nic::assemble(config, link, attachment, name, clock)?;
@@ -95,13 +111,18 @@ impl Running {
         let mut config = EngineConfig::with_seed(Seed::new(secret));
         config.transport = spec.transport;
         config.safe_copies = spec.copies_safely();
-        let config = config.in_part(opened.link.capabilities().part);
+        config.adversary = spec.adversary;
+        let config = config.in_slot(opened.link.capabilities().slot);
         let mode = opened.link.capabilities().mode.clone();
         let (nic, progress) = start(config, opened.link, opened.attachment, &spec.name)?;
+        if let Some(faults) = opened.faults {
+            nic.report_faults(faults);
+        }
         let address = nic.control(|core, _| {
             if opened.address.is_some() {
                 core.engine.gids().set_only(opened.address);
             }
+            core.port.be_as_fast_as(spec.hardware.speed);
             core.engine.set_active_mtu(core.port.active_mtu());
             let gids = core.engine.gids();
             Running::known_by((0..gids.len()).filter_map(|index| gids.get(index)))
@@ -120,8 +141,9 @@ impl Running {
             spec: spec.clone(),
             address,
             mode,
+            network: opened.network,
             guid,
-            part: config.part,
+            slot: config.slot,
             caps: config.caps,
             handles: HandleCount::new(config.caps.max_ah),
             _progress: progress,
@@ -143,9 +165,9 @@ impl Running {
         0x0200_0000_0000_0000 | mixed
     }
 
-    /// The part of its address that is this process's; `None` if all of it is.
-    pub fn part(&self) -> Option<Part> {
-        self.part
+    /// The slot of its address that is this process's; `None` if all of it is.
+    pub fn slot(&self) -> Option<ProcessSlot> {
+        self.slot
     }
 
     /// The device's name.
@@ -163,6 +185,11 @@ impl Running {
         &self.mode
     }
 
+    /// The network that it is on, if that is not the machine's.
+    pub fn network(&self) -> Option<Network> {
+        self.network
+    }
+
     /// Node GUID, in host order.
     pub fn guid(&self) -> u64 {
         self.guid
@@ -171,7 +198,7 @@ impl Running {
     /// The name of the interface, for links that have one.
     pub fn interface(&self) -> Option<&str> {
         match &self.spec.link {
-            LinkKind::Udp(_) => None,
+            LinkKind::Udp(_) | LinkKind::Fabric { .. } => None,
             LinkKind::UdpInterface { interface, .. } => Some(interface),
             #[cfg(feature = "xdp")]
             LinkKind::Xdp { interface, .. } => Some(interface),

@@ -73,7 +73,7 @@ fn loom_room_wakes_or_is_found() {
         let reader = thread::spawn(move || {
             let mut rung = Sleep::NONE;
             for head in [16, 32] {
-                if far.far.tell(head, &far.near, &mut rung).is_some() {
+                if far.far.publish_head(head, &far.near, &mut rung).is_some() {
                     far.bell.store(true, Ordering::Release);
                 }
             }

@@ -11,13 +11,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use super::*;
-use crate::road::STALLED;
-use crate::roads::{ANSWER_TIMEOUT, ASK_AGAIN, IDLE, MOST_LET_IN};
+use crate::connection::STALLED;
+use crate::connections::{ANSWER_TIMEOUT, ASK_AGAIN, IDLE, MOST_LET_IN};
 use crate::segment::{MIN_CAPACITY, Own};
 use rustix::event::{EventfdFlags, eventfd};
 
 use softrnic_link::testing::{self, Received};
-use softrnic_link::{Part, Sleeper};
+use softrnic_link::{ProcessSlot, Sleeper, delegate_link};
 use softrnic_udp::{UdpLink, UdpOptions};
 
 fn open() -> ShmLink<UdpLink> {
@@ -33,11 +33,11 @@ fn now() -> Time {
 
 /// Of a device that has its address alone.
 fn endpoint(address: IpAddr) -> Endpoint {
-    Endpoint { address, part: None }
+    Endpoint { address, slot: None }
 }
 
 fn send(link: &mut ShmLink<UdpLink>, to: IpAddr, psn: u32, payload: usize) -> Result<(), TxError> {
-    let flow = testing::flow(link.roads.own.address, to);
+    let flow = testing::flow(link.connections.own.address, to);
     testing::send(link, now(), &flow, psn, payload)
 }
 
@@ -50,10 +50,10 @@ fn meet(links: &mut [&mut ShmLink<UdpLink>]) {
     }
 }
 
-/// Two links with a road between them, and nothing on its way.
+/// Two links with a connection between them, and nothing on its way.
 fn neighbours() -> (ShmLink<UdpLink>, ShmLink<UdpLink>) {
     let (mut left, mut right) = (open(), open());
-    let to = right.roads.own.address;
+    let to = right.connections.own.address;
     send(&mut left, to, 0, 8).expect("a slot");
     left.flush(now());
     meet(&mut [&mut left, &mut right]);
@@ -61,8 +61,8 @@ fn neighbours() -> (ShmLink<UdpLink>, ShmLink<UdpLink>) {
     (left, right)
 }
 
-fn roads(link: &ShmLink<UdpLink>) -> usize {
-    link.roads.count().0
+fn connections(link: &ShmLink<UdpLink>) -> usize {
+    link.connections.count().0
 }
 
 fn psns(link: &mut ShmLink<UdpLink>) -> Vec<u32> {
@@ -70,18 +70,18 @@ fn psns(link: &mut ShmLink<UdpLink>) -> Vec<u32> {
 }
 
 #[test]
-fn the_first_datagram_goes_below_and_asks_for_a_road() {
+fn the_first_datagram_goes_below_and_asks_for_a_connection() {
     let (mut left, mut right) = neighbours();
-    assert_eq!((roads(&left), roads(&right)), (1, 1));
+    assert_eq!((connections(&left), connections(&right)), (1, 1));
     let below = left.below.counters().tx_datagrams;
     for psn in 1..=100 {
-        let to = right.roads.own.address;
+        let to = right.connections.own.address;
         send(&mut left, to, psn, 4096).map_or_else(|why| assert_eq!(why, TxError::Full), |()| ());
         left.flush(now());
         let got = testing::drain(&mut right, now());
         assert_eq!(got.len(), 1, "PSN {psn}");
         assert!(got[0].icrc_ok());
-        assert_eq!((got[0].psn(), got[0].src, got[0].ttl), (psn, left.roads.own.address, 64));
+        assert_eq!((got[0].psn(), got[0].src, got[0].ttl), (psn, left.connections.own.address, 64));
     }
     assert_eq!(left.below.counters().tx_datagrams, below);
     assert_eq!(left.counters().tx_datagrams, 101);
@@ -89,30 +89,30 @@ fn the_first_datagram_goes_below_and_asks_for_a_road() {
 }
 
 #[test]
-fn both_directions_take_one_road() {
+fn both_directions_take_one_connection() {
     let (mut left, mut right) = neighbours();
-    let to = left.roads.own.address;
+    let to = left.connections.own.address;
     send(&mut right, to, 7, 100).expect("a slot");
     right.flush(now());
     assert_eq!(psns(&mut left), [7]);
     assert_eq!(right.below.counters().tx_datagrams, 0);
-    assert_eq!((roads(&left), roads(&right)), (1, 1));
+    assert_eq!((connections(&left), connections(&right)), (1, 1));
 }
 
-/// A device that has its address alone gives its queue pairs numbers of all parts.
+/// A device that has its address alone gives its queue pairs numbers of all slots.
 #[test]
-fn all_queue_pairs_of_an_address_that_is_not_shared_take_one_road() {
+fn all_queue_pairs_of_an_address_that_is_not_shared_take_one_connection() {
     let (mut left, mut right) = (open(), open());
-    let (from, to) = (left.roads.own.address, right.roads.own.address);
+    let (from, to) = (left.connections.own.address, right.connections.own.address);
     let below = |link: &ShmLink<UdpLink>| link.below.counters().tx_datagrams;
-    for number in (0..Part::COUNT).chain(0..Part::COUNT) {
-        let flow = Flow { part: Part::new(number), ..testing::flow(from, to) };
+    for number in (0..ProcessSlot::COUNT).chain(0..ProcessSlot::COUNT) {
+        let flow = Flow { slot: ProcessSlot::new(number), ..testing::flow(from, to) };
         testing::send(&mut left, now(), &flow, number as u32, 8).expect("a slot");
         left.flush(now());
         meet(&mut [&mut left, &mut right]);
         assert_eq!(psns(&mut right), [number as u32]);
     }
-    assert_eq!((roads(&left), roads(&right), below(&left)), (1, 1, 1));
+    assert_eq!((connections(&left), connections(&right), below(&left)), (1, 1, 1));
     assert_eq!(left.reaches().len(), 1);
 }
 
@@ -125,25 +125,25 @@ fn a_name_taken_by_another_user_hides_no_process() {
     for shared in [false, true] {
         let options = UdpOptions { address: Some(address), shared, ..UdpOptions::default() };
         let udp = UdpLink::open(options).expect("an address of this test");
-        let part = udp.capabilities().part;
-        assert_eq!(part.is_some(), shared);
-        let (taken, used) = if shared { (None, part) } else { (Part::new(3), Part::new(3)) };
-        let taken = Endpoint { address, part: taken };
-        let Some(_taken) = testing::as_another_user(|| hello::take_name(taken).expect("a name")) else {
+        let slot = udp.capabilities().slot;
+        assert_eq!(slot.is_some(), shared);
+        let (taken, used) = if shared { (None, slot) } else { (ProcessSlot::new(3), ProcessSlot::new(3)) };
+        let taken = Endpoint { address, slot: taken };
+        let Some(_taken) = testing::as_another_user(|| handshake::take_name(taken).expect("a name")) else {
             return;
         };
         let mut right = ShmLink::new(udp, address).map_err(|(_, error)| error).expect("shared memory");
         // What is known of the address before is forgotten.
         let later = now() + ASK_AGAIN;
         for psn in 0..3 {
-            let flow = Flow { part: used, ..testing::flow(left.roads.own.address, address) };
-            let qpn = used.map_or(0, |part| *part.qpns().start()) + 2;
+            let flow = Flow { slot: used, ..testing::flow(left.connections.own.address, address) };
+            let qpn = used.map_or(0, |slot| *slot.qpns().start()) + 2;
             testing::send_to_qp(&mut left, later, &flow, qpn, psn);
             left.flush(later);
             meet(&mut [&mut left, &mut right]);
             assert_eq!(psns(&mut right), [psn]);
         }
-        assert_eq!((roads(&left), roads(&right)), (1, 1), "shared: {shared}");
+        assert_eq!((connections(&left), connections(&right)), (1, 1), "shared: {shared}");
         drop(right);
         left.look(now());
         psns(&mut left);
@@ -151,17 +151,17 @@ fn a_name_taken_by_another_user_hides_no_process() {
 }
 
 #[test]
-fn two_crossing_requests_make_one_road() {
+fn two_crossing_requests_make_one_connection() {
     for _ in 0..8 {
         let (mut left, mut right) = (open(), open());
-        let (to_right, to_left) = (right.roads.own.address, left.roads.own.address);
+        let (to_right, to_left) = (right.connections.own.address, left.connections.own.address);
         send(&mut left, to_right, 1, 8).expect("a slot");
         send(&mut right, to_left, 2, 8).expect("a slot");
         left.flush(now());
         right.flush(now());
         meet(&mut [&mut left, &mut right]);
         assert_eq!((psns(&mut left), psns(&mut right)), (vec![2], vec![1]));
-        assert_eq!((roads(&left), roads(&right)), (1, 1));
+        assert_eq!((connections(&left), connections(&right)), (1, 1));
         send(&mut left, to_right, 3, 8).expect("a slot");
         send(&mut right, to_left, 4, 8).expect("a slot");
         left.flush(now());
@@ -177,7 +177,7 @@ fn two_crossing_requests_make_one_road() {
 fn nothing_is_lost_or_overtaken_while_requests_cross() {
     for order in 0..1 << 7 {
         let mut links = [open(), open()];
-        let to = [links[1].roads.own.address, links[0].roads.own.address];
+        let to = [links[1].connections.own.address, links[0].connections.own.address];
         let (mut sent, mut got) = ([0; 2], [vec![], vec![]]);
         for turn in 0..9 {
             // Both ask first.
@@ -194,7 +194,7 @@ fn nothing_is_lost_or_overtaken_while_requests_cross() {
         meet(&mut [left, right]);
         got[0].extend(psns(left));
         got[1].extend(psns(right));
-        assert_eq!((roads(left), roads(right)), (1, 1), "order {order:#b}");
+        assert_eq!((connections(left), connections(right)), (1, 1), "order {order:#b}");
         for (one, got) in got.iter().enumerate() {
             assert!(got.iter().copied().eq(1..=sent[1 - one]), "order {order:#b}, link {one}: {got:?}");
         }
@@ -202,30 +202,30 @@ fn nothing_is_lost_or_overtaken_while_requests_cross() {
 }
 
 #[test]
-fn a_link_has_a_road_to_itself() {
+fn a_link_has_a_connection_to_itself() {
     let mut link = open();
-    let own = link.roads.own.address;
+    let own = link.connections.own.address;
     for psn in 0..20 {
         send(&mut link, own, psn, 64).expect("a slot");
         link.flush(now());
         meet(&mut [&mut link]);
         assert_eq!(psns(&mut link), [psn]);
     }
-    assert_eq!(roads(&link), 2);
+    assert_eq!(connections(&link), 2);
     assert_eq!(link.below.counters().tx_datagrams, 1);
 }
 
 /// A QP of the unreliable service would lose a message.
 #[test]
-fn datagrams_sent_below_arrive_before_those_on_a_new_road() {
+fn datagrams_sent_below_arrive_before_those_on_a_new_connection() {
     let (mut left, mut right) = (open(), open());
-    let to = right.roads.own.address;
+    let to = right.connections.own.address;
     for psn in 0..8 {
         send(&mut left, to, psn, 512).expect("a slot");
     }
     left.flush(now());
     meet(&mut [&mut left, &mut right]);
-    assert_eq!((roads(&left), roads(&right)), (1, 1));
+    assert_eq!((connections(&left), connections(&right)), (1, 1));
     for psn in 8..16 {
         send(&mut left, to, psn, 512).expect("a slot");
     }
@@ -235,9 +235,9 @@ fn datagrams_sent_below_arrive_before_those_on_a_new_road() {
 }
 
 #[test]
-fn a_full_road_loses_nothing() {
+fn a_full_connection_loses_nothing() {
     let (mut left, mut right) = neighbours();
-    let to = right.roads.own.address;
+    let to = right.connections.own.address;
     let mut sent = 0;
     while send(&mut left, to, sent, 4096).is_ok() {
         sent += 1;
@@ -253,7 +253,7 @@ fn a_full_road_loses_nothing() {
 #[test]
 fn a_peer_that_reads_nothing_is_awaited_for_a_limited_time() {
     let (mut left, mut right) = neighbours();
-    let flow = testing::flow(left.roads.own.address, right.roads.own.address);
+    let flow = testing::flow(left.connections.own.address, right.connections.own.address);
     let mut sent = 0;
     while testing::send(&mut left, now(), &flow, sent, 4096).is_ok() {
         sent += 1;
@@ -280,7 +280,7 @@ fn a_peer_that_reads_nothing_is_awaited_for_a_limited_time() {
 #[test]
 fn a_peer_that_reads_slowly_is_awaited() {
     let (mut left, mut right) = neighbours();
-    let flow = testing::flow(left.roads.own.address, right.roads.own.address);
+    let flow = testing::flow(left.connections.own.address, right.connections.own.address);
     let mut time = now();
     for _ in 0..20 {
         while testing::send(&mut left, time, &flow, 1, 4096).is_ok() {}
@@ -295,7 +295,7 @@ fn a_peer_that_reads_slowly_is_awaited() {
 fn a_peer_that_reads_nothing_does_not_block_others() {
     let (mut left, right) = neighbours();
     let mut third = open();
-    let (to_right, to_third) = (right.roads.own.address, third.roads.own.address);
+    let (to_right, to_third) = (right.connections.own.address, third.connections.own.address);
     send(&mut left, to_third, 0, 8).expect("a slot");
     left.flush(now());
     meet(&mut [&mut left, &mut third]);
@@ -313,7 +313,7 @@ fn a_peer_that_reads_nothing_does_not_block_others() {
 fn every_peer_is_read_in_its_turn() {
     let mut hub = open();
     let mut peers = [open(), open(), open()];
-    let to = hub.roads.own.address;
+    let to = hub.connections.own.address;
     for peer in &mut peers {
         send(peer, to, 0, 8).expect("a slot");
         peer.flush(now());
@@ -326,7 +326,7 @@ fn every_peer_is_read_in_its_turn() {
             while send(peer, to, 1, 2000).is_ok() {}
             peer.flush(now());
         }
-        let addresses = peers.each_ref().map(|peer| peer.roads.own.address);
+        let addresses = peers.each_ref().map(|peer| peer.connections.own.address);
         hub.receive(now(), 8, &mut |datagram| {
             let from = addresses.iter().position(|address| *address == datagram.src).expect("a peer");
             heard[from] += 1;
@@ -338,7 +338,7 @@ fn every_peer_is_read_in_its_turn() {
 #[test]
 fn published_records_can_be_read_before_the_flush() {
     let (mut left, mut right) = neighbours();
-    let to = right.roads.own.address;
+    let to = right.connections.own.address;
     send(&mut left, to, 1, 8).expect("a slot");
     assert_eq!(psns(&mut right), [] as [u32; 0]);
     left.show();
@@ -356,7 +356,7 @@ fn receiving_takes_no_system_call_while_nothing_goes_below() {
     assert!(left.receives_in_memory(until));
     let nobody = IpAddr::V4(Ipv4Addr::new(127, 9, 9, 9));
     let later = now() + BELOW_ACTIVE;
-    let flow = testing::flow(left.roads.own.address, nobody);
+    let flow = testing::flow(left.connections.own.address, nobody);
     testing::send(&mut left, later, &flow, 1, 8).expect("a slot");
     left.flush(later);
     assert!(!left.receives_in_memory(later), "its answer would come below");
@@ -365,7 +365,7 @@ fn receiving_takes_no_system_call_while_nothing_goes_below() {
 #[test]
 fn a_link_is_quiet_until_there_is_something_to_do() {
     let (mut left, mut right) = neighbours();
-    let to = right.roads.own.address;
+    let to = right.connections.own.address;
     let later = now() + BELOW_ACTIVE;
     assert!(!right.is_quiet(later), "it is time to ask the kernel");
     right.receive(later, 64, &mut |_| {});
@@ -386,15 +386,15 @@ fn a_link_is_quiet_until_there_is_something_to_do() {
 #[test]
 fn a_reader_publishes_its_position_before_it_sleeps() {
     let (mut left, mut right) = neighbours();
-    let to = right.roads.own.address;
+    let to = right.connections.own.address;
     send(&mut left, to, 1, 8).expect("a slot");
     left.flush(now());
     assert_eq!(right.receive(now(), 64, &mut |_| {}), Overrun::Drained);
     right.watch(Sleeper::Thread);
     let later = now() + BELOW_ACTIVE;
     left.receive(later, 64, &mut |_| {});
-    let road = left.roads.road(0).expect("a road");
-    assert!(road.rings.is_empty());
+    let connection = left.connections.connection(0).expect("a connection");
+    assert!(connection.rings.is_empty());
 }
 
 /// Each datagram from a socket would cost the system calls of its counters.
@@ -420,50 +420,14 @@ struct Asked {
 }
 
 impl Link for Asked {
-    fn capabilities(&self) -> &Capabilities {
-        self.below.capabilities()
-    }
-
-    fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
-        self.below.reserve(now, flow, len)
-    }
-
-    fn reserved(&self) -> &[u8] {
-        self.below.reserved()
-    }
-
-    fn commit(&mut self, now: Time) {
-        self.below.commit(now);
-    }
-
-    fn flush(&mut self, now: Time) {
-        self.below.flush(now);
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.below.is_blocked()
-    }
-
-    fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
-        self.below.receive(now, budget, sink)
-    }
-
-    fn descriptor(&self) -> Option<RawFd> {
-        self.below.descriptor()
-    }
-
-    fn join(&mut self, group: IpAddr) -> io::Result<()> {
-        self.below.join(group)
-    }
-
-    fn leave(&mut self, group: IpAddr) -> io::Result<()> {
-        self.below.leave(group)
-    }
-
     fn counters(&self) -> LinkCounters {
         self.asked.fetch_add(1, Relaxed);
         self.below.counters()
     }
+
+    delegate_link!(self => self.below;
+        capabilities reserve reserved commit flush is_blocked receive descriptor join leave
+    );
 }
 
 /// A peer that always has more must not keep those that come by sockets from being heard.
@@ -471,7 +435,7 @@ impl Link for Asked {
 fn the_link_below_is_read_in_its_turn() {
     let (mut hub, mut peer) = neighbours();
     let mut plain = UdpLink::open(UdpOptions::default()).expect("a loopback address");
-    let (to, from) = (hub.roads.own.address, plain.address());
+    let (to, from) = (hub.connections.own.address, plain.address());
     send(&mut peer, to, 1, 8).expect("a slot");
     peer.flush(now());
     assert_eq!(psns(&mut hub), [1]);
@@ -488,54 +452,54 @@ fn the_link_below_is_read_in_its_turn() {
 }
 
 #[test]
-fn an_idle_road_is_released_and_made_again() {
+fn an_idle_connection_is_released_and_made_again() {
     let (mut left, mut right) = neighbours();
-    let (from, to) = (left.roads.own.address, right.roads.own.address);
+    let (from, to) = (left.connections.own.address, right.connections.own.address);
     let sweep = |link: &mut ShmLink<UdpLink>| {
-        let at = link.poll_timeout().expect("roads are looked after");
+        let at = link.poll_timeout().expect("connections are looked after");
         link.receive(at, 64, &mut |_| {});
         at
     };
     assert!(sweep(&mut left) <= now() + IDLE);
-    assert_eq!(roads(&left), 1, "it was used since the last time");
+    assert_eq!(connections(&left), 1, "it was used since the last time");
     let later = sweep(&mut left);
     // The peer does not know yet: nothing of this is lost.
     send(&mut right, from, 7, 64).expect("a slot");
     right.flush(now());
     meet(&mut [&mut right]);
     assert_eq!(psns(&mut right), []);
-    assert_eq!(roads(&right), 0);
+    assert_eq!(connections(&right), 0);
     left.receive(later + LOOK_INTERVAL, 64, &mut |datagram| assert_eq!(Received::from(datagram).psn(), 7));
-    assert_eq!(roads(&left), 0);
+    assert_eq!(connections(&left), 0);
     sweep(&mut left);
     assert_eq!(left.poll_timeout(), None);
     assert_eq!(left.counters().rx_datagrams, 1);
     send(&mut left, to, 8, 64).expect("a slot");
     left.flush(now());
     meet(&mut [&mut left, &mut right]);
-    assert_eq!((roads(&left), roads(&right)), (1, 1));
+    assert_eq!((connections(&left), connections(&right)), (1, 1));
     assert_eq!(psns(&mut right), [8]);
 }
 
 #[test]
 fn records_sent_before_the_end_arrive_and_later_ones_go_below() {
     let (mut left, mut right) = neighbours();
-    let (from, to) = (left.roads.own.address, right.roads.own.address);
+    let (from, to) = (left.connections.own.address, right.connections.own.address);
     send(&mut left, to, 5, 64).expect("a slot");
     left.flush(now());
     drop(left);
     right.look(now());
     assert_eq!(psns(&mut right), [5]);
-    assert_eq!(roads(&right), 0);
+    assert_eq!(connections(&right), 0);
     send(&mut right, from, 6, 64).expect("a slot");
     right.flush(now());
     assert_eq!(right.below.counters().tx_datagrams, 1);
 }
 
 #[test]
-fn the_next_process_at_the_address_gets_a_road() {
+fn the_next_process_at_the_address_gets_a_connection() {
     let (mut left, right) = neighbours();
-    let to = right.roads.own.address;
+    let to = right.connections.own.address;
     drop(right);
     left.look(now());
     testing::drain(&mut left, now());
@@ -543,11 +507,11 @@ fn the_next_process_at_the_address_gets_a_road() {
         UdpLink::open(UdpOptions { address: Some(to), ..UdpOptions::default() }).expect("the same address");
     let mut next = ShmLink::new(udp, to).map_err(|(_, error)| error).expect("its name");
     let later = now() + ASK_AGAIN;
-    let flow = testing::flow(left.roads.own.address, to);
+    let flow = testing::flow(left.connections.own.address, to);
     testing::send(&mut left, later, &flow, 9, 64).expect("a slot");
     left.flush(later);
     meet(&mut [&mut left, &mut next]);
-    assert_eq!((roads(&left), roads(&next)), (1, 1));
+    assert_eq!((connections(&left), connections(&next)), (1, 1));
     assert_eq!(psns(&mut next), [9]);
 }
 
@@ -555,7 +519,7 @@ fn the_next_process_at_the_address_gets_a_road() {
 #[test]
 fn the_next_process_at_the_address_may_be_the_first_to_send() {
     let (mut left, right) = neighbours();
-    let (from, to) = (left.roads.own.address, right.roads.own.address);
+    let (from, to) = (left.connections.own.address, right.connections.own.address);
     drop(right);
     let udp =
         UdpLink::open(UdpOptions { address: Some(to), ..UdpOptions::default() }).expect("the same address");
@@ -564,12 +528,12 @@ fn the_next_process_at_the_address_may_be_the_first_to_send() {
     next.flush(now());
     meet(&mut [&mut left, &mut next]);
     assert_eq!(psns(&mut left), [3]);
-    assert_eq!((roads(&left), roads(&next)), (1, 1));
+    assert_eq!((connections(&left), connections(&next)), (1, 1));
     let below = left.below.counters().tx_datagrams;
     send(&mut left, to, 4, 64).expect("a slot");
     left.flush(now());
     assert_eq!(psns(&mut next), [4]);
-    assert_eq!(left.below.counters().tx_datagrams, below, "by the road to the second");
+    assert_eq!(left.below.counters().tx_datagrams, below, "by the connection to the second");
 }
 
 #[test]
@@ -580,7 +544,7 @@ fn an_address_without_a_link_is_reached_below() {
         send(&mut link, nobody, 1, 64).expect("a slot");
         link.flush(now());
     }
-    assert_eq!(link.roads.count(), (0, 0));
+    assert_eq!(link.connections.count(), (0, 0));
     assert_eq!(link.below.counters().tx_datagrams, 3);
 }
 
@@ -588,14 +552,14 @@ fn an_address_without_a_link_is_reached_below() {
 fn a_peer_that_never_answers_is_asked_once_at_a_time() {
     let mut link = open();
     let silent = IpAddr::V4(Ipv4Addr::new(127, 200, 4, (process::id() % 250) as u8 + 1));
-    let _listener = hello::take_name(endpoint(silent)).expect("its name");
-    let flow = testing::flow(link.roads.own.address, silent);
+    let _listener = handshake::take_name(endpoint(silent)).expect("its name");
+    let flow = testing::flow(link.connections.own.address, silent);
     let start = now();
     for turn in 0..4 {
         let later = start + turn * (ANSWER_TIMEOUT + ASK_AGAIN);
         testing::send(&mut link, later, &flow, turn, 64).expect("a slot");
         link.flush(later);
-        assert_eq!(link.roads.count(), (0, 1), "turn {turn}");
+        assert_eq!(link.connections.count(), (0, 1), "turn {turn}");
     }
     assert_eq!(link.below.counters().tx_datagrams, 4);
 }
@@ -604,14 +568,17 @@ fn a_peer_that_never_answers_is_asked_once_at_a_time() {
 fn a_silent_peer_that_has_the_address_alone_is_asked_once_for_all_queue_pairs() {
     let mut link = open();
     let silent = IpAddr::V4(Ipv4Addr::new(127, 200, 6, (process::id() % 250) as u8 + 1));
-    let flow = |number| Flow { part: Part::new(number), ..testing::flow(link.roads.own.address, silent) };
+    let flow = |number| Flow {
+        slot: ProcessSlot::new(number),
+        ..testing::flow(link.connections.own.address, silent)
+    };
     let flows = [flow(1), flow(2)];
-    // Nobody is there, which is known of each part.
+    // Nobody is there, which is known of each slot.
     for flow in &flows {
         testing::send(&mut link, now(), flow, 0, 64).expect("a slot");
         link.flush(now());
     }
-    let _listener = hello::take_name(endpoint(silent)).expect("its name");
+    let _listener = handshake::take_name(endpoint(silent)).expect("its name");
     let later = now() + ASK_AGAIN;
     for psn in 1..4 {
         for flow in &flows {
@@ -619,56 +586,56 @@ fn a_silent_peer_that_has_the_address_alone_is_asked_once_for_all_queue_pairs() 
             link.flush(later);
         }
     }
-    assert_eq!(link.roads.count(), (0, 1));
+    assert_eq!(link.connections.count(), (0, 1));
 }
 
 #[test]
-fn a_peer_that_violates_the_ring_protocol_loses_its_road() {
+fn a_peer_that_violates_the_ring_protocol_loses_its_connection() {
     let (mut left, mut right) = neighbours();
-    left.roads.road(0).expect("a road").rings.scribble();
+    left.connections.connection(0).expect("a connection").rings.scribble();
     testing::drain(&mut right, now());
-    assert_eq!(roads(&right), 0);
+    assert_eq!(connections(&right), 0);
     let counters = right.counters();
     assert_eq!((counters.shm_corrupt, counters.shm_fallbacks), (1, 1));
     // The other one hears of the end.
     left.look(now());
     testing::drain(&mut left, now());
-    assert_eq!(roads(&left), 0);
+    assert_eq!(connections(&left), 0);
 }
 
 /// Its garbage is found by who looks for room, which need not be who sends or receives.
 #[test]
 fn garbage_from_a_reader_does_not_keep_a_waiting_writer_awake() {
     let (mut left, mut right) = neighbours();
-    let to = right.roads.own.address;
+    let to = right.connections.own.address;
     while send(&mut left, to, 1, 4096).is_ok() {}
     left.flush(now());
     assert!(!left.watch(Sleeper::Thread));
-    right.roads.road(0).expect("a road").rings.scribble_what_was_read();
-    assert!(left.watch(Sleeper::Thread), "there is a road to be closed");
+    right.connections.connection(0).expect("a connection").rings.scribble_what_was_read();
+    assert!(left.watch(Sleeper::Thread), "there is a connection to be closed");
     testing::drain(&mut left, now());
-    assert_eq!(roads(&left), 0);
+    assert_eq!(connections(&left), 0);
     assert!(!left.watch(Sleeper::Thread), "nothing is left to do");
 }
 
 /// A stream to a link from somebody who says what a peer with this address would.
 fn stranger(link: &ShmLink<UdpLink>, address: IpAddr) -> (OwnedFd, Own) {
-    let (socket, _) = hello::ask(link.roads.own).expect("it listens");
+    let (socket, _) = handshake::ask(link.connections.own).expect("it listens");
     let (own, segment) = Own::create(MIN_CAPACITY).expect("memory");
     let bell = || eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
-    let bells = hello::Bells { thread: bell(), caller: bell() };
-    hello::offer(&socket, endpoint(address), &segment, &bells).expect("said");
+    let bells = handshake::Bells { thread: bell(), caller: bell() };
+    handshake::offer(&socket, endpoint(address), &segment, &bells).expect("said");
     (socket, own)
 }
 
 #[test]
-fn an_address_has_one_road() {
+fn an_address_has_one_connection() {
     let mut link = open();
     let strangers: Vec<_> =
         (0..5).map(|_| stranger(&link, IpAddr::V4(Ipv4Addr::new(127, 200, 5, 1)))).collect();
     meet(&mut [&mut link]);
     testing::drain(&mut link, now());
-    assert_eq!(roads(&link), 1);
+    assert_eq!(connections(&link), 1);
     drop(strangers);
 }
 
@@ -678,39 +645,39 @@ fn no_process_is_accepted_for_a_group_or_an_unspecified_address() {
     let _strangers = [Ipv4Addr::new(224, 0, 0, 9), Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST]
         .map(|address| stranger(&link, address.into()));
     meet(&mut [&mut link]);
-    assert_eq!(roads(&link), 0);
+    assert_eq!(connections(&link), 0);
 }
 
 #[test]
 fn many_clients_are_accepted_a_few_at_a_time() {
     let mut link = open();
     let crowd: Vec<_> =
-        (0..3 * MOST_LET_IN).map(|_| hello::ask(link.roads.own).expect("it listens")).collect();
+        (0..3 * MOST_LET_IN).map(|_| handshake::ask(link.connections.own).expect("it listens")).collect();
     link.look(now());
-    assert_eq!(link.roads.count().1, MOST_LET_IN);
+    assert_eq!(link.connections.count().1, MOST_LET_IN);
     for _ in 0..3 {
         link.look(now());
     }
-    assert_eq!(link.roads.count().1, crowd.len());
+    assert_eq!(link.connections.count().1, crowd.len());
 }
 
-fn obstacle(link: &ShmLink<UdpLink>, peer: IpAddr) -> Option<String> {
+fn fallback_reason(link: &ShmLink<UdpLink>, peer: IpAddr) -> Option<String> {
     let reach = link.reaches().into_iter().find(|reach| reach.peer == peer).expect("known");
-    reach.obstacle
+    reach.fallback_reason
 }
 
 #[test]
 fn a_link_knows_which_peers_use_shared_memory_and_why_others_do_not() {
     let (mut left, mut right) = neighbours();
-    let (near, far) = (left.roads.own.address, right.roads.own.address);
+    let (near, far) = (left.connections.own.address, right.connections.own.address);
     for psn in 1..=3 {
         send(&mut left, far, psn, 64).expect("a slot");
     }
     left.flush(now());
     assert_eq!(psns(&mut right), [1, 2, 3]);
-    let reach = Reach { peer: far, part: None, obstacle: None, tx_datagrams: 3, rx_datagrams: 0 };
+    let reach = Reach { peer: far, slot: None, fallback_reason: None, tx_datagrams: 3, rx_datagrams: 0 };
     assert_eq!(left.reaches(), [reach]);
-    let reach = Reach { peer: near, part: None, obstacle: None, tx_datagrams: 0, rx_datagrams: 3 };
+    let reach = Reach { peer: near, slot: None, fallback_reason: None, tx_datagrams: 0, rx_datagrams: 3 };
     assert_eq!(right.reaches(), [reach]);
     assert_eq!((left.counters().shm_tx_datagrams, right.counters().shm_rx_datagrams), (3, 3));
     assert_eq!((left.counters().tx_datagrams, right.counters().rx_datagrams), (4, 4));
@@ -718,14 +685,14 @@ fn a_link_knows_which_peers_use_shared_memory_and_why_others_do_not() {
     let nobody = IpAddr::V4(Ipv4Addr::new(127, 200, 6, (process::id() % 250) as u8 + 1));
     send(&mut left, nobody, 1, 64).expect("a slot");
     let why = "no process on this machine offers it at that address";
-    assert_eq!(obstacle(&left, nobody).as_deref(), Some(why));
+    assert_eq!(fallback_reason(&left, nobody).as_deref(), Some(why));
     let silent = IpAddr::V4(Ipv4Addr::new(127, 200, 7, (process::id() % 250) as u8 + 1));
-    let _listener = hello::take_name(endpoint(silent)).expect("its name");
+    let _listener = handshake::take_name(endpoint(silent)).expect("its name");
     send(&mut left, silent, 1, 64).expect("a slot");
-    assert_eq!(obstacle(&left, silent).as_deref(), Some("not answered yet"));
+    assert_eq!(fallback_reason(&left, silent).as_deref(), Some("not answered yet"));
     let flow = testing::flow(near, silent);
     testing::send(&mut left, now() + ANSWER_TIMEOUT, &flow, 2, 64).expect("a slot");
-    assert_eq!(obstacle(&left, silent).as_deref(), Some("the process there does not answer"));
+    assert_eq!(fallback_reason(&left, silent).as_deref(), Some("the process there does not answer"));
 
     drop(left);
     right.look(now());
@@ -733,33 +700,33 @@ fn a_link_knows_which_peers_use_shared_memory_and_why_others_do_not() {
 }
 
 #[test]
-fn a_released_road_does_not_count_as_a_fallback() {
+fn a_released_connection_does_not_count_as_a_fallback() {
     let (mut left, mut right) = neighbours();
     for _ in 0..2 {
-        let at = left.poll_timeout().expect("roads are looked after");
+        let at = left.poll_timeout().expect("connections are looked after");
         left.receive(at, 64, &mut |_| {});
     }
     meet(&mut [&mut right]);
     psns(&mut right);
     meet(&mut [&mut left]);
     psns(&mut left);
-    assert_eq!((roads(&left), roads(&right)), (0, 0));
+    assert_eq!((connections(&left), connections(&right)), (0, 0));
     assert_eq!((left.counters().shm_fallbacks, right.counters().shm_fallbacks), (0, 0));
 }
 
 #[test]
 fn garbage_on_a_stream_is_counted() {
     let mut link = open();
-    let (socket, _) = hello::ask(link.roads.own).expect("it listens");
+    let (socket, _) = handshake::ask(link.connections.own).expect("it listens");
     rustix::net::send(&socket, b"shm1 or not", rustix::net::SendFlags::empty()).expect("said");
     meet(&mut [&mut link]);
-    assert_eq!((link.roads.count(), link.counters().shm_bad_hello), ((0, 0), 1));
+    assert_eq!((link.connections.count(), link.counters().shm_bad_hello), ((0, 0), 1));
 }
 
 #[test]
 fn the_descriptor_wakes_its_waiter() {
     let (mut left, mut right) = neighbours();
-    let to = right.roads.own.address;
+    let to = right.connections.own.address;
     let wakes = |link: &ShmLink<UdpLink>| {
         testing::wait(link, libc::POLLIN, std::time::Duration::ZERO) & libc::POLLIN != 0
     };
@@ -783,7 +750,7 @@ fn the_descriptor_wakes_its_waiter() {
 #[test]
 fn room_wakes_a_waiting_writer() {
     let (mut left, mut right) = neighbours();
-    let to = right.roads.own.address;
+    let to = right.connections.own.address;
     while send(&mut left, to, 1, 4096).is_ok() {}
     left.flush(now());
     assert!(!left.watch(Sleeper::Thread));
@@ -818,10 +785,10 @@ fn a_peer_that_cannot_be_accepted_does_not_wake_the_thread_forever() {
         return;
     }
     let (mut left, mut right) = (open(), open());
-    let to = right.roads.own.address;
+    let to = right.connections.own.address;
     send(&mut left, to, 1, 64).expect("a slot");
     left.flush(now());
-    assert_eq!(roads(&left), 0);
+    assert_eq!(connections(&left), 0);
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: Some(3), maximum }).expect("less");
     psns(&mut right);
@@ -833,7 +800,7 @@ fn a_peer_that_cannot_be_accepted_does_not_wake_the_thread_forever() {
     send(&mut third, to, 2, 64).expect("a slot");
     third.flush(now());
     meet(&mut [&mut left, &mut third, &mut right]);
-    assert_eq!((roads(&left), roads(&third), roads(&right)), (1, 1, 2));
+    assert_eq!((connections(&left), connections(&third), connections(&right)), (1, 1, 2));
 }
 
 #[test]
@@ -845,9 +812,9 @@ fn a_file_size_limit_ends_no_process() {
     let (mut left, right) = (open(), open());
     let maximum = getrlimit(Resource::Fsize).maximum;
     setrlimit(Resource::Fsize, Rlimit { current: Some(4096), maximum }).expect("less");
-    let to = right.roads.own.address;
+    let to = right.connections.own.address;
     send(&mut left, to, 1, 64).expect("a slot");
-    assert_eq!(left.roads.count(), (0, 0));
+    assert_eq!(left.connections.count(), (0, 0));
 }
 
 /// Both sleep whenever there is nothing to do: a bell that is not rung ends the test by its timeout.
@@ -855,7 +822,7 @@ fn a_file_size_limit_ends_no_process() {
 fn two_sleeping_threads_lose_no_wake_up() {
     const MESSAGES: u32 = 20_000;
     let (left, right) = neighbours();
-    let (to_right, to_left) = (right.roads.own.address, left.roads.own.address);
+    let (to_right, to_left) = (right.connections.own.address, left.connections.own.address);
     let play = |mut link: ShmLink<UdpLink>, to: IpAddr, begins: bool| {
         move || {
             let mut next = u32::from(!begins);

@@ -62,7 +62,7 @@ fn datagrams_arrive_whole_and_in_order_whatever_their_lengths() {
                         let Some(got) = receive(&mut right) else { break };
                         assert_eq!(Some(got), sent.pop_front());
                     }
-                    right.tell();
+                    right.publish_head();
                 }
             }
         }
@@ -91,7 +91,7 @@ fn a_full_ring_says_when_there_is_room_again() {
     assert_eq!(left.sleep(nth(1)), Ok(false));
     let mut bells = 0;
     while receive(&mut right).is_some() {
-        bells += usize::from(right.tell().is_some());
+        bells += usize::from(right.publish_head().is_some());
     }
     assert_eq!(bells, 1);
     left.wake();
@@ -101,7 +101,7 @@ fn a_full_ring_says_when_there_is_room_again() {
     left.flush();
     left.sleep(nth(2)).expect("sound");
     assert!(receive(&mut right).is_some());
-    assert!(right.tell().is_none(), "it does not wait for room any more");
+    assert!(right.publish_head().is_none(), "it does not wait for room any more");
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn few_small_messages_stay_in_the_first_part() {
         left.flush();
         assert!((left.tail % left.own.capacity() as u64) as usize <= HOT + record_len(100));
         receive(&mut right).expect("a message");
-        right.tell();
+        right.publish_head();
     }
 }
 
@@ -146,7 +146,7 @@ fn a_ring_that_begins_again_has_all_of_its_room() {
         send(&mut left, number, MAX_DATAGRAM).expect("room");
         left.flush();
         receive(&mut right).expect("a message");
-        right.tell();
+        right.publish_head();
         number += 1;
     }
     let first = number;
@@ -161,7 +161,7 @@ fn a_ring_that_begins_again_has_all_of_its_room() {
         assert_eq!(receive(&mut right), Some((expected, MAX_DATAGRAM)));
     }
     assert_eq!(receive(&mut right), None);
-    right.tell();
+    right.publish_head();
     assert!(left.is_empty() && right.is_empty());
 }
 
@@ -174,14 +174,14 @@ fn a_ring_may_begin_again_without_a_record() {
         send(&mut left, number, 1000).expect("room");
         left.flush();
         assert!(receive(&mut right).is_some());
-        right.tell();
+        right.publish_head();
         number += 1;
     }
     left.reserve(1000).expect("room");
     assert_eq!(right.look(), Ok(false));
     left.flush();
     assert_eq!(right.look(), Ok(false));
-    right.tell();
+    right.publish_head();
     assert!(left.is_empty() && right.is_empty() && right.is_quiet());
     send(&mut left, number, 1000).expect("room");
     left.flush();
@@ -269,7 +269,7 @@ fn a_peer_may_write_anything() {
                 }
                 1 => {
                     let head = near(&mut rng, right.freed);
-                    left.own.header().tell(head, left.peer.header(), &mut nth(0));
+                    left.own.header().publish_head(head, left.peer.header(), &mut nth(0));
                 }
                 2 => {
                     let at = (rng.next() as usize % (MIN_CAPACITY - 8)) & !15;
@@ -286,7 +286,7 @@ fn a_peer_may_write_anything() {
                     right.commit();
                     right.flush();
                     corrupt |= right.receive(&mut buffer).is_err() || right.has_room_again().is_err();
-                    right.tell();
+                    right.publish_head();
                 }
             }
             if corrupt {

@@ -115,7 +115,7 @@ fn device(metrics: &mut Metrics, snapshot: &Snapshot) {
 
 fn reach(metrics: &mut Metrics, reach: &ReachSnapshot, with: impl Fn(&[(&'static str, &str)]) -> Labels) {
     let peer = reach.peer.to_string();
-    let part = reach.part.map(|part| part.to_string()).unwrap_or_default();
+    let slot = reach.slot.map(|slot| slot.to_string()).unwrap_or_default();
     let why = reach.why.as_deref().unwrap_or_default();
     metrics.describe(
         "peer_info",
@@ -124,7 +124,7 @@ fn reach(metrics: &mut Metrics, reach: &ReachSnapshot, with: impl Fn(&[(&'static
     );
     metrics.sample(
         "peer_info",
-        &with(&[("peer", &peer), ("part", &part), ("through", &reach.through), ("why", why)]),
+        &with(&[("peer", &peer), ("slot", &slot), ("through", &reach.through), ("why", why)]),
         1,
     );
     let sent =
@@ -136,7 +136,7 @@ fn reach(metrics: &mut Metrics, reach: &ReachSnapshot, with: impl Fn(&[(&'static
     );
     for (name, help, value) in [sent, received] {
         metrics.describe(name, Type::Counter, help);
-        metrics.sample(name, &with(&[("peer", &peer), ("part", &part)]), value);
+        metrics.sample(name, &with(&[("peer", &peer), ("slot", &slot)]), value);
     }
 }
 
@@ -193,6 +193,9 @@ mod tests {
             connections: Vec::new(),
             reach: Vec::new(),
             processes: Vec::new(),
+            resources: None,
+            port: Default::default(),
+            socket: Default::default(),
         };
         let snapshots = vec![snapshot(1, "a \"b\\\nc"), snapshot(2, "d")];
         let text = exposition(&Look { snapshots, ..Look::default() });

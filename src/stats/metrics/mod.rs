@@ -8,13 +8,13 @@ use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use softrnic_wire::Time;
 
 use super::Look;
-use super::serve::{Heard, Limits, Server};
+use super::serve::{Answer, Limits, Server};
 pub use exposition::exposition;
 use request::{Request, Response};
 
@@ -42,8 +42,8 @@ pub fn serve(
     listener.set_nonblocking(true)?;
     let (mut wake, woken) = UnixStream::pair()?;
     woken.set_nonblocking(true)?;
-    let (asks, asked) = channel();
-    let (finds, found) = channel();
+    let (asks, asked) = unbounded();
+    let (finds, found) = unbounded();
     // Looking is slow if a device does not answer; clients are served in the meantime.
     std::thread::Builder::new().name("look".into()).spawn(move || {
         while let Ok(()) = asked.recv() {
@@ -86,18 +86,18 @@ impl Page {
     }
 
     /// The answer to a request.
-    pub fn hear(&mut self, request: &[u8], now: Time) -> Heard {
+    pub fn hear(&mut self, request: &[u8], now: Time) -> Answer {
         let head_only = request.starts_with(b"HEAD ");
         let response = match Request::parse(request) {
-            Request::Unfinished => return Heard::More,
+            Request::Unfinished => return Answer::More,
             Request::Refused(response) => response,
             Request::Index => Response::index(),
             Request::Metrics => return self.metrics(head_only, now),
         };
-        Heard::Say(response.bytes(head_only).into())
+        Answer::Say(response.bytes(head_only).into())
     }
 
-    fn metrics(&mut self, head_only: bool, now: Time) -> Heard {
+    fn metrics(&mut self, head_only: bool, now: Time) -> Answer {
         if let Ok(found) = self.found.try_recv() {
             self.looking = false;
             let response = match found {
@@ -109,15 +109,15 @@ impl Page {
         }
         match &self.last {
             Some(Found { whole, head, until }) if now < *until => {
-                Heard::Say(Arc::clone(if head_only { head } else { whole }))
+                Answer::Say(Arc::clone(if head_only { head } else { whole }))
             }
-            _ if self.looking => Heard::Later,
+            _ if self.looking => Answer::Later,
             _ => match self.asks.send(()) {
                 Ok(()) => {
                     self.looking = true;
-                    Heard::Later
+                    Answer::Later
                 }
-                Err(_) => Heard::Leave,
+                Err(_) => Answer::Leave,
             },
         }
     }

@@ -23,7 +23,7 @@ fn device(
     listener: UnixListener,
     len: usize,
     taken: &AtomicU32,
-) -> Server<UnixListener, impl FnMut(&[u8], Time) -> Heard> {
+) -> Server<UnixListener, impl FnMut(&[u8], Time) -> Answer> {
     let mut cached = Cached::default();
     Server::new(listener, LIMITS, is_ours, move |_: &[u8], now| {
         cached.get(now, || {
@@ -119,8 +119,8 @@ fn clients_that_connect_and_leave_in_a_loop_leave_nothing_behind() {
 fn clients_with_unfinished_requests_give_way_to_others() {
     let (listener, address) = listen();
     let hear = |request: &[u8], _| match request.ends_with(b"!") {
-        true => Heard::Say(Arc::from(&b"yes"[..])),
-        false => Heard::More,
+        true => Answer::Say(Arc::from(&b"yes"[..])),
+        false => Answer::More,
     };
     let limits = Limits { request: 100, ..LIMITS };
     let mut server = Server::new(listener, limits, |_| true, hear);

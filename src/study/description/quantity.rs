@@ -2,9 +2,18 @@
 
 use softrnic_fabric::Picos;
 
-/// `100Gbps`, in bits per second.
+/// `100Gbps` or `100G`, in bits per second.
 pub fn rate(text: &str) -> Result<u64, String> {
-    let units = [("Tbps", 1e12), ("Gbps", 1e9), ("Mbps", 1e6), ("kbps", 1e3), ("bps", 1.0)];
+    let units = [
+        ("Tbps", 1e12),
+        ("Gbps", 1e9),
+        ("Mbps", 1e6),
+        ("kbps", 1e3),
+        ("bps", 1.0),
+        ("T", 1e12),
+        ("G", 1e9),
+        ("M", 1e6),
+    ];
     let rate =
         with_unit(text, &units).ok_or_else(|| format!("`{text}` is not a rate: write it as 100Gbps"))?;
     if rate < 1.0 {

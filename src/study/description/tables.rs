@@ -20,6 +20,7 @@ pub struct File {
     pub until: Option<Text>,
     pub convergence: Option<Text>,
     pub sample: Option<Text>,
+    pub slow: Option<Spanned<u32>>,
     pub network: Network,
     #[serde(default)]
     switch: Switch,
@@ -31,6 +32,10 @@ pub struct File {
     pub workload: Vec<WorkloadTable>,
     #[serde(default)]
     pub at: Vec<At>,
+    #[serde(default)]
+    pub host: Vec<HostTable>,
+    #[serde(default)]
+    pub fault: Vec<FaultTable>,
 }
 
 #[derive(Deserialize)]
@@ -41,6 +46,7 @@ pub struct Network {
     pub leaves: Option<u32>,
     pub spines: Option<u32>,
     pub rails: Option<u32>,
+    pub addresses: Option<Text>,
     /// Files of the ns-3 simulators.
     pub topology: Option<Text>,
     pub flows: Option<Text>,
@@ -139,7 +145,12 @@ pub struct FlowTable {
 #[serde(deny_unknown_fields)]
 pub struct WorkloadTable {
     pub kind: Text,
-    pub bytes: Text,
+    /// Of each flow; `poisson` may have `sizes` instead.
+    pub bytes: Option<Text>,
+    pub sizes: Option<Text>,
+    pub load: Option<Spanned<f64>>,
+    #[serde(rename = "for")]
+    pub lasts: Option<Text>,
     pub to: Option<Text>,
     pub start: Option<Text>,
     pub dscp: Option<Spanned<u8>>,
@@ -151,6 +162,20 @@ pub struct At {
     pub time: Text,
     pub link: Text,
     pub change: Text,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostTable {
+    pub name: Text,
+    pub interface: Text,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultTable {
+    pub link: Text,
+    pub rules: Text,
 }
 
 impl File {

@@ -50,6 +50,14 @@ change = "down"
 time = "1ms"
 link = "spine1-leaf0"
 change = "rate 10Gbps"
+
+[[host]]
+name = "h2"
+interface = "eth7"
+
+[[fault]]
+link = "h3-leaf1"
+rules = "drop:op=ack:nth=3"
 "#;
 
 fn read(text: &str) -> Result<Description, String> {
@@ -70,8 +78,11 @@ fn a_whole_description() {
     assert_eq!(study.flows.len(), 1 + 3);
     assert_eq!((study.flows[0].dscp, study.flows[0].start), (24, Picos::from_micros(1000)));
     // By time, and either way round.
-    assert_eq!(study.changes[0].change, LinkChange::Rate(10_000_000_000));
-    assert_eq!(study.changes[0].link, study.changes[1].link);
+    let faults = "drop:op=ack:nth=3".parse().expect("rules");
+    assert_eq!((study.changes[0].at, &study.changes[0].becomes), (Picos::ZERO, &Becomes::Faulty(faults)));
+    assert_eq!(study.changes[1].becomes, Becomes::Link(LinkChange::Rate(10_000_000_000)));
+    assert_eq!(study.changes[1].port.peer(), study.changes[2].port);
+    assert_eq!(study.interfaces, [(Host(2), "eth7".to_owned())]);
 }
 
 #[test]
@@ -93,15 +104,33 @@ fn each_mistake_has_its_line_and_a_sentence() {
         ("from = \"h0\"", "from = \"leaf0\"", "line 27: leaf0 is not a host"),
         ("to = \"h3\"", "to = \"h0\"", "line 28: h0 cannot send to itself"),
         ("dscp = 24", "dscp = 64", "line 31: 64 is not a DSCP: there are 0 to 63"),
+        ("\"incast\"", "\"poisson\"", "line 34: poisson needs a `load`"),
+        ("bytes = \"64KiB\"", "sizes = \"storage\"", "line 36: only the kind poisson has sizes"),
+        ("bytes = \"64KiB\"", "", "line 34: incast needs `bytes`"),
         ("to = \"h1\"", "", "line 34: an incast needs `to`, the host that all send to"),
         (
             "\"incast\"",
             "\"chaos\"",
-            "line 34: `chaos` is not a workload: incast, permutation, all-to-all, ring",
+            "line 34: `chaos` is not a workload: incast, permutation, all-to-all, ring, poisson",
         ),
         ("\"leaf0-spine1\"", "\"leaf0-leaf1\"", "line 40: no link joins leaf0 and leaf1"),
         ("\"leaf0-spine1\"", "\"leaf0\"", "line 40: `leaf0` names no link"),
         ("\"down\"", "\"sideways\"", "line 41: `sideways` is not a change"),
+        ("\"down\"", "\"fault eat=1%\"", "line 41: in the fault `eat=1%`: `eat` is not a fault"),
+        ("name = \"h2\"", "name = \"leaf0\"", "line 49: leaf0 is not a host"),
+        (
+            "\"eth7\"",
+            "\"an-interface-nobody-has\"",
+            "line 50: `an-interface-nobody-has` is not the name of an",
+        ),
+        ("\"h3-leaf1\"", "\"h3-leaf0\"", "line 53: no link joins h3 and leaf0"),
+        ("op=ack:nth=3", "op=nak:nth=3", "line 54: in the fault `drop:op=nak:nth=3`: "),
+        (
+            "drop:op=ack:nth=3",
+            "down:after=2s",
+            "line 54: `down:after=2s`: a link has no device and no port of one",
+        ),
+        ("drop:op=ack:nth=3", "seed=7", "line 54: `seed=7` injects nothing"),
         ("seed = 7", "seed = ", "line 2: "),
     ] {
         let text = WHOLE.replacen(from, to, 1);
@@ -115,4 +144,29 @@ fn each_mistake_has_its_line_and_a_sentence() {
     );
     let told = read("[network]\ntopology = \"missing.txt\"\n").expect_err("no such file");
     assert!(told.starts_with("line 2: /nonexistent/missing.txt: "), "{told}");
+}
+
+#[test]
+fn a_poisson_workload_loads_each_link_by_its_share() {
+    let text = "[network]\ngenerator = \"star\"\nhosts = 4\nedge = { rate = \"100Gbps\" }\n\
+                [[workload]]\nkind = \"poisson\"\nsizes = \"storage\"\nload = 0.5\nfor = \"20ms\"\nstart = \"1ms\"\n";
+    let study = read(text).expect("a study");
+    for host in 0..4 {
+        let own: Vec<_> = study.flows.iter().filter(|flow| flow.src == Host(host)).collect();
+        let offered = own.iter().map(|flow| flow.bytes).sum::<u64>() as f64 * 8.0 / 20e-3;
+        assert!((offered / 50e9 - 1.0).abs() < 0.25, "host {host} offers {offered} b/s");
+        assert!(own.iter().all(|flow| flow.dst != flow.src && flow.start >= Picos::from_micros(1000)));
+        assert!(own.iter().all(|flow| flow.start < Picos::from_micros(21_000)));
+    }
+    assert_eq!(study.flows, read(text).expect("a study").flows);
+    for (from, to, message) in [
+        ("load = 0.5", "load = 1.5", "line 8: 1.5 is not a load"),
+        ("for = \"20ms\"", "", "line 6: poisson needs `for`"),
+        ("\"storage\"", "\"luck\"", "line 7: `luck` are not known sizes: web-search, storage"),
+        ("load = 0.5", "bytes = \"1kB\"\nload = 0.5", "line 6: poisson needs either `sizes` or `bytes`"),
+        ("\"20ms\"", "\"20000s\"", "line 6: that would be more than 1,000,000 flows"),
+    ] {
+        let told = read(&text.replacen(from, to, 1)).expect_err(from);
+        assert!(told.starts_with(message), "{from} -> {to}: {told}");
+    }
 }

@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crossbeam_queue::SegQueue;
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::event::EventfdFlags;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fs::OFlags;
@@ -29,8 +29,9 @@ pub struct EventChannel<E> {
     tokens: EventFd,
     /// The descriptor that applications poll.
     shown: Shown,
-    /// Sent events. The NIC takes no lock to send.
-    sent: SegQueue<E>,
+    /// The NIC takes no lock to send.
+    sender: Sender<E>,
+    sent: Receiver<E>,
     /// The lock of the reading side.
     reading: Mutex<Reading<E>>,
 }
@@ -45,12 +46,12 @@ struct Reading<E> {
 }
 
 impl<E> Reading<E> {
-    fn take_oldest(&mut self, sent: &SegQueue<E>) -> Option<E> {
+    fn take_oldest(&mut self, sent: &Receiver<E>) -> Option<E> {
         if self.void > 0 {
             self.void -= 1;
             return None;
         }
-        self.older.pop_front().or_else(|| sent.pop())
+        self.older.pop_front().or_else(|| sent.try_recv().ok())
     }
 }
 
@@ -63,13 +64,15 @@ impl<E> EventChannel<E> {
         let tokens = EventFd::new(EventfdFlags::SEMAPHORE)?;
         let shown = Shown::new(tokens.as_fd())?;
         let reading = Reading { older: VecDeque::new(), void: 0 };
-        Ok(EventChannel { tokens, shown, sent: SegQueue::new(), reading: Mutex::new(reading) })
+        let (sender, sent) = unbounded();
+        Ok(EventChannel { tokens, shown, sender, sent, reading: Mutex::new(reading) })
     }
 
     /// Appends an event. Takes no lock, never blocks, and is not a cancellation point. Called by one thread at a time:
     /// the holder of the NIC.
     pub fn send(&self, event: E) {
-        self.sent.push(event);
+        // It cannot fail: the receiver is here too.
+        let _sent = self.sender.send(event);
         self.tokens.add_one();
     }
 
@@ -135,9 +138,7 @@ impl<E> EventChannel<E> {
     pub fn drain_matching(&self, mut matches: impl FnMut(&E) -> bool) -> usize {
         let mut reading = self.reading();
         let Reading { older, void } = &mut *reading;
-        while let Some(event) = self.sent.pop() {
-            older.push_back(event);
-        }
+        older.extend(self.sent.try_iter());
         let before = older.len();
         older.retain(|event| !matches(event));
         let removed = before - older.len();
@@ -218,6 +219,11 @@ impl AckCounter {
         if state.events == 0 && state.waiting > 0 {
             self.all_acknowledged.notify_all();
         }
+    }
+
+    /// How many were delivered and not acknowledged.
+    pub fn outstanding(&self) -> u64 {
+        self.lock().events
     }
 
     /// Waits until everything delivered has been acknowledged. Not a cancellation point.

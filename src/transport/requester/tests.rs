@@ -301,7 +301,9 @@ fn the_host_is_told_once_that_the_peer_has_had_no_receive_for_a_second() {
         assert_eq!(case.rnr_nak(100), DONE);
         assert_eq!(case.world.concerns.len(), told, "after {later} ms");
     }
-    let Concern::NoReceiveAtPeer { since: first, attempt, .. } = case.world.concerns[0];
+    let Concern::NoReceiveAtPeer { since: first, attempt, .. } = case.world.concerns[0] else {
+        panic!("{:?}", case.world.concerns)
+    };
     assert_eq!((first, attempt.opcode, attempt.wr_id), (since + MOMENT, WcOpcode::Send, Some(1)));
 }
 

@@ -6,7 +6,7 @@ use super::{Responder, fail_receive, receive_completion};
 use crate::completion::Status;
 use crate::context::{Context, Outcome};
 use crate::counters::Counter;
-use crate::failure::Reason;
+use crate::failure::{Concern, QpFacts, Reason, Unfit};
 use crate::host::{Host, LocalFault};
 use crate::wqe::Receive;
 
@@ -26,16 +26,19 @@ impl<D> Responder<D> {
     ) -> Outcome {
         match take(cx, packet, deth, imm, grh, host) {
             Ok(outcome) => outcome,
-            Err(Dropped(counter)) => {
+            Err(Dropped(counter, unfit)) => {
                 host.count(counter);
+                if let Some(unfit) = unfit {
+                    host.concern(Concern::UnfitDatagram { from: deth.src_qpn, unfit, qp: QpFacts::of(cx) });
+                }
                 Outcome::Continue
             }
         }
     }
 }
 
-/// A datagram that was dropped, and why.
-struct Dropped(Counter);
+/// A datagram that was dropped, and why; more of that where it will not get better.
+struct Dropped(Counter, Option<Unfit>);
 
 fn take<H: Host>(
     cx: &Context,
@@ -46,26 +49,27 @@ fn take<H: Host>(
     host: &mut H,
 ) -> Result<Outcome, Dropped> {
     if deth.qkey != cx.attr.qkey {
-        return Err(Dropped(Counter::DropQkey));
+        let unfit = Unfit::Qkey { came: deth.qkey, expected: cx.attr.qkey };
+        return Err(Dropped(Counter::DropQkey, Some(unfit)));
     }
     if packet.payload.len() > cx.config.ud_mtu as usize {
-        return Err(Dropped(Counter::DropUdLength));
+        return Err(Dropped(Counter::DropUdLength, None));
     }
     let total = GRH_LEN + packet.payload.len() as u64;
     // A message that is too long consumes no receive, as on kernel rxe and qib: otherwise any sender could consume them
     // all.
-    if host.next_recv_length().is_some_and(|room| total > room.into()) {
-        return Err(Dropped(Counter::DropShortRecv));
+    if let Some(room) = host.next_recv_length().filter(|room| total > u64::from(*room)) {
+        return Err(Dropped(Counter::DropShortRecv, Some(Unfit::Length { length: total, room })));
     }
     let Ok(Receive { wqe, domain }) = host.take_recv(None) else {
-        return Err(Dropped(Counter::DropNoRecv));
+        return Err(Dropped(Counter::DropNoRecv, None));
     };
     let placed = host
         .scatter(domain, &wqe.data, 0, grh)
         .and_then(|()| host.scatter(domain, &wqe.data, GRH_LEN, packet.payload));
     let outcome = match placed {
         Ok(()) => Outcome::Continue,
-        Err(LocalFault) => fail_receive(cx, Reason::ReceiveMemory, total, wqe.length, host),
+        Err(LocalFault) => fail_receive(cx, Reason::ReceiveMemory, total, &wqe, host),
     };
     let status = outcome.status();
     let mut completion =

@@ -262,6 +262,9 @@ impl<D> Responder<D> {
 
 /// The receive WQE that a request needs.
 fn take_recv<H: Host>(request: &Request<'_>, host: &mut H) -> Result<Receive<H::Data>, Refusal> {
+    if host.lacks_resources() {
+        return Err(Refusal::NotReady);
+    }
     host.take_recv(request.srqn).map_err(|none| match none {
         NoRecv::Empty => Refusal::NotReady,
         NoRecv::NoQueue => Refusal::Invalid(Reason::NoReceiveQueue),

@@ -188,7 +188,7 @@ fn a_message_that_is_refused_ends_with_its_status() {
     assert_eq!(outcome, Outcome::Fatal(Reason::ReceiveTooShort));
     let attempt = Attempt {
         opcode: WcOpcode::Send,
-        wr_id: None,
+        wr_id: Some(1),
         length: MTU as u64 + 1,
         remote: None,
         room: Some(MTU),

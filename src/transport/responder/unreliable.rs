@@ -84,9 +84,9 @@ impl<D> Responder<D> {
         };
         let total = *received + request.payload.len() as u64;
         let outcome = if total > wqe.length as u64 || total > MAX_MESSAGE as u64 {
-            fail_receive(cx, Reason::ReceiveTooShort, total, wqe.length, host)
+            fail_receive(cx, Reason::ReceiveTooShort, total, wqe, host)
         } else if host.scatter(*domain, &wqe.data, *received, request.payload).is_err() {
-            fail_receive(cx, Reason::ReceiveMemory, total, wqe.length, host)
+            fail_receive(cx, Reason::ReceiveMemory, total, wqe, host)
         } else {
             Outcome::Continue
         };

@@ -1,6 +1,6 @@
 //! How the processes of an address learn that one of them has ended.
 //!
-//! They form a ring ordered by their parts: each has a stream to its successor, and one from its predecessor. When
+//! They form a ring ordered by their slots: each has a stream to its successor, and one from its predecessor. When
 //! a process ends, in whatever way, the kernel closes its streams, and its neighbours remove it from the table: requests for
 //! its services then reach other processes, which refuse them. A process that has lost its stream makes another, so every
 //! process has one as long as there are two.
@@ -8,18 +8,20 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::hello;
+use super::handshake;
+use super::listener::Listener;
 use super::table::Member;
-use softrnic_link::Part;
+use softrnic_link::ProcessSlot;
 
 /// Streams that are kept: to one process, and from all others.
-const MOST: usize = Part::COUNT;
-/// How often to look whether a process whose stream has ended still has its part: the kernel closes its descriptors one
+const MOST: usize = ProcessSlot::COUNT;
+/// How often to look whether a process whose stream has ended still has its slot: the kernel closes its descriptors one
 /// after the other, and the lock may go after the stream.
 const LOOKS: u32 = 1000;
 
@@ -27,7 +29,7 @@ const LOOKS: u32 = 1000;
 pub struct Lifelines {
     pub address: IpAddr,
     /// Others cannot find this process if there was no descriptor for it.
-    pub listener: Option<OwnedFd>,
+    pub listener: Option<Arc<Listener>>,
     /// Its name, for the table.
     pub name: u64,
     open: HashMap<u64, Lifeline>,
@@ -37,24 +39,25 @@ pub struct Lifelines {
 struct Lifeline {
     stream: OwnedFd,
     /// Who is at the other end, once it has said so, and its process.
-    peer: Option<(Part, u32)>,
+    peer: Option<(ProcessSlot, u32)>,
     /// Whether this process has made it.
     is_own: bool,
     looks: u32,
 }
 
 /// What a stream says.
-pub enum Heard {
+pub enum PeerMessage {
     Nothing,
     /// Who is at the other end.
-    Part(Part),
+    ProcessSlot(ProcessSlot),
     End,
 }
 
 impl Lifelines {
     /// Without streams. `first` is the first token for those in the epoll instance.
     pub fn new(address: IpAddr, first: u64) -> Lifelines {
-        let (listener, name) = hello::listen_for_lifelines(address).ok().unzip();
+        let (listener, name) = handshake::listen_for_lifelines(address).ok().unzip();
+        let listener = listener.map(|socket| Arc::new(Listener::new(socket)));
         Lifelines { address, listener, name: name.unwrap_or_default(), open: HashMap::new(), last: first }
     }
 
@@ -69,19 +72,24 @@ impl Lifelines {
     }
 
     /// Makes a stream to a process.
-    pub fn tie(&mut self, watch: &OwnedFd, own: Part, to: Part, member: Member) -> Result<(), Errno> {
+    pub fn tie(
+        &mut self,
+        watch: &OwnedFd,
+        own: ProcessSlot,
+        to: ProcessSlot,
+        member: Member,
+    ) -> Result<(), Errno> {
         let Member { process, lifelines } = member;
-        let stream = hello::connect_to(self.address, lifelines)?;
+        let stream = handshake::connect_to(self.address, lifelines)?;
         send(&stream, &[own.number() as u8], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
         self.keep(watch, Lifeline { stream, peer: Some((to, process)), is_own: true, looks: 0 })
     }
 
-    /// Accepts some of the streams that others have made. Returns whether more may wait.
-    pub fn accept_some(&mut self, watch: &OwnedFd) -> bool {
+    /// Keeps the streams of others that were accepted. Returns whether more may wait.
+    pub fn let_in(&mut self, watch: &OwnedFd) -> bool {
         let Some(listener) = &self.listener else { return false };
-        let mut come = Vec::new();
-        let more = hello::accept_some(listener, |stream| come.push(stream));
-        for stream in come {
+        let (accepted, more) = listener.take();
+        for stream in accepted {
             // One that is not kept ends at once, and the other side makes another.
             let _ = self.keep(watch, Lifeline { stream, peer: None, is_own: false, looks: 0 });
         }
@@ -100,20 +108,20 @@ impl Lifelines {
     }
 
     /// What the stream with this token says.
-    pub fn hear(&self, token: u64) -> Heard {
-        let Some(lifeline) = self.open.get(&token) else { return Heard::Nothing };
+    pub fn hear(&self, token: u64) -> PeerMessage {
+        let Some(lifeline) = self.open.get(&token) else { return PeerMessage::Nothing };
         let mut byte = [0];
         match recv(&lifeline.stream, &mut byte[..], RecvFlags::DONTWAIT) {
-            Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
-            Ok((_, 1)) => Part::new(byte[0].into()).map_or(Heard::End, Heard::Part),
-            Ok(_) | Err(_) => Heard::End,
+            Err(Errno::AGAIN | Errno::INTR) => PeerMessage::Nothing,
+            Ok((_, 1)) => ProcessSlot::new(byte[0].into()).map_or(PeerMessage::End, PeerMessage::ProcessSlot),
+            Ok(_) | Err(_) => PeerMessage::End,
         }
     }
 
     /// Who is at the other end.
-    pub fn name(&mut self, token: u64, part: Part, process: u32) {
+    pub fn name(&mut self, token: u64, slot: ProcessSlot, process: u32) {
         if let Some(lifeline) = self.open.get_mut(&token) {
-            lifeline.peer = Some((part, process));
+            lifeline.peer = Some((slot, process));
         }
     }
 
@@ -123,11 +131,11 @@ impl Lifelines {
         &mut self,
         watch: &OwnedFd,
         token: u64,
-        is_there: impl FnOnce(Part, u32) -> bool,
+        is_there: impl FnOnce(ProcessSlot, u32) -> bool,
     ) -> Option<bool> {
         let lifeline = self.open.get_mut(&token)?;
         lifeline.looks += 1;
-        let ends = lifeline.peer.is_some_and(|(part, process)| is_there(part, process));
+        let ends = lifeline.peer.is_some_and(|(slot, process)| is_there(slot, process));
         if ends && lifeline.looks < LOOKS {
             return None;
         }

@@ -1,34 +1,37 @@
 //! The processes of one user that share an address.
 //!
-//! The address has a socket for each [part](Part), all on the RoCE port (`SO_REUSEPORT`), and a program in the kernel
-//! that reads the part from each packet and so chooses the socket (`program.rs`). All processes hold all of the sockets,
-//! and each reads the one of its own part. So the kernel's order of the sockets never changes, whoever ends: joining,
+//! The address has a socket for each [slot](ProcessSlot), all on the RoCE port (`SO_REUSEPORT`), and a program in the kernel
+//! that reads the slot from each packet and so chooses the socket (`program.rs`). All processes hold all of the sockets,
+//! and each reads the one of its own slot. So the kernel's order of the sockets never changes, whoever ends: joining,
 //! leaving and dying redirect no packets of other processes.
 //!
 //! The first process makes the sockets, a table (`table.rs`) and a listener, whose abstract name is the address. Whoever
-//! joins connects to that name, and any process that is there already hands over copies of everything (`hello.rs`). A part
+//! joins connects to that name, and any process that is there already hands over copies of everything (`handshake.rs`). A slot
 //! belongs to the process that has a lock on its byte of the table, which the kernel releases when the process ends.
 
-mod hello;
+mod handshake;
 mod lifelines;
+mod listener;
 mod program;
 mod table;
 
 use std::ffi::c_int;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use softrnic_wire::{ROCE_UDP_PORT, ServiceId};
 
-use softrnic_link::{OpenError, Part, ServeError, Sharing};
+use softrnic_link::{Backlog, OpenError, ProcessSlot, ServeError, Sharing};
 
 use super::message::SockAddr;
 use super::open::{self, bind_error};
 use super::sys::{self, Outgoing, Socket};
-use hello::JOIN_TIMEOUT;
-use lifelines::{Heard, Lifelines};
+use handshake::JOIN_TIMEOUT;
+use lifelines::{Lifelines, PeerMessage};
+use listener::Listener;
 pub use program::Instruction;
 use table::{Entries, Member, Table};
 
@@ -43,15 +46,21 @@ const LIFELINES: u64 = 2;
 /// By its edge: one that cannot be accepted for want of descriptors, or that another process has accepted, must not wake
 /// us for ever.
 const EDGE: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ET);
+/// A packet that shows which socket the kernel selects: as much of a BTH as the program reads, and a random number.
+const PROBE_LEN: usize = 16;
+/// How long it takes at most, in milliseconds.
+const PROBE_TIMEOUT_MS: c_int = 100;
+/// Packets of others that are read, at most: more than a socket holds, and they may go on sending.
+const MOST_STRAYS: usize = 1 << 16;
 /// How often an orderly end tries to change the table while another process does.
 const TRIES: usize = 20;
 
 /// This process as one of those that share an address.
 pub struct Members {
-    part: Part,
-    listener: OwnedFd,
+    slot: ProcessSlot,
+    listener: Arc<Listener>,
     table: Table,
-    /// By part.
+    /// By slot.
     sockets: Vec<Socket>,
     lifelines: Lifelines,
     /// Readable when a process may want to join, or has ended.
@@ -62,7 +71,7 @@ pub struct Members {
 
 /// A stream to one of the processes of an address, by the name of its lifelines, if it is this user's.
 pub fn lifeline_to(address: IpAddr, lifelines: u64) -> Option<OwnedFd> {
-    hello::connect_to(address, lifelines).ok()
+    handshake::connect_to(address, lifelines).ok()
 }
 
 /// Why an address is not shared.
@@ -86,28 +95,28 @@ impl Members {
         address: IpAddr,
         scope: u32,
         gro: bool,
-        part: Option<Part>,
+        slot: Option<ProcessSlot>,
     ) -> Result<(Members, Socket), NotShared> {
         let end = Instant::now() + JOIN_TIMEOUT;
         // How long the last answer may come again, and since when it has.
         let (mut patience, mut since) = (JOIN_TIMEOUT, Instant::now());
         loop {
-            match hello::take_name(address) {
+            match handshake::take_name(address) {
                 Ok(listener) => {
                     while Instant::now() < end && are_ending(address, scope) {
                         pause();
                     }
-                    return Members::begin(address, scope, gro, part, listener);
+                    return Members::begin(address, scope, gro, slot, listener);
                 }
                 Err(error) if error.raw_os_error() != Some(libc::EADDRINUSE) => {
                     return Err(NotShared::Alone("this system has no abstract socket names"));
                 }
                 Err(_) => {}
             }
-            match hello::ask(address, end) {
-                Ok(handed) => return Members::enter(address, part, handed),
+            match handshake::ask(address, end) {
+                Ok(handed) => return Members::enter(address, slot, handed),
                 // The first one is about to listen, or the last one has just ended.
-                Err(hello::Unanswered::Again(longest)) => {
+                Err(handshake::Unanswered::Again(longest)) => {
                     if longest != patience {
                         (patience, since) = (longest, Instant::now());
                     }
@@ -117,10 +126,10 @@ impl Members {
                     pause();
                 }
                 // If they have the address, too, opening it says so.
-                Err(hello::Unanswered::Never(OpenError::OtherUser { .. })) => {
+                Err(handshake::Unanswered::Never(OpenError::OtherUser { .. })) => {
                     return Err(NotShared::Alone("a process of another user has its name"));
                 }
-                Err(hello::Unanswered::Never(error)) => return Err(error.into()),
+                Err(handshake::Unanswered::Never(error)) => return Err(error.into()),
             }
         }
     }
@@ -130,15 +139,16 @@ impl Members {
         address: IpAddr,
         scope: u32,
         gro: bool,
-        part: Option<Part>,
+        slot: Option<ProcessSlot>,
         listener: OwnedFd,
     ) -> Result<(Members, Socket), NotShared> {
         let at = SockAddr::new(address, ROCE_UDP_PORT, scope);
-        let sockets = (0..Part::COUNT).map(|_| open_one(address, &at, gro)).collect::<Result<Vec<_>, _>>()?;
+        let sockets =
+            (0..ProcessSlot::COUNT).map(|_| open_one(address, &at, gro)).collect::<Result<Vec<_>, _>>()?;
         let no_table = |_| NotShared::Alone("this system has no memory files with locks");
         let mut table = Table::create().map_err(no_table)?;
-        let part = table.take_a_part(part).map_err(no_table)?.ok_or_else(|| none_free(address, part))?;
-        let mut members = Members::new(address, part, listener, table, sockets)?;
+        let slot = table.take_a_slot(slot).map_err(no_table)?.ok_or_else(|| none_free(address, slot))?;
+        let mut members = Members::new(address, slot, listener, table, sockets)?;
         members
             .settle()
             .map_err(|_| NotShared::Alone("the kernel refuses the BPF program that selects the socket"))?;
@@ -151,10 +161,10 @@ impl Members {
 
     fn enter(
         address: IpAddr,
-        part: Option<Part>,
-        handed: hello::Handed,
+        slot: Option<ProcessSlot>,
+        handed: handshake::Handed,
     ) -> Result<(Members, Socket), NotShared> {
-        let hello::Handed { listener, table, sockets } = handed;
+        let handshake::Handed { listener, table, sockets } = handed;
         let doubtful = || OpenError::NoAnswer(address);
         let mut table = Table::open(&table).map_err(|_| doubtful())?;
         let sockets: Vec<Socket> = sockets.into_iter().map(Socket::from).collect();
@@ -164,9 +174,9 @@ impl Members {
         if !sockets.iter().all(is_right) {
             return Err(doubtful().into());
         }
-        let part =
-            table.take_a_part(part).map_err(|_| doubtful())?.ok_or_else(|| none_free(address, part))?;
-        let mut members = Members::new(address, part, listener, table, sockets)?;
+        let slot =
+            table.take_a_slot(slot).map_err(|_| doubtful())?.ok_or_else(|| none_free(address, slot))?;
+        let mut members = Members::new(address, slot, listener, table, sockets)?;
         let settled = |members: &mut Members| members.settle().inspect_err(|_| pause()).is_ok();
         if !(0..TRIES).any(|_| settled(&mut members)) {
             return Err(doubtful().into());
@@ -178,7 +188,7 @@ impl Members {
 
     fn new(
         address: IpAddr,
-        part: Part,
+        slot: ProcessSlot,
         listener: OwnedFd,
         table: Table,
         sockets: Vec<Socket>,
@@ -197,8 +207,8 @@ impl Members {
             errno: error.raw_os_error(),
         })?;
         Ok(Members {
-            part,
-            listener,
+            slot,
+            listener: Arc::new(Listener::new(listener)),
             table,
             sockets,
             lifelines,
@@ -208,45 +218,50 @@ impl Members {
         })
     }
 
-    /// A copy of the own socket, without what came for the process that had the part before.
+    /// A copy of the own socket, without what came for the process that had the slot before.
     fn own(&self) -> Result<Socket, OpenError> {
-        let socket = &self.sockets[self.part.number()];
-        let _ = empty(socket);
+        let socket = &self.sockets[self.slot.number()];
+        empty(socket);
         socket.duplicate().map_err(open::system("copying a descriptor"))
     }
 
-    /// The part of this process.
-    pub fn part(&self) -> Part {
-        self.part
+    /// The slot of this process.
+    pub fn slot(&self) -> ProcessSlot {
+        self.slot
     }
 
-    /// Returns whether others may wait.
-    fn let_in(&self) -> bool {
+    /// Hands copies of what is shared to those that were accepted. Returns whether others may wait.
+    fn answer(&self) -> bool {
+        let (accepted, more) = self.listener.take();
         let shared = [self.listener.as_fd(), self.table.file()];
-        let sockets = self.sockets.iter().map(AsFd::as_fd);
-        hello::answer_some(&self.listener, &shared.into_iter().chain(sockets).collect::<Vec<_>>())
+        let shared: Vec<_> = shared.into_iter().chain(self.sockets.iter().map(AsFd::as_fd)).collect();
+        accepted.iter().for_each(|stream| handshake::answer(stream, &shared));
+        more
+    }
+
+    fn listener(&self, token: u64) -> Option<&Arc<Listener>> {
+        if token == JOINING { Some(&self.listener) } else { self.lifelines.listener.as_ref() }
     }
 
     /// Has those that still wait be another event, as if they had come just now.
     fn come_back_to(&self, token: u64) {
-        let listener = if token == JOINING { Some(&self.listener) } else { self.lifelines.listener.as_ref() };
-        if let Some(listener) = listener {
+        if let Some(listener) = self.listener(token) {
             let _ = epoll::modify(&self.watch, listener, epoll::EventData::new_u64(token), EDGE);
         }
     }
 
     fn hear(&mut self, token: u64) {
         match self.lifelines.hear(token) {
-            Heard::Nothing => {}
-            Heard::Part(part) => {
-                let process = self.table.member(part).map_or(0, |member| member.process);
-                self.lifelines.name(token, part, process);
+            PeerMessage::Nothing => {}
+            PeerMessage::ProcessSlot(slot) => {
+                let process = self.table.member(slot).map_or(0, |member| member.process);
+                self.lifelines.name(token, slot, process);
             }
-            Heard::End => {
+            PeerMessage::End => {
                 // Whoever changes the table takes out those that have ended. If another process is at it, again.
                 let changed = self.change(|_, _| Ok(())).is_ok();
                 let table = &self.table;
-                let is_there = |part, process| !changed || table.lists(part, process);
+                let is_there = |slot, process| !changed || table.lists(slot, process);
                 let ended = self.lifelines.end(&self.watch, token, is_there);
                 if ended.is_some_and(|was_own| was_own || !self.lifelines.is_tied()) {
                     self.tie();
@@ -257,21 +272,22 @@ impl Members {
 
     /// Makes a stream to the next process, if there is one.
     fn tie(&mut self) {
-        let next = (1..Part::COUNT).filter_map(|step| Part::new((self.part.number() + step) % Part::COUNT));
-        for part in next {
-            if let Some(member) = self.table.member(part)
-                && self.lifelines.tie(&self.watch, self.part, part, member).is_ok()
+        let next = (1..ProcessSlot::COUNT)
+            .filter_map(|step| ProcessSlot::new((self.slot.number() + step) % ProcessSlot::COUNT));
+        for slot in next {
+            if let Some(member) = self.table.member(slot)
+                && self.lifelines.tie(&self.watch, self.slot, slot, member).is_ok()
             {
                 return;
             }
         }
     }
 
-    /// Takes the place of the process that had the part before, if any.
+    /// Takes the place of the process that had the slot before, if any.
     fn settle(&mut self) -> Result<(), ServeError> {
         let member = Member { process: self.process, lifelines: self.lifelines.name };
-        self.change(|entries, part| {
-            entries.begin(part, member);
+        self.change(|entries, slot| {
+            entries.begin(slot, member);
             Ok(())
         })
     }
@@ -279,12 +295,12 @@ impl Members {
     /// Changes the table, and has the kernel choose as it says from then on.
     fn change(
         &self,
-        change: impl FnOnce(&mut Entries, Part) -> Result<(), ServeError>,
+        change: impl FnOnce(&mut Entries, ProcessSlot) -> Result<(), ServeError>,
     ) -> Result<(), ServeError> {
         self.table.change(|entries| {
-            change(entries, self.part)?;
-            let program = program::choosing(entries.services(), &entries.parts());
-            self.sockets[self.part.number()].choose_by(&program).map_err(|_| ServeError::TooMany)
+            change(entries, self.slot)?;
+            let program = program::choosing(entries.services(), &entries.slots());
+            self.sockets[self.slot.number()].choose_by(&program).map_err(|_| ServeError::TooMany)
         })
     }
 
@@ -294,17 +310,23 @@ impl Members {
         if sender.bind(&SockAddr::new(address, 0, scope)).is_err() {
             return false;
         }
-        let obeyed = (0..Part::COUNT).all(|number| {
-            let Some(part) = Part::new(number) else { return false };
-            let mut packet = [0; 16];
-            packet[4..8].copy_from_slice(&part.qpns().start().to_be_bytes());
+        // Others may send to the address meanwhile, what they like.
+        let mut secret = [0; 8];
+        if sys::random(&mut secret).is_err() {
+            return false;
+        }
+        let obeyed = (0..ProcessSlot::COUNT).all(|number| {
+            let Some(slot) = ProcessSlot::new(number) else { return false };
+            let mut packet = [0; PROBE_LEN];
+            packet[4..8].copy_from_slice(&slot.qpns().start().to_be_bytes());
+            packet[8..].copy_from_slice(&secret);
             let message = Outgoing { to: Some(at), payload: &packet, control: &[] };
             let sent = sys::send_many(&sender, std::iter::once(message)).is_ok_and(|sent| sent == 1);
-            sent && self.sockets[number].wait_readable(100).unwrap_or(false)
+            sent && arrives(&self.sockets[number], &packet)
         });
         // What the kernel has put elsewhere must not stay there either.
-        let found: usize = self.sockets.iter().map(empty).sum();
-        obeyed && found == Part::COUNT
+        self.sockets.iter().for_each(empty);
+        obeyed
     }
 }
 
@@ -314,45 +336,51 @@ impl Sharing for Members {
         self.table.processes().unwrap_or_default()
     }
 
-    fn lifelines(&mut self, address: IpAddr, part: Part) -> Option<u64> {
+    fn lifelines(&mut self, address: IpAddr, slot: ProcessSlot) -> Option<u64> {
         let is_here = address == self.lifelines.address;
-        self.table.member(part).filter(|_| is_here).map(|member| member.lifelines)
+        self.table.member(slot).filter(|_| is_here).map(|member| member.lifelines)
     }
 
     fn descriptor(&self) -> RawFd {
         self.watch.as_raw_fd()
     }
 
-    fn attend(&mut self) {
+    fn attend(&mut self) -> Vec<Arc<dyn Backlog>> {
         let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut events = [none; 16];
         let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let count = epoll::wait(&self.watch, &mut events[..], Some(&at_once)).unwrap_or(0);
+        let mut listeners = Vec::new();
         for event in &events[..count] {
             match event.data.u64() {
                 token @ (JOINING | TYING) => {
-                    let others_wait = if token == JOINING {
-                        self.let_in()
-                    } else {
-                        self.lifelines.accept_some(&self.watch)
-                    };
-                    if others_wait {
-                        self.come_back_to(token);
-                    }
+                    listeners.extend(
+                        self.listener(token).map(|listener| Arc::clone(listener) as Arc<dyn Backlog>),
+                    );
                 }
                 token => self.hear(token),
             }
+        }
+        listeners
+    }
+
+    fn let_in(&mut self) {
+        if self.answer() {
+            self.come_back_to(JOINING);
+        }
+        if self.lifelines.let_in(&self.watch) {
+            self.come_back_to(TYING);
         }
     }
 
     /// There is one address alone.
     fn serve(&mut self, service: ServiceId, _at: Option<IpAddr>) -> Result<(), ServeError> {
-        self.change(|entries, part| entries.add(service, part))
+        self.change(|entries, slot| entries.add(service, slot))
     }
 
     fn stop_serving(&mut self, service: ServiceId) -> Result<(), ServeError> {
-        self.change(|entries, part| {
-            entries.remove(service, part);
+        self.change(|entries, slot| {
+            entries.remove(service, slot);
             Ok(())
         })
     }
@@ -362,8 +390,8 @@ impl Sharing for Members {
             return;
         }
         for _ in 0..TRIES {
-            let gone = self.change(|entries, part| {
-                entries.end(part);
+            let gone = self.change(|entries, slot| {
+                entries.end(slot);
                 Ok(())
             });
             match gone {
@@ -371,9 +399,9 @@ impl Sharing for Members {
                 _ => break,
             }
         }
-        let own = &self.sockets[self.part.number()];
+        let own = &self.sockets[self.slot.number()];
         let _ = own.set(libc::SOL_SOCKET, libc::SO_RCVBUF, 0);
-        let _ = empty(own);
+        empty(own);
     }
 }
 
@@ -383,8 +411,8 @@ impl Drop for Members {
     }
 }
 
-/// Why there is no part to take: any, or that one.
-fn none_free(address: IpAddr, wanted: Option<Part>) -> OpenError {
+/// Why there is no slot to take: any, or that one.
+fn none_free(address: IpAddr, wanted: Option<ProcessSlot>) -> OpenError {
     match wanted {
         Some(_) => OpenError::PartTaken(address),
         None => OpenError::TooManyProcesses(address),
@@ -418,11 +446,23 @@ fn are_ending(address: IpAddr, scope: u32) -> bool {
     !binds(false) && binds(true)
 }
 
-/// Reads and forgets what a socket has; returns how much that was.
-fn empty(socket: &Socket) -> usize {
-    /// More than any socket holds: others may go on sending.
-    const MOST: usize = 1 << 16;
-    (0..MOST).take_while(|_| socket.discard().is_ok()).count()
+/// Whether a packet comes to a socket. Others that do are forgotten.
+fn arrives(socket: &Socket, packet: &[u8; PROBE_LEN]) -> bool {
+    let mut bytes = [0; PROBE_LEN + 1];
+    for _ in 0..MOST_STRAYS {
+        if !socket.wait_readable(PROBE_TIMEOUT_MS).unwrap_or(false) {
+            return false;
+        }
+        if socket.take(&mut bytes).is_ok_and(|len| bytes[..len] == packet[..]) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Reads and forgets what a socket has.
+fn empty(socket: &Socket) {
+    let _rest = (0..MOST_STRAYS).find(|_| socket.take(&mut []).is_err());
 }
 
 /// For a random time, so that those who wait for the same thing do not meet again.
@@ -434,7 +474,7 @@ fn pause() {
 
 /// Whose an address is that has the name of another user's process.
 pub(super) fn other_user(address: IpAddr) -> Option<OpenError> {
-    hello::owner(address).filter(|owner| !owner.are_ours()).map(|owner| OpenError::OtherUser {
+    handshake::owner(address).filter(|owner| !owner.are_ours()).map(|owner| OpenError::OtherUser {
         address,
         uid: owner.uid,
         pid: owner.pid,

@@ -1,13 +1,13 @@
 //! The program by which the kernel chooses the socket of a packet: classic BPF, which needs no privilege
 //! (`SO_ATTACH_REUSEPORT_CBPF`, socket(7)). It sees the UDP payload and returns the number of the socket.
 //!
-//! A packet to a queue pair is for the part in the number of the queue pair. One to QP 1 is a message of the connection
-//! manager: an answer names our communication id, which has the part too, and a request names a service, of which there is
+//! A packet to a queue pair is for the slot in the number of the queue pair. One to QP 1 is a message of the connection
+//! manager: an answer names our communication id, which has the slot too, and a request names a service, of which there is
 //! a list. Messages about unknown connections or services go to the first process, which knows what to answer.
 
 use softrnic_wire::ServiceId;
 
-use softrnic_link::Part;
+use softrnic_link::ProcessSlot;
 
 /// One instruction: its code, where to go on if it is true or not, and its number (`struct sock_filter`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,14 +58,17 @@ fn compare(number: u32, if_true: u8, if_false: u8) -> Instruction {
     Instruction { code: JUMP_IF_EQUAL, if_true, if_false, number }
 }
 
-fn to(part: Part) -> Instruction {
-    compute(RETURN, part.number() as u32)
+fn to(slot: ProcessSlot) -> Instruction {
+    compute(RETURN, slot.number() as u32)
 }
 
-/// The program for these services, and processes that have these parts. What is for nobody among them goes to the first.
-pub fn choosing(services: impl Iterator<Item = (ServiceId, Part)>, taken: &[Part]) -> Vec<Instruction> {
+/// The program for these services, and processes that have these slots. What is for nobody among them goes to the first.
+pub fn choosing(
+    services: impl Iterator<Item = (ServiceId, ProcessSlot)>,
+    taken: &[ProcessSlot],
+) -> Vec<Instruction> {
     let first = taken.first().copied().unwrap_or_default();
-    let mut services: Vec<(ServiceId, Part)> = services.collect();
+    let mut services: Vec<(ServiceId, ProcessSlot)> = services.collect();
     services.sort_unstable();
     // Behind what finds the process of a communication id: one comparison for each, and two instructions that return.
     let to_services = 7 + taken.len() as u8 + 1;
@@ -73,7 +76,7 @@ pub fn choosing(services: impl Iterator<Item = (ServiceId, Part)>, taken: &[Part
         load(LOAD_WORD, DEST_QPN),
         compute(AND, 0xFF_FFFF),
         compare(1, 2, 0),
-        compute(SHIFT_RIGHT, 24 - Part::COUNT.ilog2()),
+        compute(SHIFT_RIGHT, 24 - ProcessSlot::COUNT.ilog2()),
         compute(RETURN_IT, 0),
         load(LOAD_HALF, ATTRIBUTE),
         compare(REQ, to_services, 0),
@@ -82,10 +85,10 @@ pub fn choosing(services: impl Iterator<Item = (ServiceId, Part)>, taken: &[Part
         load(LOAD_WORD, REMOTE_COMM_ID),
         compute(JUMP, 1),
         load(LOAD_WORD, REQUEST_ID),
-        compute(SHIFT_RIGHT, 32 - Part::COUNT.ilog2()),
+        compute(SHIFT_RIGHT, 32 - ProcessSlot::COUNT.ilog2()),
     ];
-    for (place, part) in taken.iter().enumerate() {
-        program.push(compare(part.number() as u32, (taken.len() - place) as u8, 0));
+    for (place, slot) in taken.iter().enumerate() {
+        program.push(compare(slot.number() as u32, (taken.len() - place) as u8, 0));
     }
     program.push(to(first));
     program.push(compute(RETURN_IT, 0));
@@ -96,9 +99,9 @@ pub fn choosing(services: impl Iterator<Item = (ServiceId, Part)>, taken: &[Part
         program.push(compare(upper_half(&same[0].0), 1, 0));
         program.push(compute(JUMP, 1 + 2 * same.len() as u32));
         program.push(load(LOAD_WORD, SERVICE + 4));
-        for (service, part) in same {
+        for (service, slot) in same {
             program.push(compare(service.0 as u32, 0, 1));
-            program.push(to(*part));
+            program.push(to(*slot));
         }
     }
     program.push(to(first));

@@ -2,7 +2,7 @@
 //! its lifelines, and the services that it listens for.
 //!
 //! It is read and written as a file, not mapped, so that what another process writes at the same time can do no harm. A
-//! lock of an open file description (`F_OFD_SETLK`, fcntl(2)) on the byte of a part says that the part is taken, and one on
+//! lock of an open file description (`F_OFD_SETLK`, fcntl(2)) on the byte of a slot says that the slot is taken, and one on
 //! the byte behind those that the table is being changed. The kernel releases both when a process ends.
 
 use std::io;
@@ -12,14 +12,14 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 use softrnic_wire::ServiceId;
 
 use crate::sys;
-use softrnic_link::{MAX_SERVICES, Part, ServeError};
+use softrnic_link::{MAX_SERVICES, ProcessSlot, ServeError};
 
 const MEMBER: usize = 12;
 const SERVICE: usize = 12;
-const SERVICES_AT: usize = Part::COUNT * MEMBER;
+const SERVICES_AT: usize = ProcessSlot::COUNT * MEMBER;
 const LEN: usize = SERVICES_AT + MAX_SERVICES * SERVICE;
 /// The byte whose lock is for changes.
-const CHANGES: usize = Part::COUNT;
+const CHANGES: usize = ProcessSlot::COUNT;
 /// A service entry that is free.
 const NOBODY: u32 = u32::MAX;
 
@@ -34,8 +34,8 @@ pub struct Member {
 /// The table, as an open file of this process alone.
 pub struct Table {
     file: OwnedFd,
-    /// The part that is locked with this open file.
-    part: Option<Part>,
+    /// The slot that is locked with this open file.
+    slot: Option<ProcessSlot>,
 }
 
 impl Table {
@@ -57,48 +57,52 @@ impl Table {
         if rustix::fs::fstat(&own)?.st_size != LEN as i64 {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(Table { file: own, part: None })
+        Ok(Table { file: own, slot: None })
     }
 
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Takes a part if it is free, or any at random: which numbers a process has should not be known beforehand.
-    pub fn take_a_part(&mut self, wanted: Option<Part>) -> io::Result<Option<Part>> {
+    /// Takes a slot if it is free, or any at random: which numbers a process has should not be known beforehand.
+    pub fn take_a_slot(&mut self, wanted: Option<ProcessSlot>) -> io::Result<Option<ProcessSlot>> {
         let mut random = [0];
         sys::random(&mut random)?;
-        let parts = (0..Part::COUNT).map(|number| (number + usize::from(random[0])) % Part::COUNT);
-        for part in parts.filter_map(Part::new).filter(|part| wanted.is_none_or(|wanted| wanted == *part)) {
-            if sys::try_lock(self.file(), part.number(), libc::F_WRLCK)? {
-                self.part = Some(part);
-                return Ok(self.part);
+        let slots =
+            (0..ProcessSlot::COUNT).map(|number| (number + usize::from(random[0])) % ProcessSlot::COUNT);
+        for slot in
+            slots.filter_map(ProcessSlot::new).filter(|slot| wanted.is_none_or(|wanted| wanted == *slot))
+        {
+            if sys::try_lock(self.file(), slot.number(), libc::F_WRLCK)? {
+                self.slot = Some(slot);
+                return Ok(self.slot);
             }
         }
         Ok(None)
     }
 
-    /// The numbers of the processes that have a part.
+    /// The numbers of the processes that have a slot.
     pub fn processes(&self) -> io::Result<Vec<u32>> {
         let entries = self.load()?;
-        let taken = (0..Part::COUNT).filter(|&number| entries.process(number) != 0 && self.is_taken(number));
+        let taken =
+            (0..ProcessSlot::COUNT).filter(|&number| entries.process(number) != 0 && self.is_taken(number));
         Ok(taken.map(|number| entries.process(number)).collect())
     }
 
-    /// The process that has a part.
-    pub fn member(&self, part: Part) -> Option<Member> {
-        let member = self.load().ok()?.member(part);
-        (member.process != 0 && self.is_taken(part.number())).then_some(member)
+    /// The process that has a slot.
+    pub fn member(&self, slot: ProcessSlot) -> Option<Member> {
+        let member = self.load().ok()?.member(slot);
+        (member.process != 0 && self.is_taken(slot.number())).then_some(member)
     }
 
     /// Whether a process is in the table, be it that it has ended since.
-    pub fn lists(&self, part: Part, process: u32) -> bool {
-        self.load().is_ok_and(|entries| process != 0 && entries.process(part.number()) == process)
+    pub fn lists(&self, slot: ProcessSlot, process: u32) -> bool {
+        self.load().is_ok_and(|entries| process != 0 && entries.process(slot.number()) == process)
     }
 
     fn is_taken(&self, number: usize) -> bool {
         // The lock of the own open file does not show.
-        self.part.is_some_and(|own| own.number() == number)
+        self.slot.is_some_and(|own| own.number() == number)
             || sys::is_locked(self.file(), number).unwrap_or(true)
     }
 
@@ -131,9 +135,9 @@ impl Table {
 
     /// A process that was killed had no time to say so.
     fn forget_the_ended(&self, entries: &mut Entries) {
-        for part in (0..Part::COUNT).filter_map(Part::new) {
-            if entries.process(part.number()) != 0 && !self.is_taken(part.number()) {
-                entries.end(part);
+        for slot in (0..ProcessSlot::COUNT).filter_map(ProcessSlot::new) {
+            if entries.process(slot.number()) != 0 && !self.is_taken(slot.number()) {
+                entries.end(slot);
             }
         }
     }
@@ -147,59 +151,62 @@ impl Entries {
         self.word(number * MEMBER)
     }
 
-    fn member(&self, part: Part) -> Member {
-        let at = part.number() * MEMBER;
+    fn member(&self, slot: ProcessSlot) -> Member {
+        let at = slot.number() * MEMBER;
         Member { process: self.word(at), lifelines: self.double(at + 4) }
     }
 
-    /// A process begins with a part.
-    pub fn begin(&mut self, part: Part, member: Member) {
-        self.end(part);
-        let at = part.number() * MEMBER;
+    /// A process begins with a slot.
+    pub fn begin(&mut self, slot: ProcessSlot, member: Member) {
+        self.end(slot);
+        let at = slot.number() * MEMBER;
         self.set_word(at, member.process);
         self.set_double(at + 4, member.lifelines);
     }
 
-    /// Nobody has the part any more.
-    pub fn end(&mut self, part: Part) {
-        self.set_word(part.number() * MEMBER, 0);
+    /// Nobody has the slot any more.
+    pub fn end(&mut self, slot: ProcessSlot) {
+        self.set_word(slot.number() * MEMBER, 0);
         for place in 0..MAX_SERVICES {
-            if self.service(place).is_some_and(|(_, owner)| owner == part) {
+            if self.service(place).is_some_and(|(_, owner)| owner == slot) {
                 self.set_service(place, ServiceId(0), NOBODY);
             }
         }
     }
 
-    pub fn add(&mut self, service: ServiceId, part: Part) -> Result<(), ServeError> {
+    pub fn add(&mut self, service: ServiceId, slot: ProcessSlot) -> Result<(), ServeError> {
         if let Some((_, owner)) = self.services().find(|(known, _)| *known == service) {
-            return if owner == part { Ok(()) } else { Err(ServeError::Taken) };
+            return if owner == slot { Ok(()) } else { Err(ServeError::Taken) };
         }
         let free = (0..MAX_SERVICES).find(|&place| self.service(place).is_none());
-        self.set_service(free.ok_or(ServeError::TooMany)?, service, part.number() as u32);
+        self.set_service(free.ok_or(ServeError::TooMany)?, service, slot.number() as u32);
         Ok(())
     }
 
-    pub fn remove(&mut self, service: ServiceId, part: Part) {
+    pub fn remove(&mut self, service: ServiceId, slot: ProcessSlot) {
         for place in 0..MAX_SERVICES {
-            if self.service(place) == Some((service, part)) {
+            if self.service(place) == Some((service, slot)) {
                 self.set_service(place, ServiceId(0), NOBODY);
             }
         }
     }
 
-    pub fn services(&self) -> impl Iterator<Item = (ServiceId, Part)> + '_ {
+    pub fn services(&self) -> impl Iterator<Item = (ServiceId, ProcessSlot)> + '_ {
         (0..MAX_SERVICES).filter_map(|place| self.service(place))
     }
 
-    /// The parts that processes have, in order.
-    pub fn parts(&self) -> Vec<Part> {
-        (0..Part::COUNT).filter(|&number| self.process(number) != 0).filter_map(Part::new).collect()
+    /// The slots that processes have, in order.
+    pub fn slots(&self) -> Vec<ProcessSlot> {
+        (0..ProcessSlot::COUNT)
+            .filter(|&number| self.process(number) != 0)
+            .filter_map(ProcessSlot::new)
+            .collect()
     }
 
-    fn service(&self, place: usize) -> Option<(ServiceId, Part)> {
+    fn service(&self, place: usize) -> Option<(ServiceId, ProcessSlot)> {
         let at = SERVICES_AT + place * SERVICE;
         let service = ServiceId(self.double(at));
-        Some((service, Part::new(self.word(at + 8) as usize)?))
+        Some((service, ProcessSlot::new(self.word(at + 8) as usize)?))
     }
 
     fn set_service(&mut self, place: usize, service: ServiceId, owner: u32) {

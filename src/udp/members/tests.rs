@@ -1,11 +1,12 @@
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use softrnic_wire::{
     CmBody, CmIds, CmMessage, Dreq, MAD_LEN, Rej, Rep, Req, ServiceId, SidrRep, SidrReq, Time,
 };
 
-use super::hello::ROUND;
+use super::listener::ROUND;
 use super::*;
 use crate::{UdpLink, UdpOptions};
 use softrnic_link::testing::{self, flow, packet_len};
@@ -29,25 +30,31 @@ fn pair(at: IpAddr) -> [UdpLink; 2] {
     [join(&mut first, at), first]
 }
 
+/// Attends as a progress thread does.
+fn attend(sharing: &mut dyn Sharing) {
+    sharing.attend().iter().for_each(|backlog| backlog.accept_some());
+    sharing.let_in();
+}
+
 /// Opens another link on the address of one that is open, which attends meanwhile as its progress thread would.
 fn join(to: &mut UdpLink, at: IpAddr) -> UdpLink {
     std::thread::scope(|scope| {
         let joins = scope.spawn(|| UdpLink::open(shared(at)));
         while !joins.is_finished() {
-            to.sharing().expect("shared").attend();
+            attend(to.sharing().expect("shared"));
             std::thread::yield_now();
         }
         joins.join().expect("no panic").expect("it may join")
     })
 }
 
-fn part(link: &UdpLink) -> Part {
-    link.capabilities().part.expect("a part")
+fn slot(link: &UdpLink) -> ProcessSlot {
+    link.capabilities().slot.expect("a slot")
 }
 
-/// Sends a packet to a queue pair of a part.
-fn send_to(link: &mut UdpLink, to: &Flow, part: Part, psn: u32) {
-    testing::send_to_qp(link, NOW, to, *part.qpns().start() + 2, psn);
+/// Sends a packet to a queue pair of a slot.
+fn send_to(link: &mut UdpLink, to: &Flow, slot: ProcessSlot, psn: u32) {
+    testing::send_to_qp(link, NOW, to, *slot.qpns().start() + 2, psn);
     link.flush(NOW);
 }
 
@@ -64,12 +71,12 @@ fn send_mad(link: &mut UdpLink, to: &Flow, body: CmBody<'_>) {
 fn each_of_two_processes_on_one_address_gets_its_own_packets() {
     let at = address(0);
     let mut links = pair(at);
-    let parts = [part(&links[0]), part(&links[1])];
-    assert_ne!(parts[0], parts[1]);
+    let slots = [slot(&links[0]), slot(&links[1])];
+    assert_ne!(slots[0], slots[1]);
     let mut peer = UdpLink::open(UdpOptions::default()).expect("a peer");
     let to = flow(peer.address(), at);
     for (psn, which) in [0, 1, 1, 0, 1, 0, 0, 0, 1].into_iter().enumerate() {
-        send_to(&mut peer, &Flow { part: Some(parts[which]), ..to }, parts[which], psn as u32);
+        send_to(&mut peer, &Flow { slot: Some(slots[which]), ..to }, slots[which], psn as u32);
         let got = testing::receive(&mut links[which], 1);
         assert_eq!(got.iter().map(testing::Received::psn).collect::<Vec<_>>(), [psn as u32]);
         assert!(testing::drain(&mut links[1 - which], NOW).is_empty());
@@ -81,12 +88,12 @@ fn each_of_two_processes_on_one_address_gets_its_own_packets() {
 fn one_send_never_holds_packets_for_two_processes() {
     let at = address(1);
     let mut links = pair(at);
-    let parts = [part(&links[0]), part(&links[1])];
+    let slots = [slot(&links[0]), slot(&links[1])];
     let mut peer = UdpLink::open(UdpOptions::default()).expect("a peer");
     for psn in 0..40 {
-        let part = parts[psn as usize % 2];
-        let to = Flow { part: Some(part), ..flow(peer.address(), at) };
-        testing::send_to_qp(&mut peer, NOW, &to, *part.qpns().start() + 2, psn);
+        let slot = slots[psn as usize % 2];
+        let to = Flow { slot: Some(slot), ..flow(peer.address(), at) };
+        testing::send_to_qp(&mut peer, NOW, &to, *slot.qpns().start() + 2, psn);
     }
     peer.flush(NOW);
     for (which, link) in links.iter_mut().enumerate() {
@@ -99,7 +106,7 @@ fn one_send_never_holds_packets_for_two_processes() {
 fn messages_of_the_connection_manager_find_their_process() {
     let at = address(2);
     let mut links = pair(at);
-    let parts = [part(&links[0]), part(&links[1])];
+    let slots = [slot(&links[0]), slot(&links[1])];
     let service = |which: usize| ServiceId(0x0106_0000 + which as u64);
     let native = ServiceId(0x1234_5678_9ABC_DEF0);
     for which in [0, 1] {
@@ -108,14 +115,14 @@ fn messages_of_the_connection_manager_find_their_process() {
     links[1].sharing().expect("shared").serve(native, None).expect("a service");
     assert_eq!(links[0].sharing().expect("shared").serve(native, None), Err(ServeError::Taken));
     let mut peer = UdpLink::open(UdpOptions::default()).expect("a peer");
-    let to = Flow { part: None, ..flow(peer.address(), at) };
+    let to = Flow { slot: None, ..flow(peer.address(), at) };
     let mut expect = |which: usize, body: CmBody<'_>| {
         send_mad(&mut peer, &to, body);
         assert_eq!(testing::receive(&mut links[which], 1).len(), 1, "{which}");
         assert!(testing::drain(&mut links[1 - which], NOW).is_empty());
     };
     for which in [0, 1, 0] {
-        let ids = CmIds { local: 99, remote: parts[which].comm_id(0xABCD_EF01) };
+        let ids = CmIds { local: 99, remote: slots[which].comm_id(0xABCD_EF01) };
         expect(which, CmBody::Req(Req { service: service(which), ..Req::default() }));
         expect(which, CmBody::SidrReq(SidrReq { service: service(which), ..SidrReq::default() }));
         expect(which, CmBody::Rep(Rep { ids, ..Rep::default() }));
@@ -127,12 +134,12 @@ fn messages_of_the_connection_manager_find_their_process() {
     }
     expect(1, CmBody::Req(Req { service: native, ..Req::default() }));
     // What nobody listens for is for one of them all the same: it refuses.
-    let first = usize::from(parts[1] < parts[0]);
+    let first = usize::from(slots[1] < slots[0]);
     expect(first, CmBody::Req(Req { service: ServiceId(5), ..Req::default() }));
     // So is a message about a connection of nobody: a wish to end it is agreed to (IBTA 12.9.7).
-    let nobodys = (0..Part::COUNT).filter_map(Part::new).filter(|part| !parts.contains(part));
-    for part in nobodys {
-        let ids = CmIds { local: 99, remote: part.comm_id(1) };
+    let nobodys = (0..ProcessSlot::COUNT).filter_map(ProcessSlot::new).filter(|slot| !slots.contains(slot));
+    for slot in nobodys {
+        let ids = CmIds { local: 99, remote: slot.comm_id(1) };
         expect(first, CmBody::Dreq(Dreq { ids, ..Dreq::default() }));
     }
     let [zero, one] = links;
@@ -156,21 +163,21 @@ fn services_of_killed_processes_are_refused_by_others() {
         links.push(another);
     }
     let mut peer = UdpLink::open(UdpOptions::default()).expect("a peer");
-    let to = Flow { part: None, ..flow(peer.address(), at) };
+    let to = Flow { slot: None, ..flow(peer.address(), at) };
     // Whatever the order: the first of the address, the one that refuses, those at the ends of streams.
     while links.len() > 1 {
-        links.iter_mut().for_each(|link| link.sharing().expect("shared").attend());
+        links.iter_mut().for_each(|link| attend(link.sharing().expect("shared")));
         let mut victim = links.remove(links.len() / 2);
         let service = ServiceId(0x0106_0000 + links.len() as u64);
         victim.sharing().expect("shared").serve(service, None).expect("a service");
-        let first = links.iter().map(part).min();
+        let first = links.iter().map(slot).min();
         kill(victim);
         // Twice: ends may be found in one round, and new streams made that are accepted in the next.
         for _ in 0..2 {
-            links.iter_mut().for_each(|link| link.sharing().expect("shared").attend());
+            links.iter_mut().for_each(|link| attend(link.sharing().expect("shared")));
         }
         send_mad(&mut peer, &to, CmBody::Req(Req { service, ..Req::default() }));
-        let got = links.iter_mut().find(|link| Some(part(link)) == first).expect("it lives");
+        let got = links.iter_mut().find(|link| Some(slot(link)) == first).expect("it lives");
         assert_eq!(testing::receive(got, 1).len(), 1, "{} are left", links.len());
     }
 }
@@ -179,16 +186,16 @@ fn services_of_killed_processes_are_refused_by_others() {
 fn a_new_process_gets_no_packets_of_an_earlier_one() {
     let at = address(3);
     let [gone, mut stays] = pair(at);
-    let old = part(&gone);
+    let old = slot(&gone);
     drop(gone);
     let mut peer = UdpLink::open(UdpOptions::default()).expect("a peer");
-    let to = Flow { part: Some(old), ..flow(peer.address(), at) };
+    let to = Flow { slot: Some(old), ..flow(peer.address(), at) };
     for psn in 0..3 {
         send_to(&mut peer, &to, old, psn);
     }
-    // All parts but one are free: some later process has that of the one that has gone.
+    // All slots but one are free: some later process has that of the one that has gone.
     let mut others = Vec::new();
-    while others.iter().all(|other| part(other) != old) {
+    while others.iter().all(|other| slot(other) != old) {
         others.push(join(&mut stays, at));
     }
     let successor = others.last_mut().expect("one");
@@ -201,16 +208,16 @@ fn a_new_process_gets_no_packets_of_an_earlier_one() {
 fn one_process_beyond_the_limit_is_refused_with_a_message() {
     let at = address(4);
     let mut links = vec![UdpLink::open(shared(at)).expect("the first")];
-    while links.len() < Part::COUNT {
+    while links.len() < ProcessSlot::COUNT {
         let another = join(&mut links[0], at);
         links.push(another);
     }
-    let parts: std::collections::BTreeSet<Part> = links.iter().map(part).collect();
-    assert_eq!(parts.len(), Part::COUNT);
+    let slots: std::collections::BTreeSet<ProcessSlot> = links.iter().map(slot).collect();
+    assert_eq!(slots.len(), ProcessSlot::COUNT);
     let refused = std::thread::scope(|scope| {
         let joins = scope.spawn(|| UdpLink::open(shared(at)).err());
         while !joins.is_finished() {
-            links[0].sharing().expect("shared").attend();
+            attend(links[0].sharing().expect("shared"));
             std::thread::yield_now();
         }
         joins.join().expect("no panic")
@@ -237,8 +244,8 @@ fn an_address_of_ipv6_is_shared_as_well() {
     // Another test may have it, alone.
     let Ok(mut first) = UdpLink::open(shared(at)) else { return };
     let mut second = join(&mut first, at);
-    let own = part(&second);
-    let to = Flow { part: Some(own), ..flow(at, at) };
+    let own = slot(&second);
+    let to = Flow { slot: Some(own), ..flow(at, at) };
     assert_eq!(packet_len(0), 16);
     send_to(&mut first, &to, own, 3);
     assert_eq!(testing::receive(&mut second, 1).len(), 1);
@@ -248,9 +255,9 @@ fn an_address_of_ipv6_is_shared_as_well() {
 #[test]
 fn without_its_name_an_address_has_one_process() {
     let at = address(8);
-    let squatter = hello::take_name(at).expect("its name");
+    let squatter = handshake::take_name(at).expect("its name");
     // Nobody is answered; then there is no place to wait for an answer either.
-    let _waiting: Vec<_> = (0..1000).map_while(|_| hello::connect_to_any(at).ok()).collect();
+    let _waiting: Vec<_> = (0..1000).map_while(|_| handshake::connect_to_any(at).ok()).collect();
     let begun = Instant::now();
     let alone = UdpLink::open(shared(at)).expect("alone");
     assert!(begun.elapsed() < JOIN_TIMEOUT / 2, "{:?}", begun.elapsed());
@@ -271,7 +278,7 @@ fn without_its_name_an_address_has_one_process() {
         alone.capabilities().mode
     );
     // Other addresses of the device may be shared.
-    part(&alone);
+    slot(&alone);
 }
 
 /// Connects as somebody does who wants to stall the process that accepts: as often as it can be done.
@@ -292,19 +299,38 @@ fn has_heard(socket: &OwnedFd) -> bool {
     rustix::net::recv(socket, &mut byte[..], flags) != Err(rustix::io::Errno::AGAIN)
 }
 
+/// Clients of a server that has just been started again still send to it, for instance.
+#[test]
+fn an_address_is_shared_whatever_others_send_to_it_meanwhile() {
+    let at = address(44);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let stranger = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+            while !done.load(Ordering::Relaxed) {
+                let _ = stranger.send_to(&[0; 64], (at, ROCE_UDP_PORT));
+            }
+        });
+        let shared = (0..10).filter(|_| UdpLink::open(shared(at)).is_ok_and(|link| link.members.is_some()));
+        let shared = shared.count();
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(shared, 10);
+    });
+}
+
 /// Somebody may have to be attended to for ever. All that wait are reached by and by all the same.
 #[test]
 fn many_joining_processes_are_accepted_a_few_at_a_time() {
     let at = address(41);
     let mut link = UdpLink::open(shared(at)).expect("the first");
-    let waiting = crowd(|| hello::connect_to_any(at).ok());
+    let waiting = crowd(|| handshake::connect_to_any(at).ok());
     let members = link.members.as_mut().expect("shared");
     for round in 1..=3 {
         assert!(is_readable(&members.watch), "nobody is forgotten");
-        members.attend();
+        attend(members);
         assert_eq!(waiting.iter().filter(|socket| has_heard(socket)).count(), round * ROUND);
     }
-    members.attend();
+    attend(members);
     assert!(!is_readable(&members.watch), "nobody is left");
 }
 
@@ -320,20 +346,20 @@ fn many_lifelines_are_accepted_a_few_at_a_time() {
     let at = address(42);
     let mut link = UdpLink::open(shared(at)).expect("the first");
     let members = link.members.as_mut().expect("shared");
-    let _waiting = crowd(|| hello::connect_to(at, members.lifelines.name).ok());
+    let _waiting = crowd(|| handshake::connect_to(at, members.lifelines.name).ok());
     for round in 1..=3 {
         assert!(is_readable(&members.watch), "nobody is forgotten");
-        members.attend();
+        attend(members);
         assert_eq!(members.lifelines.count(), round * ROUND);
     }
-    members.attend();
+    attend(members);
     assert!(!is_readable(&members.watch), "nobody is left");
 }
 
 #[test]
 fn a_member_of_another_version_is_not_joined() {
     let at = address(6);
-    let listener = hello::take_name(at).expect("its name");
+    let listener = handshake::take_name(at).expect("its name");
     let refused = std::thread::scope(|scope| {
         let joins = scope.spawn(|| UdpLink::open(shared(at)).err());
         while !joins.is_finished() {

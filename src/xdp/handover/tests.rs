@@ -64,12 +64,12 @@ fn a_helper_that_trickles_bytes_is_not_awaited() {
     let (mut near, far) = UnixStream::pair().expect("a pair");
     let begin = Instant::now();
     let slow = thread::spawn(move || {
-        while near.write_all(b"g").is_ok() && begin.elapsed() < 4 * BREVITY {
-            thread::sleep(BREVITY / 20);
+        while near.write_all(b"g").is_ok() && begin.elapsed() < 4 * CLIENT_TIMEOUT {
+            thread::sleep(CLIENT_TIMEOUT / 20);
         }
     });
     assert!(GrantRequest::read(far).is_err());
-    assert!(begin.elapsed() < 2 * BREVITY);
+    assert!(begin.elapsed() < 2 * CLIENT_TIMEOUT);
     slow.join().expect("ends when nobody reads");
 }
 

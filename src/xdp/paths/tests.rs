@@ -62,7 +62,7 @@ fn path(dst: IpAddr, resolution: Resolution) -> Path {
 }
 
 fn flow(dst: IpAddr, tos: u8) -> Flow {
-    Flow { src: [10, 0, 0, 1].into(), dst, sport: 50_000, part: None, tos, ttl: 7 }
+    Flow { src: [10, 0, 0, 1].into(), dst, sport: 50_000, slot: None, tos, ttl: 7 }
 }
 
 #[test]

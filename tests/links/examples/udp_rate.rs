@@ -35,7 +35,7 @@ fn main() {
 fn link() -> f64 {
     let mut a = UdpLink::open(UdpOptions::default()).expect("a free loopback address");
     let mut b = UdpLink::open(UdpOptions::default()).expect("a free loopback address");
-    let flow = Flow { src: a.address(), dst: b.address(), sport: 4791, part: None, tos: 0, ttl: 64 };
+    let flow = Flow { src: a.address(), dst: b.address(), sport: 4791, slot: None, tos: 0, ttl: 64 };
     let now = Time::ZERO;
     let started = Instant::now();
     let mut bytes = 0;

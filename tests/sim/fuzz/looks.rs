@@ -7,10 +7,10 @@ use std::net::Shutdown;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use softrnic_stats::metrics::{self, Page, exposition};
-use softrnic_stats::serve::{Heard, Limits, Round, Server};
+use softrnic_stats::serve::{Answer, Limits, Round, Server};
 use softrnic_stats::{Cached, LIMITS, Look, Snapshot, is_ours};
 use softrnic_wire::Time;
 
@@ -28,7 +28,7 @@ pub fn looks(data: &[u8]) {
 
 /// A server.
 trait Answers {
-    fn hear(&mut self, request: &[u8], now: Time) -> Heard;
+    fn hear(&mut self, request: &[u8], now: Time) -> Answer;
 
     /// What it waits for has come.
     fn find(&mut self, _: u8) {}
@@ -47,7 +47,7 @@ struct Socket {
 const LONG: usize = 300_000;
 
 impl Answers for Socket {
-    fn hear(&mut self, _: &[u8], now: Time) -> Heard {
+    fn hear(&mut self, _: &[u8], now: Time) -> Answer {
         self.cached.get(now, || {
             self.taken += 1;
             // Now and then there is none.
@@ -68,14 +68,14 @@ struct Http {
 
 impl Http {
     fn new() -> Http {
-        let (asks, asked) = channel();
-        let (finds, found) = channel();
+        let (asks, asked) = unbounded();
+        let (finds, found) = unbounded();
         Http { page: Page::new(asks, found), asked, finds }
     }
 }
 
 impl Answers for Http {
-    fn hear(&mut self, request: &[u8], now: Time) -> Heard {
+    fn hear(&mut self, request: &[u8], now: Time) -> Answer {
         self.page.hear(request, now)
     }
 

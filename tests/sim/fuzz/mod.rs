@@ -8,6 +8,7 @@ mod control;
 mod frames;
 mod hostile;
 mod looks;
+mod questions;
 mod sockets;
 mod specifications;
 mod verbs;
@@ -18,6 +19,7 @@ pub use control::control;
 pub use frames::frames;
 pub use hostile::hostile;
 pub use looks::looks;
+pub use questions::questions;
 pub use sockets::sockets;
 pub use softrnic_af_xdp::fuzz::xdp;
 pub use softrnic_netdev::fuzz::netlink;
@@ -30,7 +32,7 @@ pub use verbs::verbs;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 14] = [
     ("frames", frames),
     ("hostile", hostile),
     ("control", control),
@@ -43,6 +45,7 @@ pub const TARGETS: [Target; 13] = [
     ("grant", grant),
     ("cm", cm),
     ("looks", looks),
+    ("questions", questions),
     ("specifications", specifications),
 ];
 

@@ -198,7 +198,7 @@ impl Machine {
         let Outgoing { mut bytes, seal: how, stranger, tos } = packet;
         let (link, src) = if stranger { (&mut self.stranger, STRANGER) } else { (&mut self.remote, REMOTE) };
         let link = link.as_mut().ok_or_else(|| broken("no link"))?;
-        let flow = Flow { src: src.into(), dst: IpAddr::from(NIC), sport: 0xC123, part: None, tos, ttl: 64 };
+        let flow = Flow { src: src.into(), dst: IpAddr::from(NIC), sport: 0xC123, slot: None, tos, ttl: 64 };
         let slot = link.reserve(now, &flow, bytes.len()).map_err(broken)?;
         let covered = bytes.len() - ICRC_LEN;
         match how {

@@ -112,8 +112,9 @@ impl Traffic {
                 }
             }
             Effect::Write { target, id } => {
-                if ends[side].service == QpType::Uc {
-                    // It may arrive later, in part, or never.
+                let is_awaited = |message: &Message| message.written == Some(target);
+                // UC: it may arrive later, in part, or never. Immediate data: the receiver has yet to look at it.
+                if ends[side].service == QpType::Uc || ends[1 - side].incoming.iter().any(is_awaited) {
                     ends[side].limbo.push(target);
                 } else {
                     let arena = &mut self.world.nodes[peer].arena;

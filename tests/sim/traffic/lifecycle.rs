@@ -8,12 +8,15 @@ use softrnic_transport::{QpState, QpType};
 use softrnic_wire::Psn;
 
 use super::endpoint::{Endpoint, Word};
-use super::{Event, SharedQueue, SharedWord, Site, Traffic};
+use super::{Event, Profile, SharedQueue, SharedWord, Site, Traffic};
 use crate::arena::{Arena, Span};
 use crate::world::Node;
 
 /// Words of its own that each end has in the peer's memory.
 const WORDS: usize = 3;
+
+/// No completion is held for longer.
+const MOST_HELD: Duration = Duration::from_millis(10);
 
 /// Places of a shared receive queue.
 const SHARED_PLACES: usize = 8;
@@ -214,6 +217,12 @@ impl Traffic {
         self.world.settle();
         self.connections[index].disturbed = true;
         self.poll();
+        if self.profile == Profile::Adversarial {
+            let limit = self.world.now + MOST_HELD;
+            while self.world.advance(limit) {
+                self.poll();
+            }
+        }
         let Some(mut ends) = self.connections[index].ends.take() else { return };
         for side in 0..2 {
             // Requests that were not to be signaled, have succeeded, and have none behind them that says so.
@@ -225,7 +234,8 @@ impl Traffic {
                 );
                 self.succeed(side, &mut ends, posted);
             }
-            assert!(!alive[side] || ends[side].qp.sends.outstanding() == 0, "not all sends were retired");
+            let retired = ends[side].qp.sends.outstanding() == 0 || self.profile == Profile::Adversarial;
+            assert!(!alive[side] || retired, "not all sends were retired");
         }
         // Late datagrams may reach whatever has the same number.
         let connected = !matches!(plan.service, QpType::Uc | QpType::Ud);

@@ -73,7 +73,7 @@ const LIMIT: Duration = Duration::from_secs(100);
 /// When a rule is broken.
 pub fn run(seed: u64, profile: Profile) -> Summary {
     let plan = Plan::new(seed, profile);
-    let mut traffic = Traffic::new(seed, plan);
+    let mut traffic = Traffic::new(seed, plan, profile);
     traffic.run();
     traffic.finish()
 }
@@ -141,6 +141,7 @@ struct Site {
 struct Traffic {
     world: World,
     rng: Rng,
+    profile: Profile,
     ordered: bool,
     sites: Vec<Site>,
     connections: Vec<Connection>,
@@ -152,7 +153,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn new(seed: u64, plan: Plan) -> Traffic {
+    fn new(seed: u64, plan: Plan, profile: Profile) -> Traffic {
         let mut world = World::new(seed, plan.path);
         for &(address, options, config, memory) in &plan.nodes {
             // The tap must see what it hides from the NIC.
@@ -170,6 +171,7 @@ impl Traffic {
         let mut traffic = Traffic {
             world,
             rng: Rng::new(seed ^ 0x007A_FF1C),
+            profile,
             ordered: path.duplicate + path.reorder == 0.0,
             sites,
             connections: Vec::new(),

@@ -57,6 +57,8 @@ pub enum Profile {
     Full,
     /// Everything, where packets are damaged and links hide the IPv4 ID, which the ICRC covers.
     Damaged,
+    /// Everything, on NICs that use every freedom that the specification gives them.
+    Adversarial,
 }
 
 impl Plan {
@@ -84,8 +86,9 @@ impl Plan {
         let mut nodes: Vec<_> = (0..count)
             .map(|i| (address(v6, i), options(rng), engine(rng, seed ^ i as u64, early), memory))
             .collect();
-        for (_, options, ..) in &mut nodes {
+        for (number, (_, options, config, _)) in nodes.iter_mut().enumerate() {
             options.sees_ip_header &= !damaged;
+            config.adversary = (profile == Profile::Adversarial).then_some(seed ^ (number as u64) << 32);
         }
         let connections = (0..rng.between(1, if bulky { 3 } else { 10 }))
             .map(|_| connection(rng, nodes.len(), profile, bulky, &path))

@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use softrnic_cma::{Address, ConnParams, DeviceIdentity, Devices, EventChannel, EventKind, IdKind, Manager};
+use softrnic_cma::{Address, ConnParams, EventChannel, EventKind, IdKind, Manager};
 use softrnic_nic::verbs::{
-    self, AddressVector, Context, Cq, DeviceSpec, Mtu, Psn, Qp, QpOptions, Qpn, Status, WorkRequest,
+    AddressVector, Context, Cq, DeviceSpec, Mtu, Psn, Qp, QpOptions, Qpn, Status, WorkRequest,
 };
 
 /// One end of a connection.
@@ -45,26 +45,10 @@ pub struct Connection {
     _manager: Arc<Manager>,
 }
 
-struct Only(Context);
-
-impl Devices for Only {
-    fn count(&self) -> usize {
-        1
-    }
-
-    fn identity(&self, _: usize) -> DeviceIdentity {
-        DeviceIdentity { guid: self.0.device().guid(), index: 0 }
-    }
-
-    fn open(&self, _: usize) -> Result<Context, verbs::Error> {
-        Ok(self.0.clone())
-    }
-}
-
 /// Connects a device, with a name that only this test uses, to itself.
 pub fn connect(test: &str) -> Connection {
     let spec = DeviceSpec { name: test.into(), ..DeviceSpec::default() };
-    let manager = Manager::new(Box::new(Only(Context::open(&spec).expect("a device"))));
+    let manager = Manager::new(Box::new(Context::open(&spec).expect("a device")));
     let channel = EventChannel::new(&manager).expect("a channel");
     let expect = |kind| {
         let event = channel.event().expect("an event");

@@ -4,6 +4,7 @@
 
 mod arguments;
 mod bench;
+mod congestion;
 mod demo;
 mod devices;
 mod explain;

@@ -101,7 +101,7 @@ fn peers_in_shared_memory_are_shown_and_their_packets_counted() {
     let (_, body) = endpoint.ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     let samples = parse(&body);
     let info = samples.keys().find(|series| series.starts_with("softrnic_peer_info{")).expect("there");
-    assert!(info.contains(&format!("peer=\"{to}\",part=\"\",through=\"shm\",why=\"\"")), "{info}");
+    assert!(info.contains(&format!("peer=\"{to}\",slot=\"\",through=\"shm\",why=\"\"")), "{info}");
     let sent = samples.iter().find(|(series, _)| series.starts_with("softrnic_peer_shm_sent_packets_total{"));
     assert!(*sent.expect("there").1 >= 10.0, "{body}");
 

@@ -73,7 +73,7 @@ fn listener_of(uid: u32, name: &Name) -> Option<OwnedFd> {
 
 /// Whose listener it is, and whether it is the one on every address.
 fn reached(name: &Name) -> Option<(u32, bool)> {
-    let Reached::Listener(socket) = reach(name, [10, 1, 1, 1].into()) else { return None };
+    let Reached::Listener(socket) = reach(None, name, [10, 1, 1, 1].into()) else { return None };
     let owner = softrnic_sys::Credentials::of_peer(&socket).expect("connected").uid;
     let peer =
         SocketAddrUnix::try_from(getpeername(&socket).expect("connected").expect("named")).expect("of Unix");
@@ -96,7 +96,7 @@ fn of_two_listeners_the_one_of_this_user_or_of_root_is_accepted() {
         ((Some(NOBODY), Some(1002)), None),
     ];
     for (port, ((on_one, on_every), expected)) in (21010..).zip(cases) {
-        let (every, one) = Name::both(PortSpace::Tcp, port, Family::V4, [10, 1, 1, 1].into());
+        let (every, one) = Name::both(None, PortSpace::Tcp, port, Family::V4, [10, 1, 1, 1].into());
         let one = one.expect("not a loopback address");
         let names = [(on_one, one), (on_every, every)];
         let listeners: Vec<_> =

@@ -45,6 +45,19 @@ fn begun() -> Capture {
     c
 }
 
+#[test]
+fn what_leaves_twice_at_once_was_sent_twice() {
+    let mut c = begun();
+    for psn in 104..106 {
+        c.send(A, B, psn);
+    }
+    // As when the NIC did not run between its two timers: 87 us apart, and bit for bit the same.
+    c.wait_us(87);
+    c.send(A, B, 105);
+    c.ack(B, A, 105, 6);
+    assert_found(&at(A, &c), &[]);
+}
+
 /// The peer does not run for a while, and answers then.
 fn stalled(answers: u32) -> Capture {
     let mut c = begun();
@@ -71,6 +84,26 @@ fn early_resends_to_a_peer_that_does_not_run_are_no_fault() {
         assert_found(&report, &[]);
         assert_told(&report, Kind::EarlyResend);
     }
+}
+
+/// The silence is 4.096 us × 2^12 long.
+fn stalled_for_16_8_ms(c: &mut Capture, psn: u32) {
+    c.send(A, B, psn);
+    c.wait_us(16_775);
+    c.send(A, B, psn);
+    c.ack(B, A, psn, psn - 99);
+    c.ack(B, A, psn, psn - 99);
+}
+
+#[test]
+fn a_silence_as_long_as_a_timer_is_none_of_a_requester_that_repeats_early() {
+    let mut c = begun();
+    stalled_for_16_8_ms(&mut c, 104);
+    assert_found(&at(A, &c), &[Kind::AckDelayed]);
+
+    let mut c = stalled(2);
+    stalled_for_16_8_ms(&mut c, 111);
+    assert_found(&at(A, &c), &[]);
 }
 
 #[test]
@@ -307,4 +340,38 @@ fn acks_that_answer_repeats_of_earlier_requests_are_not_doubled_by_the_network()
     assert!(answered < ack);
     c.repeat(ack);
     assert_found(&at(A, &c), &[Kind::Duplicate]);
+}
+
+#[test]
+fn a_nak_is_not_lost_because_what_it_asked_for_is_read_late() {
+    for wait_us in [10, 900, TIMER_US, 4 * TIMER_US] {
+        let mut c = begun();
+        c.send(A, B, 105);
+        c.nak(B, A, 104, 4, Syndrome::Nak(NakCode::PsnSequence));
+        c.wait_us(wait_us);
+        c.send(A, B, 104);
+        c.send(A, B, 105);
+        c.ack(B, A, 105, 6);
+        let report = at(B, &c);
+        assert_found(&report, &[Kind::RequestLost]);
+        assert!(only(&report, Kind::RequestLost).text.contains("asked for it with a sequence NAK"));
+        // Who had received it resends at once.
+        let expected = if wait_us > 500 { Kind::NakLost } else { Kind::RequestLost };
+        assert_found(&at(A, &c), &[expected]);
+    }
+}
+
+#[test]
+fn requests_that_are_read_after_an_error_nak_were_under_way() {
+    let mut c = begun();
+    c.send(A, B, 104);
+    c.nak(B, A, 104, 4, Syndrome::Nak(NakCode::RemoteAccess));
+    c.wait_us(900);
+    c.send(A, B, 105);
+    assert!(at(B, &c).findings.iter().all(|f| f.kind != Kind::SentAfterError));
+    assert!(at(A, &c).findings.iter().any(|f| f.kind == Kind::SentAfterError));
+    // Not all the time.
+    c.wait_us(2_000_000);
+    c.send(A, B, 106);
+    assert!(at(B, &c).findings.iter().any(|f| f.kind == Kind::SentAfterError));
 }

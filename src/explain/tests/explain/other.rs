@@ -5,7 +5,8 @@ use softrnic_inspect::capture::Reader;
 use softrnic_wire::*;
 
 use super::common::{
-    A, B, Capture, Side, ids, losses_and_an_error, pcap_header, pcap_record, pcapng, rej, rep, req,
+    A, B, Capture, Side, ids, losses_and_an_error, pcap_header, pcap_record, pcapng, pcapng_with_comments,
+    rej, rep, req,
 };
 use super::{assert_faults, assert_told, only, report, report_of, text};
 
@@ -51,7 +52,12 @@ fn disconnect_not_answered() {
     c.send(A, B, 100);
     c.ack(B, A, 100, 1);
     c.mad(A, B, 0x15, 1, &ids(0x100, 0x200));
-    assert_faults(&c, &[Kind::CmUnanswered]);
+    // The program that asked may have ended, and its capture with it.
+    assert_faults(&c, &[]);
+    c.wait_us(4_000_000);
+    c.mad(A, B, 0x10, 1, &req(0x101, A.qpn + 1, 9000));
+    let report = assert_faults(&c, &[Kind::CmUnanswered]);
+    assert!(only(&report, Kind::CmUnanswered).text.contains("no DREP came"));
 }
 
 #[test]
@@ -105,6 +111,25 @@ fn packets_captured_at_two_interfaces() {
     assert_eq!(report.faults().count(), 0, "\n{}", text(&report));
     assert_told(&report, Kind::CapturedTwice);
     assert_eq!(report.pairs[0].packets(), 20);
+}
+
+/// The receiver's capture says what a rule of its did; the sender's has the same packet without a comment.
+#[test]
+fn a_fault_at_the_receiver_is_named_beside_the_capture_of_the_sender() {
+    const DROPPED: &str = "fault: dropped by rule 1, drop:op=rc_send_only:nth=1:dir=rx";
+    let mut c = Capture::new();
+    c.send(A, B, 100);
+    c.ack(B, A, 100, 1);
+    let packets: Vec<_> = (c.frames.iter().enumerate())
+        .flat_map(|(at, (time, frame))| {
+            let comment = if at == 0 { DROPPED } else { "" };
+            [(*time, true, frame.as_slice(), ""), (time + 100, false, frame.as_slice(), comment)]
+        })
+        .collect();
+    let report = report_of(&pcapng_with_comments(&packets));
+    assert_told(&report, Kind::CapturedTwice);
+    assert_told(&report, Kind::FaultInjected);
+    assert!(text(&report).contains("packet 2 was dropped on purpose, by your rule 1"), "{}", text(&report));
 }
 
 /// A device that talks to itself: what it sends it also receives, `burst` packets later.

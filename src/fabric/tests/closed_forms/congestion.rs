@@ -119,6 +119,32 @@ fn a_pause_ends_by_itself_unless_it_is_renewed() {
     assert!(world.log.dropped.is_empty());
 }
 
+/// A pause that was taken back is not renewed, so one that comes and goes costs no more than one that stays.
+#[test]
+fn only_the_newest_pause_of_a_priority_is_renewed() {
+    let events = |toggles: u64| {
+        let mut parts = lossless(Picos::from_micros(1), 32 << 20, Headroom::Auto, 1048);
+        parts.host.pfc = Pfc { lossless: 1 << LOSSLESS, quanta: Some(1000), ..Pfc::default() };
+        let network = Topology::star(2, &parts).expect("a star");
+        let mut world = World::new(network, 1, &[]);
+        let port = world.fabric.host_ports(Host(1))[0];
+        for toggle in 0..toggles {
+            let at = Picos(toggle * 200_000);
+            world.fabric.pause_storm(at, port, 1 << LOSSLESS, &mut world.log);
+            world.fabric.pause_storm(at + Picos(100_000), port, 0, &mut world.log);
+        }
+        world.fabric.pause_storm(Picos::from_micros(20), port, 1 << LOSSLESS, &mut world.log);
+        world.run(Picos::from_micros(50));
+        let mut events = 0;
+        while world.fabric.next_event().is_some_and(|at| at <= Picos::from_micros(500)) {
+            world.fabric.step(&mut world.log);
+            events += 1;
+        }
+        events
+    };
+    assert_eq!(events(50), events(0));
+}
+
 #[test]
 fn what_does_not_fit_is_dropped_or_trimmed() {
     let run = |trim| {

@@ -1,6 +1,6 @@
 //! Links that damage, fail and come back.
 
-use softrnic_fabric::{DropReason, Host, LinkChange, LinkId, Picos, Topology};
+use softrnic_fabric::{DropReason, Host, LinkChange, LinkId, Meddling, Picos, PortId, Topology};
 
 use crate::world::{Flow, GIGABIT, World, parts};
 
@@ -98,4 +98,41 @@ fn a_slower_rate_takes_effect_with_the_next_frame() {
     assert_eq!(times[11] - times[10], 80_000);
     let last = times.len() - 1;
     assert_eq!(times[last] - times[last - 1], 800_000);
+}
+
+/// What becomes of five frames if something is done to the second: the sequence numbers, as they arrive.
+fn meddled(meddling: Meddling) -> (Vec<u64>, World) {
+    let star = Topology::star(2, &parts(100 * GIGABIT, Picos::from_micros(1))).expect("a star");
+    let mut world = World::new(star, 1, &[Flow::new(0, 1, 1000, 5)]);
+    world.log.meddles = Some((PortId(0), 1, meddling));
+    world.run(Picos::NEVER);
+    let sequence = world.log.arrived.iter().map(|(_, _, (_, sequence), _)| *sequence).collect();
+    assert_eq!(world.fabric.counters(PortId(0)).meddled, 1);
+    assert_eq!(world.fabric.under_way(), 0);
+    (sequence, world)
+}
+
+#[test]
+fn what_is_done_on_purpose_happens_to_that_frame_alone() {
+    let (arrived, world) = meddled(Meddling::Lose);
+    assert_eq!(arrived, [0, 2, 3, 4]);
+    assert_eq!(world.log.dropped.len(), 1);
+    assert_eq!(world.log.dropped[0].1, DropReason::OnPurpose);
+    let counters = world.fabric.counters(PortId(0));
+    assert_eq!((counters.lost_down, counters.lost_damaged, counters.dropped), (0, 0, 0));
+    assert_eq!(meddled(Meddling::Nothing).0, [0, 1, 2, 3, 4]);
+    assert_eq!(meddled(Meddling::Twice).0, [0, 1, 1, 2, 3, 4]);
+    assert_eq!(meddled(Meddling::Behind(2)).0, [0, 2, 3, 1, 4]);
+    // At 100 Gb/s a frame takes 80 ns.
+    assert_eq!(meddled(Meddling::Delay(Picos::from_nanos(200))).0, [0, 2, 3, 1, 4]);
+}
+
+#[test]
+fn who_is_overtaken_by_too_few_follows_after_a_millisecond() {
+    let (arrived, world) = meddled(Meddling::Behind(9));
+    assert_eq!(arrived, [0, 2, 3, 4, 1]);
+    let last = world.log.arrived[4].0;
+    // Two links, the second of which takes the frame once more.
+    let frame = Picos::from_nanos(80);
+    assert_eq!(last, frame + frame + Picos::from_micros(1001) + frame + Picos::from_micros(1));
 }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 
 use softrnic_fabric::{
-    DropReason, Ect, Fabric, FlowTuple, Frame, Host, Observer, Parts, Picos, PortId, Priority, To, Topology,
+    DropReason, Ect, Fabric, FlowTuple, Frame, Host, Meddling, Observer, Parts, Picos, PortId, Priority, To,
+    Topology,
 };
 
 pub const GIGABIT: u64 = 1_000_000_000;
@@ -66,6 +67,8 @@ pub struct Log {
     pub paused: Vec<(Picos, PortId, Priority, bool)>,
     pub links: Vec<(Picos, Host, bool)>,
     pub trimmed: usize,
+    /// What is done to a frame of this number that leaves by this port.
+    pub meddles: Option<(PortId, u64, Meddling)>,
     room: VecDeque<Host>,
 }
 
@@ -73,6 +76,11 @@ impl Observer<Payload> for Log {
     fn deliver(&mut self, at: Picos, host: Host, frame: Frame<Payload>) {
         self.trimmed += usize::from(frame.trimmed);
         self.arrived.push((at, host, frame.payload, frame.ect));
+    }
+
+    fn meddle(&mut self, _at: Picos, port: PortId, frame: &mut Frame<Payload>) -> Option<Meddling> {
+        let (at, sequence, meddling) = self.meddles?;
+        ((at, sequence) == (port, frame.payload.1)).then_some(meddling)
     }
 
     fn has_room(&mut self, _at: Picos, host: Host) {

@@ -186,6 +186,13 @@ pub fn losses_and_an_error(pairs: u32, rounds: u32) -> Capture {
 /// A pcapng file as a NIC writes it that records what it sends and what it receives: for each packet its time,
 /// whether it left, and its frame.
 pub fn pcapng(packets: &[(u64, bool, &[u8])]) -> Vec<u8> {
+    let commented: Vec<_> =
+        packets.iter().map(|(time_ns, leaves, frame)| (*time_ns, *leaves, *frame, "hi")).collect();
+    pcapng_with_comments(&commented)
+}
+
+/// Likewise, with a comment for each packet.
+pub fn pcapng_with_comments(packets: &[(u64, bool, &[u8], &str)]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut block = |kind: u32, body: &[u8]| {
         let len = (body.len() as u32 + 12).to_le_bytes();
@@ -194,7 +201,7 @@ pub fn pcapng(packets: &[(u64, bool, &[u8])]) -> Vec<u8> {
     block(0x0A0D_0D0A, &[&[0x4D, 0x3C, 0x2B, 0x1A, 1, 0, 0, 0][..], &[0xFF; 8]].concat());
     // Ethernet, no limit, nanoseconds.
     block(1, &[1, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0]);
-    for (time_ns, leaves, frame) in packets {
+    for (time_ns, leaves, frame, comment) in packets {
         let len = frame.len() as u32;
         let mut body = Vec::new();
         for word in [0, (time_ns >> 32) as u32, *time_ns as u32, len, len] {
@@ -203,7 +210,10 @@ pub fn pcapng(packets: &[(u64, bool, &[u8])]) -> Vec<u8> {
         body.extend_from_slice(frame);
         body.resize(body.len().next_multiple_of(4), 0);
         // epb_flags, behind a comment.
-        body.extend_from_slice(&[1, 0, 2, 0, b'h', b'i', 0, 0, 2, 0, 4, 0, 1 + u8::from(*leaves), 0, 0, 0]);
+        body.extend_from_slice(&[1, 0, comment.len() as u8, 0]);
+        body.extend_from_slice(comment.as_bytes());
+        body.resize(body.len().next_multiple_of(4), 0);
+        body.extend_from_slice(&[2, 0, 4, 0, 1 + u8::from(*leaves), 0, 0, 0]);
         body.extend_from_slice(&[0; 4]);
         block(6, &body);
     }

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::{env, fs, os::fd::AsRawFd, ptr};
 
-use softrnic_memory::{LocalFault, RemoteFault};
+use softrnic_memory::{Config, LocalFault, MemoryError, MemoryTable, MrSpec, RemoteFault};
 
 use crate::world::{ALL, PAGE, Pages, World, sge};
 
@@ -96,6 +96,14 @@ fn a_fault_in_a_sandbox_is_a_fault() {
     assert_eq!(run("handle, sandboxed fault").code(), Some(3), "its handler was called");
 }
 
+#[test]
+fn a_sandbox_without_safe_copies_is_found_out_alive() {
+    if under_the_sanitizer() {
+        return;
+    }
+    assert_eq!(run("nothing, sandboxed registration").code(), Some(0));
+}
+
 /// The standard library says so, and aborts.
 #[test]
 fn a_stack_overflow_is_still_detected() {
@@ -126,6 +134,14 @@ fn program() {
         _ => {}
     }
     let pages = Pages::new(1);
+    if how == "sandboxed registration" {
+        forbid(libc::SYS_process_vm_readv);
+        let safe = Config { safe_copies: true, ..Config::default() };
+        let mut w = World::of(MemoryTable::with_config([9; 32], safe));
+        let spec = MrSpec { range: pages.range(), iova: pages.va(), access: ALL };
+        assert_eq!(w.table.reg_mr(w.pd, spec).map(drop), Err(MemoryError::Unsupported));
+        std::process::exit(0);
+    }
     let mut w = World::new();
     let keys = w.reg(pages.range(), ALL);
     if before == "replace" {

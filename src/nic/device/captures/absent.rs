@@ -12,12 +12,7 @@ use super::recording::Recording;
 pub enum OpenCapture {}
 
 impl OpenCapture {
-    pub(super) fn record(
-        &self,
-        _link: Box<dyn Link>,
-        _device: &str,
-        _notes: Option<FaultNotes>,
-    ) -> Box<dyn Link> {
+    pub(super) fn record(&self, _link: Box<dyn Link>, _device: &str, _notes: FaultNotes) -> Box<dyn Link> {
         match *self {}
     }
 }

@@ -22,6 +22,7 @@ fn loopback() -> (Port, Engine, u32) {
 /// The events that `change` raises.
 fn events(port: &mut Port, engine: &mut Engine, change: HostEvent) -> Vec<Event> {
     port.take(change, engine);
+    port.announce(engine);
     engine.take_events().collect()
 }
 

@@ -36,7 +36,7 @@ fn invalid_specifications_are_named() {
         ("udp?ecn=maybe", "ecn=maybe"),
         ("udp?shm=perhaps", "shm=perhaps: use on or off"),
         ("udp?copies=fast", "copies=fast: use safe or plain"),
-        ("udp?fast=on", "every device has early, ecn and copies"),
+        ("udp?fast=on", "every device has early, ecn, copies, pci, numa and speed"),
         ("ib:eth0", "ib:eth0"),
         ("a b=udp", "a b"),
         ("udp:10.0.0.300", "10.0.0.300"),
@@ -60,4 +60,25 @@ fn a_build_without_captures_says_so() {
     let spec = DeviceSpec { pcap: Some("/tmp/x.pcapng".into()), ..DeviceSpec::default() };
     let refused = spec.open_link().err().expect("refused").to_string();
     assert!(refused.contains("without the feature capture"), "{refused}");
+}
+
+#[test]
+fn every_device_can_say_where_it_is() {
+    let specs = DeviceSpec::list("m[0-1]=udp:127.0.0.[1-2]?pci=0000:1[0,1]:00.0&numa=[0,1]&speed=200Gbit")
+        .expect("devices");
+    let [one, two] = &specs[..] else { panic!("{specs:?}") };
+    assert_eq!((&*one.name, &*two.name), ("m0", "m1"));
+    assert_eq!((one.hardware.numa_node, two.hardware.numa_node), (Some(0), Some(1)));
+    assert_eq!(two.hardware.pci, "0000:11:00.0".parse().ok());
+    assert_eq!(two.hardware.speed, Some(200_000_000_000));
+    let both =
+        DeviceSpec::list("a=udp?pci=0000:10:00.0,b=udp?pci=10:00.0").expect_err("one place").to_string();
+    assert_eq!(both, "a and b are at the same place of PCI");
+    assert!(
+        problem("udp?pci=eth0").contains("pci=eth0: write DOMAIN:BUS:DEVICE.FUNCTION"),
+        "{}",
+        problem("udp?pci=eth0")
+    );
+    assert!(problem("udp?numa=-1").contains("numa=-1: not a number in range"));
+    assert!(problem("udp?speed=fast").contains("`fast` is not a speed"));
 }

@@ -1,14 +1,24 @@
 //! What takes long happens beside the NIC, which others may have meanwhile.
 
-use std::sync::mpsc::channel;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{EventfdFlags, eventfd};
+use softrnic_link::{Backlog, Link, ProcessSlot, ServeError, Sharing, delegate_link};
+use softrnic_wire::ServiceId;
+
 use super::pair;
+use super::wire::{WireLink, wire};
 use crate::progress::tuning::ATTEND_MEMBERS;
-use crate::verbs::{Access, AppRange, Context, MrSpec};
+use crate::verbs::{Access, AppRange, Context, MrSpec, Running};
 
 const LENGTH: usize = 64 << 20;
+/// How long a thread waits for what another is to do.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Untouched memory, which is unmapped when dropped.
 struct Untouched(usize);
@@ -100,4 +110,85 @@ fn endless_connections_are_served_only_now_and_then() {
     let rounds = begun.elapsed().as_millis() / ATTEND_MEMBERS.as_millis() + 2;
     assert!(let_in <= rounds * 16 + BACKLOG + 1, "{let_in} in {:?}", begun.elapsed());
     assert!(let_in > BACKLOG + 1, "those that wait come in: {let_in}");
+}
+
+/// A link whose address is shared, and where somebody wants to join.
+struct Shared {
+    below: WireLink,
+    ready: OwnedFd,
+    backlog: Option<Arc<Crowd>>,
+}
+
+/// Accepting takes until `end` says so.
+struct Crowd {
+    begun: Sender<()>,
+    end: Mutex<Receiver<()>>,
+}
+
+impl Backlog for Crowd {
+    fn accept_some(&self) {
+        self.begun.send(()).expect("heard");
+        let _ = self.end.lock().expect("whole").recv_timeout(WAIT_TIMEOUT);
+    }
+}
+
+impl Link for Shared {
+    delegate_link!(self => self.below;
+        capabilities reserve reserved commit flush is_blocked receive descriptor watch join leave counters
+    );
+
+    fn sharing(&mut self) -> Option<&mut dyn Sharing> {
+        Some(self)
+    }
+}
+
+impl Sharing for Shared {
+    fn processes(&mut self) -> Vec<u32> {
+        vec![std::process::id()]
+    }
+
+    fn lifelines(&mut self, _address: IpAddr, _slot: ProcessSlot) -> Option<u64> {
+        None
+    }
+
+    fn descriptor(&self) -> RawFd {
+        self.ready.as_raw_fd()
+    }
+
+    fn attend(&mut self) -> Vec<Arc<dyn Backlog>> {
+        rustix::io::read(&self.ready, &mut [0; 8]).expect("it is ready");
+        self.backlog.take().into_iter().map(|crowd| crowd as Arc<dyn Backlog>).collect()
+    }
+
+    fn let_in(&mut self) {}
+
+    fn serve(&mut self, _service: ServiceId, _at: Option<IpAddr>) -> Result<(), ServeError> {
+        Ok(())
+    }
+
+    fn stop_serving(&mut self, _service: ServiceId) -> Result<(), ServeError> {
+        Ok(())
+    }
+
+    fn end_sharing(&mut self) {}
+}
+
+/// Other users choose how many connect, and whoever accepts may be suspended.
+#[test]
+fn connections_are_accepted_while_another_thread_has_the_nic() {
+    let (begun, accepting) = channel();
+    let (end, ends) = channel();
+    let (below, ..) = wire(1);
+    let ready = eventfd(1, EventfdFlags::CLOEXEC).expect("an eventfd");
+    let backlog = Some(Arc::new(Crowd { begun, end: Mutex::new(ends) }));
+    let link = Box::new(Shared { below, ready, backlog });
+    let running = Running::with_link(link, IpAddr::from([127, 0, 77, 9]), "crowded").expect("starts");
+    let context = Context::on(running).expect("opens");
+    accepting.recv_timeout(WAIT_TIMEOUT).expect("the thread accepts");
+    thread::scope(|scope| {
+        let control = scope.spawn(|| context.nic().control(|_, _| ()));
+        let had_the_nic = wait_until(|| control.is_finished());
+        end.send(()).expect("heard");
+        assert!(had_the_nic, "whoever accepts holds the NIC");
+    });
 }

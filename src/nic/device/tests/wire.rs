@@ -172,7 +172,7 @@ pub fn wire(segments: usize) -> (WireLink, WireLink, Arc<Direction>, Arc<Directi
             receive_buffer: 1 << 20,
             zero_copy: false,
             shared_memory: true,
-            part: None,
+            slot: None,
         },
         counters: LinkCounters::default(),
     };
@@ -313,7 +313,7 @@ impl Link for WireLink {
         sleeper != Sleeper::Nobody && !pipe.datagrams.is_empty()
     }
 
-    fn caller_bell(&self) -> Option<RawFd> {
+    fn caller_wake_fd(&self) -> Option<RawFd> {
         Some(self.inward.bell.as_raw_fd())
     }
 

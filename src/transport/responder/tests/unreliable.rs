@@ -305,16 +305,17 @@ fn a_datagram_fills_a_receive_behind_its_network_header() {
 #[test]
 fn a_datagram_that_cannot_be_taken_costs_no_receive() {
     let long = [7; 4097];
-    for (qkey, payload, room, counter) in [
-        (Qkey(1), &long[..4], 44, Counter::DropQkey),
-        (Qkey(0), &long[..], 8000, Counter::DropUdLength),
-        (Qkey(0), &long[..4], 43, Counter::DropShortRecv),
+    for (qkey, payload, room, counter, told) in [
+        (Qkey(1), &long[..4], 44, Counter::DropQkey, 1),
+        (Qkey(0), &long[..], 8000, Counter::DropUdLength, 0),
+        (Qkey(0), &long[..4], 43, Counter::DropShortRecv, 1),
     ] {
         let mut case = Case::of(QpType::Ud);
         case.world.post_receive(1, room);
         assert_eq!(case.datagram(qkey, None, payload), CONTINUE);
         assert_eq!(case.dropped(counter), 1, "{counter:?}");
         assert_eq!((case.world.receives.len(), case.world.completed.len()), (1, 0));
+        assert_eq!(case.world.concerns.len(), told, "{counter:?}");
     }
     let mut case = Case::of(QpType::Ud);
     assert_eq!(case.datagram(Qkey(0), None, &[]), CONTINUE);

@@ -247,7 +247,7 @@ impl Scene {
 
     fn send(&mut self, peer: usize, dst: IpAddr, bytes: Vec<u8>, sealed: bool, tos: u8) {
         let now = self.world.now;
-        let flow = Flow { src: PEERS[peer].into(), dst, sport: 0xC000, part: None, tos, ttl: 1 };
+        let flow = Flow { src: PEERS[peer].into(), dst, sport: 0xC000, slot: None, tos, ttl: 1 };
         let link = &mut self.peers[peer];
         let Ok(slot) = link.reserve(now, &flow, bytes.len()) else { return };
         slot.bytes.copy_from_slice(&bytes);

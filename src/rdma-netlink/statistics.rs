@@ -1,0 +1,28 @@
+//! Counters, as `rdma statistic` shows them.
+
+use std::collections::BTreeMap;
+
+use crate::device::Device;
+use crate::number::attribute::*;
+use crate::reply::Attributes;
+
+/// The counters of a port, summed over all processes that have it. They fit into a message: a NIC has fewer than a
+/// hundred.
+pub fn counters(device: &Device<'_>) -> Attributes {
+    const MOST: usize = 3000;
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    for (name, value) in device.running().flat_map(|snapshot| &snapshot.counters) {
+        let sum = sums.entry(name).or_default();
+        *sum = sum.wrapping_add(*value);
+    }
+    let mut table = Attributes::default();
+    for (name, value) in sums {
+        let mut entry = Attributes::default();
+        entry.text(STAT_HWCOUNTER_ENTRY_NAME, name);
+        entry.u64(STAT_HWCOUNTER_ENTRY_VALUE, value);
+        if table.len() + entry.len() + 4 <= MOST {
+            table.nest(STAT_HWCOUNTER_ENTRY, &entry);
+        }
+    }
+    table
+}
