@@ -1,0 +1,18 @@
+/* swapped-address: the address went through htobe64() and was not turned back. */
+#include "pair.h"
+
+int main(void)
+{
+	make_both(IBV_QPT_RC);
+	enroll(&here, ALL_ACCESS);
+	there.mr = ibv_reg_mr(there.pd, there.memory, SIZE, ALL_ACCESS); /* registered */
+	CHECK(there.mr);
+	connect_both();
+	struct ibv_sge sge = all_of(&here, 64);
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge), *bad;
+	wr.wr.rdma.remote_addr = RIGHT(wr.wr.rdma.remote_addr, htobe64(wr.wr.rdma.remote_addr));
+	OK(ibv_post_send(here.qp, &wr, &bad)); /* posted */
+	finish(here.cq, IBV_WC_REM_ACCESS_ERR);
+	unmake_pair();
+	return 0;
+}

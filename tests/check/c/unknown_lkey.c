@@ -1,0 +1,14 @@
+/* unknown-key: an lkey that nobody has. */
+#include "pair.h"
+
+int main(void)
+{
+	make_pair();
+	struct ibv_sge sge = all_of(&here, 64);
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, &sge), *bad;
+	sge.lkey ^= RIGHT(0, 0x100);
+	OK(ibv_post_send(here.qp, &wr, &bad)); /* posted */
+	finish(here.cq, IBV_WC_LOC_PROT_ERR);
+	unmake_pair();
+	return 0;
+}

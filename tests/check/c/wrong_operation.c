@@ -1,0 +1,16 @@
+/* wrong-operation: a READ on an unreliable connection. */
+#include "pair.h"
+
+int main(void)
+{
+	make_both(RIGHT(IBV_QPT_RC, IBV_QPT_UC));
+	enroll(&here, ALL_ACCESS);
+	enroll(&there, ALL_ACCESS);
+	connect_both();
+	struct ibv_sge sge = all_of(&here, 64);
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_READ, &sge), *bad;
+	OK(ibv_post_send(here.qp, &wr, &bad)); /* posted */
+	finish(here.cq, IBV_WC_LOC_QP_OP_ERR);
+	unmake_pair();
+	return 0;
+}
