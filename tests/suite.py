@@ -44,6 +44,9 @@ ALONE = [
 
 def main():
     args = parse()
+    if args.outcomes:
+        args.outcomes = args.outcomes.resolve()
+        args.outcomes.write_text("")
     os.chdir(args.directory)
     sys.path.insert(0, os.getcwd())
     if args.results:
@@ -60,6 +63,8 @@ def parse():
     parser.add_argument("words", nargs="*", metavar="WORD", help="only tests whose names contain one of these")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), metavar="N",
                         help="so many processes (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--outcomes", type=pathlib.Path, metavar="FILE",
+                        help="write what became of each test to this file, a line of JSON each")  # fmt: skip
     parser.add_argument("--results", type=int, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -230,6 +235,9 @@ class Run:
     def note(self, name, outcome, text, took):
         with self.lock:
             self.count[outcome] += 1
+            if self.args.outcomes:
+                with self.args.outcomes.open("a") as file:
+                    file.write(json.dumps([name, outcome]) + "\n")
             if outcome == "skipped":
                 self.skipped.append((name, text))
             elif outcome != "ok":

@@ -55,8 +55,8 @@ class Program:
         return self.process.pid
 
     def output(self):
-        self.file.seek(0)
-        return self.file.read().decode(errors="replace")
+        # The program writes at the offset that it shares with this file. Reading must not move it.
+        return os.pread(self.file.fileno(), os.fstat(self.file.fileno()).st_size, 0).decode(errors="replace")
 
     def wait(self, deadline):
         """The exit status; None when the deadline passed, and the program was ended."""

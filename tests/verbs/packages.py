@@ -50,6 +50,13 @@ def python():
     return _cached(f"python-{wanted}", lambda new: _run(*pip, "--target", new, "-r", REQUIREMENTS))
 
 
+def mpich():
+    """A prefix with PyPI's MPICH and mpi4py, for Debian's Python."""
+    wanted = ("mpich==5.0.2", "mpi4py==4.1.2")
+    pip = ["/usr/bin/python3", "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--only-binary=:all:"]
+    return _cached("-".join(wanted).replace("==", "-"), lambda new: _run(*pip, "--prefix", new, *wanted))
+
+
 def crate_tests(name, version):
     """A directory with the test programs of a crate."""
 

@@ -50,6 +50,13 @@ class Captures(VerbsTest):
             explained = subprocess.run([SOFTRNIC, "decode", file], capture_output=True, text=True)
             self.assertEqual(explained.returncode, 0, explained.stderr)
 
+    def test_each_rule_says_at_the_end_how_often_it_matched(self):
+        run = ["--fault", "drop:op=rc_send_only:nth=5,drop:op=rc_read_request"]
+        outputs = self.run_pair("ibv_rc_pingpong", "-g", "0", "-n", "20", "-s", "64", run=run)
+        for said in outputs:
+            self.assertRegex(said, r"fault rule 1, drop:op=rc_send_only:nth=5: matched 1 of \d\d+ packets")
+            self.assertRegex(said, r"fault rule 2, drop:op=rc_read_request: matched 0 of \d\d+ packets")
+
     def test_explain_names_the_rule_that_dropped_a_packet(self):
         run = ["--fault", "delay=1us:nth=1000000,drop:op=rc_send_only:nth=5"]
         files = self.capture_pair("ibv_rc_pingpong", "-g", "0", "-n", "20", "-s", "64", run=run)

@@ -115,7 +115,7 @@ class Drill(VerbsTest):
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn(f"no rdma_cm server accepts connections at {PEER}:9", done.stderr)
 
-    def test_shared_memory_is_a_road_too(self):
+    def test_shared_memory_is_a_connection_too(self):
         done = self.play("--json", "--shm", "12-1-responder", "naks", "12-6-atomic-retry")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertEqual({script["verdict"] for script in json.loads(done.stdout)["scripts"]}, {"conforms"})

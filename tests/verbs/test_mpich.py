@@ -1,6 +1,11 @@
-"""MPICH, Debian's build of which is over UCX."""
+"""MPICH, Debian's build of which is over UCX, and PyPI's over UCX or libfabric."""
 
+import pathlib
+
+import packages
 from harness import VerbsTest
+
+TRAIN = pathlib.Path(__file__).parent / "python/train.py"
 
 
 class Mpich(VerbsTest):
@@ -20,3 +25,28 @@ class Mpich(VerbsTest):
 
     def test_three_ranks_over_datagrams(self):
         self.mpirun(3, "ud_verbs,self")
+
+
+class MpichOfPypi(VerbsTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        (cls.bin,) = packages.mpich().glob("**/bin")
+        (cls.python,) = (found.parent for found in packages.mpich().glob("**/dist-packages/mpi4py"))
+
+    def train(self, **extra):
+        out = self.run_ok(
+            [self.bin / "mpirun", "-n", "2", "/usr/bin/python3", "-B", TRAIN], timeout=180,
+            PYTHONPATH=str(self.python), MPI4PY_LIBMPI=str(self.bin.parent / "lib/libmpi.so.12"), MPIR_CVAR_NOLOCAL="1",
+            MPIR_CVAR_DEBUG_SUMMARY="1", **extra,
+        )
+        self.assertIn("2 ranks have learned what one learns", out)
+        return out
+
+    def test_training_a_model_over_ucx(self):
+        self.train(MPIR_CVAR_CH4_NETMOD="ucx", UCX_TLS="rc_verbs,ud_verbs:aux,self", UCX_NET_DEVICES="softrnic0:1",
+                   UCX_LOG_LEVEL="error")
+
+    def test_training_a_model_over_libfabric(self):
+        out = self.train(MPIR_CVAR_CH4_NETMOD="ofi", FI_PROVIDER="verbs;ofi_rxm")
+        self.assertRegex(out, r"provider: verbs;ofi_rxm")

@@ -8,7 +8,13 @@ from harness import DISTRIBUTION, INTERPOSER, ROOT, VerbsTest
 # Functions that the library replaces because of a descriptor, and what a sanitizer's runtime asks for.
 NO_PATH = {
     "write", "close", "dup2", "dup3", "close_range", "closefrom", "fstat", "fstat64", "__fxstat", "__fxstat64",
-    "__asan_default_options",
+    "socket", "bind", "setsockopt", "send", "sendto", "sendmsg", "writev",
+    "__asan_default_options", "softrnic_interpose_describe_by",
+    # For slow motion.
+    "clock_gettime", "gettimeofday", "time", "clock_nanosleep", "pthread_cond_timedwait", "pthread_cond_clockwait",
+    "pthread_mutex_timedlock", "pthread_mutex_clocklock", "sem_timedwait", "sem_clockwait", "sigaction", "signal",
+    "sigprocmask", "pthread_sigmask", "execve", "execv", "execvp", "execvpe", "fexecve", "posix_spawn", "posix_spawnp",
+    "system", "popen", "softrnic_interpose_slow_down",
 }  # fmt: skip
 
 # Words in the names of functions that take a path.

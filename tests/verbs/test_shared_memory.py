@@ -7,6 +7,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import time
 import unittest
 
@@ -155,10 +156,11 @@ class Breakpoint(SharedMemoryTest):
         return programs
 
     def stopped_peers(self):
-        """How many QPs of each process that answers wait for a peer that is stopped."""
+        """How many QPs of each process that answers and has received data wait for a peer that is stopped."""
         shown = subprocess.run([SOFTRNIC, "stats", "--json"], env=self.env, stdout=subprocess.PIPE)
-        qps = [device["qps"] for device in json.loads(shown.stdout)["devices"]]
-        return [sum(qp["peer_stopped"] for qp in some) for some in qps if some]
+        devices = [device for device in json.loads(shown.stdout)["devices"]
+                   if device["program"] == "writing" and device["counters"]["rcvd_pkts"]]
+        return [sum(qp["peer_stopped"] for qp in device["qps"]) for device in devices]
 
     def stop(self, program, other):
         """Stops it for three times as long as all retries take."""
@@ -187,6 +189,35 @@ class Breakpoint(SharedMemoryTest):
     def test_so_is_one_that_is_reached_through_sockets_and_shares_the_address(self):
         self.env.update(SOFTRNIC_SHM="off", SOFTRNIC_DEVICES="udp:127.0.13.19")
         self.stop_each()
+
+    def test_one_that_gets_no_processor_is_waited_for(self):
+        if os.geteuid() != 0:
+            self.skipTest("it takes root to take the processor from others")
+        programs = self.go()
+        server, client = programs
+        processor = min(os.sched_getaffinity(0))
+        for thread in map(int, os.listdir(f"/proc/{server.pid}/task")):
+            os.sched_setaffinity(thread, {processor})
+        others = subprocess.Popen(["taskset", "-c", str(processor), sys.executable, "-c", "while True: pass"],
+                                  start_new_session=True)
+        self.addCleanup(others.wait)
+        self.addCleanup(others.kill)
+        # Of each session, the kernel makes a group, and shares out the processor among these.
+        pathlib.Path(f"/proc/{others.pid}/autogroup").write_text("-20")
+        pathlib.Path(f"/proc/{server.pid}/autogroup").write_text("19")
+        self.wait_until(lambda: "its process gets no processor" in client.output(), [client])
+        time.sleep(3)
+        self.assertIsNone(client.process.poll(), client.output())
+        others.kill()
+        pathlib.Path(f"/proc/{server.pid}/autogroup").write_text("0")
+        for thread in map(int, os.listdir(f"/proc/{server.pid}/task")):
+            os.sched_setaffinity(thread, os.sched_getaffinity(0))
+        self.wait_until(lambda: self.stopped_peers() == [0, 0], programs)
+        for program in programs:
+            os.kill(program.pid, signal.SIGTERM)
+        for program in programs:
+            status = program.wait(time.monotonic() + 30)
+            self.assertEqual(status, 0, program.describe(status))
 
     def test_one_that_is_killed_while_it_is_stopped_is_given_up(self):
         server, client = self.go()

@@ -14,6 +14,9 @@ class Exchange:
         draft.write_bytes(data)
         draft.rename(self.directory / name)
 
+    def has(self, name):
+        return (self.directory / name).exists()
+
     def get(self, name, timeout=90):
         path, deadline = self.directory / name, time.monotonic() + timeout
         while not path.exists():
