@@ -18,6 +18,8 @@ import drill
 import errors
 import inside
 import matrix
+import nvme
+import ports
 import programs
 import report
 import sharing
@@ -32,7 +34,7 @@ from wire import Wire
 
 SUMMARY = "SoftRNIC against Linux kernel rxe, in guests; ARGS as tools/interop --help says"
 KERNELS = ["6.1", "sid"]
-PARTS = ["matrix", "errors", "programs", "connections", "sharing", "inside", "drill", "storage", "bench"]
+PARTS = ["matrix", "errors", "programs", "connections", "sharing", "inside", "drill", "ports", "storage", "nvme", "bench"]
 SEED = 7
 
 
@@ -125,8 +127,12 @@ class Interop:
                 self._inside(guest)
             if "drill" in self.args.parts:
                 self._drill(kernel, guest, core)
+            if "ports" in self.args.parts:
+                self._ports(guest)
             if "storage" in self.args.parts:
                 self._storage(guest, near, core)
+            if "nvme" in self.args.parts:
+                self._nvme(guest, near, core)
             if "bench" in self.args.parts and not core and not self.args.only:
                 self._bench(guest)
             if problem := guest.clock_problem():
@@ -340,24 +346,45 @@ class Interop:
         failed = len(self.failures) - before
         print(f"drill: {counts or 'nothing'}; {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
 
+    def _ports(self, guest):
+        begun, problem = time.monotonic(), ports.run(guest, self.out)
+        if problem:
+            self._fail(f"Linux {guest.version}: a port that goes down", problem)
+        else:
+            self.passed["ports"] += 1
+        print(f"ports: {'fail' if problem else 'pass'}; {time.monotonic() - begun:.1f} s", flush=True)
+
     def _storage(self, guest, near, core):
+        def disk(ours):
+            return storage.Disk(guest, storage.build(self.out), self.out, ours)
+
+        self._disks(guest, near, core, "storage", storage, disk)
+
+    def _nvme(self, guest, near, core):
+        def disks(ours):
+            return nvme.Disks(guest, self.library.parent / "nvmf-target", self.out, ours)
+
+        self._disks(guest, near, core, "nvme", nvme, disks)
+
+    def _disks(self, guest, near, core, part, module, make):
+        """The cases of a module that writes disks; `make` gets what runs programs at our side."""
         begun, before, passed = time.monotonic(), len(self.failures), self.passed["disks"]
-        cases = [case for case in storage.CASES if (case.core or not core) and self._wanted(case)]
+        cases = [case for case in module.CASES if (case.core or not core) and self._wanted(case)]
 
         def ours(case):
-            return self._softrnic(guest, near, "storage", case.link, case.family, storage.faults(case))
+            return self._softrnic(guest, near, part, case.link, case.family, module.faults(case))
 
-        disk = storage.Disk(guest, storage.build(self.out), self.out, ours) if cases else None
+        disk = make(ours) if cases else None
         for case in cases:
             if problem := disk.run(case):
                 self._fail(f"Linux {guest.version}: {case}", problem)
-                self._keep_captures(guest, "storage")
+                self._keep_captures(guest, part)
             else:
                 self.passed["disks"] += 1
         if cases:
-            self._judge(guest, "storage")
+            self._judge(guest, part)
         passed, failed = self.passed["disks"] - passed, len(self.failures) - before
-        print(f"storage: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
+        print(f"{part}: {passed} pass, {failed} fail; {time.monotonic() - begun:.1f} s", flush=True)
 
     def _softrnic(self, guest, near, part, link, family, faults):
         """How programs of rdma_cm run at our side: the start of their command line, and their environment."""

@@ -73,8 +73,9 @@ class Far:
 
 def build_library():
     """Build our libibverbs, and the command beside it; the directory to put into LD_LIBRARY_PATH."""
-    # With the worker of the labs, as all tests build it: another choice could compile dependencies anew.
-    packages = [word for name in ("cli", "ibverbs", "interpose", "xdp-tests") for word in ("-p", f"softrnic-{name}")]
+    # With the worker of the labs and the target, as all tests build it: another choice could compile dependencies anew.
+    names = ("softrnic-cli", "softrnic-ibverbs", "softrnic-interpose", "softrnic-xdp-tests", "nvmf-target")
+    packages = [word for name in names for word in ("-p", name)]
     subprocess.run(["cargo", "build", "--locked", "--release", *packages], check=True, cwd=ROOT)
     subprocess.run([ROOT / "tools/link-ibverbs", "release"], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
     return ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "release/verbs"

@@ -40,7 +40,7 @@ BOOT_MODULES = [
 # Present if needed: the kernel loads them by itself on `ip link add type veth` and such.
 MODULES_ON_DEMAND = [
     "veth", "8021q", "dummy", "tun", "bridge", "sch_netem", "sch_ingress", "act_mirred", "xsk_diag",
-    "ib_isert", "target_core_file", "crc32c_generic",
+    "ib_isert", "target_core_file", "crc32c_generic", "nvmet", "nvmet_rdma", "nvme_rdma", "ext4",
 ]  # fmt: skip
 
 KERNEL_PACKAGE = re.compile(r"linux-(image|binary|modules)-")
