@@ -1,6 +1,7 @@
-"""What CI services are given (action.yml, examples/ci), run by a shell as they would."""
+"""What CI services are given (action.yml, examples/ci, the release workflow), run by a shell as they would run it."""
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -8,52 +9,64 @@ from pathlib import Path
 
 import yaml
 
+# What a later step runs.
+DEVICES = "softrnic devices --json | python3 -c 'import json, sys; print(json.load(sys.stdin)[0][\"name\"])'"
+
 
 def check(root, archive):
-    """What is wrong, a list of sentences for each."""
+    """What is wrong with a real archive, a list of sentences for each."""
     for name, run in (("action.yml", action), ("examples/ci/gitlab.yml", gitlab)):
         with tempfile.TemporaryDirectory(prefix="softrnic-dist-") as directory:
             directory = Path(directory)
             for file in (archive, archive.parent / "SHA256SUMS"):
                 shutil.copy(file, directory)
             copy = directory / archive.name
-            (directory / "work").mkdir()
-            wrong = [] if (output := run(root, copy)) == "softrnic0" else [f"no device: {output}"]
-            yield name, wrong
+            output = run(root, directory / "work", archive=str(copy))
+            yield name, [] if output == "softrnic0" else [f"no device: {output}"]
             with copy.open("r+b") as damaged:
                 damaged.seek(1000)
                 damaged.write(b"damaged")
-            (directory / "work2").mkdir()
-            yield f"{name}: a damaged archive", ["is used"] if run(root, copy, "work2") == "softrnic0" else []
+            output = run(root, directory / "work2", archive=str(copy))
+            yield f"{name}: a damaged archive", ["is used"] if output == "softrnic0" else []
 
 
-# What a later step runs.
-DEVICES = "softrnic devices --json | python3 -c 'import json, sys; print(json.load(sys.stdin)[0][\"name\"])'"
-
-
-def action(root, archive, work="work"):
-    """The steps of the action, and one after it."""
-    steps = yaml.safe_load((root / "action.yml").read_text())["runs"]["steps"]
-    path = archive.parent / work / "path"
-    env = {**os.environ, "GITHUB_ACTION_PATH": str(root), "RUNNER_TEMP": str(path.parent), "GITHUB_PATH": str(path),
-           "ARCHIVE": str(archive)}
-    for step in steps:
-        if list(step["env"]) != ["ARCHIVE"]:
-            return f"the step's variables are {step['env']}"
-        done = shell(["bash", "-e", "-o", "pipefail", "-c", step["run"]], env, path.parent)
+def action(root, work, archive=None, version=None, repository="https://example.org/softrnic"):
+    """The steps of the action with these inputs, and one after it. `repository` is where the action comes from."""
+    definition = yaml.safe_load((root / "action.yml").read_text())
+    given = {"archive": archive, "version": version}
+    inputs = {name: given[name] or it.get("default", "") for name, it in definition["inputs"].items()}
+    server, _, name = repository.rpartition("/")
+    context = {"github.server_url": server, "github.action_repository": name,
+               **{f"inputs.{name}": value for name, value in inputs.items()}}
+    work.mkdir()
+    path = work / "path"
+    env = {**os.environ, "GITHUB_ACTION_PATH": str(root), "RUNNER_TEMP": str(work), "GITHUB_PATH": str(path)}
+    for step in definition["runs"]["steps"]:
+        done = run_step(step, env, context, work)
         if done.returncode:
             return done.stderr
     env["PATH"] = f"{path.read_text().strip()}:{env['PATH']}"
-    return shell(["bash", "-ec", DEVICES], env, path.parent).stdout.strip()
+    return shell(["bash", "-ec", DEVICES], env, work).stdout.strip()
 
 
-def gitlab(root, archive, work="work"):
+def gitlab(root, work, archive):
     """What comes before a job's script, and then a script, in one shell."""
     before = yaml.safe_load((root / "examples/ci/gitlab.yml").read_text())[".softrnic"]["before_script"]
     env = {**os.environ, "SOFTRNIC_ARCHIVE": f"file://{archive}"}
-    done = shell(["sh", "-ec", "\n".join([*(f"{line} >&2" for line in before[:-1]), before[-1], DEVICES])], env,
-                 archive.parent / work)
+    work.mkdir()
+    done = shell(["sh", "-ec", "\n".join([*(f"{line} >&2" for line in before[:-1]), before[-1], DEVICES])], env, work)
     return done.stdout.strip() or done.stderr
+
+
+def run_step(step, env, context, cwd):
+    """One step with a command, as the service runs it: expressions are evaluated first."""
+    values = {name: evaluate(value, context) for name, value in step.get("env", {}).items()}
+    return shell(["bash", "-e", "-o", "pipefail", "-c", evaluate(step["run"], context)], {**env, **values}, cwd)
+
+
+def evaluate(text, context):
+    # An expression that the test has no value for is an error here, as an empty one is on the service.
+    return re.sub(r"\$\{\{\s*(.*?)\s*\}\}", lambda found: context[found[1]], text)
 
 
 def shell(command, env, cwd):
