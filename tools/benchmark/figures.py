@@ -196,6 +196,18 @@ def bars(figures):
     size = connections.get("bytes")
     bar("resident memory of an rdma_cm connection, both ends", size and size / 1000, form="{:.1f} kB",
         note="identifiers, what the connection managers keep, and QPs of one work request each way")
+    for network in figures.once.get("networks") or []:
+        hosts, flows = network["hosts"], network["flows"] // network["hosts"]
+        bar(f"a study of {hosts} hosts, packets × links per second of a processor", network["hops_per_second"] / 1e6,
+            form="{:.2f} M", note=f"{network['events_per_second'] / 1e6:.2f} M events; {flows} flows of each host, "
+            f"{network['hosts_per_gb']:.0f} such hosts in 1 GB while they run")
+    for size, plain, attribute, most in (
+        ("64-byte", Name("rate", plan.PERFTEST_SHM, "send", RATE), "rate", 3.0),
+        ("64 KiB", stream(plan.PERFTEST_SHM, "send"), "bandwidth", 1.3),
+    ):
+        checked = other(plan.PERFTEST_SHM, plan.CHECKED, plain.size)
+        bar(f"{size} SENDs through shared memory, against the same under softrnic check",
+            figures.ratio(plain, checked, attribute), most=most, note="what it costs to be told what is wrong")
     startup = figures.once.get("startup") or {}
     alone = startup.get("alone")
     bar("what `softrnic run` adds to the time that ibv_devinfo takes", startup.get("added"), most=30, form="{:.1f} ms",

@@ -52,6 +52,9 @@ XDP_PING = "AF_XDP ping-pong, veth"
 XDP_WIRE_PING = "bare SENDs and ACKs, AF_XDP, veth"
 SENDTO = "one sendto per datagram"
 
+# Under softrnic check.
+CHECKED = "send, softrnic check"
+
 # Of processes and addresses: alone on one that others may share, or not; as many at each end, on one address or each on
 # its own.
 ALONE = "alone on a shared address"
@@ -202,6 +205,10 @@ class Plan:
             longer = lambda seconds, lossy=lossy: lossy.stream("write", 1 << 20, 2 * seconds)
             self.add(Name("other", PERFTEST, name, 1 << 20), longer)
         self.addresses()
+        # Beside those without it, of the rates and the streams.
+        checked = Perftest(LOOPBACK, SHARED, libraries, checked=True)
+        for size in (RATE, MAIN):
+            self.add(Name("other", PERFTEST_SHM, CHECKED, size), bind(checked.stream, "send", size))
         for subject, device in ((RUST_SHM, SHARED), (RUST, COMMON)):
             loads = Loads(self.tools.loops, device)
             for name, options in (("1 QP", {}), ("1,024 QPs", {"qps": 1024}), ("8 senders", {"senders": 8})):

@@ -69,10 +69,12 @@ class Counted:
 class Perftest(Counted):
     """perftest's programs, unmodified, on SoftRNIC's libibverbs."""
 
-    def __init__(self, place, device, libraries, fault=None, client_device=None):
+    def __init__(self, place, device, libraries, fault=None, client_device=None, checked=False):
         super().__init__()
         self.place = place
         env = {"LD_LIBRARY_PATH": str(libraries)}
+        if checked:
+            env |= {"SOFTRNIC_CHECK": "1", "SOFTRNIC_CHECK_LOG": "/dev/null"}
         if fault is not None:
             env["SOFTRNIC_FAULT"] = fault
         self.server_env = {**env, "SOFTRNIC_DEVICES": device}
@@ -215,6 +217,10 @@ class Loads:
     def resident(self, qps):
         """Bytes per end of a connection."""
         return self.call("resident", "--qps", qps)["bytes_per_end"]
+
+    def networks(self, sizes):
+        """Studies of networks with so many hosts: events and packets per second, and memory."""
+        return [json.loads(single([self.program, "network", "--hosts", hosts]).client) for hosts in sizes]
 
     def connections(self):
         """How fast rdma_cm makes connections, and bytes of both ends of one."""

@@ -38,6 +38,6 @@ need_root() {
 build_programs() {
     local profile="${SOFTRNIC_TEST_PROFILE:-release}"
     cargo build --locked --profile "$profile" \
-        -p softrnic-cli -p softrnic-ibverbs -p softrnic-interpose -p softrnic-xdp-tests
+        -p softrnic-cli -p softrnic-ibverbs -p softrnic-interpose -p softrnic-xdp-tests -p nvmf-target
     tools/link-ibverbs "$profile" >/dev/null
 }
