@@ -17,16 +17,18 @@ WORKSPACE = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))["wo
 # The contents: which pages a page has below it. A page that no other names is an error.
 BELOW = {
     "README": [
-        ("Begin", ["docs/install", "docs/tour/README", "docs/playground/README", "docs/looking", "docs/troubleshooting",
-                   "docs/faults"]),
-        ("Use it", ["docs/verbs", "docs/environment", "docs/interposed-calls", "docs/rdmacm", "docs/pyverbs", "docs/rust",
-                    "docs/site/api", "docs/real-interfaces", "docs/fabric", "docs/fabric-reference", "docs/kubernetes", "examples/c/README", "examples/python/README",
-                    "examples/rust/README"]),
+        ("Begin", ["docs/install", "docs/tour/README", "docs/playground/README", "docs/looking", "docs/check", "docs/check-reports", "docs/adversarial", "docs/troubleshooting",
+                   "docs/faults", "docs/ports", "docs/rails", "docs/rdma-tool"]),
+        ("Use it", ["docs/verbs", "docs/programs", "docs/preload", "docs/environment", "docs/interposed-calls", "docs/rdmacm", "docs/pyverbs", "docs/rust",
+                    "docs/site/api", "docs/real-interfaces", "docs/fabric", "docs/fabric-reference", "docs/congestion/README", "docs/kubernetes", "docs/cookbook/README", "examples/c/README", "examples/python/README",
+                    "examples/rust/README", "examples/nvmf-target/README"]),
         ("Beside others", ["docs/drill", "docs/interop", "docs/rxe-differences", "docs/decode-vs-tshark"]),
         ("How well it works", ["docs/performance", "docs/conformance", "docs/fuzzing", "docs/mutation", "docs/abi-arguments"]),
         ("The project", ["docs/ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG"]),
     ],
     "docs/tour/README": [(None, ["[1-9]*"])],
+    "docs/congestion/README": [(None, ["fairness", "victim", "deadlock", "paths"])],
+    "docs/cookbook/README": [(None, ["ci", "from-rxe", "containers", "mpi", "fail-over", "congestion", "nvme", "ai", "teaching"])],
     "docs/ARCHITECTURE": [(None, ["decisions/README"])],
     "docs/decisions/README": [(None, ["[0-9]*"])],
 }
