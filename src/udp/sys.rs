@@ -105,11 +105,25 @@ impl Socket {
 
     /// Has `program` choose among the sockets that share the port of this one.
     pub(super) fn choose_by(&self, program: &[Instruction]) -> io::Result<()> {
+        self.set_program(libc::SO_ATTACH_REUSEPORT_CBPF, program)
+    }
+
+    /// Keeps out what `program` does not let in.
+    pub(super) fn filter_by(&self, program: &[Instruction]) -> io::Result<()> {
+        self.set_program(libc::SO_ATTACH_FILTER, program)
+    }
+
+    /// Lets in everything again.
+    pub(super) fn stop_filtering(&self) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0)
+    }
+
+    fn set_program(&self, option: c_int, program: &[Instruction]) -> io::Result<()> {
         let program = libc::sock_fprog {
             len: program.len() as libc::c_ushort,
             filter: program.as_ptr().cast_mut().cast(),
         };
-        self.set_value(libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
+        self.set_value(libc::SOL_SOCKET, option, &program)
     }
 
     /// Takes the datagram at the head of the queue, or as much of it as `bytes` has room for; returns how much that is.

@@ -310,23 +310,28 @@ impl Members {
         if sender.bind(&SockAddr::new(address, 0, scope)).is_err() {
             return false;
         }
-        // Others may send to the address meanwhile, what they like.
         let mut secret = [0; 8];
         if sys::random(&mut secret).is_err() {
             return false;
         }
-        let obeyed = (0..ProcessSlot::COUNT).all(|number| {
-            let Some(slot) = ProcessSlot::new(number) else { return false };
-            let mut packet = [0; PROBE_LEN];
-            packet[4..8].copy_from_slice(&slot.qpns().start().to_be_bytes());
-            packet[8..].copy_from_slice(&secret);
-            let message = Outgoing { to: Some(at), payload: &packet, control: &[] };
-            let sent = sys::send_many(&sender, std::iter::once(message)).is_ok_and(|sent| sent == 1);
-            sent && arrives(&self.sockets[number], &packet)
-        });
-        // What the kernel has put elsewhere must not stay there either.
+        // Others may send to the address meanwhile, and what they send would fill the sockets, which have next to no room.
+        let filter = program::letting_in(secret);
+        let is_prepared = self.sockets.iter().all(|socket| socket.filter_by(&filter).is_ok());
         self.sockets.iter().for_each(empty);
-        obeyed
+        let obeyed = is_prepared
+            && (0..ProcessSlot::COUNT).all(|number| {
+                let Some(slot) = ProcessSlot::new(number) else { return false };
+                let mut packet = [0; PROBE_LEN];
+                packet[4..8].copy_from_slice(&slot.qpns().start().to_be_bytes());
+                packet[8..].copy_from_slice(&secret);
+                let message = Outgoing { to: Some(at), payload: &packet, control: &[] };
+                let sent = sys::send_many(&sender, std::iter::once(message)).is_ok_and(|sent| sent == 1);
+                sent && arrives(&self.sockets[number], &packet)
+            });
+        // What the kernel has put elsewhere must not stay there.
+        self.sockets.iter().for_each(empty);
+        let lets_in = self.sockets.iter().all(|socket| socket.stop_filtering().is_ok());
+        obeyed && lets_in
     }
 }
 
@@ -446,18 +451,11 @@ fn are_ending(address: IpAddr, scope: u32) -> bool {
     !binds(false) && binds(true)
 }
 
-/// Whether a packet comes to a socket. Others that do are forgotten.
+/// Whether a packet comes to a socket, and no other before it.
 fn arrives(socket: &Socket, packet: &[u8; PROBE_LEN]) -> bool {
     let mut bytes = [0; PROBE_LEN + 1];
-    for _ in 0..MOST_STRAYS {
-        if !socket.wait_readable(PROBE_TIMEOUT_MS).unwrap_or(false) {
-            return false;
-        }
-        if socket.take(&mut bytes).is_ok_and(|len| bytes[..len] == packet[..]) {
-            return true;
-        }
-    }
-    false
+    socket.wait_readable(PROBE_TIMEOUT_MS).unwrap_or(false)
+        && socket.take(&mut bytes).is_ok_and(|len| bytes[..len] == packet[..])
 }
 
 /// Reads and forgets what a socket has.

@@ -62,6 +62,21 @@ fn to(slot: ProcessSlot) -> Instruction {
     compute(RETURN, slot.number() as u32)
 }
 
+/// The socket's filter (`SO_ATTACH_FILTER`) that lets in only datagrams that have `secret` after their first eight bytes. A
+/// filter sees the UDP header as well.
+pub fn letting_in(secret: [u8; 8]) -> Vec<Instruction> {
+    let [upper, lower] = [0, 4].map(|at| u32::from_be_bytes(std::array::from_fn(|byte| secret[at + byte])));
+    const SECRET: u32 = 8 + 8;
+    vec![
+        load(LOAD_WORD, SECRET),
+        compare(upper, 0, 3),
+        load(LOAD_WORD, SECRET + 4),
+        compare(lower, 0, 1),
+        compute(RETURN, u32::MAX),
+        compute(RETURN, 0),
+    ]
+}
+
 /// The program for these services, and processes that have these slots. What is for nobody among them goes to the first.
 pub fn choosing(
     services: impl Iterator<Item = (ServiceId, ProcessSlot)>,
