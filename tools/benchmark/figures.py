@@ -201,6 +201,10 @@ def bars(figures):
         bar(f"a study of {hosts} hosts, packets × links per second of a processor", network["hops_per_second"] / 1e6,
             form="{:.2f} M", note=f"{network['events_per_second'] / 1e6:.2f} M events; {flows} flows of each host, "
             f"{network['hosts_per_gb']:.0f} such hosts in 1 GB while they run")
+    for example, found_there in (figures.once.get("slow_motion") or {}).items():
+        for what, ratio in found_there.items():
+            bar(f"{example} in slow motion, {what}: how far from its description", abs(ratio - 1), most=0.05, form="{:.1%}",
+                note="what perftest prints of a network that no machine could carry; one run, which a busy machine spoils")
     for size, plain, attribute, most in (
         ("64-byte", Name("rate", plan.PERFTEST_SHM, "send", RATE), "rate", 3.0),
         ("64 KiB", stream(plan.PERFTEST_SHM, "send"), "bandwidth", 1.3),
