@@ -4,10 +4,15 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use pnet_packet::MutablePacket;
+use pnet_packet::ethernet::{EtherType, EtherTypes, EthernetPacket, MutableEthernetPacket};
+use pnet_packet::ip::IpNextHeaderProtocols;
+use pnet_packet::ipv4::{self, Ipv4Packet, MutableIpv4Packet};
+use pnet_packet::ipv6::{Ipv6Packet, MutableIpv6Packet};
+use pnet_packet::udp::{MutableUdpPacket, UdpPacket};
+use pnet_packet::vlan::{MutableVlanPacket, VlanPacket};
 use softrnic_link::{Datagram, HeaderId, Link};
-use softrnic_wire::{
-    DF, EthHeader, EtherType, FrameHeader, IpFacts, IpHeader, MacAddr, ROCE_UDP_PORT, VlanTag, ipv4_checksum,
-};
+use softrnic_wire::{DF, ROCE_UDP_PORT};
 use softrnic_xdp::{XdpLink, XdpOptions, XdpVerdicts};
 
 use softrnic_link_tests::{Pair, can_run, ip, now, wait_for};
@@ -75,17 +80,9 @@ fn each_frame_goes_where_it_belongs() {
 
 fn frames() -> Vec<(&'static str, Vec<u8>, Fate)> {
     let ours = ("10.0.0.1", "10.0.0.2");
-    let tag = |tpid, id| Some(VlanTag { tpid, ..VlanTag::new(id, 3) });
-    let one_tag = |eth: &mut EthHeader| eth.vlan = tag(EtherType::VLAN, 5);
-    let two_tags = |eth: &mut EthHeader| {
-        eth.vlan = tag(EtherType::VLAN, 5);
-        eth.outer_vlan = tag(EtherType::SERVICE_VLAN, 6);
-    };
-    let three_tags = || {
-        let mut bytes = frame(ours, two_tags);
-        bytes.splice(12..12, [0x81, 0, 0, 7]);
-        bytes
-    };
+    let one_tag = &[(EtherTypes::Vlan, 5)];
+    let two_tags = &[(EtherTypes::PBridge, 6), (EtherTypes::Vlan, 5)];
+    let three_tags = &[(EtherTypes::Vlan, 7), (EtherTypes::PBridge, 6), (EtherTypes::Vlan, 5)];
     let not_ip = Fate::Passed(|verdicts| verdicts.passed_not_ip);
     let not_udp = Fate::Passed(|verdicts| verdicts.passed_not_udp);
     let fragment = Fate::Passed(|verdicts| verdicts.passed_fragment);
@@ -94,13 +91,13 @@ fn frames() -> Vec<(&'static str, Vec<u8>, Fate)> {
     let truncated = Fate::Passed(|verdicts| verdicts.passed_truncated);
     let v6 = ("fd00::1", "fd00::2");
     vec![
-        ("IPv4", frame(ours, |_| {}), Fate::Arrives),
-        ("IPv6", frame(v6, |_| {}), Fate::Arrives),
+        ("IPv4", frame(ours, &[]), Fate::Arrives),
+        ("IPv6", frame(v6, &[]), Fate::Arrives),
         ("IPv4 behind a tag", frame(ours, one_tag), Fate::Arrives),
         ("IPv6 behind a tag", frame(v6, one_tag), Fate::Arrives),
         ("IPv4 behind two tags", frame(ours, two_tags), Fate::Arrives),
         ("IPv6 behind two tags", frame(v6, two_tags), Fate::Arrives),
-        ("IPv4 behind three tags", three_tags(), not_ip),
+        ("IPv4 behind three tags", frame(ours, three_tags), not_ip),
         ("Ethernet padding", patch(ours, |bytes| bytes.extend([0; 9])), Fate::Arrives),
         ("a UDP checksum that is wrong", patch(ours, |bytes| bytes[UDP + 7] = 9), Fate::Arrives),
         ("congestion experienced", patch(ours, |bytes| set_ip(bytes, 1, 3)), Fate::Arrives),
@@ -116,9 +113,9 @@ fn frames() -> Vec<(&'static str, Vec<u8>, Fate)> {
         ("ARP", patch(ours, |bytes| bytes[13] = 6), not_ip),
         ("RoCE version 1", patch(ours, |bytes| bytes[12..14].copy_from_slice(&[0x89, 0x15])), not_ip),
         ("another UDP port", patch(ours, |bytes| bytes[UDP + 3] += 1), other_port),
-        ("another IPv4 address", frame(("10.0.0.1", "10.0.0.3"), |_| {}), other_address),
-        ("another IPv6 address", frame(("fd00::1", "fd00::3"), |_| {}), other_address),
-        ("a group that was not joined", frame(("10.0.0.1", "239.9.9.9"), |_| {}), other_address),
+        ("another IPv4 address", frame(("10.0.0.1", "10.0.0.3"), &[]), other_address),
+        ("another IPv6 address", frame(("fd00::1", "fd00::3"), &[]), other_address),
+        ("a group that was not joined", frame(("10.0.0.1", "239.9.9.9"), &[]), other_address),
         ("an IPv4 header that is too short", patch(ours, |bytes| set_ip(bytes, 0, 0x44)), truncated),
         ("an IP version that is wrong", patch(ours, |bytes| set_ip(bytes, 0, 0x65)), truncated),
         ("an IPv4 header cut short", patch(ours, |bytes| bytes.truncate(IP + 19)), truncated),
@@ -128,40 +125,77 @@ fn frames() -> Vec<(&'static str, Vec<u8>, Fate)> {
     ]
 }
 
-/// A frame from and to these addresses.
-fn frame((src, dst): (&str, &str), edit: impl Fn(&mut EthHeader)) -> Vec<u8> {
-    let facts = match (ip(src), ip(dst)) {
+/// A frame from and to these addresses, behind VLAN tags of these types and numbers.
+fn frame((src, dst): (&str, &str), tags: &[(EtherType, u16)]) -> Vec<u8> {
+    let udp_len = UdpPacket::minimum_packet_size() + TRANSPORT;
+    let (ether_type, ip_header_len) = match ip(src) {
+        std::net::IpAddr::V4(_) => (EtherTypes::Ipv4, Ipv4Packet::minimum_packet_size()),
+        std::net::IpAddr::V6(_) => (EtherTypes::Ipv6, Ipv6Packet::minimum_packet_size()),
+    };
+    let ip_at = EthernetPacket::minimum_packet_size() + tags.len() * VlanPacket::minimum_packet_size();
+    let mut bytes = vec![0x5A; ip_at + ip_header_len + udp_len];
+    let mut eth = MutableEthernetPacket::new(&mut bytes).expect("room");
+    eth.set_destination([0xFF; 6].into());
+    eth.set_source([2, 0, 0, 0, 0, 1].into());
+    eth.set_ethertype(tags.first().map_or(ether_type, |(tag, _)| *tag));
+    let mut rest = eth.payload_mut();
+    for (place, (_, id)) in tags.iter().enumerate() {
+        let (tag, behind) = rest.split_at_mut(VlanPacket::minimum_packet_size());
+        let mut tag = MutableVlanPacket::new(tag).expect("room");
+        tag.set_priority_code_point(pnet_packet::vlan::ClassOfService(3));
+        tag.set_drop_eligible_indicator(0);
+        tag.set_vlan_identifier(*id);
+        tag.set_ethertype(tags.get(place + 1).map_or(ether_type, |(tag, _)| *tag));
+        rest = behind;
+    }
+    let (header, rest) = rest.split_at_mut(ip_header_len);
+    match (ip(src), ip(dst)) {
         (std::net::IpAddr::V4(src), std::net::IpAddr::V4(dst)) => {
-            IpFacts::V4 { src, dst, id: 0x1234, flags_frag: DF }
+            header.fill(0);
+            let mut header = MutableIpv4Packet::new(header).expect("room");
+            header.set_version(4);
+            header.set_header_length(5);
+            header.set_total_length((ip_header_len + udp_len) as u16);
+            header.set_identification(0x1234);
+            header.set_flags(ipv4::Ipv4Flags::DontFragment);
+            header.set_ttl(63);
+            header.set_next_level_protocol(IpNextHeaderProtocols::Udp);
+            header.set_source(src);
+            header.set_destination(dst);
+            header.set_checksum(ipv4::checksum(&header.to_immutable()));
         }
-        (std::net::IpAddr::V6(src), std::net::IpAddr::V6(dst)) => IpFacts::V6 { src, dst },
+        (std::net::IpAddr::V6(src), std::net::IpAddr::V6(dst)) => {
+            header.fill(0);
+            let mut header = MutableIpv6Packet::new(header).expect("room");
+            header.set_version(6);
+            header.set_payload_length(udp_len as u16);
+            header.set_next_header(IpNextHeaderProtocols::Udp);
+            header.set_hop_limit(63);
+            header.set_source(src);
+            header.set_destination(dst);
+        }
         _ => panic!("two families"),
-    };
-    let mut eth = EthHeader::untagged(MacAddr::BROADCAST, MacAddr([2, 0, 0, 0, 0, 1]));
-    edit(&mut eth);
-    let header = FrameHeader {
-        eth,
-        ip: IpHeader { facts, tos: 0, ttl: 63, flow_label: 0 },
-        src_port: 50_000,
-        dst_port: ROCE_UDP_PORT,
-    };
-    let mut bytes = vec![0x5A; header.wire_len() + TRANSPORT];
-    header.emit(&mut bytes, TRANSPORT);
+    }
+    let mut udp = MutableUdpPacket::new(rest).expect("room");
+    udp.set_source(50_000);
+    udp.set_destination(ROCE_UDP_PORT);
+    udp.set_length(udp_len as u16);
+    udp.set_checksum(0);
     bytes
 }
 
 /// An untagged frame with something changed.
 fn patch(addresses: (&str, &str), change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
-    let mut bytes = frame(addresses, |_| {});
+    let mut bytes = frame(addresses, &[]);
     change(&mut bytes);
     bytes
 }
 
-/// Sets a byte of the IPv4 header, and the checksum.
+/// Sets a byte of the IPv4 header, and the checksum of its first twenty.
 fn set_ip(bytes: &mut [u8], offset: usize, value: u8) {
     bytes[IP + offset] = value;
     bytes[IP + 10..IP + 12].fill(0);
-    let checksum = ipv4_checksum(bytes[IP..].first_chunk().expect("header"));
+    let checksum = pnet_packet::util::checksum(&bytes[IP..UDP], 5);
     bytes[IP + 10..IP + 12].copy_from_slice(&checksum.to_be_bytes());
 }
 
