@@ -29,6 +29,7 @@ pub enum Told {
 }
 
 /// See the [module](self). Ports are counted within the switch.
+#[derive(Clone)]
 pub struct Buffer {
     /// Shared memory: all but reserves and headroom.
     shared: u64,

@@ -25,6 +25,7 @@ use crate::topology::{Host, LinkId, LinkSpec, NodeKind, PortId, Topology, Topolo
 const LONGEST_OVERTAKING: Picos = Picos::from_micros(1000);
 
 /// What happens later.
+#[derive(Clone)]
 enum Event {
     /// The last bit of what a port sends has left, and more waits.
     Free(PortId),
@@ -66,6 +67,7 @@ pub enum LinkChange {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoRoom;
 
+#[derive(Clone)]
 struct LinkState {
     spec: LinkSpec,
     is_up: bool,
@@ -74,6 +76,7 @@ struct LinkState {
     epoch: u32,
 }
 
+#[derive(Clone)]
 struct Switch {
     config: SwitchConfig,
     buffer: Buffer,
@@ -85,7 +88,8 @@ struct Switch {
 /// Next hops of a group's frames by node, from one source.
 type Tree = Vec<Vec<PortId>>;
 
-/// See the [crate](crate).
+/// See the [crate](crate). A clone has the same future, so that a player can look ahead.
+#[derive(Clone)]
 pub struct Fabric<P> {
     topology: Topology,
     /// Ports of each node.

@@ -44,6 +44,7 @@ pub struct PauseFrame {
 }
 
 /// See the [module](self).
+#[derive(Clone)]
 pub struct Port {
     pub queues: [VecDeque<Queued>; PRIORITIES],
     pub queued: [u64; PRIORITIES],

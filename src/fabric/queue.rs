@@ -6,11 +6,13 @@ use std::collections::BinaryHeap;
 use crate::picos::Picos;
 
 /// Events in the order of their time; those of one time in the order in which they were added.
+#[derive(Clone)]
 pub struct EventQueue<E> {
     heap: BinaryHeap<Entry<E>>,
     sequence: u64,
 }
 
+#[derive(Clone)]
 struct Entry<E> {
     at: Picos,
     sequence: u64,

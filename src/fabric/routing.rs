@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use crate::topology::{NodeKind, PortId, Topology};
 
 /// Next hops of all switches.
+#[derive(Clone)]
 pub struct Routes {
     hosts: usize,
     /// By node and host: an index into `sets`.

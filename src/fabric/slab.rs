@@ -1,6 +1,7 @@
 //! Values by small numbers, which are used again.
 
 /// See the [module](self).
+#[derive(Clone)]
 pub struct Slab<T> {
     entries: Vec<Option<T>>,
     free: Vec<u32>,

@@ -1,7 +1,7 @@
 //! NICs on a simulated network whose packets a reader controls.
 //!
 //! A [`World`](world::World) holds real engines in virtual time. It moves one step at a time, and a step is one packet
-//! that arrives or one timer that fires. Between steps [actions](action::Action) post work and meddle with packets under
+//! that arrives, one timer that fires, or room at a NIC's port. A switch between the NICs is that of `softrnic-fabric`. Between steps [actions](action::Action) post work and meddle with packets under
 //! way. A [`Session`] is a setup and a list of moves: it can go back, because the same moves lead to the same world.
 //!
 //! The page of `docs/playground` runs this as WebAssembly and knows nothing of the protocol. It sends a [`Request`] as
@@ -15,11 +15,12 @@ mod manager;
 pub mod memory;
 mod network;
 pub mod packet;
+pub mod port;
 mod post;
 pub mod rules;
 pub mod session;
 pub mod side;
-mod switch;
+mod switches;
 pub mod view;
 pub mod world;
 

@@ -2,18 +2,27 @@
 
 use std::time::Duration;
 
+use softrnic_fabric::DropReason;
 use softrnic_link::sim::{Flight, Meddling, Path};
+use softrnic_wire::Time;
 
 use crate::packet::{Fate, Packet};
+use crate::switches::{Becomes, News};
 use crate::view::What;
 use crate::world::World;
+
+/// Packets that a switch has are due then: never.
+pub(crate) const HELD: Time = Time::from_nanos(1 << 60);
 
 impl World {
     pub(crate) fn set_network(&mut self, mark: f64, loss: f64) -> Result<(), String> {
         if ![mark, loss].iter().all(|p| (0.0..=1.0).contains(p)) {
             return Err("a probability is from 0 to 1".into());
         }
-        let delay = Duration::from_nanos(self.setup.delay);
+        let delay = match self.switches {
+            None => Duration::from_nanos(self.setup.delay),
+            Some(_) => Duration::from_nanos(HELD.as_nanos()),
+        };
         self.fabric.set_default_path(Path { delay, mark, loss, ..Path::default() });
         Ok(())
     }
@@ -27,7 +36,7 @@ impl World {
 
     pub(crate) fn meddle(&mut self, packet: usize, what: Meddling, word: &'static str) -> Result<(), String> {
         let flight = self.under_way(packet)?;
-        if !self.fabric.meddle(flight.number, what) {
+        if !self.meddle_held(packet, what) && !self.fabric.meddle(flight.number, what) {
             return Err(match what {
                 Meddling::Mark => {
                     format!("packet {packet} is not ECN-capable: switch congestion control on")
@@ -56,8 +65,33 @@ impl World {
         Ok(())
     }
 
+    /// Does what only the switches can do to a packet that they have.
+    fn meddle_held(&mut self, packet: usize, what: Meddling) -> bool {
+        let Some(switches) = self.switches.as_mut().filter(|switches| switches.carries(packet)) else {
+            return false;
+        };
+        match what {
+            Meddling::ArriveAt(at) => {
+                switches.delay(packet, Duration::from_nanos(at.nanos_since(self.packets[packet].at)));
+                true
+            }
+            Meddling::Lose => {
+                switches.lose(packet);
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// When a packet under way arrives, as far as that is known.
+    pub(crate) fn arrival(&self, packet: usize) -> Result<Time, String> {
+        self.under_way(packet)
+            .map(|flight| if flight.at < HELD { flight.at } else { self.packets[packet].at })
+    }
+
     /// Moves what has arrived by now to the receivers.
     pub(crate) fn arrive(&mut self) {
+        self.pass_switches();
         for flight in self.fabric.flights().into_iter().filter(|flight| flight.at <= self.now) {
             let side = self.sides.iter_mut().find(|side| side.address == flight.to);
             if let (Some(side), Some(packet)) = (side, self.flying.remove(&flight.number)) {
@@ -69,27 +103,35 @@ impl World {
         self.fabric.advance(self.now);
     }
 
-    /// Lets the switch have what reaches it before anything else happens.
-    pub(crate) fn pass_switch(&mut self) {
-        let Some(mut switch) = self.switch.take() else { return };
-        while let Some((reaches, packet)) = self.next_time().and_then(|next| switch.take(next)) {
-            // Lost on the way to it, it takes nobody's place.
-            let Ok(flight) = self.under_way(packet) else { continue };
-            let Packet { to, length, psn, .. } = self.packets[packet];
-            let passage = switch.pass(reaches, to, length);
-            let at = passage.at.max(flight.at);
-            self.fabric.meddle(flight.number, Meddling::ArriveAt(at));
-            self.packets[packet].at = at;
+    /// Lets the switches do what they do until now.
+    pub(crate) fn pass_switches(&mut self) {
+        let Some(switches) = &mut self.switches else { return };
+        for News { at, packet, what } in switches.run_until(self.now) {
+            let known = &mut self.packets[packet];
+            let (number, psn) = (known.number, known.psn);
             self.touched.push(packet);
-            if passage.mark && self.fabric.meddle(flight.number, Meddling::Mark) {
-                let text = format!("the switch marks psn {psn}: {} bytes wait", passage.queue);
-                self.tell(None, What::Wire, Some(packet), text);
-                if let Ok(marked) = self.under_way(packet) {
-                    self.packets[packet].read(&marked.packet);
+            match what {
+                Becomes::Delivered(delay) => {
+                    known.at = at + delay;
+                    self.fabric.meddle(number, Meddling::ArriveAt(at + delay));
+                }
+                Becomes::Marked(queue) => {
+                    self.fabric.meddle(number, Meddling::Mark);
+                    if let Ok(marked) = self.under_way(packet) {
+                        self.packets[packet].read(&marked.packet);
+                    }
+                    let text = format!("the switch marks psn {psn}: {queue} bytes wait");
+                    self.tell_at(at, None, What::Wire, Some(packet), text);
+                }
+                Becomes::Lost(reason) => {
+                    (known.fate, known.at) = (Fate::Lost, at);
+                    self.flying.remove(&number);
+                    self.fabric.meddle(number, Meddling::Lose);
+                    let text = format!("psn {psn} is lost: {}", meaning(reason));
+                    self.tell_at(at, None, What::Wire, Some(packet), text);
                 }
             }
         }
-        self.switch = Some(switch);
     }
 
     /// Notes what has left since this was last called; it is a copy of `original`, if there is one.
@@ -106,12 +148,22 @@ impl World {
             self.touched.push(id);
             let text = format!("sent {}, psn {}{}", packet.opcode, packet.psn, packet.note());
             self.packets.push(packet);
-            if let Some(switch) = &mut self.switch {
-                switch.expect(flight.at, id);
+            if let Some(switches) = self.switches.as_mut().filter(|_| flight.at >= HELD) {
+                let known = &mut self.packets[id];
+                known.at = switches.send(self.now, known, [flight.from, flight.to]);
             }
             if original.is_none() {
                 self.tell(Some(from), What::Sent, Some(id), text);
             }
         }
+    }
+}
+
+fn meaning(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::NoRoom => "the switch has no room for it",
+        DropReason::NoRoute => "the switch knows no path",
+        DropReason::LinkDown => "the link is down",
+        _ => "on its link",
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 
 use softrnic_engine::{CqKey, Cqe, DropReason, Engine, EngineConfig, GsiCounter};
-use softrnic_link::sim::{Fabric, SimLink, SimOptions};
+use softrnic_link::sim::{Fabric, SimOptions};
 use softrnic_memory::{Access, MrKeys, MrSpec, MwType, PdId, WindowInfo};
 use softrnic_sync::queue::CompletionRing;
 use softrnic_transport::Counter;
@@ -12,6 +12,7 @@ use softrnic_wire::Rkey;
 
 use crate::action::Setup;
 use crate::memory::AppMemory;
+use crate::port::Port;
 use crate::rules;
 
 /// Bytes that each application has registered.
@@ -24,7 +25,7 @@ pub struct Side {
     /// The NIC.
     pub engine: Engine,
     /// Its link.
-    pub link: SimLink,
+    pub link: Port,
     /// Its address.
     pub address: IpAddr,
     /// The application's memory.
@@ -56,16 +57,18 @@ pub struct Side {
 }
 
 impl Side {
-    /// The NIC with this number.
-    pub fn new(fabric: &Fabric, number: usize, setup: &Setup) -> Result<Side, String> {
+    /// The NIC with this number, at a cable or at a switch.
+    pub fn new(fabric: &Fabric, number: usize, setup: &Setup, at_switch: bool) -> Result<Side, String> {
         let address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, number as u8 + 1));
         let options = SimOptions {
-            bandwidth: Some(setup.bandwidth.max(1_000_000)),
+            // The port of a switch's model has a rate.
+            bandwidth: (!at_switch).then_some(setup.bandwidth.max(1_000_000)),
             sees_ip_header: true,
             counts_ids: true,
             ..SimOptions::default()
         };
         let link = fabric.attach(address, options).map_err(|error| error.to_string())?;
+        let link = Port::new(link, at_switch);
         let mut config = EngineConfig::with_seed(setup.seed.wrapping_mul(16).wrapping_add(number as u64));
         config.transport.early_retransmission = setup.early_retransmission;
         config.transport.congestion_control = setup.congestion_control;

@@ -12,11 +12,12 @@ use softrnic_transport::{AttrMask, Path as QpPath, QpAccess, QpAttr, QpEvent, Qp
 use softrnic_wire::{Mtu, Psn, RnrTimer, Time};
 
 use crate::action::{Action, Op, Post, Service, Setup};
+use crate::network::HELD;
 use crate::packet::Packet;
 use crate::post::{self, Peer, QKEY};
 use crate::rules;
 use crate::side::Side;
-use crate::switch::Switch;
+use crate::switches::Switches;
 use crate::view::{Event, Rate, What};
 
 /// Entries of a send or receive queue.
@@ -65,7 +66,7 @@ pub struct World {
     /// By the number that the fabric gives.
     pub(crate) flying: HashMap<u64, usize>,
     next_wr: u64,
-    pub(crate) switch: Option<Switch>,
+    pub(crate) switches: Option<Switches>,
 }
 
 impl World {
@@ -90,13 +91,11 @@ impl World {
             fabric,
             flying: HashMap::new(),
             next_wr: 1,
-            switch: (setup.mark_at > 0).then(|| {
-                Switch::new(setup.sides, setup.bandwidth, Duration::from_nanos(setup.delay), setup.mark_at)
-            }),
+            switches: Switches::new(setup)?,
         };
         world.set_network(setup.mark, setup.loss)?;
         for number in 0..setup.sides {
-            let side = Side::new(&world.fabric, number, setup)?;
+            let side = Side::new(&world.fabric, number, setup, world.switches.is_some())?;
             world.sides.push(side);
         }
         if setup.connection_manager {
@@ -133,9 +132,16 @@ impl World {
         if self.sides.iter().any(|side| !side.inbox.is_empty()) {
             return Some(self.now);
         }
+        let switches = self.switches.as_ref().and_then(Switches::next);
+        [self.next_without_switches(), switches].into_iter().flatten().min()
+    }
+
+    /// The next timer, or the next packet that no switch has any more.
+    fn next_without_switches(&self) -> Option<Time> {
         let sides = self.sides.iter();
         let timers = sides.flat_map(|side| [side.engine.poll_timeout(), side.link.poll_timeout()]);
-        timers.chain([self.fabric.next_delivery()]).flatten().min()
+        let arrival = self.fabric.next_delivery().filter(|&at| at < HELD);
+        timers.chain([arrival]).flatten().min()
     }
 
     /// Does what somebody wants.
@@ -184,7 +190,7 @@ impl World {
             Action::Drop { packet } => self.meddle(packet, Meddling::Lose, "dropped")?,
             Action::Duplicate { packet } => self.meddle(packet, Meddling::Duplicate, "duplicated")?,
             Action::Delay { packet, ns } => {
-                let at = self.under_way(packet)?.at.max(self.now) + Duration::from_nanos(ns);
+                let at = self.arrival(packet)?.max(self.now) + Duration::from_nanos(ns);
                 self.meddle(packet, Meddling::ArriveAt(at), "delayed")?;
             }
             Action::Mark { packet } => self.meddle(packet, Meddling::Mark, "marked")?,
@@ -361,6 +367,7 @@ impl World {
 
     /// Lets every NIC do what it has to do at this time, except that it receives nothing.
     fn settle(&mut self) {
+        self.pass_switches();
         // What a NIC sends at one time is bounded by its queues.
         for _ in 0..1 << 10 {
             let busy = (0..self.sides.len()).filter(|&side| self.drive(side, 0)).count();
@@ -368,7 +375,7 @@ impl World {
                 break;
             }
         }
-        self.pass_switch();
+        self.look_ahead();
         self.see_rates();
         for side in &mut self.sides {
             side.find_changed();
@@ -398,7 +405,9 @@ impl World {
     /// Lets a NIC work. Returns whether it had something to do.
     fn drive(&mut self, side: usize, receive: usize) -> bool {
         let budget = Budget { receive, caller: Caller::Control, ..Budget::default() };
+        let has_room = self.switches.as_ref().is_none_or(|switches| switches.has_room(side));
         let node = &mut self.sides[side];
+        node.link.offer(has_room);
         let step = node.engine.step(self.now, &mut node.link, budget);
         let packet = if step.received > 0 { node.inbox.pop_front() } else { None };
         if let Some(packet) = packet {
@@ -437,8 +446,28 @@ impl World {
         step.received > 0 || step.sent > 0 || step.completed > 0 || connected
     }
 
+    /// Finds when the switches have something to say next.
+    fn look_ahead(&mut self) {
+        let waiting: Vec<bool> = self.sides.iter().map(|side| side.link.is_full()).collect();
+        let until = self.next_without_switches();
+        if let Some(switches) = &mut self.switches {
+            switches.look_ahead(&waiting, until);
+        }
+    }
+
     pub(crate) fn tell(&mut self, side: Option<usize>, what: What, packet: Option<usize>, text: String) {
-        let at = self.now.as_nanos();
+        self.tell_at(self.now, side, what, packet, text);
+    }
+
+    pub(crate) fn tell_at(
+        &mut self,
+        at: Time,
+        side: Option<usize>,
+        what: What,
+        packet: Option<usize>,
+        text: String,
+    ) {
+        let at = at.as_nanos();
         self.events.push(Event { at, side, what, packet, text, rule: None, says: None });
     }
 

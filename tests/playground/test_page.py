@@ -170,7 +170,8 @@ class Page(unittest.TestCase):
                   for name, end in (("A", 0), ("C", 2))}
         for line, (name, rate) in zip(lines, lowest.items()):
             self.assertTrue(line.startswith(f"{name}: now "), line)
-            self.assertAlmostEqual(float(re.search(r"lowest ([\d.]+) Mbit/s", line)[1]), rate, delta=0.06)
+            shown, unit = re.search(r"lowest ([\d.]+) ([GM])bit/s", line).groups()
+            self.assertAlmostEqual(float(shown) * {"G": 1000, "M": 1}[unit], rate, delta=6)
         self.assertEqual(self.browser.run("document.querySelectorAll('#rates path').length"), 2)
         self.browser.click("#restart")
         self.assertTrue(self.browser.run("document.getElementById('rates').hidden"), "nothing has happened yet")
