@@ -12,7 +12,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 # In one module, in this order.
-SCRIPTS = ["look.js", "engine.js", "ladder.js", "wire.js", "plot.js", "packet.js", "side.js", "lessons.js", "page.js"]
+SCRIPTS = ["look.js", "engine.js", "ladder.js", "wire.js", "plot.js", "network.js", "packet.js", "side.js", "lessons.js", "page.js"]
 
 
 def main():

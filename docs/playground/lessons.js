@@ -109,8 +109,8 @@ const LESSONS = [
   },
   {
     id: "10-dcqcn", title: "DCQCN: two senders, one port",
-    text: `A and C send to B through one port of a switch. From 20,000 waiting bytes on, the switch marks packets, and B answers
-      marked ones with CNPs. The plot shows what congestion control allows both senders.`,
+    text: `A and C send to B through one port of a switch. While more than 20,000 bytes wait there, the switch marks packets, and B
+      answers marked ones with CNPs. The plots show what congestion control allows both senders, and how the queue follows.`,
     task: "Post 40 WRITEs of 8192 bytes at A (“Times” is under “More”) and the same at C, and play until the rates have risen five times.",
     question: "How many microseconds lie between two rises of A's rate?",
     run: { setup: { sides: 3, congestion_control: true, mark_at: 20_000 }, moves: [] },
@@ -138,7 +138,59 @@ const LESSONS = [
     near: 0.02,
     why: "A message that waits for an answer is sent again after 50 ms, then after 100 more, then 200, until the time that the REQ names for an answer, about 4 s. B has both ends' numbers since the REQ, so it does not begin anew: A's repeated REQ is one that it knows.",
   },
+  {
+    id: "12-incast", title: "Incast and PFC",
+    text: `A and C send to B at the same time: 20 Gbit/s come to a port of 10. That is incast. The switch has 100,000 bytes of memory,
+      and drops what does not fit. With priority flow control (PFC) it tells its neighbours to pause before that.`,
+    task: `Post 20 WRITEs of 8192 bytes at A (“Times” is under “More”) and the same at C, and play until all are completed: packets are
+      lost. Then switch PFC on, at the top, and do the same again.`,
+    question: "For how many microseconds must A's port not send, the first time?",
+    run: { setup: { sides: 3, network: "switch", buffer: 100_000 }, moves: [] },
+    note: (state, kept) => (kept.lost ||= !state.setup.pfc && lostIn(state).length > 0),
+    done: (state, kept) => kept.lost && state.setup.pfc && lostIn(state).length === 0 && successes(state).length >= 40,
+    answer: (state) => {
+      const own = state.pauses.filter(({ port }) => port === 0);
+      return (own.find(({ paused }) => !paused).at - own.find(({ paused }) => paused).at) / 1000;
+    },
+    near: 0.05,
+    why: "The switch pauses a neighbour whose share of the memory is full, and takes that back when there is room again. Nothing is lost, and all is done sooner. But the pause stops everything of that priority at A's port: packets to others, too, whose ports are idle.",
+  },
+  {
+    id: "13-ecmp", title: "Two flows on one path",
+    text: `Two spines lead from leaf 1 to leaf 2, each with 10 Gbit/s; B's link has 20. Leaf 1 chooses by a hash of addresses and ports
+      (ECMP), so that the packets of a flow stay in order. The flows of A and C have the same spine, by chance. The other one carries ACKs at most.`,
+    task: `Post 20 WRITEs of 8192 bytes at A and the same at C, and play until all are completed. Then choose another UDP source port for C,
+      at the top, with which each flow has a spine of its own, and do the same again.`,
+    question: "How many times as long did it take until the last completion when both had the same spine?",
+    run: { setup: { sides: 3, network: "spines", buffer: 100_000, pfc: true, sports: [49_152, 49_152] }, moves: [] },
+    note: (state, kept) => {
+      if (successes(state).length >= 40 && spines(state).some((packets) => packets === 0)) kept.together = successes(state).at(-1).at;
+    },
+    done: (state, kept) => kept.together && successes(state).length >= 40 && spines(state).every((packets) => packets > 100),
+    answer: (state, kept) => kept.together / successes(state).at(-1).at,
+    near: 0.06,
+    why: "A hash knows nothing of load: of two flows and two paths, every second pair collides. RDMA has few flows and large ones, so that this does not even out. The source port is what NICs and libraries can vary; other switches choose a path for each packet, and the receiver has to bear another order.",
+  },
+  {
+    id: "14-link", title: "A link that fails",
+    text: `A and C send to B, each by a spine of its own. When a link fails, leaf 1 goes on sending into it until its routes follow, which
+      takes a while in a network. What is lost then has to be sent again, and both flows share what is left.`,
+    task: `Post 40 WRITEs of 8192 bytes at A (“Times” is under “More”) and the same at C, and play for a while. Cut a link between leaf 1
+      and a spine, under “Network”, and play until all are completed.`,
+    question: "How many microseconds after the failure does leaf 1 use the other spine?",
+    run: { setup: { sides: 3, network: "spines", buffer: 100_000, pfc: true, convergence: 100_000, sports: [49_152, 49_153] }, moves: [] },
+    done: (state) => failure(state) && lostIn(state).length > 0 && successes(state).length >= 80,
+    answer: (state) => (lostIn(state).at(-1).at - failure(state).at) / 1000,
+    near: 0.05,
+    why: "The last loss shows it. Then a packet gets through, B sees the gap and asks with one NAK, and everything from the first lost packet on is sent again, into a queue that now grows. Had the last packet been among the lost ones, nobody would have asked, and only the local ACK timeout of 67 ms would have helped.",
+  },
 ];
+
+const lostIn = (state) => state.events.filter(({ what, text }) => what === "wire" && text.includes("is lost at"));
+const successes = (state) => state.events.filter(({ what, text }) => what === "completion" && text.includes("Success"));
+const failure = (state) => state.events.find(({ what, text }) => what === "wire" && text.startsWith("the link leaf 1 to") && text.endsWith("fails"));
+/** Packets that leaf 1 has sent to each spine. */
+const spines = ({ view: { network } }) => network.links.flatMap(({ ends, packets }) => (network.nodes[ends[0]] === "leaf 1" ? [packets[0]] : []));
 
 const invalidating = (state) => state.packets.find((packet) => packet.from === 0 && /with Invalidate/i.test(packet.opcode));
 const lostReply = (state) => state.packets.find((packet) => packet.opcode === "REP" && packet.fate === "lost");
@@ -194,6 +246,8 @@ class LessonView {
     }
     this.box.replaceChildren(make("h2", "", title), make("p", "", text), make("p", "task", task), form, result);
     this.given = null;
+    // What earlier runs of this lesson have shown.
+    this.kept = {};
     this.result = result;
     this.form = form;
   }
@@ -202,7 +256,8 @@ class LessonView {
   look(state) {
     this.state = state;
     if (!this.lesson) return;
-    const done = Boolean(this.lesson.done(state));
+    this.lesson.note?.(state, this.kept);
+    const done = Boolean(this.lesson.done(state, this.kept));
     this.form.hidden = !done;
     if (done && !this.lesson.question) this.say("solved", `Done. ${this.lesson.why}`);
     else if (!done || this.given == null) this.say("", "");
@@ -210,7 +265,7 @@ class LessonView {
 
   check(given) {
     const { answer, near = 0, why } = this.lesson;
-    const right = answer(this.state);
+    const right = answer(this.state, this.kept);
     const close = given !== "" && Math.abs(Number(given) - right) <= near * Math.abs(right);
     this.given = given;
     this.say(close ? "solved" : "wrong", close ? `Right. ${why}` : `Not ${given || "nothing"}. The answer is in what happened: look at the packets and the times.`);

@@ -1,11 +1,12 @@
 // Puts the parts together: time, actions, and the address that carries a run.
 
 const engine = await loadEngine(WASM);
-const state = { packets: [], events: [], rates: [], flying: new Set(), changed: new Set(), chosen: null, view: null, setup: {}, playing: false };
+const state = { packets: [], events: [], rates: [], queues: [], pauses: [], flying: new Set(), changed: new Set(), chosen: null, view: null, setup: {}, playing: false };
 
 const ladder = new Ladder($("ladder"), choose);
 const wire = new Wire($("wire"), choose);
 const plot = new Plot($("rates"));
+const network = new NetworkView($("network-view"), act);
 const packetView = new PacketView($("packet"), engine, act);
 const sides = [...document.querySelectorAll(".side")].map((box) => new SideView(box, Number(box.dataset.side), engine, act));
 
@@ -35,7 +36,7 @@ function act(action) {
 /** Takes in what has changed. Many steps may be taken before they are drawn. */
 function take(view) {
   state.fresh ||= view.fresh;
-  if (view.fresh) (state.packets = []), (state.events = []), (state.rates = []), state.flying.clear();
+  if (view.fresh) (state.packets = []), (state.events = []), (state.rates = []), (state.queues = []), (state.pauses = []), state.flying.clear();
   for (const packet of view.packets) {
     state.packets[packet.id] = packet;
     state.changed.add(packet.id);
@@ -44,6 +45,8 @@ function take(view) {
   }
   state.events.push(...view.events);
   state.rates.push(...view.rates);
+  state.queues.push(...view.queues);
+  state.pauses.push(...view.pauses);
   view.managed = Boolean(state.setup.connection_manager);
   state.view = view;
   if (state.chosen >= state.packets.length) state.chosen = null;
@@ -58,6 +61,7 @@ function draw() {
   drawWire(view.now);
   sides.forEach((side) => side.set(view));
   plot.draw(state.rates, view, state.setup.bandwidth ?? 10_000_000_000);
+  network.draw(state);
   if (state.chosen == null || fresh || changed.has(state.chosen)) packetView.show(state.chosen);
   drawEvents(fresh);
   lesson.look(state);
@@ -201,17 +205,36 @@ function begin(run, at) {
   $("service").value = state.setup.service ?? "rc";
   $("sides").value = state.setup.sides ?? 2;
   $("manager").checked = state.setup.connection_manager ?? false;
-  $("switch").checked = Boolean(state.setup.mark_at);
+  $("network").value = between(state.setup);
+  $("marks").checked = Boolean(state.setup.mark_at);
+  $("pfc").checked = state.setup.pfc ?? false;
+  $("sport").value = state.setup.sports?.[1] ?? SPORT;
+  $("sport").parentElement.hidden = between(state.setup) !== "spines" || state.setup.sides !== 3;
   $("congestion").checked = state.setup.congestion_control ?? false;
   $("early").checked = state.setup.early_retransmission ?? false;
   return true;
 }
 
-/** Bytes that wait at a port of the switch when it begins to mark. */
+/** What is between the NICs. Marks need a switch, as runs say that are older than the choice. */
+function between({ network = "cable", mark_at = 0 }) {
+  return network === "cable" && mark_at ? "switch" : network;
+}
+
+/** Bytes that wait at a port of a switch when it begins to mark. */
 const MARK_AT = 20_000;
+/** Bytes of a switch's memory. */
+const BUFFER = 100_000;
+const SPORT = 49_152;
 function another() {
+  const chosen = $("network").value;
+  // Marks and pauses need a switch; who asks for one gets it.
+  const wanted = ($("marks").checked && !state.setup.mark_at) || ($("pfc").checked && !state.setup.pfc);
+  const network = chosen === "cable" && wanted ? "switch" : chosen;
+  const switched = network !== "cable";
   const setup = { ...state.setup, sides: Number($("sides").value), service: $("service").value, connection_manager: $("manager").checked,
-    congestion_control: $("congestion").checked, mark_at: $("switch").checked ? state.setup.mark_at || MARK_AT : 0, early_retransmission: $("early").checked };
+    congestion_control: $("congestion").checked, network, buffer: switched ? state.setup.buffer || BUFFER : 0,
+    mark_at: switched && $("marks").checked ? state.setup.mark_at || MARK_AT : 0, pfc: switched && $("pfc").checked,
+    sports: [SPORT, Number($("sport").value)], early_retransmission: $("early").checked };
   if (begin({ setup, moves: [] }, null)) keep();
 }
 
@@ -236,7 +259,7 @@ $("link").addEventListener("click", async () => {
   $("link").textContent = "It is in the address line";
   setTimeout(() => ($("link").textContent = "Copy link"), 2000);
 });
-for (const id of ["sides", "service", "manager", "congestion", "switch", "early"]) $(id).addEventListener("change", another);
+for (const id of ["sides", "service", "manager", "congestion", "network", "marks", "pfc", "sport", "early"]) $(id).addEventListener("change", another);
 $("file").addEventListener("change", (event) => explain(event.target.files[0]));
 for (const [name, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
   addEventListener(name, (event) => {

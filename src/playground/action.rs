@@ -38,10 +38,33 @@ pub struct Setup {
     pub mark: f64,
     /// Probability that a packet is lost.
     pub loss: f64,
-    /// Bytes in the queue of a switch's port from which on it marks; 0 for a network without such a switch.
+    /// What is between the NICs.
+    pub network: Network,
+    /// Bytes in the queue of a switch's port from which on it marks; 0 for no marks. It needs a switch.
     pub mark_at: u64,
+    /// Bytes of memory of each switch; 0 for more than can be filled.
+    pub buffer: u64,
+    /// Whether a switch whose memory fills pauses its neighbours (PFC), instead of dropping.
+    pub pfc: bool,
+    /// Nanoseconds after which the routes follow a link that has failed.
+    pub convergence: u64,
+    /// UDP source ports of the connections, from which switches choose among paths.
+    pub sports: [u16; 2],
     /// Whether the NICs are connected by messages to QP 1, when somebody asks for it, and not from the beginning.
     pub connection_manager: bool,
+}
+
+/// What is between the NICs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// Nothing that queues.
+    Cable,
+    /// A switch.
+    Switch,
+    /// A leaf with the senders, a leaf with the receiver, and two spines between them. The receiver's link is twice as fast as the
+    /// others.
+    Spines,
 }
 
 /// The transport service of all connections.
@@ -73,7 +96,12 @@ impl Default for Setup {
             early_retransmission: false,
             mark: 0.0,
             loss: 0.0,
+            network: Network::Cable,
             mark_at: 0,
+            buffer: 0,
+            pfc: false,
+            convergence: 0,
+            sports: [0xC000; 2],
             connection_manager: false,
         }
     }
@@ -149,6 +177,13 @@ pub enum Action {
         packet: usize,
         /// The bit, counted from the first of the BTH.
         bit: u32,
+    },
+    /// Lets a link between two switches fail, or work again.
+    Link {
+        /// Which one.
+        link: usize,
+        /// Whether it works.
+        up: bool,
     },
     /// Changes what the network does by chance.
     Network {

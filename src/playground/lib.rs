@@ -1,8 +1,9 @@
 //! NICs on a simulated network whose packets a reader controls.
 //!
 //! A [`World`](world::World) holds real engines in virtual time. It moves one step at a time, and a step is one packet
-//! that arrives, one timer that fires, or room at a NIC's port. A switch between the NICs is that of `softrnic-fabric`. Between steps [actions](action::Action) post work and meddle with packets under
-//! way. A [`Session`] is a setup and a list of moves: it can go back, because the same moves lead to the same world.
+//! that arrives, one timer that fires, or room at a NIC's port. Switches between the NICs are those of `softrnic-fabric`.
+//! Between steps [actions](action::Action) post work and meddle with packets under way. A [`Session`] is a setup and a
+//! list of moves: it can go back, because the same moves lead to the same world.
 //!
 //! The page of `docs/playground` runs this as WebAssembly and knows nothing of the protocol. It sends a [`Request`] as
 //! JSON and gets an answer as JSON ([`Session::call`], and `exports.rs` below that). The same requests get the same

@@ -106,7 +106,25 @@ impl World {
     /// Lets the switches do what they do until now.
     pub(crate) fn pass_switches(&mut self) {
         let Some(switches) = &mut self.switches else { return };
-        for News { at, packet, what } in switches.run_until(self.now) {
+        let news = switches.run_until(self.now);
+        self.hear(news);
+    }
+
+    pub(crate) fn change_link(&mut self, link: usize, up: bool) -> Result<(), String> {
+        let switches = self.switches.as_mut().ok_or("there is no switch")?;
+        let (name, news) = switches.change(self.now, link, up)?;
+        let word = if up { "works again" } else { "fails" };
+        self.tell(None, What::Wire, None, format!("the link {name} {word}"));
+        self.hear(news);
+        Ok(())
+    }
+
+    fn hear(&mut self, news: Vec<News>) {
+        if let Some(switches) = &mut self.switches {
+            self.queues.append(&mut switches.queues);
+            self.pauses.append(&mut switches.pauses);
+        }
+        for News { at, packet, what } in news {
             let known = &mut self.packets[packet];
             let (number, psn) = (known.number, known.psn);
             self.touched.push(packet);
@@ -115,19 +133,20 @@ impl World {
                     known.at = at + delay;
                     self.fabric.meddle(number, Meddling::ArriveAt(at + delay));
                 }
-                Becomes::Marked(queue) => {
+                Becomes::Held(time) => known.at += time,
+                Becomes::Marked(by, queue) => {
                     self.fabric.meddle(number, Meddling::Mark);
                     if let Ok(marked) = self.under_way(packet) {
                         self.packets[packet].read(&marked.packet);
                     }
-                    let text = format!("the switch marks psn {psn}: {queue} bytes wait");
+                    let text = format!("{by} marks psn {psn}: {queue} bytes wait");
                     self.tell_at(at, None, What::Wire, Some(packet), text);
                 }
-                Becomes::Lost(reason) => {
+                Becomes::Lost(by, reason) => {
                     (known.fate, known.at) = (Fate::Lost, at);
                     self.flying.remove(&number);
                     self.fabric.meddle(number, Meddling::Lose);
-                    let text = format!("psn {psn} is lost: {}", meaning(reason));
+                    let text = format!("psn {psn} is lost at {by}: {}", meaning(reason));
                     self.tell_at(at, None, What::Wire, Some(packet), text);
                 }
             }
@@ -161,9 +180,9 @@ impl World {
 
 fn meaning(reason: DropReason) -> &'static str {
     match reason {
-        DropReason::NoRoom => "the switch has no room for it",
-        DropReason::NoRoute => "the switch knows no path",
+        DropReason::NoRoom => "no room",
+        DropReason::NoRoute => "no path is known",
         DropReason::LinkDown => "the link is down",
-        _ => "on its link",
+        _ => "it is damaged",
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::action::{Action, Move, Setup};
 use crate::packet::layers;
-use crate::view::View;
+use crate::view::{Told, View};
 use crate::world::World;
 
 /// Moves that a session may have.
@@ -69,8 +69,7 @@ pub struct Session {
     moves: Vec<Option<Action>>,
     made: usize,
     world: Option<World>,
-    /// Events and rates that have been told.
-    told: (usize, usize),
+    told: Told,
 }
 
 impl Session {
@@ -168,7 +167,7 @@ impl Session {
             make(&mut world, known)?;
         }
         world.touched.clear();
-        (self.world, self.made, self.told) = (Some(world), count, (0, 0));
+        (self.world, self.made, self.told) = (Some(world), count, Told::default());
         Ok(())
     }
 
@@ -177,12 +176,13 @@ impl Session {
     }
 
     fn view(&mut self, fresh: bool) -> Result<String, String> {
-        let (made, moves, told) = (self.made, self.moves.len(), if fresh { (0, 0) } else { self.told });
+        let (made, moves, told) =
+            (self.made, self.moves.len(), if fresh { Told::default() } else { self.told });
         let world = self.world()?;
         let mut view = View::new(world, told, fresh);
         (view.cursor, view.moves) = (made, moves);
         let answer = json(&view)?;
-        self.told = (world.events.len(), world.rates.len());
+        self.told = Told::all(world);
         Ok(answer)
     }
 }

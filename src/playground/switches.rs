@@ -1,4 +1,4 @@
-//! The switch between the NICs, as `softrnic-fabric` models it.
+//! The switches between the NICs, as `softrnic-fabric` models it.
 //!
 //! The model carries the numbers of packets. Their bytes stay in the simulated network, which holds each of them until the model
 //! says what becomes of it.
@@ -8,26 +8,39 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use softrnic_fabric::{
-    DropReason, Ecn, Ect, Fabric, FlowTuple, Frame, Host, HostConfig, LinkSpec, Meddling, Observer,
-    PRIORITIES, Picos, PortId, SwitchConfig, To, Topology,
+    DropReason, Ecn, Ect, Fabric, FlowTuple, Frame, Host, HostConfig, LinkChange, LinkId, LinkSpec, Meddling,
+    NodeId, Observer, PRIORITIES, Pfc, Picos, PortId, Priority, SwitchConfig, To, Topology, TopologyError,
 };
 use softrnic_wire::{ROCE_UDP_PORT, Time};
 
-use crate::action::Setup;
+use crate::action::{Network, Setup};
 use crate::packet::Packet;
+use crate::view::{LinkView, NetworkView, Pause, Queue};
 
 /// What Ethernet adds to a packet: header, FCS, preamble and gap.
 const ETHERNET: u32 = 38;
+/// What headers and Ethernet add to the path MTU, at most.
+const HEADERS: u32 = 128 + ETHERNET;
+/// Name of a switch that is alone.
+const SWITCH: &str = "switch";
 
 /// See the [module](self).
 pub struct Switches {
     fabric: Fabric<usize>,
     /// The port of each NIC.
     nics: Vec<PortId>,
+    /// Links from one NIC to another.
+    hops: u64,
     bandwidth: u64,
     delay: Duration,
     seen: Seen,
     next: Option<Time>,
+    /// Bytes that wait at each port of a switch.
+    waiting: Vec<(PortId, u64)>,
+    /// What has changed there, until somebody takes it.
+    pub queues: Vec<Queue>,
+    /// Which ports were paused, until somebody takes it.
+    pub pauses: Vec<Pause>,
 }
 
 /// What becomes of a packet.
@@ -44,10 +57,12 @@ pub struct News {
 pub enum Becomes {
     /// It has reached its NIC, or does so after this time if somebody has delayed it.
     Delivered(Duration),
-    /// It is marked, and so many bytes wait behind it.
-    Marked(u64),
+    /// It waits for those before it, so that it arrives so much later.
+    Held(Duration),
+    /// A switch marks it, and so many bytes wait behind it.
+    Marked(String, u64),
     /// It is lost.
-    Lost(DropReason),
+    Lost(String, DropReason),
 }
 
 /// What the model tells, and what was done to packets by hand.
@@ -58,7 +73,10 @@ struct Seen {
     delayed: BTreeMap<usize, Duration>,
     marked: Vec<(PortId, usize)>,
     delivered: Vec<usize>,
-    dropped: Vec<(usize, DropReason)>,
+    dropped: Vec<(PortId, usize, DropReason)>,
+    /// Bytes that packets have found before them.
+    found: Vec<(PortId, usize, u64)>,
+    pauses: Vec<(PortId, bool)>,
 }
 
 impl Observer<usize> for Seen {
@@ -74,8 +92,23 @@ impl Observer<usize> for Seen {
         self.marked.push((port, frame.payload));
     }
 
-    fn dropped(&mut self, _at: Picos, _port: PortId, frame: &Frame<usize>, reason: DropReason) {
-        self.dropped.push((frame.payload, reason));
+    fn enqueued(&mut self, _at: Picos, port: PortId, frame: &Frame<usize>, queued: u64) {
+        let before = queued - u64::from(frame.bytes);
+        if before > 0 {
+            self.found.push((port, frame.payload, before));
+        }
+    }
+
+    fn dropped(&mut self, _at: Picos, port: PortId, frame: &Frame<usize>, reason: DropReason) {
+        self.dropped.push((port, frame.payload, reason));
+    }
+
+    fn paused(&mut self, _at: Picos, port: PortId, _priority: Priority) {
+        self.pauses.push((port, true));
+    }
+
+    fn resumed(&mut self, _at: Picos, port: PortId, _priority: Priority) {
+        self.pauses.push((port, false));
     }
 }
 
@@ -110,13 +143,21 @@ impl Switches {
     /// # Errors
     /// What is wrong with the setup, in a sentence.
     pub fn new(setup: &Setup) -> Result<Option<Switches>, String> {
-        if setup.mark_at == 0 {
+        if setup.network == Network::Cable && setup.mark_at == 0 {
             return Ok(None);
         }
-        let topology = topology(setup).map_err(|error| error.to_string())?;
-        let fabric = Fabric::new(topology, setup.seed).map_err(|error| error.to_string())?;
+        let (topology, hops) = topology(setup).map_err(|error| error.to_string())?;
+        let mut fabric = Fabric::new(topology, setup.seed).map_err(|error| error.to_string())?;
+        fabric.set_convergence(Picos::from_nanos(setup.convergence));
+        let topology = fabric.topology();
+        let ends = (0..topology.links().len() as u32).flat_map(|link| LinkId(link).ports());
+        let is_nic = |port: &PortId| topology.hosts().contains(&topology.owner(*port));
         Ok(Some(Switches {
             nics: (0..setup.sides as u32).map(|nic| fabric.host_ports(Host(nic))[0]).collect(),
+            waiting: ends.filter(|port| !is_nic(port)).map(|port| (port, 0)).collect(),
+            queues: Vec::new(),
+            pauses: Vec::new(),
+            hops,
             fabric,
             bandwidth: bandwidth(setup),
             delay: Duration::from_nanos(setup.delay),
@@ -154,8 +195,13 @@ impl Switches {
         // A copy made by hand goes there even if there is no room.
         let sent = self.fabric.send(picos(now), self.nics[packet.from], frame, &mut self.seen);
         debug_assert!(sent.is_ok(), "the model's ports take everything");
-        let once = Picos::of_bytes(u64::from(bytes), self.bandwidth);
-        now + self.delay + Duration::from_nanos((once + once).as_nanos_ceil())
+        let on = |rate| Picos::of_bytes(u64::from(bytes), rate).0;
+        let [first, last] = [packet.from, packet.to].map(|nic| on(self.rate(self.nics[nic])));
+        let links = Picos(first + last + (self.hops - 2) * on(self.bandwidth));
+        let waits: Picos = std::mem::take(&mut self.seen.found)
+            .into_iter()
+            .fold(Picos::ZERO, |sum, (port, _, before)| sum + Picos::of_bytes(before, self.rate(port)));
+        now + self.delay + Duration::from_nanos((links + waits).as_nanos_ceil())
     }
 
     /// Whether what becomes of a packet is not known yet.
@@ -173,6 +219,45 @@ impl Switches {
     /// Keeps a packet for longer on the last link.
     pub fn delay(&mut self, packet: usize, time: Duration) {
         *self.seen.delayed.entry(packet).or_default() += time;
+    }
+
+    /// Lets a link fail, or work again. Returns its name too.
+    ///
+    /// # Errors
+    /// Why that is not possible, in a sentence.
+    pub fn change(&mut self, now: Time, link: usize, up: bool) -> Result<(String, Vec<News>), String> {
+        let topology = self.fabric.topology();
+        let known = topology.links().get(link).ok_or_else(|| format!("there is no link {link}"))?;
+        if known.ends.iter().any(|end| topology.hosts().contains(end)) {
+            return Err("only links between switches fail here".into());
+        }
+        let name = known.ends.map(|end| topology.name(end)).join(" to ");
+        let change = if up { LinkChange::Up } else { LinkChange::Down };
+        self.fabric.change(picos(now), LinkId(link as u32), change, &mut self.seen);
+        let mut news = Vec::new();
+        self.tell(now, &mut news);
+        Ok((name, news))
+    }
+
+    /// What can be seen of them.
+    pub fn view(&self) -> NetworkView {
+        let topology = self.fabric.topology();
+        let links = topology.links().iter().enumerate().map(|(number, link)| {
+            let id = LinkId(number as u32);
+            LinkView {
+                ends: link.ends.map(|end| end.0 as usize),
+                up: self.fabric.is_up(id),
+                packets: id.ports().map(|port| self.fabric.counters(port).tx_frames),
+            }
+        });
+        NetworkView {
+            nodes: topology.nodes().iter().map(|node| node.name.clone()).collect(),
+            links: links.collect(),
+        }
+    }
+
+    fn rate(&self, port: PortId) -> u64 {
+        self.fabric.topology().links()[port.link().0 as usize].spec.rate
     }
 
     /// Lets everything happen up to a time.
@@ -209,9 +294,29 @@ impl Switches {
     }
 
     fn tell(&mut self, at: Time, news: &mut Vec<News>) {
+        let nanos = at.as_nanos();
+        for (port, before) in &mut self.waiting {
+            let bytes = self.fabric.queued(*port).iter().sum();
+            if std::mem::replace(before, bytes) == bytes {
+                continue;
+            }
+            let sample = Queue { at: nanos, port: port.0 as usize, bytes };
+            // What comes and goes at one time has not waited.
+            match self.queues.iter_mut().rfind(|last| last.port == sample.port) {
+                Some(last) if last.at == nanos => *last = sample,
+                _ => self.queues.push(sample),
+            }
+        }
+        for (port, paused) in std::mem::take(&mut self.seen.pauses) {
+            self.pauses.push(Pause { at: nanos, port: port.0 as usize, paused });
+        }
+        for (port, packet, before) in std::mem::take(&mut self.seen.found) {
+            let waits = Picos::of_bytes(before, self.rate(port)).as_nanos_ceil();
+            news.push(News { at, packet, what: Becomes::Held(Duration::from_nanos(waits)) });
+        }
         for (port, packet) in std::mem::take(&mut self.seen.marked) {
             let queue = self.fabric.queued(port).iter().sum();
-            news.push(News { at, packet, what: Becomes::Marked(queue) });
+            news.push(News { at, packet, what: Becomes::Marked(self.owner(port), queue) });
         }
         for packet in std::mem::take(&mut self.seen.delivered) {
             let delay = self.seen.delayed.remove(&packet).unwrap_or_default();
@@ -219,11 +324,17 @@ impl Switches {
                 news.push(News { at, packet, what: Becomes::Delivered(delay) });
             }
         }
-        for (packet, reason) in std::mem::take(&mut self.seen.dropped) {
+        for (port, packet, reason) in std::mem::take(&mut self.seen.dropped) {
             if self.forget(packet) {
-                news.push(News { at, packet, what: Becomes::Lost(reason) });
+                news.push(News { at, packet, what: Becomes::Lost(self.owner(port), reason) });
             }
         }
+    }
+
+    fn owner(&self, port: PortId) -> String {
+        let topology = self.fabric.topology();
+        let name = topology.name(topology.owner(port));
+        if name == SWITCH { format!("the {name}") } else { name.to_owned() }
     }
 
     /// Whether it had not been lost by hand before.
@@ -233,20 +344,67 @@ impl Switches {
     }
 }
 
-/// All NICs at one switch.
-fn topology(setup: &Setup) -> Result<Topology, softrnic_fabric::TopologyError> {
-    let mark = Ecn { kmin: setup.mark_at, kmax: setup.mark_at, pmax: 1.0 };
-    let switch = SwitchConfig { ecn: [Some(mark); PRIORITIES], ..SwitchConfig::default() };
-    let host = HostConfig { queue: u64::MAX, ..HostConfig::default() };
-    let link =
-        LinkSpec { rate: bandwidth(setup), delay: Picos::from_nanos(setup.delay / 2), ..LinkSpec::default() };
+/// The nodes and links, and how many links a packet takes.
+fn topology(setup: &Setup) -> Result<(Topology, u64), TopologyError> {
     let mut topology = Topology::new();
-    let switch = topology.add_switch("switch", switch)?;
-    for name in ["A", "B", "C"].into_iter().take(setup.sides) {
-        let host = topology.add_host(name, host)?;
-        topology.link(topology.node_of(host), switch, link)?;
+    let host = HostConfig { queue: u64::MAX, pfc: pfc(setup), ..HostConfig::default() };
+    let nics: Vec<NodeId> = ["A", "B", "C"][..setup.sides]
+        .iter()
+        .map(|name| topology.add_host(name, host).map(|host| topology.node_of(host)))
+        .collect::<Result<_, _>>()?;
+    if setup.network != Network::Spines {
+        let switch = topology.add_switch(SWITCH, switch(setup))?;
+        let link = link(setup, 2);
+        for &nic in &nics {
+            topology.link(nic, switch, link)?;
+        }
+        return Ok((topology, 2));
     }
-    Ok(topology)
+    let [senders, receivers, spine_1, spine_2] =
+        ["leaf 1", "leaf 2", "spine 1", "spine 2"].map(|name| topology.add_switch(name, switch(setup)));
+    let (senders, receivers) = (senders?, receivers?);
+    let link = link(setup, 4);
+    for (number, &nic) in nics.iter().enumerate() {
+        match number {
+            // Room for what both spines bring.
+            1 => topology.link(nic, receivers, LinkSpec { rate: 2 * link.rate, ..link })?,
+            _ => topology.link(nic, senders, link)?,
+        };
+    }
+    for spine in [spine_1?, spine_2?] {
+        topology.link(senders, spine, link)?;
+        topology.link(spine, receivers, link)?;
+    }
+    Ok((topology, 4))
+}
+
+/// One of several links that a packet takes one after the other.
+fn link(setup: &Setup, hops: u64) -> LinkSpec {
+    LinkSpec {
+        rate: bandwidth(setup),
+        delay: Picos::from_nanos(setup.delay / hops),
+        mtu_bytes: setup.mtu + HEADERS,
+        ..LinkSpec::default()
+    }
+}
+
+fn switch(setup: &Setup) -> SwitchConfig {
+    let mark = Ecn { kmin: setup.mark_at, kmax: setup.mark_at, pmax: 1.0 };
+    let usual = SwitchConfig::default();
+    SwitchConfig {
+        ecn: [(setup.mark_at > 0).then_some(mark); PRIORITIES],
+        buffer: if setup.buffer > 0 { setup.buffer } else { usual.buffer },
+        // Neighbours share what there is, and one port may fill nearly all.
+        ingress_alpha_log2: 0,
+        egress_alpha_log2: 3,
+        pfc: pfc(setup),
+        ..usual
+    }
+}
+
+/// Flow control of the priority that all data has.
+fn pfc(setup: &Setup) -> Pfc {
+    Pfc { lossless: u8::from(setup.pfc), ..Pfc::default() }
 }
 
 fn bandwidth(setup: &Setup) -> u64 {
@@ -343,5 +501,90 @@ mod tests {
         assert_eq!(said("the switch marks"), marked);
         assert_eq!(said("Success"), 2);
         assert!(world.packets.iter().all(|packet| packet.fate != Fate::Lost));
+    }
+
+    /// Two senders, with 20 WRITEs of 8192 bytes each, until all are done.
+    fn both(setup: Setup, mut meanwhile: impl FnMut(usize, &mut World)) -> World {
+        let mut world = World::new(&setup).expect("a world");
+        for end in [0, 2] {
+            (0..20).for_each(|_| write(&mut world, end, 8192));
+        }
+        for step in 0..4000 {
+            meanwhile(step, &mut world);
+            if !world.step() {
+                break;
+            }
+        }
+        assert_eq!(said(&world, "RdmaWrite, Success"), 40);
+        world
+    }
+
+    fn said(world: &World, text: &str) -> usize {
+        world.events.iter().filter(|event| event.text.contains(text)).count()
+    }
+
+    fn incast() -> Setup {
+        Setup { sides: 3, network: Network::Switch, buffer: 100_000, ..Setup::default() }
+    }
+
+    fn spines() -> Setup {
+        Setup { network: Network::Spines, pfc: true, sports: [49_152, 49_153], ..incast() }
+    }
+
+    #[test]
+    fn without_pauses_a_full_switch_drops_and_with_them_it_does_not() {
+        let lossy = both(incast(), |_, _| ());
+        assert!(said(&lossy, "is lost at the switch: no room") > 0 && lossy.pauses.is_empty());
+        assert!(lossy.queues.iter().all(|queue| queue.bytes <= 100_000));
+        let lossless = both(Setup { pfc: true, ..incast() }, |_, _| ());
+        assert_eq!(said(&lossless, "is lost"), 0);
+        for nic in [0, 4] {
+            let own: Vec<bool> =
+                lossless.pauses.iter().filter(|pause| pause.port == nic).map(|pause| pause.paused).collect();
+            assert!(
+                !own.is_empty() && own.iter().enumerate().all(|(place, &paused)| paused == (place % 2 == 0))
+            );
+        }
+    }
+
+    #[test]
+    fn a_queue_is_empty_in_the_end() {
+        let world = both(Setup { pfc: true, ..incast() }, |_, _| ());
+        assert_eq!(world.queues.last().map(|queue| queue.bytes), Some(0));
+    }
+
+    #[test]
+    fn source_ports_choose_the_spine() {
+        let apart = both(spines(), |_, _| ());
+        let together = both(Setup { sports: [49_152; 2], ..spines() }, |_, _| ());
+        let peak = |world: &World| world.queues.iter().map(|queue| queue.bytes).max().unwrap_or(0);
+        assert!(peak(&apart) < 4 * 1106, "{}", peak(&apart));
+        assert!(peak(&together) > 40_000, "{}", peak(&together));
+    }
+
+    #[test]
+    fn a_link_that_fails_loses_packets_until_the_routes_follow() {
+        let setup = Setup { convergence: 50_000, ..spines() };
+        let mut failed = Time::ZERO;
+        let world = both(setup, |step, world| {
+            if step == 60 {
+                failed = world.now;
+                world.act(&Action::Link { link: 3, up: false }).expect("a link between switches");
+            }
+        });
+        let lost: Vec<u64> = world
+            .events
+            .iter()
+            .filter(|event| event.text.contains("is lost at"))
+            .map(|event| event.at - failed.as_nanos())
+            .collect();
+        assert!(lost.len() > 30 && lost.iter().all(|&after| after <= 50_000), "{lost:?}");
+    }
+
+    #[test]
+    fn links_of_nics_do_not_fail() {
+        let mut world = World::new(&spines()).expect("a world");
+        assert!(world.act(&Action::Link { link: 0, up: false }).is_err());
+        assert!(world.act(&Action::Link { link: 7, up: false }).is_err());
     }
 }

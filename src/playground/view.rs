@@ -5,6 +5,7 @@ use softrnic_engine::CqeExtra;
 use softrnic_memory::Access;
 
 use crate::packet::Packet;
+use crate::switches::Switches;
 use crate::world::World;
 
 /// Something that happened.
@@ -59,6 +60,69 @@ pub struct Rate {
     pub rate: Option<u64>,
 }
 
+/// The queue of a switch's port from some time on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Queue {
+    /// When, in nanoseconds.
+    pub at: u64,
+    /// At which port: an even number is the first end of a link, an odd one the second.
+    pub port: usize,
+    /// Bytes that wait.
+    pub bytes: u64,
+}
+
+/// A port that must not send, or may again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Pause {
+    /// When, in nanoseconds.
+    pub at: u64,
+    /// Which port, as in [`Queue`].
+    pub port: usize,
+    /// Whether it is paused.
+    pub paused: bool,
+}
+
+/// How much of a world has been told.
+#[derive(Clone, Copy, Default)]
+pub struct Told {
+    events: usize,
+    rates: usize,
+    queues: usize,
+    pauses: usize,
+}
+
+impl Told {
+    /// All of it.
+    pub fn all(world: &World) -> Told {
+        Told {
+            events: world.events.len(),
+            rates: world.rates.len(),
+            queues: world.queues.len(),
+            pauses: world.pauses.len(),
+        }
+    }
+}
+
+/// The switches and their links.
+#[derive(Serialize)]
+pub struct NetworkView {
+    /// Names: the NICs first, in their order.
+    pub nodes: Vec<String>,
+    /// All links.
+    pub links: Vec<LinkView>,
+}
+
+/// A link of the network.
+#[derive(Serialize)]
+pub struct LinkView {
+    /// Which nodes it connects.
+    pub ends: [usize; 2],
+    /// Whether it works.
+    pub up: bool,
+    /// Packets that its ends have sent.
+    pub packets: [u64; 2],
+}
+
 /// The state of a world, with what has happened since the last look.
 #[derive(Serialize)]
 pub struct View<'w> {
@@ -76,6 +140,10 @@ pub struct View<'w> {
     packets: Vec<&'w Packet>,
     events: &'w [Event],
     rates: &'w [Rate],
+    queues: &'w [Queue],
+    pauses: &'w [Pause],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<NetworkView>,
 }
 
 #[derive(Serialize)]
@@ -137,8 +205,8 @@ struct EndView {
 }
 
 impl<'w> View<'w> {
-    /// Everything after these events and rates; with all packets, or those that the last move touched.
-    pub fn new(world: &'w World, (events, rates): (usize, usize), all: bool) -> View<'w> {
+    /// Everything that has not been told; with all packets, or those that the last move touched.
+    pub fn new(world: &'w World, told: Told, all: bool) -> View<'w> {
         let mut touched = world.touched.clone();
         touched.sort_unstable();
         touched.dedup();
@@ -155,10 +223,17 @@ impl<'w> View<'w> {
             } else {
                 touched.into_iter().map(|packet| &world.packets[packet]).collect()
             },
-            events: &world.events[events.min(world.events.len())..],
-            rates: &world.rates[rates.min(world.rates.len())..],
+            events: after(&world.events, told.events),
+            rates: after(&world.rates, told.rates),
+            queues: after(&world.queues, told.queues),
+            pauses: after(&world.pauses, told.pauses),
+            network: world.switches.as_ref().map(Switches::view),
         }
     }
+}
+
+fn after<T>(all: &[T], count: usize) -> &[T] {
+    &all[count.min(all.len())..]
 }
 
 fn side_view(world: &World, side: &crate::side::Side) -> SideView {

@@ -18,7 +18,7 @@ use crate::post::{self, Peer, QKEY};
 use crate::rules;
 use crate::side::Side;
 use crate::switches::Switches;
-use crate::view::{Event, Rate, What};
+use crate::view::{Event, Pause, Queue, Rate, What};
 
 /// Entries of a send or receive queue.
 const QUEUE: usize = 256;
@@ -60,6 +60,10 @@ pub struct World {
     pub events: Vec<Event>,
     /// How the rates of all ends have changed.
     pub rates: Vec<Rate>,
+    /// How the queues of the switches' ports have changed.
+    pub queues: Vec<Queue>,
+    /// Which ports were paused, and when.
+    pub pauses: Vec<Pause>,
     /// Packets that the last move changed.
     pub touched: Vec<usize>,
     pub(crate) fabric: Fabric,
@@ -87,6 +91,8 @@ impl World {
             packets: Vec::new(),
             events: Vec::new(),
             rates: Vec::new(),
+            queues: Vec::new(),
+            pauses: Vec::new(),
             touched: Vec::new(),
             fabric,
             flying: HashMap::new(),
@@ -197,6 +203,7 @@ impl World {
             Action::Flip { packet, bit } => {
                 self.meddle(packet, Meddling::Flip { bit: bit as usize }, "damaged")?;
             }
+            Action::Link { link, up } => self.change_link(link, up)?,
             Action::Network { mark, loss } => {
                 self.set_network(mark, loss)?;
                 let text = format!("the network marks {:.0}% and loses {:.0}%", mark * 100.0, loss * 100.0);
@@ -256,7 +263,7 @@ impl World {
                 ..QpAccess::default()
             },
             qkey: QKEY,
-            path: self.path(end.side, peer.side),
+            path: self.path(number, end.side, peer.side),
             mtu,
             dest_qpn: peer.qp.qpn,
             sq_psn: Psn::new(setup.psns[place]),
@@ -287,10 +294,16 @@ impl World {
         Ok(())
     }
 
-    fn path(&self, from: usize, to: usize) -> QpPath {
+    fn path(&self, end: usize, from: usize, to: usize) -> QpPath {
         let tos = self.tos();
+        let sport = self.sport(end);
         let (src, dst) = (self.sides[from].address, self.sides[to].address);
-        QpPath { src, dst, sport: 0xC000, tos, ttl: 64 }
+        QpPath { src, dst, sport, tos, ttl: 64 }
+    }
+
+    /// The UDP source port of an end's connection.
+    pub(crate) fn sport(&self, end: usize) -> u16 {
+        self.setup.sports[(end / 2).min(1)]
     }
 
     /// ECT(0), if congestion control is on: switches may mark what they would otherwise drop.
@@ -324,7 +337,7 @@ impl World {
             base: target.base,
             rkey: target.keys.rkey,
             window: target.window_key(),
-            path: self.path(end.side, other.side),
+            path: self.path(request.end, end.side, other.side),
             qpn: other.qp.qpn,
         };
         let (side, wr) = (end.side, self.next_wr);

@@ -1,5 +1,6 @@
 """Each lesson of the playground, solved through the page's own controls. What a wrong answer gets is in each of them."""
 
+import re
 import sys
 import unittest
 
@@ -167,6 +168,7 @@ class Lessons(unittest.TestCase):
         self.browser.until("!document.querySelector('#lesson form').hidden", seconds=60)
         self.browser.run("document.getElementById('play').textContent === 'Pause' && document.getElementById('play').click()")
         at = self.browser.run("""playground.state.events.filter((event) => event.side === 0 && event.what === "rate").map((event) => event.at)""")
+        self.assertIn("Queue of the switch to B", self.words())
         self.answer(right=round((at[-1] - at[-2]) / 1000), wrong=55)
 
     def test_11_rdma_cm(self):
@@ -180,6 +182,71 @@ class Lessons(unittest.TestCase):
         self.step_until("!document.querySelector('#lesson form').hidden")
         sent = self.browser.run("playground.state.packets.filter((packet) => packet.opcode === 'REP').map((packet) => packet.sent)")
         self.answer(right=round((sent[1] - sent[0]) / 1e6, 1), wrong=4000)
+
+    def post_at_both(self, times):
+        for side in (0, 2):
+            self.post(side, "write", 8192, times=times)
+
+    def play_until(self, condition):
+        """At the greatest speed, and then it stands still."""
+        self.browser.set("#speed", 1_000_000_000)
+        self.browser.click("#play")
+        self.browser.until(f"({condition}) || document.getElementById('play').textContent === 'Play'", seconds=60)
+        self.assertTrue(self.browser.run(condition), f"{condition}: nothing more happens")
+        self.browser.run("document.getElementById('play').textContent === 'Pause' && document.getElementById('play').click()")
+
+    def words(self):
+        return self.browser.run("document.querySelector('#network-view .plots').innerText")
+
+    ALL = "playground.state.events.filter((event) => event.what === 'completion' && /Success/.test(event.text)).length === {}"
+
+    def test_12_incast(self):
+        self.begin("12-incast")
+        self.post_at_both(20)
+        self.play_until(self.ALL.format(40))
+        lost = self.browser.run("playground.state.packets.filter((packet) => packet.fate === 'lost').length")
+        self.assertIn(f"{lost} packets lost at the switch", self.words())
+        self.assertGreater(lost, 0)
+        self.assertTrue(self.browser.run("document.querySelector('#lesson form').hidden"), "PFC has not been tried")
+        self.browser.click("#pfc")
+        self.post_at_both(20)
+        self.play_until(self.ALL.format(40))
+        self.assertNotIn("lost", self.words())
+        begin, end = map(float, re.search(r"A must not send to the switch: .*first from ([\d.]+) µs to ([\d.]+) µs", self.words()).groups())
+        self.answer(right=round(end - begin, 1), wrong=1000)
+
+    def test_12_incast_with_pfc_from_the_beginning_is_not_the_lesson(self):
+        self.begin("12-incast")
+        self.browser.click("#pfc")
+        self.post_at_both(20)
+        self.play_until(self.ALL.format(40))
+        self.assertTrue(self.browser.run("document.querySelector('#lesson form').hidden"))
+
+    def test_13_ecmp(self):
+        self.begin("13-ecmp")
+        took = []
+        for port in (49152, 49153):
+            self.browser.set("#sport", port)
+            self.post_at_both(20)
+            self.play_until(self.ALL.format(40))
+            took.append(self.browser.run("playground.state.events.findLast((event) => event.what === 'completion').at"))
+            self.assertEqual("Queue of leaf 1 to spine" in self.words(), port == 49152, self.words())
+        self.assertGreater(took[0], 1.8 * took[1])
+        self.answer(right=round(took[0] / took[1], 2), wrong=1)
+
+    def test_14_link(self):
+        self.begin("14-link")
+        self.post_at_both(40)
+        self.step(30)
+        self.browser.click("#network-view [data-link='3']")
+        self.assertIn("Repair leaf 1 – spine 1", self.browser.run("document.querySelector('#network-view .links').innerText"))
+        failed = self.browser.run("playground.state.view.now")
+        self.play_until(self.ALL.format(80))
+        last = self.browser.run("playground.state.events.findLast((event) => /is lost at/.test(event.text)).at")
+        self.assertGreater(last - failed, 90_000)
+        self.assertLessEqual(last - failed, 100_000, "then the routes have followed")
+        self.assertIn("Queue of leaf 1 to spine 2", self.words())
+        self.answer(right=round((last - failed) / 1000), wrong=67_000)
 
     def completed(self, side, what):
         return f"""document.querySelector('.side[data-side="{side}"] .completions').innerText.includes("{what}")"""

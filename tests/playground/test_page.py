@@ -15,6 +15,10 @@ MARKED = {"congestion_control": True}
 MANAGED = {"connection_manager": True}
 # Two senders and a port of a switch.
 SHARED = {**MARKED, "sides": 3, "mark_at": 20_000}
+# Two senders, and a switch whose memory they fill; or two spines between them and the receiver.
+INCAST = {"sides": 3, "network": "switch", "buffer": 100_000}
+SPINES = {**INCAST, "network": "spines", "pfc": True, "convergence": 100_000, "sports": [49152, 49153]}
+BOTH = [post("write", 8192, end=end, times=20) for end in (0, 2)]
 CONNECTED = [opened(MANAGED), recv(), act("connect", end=0), *steps(1), act("drop", packet=1), *steps(5)]
 
 # Name -> requests. Each is answered by the page's NICs and by those compiled for this machine.
@@ -43,6 +47,12 @@ RUNS = {
                             *[post("write", 4096, end=end) for end in (0, 2) for _ in range(10)], *steps(300)],
     "a port that two share": [opened(SHARED), *[post("write", 8192, end=end, times=24) for end in (0, 2)], *steps(700),
                               {"ask": "goto", "at": 300}, *steps(2)],
+    "incast": [opened(INCAST), *BOTH, *steps(700), {"ask": "goto", "at": 200}, *steps(2), {"ask": "save"}],
+    "incast with PFC": [opened({**INCAST, "pfc": True}), *BOTH, *steps(700)],
+    "a link that fails": [opened(SPINES), *BOTH, *steps(60), act("drop", packet=40), act("link", link=3, up=False), *steps(400),
+                          act("link", link=3, up=True), *steps(100)],
+    "copies, delays and losses at a switch": [opened(INCAST), post("write", 8192), act("duplicate", packet=0), *steps(2),
+                                              act("delay", packet=1, ns=30_000), act("drop", packet=2), *steps(60)],
     "window": [opened(), post("bind", 256, end=1, local=4096), post("write", 200, window=True), *steps(4), recv(),
                post("send_invalidate", 0), *steps(4), post("bind", 64, end=1, local=4096, read_only=True),
                post("read", 64, window=True), post("write", 64, window=True), *steps(12)],
@@ -64,7 +74,9 @@ RUNS = {
     "refused": [opened(), {"ask": "what"}, act("drop", packet=7), post("read", 9_000_000), post(end=9),
                 act("flip", packet=0, bit=1 << 20), opened({"mtu": 3}), opened({"sides": 9}), opened({"service": "xrc"}),
                 act("write", side=0, offset=16383, word=1), act("network", mark=2.0, loss=0.0), act("connect", end=0),
-                act("disconnect", end=0), post(times=65), post("bind", 20_000), opened({**MANAGED, "service": "ud"})],
+                act("disconnect", end=0), post(times=65), post("bind", 20_000), opened({**MANAGED, "service": "ud"}),
+                act("link", link=3, up=False), opened({"network": "ring"}), opened({**INCAST, "pfc": True, "buffer": 1000})],
+    "refused by a switch": [opened(INCAST), act("link", link=0, up=False), act("link", link=9, up=False)],
     "refused by rdma_cm": [opened(MANAGED), post(), act("connect", end=1), act("disconnect", end=0)],
 }
 
@@ -175,6 +187,47 @@ class Page(unittest.TestCase):
         self.assertEqual(self.browser.run("document.querySelectorAll('#rates path').length"), 2)
         self.browser.click("#restart")
         self.assertTrue(self.browser.run("document.getElementById('rates').hidden"), "nothing has happened yet")
+
+    def test_queues_and_pauses_are_plotted(self):
+        self.incast()
+        words = self.browser.run("document.querySelector('#network-view .plots').innerText")
+        peak, at = map(float, re.search(r"at most (\d+), at ([\d.]+) µs", words).groups())
+        queues, pauses = self.browser.run("playground.state.queues"), self.browser.run("playground.state.pauses")
+        highest = max((queue for queue in queues), key=lambda queue: queue["bytes"])
+        self.assertEqual((peak, at), (highest["bytes"], round(highest["at"] / 1000, 1)))
+        self.assertGreater(peak, 40_000)
+        for name, port in (("A", 0), ("C", 4)):
+            own = [pause for pause in pauses if pause["port"] == port]
+            self.assertEqual([pause["paused"] for pause in own], [True, False] * (len(own) // 2))
+            spans = sum(end["at"] - begin["at"] for begin, end in zip(own[::2], own[1::2]))
+            self.assertIn(f"{name} must not send to the switch: {len(own) // 2} times, first from {own[0]['at'] / 1000:.1f} µs", words)
+            self.assertIn(f"{spans / 1000:.1f} µs in all", words)
+        self.assertEqual(self.browser.run("document.querySelectorAll('#network-view .paused').length"), len(pauses) // 2)
+        self.browser.click("#restart")
+        self.assertEqual(self.browser.run("document.querySelector('#network-view .plots').innerText"), "", "nothing has happened yet")
+
+    def test_the_network_is_chosen(self):
+        shown = lambda: self.browser.run("""[...document.querySelectorAll("#network-view .node + text")].map((name) => name.textContent)""")
+        self.assertTrue(self.browser.run("document.getElementById('network-view').hidden"))
+        self.browser.click("#pfc")
+        self.assertEqual(self.browser.run("document.getElementById('network').value"), "switch", "a pause needs one")
+        self.assertEqual(shown(), ["A", "B", "switch"])
+        self.browser.set("#network", "spines")
+        self.assertEqual(shown(), ["A", "B", "leaf 1", "leaf 2", "spine 1", "spine 2"])
+        self.browser.set("#network", "cable")
+        self.assertTrue(self.browser.run("document.getElementById('network-view').hidden"))
+        self.assertFalse(self.browser.run("document.getElementById('pfc').checked"))
+
+    def incast(self, **how):
+        """Two senders that a switch pauses, as the address of a page."""
+        moves = [*(request["action"] for request in BOTH), 900]
+        run = {"setup": {**INCAST, "pfc": True}, "moves": moves, "lesson": "12-incast"}
+        self.browser.open(f"{PAGE.as_uri()}#{quote(json.dumps(run))}", **how)
+
+    def failed(self, **how):
+        """A link that has failed under way, as the address of a page."""
+        moves = [*(request["action"] for request in BOTH), 60, {"do": "link", "link": 3, "up": False}, 500]
+        self.browser.open(f"{PAGE.as_uri()}#{quote(json.dumps({'setup': SPINES, 'moves': moves, 'lesson': '14-link'}))}", **how)
 
     def shared(self, **how):
         """Two senders at a port, as the address of a page."""
@@ -329,7 +382,8 @@ class Page(unittest.TestCase):
             self.lose_one()
 
         shown = [(lost, False, 1440), (lost, True, 1440), (lost, False, 390), (self.shared, False, 1440), (self.shared, True, 390),
-                 (self.connected, True, 1440), (self.connected, False, 390)]
+                 (self.connected, True, 1440), (self.connected, False, 390), (self.incast, False, 1440), (self.incast, True, 390),
+                 (self.failed, True, 1440), (self.failed, False, 390)]
         for show, dark, width in shown:
             with self.subTest(show=show.__name__, dark=dark, width=width):
                 show(width=width, dark=dark)
@@ -389,6 +443,8 @@ class Page(unittest.TestCase):
         self.browser.picture(kept / "playground/playground.png")
         self.shared(width=1360, height=1060)
         self.browser.picture(kept / "playground/rates.png")
+        self.failed(width=1360, height=1160)
+        self.browser.picture(kept / "playground/network.png")
 
 
 class Measures(unittest.TestCase):
