@@ -5,8 +5,10 @@ use std::ffi::c_int;
 pub const IBV_NODE_CA: i32 = 1;
 pub const IBV_TRANSPORT_IB: i32 = 0;
 
+pub const IBV_GID_TYPE_ROCE_V1: u32 = 1;
 pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
 /// The answer of the private `ibv_query_gid_type`: 0 for IB and RoCE v1, 1 for RoCE v2.
+pub const IBV_GID_TYPE_SYSFS_IB_ROCE_V1: u32 = 0;
 pub const IBV_GID_TYPE_SYSFS_ROCE_V2: u32 = 1;
 
 pub const IBV_LINK_LAYER_INFINIBAND: u8 = 1;
@@ -32,6 +34,7 @@ pub const IBV_DEVICE_MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
 pub const IB_DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
 pub const IB_DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
 
+pub const IBV_ATOMIC_NONE: u32 = 0;
 pub const IBV_ATOMIC_HCA: u32 = 1;
 pub const IBV_PCI_ATOMIC_8_BYTES: u16 = 1 << 1;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use softrnic_link::fault::FaultSpec;
-use softrnic_nic::device::{AdversarySeed, file_count, file_size, snap_len};
+use softrnic_nic::device::{AdversarySeed, Model, file_count, file_size, snap_len};
 use softrnic_nic::verbs::{DeviceSpec, LinkKind};
 
 use crate::fabric::{show, slow_of};
@@ -43,6 +43,9 @@ pub struct EnvironmentArgs {
     /// late (docs/adversarial.md). The same SEED decides the same; without one, it is drawn and printed
     #[arg(long, value_name = "SEED", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     adversarial: Option<AdversarySeed>,
+    /// Have devices report the limits of a real one, and refuse what it would: mlx5 (docs/like.md)
+    #[arg(long, value_name = "DEVICE", value_parser = Model::named)]
+    like: Option<&'static Model>,
     /// What to log to standard error
     #[arg(long, value_name = "LEVEL")]
     log: Option<Level>,
@@ -105,6 +108,7 @@ impl EnvironmentArgs {
             eprintln!("softrnic: adversarial NIC, seed {seed}; to repeat: --adversarial={seed}");
             variables.push(("SOFTRNIC_ADVERSARIAL", seed.to_string().into()));
         }
+        variables.extend(self.like.map(|model| ("SOFTRNIC_LIKE", model.name.into())));
         if let Some(level) = self.log {
             let name = level.to_possible_value().map(|value| value.get_name().to_owned());
             variables.push(("SOFTRNIC_LOG", name.unwrap_or_default().into()));
@@ -118,12 +122,16 @@ impl EnvironmentArgs {
     /// The devices as given, and parsed. They are checked here: programs could only report that there are none.
     fn devices(&self) -> Result<(String, Vec<DeviceSpec>)> {
         let wrong = |error: softrnic_nic::device::SpecError| Failure::usage(error.to_string());
+        let like =
+            |specs: &mut [DeviceSpec]| self.like.iter().for_each(|model| DeviceSpec::imitate(specs, model));
         if self.device.is_empty() {
-            let specs = DeviceSpec::from_env().map_err(wrong)?;
+            let mut specs = DeviceSpec::from_env().map_err(wrong)?;
+            like(&mut specs);
             return Ok((softrnic_sys::environment::text("SOFTRNIC_DEVICES").unwrap_or_default(), specs));
         }
         let names = DeviceSpec::join(&self.device).map_err(wrong)?;
-        let specs = DeviceSpec::list(&names).map_err(wrong)?;
+        let mut specs = DeviceSpec::list(&names).map_err(wrong)?;
+        like(&mut specs);
         Ok((names, specs))
     }
 }

@@ -65,7 +65,7 @@ impl From<verbs::Error> for Error {
         match error {
             verbs::Error::DeviceFatal => Error::Gone,
             verbs::Error::Spec(_) | verbs::Error::Open(_) | verbs::Error::System(_) => Error::NoDevice,
-            verbs::Error::Control(_) => Error::Invalid,
+            verbs::Error::Control(_) | verbs::Error::Model(_) => Error::Invalid,
         }
     }
 }

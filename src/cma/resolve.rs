@@ -288,7 +288,7 @@ impl State {
     /// The index of a local address in the GID table.
     pub fn gid_index(&self, device_index: usize, local: IpAddr) -> Result<usize, Error> {
         let nic = self.device(device_index)?.context.nic();
-        let found = nic.control(|core, _| core.engine.gids().find(local));
+        let found = nic.control(|core, _| core.engine.gids().shown_at(local));
         found.ok().flatten().ok_or(Error::NoDevice)
     }
 }

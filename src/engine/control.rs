@@ -15,7 +15,7 @@ use super::object_memory::{CqMemory, DeferredFree, QpMemory, Remnant, SrqMemory}
 use super::objects::{Cq, QpCounts, QpIo, QpSlot, ReceiveQueue, Srq, Xrcd};
 use super::{CqKey, Engine, LocalData, QpKey, SrqKey, XrcdKey};
 use softrnic_sync::notify::{Arming, Notify, arming};
-use softrnic_sync::queue::{CompletionRing, RecvRing, SendRing};
+use softrnic_sync::queue::{CompletionRing, RecvRing, SeenSlots, SendRing};
 
 /// Why an object was not created, changed or destroyed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,6 +102,8 @@ pub struct QpHandle {
     pub qpn: Qpn,
     /// To post sends.
     pub sends: SendRing<SendRequest>,
+    /// To free the slots of sends, if polling does.
+    pub seen: Option<SeenSlots>,
     /// To post receives, unless they are shared.
     pub receives: Option<RecvRing<RecvRequest>>,
     /// The state ([`QpState`] as a number), kept current by the engine.
@@ -361,7 +363,7 @@ impl Engine {
         self.memory.pd_retain(init.pd)?;
         self.cqs[init.send_cq].users += 1;
         self.cqs[init.recv_cq].users += 1;
-        let QpMemory { sends: (sends, nic_sends), receives: own, place } = parts;
+        let QpMemory { sends: (sends, nic_sends), seen, receives: own, place } = parts;
         let mut xrcd = None;
         let (app_receives, receives) = match init.receive {
             ReceiveSource::Own(_) => {
@@ -414,7 +416,7 @@ impl Engine {
             self.by_index.resize(key.index() + 1, None);
         }
         self.by_index[key.index()] = Some(key);
-        Ok(QpHandle { key, qpn, sends, receives: app_receives, state })
+        Ok(QpHandle { key, qpn, sends, seen, receives: app_receives, state })
     }
 
     /// Changes attributes and state of a QP.

@@ -9,12 +9,48 @@ use softrnic_wire::Gid;
 pub struct GidTable {
     entries: Vec<Option<IpAddr>>,
     generation: u64,
+    /// Applications see each address twice: for RoCE v1, which we do not speak, and behind that for v2.
+    with_v1: bool,
 }
 
 /// Number of entries, as many as rxe has.
 pub const GID_TABLE_LEN: usize = 1024;
 
 impl GidTable {
+    /// Shows applications each address twice, for RoCE v1 and for v2.
+    pub fn show_v1(&mut self) {
+        self.with_v1 = true;
+    }
+
+    /// Whether what applications see at an index is for RoCE v1.
+    pub fn is_v1(&self, shown: usize) -> bool {
+        self.with_v1 && shown.is_multiple_of(2)
+    }
+
+    /// The GID that applications see at an index; zero if there is none.
+    pub fn shown(&self, shown: usize) -> Gid {
+        self.gid(if self.with_v1 { shown / 2 } else { shown })
+    }
+
+    /// The address for RoCE v2 that applications mean with an index.
+    pub fn meant(&self, shown: usize) -> Option<IpAddr> {
+        match self.with_v1 {
+            true if self.is_v1(shown) => None,
+            true => self.get(shown / 2),
+            false => self.get(shown),
+        }
+    }
+
+    /// The index at which applications see an address for RoCE v2.
+    pub fn shown_at(&self, address: IpAddr) -> Option<usize> {
+        self.find(address).map(|index| if self.with_v1 { 2 * index + 1 } else { index })
+    }
+
+    /// One past the last index at which applications see anything.
+    pub fn shown_len(&self) -> usize {
+        if self.with_v1 { 2 * self.len() } else { self.len() }
+    }
+
     /// The address at an index.
     pub fn get(&self, index: usize) -> Option<IpAddr> {
         self.entries.get(index).copied().flatten()

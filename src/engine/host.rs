@@ -212,6 +212,18 @@ fn flush_access(feth: Feth) -> Access {
     access
 }
 
+impl HostView<'_, '_> {
+    /// Requests are complete, whose slots are not free yet.
+    #[cold]
+    #[inline(never)]
+    fn retire_later(&mut self, count: u32) {
+        match &mut self.shared.adversary {
+            Some(adversary) if !self.io.sends.is_freed_by_polling() => adversary.owe(self.io.key, count),
+            _ => self.io.sends.retire_unseen(count),
+        }
+    }
+}
+
 impl Host for HostView<'_, '_> {
     type Data = LocalData;
 
@@ -413,6 +425,9 @@ impl Host for HostView<'_, '_> {
     }
 
     fn complete(&mut self, completion: Completion, srqn: Option<Srqn>) {
+        if self.shared.holds_slots && !completion.opcode.is_receive() {
+            self.io.sends.announce();
+        }
         let cq = match srqn {
             _ if !completion.opcode.is_receive() => self.io.send_cq,
             None => self.io.recv_cq,
@@ -455,9 +470,9 @@ impl Host for HostView<'_, '_> {
     }
 
     fn retire_sends(&mut self, count: u32) {
-        match &mut self.shared.adversary {
-            Some(adversary) => adversary.owe(self.io.key, count),
-            None => self.io.sends.retire(count),
+        match self.shared.holds_slots {
+            true => self.retire_later(count),
+            false => self.io.sends.retire(count),
         }
     }
 

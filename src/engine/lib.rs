@@ -95,6 +95,8 @@ pub struct EngineConfig {
     pub slot: Option<ProcessSlot>,
     /// The seed by which the NIC uses every freedom that the specification gives it; `None` if it does what serves best.
     pub adversary: Option<u64>,
+    /// Whether a send slot is free only once a completion that shows so was polled (`QpMemory::freed_by_polling`).
+    pub polling_frees_slots: bool,
 }
 
 impl EngineConfig {
@@ -109,6 +111,7 @@ impl EngineConfig {
             caps: DeviceCaps::default(),
             slot: None,
             adversary: None,
+            polling_frees_slots: false,
         }
     }
 
@@ -228,7 +231,7 @@ impl Engine {
             groups: FxHashMap::default(),
             gids: GidTable::default(),
             peers: Peers::new(config.window),
-            shared: Shared::new(config.adversary),
+            shared: Shared::new(config.adversary, config.polling_frees_slots),
             timers: WakeUps::default(),
             active: VecDeque::new(),
             turn: 0,

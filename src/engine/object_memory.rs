@@ -10,8 +10,8 @@ use super::control::{ControlError, QpInit, ReceiveSource};
 use super::data::{RecvRequest, SendRequest};
 use super::objects::QpSlot;
 use softrnic_sync::queue::{
-    CompletionRing, CompletionRingNic, RecvRing, RecvRingNic, SendRing, SendRingNic, completion_ring,
-    recv_ring, send_ring,
+    CompletionRing, CompletionRingNic, RecvRing, RecvRingNic, SeenSlots, SendRing, SendRingNic,
+    completion_ring, recv_ring, send_ring, send_ring_freed_by_polling,
 };
 use softrnic_sync::ring::OutOfMemory;
 
@@ -58,6 +58,7 @@ impl SrqMemory {
 /// Parts of a queue pair.
 pub struct QpMemory {
     pub(super) sends: (SendRing<SendRequest>, SendRingNic<SendRequest>),
+    pub(super) seen: Option<SeenSlots>,
     pub(super) receives: Option<(RecvRing<RecvRequest>, RecvRingNic<RecvRequest>)>,
     pub(super) place: Box<MaybeUninit<QpSlot>>,
 }
@@ -72,7 +73,16 @@ impl QpMemory {
             ReceiveSource::Own(places) => Some(recv_ring(places)?),
             _ => None,
         };
-        Ok(QpMemory { sends: send_ring(init.max_send_wr)?, receives, place: Box::new_uninit() })
+        Ok(QpMemory { sends: send_ring(init.max_send_wr)?, seen: None, receives, place: Box::new_uninit() })
+    }
+
+    /// The same for a QP whose send slots are free once a completion that shows so was polled.
+    ///
+    /// # Errors
+    /// There is no memory.
+    pub fn freed_by_polling(init: &QpInit) -> Result<QpMemory, ControlError> {
+        let (app, nic, seen) = send_ring_freed_by_polling(init.max_send_wr)?;
+        Ok(QpMemory { sends: (app, nic), seen: Some(seen), ..QpMemory::new(init)? })
     }
 }
 

@@ -22,6 +22,8 @@ pub struct Shared {
     pub processes: Processes,
     pub diagnoses: Diagnoses,
     pub adversary: Option<Box<Adversary>>,
+    /// Whether slots of completed requests are not free at once.
+    pub holds_slots: bool,
 }
 
 /// Completions that are not visible yet.
@@ -82,7 +84,7 @@ impl StagedCompletions {
 }
 
 impl Shared {
-    pub fn new(adversary: Option<u64>) -> Shared {
+    pub fn new(adversary: Option<u64>, polling_frees_slots: bool) -> Shared {
         Shared {
             staged: StagedCompletions::default(),
             events: Vec::new(),
@@ -90,6 +92,7 @@ impl Shared {
             xrc_srqs: FxHashMap::default(),
             processes: Processes::default(),
             diagnoses: Diagnoses::default(),
+            holds_slots: adversary.is_some() || polling_frees_slots,
             adversary: adversary.map(|seed| Box::new(Adversary::new(seed))),
         }
     }

@@ -6,7 +6,7 @@ use std::fmt::Display;
 
 use softrnic_memory::MemoryError;
 use softrnic_nic::device::OpenError;
-use softrnic_nic::verbs::{ControlError, Error, PostError};
+use softrnic_nic::verbs::{ControlError, Error, PostError, Refusal, Rule};
 use softrnic_sync::queue::Full;
 
 use crate::check;
@@ -80,6 +80,8 @@ impl From<Error> for Errno {
             Error::Open(OpenError::System(error) | OpenError::Capture { error, .. }) => error.into(),
             Error::Open(_) => Errno(libc::ENODEV),
             Error::Control(error) => error.into(),
+            Error::Model(Refusal { rule: Rule::Lacks(_), .. }) => Errno::OPNOTSUPP,
+            Error::Model(_) => Errno::INVAL,
             Error::System(error) => error.into(),
             Error::DeviceFatal => Errno::IO,
         }

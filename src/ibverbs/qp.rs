@@ -211,6 +211,7 @@ fn create_target(
         max_inline: 0,
         srq: None,
         xrcd: Some(domain.key),
+        send_ops: None,
     };
     let nic = domain.pd.create_qp(QpType::XrcTarget, &domain.cq, &domain.cq, options)?;
     domain.add_target(&nic)?;
@@ -247,9 +248,14 @@ fn create_other(
         max_recv_wr: if receives { cap.max_recv_wr as usize } else { 0 },
         max_send_sge: cap.max_send_sge as usize,
         max_recv_sge: if receives { cap.max_recv_sge as usize } else { 0 },
-        max_inline: inline(&cap),
+        // A device that is imitated says itself how much there is room for.
+        max_inline: match pd.nic.context().model() {
+            Some(_) => cap.max_inline_data as usize,
+            None => inline(&cap),
+        },
         srq: srq.map(|srq| srq.nic.clone()),
         xrcd: None,
+        send_ops: request.send_ops.map(qp_ex::kinds),
     };
     let nic = pd.nic.create_qp(service, &send_cq.nic, &recv_cq.nic, options)?;
     init.cap = caps(&nic);

@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 
 use softrnic_nic::verbs::InlineBytes;
-use softrnic_nic::verbs::{LocalData, QpType, Rkey, SendRequest, Srqn};
+use softrnic_nic::verbs::{Features, LocalData, QpType, Rkey, SendOps, SendRequest, Srqn};
 use softrnic_transport::{LocalOp, SendOp, SendTail};
 use softrnic_wire::{Feth, Placement, Selectivity};
 
@@ -13,6 +13,7 @@ use crate::check;
 use crate::errno::Errno;
 use crate::ffi_boundary::{Silent, borrow, borrow_mut, call, guard, guard_data_path};
 use crate::mw::{bind_spec, binding, show_key};
+use crate::pd::PdObject;
 use crate::post::{append, datagram, element_list, frame, gather, immediate, remote, total};
 use crate::qp::{QpObject, Request, create, service};
 use crate::raw_mutex::RawMutex;
@@ -65,6 +66,27 @@ fn operations(qp_type: QpType) -> u64 {
     }
 }
 
+/// The operations that a device lacks.
+fn lacking(features: &Features) -> u64 {
+    let mut lacking = 0;
+    if !features.atomics {
+        lacking |= IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    }
+    if !features.persistence {
+        lacking |= IBV_QP_EX_WITH_ATOMIC_WRITE | IBV_QP_EX_WITH_FLUSH;
+    }
+    lacking
+}
+
+/// The kinds of requests that a QP is made for.
+pub(crate) fn kinds(send_ops: u64) -> SendOps {
+    const RDMA: u64 =
+        IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ;
+    const ATOMICS: u64 = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    const WINDOWS: u64 = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
+    SendOps { rdma: send_ops & RDMA != 0, atomics: send_ops & ATOMICS != 0, windows: send_ops & WINDOWS != 0 }
+}
+
 pub(crate) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     init: *mut ibv_qp_init_attr_ex,
@@ -83,7 +105,9 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         }
         let service = service(init.qp_type)?;
         let send_ops = (mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS != 0).then_some(init.send_ops_flags);
-        if send_ops.unwrap_or(0) & !operations(service) != 0 {
+        let model = if init.pd.is_null() { None } else { PdObject::of(init.pd)?.nic.context().model() };
+        let supported = operations(service) & !model.map_or(0, |model| lacking(&model.features));
+        if send_ops.unwrap_or(0) & !supported != 0 {
             return Err(Errno::OPNOTSUPP);
         }
         let needed = if service == QpType::XrcTarget { IBV_QP_INIT_ATTR_XRCD } else { IBV_QP_INIT_ATTR_PD };

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::net::IpAddr;
 
-use softrnic_nic::verbs::{Context, DeviceCaps, Gid};
+use softrnic_nic::verbs::{Context, DeviceCaps, Gid, Model};
 
 use crate::abi::*;
 use crate::context::Ctx;
@@ -152,7 +152,7 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
     )
 }
 
-/// All our GIDs are for RoCE v2, including empty entries.
+/// GIDs are for RoCE v2, including empty entries, except those that a device that is imitated has for v1.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
@@ -165,7 +165,8 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_type(
         let (ctx, kind) = unsafe { (Ctx::of(context)?, borrow_mut(kind)?) };
         check_port(port.into())?;
         gid_at(ctx, index as usize)?;
-        *kind = IBV_GID_TYPE_SYSFS_ROCE_V2;
+        let is_v1 = ctx.nic()?.is_gid_v1(index as usize)?;
+        *kind = if is_v1 { IBV_GID_TYPE_SYSFS_IB_ROCE_V1 } else { IBV_GID_TYPE_SYSFS_ROCE_V2 };
         Ok(OrMinusOne(0))
     })
 }
@@ -279,7 +280,7 @@ fn gid_entry(nic: &Context, index: u32, gid: Gid) -> Result<ibv_gid_entry, Errno
         gid: ibv_gid { raw: gid.0 },
         gid_index: index,
         port_num: PORT,
-        gid_type: IBV_GID_TYPE_ROCE_V2,
+        gid_type: if nic.is_gid_v1(index as usize)? { IBV_GID_TYPE_ROCE_V1 } else { IBV_GID_TYPE_ROCE_V2 },
         ndev_ifindex: interface.unwrap_or(0),
     })
 }
@@ -317,7 +318,9 @@ fn port_attr(ctx: &Ctx, port: u8) -> Result<ibv_port_attr, Errno> {
         active_mtu: port.active_mtu as u32,
         gid_tbl_len: nic.caps().gid_table_len as c_int,
         port_cap_flags: PORT_FLAGS,
-        max_msg_sz: port.max_message,
+        max_msg_sz: nic
+            .model()
+            .map_or(port.max_message, |model| port.max_message.min(model.limits.max_message)),
         bad_pkey_cntr: port.bad_pkey as u32,
         qkey_viol_cntr: port.qkey_violations as u32,
         pkey_tbl_len: 1,
@@ -354,7 +357,25 @@ pub(crate) const CAP_FLAGS: u32 = IBV_DEVICE_BAD_PKEY_CNTR
 /// The vendor of software devices, which have no OUI; the same as rxe's.
 const VENDOR: u32 = 0xFF_FFFF;
 
+/// What a device that is imitated does not have.
+fn cap_flags(model: Option<&Model>) -> u32 {
+    let mut flags = CAP_FLAGS;
+    if let Some(Model { features, .. }) = model {
+        for (has, flag) in [
+            (features.xrc, IBV_DEVICE_XRC),
+            (features.srq_resize, IBV_DEVICE_SRQ_RESIZE),
+            (features.windows_1 || features.windows_2, IBV_DEVICE_MEM_WINDOW),
+            (features.windows_2, IBV_DEVICE_MEM_WINDOW_TYPE_2B),
+        ] {
+            flags &= if has { !0 } else { !flag };
+        }
+    }
+    flags
+}
+
 fn device_attr(nic: &Context, guid: u64) -> ibv_device_attr {
+    let model = nic.model();
+    let (identity, limits) = (model.map(|model| model.identity), model.map(|model| model.limits));
     let DeviceCaps {
         max_qp,
         max_qp_wr,
@@ -378,17 +399,17 @@ fn device_attr(nic: &Context, guid: u64) -> ibv_device_attr {
     } = nic.caps();
     let number = |value: usize| c_int::try_from(value).unwrap_or(c_int::MAX);
     ibv_device_attr {
-        fw_ver: text(env!("CARGO_PKG_VERSION")),
+        fw_ver: text(identity.map_or(env!("CARGO_PKG_VERSION"), |identity| identity.fw_ver)),
         node_guid: guid,
         sys_image_guid: guid,
         max_mr_size: u64::MAX,
         page_size_cap: !0xFFF,
-        vendor_id: VENDOR,
-        vendor_part_id: 0,
-        hw_ver: 0,
+        vendor_id: identity.map_or(VENDOR, |identity| identity.vendor_id),
+        vendor_part_id: identity.map_or(0, |identity| identity.part_id),
+        hw_ver: identity.map_or(0, |identity| identity.hw_ver),
         max_qp: number(max_qp),
         max_qp_wr: number(max_qp_wr),
-        device_cap_flags: CAP_FLAGS,
+        device_cap_flags: cap_flags(model),
         max_sge: number(max_sge),
         max_sge_rd: number(max_sge),
         max_cq: number(max_cq),
@@ -398,9 +419,14 @@ fn device_attr(nic: &Context, guid: u64) -> ibv_device_attr {
         max_qp_rd_atom: max_rd_atomic.into(),
         max_ee_rd_atom: 0,
         max_res_rd_atom: number(max_qp.saturating_mul(max_rd_atomic.into())),
-        max_qp_init_rd_atom: max_rd_atomic.into(),
+        max_qp_init_rd_atom: limits
+            .map_or(max_rd_atomic, |limits| limits.max_qp_init_rd_atom.min(softrnic_transport::MAX_RD_ATOMIC))
+            .into(),
         max_ee_init_rd_atom: 0,
-        atomic_cap: IBV_ATOMIC_HCA,
+        atomic_cap: match model {
+            Some(model) if !model.features.atomics => IBV_ATOMIC_NONE,
+            _ => IBV_ATOMIC_HCA,
+        },
         max_ee: 0,
         max_rdd: 0,
         max_mw: number(max_mw),
@@ -416,7 +442,7 @@ fn device_attr(nic: &Context, guid: u64) -> ibv_device_attr {
         max_srq_wr: number(max_srq_wr),
         max_srq_sge: number(max_srq_sge),
         max_pkeys: 1,
-        local_ca_ack_delay: 15,
+        local_ca_ack_delay: limits.map_or(15, |limits| limits.local_ca_ack_delay),
         phys_port_cnt: 1,
     }
 }
@@ -430,6 +456,8 @@ fn device_attr_ex(nic: &Context, guid: u64) -> ibv_device_attr_ex {
         | IBV_ODP_SUPPORT_ATOMIC_WRITE;
     let on_demand = nic.on_demand_available();
     let odp = |caps: u32| if on_demand { caps } else { 0 };
+    let persists = nic.model().is_none_or(|model| model.features.persistence);
+    let persistence = if persists { IB_DEVICE_FLUSH_GLOBAL | IB_DEVICE_ATOMIC_WRITE } else { 0 };
     let none = ibv_rss_caps {
         supported_qpts: 0,
         max_rwq_indirection_tables: 0,
@@ -451,7 +479,7 @@ fn device_attr_ex(nic: &Context, guid: u64) -> ibv_device_attr_ex {
         completion_timestamp_mask: u64::MAX,
         // kHz: a cycle is a nanosecond.
         hca_core_clock: 1_000_000,
-        device_cap_flags_ex: u64::from(CAP_FLAGS) | IB_DEVICE_FLUSH_GLOBAL | IB_DEVICE_ATOMIC_WRITE,
+        device_cap_flags_ex: u64::from(cap_flags(nic.model())) | persistence,
         tso_caps: ibv_tso_caps { max_tso: 0, supported_qpts: 0 },
         rss_caps: none,
         max_wq_type_rq: 0,

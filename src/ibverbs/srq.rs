@@ -70,13 +70,12 @@ fn create(
         Ctx::check_same(object.context(), xrcd.context())?;
         Ctx::check_same(object.context(), cq.context())?;
     }
-    let options = SrqOptions {
-        max_wr: attr.max_wr as usize,
-        xrc: parts.map(|(xrcd, cq)| (xrcd.domain.key, cq.nic.clone())),
-    };
+    let (max_wr, max_sge) = ctx.nic()?.srq_size(attr.max_wr as usize, attr.max_sge as usize)?;
+    let options = SrqOptions { max_wr, xrc: parts.map(|(xrcd, cq)| (xrcd.domain.key, cq.nic.clone())) };
     let slot = ObjectSlot::new()?;
     let nic = object.nic.create_srq(options)?;
     attr.max_wr = nic.max_wr() as u32;
+    attr.max_sge = max_sge as u32;
     object.users.join();
     if let Some((xrcd, cq)) = parts {
         xrcd.users.join();

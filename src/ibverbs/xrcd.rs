@@ -89,6 +89,9 @@ pub(crate) unsafe extern "C" fn open_xrcd(
     guard::<*mut ibv_xrcd>(call!(ibv_open_xrcd, context, attr), move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (ctx, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
+        if ctx.nic()?.model().is_some_and(|model| !model.features.xrc) {
+            return Err(Errno::OPNOTSUPP);
+        }
         const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
         if attr.comp_mask & !NEEDED != 0 {
             return Err(Errno::OPNOTSUPP);

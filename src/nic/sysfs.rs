@@ -15,6 +15,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use softrnic_models::Model;
 use softrnic_netdev::{Host, LinkState};
 use softrnic_sys::environment;
 use softrnic_wire::Gid;
@@ -36,7 +37,7 @@ const LOOPBACK: &str = "lo";
 const LOOPBACK_INDEX: u32 = 1;
 
 /// Another number for other files of the same facts, so that a description from before is not taken for one of today.
-const LAYOUT: u32 = 4;
+const LAYOUT: u32 = 5;
 
 /// Describes the devices in a private directory, which processes with the same devices share, and returns it. Some programs that
 /// read it do not load libibverbs, so this is for whoever starts them.
@@ -45,8 +46,9 @@ const LAYOUT: u32 = 4;
 /// Those of the file system.
 pub fn describe_privately(names: &str, devices: &[DeviceSpec]) -> io::Result<PathBuf> {
     let directory = softrnic_stats::private_directory()?;
-    let directory =
-        directory.join(format!("sysfs{LAYOUT}-{:016x}", fingerprint(&[env!("CARGO_PKG_VERSION"), names])));
+    let like = devices.iter().map(|device| device.like.map_or("-", |model| model.name));
+    let parts: Vec<&str> = [env!("CARGO_PKG_VERSION"), names].into_iter().chain(like).collect();
+    let directory = directory.join(format!("sysfs{LAYOUT}-{:016x}", fingerprint(&parts)));
     describe(&directory, devices)?;
     Ok(directory)
 }
@@ -149,9 +151,15 @@ struct Facts {
     port: ShownPort,
     guid: u64,
     gids: Vec<Gid>,
+    like: Option<&'static str>,
 }
 
 impl Facts {
+    /// The device that is imitated.
+    fn model(&self) -> Option<&'static Model> {
+        self.like.and_then(|name| Model::named(name).ok())
+    }
+
     fn of(spec: &DeviceSpec, host: Option<&Host>) -> Facts {
         let hardware = spec.hardware.clone();
         let facts = match &spec.link {
@@ -162,7 +170,8 @@ impl Facts {
             #[cfg(feature = "xdp")]
             LinkKind::Xdp { interface, .. } => Facts::of_interface(interface, host),
         };
-        Facts { port: ShownPort { speed: hardware.speed, ..facts.port }, hardware, ..facts }
+        let port = ShownPort { speed: hardware.speed, ..facts.port };
+        Facts { port, hardware, like: spec.like.map(|model| model.name), ..facts }
     }
 
     /// Where the device is in a tree.
@@ -179,6 +188,7 @@ impl Facts {
             port: port(owner.map_or(LinkState::Up, |interface| interface.state)),
             guid: address.map_or(0, Running::guid_of),
             gids: vec![address.map_or(Gid::ZERO, Gid::from); 2],
+            like: None,
         }
     }
 
@@ -200,6 +210,7 @@ impl Facts {
             port: port(found.map_or(LinkState::AdminDown, |(_, interface)| interface.state)),
             guid: Running::known_by(gids.iter().map(|gid| gid.to_ip())).map_or(0, Running::guid_of),
             gids,
+            like: None,
         }
     }
 
@@ -212,14 +223,16 @@ impl Facts {
         let state = PortState::from(self.port.state);
         let speed = PortSpeed::of(self.port.speed);
         let numbered = |(number, name): (u32, &str)| format!("{number}: {name}");
+        let identity = self.model().map(|model| &model.identity);
+        let hw_rev = format!("{:#x}", identity.map_or(0, |identity| identity.hw_ver));
         for (file, text) in [
             ("node_type", "1: CA"),
             ("node_desc", "SoftRNIC"),
             ("node_guid", &guid),
             ("sys_image_guid", &guid),
-            ("fw_ver", env!("CARGO_PKG_VERSION")),
-            ("hw_rev", "0x0"),
-            ("hca_type", "SoftRNIC"),
+            ("fw_ver", identity.map_or(env!("CARGO_PKG_VERSION"), |identity| identity.fw_ver)),
+            ("hw_rev", &hw_rev),
+            ("hca_type", identity.map_or("SoftRNIC", |identity| identity.hca_type)),
             ("board_id", "SoftRNIC"),
         ] {
             put(directory, file, &format!("{text}\n"))?;
@@ -240,18 +253,27 @@ impl Facts {
         ] {
             put(&port, file, &format!("{text}\n"))?;
         }
-        for (index, gid) in self.gids.iter().enumerate() {
+        // Devices that speak RoCE v1 have each address twice.
+        let with_v1 = self.model().is_some_and(|model| model.features.roce_v1);
+        let length = self.model().map_or(GID_TABLE_LEN, |model| model.limits.gid_table_len as usize);
+        let times = if with_v1 { 2 } else { 1 };
+        let gids: Vec<&Gid> = self.gids.iter().flat_map(|gid| std::iter::repeat_n(gid, times)).collect();
+        for (index, gid) in gids.iter().enumerate() {
             put(&port, &format!("gids/{index}"), &format!("{gid}\n"))?;
             put(&port, &format!("gid_attrs/ndevs/{index}"), &format!("{}\n", self.interface))?;
         }
         // As in the kernel, every place of the table has a GID, and a file for its type: programs try them all. The
         // kernel refuses to read the type of a GID that is zero.
-        put(&port, "gid_attrs/types/0", "RoCE v2\n")?;
-        if self.gids.len() < GID_TABLE_LEN {
-            put(&port, &format!("gids/{}", self.gids.len()), &format!("{}\n", Gid::ZERO))?;
-            repeat(&port.join("gids"), self.gids.len())?;
+        put(&port, "gid_attrs/types/0", if with_v1 { "IB/RoCE v1\n" } else { "RoCE v2\n" })?;
+        if gids.len() < length {
+            put(&port, &format!("gids/{}", gids.len()), &format!("{}\n", Gid::ZERO))?;
+            repeat(&port.join("gids"), gids.len(), length, 1)?;
         }
-        repeat(&port.join("gid_attrs/types"), 0)?;
+        repeat(&port.join("gid_attrs/types"), 0, length, times)?;
+        if with_v1 {
+            put(&port, "gid_attrs/types/1", "RoCE v2\n")?;
+            repeat(&port.join("gid_attrs/types"), 1, length, times)?;
+        }
         match self.hardware.pci {
             Some(_) => std::os::unix::fs::symlink("../..", directory.join("device")),
             None => std::fs::create_dir_all(directory.join("device/net").join(&self.interface)),
@@ -335,10 +357,11 @@ fn put(directory: &Path, file: &str, text: &str) -> io::Result<()> {
     std::fs::write(path, text)
 }
 
-/// Gives the file of one place of the GID table to all places behind it as well.
-fn repeat(directory: &Path, first: usize) -> io::Result<()> {
+/// Gives the file of one place of the GID table to all places behind it as well, or to each second one.
+fn repeat(directory: &Path, first: usize, length: usize, step: usize) -> io::Result<()> {
     let file = directory.join(first.to_string());
-    (first + 1..GID_TABLE_LEN)
+    (first + step..length)
+        .step_by(step)
         .try_for_each(|index| std::fs::hard_link(&file, directory.join(index.to_string())))
 }
 

@@ -37,7 +37,44 @@ pub fn send_ring<W>(capacity: usize) -> Result<(SendRing<W>, SendRingNic<W>), Ou
         posted: 0,
         known_retired: 0,
     };
-    Ok((app, SendRingNic { consumer, retired, taken: 0, freed: 0 }))
+    Ok((app, SendRingNic { consumer, retired, taken: 0, freed: 0, announced: None }))
+}
+
+/// Creates a send queue whose slots are free once the application has seen a completion that shows so.
+///
+/// # Errors
+/// As [`send_ring`].
+pub fn send_ring_freed_by_polling<W>(
+    capacity: usize,
+) -> Result<(SendRing<W>, SendRingNic<W>, SeenSlots), OutOfMemory> {
+    let (app, mut nic) = send_ring(capacity)?;
+    // Each completion that was not seen has a slot, so there is room for all.
+    let (announced, consumer) = ring(capacity)?;
+    nic.announced = Some(announced);
+    let retired = nic.retired.clone();
+    Ok((app, nic, SeenSlots { consumer, retired }))
+}
+
+/// Frees slots of a send queue as the application sees completions.
+pub struct SeenSlots {
+    /// For each completion, how many requests were complete with it.
+    consumer: Consumer<u64>,
+    retired: Arc<AtomicU64>,
+}
+
+impl SeenSlots {
+    /// The application has seen the next completion of the send queue.
+    pub fn see(&mut self) {
+        if let Some(complete) = self.consumer.pop() {
+            // After a reset the NIC may have freed more.
+            self.retired.fetch_max(complete, Ordering::Release);
+        }
+    }
+
+    /// The application will not see those that have come so far.
+    pub fn forget(&mut self) {
+        while self.consumer.pop().is_some() {}
+    }
 }
 
 /// The application's half of a send queue.
@@ -100,6 +137,8 @@ pub struct SendRingNic<W> {
     retired: Arc<AtomicU64>,
     taken: u64,
     freed: u64,
+    /// To the application, if it frees the slots.
+    announced: Option<Producer<u64>>,
 }
 
 impl<W> SendRingNic<W> {
@@ -128,6 +167,24 @@ impl<W> SendRingNic<W> {
         debug_assert!(u64::from(count) <= self.taken - self.freed, "retired what was never taken");
         self.freed = self.freed.saturating_add(count.into()).min(self.taken);
         self.retired.store(self.freed, Ordering::Release);
+    }
+
+    /// Whether slots are free only once the application has seen so.
+    pub fn is_freed_by_polling(&self) -> bool {
+        self.announced.is_some()
+    }
+
+    /// Like [`retire`](Self::retire), if the application frees the slots.
+    pub fn retire_unseen(&mut self, count: u32) {
+        self.freed = self.freed.saturating_add(count.into()).min(self.taken);
+    }
+
+    /// The next completion shows that all requests retired so far are complete. Called before publishing it.
+    pub fn announce(&mut self) {
+        if let Some(announced) = &mut self.announced {
+            // Full only if completions were lost, and then the CQ is of no use any more.
+            let _ = announced.push(self.freed);
+        }
     }
 }
 

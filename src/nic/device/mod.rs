@@ -54,6 +54,7 @@ pub use captures::OpenCapture;
 pub use clock::Clock;
 pub use events::{AsyncEvent, EventKind, EventSink, EventSource};
 pub use softrnic_fabric_link::{Network, NetworkName};
+pub use softrnic_models::Model;
 
 pub use recording::{Recording, file_count, file_size, snap_len};
 pub use spec::{DeviceSpec, LinkKind, OpenError, OpenedLink, SpecError};

@@ -10,6 +10,7 @@ use softrnic_link::Link;
 use softrnic_link::addresses::AddressesLink;
 use softrnic_link::fault::{FaultLink, FaultNotes, FaultSpec, FaultTally};
 use softrnic_mapping::Thread;
+use softrnic_models::Model;
 use softrnic_netdev::Host;
 use softrnic_shm::ShmLink;
 use softrnic_sys::BlockedSignals;
@@ -49,6 +50,8 @@ pub struct DeviceSpec {
     pub shared_memory: Option<bool>,
     /// The seed by which the NIC uses every freedom that the specification gives it; `None` if it does what serves best.
     pub adversary: Option<u64>,
+    /// The device whose limits and rules it imitates; `None` for its own.
+    pub like: Option<&'static Model>,
     /// What it says of the machine that it is in (`pci=`, `numa=`, `speed=`).
     pub hardware: Hardware,
 }
@@ -160,6 +163,7 @@ impl Default for DeviceSpec {
             safe_copies: None,
             shared_memory: None,
             adversary: None,
+            like: None,
             hardware: Hardware::default(),
         }
     }
@@ -188,6 +192,7 @@ impl FromStr for DeviceSpec {
         let mut transport = TransportConfig::default();
         let (mut safe_copies, mut shared_memory) = (None, None);
         let mut hardware = Hardware::default();
+        let mut like = None;
         let mut of_link = Vec::new();
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
@@ -197,6 +202,10 @@ impl FromStr for DeviceSpec {
                 Some(("copies", "plain")) => safe_copies = Some(false),
                 Some(("copies", value)) => {
                     return Err(SpecError(format!("copies={value}: use safe or plain")));
+                }
+                Some(("like", value)) => {
+                    let model = Model::named(value);
+                    like = Some(model.map_err(|error| SpecError(format!("like={value}: {error}")))?);
                 }
                 #[cfg(feature = "planted")]
                 Some(("planted", value)) => {
@@ -232,12 +241,13 @@ impl FromStr for DeviceSpec {
             safe_copies,
             shared_memory,
             adversary: None,
+            like,
             hardware,
         })
     }
 }
 
-const EVERY_DEVICE: &str = "every device has early, ecn, copies, pci, numa and speed";
+const EVERY_DEVICE: &str = "every device has early, ecn, copies, like, pci, numa and speed";
 
 fn key_value(option: &str) -> Result<(&str, &str), SpecError> {
     option
@@ -321,7 +331,7 @@ impl DeviceSpec {
     }
 
     /// The devices that the environment asks for: `SOFTRNIC_DEVICES` (several separated by commas), `SOFTRNIC_FAULT`,
-    /// `SOFTRNIC_ADVERSARIAL`, and `SOFTRNIC_PCAP` with its options; by default `softrnic0` on a free loopback address.
+    /// `SOFTRNIC_ADVERSARIAL`, `SOFTRNIC_LIKE`, and `SOFTRNIC_PCAP` with its options; by default `softrnic0` on a free loopback address.
     ///
     /// # Errors
     /// A variable cannot be parsed.
@@ -334,12 +344,22 @@ impl DeviceSpec {
         let adversary =
             adversary.transpose().map_err(|error| SpecError(format!("SOFTRNIC_ADVERSARIAL={error}")))?;
         let mut specs = DeviceSpec::list(&text)?;
+        if let Some(name) = environment::text("SOFTRNIC_LIKE") {
+            let model =
+                Model::named(&name).map_err(|error| SpecError(format!("SOFTRNIC_LIKE={name}: {error}")))?;
+            DeviceSpec::imitate(&mut specs, model);
+        }
         for spec in &mut specs {
             spec.fault = fault.as_ref().map(|fault| fault.of_device(&spec.name));
             spec.pcap = recording.clone();
             spec.adversary = adversary.map(|AdversarySeed(seed)| seed);
         }
         Ok(specs)
+    }
+
+    /// Has all devices imitate one, except those that imitate another already.
+    pub fn imitate(specs: &mut [DeviceSpec], model: &'static Model) {
+        specs.iter_mut().for_each(|spec| spec.like = spec.like.or(Some(model)));
     }
 
     /// The devices of a command line as one text; `@FILE` stands for those in a file.

@@ -47,8 +47,14 @@ impl AddressVector {
         local: Qpn,
         remote: Qpn,
     ) -> Result<Path, ControlError> {
-        let src =
-            gids.get(self.sgid_index).ok_or(ControlError::Invalid("sgid_index is empty in the GID table"))?;
+        if gids.is_v1(self.sgid_index) {
+            return Err(ControlError::Invalid(
+                "sgid_index is that of a GID for RoCE v1, which SoftRNIC does not speak",
+            ));
+        }
+        let src = gids
+            .meant(self.sgid_index)
+            .ok_or(ControlError::Invalid("sgid_index is empty in the GID table"))?;
         let dst = self.dgid.to_ip();
         if src.is_ipv4() != dst.is_ipv4() || dst.is_unspecified() {
             return Err(ControlError::Invalid("the destination GID is not of our address family"));

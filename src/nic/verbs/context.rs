@@ -156,7 +156,15 @@ impl Context {
     /// # Errors
     /// The device has failed.
     pub fn gid(&self, index: usize) -> Result<Gid, Error> {
-        Ok(self.nic().control(|core, _| core.engine.gids().gid(index))?)
+        Ok(self.nic().control(|core, _| core.engine.gids().shown(index))?)
+    }
+
+    /// Whether the GID at an index of the table is for RoCE v1, as those at even indices are of devices that have these.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn is_gid_v1(&self, index: usize) -> Result<bool, Error> {
+        Ok(self.nic().control(|core, _| core.engine.gids().is_v1(index))?)
     }
 
     /// The index of the interface that has an address of this device; none for those of loopback interfaces.
@@ -172,7 +180,7 @@ impl Context {
     /// # Errors
     /// The device has failed.
     pub fn gids_used(&self) -> Result<usize, Error> {
-        Ok(self.nic().control(|core, _| core.engine.gids().len())?)
+        Ok(self.nic().control(|core, _| core.engine.gids().shown_len())?)
     }
 
     /// Resolves an address vector once, for any number of datagrams.

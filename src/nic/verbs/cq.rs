@@ -8,7 +8,7 @@ use super::channel::CompletionChannel;
 use super::context::Context;
 use super::error::Error;
 use crate::device::EventSource;
-use softrnic_engine::{ControlError, CqKey, CqMemory, Cqe, DeviceCaps};
+use softrnic_engine::{ControlError, CqKey, CqMemory, Cqe};
 use softrnic_sync::notify::Arming;
 use softrnic_sync::queue::CompletionRing;
 
@@ -20,6 +20,8 @@ pub struct Cq {
     arming: Arming,
     channel: Option<Arc<CompletionChannel>>,
     token: u64,
+    /// Whether polling frees slots of send queues.
+    frees_slots: bool,
 }
 
 impl Cq {
@@ -30,21 +32,20 @@ impl Cq {
         channel: Option<Arc<CompletionChannel>>,
         token: Option<u64>,
     ) -> Result<Arc<Cq>, Error> {
-        if depth == 0 || depth > DeviceCaps::default().max_cqe {
-            return Err(ControlError::Invalid("a CQ must have between 1 and max_cqe entries").into());
-        }
+        let depth = entries(&context, depth)?;
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         let token = token.unwrap_or_else(|| NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         let notify = channel.as_ref().map(|channel| channel.notify(token));
         let sink = context.sink();
-        let parts = CqMemory::new(rounded(depth))?;
+        let parts = CqMemory::new(depth)?;
         let (key, ring, arming) = context.nic().control(|core, _| {
             core.routes.make_room()?;
             let made = core.engine.add_cq(parts, notify)?;
             core.routes.add(EventSource::Cq(made.0), sink);
             Ok::<_, ControlError>(made)
         })??;
-        Ok(Arc::new(Cq { context, key, ring: Mutex::new(ring), arming, channel, token }))
+        let frees_slots = context.device().held_slots.is_some();
+        Ok(Arc::new(Cq { context, key, ring: Mutex::new(ring), arming, channel, token, frees_slots }))
     }
 
     /// What the channel's events carry for this CQ.
@@ -67,10 +68,29 @@ impl Cq {
     }
 
     /// Takes up to `most` completions, in order, and returns their number. Services the NIC if the queue is empty.
-    pub fn poll_with(&self, most: usize, mut take: impl FnMut(Cqe)) -> usize {
+    pub fn poll_with(&self, most: usize, take: impl FnMut(Cqe)) -> usize {
         if most == 0 {
             return 0;
         }
+        if self.frees_slots {
+            return self.poll_freeing(most, take);
+        }
+        self.take(most, take)
+    }
+
+    /// The same on a device where that frees slots of send queues.
+    #[cold]
+    #[inline(never)]
+    fn poll_freeing(&self, most: usize, mut take: impl FnMut(Cqe)) -> usize {
+        let device = self.context.device();
+        self.take(most, |cqe| {
+            device.held_slots.iter().for_each(|held| held.see(&cqe));
+            take(cqe);
+        })
+    }
+
+    #[inline(always)]
+    fn take(&self, most: usize, mut take: impl FnMut(Cqe)) -> usize {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = drain(&mut ring, most, &mut take);
         drop(ring);
@@ -113,10 +133,7 @@ impl Cq {
     /// # Errors
     /// More completions wait than the new size holds.
     pub fn resize(&self, depth: usize) -> Result<(), Error> {
-        if depth == 0 || depth > DeviceCaps::default().max_cqe {
-            return Err(ControlError::Invalid("a CQ must have between 1 and max_cqe entries").into());
-        }
-        let parts = CqMemory::new(rounded(depth))?;
+        let parts = CqMemory::new(entries(&self.context, depth)?)?;
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         let resize =
             self.context.nic().control(|core, _| core.engine.resize_cq(self.key, parts, &mut ring))?;
@@ -133,10 +150,14 @@ impl Cq {
     }
 }
 
-/// As many entries as common hardware gives: at least one more than requested. Programs rely on that without knowing.
+/// As many entries as the device that is imitated gives, or as common hardware gives: at least one more than requested. Programs rely on that without knowing.
 /// `ib_send_lat -e` asks for one; when the answer to a message overtakes its lost ACK, it needs two.
-fn rounded(depth: usize) -> usize {
-    (depth + 1).next_power_of_two().min(DeviceCaps::default().max_cqe)
+fn entries(context: &Context, depth: usize) -> Result<usize, Error> {
+    let most = context.caps().max_cqe;
+    if depth == 0 || depth > most {
+        return Err(ControlError::Invalid("a CQ must have between 1 and max_cqe entries").into());
+    }
+    Ok(context.cq_depth(depth)?.unwrap_or_else(|| (depth + 1).next_power_of_two()).min(most))
 }
 
 fn drain(ring: &mut CompletionRing<Cqe>, most: usize, mut take: impl FnMut(Cqe)) -> usize {

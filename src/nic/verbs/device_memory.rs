@@ -10,9 +10,9 @@ use super::mr::RawMr;
 use super::pd::Pd;
 
 impl Context {
-    /// Whether this system allows on-demand regions.
+    /// Whether this system, and the device that is imitated, allow on-demand regions.
     pub fn on_demand_available(&self) -> bool {
-        MemoryTable::on_demand_available()
+        MemoryTable::on_demand_available() && self.model().is_none_or(|model| model.features.on_demand)
     }
 
     /// Allocates device memory of `length` bytes, aligned to 2^`log_align` bytes, filled with zeros.
@@ -20,6 +20,11 @@ impl Context {
     /// # Errors
     /// The length is 0, or more than the device has.
     pub fn alloc_dm(&self, length: u64, log_align: u32) -> Result<DmId, Error> {
+        if let Some(model) = self.model()
+            && model.limits.max_dm_size == 0
+        {
+            return Err(model.lacks("memory of its own").into());
+        }
         if length > self.caps().max_dm_size {
             return Err(MemoryError::NoMemory.into());
         }
@@ -111,6 +116,11 @@ impl Pd {
     /// # Errors
     /// A limit is reached.
     pub fn alloc_null_mr(self: &Arc<Self>) -> Result<RawMr, Error> {
+        if let Some(model) = self.context().model()
+            && !model.features.null_mr
+        {
+            return Err(model.lacks("null regions").into());
+        }
         let keys =
             self.context().nic().control(|core, _| core.engine.memory().alloc_null_mr(self.id()))??;
         Ok(RawMr::adopt(self.clone(), keys))

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::device::{OpenError, SpecError};
 use softrnic_engine::ControlError;
 use softrnic_memory::MemoryError;
+use softrnic_models::Refusal;
 use softrnic_sync::lock::Poisoned;
 use softrnic_sync::queue::Full;
 
@@ -17,6 +18,8 @@ pub enum Error {
     Open(OpenError),
     /// The NIC refused.
     Control(ControlError),
+    /// The device that is imitated would refuse. EINVAL, or EOPNOTSUPP for what it lacks.
+    Model(Refusal),
     /// A system call failed.
     System(std::io::Error),
     /// The device has failed and serves no further calls. EIO.
@@ -29,6 +32,7 @@ impl fmt::Display for Error {
             Error::Spec(error) => error.fmt(f),
             Error::Open(error) => error.fmt(f),
             Error::Control(error) => error.fmt(f),
+            Error::Model(refusal) => refusal.fmt(f),
             Error::System(error) => error.fmt(f),
             Error::DeviceFatal => f.write_str("the device has failed"),
         }
@@ -51,6 +55,7 @@ from! {
     SpecError => Error::Spec,
     OpenError => Error::Open,
     ControlError => Error::Control,
+    Refusal => Error::Model,
     std::io::Error => Error::System,
     MemoryError => |error| Error::Control(ControlError::Memory(error)),
     Poisoned => |_| Error::DeviceFatal,

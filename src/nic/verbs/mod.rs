@@ -24,6 +24,7 @@ mod context;
 mod cq;
 mod device_memory;
 mod error;
+mod imitation;
 mod mr;
 mod pd;
 mod port;
@@ -54,5 +55,6 @@ pub use softrnic_engine::{
 pub use softrnic_link::FrameAudit;
 pub use softrnic_link::{Capabilities, LinkCounters};
 pub use softrnic_memory::{Access, AppRange, BindSpec, DmId, Lkey, MrSpec, MwType, ReregSpec, Sge};
+pub use softrnic_models::{Features, Model, Refusal, Rule, SendOps};
 pub use softrnic_transport::{AttrMask, Counter, QpAccess, QpState, QpType, Status, WcOpcode};
 pub use softrnic_wire::{Gid, Imm, Mtu, Psn, Qkey, Qpn, Rkey, RnrTimer, Srqn};

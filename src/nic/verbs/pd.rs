@@ -48,6 +48,7 @@ impl Pd {
     /// # Errors
     /// Those of the memory table.
     pub fn register_raw(self: &Arc<Self>, spec: MrSpec) -> Result<RawMr, Error> {
+        self.context.check_access(spec.access)?;
         RawMr::new(self.clone(), spec)
     }
 
@@ -91,6 +92,17 @@ impl Pd {
     /// # Errors
     /// A limit is reached.
     pub fn alloc_mw(&self, mw_type: MwType) -> Result<Rkey, Error> {
+        if let Some(model) = self.context.model() {
+            match mw_type {
+                MwType::Type1 if !model.features.windows_1 => {
+                    return Err(model.lacks("memory windows of type 1").into());
+                }
+                MwType::Type2 if !model.features.windows_2 => {
+                    return Err(model.lacks("memory windows of type 2").into());
+                }
+                _ => {}
+            }
+        }
         Ok(self.context.nic().control(|core, _| core.engine.memory().alloc_mw(self.id, mw_type))??)
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use softrnic_memory::Sge;
+use softrnic_models::SendOps;
 use softrnic_transport::{AttrMask, MAX_MESSAGE, QpAttr, QpState, QpType, SendOp};
 use softrnic_wire::{Gid, Mtu, Psn, Qpn, RnrTimer};
 
@@ -13,6 +14,7 @@ use super::address::AddressVector;
 use super::context::Context;
 use super::cq::Cq;
 use super::error::{Error, PostError};
+use super::imitation::executes;
 use super::pd::Pd;
 use super::srq::Srq;
 use super::work::{self, WorkRequest};
@@ -43,6 +45,8 @@ pub struct QpOptions {
     pub srq: Option<Arc<Srq>>,
     /// The XRC domain of an XRC target.
     pub xrcd: Option<XrcdKey>,
+    /// The kinds of requests that it will be used for, if that was said. What some devices give depends on it.
+    pub send_ops: Option<SendOps>,
 }
 
 impl Default for QpOptions {
@@ -55,6 +59,7 @@ impl Default for QpOptions {
             max_inline: 64,
             srq: None,
             xrcd: None,
+            send_ops: None,
         }
     }
 }
@@ -96,7 +101,7 @@ impl Qp {
         recv_cq: Arc<Cq>,
         options: QpOptions,
     ) -> Result<Arc<Qp>, Error> {
-        check_options(&options)?;
+        let options = pd.context().qp_options(service, options)?;
         let receive = match (service, &options.srq, options.xrcd) {
             (QpType::XrcInitiator, ..) => ReceiveSource::None,
             (QpType::XrcTarget, _, Some(xrcd)) => ReceiveSource::Xrc(xrcd),
@@ -115,7 +120,11 @@ impl Qp {
             receive,
         };
         let sink = pd.context().sink();
-        let parts = QpMemory::new(&init)?;
+        let held_slots = &pd.context().device().held_slots;
+        let parts = match held_slots {
+            Some(_) => QpMemory::freed_by_polling(&init)?,
+            None => QpMemory::new(&init)?,
+        };
         let made = pd.context().nic().control(|core, _| {
             core.routes.make_room()?;
             let made = core.engine.add_qp(init, parts)?;
@@ -126,6 +135,9 @@ impl Qp {
             core.routes.add(EventSource::Qp(made.key), sink);
             Ok::<_, ControlError>(made)
         })??;
+        if let (Some(held), Some(seen)) = (held_slots, made.seen) {
+            held.add(made.qpn, seen);
+        }
         Ok(Arc::new(Qp {
             pd,
             key: made.key,
@@ -187,6 +199,7 @@ impl Qp {
     /// The transition, a combination or a value is not allowed. Nothing has changed then.
     pub fn modify(&self, mask: AttrMask, attributes: &QpAttributes) -> Result<(), Error> {
         let mut attr = attributes.transport;
+        self.context().check_attributes(mask, &attr)?;
         let ends = mask.contains(AttrMask::STATE) && matches!(attr.state, QpState::Reset | QpState::Err);
         let change = |core: &mut Core, now| {
             if mask.contains(AttrMask::AV) {
@@ -206,6 +219,7 @@ impl Qp {
         if mask.contains(AttrMask::STATE) && attr.state == QpState::Reset {
             self.send_cq.purge(self.qpn);
             self.recv_cq.purge(self.qpn);
+            self.context().device().held_slots.iter().for_each(|held| held.forget(self.qpn));
         }
         if mask.contains(AttrMask::AV) {
             *self.address.lock().unwrap_or_else(PoisonError::into_inner) = attributes.address;
@@ -385,6 +399,11 @@ impl Qp {
     /// # Errors
     /// Not a UD QP, not a group, or the link cannot join.
     pub fn attach_multicast(&self, group: Gid) -> Result<(), Error> {
+        if let Some(model) = self.context().model()
+            && model.limits.max_mcast_groups == 0
+        {
+            return Err(model.lacks("multicast").into());
+        }
         self.context().nic().control(|core, _| {
             if core.engine.is_member(self.key, group) {
                 return Ok(());
@@ -469,12 +488,21 @@ impl Qp {
             SendOp::AtomicWrite { .. } if request.length != 8 => {
                 Err(PostError::Invalid("an atomic write needs 8 bytes"))
             }
+            SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. }
+            | SendOp::AtomicWrite { .. }
+            | SendOp::Flush { .. }
+                if self.context().model().is_some_and(|model| !executes(model, &request.op)) =>
+            {
+                Err(PostError::Invalid("the device that is imitated has no such requests"))
+            }
             _ => Ok(()),
         }
     }
 }
 
-fn check_options(options: &QpOptions) -> Result<(), Error> {
+/// Nothing, if a QP of a device that imitates none can have these.
+pub(crate) fn check_options(options: &QpOptions) -> Result<(), Error> {
     let caps = DeviceCaps::default();
     let refused = if options.max_send_wr > caps.max_qp_wr || options.max_recv_wr > caps.max_qp_wr {
         "more work requests than a QP can have"
@@ -495,6 +523,7 @@ impl Drop for Qp {
             core.routes.remove(EventSource::Qp(self.key));
             core.engine.destroy_qp(now, self.key)
         });
+        self.context().device().held_slots.iter().for_each(|held| held.remove(self.qpn));
         let source = self.source();
         self.context().forget_events(|event| event.source == source);
     }

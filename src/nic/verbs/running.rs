@@ -5,10 +5,12 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use softrnic_link::{Link, ProcessSlot};
+use softrnic_models::Model;
 use softrnic_wire::Gid;
 
 use super::address::HandleCount;
 use super::error::Error;
+use super::imitation::{self, HeldSlots};
 use crate::device::{
     Attachment, DeviceSpec, LinkKind, Network, Nic, OpenCapture, OpenedLink, Progress, on_fork_in_child,
     opening,
@@ -28,6 +30,8 @@ pub struct Running {
     slot: Option<ProcessSlot>,
     pub(crate) caps: DeviceCaps,
     pub(crate) handles: HandleCount,
+    /// Present if a send slot is free only once a completion was polled.
+    pub(crate) held_slots: Option<HeldSlots>,
     _progress: Progress,
     /// Finished, if no other device shares it, once the NIC above has dropped its link.
     _capture: Option<Arc<OpenCapture>>,
@@ -112,6 +116,10 @@ impl Running {
         config.transport = spec.transport;
         config.safe_copies = spec.copies_safely();
         config.adversary = spec.adversary;
+        if let Some(model) = spec.like {
+            config.caps = imitation::limited(config.caps, model);
+            config.polling_frees_slots = model.features.polling_frees_slots;
+        }
         let config = config.in_slot(opened.link.capabilities().slot);
         let mode = opened.link.capabilities().mode.clone();
         let (nic, progress) = start(config, opened.link, opened.attachment, &spec.name)?;
@@ -119,6 +127,9 @@ impl Running {
             nic.report_faults(faults);
         }
         let address = nic.control(|core, _| {
+            if spec.like.is_some_and(|model| model.features.roce_v1) {
+                core.engine.gids().show_v1();
+            }
             if opened.address.is_some() {
                 core.engine.gids().set_only(opened.address);
             }
@@ -146,6 +157,7 @@ impl Running {
             slot: config.slot,
             caps: config.caps,
             handles: HandleCount::new(config.caps.max_ah),
+            held_slots: config.polling_frees_slots.then(HeldSlots::default),
             _progress: progress,
             _capture: opened.capture,
         })
@@ -168,6 +180,11 @@ impl Running {
     /// The slot of its address that is this process's; `None` if all of it is.
     pub fn slot(&self) -> Option<ProcessSlot> {
         self.slot
+    }
+
+    /// The device that it imitates, if it imitates one.
+    pub fn model(&self) -> Option<&'static Model> {
+        self.spec.like
     }
 
     /// The device's name.

@@ -9,7 +9,7 @@ use super::cq::Cq;
 use super::error::{Error, PostError};
 use super::pd::Pd;
 use crate::device::EventSource;
-use softrnic_engine::{ControlError, DeviceCaps, RecvRequest, SrqInit, SrqKey, SrqMemory, XrcdKey};
+use softrnic_engine::{ControlError, RecvRequest, SrqInit, SrqKey, SrqMemory, XrcdKey};
 use softrnic_sync::queue::{Full, RecvRing};
 
 /// Parameters of a new shared receive queue.
@@ -32,7 +32,7 @@ pub struct Srq {
 
 impl Srq {
     pub(crate) fn new(pd: Arc<Pd>, options: SrqOptions) -> Result<Arc<Srq>, Error> {
-        if options.max_wr == 0 || options.max_wr > DeviceCaps::default().max_srq_wr {
+        if options.max_wr == 0 || options.max_wr > pd.context().caps().max_srq_wr {
             return Err(ControlError::Invalid("an SRQ must have between 1 and max_srq_wr entries").into());
         }
         let xrc = options.xrc.as_ref().map(|(xrcd, cq)| (*xrcd, cq.key()));
@@ -121,7 +121,12 @@ impl Srq {
     }
 
     fn change(&self, max_wr: usize, limit: Option<usize>) -> Result<(), Error> {
-        if max_wr == 0 || max_wr > DeviceCaps::default().max_srq_wr {
+        if let Some(model) = self.context().model()
+            && !model.features.srq_resize
+        {
+            return Err(model.cannot_change("the size of an SRQ").into());
+        }
+        if max_wr == 0 || max_wr > self.context().caps().max_srq_wr {
             return Err(ControlError::Invalid("an SRQ must have between 1 and max_srq_wr entries").into());
         }
         let parts = SrqMemory::new(max_wr)?;

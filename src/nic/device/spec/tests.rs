@@ -36,7 +36,7 @@ fn invalid_specifications_are_named() {
         ("udp?ecn=maybe", "ecn=maybe"),
         ("udp?shm=perhaps", "shm=perhaps: use on or off"),
         ("udp?copies=fast", "copies=fast: use safe or plain"),
-        ("udp?fast=on", "every device has early, ecn, copies, pci, numa and speed"),
+        ("udp?fast=on", "every device has early, ecn, copies, like, pci, numa and speed"),
         ("ib:eth0", "ib:eth0"),
         ("a b=udp", "a b"),
         ("udp:10.0.0.300", "10.0.0.300"),
