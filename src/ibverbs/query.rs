@@ -399,7 +399,7 @@ fn device_attr(nic: &Context, guid: u64) -> ibv_device_attr {
     } = nic.caps();
     let number = |value: usize| c_int::try_from(value).unwrap_or(c_int::MAX);
     ibv_device_attr {
-        fw_ver: text(identity.map_or(env!("CARGO_PKG_VERSION"), |identity| identity.fw_ver)),
+        fw_ver: text(identity.and_then(|identity| identity.fw_ver).unwrap_or(env!("CARGO_PKG_VERSION"))),
         node_guid: guid,
         sys_image_guid: guid,
         max_mr_size: u64::MAX,

@@ -55,6 +55,7 @@ fn create(
 ) -> Result<*mut ibv_srq, Errno> {
     let object = PdObject::of(pd)?;
     let ctx = object.ctx()?;
+    let (max_wr, max_sge) = ctx.nic()?.srq_size(attr.max_wr as usize, attr.max_sge as usize)?;
     if attr.max_sge as usize > ctx.nic()?.caps().max_srq_sge {
         return Err(Errno::invalid(format_args!(
             "max_sge {} is above max_srq_sge {}",
@@ -70,7 +71,6 @@ fn create(
         Ctx::check_same(object.context(), xrcd.context())?;
         Ctx::check_same(object.context(), cq.context())?;
     }
-    let (max_wr, max_sge) = ctx.nic()?.srq_size(attr.max_wr as usize, attr.max_sge as usize)?;
     let options = SrqOptions { max_wr, xrc: parts.map(|(xrcd, cq)| (xrcd.domain.key, cq.nic.clone())) };
     let slot = ObjectSlot::new()?;
     let nic = object.nic.create_srq(options)?;

@@ -8,8 +8,11 @@
 
 #![forbid(unsafe_code)]
 
+mod bnxt_re;
+mod irdma;
 mod mlx5;
 mod refusal;
+mod rxe;
 
 pub use refusal::{Refusal, Rule};
 
@@ -42,10 +45,10 @@ pub struct Identity {
     pub part_id: u32,
     /// `ibv_device_attr.hw_ver`.
     pub hw_ver: u32,
-    /// `ibv_device_attr.fw_ver`.
-    pub fw_ver: &'static str,
-    /// `hca_type` in sysfs.
-    pub hca_type: &'static str,
+    /// `ibv_device_attr.fw_ver`; `None` if none is known.
+    pub fw_ver: Option<&'static str>,
+    /// `hca_type` in sysfs, if it has that file.
+    pub hca_type: Option<&'static str>,
 }
 
 /// What a device reports (`ibv_query_device`), where it is below what SoftRNIC has.
@@ -162,7 +165,7 @@ pub struct Granted {
 
 impl Model {
     /// All of them.
-    pub const ALL: [&'static Model; 1] = [&mlx5::MODEL];
+    pub const ALL: [&'static Model; 4] = [&mlx5::MODEL, &irdma::MODEL, &bnxt_re::MODEL, &rxe::MODEL];
 
     /// The one with a name.
     ///

@@ -13,9 +13,9 @@ pub(crate) static MODEL: Model = Model {
         vendor_id: 0x02C9,
         part_id: 4119,
         hw_ver: 0,
-        fw_ver: "16.27.1016",
+        fw_ver: Some("16.27.1016"),
         // hca_type_show in main.c: "MT%d" with the device's PCI number.
-        hca_type: "MT4119",
+        hca_type: Some("MT4119"),
     },
     limits: Limits {
         max_qp: 262_144,

@@ -230,12 +230,14 @@ impl Facts {
             ("node_desc", "SoftRNIC"),
             ("node_guid", &guid),
             ("sys_image_guid", &guid),
-            ("fw_ver", identity.map_or(env!("CARGO_PKG_VERSION"), |identity| identity.fw_ver)),
+            ("fw_ver", identity.and_then(|identity| identity.fw_ver).unwrap_or(env!("CARGO_PKG_VERSION"))),
             ("hw_rev", &hw_rev),
-            ("hca_type", identity.map_or("SoftRNIC", |identity| identity.hca_type)),
             ("board_id", "SoftRNIC"),
         ] {
             put(directory, file, &format!("{text}\n"))?;
+        }
+        if let Some(text) = identity.map_or(Some("SoftRNIC"), |identity| identity.hca_type) {
+            put(directory, "hca_type", &format!("{text}\n"))?;
         }
         let port = directory.join("ports/1");
         // The same as ibv_query_port reports, with CM_SUP and IP_BASED_GIDS.

@@ -262,9 +262,8 @@ static void make(const char *what)
 		struct ibv_alloc_dm_attr attr = {.length = 4096};
 		made = ibv_alloc_dm(context, &attr);
 	} else if (strcmp(what, "xrcd") == 0) {
-		struct ibv_xrcd_init_attr attr = {.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
-						  .fd = -1,
-						  .oflags = O_CREAT};
+		struct ibv_xrcd_init_attr attr = {
+			.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT};
 		made = ibv_open_xrcd(context, &attr);
 	} else
 		CHECK(!"known");
