@@ -267,6 +267,7 @@ class Interop:
             prefix = ["ip", "netns", "exec", guest.namespace]
             env = near.environment(link, 4)
             ours = programs.Side("our side", prefix, env, guest.near_address[4], gid_index, "softrnic0")
+            ours.counters = [near.library.parent / "softrnic", "stats"]
             theirs = programs.Side("the guest", guest.command(), None, guest.address[4], 1, "rxe0")
             for outcome in programs.run(ours, theirs, part, self._wanted):
                 if outcome.problem:

@@ -56,6 +56,9 @@ class Outcome:
 class Side:
     """Where a program runs: how to start it, and its address and GID index for others."""
 
+    # A command that prints what the NICs there have counted.
+    counters = None
+
     def __init__(self, name, prefix, env, address, gid_index=None, device=None):
         self.name, self.prefix, self.env = name, prefix, env
         self.address, self.gid_index, self.device = address, gid_index, device
@@ -114,12 +117,15 @@ def pairs(server, client, commands, forgiven=None, meanwhile=lambda: ""):
         problem = meanwhile()
         deadline = time.monotonic() + RUN_SECONDS
         ended = [(program, program.wait(deadline)) for program in (*calling, *serving)]
-    problems = [problem] if problem else []
-    problems += [
-        f"{p.side.name}: {status}: {p.said()}"
-        for p, status in ended
-        if status != "exit status 0" and not (forgiven and re.search(forgiven, p.output.decode(errors="replace") + status))
-    ]
+        problems = [problem] if problem else []
+        problems += [
+            f"{p.side.name}: {status}: {p.said()}"
+            for p, status in ended
+            if status != "exit status 0" and not (forgiven and re.search(forgiven, p.output.decode(errors="replace") + status))
+        ]
+        # Of those that have not ended.
+        if problems:
+            problems += [f"counters of {side.name}: {side.run(*side.counters)}" for side in (server, client) if side.counters]
     return "; ".join(problems)
 
 
