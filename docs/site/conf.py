@@ -17,7 +17,7 @@ WORKSPACE = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))["wo
 # The contents: which pages a page has below it. A page that no other names is an error.
 BELOW = {
     "README": [
-        ("Begin", ["docs/install", "docs/tour/README", "docs/playground/README", "docs/looking", "docs/check", "docs/check-reports", "docs/adversarial", "docs/like", "docs/troubleshooting",
+        ("Begin", ["docs/install", "docs/tour/README", "docs/playground/README", "docs/looking", "docs/check", "docs/check-reports", "docs/adversarial", "docs/like", "docs/which-tool", "docs/troubleshooting",
                    "docs/faults", "docs/ports", "docs/rails", "docs/rdma-tool"]),
         ("Use it", ["docs/verbs", "docs/programs", "docs/preload", "docs/environment", "docs/interposed-calls", "docs/rdmacm", "docs/pyverbs", "docs/rust",
                     "docs/site/api", "docs/real-interfaces", "docs/fabric", "docs/fabric-reference", "docs/congestion/README", "docs/kubernetes", "docs/cookbook/README", "examples/c/README", "examples/python/README",
