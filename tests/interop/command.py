@@ -16,6 +16,7 @@ import capture
 import connections
 import drill
 import errors
+import in_path
 import inside
 import matrix
 import nvme
@@ -34,7 +35,7 @@ from wire import Wire
 
 SUMMARY = "SoftRNIC against Linux kernel rxe, in guests; ARGS as tools/interop --help says"
 KERNELS = ["6.1", "sid"]
-PARTS = ["matrix", "errors", "programs", "connections", "sharing", "inside", "drill", "ports", "storage", "nvme", "bench"]
+PARTS = ["matrix", "errors", "programs", "connections", "sharing", "inside", "drill", "ports", "path", "storage", "nvme", "bench"]
 SEED = 7
 
 
@@ -129,6 +130,8 @@ class Interop:
                 self._drill(kernel, guest, core)
             if "ports" in self.args.parts:
                 self._ports(guest)
+            if "path" in self.args.parts:
+                self._path(kernel, guest)
             if "storage" in self.args.parts:
                 self._storage(guest, near, core)
             if "nvme" in self.args.parts:
@@ -354,6 +357,19 @@ class Interop:
         else:
             self.passed["ports"] += 1
         print(f"ports: {'fail' if problem else 'pass'}; {time.monotonic() - begun:.1f} s", flush=True)
+
+    def _path(self, kernel, guest):
+        begun = time.monotonic()
+        with Guest(kernel, f"{guest.name}-b", guest.name) as other:
+            try:
+                problem = in_path.run(guest, other, self.library.parent / "softrnic", self.out)
+            except (RuntimeError, subprocess.SubprocessError) as error:
+                problem = str(error)
+        if problem:
+            self._fail(f"Linux {guest.version}: a network in the path", problem)
+        else:
+            self.passed["paths"] += 1
+        print(f"path: {'fail' if problem else 'pass'}; {time.monotonic() - begun:.1f} s", flush=True)
 
     def _storage(self, guest, near, core):
         def disk(ours):

@@ -24,7 +24,8 @@ class Guest:
         self.namespace, self.wire_namespace = state["namespace"], state["wire_namespace"]
         self.address = {4: state["peer"]["ipv4"], 6: state["peer"]["ipv6"]}
         self.near_address = {4: state["local"]["ipv4"], 6: state["local"]["ipv6"]}
-        self._lengthen_queue(f"tap{state['host']}")
+        self.tap = f"tap{state['host']}"
+        self._lengthen_queue()
         self.since = self._clocks()
         return self
 
@@ -83,9 +84,9 @@ class Guest:
         shown = _tool("status", "--name", self.name, "--json", check=False)
         return json.loads(shown.stdout) if shown.returncode == 0 else None
 
-    def _lengthen_queue(self, tap):
+    def _lengthen_queue(self):
         """Unreliable services have no flow control: a whole 1 MiB message must fit on its way into the guest."""
-        argv = ["ip", "-n", self.wire_namespace, "link", "set", tap, "txqueuelen", "10000"]
+        argv = ["ip", "-n", self.wire_namespace, "link", "set", self.tap, "txqueuelen", "10000"]
         subprocess.run(argv, check=True, timeout=10)
 
 

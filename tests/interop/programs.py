@@ -82,14 +82,14 @@ def run(near, guest, core=False, wanted=lambda name: True):
             outcome = Outcome(" ".join(argv), server is guest)
             if wanted(outcome):
                 port += 1
-                serve = _options(argv, server, port)
-                call = [*_options(argv, client, port), server.address]
-                ready = functools.partial(_listens, server, port)
+                serve = options(argv, server, port)
+                call = [*options(argv, client, port), server.address]
+                ready = functools.partial(listens_at, server, port)
                 outcome.problem = pair(server, serve, client, call, ready)
                 yield outcome
 
 
-def _listens(server, port, _):
+def listens_at(server, port, _):
     return server.listens(port)
 
 
@@ -129,7 +129,7 @@ def pairs(server, client, commands, forgiven=None, meanwhile=lambda: ""):
     return "; ".join(problems)
 
 
-def _options(argv, side, port):
+def options(argv, side, port):
     if argv[0].startswith("ibv_"):
         return [*argv, "-d", side.device, "-g", str(side.gid_index), "-p", str(port)]
     # An emulated guest may stand still for longer than perftest's own timeout and retries allow, which is half a second.
