@@ -1,14 +1,19 @@
 """Programs that make no mistake: `softrnic check` says nothing about them."""
 
+import json
 import pathlib
+import re
 import sys
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "verbs"))
 
+import cm_programs as programs  # noqa: E402
+import test_pyverbs  # noqa: E402
 from cm import CmTest, rdma_port  # noqa: E402
-from harness import SOFTRNIC, Program, VerbsTest  # noqa: E402
+from harness import SOFTRNIC, Program, VerbsTest, free_port  # noqa: E402
 
 
 class Checked(VerbsTest):
@@ -62,8 +67,68 @@ class Cm(Checked, CmTest):
         self.run_cm_pair(["ucmatose", "-c", "10", "-p", port],
                          ["ucmatose", "-s", "127.0.0.1", "-c", "10", "-p", port], port)  # fmt: skip
 
+    def test_libfabric(self):
+        port = free_port()
+        words, options = ["fi_pingpong", "-p", "verbs", "-e", "msg", "-I", "100", "-c"], self.suppress("libfabric")
+        server = self.serve_by_tcp([*words, "-B", port], port, run=options)
+        self.finish(server, self.start([*words, "-P", port, "127.0.0.1"], run=options))
+
+    def test_fio(self):
+        for verb in ("write", "read"):
+            with self.subTest(verb):
+                port = rdma_port()
+                words = programs.fio(self.runtime, port, verb, "127.0.0.1")
+                self.run_cm_pair(*words, port, cwd=self.runtime, run=self.suppress("fio"))
+
+    def suppress(self, name):
+        return ["--suppressions", HERE / f"{name}.supp"]
+
+
+class Ucx(Checked, CmTest):
+    def test_ucx_perftest(self):
+        port = free_port()
+        extra = {"UCX_TLS": "rc_verbs,ud_verbs:aux,self", "UCX_NET_DEVICES": "softrnic0:1", "UCX_LOG_LEVEL": "error"}
+        for test in ("tag_lat", "put_bw", "get", "fadd"):
+            with self.subTest(test):
+                size = "8" if test == "fadd" else "4096"
+                server = self.serve_by_tcp(["ucx_perftest", "-p", port], port, **extra)
+                words = ["ucx_perftest", "127.0.0.1", "-p", port, "-t", f"ucp_{test}" if test != "tag_lat" else test]
+                self.finish(server, self.start([*words, "-n", "300", "-w", "20", "-s", size], **extra))
+
+
+class Pyverbs(Checked):
+    """rdma-core's own tests, of which some make mistakes on purpose."""
+
+    # UCX takes all huge pages, of which one of these needs some.
+    by_itself = True
+
+    ON_PURPOSE = re.compile(
+        r"test_\w*(bad|invalid|illegal|wrong|non_aligned|rereg|resize|mw_type|bind_mw|create_ah_roce)|unimport_resources"
+    )
+
+    def test_nothing_is_reported_but_what_is_wrong_on_purpose(self):
+        directory, report = self.runtime / "tests", self.runtime / "report.json"
+        directory.mkdir()
+        test_pyverbs.copy_tests(test_pyverbs.SHIPPED, directory)
+        words = ["/usr/bin/python3", "-B", "pyverbs_results.py", "results.json"]
+        program = self.start(words, run=["--report", report], cwd=directory)
+        # Something is found.
+        self.assertEqual(program.wait(time.monotonic() + 300), 99, program.output()[-2000:])
+        findings = json.loads(report.read_text())["findings"]
+        self.assertGreater(len(findings), 30)
+        for finding in findings:
+            functions = [call["function"] for calls in finding["calls"] for call in calls["stack"]]
+            self.assertTrue(any(map(self.ON_PURPOSE.match, functions)), finding)
+
 
 class Mpi(Checked):
+    def test_mpich(self):
+        program = self.compile("ring.c", compiler="mpicc.mpich")
+        out = self.run_ok(
+            ["mpirun.mpich", "-n", "2", program], timeout=180, MPIR_CVAR_NOLOCAL="1",
+            UCX_TLS="rc_verbs,ud_verbs:aux,self", UCX_NET_DEVICES="softrnic0:1", UCX_LOG_LEVEL="error")  # fmt: skip
+        self.assertIn("all right with 2 ranks", out)
+
     def test_openmpi(self):
         program = self.compile("ring.c", compiler="mpicc")
         selection = ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "self"]
