@@ -52,6 +52,7 @@ impl State {
         let one_family = entry.one_family || matches!(address, Address::Ip(ip) if ip.is_ipv4());
         let local = device.map(|device_index| self.address_of(device_index, address.ip()));
         let route_local = local.transpose()?;
+        let address = &self.known_to_others(address, route_local);
         let bound = self.take_port(number, address, one_family, reserve)?;
         let entry = self.entry_mut(number)?;
         entry.one_family = one_family;
@@ -62,6 +63,17 @@ impl State {
         entry.route = route_local.map(|local| softrnic_cm::Route { local, remote: unspecified(local) });
         self.ports.0.entry((space, bound.port())).or_default().push(number);
         Ok(())
+    }
+
+    /// On a host of a modelled network, the machine's other addresses are the host's. A program that asks for its address gives
+    /// it to others, on whose hosts `localhost` is another one.
+    fn known_to_others(&self, address: &Address, own: Option<IpAddr>) -> Address {
+        match (self.registry.network, own, *address) {
+            (Some(_), Some(own), Address::Ip(ip)) if own.is_ipv4() == ip.is_ipv4() => {
+                Address::Ip((own, ip.port()).into())
+            }
+            _ => *address,
+        }
     }
 
     /// As in the kernel, a loopback address stands for every device, unless a device has such an address: programs rely

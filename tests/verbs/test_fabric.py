@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 
+import cm_programs
 from harness import SOFTRNIC, TIMEOUT, Program, VerbsTest, free_port, is_listening
 
 DUMBBELL = """
@@ -267,6 +268,19 @@ class Middleware(FabricTest):
         self.ended([client, server])
         self.assertGreater(self.ports()["s1-s0"]["tx_bytes"], 300 * 65536)
 
+    def test_libfabric(self):
+        self.up(DUMBBELL)
+        port = free_port()
+        server, client = cm_programs.libfabric(*cm_programs.LIBFABRIC[0], str(port), "127.77.0.1")
+        server = self.on("h0", *server)
+        self.until_tcp(port, server)
+        client = self.on("h2", *client)
+        self.ended([client, server])
+        self.assertRegex(client.output(), cm_programs.LIBFABRIC_RESULT)
+        # A hundred messages of each size there and back, the longest of which has 1 MiB.
+        for port in ("s1-s0", "s0-s1"):
+            self.assertGreater(self.ports()[port]["tx_bytes"], 100 << 20)
+
 
 class Connections(FabricTest):
     def rping(self, host, *words, name="net"):
@@ -293,6 +307,8 @@ class Connections(FabricTest):
         self.served(["h3", "h1"], "127.77.0.4", ["-a", "127.77.0.4"])
         self.served(["h1", "h1"], "127.77.0.2")
         self.served(["h1", "h1"], "127.0.0.1")
+        self.served(["h1", "h1"], "127.0.0.1", ["-a", "127.0.0.1"])
+        self.served(["h0", "h2"], "127.77.0.1", ["-a", "127.0.0.1"])
 
     def test_each_host_and_each_fabric_has_ports_of_its_own(self):
         for name in ("one", "two"):
