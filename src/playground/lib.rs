@@ -22,6 +22,7 @@ pub mod rules;
 pub mod session;
 pub mod side;
 mod switches;
+mod topology;
 pub mod view;
 pub mod world;
 
