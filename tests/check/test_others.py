@@ -24,6 +24,9 @@ class Checked(VerbsTest):
         self.addCleanup(program.close)
         return program
 
+    def suppress(self, name):
+        return ["--suppressions", HERE / f"{name}.supp"]
+
     def pairs(self, *programs):
         for program, *options in programs:
             with self.subTest(f"{program} {' '.join(options)}"):
@@ -59,7 +62,7 @@ class Cm(Checked, CmTest):
         for name in ("ib_write_bw", "ib_send_lat"):
             port = rdma_port()
             words = [name, "-R", "-F", "-p", port, "-n", "200"]
-            options = ["--suppressions", HERE / "perftest.supp"]
+            options = self.suppress("perftest")
             self.run_cm_pair(words, [*words, "127.0.0.1"], port, run=options)
 
     def test_ucmatose(self):
@@ -80,20 +83,18 @@ class Cm(Checked, CmTest):
                 words = programs.fio(self.runtime, port, verb, "127.0.0.1")
                 self.run_cm_pair(*words, port, cwd=self.runtime, run=self.suppress("fio"))
 
-    def suppress(self, name):
-        return ["--suppressions", HERE / f"{name}.supp"]
-
 
 class Ucx(Checked, CmTest):
     def test_ucx_perftest(self):
         port = free_port()
         extra = {"UCX_TLS": "rc_verbs,ud_verbs:aux,self", "UCX_NET_DEVICES": "softrnic0:1", "UCX_LOG_LEVEL": "error"}
+        options = self.suppress("ucx")
         for test in ("tag_lat", "put_bw", "get", "fadd"):
             with self.subTest(test):
                 size = "8" if test == "fadd" else "4096"
-                server = self.serve_by_tcp(["ucx_perftest", "-p", port], port, **extra)
+                server = self.serve_by_tcp(["ucx_perftest", "-p", port], port, run=options, **extra)
                 words = ["ucx_perftest", "127.0.0.1", "-p", port, "-t", f"ucp_{test}" if test != "tag_lat" else test]
-                self.finish(server, self.start([*words, "-n", "300", "-w", "20", "-s", size], **extra))
+                self.finish(server, self.start([*words, "-n", "300", "-w", "20", "-s", size], run=options, **extra))
 
 
 class Pyverbs(Checked):
@@ -125,7 +126,7 @@ class Mpi(Checked):
     def test_mpich(self):
         program = self.compile("ring.c", compiler="mpicc.mpich")
         out = self.run_ok(
-            ["mpirun.mpich", "-n", "2", program], timeout=180, MPIR_CVAR_NOLOCAL="1",
+            ["mpirun.mpich", "-n", "2", program], timeout=180, run=self.suppress("ucx"), MPIR_CVAR_NOLOCAL="1",
             UCX_TLS="rc_verbs,ud_verbs:aux,self", UCX_NET_DEVICES="softrnic0:1", UCX_LOG_LEVEL="error")  # fmt: skip
         self.assertIn("all right with 2 ranks", out)
 
@@ -134,6 +135,7 @@ class Mpi(Checked):
         selection = ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "self"]
         out = self.run_ok(
             ["mpirun", "--allow-run-as-root", "--oversubscribe", *selection, "-n", "2", program], timeout=180,
+            run=self.suppress("ucx"),
             UCX_TLS="rc_verbs,ud_verbs:aux,self", UCX_NET_DEVICES="softrnic0:1", UCX_LOG_LEVEL="error")  # fmt: skip
         self.assertIn("all right with 2 ranks", out)
 
