@@ -18,10 +18,12 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use softrnic_link::Rng;
+use softrnic_sync::queue::SendRingNic;
 use softrnic_transport::QpAttr;
 use softrnic_wire::Time;
 
 use super::Engine;
+use super::data::SendRequest;
 use super::host::Staged;
 use super::objects::QpKey;
 use super::shared::StagedCompletions;
@@ -164,6 +166,13 @@ impl Held {
         }
     }
 
+    /// Frees the slots that it owes. It owes none if polling frees them.
+    fn pay(&mut self, sends: &mut SendRingNic<SendRequest>) {
+        if self.owed > 0 {
+            sends.retire(std::mem::take(&mut self.owed));
+        }
+    }
+
     /// When something is due next.
     fn due(&self) -> Time {
         self.placed_at.min(self.sends.shown_at).min(self.receives.shown_at)
@@ -227,7 +236,7 @@ impl Engine {
         adversary.busy.retain(|&busy| busy != key);
         if let (Some(mut held), Some(slot)) = (adversary.qps.remove(&key), self.qps.get_mut(key)) {
             held.pieces.place(&mut held.rng, &self.memory);
-            slot.io.sends.retire(held.owed);
+            held.pay(&mut slot.io.sends);
             for staged in held.sends.waiting.into_iter().chain(held.receives.waiting) {
                 if self.shared.staged.push(staged).is_err() {
                     slot.io.lost_completion = true;
@@ -251,7 +260,7 @@ impl Engine {
             held.placed_at = Time::NEVER;
         }
         if !sends.is_empty() {
-            io.sends.retire(std::mem::take(&mut held.owed));
+            held.pay(&mut io.sends);
         }
         for staged in sends.into_iter().chain(receives) {
             if self.shared.staged.push(staged).is_err() {

@@ -453,7 +453,7 @@ impl Engine {
         }
         let slot = &mut self.qps[key];
         if slot.qp.state() == QpState::Reset {
-            // No completion will come that could free them.
+            // No completion will come that could free them, nor be polled.
             let owed = self.shared.adversary.as_mut().map_or(0, |adversary| adversary.take_owed(key));
             slot.io.sends.retire(owed);
             while slot.io.sends.pop().is_some() {

@@ -105,3 +105,27 @@ impl GidTable {
         self.entries.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn applications_see_each_address_twice_if_there_is_v1() {
+        let (first, second) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let mut table = GidTable::default();
+        table.set(0, Some(first));
+        table.set(1, Some(second));
+        let seen = |table: &GidTable| {
+            (0..5).map(|at| (table.is_v1(at), table.shown(at), table.meant(at))).collect::<Vec<_>>()
+        };
+        let v2 = |ip: IpAddr| (false, Gid::from(ip), Some(ip));
+        let nothing = (false, Gid::ZERO, None);
+        assert_eq!(seen(&table), [v2(first), v2(second), nothing, nothing, nothing]);
+        assert_eq!((table.shown_at(second), table.shown_len()), (Some(1), 2));
+        table.show_v1();
+        let v1 = |ip: IpAddr| (true, Gid::from(ip), None);
+        assert_eq!(seen(&table), [v1(first), v2(first), v1(second), v2(second), (true, Gid::ZERO, None)]);
+        assert_eq!((table.shown_at(second), table.shown_len()), (Some(3), 4));
+    }
+}

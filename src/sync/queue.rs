@@ -162,7 +162,7 @@ impl<W> SendRingNic<W> {
     /// Frees the slots of `count` requests that were taken. Called before publishing the completion that tells the
     /// application, which may post again at once.
     ///
-    /// Never frees more than was taken.
+    /// Never frees more than was taken. Slots that the application was to free are free as well then.
     pub fn retire(&mut self, count: u32) {
         debug_assert!(u64::from(count) <= self.taken - self.freed, "retired what was never taken");
         self.freed = self.freed.saturating_add(count.into()).min(self.taken);

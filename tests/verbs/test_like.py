@@ -90,6 +90,12 @@ class Mlx5(Imitations):
             "complete: ENOMEM", "first polled: half", "second polled: half", "after a reset: one by one",
         ])  # fmt: skip
 
+    def test_a_nic_with_every_freedom_frees_no_slot_earlier(self):
+        for seed in (1, 2, 3):
+            out = self.run_ok([self.program, "slots"], run=["--like=mlx5", f"--adversarial={seed}"])
+            self.assertIn("complete: ENOMEM", out)
+            self.assertIn("after a reset: one by one", out)
+
     def test_each_address_is_there_for_roce_v1_first(self):
         self.assertEqual(self.asks("gids"), ["0 v2 ok", "1 v2 ok"])
         self.assertEqual(self.asks("gids", "mlx5"), ["0 v1 EINVAL", "1 v2 ok", "2 v1 EINVAL", "3 v2 ok"])

@@ -1,6 +1,6 @@
 use std::thread;
 
-use crate::queue::{CqOverrun, Full, completion_ring, recv_ring, send_ring};
+use crate::queue::{CqOverrun, Full, completion_ring, recv_ring, send_ring, send_ring_freed_by_polling};
 
 #[test]
 fn a_send_queue_is_full_until_requests_are_retired() {
@@ -16,6 +16,45 @@ fn a_send_queue_is_full_until_requests_are_retired() {
     assert_eq!((nic.len(), nic.pop(), nic.is_empty()), (1, Some(3), true));
     nic.retire(1);
     assert_eq!((app.outstanding(), app.capacity()), (0, 2));
+}
+
+#[test]
+fn slots_that_polling_frees_are_free_once_a_completion_was_seen() {
+    let (mut app, mut nic, mut seen) = send_ring_freed_by_polling(3).expect("memory");
+    assert!((1..=3).all(|number| app.push(number).is_ok()));
+    assert_eq!((nic.pop(), nic.pop(), nic.pop()), (Some(1), Some(2), Some(3)));
+    // The first is unsignaled, and complete with the second.
+    nic.retire_unseen(1);
+    nic.retire_unseen(1);
+    nic.announce();
+    nic.retire_unseen(1);
+    nic.announce();
+    assert_eq!((app.push(4), app.outstanding()), (Err(Full), 3));
+    seen.see();
+    assert_eq!((app.push(4), app.push(5), app.push(6)), (Ok(()), Ok(()), Err(Full)));
+    seen.see();
+    assert_eq!((app.push(6), app.push(7)), (Ok(()), Err(Full)));
+    seen.see();
+    assert_eq!(app.push(7), Err(Full), "nothing new was announced");
+}
+
+#[test]
+fn a_reset_frees_slots_that_nobody_will_poll() {
+    let (mut app, mut nic, mut seen) = send_ring_freed_by_polling(2).expect("memory");
+    assert_eq!((app.push(1), app.push(2), nic.pop()), (Ok(()), Ok(()), Some(1)));
+    nic.retire_unseen(1);
+    nic.announce();
+    // The completion is dropped, and the other request too.
+    nic.retire(0);
+    assert_eq!(nic.pop(), Some(2));
+    nic.retire(1);
+    seen.forget();
+    assert_eq!((app.outstanding(), app.push(3), nic.pop()), (0, Ok(()), Some(3)));
+    nic.retire_unseen(1);
+    nic.announce();
+    assert_eq!(app.outstanding(), 1);
+    seen.see();
+    assert_eq!(app.outstanding(), 0);
 }
 
 #[test]
