@@ -11,6 +11,7 @@ mod pages;
 pub mod recorded;
 pub mod rng;
 pub mod scenario;
+pub mod switches;
 pub mod tap;
 pub mod traffic;
 pub mod world;

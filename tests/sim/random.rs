@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use softrnic_sim_tests::switches::SwitchCounts;
 use softrnic_sim_tests::traffic::{self, Profile, Summary};
 
 fn number(name: &str) -> Option<u64> {
@@ -51,6 +52,10 @@ fn seeds(test: &str, profile: Profile, first: u64, count: u64) {
     println!("{count} seeds: {totals:?}");
     let tried = [totals.sends, totals.receives, totals.retransmitted, totals.not_ready, totals.windows];
     assert!(!tried.contains(&0), "something was not tried: {totals:?}");
+    if profile == Profile::Switched {
+        let SwitchCounts { no_room, link_down, marked, pauses } = totals.switches;
+        assert!(![no_room, link_down, marked, pauses].contains(&0), "{:?}", totals.switches);
+    }
     if profile != Profile::Basic {
         assert!(totals.failures > 0, "nothing failed");
         let damage = totals.damage;
@@ -74,6 +79,11 @@ fn everything() {
 #[test]
 fn damaged_packets_where_ids_are_hidden() {
     seeds("damaged_packets_where_ids_are_hidden", Profile::Damaged, 50_000, 500);
+}
+
+#[test]
+fn everything_through_switches() {
+    seeds("everything_through_switches", Profile::Switched, 110_000, 120);
 }
 
 #[test]

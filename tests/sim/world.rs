@@ -18,6 +18,7 @@ use softrnic_wire::{Gid, Mtu, Psn, Qkey, Qpn, Rkey, RnrTimer, Time};
 
 use crate::arena::{Arena, Span};
 use crate::rng::Rng;
+use crate::switches::Switches;
 use crate::tap::Tap;
 
 /// A region over a node's whole arena.
@@ -201,6 +202,8 @@ pub struct World {
     pub now: Time,
     /// The NICs.
     pub nodes: Vec<Node>,
+    /// What is between the NICs besides the wire.
+    pub switches: Option<Switches>,
     /// Steps taken.
     pub steps: u64,
 }
@@ -211,7 +214,7 @@ impl World {
         let fabric = Fabric::new(seed);
         fabric.set_default_path(path);
         // Not 0: time 0 means "never" nowhere, and this shows it.
-        World { fabric, now: Time::from_nanos(1_000), nodes: Vec::new(), steps: 0 }
+        World { fabric, now: Time::from_nanos(1_000), nodes: Vec::new(), switches: None, steps: 0 }
     }
 
     /// Attributes that connect a QP of node `from` to QP `dest` of node `to`.
@@ -273,6 +276,9 @@ impl World {
 
     /// Lets every NIC do what it has to do at this time.
     pub fn settle(&mut self) {
+        if let Some(switches) = &mut self.switches {
+            switches.run_until(&self.fabric, self.now);
+        }
         let mut rounds = 0;
         loop {
             let mut more = false;
@@ -283,8 +289,11 @@ impl World {
             rounds += 1;
             assert!(rounds < 10_000, "a NIC never comes to rest at {:?}", self.now);
             if !more {
-                return;
+                break;
             }
+        }
+        if let Some(switches) = &mut self.switches {
+            switches.take(&self.fabric);
         }
     }
 
@@ -295,7 +304,8 @@ impl World {
         let busy = busy.filter(|node| self.fabric.waiting(node.address) > 0).map(|node| Some(node.free_at));
         let called = self.nodes.iter().filter(|node| node.engine.holds_acks());
         let called = called.map(|_| Some(self.now + NEXT_CALL));
-        nodes.chain(busy).chain(called).chain([self.fabric.next_delivery()]).flatten().min()
+        let network = [self.fabric.next_delivery(), self.switches.as_ref().and_then(Switches::next)];
+        nodes.chain(busy).chain(called).chain(network).flatten().min()
     }
 
     /// Moves time to what happens next, but not past `limit`, and lets it happen. `false` if nothing will.

@@ -176,9 +176,9 @@ impl State {
         self.under_way.peek().map(|Reverse(arrival)| arrival.at)
     }
 
-    pub(super) fn flights(&self) -> Vec<Flight> {
-        let mut flights: Vec<Flight> =
-            self.under_way.iter().map(|Reverse(arrival)| arrival.flight()).collect();
+    pub(super) fn flights(&self, first: u64) -> Vec<Flight> {
+        let wanted = self.under_way.iter().filter(|Reverse(arrival)| arrival.sequence >= first);
+        let mut flights: Vec<Flight> = wanted.map(|Reverse(arrival)| arrival.flight()).collect();
         flights.sort_by_key(|flight| (flight.at, flight.number));
         flights
     }

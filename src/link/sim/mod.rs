@@ -190,7 +190,12 @@ impl Fabric {
 
     /// The datagrams under way, in the order of their arrival.
     pub fn flights(&self) -> Vec<Flight> {
-        self.lock().flights()
+        self.lock().flights(0)
+    }
+
+    /// Those numbered from `number` on.
+    pub fn flights_from(&self, number: u64) -> Vec<Flight> {
+        self.lock().flights(number)
     }
 
     /// Changes the fate of a datagram under way. `false` if it is not under way, or that cannot be done to it.

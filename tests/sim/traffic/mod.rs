@@ -22,6 +22,7 @@ use softrnic_wire::{Qpn, Srqn, Time};
 
 use crate::arena::Span;
 use crate::rng::Rng;
+use crate::switches::{SwitchCounts, Switches};
 use crate::tap::Damage;
 use crate::world::{Node, World};
 use endpoint::{Endpoint, Receive, total};
@@ -48,6 +49,8 @@ pub struct Summary {
     pub nanos: u64,
     /// Packets that came damaged to NICs that see no IP headers.
     pub damage: Damage,
+    /// What switches did to packets.
+    pub switches: SwitchCounts,
 }
 
 impl Summary {
@@ -61,6 +64,7 @@ impl Summary {
         self.windows += other.windows;
         self.nanos += other.nanos;
         self.damage.add(other.damage);
+        self.switches.add(other.switches);
     }
 }
 
@@ -154,7 +158,11 @@ struct Traffic {
 
 impl Traffic {
     fn new(seed: u64, plan: Plan, profile: Profile) -> Traffic {
-        let mut world = World::new(seed, plan.path);
+        let is_switched = profile == Profile::Switched;
+        let path = if is_switched { Switches::path(plan.path) } else { plan.path };
+        let mut world = World::new(seed, path);
+        world.switches = is_switched
+            .then(|| Switches::new(seed, plan.nodes.iter().map(|(address, ..)| *address).collect()));
         for &(address, options, config, memory) in &plan.nodes {
             // The tap must see what it hides from the NIC.
             let open = SimOptions { sees_ip_header: true, ..options };
@@ -167,12 +175,11 @@ impl Traffic {
         }
         let longest = plan.connections.iter().map(|c| c.longest_send).max().unwrap_or(0);
         let sites = world.nodes.iter_mut().map(|node| Site::new(node, longest)).collect();
-        let path = plan.path;
         let mut traffic = Traffic {
             world,
             rng: Rng::new(seed ^ 0x007A_FF1C),
             profile,
-            ordered: path.duplicate + path.reorder == 0.0,
+            ordered: path.duplicate + path.reorder == 0.0 && !is_switched,
             sites,
             connections: Vec::new(),
             by_qpn: HashMap::new(),
@@ -288,6 +295,8 @@ impl Traffic {
     /// The last checks, when nothing moves any more.
     fn finish(mut self) -> Summary {
         self.summary.nanos = self.world.now.as_nanos();
+        self.summary.switches =
+            self.world.switches.as_ref().map_or_else(SwitchCounts::default, Switches::counts);
         for (node, site) in self.world.nodes.iter_mut().zip(&mut self.sites) {
             let word = &mut site.word;
             let value = u64::from_ne_bytes(node.arena.read(word.span).try_into().expect("eight bytes"));

@@ -59,6 +59,8 @@ pub enum Profile {
     Damaged,
     /// Everything, on NICs that use every freedom that the specification gives them.
     Adversarial,
+    /// Everything, through switches that lose, mark, pause and spray, and whose links fail.
+    Switched,
 }
 
 impl Plan {
@@ -78,6 +80,11 @@ impl Plan {
         path.loss = path.loss.min(0.2 - path.corrupt);
         if path.loss + path.corrupt > 0.06 {
             // Without it one stall in a thousand uses up seven retries.
+            early = true;
+        }
+        if profile == Profile::Switched {
+            // Switches lose enough.
+            path.loss = 0.0;
             early = true;
         }
         let count = if full { rng.between(1, 4) as usize } else { 2 };
