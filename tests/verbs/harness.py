@@ -28,6 +28,9 @@ TIMEOUT = float(os.environ.get("SOFTRNIC_TEST_TIMEOUT", "60"))
 # Whether processes of this machine use shared memory, or sockets alone: "on", which is the default, or "off".
 SHARED_MEMORY = os.environ.get("SOFTRNIC_TEST_SHM", "")
 
+# Options that each program is run with besides those of its test, such as --adversarial=7.
+RUN_OPTIONS = os.environ.get("SOFTRNIC_TEST_RUN", "").split()
+
 
 def environment(runtime, **extra):
     """An environment in which only the test says anything to SoftRNIC, whose private files go to `runtime`."""
@@ -145,7 +148,7 @@ class VerbsTest(unittest.TestCase):
 
     def start(self, argv, run=(), cwd=None, **extra):
         """Starts a program with `softrnic run`, which gets the options `run`."""
-        program = Program([self.command, "run", *run, "--", *argv], {**self.env, **extra}, cwd)
+        program = Program([self.command, "run", *RUN_OPTIONS, *run, "--", *argv], {**self.env, **extra}, cwd)
         self.addCleanup(program.close)
         return program
 

@@ -1,12 +1,13 @@
 """Programs on a NIC that uses every freedom that the specification gives it (`softrnic run --adversarial`)."""
 
+import os
 import time
 import unittest
 
 from cm import CmTest, rdma_port
 from harness import VerbsTest
 
-SEEDS = range(1, 4)
+SEEDS = range(1, 1 + int(os.environ.get("SOFTRNIC_TEST_SEEDS", "3")))
 
 
 def adversarial(seed):
