@@ -148,7 +148,7 @@ fn send_queue(asked: &Asked) -> Result<(u32, u32), Rule> {
             unit: BASIC_BLOCK,
         });
     }
-    Ok((bytes as u32 / entry, entry - overhead - INLINE_HEADER))
+    Ok((bytes as u32 / entry, entry.saturating_sub(overhead + INLINE_HEADER)))
 }
 
 fn receive_queue(asked: &Asked) -> Result<(u32, u32), Rule> {
