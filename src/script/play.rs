@@ -170,12 +170,11 @@ impl Player<'_> {
             }
             Act::Inject(told) => self.inject(told),
             Act::Burst(begin) => self.target.burst(*begin),
-            Act::Nothing(time) => {
-                if let Some(time) = time {
-                    self.target.pass(*time)?;
-                }
+            Act::Nothing(Some(time)) => {
+                self.target.pass(*time)?;
                 self.nothing_sent()
             }
+            Act::Nothing(None) => self.nothing_new_sent(),
             Act::Quiet => {
                 self.target.rest()?;
                 self.nothing_sent()
@@ -207,9 +206,19 @@ impl Player<'_> {
     }
 
     fn nothing_sent(&mut self) -> Result {
+        self.no_packet()?;
+        if self.names.served().is_ok() { self.no_message(false) } else { Ok(()) }
+    }
+
+    /// As [`nothing_sent`](Player::nothing_sent), but a message may be repeated: the answer to it may not have been read yet.
+    fn nothing_new_sent(&mut self) -> Result {
+        self.no_packet()?;
+        if self.names.served().is_ok() { self.no_message(true) } else { Ok(()) }
+    }
+
+    fn no_packet(&mut self) -> Result {
         match self.target.unexpected_packet()? {
             Some(packet) => deviation(format!("sent: {}", describe(&packet.bytes))),
-            None if self.names.served().is_ok() => self.no_message(),
             None => Ok(()),
         }
     }
