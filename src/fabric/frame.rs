@@ -36,6 +36,17 @@ pub enum Ect {
     Experienced,
 }
 
+impl Ect {
+    /// What the two low bits of an IPv4 TOS or IPv6 traffic class say.
+    pub const fn from_tos(tos: u8) -> Ect {
+        match tos & 0b11 {
+            0b00 => Ect::Not,
+            0b11 => Ect::Experienced,
+            _ => Ect::Capable,
+        }
+    }
+}
+
 /// Where a frame goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum To {

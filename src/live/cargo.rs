@@ -134,11 +134,7 @@ impl EthernetFrame {
     }
 
     pub fn ect(&self) -> Ect {
-        match self.tos() & ECN {
-            0 => Ect::Not,
-            ECN => Ect::Experienced,
-            _ => Ect::Capable,
-        }
+        Ect::from_tos(self.tos())
     }
 
     /// Congestion experienced.

@@ -177,11 +177,7 @@ impl Switches {
             bytes,
             flow: FlowTuple { src, dst, sport, dport: ROCE_UDP_PORT, protocol: 17 },
             dscp: tos >> 2,
-            ect: match tos & 3 {
-                0 => Ect::Not,
-                3 => Ect::Experienced,
-                _ => Ect::Capable,
-            },
+            ect: Ect::from_tos(tos),
             trimmed: false,
             payload: packet.id,
         };

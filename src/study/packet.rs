@@ -11,7 +11,6 @@ use crate::watch::Carried;
 
 /// UDP.
 const PROTOCOL: u8 = 17;
-const ECN: u8 = 0b11;
 const EXPERIENCED: u8 = 0b11;
 
 /// A datagram and the fields of its headers.
@@ -49,11 +48,7 @@ impl Packet {
             dport: ROCE_UDP_PORT,
             protocol: PROTOCOL,
         };
-        let ect = match self.tos & ECN {
-            0 => Ect::Not,
-            EXPERIENCED => Ect::Experienced,
-            _ => Ect::Capable,
-        };
+        let ect = Ect::from_tos(self.tos);
         Frame {
             from,
             to,

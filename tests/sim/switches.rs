@@ -220,11 +220,7 @@ impl Switches {
                 protocol: UDP,
             },
             dscp: tos >> 2,
-            ect: match tos & 3 {
-                0 => Ect::Not,
-                3 => Ect::Experienced,
-                _ => Ect::Capable,
-            },
+            ect: Ect::from_tos(tos),
             trimmed: false,
             payload: flight.number,
         }
