@@ -22,7 +22,7 @@ BELOW = {
         ("Use it", ["docs/verbs", "docs/programs", "docs/preload", "docs/environment", "docs/interposed-calls", "docs/rdmacm", "docs/pyverbs", "docs/rust",
                     "docs/site/api", "docs/real-interfaces", "docs/fabric", "docs/fabric-reference", "docs/congestion/README", "docs/kubernetes", "docs/cookbook/README", "examples/c/README", "examples/python/README",
                     "examples/rust/README", "examples/nvmf-target/README"]),
-        ("Beside others", ["docs/drill", "docs/interop", "docs/rxe-differences", "docs/decode-vs-tshark"]),
+        ("Beside others", ["docs/drill", "docs/interop", "docs/rxe-differences", "docs/decode-vs-tshark", "docs/wire-extensions"]),
         ("How well it works", ["docs/performance", "docs/conformance", "docs/fuzzing", "docs/mutation", "docs/abi-arguments"]),
         ("The project", ["docs/ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG"]),
     ],

@@ -3,6 +3,8 @@
 //! It is not a QP of verbs. What it receives goes to the connection manager at once, whose messages leave at the end of
 //! the step. On a device without connections this costs two comparisons per step.
 
+mod peer;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -17,6 +19,9 @@ use softrnic_wire::{
 
 use super::seed::{Purpose, Seed};
 use super::{DropReason, Engine, Step};
+
+pub use peer::Inquiry;
+use peer::PeerDatagrams;
 
 /// The Q_Key of QP 1 (IBTA 10.2.5).
 const GSI_QKEY: Qkey = Qkey(0x8001_0000);
@@ -44,6 +49,8 @@ pub struct Management {
     psn: Psn,
     /// The message that the link had no room for.
     unsent: Option<Outgoing>,
+    /// What goes between SoftRNICs.
+    peer: PeerDatagrams,
     parked: VecDeque<Parked>,
     /// The generation of the GID table that the connection manager knows.
     gids: u64,
@@ -101,6 +108,12 @@ counters! {
     Backlog = "drop_cm_backlog",
     /// Connection management messages for which there was no route.
     Unreachable = "cm_tx_unreachable",
+    /// Questions and answers of other SoftRNICs about a QP that is connected to one of theirs.
+    PeerReceived = "peer_rx_msgs",
+    /// Questions and answers to other SoftRNICs.
+    PeerSent = "peer_tx_msgs",
+    /// Those that are about no QP that is connected so, or answer nothing that was asked.
+    PeerUnrelated = "drop_peer_unrelated",
 }
 
 impl Management {
@@ -117,6 +130,7 @@ impl Management {
             ca_guid,
             psn,
             unsent: None,
+            peer: PeerDatagrams::default(),
             parked: VecDeque::new(),
             gids: u64::MAX,
             unreachable: 0,
@@ -163,6 +177,9 @@ impl Management {
             GsiCounter::Unexpected => cm.drop_unexpected,
             GsiCounter::Backlog => cm.drop_backlog,
             GsiCounter::Unreachable => self.unreachable,
+            GsiCounter::PeerReceived => self.peer.received,
+            GsiCounter::PeerSent => self.peer.sent,
+            GsiCounter::PeerUnrelated => self.peer.unrelated,
         };
         GsiCounter::ALL.iter().map(move |&counter| (counter, value(counter)))
     }
@@ -210,8 +227,10 @@ impl Management {
     /// Sends what waits. `false` if there is more.
     fn transmit(&mut self, now: Time, link: &mut dyn Link, step: &mut Step) -> bool {
         for _ in 0..QUANTUM {
-            let Some(outgoing) = self.unsent.take().or_else(|| self.cm.poll_transmit()) else { return true };
-            match self.send(now, link, &outgoing) {
+            let Some(outgoing) = self.unsent.take().or_else(|| self.cm.poll_transmit()) else {
+                return self.transmit_to_peers(now, link, step);
+            };
+            match self.send(now, link, outgoing.route, None, &outgoing.bytes) {
                 Ok(()) => step.sent += 1,
                 Err(TxError::Full) => {
                     self.unsent = Some(outgoing);
@@ -225,19 +244,44 @@ impl Management {
         false
     }
 
-    fn send(&mut self, now: Time, link: &mut dyn Link, outgoing: &Outgoing) -> Result<(), TxError> {
+    /// Sends what waits for other SoftRNICs. `false` if there is more.
+    fn transmit_to_peers(&mut self, now: Time, link: &mut dyn Link, step: &mut Step) -> bool {
+        while let Some((route, slot, bytes)) = self.peer.waiting.pop_front() {
+            match self.send(now, link, route, Some(slot), &bytes) {
+                Ok(()) => {
+                    step.sent += 1;
+                    self.peer.sent += 1;
+                }
+                Err(TxError::Full) => {
+                    self.peer.waiting.push_front((route, slot, bytes));
+                    return false;
+                }
+                Err(TxError::TooLong | TxError::Unreachable) => self.unreachable += 1,
+            }
+        }
+        true
+    }
+
+    fn send(
+        &mut self,
+        now: Time,
+        link: &mut dyn Link,
+        route: Route,
+        slot: Option<ProcessSlot>,
+        mad: &[u8; MAD_LEN],
+    ) -> Result<(), TxError> {
         let deth = Deth { qkey: GSI_QKEY, src_qpn: Qpn::GSI };
         let bth = Bth { ack_req: true, ..Bth::new(Qpn::GSI, self.psn) };
         let headers = Headers { bth, body: Body::Ud { deth, imm: None } };
-        let Route { local: src, remote: dst } = outgoing.route;
-        let flow = Flow { src, dst, sport: rxe_qpn_to_sport(Qpn::GSI), slot: None, tos: 0, ttl: TTL };
+        let Route { local: src, remote: dst } = route;
+        let flow = Flow { src, dst, sport: rxe_qpn_to_sport(Qpn::GSI), slot, tos: 0, ttl: TTL };
         let len = headers.transport_len(MAD_LEN);
         if !link.has_room(now, &flow, len) {
             return Err(TxError::Full);
         }
         let slot = link.reserve(now, &flow, len)?;
         let at = headers.emit(slot.bytes);
-        slot.bytes[at..at + MAD_LEN].copy_from_slice(&*outgoing.bytes);
+        slot.bytes[at..at + MAD_LEN].copy_from_slice(mad);
         seal(&slot.facts, slot.bytes);
         link.commit(now);
         self.psn = self.psn.next();
@@ -287,6 +331,12 @@ impl Engine {
         if datagram.dst.is_multicast() {
             return Err(DropReason::Multicast);
         }
+        let route = Route { local: datagram.dst, remote: datagram.src };
+        if let Some(mad) = Mad::read(packet.payload)
+            && let Some(vendor) = mad.vendor()
+        {
+            return self.on_vendor(now, route, &vendor, mad.transaction_id);
+        }
         if management.cm.usage().outgoing >= MAX_OUTGOING {
             return Err(DropReason::GsiFull);
         }
@@ -295,7 +345,7 @@ impl Engine {
             let gids: Vec<Gid> = self.gids.addresses().map(Gid::from).collect();
             management.cm.set_gids(&gids);
         }
-        management.on_mad(now, Route { local: datagram.dst, remote: datagram.src }, packet.payload);
+        management.on_mad(now, route, packet.payload);
         self.management_active = true;
         Ok(())
     }

@@ -6,11 +6,12 @@ use rustc_hash::FxHashSet;
 use slotmap::new_key_type;
 use softrnic_memory::PdId;
 use softrnic_transport::{Qp, QpEvent, QpType};
-use softrnic_wire::{Qpn, Srqn, Time};
+use softrnic_wire::{Capabilities, Qpn, Srqn, Time};
 
 use super::completion::Cqe;
 use super::data::{LocalData, RecvRequest, SendRequest};
 use super::diagnoses::Trouble;
+use super::gsi::Inquiry;
 use super::peers::PeerId;
 use softrnic_sync::notify::{ArmedNic, Notify};
 use softrnic_sync::queue::{CompletionRingNic, RecvRingNic, SendRingNic};
@@ -94,6 +95,9 @@ pub struct QpIo {
     pub waiting: bool,
     /// When it is woken next, if at all.
     pub timer: Time,
+    /// What it has asked its peer's NIC, and what that NIC can do, if it has said so.
+    pub inquiry: Inquiry,
+    pub peer_capabilities: Option<Capabilities>,
     /// What has gone wrong, if anything has.
     pub trouble: Option<Box<Trouble>>,
     /// For statistics.

@@ -24,6 +24,8 @@ struct Peer {
     waiting: VecDeque<QpKey>,
     address: IpAddr,
     users: usize,
+    /// Questions to its NIC that it has not answered, since it last did.
+    unanswered: u8,
 }
 
 /// All peers that QPs of ours are connected to.
@@ -74,7 +76,13 @@ impl Peers {
             self.peers[id.0].as_mut().expect("listed peers exist").users += 1;
             return id;
         }
-        let peer = Peer { shared: Shared::new(self.config), waiting: VecDeque::new(), address, users: 1 };
+        let peer = Peer {
+            shared: Shared::new(self.config),
+            waiting: VecDeque::new(),
+            address,
+            users: 1,
+            unanswered: 0,
+        };
         let id = match self.free.pop() {
             Some(id) => {
                 self.peers[id.0] = Some(peer);
@@ -98,6 +106,21 @@ impl Peers {
             self.by_address.remove(&peer.address);
             self.peers[id.0] = None;
             self.free.push(id);
+        }
+    }
+
+    /// Counts a question to the NIC of a peer; `false` if it has left that many unanswered.
+    pub fn note_question(&mut self, id: Option<PeerId>, most: u8) -> bool {
+        let Some(peer) = id.and_then(|id| self.peers[id.0].as_mut()) else { return false };
+        let may_ask = peer.unanswered < most;
+        peer.unanswered += u8::from(may_ask);
+        may_ask
+    }
+
+    /// The NIC of a peer answers.
+    pub fn note_answer(&mut self, id: Option<PeerId>) {
+        if let Some(peer) = id.and_then(|id| self.peers[id.0].as_mut()) {
+            peer.unanswered = 0;
         }
     }
 

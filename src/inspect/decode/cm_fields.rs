@@ -2,7 +2,7 @@
 
 use softrnic_wire::{
     Bits, CmBody, CmIds, CmMessage, CmPath, Lap, MAD_BODY_LEN, Mad, MgmtClass, PrivateHeader, Rej, Rep, Req,
-    Served, ServiceId, SidrRep, SidrReq,
+    Served, ServiceId, SidrRep, SidrReq, VendorAttribute, VendorMad,
 };
 
 use super::fields::{FieldSink, Meaning, Value};
@@ -18,14 +18,32 @@ pub(super) fn mad(mad: &Mad<'_>, sink: &mut dyn FieldSink) {
     sink.field("status", Value::Hex(mad.status.into(), 4));
     sink.field("transaction_id", Value::Hex(mad.transaction_id, 16));
     sink.field("attribute_id", Value::Hex(mad.attribute_id.into(), 4));
-    if mad.class == MgmtClass::COMMUNICATION {
+    let vendor = mad.vendor();
+    if mad.class == MgmtClass::COMMUNICATION || vendor.is_some() {
         sink.meaning(Meaning::Name(mad.message_name()));
     }
     sink.field("attribute_modifier", Value::Hex(mad.attribute_modifier.into(), 8));
+    if let Some(vendor) = vendor {
+        return between_softrnics(&vendor, sink);
+    }
     match (mad.body, mad.cm()) {
         (_, Some(cm)) => message(&cm, sink),
         (None, None) => sink.field("body", Value::Text("not captured whole")),
         (Some(_), None) => sink.field("body_length", Value::Dec(MAD_BODY_LEN as u64)),
+    }
+}
+
+fn between_softrnics(vendor: &VendorMad, sink: &mut dyn FieldSink) {
+    sink.layer("softrnic");
+    sink.field("message", Value::Text(if vendor.answers { "answer" } else { "question" }));
+    sink.field("to_qp", Value::Hex(vendor.to.get().into(), 6));
+    sink.field("from_qp", Value::Hex(vendor.from.get().into(), 6));
+    match vendor.attribute {
+        VendorAttribute::Capabilities(capabilities) => {
+            sink.field("version", Value::Dec(capabilities.version.into()));
+            sink.field("selective_recovery", Value::Flag(capabilities.selective_recovery));
+            sink.field("reorder_window", Value::Dec(capabilities.reorder_window.into()));
+        }
     }
 }
 

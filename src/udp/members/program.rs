@@ -3,7 +3,7 @@
 //!
 //! A packet to a queue pair is for the slot in the number of the queue pair. One to QP 1 is a message of the connection
 //! manager: an answer names our communication id, which has the slot too, and a request names a service, of which there is
-//! a list. Messages about unknown connections or services go to the first process, which knows what to answer.
+//! a list. A datagram between SoftRNICs names a queue pair of ours. Messages about unknown connections or services go to the first process, which knows what to answer.
 
 use softrnic_wire::ServiceId;
 
@@ -26,6 +26,7 @@ const AND: u16 = 0x54;
 const SHIFT_RIGHT: u16 = 0x74;
 const JUMP: u16 = 0x05;
 const JUMP_IF_EQUAL: u16 = 0x15;
+const JUMP_IF_AT_LEAST: u16 = 0x35;
 const RETURN: u16 = 0x06;
 /// What was loaded or computed last.
 const RETURN_IT: u16 = 0x16;
@@ -41,6 +42,11 @@ const REQUEST_ID: u32 = BODY;
 /// In all others.
 const REMOTE_COMM_ID: u32 = BODY + 4;
 
+/// In datagrams between SoftRNICs: the receiver's queue pair, in the upper 24 bits.
+const VENDOR_QPN: u32 = BODY + 16;
+
+/// The first attribute of those.
+const VENDOR: u32 = 0xFF00;
 const REQ: u32 = 0x10;
 const SIDR_REQ: u32 = 0x17;
 const SIDR_REP: u32 = 0x18;
@@ -86,7 +92,7 @@ pub fn choosing(
     let mut services: Vec<(ServiceId, ProcessSlot)> = services.collect();
     services.sort_unstable();
     // Behind what finds the process of a communication id: one comparison for each, and two instructions that return.
-    let to_services = 7 + taken.len() as u8 + 1;
+    let to_services = 10 + taken.len() as u8 + 1;
     let mut program = vec![
         load(LOAD_WORD, DEST_QPN),
         compute(AND, 0xFF_FFFF),
@@ -96,10 +102,13 @@ pub fn choosing(
         load(LOAD_HALF, ATTRIBUTE),
         compare(REQ, to_services, 0),
         compare(SIDR_REQ, to_services - 1, 0),
-        compare(SIDR_REP, 2, 0),
+        compare(SIDR_REP, 3, 0),
+        Instruction { code: JUMP_IF_AT_LEAST, if_true: 4, if_false: 0, number: VENDOR },
         load(LOAD_WORD, REMOTE_COMM_ID),
-        compute(JUMP, 1),
+        compute(JUMP, 3),
         load(LOAD_WORD, REQUEST_ID),
+        compute(JUMP, 1),
+        load(LOAD_WORD, VENDOR_QPN),
         compute(SHIFT_RIGHT, 32 - ProcessSlot::COUNT.ilog2()),
     ];
     for (place, slot) in taken.iter().enumerate() {

@@ -3,7 +3,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use softrnic_wire::{
-    CmBody, CmIds, CmMessage, Dreq, MAD_LEN, Rej, Rep, Req, ServiceId, SidrRep, SidrReq, Time,
+    Capabilities, CmBody, CmIds, CmMessage, Dreq, MAD_LEN, Qpn, Rej, Rep, Req, ServiceId, SidrRep, SidrReq,
+    Time, VendorAttribute, VendorMad,
 };
 
 use super::listener::ROUND;
@@ -133,6 +134,21 @@ fn messages_of_the_connection_manager_find_their_process() {
         expect(which, CmBody::SidrRep(SidrRep { request_id: ids.remote, ..SidrRep::default() }));
     }
     expect(1, CmBody::Req(Req { service: native, ..Req::default() }));
+    for which in [0, 1, 0] {
+        let attribute = VendorAttribute::Capabilities(Capabilities::default());
+        let (to_qp, from) = (Qpn::new(*slots[which].qpns().end() - 1), Qpn::new(0xFF_FFFE));
+        let mut mad = [0; MAD_LEN];
+        VendorMad { answers: which == 0, to: to_qp, from, attribute }.emit_mad(7, &mut mad);
+        testing::send_mad(&mut peer, NOW, &to, &mad);
+        peer.flush(NOW);
+        assert_eq!(testing::receive(&mut links[which], 1).len(), 1, "{which}");
+        assert!(testing::drain(&mut links[1 - which], NOW).is_empty());
+    }
+    let mut expect = |which: usize, body: CmBody<'_>| {
+        send_mad(&mut peer, &to, body);
+        assert_eq!(testing::receive(&mut links[which], 1).len(), 1, "{which}");
+        assert!(testing::drain(&mut links[1 - which], NOW).is_empty());
+    };
     // What nobody listens for is for one of them all the same: it refuses.
     let first = usize::from(slots[1] < slots[0]);
     expect(first, CmBody::Req(Req { service: ServiceId(5), ..Req::default() }));

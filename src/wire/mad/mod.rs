@@ -5,6 +5,7 @@ mod layout;
 mod messages;
 mod names;
 mod service;
+mod vendor;
 
 pub use cm::{CmBody, CmMessage};
 pub use layout::Bits;
@@ -12,6 +13,7 @@ pub use messages::{
     Apr, CmIds, CmInfo, CmPath, Dreq, Lap, Mra, Rej, RejReason, Rep, Req, Served, SidrRep, SidrReq,
 };
 pub use service::{AddressPair, PortSpace, PrivateHeader, ServiceId};
+pub use vendor::{Capabilities, VendorAttribute, VendorMad};
 
 /// Bytes of a management datagram.
 pub const MAD_LEN: usize = 256;
@@ -49,6 +51,8 @@ pub struct MgmtClass(pub u8);
 impl MgmtClass {
     /// Connections are set up and torn down with it.
     pub const COMMUNICATION: MgmtClass = MgmtClass(0x07);
+    /// A vendor class with an OUI, in which SoftRNICs talk to each other.
+    pub const SOFTRNIC: MgmtClass = MgmtClass(0x3A);
 }
 
 /// The base version of every MAD.
@@ -97,6 +101,7 @@ impl<'a> Mad<'a> {
     pub fn message_name(&self) -> &'static str {
         match self.class {
             MgmtClass::COMMUNICATION => CmMessage::name_of(self.attribute_id),
+            MgmtClass::SOFTRNIC => self.vendor().map_or("vendor", |vendor| vendor.attribute.name()),
             other => other.name(),
         }
     }

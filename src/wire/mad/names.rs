@@ -139,6 +139,7 @@ impl MgmtClass {
             0x06 => "device management",
             0x07 => "communication management",
             0x08 => "SNMP tunnelling",
+            0x09..=0x0F | 0x30..=0x4F => "vendor",
             _ => "other",
         }
     }

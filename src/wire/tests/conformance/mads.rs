@@ -52,6 +52,37 @@ proptest! {
     }
 
     #[test]
+    fn what_softrnics_tell_each_other_comes_back(
+        answers in any::<bool>(), to in any::<u32>(), from in any::<u32>(), version in any::<u8>(),
+        selective_recovery in any::<bool>(), reorder_window in any::<u16>(), len in 0..MAD_LEN,
+    ) {
+        let capabilities = Capabilities { version, selective_recovery, reorder_window };
+        let attribute = VendorAttribute::Capabilities(capabilities);
+        let vendor = VendorMad { answers, to: Qpn::new(to), from: Qpn::new(from), attribute };
+        let mut bytes = [0xEE; MAD_LEN];
+        vendor.emit_mad(0x0123_4567_89AB_CDEF, &mut bytes);
+        let mad = Mad::read(&bytes).unwrap();
+        prop_assert_eq!((mad.transaction_id, mad.method), (0x0123_4567_89AB_CDEF, 3));
+        prop_assert!(!mad.is_cm_send() && mad.cm().is_none());
+        prop_assert_eq!(mad.vendor(), Some(vendor));
+        prop_assert!(Mad::read(&bytes[..len]).is_none_or(|mad| mad.vendor().is_none()));
+        // Programs that share an address find the slot of the queue pair here (udp/members/program.rs).
+        prop_assert_eq!(&bytes[40..43], &to.to_be_bytes()[1..]);
+    }
+
+    /// Other vendors, classes, versions, methods and attributes are none of ours.
+    #[test]
+    fn another_vendors_mad_is_not_taken_for_ours(at in prop::sample::select(vec![0_usize, 1, 2, 3, 4, 5, 16, 17, 20, 21, 22, 23, 37, 38, 39]), change in 1..=u8::MAX) {
+        let attribute = VendorAttribute::Capabilities(Capabilities::default());
+        let vendor = VendorMad { answers: false, to: Qpn::new(7), from: Qpn::new(8), attribute };
+        let mut bytes = [0; MAD_LEN];
+        vendor.emit_mad(1, &mut bytes);
+        bytes[at] ^= change;
+        let read = Mad::read(&bytes).unwrap().vendor();
+        prop_assert!(read.is_none_or(|read| (at, change) == (23, 1) && read == VendorMad { answers: true, ..vendor }), "{:?}", read);
+    }
+
+    #[test]
     fn the_private_header_comes_back(v4 in any::<bool>(), port in any::<u16>(), a in any::<u128>(), b in any::<u128>()) {
         let addresses = if v4 {
             AddressPair::V4 { src: Ipv4Addr::from_bits(a as u32), dst: Ipv4Addr::from_bits(b as u32) }

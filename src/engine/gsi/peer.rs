@@ -1,0 +1,163 @@
+//! What SoftRNICs ask each other about connected queue pairs, by datagrams of a vendor class to QP 1 (decision 38).
+//!
+//! A question is about one pair of queue pairs. Who asks for a pair that is not connected so gets no answer, so nothing is
+//! told to anybody but the peer. Other peers ignore the class, and are not asked: they number queue pairs from the bottom, and
+//! SoftRNICs do not. Nothing waits for an answer, and nothing is repeated by a timer; whoever asks asks again when
+//! there is a new reason.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use softrnic_cm::Route;
+use softrnic_link::ProcessSlot;
+use softrnic_transport::{QpState, QpType};
+use softrnic_wire::{Capabilities, MAD_LEN, Qpn, Time, VendorAttribute, VendorMad};
+
+use crate::objects::{QpKey, QpSlot};
+use crate::{DropReason, Engine};
+
+/// Kernel rxe has no QP above this number (`RXE_MAX_QP_INDEX`), and NICs number from the bottom too. Of the numbers of a
+/// SoftRNIC, which are random, one in 16 is not above it.
+const LAST_KERNEL_QPN: u32 = 1 << 20;
+
+/// Questions that a peer address may leave unanswered before it is asked no more.
+const MAX_UNANSWERED: u8 = 4;
+
+/// Questions that one QP asks, and the time between two.
+const MAX_QUESTIONS: u8 = 4;
+const BETWEEN_QUESTIONS: Duration = Duration::from_millis(1);
+
+/// Datagrams that may wait to be sent.
+const MAX_WAITING: usize = 64;
+
+/// Questions are answered at this rate, and that many more at a time.
+const BETWEEN_ANSWERS: Duration = Duration::from_micros(100);
+const ANSWERS_AT_A_TIME: u32 = 64;
+
+/// What a QP has asked its peer's NIC.
+#[derive(Clone, Copy, Default)]
+pub struct Inquiry {
+    /// How often.
+    asked: u8,
+    /// When it asked last, which is the transaction id too.
+    at: Time,
+}
+
+/// Datagrams between SoftRNICs, and what was counted.
+#[derive(Default)]
+pub struct PeerDatagrams {
+    pub waiting: VecDeque<(Route, ProcessSlot, Box<[u8; MAD_LEN]>)>,
+    pub sent: u64,
+    pub received: u64,
+    pub unrelated: u64,
+    /// Until when answers are used up in advance.
+    answered_until: Time,
+}
+
+impl PeerDatagrams {
+    fn has_room(&self) -> bool {
+        self.waiting.len() < MAX_WAITING
+    }
+
+    fn push(&mut self, route: Route, vendor: &VendorMad, transaction_id: u64) {
+        let mut bytes = Box::new([0; MAD_LEN]);
+        vendor.emit_mad(transaction_id, &mut bytes);
+        self.waiting.push_back((route, ProcessSlot::of(vendor.to), bytes));
+    }
+
+    /// Whether one more question is answered.
+    fn may_answer(&mut self, now: Time) -> bool {
+        let from = self.answered_until.max(now);
+        let may = self.has_room() && from.since(now) < BETWEEN_ANSWERS * ANSWERS_AT_A_TIME;
+        if may {
+            self.answered_until = from + BETWEEN_ANSWERS;
+        }
+        may
+    }
+}
+
+impl Engine {
+    /// Asks the NIC at the other end of a QP what it can do, unless it was asked just now, or often enough, or cannot be a
+    /// SoftRNIC. Returns whether it was asked.
+    pub fn ask_peer(&mut self, now: Time, key: QpKey) -> bool {
+        let own = self.capabilities();
+        let Some(slot) = self.qps.get_mut(key) else { return false };
+        let Some(management) = &mut self.management else { return false };
+        let (attr, inquiry) = (slot.qp.attr(), &mut slot.io.inquiry);
+        let too_soon = inquiry.asked > 0 && now < inquiry.at + BETWEEN_QUESTIONS;
+        let may_ask = is_connected(slot.qp.service(), slot.qp.state())
+            && attr.dest_qpn.get() > LAST_KERNEL_QPN
+            && inquiry.asked < MAX_QUESTIONS
+            && !too_soon
+            && management.peer.has_room();
+        if !may_ask || !self.peers.note_question(slot.io.peer, MAX_UNANSWERED) {
+            return false;
+        }
+        *inquiry = Inquiry { asked: inquiry.asked + 1, at: now };
+        let attribute = VendorAttribute::Capabilities(own);
+        let question = VendorMad { answers: false, to: attr.dest_qpn, from: slot.io.qpn, attribute };
+        let route = Route { local: attr.path.src, remote: attr.path.dst };
+        management.peer.push(route, &question, now.as_nanos());
+        self.management_active = true;
+        true
+    }
+
+    /// What this NIC can do.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { version: Capabilities::VERSION, selective_recovery: false, reorder_window: 0 }
+    }
+
+    /// A datagram of another SoftRNIC.
+    pub(super) fn on_vendor(
+        &mut self,
+        now: Time,
+        route: Route,
+        vendor: &VendorMad,
+        transaction_id: u64,
+    ) -> Result<(), DropReason> {
+        let own = self.capabilities();
+        let Some(management) = &mut self.management else { return Err(DropReason::SpecialQp) };
+        management.peer.received += 1;
+        let key = self.by_number.get(&vendor.to).copied();
+        let found =
+            key.and_then(|key| self.qps.get_mut(key)).filter(|slot| is_peer(slot, route, vendor.from));
+        let Some(slot) = found else {
+            management.peer.unrelated += 1;
+            return Ok(());
+        };
+        let Inquiry { asked, at } = slot.io.inquiry;
+        let was_asked = asked > 0 && at.as_nanos() == transaction_id;
+        match (vendor.answers, vendor.attribute) {
+            (false, VendorAttribute::Capabilities(theirs)) => {
+                slot.io.peer_capabilities = Some(theirs);
+                if management.peer.may_answer(now) {
+                    let attribute = VendorAttribute::Capabilities(own);
+                    let answer = VendorMad { answers: true, to: vendor.from, from: vendor.to, attribute };
+                    management.peer.push(route, &answer, transaction_id);
+                }
+            }
+            (true, VendorAttribute::Capabilities(theirs)) if was_asked => {
+                slot.io.peer_capabilities = Some(theirs);
+                self.peers.note_answer(slot.io.peer);
+            }
+            (true, _) => management.peer.unrelated += 1,
+        }
+        self.management_active = true;
+        Ok(())
+    }
+}
+
+fn is_connected(service: QpType, state: QpState) -> bool {
+    service == QpType::Rc && matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd)
+}
+
+/// Whether a QP is connected to this one of the sender.
+fn is_peer(slot: &QpSlot, route: Route, qpn: Qpn) -> bool {
+    let attr = slot.qp.attr();
+    is_connected(slot.qp.service(), slot.qp.state())
+        && attr.dest_qpn == qpn
+        && (attr.path.src, attr.path.dst) == (route.local, route.remote)
+}
+
+#[cfg(test)]
+mod tests;

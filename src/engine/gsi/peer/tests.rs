@@ -1,0 +1,257 @@
+//! Questions between two engines about their queue pairs.
+
+use std::net::IpAddr;
+
+use softrnic_link::sim::{Fabric, SimLink, SimOptions};
+use softrnic_transport::{AttrMask, Path, QpAttr};
+
+use super::*;
+use crate::{Budget, EngineConfig, GsiCounter, QpHandle, QpInit, ReceiveSource, Seed};
+
+struct End {
+    engine: Engine,
+    link: SimLink,
+}
+
+struct World {
+    fabric: Fabric,
+    ends: [End; 2],
+    now: Time,
+}
+
+fn address(end: usize) -> IpAddr {
+    IpAddr::from([10, 0, 0, 1 + end as u8])
+}
+
+impl World {
+    fn new() -> World {
+        let fabric = Fabric::new(1);
+        let ends = [0, 1].map(|end| {
+            let mut engine = Engine::new(EngineConfig::with_seed(Seed::from(end as u64)));
+            engine.gids().set_only(Some(address(end)));
+            engine.serve_management(end as u64 + 1);
+            End { engine, link: fabric.attach(address(end), SimOptions::default()).expect("free") }
+        });
+        World { fabric, ends, now: Time::from_nanos(1) }
+    }
+
+    /// A QP whose number a SoftRNIC may be asked about.
+    fn qp(&mut self, end: usize) -> QpHandle {
+        let engine = &mut self.ends[end].engine;
+        let pd = engine.memory().alloc_pd().expect("a PD");
+        let (cq, ..) = engine.create_cq(8, None).expect("a CQ");
+        loop {
+            let init = QpInit {
+                service: QpType::Rc,
+                pd,
+                send_cq: cq,
+                recv_cq: cq,
+                max_send_wr: 8,
+                receive: ReceiveSource::Own(8),
+            };
+            let qp = engine.create_qp(init).expect("a QP");
+            if qp.qpn.get() > LAST_KERNEL_QPN {
+                return qp;
+            }
+        }
+    }
+
+    /// Connects a QP with one that has this number.
+    fn connect(&mut self, end: usize, key: QpKey, to: Qpn) {
+        let path = Path { src: address(end), dst: address(1 - end), sport: 0xC000, tos: 0, ttl: 64 };
+        let masks = [
+            AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS,
+            AttrMask::AV
+                | AttrMask::PATH_MTU
+                | AttrMask::DEST_QPN
+                | AttrMask::RQ_PSN
+                | AttrMask::MAX_DEST_RD_ATOMIC
+                | AttrMask::MIN_RNR_TIMER,
+            AttrMask::TIMEOUT
+                | AttrMask::RETRY_CNT
+                | AttrMask::RNR_RETRY
+                | AttrMask::SQ_PSN
+                | AttrMask::MAX_QP_RD_ATOMIC,
+        ];
+        for (state, mask) in [QpState::Init, QpState::Rtr, QpState::Rts].into_iter().zip(masks) {
+            let attr = QpAttr { state, path, dest_qpn: to, timeout: 14, ..QpAttr::default() };
+            let engine = &mut self.ends[end].engine;
+            engine.modify_qp(self.now, key, mask | AttrMask::STATE, &attr).expect("legal");
+        }
+    }
+
+    /// Two that are connected with each other.
+    fn pair(&mut self) -> [QpHandle; 2] {
+        let qps = [self.qp(0), self.qp(1)];
+        self.connect(0, qps[0].key, qps[1].qpn);
+        self.connect(1, qps[1].key, qps[0].qpn);
+        qps
+    }
+
+    /// Lets 100 µs pass.
+    fn run(&mut self) {
+        for _ in 0..10 {
+            for End { engine, link } in &mut self.ends {
+                engine.step(self.now, link, Budget::default());
+            }
+            self.now += Duration::from_micros(10);
+        }
+    }
+
+    fn counter(&self, end: usize, counter: GsiCounter) -> u64 {
+        self.ends[end].engine.management_counters().find(|(known, _)| *known == counter).expect("known").1
+    }
+
+    fn knows(&self, end: usize, qp: &QpHandle) -> bool {
+        self.ends[end].engine.qps[qp.key].io.peer_capabilities.is_some()
+    }
+
+    fn ask(&mut self, qp: &QpHandle) -> bool {
+        let now = self.now;
+        self.ends[0].engine.ask_peer(now, qp.key)
+    }
+}
+
+#[test]
+fn both_ends_know_each_other_after_one_question() {
+    let mut world = World::new();
+    let qps = world.pair();
+    assert!(world.ask(&qps[0]));
+    assert!(!world.ask(&qps[0]), "it was asked just now");
+    world.run();
+    for (end, qp) in qps.iter().enumerate() {
+        assert!(world.knows(end, qp), "{end}");
+        assert_eq!(world.counter(end, GsiCounter::PeerReceived), 1);
+        assert_eq!(world.counter(end, GsiCounter::PeerSent), 1);
+        assert_eq!(world.counter(end, GsiCounter::PeerUnrelated), 0);
+        assert_eq!(world.counter(end, GsiCounter::Malformed), 0);
+    }
+}
+
+#[test]
+fn a_qp_that_is_reset_knows_nothing_of_its_next_peer() {
+    let mut world = World::new();
+    let qps = world.pair();
+    world.ask(&qps[0]);
+    world.run();
+    let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
+    let (now, engine) = (world.now, &mut world.ends[0].engine);
+    engine.modify_qp(now, qps[0].key, AttrMask::STATE, &reset).expect("legal");
+    assert!(!world.knows(0, &qps[0]));
+}
+
+#[test]
+fn a_qp_that_is_not_connected_so_is_none_of_the_askers_business() {
+    let mut world = World::new();
+    let [asker, other] = world.pair();
+    let third = world.qp(1);
+    for (to, what) in [(third.qpn, "not connected"), (Qpn::new(0xFF_0000), "no such QP")] {
+        world.connect_again(&asker, to);
+        assert!(world.ask(&asker), "{what}");
+        world.run();
+        assert!(!world.knows(0, &asker), "{what}");
+        assert!(!world.knows(1, &other), "{what}");
+    }
+    assert_eq!(world.counter(1, GsiCounter::PeerUnrelated), 2);
+    assert_eq!(world.counter(1, GsiCounter::PeerSent), 0);
+}
+
+impl World {
+    fn connect_again(&mut self, qp: &QpHandle, to: Qpn) {
+        let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
+        self.ends[0].engine.modify_qp(self.now, qp.key, AttrMask::STATE, &reset).expect("legal");
+        self.connect(0, qp.key, to);
+    }
+
+    /// A datagram to end 1, from the address of end 0.
+    fn forge(&mut self, vendor: &VendorMad, transaction_id: u64) {
+        let mut peer = PeerDatagrams::default();
+        peer.push(Route { local: address(0), remote: address(1) }, vendor, transaction_id);
+        let now = self.now;
+        let End { engine, link } = &mut self.ends[0];
+        engine.management().expect("served").peer.waiting.append(&mut peer.waiting);
+        engine.step(now, link, Budget::default());
+        self.run();
+    }
+}
+
+#[test]
+fn an_answer_to_no_question_is_not_believed() {
+    let mut world = World::new();
+    let qps = world.pair();
+    let attribute =
+        VendorAttribute::Capabilities(Capabilities { selective_recovery: true, ..Default::default() });
+    let answer = VendorMad { answers: true, to: qps[1].qpn, from: qps[0].qpn, attribute };
+    for transaction_id in [0, 1] {
+        world.forge(&answer, transaction_id);
+    }
+    assert!(!world.knows(1, &qps[1]));
+    assert_eq!(world.counter(1, GsiCounter::PeerUnrelated), 2);
+}
+
+#[test]
+fn who_numbers_from_the_bottom_is_not_asked() {
+    let mut world = World::new();
+    let asker = world.qp(0);
+    world.connect(0, asker.key, Qpn::new(0x11));
+    assert!(!world.ask(&asker));
+    world.connect_again(&asker, Qpn::new(LAST_KERNEL_QPN));
+    assert!(!world.ask(&asker));
+    world.connect_again(&asker, Qpn::new(LAST_KERNEL_QPN + 1));
+    assert!(world.ask(&asker));
+}
+
+#[test]
+fn who_does_not_answer_is_asked_four_times_whatever_asks() {
+    let mut world = World::new();
+    let qps: Vec<QpHandle> = (0..3).map(|_| world.qp(0)).collect();
+    let mut asked = 0;
+    for qp in &qps {
+        world.connect(0, qp.key, Qpn::new(0xABCDEF));
+    }
+    for _ in 0..100 {
+        for qp in &qps {
+            asked += usize::from(world.ask(qp));
+            world.run();
+        }
+    }
+    assert_eq!(asked, usize::from(MAX_UNANSWERED));
+}
+
+#[test]
+fn an_answer_lost_is_asked_for_again_when_there_is_a_reason() {
+    let mut world = World::new();
+    let qps = world.pair();
+    let lossy = softrnic_link::sim::Path { loss: 1.0, ..Default::default() };
+    world.fabric.set_path(address(1), address(0), lossy);
+    assert!(world.ask(&qps[0]));
+    world.run();
+    assert!(!world.knows(0, &qps[0]) && world.knows(1, &qps[1]));
+    world.fabric.set_path(address(1), address(0), Default::default());
+    world.now += BETWEEN_QUESTIONS;
+    assert!(world.ask(&qps[0]));
+    world.run();
+    assert!(world.knows(0, &qps[0]));
+}
+
+#[test]
+fn a_flood_of_questions_is_answered_at_a_bounded_rate() {
+    let mut world = World::new();
+    let qps = world.pair();
+    let attribute = VendorAttribute::Capabilities(Capabilities::default());
+    let question = VendorMad { answers: false, to: qps[1].qpn, from: qps[0].qpn, attribute };
+    let begin = world.now;
+    for transaction_id in 0..10_000 {
+        let route = Route { local: address(1), remote: address(0) };
+        world.ends[1].engine.on_vendor(world.now, route, &question, transaction_id).expect("heard");
+        world.now += Duration::from_micros(1);
+        if transaction_id % 50 == 0 {
+            world.run();
+        }
+        assert!(world.ends[1].engine.management().expect("served").peer.waiting.len() <= MAX_WAITING);
+    }
+    let elapsed = world.now.since(begin);
+    let most = u64::from(ANSWERS_AT_A_TIME) + (elapsed.as_nanos() / BETWEEN_ANSWERS.as_nanos()) as u64;
+    assert!(world.counter(1, GsiCounter::PeerSent) <= most + 1);
+    assert!(world.counter(1, GsiCounter::PeerSent) >= most / 2);
+}

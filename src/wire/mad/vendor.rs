@@ -1,0 +1,134 @@
+//! Management datagrams that only SoftRNICs exchange: a vendor class with an OUI (IBTA 16.5). Each is about one pair of
+//! connected queue pairs. A new attribute is a new variant of [`VendorAttribute`]; docs/wire-extensions.md describes all.
+
+use super::layout::{Bits, Layout, Pass};
+use super::{BASE_VERSION, MAD_LEN, Mad, MgmtClass, SEND};
+use crate::ids::Qpn;
+
+/// A question about a queue pair to the NIC at the other end of its connection, or the answer to one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VendorMad {
+    /// Whether it answers a question, whose transaction id it repeats.
+    pub answers: bool,
+    /// The queue pair of the receiver. It is where programs that share an address look whose the datagram is.
+    pub to: Qpn,
+    /// That of the sender, to which the other one is connected.
+    pub from: Qpn,
+    /// What it says.
+    pub attribute: VendorAttribute,
+}
+
+/// What a [`VendorMad`] says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VendorAttribute {
+    /// What the sender can do, in question and answer.
+    Capabilities(Capabilities),
+}
+
+/// What a NIC can do for one queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Capabilities {
+    /// 1; a receiver ignores fields that it does not know.
+    pub version: u8,
+    /// It keeps packets that come out of order, says which came, and resends only those that did not.
+    pub selective_recovery: bool,
+    /// How many packets, from the one that it expects, it can keep or tell apart.
+    pub reorder_window: u16,
+}
+
+/// The locally administered OUI of SoftRNIC: "RNI".
+const OUI: Bits<24> = Bits::new(0x52_4E49);
+const CLASS_VERSION: u8 = 1;
+/// Attribute modifiers.
+const QUESTION: u32 = 0;
+const ANSWER: u32 = 1;
+const CAPABILITIES: u16 = 0xFF01;
+
+/// The layout of all attributes: OUI and queue pairs in front, what the attribute has behind.
+#[derive(Clone, Copy, Default)]
+struct Addressed<T> {
+    oui: Bits<24>,
+    to: Qpn,
+    from: Qpn,
+    rest: T,
+}
+
+/// The fields of one attribute.
+trait Fields: Copy + Default {
+    fn lay_out(&mut self, pass: &mut impl Pass);
+}
+
+impl<T: Fields> Layout for Addressed<T> {
+    // Bytes 0 to 11 are the RMPP header, which is not used.
+    fn lay_out(&mut self, pass: &mut impl Pass) {
+        pass.field(13, &mut self.oui);
+        pass.field(16, &mut self.to);
+        pass.field(20, &mut self.from);
+        self.rest.lay_out(pass);
+    }
+}
+
+impl Fields for Capabilities {
+    fn lay_out(&mut self, pass: &mut impl Pass) {
+        pass.field(24, &mut self.version);
+        pass.bits(25, 1, 0, &mut self.selective_recovery);
+        pass.field(26, &mut self.reorder_window);
+    }
+}
+
+impl Capabilities {
+    /// The version that is written.
+    pub const VERSION: u8 = 1;
+}
+
+impl VendorAttribute {
+    const fn id(&self) -> u16 {
+        match self {
+            VendorAttribute::Capabilities(_) => CAPABILITIES,
+        }
+    }
+
+    /// Its name.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            VendorAttribute::Capabilities(_) => "capabilities",
+        }
+    }
+}
+
+impl Mad<'_> {
+    /// The datagram between SoftRNICs, if this is one and all of it is there.
+    pub fn vendor(&self) -> Option<VendorMad> {
+        let head = (self.base_version, self.class, self.class_version, self.method, self.status);
+        // The method Send, not Get: Linux answers a Get of a class that nobody has registered.
+        let is_ours = head == (BASE_VERSION, MgmtClass::SOFTRNIC, CLASS_VERSION, SEND, 0);
+        if !is_ours || self.attribute_id != CAPABILITIES || self.attribute_modifier > ANSWER {
+            return None;
+        }
+        let answers = self.attribute_modifier == ANSWER;
+        let Addressed::<Capabilities> { oui, to, from, rest } = Addressed::read(self.body?);
+        (oui == OUI).then_some(VendorMad {
+            answers,
+            to,
+            from,
+            attribute: VendorAttribute::Capabilities(rest),
+        })
+    }
+}
+
+impl VendorMad {
+    /// Writes the datagram over the whole of `bytes`.
+    pub fn emit_mad(&self, transaction_id: u64, bytes: &mut [u8; MAD_LEN]) {
+        bytes.fill(0);
+        bytes[..4].copy_from_slice(&[BASE_VERSION, MgmtClass::SOFTRNIC.0, CLASS_VERSION, SEND]);
+        bytes[8..16].copy_from_slice(&transaction_id.to_be_bytes());
+        bytes[16..18].copy_from_slice(&self.attribute.id().to_be_bytes());
+        let modifier = if self.answers { ANSWER } else { QUESTION };
+        bytes[20..24].copy_from_slice(&modifier.to_be_bytes());
+        let Some((_, body)) = bytes.split_last_chunk_mut() else { return };
+        let (to, from) = (self.to, self.from);
+        match self.attribute {
+            VendorAttribute::Capabilities(rest) => Addressed { oui: OUI, to, from, rest }.write(body),
+        }
+    }
+}
