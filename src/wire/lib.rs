@@ -61,6 +61,7 @@ mod opcode_table;
 mod packet;
 mod roce_v1;
 mod sport;
+mod srd;
 mod time;
 
 pub use body::{Body, Op, SendTail, UcOp, XrcBody};
@@ -91,4 +92,8 @@ pub use opcode_table::OPCODES;
 pub use packet::{Headers, MAX_HEADERS_LEN, Packet, ParseError};
 pub use roce_v1::{GRH_LEN, RoceV1Frame};
 pub use sport::{default_flow_label, flow_label_to_sport, rxe_qpn_to_sport};
+pub use srd::{
+    SRD_HEADERS_LEN, SRD_WINDOW, SrdBody, SrdHeaders, SrdMessage, SrdOpcode, SrdPacket, SrdPart, SrdPsn,
+    SrdRemote, is_srd,
+};
 pub use time::Time;

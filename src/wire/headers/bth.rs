@@ -76,10 +76,16 @@ impl Bth {
 
     #[inline]
     pub(crate) fn write(&self, opcode: Opcode, w: &mut Writer<'_>) {
+        self.write_byte(opcode.byte(), w);
+    }
+
+    /// The same with any opcode byte.
+    #[inline]
+    pub(crate) fn write_byte(&self, opcode: u8, w: &mut Writer<'_>) {
         let flag = |on: bool, bit: u8| if on { bit } else { 0 };
         let [pkey0, pkey1] = self.pkey.0.to_be_bytes();
         let flags = flag(self.solicited, SOLICITED) | flag(self.mig_req, MIG_REQ) | (self.pad.0 << 4);
-        w.put([opcode.byte(), flags, pkey0, pkey1]);
+        w.put([opcode, flags, pkey0, pkey1]);
         let congestion = flag(self.fecn, FECN) | flag(self.becn, BECN);
         w.u32(u32::from(congestion) << 24 | self.dest_qpn.get());
         w.u32(if self.ack_req { ACK_REQ } else { 0 } | self.psn.get());
