@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use softrnic_wire::{
     AtomicEth, Body, Deth, EthHeader, Feth, FrameHeader, Gid, Imm, IpFacts, MacAddr, Op, ROCE_UDP_PORT, Reth,
-    SendTail, Syndrome, VlanTag,
+    SendTail, SrdBody, SrdPacket, Syndrome, VlanTag,
 };
 
 use super::cm_fields;
@@ -92,6 +92,11 @@ pub fn describe(record: &Record<'_>, roce: &Roce<'_>, sink: &mut dyn FieldSink) 
             }
         }
         Transport::Malformed(error) => {
+            if let Some(packet) = roce.srd() {
+                srd(&packet, sink);
+                bytes(packet.payload, packet.payload.len(), sink);
+                return icrc(roce, sink);
+            }
             sink.layer("malformed");
             sink.field("reason", Value::Text(&error.to_string()));
         }
@@ -101,6 +106,46 @@ pub fn describe(record: &Record<'_>, roce: &Roce<'_>, sink: &mut dyn FieldSink) 
         }
     }
     icrc(roce, sink);
+}
+
+/// The headers of a packet of SRD, with the names that `docs/wire-extensions.md` has.
+fn srd(packet: &SrdPacket<'_>, sink: &mut dyn FieldSink) {
+    let headers = &packet.headers;
+    sink.layer("srd");
+    sink.field("packet", Value::Text(headers.body.opcode().name()));
+    sink.field("src_qp", Value::Hex(headers.src_qpn.get().into(), 6));
+    sink.field("src_tag", Value::Hex(headers.src_tag.into(), 8));
+    sink.field("dst_tag", Value::Hex(headers.dst_tag.into(), 8));
+    sink.field("psn", Value::Dec(headers.psn.0.into()));
+    if let Some(message) = headers.body.message() {
+        sink.field("una", Value::Dec(message.una.0.into()));
+        sink.field("message", Value::Hex(message.id.into(), 8));
+    }
+    match headers.body {
+        SrdBody::Send(_, part, _) | SrdBody::Write(_, part, ..) | SrdBody::ReadRequest(_, part, _) => {
+            sink.field("qkey", Value::Hex(part.qkey.0.into(), 8));
+            sink.field("length", Value::Dec(part.length.into()));
+            sink.field("offset", Value::Dec(part.offset.into()));
+        }
+        SrdBody::ReadResponse(_, offset) => sink.field("offset", Value::Dec(offset.into())),
+        SrdBody::ReadFailure(_, code) => sink.field("reason", Value::Dec(code.into())),
+        SrdBody::Refuse { id, code } => {
+            sink.field("message", Value::Hex(id.into(), 8));
+            sink.field("reason", Value::Dec(code.into()));
+        }
+        SrdBody::Acknowledge { latest, bits } => {
+            sink.field("latest", Value::Dec(latest.0.into()));
+            sink.field("taken", Value::Dec(bits.iter().map(|word| u64::from(word.count_ones())).sum()));
+        }
+        _ => {}
+    }
+    if let SrdBody::Write(_, _, remote, _) | SrdBody::ReadRequest(_, _, remote) = headers.body {
+        sink.field("va", Value::Hex(remote.va, 16));
+        sink.field("rkey", Value::Hex(remote.rkey.0.into(), 8));
+    }
+    if let Some(imm) = headers.body.imm() {
+        sink.field("imm", Value::Hex(u32::from_be_bytes(imm.0).into(), 8));
+    }
 }
 
 fn ethernet(eth: &EthHeader, sink: &mut dyn FieldSink) {
@@ -171,7 +216,7 @@ fn bth(roce: &Roce<'_>, sink: &mut dyn FieldSink) {
     let Some(bth) = roce.bth() else { return };
     sink.layer("bth");
     sink.field("opcode", Value::Hex(bth.opcode().into(), 2));
-    sink.meaning(Meaning::Name(roce.opcode().map_or("not defined", |opcode| opcode.name())));
+    sink.meaning(Meaning::Name(opcode_name(roce)));
     sink.field("solicited", Value::Flag(bth.solicited()));
     sink.field("mig_req", Value::Flag(bth.mig_req()));
     sink.field("pad", Value::Dec(bth.pad().into()));
@@ -184,6 +229,11 @@ fn bth(roce: &Roce<'_>, sink: &mut dyn FieldSink) {
     sink.field("ack_req", Value::Flag(bth.ack_req()));
     sink.field("reserved_7", Value::Hex(bth.reserved().into(), 2));
     sink.field("psn", Value::Dec(bth.psn().get().into()));
+}
+
+fn opcode_name(roce: &Roce<'_>) -> &'static str {
+    let srd = || roce.srd().map_or("not defined", |packet| packet.headers.body.opcode().name());
+    roce.opcode().map_or_else(srd, |opcode| opcode.name())
 }
 
 fn body(body: &Body, sink: &mut dyn FieldSink) {
@@ -292,7 +342,10 @@ fn immediate(imm: Option<Imm>, sink: &mut dyn FieldSink) {
 }
 
 fn payload(roce: &Roce<'_>, len: usize, sink: &mut dyn FieldSink) {
-    let captured = roce.payload();
+    bytes(roce.payload(), len, sink);
+}
+
+fn bytes(captured: &[u8], len: usize, sink: &mut dyn FieldSink) {
     if len > 0 {
         sink.layer("payload");
         sink.field("length", Value::Dec(len as u64));

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use softrnic_wire::{
-    AtomicEth, Body, CmBody, CmMessage, OPCODES, Op, Packet, Reth, SendTail, ServiceId, Syndrome,
+    AtomicEth, Body, CmBody, CmMessage, OPCODES, Op, Packet, Reth, SendTail, ServiceId, SrdBody, SrdPacket,
+    Syndrome,
 };
 
 use super::clock::Clock;
@@ -152,6 +153,9 @@ fn vlan(out: &mut Vec<u8>, roce: &Roce<'_>) {
 
 #[cold]
 fn damaged(out: &mut Vec<u8>, roce: &Roce<'_>, transport: &Transport<'_>) {
+    if let Some(packet) = roce.srd() {
+        return srd(out, &packet);
+    }
     match transport {
         Transport::Malformed(error) => {
             out.text("malformed: ");
@@ -168,6 +172,52 @@ fn damaged(out: &mut Vec<u8>, roce: &Roce<'_>, transport: &Transport<'_>) {
         out.text(" psn ");
         out.dec(bth.psn().get().into());
     }
+}
+
+/// A packet of SRD: what it says, with the names that `docs/wire-extensions.md` has.
+fn srd(out: &mut Vec<u8>, packet: &SrdPacket<'_>) {
+    let headers = &packet.headers;
+    out.text(headers.body.opcode().name());
+    out.text(" qp ");
+    out.hex_of::<6>(headers.bth.dest_qpn.get().into());
+    out.text(" psn ");
+    out.dec(headers.psn.0.into());
+    out.text(" src_qp ");
+    out.hex_of::<6>(headers.src_qpn.get().into());
+    for (name, tag) in [(" tags ", headers.src_tag), (" to ", headers.dst_tag)] {
+        out.text(name);
+        out.hex_of::<8>(tag.into());
+    }
+    if let Some(message) = headers.body.message() {
+        out.text(" msg ");
+        out.hex_of::<8>(message.id.into());
+    }
+    match headers.body {
+        SrdBody::Send(_, part, _) | SrdBody::Write(_, part, ..) => {
+            out.text(" at ");
+            out.dec(part.offset.into());
+            out.text(" of ");
+            out.dec(part.length.into());
+        }
+        SrdBody::ReadRequest(_, part, _) => {
+            out.text(" of ");
+            out.dec(part.length.into());
+        }
+        SrdBody::ReadResponse(_, offset) => {
+            out.text(" at ");
+            out.dec(offset.into());
+        }
+        SrdBody::ReadFailure(_, code) | SrdBody::Refuse { code, .. } => {
+            out.text(" reason ");
+            out.dec(code.into());
+        }
+        _ => {}
+    }
+    if let Some(imm) = headers.body.imm() {
+        immediate(out, imm.0);
+    }
+    out.text(" len ");
+    out.dec(packet.payload.len() as u64);
 }
 
 #[inline]

@@ -49,7 +49,8 @@ impl Summary {
     pub fn count(&mut self, record: &Record<'_>, roce: &Roce<'_>) {
         self.roce += 1;
         self.cut += u64::from(record.data.len() < record.wire_len as usize);
-        self.malformed += u64::from(matches!(roce.transport, Transport::Malformed(_)));
+        let malformed = matches!(roce.transport, Transport::Malformed(_)) && roce.srd().is_none();
+        self.malformed += u64::from(malformed);
         match roce.icrc {
             Icrc::Good | Icrc::NotCaptured => {}
             Icrc::RxeFlush => self.rxe_flush_icrc += 1,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use softrnic_wire::{
     BTH_LEN, Body, EthHeader, FrameHeader, GRH_LEN, Gid, ICRC_LEN, IcrcForm, IpFacts, Mad, Opcode, Packet,
-    ParseError, icrc, icrc_roce_v1, verify_either_flush,
+    ParseError, SrdPacket, icrc, icrc_roce_v1, is_srd, verify_either_flush,
 };
 
 use super::bth::BthBytes;
@@ -105,6 +105,17 @@ impl<'a> Roce<'a> {
     pub fn packet(&self) -> Option<&Packet<'a>> {
         match &self.transport {
             Transport::Packet(packet) => Some(packet),
+            _ => None,
+        }
+    }
+
+    /// The packet of SRD, if it is one and was captured as a whole. To all else it is a packet of an unknown opcode.
+    #[cold]
+    pub fn srd(&self) -> Option<SrdPacket<'a>> {
+        match self.transport {
+            Transport::Malformed(ParseError::UnknownOpcode(byte)) if is_srd(byte) => {
+                SrdPacket::parse(self.bytes).ok()
+            }
             _ => None,
         }
     }
