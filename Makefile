@@ -30,6 +30,8 @@ install: build ## the command and its libraries, below PREFIX (/usr/local), neve
 	install -D -m 755 target/release/softrnic $(DESTDIR)$(PREFIX)/bin/softrnic
 	install -D -m 644 target/release/verbs/libibverbs.so.1 $(LIBRARIES)/libibverbs.so.1
 	ln -sf libibverbs.so.1 $(LIBRARIES)/libibverbs.so
+	install -D -m 644 target/release/verbs/libefa.so.1 $(LIBRARIES)/libefa.so.1
+	ln -sf libefa.so.1 $(LIBRARIES)/libefa.so
 	install -D -m 644 target/release/libsoftrnic_interpose.so $(LIBRARIES)/libsoftrnic_interpose.so
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/softrnic src/ibverbs/suppressions/*.supp
 	if [ -f target/playground/playground.html ]; then \

@@ -3,7 +3,9 @@
 use std::ffi::c_int;
 
 pub const IBV_NODE_CA: i32 = 1;
+pub const IBV_NODE_UNSPECIFIED: i32 = 7;
 pub const IBV_TRANSPORT_IB: i32 = 0;
+pub const IBV_TRANSPORT_UNSPECIFIED: i32 = 4;
 
 pub const IBV_GID_TYPE_ROCE_V1: u32 = 1;
 pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
@@ -11,6 +13,7 @@ pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
 pub const IBV_GID_TYPE_SYSFS_IB_ROCE_V1: u32 = 0;
 pub const IBV_GID_TYPE_SYSFS_ROCE_V2: u32 = 1;
 
+pub const IBV_LINK_LAYER_UNSPECIFIED: u8 = 0;
 pub const IBV_LINK_LAYER_INFINIBAND: u8 = 1;
 pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
 pub const IBV_PORT_CM_SUP: u32 = 1 << 16;

@@ -43,8 +43,8 @@ pub struct EnvironmentArgs {
     /// late (docs/adversarial.md). The same SEED decides the same; without one, it is drawn and printed
     #[arg(long, value_name = "SEED", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     adversarial: Option<AdversarySeed>,
-    /// Have devices report the limits of a real one, and refuse what it would: mlx5, irdma, bnxt_re
-    /// or rxe (docs/like.md)
+    /// Have devices report the limits of a real one, and refuse what it would: mlx5, irdma, bnxt_re,
+    /// rxe or efa (docs/like.md)
     #[arg(long, value_name = "DEVICE", value_parser = Model::named)]
     like: Option<&'static Model>,
     /// What to log to standard error

@@ -54,5 +54,6 @@ fn service_name(service: QpType) -> &'static str {
         QpType::Ud => "UD",
         QpType::XrcInitiator => "XRC_INI",
         QpType::XrcTarget => "XRC_TGT",
+        QpType::Srd => "DRIVER",
     }
 }

@@ -101,7 +101,7 @@ impl Entry {
             QpType::Rc => Some(CmTransport::Rc),
             QpType::Uc => Some(CmTransport::Uc),
             QpType::XrcInitiator | QpType::XrcTarget => Some(CmTransport::Xrc),
-            QpType::Ud => None,
+            QpType::Ud | QpType::Srd => None,
         }
     }
 

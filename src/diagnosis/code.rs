@@ -116,6 +116,11 @@ impl Code {
         })
     }
 
+    /// That of a message of SRD, in EFA's numbers: a byte.
+    pub const fn of_srd(code: u8) -> Code {
+        Code(code as u16)
+    }
+
     /// The number.
     pub const fn get(self) -> u16 {
         self.0

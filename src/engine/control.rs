@@ -348,6 +348,10 @@ impl Engine {
         if !sources_exist || !self.cqs.contains_key(init.send_cq) || !self.cqs.contains_key(init.recv_cq) {
             return Err(ControlError::UnknownObject);
         }
+        let lacks_srd = init.service == QpType::Srd && self.srd.is_none();
+        if lacks_srd {
+            return Err(ControlError::Unsupported);
+        }
         if self.qps.len() >= self.config.caps.max_qp {
             return Err(ControlError::NoMemory);
         }
@@ -442,12 +446,13 @@ impl Engine {
             self.peers.make_room(attr.path.dst)?;
         }
         let starts = mask.contains(AttrMask::STATE) && attr.state == QpState::Rts;
+        let (mask, attr) = self.srd_attributes(now, key, mask, *attr);
         self.with_qp(now, None, key, |qp, host| {
             if starts && !qp.has_room() {
                 return Err(ControlError::NoMemory);
             }
             host.activate();
-            Ok(qp.modify(mask, attr, host)?)
+            Ok(qp.modify(mask, &attr, host)?)
         })
         .ok_or(ControlError::UnknownObject)??;
         let slot = &mut self.qps[key];
@@ -475,6 +480,9 @@ impl Engine {
             self.peers.shared(old).window.release(charged);
             self.peers.shared(slot.io.peer).window.charge(charged);
             old.into_iter().for_each(|old| self.peers.leave(old, key));
+        }
+        if self.srd.is_some() {
+            self.take_srd(now, key);
         }
         Ok(())
     }
@@ -534,6 +542,10 @@ impl Engine {
         }
         if self.shared.adversary.is_some() {
             self.let_all_go(now, key);
+        }
+        if self.srd.is_some() {
+            self.flush_srd(now, key, false);
+            self.forget_srd(key);
         }
         self.with_qp(now, None, key, |qp, host| qp.close(host));
         let mut slot = self.qps.remove(key).ok_or(ControlError::UnknownObject)?;

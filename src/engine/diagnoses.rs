@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use softrnic_diagnosis::{Code, Denied, Diagnosis, KeyDenied, Warning};
 use softrnic_memory::{Access, Denial, LocalFault, RemoteFault};
-use softrnic_transport::{Concern, Failure, Reason};
+use softrnic_transport::{Concern, Failure, QpType, Reason};
 use softrnic_wire::{Qpn, Rkey};
 
 use super::completion::CqeExtra;
@@ -235,6 +235,10 @@ impl HostView<'_, '_> {
     /// What a failed completion says besides its status.
     #[cold]
     pub(super) fn why(&self) -> CqeExtra {
+        if self.io.service == QpType::Srd {
+            // What the transport completes of it is flushed.
+            return CqeExtra::Failed(Code::of_srd(softrnic_srd::Code::Flushed as u8));
+        }
         let code = self.io.trouble.as_ref().and_then(|trouble| trouble.code);
         code.map_or(CqeExtra::None, CqeExtra::Failed)
     }

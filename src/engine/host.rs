@@ -176,7 +176,7 @@ fn seal_as_rxe(facts: &UdpFacts, packet: &mut [u8]) {
     packet[at..].copy_from_slice(&icrc.to_le_bytes());
 }
 
-fn gather(
+pub(super) fn gather(
     memory: &MemoryTable,
     io: &QpIo,
     data: &LocalData,

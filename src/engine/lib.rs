@@ -29,6 +29,7 @@ mod receive;
 mod resources;
 mod seed;
 mod shared;
+mod srd;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -61,7 +62,9 @@ pub use objects::{CqKey, Event, QpCounts, QpKey, SrqKey, XrcdKey};
 pub use processes::Processes;
 pub use resources::{CqStatus, QpOwners, SrqStatus};
 pub use seed::Seed;
+pub use softrnic_srd::Counter as SrdCounter;
 pub use softrnic_transport::Caller;
+pub use srd::{SrdConfig, SrdSource};
 pub use usage::Usage;
 
 use hidden_ids::HiddenIds;
@@ -97,6 +100,8 @@ pub struct EngineConfig {
     pub adversary: Option<u64>,
     /// Whether a send slot is free only once a completion that shows so was polled (`QpMemory::freed_by_polling`).
     pub polling_frees_slots: bool,
+    /// What the NIC has of SRD, if anything.
+    pub srd: Option<SrdConfig>,
 }
 
 impl EngineConfig {
@@ -112,6 +117,7 @@ impl EngineConfig {
             slot: None,
             adversary: None,
             polling_frees_slots: false,
+            srd: None,
         }
     }
 
@@ -214,6 +220,8 @@ pub struct Engine {
     management_active: bool,
     /// The link lets nothing pass.
     paused: bool,
+    /// Its connections of SRD.
+    srd: Option<Box<srd::Srd>>,
 }
 
 impl Engine {
@@ -241,13 +249,14 @@ impl Engine {
             hidden_ids: HiddenIds::new(),
             drops: [0; DropReason::ALL.len()],
             // 0 and 1 are special, 0xFFFFFF is multicast.
-            qp_numbers: Numbers::new(config.seed.of(Purpose::QueuePairs), qpns(config.slot), 2..=0xFF_FFFE),
+            qp_numbers: Numbers::new(config.seed.of(Purpose::QueuePairs), qpns(&config), 2..=0xFF_FFFE),
             srq_numbers: Numbers::new(config.seed.of(Purpose::SharedReceiveQueues), ALL, 1..=ALL.last()),
             srqns: FxHashSet::default(),
             management: None,
             management_timer: Time::NEVER,
             management_active: false,
             paused: false,
+            srd: config.srd.map(|srd| Box::new(srd::Srd::new(srd, config.seed.of(srd::Srd::purpose())))),
         }
     }
 
@@ -273,6 +282,9 @@ impl Engine {
         let (completed, acknowledged) = self.complete(now, link);
         step.completed = completed;
         self.transmit(now, link, budget, &mut step);
+        if self.srd.is_some() {
+            self.transmit_srd(now, link, budget, &mut step);
+        }
         if self.management_active {
             self.transmit_management(now, link, &mut step);
         }
@@ -303,6 +315,9 @@ impl Engine {
     /// The doorbell of the QP at `index` was rung: takes what was posted to it.
     pub fn on_doorbell(&mut self, now: Time, index: usize) {
         let Some(key) = self.by_index.get(index).copied().flatten() else { return };
+        if self.srd.is_some() && self.take_srd(now, key) {
+            return;
+        }
         self.with_qp(now, None, key, |qp, host| {
             take_posted(qp, host);
             qp.on_recv_posted(host);
@@ -312,7 +327,8 @@ impl Engine {
 
     /// When the next timer fires, if one is running.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let next = self.timers.next().min(self.management_timer).min(self.wakes_peers_at);
+        let srd = self.srd.as_ref().map_or(Time::NEVER, |srd| srd.poll_timeout());
+        let next = self.timers.next().min(self.management_timer).min(self.wakes_peers_at).min(srd);
         Some(next).filter(|&at| at != Time::NEVER)
     }
 
@@ -326,6 +342,7 @@ impl Engine {
             && self.shared.staged.is_empty()
             && self.shared.events.is_empty()
             && !self.peers.has_wakeable()
+            && self.srd.as_ref().is_none_or(|srd| !srd.has_work() && now < srd.poll_timeout())
     }
 
     /// The last failures, and with whom they are shared.
@@ -335,7 +352,7 @@ impl Engine {
 
     /// Whether some QP could send now.
     pub fn has_work(&self) -> bool {
-        !self.active.is_empty()
+        !self.active.is_empty() || self.srd.as_ref().is_some_and(|srd| srd.has_work())
     }
 
     /// Whether the link [lets nothing pass](softrnic_link::Overrun::Paused). Timers wait then, and until what has come
@@ -372,6 +389,7 @@ impl Engine {
     /// The largest datagram payload of UD, which follows the port's MTU.
     pub fn set_active_mtu(&mut self, mtu: Mtu) {
         self.config.transport.ud_mtu = mtu.bytes();
+        self.srd.iter_mut().for_each(|srd| srd.set_mtu(mtu));
         for slot in self.qps.values_mut() {
             slot.qp.set_ud_mtu(mtu.bytes());
         }
@@ -468,6 +486,9 @@ impl Engine {
         if self.management_timer <= now {
             self.on_management_timeout(now);
         }
+        if self.srd.is_some() {
+            self.run_srd_timers(now);
+        }
         while let Some(key) = self.timers.pop_due(now) {
             self.with_qp(now, None, key, |qp, host| {
                 host.io.timer = Time::NEVER;
@@ -492,9 +513,17 @@ impl Engine {
     }
 }
 
-/// The numbers that QPs may have.
-fn qpns(slot: Option<ProcessSlot>) -> Block {
-    slot.map_or(ALL, |slot| Block::of(slot.qpns()))
+/// The numbers that QPs may have. Those of a NIC with SRD have a slot in common, whether or not others share its address:
+/// peers see by it that they are of one NIC.
+fn qpns(config: &EngineConfig) -> Block {
+    match (config.slot, config.srd) {
+        (None, None) => ALL,
+        (Some(slot), None) => Block::of(slot.qpns()),
+        (slot, Some(srd)) => {
+            let first = *slot.unwrap_or_default().qpns().start();
+            Block::of(first..=first + ((1 << srd.number_bits) - 1))
+        }
+    }
 }
 
 /// Passes what was posted to the QP, as far as the QP accepts it; returns whether there was anything. The rest waits in

@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use softrnic_link::{Datagram, HeaderId, Link, Overrun, ProcessSlot};
 use softrnic_transport::{QpType, Received};
 use softrnic_wire::{
-    BTH_LEN, Body, DF, IpFacts, Opcode, Packet, Pkey, Qpn, ROCE_UDP_PORT, Time, UdpFacts, ipv4_checksum,
-    verify, verify_either_flush, verify_unknown_id, verify_unknown_id_rxe_flush,
+    BTH_LEN, Body, DF, IpFacts, Opcode, Packet, ParseError, Pkey, Qpn, ROCE_UDP_PORT, Time, UdpFacts,
+    ipv4_checksum, is_srd, verify, verify_either_flush, verify_unknown_id, verify_unknown_id_rxe_flush,
 };
 
 use super::objects::QpKey;
+use super::srd::is_srd_request;
 use super::{DropReason, Engine, Step};
 
 /// RC FLUSH, whose ICRC kernel rxe computes in its own way.
@@ -47,7 +48,11 @@ impl Engine {
             HeaderId::None if is_sound(datagram, 0, 0) => (0, 0),
             HeaderId::Seen { .. } | HeaderId::None => return Err(DropReason::Icrc),
         };
-        let packet = Packet::parse(datagram.bytes).map_err(|_| DropReason::Malformed)?;
+        let packet = match Packet::parse(datagram.bytes) {
+            Ok(packet) => packet,
+            Err(ParseError::UnknownOpcode(byte)) if is_srd(byte) => return self.on_srd(now, datagram),
+            Err(_) => return Err(DropReason::Malformed),
+        };
         if !packet.bth.pkey.matches(Pkey::DEFAULT) {
             return Err(DropReason::Pkey);
         }
@@ -109,7 +114,10 @@ impl Engine {
 
 /// Whether the opcode of a datagram is a request.
 fn is_request(bytes: &[u8]) -> bool {
-    bytes.first().and_then(|&byte| Opcode::from_byte(byte)).is_some_and(|opcode| opcode.info().is_request)
+    match bytes.first().and_then(|&byte| Opcode::from_byte(byte)) {
+        Some(opcode) => opcode.info().is_request,
+        None => is_srd_request(bytes),
+    }
 }
 
 /// Verifies the ICRC with an IPv4 identification and flags.

@@ -17,6 +17,7 @@ pub(super) enum Purpose {
     QueuePairs = 2,
     SharedReceiveQueues = 3,
     Connections = 4,
+    Srd = 5,
 }
 
 impl Seed {
@@ -55,8 +56,13 @@ impl fmt::Debug for Seed {
 mod tests {
     use super::*;
 
-    const PURPOSES: [Purpose; 4] =
-        [Purpose::MemoryKeys, Purpose::QueuePairs, Purpose::SharedReceiveQueues, Purpose::Connections];
+    const PURPOSES: [Purpose; 5] = [
+        Purpose::MemoryKeys,
+        Purpose::QueuePairs,
+        Purpose::SharedReceiveQueues,
+        Purpose::Connections,
+        Purpose::Srd,
+    ];
 
     fn distance(a: &[u8; 32], b: &[u8; 32]) -> u32 {
         a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones()).sum()

@@ -9,7 +9,7 @@ use softrnic_wire::Srqn;
 use super::adversary::Adversary;
 use super::diagnoses::Diagnoses;
 use super::host::Staged;
-use super::objects::{Event, SrqKey, XrcdKey};
+use super::objects::{Event, QpKey, SrqKey, XrcdKey};
 use super::processes::Processes;
 
 /// Outputs held until all that came has been seen, counters, the directory of XRC receive queues, what was seen of processes,
@@ -70,6 +70,12 @@ impl StagedCompletions {
     pub fn runs(&self) -> impl Iterator<Item = &[Staged]> {
         let same_cq = |a: &Staged, b: &Staged| a.cq == b.cq;
         self.sends.chunk_by(same_cq).chain(self.receives.chunk_by(same_cq))
+    }
+
+    /// Drops those of a QP.
+    pub fn forget(&mut self, qp: QpKey) {
+        self.sends.retain(|staged| staged.qp != qp);
+        self.receives.retain(|staged| staged.qp != qp);
     }
 
     pub fn clear(&mut self) {

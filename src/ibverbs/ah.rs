@@ -191,7 +191,7 @@ pub(crate) unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ib
 fn create(pd: &PdObject, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
     let ctx = pd.ctx()?;
     let slot = ObjectSlot::new()?;
-    let nic = ctx.nic()?.create_ah(&address_vector(attr)?)?;
+    let nic = pd.nic.create_ah(&address_vector(attr)?)?;
     pd.users.join();
     let owner = pd.as_ibv();
     let ibv = Shown::new(ibv_ah { context: ctx.as_ibv(), pd: owner, handle: registry().handle() });

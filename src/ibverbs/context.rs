@@ -176,6 +176,8 @@ impl Ctx {
 
     fn publish(slot: ObjectSlot<Ctx>, file: Arc<File>) -> *mut ibv_context {
         let vectors = std::thread::available_parallelism().map_or(1, |count| count.get()) as c_int;
+        // libfabric takes EFA with one for EFA without completion events.
+        let vectors = if file.nic.has_short_numbers() { vectors.max(2) } else { vectors };
         let context = ibv_context {
             device: file.device.as_ibv(),
             ops: operations(),

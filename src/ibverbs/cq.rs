@@ -32,6 +32,10 @@ pub(crate) struct CqObject {
     pub(crate) users: Users,
     /// The state of `ibv_start_poll` and related functions.
     pub(crate) poll: Poll,
+    /// Numbers of queue pairs have 16 bits, as on EFA.
+    pub(crate) short_numbers: bool,
+    /// What `efadv.h` adds.
+    pub(crate) efa: softrnic_efa::efadv_cq,
 }
 
 object!(CqObject, Cq, ibv_cq, handle);
@@ -90,6 +94,7 @@ impl CqObject {
         let token = slot.address().expose_provenance() as u64;
         let reports_to = channel_object.map(|channel| channel.nic.clone());
         let of = ctx.nic()?.id();
+        let short_numbers = ctx.nic()?.has_short_numbers();
         let nic = Cq::new(ctx.nic()?.clone(), depth, reports_to, Some(token))?;
         let handle = registry().handle();
         let ibv = poll.table(context, channel, cq_context, handle, nic.depth() as c_int);
@@ -108,6 +113,8 @@ impl CqObject {
             async_acks: async_acks.clone(),
             users: Users::default(),
             poll,
+            short_numbers,
+            efa: crate::efadv::cq_table(),
         });
         add_target(of, source, cq.cast(), &async_acks);
         Ok(cq)
@@ -204,6 +211,9 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, wc: *mut i
             // SAFETY: the application has room for `most` completions, and no more are taken.
             unsafe {
                 next.write(work_completion(&cqe));
+                if cq.short_numbers {
+                    crate::efadv::shorten(&mut *next, &cqe);
+                }
                 next = next.add(1);
             }
         })))

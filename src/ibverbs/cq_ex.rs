@@ -4,12 +4,13 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use softrnic_nic::verbs::{Cqe, Qpn, Status, WcOpcode};
+use softrnic_nic::verbs::{Cqe, Qpn, Status, WcOpcode, short_number};
 
 use crate::abi::*;
 use crate::check;
 use crate::context::Ctx;
 use crate::cq::{CqObject, argument, flags, service_level, vendor_err};
+use crate::efadv::slid;
 use crate::errno::Errno;
 use crate::ffi_boundary::{Plain, Silent, borrow, call, guard, guard_data_path};
 use crate::pd::PdObject;
@@ -49,6 +50,11 @@ impl Poll {
     fn extended(single_threaded: bool) -> Poll {
         let lock = (!single_threaded).then(RawMutex::new);
         Poll { lock, current: Cell::new(NOTHING), wallclock: Cell::new(0), extended: true }
+    }
+
+    /// The completion between `ibv_start_poll` or `ibv_next_poll` and the next.
+    pub(crate) fn current(&self) -> Cqe {
+        self.current.get()
     }
 
     fn lock(&self) {
@@ -120,7 +126,11 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
             | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
         const MASK: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
-        let (_, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
+        let (ctx, attr) = (Ctx::of(context)?, unsafe { borrow(attr)? });
+        if ctx.nic()?.has_short_numbers() && attr.wc_flags & !IBV_WC_STANDARD_FLAGS != 0 {
+            // `efa_create_cq_ex` of rdma-core: no time stamps.
+            return Err(Errno::OPNOTSUPP);
+        }
         if attr.comp_mask & !MASK != 0 || attr.wc_flags & !WC_FLAGS != 0 {
             return Err(Errno::OPNOTSUPP);
         }
@@ -186,11 +196,13 @@ fn take(cq: &CqObject) -> Result<(), Errno> {
 }
 
 macro_rules! readers {
-    ($($name:ident -> $type:ty, |$cqe:ident| $value:expr;)*) => {
+    ($($name:ident -> $type:ty, |$cq:ident, $cqe:ident| $value:expr;)*) => {
         $(unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
             guard_data_path::<Plain<$type>>(move || {
                 // SAFETY: null, or a CQ of ours that the application keeps for the call.
-                let $cqe = &unsafe { CqObject::live(cq.cast())? }.poll.current.get();
+                let object = unsafe { CqObject::live(cq.cast())? };
+                let $cqe = &object.poll.current.get();
+                let $cq = object;
                 Ok(Plain($value))
             })
         })*
@@ -198,17 +210,22 @@ macro_rules! readers {
 }
 
 readers! {
-    read_opcode -> u32, |cqe| cqe.opcode as u32;
-    read_vendor_err -> u32, |cqe| vendor_err(cqe);
-    read_byte_len -> u32, |cqe| cqe.byte_len;
-    read_imm_data -> u32, |cqe| argument(cqe);
-    read_qp_num -> u32, |cqe| cqe.qpn.get();
-    read_src_qp -> u32, |cqe| cqe.src_qpn.get();
-    read_wc_flags -> u32, |cqe| flags(cqe);
-    read_slid -> u32, |_cqe| 0;
-    read_sl -> u8, |cqe| service_level(cqe);
-    read_dlid_path_bits -> u8, |_cqe| 0;
-    read_completion_ts -> u64, |cqe| cqe.timestamp;
+    read_opcode -> u32, |_cq, cqe| cqe.opcode as u32;
+    read_vendor_err -> u32, |_cq, cqe| vendor_err(cqe);
+    read_byte_len -> u32, |_cq, cqe| cqe.byte_len;
+    read_imm_data -> u32, |_cq, cqe| argument(cqe);
+    read_qp_num -> u32, |cq, cqe| number(cq, cqe.qpn);
+    read_src_qp -> u32, |cq, cqe| number(cq, cqe.src_qpn);
+    read_wc_flags -> u32, |_cq, cqe| flags(cqe);
+    read_slid -> u32, |cq, cqe| if cq.short_numbers { slid(cqe).into() } else { 0 };
+    read_sl -> u8, |_cq, cqe| service_level(cqe);
+    read_dlid_path_bits -> u8, |_cq, _cqe| 0;
+    read_completion_ts -> u64, |_cq, cqe| cqe.timestamp;
+}
+
+/// A queue pair's number as the device shows it.
+fn number(cq: &CqObject, qpn: Qpn) -> u32 {
+    if cq.short_numbers { short_number(qpn) } else { qpn.get() }
 }
 
 pub(crate) unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {

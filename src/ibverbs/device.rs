@@ -34,12 +34,13 @@ unsafe impl Send for Device {}
 impl Device {
     pub(crate) fn new(index: usize, spec: DeviceSpec) -> Device {
         let node = format!("uverbs{index}");
+        let has_srd = spec.like.is_some_and(|model| model.srd.is_some());
         let root = sysfs::root().unwrap_or_else(|| "/sys".into());
         let class = root.join("class");
         let ibv = ibv_device {
             _ops: _ibv_device_ops { _dummy1: std::ptr::null_mut(), _dummy2: std::ptr::null_mut() },
-            node_type: IBV_NODE_CA,
-            transport_type: IBV_TRANSPORT_IB,
+            node_type: if has_srd { IBV_NODE_UNSPECIFIED } else { IBV_NODE_CA },
+            transport_type: if has_srd { IBV_TRANSPORT_UNSPECIFIED } else { IBV_TRANSPORT_IB },
             name: text(&spec.name),
             dev_name: text(&node),
             dev_path: text(&class.join("infiniband_verbs").join(&node).to_string_lossy()),

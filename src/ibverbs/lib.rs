@@ -23,6 +23,7 @@ mod cq;
 mod cq_ex;
 mod device;
 mod dm;
+mod efadv;
 mod errno;
 mod event;
 mod ffi_boundary;

@@ -4,8 +4,10 @@ use std::ffi::c_int;
 
 use softrnic_memory::copy_from_app;
 use softrnic_nic::verbs::InlineBytes;
-use softrnic_nic::verbs::{Imm, LocalData, Qkey, QpType, Qpn, RecvRequest, Rkey, SendRequest, Srqn};
-use softrnic_transport::{LocalOp, RemoteBuffer, SendOp, SendTail};
+use softrnic_nic::verbs::{
+    Imm, LocalData, Qkey, QpType, Qpn, RecvRequest, Rkey, SendRequest, Srqn, long_number,
+};
+use softrnic_transport::{LocalOp, RemoteBuffer, SendOp, SendTail, SrdVerb};
 
 use crate::abi::*;
 use crate::advise_mr::sge;
@@ -204,6 +206,14 @@ pub(crate) fn frame(request: &mut SendRequest, qp: &QpObject, wr_id: u64, flags:
             flags & !KNOWN
         )));
     }
+    if qp.nic.service() == QpType::Srd
+        && (flags & !(IBV_SEND_SIGNALED | IBV_SEND_INLINE) != 0 || !qp.signals(flags))
+    {
+        // `efa_post_send_validate_wr` of rdma-core.
+        return Err(Errno::invalid(format_args!(
+            "send_flags {flags:#x}: requests of SRD are signaled, and know no others"
+        )));
+    }
     request.wr_id = wr_id;
     request.signaled = qp.signals(flags);
     request.solicited = flags & IBV_SEND_SOLICITED != 0;
@@ -221,6 +231,18 @@ unsafe fn operation(qp: &QpObject, wr: &ibv_send_wr) -> Result<SendOp, Errno> {
         let imm = || immediate(wr.arg.imm_data);
         let rdma = || remote(wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
         let atomic = || remote(wr.wr.atomic.remote_addr, wr.wr.atomic.rkey);
+        if qp.nic.service() == QpType::Srd {
+            let verb = match wr.opcode {
+                IBV_WR_SEND => SrdVerb::Send(None),
+                IBV_WR_SEND_WITH_IMM => SrdVerb::Send(Some(imm())),
+                opcode => {
+                    return Err(Errno::invalid(format_args!(
+                        "opcode {opcode}: ibv_post_send has SENDs alone on SRD"
+                    )));
+                }
+            };
+            return addressed(qp, wr.wr.ud.ah, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey, verb);
+        }
         if qp.nic.service() == QpType::Ud {
             let sends = match wr.opcode {
                 IBV_WR_SEND => Some(None),
@@ -269,7 +291,52 @@ pub(crate) unsafe fn datagram(
 ) -> Result<SendOp, Errno> {
     // SAFETY: null or an address handle of ours that stays, as the caller promises.
     let path = unsafe { live::<AhObject>(ah)? }.nic.path(qp.nic.qpn());
-    Ok(SendOp::Datagram { path, dest_qpn: Qpn::new(remote_qpn), qkey: Qkey(remote_qkey), imm })
+    Ok(SendOp::Datagram { path, dest_qpn: number(qp, remote_qpn), qkey: Qkey(remote_qkey), imm })
+}
+
+/// A message of SRD through an address handle.
+///
+/// # Safety
+/// As for [`live`].
+pub(crate) unsafe fn addressed(
+    qp: &QpObject,
+    ah: *mut ibv_ah,
+    remote_qpn: u32,
+    remote_qkey: u32,
+    verb: SrdVerb,
+) -> Result<SendOp, Errno> {
+    // SAFETY: null or an address handle of ours that stays, as the caller promises.
+    let handle = unsafe { live::<AhObject>(ah)? }.nic.ahn();
+    let handle = handle.ok_or_else(|| Errno::invalid("the address handle is of a device without SRD"))?;
+    Ok(SendOp::Srd { handle, dest_qpn: number(qp, remote_qpn), qkey: Qkey(remote_qkey), verb })
+}
+
+/// Makes a request begun by `ibv_wr_*` a message of SRD.
+///
+/// # Safety
+/// As for [`live`].
+pub(crate) unsafe fn address_message(
+    request: &mut SendRequest,
+    qp: &QpObject,
+    ah: *mut ibv_ah,
+    remote_qpn: u32,
+    remote_qkey: u32,
+) -> Result<(), Errno> {
+    let verb = match request.op {
+        SendOp::Send(SendTail::Plain) => SrdVerb::Send(None),
+        SendOp::Send(SendTail::Imm(imm)) => SrdVerb::Send(Some(imm)),
+        SendOp::Write { remote, imm } => SrdVerb::Write(remote, imm),
+        SendOp::Read { remote } => SrdVerb::Read(remote),
+        _ => return Err(Errno::invalid("SRD has no such requests")),
+    };
+    // SAFETY: as the caller promises.
+    request.op = unsafe { addressed(qp, ah, remote_qpn, remote_qkey, verb)? };
+    Ok(())
+}
+
+/// The queue pair that an application means by a number.
+fn number(qp: &QpObject, shown: u32) -> Qpn {
+    if qp.short_numbers { long_number(shown) } else { Qpn::new(shown) }
 }
 
 #[inline]

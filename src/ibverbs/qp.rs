@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use softrnic_nic::verbs::{ContextId, DeviceCaps, Gid, Qp, QpOptions, QpState, QpType, Qpn};
+use softrnic_nic::verbs::{ContextId, DeviceCaps, Gid, Qp, QpOptions, QpState, QpType, Qpn, short_number};
 use softrnic_sync::channel::AckCounter;
 
 use crate::abi::*;
@@ -31,6 +31,8 @@ pub(crate) struct QpObject {
     pub(crate) acks: Arc<AckCounter>,
     parts: Parts,
     pub(crate) sq_sig_all: bool,
+    /// Numbers of queue pairs have 16 bits, as on EFA.
+    pub(crate) short_numbers: bool,
     /// The flags as last set, including those that mean nothing to the NIC.
     pub(crate) access_flags: AtomicU32,
     /// Of the address vector as last set, what means nothing to the NIC.
@@ -38,6 +40,8 @@ pub(crate) struct QpObject {
     pub(crate) static_rate: AtomicU8,
     /// Present if `ibv_wr_*` may be used: the batch under construction.
     pub(crate) builder: Option<Builder>,
+    /// What `efadv.h` adds.
+    pub(crate) efa: softrnic_efa::efadv_qp,
 }
 
 /// The objects that a QP refers to; null if absent.
@@ -153,6 +157,8 @@ pub(crate) struct Request {
     pub xrcd: *mut ibv_xrcd,
     /// The requested `ibv_wr_*` functions (`IBV_QP_EX_WITH_*`).
     pub send_ops: Option<u64>,
+    /// A QP of SRD, whatever its type is called.
+    pub srd: bool,
 }
 
 /// The transport service of a type of QP.
@@ -175,7 +181,7 @@ pub(crate) fn create(
     request: &Request,
 ) -> Result<*mut ibv_qp, Errno> {
     Ctx::of(context)?;
-    let service = service(init.qp_type)?;
+    let service = if request.srd { QpType::Srd } else { service(init.qp_type)? };
     let slot = ObjectSlot::new()?;
     let (nic, parts) = match service {
         QpType::XrcTarget => create_target(context, init, request)?,
@@ -306,6 +312,7 @@ fn publish(
     send_ops: Option<u64>,
 ) -> *mut ibv_qp {
     let given = shape.given;
+    let short_numbers = nic.pd().context().has_short_numbers();
     let base = ibv_qp {
         context: shape.context,
         qp_context: shape.qp_context,
@@ -314,7 +321,7 @@ fn publish(
         recv_cq: given.recv_cq,
         srq: given.srq,
         handle: nic.qpn().get(),
-        qp_num: nic.qpn().get(),
+        qp_num: if short_numbers { short_number(nic.qpn()) } else { nic.qpn().get() },
         state: nic.state() as u32,
         qp_type: shape.qp_type,
         mutex: libc::PTHREAD_MUTEX_INITIALIZER,
@@ -331,10 +338,12 @@ fn publish(
         acks: acks.clone(),
         parts: shape.parts,
         sq_sig_all,
+        short_numbers,
         access_flags: AtomicU32::new(0),
         service_level: AtomicU8::new(0),
         static_rate: AtomicU8::new(0),
         builder: send_ops.map(|_| Builder::new()),
+        efa: crate::efadv::qp_table(),
     });
     add_target(of, source, qp.cast(), &acks);
     qp
@@ -345,7 +354,7 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp
     guard::<*mut ibv_qp>(call!(ibv_create_qp, pd, init), move || {
         // SAFETY: a struct of the application's, valid for the call and changed by nothing else, as `verbs.h` asks.
         let (object, init) = (PdObject::of(pd)?, unsafe { borrow_mut(init)? });
-        let request = Request { pd, xrcd: std::ptr::null_mut(), send_ops: None };
+        let request = Request { pd, xrcd: std::ptr::null_mut(), send_ops: None, srd: false };
         create(object.context(), init, &request)
     })
 }

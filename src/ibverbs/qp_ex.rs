@@ -14,7 +14,7 @@ use crate::errno::Errno;
 use crate::ffi_boundary::{Silent, borrow, borrow_mut, call, guard, guard_data_path};
 use crate::mw::{bind_spec, binding, show_key};
 use crate::pd::PdObject;
-use crate::post::{append, datagram, element_list, frame, gather, immediate, remote, total};
+use crate::post::{address_message, append, datagram, element_list, frame, gather, immediate, remote, total};
 use crate::qp::{QpObject, Request, create, service};
 use crate::raw_mutex::RawMutex;
 use crate::reserve;
@@ -43,16 +43,15 @@ impl Builder {
     }
 }
 
+const RDMA: u64 = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ;
+
 /// The operations of each type of QP, out of `IBV_QP_EX_WITH_*`.
-fn operations(qp_type: QpType) -> u64 {
+pub(crate) fn operations(qp_type: QpType) -> u64 {
     const DATAGRAM: u64 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-    const UNRELIABLE: u64 = DATAGRAM
-        | IBV_QP_EX_WITH_RDMA_WRITE
-        | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
-        | IBV_QP_EX_WITH_LOCAL_INV
-        | IBV_QP_EX_WITH_BIND_MW;
+    const WRITE: u64 = RDMA & !IBV_QP_EX_WITH_RDMA_READ;
+    const UNRELIABLE: u64 = DATAGRAM | WRITE | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
     const RELIABLE: u64 = UNRELIABLE
-        | IBV_QP_EX_WITH_RDMA_READ
+        | RDMA
         | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
         | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
         | IBV_QP_EX_WITH_SEND_WITH_INV
@@ -63,6 +62,7 @@ fn operations(qp_type: QpType) -> u64 {
         QpType::Uc => UNRELIABLE,
         QpType::Ud => DATAGRAM,
         QpType::XrcTarget => 0,
+        QpType::Srd => DATAGRAM | RDMA,
     }
 }
 
@@ -80,8 +80,6 @@ fn lacking(features: &Features) -> u64 {
 
 /// The kinds of requests that a QP is made for.
 pub(crate) fn kinds(send_ops: u64) -> SendOps {
-    const RDMA: u64 =
-        IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ;
     const ATOMICS: u64 = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
     const WINDOWS: u64 = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
     SendOps { rdma: send_ops & RDMA != 0, atomics: send_ops & ATOMICS != 0, windows: send_ops & WINDOWS != 0 }
@@ -116,7 +114,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
                 "comp_mask {mask:#x} lacks {needed:#x}, the PD or XRC domain"
             )));
         }
-        let request = Request { pd: init.pd, xrcd: init.xrcd, send_ops };
+        let request = Request { pd: init.pd, xrcd: init.xrcd, send_ops, srd: false };
         // SAFETY: the extended struct begins with the fields of the plain one (`testdata/layout.txt`), and `init` is
         // not used while the plain one is borrowed.
         create(context, unsafe { &mut *(&raw mut *init).cast::<ibv_qp_init_attr>() }, &request)
@@ -471,6 +469,9 @@ pub(crate) unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_
         // SAFETY: a QP and an address handle of ours that the application keeps; the batch is this thread's.
         unsafe {
             amend(qp, |object, request| {
+                if object.nic.service() == QpType::Srd {
+                    return address_message(request, object, ah, qpn, qkey);
+                }
                 let imm = match request.op {
                     _ if object.nic.service() != QpType::Ud => {
                         return Err(Errno::invalid("an address handle is for UD alone"));

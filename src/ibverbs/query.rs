@@ -292,7 +292,7 @@ const LONGEST_STRUCT: usize = 4096;
 ///
 /// # Safety
 /// `to` is null or has room for `size` bytes, if that is a size that a struct can have.
-unsafe fn write_prefix<T: Copy>(from: &T, to: *mut T, size: usize) -> Result<(), Errno> {
+pub(crate) unsafe fn write_prefix<T: Copy>(from: &T, to: *mut T, size: usize) -> Result<(), Errno> {
     if to.is_null() || size > LONGEST_STRUCT {
         return Err(Errno::invalid(format_args!(
             "the struct is null, or its size {size} is none that it can have"
@@ -334,7 +334,11 @@ fn port_attr(ctx: &Ctx, port: u8) -> Result<ibv_port_attr, Errno> {
         active_width: port.speed.width,
         active_speed: port.speed.speed,
         phys_state: port.state.physical().0 as u8,
-        link_layer: IBV_LINK_LAYER_ETHERNET,
+        link_layer: if nic.has_short_numbers() {
+            IBV_LINK_LAYER_UNSPECIFIED
+        } else {
+            IBV_LINK_LAYER_ETHERNET
+        },
         flags: 0,
         port_cap_flags2: 0,
         active_speed_ex: 0,
@@ -411,7 +415,7 @@ fn device_attr(nic: &Context, guid: u64) -> ibv_device_attr {
         max_qp_wr: number(max_qp_wr),
         device_cap_flags: cap_flags(model),
         max_sge: number(max_sge),
-        max_sge_rd: number(max_sge),
+        max_sge_rd: if model.is_some_and(|model| model.srd.is_some()) { 1 } else { number(max_sge) },
         max_cq: number(max_cq),
         max_cqe: number(max_cqe),
         max_mr: number(max_mr),

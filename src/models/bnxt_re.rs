@@ -47,6 +47,7 @@ pub(crate) static MODEL: Model = Model {
         max_inline: MOST_INLINE,
     },
     features: Features {
+        rc: true,
         // bnxt_re_check_qp_limits (verbs.c).
         uc: false,
         xrc: false,
@@ -65,6 +66,7 @@ pub(crate) static MODEL: Model = Model {
         // `head` moves in bnxt_re_poll_cq (verbs.c).
         polling_frees_slots: true,
     },
+    srd: None,
     queue_pair,
     completion_queue,
     shared_receive_queue: |max_wr, max_sge| match max_wr {

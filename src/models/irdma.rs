@@ -47,6 +47,7 @@ pub(crate) static MODEL: Model = Model {
         max_inline: MOST_INLINE,
     },
     features: Features {
+        rc: true,
         // irdma_ucreate_qp (uverbs.c).
         uc: false,
         xrc: false,
@@ -65,6 +66,7 @@ pub(crate) static MODEL: Model = Model {
         // `sq_ring.tail` moves in irdma_uk_cq_poll_cmpl (uk.c).
         polling_frees_slots: true,
     },
+    srd: None,
     queue_pair,
     completion_queue,
     // It has none.

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod bnxt_re;
+mod efa;
 mod irdma;
 mod mlx5;
 mod refusal;
@@ -26,6 +27,8 @@ pub struct Model {
     pub limits: Limits,
     /// What it can do, of what SoftRNIC can.
     pub features: Features,
+    /// Its scalable reliable datagrams, if it has them.
+    pub srd: Option<Srd>,
     /// How its provider sizes the queues of a QP.
     queue_pair: fn(&Asked) -> Result<Granted, Rule>,
     /// How many entries a CQ gets.
@@ -87,6 +90,8 @@ pub struct Limits {
 /// What a device can do, of what SoftRNIC can.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Features {
+    /// RC QPs.
+    pub rc: bool,
     /// UC QPs.
     pub uc: bool,
     /// XRC domains, QPs and SRQs.
@@ -119,6 +124,21 @@ pub enum Service {
     Uc,
     Ud,
     Xrc,
+    Srd,
+}
+
+/// What a device with SRD reports besides (`efadv_query_device`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs)]
+pub struct Srd {
+    pub max_sq_wr: u32,
+    /// Elements of receives, and so receives with one element.
+    pub max_rq_wr: u32,
+    pub max_sq_sge: u32,
+    pub max_rq_sge: u32,
+    pub max_inline: u32,
+    /// The longest WRITE or READ.
+    pub max_rdma: u32,
 }
 
 /// Kinds of requests, besides SENDs, that a QP is made for (`ibv_qp_init_attr_ex.send_ops_flags`).
@@ -165,7 +185,8 @@ pub struct Granted {
 
 impl Model {
     /// All of them.
-    pub const ALL: [&'static Model; 4] = [&mlx5::MODEL, &irdma::MODEL, &bnxt_re::MODEL, &rxe::MODEL];
+    pub const ALL: [&'static Model; 5] =
+        [&mlx5::MODEL, &irdma::MODEL, &bnxt_re::MODEL, &rxe::MODEL, &efa::MODEL];
 
     /// The one with a name.
     ///
@@ -180,15 +201,18 @@ impl Model {
     /// # Errors
     /// The device has no such QPs.
     pub fn queue_pair(&self, asked: &Asked) -> Result<Granted, Refusal> {
-        let Features { uc, xrc, .. } = self.features;
+        let Features { rc, uc, xrc, .. } = self.features;
         match asked.service {
+            Service::Rc if !rc => return Err(self.lacks("RC QPs")),
+            Service::Srd if self.srd.is_none() => return Err(self.lacks("SRD QPs")),
             Service::Uc if !uc => return Err(self.lacks("UC QPs")),
             Service::Xrc if !xrc => return Err(self.lacks("XRC")),
             _ => {}
         }
         let Limits { max_sge, .. } = self.limits;
         self.limit("max_send_sge", asked.max_send_sge, max_sge)?;
-        self.limit("max_recv_sge", asked.max_recv_sge, max_sge)?;
+        let max_recv_sge = self.srd.map_or(max_sge, |srd| srd.max_rq_sge);
+        self.limit("max_recv_sge", asked.max_recv_sge, max_recv_sge)?;
         (self.queue_pair)(asked).map_err(|rule| self.refuse(rule))
     }
 

@@ -49,6 +49,7 @@ pub(crate) static MODEL: Model = Model {
         max_inline: SEND_ENTRY - CONTROL - INLINE_HEADER,
     },
     features: Features {
+        rc: true,
         uc: true,
         xrc: true,
         atomics: true,
@@ -65,6 +66,7 @@ pub(crate) static MODEL: Model = Model {
         // `wq->tail` moves in providers/mlx5/cq.c.
         polling_frees_slots: true,
     },
+    srd: None,
     queue_pair,
     completion_queue,
     shared_receive_queue,
@@ -111,7 +113,7 @@ fn overhead(service: Service, ops: SendOps) -> u32 {
     }
     most + match service {
         Service::Rc | Service::Uc => 0,
-        Service::Ud => DATAGRAM,
+        Service::Ud | Service::Srd => DATAGRAM,
         Service::Xrc => XRC,
     }
 }

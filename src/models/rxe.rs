@@ -49,6 +49,7 @@ pub(crate) static MODEL: Model = Model {
         max_inline: MOST_INLINE,
     },
     features: Features {
+        rc: true,
         uc: true,
         // rxe_qp_chk_init (rxe_qp.c).
         xrc: false,
@@ -64,6 +65,7 @@ pub(crate) static MODEL: Model = Model {
         // The kernel advances the queue when a request is complete (rxe_comp.c).
         polling_frees_slots: false,
     },
+    srd: None,
     queue_pair,
     completion_queue,
     shared_receive_queue: |max_wr, max_sge| match max_wr {

@@ -37,7 +37,7 @@ const LOOPBACK: &str = "lo";
 const LOOPBACK_INDEX: u32 = 1;
 
 /// Another number for other files of the same facts, so that a description from before is not taken for one of today.
-const LAYOUT: u32 = 5;
+const LAYOUT: u32 = 6;
 
 /// Describes the devices in a private directory, which processes with the same devices share, and returns it. Some programs that
 /// read it do not load libibverbs, so this is for whoever starts them.
@@ -216,7 +216,7 @@ impl Facts {
 
     /// Writes the tree of a device alone, in the kernel's format.
     fn write(&self, root: &Path, name: &str) -> io::Result<()> {
-        pci::write(root, &self.hardware, &self.interface)?;
+        pci::write(root, &self.hardware, &self.interface, self.model())?;
         let directory = &root.join(self.place(name));
         let groups = [48, 32, 16, 0].map(|shift| format!("{:04x}", self.guid >> shift & 0xFFFF));
         let guid = groups.join(":");
@@ -224,9 +224,10 @@ impl Facts {
         let speed = PortSpeed::of(self.port.speed);
         let numbered = |(number, name): (u32, &str)| format!("{number}: {name}");
         let identity = self.model().map(|model| &model.identity);
+        let has_srd = self.model().is_some_and(|model| model.srd.is_some());
         let hw_rev = format!("{:#x}", identity.map_or(0, |identity| identity.hw_ver));
         for (file, text) in [
-            ("node_type", "1: CA"),
+            ("node_type", if has_srd { "7: unspecified" } else { "1: CA" }),
             ("node_desc", "SoftRNIC"),
             ("node_guid", &guid),
             ("sys_image_guid", &guid),
@@ -246,7 +247,7 @@ impl Facts {
             ("phys_state", &numbered(state.physical())),
             ("rate", speed.text),
             ("cap_mask", "0x04010000"),
-            ("link_layer", "Ethernet"),
+            ("link_layer", if has_srd { "Unspecified" } else { "Ethernet" }),
             ("lid", "0x0"),
             ("lid_mask_count", "0"),
             ("sm_lid", "0x0"),
@@ -259,7 +260,8 @@ impl Facts {
         let with_v1 = self.model().is_some_and(|model| model.features.roce_v1);
         let length = self.model().map_or(GID_TABLE_LEN, |model| model.limits.gid_table_len as usize);
         let times = if with_v1 { 2 } else { 1 };
-        let gids: Vec<&Gid> = self.gids.iter().flat_map(|gid| std::iter::repeat_n(gid, times)).collect();
+        let gids: Vec<&Gid> =
+            self.gids.iter().take(length).flat_map(|gid| std::iter::repeat_n(gid, times)).collect();
         for (index, gid) in gids.iter().enumerate() {
             put(&port, &format!("gids/{index}"), &format!("{gid}\n"))?;
             put(&port, &format!("gid_attrs/ndevs/{index}"), &format!("{}\n", self.interface))?;

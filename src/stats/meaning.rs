@@ -3,7 +3,7 @@
 use softrnic_link::LinkCounters;
 use softrnic_transport::Counter;
 
-use softrnic_engine::{DropReason, GsiCounter};
+use softrnic_engine::{DropReason, GsiCounter, SrdCounter};
 
 macro_rules! link_counters {
     ($($name:literal = $field:ident, $meaning:literal;)*) => {
@@ -41,6 +41,7 @@ link_counters! {
 const OWN: &[(&str, &str)] = &[
     ("link_downed", "Times that the port went down."),
     ("progress_wakeups", "Times that the progress thread woke."),
+    ("srd_connections", "Connections of SRD that there are, one for each peer."),
 ];
 
 /// Whether a counter, by its name, counts what was dropped.
@@ -55,6 +56,7 @@ pub fn meaning(name: &str) -> Option<&'static str> {
     let transport = || Counter::ALL.iter().find(|c| c.name() == name).map(|c| c.meaning());
     let drops = || DropReason::ALL.iter().find(|r| r.name() == name).map(|r| r.meaning());
     let connections = || GsiCounter::ALL.iter().find(|c| c.name() == name).map(|c| c.meaning());
+    let srd = || SrdCounter::ALL.iter().find(|c| c.name() == name).map(|c| c.meaning());
     let others = || LINK.iter().chain(OWN).find(|(known, _)| *known == name).map(|(_, text)| *text);
-    transport().or_else(drops).or_else(connections).or_else(others)
+    transport().or_else(drops).or_else(connections).or_else(srd).or_else(others)
 }

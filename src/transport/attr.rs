@@ -14,6 +14,8 @@ pub enum QpType {
     Ud,
     XrcInitiator,
     XrcTarget,
+    /// Scalable reliable datagrams: of the QP there are only state and attributes here, and `softrnic-srd` does the rest.
+    Srd,
 }
 
 /// QP states, with the numbers of verbs (IBTA 10.3.1).

@@ -20,8 +20,10 @@ pub enum Status {
     RemoteOperation = 11,
     RetryExceeded = 12,
     RnrRetryExceeded = 13,
+    RemoteInvalidReadRequest = 15,
     RemoteAborted = 16,
     Fatal = 19,
+    ResponseTimeout = 20,
     General = 21,
 }
 

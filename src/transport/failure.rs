@@ -7,7 +7,7 @@ use softrnic_wire::{Qkey, Qpn, Time};
 use crate::attr::{QpState, QpType};
 use crate::completion::{Status, WcOpcode};
 use crate::context::Context;
-use crate::wqe::{RemoteBuffer, SendOp, SendWqe};
+use crate::wqe::{RemoteBuffer, SendOp, SendWqe, SrdVerb};
 
 /// Why a work request or a message fails. Each reason has one status.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -230,7 +230,12 @@ impl Attempt {
             | SendOp::FetchAdd { remote, .. }
             | SendOp::AtomicWrite { remote } => (Some(remote), wqe.length),
             SendOp::Flush { remote, length, .. } => (Some(remote), length),
-            SendOp::Send(_) | SendOp::Datagram { .. } | SendOp::Local(_) => (None, wqe.length),
+            SendOp::Srd { verb: SrdVerb::Write(remote, _) | SrdVerb::Read(remote), .. } => {
+                (Some(remote), wqe.length)
+            }
+            SendOp::Send(_) | SendOp::Datagram { .. } | SendOp::Srd { .. } | SendOp::Local(_) => {
+                (None, wqe.length)
+            }
         };
         let (opcode, length) = (wqe.wc_opcode(), length.into());
         Attempt { opcode, wr_id: Some(wqe.wr_id), length, remote, room: None }

@@ -59,7 +59,7 @@ pub use planted::Fault;
 pub use qp::{Progress, Qp, QpStatus, Received, Stop};
 pub use transitions::{TRANSITIONS, Transition, check as check_transition};
 pub use window::{Window, WindowConfig};
-pub use wqe::{LocalOp, Receive, RecvWqe, RemoteBuffer, SendOp, SendWqe};
+pub use wqe::{LocalOp, Receive, RecvWqe, RemoteBuffer, SendOp, SendWqe, SrdVerb};
 
 /// The longest message, in bytes (IBTA 9.7.7).
 pub const MAX_MESSAGE: u32 = 1 << 31;

@@ -46,9 +46,9 @@ const CONNECTED: &[QpType] = &[Rc, Uc, XrcInitiator, XrcTarget];
 /// Every transition that needs attributes or allows them. Going to RESET or ERR needs none.
 pub const TRANSITIONS: &[Transition] = &[
     row(Reset, Init, CONNECTED, &[M::PKEY_INDEX, M::PORT, M::ACCESS_FLAGS], &[]),
-    row(Reset, Init, &[Ud], &[M::PKEY_INDEX, M::PORT, M::QKEY], &[]),
+    row(Reset, Init, &[Ud, Srd], &[M::PKEY_INDEX, M::PORT, M::QKEY], &[]),
     row(Init, Init, CONNECTED, &[], &[M::PKEY_INDEX, M::PORT, M::ACCESS_FLAGS]),
-    row(Init, Init, &[Ud], &[], &[M::PKEY_INDEX, M::PORT, M::QKEY]),
+    row(Init, Init, &[Ud, Srd], &[], &[M::PKEY_INDEX, M::PORT, M::QKEY]),
     row(
         Init,
         Rtr,
@@ -63,7 +63,7 @@ pub const TRANSITIONS: &[Transition] = &[
         &[M::AV, M::PATH_MTU, M::DEST_QPN, M::RQ_PSN],
         &[M::ALT_PATH, M::ACCESS_FLAGS, M::PKEY_INDEX],
     ),
-    row(Init, Rtr, &[Ud], &[], &[M::PKEY_INDEX, M::QKEY]),
+    row(Init, Rtr, &[Ud, Srd], &[], &[M::PKEY_INDEX, M::QKEY]),
     row(
         Rtr,
         Rts,
@@ -80,6 +80,8 @@ pub const TRANSITIONS: &[Transition] = &[
     ),
     row(Rtr, Rts, &[Uc], &[M::SQ_PSN], &[M::CUR_STATE, M::ALT_PATH, M::ACCESS_FLAGS, M::PATH_MIG_STATE]),
     row(Rtr, Rts, &[Ud], &[M::SQ_PSN], &[M::CUR_STATE, M::QKEY]),
+    // `srd_qp_state_table` of Linux (efa_verbs.c).
+    row(Rtr, Rts, &[Srd], &[M::SQ_PSN], &[M::CUR_STATE, M::QKEY, M::RNR_RETRY]),
     row(
         Rts,
         Rts,
@@ -88,8 +90,8 @@ pub const TRANSITIONS: &[Transition] = &[
         &[M::CUR_STATE, M::ACCESS_FLAGS, M::ALT_PATH, M::PATH_MIG_STATE, M::MIN_RNR_TIMER],
     ),
     row(Rts, Rts, &[Uc], &[], &[M::CUR_STATE, M::ACCESS_FLAGS, M::ALT_PATH, M::PATH_MIG_STATE]),
-    row(Rts, Rts, &[Ud], &[], &[M::CUR_STATE, M::QKEY]),
-    row(Rts, Sqd, &[Rc, Uc, Ud, XrcInitiator, XrcTarget], &[], &[M::EN_SQD_ASYNC_NOTIFY]),
+    row(Rts, Rts, &[Ud, Srd], &[], &[M::CUR_STATE, M::QKEY]),
+    row(Rts, Sqd, &[Rc, Uc, Ud, Srd, XrcInitiator, XrcTarget], &[], &[M::EN_SQD_ASYNC_NOTIFY]),
     row(
         Sqd,
         Rts,
@@ -98,7 +100,7 @@ pub const TRANSITIONS: &[Transition] = &[
         &[M::CUR_STATE, M::ALT_PATH, M::ACCESS_FLAGS, M::MIN_RNR_TIMER, M::PATH_MIG_STATE],
     ),
     row(Sqd, Rts, &[Uc], &[], &[M::CUR_STATE, M::ALT_PATH, M::ACCESS_FLAGS, M::PATH_MIG_STATE]),
-    row(Sqd, Rts, &[Ud], &[], &[M::CUR_STATE, M::QKEY]),
+    row(Sqd, Rts, &[Ud, Srd], &[], &[M::CUR_STATE, M::QKEY]),
     row(
         Sqd,
         Sqd,
@@ -137,11 +139,11 @@ pub const TRANSITIONS: &[Transition] = &[
         ],
     ),
     row(Sqd, Sqd, &[Uc], &[], &[M::AV, M::ALT_PATH, M::ACCESS_FLAGS, M::PKEY_INDEX, M::PATH_MIG_STATE]),
-    row(Sqd, Sqd, &[Ud], &[], &[M::PKEY_INDEX, M::QKEY]),
+    row(Sqd, Sqd, &[Ud, Srd], &[], &[M::PKEY_INDEX, M::QKEY]),
     // In the table for completeness; a reliable service never reaches SQE.
     row(Sqe, Rts, &[Rc, XrcInitiator, XrcTarget], &[], &[]),
     row(Sqe, Rts, &[Uc], &[], &[M::CUR_STATE, M::ACCESS_FLAGS]),
-    row(Sqe, Rts, &[Ud], &[], &[M::CUR_STATE, M::QKEY]),
+    row(Sqe, Rts, &[Ud, Srd], &[], &[M::CUR_STATE, M::QKEY]),
 ];
 
 /// Checks a `modify_qp` against the table.

@@ -86,6 +86,17 @@ pub enum SendOp {
         /// Immediate data.
         imm: Option<Imm>,
     },
+    /// A message to any queue pair (SRD only).
+    Srd {
+        /// The address handle that leads to the peer, by its number.
+        handle: u16,
+        /// The peer's QP.
+        dest_qpn: Qpn,
+        /// Its Q_Key.
+        qkey: Qkey,
+        /// What to do.
+        verb: SrdVerb,
+    },
     /// A local operation, executed in queue order without a packet.
     Local(LocalOp),
 }
@@ -95,12 +106,24 @@ impl SendOp {
     pub(crate) fn is_of(&self, service: QpType) -> bool {
         match (self, service) {
             (SendOp::Datagram { .. }, service) => service == QpType::Ud,
-            (_, QpType::Ud | QpType::XrcTarget) => false,
+            (SendOp::Srd { .. }, service) => service == QpType::Srd,
+            (_, QpType::Ud | QpType::XrcTarget | QpType::Srd) => false,
             (SendOp::Send(SendTail::Inv(_)), QpType::Uc) => false,
             (SendOp::Send(_) | SendOp::Write { .. } | SendOp::Local(_), _) => true,
             (_, service) => service != QpType::Uc,
         }
     }
+}
+
+/// What a message of SRD does.
+#[derive(Clone, Copy, Debug)]
+pub enum SrdVerb {
+    /// SEND, with immediate data or without.
+    Send(Option<Imm>),
+    /// RDMA WRITE, with immediate data or without.
+    Write(RemoteBuffer, Option<Imm>),
+    /// RDMA READ.
+    Read(RemoteBuffer),
 }
 
 /// An address and key at the peer.
@@ -161,6 +184,7 @@ impl<D> SendWqe<D> {
         match self.op {
             SendOp::Send(SendTail::Imm(imm)) => Some(imm),
             SendOp::Write { imm, .. } | SendOp::Datagram { imm, .. } => imm,
+            SendOp::Srd { verb: SrdVerb::Send(imm) | SrdVerb::Write(_, imm), .. } => imm,
             _ => None,
         }
     }
@@ -169,7 +193,9 @@ impl<D> SendWqe<D> {
     pub fn wc_opcode(&self) -> WcOpcode {
         match &self.op {
             SendOp::Send(_) | SendOp::Datagram { .. } => WcOpcode::Send,
-            SendOp::Write { .. } => WcOpcode::RdmaWrite,
+            SendOp::Write { .. } | SendOp::Srd { verb: SrdVerb::Write(..), .. } => WcOpcode::RdmaWrite,
+            // rdma-core's EFA provider reports READs so, too, and libfabric 1.17 expects that.
+            SendOp::Srd { verb: SrdVerb::Send(_) | SrdVerb::Read(_), .. } => WcOpcode::Send,
             SendOp::Read { .. } => WcOpcode::RdmaRead,
             SendOp::CompareSwap { .. } => WcOpcode::CompareSwap,
             SendOp::FetchAdd { .. } => WcOpcode::FetchAdd,

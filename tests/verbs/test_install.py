@@ -31,6 +31,8 @@ class Install(VerbsTest):
         self.assertIn(page in installed, self.page_was_there)
         self.assertEqual(installed - {page}, {
             "bin/softrnic",
+            "lib/softrnic/libefa.so",
+            "lib/softrnic/libefa.so.1",
             "lib/softrnic/libibverbs.so",
             "lib/softrnic/libibverbs.so.1",
             "lib/softrnic/libsoftrnic_interpose.so",

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use softrnic_check::{Completion, Kind, Piece, Queue, Remote, Request};
 use softrnic_memory::write_if_mapped;
 use softrnic_nic::verbs::{Cqe, LocalData, RecvRequest, SendRequest, Status};
-use softrnic_transport::{SendOp, WcOpcode};
+use softrnic_transport::{SendOp, SrdVerb, WcOpcode};
 
 use super::calls::{call, said};
 use super::{State, enter, sum, why, with, write};
@@ -294,7 +294,10 @@ fn remote(op: &SendOp) -> Option<Remote> {
         | SendOp::FetchAdd { remote, .. }
         | SendOp::AtomicWrite { remote }
         | SendOp::Flush { remote, .. } => Some(Remote { rkey: remote.rkey.0, addr: remote.va }),
-        SendOp::Send(_) | SendOp::Datagram { .. } | SendOp::Local(_) => None,
+        SendOp::Srd { verb: SrdVerb::Write(remote, _) | SrdVerb::Read(remote), .. } => {
+            Some(Remote { rkey: remote.rkey.0, addr: remote.va })
+        }
+        SendOp::Send(_) | SendOp::Datagram { .. } | SendOp::Srd { .. } | SendOp::Local(_) => None,
     }
 }
 

@@ -98,7 +98,7 @@ unsafe fn describe(kind: Kind, object: *const std::ffi::c_void) -> (Facts, Vec<u
                 let service = qp.nic.service();
                 let facts = Facts::Qp {
                     qpn: shown.qp_num,
-                    datagrams: service == QpType::Ud,
+                    datagrams: matches!(service, QpType::Ud | QpType::Srd),
                     reliable: !matches!(service, QpType::Ud | QpType::Uc),
                     max_send: qp.nic.options().max_send_wr,
                     srq: (!shown.srq.is_null()).then(|| shown.srq.addr()),

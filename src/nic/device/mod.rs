@@ -391,5 +391,10 @@ pub(crate) fn counters(core: &Core, wakeups: u64) -> impl Iterator<Item = (&'sta
     let connections = core.engine.management_counters().map(|(counter, value)| (counter.name(), value));
     let link = softrnic_stats::link_counters(core.link.counters());
     let own = [("link_downed", core.port.downs()), ("progress_wakeups", wakeups)];
-    transport.chain(drops).chain(connections).chain(link).chain(own)
+    // Of a device without SRD, these would all be 0.
+    let srd = core.engine.srd_counters();
+    let peers = srd.as_ref().map(|(peers, _)| ("srd_connections", *peers as u64));
+    let srd =
+        srd.into_iter().flat_map(|(_, counters)| counters.map(|(counter, value)| (counter.name(), value)));
+    transport.chain(drops).chain(connections).chain(peers).chain(srd).chain(link).chain(own)
 }

@@ -158,5 +158,6 @@ fn service_name(service: QpType) -> &'static str {
         QpType::Ud => "UD",
         QpType::XrcInitiator => "XRC initiator",
         QpType::XrcTarget => "XRC target",
+        QpType::Srd => "SRD",
     }
 }

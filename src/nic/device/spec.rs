@@ -360,6 +360,21 @@ impl DeviceSpec {
     /// Has all devices imitate one, except those that imitate another already.
     pub fn imitate(specs: &mut [DeviceSpec], model: &'static Model) {
         specs.iter_mut().for_each(|spec| spec.like = spec.like.or(Some(model)));
+        DeviceSpec::give_places(specs);
+    }
+
+    /// Devices with SRD are where programs look for them: on PCI, under names as udev gives them, unless they have others.
+    fn give_places(specs: &mut [DeviceSpec]) {
+        let with_srd = |spec: &&mut DeviceSpec| spec.like.is_some_and(|model| model.srd.is_some());
+        for (index, spec) in specs.iter_mut().filter(with_srd).enumerate().take(32) {
+            let device = 31 - index;
+            if spec.name.strip_prefix("softrnic").is_some_and(|rest| rest.parse::<usize>().is_ok()) {
+                spec.name = format!("rdmap0s{device}");
+            }
+            if spec.hardware.pci.is_none() {
+                spec.hardware.pci = format!("0000:00:{device:02x}.0").parse().ok();
+            }
+        }
     }
 
     /// The devices of a command line as one text; `@FILE` stands for those in a file.
@@ -398,6 +413,7 @@ impl DeviceSpec {
         if specs.is_empty() {
             specs.push(DeviceSpec::default());
         }
+        DeviceSpec::give_places(&mut specs);
         Ok(specs)
     }
 

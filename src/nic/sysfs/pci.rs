@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use softrnic_models::Model;
+
 use super::put;
 use crate::device::{Hardware, PciAddress, PciPath};
 
@@ -24,11 +26,25 @@ fn below(path: &[PciAddress]) -> PathBuf {
 }
 
 /// Writes a device's files and those of the bridges above it, below a directory that is like `/sys`.
-pub(super) fn write(root: &Path, hardware: &Hardware, interface: &str) -> io::Result<()> {
+pub(super) fn write(
+    root: &Path,
+    hardware: &Hardware,
+    interface: &str,
+    model: Option<&Model>,
+) -> io::Result<()> {
     let Some(path) = &hardware.pci else { return Ok(()) };
     write_bridges(root, path, hardware)?;
     write_function(root, path.all(), hardware, "0x020000")?;
     let directory = root.join("devices").join(below(path.all()));
+    if let Some(model) = model.filter(|model| model.srd.is_some()) {
+        // libfabric and UCX tell EFA by these.
+        put(&directory, "vendor", &format!("{:#06x}\n", model.identity.vendor_id))?;
+        put(&directory, "device", &format!("{:#06x}\n", model.identity.part_id))?;
+        let driver = Path::new("bus/pci/drivers").join(model.name);
+        std::fs::create_dir_all(root.join(&driver))?;
+        let up = "../".repeat(path.all().len() + 2);
+        super::point(root, &directory.join("driver"), &Path::new(&up).join(driver))?;
+    }
     std::fs::create_dir_all(directory.join("net").join(interface))
 }
 

@@ -4,9 +4,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use softrnic_memory::PdId;
 use softrnic_transport::{Path, QpType};
 use softrnic_wire::{Gid, Qpn, default_flow_label, flow_label_to_sport, rxe_qpn_to_sport};
 
+use super::context::Context;
+use super::error::Error;
 use softrnic_engine::{ControlError, GidTable};
 
 /// The path to a peer, as verbs describe it.
@@ -107,6 +110,27 @@ pub struct AddressHandle {
     /// Whether the source port follows the sending QP, because the address vector has no flow label.
     by_qpn: bool,
     _counted: Counted,
+    /// Its number, on a device with SRD.
+    numbered: Option<Numbered>,
+}
+
+/// The number of a handle, until it is dropped.
+struct Numbered {
+    number: u16,
+    context: Context,
+}
+
+impl std::fmt::Debug for Numbered {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.number.fmt(f)
+    }
+}
+
+impl Drop for Numbered {
+    fn drop(&mut self) {
+        // A device that has failed counts none.
+        let _ = self.context.nic().control(|core, _| core.engine.remove_handle(self.number));
+    }
 }
 
 impl AddressHandle {
@@ -116,7 +140,20 @@ impl AddressHandle {
         counted: Counted,
     ) -> Result<AddressHandle, ControlError> {
         let path = address.resolve(gids, QpType::Ud, Qpn::new(0), Qpn::new(0))?;
-        Ok(AddressHandle { path, by_qpn: address.flow_label == 0, _counted: counted })
+        Ok(AddressHandle { path, by_qpn: address.flow_label == 0, _counted: counted, numbered: None })
+    }
+
+    /// Gives it a number, the same as others to the same address.
+    pub(crate) fn number(&mut self, context: &Context, pd: PdId) -> Result<(), Error> {
+        let Path { src, dst, .. } = self.path;
+        let number = context.nic().control(|core, _| core.engine.add_handle(pd, src, dst))??;
+        self.numbered = Some(Numbered { number, context: context.clone() });
+        Ok(())
+    }
+
+    /// Its number; none, if the device has no SRD.
+    pub fn ahn(&self) -> Option<u16> {
+        self.numbered.as_ref().map(|numbered| numbered.number)
     }
 
     /// The path of datagrams from a QP.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use softrnic_link::FrameAudit;
 use softrnic_link::{Capabilities, LinkCounters};
+use softrnic_memory::PdId;
 use softrnic_transport::Counter;
 use softrnic_wire::{Gid, Time};
 
@@ -18,7 +19,7 @@ use super::pd::Pd;
 use super::port::PortAttributes;
 use super::running::Running;
 use crate::device::{AsyncEvent, DeviceSpec, EventKind, EventSink, EventSource, Nic};
-use softrnic_engine::{DeviceCaps, XrcdKey};
+use softrnic_engine::{DeviceCaps, SrdSource, XrcdKey};
 use softrnic_sync::channel::EventChannel;
 
 /// Identifies a context within the process.
@@ -187,9 +188,23 @@ impl Context {
     ///
     /// # Errors
     /// The GID table has no such entry, the destination is of another address family, or there are `max_ah` already.
-    pub fn create_ah(&self, address: &AddressVector) -> Result<AddressHandle, Error> {
+    pub(crate) fn create_ah(&self, pd: PdId, address: &AddressVector) -> Result<AddressHandle, Error> {
         let counted = self.inner.device.handles.take()?;
-        Ok(self.nic().control(|core, _| AddressHandle::new(address, core.engine.gids(), counted))??)
+        let mut handle =
+            self.nic().control(|core, _| AddressHandle::new(address, core.engine.gids(), counted))??;
+        if self.has_short_numbers() {
+            handle.number(self, pd)?;
+        }
+        Ok(handle)
+    }
+
+    /// The address of a sender for which there is no handle, by a completion of a QP of SRD.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn stranger(&self, source: SrdSource) -> Result<Option<Gid>, Error> {
+        let found = self.nic().control(|core, _| core.engine.stranger(source.stranger))?;
+        Ok(found.filter(|_| source.handle.is_none()).map(Gid::from))
     }
 
     /// Takes the device out of service because its state is in doubt: this context gets `DeviceFatal`, and every verb

@@ -4,16 +4,17 @@
 use std::sync::{Mutex, PoisonError};
 
 use rustc_hash::FxHashMap;
-use softrnic_engine::{Cqe, DeviceCaps};
+use softrnic_engine::{Cqe, DeviceCaps, LocalData, SendRequest, SrdConfig};
 use softrnic_memory::Access;
 use softrnic_models::{Asked, Model, SendOps, Service};
 use softrnic_sync::queue::SeenSlots;
-use softrnic_transport::{AttrMask, QpAttr, QpType, SendOp};
+use softrnic_transport::{AttrMask, QpAttr, QpType, SendOp, SrdVerb};
 use softrnic_wire::Qpn;
 
 use super::context::Context;
-use super::error::Error;
-use super::qp::{QpOptions, check_options};
+use super::error::{Error, PostError};
+use super::qp::{Qp, QpOptions, check_options};
+use crate::device::EventSource;
 
 impl Context {
     /// The device that this one imitates, if it imitates one.
@@ -45,6 +46,7 @@ impl Context {
             QpType::Uc => Service::Uc,
             QpType::Ud => Service::Ud,
             QpType::XrcInitiator | QpType::XrcTarget => Service::Xrc,
+            QpType::Srd => Service::Srd,
         };
         let granted = model.queue_pair(&Asked {
             service,
@@ -93,6 +95,55 @@ impl Context {
         }
         Ok(())
     }
+}
+
+/// Numbers of queue pairs as a device with SRD shows them, whose descriptors have 16 bits for them: 6 of them say which
+/// process of an address it is, as the first 6 on the wire do.
+const SHOWN_BITS: u32 = 10;
+const WIRE_BITS: u32 = 18;
+
+impl Context {
+    /// Whether numbers of queue pairs have 16 bits.
+    pub fn has_short_numbers(&self) -> bool {
+        self.model().is_some_and(|model| model.srd.is_some())
+    }
+}
+
+impl Qp {
+    /// WRITEs with immediate data take no receive of it (SRD).
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub fn take_unsolicited(&self) -> Result<(), Error> {
+        let EventSource::Qp(key) = self.source() else { return Ok(()) };
+        Ok(self.context().nic().control(|core, _| core.engine.set_unsolicited(key))?)
+    }
+}
+
+/// The short form of a queue pair's number.
+pub fn short_number(qpn: Qpn) -> u32 {
+    (qpn.get() >> WIRE_BITS) << SHOWN_BITS | qpn.get() & ((1 << SHOWN_BITS) - 1)
+}
+
+/// The number of which this is the short form.
+pub fn long_number(short: u32) -> Qpn {
+    Qpn::new((short >> SHOWN_BITS) << WIRE_BITS | short & ((1 << SHOWN_BITS) - 1))
+}
+
+/// What the descriptors of EFA have no room for, or no field.
+pub(crate) fn check_verb(verb: &SrdVerb, request: &SendRequest, elements: usize) -> Result<bool, PostError> {
+    match (verb, &request.data) {
+        (SrdVerb::Send(_), _) => Ok(true),
+        (_, LocalData::Inline(_)) => Err(PostError::Invalid("only SENDs have inline bytes")),
+        _ if elements > 1 => Err(PostError::Invalid("WRITEs and READs have one element")),
+        _ => Ok(true),
+    }
+}
+
+/// What a device with SRD has of it.
+pub(crate) fn srd(model: &Model) -> Option<SrdConfig> {
+    let max_rdma = model.srd?.max_rdma;
+    Some(SrdConfig { number_bits: SHOWN_BITS, max_message: model.limits.max_message, max_rdma })
 }
 
 /// Whether a device has such requests. What it reports of itself says so, too.

@@ -39,6 +39,7 @@ pub use channel::{Block, CompletionChannel};
 pub use context::{Context, ContextId};
 pub use cq::Cq;
 pub use error::{Error, PostError};
+pub use imitation::{long_number, short_number};
 pub use mr::{Mr, RawMr};
 pub use pd::Pd;
 pub use port::PortAttributes;
@@ -50,11 +51,11 @@ pub use work::WorkRequest;
 pub use crate::device::{AsyncEvent, DeviceSpec, EventKind, EventSource, LinkKind, PortSpeed, PortState};
 pub use softrnic_engine::{
     ControlError, Cqe, CqeExtra, DeviceCaps, InlineBytes, LocalData, QpQuery, RecvRequest, SendRequest,
-    XrcdKey,
+    SrdSource, XrcdKey,
 };
 pub use softrnic_link::FrameAudit;
 pub use softrnic_link::{Capabilities, LinkCounters};
 pub use softrnic_memory::{Access, AppRange, BindSpec, DmId, Lkey, MrSpec, MwType, ReregSpec, Sge};
-pub use softrnic_models::{Features, Model, Refusal, Rule, SendOps};
+pub use softrnic_models::{Features, Model, Refusal, Rule, SendOps, Srd as SrdFigures};
 pub use softrnic_transport::{AttrMask, Counter, QpAccess, QpState, QpType, Status, WcOpcode};
 pub use softrnic_wire::{Gid, Imm, Mtu, Psn, Qkey, Qpn, Rkey, RnrTimer, Srqn};

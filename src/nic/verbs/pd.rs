@@ -6,6 +6,7 @@ use softrnic_memory::{Access, MrSpec, MwType, PdId};
 use softrnic_transport::QpType;
 use softrnic_wire::Rkey;
 
+use super::address::{AddressHandle, AddressVector};
 use super::context::Context;
 use super::cq::Cq;
 use super::error::Error;
@@ -33,6 +34,14 @@ impl Pd {
     /// Its id in the memory table.
     pub fn id(&self) -> PdId {
         self.id
+    }
+
+    /// Resolves an address vector once, for any number of datagrams.
+    ///
+    /// # Errors
+    /// The GID table has no such entry, the destination is of another address family, or there are `max_ah` already.
+    pub fn create_ah(&self, address: &AddressVector) -> Result<AddressHandle, Error> {
+        self.context.create_ah(self.id, address)
     }
 
     /// Registers bytes, which the region owns from now on.

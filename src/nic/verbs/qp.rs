@@ -14,7 +14,7 @@ use super::address::AddressVector;
 use super::context::Context;
 use super::cq::Cq;
 use super::error::{Error, PostError};
-use super::imitation::executes;
+use super::imitation::{check_verb, executes};
 use super::pd::Pd;
 use super::srq::Srq;
 use super::work::{self, WorkRequest};
@@ -439,7 +439,8 @@ impl Qp {
         })?
     }
 
-    fn context(&self) -> &Context {
+    /// The context that it is of.
+    pub fn context(&self) -> &Context {
         self.pd.context()
     }
 
@@ -474,6 +475,8 @@ impl Qp {
         }
         let fits = match (&request.op, self.service) {
             (SendOp::Datagram { .. }, service) => service == QpType::Ud,
+            (SendOp::Srd { verb, .. }, QpType::Srd) => check_verb(verb, request, elements)?,
+            (SendOp::Srd { .. }, _) | (_, QpType::Srd) => false,
             (_, service) => service != QpType::XrcTarget,
         };
         if !fits {
@@ -524,6 +527,11 @@ impl Drop for Qp {
             core.engine.destroy_qp(now, self.key)
         });
         self.context().device().held_slots.iter().for_each(|held| held.remove(self.qpn));
+        if self.service == QpType::Srd {
+            // rdma-core's provider drops what it finds of a QP that is gone.
+            self.send_cq.purge(self.qpn);
+            self.recv_cq.purge(self.qpn);
+        }
         let source = self.source();
         self.context().forget_events(|event| event.source == source);
     }

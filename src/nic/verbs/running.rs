@@ -119,6 +119,7 @@ impl Running {
         if let Some(model) = spec.like {
             config.caps = imitation::limited(config.caps, model);
             config.polling_frees_slots = model.features.polling_frees_slots;
+            config.srd = imitation::srd(model);
         }
         let config = config.in_slot(opened.link.capabilities().slot);
         let mode = opened.link.capabilities().mode.clone();

@@ -109,8 +109,8 @@ fn set_operation<D>(op: &mut Op, cx: &Context, entry: &Entry<D>, packet: &Packet
         }
         SendOp::AtomicWrite { remote } => *op = Op::AtomicWrite(reth(remote, 0, 8)),
         SendOp::Flush { remote, length, feth } => *op = Op::Flush(*feth, reth(remote, 0, *length)),
-        SendOp::Datagram { .. } | SendOp::Local(_) => {
-            unreachable!("a datagram has no operation, and a local operation no packet")
+        SendOp::Datagram { .. } | SendOp::Srd { .. } | SendOp::Local(_) => {
+            unreachable!("datagrams have no operation, and a local operation no packet")
         }
     }
 }

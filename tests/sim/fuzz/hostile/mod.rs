@@ -164,7 +164,7 @@ impl Scene {
         let transport = match service {
             QpType::Rc => 0x00,
             QpType::Uc => 0x20,
-            QpType::Ud => 0x60,
+            QpType::Ud | QpType::Srd => 0x60,
             QpType::XrcInitiator | QpType::XrcTarget => 0xA0,
         };
         let opcode = if mode & 1 == 0 { transport | low & 0x1F } else { low };
