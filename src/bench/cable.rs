@@ -96,6 +96,7 @@ impl Link for Cable {
         Ok(TxSlot {
             bytes: &mut parcel.bytes[..len],
             facts: UdpFacts::roce(IpFacts::v4(src, dst), flow.sport),
+            wants_icrc: true,
         })
     }
 
@@ -143,6 +144,7 @@ impl Link for Cable {
                 id: HeaderId::Hidden { place: 0 },
                 ip_header: None,
                 bytes: &parcel.bytes[..parcel.len],
+                has_icrc: true,
             });
             self.read.push(parcel);
         }

@@ -92,7 +92,7 @@ impl Wire {
             }
             // Where there is no shared memory, sockets do.
             match ShmLink::new(link, address) {
-                Ok(link) => recorded(Box::new(link), name),
+                Ok(link) => recorded(Box::new(link.with_icrcs()), name),
                 Err((link, _)) => recorded(Box::new(link), name),
             }
         };

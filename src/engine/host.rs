@@ -13,7 +13,6 @@ use softrnic_transport::{
 };
 use softrnic_wire::{
     Body, Feth, ICRC_LEN, IcrcForm, Placement, Qpn, Rkey, Selectivity, Srqn, Time, UdpFacts, rxe_flush_icrc,
-    seal,
 };
 
 use super::completion::{Cqe, CqeExtra};
@@ -160,7 +159,7 @@ impl HostView<'_, '_> {
             tail[..pad].fill(0);
         }
         match packet.icrc {
-            IcrcForm::Standard => seal(&slot.facts, slot.bytes),
+            IcrcForm::Standard => slot.seal(),
             IcrcForm::RxeFlush => seal_as_rxe(&slot.facts, slot.bytes),
         }
         link.commit(self.now);

@@ -44,8 +44,10 @@ impl Engine {
         }
         let id = match datagram.id {
             HeaderId::Hidden { place } => (self.hidden_id(now, datagram, place)?, DF),
-            HeaderId::Seen { id, flags } if is_sound(datagram, id, flags) => (id, flags),
-            HeaderId::None if is_sound(datagram, 0, 0) => (0, 0),
+            HeaderId::Seen { id, flags } if !datagram.has_icrc || is_sound(datagram, id, flags) => {
+                (id, flags)
+            }
+            HeaderId::None if !datagram.has_icrc || is_sound(datagram, 0, 0) => (0, 0),
             HeaderId::Seen { .. } | HeaderId::None => return Err(DropReason::Icrc),
         };
         let packet = match Packet::parse(datagram.bytes) {

@@ -265,7 +265,7 @@ impl Link for FabricLink {
         let headers = Headers { peer: dst, sport: flow.sport, tos: flow.tos, ttl: flow.ttl };
         let bytes = self.pair.as_mut().map_or(&mut [][..], |pair| pair.slot(&Record::Packet(headers).note()));
         let ip = IpFacts::V4 { src, dst, id: 0, flags_frag: DF };
-        Ok(TxSlot { bytes, facts: UdpFacts::roce(ip, flow.sport) })
+        Ok(TxSlot { bytes, facts: UdpFacts::roce(ip, flow.sport), wants_icrc: true })
     }
 
     fn reserved(&self) -> &[u8] {
@@ -343,6 +343,7 @@ impl Link for FabricLink {
                         id: HeaderId::Seen { id: 0, flags: DF },
                         ip_header: None,
                         bytes: &self.buffer[..len],
+                        has_icrc: true,
                     });
                     if pair.has_read_much() {
                         pair.publish_head();

@@ -16,7 +16,7 @@ use softrnic_wire::ServiceId;
 pub const MAX_NAME: usize = 31;
 /// The longest message.
 const MAX_MESSAGE: usize = 4096;
-const MAGIC: &[u8; 4] = b"fab2";
+const MAGIC: &[u8; 4] = b"fab3";
 const BACKLOG: i32 = 128;
 
 /// What is said, in either direction.

@@ -56,6 +56,7 @@ pub struct AddressesLink {
     /// The link that is read first, so that none has to wait for those before it.
     first: usize,
     sleeper: Sleeper,
+    keeps_icrcs: bool,
     shows_headers: bool,
     segments: bool,
 }
@@ -148,6 +149,7 @@ impl AddressesLink {
             reserved: 0,
             first: 0,
             sleeper: Sleeper::Nobody,
+            keeps_icrcs: false,
             shows_headers: false,
             segments: true,
         };
@@ -170,6 +172,9 @@ impl AddressesLink {
         }
         if !self.segments {
             home.link.stop_segmenting();
+        }
+        if self.keeps_icrcs {
+            home.link.keep_icrcs();
         }
         // Whoever watches looks again when the bell has woken it.
         let _ = home.link.watch(self.sleeper);
@@ -476,6 +481,11 @@ impl Link for AddressesLink {
         self.segments = false;
         self.capabilities.segments = 1;
         self.homes.iter_mut().for_each(|home| home.link.stop_segmenting());
+    }
+
+    fn keep_icrcs(&mut self) {
+        self.keeps_icrcs = true;
+        self.homes.iter_mut().for_each(|home| home.link.keep_icrcs());
     }
 
     fn show_headers(&mut self) {

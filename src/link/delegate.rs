@@ -109,6 +109,9 @@ macro_rules! delegate_link {
     (@stop_segmenting $self:ident, $to:expr) => {
         fn stop_segmenting(&mut $self) { $to.stop_segmenting(); }
     };
+    (@keep_icrcs $self:ident, $to:expr) => {
+        fn keep_icrcs(&mut $self) { $to.keep_icrcs(); }
+    };
     (@show_headers $self:ident, $to:expr) => {
         fn show_headers(&mut $self) { $to.show_headers(); }
     };

@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::Add;
 
-use softrnic_wire::{Time, UdpFacts};
+use softrnic_wire::{DF, ICRC_LEN, IpFacts, Time, UdpFacts};
 
 use crate::audit::FrameAudit;
 use crate::process_slot::ProcessSlot;
@@ -30,11 +30,26 @@ pub struct Flow {
 }
 
 /// The memory of one outgoing datagram, and what its ICRC must be computed over.
+#[derive(Debug)]
 pub struct TxSlot<'a> {
     /// Exactly the reserved bytes, BTH first; the last four are for the ICRC. The contents are stale.
     pub bytes: &'a mut [u8],
     /// What will be on the wire of the IP and UDP headers: addresses, IPv4 ID and flags, and ports.
     pub facts: UdpFacts,
+    /// Whether somebody may look at the ICRC. If not, its place is filled with anything.
+    pub wants_icrc: bool,
+}
+
+impl TxSlot<'_> {
+    /// Writes the ICRC, or zeros where nobody looks at it.
+    #[inline(always)]
+    pub fn seal(&mut self) {
+        if self.wants_icrc {
+            softrnic_wire::seal(&self.facts, self.bytes);
+        } else if let Some(place) = self.bytes.last_chunk_mut::<ICRC_LEN>() {
+            *place = [0; ICRC_LEN];
+        }
+    }
 }
 
 /// Why there was no slot.
@@ -100,6 +115,26 @@ pub struct Datagram<'a> {
     pub ip_header: Option<&'a [u8]>,
     /// BTH to ICRC inclusive. Not verified.
     pub bytes: &'a [u8],
+    /// Whether the ICRC was computed: a peer in the same memory need not.
+    pub has_icrc: bool,
+}
+
+impl Datagram<'_> {
+    /// What the ICRC covers outside the datagram, with the likely ID where the header is hidden; `None` if the addresses are
+    /// of two families.
+    pub fn facts(&self) -> Option<UdpFacts> {
+        let (id, flags_frag) = match self.id {
+            HeaderId::Seen { id, flags } => (id, flags),
+            HeaderId::Hidden { place } => (place, DF),
+            HeaderId::None => (0, DF),
+        };
+        let ip = match (self.src, self.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => IpFacts::V4 { src, dst, id, flags_frag },
+            (IpAddr::V6(src), IpAddr::V6(dst)) => IpFacts::V6 { src, dst },
+            _ => return None,
+        };
+        Some(UdpFacts::roce(ip, self.sport))
+    }
 }
 
 /// What a link can do.
@@ -381,6 +416,10 @@ pub trait Link: Send {
     /// [`Capabilities::segments`] is 1. Links that never segment can ignore this.
     fn stop_segmenting(&mut self) {}
 
+    /// Says that somebody looks at packets on their way or changes them: from now on every slot
+    /// [wants its ICRC](TxSlot::wants_icrc). Links whose slots always do can ignore this.
+    fn keep_icrcs(&mut self) {}
+
     /// Says that the TOS and TTL of received datagrams are wanted. Until then, a link that has to ask for them may
     /// leave both at their defaults, except that it always reports congestion marks.
     fn show_headers(&mut self) {}
@@ -391,6 +430,6 @@ impl<L: Link + ?Sized> Link for Box<L> {
     delegate_link!(self => (**self);
         capabilities reserve reserved commit show flush is_blocked receive receives_in_memory
         sends_in_memory is_quiet has_room poll_timeout descriptor watch caller_wake_fd join leave counters
-        reaches sharing carrier faults readdress packet_memory stop_segmenting show_headers
+        reaches sharing carrier faults readdress packet_memory stop_segmenting keep_icrcs show_headers
     );
 }

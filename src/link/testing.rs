@@ -10,7 +10,7 @@ use softrnic_wire::{
     SendTail, Time, UdpFacts,
 };
 
-use crate::{Datagram, Flow, HeaderId, Link, Overrun, ProcessSlot, TxError};
+use crate::{Datagram, Flow, HeaderId, Link, Overrun, ProcessSlot, TxError, TxSlot, delegate_link};
 
 /// A received datagram that outlives the call that delivered it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,6 +23,7 @@ pub struct Received {
     pub id: HeaderId,
     pub ip_header: Option<Vec<u8>>,
     pub bytes: Vec<u8>,
+    pub has_icrc: bool,
 }
 
 impl From<Datagram<'_>> for Received {
@@ -36,6 +37,7 @@ impl From<Datagram<'_>> for Received {
             id: datagram.id,
             ip_header: datagram.ip_header.map(<[u8]>::to_vec),
             bytes: datagram.bytes.to_vec(),
+            has_icrc: datagram.has_icrc,
         }
     }
 }
@@ -56,9 +58,9 @@ impl Received {
         UdpFacts { ip, src_port: self.sport, dst_port: ROCE_UDP_PORT }
     }
 
-    /// Whether the ICRC matches the facts that the link reports.
+    /// Whether the ICRC, if there is one, matches the facts that the link reports.
     pub fn icrc_ok(&self) -> bool {
-        softrnic_wire::verify(&self.facts(), &self.bytes)
+        !self.has_icrc || softrnic_wire::verify(&self.facts(), &self.bytes)
     }
 
     /// Whether the ICRC is right for the facts, with any ID where the link hides that.
@@ -104,14 +106,14 @@ pub fn send(
     payload: usize,
 ) -> Result<(), TxError> {
     let headers = send_only(0x11, psn, payload);
-    let slot = link.reserve(now, flow, headers.transport_len(payload))?;
+    let mut slot = link.reserve(now, flow, headers.transport_len(payload))?;
     let at = headers.emit(slot.bytes);
     let end = slot.bytes.len() - ICRC_LEN;
     for (i, byte) in slot.bytes[at..at + payload].iter_mut().enumerate() {
         *byte = (psn as usize + i) as u8;
     }
     slot.bytes[at + payload..end].fill(0);
-    softrnic_wire::seal(&slot.facts, slot.bytes);
+    slot.seal();
     link.commit(now);
     Ok(())
 }
@@ -129,11 +131,49 @@ pub fn send_mad(link: &mut (impl Link + ?Sized), now: Time, flow: &Flow, mad: &[
 }
 
 fn put(link: &mut (impl Link + ?Sized), now: Time, flow: &Flow, headers: &Headers, payload: &[u8]) {
-    let slot = link.reserve(now, flow, headers.transport_len(payload.len())).expect("a slot");
+    let mut slot = link.reserve(now, flow, headers.transport_len(payload.len())).expect("a slot");
     let at = headers.emit(slot.bytes);
     slot.bytes[at..at + payload.len()].copy_from_slice(payload);
-    softrnic_wire::seal(&slot.facts, slot.bytes);
+    slot.seal();
     link.commit(now);
+}
+
+/// A link whose datagrams have no ICRC, unless somebody looks at those that it sends.
+pub struct Unsealed<L> {
+    pub inner: L,
+    pub keeps_icrcs: bool,
+}
+
+impl<L: Link> Unsealed<L> {
+    pub fn new(inner: L) -> Unsealed<L> {
+        Unsealed { inner, keeps_icrcs: false }
+    }
+}
+
+impl<L: Link> Link for Unsealed<L> {
+    fn reserve(&mut self, now: Time, flow: &Flow, len: usize) -> Result<TxSlot<'_>, TxError> {
+        let slot = self.inner.reserve(now, flow, len)?;
+        Ok(TxSlot { wants_icrc: self.keeps_icrcs, ..slot })
+    }
+
+    fn receive(&mut self, now: Time, budget: usize, sink: &mut dyn FnMut(Datagram<'_>)) -> Overrun {
+        self.inner.receive(now, budget, &mut |datagram| {
+            let mut bytes = datagram.bytes.to_vec();
+            if let Some(place) = bytes.last_chunk_mut::<ICRC_LEN>() {
+                *place = [0; ICRC_LEN];
+            }
+            sink(Datagram { bytes: &bytes, has_icrc: false, ..datagram });
+        })
+    }
+
+    fn keep_icrcs(&mut self) {
+        self.keeps_icrcs = true;
+    }
+
+    delegate_link!(self => self.inner;
+        capabilities reserved commit show flush is_blocked descriptor join leave counters stop_segmenting
+        show_headers
+    );
 }
 
 /// Reads everything that has arrived.

@@ -8,7 +8,7 @@ use rustix::fs::readlink;
 
 use softrnic_wire::Time;
 
-use super::handshake::{Bells, Endpoint};
+use super::handshake::{Bells, Endpoint, Shared};
 use super::header::Sleep;
 use super::ring::{Corrupt, Rings};
 use super::segment::{Own, Peer};
@@ -27,6 +27,8 @@ pub(super) struct Connection {
     /// Datagrams sent and received.
     pub sent: u64,
     pub received: u64,
+    /// The peer looks at ICRCs.
+    pub peer_asks_for_icrcs: bool,
     /// What the peer sent on the link below before it had this connection has been received.
     pub begun_to_receive: bool,
     /// And what we sent there has left.
@@ -56,21 +58,16 @@ struct Full {
 impl Connection {
     /// # Errors
     /// What the peer shares is not what it should be.
-    pub fn new(
-        peer: Endpoint,
-        stream: OwnedFd,
-        own: Own,
-        segment: &OwnedFd,
-        bells: Bells,
-    ) -> io::Result<Connection> {
-        let rings = Rings::new(own, Peer::map(segment)?);
+    pub fn new(peer: Endpoint, stream: OwnedFd, own: Own, shared: Shared) -> io::Result<Connection> {
+        let rings = Rings::new(own, Peer::map(&shared.segment)?);
         Ok(Connection {
             peer,
             rings,
-            bells: PeerBells::new(bells)?,
+            bells: PeerBells::new(shared.bells)?,
             stream,
             sent: 0,
             received: 0,
+            peer_asks_for_icrcs: shared.asks_for_icrcs,
             begun_to_receive: false,
             begun_to_send: false,
             ended: false,

@@ -13,7 +13,7 @@ use softrnic_link::{Reach, Sleeper};
 
 use super::connection::Connection;
 use super::fallback_reason::FallbackReason;
-use super::handshake::{self, Bells, Endpoint, Message, PeerMessage};
+use super::handshake::{self, Bells, Endpoint, Message, PeerMessage, Shared};
 use super::header::Sleep;
 use super::routes::{Route, Routes};
 use super::segment::{MAX_CAPACITY, MIN_CAPACITY, Own};
@@ -56,6 +56,8 @@ pub(super) struct Connections {
     pub fallbacks: u64,
     /// Invalid messages.
     pub bad_hellos: u64,
+    /// Peers are asked for the ICRC of each datagram.
+    pub asks_for_icrcs: bool,
     /// Who sleeps until something comes, and the last sleep.
     sleeper: Sleeper,
     sleep: Sleep,
@@ -112,6 +114,7 @@ impl Connections {
             routes: Routes::default(),
             fallbacks: 0,
             bad_hellos: 0,
+            asks_for_icrcs: false,
             sleeper: Sleeper::Nobody,
             sleep: Sleep::NONE,
             sweep_at: Time::NEVER,
@@ -223,8 +226,13 @@ impl Connections {
     fn offer_to(&self, to: Endpoint) -> Result<(OwnedFd, Own, Endpoint), FallbackReason> {
         let (socket, peer) = handshake::ask(to)?;
         let (own, segment) = Own::create(self.capacity())?;
-        handshake::offer(&socket, self.own, &segment, &self.bells).map_err(|_| FallbackReason::NoAnswer)?;
+        self.offer(&socket, &segment)?;
         Ok((socket, own, peer))
+    }
+
+    fn offer(&self, socket: &OwnedFd, segment: &OwnedFd) -> Result<(), FallbackReason> {
+        let Connections { own, bells, asks_for_icrcs, .. } = self;
+        handshake::offer(socket, *own, segment, bells, *asks_for_icrcs).map_err(|_| FallbackReason::NoAnswer)
     }
 
     /// What was last said about the route to a peer.
@@ -370,9 +378,9 @@ impl Connections {
         match (self.remove(index), heard) {
             (
                 Some(Stream::Asked { socket, own, peer, .. }),
-                PeerMessage::Message(Message::Offer { from, segment, bells }),
+                PeerMessage::Message(Message::Offer { from, shared }),
             ) if from == peer => {
-                let connection = Connection::new(peer, socket, own, &segment, bells);
+                let connection = Connection::new(peer, socket, own, shared);
                 self.begin(now, peer, connection.map_err(FallbackReason::from));
             }
             // The peer's own request counts, or it has not noticed yet that a connection has ended.
@@ -384,17 +392,16 @@ impl Connections {
             (Some(Stream::Asked { peer, .. }), _) if !self.is_there(peer) => {
                 self.go_below(now, peer, FallbackReason::NoAnswer);
             }
-            (
-                Some(Stream::Came { socket, .. }),
-                PeerMessage::Message(Message::Offer { from, segment, bells }),
-            ) => self.answer(now, from, socket, &segment, bells),
+            (Some(Stream::Came { socket, .. }), PeerMessage::Message(Message::Offer { from, shared })) => {
+                self.answer(now, from, socket, shared)
+            }
             _ => {}
         }
     }
 
     /// A peer asks for a connection. If we have asked it as well, the request of the lower address counts, and if we have its
     /// answer already, ours. A link that asks itself gets both ends.
-    fn answer(&mut self, now: Time, peer: Endpoint, socket: OwnedFd, segment: &OwnedFd, bells: Bells) {
+    fn answer(&mut self, now: Time, peer: Endpoint, socket: OwnedFd, shared: Shared) {
         let asked = self.streams.iter().flatten().any(|stream| match stream {
             Stream::Asked { peer: asked, .. } => *asked == peer,
             _ => false,
@@ -404,7 +411,7 @@ impl Connections {
             let _ = handshake::refuse(&socket);
             return;
         }
-        let connection = self.accept(peer, socket, segment, bells);
+        let connection = self.accept(peer, socket, shared);
         self.begin(now, peer, connection);
     }
 
@@ -431,17 +438,10 @@ impl Connections {
         !nobodys && peer.address.is_ipv4() == self.own.address.is_ipv4()
     }
 
-    fn accept(
-        &self,
-        peer: Endpoint,
-        socket: OwnedFd,
-        segment: &OwnedFd,
-        bells: Bells,
-    ) -> Result<Connection, FallbackReason> {
+    fn accept(&self, peer: Endpoint, socket: OwnedFd, shared: Shared) -> Result<Connection, FallbackReason> {
         let (own, file) = Own::create(self.capacity())?;
-        let connection = Connection::new(peer, socket, own, segment, bells)?;
-        handshake::offer(&connection.stream, self.own, &file, &self.bells)
-            .map_err(|_| FallbackReason::NoAnswer)?;
+        let connection = Connection::new(peer, socket, own, shared)?;
+        self.offer(&connection.stream, &file)?;
         Ok(connection)
     }
 

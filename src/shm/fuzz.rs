@@ -23,7 +23,7 @@ use softrnic_link::{Flow, Link, Overrun, ProcessSlot, Sleeper};
 use super::ShmLink;
 use super::handshake::{self, Endpoint, Message, PeerMessage};
 use super::header::Sleep;
-use super::ring::{ALIGN, MAX_DATAGRAM, RECORD_HEADER, SKIP, record_len};
+use super::ring::{ALIGN, MAX_DATAGRAM, RECORD_HEADER, SKIP, first_word, record_len};
 use super::segment::{MAX_CAPACITY, MIN_CAPACITY, Own, Peer};
 
 /// Addresses of peers.
@@ -65,6 +65,7 @@ struct Hostile {
     own: Option<Own>,
     theirs: Option<Peer>,
     tail: u64,
+    written: u16,
 }
 
 impl World {
@@ -127,7 +128,7 @@ impl World {
         if self.streams.len() < STREAMS
             && let Ok((socket, _)) = handshake::ask(endpoint(self.address))
         {
-            self.streams.push(Hostile { socket, own: None, theirs: None, tail: 0 });
+            self.streams.push(Hostile { socket, own: None, theirs: None, tail: 0, written: 0 });
         }
     }
 
@@ -146,7 +147,7 @@ impl World {
             && let Some(listener) = &self.listeners[usize::from(number % (PEERS + 1))]
             && let Ok(socket) = accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
         {
-            self.streams.push(Hostile { socket, own: None, theirs: None, tail: 0 });
+            self.streams.push(Hostile { socket, own: None, theirs: None, tail: 0, written: 0 });
         }
     }
 
@@ -244,6 +245,7 @@ impl World {
             endpoint(address),
             &segment,
             &handshake::Bells { thread: bell(), caller: bell() },
+            choices.byte() & 1 != 0,
         )
         .is_ok()
         {
@@ -281,8 +283,8 @@ impl World {
 
 impl Hostile {
     fn hear(&mut self) {
-        if let PeerMessage::Message(Message::Offer { segment, .. }) = handshake::hear(&self.socket) {
-            self.theirs = Peer::map(&segment).ok();
+        if let PeerMessage::Message(Message::Offer { shared, .. }) = handshake::hear(&self.socket) {
+            self.theirs = Peer::map(&shared.segment).ok();
             assert!(self.theirs.is_some(), "the link offers what it would take");
         }
         // What a peer can read of us is ours alone to write.
@@ -304,7 +306,8 @@ impl Hostile {
             self.tail = self.tail.wrapping_add((capacity - at) as u64);
             at = 0;
         }
-        own.bytes_mut(at, 4).copy_from_slice(&(len as u32).to_ne_bytes());
+        own.bytes_mut(at, 4).copy_from_slice(&first_word(len, self.written).to_ne_bytes());
+        self.written = self.written.wrapping_add(1);
         self.tail = self.tail.wrapping_add(need as u64);
         own.header().show(self.tail);
         if let Some(theirs) = &self.theirs {

@@ -23,8 +23,10 @@ use softrnic_link::ProcessSlot;
 /// Peers that ask at the same time.
 const BACKLOG: i32 = 128;
 
-pub(super) const MAGIC: [u8; 4] = *b"shm4";
+pub(super) const MAGIC: [u8; 4] = *b"shm5";
 const LEN: usize = 24;
+/// Set in the seventh byte of an offer by who wants the ICRC of each datagram.
+const ASKS_FOR_ICRCS: u8 = 1;
 /// Instead of the number of a slot.
 const WHOLE: u8 = 0xFF;
 
@@ -69,11 +71,20 @@ impl Bells {
     }
 }
 
+/// What one side shares with the other.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub segment: OwnedFd,
+    pub bells: Bells,
+    /// Datagrams to it are to have their ICRC.
+    pub asks_for_icrcs: bool,
+}
+
 /// What is said in either direction.
 #[derive(Debug)]
 pub(super) enum Message {
     /// Who the sender is, and what it shares.
-    Offer { from: Endpoint, segment: OwnedFd, bells: Bells },
+    Offer { from: Endpoint, shared: Shared },
     /// There will be no connection by this stream.
     Refusal,
     /// The sender sends nothing more on this connection.
@@ -139,8 +150,15 @@ pub(super) fn are_of_one_process(one: &OwnedFd, other: &OwnedFd) -> bool {
 }
 
 /// Says that a connection is wanted or made, with the segment and the bells for it.
-pub(super) fn offer(socket: &OwnedFd, from: Endpoint, segment: &OwnedFd, bells: &Bells) -> Result<(), Errno> {
-    send(socket, b'O', Some(from), &[segment.as_fd(), bells.thread.as_fd(), bells.caller.as_fd()])
+pub(super) fn offer(
+    socket: &OwnedFd,
+    from: Endpoint,
+    segment: &OwnedFd,
+    bells: &Bells,
+    asks_for_icrcs: bool,
+) -> Result<(), Errno> {
+    let flags = if asks_for_icrcs { ASKS_FOR_ICRCS } else { 0 };
+    send(socket, b'O', Some((from, flags)), &[segment.as_fd(), bells.thread.as_fd(), bells.caller.as_fd()])
 }
 
 /// Says that there will be none.
@@ -156,14 +174,15 @@ pub(super) fn farewell(socket: &OwnedFd) -> Result<(), Errno> {
 fn send(
     socket: &OwnedFd,
     kind: u8,
-    from: Option<Endpoint>,
+    from: Option<(Endpoint, u8)>,
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
     let mut bytes = [0; LEN];
     bytes[..4].copy_from_slice(&MAGIC);
     bytes[4] = kind;
-    if let Some(from) = from {
+    if let Some((from, flags)) = from {
         bytes[5] = from.slot.map_or(WHOLE, |slot| slot.number() as u8);
+        bytes[6] = flags;
         bytes[8..].copy_from_slice(&Gid::from(from.address).0);
     }
     unix::send(socket, &bytes, descriptors).map(drop)
@@ -189,8 +208,9 @@ pub(super) fn hear(socket: &OwnedFd) -> PeerMessage {
             let slot = ProcessSlot::new(bytes[5].into());
             match slot.map(Some).or((bytes[5] == WHOLE).then_some(None)) {
                 Some(slot) => {
-                    let bells = Bells { thread, caller };
-                    PeerMessage::Message(Message::Offer { from: Endpoint { address, slot }, segment, bells })
+                    let asks_for_icrcs = bytes[6] & ASKS_FOR_ICRCS != 0;
+                    let shared = Shared { segment, bells: Bells { thread, caller }, asks_for_icrcs };
+                    PeerMessage::Message(Message::Offer { from: Endpoint { address, slot }, shared })
                 }
                 None => PeerMessage::Garbage,
             }

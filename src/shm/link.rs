@@ -37,6 +37,8 @@ pub struct ShmLink<L> {
     /// Of the connections alone.
     counters: LinkCounters,
     below_watched: Option<(RawFd, bool)>,
+    /// What is sent has its ICRC, whether or not the peer asks for it.
+    keeps_icrcs: bool,
     /// Where the slot that was reserved last is.
     reserved: Option<usize>,
     next_id: u16,
@@ -71,6 +73,7 @@ impl<L: Link> ShmLink<L> {
                     capabilities,
                     counters: LinkCounters::default(),
                     below_watched: None,
+                    keeps_icrcs: false,
                     reserved: None,
                     next_id: 0,
                     unflushed_below: false,
@@ -86,6 +89,14 @@ impl<L: Link> ShmLink<L> {
             }
             Err(error) => Err((below, error)),
         }
+    }
+
+    /// All datagrams have their ICRC, in both directions: peers are asked for it, and what has none is wrong.
+    #[must_use]
+    pub fn with_icrcs(mut self) -> ShmLink<L> {
+        self.connections.asks_for_icrcs = true;
+        self.keeps_icrcs = true;
+        self
     }
 
     /// The link below may wait for other things by now.
@@ -143,23 +154,25 @@ impl<L: Link> ShmLink<L> {
         ip: IpFacts,
         len: usize,
     ) -> Result<TxSlot<'_>, TxError> {
-        match self.connections.connection(index).map(|connection| connection.rings.reserve(len)) {
-            Some(Ok(())) => {}
-            Some(Err(NoRoom::Full)) => return Err(self.full(now, index)),
-            Some(Err(NoRoom::Corrupt(_))) => {
+        let Some(connection) = self.connections.connection(index) else { return Err(TxError::Unreachable) };
+        let wants_icrc = self.keeps_icrcs || connection.peer_asks_for_icrcs;
+        match connection.rings.reserve(len) {
+            Ok(()) => {}
+            Err(NoRoom::Full) => return Err(self.full(now, index)),
+            Err(NoRoom::Corrupt(_)) => {
                 self.give_up(now, index);
                 return Err(TxError::Unreachable);
             }
-            None => return Err(TxError::Unreachable),
         }
-        let addressing = Addressing { sport: flow.sport, id: self.next_id, tos: flow.tos, ttl: flow.ttl };
+        let Flow { sport, tos, ttl, .. } = *flow;
+        let addressing = Addressing { sport, id: self.next_id, tos, ttl, has_icrc: wants_icrc };
         self.next_id = self.next_id.wrapping_add(1);
         self.reserved = Some(index);
         let bytes = self
             .connections
             .connection(index)
             .map_or(&mut [][..], |connection| connection.rings.slot(addressing));
-        Ok(TxSlot { bytes, facts: UdpFacts::roce(ip, flow.sport) })
+        Ok(TxSlot { bytes, facts: UdpFacts::roce(ip, sport), wants_icrc })
     }
 
     /// The peer has to read first. One that does not is waited for only so long: what a QP sends to others must not wait
@@ -194,6 +207,7 @@ impl<L: Link> ShmLink<L> {
         sink: &mut dyn FnMut(Datagram<'_>),
     ) -> bool {
         let dst = self.connections.own.address;
+        let asks_for_icrcs = self.connections.asks_for_icrcs;
         let Some(connection) = self.connections.connection(index) else { return true };
         let looked = connection.rings.look();
         if looked == Ok(false) {
@@ -227,6 +241,7 @@ impl<L: Link> ShmLink<L> {
                         id,
                         ip_header: None,
                         bytes: &self.buffer[..len],
+                        has_icrc: addressing.has_icrc || asks_for_icrcs,
                     });
                     if connection.rings.has_read_much() {
                         connection.publish_head();
@@ -464,6 +479,11 @@ impl<L: Link> Link for ShmLink<L> {
     fn stop_segmenting(&mut self) {
         self.below.stop_segmenting();
         self.capabilities.segments = 1;
+    }
+
+    fn keep_icrcs(&mut self) {
+        self.keeps_icrcs = true;
+        self.below.keep_icrcs();
     }
 
     delegate_link!(self => self.below;

@@ -1,6 +1,7 @@
 //! The ring of a segment: records of their own length, written by one side and read by the other.
 //!
-//! A record is a header of 16 bytes, a datagram, and padding to 16. One that does not fit before the end begins at the
+//! A record is a header of 16 bytes, a datagram, and padding to 16. The header has the record's number, counted by both
+//! sides, so that what a writer has damaged or left unwritten is not taken for the next record. One that does not fit before the end begins at the
 //! front, and so does any when the ring is empty and its first part is used up: what is hot stays hot, and a connection of
 //! few messages touches few pages. Indices count bytes of all time. To begin again an empty ring moves them forward, on
 //! both sides, so that all of its room is there.
@@ -16,7 +17,7 @@ pub const MAX_DATAGRAM: usize = 4096 + 128;
 
 pub(super) const ALIGN: usize = 16;
 pub(super) const RECORD_HEADER: usize = 16;
-/// The length of what is skipped up to the end.
+/// The first word of a header that says to skip up to the end. No record has such a length.
 pub(super) const SKIP: u32 = u32::MAX;
 /// An empty ring goes on from the front once this much is used.
 const HOT: usize = 16 << 10;
@@ -24,6 +25,11 @@ const HOT: usize = 16 << 10;
 const ACK_LEN: usize = 20;
 /// Room that only what is as short as an ACK may use: it finds some although the peer has not read the data before it.
 const HEADROOM: usize = 2 << 10;
+/// The first word of a record's header: its length, and its number modulo 2^16.
+pub(super) const fn first_word(len: usize, number: u16) -> u32 {
+    (number as u32) << 16 | len as u32
+}
+
 /// What has been written is shown this early, so that the peer can begin.
 const SHOWN_EARLY: u64 = 8 << 10;
 /// The record of a datagram up to this long is built in memory that only we have, and then copied into the ring. In the ring,
@@ -57,6 +63,8 @@ pub(super) struct Addressing {
     pub id: u16,
     pub tos: u8,
     pub ttl: u8,
+    /// The datagram has its ICRC.
+    pub has_icrc: bool,
 }
 
 /// The peer has violated the ring protocol.
@@ -66,6 +74,8 @@ pub(super) enum Corrupt {
     Index,
     /// A record is longer than any datagram, or than what was written.
     Length,
+    /// A record is not the one that comes next.
+    Number,
 }
 
 /// Why nothing can be written.
@@ -95,6 +105,8 @@ pub(super) struct Rings {
     freed: u64,
     /// The record that is being written: where it is and the datagram's length.
     reserved: Option<(usize, usize)>,
+    /// Records written, modulo 2^16.
+    written: u16,
     aside: [u8; RECORD_HEADER + BUILT_ASIDE],
     waits: bool,
     /// Read by us, and how far the peer knows.
@@ -102,6 +114,8 @@ pub(super) struct Rings {
     published_head: u64,
     /// Written by the peer, as last seen.
     arrived: u64,
+    /// Records taken, modulo 2^16.
+    taken: u16,
     /// The sleep of the peer's for which we have rung.
     rung: Sleep,
 }
@@ -116,11 +130,13 @@ impl Rings {
             read: 0,
             freed: 0,
             reserved: None,
+            written: 0,
             aside: [0; RECORD_HEADER + BUILT_ASIDE],
             waits: false,
             head: 0,
             published_head: 0,
             arrived: 0,
+            taken: 0,
             rung: Sleep::NONE,
         }
     }
@@ -165,6 +181,7 @@ impl Rings {
         note[2..4].copy_from_slice(&addressing.id.to_ne_bytes());
         note[4] = addressing.tos;
         note[5] = addressing.ttl;
+        note[6] = addressing.has_icrc.into();
         datagram
     }
 
@@ -179,12 +196,13 @@ impl Rings {
     #[inline(always)]
     fn record(&mut self) -> Option<(&mut [u8], &mut [u8])> {
         let (at, len) = self.reserved?;
+        let word = first_word(len, self.written);
         let record = match self.aside.get_mut(..RECORD_HEADER + len) {
             Some(aside) => aside,
             None => self.own.bytes_mut(at, RECORD_HEADER + len),
         };
         let (header, datagram) = record.split_at_mut(RECORD_HEADER);
-        header[..4].copy_from_slice(&(len as u32).to_ne_bytes());
+        header[..4].copy_from_slice(&word.to_ne_bytes());
         Some((&mut header[4..], datagram))
     }
 
@@ -238,6 +256,7 @@ impl Rings {
             }
         }
         self.tail += record_len(len) as u64;
+        self.written = self.written.wrapping_add(1);
         // Not an ACK: the completion that it belongs to is to be visible first.
         if len > ACK_LEN && self.tail - self.shown >= SHOWN_EARLY {
             self.show();
@@ -294,6 +313,7 @@ impl Rings {
             id: u16::from_ne_bytes([note[2], note[3]]),
             tos: note[4],
             ttl: note[5],
+            has_icrc: note[6] != 0,
         };
         Ok(Some((len, addressing)))
     }
@@ -311,9 +331,9 @@ impl Rings {
             // All lengths are multiples of it, so that there is a header wherever there is anything.
             let mut header = [0; RECORD_HEADER];
             self.peer.copy(at, &mut header);
-            let len = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
+            let word = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
             let here = (self.arrived - self.head).min(rest as u64);
-            if len == SKIP {
+            if word == SKIP {
                 // A peer that skips from the front, where every skip leads, could keep us here.
                 if here < rest as u64 || at == 0 {
                     return Err(Corrupt::Length);
@@ -321,9 +341,12 @@ impl Rings {
                 self.head += rest as u64;
                 continue;
             }
-            let len = len as usize;
+            let (len, number) = ((word & 0xFFFF) as usize, (word >> 16) as u16);
             if len > MAX_DATAGRAM || record_len(len) as u64 > here {
                 return Err(Corrupt::Length);
+            }
+            if number != self.taken {
+                return Err(Corrupt::Number);
             }
             // What has not been written yet is left to the writer.
             if len <= BUILT_ASIDE && self.arrived - self.head >= (READ_AHEAD + FETCHED) as u64 {
@@ -331,6 +354,7 @@ impl Rings {
             }
             self.peer.copy(at + RECORD_HEADER, &mut buffer[..len]);
             self.head += record_len(len) as u64;
+            self.taken = number.wrapping_add(1);
             return Ok(Some((len, std::array::from_fn(|i| header[4 + i]))));
         }
     }

@@ -79,7 +79,7 @@ impl Link for StudyPort {
         (packet.tos, packet.ttl) = (flow.tos, flow.ttl);
         packet.bytes.resize(len, 0);
         let packet = self.reserved.insert(packet);
-        Ok(TxSlot { bytes: &mut packet.bytes, facts: UdpFacts::roce(ip, flow.sport) })
+        Ok(TxSlot { bytes: &mut packet.bytes, facts: UdpFacts::roce(ip, flow.sport), wants_icrc: true })
     }
 
     fn reserved(&self) -> &[u8] {
@@ -116,6 +116,7 @@ impl Link for StudyPort {
                 id: if packet.dst.is_ipv4() { HeaderId::Seen { id: 0, flags: DF } } else { HeaderId::None },
                 ip_header: None,
                 bytes: &packet.bytes,
+                has_icrc: true,
             });
             self.spares.keep(packet);
         }

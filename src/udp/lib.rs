@@ -269,7 +269,11 @@ impl Link for UdpLink {
             }
         };
         let ip = tx::ip_facts(flow, reservation.id).ok_or(TxError::Unreachable)?;
-        Ok(TxSlot { bytes: self.tx.bytes_mut(&reservation), facts: UdpFacts::roce(ip, reservation.sport) })
+        Ok(TxSlot {
+            bytes: self.tx.bytes_mut(&reservation),
+            facts: UdpFacts::roce(ip, reservation.sport),
+            wants_icrc: true,
+        })
     }
 
     fn reserved(&self) -> &[u8] {

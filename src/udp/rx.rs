@@ -128,6 +128,7 @@ fn deliver(
             id,
             ip_header: None,
             bytes: datagram,
+            has_icrc: true,
         });
     }
     given

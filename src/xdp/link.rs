@@ -241,6 +241,7 @@ impl Link for XdpLink {
         Ok(TxSlot {
             bytes: &mut frame[header_len..],
             facts: UdpFacts::roce(header.ip.facts, header.src_port),
+            wants_icrc: true,
         })
     }
 
@@ -377,5 +378,6 @@ fn deliver(frame: &[u8], counters: &mut LinkCounters, sink: &mut dyn FnMut(Datag
         id,
         ip_header: frame.ip_bytes().get(..ip.wire_len()),
         bytes: frame.transport,
+        has_icrc: true,
     });
 }

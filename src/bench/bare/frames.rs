@@ -52,18 +52,17 @@ impl Piece {
         self.body().headers_len() + self.len.next_multiple_of(4) + ICRC_LEN
     }
 
-    /// Writes the packet into `out`, which is as long as it: the one copy of this side, and the ICRC. Returns
-    /// whether the packet asks for an acknowledgement; one that ends a burst does.
-    pub fn emit(&self, facts: &UdpFacts, memory: &[u8], ends_burst: bool, out: &mut [u8]) -> bool {
+    /// Writes the packet into `out`, which is as long as it: the one copy of this side, and the ICRC, which needs `facts`.
+    /// Returns whether the packet asks for an acknowledgement; one that ends a burst does.
+    pub fn emit(&self, facts: Option<&UdpFacts>, memory: &[u8], ends_burst: bool, out: &mut [u8]) -> bool {
         let ack = ends_burst || self.is_last() && self.total >= ACK_EACH;
         let mut bth = Bth::new(QPN, self.psn);
         bth.ack_req = ack;
         bth.pad = softrnic_wire::Pad::for_payload(self.len);
         let at = Headers { bth, body: self.body() }.emit(out);
         out[at..at + self.len].copy_from_slice(&memory[self.offset..self.offset + self.len]);
-        let end = out.len() - ICRC_LEN;
-        out[at + self.len..end].fill(0);
-        seal(facts, out);
+        out[at + self.len..].fill(0);
+        seal_for(facts, out);
         ack
     }
 
@@ -187,25 +186,32 @@ pub fn emit_ack(facts: &UdpFacts, psn: Psn, out: &mut [u8; ACK_LEN]) {
     seal(facts, out);
 }
 
+/// Writes the ICRC, where somebody looks at it.
+fn seal_for(facts: Option<&UdpFacts>, packet: &mut [u8]) {
+    if let Some(facts) = facts {
+        seal(facts, packet);
+    }
+}
+
 /// Bytes of a SEND's packet besides its payload.
 pub const SEND_HEADERS: usize = BTH_LEN + ICRC_LEN;
 
 /// Writes a SEND of one packet that asks for an acknowledgement; `out` is as long as it, and the payload a multiple
-/// of four bytes.
-pub fn emit_send(facts: &UdpFacts, psn: Psn, payload: &[u8], out: &mut [u8]) {
+/// of four bytes. Without facts it has no ICRC.
+pub fn emit_send(facts: Option<&UdpFacts>, psn: Psn, payload: &[u8], out: &mut [u8]) {
     let mut bth = Bth::new(QPN, psn);
     bth.ack_req = true;
     Headers { bth, body: Body::Rc(Op::SendOnly(SendTail::Plain)) }.emit(out);
     out[BTH_LEN..BTH_LEN + payload.len()].copy_from_slice(payload);
-    seal(facts, out);
+    seal_for(facts, out);
 }
 
-/// The PSN and payload of a SEND of one packet.
-pub fn read_send<'a>(facts: &UdpFacts, transport: &'a [u8]) -> Option<(Psn, &'a [u8])> {
+/// The PSN and payload of a SEND of one packet, which has an ICRC if there are facts.
+pub fn read_send<'a>(facts: Option<&UdpFacts>, transport: &'a [u8]) -> Option<(Psn, &'a [u8])> {
     const SEND_ONLY: u8 = 0x04;
     let [opcode, .., a, b, c] = *transport.first_chunk::<BTH_LEN>()?;
     let payload = transport.get(BTH_LEN..transport.len() - ICRC_LEN)?;
-    let good = opcode == SEND_ONLY && verify(facts, transport);
+    let good = opcode == SEND_ONLY && facts.is_none_or(|facts| verify(facts, transport));
     good.then(|| (Psn::new(u32::from_be_bytes([0, a, b, c])), payload))
 }
 
@@ -276,7 +282,7 @@ mod tests {
             let piece = cutter.peek();
             cutter.advance();
             let mut out = vec![0xEE; piece.transport_len()];
-            let asks = piece.emit(&facts, &memory, false, &mut out);
+            let asks = piece.emit(Some(&facts), &memory, false, &mut out);
             assert!(!asks && verify(&facts, &out));
             let arrival = Arrival::read(&out).expect("a WRITE");
             assert_eq!((arrival.begins, arrival.ends), (packet % 3 == 0, packet % 3 == 2));

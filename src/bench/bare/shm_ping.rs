@@ -1,10 +1,10 @@
-//! What the wire format forces of a ping-pong of SENDs between two processes that share memory: headers, ICRC and one
-//! copy on each side. No queue pairs, no completions, no acknowledgements.
+//! What the packets force of a ping-pong of SENDs between two processes that share memory: headers and one copy on each
+//! side. ICRCs on request. No queue pairs, no completions, no acknowledgements.
 
 use std::time::Instant;
 
 use clap::Args;
-use softrnic_wire::Psn;
+use softrnic_wire::{Psn, UdpFacts};
 
 use super::frames::{SEND_HEADERS, emit_send, read_send};
 use super::ring::{Reader, Ring, Writer};
@@ -13,7 +13,7 @@ use crate::options::{Places, Timing, size};
 use crate::process::{Line, Result, pair};
 use crate::stats::{RoundTrips, Samples};
 
-/// Round trips of SENDs through rings in shared memory, both processes spinning: headers, ICRC, one copy
+/// Round trips of SENDs through rings in shared memory, both processes spinning: headers, one copy
 #[derive(Args)]
 pub struct ShmPingArgs {
     #[command(flatten)]
@@ -23,6 +23,9 @@ pub struct ShmPingArgs {
     /// Bytes of a SEND's packet, a multiple of four; an 8-byte SEND has 24
     #[arg(long, default_value = "24", value_parser = size)]
     size: usize,
+    /// Compute and verify ICRCs, as on a wire
+    #[arg(long)]
+    icrc: bool,
     #[command(flatten)]
     waiting: Waiting,
 }
@@ -37,6 +40,7 @@ pub fn run(args: &ShmPingArgs) -> Result<RoundTrips> {
         reader: Reader::new(inward),
         memory: vec![7; args.size - SEND_HEADERS],
         next: Psn::ZERO,
+        addresses: args.icrc.then(addresses),
     };
     let (near, far) = (side(there, back), side(back, there));
     pair(&args.places, |line| answer(args, far, line), |line| ask(args, near, line))
@@ -82,13 +86,15 @@ struct Side {
     reader: Reader,
     memory: Vec<u8>,
     next: Psn,
+    /// What ICRCs are computed for.
+    addresses: Option<UdpFacts>,
 }
 
 impl Side {
     fn send(&mut self) -> Result<()> {
-        let Side { writer, memory, next, .. } = self;
+        let Side { writer, memory, next, addresses, .. } = self;
         let written = writer.write(SEND_HEADERS + memory.len(), |out| {
-            emit_send(&addresses(), *next, memory, out);
+            emit_send(addresses.as_ref(), *next, memory, out);
         });
         *next += 1;
         if written { Ok(()) } else { Err("the ring is full".into()) }
@@ -96,9 +102,10 @@ impl Side {
 
     /// Whether the other's SEND has come.
     fn receive(&mut self) -> Result<bool> {
-        let memory = &mut self.memory;
+        let Side { memory, addresses, .. } = self;
         let arrived = self.reader.read(|packet| -> Result<()> {
-            let (_, payload) = read_send(&addresses(), packet).ok_or("a packet that is no SEND came")?;
+            let (_, payload) =
+                read_send(addresses.as_ref(), packet).ok_or("a packet that is no SEND came")?;
             memory.copy_from_slice(payload);
             Ok(())
         });

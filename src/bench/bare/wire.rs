@@ -117,7 +117,7 @@ impl Sender {
             let ends_burst = ends || self.in_flight + len + next > self.window || end + len + next > BURST;
             let place = self.place(end, len);
             let facts = with_id(&self.out, place);
-            let ack = piece.emit(&facts, &self.memory, ends_burst, &mut self.outbox[end..end + len]);
+            let ack = piece.emit(Some(&facts), &self.memory, ends_burst, &mut self.outbox[end..end + len]);
             end += len;
             self.in_flight += len;
             self.asked += len;

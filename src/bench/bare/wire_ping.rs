@@ -106,7 +106,7 @@ impl Side {
     fn send(&mut self) -> Result<()> {
         let segment = SEND_HEADERS + self.memory.len();
         let (send, ack) = self.outbox.split_at_mut(segment);
-        emit_send(&self.out, self.next, &self.memory, send);
+        emit_send(Some(&self.out), self.next, &self.memory, send);
         self.next += 1;
         let mut len = segment;
         if let Some(psn) = self.came.take() {
@@ -126,7 +126,7 @@ impl Side {
                 read_ack(&facts, packet).ok_or("a bad acknowledgement came")?;
                 continue;
             }
-            let (psn, payload) = read_send(&facts, packet).ok_or("a packet that is no SEND came")?;
+            let (psn, payload) = read_send(Some(&facts), packet).ok_or("a packet that is no SEND came")?;
             self.memory.copy_from_slice(payload);
             self.came = Some(psn);
         }

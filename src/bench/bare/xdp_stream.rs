@@ -64,7 +64,7 @@ fn send(args: &XdpArgs, line: &mut Line) -> Result<Stream> {
             over = ending && piece.is_last();
             let ends_burst = over || place + 1 == args.batch || in_flight + len + next > args.window;
             station.header.emit(frame, len);
-            let ack = piece.emit(&facts, &memory, ends_burst, &mut frame[BELOW..]);
+            let ack = piece.emit(Some(&facts), &memory, ends_burst, &mut frame[BELOW..]);
             station.xsk.commit(BELOW + len);
             in_flight += len;
             asked += len;

@@ -3,11 +3,9 @@
 use std::net::IpAddr;
 
 use softrnic_wire::{
-    DF, EthHeader, FrameHeader, IpFacts, IpHeader, MAX_FRAME_HEADER_LEN, MAX_TRANSPORT_LEN, MacAddr,
+    EthHeader, FrameHeader, ICRC_LEN, IpFacts, IpHeader, MAX_FRAME_HEADER_LEN, MAX_TRANSPORT_LEN, MacAddr,
     ROCE_UDP_PORT, UDP_LEN, UdpFacts,
 };
-
-use crate::{Datagram, HeaderId};
 
 /// What is recorded about a datagram besides its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +28,8 @@ pub(super) enum Given {
         sport: u16,
         /// Whether `ip` has the IPv4 ID that was on the wire, or only a likely one.
         id_is_known: bool,
+        /// Whether the datagram came with its ICRC. If not, it is computed for the file.
+        has_icrc: bool,
     },
     /// A whole Ethernet frame, without FCS.
     Frame,
@@ -48,20 +48,6 @@ impl Given {
     }
 }
 
-/// The IP header facts of a received datagram; `None` if its addresses are of two families.
-pub(super) fn rx_facts(datagram: &Datagram<'_>) -> Option<IpFacts> {
-    let (id, flags_frag) = match datagram.id {
-        HeaderId::Seen { id, flags } => (id, flags),
-        HeaderId::Hidden { place } => (place, DF),
-        HeaderId::None => (0, DF),
-    };
-    match (datagram.src, datagram.dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => Some(IpFacts::V4 { src, dst, id, flags_frag }),
-        (IpAddr::V6(src), IpAddr::V6(dst)) => Some(IpFacts::V6 { src, dst }),
-        _ => None,
-    }
-}
-
 /// Bytes of the shortest headers before a BTH: Ethernet, IPv4, UDP.
 const SHORTEST_HEADERS: usize = 14 + 20 + UDP_LEN;
 
@@ -76,7 +62,7 @@ pub(super) fn kept_of(snap_len: usize) -> usize {
 /// ICRC is wrong, the likely ID stays. Without the whole datagram, the likely ID stays as well, and the UDP checksum is
 /// 0: not computed.
 pub(super) fn build(meta: &Meta, kept: &[u8], output: &mut Vec<u8>) -> usize {
-    let Given::Datagram { ip, sport, id_is_known } = meta.given else {
+    let Given::Datagram { ip, sport, id_is_known, has_icrc } = meta.given else {
         output.extend_from_slice(kept);
         return meta.len;
     };
@@ -108,6 +94,10 @@ pub(super) fn build(meta: &Meta, kept: &[u8], output: &mut Vec<u8>) -> usize {
     output.extend_from_slice(kept);
     if is_whole {
         let frame = &mut output[start..];
+        if !has_icrc && frame.len() >= header_len + ICRC_LEN {
+            let facts = UdpFacts { ip: ip.facts, src_port: sport, dst_port: ROCE_UDP_PORT };
+            softrnic_wire::seal(&facts, &mut frame[header_len..]);
+        }
         // Both kinds of IP header end with the two addresses.
         let addresses = if src.is_ipv4() { 8 } else { 32 };
         let udp = header_len - UDP_LEN;

@@ -31,7 +31,7 @@ use std::time::{Duration, SystemTime};
 
 use softrnic_mapping::Thread;
 use softrnic_sys::BlockedSignals;
-use softrnic_wire::{IpHeader, Time};
+use softrnic_wire::{IpHeader, Time, UdpFacts};
 
 use crate::fault::FaultNotes;
 use crate::{
@@ -42,7 +42,7 @@ use crate::{
 pub use file::open as open_file;
 use files::Files;
 pub use files::{Ring, first_file};
-use frame::{Given, Meta, kept_of, rx_facts};
+use frame::{Given, Meta, kept_of};
 pub use port::CapturePort;
 use queue::{Interface, Queue};
 
@@ -144,6 +144,7 @@ impl Capture {
     /// Records what passes through `link`, as the traffic of an interface called `name`.
     pub fn wrap<L: Link>(&self, mut link: L, name: &str) -> CaptureLink<L> {
         link.show_headers();
+        link.keep_icrcs();
         let mut capabilities = link.capabilities().clone();
         capabilities.mode.push_str(&format!(", captured to {}", self.file.path.display()));
         let lost = Arc::new(AtomicU64::new(0));
@@ -262,7 +263,7 @@ impl<L: Link> CaptureLink<L> {
             outbound: true,
             time: wall_time(&mut self.epoch, now),
             len: bytes.len(),
-            given: Given::Datagram { ip, sport, id_is_known: true },
+            given: Given::Datagram { ip, sport, id_is_known: true, has_icrc: true },
         };
         let kept = &bytes[..bytes.len().min(self.keeps)];
         record(&self.capture.file.queue, &self.lost, &mut self.reported_lost, meta, kept, note);
@@ -321,7 +322,7 @@ impl<L: Link> Link for CaptureLink<L> {
             sink(datagram);
             // The faults above have decided by now.
             let note = notes.as_ref().and_then(FaultNotes::take);
-            if let Some(facts) = rx_facts(&datagram) {
+            if let Some(UdpFacts { ip: facts, .. }) = datagram.facts() {
                 let meta = Meta {
                     interface: *interface,
                     outbound: false,
@@ -331,6 +332,7 @@ impl<L: Link> Link for CaptureLink<L> {
                         ip: IpHeader { facts, tos: datagram.tos, ttl: datagram.ttl, flow_label: 0 },
                         sport: datagram.sport,
                         id_is_known: !matches!(datagram.id, HeaderId::Hidden { .. }),
+                        has_icrc: datagram.has_icrc,
                     },
                 };
                 let kept = &datagram.bytes[..datagram.bytes.len().min(*keeps)];
@@ -365,7 +367,7 @@ impl<L: Link> Link for CaptureLink<L> {
 
     delegate_link!(self => self.inner;
         reserved show receives_in_memory sends_in_memory is_quiet has_room descriptor caller_wake_fd join
-        leave reaches sharing carrier readdress packet_memory show_headers
+        leave reaches sharing carrier readdress packet_memory keep_icrcs show_headers
     );
 }
 

@@ -34,7 +34,7 @@ impl Capture {
 impl CapturePort {
     /// Records a datagram, BTH to ICRC, that leaves now. `time` is in nanoseconds since 1970.
     pub fn datagram(&mut self, time: u64, ip: IpHeader, sport: u16, bytes: &[u8], note: Option<Arc<str>>) {
-        self.record(time, Given::Datagram { ip, sport, id_is_known: true }, bytes, note);
+        self.record(time, Given::Datagram { ip, sport, id_is_known: true, has_icrc: true }, bytes, note);
     }
 
     /// Records an Ethernet frame, without FCS, that leaves now.

@@ -27,7 +27,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use softrnic_wire::{Time, UdpFacts};
+use softrnic_wire::{ICRC_LEN, Time, UdpFacts};
 
 use crate::{
     Capabilities, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, TxError, TxSlot, delegate_link,
@@ -289,7 +289,7 @@ impl<L: Link> Link for FaultLink<L> {
                     sink(datagram);
                 }
                 Action::Corrupt => {
-                    let mut held = HeldDatagram::new(&datagram);
+                    let mut held = HeldDatagram::sealed(&datagram);
                     rules.corrupt(&mut held.bytes);
                     sink(held.as_datagram());
                 }
@@ -336,7 +336,7 @@ impl<L: Link> Link for FaultLink<L> {
 
     delegate_link!(self => self.inner;
         show receives_in_memory descriptor watch caller_wake_fd join leave reaches sharing carrier readdress
-        packet_memory show_headers
+        packet_memory keep_icrcs show_headers
     );
 }
 
@@ -365,6 +365,8 @@ impl<L: Link> Faults for FaultLink<L> {
 fn capabilities_with(inner: &mut impl Link, spec: &FaultSpec) -> Capabilities {
     if !spec.rules.is_empty() {
         inner.stop_segmenting();
+        // What is corrupted must be found to be.
+        inner.keep_icrcs();
     }
     let mut capabilities = inner.capabilities().clone();
     if !spec.rules.is_empty() {
@@ -425,6 +427,7 @@ struct HeldDatagram {
     id: HeaderId,
     ip_header: Option<Vec<u8>>,
     bytes: Vec<u8>,
+    has_icrc: bool,
 }
 
 impl HeldDatagram {
@@ -438,7 +441,18 @@ impl HeldDatagram {
             id: datagram.id,
             ip_header: datagram.ip_header.map(<[u8]>::to_vec),
             bytes: datagram.bytes.to_vec(),
+            has_icrc: datagram.has_icrc,
         }
+    }
+
+    /// With its ICRC, so that damage shows.
+    fn sealed(datagram: &Datagram<'_>) -> HeldDatagram {
+        let mut held = HeldDatagram::new(datagram);
+        if let (false, Some(facts), true) = (held.has_icrc, datagram.facts(), held.bytes.len() >= ICRC_LEN) {
+            softrnic_wire::seal(&facts, &mut held.bytes);
+        }
+        held.has_icrc = true;
+        held
     }
 
     fn as_datagram(&self) -> Datagram<'_> {
@@ -451,6 +465,7 @@ impl HeldDatagram {
             id: self.id,
             ip_header: self.ip_header.as_deref(),
             bytes: &self.bytes,
+            has_icrc: self.has_icrc,
         }
     }
 }

@@ -5,7 +5,7 @@ use softrnic_wire::Time;
 
 use super::*;
 use crate::sim::{Fabric, Path, SimLink, SimOptions};
-use crate::testing::{Received, drain, flow, send};
+use crate::testing::{Received, Unsealed, drain, flow, send};
 
 const NOW: Time = Time::ZERO;
 const LATER: Time = Time::from_nanos(1_000_000_000);
@@ -18,13 +18,18 @@ fn ip(last: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, last])
 }
 
-/// A sender with faults and a receiver without, on a network without delay.
-fn faulty_sender(faults: &str) -> (FaultLink<SimLink>, SimLink) {
+/// Two ends of a network without delay.
+fn ends() -> (SimLink, SimLink) {
     let fabric = Fabric::new(0);
     fabric.set_default_path(Path { delay: Duration::ZERO, ..Path::default() });
     let options = SimOptions { receive_buffer: usize::MAX, sees_ip_header: true, ..SimOptions::default() };
-    let a = FaultLink::new(fabric.attach(ip(1), options).unwrap(), &spec(faults));
-    (a, fabric.attach(ip(2), options).unwrap())
+    (fabric.attach(ip(1), options).unwrap(), fabric.attach(ip(2), options).unwrap())
+}
+
+/// A sender with faults and a receiver without.
+fn faulty_sender(faults: &str) -> (FaultLink<SimLink>, SimLink) {
+    let (a, b) = ends();
+    (FaultLink::new(a, &spec(faults)), b)
 }
 
 fn send_all(a: &mut impl Link, psns: std::ops::Range<u32>) {
@@ -235,6 +240,35 @@ fn duplicates_come_twice_and_corrupted_ones_with_a_bad_icrc() {
     let good: Vec<bool> = got.iter().map(Received::icrc_ok).collect();
     assert_eq!(good, [true, true, true, false, true]);
     assert_eq!(a.counters().faults_injected, 2);
+}
+
+/// Two links of one memory, which would leave ICRCs out.
+#[test]
+fn damage_shows_where_datagrams_have_no_icrc_otherwise() {
+    let (a, mut b) = ends();
+    let mut a = FaultLink::new(Unsealed::new(a), &spec("corrupt:psn=1"));
+    assert!(a.inner().keeps_icrcs);
+    send_all(&mut a, 0..2);
+    let good: Vec<bool> = drain(&mut b, NOW).iter().map(Received::icrc_ok).collect();
+    assert_eq!(good, [true, false]);
+
+    let (mut a, b) = ends();
+    let mut b = FaultLink::new(Unsealed::new(b), &spec("corrupt:dir=rx:psn=1,delay=1ms:dir=rx:psn=2"));
+    send_all(&mut a, 0..3);
+    let mut got = drain(&mut b, NOW);
+    got.extend(drain(&mut b, Time::from_nanos(1_000_000)));
+    let found: Vec<_> = got.iter().map(|one| (one.psn(), one.has_icrc, one.icrc_ok())).collect();
+    assert_eq!(found, [(0, false, true), (1, true, false), (2, false, true)]);
+}
+
+/// Without rules nothing is looked at, until there are some.
+#[test]
+fn rules_that_are_given_later_keep_icrcs_from_then_on() {
+    let (a, _b) = ends();
+    let mut a = FaultLink::new(Unsealed::new(a), &FaultSpec::default());
+    assert!(!a.inner().keeps_icrcs);
+    a.inject(NOW, &spec("drop=1%"));
+    assert!(a.inner().keeps_icrcs);
 }
 
 #[test]

@@ -115,7 +115,7 @@ impl Link for SimLink {
             id: self.next_id,
             bytes: vec![0xA5; len],
         });
-        Ok(TxSlot { bytes: &mut parcel.bytes, facts: UdpFacts::roce(ip, flow.sport) })
+        Ok(TxSlot { bytes: &mut parcel.bytes, facts: UdpFacts::roce(ip, flow.sport), wants_icrc: true })
     }
 
     fn reserved(&self) -> &[u8] {
@@ -180,6 +180,7 @@ impl Link for SimLink {
                 id,
                 ip_header: header.as_ref().filter(|_| seen).map(|(bytes, len)| &bytes[..*len]),
                 bytes: &parcel.bytes,
+                has_icrc: true,
             });
         }
         if self.fabric.waiting(self.address) == 0 { Overrun::Drained } else { Overrun::Budget }

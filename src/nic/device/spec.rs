@@ -48,6 +48,8 @@ pub struct DeviceSpec {
     /// Whether a UDP link uses shared memory for peers of the same user on this machine. `None` means yes, unless
     /// `SOFTRNIC_SHM` is `off`.
     pub shared_memory: Option<bool>,
+    /// Whether each datagram has an ICRC even where only the peer's process sees it (`icrc=always`).
+    pub icrc_always: bool,
     /// The seed by which the NIC uses every freedom that the specification gives it; `None` if it does what serves best.
     pub adversary: Option<u64>,
     /// The device whose limits and rules it imitates; `None` for its own.
@@ -162,6 +164,7 @@ impl Default for DeviceSpec {
             transport: TransportConfig::default(),
             safe_copies: None,
             shared_memory: None,
+            icrc_always: false,
             adversary: None,
             like: None,
             hardware: Hardware::default(),
@@ -190,7 +193,7 @@ impl FromStr for DeviceSpec {
         let (link, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (kind, place) = link.split_once(':').unwrap_or((link, ""));
         let mut transport = TransportConfig::default();
-        let (mut safe_copies, mut shared_memory) = (None, None);
+        let (mut safe_copies, mut shared_memory, mut icrc_always) = (None, None, false);
         let mut hardware = Hardware::default();
         let mut like = None;
         let mut of_link = Vec::new();
@@ -214,6 +217,11 @@ impl FromStr for DeviceSpec {
                         Some(fault.ok_or_else(|| SpecError(format!("planted={value}: no such fault")))?);
                 }
                 Some((key @ "shm", value)) if kind == "udp" => shared_memory = Some(switch(key, value)?),
+                Some(("icrc", "always")) if kind == "udp" => icrc_always = true,
+                Some(("icrc", "wire")) if kind == "udp" => icrc_always = false,
+                Some(("icrc", value)) if kind == "udp" => {
+                    return Err(SpecError(format!("icrc={value}: use wire or always")));
+                }
                 Some((key, value)) if hardware.take(key, value).map_err(SpecError)? => {}
                 _ => of_link.push(option),
             }
@@ -240,6 +248,7 @@ impl FromStr for DeviceSpec {
             transport,
             safe_copies,
             shared_memory,
+            icrc_always,
             adversary: None,
             like,
             hardware,
@@ -311,7 +320,7 @@ fn udp_options<'a>(options: impl Iterator<Item = &'a str>) -> Result<UdpOptions,
             "shared" => udp.shared = switch(key, value)?,
             _ => {
                 return Err(SpecError(format!(
-                    "udp has no option '{key}': it has rcvbuf, segmentation, coalescing, shared and shm; {EVERY_DEVICE}"
+                    "udp has no option '{key}': it has rcvbuf, segmentation, coalescing, shared, shm and icrc; {EVERY_DEVICE}"
                 )));
             }
         }
@@ -451,6 +460,7 @@ impl DeviceSpec {
     /// Adds shared memory, if it is available.
     fn with_connections(&self, udp: UdpLink, address: IpAddr) -> Box<dyn Link> {
         match ShmLink::new(udp, address) {
+            Ok(link) if self.icrc_always => Box::new(link.with_icrcs()),
             Ok(link) => Box::new(link),
             Err((udp, error)) => {
                 tracing::info!(device = self.name, %address, %error, "no shared memory on this machine");

@@ -618,13 +618,81 @@ fn garbage_from_a_reader_does_not_keep_a_waiting_writer_awake() {
     assert!(!left.watch(Sleeper::Thread), "nothing is left to do");
 }
 
+/// Whether the datagrams that arrive have ICRCs, and whether these are right.
+fn icrcs(from: &mut ShmLink<UdpLink>, to: &mut ShmLink<UdpLink>) -> (bool, bool) {
+    let destination = to.connections.own.address;
+    send(from, destination, 5, 1000).expect("a slot");
+    from.flush(now());
+    let got = testing::drain(to, now());
+    assert_eq!(got.len(), 1);
+    (got[0].has_icrc, softrnic_wire::verify(&got[0].facts(), &got[0].bytes))
+}
+
+#[test]
+fn datagrams_in_memory_have_no_icrc() {
+    let (mut left, mut right) = neighbours();
+    assert_eq!(icrcs(&mut left, &mut right), (false, false));
+    assert_eq!(icrcs(&mut right, &mut left), (false, false));
+}
+
+#[test]
+fn a_side_that_asks_for_icrcs_gets_them_and_gives_them() {
+    for asks in [[true, false], [false, true]] {
+        let [mut left, mut right] = asks.map(|asks| if asks { open().with_icrcs() } else { open() });
+        let to = right.connections.own.address;
+        send(&mut left, to, 0, 8).expect("a slot");
+        left.flush(now());
+        meet(&mut [&mut left, &mut right]);
+        testing::drain(&mut right, now());
+        assert_eq!(icrcs(&mut left, &mut right), (true, true), "{asks:?}");
+        assert_eq!(icrcs(&mut right, &mut left), (true, true), "{asks:?}");
+    }
+}
+
+#[test]
+fn who_is_asked_for_an_icrc_and_leaves_it_out_is_not_believed() {
+    let (mut left, mut right) = neighbours();
+    right.connections.asks_for_icrcs = true;
+    assert_eq!(icrcs(&mut left, &mut right), (true, false));
+}
+
+/// Somebody begins to look while the connection is there.
+#[test]
+fn icrcs_can_be_kept_from_now_on() {
+    let (mut left, mut right) = neighbours();
+    left.keep_icrcs();
+    assert_eq!(icrcs(&mut left, &mut right), (true, true));
+    assert_eq!(icrcs(&mut right, &mut left), (false, false));
+}
+
+/// A process with the rings of another version does not understand ours, nor we its.
+#[test]
+fn a_peer_of_another_version_is_reached_below() {
+    let (mut left, mut right) = (open(), open());
+    let (socket, _) = handshake::ask(right.connections.own).expect("it listens");
+    let mut hello = [0; 24];
+    hello[..5].copy_from_slice(b"shm4O");
+    softrnic_sys::unix::send(&socket, &hello, &[]).expect("said");
+    meet(&mut [&mut right]);
+    assert_eq!((connections(&right), right.counters().shm_bad_hello), (0, 1));
+    // And the other way round: it hangs up.
+    let listener = handshake::take_name(endpoint(IpAddr::from([127, 205, 9, 9]))).expect("a name");
+    let peer = IpAddr::from([127, 205, 9, 9]);
+    send(&mut left, peer, 0, 8).expect("a slot");
+    drop(softrnic_sys::unix::accept(&listener).expect("it asks"));
+    meet(&mut [&mut left]);
+    send(&mut left, peer, 1, 8).expect("a slot");
+    left.flush(now());
+    assert_eq!((connections(&left), left.below.counters().tx_datagrams), (0, 2));
+}
+
 /// A stream to a link from somebody who says what a peer with this address would.
 fn stranger(link: &ShmLink<UdpLink>, address: IpAddr) -> (OwnedFd, Own) {
     let (socket, _) = handshake::ask(link.connections.own).expect("it listens");
     let (own, segment) = Own::create(MIN_CAPACITY).expect("memory");
     let bell = || eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
     let bells = handshake::Bells { thread: bell(), caller: bell() };
-    handshake::offer(&socket, endpoint(address), &segment, &bells).expect("said");
+    handshake::offer(&socket, endpoint(address), &segment, &bells, false).expect("said");
     (socket, own)
 }
 

@@ -12,7 +12,8 @@ fn pair(capacity: usize) -> (Rings, Rings) {
 }
 
 fn addressing(number: u16) -> Addressing {
-    Addressing { sport: number, id: !number, tos: number as u8, ttl: (number >> 8) as u8 }
+    let (tos, ttl) = (number as u8, (number >> 8) as u8);
+    Addressing { sport: number, id: !number, tos, ttl, has_icrc: number & 1 != 0 }
 }
 
 fn send(rings: &mut Rings, number: u16, len: usize) -> Result<(), NoRoom> {
@@ -71,6 +72,45 @@ fn datagrams_arrive_whole_and_in_order_whatever_their_lengths() {
             assert_eq!(Some(got), sent.pop_front());
         }
         assert!(sent.is_empty());
+    }
+}
+
+/// Something that writes where it should not: the bytes of a record come a second time, or one is not there.
+#[test]
+fn a_record_that_is_not_the_next_ends_the_ring() {
+    for number in [0, 2, 3, u16::MAX] {
+        let (mut left, mut right) = pair(MIN_CAPACITY);
+        let mut buffer = [0; MAX_DATAGRAM];
+        send(&mut left, 7, 40).expect("room");
+        send(&mut left, 8, 40).expect("room");
+        left.own.bytes_mut(record_len(40), 4).copy_from_slice(&first_word(40, number).to_ne_bytes());
+        left.flush();
+        assert_eq!(receive(&mut right), Some((7, 40)));
+        assert_eq!(right.receive(&mut buffer), Err(Corrupt::Number), "{number}");
+    }
+}
+
+/// A slot that is given up is no record.
+#[test]
+fn only_records_that_are_committed_are_counted() {
+    let (mut left, mut right) = pair(MIN_CAPACITY);
+    for number in 0..3 {
+        left.reserve(100).expect("room");
+        left.slot(addressing(9)).fill(9);
+        send(&mut left, number, 20).expect("room");
+        left.flush();
+        assert_eq!(receive(&mut right), Some((number, 20)));
+    }
+}
+
+#[test]
+fn records_are_counted_beyond_the_numbers_that_there_are() {
+    let (mut left, mut right) = pair(MIN_CAPACITY);
+    for number in 0..70_000u32 {
+        send(&mut left, number as u16, 20).expect("room");
+        left.flush();
+        assert_eq!(receive(&mut right), Some((number as u16, 20)));
+        right.publish_head();
     }
 }
 

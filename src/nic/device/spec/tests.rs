@@ -31,10 +31,19 @@ fn udp_can_share_memory() {
 }
 
 #[test]
+fn udp_can_keep_icrcs_in_memory() {
+    let always = |text: &str| text.parse::<DeviceSpec>().expect("a device").icrc_always;
+    assert!(!always("udp") && !always("udp?icrc=wire"));
+    assert!(always("udp:10.0.0.1?icrc=always&rcvbuf=4096"));
+}
+
+#[test]
 fn invalid_specifications_are_named() {
     for (text, says) in [
         ("udp?ecn=maybe", "ecn=maybe"),
         ("udp?shm=perhaps", "shm=perhaps: use on or off"),
+        ("udp?icrc=never", "icrc=never: use wire or always"),
+        ("fabric:a/b?icrc=always", "fabric has no option"),
         ("udp?copies=fast", "copies=fast: use safe or plain"),
         ("udp?fast=on", "every device has early, ecn, copies, like, pci, numa and speed"),
         ("ib:eth0", "ib:eth0"),

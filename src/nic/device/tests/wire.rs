@@ -227,7 +227,7 @@ impl Link for WireLink {
         let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) else {
             return Err(TxError::Unreachable);
         };
-        Ok(TxSlot { bytes, facts: UdpFacts::roce(IpFacts::v4(src, dst), flow.sport) })
+        Ok(TxSlot { bytes, facts: UdpFacts::roce(IpFacts::v4(src, dst), flow.sport), wants_icrc: true })
     }
 
     fn reserved(&self) -> &[u8] {
@@ -294,6 +294,7 @@ impl Link for WireLink {
                 id: HeaderId::Hidden { place: 0 },
                 ip_header: None,
                 bytes,
+                has_icrc: true,
             });
         }
         overrun
