@@ -145,6 +145,7 @@ impl Link for Cable {
                 ip_header: None,
                 bytes: &parcel.bytes[..parcel.len],
                 has_icrc: true,
+                record: None,
             });
             self.read.push(parcel);
         }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use slotmap::SlotMap;
 use softrnic_diagnosis::Denied;
 use softrnic_link::{Flow, Link, ProcessSlot, TxError};
-use softrnic_memory::{Access, BindSpec, FlushScope, MemoryTable, PdId};
+use softrnic_memory::{Access, BindSpec, FlushScope, MemoryTable, PdId, SharedBytes};
 use softrnic_transport::{
     AtomicOp, Completion, Concern, Counter, Domain, Failure, Host, LocalFault, LocalOp, LocalOpFault, NoRecv,
     Path, Payload, Peer, PeerProcess, QpAttr, QpEvent, Receive, RemoteAccess, RemoteFault, Status, Transmit,
@@ -41,6 +41,8 @@ pub struct HostView<'a, 'l> {
     /// Absent while packets are received, since nothing is sent then.
     pub link: Option<&'a mut (dyn Link + 'l)>,
     pub now: Time,
+    /// While a datagram is received whose payload is still with the peer: its bytes here, and all of it there.
+    pub record: Option<(&'a [u8], SharedBytes<'a>)>,
 }
 
 /// ECN field: ECN-capable, as senders set it.
@@ -84,6 +86,15 @@ impl HostView<'_, '_> {
         self.link.as_deref_mut().is_some_and(|link| link.sends_in_memory(self.now, &flow))
     }
 
+    /// Where the payload of the packet that is received is.
+    #[inline(always)]
+    fn source<'b>(&'b self, payload: &'b [u8]) -> SharedBytes<'b> {
+        let Some((datagram, record)) = self.record else { return payload.into() };
+        let at = payload.as_ptr().addr().wrapping_sub(datagram.as_ptr().addr());
+        // What is not of the datagram was made here.
+        record.get(at..at.wrapping_add(payload.len())).unwrap_or_else(|| payload.into())
+    }
+
     /// Writes for the peer.
     #[inline(always)]
     pub fn write_now(
@@ -93,7 +104,7 @@ impl HostView<'_, '_> {
         va: u64,
         bytes: &[u8],
     ) -> Result<(), RemoteFault> {
-        self.memory.write_remote(pd(domain), self.io.qpn, rkey, va, bytes).map_err(|fault| {
+        self.memory.write_remote(pd(domain), self.io.qpn, rkey, va, self.source(bytes)).map_err(|fault| {
             let range = (va, bytes.len() as u64);
             self.note_remote(domain, rkey, range, Access::REMOTE_WRITE, fault)
         })
@@ -108,7 +119,7 @@ impl HostView<'_, '_> {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), LocalFault> {
-        self.memory.scatter(pd(domain), sges, offset, bytes).map_err(|fault| {
+        self.memory.scatter(pd(domain), sges, offset, self.source(bytes)).map_err(|fault| {
             self.note_local(pd(domain), sges, (offset, bytes.len() as u64), true, fault);
             LocalFault
         })

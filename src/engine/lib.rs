@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use slotmap::SlotMap;
-use softrnic_link::{Link, ProcessSlot};
+use softrnic_link::{Datagram, Link, ProcessSlot};
 use softrnic_memory::MemoryTable;
 use softrnic_sync::notify::Notify;
 use softrnic_transport::{Config, Counter, Qp, QpState, RateParameters, WindowConfig};
@@ -444,6 +444,19 @@ impl Engine {
         key: QpKey,
         drive: impl FnOnce(&mut Qp<LocalData>, &mut HostView<'_, '_>) -> T,
     ) -> Option<T> {
+        self.with_qp_and(now, link, key, None, drive)
+    }
+
+    /// The same, with the datagram that was received for it.
+    #[inline(always)]
+    fn with_qp_and<T>(
+        &mut self,
+        now: Time,
+        link: Option<&mut (dyn Link + '_)>,
+        key: QpKey,
+        datagram: Option<&Datagram<'_>>,
+        drive: impl FnOnce(&mut Qp<LocalData>, &mut HostView<'_, '_>) -> T,
+    ) -> Option<T> {
         let QpSlot { qp, io } = &mut **self.qps.get_mut(key)?;
         let mut host = HostView {
             io: &mut *io,
@@ -454,6 +467,7 @@ impl Engine {
             active: &mut self.active,
             link,
             now,
+            record: datagram.and_then(|datagram| Some((datagram.bytes, datagram.record?))),
         };
         let result = drive(qp, &mut host);
         if host.io.starved {

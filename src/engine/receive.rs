@@ -93,7 +93,7 @@ impl Engine {
         id: (u16, u16),
         packet: &Packet<'_>,
     ) -> Result<(), DropReason> {
-        self.with_qp(now, None, key, |qp, host| {
+        self.with_qp_and(now, None, key, Some(datagram), |qp, host| {
             let path = &qp.attr().path;
             if qp.service() != QpType::Ud && (datagram.src != path.dst || datagram.dst != path.src) {
                 return Err(DropReason::WrongAddress);

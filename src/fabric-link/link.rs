@@ -344,6 +344,7 @@ impl Link for FabricLink {
                         ip_header: None,
                         bytes: &self.buffer[..len],
                         has_icrc: true,
+                        record: None,
                     });
                     if pair.has_read_much() {
                         pair.publish_head();

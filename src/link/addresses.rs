@@ -57,6 +57,7 @@ pub struct AddressesLink {
     first: usize,
     sleeper: Sleeper,
     keeps_icrcs: bool,
+    leaves_payloads: bool,
     shows_headers: bool,
     segments: bool,
 }
@@ -150,6 +151,7 @@ impl AddressesLink {
             first: 0,
             sleeper: Sleeper::Nobody,
             keeps_icrcs: false,
+            leaves_payloads: false,
             shows_headers: false,
             segments: true,
         };
@@ -175,6 +177,9 @@ impl AddressesLink {
         }
         if self.keeps_icrcs {
             home.link.keep_icrcs();
+        }
+        if self.leaves_payloads {
+            home.link.leave_payloads();
         }
         // Whoever watches looks again when the bell has woken it.
         let _ = home.link.watch(self.sleeper);
@@ -486,6 +491,11 @@ impl Link for AddressesLink {
     fn keep_icrcs(&mut self) {
         self.keeps_icrcs = true;
         self.homes.iter_mut().for_each(|home| home.link.keep_icrcs());
+    }
+
+    fn leave_payloads(&mut self) {
+        self.leaves_payloads = true;
+        self.homes.iter_mut().for_each(|home| home.link.leave_payloads());
     }
 
     fn show_headers(&mut self) {

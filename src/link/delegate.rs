@@ -112,6 +112,9 @@ macro_rules! delegate_link {
     (@keep_icrcs $self:ident, $to:expr) => {
         fn keep_icrcs(&mut $self) { $to.keep_icrcs(); }
     };
+    (@leave_payloads $self:ident, $to:expr) => {
+        fn leave_payloads(&mut $self) { $to.leave_payloads(); }
+    };
     (@show_headers $self:ident, $to:expr) => {
         fn show_headers(&mut $self) { $to.show_headers(); }
     };

@@ -31,8 +31,8 @@ mod wasm;
 
 pub use audit::FrameAudit;
 pub use link::{
-    Capabilities, Carrier, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach, Sleeper, TxError,
-    TxSlot,
+    COPIED_HEADERS, Capabilities, Carrier, Datagram, Flow, HeaderId, Link, LinkCounters, Overrun, Reach,
+    Sleeper, TxError, TxSlot,
 };
 #[cfg(not(target_family = "wasm"))]
 pub use open_error::OpenError;

@@ -5,6 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::Add;
 
+use softrnic_mapping::SharedBytes;
 use softrnic_wire::{DF, ICRC_LEN, IpFacts, Time, UdpFacts};
 
 use crate::audit::FrameAudit;
@@ -117,7 +118,13 @@ pub struct Datagram<'a> {
     pub bytes: &'a [u8],
     /// Whether the ICRC was computed: a peer in the same memory need not.
     pub has_icrc: bool,
+    /// All of the datagram where the peer wrote it, if `bytes` has only its first [`COPIED_HEADERS`]: what follows is to be copied
+    /// from here, once. Only for who [asks for it](Link::leave_payloads).
+    pub record: Option<SharedBytes<'a>>,
 }
+
+/// Bytes of a datagram that are there in any case: more than headers take.
+pub const COPIED_HEADERS: usize = 128;
 
 impl Datagram<'_> {
     /// What the ICRC covers outside the datagram, with the likely ID where the header is hidden; `None` if the addresses are
@@ -420,6 +427,10 @@ pub trait Link: Send {
     /// [wants its ICRC](TxSlot::wants_icrc). Links whose slots always do can ignore this.
     fn keep_icrcs(&mut self) {}
 
+    /// Says that the caller copies the payloads of received datagrams, and looks at nothing but headers: they may stay
+    /// where the peer has written them ([`Datagram::record`]), unless somebody [looks at them](Link::keep_icrcs).
+    fn leave_payloads(&mut self) {}
+
     /// Says that the TOS and TTL of received datagrams are wanted. Until then, a link that has to ask for them may
     /// leave both at their defaults, except that it always reports congestion marks.
     fn show_headers(&mut self) {}
@@ -430,6 +441,6 @@ impl<L: Link + ?Sized> Link for Box<L> {
     delegate_link!(self => (**self);
         capabilities reserve reserved commit show flush is_blocked receive receives_in_memory
         sends_in_memory is_quiet has_room poll_timeout descriptor watch caller_wake_fd join leave counters
-        reaches sharing carrier faults readdress packet_memory stop_segmenting keep_icrcs show_headers
+        reaches sharing carrier faults readdress packet_memory stop_segmenting keep_icrcs leave_payloads show_headers
     );
 }

@@ -8,17 +8,27 @@
 //!
 //! Two things are not kept apart. Small blocks come from the C library's heap, which is the application's as well. And an
 //! implicit on-demand region has all of the address space, so nothing is outside of it.
+//!
+//! [`SharedBytes`] are bytes of whatever memory, to be copied from.
 
-#![cfg(not(target_family = "wasm"))]
-
+#[cfg(not(target_family = "wasm"))]
 mod heap;
+#[cfg(not(target_family = "wasm"))]
 mod mapping;
+#[cfg(not(target_family = "wasm"))]
 mod registered;
-#[cfg(test)]
+mod shared_bytes;
+#[cfg(all(test, not(target_family = "wasm")))]
 mod testing;
+#[cfg(not(target_family = "wasm"))]
 mod thread;
 
+#[cfg(not(target_family = "wasm"))]
 pub use heap::Heap;
+#[cfg(not(target_family = "wasm"))]
 pub use mapping::Mapping;
+#[cfg(not(target_family = "wasm"))]
 pub use registered::Registered;
+pub use shared_bytes::SharedBytes;
+#[cfg(not(target_family = "wasm"))]
 pub use thread::Thread;

@@ -1,6 +1,7 @@
 use std::ops::Range;
 use std::ptr;
 
+use softrnic_mapping::SharedBytes;
 use softrnic_wire::{Qpn, Rkey};
 
 use crate::access::Access;
@@ -30,9 +31,16 @@ impl MemoryTable {
 
     /// Writes `src` to the scatter/gather list, beginning at `offset`. Keys are checked for the bytes accessed. On an
     /// error a part may have been written.
-    pub fn scatter(&self, pd: PdId, sges: &[Sge], offset: u64, src: &[u8]) -> Result<(), LocalFault> {
+    pub fn scatter<'s>(
+        &self,
+        pd: PdId,
+        sges: &[Sge],
+        offset: u64,
+        src: impl Into<SharedBytes<'s>>,
+    ) -> Result<(), LocalFault> {
+        let src = src.into();
         for_each_piece(sges, offset, src.len(), |lkey, addr, at| {
-            let src = &src[at];
+            let src = src.part(at);
             let target = self.resolve_local(pd, lkey, addr, src.len() as u64, true)?;
             // SAFETY: just resolved for writing exactly these bytes; `self` is borrowed, so nothing has changed.
             unsafe { target.write(src) }.map_err(|Unmapped| LocalFault::Unmapped)
@@ -57,14 +65,15 @@ impl MemoryTable {
     }
 
     /// Writes for a peer's WRITE. An empty `src` succeeds without checking the key.
-    pub fn write_remote(
+    pub fn write_remote<'s>(
         &self,
         pd: PdId,
         qpn: Qpn,
         rkey: Rkey,
         va: u64,
-        src: &[u8],
+        src: impl Into<SharedBytes<'s>>,
     ) -> Result<(), RemoteFault> {
+        let src = src.into();
         if src.is_empty() {
             return Ok(());
         }
@@ -138,13 +147,13 @@ impl Target<'_> {
     ///
     /// The target was resolved for writing `src.len()` bytes, and no object has changed since.
     #[inline]
-    unsafe fn write(self, src: &[u8]) -> Result<(), Unmapped> {
+    unsafe fn write(self, src: SharedBytes<'_>) -> Result<(), Unmapped> {
         match self {
             Self::Plain(addr) => {
                 // SAFETY: as in `read`; the promise covers writing, since no region without LOCAL_WRITE is resolved for
                 // writing.
                 unsafe {
-                    racing::copy_registered(src.as_ptr(), ptr::with_exposed_provenance_mut(addr), src.len())
+                    racing::copy_registered(src.base(), ptr::with_exposed_provenance_mut(addr), src.len())
                 }
             }
             // SAFETY: in a region that its owner registered for writing, as the caller checked.
@@ -153,7 +162,9 @@ impl Target<'_> {
             Self::Pages { list, offset, guarded } => {
                 // SAFETY: a piece of the range resolved for writing, inside a listed page, which the caller of
                 // `AppRange::new` keeps mapped.
-                for_each_page(list, offset, guarded, src.len(), |page, at| unsafe { page.write(&src[at]) })
+                for_each_page(list, offset, guarded, src.len(), |page, at| unsafe {
+                    page.write(src.part(at))
+                })
             }
         }
     }

@@ -105,5 +105,6 @@ pub use region::{MrSpec, RegionInfo, RegionKind, RegionState, ReregSpec};
 pub use register::{Prefetch, PreparedMr, PreparedPages};
 pub use safe_copy::available as safe_copies_work;
 pub use sge::Sge;
+pub use softrnic_mapping::SharedBytes;
 pub use table::{Config, Limits, MemoryTable};
 pub use window::{BindSpec, MwType, WindowInfo};

@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use softrnic_mapping::SharedBytes;
+
 /// Some byte was not mapped, or not with the permission needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Unmapped;
@@ -27,9 +29,9 @@ pub(crate) fn read(addr: usize, dst: &mut [u8]) -> Result<(), Unmapped> {
 /// # Safety
 ///
 /// The bytes at `addr` may be overwritten, as far as they are mapped writable: no reference to them exists.
-pub(crate) unsafe fn write(addr: usize, src: &[u8]) -> Result<(), Unmapped> {
-    let ours = libc::iovec { iov_base: src.as_ptr().cast_mut().cast(), iov_len: src.len() };
-    // SAFETY: process_vm_writev only reads `ours`, which is `src`; at `addr` it may write, as the caller promises.
+pub(crate) unsafe fn write(addr: usize, src: SharedBytes<'_>) -> Result<(), Unmapped> {
+    let ours = libc::iovec { iov_base: src.base().cast_mut().cast(), iov_len: src.len() };
+    // SAFETY: process_vm_writev only reads `ours`, which is `src`, and may be written meanwhile; at `addr` it may write, as the caller promises.
     unsafe { transfer(libc::process_vm_writev, ours, addr) }
 }
 
@@ -45,7 +47,7 @@ fn works() -> bool {
     let back_addr = back.as_mut_ptr().expose_provenance();
     read(source.as_ptr().expose_provenance(), &mut copy).is_ok()
         // SAFETY: `back` is local to this function, and not borrowed now.
-        && unsafe { write(back_addr, &copy) }.is_ok()
+        && unsafe { write(back_addr, (&copy).into()) }.is_ok()
         && back == source
 }
 

@@ -113,7 +113,10 @@ pub(crate) mod safe_copy {
     /// # Safety
     ///
     /// None needed: nothing is written.
-    pub(crate) unsafe fn write(_addr: usize, _src: &[u8]) -> Result<(), Unmapped> {
+    pub(crate) unsafe fn write(
+        _addr: usize,
+        _src: softrnic_mapping::SharedBytes<'_>,
+    ) -> Result<(), Unmapped> {
         Err(Unmapped)
     }
 

@@ -39,6 +39,8 @@ pub struct ShmLink<L> {
     below_watched: Option<(RawFd, bool)>,
     /// What is sent has its ICRC, whether or not the peer asks for it.
     keeps_icrcs: bool,
+    /// What has come may stay in the peer's ring until it is copied.
+    leaves_payloads: bool,
     /// Where the slot that was reserved last is.
     reserved: Option<usize>,
     next_id: u16,
@@ -74,6 +76,7 @@ impl<L: Link> ShmLink<L> {
                     counters: LinkCounters::default(),
                     below_watched: None,
                     keeps_icrcs: false,
+                    leaves_payloads: false,
                     reserved: None,
                     next_id: 0,
                     unflushed_below: false,
@@ -208,6 +211,7 @@ impl<L: Link> ShmLink<L> {
     ) -> bool {
         let dst = self.connections.own.address;
         let asks_for_icrcs = self.connections.asks_for_icrcs;
+        let may_stay = self.leaves_payloads && !self.keeps_icrcs && !asks_for_icrcs;
         let Some(connection) = self.connections.connection(index) else { return true };
         let looked = connection.rings.look();
         if looked == Ok(false) {
@@ -222,7 +226,7 @@ impl<L: Link> ShmLink<L> {
         }
         let mut corrupt = connection.corrupt.or(looked.err());
         while *left > 0 && corrupt.is_none() {
-            match connection.rings.receive(&mut self.buffer) {
+            match connection.rings.receive(&mut self.buffer, may_stay) {
                 Ok(Some((len, addressing))) => {
                     *left -= 1;
                     connection.received += 1;
@@ -242,6 +246,7 @@ impl<L: Link> ShmLink<L> {
                         ip_header: None,
                         bytes: &self.buffer[..len],
                         has_icrc: addressing.has_icrc || asks_for_icrcs,
+                        record: connection.rings.record_taken(),
                     });
                     if connection.rings.has_read_much() {
                         connection.publish_head();
@@ -484,6 +489,11 @@ impl<L: Link> Link for ShmLink<L> {
     fn keep_icrcs(&mut self) {
         self.keeps_icrcs = true;
         self.below.keep_icrcs();
+    }
+
+    fn leave_payloads(&mut self) {
+        self.leaves_payloads = true;
+        self.below.leave_payloads();
     }
 
     delegate_link!(self => self.below;

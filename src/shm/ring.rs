@@ -9,6 +9,9 @@
 //! The other side may write anything. Indices are checked against what was known before, lengths against what was
 //! copied out, and a record is copied before it is looked at.
 
+use softrnic_link::COPIED_HEADERS;
+use softrnic_mapping::SharedBytes;
+
 use super::header::Sleep;
 use super::segment::{MIN_CAPACITY, Own, Peer};
 
@@ -29,6 +32,11 @@ const HEADROOM: usize = 2 << 10;
 pub(super) const fn first_word(len: usize, number: u16) -> u32 {
     (number as u32) << 16 | len as u32
 }
+
+/// Where a note says whether the datagram has an ICRC.
+const ICRC_FLAG: usize = 6;
+/// From this length on a payload may be left in its record: shorter ones are copied faster than they are told apart.
+const LEFT_FROM: usize = 1024;
 
 /// What has been written is shown this early, so that the peer can begin.
 const SHOWN_EARLY: u64 = 8 << 10;
@@ -116,6 +124,8 @@ pub(super) struct Rings {
     arrived: u64,
     /// Records taken, modulo 2^16.
     taken: u16,
+    /// Of the record that was taken last: where its datagram is, and its length, if that was left there.
+    left: Option<(usize, usize)>,
     /// The sleep of the peer's for which we have rung.
     rung: Sleep,
 }
@@ -137,6 +147,7 @@ impl Rings {
             published_head: 0,
             arrived: 0,
             taken: 0,
+            left: None,
             rung: Sleep::NONE,
         }
     }
@@ -181,7 +192,7 @@ impl Rings {
         note[2..4].copy_from_slice(&addressing.id.to_ne_bytes());
         note[4] = addressing.tos;
         note[5] = addressing.ttl;
-        note[6] = addressing.has_icrc.into();
+        note[ICRC_FLAG] = addressing.has_icrc.into();
         datagram
     }
 
@@ -301,26 +312,45 @@ impl Rings {
         self.shown = self.tail;
     }
 
-    /// Takes the next datagram into `buffer`, which is long enough for any; returns its length.
+    /// Takes the next datagram into `buffer`, which is long enough for any; returns its length. If its payload `may_stay`,
+    /// a long one without ICRC is left behind its headers, in the [record](Rings::record_taken).
     #[inline]
     pub fn receive(
         &mut self,
         buffer: &mut [u8; MAX_DATAGRAM],
+        may_stay: bool,
     ) -> Result<Option<(usize, Addressing)>, Corrupt> {
-        let Some((len, note)) = self.take(buffer)? else { return Ok(None) };
+        let stays = |len: usize, note: &Note| may_stay && len >= LEFT_FROM && note[ICRC_FLAG] == 0;
+        let Some((len, note)) = self.take_unless(buffer, stays)? else { return Ok(None) };
         let addressing = Addressing {
             sport: u16::from_ne_bytes([note[0], note[1]]),
             id: u16::from_ne_bytes([note[2], note[3]]),
             tos: note[4],
             ttl: note[5],
-            has_icrc: note[6] != 0,
+            has_icrc: note[ICRC_FLAG] != 0,
         };
         Ok(Some((len, addressing)))
     }
 
-    /// The same, with the note that is beside it.
-    #[inline(always)]
+    /// What the last call of [`receive`](Rings::receive) has left in its record, until the peer is told that it was read.
+    #[inline]
+    pub fn record_taken(&self) -> Option<SharedBytes<'_>> {
+        self.left.map(|(at, len)| self.peer.shared(at, len))
+    }
+
+    /// Takes the next datagram with the note that is beside it.
+    #[inline]
     pub fn take(&mut self, buffer: &mut [u8; MAX_DATAGRAM]) -> Result<Option<(usize, Note)>, Corrupt> {
+        self.take_unless(buffer, |_, _| false)
+    }
+
+    #[inline(always)]
+    fn take_unless(
+        &mut self,
+        buffer: &mut [u8; MAX_DATAGRAM],
+        stays: impl FnOnce(usize, &Note) -> bool,
+    ) -> Result<Option<(usize, Note)>, Corrupt> {
+        self.left = None;
         loop {
             if self.head == self.arrived && !self.look()? {
                 return Ok(None);
@@ -352,10 +382,17 @@ impl Rings {
             if len <= BUILT_ASIDE && self.arrived - self.head >= (READ_AHEAD + FETCHED) as u64 {
                 self.peer.fetch(at + READ_AHEAD, FETCHED);
             }
-            self.peer.copy(at + RECORD_HEADER, &mut buffer[..len]);
+            let note = std::array::from_fn(|i| header[4 + i]);
+            let copied = if stays(len, &note) {
+                self.left = Some((at + RECORD_HEADER, len));
+                COPIED_HEADERS
+            } else {
+                len
+            };
+            self.peer.copy(at + RECORD_HEADER, &mut buffer[..copied]);
             self.head += record_len(len) as u64;
             self.taken = number.wrapping_add(1);
-            return Ok(Some((len, std::array::from_fn(|i| header[4 + i]))));
+            return Ok(Some((len, note)));
         }
     }
 

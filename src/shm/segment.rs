@@ -13,7 +13,7 @@ use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create,
 };
 use rustix::process::{Resource, getrlimit};
-use softrnic_mapping::Mapping;
+use softrnic_mapping::{Mapping, SharedBytes};
 
 use super::header::Header;
 use super::prefetch;
@@ -187,6 +187,17 @@ impl Peer {
     #[inline]
     pub fn fetch(&self, at: usize, len: usize) {
         (at..at + len).step_by(LINE).for_each(|at| prefetch::to_read(self.0.address(at)));
+    }
+
+    /// Bytes of the records, which the peer may write whenever it likes.
+    ///
+    /// # Panics
+    /// They reach beyond the end.
+    #[inline]
+    pub fn shared(&self, at: usize, len: usize) -> SharedBytes<'_> {
+        assert!(at <= self.capacity() && len <= self.capacity() - at, "{len} bytes at {at}");
+        // SAFETY: in bounds of a mapping that lives as long as `self`, and whose size the seals keep.
+        unsafe { SharedBytes::new(self.0.records().add(at), len) }
     }
 
     /// Copies bytes of the records, which the peer may be writing: then it is some mixture.

@@ -117,6 +117,7 @@ impl Link for StudyPort {
                 ip_header: None,
                 bytes: &packet.bytes,
                 has_icrc: true,
+                record: None,
             });
             self.spares.keep(packet);
         }

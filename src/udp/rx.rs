@@ -129,6 +129,7 @@ fn deliver(
             ip_header: None,
             bytes: datagram,
             has_icrc: true,
+            record: None,
         });
     }
     given

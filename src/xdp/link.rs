@@ -379,5 +379,6 @@ fn deliver(frame: &[u8], counters: &mut LinkCounters, sink: &mut dyn FnMut(Datag
         ip_header: frame.ip_bytes().get(..ip.wire_len()),
         bytes: frame.transport,
         has_icrc: true,
+        record: None,
     });
 }

@@ -367,7 +367,7 @@ impl<L: Link> Link for CaptureLink<L> {
 
     delegate_link!(self => self.inner;
         reserved show receives_in_memory sends_in_memory is_quiet has_room descriptor caller_wake_fd join
-        leave reaches sharing carrier readdress packet_memory keep_icrcs show_headers
+        leave reaches sharing carrier readdress packet_memory keep_icrcs leave_payloads show_headers
     );
 }
 

@@ -336,7 +336,7 @@ impl<L: Link> Link for FaultLink<L> {
 
     delegate_link!(self => self.inner;
         show receives_in_memory descriptor watch caller_wake_fd join leave reaches sharing carrier readdress
-        packet_memory keep_icrcs show_headers
+        packet_memory keep_icrcs leave_payloads show_headers
     );
 }
 
@@ -432,6 +432,7 @@ struct HeldDatagram {
 
 impl HeldDatagram {
     fn new(datagram: &Datagram<'_>) -> HeldDatagram {
+        debug_assert!(datagram.record.is_none(), "whoever changes packets keeps ICRCs");
         HeldDatagram {
             src: datagram.src,
             dst: datagram.dst,
@@ -466,6 +467,7 @@ impl HeldDatagram {
             ip_header: self.ip_header.as_deref(),
             bytes: &self.bytes,
             has_icrc: self.has_icrc,
+            record: None,
         }
     }
 }

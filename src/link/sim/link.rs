@@ -181,6 +181,7 @@ impl Link for SimLink {
                 ip_header: header.as_ref().filter(|_| seen).map(|(bytes, len)| &bytes[..*len]),
                 bytes: &parcel.bytes,
                 has_icrc: true,
+                record: None,
             });
         }
         if self.fabric.waiting(self.address) == 0 { Overrun::Drained } else { Overrun::Budget }

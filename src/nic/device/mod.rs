@@ -192,6 +192,9 @@ impl Nic {
         let bell = link.caller_wake_fd().and_then(Bell::copy_of).map(Arc::new);
         let members_fd = link.sharing().map(|sharing| sharing.descriptor());
         let config = EngineConfig { window: bounded(config.window, link.capabilities()), ..config };
+        if config.adversary.is_none() {
+            link.leave_payloads();
+        }
         let mut engine = Engine::new(config);
         if link.sharing().is_some_and(|sharing| sharing.processes().len() > 1) {
             engine.share_address();

@@ -665,6 +665,27 @@ fn icrcs_can_be_kept_from_now_on() {
     assert_eq!(icrcs(&mut right, &mut left), (false, false));
 }
 
+#[test]
+fn payloads_stay_with_the_peer_only_for_who_copies_them_and_while_nobody_looks() {
+    let (mut left, mut right) = neighbours();
+    let to = right.connections.own.address;
+    let mut stay = |right: &mut ShmLink<UdpLink>| {
+        send(&mut left, to, 5, 2000).expect("a slot");
+        left.flush(now());
+        let mut found = None;
+        right.receive(now(), 64, &mut |datagram| {
+            assert_eq!(datagram.record.map(|record| record.len()).unwrap_or(2016), datagram.bytes.len());
+            found = Some(datagram.record.is_some());
+        });
+        found
+    };
+    assert_eq!(stay(&mut right), Some(false));
+    right.leave_payloads();
+    assert_eq!(stay(&mut right), Some(true));
+    right.keep_icrcs();
+    assert_eq!(stay(&mut right), Some(false));
+}
+
 /// A process with the rings of another version does not understand ours, nor we its.
 #[test]
 fn a_peer_of_another_version_is_reached_below() {

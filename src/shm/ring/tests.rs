@@ -25,7 +25,7 @@ fn send(rings: &mut Rings, number: u16, len: usize) -> Result<(), NoRoom> {
 
 fn receive(rings: &mut Rings) -> Option<(u16, usize)> {
     let mut buffer = [0; MAX_DATAGRAM];
-    let (len, found) = rings.receive(&mut buffer).expect("sound")?;
+    let (len, found) = rings.receive(&mut buffer, false).expect("sound")?;
     assert_eq!(found, addressing(found.sport));
     assert!(buffer[..len].iter().all(|&byte| byte == found.sport as u8));
     Some((found.sport, len))
@@ -86,8 +86,46 @@ fn a_record_that_is_not_the_next_ends_the_ring() {
         left.own.bytes_mut(record_len(40), 4).copy_from_slice(&first_word(40, number).to_ne_bytes());
         left.flush();
         assert_eq!(receive(&mut right), Some((7, 40)));
-        assert_eq!(right.receive(&mut buffer), Err(Corrupt::Number), "{number}");
+        assert_eq!(right.receive(&mut buffer, false), Err(Corrupt::Number), "{number}");
     }
+}
+
+/// What is left in the record that was taken last.
+fn left(rings: &Rings) -> Option<Vec<u8>> {
+    rings.left.map(|(at, len)| {
+        let mut bytes = vec![0; len];
+        rings.peer.copy(at, &mut bytes);
+        let record = rings.record_taken().expect("left");
+        assert_eq!(record.len(), len);
+        bytes
+    })
+}
+
+#[test]
+fn only_long_payloads_without_icrc_stay_in_their_record() {
+    let (mut a, mut b) = pair(MIN_CAPACITY);
+    let mut buffer = [0; MAX_DATAGRAM];
+    // Odd numbers have an ICRC.
+    for (number, len, may_stay, stays) in [
+        (2, MAX_DATAGRAM, true, true),
+        (4, LEFT_FROM, true, true),
+        (6, LEFT_FROM - 1, true, false),
+        (8, MAX_DATAGRAM, false, false),
+        (9, MAX_DATAGRAM, true, false),
+        (10, 20, true, false),
+    ] {
+        send(&mut a, number, len).expect("room");
+        a.flush();
+        buffer.fill(0xEE);
+        let (found, _) = b.receive(&mut buffer, may_stay).expect("sound").expect("a record");
+        assert_eq!(found, len);
+        let copied = buffer.iter().take_while(|&&byte| byte == number as u8).count();
+        assert_eq!(copied, if stays { COPIED_HEADERS } else { len }, "{number}");
+        assert_eq!(left(&b), stays.then(|| vec![number as u8; len]), "{number}");
+        b.publish_head();
+    }
+    assert_eq!(b.receive(&mut buffer, true), Ok(None));
+    assert!(b.record_taken().is_none(), "nothing was taken");
 }
 
 /// A slot that is given up is no record.
@@ -279,7 +317,7 @@ fn a_skip_at_the_front_is_corrupt() {
     let (mut left, mut right) = pair(MIN_CAPACITY);
     left.own.bytes_mut(0, 4).copy_from_slice(&SKIP.to_ne_bytes());
     left.own.header().show(MIN_CAPACITY as u64);
-    assert_eq!(right.receive(&mut [0; MAX_DATAGRAM]), Err(Corrupt::Length));
+    assert_eq!(right.receive(&mut [0; MAX_DATAGRAM], false), Err(Corrupt::Length));
 }
 
 /// A peer that writes anything into its own segment: it is found out, or its datagrams are any bytes, but nothing else
@@ -325,7 +363,7 @@ fn a_peer_may_write_anything() {
                 _ => {
                     right.commit();
                     right.flush();
-                    corrupt |= right.receive(&mut buffer).is_err() || right.has_room_again().is_err();
+                    corrupt |= right.receive(&mut buffer, false).is_err() || right.has_room_again().is_err();
                     right.publish_head();
                 }
             }

@@ -29,7 +29,7 @@ fn empty_regions_give_access_to_nothing() {
             let mut w = World::new();
             let va = range.addr() as u64;
             let keys = w.table.reg_mr(w.pd, MrSpec { range, iova: va, access }).unwrap();
-            let write = |w: &mut World, bytes| w.table.write_remote(w.pd, w.qpn, keys.rkey, va, bytes);
+            let write = |w: &mut World, bytes: &[u8]| w.table.write_remote(w.pd, w.qpn, keys.rkey, va, bytes);
             assert_eq!(write(&mut w, b""), Ok(()));
             assert_eq!(write(&mut w, b"x"), Err(RemoteFault::Bounds));
             let byte = Sge { addr: va, length: 1, lkey: keys.lkey };

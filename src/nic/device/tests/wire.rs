@@ -295,6 +295,7 @@ impl Link for WireLink {
                 ip_header: None,
                 bytes,
                 has_icrc: true,
+                record: None,
             });
         }
         overrun
