@@ -31,6 +31,8 @@ pub mod models;
 pub mod notify;
 pub mod queue;
 pub mod ring;
+#[cfg(not(any(loom, target_family = "wasm")))]
+mod slots;
 #[cfg(not(target_family = "wasm"))]
 mod threads;
 

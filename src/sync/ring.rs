@@ -49,7 +49,7 @@ pub fn ring<T>(capacity: usize) -> Result<(Producer<T>, Consumer<T>), OutOfMemor
 }
 
 struct Ring<T> {
-    slots: Vec<Slot<T>>,
+    slots: Slots<T>,
     mask: usize,
     capacity: usize,
     /// How many entries have been taken; written by the consumer.
@@ -59,6 +59,11 @@ struct Ring<T> {
 }
 
 type Slot<T> = UnsafeCell<MaybeUninit<T>>;
+
+#[cfg(not(any(loom, target_family = "wasm")))]
+type Slots<T> = crate::slots::Slots<Slot<T>>;
+#[cfg(any(loom, target_family = "wasm"))]
+type Slots<T> = Vec<Slot<T>>;
 
 /// Aligned so that the two counts are neither in one cache line, nor in two that are fetched together.
 #[repr(align(128))]
@@ -294,16 +299,13 @@ impl<T: Copy> Consumer<T> {
     }
 }
 
-#[cfg(not(loom))]
-fn slots<T>(count: usize) -> Result<Vec<Slot<T>>, OutOfMemory> {
-    let mut slots = Vec::new();
-    slots.try_reserve_exact(count).map_err(|_| OutOfMemory)?;
-    // SAFETY: that many were reserved, and `MaybeUninit` needs no initialisation.
-    unsafe { slots.set_len(count) };
-    Ok(slots)
+#[cfg(not(any(loom, target_family = "wasm")))]
+fn slots<T>(count: usize) -> Result<Slots<T>, OutOfMemory> {
+    // SAFETY: `MaybeUninit` may have any bytes, and needs no drop.
+    unsafe { crate::slots::Slots::new(count) }
 }
 
-#[cfg(loom)]
-fn slots<T>(count: usize) -> Result<Vec<Slot<T>>, OutOfMemory> {
+#[cfg(any(loom, target_family = "wasm"))]
+fn slots<T>(count: usize) -> Result<Slots<T>, OutOfMemory> {
     Ok((0..count).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect())
 }
