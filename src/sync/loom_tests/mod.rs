@@ -3,6 +3,7 @@
 mod arming;
 mod doorbells;
 mod kick;
+mod lanes;
 mod lock;
 mod naive;
 mod queue;
