@@ -43,6 +43,9 @@ pub struct Holds {
     regions: f64,
     /// The same on another NIC.
     regions_apart: f64,
+    /// The processor time of the one that took longest to be made or ended: what the NIC does in a hold is a part of it,
+    /// and no other program is.
+    region: f64,
     /// How often memory was registered on the first NIC.
     rounds: u64,
 }
@@ -55,26 +58,33 @@ pub fn run(args: &HoldsArgs) -> Result<Holds> {
     let (near, apart) = (open("near")?, open("apart")?);
     let rounds = AtomicU64::new(0);
     let objects = |on: &Context| wait_beside(&near, on, |pd, on| make_objects(args, pd, on, &rounds));
-    let (beside, objects_apart) = (objects(&near)?, objects(&apart)?);
+    let ((beside, ()), (objects_apart, ())) = (objects(&near)?, objects(&apart)?);
     let regions = |on: &Context| wait_beside(&near, on, |pd, _| make_regions(args, pd));
+    let ((regions_beside, region), (regions_apart, _)) = (regions(&near)?, regions(&apart)?);
     Ok(Holds {
         objects: beside,
         objects_apart,
-        regions: regions(&near)?,
-        regions_apart: regions(&apart)?,
+        regions: regions_beside,
+        regions_apart,
+        region: micros(region),
         rounds: rounds.into_inner(),
     })
 }
 
-/// The longest that a call that takes the NIC `near` takes while another thread does `work` on the NIC `on`.
-fn wait_beside(
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// The longest that a call that takes the NIC `near` takes while another thread does `work` on the NIC `on`, and what comes
+/// of that.
+fn wait_beside<T: Send>(
     near: &Context,
     on: &Context,
-    work: impl FnOnce(&Arc<Pd>, &Context) -> Result<()> + Send,
-) -> Result<f64> {
+    work: impl FnOnce(&Arc<Pd>, &Context) -> Result<T> + Send,
+) -> Result<(f64, T)> {
     let pd = on.alloc_pd()?;
     let over = AtomicBool::new(false);
-    let worst = std::thread::scope(|scope| {
+    let (worst, done) = std::thread::scope(|scope| {
         let worker = scope.spawn(|| {
             let result = work(&pd, on).map_err(|error| error.to_string());
             over.store(true, Ordering::Release);
@@ -87,10 +97,10 @@ fn wait_beside(
             worst = worst.max(before.elapsed());
             black_box(looked).map_err(|error| error.to_string())?;
         }
-        worker.join().map_err(|_| "the worker panicked".to_owned())??;
-        Ok::<_, String>(worst)
+        let done = worker.join().map_err(|_| "the worker panicked".to_owned())??;
+        Ok::<_, String>((worst, done))
     })?;
-    Ok(worst.as_secs_f64() * 1e6)
+    Ok((micros(worst), done))
 }
 
 fn make_objects(args: &HoldsArgs, pd: &Arc<Pd>, on: &Context, rounds: &AtomicU64) -> Result<()> {
@@ -106,8 +116,27 @@ fn make_objects(args: &HoldsArgs, pd: &Arc<Pd>, on: &Context, rounds: &AtomicU64
     Ok(())
 }
 
-fn make_regions(args: &HoldsArgs, pd: &Arc<Pd>) -> Result<()> {
-    let made = (0..args.regions).map(|_| pd.alloc_null_mr()).collect::<std::result::Result<Vec<_>, _>>()?;
-    drop(made);
-    Ok(())
+/// Returns the longest processor time that one took.
+fn make_regions(args: &HoldsArgs, pd: &Arc<Pd>) -> Result<Duration> {
+    let mut worst = Duration::ZERO;
+    let mut timed = |before: Duration| worst = worst.max(thread_time().saturating_sub(before));
+    let mut made = Vec::with_capacity(args.regions);
+    for _ in 0..args.regions {
+        let before = thread_time();
+        let region = pd.alloc_null_mr()?;
+        timed(before);
+        made.push(region);
+    }
+    for region in made {
+        let before = thread_time();
+        drop(region);
+        timed(before);
+    }
+    Ok(worst)
+}
+
+/// The processor time of this thread.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
