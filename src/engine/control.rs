@@ -398,6 +398,7 @@ impl Engine {
                 pd: init.pd,
                 ecn_capable: self.config.transport.congestion_control
                     && matches!(init.service, QpType::Rc | QpType::XrcInitiator),
+                in_memory: false,
                 ipv4: false,
                 send_cq: init.send_cq,
                 recv_cq: init.recv_cq,

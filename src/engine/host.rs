@@ -140,8 +140,13 @@ impl HostView<'_, '_> {
             Err(TxError::Full) => return Err(TransmitError::Full),
             Err(TxError::TooLong) => return Err(TransmitError::TooLong),
             // To the transport the packet was lost in the network: it will try again.
-            Err(TxError::Unreachable) => return Ok(()),
+            Err(TxError::Unreachable) => {
+                self.io.in_memory = false;
+                return Ok(());
+            }
         };
+        // Nobody sees it on its way, so nobody loses it.
+        self.io.in_memory = !slot.wants_icrc;
         let at = packet.headers.emit(slot.bytes);
         let (body, tail) = slot.bytes[at..].split_at_mut(payload_len);
         match &packet.payload {
@@ -239,6 +244,10 @@ impl Host for HostView<'_, '_> {
 
     fn transmit(&mut self, packet: Transmit<'_, LocalData>) -> Result<(), TransmitError> {
         self.fill(&packet)
+    }
+
+    fn loses_nothing(&self) -> bool {
+        self.io.in_memory
     }
 
     fn show(&mut self) {

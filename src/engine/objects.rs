@@ -77,6 +77,8 @@ pub struct QpIo {
     pub pd: PdId,
     /// Whether congested switches may mark its packets instead of dropping them.
     pub ecn_capable: bool,
+    /// Whether the last packet was sent in memory, where none is lost.
+    pub in_memory: bool,
     /// Whether the last packet arrived over IPv4.
     pub ipv4: bool,
     pub send_cq: CqKey,

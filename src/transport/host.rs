@@ -155,6 +155,12 @@ pub trait Host {
     /// neighbour) counts as sent.
     fn transmit(&mut self, packet: Transmit<'_, Self::Data>) -> Result<(), TransmitError>;
 
+    /// Whether packets reach the peer in memory, where none is lost. Silence then means that the peer waits for a processor, and
+    /// not that packets should be sent again.
+    fn loses_nothing(&self) -> bool {
+        false
+    }
+
     /// Lets the peer begin with what was transmitted, where that costs next to nothing.
     fn show(&mut self);
 

@@ -64,6 +64,8 @@ pub struct World {
     /// Whether local data can be accessed.
     pub memory: Result<(), LocalFault>,
     pub word: u64,
+    /// Whether packets cannot be lost.
+    pub loses_nothing: bool,
     /// What is seen of the peer's process, and when it was last asked about.
     pub process: PeerProcess,
     pub asked_since: Time,
@@ -93,6 +95,7 @@ impl World {
             local: Ok(()),
             memory: Ok(()),
             word: 0,
+            loses_nothing: false,
             process: PeerProcess::NotStopped,
             asked_since: Time::ZERO,
         }
@@ -159,6 +162,10 @@ impl Host for World {
             self.read.push((va, len));
         }
         Ok(())
+    }
+
+    fn loses_nothing(&self) -> bool {
+        self.loses_nothing
     }
 
     fn show(&mut self) {

@@ -23,7 +23,7 @@ impl DiscardBuffer {
         self.bytes.resize(len, 0);
         self.is_reserved = true;
         let facts = UdpFacts { ip, src_port: flow.sport, dst_port: ROCE_UDP_PORT };
-        Ok(TxSlot { bytes: &mut self.bytes, facts, wants_icrc: false })
+        Ok(TxSlot { bytes: &mut self.bytes, facts, wants_icrc: true })
     }
 
     /// What was reserved last, if that was here.

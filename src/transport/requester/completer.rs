@@ -491,6 +491,10 @@ impl<D> Requester<D> {
 
     /// A few round trips without progress: a NAK or the last packets may be lost, or the peer's QP is gone.
     pub(super) fn on_early_timeout<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, host: &mut H) {
+        // One that has never answered may have dropped what came before it was ready.
+        if host.loses_nothing() && self.rtt.is_known() {
+            return;
+        }
         self.fall_silent(host);
         if !cx.config.early_retransmission {
             return;

@@ -41,6 +41,11 @@ impl RttEstimator {
         }
     }
 
+    /// Whether the peer has answered at all.
+    pub fn is_known(&self) -> bool {
+        self.srtt.is_some()
+    }
+
     /// A resend makes the running measurement ambiguous (Karn's rule).
     pub fn abandon(&mut self) {
         self.probe = None;

@@ -1,3 +1,7 @@
+//! One requester, and a peer that a test plays.
+//!
+//! Over 600 lines: all tests use the same requester and what it sees.
+
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -367,6 +371,40 @@ fn early_resends_double_their_wait_and_take_no_retries() {
     }
     assert_eq!(waits, (0..8).map(|n| 4_000_000 << n).collect::<Vec<_>>());
     assert_eq!(case.requester.retries_left, case.cx.attr.retry_cnt);
+}
+
+/// Both processes share a processor with others, and the peer has not had it for a while.
+#[test]
+fn where_nothing_is_lost_a_silent_peer_is_waited_for_until_the_local_ack_timeout() {
+    for loses_nothing in [true, false] {
+        let mut case = Case::new();
+        case.world.loses_nothing = loses_nothing;
+        case.cx.attr.timeout = 14;
+        case.post_send(1, 1);
+        assert_eq!(case.transmit().0, [100]);
+        // Before the first answer it may not have been ready.
+        assert_eq!(case.time_out(), DONE);
+        assert_eq!(case.transmit().0, [100]);
+        assert_eq!(case.world.count_of(Counter::EarlyRetransmit), 1);
+        assert_eq!(case.ack(100), DONE);
+        // Measured without a resend.
+        case.post_send(2, 1);
+        assert_eq!(case.transmit().0, [101]);
+        assert_eq!(case.ack(101), DONE);
+        case.post_send(3, 4);
+        assert_eq!(case.transmit().0.len(), 4);
+        assert_eq!(case.time_out(), DONE);
+        let resent = case.transmit().0.len();
+        assert_eq!(resent, if loses_nothing { 0 } else { 2 });
+        assert_eq!(case.world.count_of(Counter::EarlyRetransmit), if loses_nothing { 1 } else { 2 });
+        if loses_nothing {
+            let waits = case.now;
+            assert_eq!(case.time_out(), DONE);
+            assert!(case.now.nanos_since(waits) > 50_000_000, "the local ACK timeout");
+            assert_eq!(case.world.count_of(Counter::Timeout), 1);
+            assert!(!case.transmit().0.is_empty());
+        }
+    }
 }
 
 #[test]
