@@ -17,7 +17,6 @@ use softrnic_transport::{
 };
 use softrnic_wire::{
     ICRC_LEN, Mtu, Pkey, Qkey, Qpn, Rkey, SrdHeaders, SrdOpcode, SrdPacket, Time, is_srd, rxe_qpn_to_sport,
-    seal,
 };
 
 use super::completion::{Cqe, CqeExtra};
@@ -272,7 +271,7 @@ impl Host for View<'_, '_> {
             tos: 0,
             ttl: TTL,
         };
-        let slot = match link.reserve(self.now, &flow, len) {
+        let mut slot = match link.reserve(self.now, &flow, len) {
             Ok(slot) => slot,
             Err(TxError::Full) => return Err(TransmitError::Full),
             Err(TxError::TooLong) => return Err(TransmitError::TooLong),
@@ -295,7 +294,7 @@ impl Host for View<'_, '_> {
         }
         let pad = tail.len() - ICRC_LEN;
         tail[..pad].fill(0);
-        seal(&slot.facts, slot.bytes);
+        slot.seal();
         link.commit(self.now);
         Ok(())
     }
