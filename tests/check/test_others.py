@@ -70,6 +70,23 @@ class Cm(Checked, CmTest):
         self.run_cm_pair(["ucmatose", "-c", "10", "-p", port],
                          ["ucmatose", "-s", "127.0.0.1", "-c", "10", "-p", port], port)  # fmt: skip
 
+    def test_qperf(self):
+        port, options = free_port(), self.suppress("qperf")
+        server = self.serve_by_tcp(programs.qperf(port, "", "")[0], port, run=options)
+        for test in programs.QPERF_TESTS:
+            with self.subTest(test):
+                out = self.run_ok(programs.qperf(port, "127.0.0.1", test)[1], run=options)
+                self.assertRegex(out, programs.qperf_result(test))
+                self.assertIn("ERROR SUMMARY: 0 errors", out)
+        self.assertNotIn("ERROR: SoftRNIC check", server.output())
+
+    def test_cmtime(self):
+        port, options = rdma_port(), self.suppress("cmtime")
+        server = self.serve(["cmtime", "-p", port], port, run=options)
+        out = self.run_ok(["cmtime", "-s", "127.0.0.1", "-c", "10", "-p", port], run=options)
+        self.assertIn("ERROR SUMMARY: 0 errors", out)
+        self.assertNotIn("ERROR: SoftRNIC check", server.output())
+
     def test_libfabric(self):
         port = free_port()
         words, options = ["fi_pingpong", "-p", "verbs", "-e", "msg", "-I", "100", "-c"], self.suppress("libfabric")
