@@ -6,9 +6,10 @@ use softrnic_stats::why;
 use crate::failure::{Doing, Failure, Result};
 use crate::output::write;
 
-/// Say what a program that hangs waits for, and what its peers on this machine say about it
+/// Say what a program that hangs waits for, and what its peers say about it
 ///
-/// Asks the devices of the process, as `softrnic stats` does, and names each queue pair with requests that are not complete.
+/// Asks the devices of the process, as `softrnic stats` does, and names each queue pair with requests that are not complete. Peers
+/// that are no processes of this user on this machine are asked through their NICs, if these are SoftRNICs.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  softrnic why 4711\n  softrnic why $(pgrep ib_write_bw)")]
 pub struct WhyArgs {

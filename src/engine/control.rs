@@ -413,6 +413,7 @@ impl Engine {
                 timer: Time::NEVER,
                 inquiry: Inquiry::default(),
                 peer_capabilities: None,
+                peer_status: None,
                 trouble: None,
                 counts: QpCounts::default(),
                 shared_state,
@@ -470,6 +471,7 @@ impl Engine {
             }
             slot.io.waiting = false;
             (slot.io.inquiry, slot.io.peer_capabilities) = (Inquiry::default(), None);
+            slot.io.peer_status = None;
             slot.io.trouble = None;
             slot.io.peer.take().into_iter().for_each(|peer| self.peers.leave(peer, key));
             self.memory.release_qp(slot.io.qpn);

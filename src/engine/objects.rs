@@ -6,7 +6,7 @@ use rustc_hash::FxHashSet;
 use slotmap::new_key_type;
 use softrnic_memory::PdId;
 use softrnic_transport::{Qp, QpEvent, QpType};
-use softrnic_wire::{Capabilities, Qpn, Srqn, Time};
+use softrnic_wire::{Capabilities, PeerStatus, Qpn, Srqn, Time};
 
 use super::completion::Cqe;
 use super::data::{LocalData, RecvRequest, SendRequest};
@@ -100,6 +100,8 @@ pub struct QpIo {
     /// What it has asked its peer's NIC, and what that NIC can do, if it has said so.
     pub inquiry: Inquiry,
     pub peer_capabilities: Option<Capabilities>,
+    /// What that NIC has said last of its end of the connection, and when.
+    pub peer_status: Option<Box<(Time, PeerStatus)>>,
     /// What has gone wrong, if anything has.
     pub trouble: Option<Box<Trouble>>,
     /// For statistics.

@@ -67,6 +67,7 @@ fn qp(qpn: u32) -> QpSnapshot {
         rnr_wait: false,
         waits_ns: None,
         posted: None,
+        peer_says: None,
         peer_stopped: false,
         paced_rate: None,
         packets_sent: 0,

@@ -33,7 +33,7 @@ pub use resources::{
     CmIdSnapshot, CqSnapshot, MOST_REGIONS, MrSnapshot, PdSnapshot, QpOwnersSnapshot, Resources, SrqSnapshot,
 };
 pub use snapshot::{
-    ConnectionSnapshot, Devices, PeerSnapshot, PortSnapshot, QpSnapshot, ReachSnapshot, Snapshot,
+    ConnectionSnapshot, Devices, PeerSays, PeerSnapshot, PortSnapshot, QpSnapshot, ReachSnapshot, Snapshot,
 };
 pub use socket::{Answering, Cached, LIMITS, StatsSocket, is_ours};
 pub use why::why;

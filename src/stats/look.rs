@@ -15,7 +15,7 @@ use softrnic_sys::Credentials;
 
 use super::Snapshot;
 use super::directory::{check_private, directories};
-use super::request::{CLOSE_SNAPSHOT, Detail, LINK, SNAPSHOT};
+use super::request::{Detail, LINK};
 
 /// How long a device may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -160,9 +160,16 @@ pub fn ask(socket: &Path) -> io::Result<Snapshot> {
     ask_for(socket, Detail::Usual)
 }
 
+/// Has a device ask the NICs of its peers about the queue pairs that wait for them; tells what they have said so far.
+///
+/// # Errors
+/// Those of [`ask`].
+pub(super) fn ask_peers(socket: &Path) -> io::Result<Snapshot> {
+    ask_for(socket, Detail::Asking)
+}
+
 fn ask_for(socket: &Path, detail: Detail) -> io::Result<Snapshot> {
-    let wanted = if detail == Detail::Close { CLOSE_SNAPSHOT } else { SNAPSHOT };
-    let (text, peer) = request(socket, wanted)?;
+    let (text, peer) = request(socket, detail.request())?;
     let mut snapshot = Snapshot::read(&text)?;
     // Processes of other PID namespaces have no number here but what they say.
     if peer.pid != 0 {

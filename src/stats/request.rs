@@ -1,10 +1,13 @@
 //! What clients ask of a device: a line of text.
 
 /// The request for a snapshot.
-pub(super) const SNAPSHOT: &str = "stats";
+const SNAPSHOT: &str = "stats";
 
 /// The request for a snapshot with the objects of the device.
-pub(super) const CLOSE_SNAPSHOT: &str = "stats closely";
+const CLOSE_SNAPSHOT: &str = "stats closely";
+
+/// The request that the NICs of peers are asked about the queue pairs that wait for them, and for what they have said so far.
+const ASKING_SNAPSHOT: &str = "stats asking peers";
 
 /// How much a snapshot shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +16,18 @@ pub enum Detail {
     Usual,
     /// All objects besides.
     Close,
+    /// What is known of queue pairs that wait, and the NICs of their peers are asked.
+    Asking,
+}
+
+impl Detail {
+    pub(super) const fn request(self) -> &'static str {
+        match self {
+            Detail::Usual => SNAPSHOT,
+            Detail::Close => CLOSE_SNAPSHOT,
+            Detail::Asking => ASKING_SNAPSHOT,
+        }
+    }
 }
 
 /// What commands to the port begin with.
@@ -39,6 +54,7 @@ impl Request<'_> {
         match str::from_utf8(line) {
             Ok(SNAPSHOT) => Request::Snapshot(Detail::Usual),
             Ok(CLOSE_SNAPSHOT) => Request::Snapshot(Detail::Close),
+            Ok(ASKING_SNAPSHOT) => Request::Snapshot(Detail::Asking),
             Ok(line) => line.strip_prefix(LINK).map_or(Request::Unknown, Request::Link),
             Err(_) => Request::Unknown,
         }

@@ -98,6 +98,9 @@ pub struct QpSnapshot {
     /// Where that was posted, if the program is checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub posted: Option<String>,
+    /// What the peer's NIC has said of its end, if it was asked and has answered.
+    #[serde(default)]
+    pub peer_says: Option<PeerSays>,
     /// The peer does not answer, because its process is stopped or gets no processor.
     #[serde(default)]
     pub peer_stopped: bool,
@@ -111,6 +114,23 @@ pub struct QpSnapshot {
     pub retransmitted: u64,
     pub rnr_sent: u64,
     pub rnr_received: u64,
+}
+
+/// What the NIC of a peer has said of its end of a connection.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PeerSays {
+    /// How long ago.
+    pub ago_ns: u64,
+    /// The state of its queue pair.
+    pub state: String,
+    /// The PSN that it expects.
+    pub expected_psn: u32,
+    /// How often it has answered that it has no receive.
+    pub rnr_sent: u32,
+    /// Receives that are posted.
+    pub receives: u32,
+    /// Its own requests that are not complete.
+    pub queued_sends: u32,
 }
 
 /// A peer address at one moment.

@@ -76,19 +76,23 @@ impl StatsSocket {
         mut snapshot: impl FnMut(Detail) -> Option<Snapshot>,
         mut command: impl FnMut(&str) -> Result<(), String>,
     ) {
-        let [mut usual, mut close] = [const { Cached::EMPTY }; 2];
+        let [mut usual, mut close, mut asking] = [const { Cached::EMPTY }; 3];
         let mut server = Server::new(&self.listener, LIMITS, is_ours, |text: &[u8], now| {
             match Request::parse(text) {
                 Request::Unfinished => Answer::More,
                 Request::Unknown => Answer::Leave,
                 Request::Snapshot(detail) => {
-                    let cached = if detail == Detail::Close { &mut close } else { &mut usual };
+                    let cached = match detail {
+                        Detail::Usual => &mut usual,
+                        Detail::Close => &mut close,
+                        Detail::Asking => &mut asking,
+                    };
                     cached.get(now, || serde_json::to_vec(&snapshot(detail)?).ok())
                 }
                 Request::Link(text) => {
                     let answer = command(text);
                     // The last snapshots are from before.
-                    (usual, close) = (Cached::EMPTY, Cached::EMPTY);
+                    (usual, close, asking) = (Cached::EMPTY, Cached::EMPTY, Cached::EMPTY);
                     serde_json::to_vec(&answer).map_or(Answer::Leave, |answer| Answer::Say(answer.into()))
                 }
             }

@@ -1,10 +1,17 @@
-//! What a program that hangs waits for, as far as statistics show it: its own, and those of its peers on this machine.
+//! What a program that hangs waits for, as far as statistics show it: its own, those of its peers on this machine, and what the
+//! NICs of other peers say.
 
 use std::fmt::{self, Display, Formatter};
 use std::io;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use super::{CqSnapshot, QpSnapshot, Snapshot, look_closely};
+use super::look::ask_peers;
+use super::{CqSnapshot, PeerSays, QpSnapshot, Snapshot, look_closely};
+
+/// How long the NICs of peers have to answer, and the time between two looks whether they have.
+const PATIENCE: Duration = Duration::from_millis(500);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 
 /// A QP with requests that are not complete, and what is known of it.
 struct Waiting<'a> {
@@ -36,10 +43,11 @@ enum Wait {
 /// # Errors
 /// Those of [`look_closely`].
 pub fn why(pid: u32) -> io::Result<Option<String>> {
-    let found = look_closely()?;
+    let mut found = look_closely()?;
     if !found.snapshots.iter().any(|device| device.pid == pid) {
         return Ok(None);
     }
+    ask_others(&mut found.snapshots, pid);
     let waiting = waiting(&found.snapshots, pid);
     let unseen = unseen(&found.snapshots, pid);
     if waiting.is_empty() && unseen.is_empty() {
@@ -48,6 +56,37 @@ pub fn why(pid: u32) -> io::Result<Option<String>> {
         ));
     }
     Ok(Some(waiting.iter().map(ToString::to_string).chain(unseen).collect()))
+}
+
+/// Has the process ask the NICs of peers that cannot be looked into, and waits for what they say.
+fn ask_others(all: &mut [Snapshot], pid: u32) {
+    let unseen = waiting(all, pid).into_iter().filter(|of| of.peer.is_none());
+    let unseen: Vec<(PathBuf, u32)> = unseen.map(|of| (of.device.socket.clone(), of.qp.qpn)).collect();
+    for device in all {
+        let of_device = unseen.iter().filter(|(socket, _)| *socket == device.socket);
+        let qpns: Vec<u32> = of_device.map(|(_, qpn)| *qpn).collect();
+        if !qpns.is_empty() {
+            ask_others_of(device, &qpns);
+        }
+    }
+}
+
+fn ask_others_of(device: &mut Snapshot, qpns: &[u32]) {
+    let begun = Instant::now();
+    while let Ok(said) = ask_peers(&device.socket) {
+        let since = begun.elapsed();
+        let mut is_complete = true;
+        for qp in device.qps.iter_mut().filter(|qp| qpns.contains(&qp.qpn)) {
+            qp.peer_says =
+                said.qps.iter().find(|now| now.qpn == qp.qpn).and_then(|now| now.peer_says.clone());
+            let is_new = |says: &PeerSays| u128::from(says.ago_ns) < since.as_nanos();
+            is_complete &= qp.peer_says.as_ref().is_some_and(is_new);
+        }
+        if is_complete || since > PATIENCE {
+            break;
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
 }
 
 /// Completion queues of a process with completions that nobody has polled, in words.
@@ -131,7 +170,13 @@ impl Waiting<'_> {
 
     fn other_side(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Some((device, qp)) = self.peer else {
-            return f.write_str("its process is not one of this user's on this machine");
+            return match &self.qp.peer_says {
+                Some(says) => told(says, f),
+                None => f.write_str(
+                    "its process is not one of this user's on this machine, and its NIC has not answered: \
+                     it is no SoftRNIC, its process is stopped, or it has no such connection",
+                ),
+            };
         };
         write!(f, "{} ({}): ", device.program, device.pid)?;
         let Some(qp) = qp else { return write!(f, "it has no such QP, or has it no longer") };
@@ -170,6 +215,17 @@ impl Display for Waiting<'_> {
         self.other_side(f)?;
         f.write_str("\n")
     }
+}
+
+/// What the NIC of a peer has said.
+fn told(says: &PeerSays, f: &mut Formatter<'_>) -> fmt::Result {
+    let PeerSays { ago_ns, state, expected_psn, rnr_sent, receives, queued_sends } = says;
+    write!(f, "its NIC said {} ago: the QP is in {state}, expects PSN {expected_psn:#x}", span(*ago_ns))?;
+    write!(
+        f,
+        ", has {receives} receives posted and {queued_sends} requests of its own that are not complete"
+    )?;
+    write!(f, ", and has answered {rnr_sent} times that it has no receive")
 }
 
 /// A time for people.

@@ -83,8 +83,8 @@ pub use ids::{Imm, Msn, Pkey, Psn, Qkey, Qpn, Rkey, Srqn};
 pub use ip::{IPV4_LEN, IPV6_LEN, IpHeader, ipv4_checksum};
 pub use mad::{
     AddressPair, Apr, Bits, Capabilities, CmBody, CmIds, CmInfo, CmMessage, CmPath, Dreq, Lap, MAD_BODY_LEN,
-    MAD_LEN, Mad, MgmtClass, Mra, PortSpace, PrivateHeader, Rej, RejReason, Rep, Req, Served, ServiceId,
-    SidrRep, SidrReq, VendorAttribute, VendorMad,
+    MAD_LEN, Mad, MgmtClass, Mra, PeerStatus, PortSpace, PrivateHeader, Rej, RejReason, Rep, Req, Served,
+    ServiceId, SidrRep, SidrReq, VendorAttribute, VendorMad,
 };
 pub use mtu::Mtu;
 pub use opcode::{Header, Opcode, OpcodeInfo, Operation, PayloadRule, Transport};

@@ -11,9 +11,9 @@ use std::time::Duration;
 use softrnic_cm::Route;
 use softrnic_link::ProcessSlot;
 use softrnic_transport::{QpState, QpType};
-use softrnic_wire::{Capabilities, MAD_LEN, Qpn, Time, VendorAttribute, VendorMad};
+use softrnic_wire::{Capabilities, MAD_LEN, PeerStatus, Qpn, Time, VendorAttribute, VendorMad};
 
-use crate::objects::{QpKey, QpSlot};
+use crate::objects::{QpKey, QpSlot, ReceiveQueue};
 use crate::{DropReason, Engine};
 
 /// Kernel rxe has no QP above this number (`RXE_MAX_QP_INDEX`), and NICs number from the bottom too. Of the numbers of a
@@ -23,7 +23,7 @@ const LAST_KERNEL_QPN: u32 = 1 << 20;
 /// Questions that a peer address may leave unanswered before it is asked no more.
 const MAX_UNANSWERED: u8 = 4;
 
-/// Questions that one QP asks, and the time between two.
+/// Questions that one QP asks without an answer, and the time between two.
 const MAX_QUESTIONS: u8 = 4;
 const BETWEEN_QUESTIONS: Duration = Duration::from_millis(1);
 
@@ -37,7 +37,7 @@ const ANSWERS_AT_A_TIME: u32 = 64;
 /// What a QP has asked its peer's NIC.
 #[derive(Clone, Copy, Default)]
 pub struct Inquiry {
-    /// How often.
+    /// How often, since the last answer.
     asked: u8,
     /// When it asked last, which is the transaction id too.
     at: Time,
@@ -80,11 +80,26 @@ impl Engine {
     /// Asks the NIC at the other end of a QP what it can do, unless it was asked just now, or often enough, or cannot be a
     /// SoftRNIC. Returns whether it was asked.
     pub fn ask_peer(&mut self, now: Time, key: QpKey) -> bool {
-        let own = self.capabilities();
+        self.ask(now, key, VendorAttribute::Capabilities(self.capabilities()))
+    }
+
+    /// Asks the NIC at the other end of a QP how its end is, as [`ask_peer`](Self::ask_peer) does.
+    pub fn ask_status(&mut self, now: Time, qpn: Qpn) -> bool {
+        let Some(key) = self.by_number.get(&qpn).copied() else { return false };
+        self.ask(now, key, VendorAttribute::Status(PeerStatus::default()))
+    }
+
+    /// What the NIC at the other end of a QP has said last of its end, and when.
+    pub fn peer_status(&self, qpn: Qpn) -> Option<(Time, PeerStatus)> {
+        let slot = self.qps.get(*self.by_number.get(&qpn)?)?;
+        slot.io.peer_status.as_deref().copied()
+    }
+
+    fn ask(&mut self, now: Time, key: QpKey, attribute: VendorAttribute) -> bool {
         let Some(slot) = self.qps.get_mut(key) else { return false };
         let Some(management) = &mut self.management else { return false };
         let (attr, inquiry) = (slot.qp.attr(), &mut slot.io.inquiry);
-        let too_soon = inquiry.asked > 0 && now < inquiry.at + BETWEEN_QUESTIONS;
+        let too_soon = inquiry.at > Time::ZERO && now < inquiry.at + BETWEEN_QUESTIONS;
         let may_ask = is_connected(slot.qp.service(), slot.qp.state())
             && attr.dest_qpn.get() > LAST_KERNEL_QPN
             && inquiry.asked < MAX_QUESTIONS
@@ -94,7 +109,6 @@ impl Engine {
             return false;
         }
         *inquiry = Inquiry { asked: inquiry.asked + 1, at: now };
-        let attribute = VendorAttribute::Capabilities(own);
         let question = VendorMad { answers: false, to: attr.dest_qpn, from: slot.io.qpn, attribute };
         let route = Route { local: attr.path.src, remote: attr.path.dst };
         management.peer.push(route, &question, now.as_nanos());
@@ -107,6 +121,24 @@ impl Engine {
         Capabilities { version: Capabilities::VERSION, selective_recovery: false, reorder_window: 0 }
     }
 
+    /// How a QP is.
+    fn status(&self, slot: &QpSlot) -> PeerStatus {
+        let status = slot.qp.status();
+        let receives = match &slot.io.receives {
+            ReceiveQueue::Own(ring) => ring.len(),
+            ReceiveQueue::Shared(key) => self.srqs.get(*key).map_or(0, |srq| srq.ring.len()),
+            ReceiveQueue::None => 0,
+        };
+        PeerStatus {
+            version: PeerStatus::VERSION,
+            state: status.state as u8,
+            expected_psn: status.expected_psn,
+            rnr_naks: slot.io.counts.rnr_sent as u32,
+            receives: receives as u32,
+            requests: status.queued_sends as u32,
+        }
+    }
+
     /// A datagram of another SoftRNIC.
     pub(super) fn on_vendor(
         &mut self,
@@ -115,32 +147,38 @@ impl Engine {
         vendor: &VendorMad,
         transaction_id: u64,
     ) -> Result<(), DropReason> {
-        let own = self.capabilities();
+        let key = self.by_number.get(&vendor.to).copied();
+        let slot = key.and_then(|key| self.qps.get(key)).filter(|slot| is_peer(slot, route, vendor));
+        let answer = slot.map(|slot| match vendor.attribute {
+            VendorAttribute::Capabilities(_) => VendorAttribute::Capabilities(self.capabilities()),
+            VendorAttribute::Status(_) => VendorAttribute::Status(self.status(slot)),
+        });
         let Some(management) = &mut self.management else { return Err(DropReason::SpecialQp) };
         management.peer.received += 1;
-        let key = self.by_number.get(&vendor.to).copied();
-        let found =
-            key.and_then(|key| self.qps.get_mut(key)).filter(|slot| is_peer(slot, route, vendor.from));
-        let Some(slot) = found else {
+        let (Some(key), Some(answer)) = (key, answer) else {
             management.peer.unrelated += 1;
             return Ok(());
         };
+        let slot = &mut self.qps[key];
         let Inquiry { asked, at } = slot.io.inquiry;
         let was_asked = asked > 0 && at.as_nanos() == transaction_id;
-        match (vendor.answers, vendor.attribute) {
-            (false, VendorAttribute::Capabilities(theirs)) => {
-                slot.io.peer_capabilities = Some(theirs);
-                if management.peer.may_answer(now) {
-                    let attribute = VendorAttribute::Capabilities(own);
-                    let answer = VendorMad { answers: true, to: vendor.from, from: vendor.to, attribute };
-                    management.peer.push(route, &answer, transaction_id);
-                }
+        if vendor.answers && !was_asked {
+            management.peer.unrelated += 1;
+            return Ok(());
+        }
+        match vendor.attribute {
+            VendorAttribute::Capabilities(theirs) => slot.io.peer_capabilities = Some(theirs),
+            VendorAttribute::Status(theirs) if vendor.answers => {
+                slot.io.peer_status = Some(Box::new((now, theirs)));
             }
-            (true, VendorAttribute::Capabilities(theirs)) if was_asked => {
-                slot.io.peer_capabilities = Some(theirs);
-                self.peers.note_answer(slot.io.peer);
-            }
-            (true, _) => management.peer.unrelated += 1,
+            VendorAttribute::Status(_) => {}
+        }
+        if vendor.answers {
+            slot.io.inquiry.asked = 0;
+            self.peers.note_answer(slot.io.peer);
+        } else if management.peer.may_answer(now) {
+            let answer = VendorMad { answers: true, to: vendor.from, from: vendor.to, attribute: answer };
+            management.peer.push(route, &answer, transaction_id);
         }
         self.management_active = true;
         Ok(())
@@ -151,11 +189,12 @@ fn is_connected(service: QpType, state: QpState) -> bool {
     service == QpType::Rc && matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd)
 }
 
-/// Whether a QP is connected to this one of the sender.
-fn is_peer(slot: &QpSlot, route: Route, qpn: Qpn) -> bool {
-    let attr = slot.qp.attr();
-    is_connected(slot.qp.service(), slot.qp.state())
-        && attr.dest_qpn == qpn
+/// Whether a QP is connected to the one that the sender names. One that has failed still says how it is.
+fn is_peer(slot: &QpSlot, route: Route, vendor: &VendorMad) -> bool {
+    let (service, state, attr) = (slot.qp.service(), slot.qp.state(), slot.qp.attr());
+    let is_told_of_failures = matches!(vendor.attribute, VendorAttribute::Status(_));
+    (is_connected(service, state) || is_told_of_failures && service == QpType::Rc && state == QpState::Err)
+        && attr.dest_qpn == vendor.from
         && (attr.path.src, attr.path.dst) == (route.local, route.remote)
 }
 

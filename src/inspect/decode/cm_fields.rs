@@ -44,6 +44,15 @@ fn between_softrnics(vendor: &VendorMad, sink: &mut dyn FieldSink) {
             sink.field("selective_recovery", Value::Flag(capabilities.selective_recovery));
             sink.field("reorder_window", Value::Dec(capabilities.reorder_window.into()));
         }
+        VendorAttribute::Status(_) if !vendor.answers => {}
+        VendorAttribute::Status(status) => {
+            sink.field("version", Value::Dec(status.version.into()));
+            sink.field("state", Value::Dec(status.state.into()));
+            sink.field("expected_psn", Value::Dec(status.expected_psn.get().into()));
+            sink.field("rnr_naks", Value::Dec(status.rnr_naks.into()));
+            sink.field("receives", Value::Dec(status.receives.into()));
+            sink.field("requests", Value::Dec(status.requests.into()));
+        }
     }
 }
 

@@ -73,7 +73,7 @@ pub use port::{Attachment, Port, PortObserver, PortState, ShownPort};
 pub use process::Process;
 use softrnic_engine::{Budget, Engine, EngineConfig, ProcessDiagnoses};
 pub use softrnic_stats::CmIdSnapshot;
-use softrnic_stats::{Detail, Snapshot, StatsSocket};
+use softrnic_stats::{Detail, QpSnapshot, Snapshot, StatsSocket};
 use softrnic_sync::doorbells::DoorbellSet;
 use softrnic_sync::kick::Kick;
 use softrnic_sync::lock::{NicLock, Poisoned};
@@ -148,7 +148,7 @@ pub struct Nic {
 }
 
 /// QPs of which it is said where their oldest request was posted.
-const MOST_POSTED: usize = 64;
+const MOST_WAITING: usize = 64;
 
 /// What the NICs of this process have refused, for each other.
 static OF_THIS_PROCESS: LazyLock<Arc<ProcessDiagnoses>> = LazyLock::new(Arc::default);
@@ -282,10 +282,16 @@ impl Nic {
 
     fn snapshot(&self, detail: Detail) -> Option<Snapshot> {
         let mut snapshot = self.usual_snapshot()?;
-        if detail == Detail::Close {
-            snapshot.resources = resources::take(self);
-            for qp in snapshot.qps.iter_mut().filter(|qp| qp.queued_sends > 0).take(MOST_POSTED) {
-                qp.posted = OF_THIS_PROCESS.posted(Qpn::new(qp.qpn));
+        match detail {
+            Detail::Usual => {}
+            Detail::Close => {
+                waiting(&mut snapshot).for_each(|qp| qp.posted = OF_THIS_PROCESS.posted(Qpn::new(qp.qpn)));
+                snapshot.resources = resources::take(self);
+            }
+            Detail::Asking => {
+                let qpns: Vec<Qpn> = waiting(&mut snapshot).map(|qp| Qpn::new(qp.qpn)).collect();
+                let said = self.control(|core, now| snapshot::ask_peers(core, now, &qpns)).ok()?;
+                waiting(&mut snapshot).zip(said).for_each(|(qp, said)| qp.peer_says = said);
             }
         }
         Some(snapshot)
@@ -377,6 +383,11 @@ impl Nic {
     pub(crate) fn stats(&self) -> Option<&StatsSocket> {
         self.stats.as_ref()
     }
+}
+
+/// Its first queue pairs with requests that are not complete.
+fn waiting(snapshot: &mut Snapshot) -> impl Iterator<Item = &mut QpSnapshot> {
+    snapshot.qps.iter_mut().filter(|qp| qp.queued_sends > 0).take(MOST_WAITING)
 }
 
 /// No more in flight to a peer, and READ from it, than our own receive buffer is likely to hold, given that most of it

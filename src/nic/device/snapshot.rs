@@ -4,8 +4,10 @@ use std::net::IpAddr;
 
 use softrnic_cm::{CmTransport, CommId};
 use softrnic_link::ProcessSlot;
-use softrnic_stats::{ConnectionSnapshot, PeerSnapshot, PortSnapshot, QpSnapshot, ReachSnapshot, Snapshot};
-use softrnic_transport::QpType;
+use softrnic_stats::{
+    ConnectionSnapshot, PeerSays, PeerSnapshot, PortSnapshot, QpSnapshot, ReachSnapshot, Snapshot,
+};
+use softrnic_transport::{QpState, QpType};
 use softrnic_wire::{Qpn, Time};
 
 use super::{Core, PortSpeed, PortState};
@@ -84,6 +86,7 @@ pub(super) fn take_qps(snapshot: &mut Snapshot, core: &Core) -> bool {
             rnr_wait: query.status.rnr_wait,
             waits_ns: query.status.waits_since.map(|since| now.since(since).as_nanos() as u64),
             posted: None,
+            peer_says: None,
             peer_stopped: core.engine.is_peer_stopped(&query),
             paced_rate: query.status.paced_rate,
             packets_sent: counts.packets_sent,
@@ -96,6 +99,23 @@ pub(super) fn take_qps(snapshot: &mut Snapshot, core: &Core) -> bool {
         }
     }));
     snapshot.qps.len() == before + PART
+}
+
+/// Has the NICs at the other ends of queue pairs asked how they are; says what each has said so far.
+pub(super) fn ask_peers(core: &mut Core, now: Time, qpns: &[Qpn]) -> Vec<Option<PeerSays>> {
+    let asked = qpns.iter().map(|&qpn| {
+        let known = core.engine.peer_status(qpn);
+        core.engine.ask_status(now, qpn);
+        known.map(|(at, status)| PeerSays {
+            ago_ns: now.since(at).as_nanos() as u64,
+            state: QpState::ALL.get(usize::from(status.state)).map_or("?", |state| state.name()).to_owned(),
+            expected_psn: status.expected_psn.get(),
+            rnr_sent: status.rnr_naks,
+            receives: status.receives,
+            queued_sends: status.requests,
+        })
+    });
+    asked.collect()
 }
 
 /// Reads some more connections, after `after`; returns the last one read if there are more.

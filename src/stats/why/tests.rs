@@ -33,6 +33,7 @@ fn qp(qpn: u32, peer: [u8; 4], peer_qpn: u32) -> QpSnapshot {
         rnr_wait: false,
         waits_ns: None,
         posted: None,
+        peer_says: None,
         peer_stopped: false,
         paced_rate: None,
         packets_sent: 0,

@@ -13,7 +13,7 @@ pub use messages::{
     Apr, CmIds, CmInfo, CmPath, Dreq, Lap, Mra, Rej, RejReason, Rep, Req, Served, SidrRep, SidrReq,
 };
 pub use service::{AddressPair, PortSpace, PrivateHeader, ServiceId};
-pub use vendor::{Capabilities, VendorAttribute, VendorMad};
+pub use vendor::{Capabilities, PeerStatus, VendorAttribute, VendorMad};
 
 /// Bytes of a management datagram.
 pub const MAD_LEN: usize = 256;

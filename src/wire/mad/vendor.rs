@@ -3,7 +3,7 @@
 
 use super::layout::{Bits, Layout, Pass};
 use super::{BASE_VERSION, MAD_LEN, Mad, MgmtClass, SEND};
-use crate::ids::Qpn;
+use crate::ids::{Psn, Qpn};
 
 /// A question about a queue pair to the NIC at the other end of its connection, or the answer to one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +23,8 @@ pub struct VendorMad {
 pub enum VendorAttribute {
     /// What the sender can do, in question and answer.
     Capabilities(Capabilities),
+    /// How the queue pair of an answer's sender is. A question says nothing.
+    Status(PeerStatus),
 }
 
 /// What a NIC can do for one queue pair.
@@ -36,6 +38,23 @@ pub struct Capabilities {
     pub reorder_window: u16,
 }
 
+/// How a queue pair is, for somebody at the other end who waits for it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PeerStatus {
+    /// 1; a receiver ignores fields that it does not know.
+    pub version: u8,
+    /// Its state, as `enum ibv_qp_state` numbers them.
+    pub state: u8,
+    /// The PSN that it expects.
+    pub expected_psn: Psn,
+    /// How often it has answered that it has no receive.
+    pub rnr_naks: u32,
+    /// Receives that are posted to it, or to its SRQ.
+    pub receives: u32,
+    /// Its own requests that are not complete.
+    pub requests: u32,
+}
+
 /// The locally administered OUI of SoftRNIC: "RNI".
 const OUI: Bits<24> = Bits::new(0x52_4E49);
 const CLASS_VERSION: u8 = 1;
@@ -43,6 +62,7 @@ const CLASS_VERSION: u8 = 1;
 const QUESTION: u32 = 0;
 const ANSWER: u32 = 1;
 const CAPABILITIES: u16 = 0xFF01;
+const STATUS: u16 = 0xFF02;
 
 /// The layout of all attributes: OUI and queue pairs in front, what the attribute has behind.
 #[derive(Clone, Copy, Default)]
@@ -76,7 +96,23 @@ impl Fields for Capabilities {
     }
 }
 
+impl Fields for PeerStatus {
+    fn lay_out(&mut self, pass: &mut impl Pass) {
+        pass.field(24, &mut self.version);
+        pass.field(25, &mut self.state);
+        pass.field(28, &mut self.expected_psn);
+        pass.field(32, &mut self.rnr_naks);
+        pass.field(36, &mut self.receives);
+        pass.field(40, &mut self.requests);
+    }
+}
+
 impl Capabilities {
+    /// The version that is written.
+    pub const VERSION: u8 = 1;
+}
+
+impl PeerStatus {
     /// The version that is written.
     pub const VERSION: u8 = 1;
 }
@@ -85,6 +121,7 @@ impl VendorAttribute {
     const fn id(&self) -> u16 {
         match self {
             VendorAttribute::Capabilities(_) => CAPABILITIES,
+            VendorAttribute::Status(_) => STATUS,
         }
     }
 
@@ -92,6 +129,7 @@ impl VendorAttribute {
     pub const fn name(&self) -> &'static str {
         match self {
             VendorAttribute::Capabilities(_) => "capabilities",
+            VendorAttribute::Status(_) => "status",
         }
     }
 }
@@ -102,17 +140,20 @@ impl Mad<'_> {
         let head = (self.base_version, self.class, self.class_version, self.method, self.status);
         // The method Send, not Get: Linux answers a Get of a class that nobody has registered.
         let is_ours = head == (BASE_VERSION, MgmtClass::SOFTRNIC, CLASS_VERSION, SEND, 0);
-        if !is_ours || self.attribute_id != CAPABILITIES || self.attribute_modifier > ANSWER {
+        if !is_ours || self.attribute_modifier > ANSWER {
             return None;
         }
+        match self.attribute_id {
+            CAPABILITIES => self.addressed(VendorAttribute::Capabilities),
+            STATUS => self.addressed(VendorAttribute::Status),
+            _ => None,
+        }
+    }
+
+    fn addressed<T: Fields>(&self, attribute: fn(T) -> VendorAttribute) -> Option<VendorMad> {
         let answers = self.attribute_modifier == ANSWER;
-        let Addressed::<Capabilities> { oui, to, from, rest } = Addressed::read(self.body?);
-        (oui == OUI).then_some(VendorMad {
-            answers,
-            to,
-            from,
-            attribute: VendorAttribute::Capabilities(rest),
-        })
+        let Addressed::<T> { oui, to, from, rest } = Addressed::read(self.body?);
+        (oui == OUI).then_some(VendorMad { answers, to, from, attribute: attribute(rest) })
     }
 }
 
@@ -129,6 +170,7 @@ impl VendorMad {
         let (to, from) = (self.to, self.from);
         match self.attribute {
             VendorAttribute::Capabilities(rest) => Addressed { oui: OUI, to, from, rest }.write(body),
+            VendorAttribute::Status(rest) => Addressed { oui: OUI, to, from, rest }.write(body),
         }
     }
 }

@@ -255,3 +255,29 @@ fn a_flood_of_questions_is_answered_at_a_bounded_rate() {
     assert!(world.counter(1, GsiCounter::PeerSent) <= most + 1);
     assert!(world.counter(1, GsiCounter::PeerSent) >= most / 2);
 }
+
+#[test]
+fn a_peer_says_how_its_end_is_even_when_that_has_failed() {
+    let mut world = World::new();
+    let qps = world.pair();
+    let ask = |world: &mut World| {
+        world.now += BETWEEN_QUESTIONS;
+        let now = world.now;
+        let asked = world.ends[0].engine.ask_status(now, qps[0].qpn);
+        world.run();
+        (asked, world.ends[0].engine.peer_status(qps[0].qpn).map(|(at, status)| (at >= now, status)))
+    };
+    let expected = PeerStatus { version: 1, state: QpState::Rts as u8, ..PeerStatus::default() };
+    for _ in 0..10 {
+        assert_eq!(ask(&mut world), (true, Some((true, expected))));
+    }
+    let failed = QpAttr { state: QpState::Err, ..QpAttr::default() };
+    let (now, engine) = (world.now, &mut world.ends[1].engine);
+    engine.modify_qp(now, qps[1].key, AttrMask::STATE, &failed).expect("legal");
+    let expected = PeerStatus { state: QpState::Err as u8, ..expected };
+    assert_eq!(ask(&mut world), (true, Some((true, expected))));
+    let reset = QpAttr { state: QpState::Reset, ..QpAttr::default() };
+    let (now, engine) = (world.now, &mut world.ends[1].engine);
+    engine.modify_qp(now, qps[1].key, AttrMask::STATE, &reset).expect("legal");
+    assert_eq!(ask(&mut world), (true, Some((false, expected))), "it is connected no more");
+}
