@@ -53,7 +53,7 @@ impl Errno {
 
 /// Says why something fails: to the log, and to whoever checks the program.
 #[cold]
-fn told(why: &dyn Display) {
+pub(crate) fn told(why: &dyn Display) {
     tracing::debug!("{why}");
     if check::is_on() {
         check::because(why);

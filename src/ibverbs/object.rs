@@ -10,13 +10,14 @@
 //! held any of them at the fork.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Display, Formatter};
 use std::mem::MaybeUninit;
 
 use softrnic_check::ObjectKind;
 use softrnic_nic::device::Process;
 
 use crate::check;
-use crate::errno::Errno;
+use crate::errno::{Errno, told};
 use crate::ffi_boundary::borrow;
 use crate::registry::{Registry, registry};
 use crate::reserve;
@@ -37,6 +38,26 @@ pub(crate) enum Kind {
     Xrcd,
     Dm,
     Buffer,
+}
+
+impl Display for Kind {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Context => "context",
+            Kind::Pd => "protection domain",
+            Kind::Td => "thread domain",
+            Kind::Mr => "memory region",
+            Kind::Mw => "memory window",
+            Kind::Cq => "completion queue",
+            Kind::Channel => "completion channel",
+            Kind::Srq => "SRQ",
+            Kind::Qp => "QP",
+            Kind::Ah => "address handle",
+            Kind::Xrcd => "XRC domain",
+            Kind::Dm => "device memory",
+            Kind::Buffer => "buffer",
+        })
+    }
 }
 
 /// The identity of an object in its public fields.
@@ -197,7 +218,7 @@ impl Registry {
 /// EINVAL if it is not such an object, EIO if it belongs to another process.
 pub(crate) fn find<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno> {
     if object.is_null() {
-        return Err(refused(O::KIND, "the pointer is null"));
+        return Err(Errno::invalid(format_args!("the {}'s pointer is null", O::KIND)));
     }
     let process = Process::current();
     if !process.is_in_order() {
@@ -205,14 +226,20 @@ pub(crate) fn find<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno> {
     }
     let shows = match registry().objects.0.get(&object.addr()).and_then(Option::as_ref) {
         Some(entry) if entry.kind == O::KIND && (entry.process == process || O::INHERITED) => entry.shows,
-        Some(entry) if entry.kind == O::KIND => return Err(Errno::IO),
-        _ => return Err(refused(O::KIND, "there is no such object")),
+        Some(entry) if entry.kind == O::KIND => {
+            told(&format_args!("the {} belongs to the parent process", O::KIND));
+            return Err(Errno::IO);
+        }
+        _ => return Err(Errno::invalid(format_args!("there is no such {}", O::KIND))),
     };
     // SAFETY: in the table as a live object of this kind; the application does not destroy an object that another of
     // its threads uses.
     let object = unsafe { &*object.cast::<O>() };
     if object.shows() != shows {
-        return Err(refused(O::KIND, "its handle or context has been changed"));
+        return Err(Errno::invalid(format_args!(
+            "the program has changed the {}'s handle or context",
+            O::KIND
+        )));
     }
     Ok(object)
 }
@@ -230,12 +257,6 @@ pub(crate) fn find_last<'a, O: Object>(object: *mut O::C) -> Result<&'a O, Errno
             if errno == Errno::INVAL && !object.is_null() { Errno::NOENT } else { errno }
         },
     )
-}
-
-#[cold]
-fn refused(kind: Kind, why: &str) -> Errno {
-    tracing::debug!(?kind, "{why}");
-    Errno::INVAL
 }
 
 /// The object that a caller of the data path names.
