@@ -27,11 +27,18 @@ def unix_sockets(process="self"):
 
 def is_listening(port, space="tcp", process="self"):
     """Whether an RDMA port has a listener in a process's network namespace: the name in the registry says so."""
+    if harness.ON_KERNEL:
+        return is_listening_in_kernel(port)
     for line in unix_sockets(process).splitlines()[1:]:
         fields = line.split()
         if fields[3] == LISTENS and fields[-1].startswith(f"@softrnic/cm/{space}/{port}/"):
             return True
     return False
+
+
+def is_listening_in_kernel(port):
+    shown = subprocess.run(["rdma", "resource", "show", "cm_id"], check=True, capture_output=True, text=True).stdout
+    return re.search(rf"state LISTEN .*src-addr \S*:{port}\b", shown) is not None
 
 
 def rdma_port():

@@ -16,11 +16,15 @@ PROFILE = os.environ.get("SOFTRNIC_TEST_PROFILE", "release")
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / PROFILE
 # tests/verbs/on_rxe has another one, which starts programs on the distribution's verbs.
 SOFTRNIC = pathlib.Path(os.environ.get("SOFTRNIC_TEST_COMMAND", TARGET / "softrnic"))
+ON_KERNEL = "SOFTRNIC_TEST_COMMAND" in os.environ
 LIBRARY = TARGET / "verbs/libibverbs.so.1"
 INTERPOSER = TARGET / "libsoftrnic_interpose.so"
 
 # The library that programs were linked with, and find without us.
 DISTRIBUTION = "/usr/lib/x86_64-linux-gnu/libibverbs.so.1"
+
+# The address at which servers of rdma_cm and of other suites listen: rxe does not serve loopback addresses by rdma_cm.
+ADDRESS = os.environ.get("SOFTRNIC_TEST_ADDRESS", "127.0.0.1")
 
 # The longest that a program may take unless a test says otherwise, in seconds.
 TIMEOUT = float(os.environ.get("SOFTRNIC_TEST_TIMEOUT", "60"))
@@ -125,7 +129,7 @@ class VerbsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         for file in (SOFTRNIC, LIBRARY, INTERPOSER):
-            if not file.exists() and "SOFTRNIC_TEST_COMMAND" not in os.environ:
+            if not file.exists() and not ON_KERNEL:
                 raise RuntimeError(f"{file} is missing: run tests/verbs/run, which builds it")
 
     def setUp(self):

@@ -6,7 +6,7 @@ import tempfile
 import textwrap
 import uuid
 
-from harness import TIMEOUT, VerbsTest, free_port
+from harness import ADDRESS, TIMEOUT, VerbsTest, free_port
 
 SIZE = 20 << 20
 
@@ -29,15 +29,15 @@ class Ceph(VerbsTest):
         return textwrap.dedent(f"""\
             [global]
             fsid = {self.fsid}
-            mon_host = v1:127.0.0.1:{self.port}
+            mon_host = v1:{ADDRESS}:{self.port}
             ms_bind_msgr2 = false
             ms_type = async+rdma
             ms_async_rdma_device_name = softrnic0
             ms_async_rdma_send_buffers = 128
             ms_async_rdma_receive_buffers = 512
             ms_async_rdma_receive_queue_len = 256
-            public_addr = 127.0.0.1
-            cluster_addr = 127.0.0.1
+            public_addr = {ADDRESS}
+            cluster_addr = {ADDRESS}
             keyring = {self.keyring}
             osd_pool_default_size = 1
             osd_pool_default_min_size = 1
@@ -65,7 +65,7 @@ class Ceph(VerbsTest):
         self.key("client.admin", ("mon", "allow *"), ("osd", "allow *"), ("mgr", "allow *"))
         self.key("osd.0", ("mon", "allow profile osd"), ("osd", "allow *"))
         monmap = self.directory / "monmap"
-        self.run_ok(["monmaptool", "--create", "--fsid", self.fsid, "--addv", "a", f"[v1:127.0.0.1:{self.port}]", monmap])
+        self.run_ok(["monmaptool", "--create", "--fsid", self.fsid, "--addv", "a", f"[v1:{ADDRESS}:{self.port}]", monmap])
         daemon = ["ceph-mon", "-c", self.conf, "-i", "a"]
         self.run_ok([*daemon, "--mkfs", "--monmap", monmap, "--keyring", self.keyring])
         return self.start([*daemon, "-f"])

@@ -2,7 +2,7 @@
 
 import packages
 from cm import CmTest, is_listening, rdma_port
-from harness import LIBRARY
+from harness import ADDRESS, LIBRARY
 from test_newest_rdma_core import PACKAGES
 
 
@@ -22,7 +22,7 @@ class NewestRdmacm(CmTest):
         return [*loader, f"/usr/bin/{name}"]
 
     def pair(self, name, port, server, client, space="tcp"):
-        outs = self.run_cm_pair([*self.program(name), *server], [*self.program(name), *client, "127.0.0.1"], port, space,
+        outs = self.run_cm_pair([*self.program(name), *server], [*self.program(name), *client, ADDRESS], port, space,
                                 timeout=120)
         return outs
 
@@ -48,7 +48,7 @@ class NewestRdmacm(CmTest):
     def test_iperf3_by_librspreload(self):
         port = rdma_port()
         words = [*self.program("iperf3", preload=True), "-p", port]
-        server = self.start([*words, "-s", "-1", "-B", "127.0.0.1"])
+        server = self.start([*words, "-s", "-1", "-B", ADDRESS])
         self.wait_until(lambda: is_listening(port), server)
-        _, out = self.finish(server, self.start([*words, "-c", "127.0.0.1", "-t", "1"]))
+        _, out = self.finish(server, self.start([*words, "-c", ADDRESS, "-t", "1"]))
         self.assertRegex(out, r"[1-9][\d.]* [MG]bits/sec.*receiver")

@@ -9,7 +9,7 @@ import tempfile
 import time
 
 from cm import CmTest, rdma_port
-from harness import TIMEOUT
+from harness import ADDRESS, TIMEOUT
 
 SIZE = 32 << 20
 
@@ -63,9 +63,9 @@ class Qemu(CmTest):
         (self.directory / "there").write_bytes(bytes(SIZE))
         (self.directory / "here").write_bytes(contents)
         port = rdma_port()
-        there, its = self.virtual_machine("there", "-incoming", f"rdma:127.0.0.1:{port}")
+        there, its = self.virtual_machine("there", "-incoming", f"rdma:{ADDRESS}:{port}")
         here, ours = self.virtual_machine("here")
-        ours.ask("migrate", uri=f"rdma:127.0.0.1:{port}")
+        ours.ask("migrate", uri=f"rdma:{ADDRESS}:{port}")
         deadline = time.monotonic() + TIMEOUT
         while (told := ours.ask("query-migrate")).get("status") not in ("completed", "failed"):
             self.assertLess(time.monotonic(), deadline, told)

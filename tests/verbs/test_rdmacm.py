@@ -4,7 +4,7 @@ import pathlib
 import tempfile
 
 from cm import CmTest, rdma_port, unix_sockets
-from harness import TARGET
+from harness import ADDRESS, TARGET
 from test_pyverbs import SHIPPED, copy_tests
 
 
@@ -24,7 +24,7 @@ class Programs(CmTest):
             [*machine, "rping", "-c", "-a", address, "-C", "3", "-p", port, "-V", *client], port)
 
     def test_rping(self):
-        self.rping("127.0.0.1")
+        self.rping(ADDRESS)
 
     def test_rping_to_a_name(self):
         self.rping("localhost")
@@ -50,16 +50,16 @@ class Programs(CmTest):
         return f"@softrnic/cm/tcp/{name}" in unix_sockets(server.pid)
 
     def test_rping_with_qps_of_its_own(self):
-        self.rping("127.0.0.1", "-q", client=["-q"])
+        self.rping(ADDRESS, "-q", client=["-q"])
 
     def test_a_persistent_rping_server_serves_one_client_after_another(self):
         port = rdma_port()
         server = self.serve(["rping", "-s", "-P", "-p", port], port)
         for _ in range(3):
-            self.run_ok(["rping", "-c", "-a", "127.0.0.1", "-C", "5", "-p", port, "-V"])
+            self.run_ok(["rping", "-c", "-a", ADDRESS, "-C", "5", "-p", port, "-V"])
         self.assertIsNone(server.process.poll(), server.output())
 
-    def ucmatose(self, *options, address="127.0.0.1"):
+    def ucmatose(self, *options, address=ADDRESS):
         port = rdma_port()
         for out in self.run_cm_pair(
                 ["ucmatose", "-c", "10", "-p", port, *options],
@@ -80,16 +80,16 @@ class Programs(CmTest):
 
     def test_ucmatose_in_the_port_space_of_infiniband(self):
         port = rdma_port()
-        self.run_cm_pair(["ucmatose", "-P", "ib", "-p", port], ["ucmatose", "-P", "ib", "-s", "127.0.0.1", "-p", port],
+        self.run_cm_pair(["ucmatose", "-P", "ib", "-p", port], ["ucmatose", "-P", "ib", "-s", ADDRESS, "-p", port],
                          port, space="ib")
 
     def test_udaddy(self):
         # Its port is fixed.
-        for out in self.run_cm_pair(["udaddy"], ["udaddy", "-s", "127.0.0.1"], 7174, space="udp"):
+        for out in self.run_cm_pair(["udaddy"], ["udaddy", "-s", ADDRESS], 7174, space="udp"):
             self.assertIn("return status 0", out)
 
     def mckey(self, *sender_options):
-        group = ["-m", "239.1.2.3", "-b", "127.0.0.1", "-C", "5"]
+        group = ["-m", "239.1.2.3", "-b", ADDRESS, "-C", "5"]
         receiver = self.start(["stdbuf", "-oL", "mckey", *group])
         self.wait_until(lambda: "joined" in receiver.output(), receiver)
         sender = self.start(["mckey", *group, "-s", *sender_options])
@@ -103,13 +103,13 @@ class Programs(CmTest):
 
     def test_rdma_client_and_server(self):
         port = rdma_port()
-        for out in self.run_cm_pair(["rdma_server", "-p", port], ["rdma_client", "-s", "127.0.0.1", "-p", port], port):
+        for out in self.run_cm_pair(["rdma_server", "-p", port], ["rdma_client", "-s", ADDRESS, "-p", port], port):
             self.assertRegex(out, r"end 0|completed")
 
     def xserver(self, kind, space):
         port = rdma_port()
         self.run_cm_pair(["rdma_xserver", "-c", kind, "-p", port],
-                         ["rdma_xclient", "-s", "127.0.0.1", "-c", kind, "-p", port], port, space)
+                         ["rdma_xclient", "-s", ADDRESS, "-c", kind, "-p", port], port, space)
 
     def test_rdma_xserver_by_rc(self):
         self.xserver("r", "tcp")
@@ -120,7 +120,7 @@ class Programs(CmTest):
     def test_cmtime_with_500_connections(self):
         port = rdma_port()
         server = self.serve(["cmtime", "-p", port], port)
-        out = self.run_ok(["cmtime", "-s", "127.0.0.1", "-c", "500", "-p", port], timeout=120)
+        out = self.run_ok(["cmtime", "-s", ADDRESS, "-c", "500", "-p", port], timeout=120)
         self.assertRegex(out, r"(?m)^connect")
         self.assertIsNone(server.process.poll(), server.output())
 
@@ -139,7 +139,7 @@ class Older(CmTest):
             self.assertRegex(out, "[1-9][0-9]* older and 0 newer commands")
 
     def test_rping(self):
-        for address, listens in (("127.0.0.1", "0.0.0.0"), ("::1", "::")):
+        for address, listens in ((ADDRESS, "0.0.0.0"), ("::1", "::")):
             port = rdma_port()
             both = [*self.refused, "rping", "-C", "3", "-p", port]
             self.check(self.run_cm_pair([*both, "-s", "-a", listens], [*both, "-c", "-a", address, "-V"], port))
@@ -147,14 +147,14 @@ class Older(CmTest):
     def test_ucmatose(self):
         port = rdma_port()
         both = [*self.refused, "ucmatose", "-c", "5", "-p", port]
-        self.check(self.run_cm_pair(both, [*both, "-s", "127.0.0.1"], port))
+        self.check(self.run_cm_pair(both, [*both, "-s", ADDRESS], port))
 
     def test_udaddy(self):
         both = [*self.refused, "udaddy"]
-        self.check(self.run_cm_pair(both, [*both, "-s", "127.0.0.1"], 7174, space="udp"))
+        self.check(self.run_cm_pair(both, [*both, "-s", ADDRESS], 7174, space="udp"))
 
     def test_mckey(self):
-        group = [*self.refused, "stdbuf", "-oL", "mckey", "-m", "239.1.2.3", "-b", "127.0.0.1", "-C", "5"]
+        group = [*self.refused, "stdbuf", "-oL", "mckey", "-m", "239.1.2.3", "-b", ADDRESS, "-C", "5"]
         receiver = self.start(group)
         self.wait_until(lambda: "joined" in receiver.output(), receiver)
         self.check(self.finish(receiver, self.start([*group, "-s"])))
@@ -166,7 +166,7 @@ class Sockets(CmTest):
     def rstream(self, program, *options):
         port = rdma_port()
         _, out = self.run_cm_pair([program, "-p", port, *options],
-                                  [program, "-s", "127.0.0.1", "-p", port, *options], port, timeout=120)
+                                  [program, "-s", ADDRESS, "-p", port, *options], port, timeout=120)
         self.assertRegex(out, r"\d+\s+Gb/sec|[\d.]+\s+[\d.]+\s*$")
 
     def test_rstream(self):
@@ -200,7 +200,7 @@ class Sockets(CmTest):
         data = bytes(range(256)) * 4096
         (here / "from").write_bytes(data)
         self.serve(["rcopy", "-p", port], port)
-        self.run_ok(["rcopy", here / "from", f"127.0.0.1:{here / 'to'}", "-p", port])
+        self.run_ok(["rcopy", here / "from", f"{ADDRESS}:{here / 'to'}", "-p", port])
         self.assertEqual((here / "to").read_bytes(), data)
 
 

@@ -6,7 +6,7 @@ import time
 
 import cm_programs as programs
 from cm import CmTest, rdma_port
-from harness import TIMEOUT, free_port
+from harness import ADDRESS, TIMEOUT, free_port
 from test_perftest import RESULT
 
 
@@ -17,7 +17,7 @@ class Perftest(CmTest):
         port = rdma_port()
         words = [program, "-R", "-F", "-p", port, *options]
         # The first of its connections, by which the two agree, is always of the port space of TCP.
-        outs = self.run_cm_pair(words, [*words, "127.0.0.1"], port, timeout=120)
+        outs = self.run_cm_pair(words, [*words, ADDRESS], port, timeout=120)
         for out in outs:
             self.assertNotRegex(out, r"(?i)couldn't|failed|error")
         self.assertTrue(result.search(outs[1]), outs[1])
@@ -48,13 +48,13 @@ class Others(CmTest):
         port = free_port()
         server = self.serve_by_tcp(programs.qperf(port, "", "")[0], port)
         for test in programs.QPERF_TESTS:
-            out = self.run_ok(programs.qperf(port, "127.0.0.1", test)[1])
+            out = self.run_ok(programs.qperf(port, ADDRESS, test)[1])
             self.assertRegex(out, programs.qperf_result(test))
         self.assertIsNone(server.process.poll(), server.output())
 
     def fio(self, verb):
         here, port = self.directory(), rdma_port()
-        _, out = self.run_cm_pair(*programs.fio(here, port, verb, "127.0.0.1"), port, cwd=here)
+        _, out = self.run_cm_pair(*programs.fio(here, port, verb, ADDRESS), port, cwd=here)
         self.assertRegex(out, programs.FIO_RESULT)
 
     def test_fio_write(self):
@@ -65,7 +65,7 @@ class Others(CmTest):
 
     def test_fio_send_works_or_says_that_it_has_no_patience(self):
         here, port = self.directory(), rdma_port()
-        server, client = programs.fio(here, port, "send", "127.0.0.1")
+        server, client = programs.fio(here, port, "send", ADDRESS)
         self.serve(server, port, cwd=here)
         client = self.start(client, cwd=here)
         # When its connection has ended so, it waits for ever.
@@ -76,7 +76,7 @@ class Others(CmTest):
 
     def libfabric(self, provider, kind, **extra):
         port = free_port()
-        server, client = programs.libfabric(provider, kind, port, "127.0.0.1")
+        server, client = programs.libfabric(provider, kind, port, ADDRESS)
         server = self.serve_by_tcp(server, port, **extra)
         _, out = self.finish(server, self.start(client, **extra))
         self.assertRegex(out, programs.LIBFABRIC_RESULT)
@@ -97,7 +97,7 @@ class Others(CmTest):
     def test_ucx(self):
         program = self.compile(programs.UCX_EXAMPLE, *programs.UCX_LIBRARIES, flags=("-w",))
         port = rdma_port()
-        server, client = programs.ucx(program, port, "127.0.0.1")
+        server, client = programs.ucx(program, port, ADDRESS)
         server = self.serve(server, port, **programs.UCX_ENVIRONMENT)
         self.assertRegex(self.run_ok(client, **programs.UCX_ENVIRONMENT), programs.UCX_RESULT)
         self.assertIsNone(server.process.poll(), server.output())
@@ -107,7 +107,7 @@ class Others(CmTest):
         server = self.serve(iser.SERVER, iser.PORT, **iser.environment)
         for words in iser.setup():
             self.run_ok(words, **iser.environment)
-        url = iser.url("127.0.0.1")
+        url = iser.url(ADDRESS)
         out = self.run_ok(["iscsi-inq", "-i", iser.INITIATOR, url])
         self.assertIn("Vendor:IET", out)
         self.assertIn("Total size:1048576", self.run_ok(["iscsi-readcapacity16", "-i", iser.INITIATOR, url]))
