@@ -28,6 +28,16 @@ pub const EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID: u32 = 1 << 2;
 pub const EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE: u32 = 1 << 3;
 pub const EFADV_DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV: u32 = 1 << 4;
 
+/// What our devices have of these, for a caller whose `efadv_device_attr` is `length` bytes long. Who does not know the longest
+/// WRITE and READ cannot use them.
+pub const fn device_caps(length: usize) -> u32 {
+    const ONE_SIDED: u32 = EFADV_DEVICE_ATTR_CAPS_RDMA_READ | EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE;
+    const OTHERS: u32 = EFADV_DEVICE_ATTR_CAPS_RNR_RETRY
+        | EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID
+        | EFADV_DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV;
+    if length >= size_of::<efadv_device_attr>() { ONE_SIDED | OTHERS } else { OTHERS }
+}
+
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug)]
 pub struct efadv_ah_attr {

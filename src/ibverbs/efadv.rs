@@ -13,22 +13,12 @@ use crate::context::Ctx;
 use crate::cq::CqObject;
 use crate::cq_ex::create_cq_ex;
 use crate::errno::Errno;
-use crate::ffi_boundary::{OrNegated, Outcome, Plain, borrow, borrow_mut, call, guard, guard_data_path};
+use crate::ffi_boundary::{OrNegated, Plain, borrow, borrow_mut, call, guard, guard_data_path};
 use crate::object::find;
 use crate::pd::PdObject;
 use crate::qp::{QpObject, Request, create};
 use crate::qp_ex::operations;
-use crate::query::write_prefix;
-
-/// No caller's struct is longer.
-const LONGEST_STRUCT: usize = 4096;
-
-/// What a device has of EFA.
-const CAPS: u32 = EFADV_DEVICE_ATTR_CAPS_RDMA_READ
-    | EFADV_DEVICE_ATTR_CAPS_RNR_RETRY
-    | EFADV_DEVICE_ATTR_CAPS_CQ_WITH_SGID
-    | EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE
-    | EFADV_DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV;
+use crate::query::{LONGEST_STRUCT, write_prefix};
 
 /// The sender of a message has no address handle here.
 const NO_HANDLE: u16 = 0xFFFF;
@@ -72,19 +62,16 @@ pub(crate) unsafe extern "C" fn softrnic_efadv_query_device(
         if (inlen as usize) < SHORTEST_DEVICE_ATTR {
             return Err(Errno::invalid(format_args!("inlen {inlen} is too short")));
         }
-        // What a caller does not know the longest message of, it cannot use.
-        let one_sided = EFADV_DEVICE_ATTR_CAPS_RDMA_READ | EFADV_DEVICE_ATTR_CAPS_RDMA_WRITE;
-        let knows = (inlen as usize) >= size_of::<efadv_device_attr>();
         let found = efadv_device_attr {
-            comp_mask: 0,
             max_sq_wr: srd.max_sq_wr,
             max_rq_wr: srd.max_rq_wr,
             max_sq_sge: srd.max_sq_sge as u16,
             max_rq_sge: srd.max_rq_sge as u16,
             inline_buf_size: srd.max_inline as u16,
             inline_buf_size_ex: srd.max_inline as u16,
-            device_caps: if knows { CAPS } else { CAPS & !one_sided },
+            device_caps: device_caps(inlen as usize),
             max_rdma_size: srd.max_rdma,
+            ..Default::default()
         };
         // SAFETY: a struct of the application's, of the length that it says.
         unsafe { write_prefix(&found, attr, inlen as usize) }
@@ -230,23 +217,13 @@ pub(crate) unsafe extern "C" fn softrnic_efadv_create_driver_qp(
     })
 }
 
-/// A depth, or the negated error number.
-struct Depth(u32);
-
-impl Outcome for Depth {
-    type C = c_int;
-    fn into_c(result: Result<Depth, Errno>) -> c_int {
-        OrNegated::<isize>::into_c(result.map(|Depth(depth)| OrNegated(depth as isize))) as c_int
-    }
-}
-
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn softrnic_efadv_get_max_sq_depth(
     context: *mut ibv_context,
     attr: *mut efadv_sq_depth_attr,
     inlen: u32,
 ) -> c_int {
-    guard::<Depth>(call!(efadv_get_max_sq_depth, context, attr, inlen), move || {
+    let depth = guard::<OrNegated<isize>>(call!(efadv_get_max_sq_depth, context, attr, inlen), move || {
         let (_, srd) = figures(context)?;
         // SAFETY: a struct of the application's, of the length that it says; its fields are integers.
         let asked = unsafe { read(attr, inlen, size_of::<efadv_sq_depth_attr>())? };
@@ -259,8 +236,9 @@ pub(crate) unsafe extern "C" fn softrnic_efadv_get_max_sq_depth(
         if asked.flags != 0 {
             return Err(Errno::OPNOTSUPP);
         }
-        Ok(Depth(srd.max_sq_wr))
-    })
+        Ok(OrNegated(srd.max_sq_wr as isize))
+    });
+    depth as c_int
 }
 
 #[unsafe(no_mangle)]
@@ -269,15 +247,16 @@ pub(crate) unsafe extern "C" fn softrnic_efadv_get_max_rq_depth(
     attr: *mut efadv_rq_depth_attr,
     inlen: u32,
 ) -> c_int {
-    guard::<Depth>(call!(efadv_get_max_rq_depth, context, attr, inlen), move || {
+    let depth = guard::<OrNegated<isize>>(call!(efadv_get_max_rq_depth, context, attr, inlen), move || {
         let (_, srd) = figures(context)?;
         // SAFETY: a struct of the application's, of the length that it says; its fields are integers.
         let asked = unsafe { read(attr, inlen, size_of::<efadv_rq_depth_attr>())? };
         if asked.comp_mask != 0 || asked.max_recv_sge > srd.max_rq_sge {
             return Err(Errno::invalid("comp_mask is not 0, or the device has no such receive queue"));
         }
-        Ok(Depth(srd.max_rq_wr / asked.max_recv_sge.max(1)))
-    })
+        Ok(OrNegated((srd.max_rq_wr / asked.max_recv_sge.max(1)) as isize))
+    });
+    depth as c_int
 }
 
 /// The queues are not in memory that a program could write itself.
@@ -347,10 +326,8 @@ unsafe extern "C" fn wr_set_processing_hints(_qp: *mut efadv_qp, _hints: u32) {}
 /// The number of the handle of a message's sender.
 pub(crate) fn slid(cqe: &Cqe) -> u16 {
     // Of datagrams the time stamp is one.
-    if !cqe.opcode.is_receive() || cqe.grh {
-        return NO_HANDLE;
-    }
-    SrdSource::of(cqe).handle.unwrap_or(NO_HANDLE)
+    let came = cqe.opcode.is_receive() && !cqe.grh;
+    came.then(|| SrdSource::of(cqe).handle).flatten().unwrap_or(NO_HANDLE)
 }
 
 /// Makes a completion what EFA's would be.

@@ -286,7 +286,7 @@ fn gid_entry(nic: &Context, index: u32, gid: Gid) -> Result<ibv_gid_entry, Errno
 }
 
 /// No caller's struct is longer, however new its header is.
-const LONGEST_STRUCT: usize = 4096;
+pub(crate) const LONGEST_STRUCT: usize = 4096;
 
 /// Writes as much of a struct as the caller knows, and zeros for fields of the caller's that ours lacks.
 ///
