@@ -293,6 +293,7 @@ impl Engine {
     /// Serves QP 1 from now on, with this node GUID.
     pub fn serve_management(&mut self, ca_guid: u64) {
         self.management = Some(Box::new(Management::new(ca_guid, self.config.seed, self.config.slot)));
+        self.shared.asks_peers = self.config.transport.selective_recovery;
     }
 
     /// QP 1, if it is served. Requests made through it take effect with the next step.

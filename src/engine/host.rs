@@ -45,6 +45,13 @@ pub struct HostView<'a, 'l> {
     pub record: Option<(&'a [u8], SharedBytes<'a>)>,
 }
 
+/// Bytes that a NIC holds of requests that come before their turn. A QP that fills its reorder window with packets of 4 KiB has
+/// 2 MiB.
+pub const MAX_HELD: usize = 16 << 20;
+
+/// QPs that may ask in one step what their peers' NICs can do.
+const MAX_LOSERS: usize = 16;
+
 /// ECN field: ECN-capable, as senders set it.
 const ECT_0: u8 = 0b10;
 const ECN: u8 = 0b11;
@@ -152,6 +159,7 @@ impl HostView<'_, '_> {
         match &packet.payload {
             Payload::None => {}
             Payload::Zeros(_) => body.fill(0),
+            Payload::Bytes(bytes) => body.copy_from_slice(bytes),
             Payload::Local { data, offset, .. } => {
                 if let Err(fault) = gather(self.memory, self.io, data, *offset, body) {
                     let range = (*offset, payload_len as u64);
@@ -505,6 +513,22 @@ impl Host for HostView<'_, '_> {
 
     fn peer(&mut self) -> &mut Peer {
         self.peers.shared(self.io.peer)
+    }
+
+    fn note_loss(&mut self) {
+        if self.shared.asks_peers && self.shared.losers.len() < MAX_LOSERS {
+            self.shared.losers.push(self.io.key);
+        }
+    }
+
+    fn reserve_held(&mut self, bytes: usize) -> bool {
+        let fits = self.shared.held + bytes <= MAX_HELD;
+        self.shared.held += if fits { bytes } else { 0 };
+        fits
+    }
+
+    fn release_held(&mut self, bytes: usize) {
+        self.shared.held = self.shared.held.saturating_sub(bytes);
     }
 
     fn count(&mut self, counter: Counter) {

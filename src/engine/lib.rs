@@ -285,6 +285,9 @@ impl Engine {
         if self.srd.is_some() {
             self.transmit_srd(now, link, budget, &mut step);
         }
+        if !self.shared.losers.is_empty() {
+            self.ask_peers(now);
+        }
         if self.management_active {
             self.transmit_management(now, link, &mut step);
         }

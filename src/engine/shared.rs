@@ -24,6 +24,11 @@ pub struct Shared {
     pub adversary: Option<Box<Adversary>>,
     /// Whether slots of completed requests are not free at once.
     pub holds_slots: bool,
+    /// Bytes of requests that have come before their turn.
+    pub held: usize,
+    /// QPs that have lost something, and may ask what their peers' NICs can do; whether any may.
+    pub losers: Vec<QpKey>,
+    pub asks_peers: bool,
 }
 
 /// Completions that are not visible yet.
@@ -98,6 +103,9 @@ impl Shared {
             xrc_srqs: FxHashMap::default(),
             processes: Processes::default(),
             diagnoses: Diagnoses::default(),
+            held: 0,
+            losers: Vec::new(),
+            asks_peers: false,
             holds_slots: adversary.is_some() || polling_frees_slots,
             adversary: adversary.map(|seed| Box::new(Adversary::new(seed))),
         }

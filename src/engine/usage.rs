@@ -2,7 +2,7 @@
 
 use super::Engine;
 
-/// The size of an engine's state. All values are numbers of entries, except `in_flight`, which is in bytes.
+/// The size of an engine's state. All values are numbers of entries, except `in_flight` and `held`, which are in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     /// Queue pairs.
@@ -21,6 +21,8 @@ pub struct Usage {
     pub responses: usize,
     /// READs and atomics kept for repeated requests.
     pub saved: usize,
+    /// Bytes of requests that have come before their turn.
+    pub held: usize,
 }
 
 impl Engine {
@@ -35,6 +37,7 @@ impl Engine {
             active: self.active.len(),
             timers: self.timers.len(),
             responses: statuses().map(|status| status.responses).sum(),
+            held: self.shared.held,
             saved: statuses().map(|status| status.saved).sum(),
         }
     }

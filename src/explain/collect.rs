@@ -223,7 +223,10 @@ impl Collector {
             number: record.number,
             flow,
             psn,
-            aeth: packet.body.op().and_then(|op| op.aeth()),
+            aeth: match &packet.body {
+                Body::SelectiveAck(aeth) => Some(*aeth),
+                body => body.op().and_then(|op| op.aeth()),
+            },
             icrc,
             extra,
             len: packet.payload.len(),
@@ -234,7 +237,11 @@ impl Collector {
 
     fn flow(&mut self, roce: &Roce<'_>, packet: &Packet<'_>) -> u32 {
         let (src, dst, dest) = (roce.net.src(), roce.net.dst(), packet.bth.dest_qpn);
-        let transport = packet.body.opcode().transport();
+        let transport = match packet.body.opcode().transport() {
+            // What SoftRNICs add belongs to their reliable connections.
+            Transport::SoftRnic => Transport::Rc,
+            transport => transport,
+        };
         let src_qpn = match &packet.body {
             Body::Ud { deth, .. } => Some(deth.src_qpn),
             _ => None,

@@ -112,6 +112,7 @@ impl Pair {
             Transport::Ud => "UD",
             Transport::Cnp => "CNP",
             Transport::Xrc => "XRC",
+            Transport::SoftRnic => "SoftRNIC",
         }
     }
 }

@@ -213,7 +213,7 @@ impl Stream {
     ) {
         let hole = self.segments[place];
         match cause {
-            None if !burst => {
+            None if !burst && self.selective.is_none() => {
                 ctx.mark(index, Mark::Late);
                 let text = format!(
                     "the {} of {} with PSN {} was overtaken by later packets, {} behind the first of them",
@@ -281,6 +281,9 @@ impl Stream {
         {
             return Some(Cause::ResponseGap);
         }
+        if self.selective.is_some() && psn >= self.una && silence_ns < ctx.min_timeout_ns {
+            return Some(Cause::Nak);
+        }
         (silence_ns >= ctx.min_timeout_ns).then_some(Cause::Timeout { silence_ns })
     }
 
@@ -315,6 +318,11 @@ impl Stream {
         cause: Cause,
     ) {
         ctx.mark(index, Mark::Resent);
+        if let Some(report) = self.selective
+            && !matches!(cause, Cause::Rnr | Cause::Timeout { .. })
+        {
+            return self.resent_alone(ctx, index, event, segment, report);
+        }
         let next = psn + i64::from(psn_count(ctx, event));
         let counted = self.rewind.replace((next, cause != Cause::Rnr)).is_some_and(|(_, counted)| counted);
         match cause {
@@ -368,6 +376,30 @@ impl Stream {
         }
         recovery.pending = false;
         self.recovery = Some(recovery);
+    }
+
+    /// A packet that the responder has reported missing is sent again, and nothing else.
+    fn resent_alone(
+        &mut self,
+        ctx: &mut Context<'_>,
+        index: u32,
+        event: &Event,
+        segment: &Segment,
+        report: u32,
+    ) {
+        self.rewind = None;
+        let psn = event.psn();
+        let place = if segment.sent { "after this capture saw it" } else { "before it came to this capture" };
+        let text = format!(
+            "the {} of {} with PSN {psn} was lost {place}, or is late: {} reported in packet {} what had come instead, and {} sent only what was missing again, in packet {}",
+            words::operation(event.operation),
+            ctx.names[self.requester],
+            ctx.names[1 - self.requester],
+            ctx.number(report),
+            ctx.names[self.requester],
+            event.number,
+        );
+        ctx.report(Kind::RequestLost, None, (psn, psn), &[report, index], text);
     }
 
     fn after_rnr(&mut self, ctx: &mut Context<'_>, index: u32, event: &Event) {

@@ -22,6 +22,9 @@ impl Stream {
             return;
         }
         let psn = self.unwrap(event.psn());
+        if event.operation == Operation::SelectiveAcknowledge {
+            return self.selective_ack(ctx, index, &event, psn);
+        }
         if psn >= self.next {
             self.note_unsent(psn, index);
             return;
@@ -49,6 +52,17 @@ impl Stream {
         if refused || self.reached() > reached {
             self.hear(event.time_ns);
         }
+    }
+
+    /// Everything before a PSN has come, and the responder tells which of the packets behind it have.
+    fn selective_ack(&mut self, ctx: &mut Context<'_>, index: u32, event: &Event, psn: i64) {
+        self.selective = Some(index);
+        // Nobody goes back to what was lost.
+        self.recovery = None;
+        if (self.una + 1..=self.next).contains(&psn) {
+            self.accept(ctx, index, psn);
+        }
+        self.hear(event.time_ns);
     }
 
     /// The first PSN that is neither acknowledged nor answered.

@@ -172,6 +172,8 @@ pub(crate) struct Stream {
     pub sent_ns: u64,
     /// The last answer to a PSN before all that were sent.
     pub stray: Option<u32>,
+    /// The last report of what has come out of order, if the responder makes such reports.
+    pub selective: Option<u32>,
     /// Answers to PSNs that were not sent as far as is known.
     pub unsent: Vec<(i64, u32)>,
     /// Damaged packets by the PSN in them, their index, and whether they are requests.
@@ -307,6 +309,7 @@ impl Stream {
             heard_ns: [0; 2],
             sent_ns: 0,
             stray: None,
+            selective: None,
             unsent: Vec::new(),
             resends_early: false,
             corrupt: VecDeque::new(),

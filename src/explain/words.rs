@@ -49,5 +49,6 @@ pub(crate) const fn operation(operation: Operation) -> &'static str {
         Flush => "FLUSH",
         AtomicWrite => "ATOMIC WRITE",
         Cnp => "CNP",
+        SelectiveAcknowledge => "Selective Acknowledge",
     }
 }

@@ -52,7 +52,10 @@ pub fn of_drop(reason: DropReason) -> Option<&'static str> {
 /// What it means that QP 1 has counted this.
 pub fn of_management(counter: GsiCounter) -> Option<(&'static str, Option<&'static str>)> {
     Some(match counter {
-        GsiCounter::Received | GsiCounter::Sent => return None,
+        GsiCounter::Received | GsiCounter::Sent | GsiCounter::PeerReceived | GsiCounter::PeerSent => {
+            return None;
+        }
+        GsiCounter::PeerUnrelated => (counter.meaning(), None),
         GsiCounter::Repeated => ("no answer has come: the connection manager sends its message again", None),
         GsiCounter::Duplicates => ("the connection manager knows this message already", Some("IBTA 12.9.6")),
         _ => (counter.meaning(), Some("IBTA 12.9.6")),

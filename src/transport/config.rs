@@ -11,6 +11,8 @@ pub struct Config {
     pub mig_req: bool,
     /// Resend after a few round trips without progress, before the local ACK timeout.
     pub early_retransmission: bool,
+    /// Keep what comes out of order and send again only what is missing, where the peer does as well.
+    pub selective_recovery: bool,
     /// Longest READ request in bytes; a longer READ is split into several.
     pub read_chunk: u32,
     /// Whether packets are marked ECN-capable and CNPs slow the QP down (DCQCN).
@@ -29,6 +31,7 @@ impl Default for Config {
             ud_mtu: 4096,
             mig_req: true,
             early_retransmission: true,
+            selective_recovery: false,
             read_chunk: 64 << 10,
             congestion_control: false,
             cnp_interval_us: 50,

@@ -14,6 +14,8 @@ pub(crate) struct Context {
     pub state: QpState,
     pub attr: QpAttr,
     pub config: Config,
+    /// Both ends recover from losses selectively.
+    pub selective: bool,
 }
 
 /// What happens to the QP after one of its halves has acted.

@@ -77,6 +77,20 @@ counters! {
     DropGhostResponse = "drop_ghost_response",
     /// Responses with a reserved syndrome.
     DropReservedSyndrome = "drop_reserved_syndrome",
+    /// Requests that came before their turn and were kept.
+    KeptForLater = "kept_out_of_order",
+    /// READ responses and answers to atomics that came before their turn.
+    AnsweredOutOfOrder = "answered_out_of_order",
+    /// Selective acknowledgements sent.
+    SendSelectiveAck = "send_selective_ack",
+    /// Selective acknowledgements received.
+    RcvdSelectiveAck = "rcvd_selective_ack",
+    /// Packets sent again because the peer reported others behind them.
+    SelectiveResend = "selective_resends",
+    /// Requests beyond the reorder window.
+    DropReorderWindow = "drop_reorder_window",
+    /// Requests before their turn for which the NIC had no room.
+    DropReorderMemory = "drop_reorder_memory",
     /// UC packets dropped because of a gap or wrong order.
     DropUcSequence = "drop_uc_sequence",
     /// UC requests that violate access rights or lengths.

@@ -108,6 +108,8 @@ pub enum Payload<'a, D> {
     },
     /// Zeros: the reserved bytes of a CNP.
     Zeros(usize),
+    /// These.
+    Bytes(&'a [u8]),
 }
 
 impl<D> Payload<'_, D> {
@@ -116,6 +118,7 @@ impl<D> Payload<'_, D> {
         match self {
             Payload::None => 0,
             Payload::Zeros(len) => *len,
+            Payload::Bytes(bytes) => bytes.len(),
             Payload::Local { len, .. } | Payload::Remote { len, .. } => *len,
         }
     }
@@ -260,6 +263,15 @@ pub trait Host {
 
     /// The state shared by all QPs that talk to this peer.
     fn peer(&mut self) -> &mut Peer;
+
+    /// Something was lost, and what the QP knows of its peer makes it send again more than that.
+    fn note_loss(&mut self) {}
+
+    /// Whether the NIC has room for that many bytes of requests that come before their turn.
+    fn reserve_held(&mut self, bytes: usize) -> bool;
+
+    /// Gives such bytes back.
+    fn release_held(&mut self, bytes: usize);
 
     /// Increments a counter.
     fn count(&mut self, counter: Counter);

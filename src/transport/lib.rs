@@ -36,6 +36,7 @@ mod testing;
 mod transitions;
 mod tuning;
 mod window;
+mod window_bits;
 mod wqe;
 
 pub use softrnic_wire::SendTail;

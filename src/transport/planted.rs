@@ -30,10 +30,14 @@ pub enum Fault {
     NoFence,
     /// READ responses of any length are taken.
     AnyResponse,
+    /// What was sent again selectively and lost again is not sent a third time.
+    NoSecondPass,
+    /// Requests that come before their turn are reported, and not executed when it comes.
+    ForgetsKept,
 }
 
 impl Fault {
-    /// All of them, by name.
+    /// Those that a script finds, by name. The others are about selective recovery, and `tests/sim/recovery.rs` finds them.
     #[cfg(feature = "planted")]
     pub const ALL: [(&'static str, Fault); 12] = [
         ("silent-at-gaps", Fault::SilentAtGaps),

@@ -88,7 +88,7 @@ impl<D> Qp<D> {
     pub fn new(qpn: Qpn, service: QpType, config: Config, rate_parameters: RateParameters) -> Qp<D> {
         let (state, attr) = (QpState::Reset, QpAttr::default());
         Qp {
-            context: Context { qpn, service, state, attr, config },
+            context: Context { qpn, service, state, attr, config, selective: false },
             requester: Requester::new(rate_parameters),
             responder: Responder::new(),
         }
@@ -211,6 +211,13 @@ impl<D> Qp<D> {
                 self.after_responder(outcome, host);
             }
             (Body::Cnp, _) => self.requester.on_cnp(cx, now, host),
+            (Body::SelectiveAck(_), QpType::Rc) if cx.config.selective_recovery && cx.sends_requests() => {
+                // The peer knows of us, though its answer may have been lost.
+                self.context.selective = true;
+                let cx = &self.context;
+                let outcome = self.requester.on_selective_ack(cx, now, packet.bth.psn, packet.payload, host);
+                self.after_requester(outcome, host);
+            }
             (Body::Uc(_), QpType::Uc) | (Body::Ud { .. }, QpType::Ud) => host.count(Counter::DropState),
             _ => host.count(Counter::DropOpcode),
         }
@@ -286,6 +293,16 @@ impl<D> Qp<D> {
         progress.sent > 0
     }
 
+    /// The NIC of the peer recovers from losses selectively, and knows that this one does.
+    pub fn agree_on_selective_recovery(&mut self) {
+        self.context.selective = self.context.service == QpType::Rc && self.context.config.selective_recovery;
+    }
+
+    /// Whether both ends recover from losses selectively.
+    pub fn recovers_selectively(&self) -> bool {
+        self.context.selective
+    }
+
     /// Follows the port's active MTU, in bytes: the limit of UD payloads.
     pub fn set_ud_mtu(&mut self, bytes: u32) {
         self.context.config.ud_mtu = bytes;
@@ -322,6 +339,7 @@ impl<D> Qp<D> {
     /// Abandons everything in flight before the QP is destroyed; nothing is completed.
     pub fn close<H: Host<Data = D>>(&mut self, host: &mut H) {
         self.requester.stop(host);
+        self.responder.forget_kept(host);
         self.context.state = QpState::Reset;
     }
 
@@ -444,7 +462,9 @@ impl<D> Qp<D> {
     fn reset<H: Host<Data = D>>(&mut self, host: &mut H) {
         self.requester.reset(host);
         while !host.has_srq() && host.take_recv(None).is_ok() {}
+        self.responder.forget_kept(host);
         self.responder = Responder::new();
+        self.context.selective = false;
         self.context.state = QpState::Reset;
         self.context.attr = QpAttr::default();
     }

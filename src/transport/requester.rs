@@ -5,11 +5,14 @@ mod completer;
 mod flight;
 mod request;
 mod rtt;
+mod selective;
 mod send_queue;
 mod timers;
 
 #[cfg(test)]
 mod tests;
+
+use alloc::boxed::Box;
 
 use softrnic_wire::{Body, Headers, IcrcForm, Op, Psn, Time};
 
@@ -29,6 +32,7 @@ use crate::{QpState, QpType, Status};
 pub(crate) use completer::Answer;
 use flight::{Need, Standing};
 use rtt::RttEstimator;
+use selective::Scoreboard;
 use send_queue::{Entry, SendQueue};
 use timers::{Timers, take_due};
 
@@ -70,6 +74,12 @@ pub(crate) struct Requester<D> {
     given_up_unless_stopped: Option<Time>,
     /// SQ_DRAINED has been raised for this stay in SQD.
     drained_reported: bool,
+    /// What is known of packets behind the oldest that is missing.
+    board: Option<Box<Scoreboard>>,
+    /// How long what is missing is waited for before it is sent again, in nanoseconds: longer than packets are late.
+    lateness: u32,
+    /// The oldest packet is to be sent again, to hear what the peer has.
+    loss_probe: bool,
 }
 
 /// How long the peer has had no receive.
@@ -127,6 +137,9 @@ impl<D> Requester<D> {
             awaits_answer: false,
             given_up_unless_stopped: None,
             drained_reported: false,
+            board: None,
+            lateness: 0,
+            loss_probe: false,
         }
     }
 
@@ -184,7 +197,7 @@ impl<D> Requester<D> {
 
     /// Whether there are work requests to be sent.
     pub fn has_requests(&self) -> bool {
-        self.queue.at < self.queue.entries.len() && !self.rnr_wait
+        (self.queue.at < self.queue.entries.len() || self.may_have_lost()) && !self.rnr_wait
     }
 
     /// Whether something that was sent is not acknowledged.
@@ -313,7 +326,13 @@ impl<D> Requester<D> {
         host: &mut H,
         progress: &mut Progress,
     ) -> Result<(), Halt> {
-        if !cx.sends_requests() || self.rnr_wait || self.queue.at == self.queue.entries.len() {
+        if !cx.sends_requests() || self.rnr_wait {
+            return Err(Stop::Idle.into());
+        }
+        if self.may_have_lost() && self.transmit_lost(cx, now, host, progress)? {
+            return Ok(());
+        }
+        if self.queue.at == self.queue.entries.len() {
             return Err(Stop::Idle.into());
         }
         if self.queue.at == self.queue.started && !self.start_entry(cx, host)? {
@@ -383,12 +402,14 @@ impl<D> Requester<D> {
         } else {
             from + 1
         };
+        if !self.fits_reorder_window(cx, to) {
+            return Err(Stop::Idle.into());
+        }
         let cost = self.queue.cost_to(to, mtu);
         self.check_room(cx, now, Need { to, cost }, host)?;
 
         let entry = &self.queue.entries[self.queue.at];
         let ends = to == entry.first + entry.packets;
-        let payload = request::payload(entry, index, mtu);
         let ack_req = cx.is_reliable()
             && (ends
                 || entry.wants_response()
@@ -396,9 +417,27 @@ impl<D> Requester<D> {
                 || self.since_ack_request + 1 >= ACK_SPACING
                 || !host.peer().window.stays_open_after(cost + mtu as u64));
         let packet = request::Packet { index, to, ack_req, ends };
+        self.emit(cx, now, self.queue.at, from, &packet, host)?;
+        progress.sent += 1;
+        self.after_send(cx, now, Sent { from, to, cost, ack_req }, host).map_err(Halt::Fatal)
+    }
+
+    /// Sends a packet of the entry at `at`, whose PSN is `from`.
+    #[inline]
+    fn emit<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        now: Time,
+        at: usize,
+        from: Psn,
+        packet: &request::Packet,
+        host: &mut H,
+    ) -> Result<(), Halt> {
+        let entry = &self.queue.entries[at];
+        let payload = request::payload(entry, packet.index, cx.config.mtu);
         let mut headers = Headers { bth: cx.bth(from), body: Body::Rc(Op::SendMiddle) };
-        if request::complete(&mut headers, cx, entry, &packet, payload.length()).is_none() {
-            return Err(self.fail_started(cx, Reason::NoForm, host));
+        if request::complete(&mut headers, cx, entry, packet, payload.length()).is_none() {
+            return Err(self.fail_started(cx, at, Reason::NoForm, host));
         }
         let path = match &entry.wqe.op {
             SendOp::Datagram { path, .. } => path,
@@ -409,19 +448,17 @@ impl<D> Requester<D> {
             _ => IcrcForm::Standard,
         };
         match host.transmit(Transmit { path, headers: &headers, payload, icrc }) {
-            Ok(()) => {}
+            Ok(()) => Ok(()),
             Err(TransmitError::Full) => {
                 if from.is_before(self.queue.end) {
                     self.go_on_waiting(cx, now);
                 }
-                return Err(Stop::LinkFull.into());
+                Err(Stop::LinkFull.into())
             }
-            Err(TransmitError::Local(_)) => return Err(self.fail_started(cx, Reason::LocalMemory, host)),
-            Err(TransmitError::TooLong) => return Err(self.fail_started(cx, Reason::PacketTooLong, host)),
-            Err(TransmitError::Remote(_)) => return Err(self.fail_started(cx, Reason::Internal, host)),
+            Err(TransmitError::Local(_)) => Err(self.fail_started(cx, at, Reason::LocalMemory, host)),
+            Err(TransmitError::TooLong) => Err(self.fail_started(cx, at, Reason::PacketTooLong, host)),
+            Err(TransmitError::Remote(_)) => Err(self.fail_started(cx, at, Reason::Internal, host)),
         }
-        progress.sent += 1;
-        self.after_send(cx, now, Sent { from, to, cost, ack_req }, host).map_err(Halt::Fatal)
     }
 
     /// Whether the peer's window and the congestion control admit a packet.
@@ -436,6 +473,11 @@ impl<D> Requester<D> {
             return Ok(());
         }
         self.enter_window(cx, need, host)?;
+        self.check_pace(now)
+    }
+
+    /// Whether congestion control admits a packet now.
+    fn check_pace(&mut self, now: Time) -> Result<(), Stop> {
         match self.rate.as_ref().and_then(|rate| rate.hold(now)) {
             Some(until) => {
                 self.timers.pace = until;
@@ -475,7 +517,7 @@ impl<D> Requester<D> {
         }
         if !cx.is_reliable() {
             self.queue.advance(to, 0);
-            self.queue.acknowledge_to(to, cx.config.mtu);
+            self.queue.acknowledge_to(to, cx.config.mtu, 0);
             if ends {
                 self.complete_front(cx, Status::Success, host);
                 return self.complete_ready(cx, host);
@@ -483,14 +525,21 @@ impl<D> Requester<D> {
             return Ok(());
         }
         self.charge(cost, host);
+        self.note_first_sent(from, to);
         self.queue.advance(to, cost);
         self.arm_retransmission(cx, now);
         Ok(())
     }
 
-    /// The started entry at the cursor cannot continue: it fails once everything before it is complete.
-    fn fail_started<H: Host<Data = D>>(&mut self, cx: &Context, reason: Reason, host: &mut H) -> Halt {
-        self.queue.entries[self.queue.at].fault = Some(reason);
+    /// A started entry cannot continue: it fails once everything before it is complete.
+    fn fail_started<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        at: usize,
+        reason: Reason,
+        host: &mut H,
+    ) -> Halt {
+        self.queue.entries[at].fault = Some(reason);
         self.halt_at_fault(cx, host)
     }
 

@@ -8,6 +8,7 @@ mod delayed_ack;
 mod duplicates;
 mod notification;
 mod partial;
+mod reorder;
 mod repeats;
 mod resources;
 mod responses;
@@ -33,6 +34,7 @@ use crate::{QpState, QpType};
 use delayed_ack::DelayedAck;
 use notification::NotificationPoint;
 use partial::PartialMessage;
+use reorder::Reorder;
 use repeats::RepeatCredit;
 use resources::Resources;
 use responses::{LoneAck, Nak, Response, Responses};
@@ -47,6 +49,8 @@ pub(crate) struct Responder<D> {
     spare: Option<Receive<D>>,
     /// A NAK has been sent; only the expected PSN ends the silence that follows (IBTA 9.7.5.2.8, C9-114).
     nak_sent: bool,
+    /// Requests that have come before their turn.
+    reorder: Reorder,
     resources: Resources,
     responses: Responses,
     delayed_ack: DelayedAck,
@@ -132,6 +136,7 @@ impl<D> Responder<D> {
             message: None,
             spare: None,
             nak_sent: false,
+            reorder: Reorder::default(),
             resources: Resources::new(),
             responses: Responses::new(),
             delayed_ack: DelayedAck::default(),
@@ -174,6 +179,10 @@ impl<D> Responder<D> {
         }
         if ahead > 0 {
             host.count(Counter::OutOfSeqRequest);
+            if cx.selective && self.keep_for_later(cx, &request, host) {
+                return Outcome::Continue;
+            }
+            host.note_loss();
             if self.nak_sent || cx.config.has(Fault::SilentAtGaps) {
                 host.count(Counter::DropAfterNak);
                 return Outcome::Continue;
@@ -183,7 +192,8 @@ impl<D> Responder<D> {
         self.nak_sent = false;
         self.note_established(cx, host);
         match self.execute(cx, &request, host) {
-            Ok(()) => Outcome::Continue,
+            Ok(()) if self.reorder.is_empty() => Outcome::Continue,
+            Ok(()) => self.replay(cx, host),
             Err(refusal) => self.refuse(cx, request.psn, refusal, request.attempt(), host),
         }
     }
@@ -254,8 +264,14 @@ impl<D> Responder<D> {
         }
     }
 
+    /// Forgets the requests that have come before their turn.
+    pub fn forget_kept<H: Host<Data = D>>(&mut self, host: &mut H) {
+        self.reorder.clear(host);
+    }
+
     /// Completes as flushed the receive WQEs that it has taken.
     pub fn flush<H: Host<Data = D>>(&mut self, cx: &Context, host: &mut H) {
+        self.forget_kept(host);
         self.fail_message(cx, Status::Flushed, host);
         if let Some(spare) = self.spare.take() {
             host.complete(receive_completion(cx, &spare.wqe, Status::Flushed, true), None);

@@ -69,6 +69,12 @@ pub struct World {
     /// What is seen of the peer's process, and when it was last asked about.
     pub process: PeerProcess,
     pub asked_since: Time,
+    /// Losses that it was told of, and bytes that it holds.
+    pub losses: usize,
+    pub held: usize,
+    pub holds_at_most: usize,
+    /// The payload of the last packet that was not local or remote memory.
+    pub bytes: Vec<u8>,
 }
 
 impl World {
@@ -98,6 +104,10 @@ impl World {
             loses_nothing: false,
             process: PeerProcess::NotStopped,
             asked_since: Time::ZERO,
+            losses: 0,
+            held: 0,
+            holds_at_most: usize::MAX,
+            bytes: Vec::new(),
         }
     }
 
@@ -106,6 +116,7 @@ impl World {
         use softrnic_wire::Body;
         let op = |headers: Headers| match headers.body {
             Body::Rc(op) => (headers.bth.psn.get(), op),
+            Body::SelectiveAck(aeth) => (headers.bth.psn.get(), Op::Acknowledge(aeth)),
             body => panic!("no packet of RC: {body:?}"),
         };
         self.sent.drain(..).map(op).collect()
@@ -145,7 +156,7 @@ pub fn context() -> Context {
         ..QpAttr::default()
     };
     let config = Config { mtu: MTU, read_chunk: 4 * MTU, ..Config::default() };
-    Context { qpn: Qpn::new(5), service: QpType::Rc, state: QpState::Rts, attr, config }
+    Context { qpn: Qpn::new(5), service: QpType::Rc, state: QpState::Rts, attr, config, selective: false }
 }
 
 impl Host for World {
@@ -158,6 +169,9 @@ impl Host for World {
         self.sent.push(*packet.headers);
         self.forms.push(packet.icrc);
         self.tos = packet.path.tos;
+        if let Payload::Bytes(bytes) = packet.payload {
+            self.bytes = bytes.to_vec();
+        }
         if let Payload::Remote { va, len, .. } = packet.payload {
             self.read.push((va, len));
         }
@@ -277,6 +291,20 @@ impl Host for World {
 
     fn peer(&mut self) -> &mut Peer {
         &mut self.peer
+    }
+
+    fn note_loss(&mut self) {
+        self.losses += 1;
+    }
+
+    fn reserve_held(&mut self, bytes: usize) -> bool {
+        let fits = self.held + bytes <= self.holds_at_most;
+        self.held += if fits { bytes } else { 0 };
+        fits
+    }
+
+    fn release_held(&mut self, bytes: usize) {
+        self.held -= bytes;
     }
 
     fn count(&mut self, counter: Counter) {

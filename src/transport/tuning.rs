@@ -43,6 +43,19 @@ pub(crate) const MIN_RTO: u64 = 800_000;
 /// half, a QP waits for that timeout already after an outage of 20 ms; at double, not even after one of 400 ms.
 pub(crate) const MAX_EARLY_RESENDS: u32 = 8;
 
+/// The shortest time after which a QP that recovers selectively asks by one packet what the peer has. Too early costs one
+/// packet. Nanoseconds.
+pub(crate) const MIN_LOSS_PROBE: u64 = 100_000;
+
+/// How often in a row it does so before it goes back. Each time waits twice as long.
+pub(crate) const MAX_LOSS_PROBES: u32 = 3;
+
+/// What is missing is waited for longer by this part of a round trip for everything that turns out to have come twice.
+pub(crate) const LATENESS_STEPS: u64 = 16;
+
+/// That wait shrinks by this part with every packet that is sent again.
+pub(crate) const LATENESS_DECAY: u32 = 64;
+
 /// A peer that does not answer is probed with this many packets, or with one READ request. At half, each loss of a
 /// probe costs a timeout: 64 KiB at 5 % loss take 1.5 times as long in the worst hundredth; double brings nothing.
 pub(crate) const PROBE_PACKETS: u32 = 2;

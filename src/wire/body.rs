@@ -24,6 +24,9 @@ pub enum Body {
     },
     /// Congestion notification; its sixteen reserved bytes travel as payload.
     Cnp,
+    /// Between SoftRNICs: everything before the PSN of the BTH has come, and so have the packets whose bits are set in the
+    /// payload. The lowest bit of the first byte is that of the PSN itself.
+    SelectiveAck(Aeth),
 }
 
 /// An operation of the reliable transports with its extended headers.
@@ -119,6 +122,7 @@ impl Body {
             Body::Ud { imm: None, .. } => Opcode::compose(Transport::Ud, Operation::SendOnly),
             Body::Ud { imm: Some(_), .. } => Opcode::compose(Transport::Ud, Operation::SendOnlyImm),
             Body::Cnp => Opcode::CNP,
+            Body::SelectiveAck(_) => Opcode::compose(Transport::SoftRnic, Operation::SelectiveAcknowledge),
         }
     }
 
@@ -135,7 +139,7 @@ impl Body {
             Body::Rc(op) => Some(op),
             Body::Xrc(xrc) => Some(xrc.op),
             Body::Uc(op) => Some(op.into()),
-            Body::Ud { .. } | Body::Cnp => None,
+            Body::Ud { .. } | Body::Cnp | Body::SelectiveAck(_) => None,
         }
     }
 
@@ -150,6 +154,7 @@ impl Body {
                 return Some(Body::Ud { deth, imm });
             }
             Transport::Cnp => return Some(Body::Cnp),
+            Transport::SoftRnic => return Aeth::read(r).map(Body::SelectiveAck),
             _ => None,
         };
         let op = Op::read(info.operation, r)?;
@@ -177,6 +182,7 @@ impl Body {
                 write_imm(*imm, w);
             }
             Body::Cnp => {}
+            Body::SelectiveAck(aeth) => aeth.write(w),
         }
     }
 }
@@ -279,7 +285,7 @@ impl Op {
             Operation::FetchAdd => Op::FetchAdd(AtomicEth::read(r)?),
             Operation::Flush => Op::Flush(Feth::read(r)?, Reth::read(r)?),
             Operation::AtomicWrite => Op::AtomicWrite(Reth::read(r)?),
-            Operation::Cnp => return None,
+            Operation::Cnp | Operation::SelectiveAcknowledge => return None,
         })
     }
 

@@ -65,6 +65,9 @@ mod srd;
 mod time;
 
 pub use body::{Body, Op, SendTail, UcOp, XrcBody};
+/// How many packets, from the one that it expects, a SoftRNIC keeps or tells apart when they come out of order.
+pub const REORDER_WINDOW: usize = 512;
+
 pub use cnp::{CNP_LEN, CNP_RESERVED_LEN, cnp_headers, emit_cnp};
 pub use eth::{EthHeader, EtherType, MacAddr, VlanTag};
 pub use frame::{

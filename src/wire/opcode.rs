@@ -18,10 +18,12 @@ pub enum Transport {
     Cnp = 0x80,
     /// Extended reliable connection.
     Xrc = 0xA0,
+    /// Of the manufacturer's range: what SoftRNICs send to each other (docs/wire-extensions.md).
+    SoftRnic = 0xE0,
 }
 
 impl Transport {
-    /// The transport an opcode byte names, `None` for the reserved and manufacturer ranges.
+    /// The transport an opcode byte names, `None` for the rest of the manufacturer's range.
     pub const fn of_byte(byte: u8) -> Option<Transport> {
         match byte >> 5 {
             0 => Some(Transport::Rc),
@@ -30,6 +32,7 @@ impl Transport {
             3 => Some(Transport::Ud),
             4 => Some(Transport::Cnp),
             5 => Some(Transport::Xrc),
+            7 => Some(Transport::SoftRnic),
             _ => None,
         }
     }
@@ -65,6 +68,7 @@ pub enum Operation {
     SendOnlyInv = 0x17,
     Flush = 0x1C,
     AtomicWrite = 0x1D,
+    SelectiveAcknowledge = 0x1F,
     Cnp = 0xFF,
 }
 
@@ -91,6 +95,7 @@ impl Operation {
             }
             AtomicWrite => PayloadRule::Eight,
             Cnp => PayloadRule::Zeros16,
+            SelectiveAcknowledge => PayloadRule::Bitmap,
             ReadRequest | Acknowledge | AtomicAcknowledge | CompareSwap | FetchAdd | Flush => {
                 PayloadRule::None
             }
@@ -109,6 +114,7 @@ impl Operation {
                 | ReadResponseOnly
                 | Acknowledge
                 | AtomicAcknowledge
+                | SelectiveAcknowledge
         )
     }
 
@@ -237,6 +243,8 @@ pub enum PayloadRule {
     Eight,
     /// Sixteen reserved bytes (CNP).
     Zeros16,
+    /// One bit for each packet of a reorder window, from none to all of them.
+    Bitmap,
 }
 
 impl PayloadRule {
@@ -250,6 +258,7 @@ impl PayloadRule {
             PayloadRule::NonEmptyUpToMtu => (1, mtu),
             PayloadRule::Eight => (8, 8),
             PayloadRule::Zeros16 => (16, 16),
+            PayloadRule::Bitmap => (0, crate::REORDER_WINDOW / 8),
         }
     }
 

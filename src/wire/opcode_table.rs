@@ -2,13 +2,13 @@
 
 use crate::opcode::Header::{self, *};
 use crate::opcode::Operation::{self, *};
-use crate::opcode::Transport::{self, Rc, Uc, Ud, Xrc};
+use crate::opcode::Transport::{self, Rc, SoftRnic, Uc, Ud, Xrc};
 use crate::opcode::{Opcode, OpcodeInfo};
 
 /// Every opcode this crate parses and emits. XRC requests name their shared receive queue right
 /// after the BTH, the later packets of a message included; XRC responses do not.
 #[rustfmt::skip]
-pub const OPCODES: [OpcodeInfo; 63] = [
+pub const OPCODES: [OpcodeInfo; 64] = [
     row("RC SEND First", Rc, SendFirst, &[], FIRST.takes_wqe()),
     row("RC SEND Middle", Rc, SendMiddle, &[], PART),
     row("RC SEND Last", Rc, SendLast, &[], LAST),
@@ -72,6 +72,7 @@ pub const OPCODES: [OpcodeInfo; 63] = [
     row("XRC FetchAdd", Xrc, FetchAdd, &[XrcEth, AtomicEth], ONLY),
     row("XRC SEND Last with Invalidate", Xrc, SendLastInv, &[XrcEth, Ieth], LAST),
     row("XRC SEND Only with Invalidate", Xrc, SendOnlyInv, &[XrcEth, Ieth], ONLY.takes_wqe()),
+    row("SoftRNIC Selective Acknowledge", SoftRnic, SelectiveAcknowledge, &[Aeth], RESPONSE),
 ];
 
 /// Row of each opcode byte in [`OPCODES`]; [`NO_ROW`] where there is none.

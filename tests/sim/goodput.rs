@@ -5,8 +5,11 @@ use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use softrnic_engine::{EngineConfig, LocalData, QpHandle, QpInit, QpKey, ReceiveSource, SendRequest};
+use softrnic_engine::{
+    EngineConfig, LocalData, QpHandle, QpInit, QpKey, ReceiveSource, RecvRequest, SendRequest,
+};
 use softrnic_link::sim::{Path, SimOptions};
+use softrnic_sync::queue::RecvRing;
 use softrnic_transport::{QpType, SendOp, SendTail, Status};
 use softrnic_wire::{Mtu, Psn};
 
@@ -82,11 +85,16 @@ pub struct Sender {
     /// The QP that it is connected to, on NIC 0.
     pub far: QpKey,
     request: SendRequest,
+    /// For SENDs, what the other end receives into.
+    receives: Option<(RecvRing<RecvRequest>, RecvRequest)>,
 }
 
 impl Sender {
     /// Posts as many requests as there is room for.
     pub fn fill(&mut self, world: &mut World) {
+        if let Some((ring, receive)) = &mut self.receives {
+            while ring.push(receive.clone()).is_ok() {}
+        }
         while self.qp.sends.push(self.request.clone()).is_ok() {}
         world.nodes[self.node].engine.on_doorbell(world.now, self.qp.key.index());
     }
@@ -164,7 +172,7 @@ pub fn connect(world: &mut World, node: usize, stream: &Stream) -> Sender {
             send_cq: cq,
             recv_cq: cq,
             max_send_wr: stream.depth,
-            receive: ReceiveSource::Own(1),
+            receive: ReceiveSource::Own(if stream.kind == Kind::Send { 2 * stream.depth } else { 1 }),
         };
         Some(node.engine.create_qp(init).expect("a QP"))
     });
@@ -198,5 +206,10 @@ pub fn connect(world: &mut World, node: usize, stream: &Stream) -> Sender {
         length: stream.message as u32,
         ..empty_send(1)
     };
-    Sender { node, qp: handles[0].take().expect("made above"), far, request }
+    let receives = (stream.kind == Kind::Send).then(|| {
+        let data = LocalData::Sges([world.nodes[0].sge(span, 0)].into_iter().collect());
+        let receive = RecvRequest { wr_id: 1, data, length: stream.message as u32 };
+        (handles[1].take().and_then(|handle| handle.receives).expect("its own queue"), receive)
+    });
+    Sender { node, qp: handles[0].take().expect("made above"), far, request, receives }
 }

@@ -52,6 +52,11 @@ fn seeds(test: &str, profile: Profile, first: u64, count: u64) {
     println!("{count} seeds: {totals:?}");
     let tried = [totals.sends, totals.receives, totals.retransmitted, totals.not_ready, totals.windows];
     assert!(!tried.contains(&0), "something was not tried: {totals:?}");
+    let selective = [totals.kept, totals.ahead, totals.selective];
+    match profile {
+        Profile::Selective => assert!(!selective.contains(&0), "something was not tried: {totals:?}"),
+        _ => assert_eq!(selective, [0; 3], "nobody agreed to it"),
+    }
     if profile == Profile::Switched {
         let SwitchCounts { no_room, link_down, marked, pauses } = totals.switches;
         assert!(![no_room, link_down, marked, pauses].contains(&0), "{:?}", totals.switches);
@@ -79,6 +84,12 @@ fn everything() {
 #[test]
 fn damaged_packets_where_ids_are_hidden() {
     seeds("damaged_packets_where_ids_are_hidden", Profile::Damaged, 50_000, 500);
+}
+
+#[test]
+fn everything_on_nics_that_recover_selectively() {
+    let count = number("SOFTRNIC_SEEDS").unwrap_or(2000);
+    seeds("everything_on_nics_that_recover_selectively", Profile::Selective, 140_000, count);
 }
 
 #[test]

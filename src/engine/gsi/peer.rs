@@ -11,7 +11,9 @@ use std::time::Duration;
 use softrnic_cm::Route;
 use softrnic_link::ProcessSlot;
 use softrnic_transport::{QpState, QpType};
-use softrnic_wire::{Capabilities, MAD_LEN, PeerStatus, Qpn, Time, VendorAttribute, VendorMad};
+use softrnic_wire::{
+    Capabilities, MAD_LEN, PeerStatus, Qpn, REORDER_WINDOW, Time, VendorAttribute, VendorMad,
+};
 
 use crate::objects::{QpKey, QpSlot, ReceiveQueue};
 use crate::{DropReason, Engine};
@@ -116,9 +118,26 @@ impl Engine {
         true
     }
 
+    /// Asks the peers of QPs that have lost something, if they might recover selectively.
+    #[cold]
+    pub(crate) fn ask_peers(&mut self, now: Time) {
+        let mut losers = std::mem::take(&mut self.shared.losers);
+        for key in losers.drain(..) {
+            if self.qps.get(key).is_some_and(|slot| !slot.qp.recovers_selectively()) {
+                self.ask_peer(now, key);
+            }
+        }
+        self.shared.losers = losers;
+    }
+
     /// What this NIC can do.
     fn capabilities(&self) -> Capabilities {
-        Capabilities { version: Capabilities::VERSION, selective_recovery: false, reorder_window: 0 }
+        let selective_recovery = self.config.transport.selective_recovery;
+        Capabilities {
+            version: Capabilities::VERSION,
+            selective_recovery,
+            reorder_window: REORDER_WINDOW as u16,
+        }
     }
 
     /// How a QP is.
@@ -167,7 +186,10 @@ impl Engine {
             return Ok(());
         }
         match vendor.attribute {
-            VendorAttribute::Capabilities(theirs) => slot.io.peer_capabilities = Some(theirs),
+            VendorAttribute::Capabilities(theirs) => {
+                slot.io.peer_capabilities = Some(theirs);
+                agree(slot, theirs);
+            }
             VendorAttribute::Status(theirs) if vendor.answers => {
                 slot.io.peer_status = Some(Box::new((now, theirs)));
             }
@@ -182,6 +204,13 @@ impl Engine {
         }
         self.management_active = true;
         Ok(())
+    }
+}
+
+/// What both ends can do, they do from now on.
+fn agree(slot: &mut QpSlot, theirs: Capabilities) {
+    if theirs.selective_recovery && usize::from(theirs.reorder_window) >= REORDER_WINDOW {
+        slot.qp.agree_on_selective_recovery();
     }
 }
 

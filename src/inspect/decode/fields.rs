@@ -252,6 +252,7 @@ fn body(body: &Body, sink: &mut dyn FieldSink) {
             immediate(*imm, sink);
         }
         Body::Cnp => {}
+        Body::SelectiveAck(aeth) => operation(&Op::Acknowledge(*aeth), sink),
     }
 }
 

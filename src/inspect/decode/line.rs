@@ -115,6 +115,10 @@ impl LineWriter {
                 }
             }
             Body::Cnp => {}
+            Body::SelectiveAck(aeth) => {
+                operation(out, &Op::Acknowledge(*aeth));
+                arrived(out, packet);
+            }
         }
         out.text(" len ");
         out.dec(packet.payload.len() as u64);
@@ -129,6 +133,30 @@ fn flags(out: &mut Vec<u8>, packet: &Packet<'_>) {
         if set {
             out.text(name);
         }
+    }
+}
+
+/// Which packets a selective acknowledgement says have come, besides those before its PSN.
+#[cold]
+fn arrived(out: &mut Vec<u8>, packet: &Packet<'_>) {
+    let bit = |at: usize| packet.payload.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 != 0);
+    let psn = |at: usize| u64::from((packet.bth.psn + at as u32).get());
+    let mut separator = " came ";
+    let mut at = 0;
+    while at < packet.payload.len() * 8 {
+        let first = at;
+        while bit(at) {
+            at += 1;
+        }
+        if at > first {
+            out.text(std::mem::replace(&mut separator, ","));
+            out.dec(psn(first));
+            if at > first + 1 {
+                out.push(b'-');
+                out.dec(psn(at - 1));
+            }
+        }
+        at += 1;
     }
 }
 

@@ -42,7 +42,7 @@ impl Peers {
         let (src, dst) = (roce.net.src(), roce.net.dst());
         match &packet.body {
             Body::Ud { .. } => self.learn_cm(roce, src, dst),
-            Body::Cnp | Body::Uc(_) => {}
+            Body::Cnp | Body::Uc(_) | Body::SelectiveAck(_) => {}
             Body::Rc(_) | Body::Xrc(_) => {
                 let dest = packet.bth.dest_qpn;
                 if self.senders.contains_key(&(src, dst, dest)) {

@@ -39,7 +39,8 @@ pub struct DeviceSpec {
     /// The capture to make.
     pub pcap: Option<Recording>,
     /// How its QPs behave, apart from their attributes: with `early=off` they retransmit only after the local ACK
-    /// timeout, and with `ecn=on` they mark packets as ECN-capable and slow down on CNPs.
+    /// timeout, with `ecn=on` they mark packets as ECN-capable and slow down on CNPs, and with `recovery=selective` they send
+    /// again only what was lost, where the peer's NIC does as well.
     pub transport: TransportConfig,
     /// Whether the kernel makes the copies to and from registered memory (`copies=safe`). The use of unmapped memory is
     /// then an error even if the program replaces the handlers of SIGSEGV and SIGBUS. `None` leaves it to
@@ -200,6 +201,11 @@ impl FromStr for DeviceSpec {
         for option in options.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some((key @ "early", value)) => transport.early_retransmission = switch(key, value)?,
+                Some(("recovery", "selective")) => transport.selective_recovery = true,
+                Some(("recovery", "gbn")) => transport.selective_recovery = false,
+                Some(("recovery", value)) => {
+                    return Err(SpecError(format!("recovery={value}: use selective or gbn")));
+                }
                 Some((key @ "ecn", value)) => transport.congestion_control = switch(key, value)?,
                 Some(("copies", "safe")) => safe_copies = Some(true),
                 Some(("copies", "plain")) => safe_copies = Some(false),
@@ -256,7 +262,7 @@ impl FromStr for DeviceSpec {
     }
 }
 
-const EVERY_DEVICE: &str = "every device has early, ecn, copies, like, pci, numa and speed";
+const EVERY_DEVICE: &str = "every device has early, ecn, recovery, copies, like, pci, numa and speed";
 
 fn key_value(option: &str) -> Result<(&str, &str), SpecError> {
     option

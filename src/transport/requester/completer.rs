@@ -41,11 +41,12 @@ impl<D> Requester<D> {
     /// A positive acknowledgement of `psn`.
     pub fn on_ack<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, psn: Psn, host: &mut H) -> Outcome {
         if !self.covers(psn, host) {
+            self.note_late(cx);
             return Outcome::Continue;
         }
         match self.acknowledge(cx, now, psn + 1, host) {
             Ok(()) => {}
-            Err(Unacknowledged::ImpliedNak) => self.implied_nak(now, host),
+            Err(Unacknowledged::ImpliedNak) => return self.answer_is_missing(cx, now, psn + 1, host),
             Err(Unacknowledged::Fatal(reason)) => return Outcome::Fatal(reason),
         }
         Outcome::Continue
@@ -188,10 +189,17 @@ impl<D> Requester<D> {
         host: &mut H,
     ) -> Outcome {
         if !self.covers(psn, host) {
+            self.note_late(cx);
             return Outcome::Continue;
         }
         match self.acknowledge(cx, now, psn, host) {
             Ok(()) => {}
+            Err(Unacknowledged::ImpliedNak) if self.is_selective(cx) => {
+                return match self.note_executed(cx, now, psn, host) {
+                    Outcome::Continue => self.on_answer_ahead(cx, now, psn, answer, host),
+                    fatal @ Outcome::Fatal(_) => fatal,
+                };
+            }
             Err(Unacknowledged::ImpliedNak) => {
                 self.implied_nak(now, host);
                 return Outcome::Continue;
@@ -202,27 +210,44 @@ impl<D> Requester<D> {
             host.count(Counter::DropGhostResponse);
             return Outcome::Continue;
         }
-        let placed = self.place_answer(cx, psn, answer, host).and_then(|()| {
+        let placed = self.place_answer(cx, 0, psn, answer, host).and_then(|()| {
             self.advance_una(cx, now, psn + 1, host);
             self.note_progress(cx, now);
             self.complete_ready(cx, host)
         });
         match placed {
+            Ok(()) if self.board.is_some() => self.note_executed(cx, now, psn + 1, host),
             Ok(()) => Outcome::Continue,
             Err(reason) => Outcome::Fatal(reason),
         }
     }
 
-    /// Checks an answer against the request at the front and stores its data.
-    fn place_answer<H: Host<Data = D>>(
+    /// The answer to a READ or atomic before `to` is missing, although the peer has executed everything before that.
+    fn answer_is_missing<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
+        now: Time,
+        to: Psn,
+        host: &mut H,
+    ) -> Outcome {
+        if self.is_selective(cx) {
+            return self.note_executed(cx, now, to, host);
+        }
+        self.implied_nak(now, host);
+        Outcome::Continue
+    }
+
+    /// Checks an answer against its request, the entry at `at`, and stores its data.
+    pub(super) fn place_answer<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        at: usize,
         psn: Psn,
         answer: Answer<'_>,
         host: &mut H,
     ) -> Result<(), Reason> {
         let domain = host.own_domain();
-        let front = &self.queue.entries[0];
+        let front = &self.queue.entries[at];
         let is_last_awaited = self.queue.awaited.front().is_none_or(|&(_, last)| last == psn);
         match (&front.wqe.op, answer) {
             (SendOp::Read { .. }, Answer::ReadMore(bytes) | Answer::ReadEnd(bytes)) => {
@@ -230,7 +255,8 @@ impl<D> Requester<D> {
                 let offset = (psn - front.first) as u64 * mtu;
                 let expected = (front.wqe.length as u64 - offset).min(mtu);
                 let ends = matches!(answer, Answer::ReadEnd(_));
-                if ends != is_last_awaited && !self.queue.awaited.is_empty() {
+                // What is asked for again selectively ends elsewhere.
+                if ends != is_last_awaited && !self.queue.awaited.is_empty() && !cx.selective {
                     return Err(Reason::AnswerEnd);
                 }
                 if bytes.len() as u64 != expected && !cx.config.has(Fault::AnyResponse) {
@@ -271,6 +297,13 @@ impl<D> Requester<D> {
         host: &mut H,
     ) -> Result<(), Unacknowledged> {
         let una = self.queue.una;
+        if self.board.is_some() {
+            return match self.note_executed(cx, now, to, host) {
+                Outcome::Fatal(reason) => Err(Unacknowledged::Fatal(reason)),
+                Outcome::Continue if self.queue.una.is_before(to) => Err(Unacknowledged::ImpliedNak),
+                Outcome::Continue => Ok(()),
+            };
+        }
         let outcome = self.complete_until(cx, now, to, host);
         if self.queue.una != una {
             self.note_progress(cx, now);
@@ -304,13 +337,14 @@ impl<D> Requester<D> {
     }
 
     /// `una` moves to `to`, which lies in the front entry or just behind it.
-    fn advance_una<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, to: Psn, host: &mut H) {
-        let freed = self.queue.acknowledge_to(to, cx.config.mtu);
+    pub(super) fn advance_una<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, to: Psn, host: &mut H) {
+        let landed = self.landed_before(cx, to);
+        let freed = self.queue.acknowledge_to(to, cx.config.mtu, landed);
         self.note_answer(now, freed, host);
     }
 
     /// Progress: the peer has answered everything before `una`, which has moved.
-    fn note_progress(&mut self, cx: &Context, now: Time) {
+    pub(super) fn note_progress(&mut self, cx: &Context, now: Time) {
         self.rtt.acknowledged(self.queue.una - 1, now);
         self.retries_left = cx.attr.retry_cnt;
         self.rnr_retries_left = cx.attr.rnr_retry;
@@ -376,6 +410,7 @@ impl<D> Requester<D> {
             return;
         }
         host.count(Counter::ImpliedNakSeqErr);
+        host.note_loss();
         host.peer().window.on_loss(now);
         self.restart(host);
     }
@@ -389,6 +424,7 @@ impl<D> Requester<D> {
             return Outcome::Fatal(Reason::SequenceNaks);
         }
         self.retries_left -= 1;
+        host.note_loss();
         host.peer().window.on_loss(now);
         self.restart(host);
         Outcome::Continue
@@ -422,7 +458,8 @@ impl<D> Requester<D> {
         let resends = self.early_resends;
         let may_resend = cx.config.early_retransmission && resends < MAX_EARLY_RESENDS;
         if self.timers.early == Time::NEVER && (may_resend || !self.is_probing()) {
-            self.timers.early = now.after_nanos(self.rtt.rto() << resends);
+            let wait = if cx.selective { self.probe_wait() } else { self.rtt.rto() };
+            self.timers.early = now.after_nanos(wait << resends);
             self.waits_since = now;
         }
     }
@@ -491,6 +528,15 @@ impl<D> Requester<D> {
 
     /// A few round trips without progress: a NAK or the last packets may be lost, or the peer's QP is gone.
     pub(super) fn on_early_timeout<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, host: &mut H) {
+        if self.give_up_waiting() {
+            self.arm_retransmission(cx, now);
+            return;
+        }
+        if cx.config.early_retransmission && self.probe_for_loss(cx) {
+            host.count(Counter::EarlyRetransmit);
+            self.early_resends += 1;
+            return;
+        }
         // One that has never answered may have dropped what came before it was ready.
         if host.loses_nothing() && self.rtt.is_known() {
             return;

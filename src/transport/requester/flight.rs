@@ -116,12 +116,14 @@ impl<D> Requester<D> {
     /// Goes back to the oldest unacknowledged PSN: what was sent after it is no longer in flight.
     pub fn recall_flight<H: Host<Data = D>>(&mut self, host: &mut H) {
         host.peer().window.release(self.charged());
+        self.forget_arrivals();
         self.queue.rewind();
     }
 
     /// Abandons everything in flight.
     pub fn drop_flight<H: Host<Data = D>>(&mut self, host: &mut H) {
         host.peer().window.release(self.charged());
+        self.forget_arrivals();
         self.queue.in_flight = 0;
     }
 }

@@ -3,7 +3,7 @@
 
 use softrnic_wire::{Psn, Time};
 
-use crate::tuning::{INITIAL_RTO, MIN_RTO};
+use crate::tuning::{INITIAL_RTO, MIN_LOSS_PROBE, MIN_RTO};
 
 /// One measurement at a time: a packet that asked for an ACK, and when it was sent. Durations are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,9 +46,28 @@ impl RttEstimator {
         self.srtt.is_some()
     }
 
+    /// The packet `psn` has come although others before it have not.
+    pub fn arrived(&mut self, psn: Psn, now: Time) {
+        if self.probe.is_some_and(|(probe, _)| probe == psn) {
+            self.acknowledged(psn, now);
+        }
+    }
+
+    /// These packets are sent again: their measurement would be ambiguous.
+    pub fn sent_again(&mut self, from: Psn, to: Psn) {
+        if self.probe.is_some_and(|(probe, _)| !probe.is_before(from) && probe.is_before(to)) {
+            self.probe = None;
+        }
+    }
+
     /// A resend makes the running measurement ambiguous (Karn's rule).
     pub fn abandon(&mut self) {
         self.probe = None;
+    }
+
+    /// The smoothed round-trip time in nanoseconds, if it is known.
+    pub fn smoothed(&self) -> Option<u64> {
+        self.srtt
     }
 
     /// The retransmission timeout: how long to wait for progress before resending early, in nanoseconds.
@@ -56,6 +75,14 @@ impl RttEstimator {
         match self.srtt {
             None => INITIAL_RTO,
             Some(srtt) => (srtt * 2 + self.rttvar * 4).max(MIN_RTO),
+        }
+    }
+
+    /// How long to wait before asking by one packet, in nanoseconds.
+    pub fn loss_probe(&self) -> u64 {
+        match self.srtt {
+            None => INITIAL_RTO,
+            Some(srtt) => (srtt * 2 + self.rttvar * 4).max(MIN_LOSS_PROBE),
         }
     }
 }

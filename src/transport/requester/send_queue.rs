@@ -54,7 +54,7 @@ impl<D> Entry<D> {
     }
 
     /// What the packets (for READ: the response packets) in `from..to` cost in the window.
-    fn cost(&self, from: Psn, to: Psn, mtu: u32) -> u64 {
+    pub fn cost(&self, from: Psn, to: Psn, mtu: u32) -> u64 {
         let count = (to.distance_from(from)).max(0) as u64;
         let carries_data = self.is_read() || matches!(self.wqe.op, SendOp::Send(_) | SendOp::Write { .. });
         if count == 0 || !carries_data {
@@ -171,9 +171,10 @@ impl<D> SendQueue<D> {
     }
 
     /// Moves `una` to `to` inside the front entry (or to its end) and returns the cost that this frees.
-    pub fn acknowledge_to(&mut self, to: Psn, mtu: u32) -> u64 {
+    /// What of it is no longer in flight costs `landed`.
+    pub fn acknowledge_to(&mut self, to: Psn, mtu: u32, landed: u64) -> u64 {
         let sent = if to.is_after(self.cursor) { self.cursor } else { to };
-        let freed = self.entries[0].cost(self.una, sent, mtu).min(self.in_flight);
+        let freed = (self.entries[0].cost(self.una, sent, mtu) - landed).min(self.in_flight);
         self.in_flight -= freed;
         while self.awaited.front().is_some_and(|(_, last)| last.is_before(to)) {
             self.awaited.pop_front();
@@ -183,6 +184,23 @@ impl<D> SendQueue<D> {
             self.cursor = to;
         }
         freed
+    }
+
+    /// The packet `psn` of an entry is no longer in flight, although others before it are. Returns its cost.
+    pub fn land(&mut self, at: usize, psn: Psn, mtu: u32) -> u64 {
+        let freed = self.entries[at].cost(psn, psn + 1, mtu).min(self.in_flight);
+        self.in_flight -= freed;
+        freed
+    }
+
+    /// The started entry that has this PSN.
+    pub fn entry_of(&self, psn: Psn) -> Option<usize> {
+        let (mut low, mut high) = (0, self.started);
+        while low < high {
+            let middle = low.midpoint(high);
+            if psn.is_before(self.entries[middle].first) { high = middle } else { low = middle + 1 }
+        }
+        low.checked_sub(1).filter(|&at| self.entries[at].owns(psn))
     }
 
     /// Removes the front entry, which is complete.

@@ -18,6 +18,7 @@ use crate::wqe::{LocalOp, RemoteBuffer, SendOp};
 mod completer;
 mod flight;
 mod order;
+mod selective;
 
 /// A requester and its world.
 struct Case {

@@ -22,7 +22,7 @@ impl<D> Responder<D> {
         let response = match request.op {
             Op::ReadRequest(reth) => {
                 return match self.resources.find_read(request.psn, reth, cx.config.mtu) {
-                    Some(saved) => self.repeat_read(saved, host),
+                    Some(saved) => self.repeat_read(cx, saved, host),
                     None => host.count(Counter::DropDuplicateUnmatched),
                 };
             }
@@ -33,6 +33,7 @@ impl<D> Responder<D> {
                 }
             }
             _ if cx.config.has(Fault::SilentAtDuplicates) => return,
+            _ if !self.reorder.is_empty() && !self.nak_sent => return self.report_gaps(cx),
             // Sends an ACK for the newest PSN, but never beyond a READ or atomic whose answer may be lost too.
             _ => {
                 let newest = self.resources.first_after(request.psn).unwrap_or(self.epsn) - 1;
@@ -46,11 +47,19 @@ impl<D> Responder<D> {
 
     /// Answers a repeated READ, or part of it. If the answer is still being sent, it goes back to where the repeat
     /// begins. So there is never more than one, in PSN order.
-    fn repeat_read<H: Host<Data = D>>(&mut self, again: Saved, host: &mut H) {
+    fn repeat_read<H: Host<Data = D>>(&mut self, cx: &Context, again: Saved, host: &mut H) {
         let Responder { repeat_credit: credit, responses, .. } = self;
         credit.note_repeat(again.first);
         if let Some(sent_again) = responses.sent_from(again.first) {
             let sent_again = sent_again.min(again.packets);
+            if cx.selective && sent_again > 0 && credit.take_all(again.packets) {
+                // What is behind the missing packets goes on as if they had come.
+                let again = Response::Read { saved: again, sent: 0, end: again.packets, repeated: true };
+                if !responses.repeat(again) {
+                    host.count(Counter::DropDuplicateWaiting);
+                }
+                return;
+            }
             if sent_again == 0 || !credit.take_all(sent_again) {
                 return host.count(Counter::DropDuplicateWaiting);
             }

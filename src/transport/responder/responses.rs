@@ -41,6 +41,11 @@ pub(crate) enum Response {
         /// See [`LoneAck`].
         replaces: bool,
     },
+    /// What has come out of order; which packets is known when it is sent.
+    Selective {
+        psn: Psn,
+        msn: Msn,
+    },
     Nak(Nak),
     Atomic {
         psn: Psn,
@@ -84,7 +89,10 @@ impl Response {
 
     fn psn(&self) -> Psn {
         match self {
-            Response::Ack { psn, .. } | Response::Atomic { psn, .. } | Response::Empty { psn, .. } => *psn,
+            Response::Ack { psn, .. }
+            | Response::Selective { psn, .. }
+            | Response::Atomic { psn, .. }
+            | Response::Empty { psn, .. } => *psn,
             Response::Nak(nak) => nak.psn,
             Response::Read { saved, .. } => saved.first,
         }
@@ -179,6 +187,15 @@ impl Responses {
             return;
         }
         self.queue.push_back(response);
+    }
+
+    /// Queues a report of what has come out of order, `expected` not being there. It replaces an acknowledgement before it.
+    pub fn push_selective(&mut self, expected: Psn, msn: Msn) {
+        let report = Response::Selective { psn: expected, msn };
+        match self.queue.back_mut() {
+            Some(last @ (Response::Ack { .. } | Response::Selective { .. })) => *last = report,
+            _ => self.queue.push_back(report),
+        }
     }
 
     /// Queues the answer to a repeated request ahead of those to later ones, unless the same answer still waits.
@@ -286,6 +303,7 @@ impl<D> Responder<D> {
             Response::Nak(Nak { psn, msn, syndrome }) => {
                 (psn, Op::Acknowledge(Aeth { syndrome, msn }), Payload::None, true)
             }
+            Response::Selective { psn, msn } => return self.transmit_selective(cx, psn, msn, host),
             Response::Atomic { psn, msn, original, .. } => {
                 (psn, Op::AtomicAcknowledge(ack(msn), original), Payload::None, true)
             }
@@ -317,6 +335,25 @@ impl<D> Responder<D> {
             *sent += 1;
         }
         Ok(done)
+    }
+}
+
+impl<D> Responder<D> {
+    /// Reports what has come from `expected` on.
+    #[cold]
+    fn transmit_selective<H: Host<Data = D>>(
+        &mut self,
+        cx: &Context,
+        expected: Psn,
+        msn: Msn,
+        host: &mut H,
+    ) -> Result<bool, TransmitError> {
+        let (bytes, len) = self.reorder.arrived(expected, self.epsn, cx.config.mtu).to_bytes();
+        let headers = &Headers { bth: cx.bth(expected), body: Body::SelectiveAck(Aeth::ack(msn)) };
+        let payload = Payload::Bytes(&bytes[..len]);
+        host.transmit(Transmit { path: &cx.attr.path, headers, payload, icrc: IcrcForm::Standard })?;
+        host.count(Counter::SendSelectiveAck);
+        Ok(true)
     }
 }
 

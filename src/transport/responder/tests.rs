@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use softrnic_wire::{AtomicEth, Reth, RnrTimer, SendTail};
 
 use super::*;
+use crate::attr::QpAccess;
 use crate::context::Context;
 use crate::hints::Caller;
 use crate::host::{LocalFault, RemoteFault, TransmitError};
@@ -12,6 +13,7 @@ use crate::testing::{MOMENT, MTU, START, World, context};
 
 mod answers;
 mod duplicates;
+mod reorder;
 mod stages;
 mod unreliable;
 

@@ -43,6 +43,12 @@ pub struct Summary {
     pub retransmitted: u64,
     /// RNR NAKs sent.
     pub not_ready: u64,
+    /// Requests that came before their turn and were kept.
+    pub kept: u64,
+    /// Answers that did.
+    pub ahead: u64,
+    /// Packets sent again because others behind them had come.
+    pub selective: u64,
     /// WRITEs through memory windows that have succeeded.
     pub windows: u64,
     /// Virtual time that has passed, in nanoseconds.
@@ -61,6 +67,9 @@ impl Summary {
         self.failures += other.failures;
         self.retransmitted += other.retransmitted;
         self.not_ready += other.not_ready;
+        self.kept += other.kept;
+        self.ahead += other.ahead;
+        self.selective += other.selective;
         self.windows += other.windows;
         self.nanos += other.nanos;
         self.damage.add(other.damage);
@@ -169,6 +178,9 @@ impl Traffic {
             let mut node = Node::new(&world.fabric, address, open, config, memory);
             if !options.sees_ip_header {
                 node.link.hide_headers();
+            }
+            if profile == Profile::Selective {
+                node.engine.serve_management(world.nodes.len() as u64 + 1);
             }
             node.callers = Some(Rng::new(seed ^ 0xCA11 ^ (world.nodes.len() as u64) << 16));
             world.nodes.push(node);
@@ -313,9 +325,13 @@ impl Traffic {
             let usage = node.engine.usage();
             assert_eq!(usage.in_flight, 0, "{usage:?}");
             assert_eq!((usage.queue_pairs, usage.peers, usage.waiting), (0, 0, 0), "{usage:?}");
+            assert_eq!(usage.held, 0, "{usage:?}");
             let counted = |wanted| node.engine.counters().find(|c| c.0 == wanted).map_or(0, |c| c.1);
             self.summary.retransmitted += counted(Counter::RetransmittedPacket);
             self.summary.not_ready += counted(Counter::SendRnrErr);
+            self.summary.kept += counted(Counter::KeptForLater);
+            self.summary.ahead += counted(Counter::AnsweredOutOfOrder);
+            self.summary.selective += counted(Counter::SelectiveResend);
             self.summary.damage.add(node.link.damage());
         }
         self.summary

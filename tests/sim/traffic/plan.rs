@@ -61,6 +61,8 @@ pub enum Profile {
     Adversarial,
     /// Everything, through switches that lose, mark, pause and spray, and whose links fail.
     Switched,
+    /// Everything, on NICs that agree to recover selectively.
+    Selective,
 }
 
 impl Plan {
@@ -82,6 +84,9 @@ impl Plan {
             // Without it one stall in a thousand uses up seven retries.
             early = true;
         }
+        if profile == Profile::Selective && path.loss + path.reorder + path.duplicate == 0.0 {
+            (path.loss, path.reorder) = (0.01, 0.01);
+        }
         if profile == Profile::Switched {
             // Switches lose enough.
             path.loss = 0.0;
@@ -95,6 +100,7 @@ impl Plan {
             .collect();
         for (number, (_, options, config, _)) in nodes.iter_mut().enumerate() {
             options.sees_ip_header &= !damaged;
+            config.transport.selective_recovery = profile == Profile::Selective;
             config.adversary = (profile == Profile::Adversarial).then_some(seed ^ (number as u64) << 32);
         }
         let connections = (0..rng.between(1, if bulky { 3 } else { 10 }))

@@ -27,7 +27,9 @@ impl World {
     fn new() -> World {
         let fabric = Fabric::new(1);
         let ends = [0, 1].map(|end| {
-            let mut engine = Engine::new(EngineConfig::with_seed(Seed::from(end as u64)));
+            let mut config = EngineConfig::with_seed(Seed::from(end as u64));
+            config.transport.selective_recovery = true;
+            let mut engine = Engine::new(config);
             engine.gids().set_only(Some(address(end)));
             engine.serve_management(end as u64 + 1);
             End { engine, link: fabric.attach(address(end), SimOptions::default()).expect("free") }
@@ -103,7 +105,7 @@ impl World {
     }
 
     fn knows(&self, end: usize, qp: &QpHandle) -> bool {
-        self.ends[end].engine.qps[qp.key].io.peer_capabilities.is_some()
+        self.ends[end].engine.qps[qp.key].qp.recovers_selectively()
     }
 
     fn ask(&mut self, qp: &QpHandle) -> bool {

@@ -56,6 +56,24 @@ fn request_lost_after_the_capture_and_asked_for() {
 }
 
 #[test]
+fn what_a_softrnic_reports_missing_is_sent_again_alone() {
+    let mut c = begun();
+    c.send(A, B, 104);
+    c.send(A, B, 105);
+    c.send(A, B, 106);
+    c.send(A, B, 107);
+    let report = c.selective_ack(B, A, 104, 4, &[0b1010, 0, 0, 0]);
+    let first = c.send(A, B, 104);
+    let second = c.send(A, B, 106);
+    c.ack(B, A, 107, 8);
+    let told = assert_faults(&c, &[Kind::RequestLost, Kind::RequestLost]);
+    let lost: Vec<_> = told.findings.iter().filter(|finding| finding.kind == Kind::RequestLost).collect();
+    assert_eq!(lost.iter().map(|f| f.psns.map(|(a, _)| a.get())).collect::<Vec<_>>(), [Some(104), Some(106)]);
+    assert_eq!([&lost[0].packets[..], &lost[1].packets[..]], [&[report, first], &[report, second]]);
+    assert!(lost[0].text.contains("sent only what was missing again"), "{}", lost[0].text);
+}
+
+#[test]
 fn request_damaged_on_the_way() {
     let mut c = begun();
     c.send(A, B, 104);

@@ -92,6 +92,12 @@ impl Capture {
         self.rc(from, to, psn, Op::Acknowledge(Aeth { syndrome, msn: Msn::new(msn) }), false, 0)
     }
 
+    /// Everything before `psn` has come, and of what is behind it what has its bit.
+    pub fn selective_ack(&mut self, from: Side, to: Side, psn: u32, msn: u32, bits: &[u8]) -> u32 {
+        let body = Body::SelectiveAck(Aeth::ack(Msn::new(msn)));
+        self.packet(from, to, Bth::new(Qpn::new(to.qpn), Psn::new(psn)), body, bits)
+    }
+
     pub fn read(&mut self, from: Side, to: Side, psn: u32, va: u64, len: u32) -> u32 {
         self.rc(from, to, psn, Op::ReadRequest(Reth { va, rkey: Rkey(0x1234), dma_len: len }), true, 0)
     }

@@ -15,6 +15,13 @@ fn every_device_can_leave_loss_to_the_timer_and_react_to_congestion() {
 }
 
 #[test]
+fn every_device_can_recover_selectively() {
+    let selective = |text: &str| text.parse::<DeviceSpec>().expect("a device").transport.selective_recovery;
+    assert!(selective("udp?recovery=selective") && selective("udp?shm=off&recovery=selective"));
+    assert!(!selective("udp") && !selective("udp?recovery=gbn"));
+}
+
+#[test]
 fn every_device_can_copy_safely() {
     let copies = |text: &str| text.parse::<DeviceSpec>().expect("a device").safe_copies;
     assert_eq!(copies("udp"), None);
@@ -41,11 +48,12 @@ fn udp_can_keep_icrcs_in_memory() {
 fn invalid_specifications_are_named() {
     for (text, says) in [
         ("udp?ecn=maybe", "ecn=maybe"),
+        ("udp?recovery=maybe", "recovery=maybe: use selective or gbn"),
         ("udp?shm=perhaps", "shm=perhaps: use on or off"),
         ("udp?icrc=never", "icrc=never: use wire or always"),
         ("fabric:a/b?icrc=always", "fabric has no option"),
         ("udp?copies=fast", "copies=fast: use safe or plain"),
-        ("udp?fast=on", "every device has early, ecn, copies, like, pci, numa and speed"),
+        ("udp?fast=on", "every device has early, ecn, recovery, copies, like, pci, numa and speed"),
         ("ib:eth0", "ib:eth0"),
         ("a b=udp", "a b"),
         ("udp:10.0.0.300", "10.0.0.300"),

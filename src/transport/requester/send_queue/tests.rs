@@ -126,7 +126,7 @@ fn acknowledged_packets_are_no_longer_in_flight() {
         send(&mut queue);
     }
     assert_eq!(queue.in_flight, 2 * FULL);
-    assert_eq!(queue.acknowledge_to(psn(101), MTU), FULL);
+    assert_eq!(queue.acknowledge_to(psn(101), MTU, 0), FULL);
     assert_eq!(queue.in_flight, FULL);
 }
 
@@ -136,6 +136,6 @@ fn a_late_ack_after_going_back_frees_nothing() {
     queue.start(1);
     send(&mut queue);
     queue.rewind();
-    assert_eq!(queue.acknowledge_to(psn(101), MTU), 0);
+    assert_eq!(queue.acknowledge_to(psn(101), MTU, 0), 0);
     assert_eq!((queue.una, queue.cursor, queue.in_flight), (psn(101), psn(101), 0));
 }

@@ -20,7 +20,10 @@ pub fn of(header: Header, body: &Body) -> Option<Vec<u8>> {
             [be(reth.va, 8), be(reth.rkey.0, 4), be(reth.dma_len, 4)].concat()
         }
         Header::Aeth => {
-            let aeth = op?.aeth()?;
+            let aeth = match body {
+                Body::SelectiveAck(aeth) => *aeth,
+                _ => op?.aeth()?,
+            };
             [vec![aeth.syndrome.byte()], be(aeth.msn.get(), 3)].concat()
         }
         Header::AtomicEth => match op? {

@@ -37,6 +37,7 @@ pub fn body() -> impl Strategy<Value = Body> {
         }),
         2 => (deth, maybe_imm()).prop_map(|(deth, imm)| Body::Ud { deth, imm }),
         1 => Just(Body::Cnp),
+        1 => aeth().prop_map(Body::SelectiveAck),
     ]
 }
 

@@ -5,12 +5,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use softrnic_wire::*;
 
 /// Opcode bytes that exist, per transport.
-const DEFINED: [(Transport, &[std::ops::RangeInclusive<u8>]); 5] = [
+const DEFINED: [(Transport, &[std::ops::RangeInclusive<u8>]); 6] = [
     (Transport::Rc, &[0x00..=0x14, 0x16..=0x17, 0x1C..=0x1D]),
     (Transport::Uc, &[0x20..=0x2B]),
     (Transport::Ud, &[0x64..=0x65]),
     (Transport::Cnp, &[0x81..=0x81]),
     (Transport::Xrc, &[0xA0..=0xB4, 0xB6..=0xB7]),
+    (Transport::SoftRnic, &[0xFF..=0xFF]),
 ];
 
 #[test]
@@ -50,8 +51,8 @@ fn every_row_agrees_with_its_operation() {
         );
         assert!(info.headers_len <= MAX_HEADERS_LEN);
         assert_eq!(
-            info.name.split(' ').next(),
-            Some(format!("{:?}", info.transport).to_uppercase().as_str())
+            info.name.split(' ').next().map(str::to_uppercase),
+            Some(format!("{:?}", info.transport).to_uppercase())
         );
     }
 }
@@ -97,6 +98,7 @@ fn payload_rules_at_their_edges() {
     assert_eq!(allowed(NonEmptyUpToMtu), [false, true, true, true, true, true, false]);
     assert_eq!(allowed(Eight), [false, false, true, false, false, false, false]);
     assert_eq!(allowed(Zeros16), [false, false, false, true, false, false, false]);
+    assert_eq!(allowed(Bitmap), [true, true, true, true, false, false, false]);
 }
 
 #[test]
