@@ -33,7 +33,7 @@ install: build ## the command and its libraries, below PREFIX (/usr/local), neve
 	install -D -m 644 target/release/verbs/libefa.so.1 $(LIBRARIES)/libefa.so.1
 	ln -sf libefa.so.1 $(LIBRARIES)/libefa.so
 	install -D -m 644 target/release/libsoftrnic_interpose.so $(LIBRARIES)/libsoftrnic_interpose.so
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/softrnic src/ibverbs/suppressions/*.supp
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/softrnic src/ibverbs/suppressions/*.supp tools/wireshark/*.lua
 	if [ -f target/playground/playground.html ]; then \
 		install -D -m 644 target/playground/playground.html $(DESTDIR)$(PREFIX)/share/softrnic/playground.html; fi
 

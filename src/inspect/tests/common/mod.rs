@@ -92,6 +92,17 @@ impl Capture {
         self.rc(from, to, psn, Op::Acknowledge(Aeth { syndrome, msn: Msn::new(msn) }), false, 0)
     }
 
+    /// A question or an answer about what a SoftRNIC can do.
+    pub fn capabilities(&mut self, from: Side, to: Side, answers: bool) -> u32 {
+        let capabilities = Capabilities { version: 1, selective_recovery: true, reorder_window: 512 };
+        let attribute = VendorAttribute::Capabilities(capabilities);
+        let vendor = VendorMad { answers, to: Qpn::new(to.qpn), from: Qpn::new(from.qpn), attribute };
+        let mut mad = [0; MAD_LEN];
+        vendor.emit_mad(7, &mut mad);
+        let body = Body::Ud { deth: Deth { qkey: Qkey(0x8001_0000), src_qpn: Qpn::GSI }, imm: None };
+        self.packet(from, to, Bth::new(Qpn::GSI, Psn::new(0)), body, &mad)
+    }
+
     /// Everything before `psn` has come, and of what is behind it what has its bit.
     pub fn selective_ack(&mut self, from: Side, to: Side, psn: u32, msn: u32, bits: &[u8]) -> u32 {
         let body = Body::SelectiveAck(Aeth::ack(Msn::new(msn)));

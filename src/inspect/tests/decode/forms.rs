@@ -57,6 +57,26 @@ fn a_line_per_packet() {
 }
 
 #[test]
+fn what_softrnics_add_to_rocev2_is_named() {
+    let mut c = Capture::new();
+    c.selective_ack(B, A, 0xFF_FFFF, 4, &[0b10110, 0, 0, 0x80]);
+    c.capabilities(A, B, true);
+    let lines = lines(&c.pcap());
+    assert!(
+        lines[0].contains("SoftRNIC Selective Acknowledge")
+            && lines[0].contains("psn 16777215 ACK msn 4 came 0-1,3,30 len 4"),
+        "{}",
+        lines[0]
+    );
+    assert!(lines[1].contains("MAD capabilities"), "{}", lines[1]);
+    let fields = print(&c.pcap(), &Options { form: Form::Json, ..Options::default() }).0;
+    let fields: Vec<Value> = fields.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(fields[0]["layers"]["aeth"]["msn"], 4);
+    let told = &fields[1]["layers"]["softrnic"];
+    assert_eq!((&told["message"], &told["reorder_window"]), (&"answer".into(), &512.into()));
+}
+
+#[test]
 fn every_known_good_frame_has_a_good_icrc() {
     let mut c = Capture::new();
     let frames = known_good();

@@ -11,7 +11,7 @@ use serde_json::Value;
 use softrnic_inspect::capture::Reader;
 use softrnic_inspect::decode::{Form, Options, Peers, decode};
 
-use super::common::{Capture, skip};
+use super::common::{A, B, Capture, skip};
 use super::frames::{Noise, every_cm_message, every_opcode, known_good, tagged};
 
 #[test]
@@ -57,6 +57,31 @@ fn agrees_on_every_connection_message_with_every_bit_filled() {
 }
 
 /// Runs both over a capture and compares field by field.
+/// The dissector that is installed for Wireshark.
+#[test]
+fn the_lua_dissector_shows_what_softrnics_add() {
+    let mut c = Capture::new();
+    c.selective_ack(B, A, 0xFF_FFFF, 4, &[0b10110, 0, 0, 0x80]);
+    c.capabilities(A, B, true);
+    c.send(A, B, 7);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/wireshark/selective.lua");
+    let file = std::env::temp_dir().join(format!("softrnic-lua-{}.pcap", std::process::id()));
+    std::fs::write(&file, c.pcap()).unwrap();
+    let fields = ["expected_psn", "msn", "arrived", "answer", "to_qp", "from_qp", "reorder_window"];
+    let fields = fields.iter().flat_map(|field| ["-e".to_owned(), format!("softrnic.{field}")]);
+    let output = Command::new("tshark")
+        .args(["-X", &format!("lua_script:{script}"), "-T", "fields", "-E", "separator=;", "-r"])
+        .arg(&file)
+        .args(fields)
+        .output();
+    std::fs::remove_file(&file).unwrap();
+    let Ok(output) = output else { return };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(lines, ["16777215;4;0-1, 3, 30;;;;", ";;;1;0x000022;0x000011;512", ";;;;;;"], "{errors}");
+}
+
 #[track_caller]
 fn compare(name: &str, file: &[u8]) {
     let Some(theirs) = tshark(name, file) else { return };
