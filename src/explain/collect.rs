@@ -27,6 +27,8 @@ pub(crate) struct Collected {
     pub clock_backwards: u64,
     /// Packets beyond the limit.
     pub not_followed: u64,
+    /// Packets of SRD, which has no pairs of queue pairs to follow.
+    pub srd: u64,
     pub first_ns: u64,
     pub last_ns: u64,
 }
@@ -136,6 +138,7 @@ impl Collector {
     fn roce(&mut self, record: &Record<'_>, roce: &Roce<'_>) {
         match &roce.transport {
             Dissected::Packet(packet) => self.packet(record, roce, packet),
+            Dissected::Malformed(_) if roce.srd().is_some() => self.kept.srd += 1,
             Dissected::Malformed(error) => {
                 if self.kept.malformed.len() < MALFORMED_KEPT {
                     self.kept.malformed.push(Malformed {

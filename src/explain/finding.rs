@@ -159,6 +159,8 @@ kinds! {
     OneSided = "one-sided", Info;
     /// Packets were captured twice.
     CapturedTwice = "captured-twice", Info;
+    /// Packets of SRD, which are not followed.
+    SrdNotFollowed = "srd", Info;
     /// Time stamps go backwards.
     ClockBackwards = "clock-backwards", Info;
     /// The capture ends in the middle of its file.

@@ -231,6 +231,14 @@ fn report_oddities(collected: &Collected, log: &mut Log) {
         );
         report(Kind::ClockBackwards, collected.first_ns, Vec::new(), None, text);
     }
+    if collected.srd > 0 {
+        let text = format!(
+            "{} of SRD {} not followed: `softrnic decode` shows what is in them",
+            words::count(collected.srd, "packet"),
+            if collected.srd == 1 { "is" } else { "are" }
+        );
+        report(Kind::SrdNotFollowed, collected.first_ns, Vec::new(), None, text);
+    }
     if collected.not_followed > 0 {
         let text = format!(
             "the last {} are not followed: the capture has more than {}",

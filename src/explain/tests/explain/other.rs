@@ -73,6 +73,16 @@ fn malformed_packets_are_reported() {
 }
 
 #[test]
+fn packets_of_srd_are_counted() {
+    let mut c = Capture::new();
+    let bth = Bth::new(Qpn::new(B.qpn), Psn::new(1));
+    c.packet(A, B, bth, Body::Rc(Op::SendOnly(SendTail::Plain)), &[0; 64]);
+    c.frames.last_mut().unwrap().1[42] = SrdOpcode::Hello as u8;
+    let report = assert_faults(&c, &[]);
+    assert!(only(&report, Kind::SrdNotFollowed).text.starts_with("1 packet of SRD is not followed"));
+}
+
+#[test]
 fn packets_of_partition_0_are_reported() {
     let mut c = Capture::new();
     let bth = Bth { pkey: Pkey(0x8000), ..Bth::new(Qpn::new(B.qpn), Psn::new(1)) };
