@@ -11,7 +11,6 @@ use softrnic_wire::{Qpn, Srqn, Time};
 
 use super::completion::Cqe;
 use super::data::{RecvRequest, SendRequest};
-use super::gsi::Inquiry;
 use super::object_memory::{CqMemory, DeferredFree, QpMemory, Remnant, SrqMemory};
 use super::objects::{Cq, QpCounts, QpIo, QpSlot, ReceiveQueue, Srq, Xrcd};
 use super::{CqKey, Engine, LocalData, QpKey, SrqKey, XrcdKey};
@@ -411,9 +410,7 @@ impl Engine {
                 active: false,
                 waiting: false,
                 timer: Time::NEVER,
-                inquiry: Inquiry::default(),
-                peer_capabilities: None,
-                peer_status: None,
+                peer_nic: None,
                 trouble: None,
                 counts: QpCounts::default(),
                 shared_state,
@@ -470,8 +467,7 @@ impl Engine {
                 slot.io.sends.retire(1);
             }
             slot.io.waiting = false;
-            (slot.io.inquiry, slot.io.peer_capabilities) = (Inquiry::default(), None);
-            slot.io.peer_status = None;
+            slot.io.peer_nic = None;
             slot.io.trouble = None;
             slot.io.peer.take().into_iter().for_each(|peer| self.peers.leave(peer, key));
             self.memory.release_qp(slot.io.qpn);

@@ -20,8 +20,8 @@ use softrnic_wire::{
 use super::seed::{Purpose, Seed};
 use super::{DropReason, Engine, Step};
 
-pub use peer::Inquiry;
 use peer::PeerDatagrams;
+pub use peer::PeerNic;
 
 /// The Q_Key of QP 1 (IBTA 10.2.5).
 const GSI_QKEY: Qkey = Qkey(0x8001_0000);

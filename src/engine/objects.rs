@@ -6,12 +6,12 @@ use rustc_hash::FxHashSet;
 use slotmap::new_key_type;
 use softrnic_memory::PdId;
 use softrnic_transport::{Qp, QpEvent, QpType};
-use softrnic_wire::{Capabilities, PeerStatus, Qpn, Srqn, Time};
+use softrnic_wire::{Qpn, Srqn, Time};
 
 use super::completion::Cqe;
 use super::data::{LocalData, RecvRequest, SendRequest};
 use super::diagnoses::Trouble;
-use super::gsi::Inquiry;
+use super::gsi::PeerNic;
 use super::peers::PeerId;
 use softrnic_sync::notify::{ArmedNic, Notify};
 use softrnic_sync::queue::{CompletionRingNic, RecvRingNic, SendRingNic};
@@ -97,11 +97,8 @@ pub struct QpIo {
     pub waiting: bool,
     /// When it is woken next, if at all.
     pub timer: Time,
-    /// What it has asked its peer's NIC, and what that NIC can do, if it has said so.
-    pub inquiry: Inquiry,
-    pub peer_capabilities: Option<Capabilities>,
-    /// What that NIC has said last of its end of the connection, and when.
-    pub peer_status: Option<Box<(Time, PeerStatus)>>,
+    /// What it has asked its peer's NIC, and what that has said, if either has asked.
+    pub peer_nic: Option<Box<PeerNic>>,
     /// What has gone wrong, if anything has.
     pub trouble: Option<Box<Trouble>>,
     /// For statistics.

@@ -36,13 +36,17 @@ const MAX_WAITING: usize = 64;
 const BETWEEN_ANSWERS: Duration = Duration::from_micros(100);
 const ANSWERS_AT_A_TIME: u32 = 64;
 
-/// What a QP has asked its peer's NIC.
+/// What a QP has asked the NIC of its peer, and what that has said.
 #[derive(Clone, Copy, Default)]
-pub struct Inquiry {
-    /// How often, since the last answer.
+pub struct PeerNic {
+    /// How often it was asked since its last answer.
     asked: u8,
-    /// When it asked last, which is the transaction id too.
+    /// When it was asked last, which is the transaction id too.
     at: Time,
+    /// What it can do.
+    capabilities: Option<Capabilities>,
+    /// How its end of the connection is, and when it said so.
+    status: Option<(Time, PeerStatus)>,
 }
 
 /// Datagrams between SoftRNICs, and what was counted.
@@ -94,23 +98,23 @@ impl Engine {
     /// What the NIC at the other end of a QP has said last of its end, and when.
     pub fn peer_status(&self, qpn: Qpn) -> Option<(Time, PeerStatus)> {
         let slot = self.qps.get(*self.by_number.get(&qpn)?)?;
-        slot.io.peer_status.as_deref().copied()
+        slot.io.peer_nic.as_ref()?.status
     }
 
     fn ask(&mut self, now: Time, key: QpKey, attribute: VendorAttribute) -> bool {
         let Some(slot) = self.qps.get_mut(key) else { return false };
         let Some(management) = &mut self.management else { return false };
-        let (attr, inquiry) = (slot.qp.attr(), &mut slot.io.inquiry);
-        let too_soon = inquiry.at > Time::ZERO && now < inquiry.at + BETWEEN_QUESTIONS;
+        let (attr, nic) = (slot.qp.attr(), slot.io.peer_nic.get_or_insert_default());
+        let too_soon = nic.at > Time::ZERO && now < nic.at + BETWEEN_QUESTIONS;
         let may_ask = is_connected(slot.qp.service(), slot.qp.state())
             && attr.dest_qpn.get() > LAST_KERNEL_QPN
-            && inquiry.asked < MAX_QUESTIONS
+            && nic.asked < MAX_QUESTIONS
             && !too_soon
             && management.peer.has_room();
         if !may_ask || !self.peers.note_question(slot.io.peer, MAX_UNANSWERED) {
             return false;
         }
-        *inquiry = Inquiry { asked: inquiry.asked + 1, at: now };
+        (nic.asked, nic.at) = (nic.asked + 1, now);
         let question = VendorMad { answers: false, to: attr.dest_qpn, from: slot.io.qpn, attribute };
         let route = Route { local: attr.path.src, remote: attr.path.dst };
         management.peer.push(route, &question, now.as_nanos());
@@ -118,12 +122,13 @@ impl Engine {
         true
     }
 
-    /// Asks the peers of QPs that have lost something, if they might recover selectively.
+    /// Asks the peers of QPs that have lost something, unless they have said what they can do.
     #[cold]
     pub(crate) fn ask_peers(&mut self, now: Time) {
         let mut losers = std::mem::take(&mut self.shared.losers);
         for key in losers.drain(..) {
-            if self.qps.get(key).is_some_and(|slot| !slot.qp.recovers_selectively()) {
+            let nic = self.qps.get(key).and_then(|slot| slot.io.peer_nic.as_ref());
+            if nic.is_none_or(|nic| nic.capabilities.is_none()) {
                 self.ask_peer(now, key);
             }
         }
@@ -179,24 +184,24 @@ impl Engine {
             return Ok(());
         };
         let slot = &mut self.qps[key];
-        let Inquiry { asked, at } = slot.io.inquiry;
-        let was_asked = asked > 0 && at.as_nanos() == transaction_id;
+        let nic = slot.io.peer_nic.get_or_insert_default();
+        let was_asked = nic.asked > 0 && nic.at.as_nanos() == transaction_id;
         if vendor.answers && !was_asked {
             management.peer.unrelated += 1;
             return Ok(());
         }
+        if vendor.answers {
+            nic.asked = 0;
+        }
         match vendor.attribute {
             VendorAttribute::Capabilities(theirs) => {
-                slot.io.peer_capabilities = Some(theirs);
+                nic.capabilities = Some(theirs);
                 agree(slot, theirs);
             }
-            VendorAttribute::Status(theirs) if vendor.answers => {
-                slot.io.peer_status = Some(Box::new((now, theirs)));
-            }
+            VendorAttribute::Status(theirs) if vendor.answers => nic.status = Some((now, theirs)),
             VendorAttribute::Status(_) => {}
         }
         if vendor.answers {
-            slot.io.inquiry.asked = 0;
             self.peers.note_answer(slot.io.peer);
         } else if management.peer.may_answer(now) {
             let answer = VendorMad { answers: true, to: vendor.from, from: vendor.to, attribute: answer };
