@@ -128,6 +128,12 @@ impl EngineConfig {
         self
     }
 
+    /// Whether payloads are looked at only while their packet is received. Otherwise they must not stay with the peer
+    /// ([`Link::leave_payloads`]): an adversary, SRD and selective recovery keep some.
+    pub fn keeps_no_payloads(&self) -> bool {
+        self.adversary.is_none() && self.srd.is_none() && !self.transport.selective_recovery
+    }
+
     /// The configuration of the memory table of such an engine.
     pub fn memory(&self) -> softrnic_memory::Config {
         let caps = &self.caps;

@@ -192,8 +192,7 @@ impl Nic {
         let bell = link.caller_wake_fd().and_then(Bell::copy_of).map(Arc::new);
         let members_fd = link.sharing().map(|sharing| sharing.descriptor());
         let config = EngineConfig { window: bounded(config.window, link.capabilities()), ..config };
-        // An adversary keeps payloads, and so does SRD.
-        if config.adversary.is_none() && config.srd.is_none() {
+        if config.keeps_no_payloads() {
             link.leave_payloads();
         }
         let mut engine = Engine::new(config);
