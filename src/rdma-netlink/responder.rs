@@ -4,8 +4,8 @@ use crate::device::{Device, Facts, Numbers, System};
 use crate::monitor::Monitor;
 use crate::number::{attribute::*, command};
 use crate::objects::{self, Kind};
-use crate::reply::{Attributes, Refusal, Replies};
-use crate::request::Request;
+use crate::reply::{Attributes, LONGEST, Refusal, Replies};
+use crate::request::{HEADER, Request};
 use crate::statistics;
 
 /// The port that all devices have, and the only one.
@@ -163,7 +163,10 @@ impl Answering<'_> {
         let device = self.device_and_port()?;
         let mut attributes = identity_of_port(&device);
         match self.request.number(STAT_RES) {
-            None => attributes.nest(STAT_HWCOUNTERS, &statistics::counters(&device)),
+            None => {
+                let room = LONGEST.saturating_sub(HEADER + attributes.len() + 4);
+                attributes.nest(STAT_HWCOUNTERS, &statistics::counters(&device, room));
+            }
             Some(kind) if kind == u32::from(RES_QP) => attributes.u32(STAT_MODE, NO_MODE),
             Some(_) => return Err(Refusal::Missing),
         }

@@ -6,10 +6,9 @@ use crate::device::Device;
 use crate::number::attribute::*;
 use crate::reply::Attributes;
 
-/// The counters of a port, summed over all processes that have it. They fit into a message: a NIC has fewer than a
-/// hundred.
-pub fn counters(device: &Device<'_>) -> Attributes {
-    const MOST: usize = 3000;
+/// The counters of a port, summed over all processes that have it: those that there is `room` for, in bytes. All have room in
+/// a message, as a test of `rdma` says.
+pub fn counters(device: &Device<'_>, room: usize) -> Attributes {
     let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
     for (name, value) in device.running().flat_map(|snapshot| &snapshot.counters) {
         let sum = sums.entry(name).or_default();
@@ -20,7 +19,7 @@ pub fn counters(device: &Device<'_>) -> Attributes {
         let mut entry = Attributes::default();
         entry.text(STAT_HWCOUNTER_ENTRY_NAME, name);
         entry.u64(STAT_HWCOUNTER_ENTRY_VALUE, value);
-        if table.len() + entry.len() + 4 <= MOST {
+        if table.len() + entry.len() + 4 <= room {
             table.nest(STAT_HWCOUNTER_ENTRY, &entry);
         }
     }
