@@ -36,6 +36,8 @@ class Install(VerbsTest):
             "lib/softrnic/libibverbs.so",
             "lib/softrnic/libibverbs.so.1",
             "lib/softrnic/libsoftrnic_interpose.so",
+            "share/softrnic/selective.lua",
+            "share/softrnic/softrnic.lua",
             "share/softrnic/tsan.supp",
             "share/softrnic/valgrind.supp",
         })
