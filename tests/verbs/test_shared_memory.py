@@ -1,5 +1,6 @@
 """Shared memory between processes of one machine: what else can happen to them, and when sockets take its place."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -146,6 +147,13 @@ class Mesh(SharedMemoryTest):
         print(f" rings: {most >> 20} MiB ", end="", flush=True)
 
 
+def keep_on(program, processors):
+    """Has all threads of a program run there. One may end meanwhile: that which answers who asks for statistics."""
+    for thread in map(int, os.listdir(f"/proc/{program.pid}/task")):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(thread, processors)
+
+
 class Breakpoint(SharedMemoryTest):
     """Two processes that write to each other, one of which is stopped as by a debugger."""
 
@@ -196,8 +204,7 @@ class Breakpoint(SharedMemoryTest):
         programs = self.go()
         server, client = programs
         processor = min(os.sched_getaffinity(0))
-        for thread in map(int, os.listdir(f"/proc/{server.pid}/task")):
-            os.sched_setaffinity(thread, {processor})
+        keep_on(server, {processor})
         others = subprocess.Popen(["taskset", "-c", str(processor), sys.executable, "-c", "while True: pass"],
                                   start_new_session=True)
         self.addCleanup(others.wait)
@@ -210,8 +217,7 @@ class Breakpoint(SharedMemoryTest):
         self.assertIsNone(client.process.poll(), client.output())
         others.kill()
         pathlib.Path(f"/proc/{server.pid}/autogroup").write_text("0")
-        for thread in map(int, os.listdir(f"/proc/{server.pid}/task")):
-            os.sched_setaffinity(thread, os.sched_getaffinity(0))
+        keep_on(server, os.sched_getaffinity(0))
         self.wait_until(lambda: self.stopped_peers() == [0, 0], programs)
         for program in programs:
             os.kill(program.pid, signal.SIGTERM)
