@@ -423,7 +423,7 @@ impl<D> Requester<D> {
     }
 
     /// Sends a packet of the entry at `at`, whose PSN is `from`.
-    #[inline]
+    #[inline(always)]
     fn emit<H: Host<Data = D>>(
         &mut self,
         cx: &Context,

@@ -333,6 +333,8 @@ impl<D> Requester<D> {
     }
 
     /// Sends the next packet that is missing, if one is. Returns whether it did.
+    #[cold]
+    #[inline(never)]
     pub(super) fn transmit_lost<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
