@@ -493,9 +493,7 @@ impl Engine {
         mut mask: AttrMask,
         mut attr: QpAttr,
     ) -> (AttrMask, QpAttr) {
-        let is_srd =
-            self.srd.is_some() && self.qps.get(key).is_some_and(|slot| slot.io.service == QpType::Srd);
-        if is_srd && mask.contains(AttrMask::STATE) {
+        if self.is_srd_qp(key) && mask.contains(AttrMask::STATE) {
             match attr.state {
                 QpState::Reset | QpState::Err => self.flush_srd(now, key, attr.state == QpState::Err),
                 // Who does not say how often waits for ever.
