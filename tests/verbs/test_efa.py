@@ -6,7 +6,8 @@ import subprocess
 import tempfile
 import time
 
-from harness import LIBRARY, ROOT, VerbsTest, free_port, is_listening
+from cm import CmTest
+from harness import LIBRARY, ROOT, VerbsTest, free_port
 from test_pyverbs import SHIPPED, copy_tests
 
 LIKE = ["--like", "efa"]
@@ -24,7 +25,7 @@ class Exports(VerbsTest):
         self.assertEqual({(version, name) for name, version in built}, listed)
 
 
-class Libfabric(VerbsTest):
+class Libfabric(CmTest):
     """Debian's libfabric 1.17."""
 
     def test_fi_info_finds_both_endpoints_of_the_device(self):
@@ -52,18 +53,11 @@ class Libfabric(VerbsTest):
         sizes = ["-S", "all"] if endpoint == "rdm" else []
         words = ["fi_pingpong", "-p", "efa", "-e", endpoint, "-c", "-I", "5", *sizes]
         options = {"run": [*LIKE, *run], **LIBFABRIC, **extra}
-        server = self.start([*words, "-B", port], **options)
-        deadline = time.monotonic() + 120
-        while not is_listening(port):
-            if server.process.poll() is not None or time.monotonic() > deadline:
-                self.fail(server.describe(server.wait(time.monotonic())))
-            time.sleep(0.005)
-        client = self.start([*words, "-P", port, "127.0.0.1"], **options)
-        status = client.wait(deadline), server.wait(deadline)
-        self.assertEqual(status, (0, 0), client.describe(status[0]) + server.describe(status[1]))
-        self.assertNotIn("data error", (client.output() + server.output()).lower())
+        server = self.serve_by_tcp([*words, "-B", port], port, **options)
+        outputs = self.finish(server, self.start([*words, "-P", port, "127.0.0.1"], **options), timeout=120)
+        self.assertNotIn("data error", "".join(outputs).lower())
         if endpoint == "rdm":
-            self.assertRegex(client.output(), r"(?m)^4m +5 +=5 ")
+            self.assertRegex(outputs[1], r"(?m)^4m +5 +=5 ")
 
 
 class Pyverbs(VerbsTest):
