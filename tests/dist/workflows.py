@@ -2,11 +2,9 @@
 """Runs the steps of the action, of GitLab's template and of the release workflow that need neither the service nor a build,
 with an archive whose `softrnic` is a script, from a directory that stands for the repository's releases."""
 
-import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import unittest
@@ -20,7 +18,6 @@ import ci  # noqa: E402
 import yaml  # noqa: E402
 
 VERSION = re.search(r'(?m)^version = "(.*)"$', (ROOT / "Cargo.toml").read_text())[1]
-MACHINE = os.uname().machine
 WORKFLOWS = [*ROOT.glob(".github/workflows/*.yml"), *ROOT.glob("examples/*/.github/workflows/*.yml"), ROOT / "examples/ci/github.yml"]
 
 
@@ -32,17 +29,8 @@ class Workflows(unittest.TestCase):
 
     def release(self, version):
         """An archive of this version, where the repository at `directory` would publish it."""
-        name = f"softrnic-{version}-linux-{MACHINE}"
         home = self.directory / f"releases/download/v{version}"
-        tree = home / name
-        (tree / "bin").mkdir(parents=True)
-        command = tree / "bin/softrnic"
-        command.write_text(f'#!/bin/sh\necho \'[{{"name": "release {version}"}}]\'\n')
-        command.chmod(0o755)
-        archive = home / f"{name}.tar.zst"
-        subprocess.run(["tar", "--zstd", "-cf", archive, "-C", home, name], check=True)
-        (home / "SHA256SUMS").write_text(f"{hashlib.sha256(archive.read_bytes()).hexdigest()}  {archive.name}\n")
-        return archive
+        return ci.release(home, version, f'echo \'[{{"name": "release {version}"}}]\'')
 
     def action(self, **inputs):
         work = self.directory / f"work{len(list(self.directory.iterdir()))}"

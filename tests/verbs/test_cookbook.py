@@ -4,10 +4,14 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 
 import packages
-from harness import ROOT, TARGET, TIMEOUT, VerbsTest
+from harness import ROOT, SOFTRNIC, TARGET, TIMEOUT, VerbsTest, free_port
+
+sys.path.append(str(ROOT / "tests/dist"))
+import ci  # noqa: E402
 
 PAGES = ROOT / "docs/cookbook"
 PAGE_TIMEOUT = 2 * TIMEOUT
@@ -89,6 +93,15 @@ class Cookbook(PageTest):
         self.assertEqual(len(named), len(shown))
         for name, block in zip(named, shown):
             self.assertEqual(block.strip(), (ROOT / name).read_text().strip(), name)
+
+    def test_a_failed_job_keeps_what_explains_it(self):
+        with tempfile.TemporaryDirectory(prefix="softrnic-test-") as directory:
+            directory = pathlib.Path(directory)
+            archive = ci.release(directory, "1.2.3", f'exec {SOFTRNIC} "$@"')
+            for fails in (ci.github_fails, ci.gitlab_fails):
+                with self.subTest(fails.__name__):
+                    kept, said = fails(ROOT, directory / fails.__name__, archive, free_port())
+                    self.assertEqual(ci.unexplained(kept, said), [])
 
     def test_every_page_is_played_and_listed(self):
         pages = {page.stem for page in PAGES.glob("*.md")} - {"README"}
