@@ -28,6 +28,8 @@ ADDRESS = os.environ.get("SOFTRNIC_TEST_ADDRESS", "127.0.0.1")
 
 # The longest that a program may take unless a test says otherwise, in seconds.
 TIMEOUT = float(os.environ.get("SOFTRNIC_TEST_TIMEOUT", "60"))
+# That of several, and of one that runs many tests of its own.
+LONG_TIMEOUT, SUITE_TIMEOUT = max(TIMEOUT, 180), max(TIMEOUT, 300)
 
 # Whether processes of this machine use shared memory, or sockets alone: "on", which is the default, or "off".
 SHARED_MEMORY = os.environ.get("SOFTRNIC_TEST_SHM", "")

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import unittest
 
-from harness import ROOT, TARGET
+from harness import LIBRARY, ON_KERNEL, ROOT, TARGET
 
 CACHE = TARGET.parent / "programs"
 REQUIREMENTS = pathlib.Path(__file__).parent / "python/requirements.txt"
@@ -88,7 +88,8 @@ def crate_tests(name, version):
 
 
 def rdma_core_59():
-    """A directory with tools of rdma-core 59. No Debian suite has it; PyPI has its source, with the Python bindings."""
+    """A directory with tools of rdma-core 59, and with its libraries for a kernel. No Debian suite has it; PyPI has its
+    source, with the Python bindings."""
 
     def fill(new):
         work = new.parent
@@ -100,12 +101,14 @@ def rdma_core_59():
         _run("cmake", "-S", source, "-B", build, "-G", "Ninja", *without, "-DENABLE_RESOLVE_NEIGH=0",
              "-DCMAKE_SKIP_RPATH=1")
         tools = ["ibv_devinfo", "ibv_rc_pingpong", "ibv_srq_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong"]
-        _run("ninja", "-C", build, *(f"bin/{tool}" for tool in tools))
-        new.mkdir()
-        for tool in tools:
-            shutil.copy(build / "bin" / tool, new)
+        libraries = ["libibverbs.so.1", "librxe-rdmav59.so"]
+        made = [*(f"bin/{tool}" for tool in tools), *(f"lib/{library}" for library in libraries)]
+        _run("ninja", "-C", build, *made)
+        for file in made:
+            (new / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(build / file, new / file)
 
-    return _cached("rdma-core-59", fill)
+    return _cached("rdma-core-59-rxe", fill)
 
 
 def debian(suite, packages):
@@ -130,8 +133,10 @@ def debian(suite, packages):
     return _cached(f"{suite}-{wanted}", fill)
 
 
-def on(root, libraries=()):
-    """What to put before a program of `root`, with the C library and loader there. `libraries` come first."""
+def on(root, verbs=True):
+    """What to put before a program of `root`, with the C library and loader there. Its `verbs` are SoftRNIC's unless the
+    tests run on a kernel."""
     loader = next(root.glob("usr/lib/*/ld-linux-*.so.*"))
-    path = [*libraries, loader.parent]
+    first = [LIBRARY.parent] if verbs and not ON_KERNEL else []
+    path = [*first, loader.parent, loader.parent / "libibverbs"]
     return [loader, "--library-path", os.pathsep.join(map(str, path))]

@@ -1,10 +1,11 @@
 """The device as ibverbs-utils show it."""
 
+import ipaddress
 import re
 import signal
 import time
 
-from harness import TIMEOUT, VerbsTest
+from harness import ON_KERNEL, TIMEOUT, VerbsTest
 
 
 class Devices(VerbsTest):
@@ -90,21 +91,24 @@ class Devices(VerbsTest):
 
     def test_ibstat_and_ibstatus_say_what_the_verbs_say(self):
         device = ["--device", "udp:127.9.8.4"]
+        info = self.run_ok(["ibv_devinfo", "-v"], run=device)
+        told = dict(re.findall(r"(?m)^\s*([\w ]+):\s+(.+?)\s*$", info))
+        gid = ipaddress.ip_address(re.search(r"GID\[ *0\]:\s+([^\s,]+)", info)[1])
+        lanes, rate = int(told["active_width"].split("X")[0]), float(told["active_speed"].split()[0])
         status = self.run_ok(["ibstatus"], run=device)
         self.assertIn("Infiniband device 'softrnic0' port 1 status:", status)
-        self.assertIn("0000:0000:0000:0000:0000:ffff:7f09:0804", status)
+        self.assertIn(f"default gid:\t {gid.exploded}", status)
         self.assertNotIn("unknown", status)
         out = self.run_ok(["ibstat"], run=device)
         facts = dict(re.findall(r"(?m)^\s*([\w ]+): (.+)$", out))
-        info = self.run_ok(["ibv_devinfo", "-v"], run=device)
-        told = dict(re.findall(r"(?m)^\s*([\w ]+):\s+(.+?)\s*$", info))
         self.assertEqual(facts["Node GUID"], "0x" + told["node_guid"].replace(":", ""))
         self.assertEqual(facts["System image GUID"], "0x" + told["sys_image_guid"].replace(":", ""))
-        self.assertEqual(facts["Firmware version"], told["fw_ver"])
         self.assertEqual((facts["State"], facts["Physical state"]), ("Active", "LinkUp"))
-        self.assertEqual((facts["Rate"], facts["Link layer"]), ("10", told["link_layer"]))
-        self.assertEqual((told["active_width"], told["active_speed"]), ("4X (2)", "2.5 Gbps (1)"))
+        self.assertEqual((facts["Rate"], facts["Link layer"]), (f"{lanes * rate:g}", told["link_layer"]))
         self.assertEqual(int(facts["Capability mask"], 16), int(told["port_cap_flags"], 16))
+        if not ON_KERNEL:  # rxe gives ibstat no version
+            self.assertEqual(facts["Firmware version"], told["fw_ver"])
+            self.assertEqual((gid, facts["Rate"]), (ipaddress.ip_address("::ffff:127.9.8.4"), "10"))
 
     def test_a_program_that_does_not_close_its_device_leaves_no_socket(self):
         leaves = self.compile("leaves.c", "-libverbs")

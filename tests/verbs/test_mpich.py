@@ -3,7 +3,7 @@
 import pathlib
 
 import packages
-from harness import VerbsTest
+from harness import LONG_TIMEOUT, VerbsTest
 
 TRAIN = pathlib.Path(__file__).parent / "python/train.py"
 
@@ -14,7 +14,7 @@ class Mpich(VerbsTest):
         # No shared memory of MPICH's own, and nothing in UCX but the device. Ranks have to find each other's cards by
         # themselves, so one on this machine goes the same way as one elsewhere.
         out = self.run_ok(
-            ["mpirun.mpich", "-n", str(ranks), program], timeout=180,
+            ["mpirun.mpich", "-n", str(ranks), program], timeout=LONG_TIMEOUT,
             MPIR_CVAR_NOLOCAL="1", UCX_TLS=transports,
             UCX_NET_DEVICES="softrnic0:1", UCX_LOG_LEVEL="error",
         )
@@ -36,7 +36,7 @@ class MpichOfPypi(VerbsTest):
 
     def train(self, **extra):
         out = self.run_ok(
-            [self.bin / "mpirun", "-n", "2", "/usr/bin/python3", "-B", TRAIN], timeout=180,
+            [self.bin / "mpirun", "-n", "2", "/usr/bin/python3", "-B", TRAIN], timeout=LONG_TIMEOUT,
             PYTHONPATH=str(self.python), MPI4PY_LIBMPI=str(self.bin.parent / "lib/libmpi.so.12"), MPIR_CVAR_NOLOCAL="1",
             MPIR_CVAR_DEBUG_SUMMARY="1", **extra,
         )

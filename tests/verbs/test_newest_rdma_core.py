@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 
 import packages
-from harness import LIBRARY, ROOT, VerbsTest
+from harness import ROOT, SUITE_TIMEOUT, VerbsTest
 from test_perftest import RESULT
 from test_pyverbs import copy_tests, documented, generic
 
@@ -32,7 +32,7 @@ class NewestRdmaCore(VerbsTest):
 
     def program(self, name):
         """What to run one of its programs with."""
-        return [*packages.on(self.root, [LIBRARY.parent]), self.root / "usr/bin" / name]
+        return [*packages.on(self.root), self.root / "usr/bin" / name]
 
     def test_every_symbol_that_programs_can_link_with_is_ours_too(self):
         (library,) = self.root.glob("usr/lib/*/libibverbs.so.1")
@@ -65,7 +65,7 @@ class NewestRdmaCore(VerbsTest):
         copy_tests(self.root / "usr/share/doc/rdma-core/tests", here)
         (python,) = self.root.glob("usr/bin/python3.*")
         out = self.run_ok(
-            [*self.program(python.name), "-B", "pyverbs_results.py", "results.json"], timeout=300, cwd=here,
+            [*self.program(python.name), "-B", "pyverbs_results.py", "results.json"], timeout=SUITE_TIMEOUT, cwd=here,
             PYTHONHOME=str(self.root / "usr"),
             PYTHONPATH=str(self.root / "usr/lib/python3/dist-packages"),
         )

@@ -2,7 +2,7 @@
 
 import packages
 from cm import CmTest, is_listening, rdma_port
-from harness import ADDRESS, LIBRARY
+from harness import ADDRESS, LONG_TIMEOUT
 from test_newest_rdma_core import PACKAGES
 
 
@@ -15,7 +15,7 @@ class NewestRdmacm(CmTest):
     def program(self, name, preload=False):
         """What to run a program with. What is preloaded needs the C library of its own suite, which `softrnic` has
         not: the loader there takes it after SoftRNIC's."""
-        loader = packages.on(self.root, [LIBRARY.parent])
+        loader = packages.on(self.root)
         if preload:
             (library,) = self.root.glob("usr/lib/*/rsocket/librspreload.so")
             loader += ["--preload", library]
@@ -23,7 +23,7 @@ class NewestRdmacm(CmTest):
 
     def pair(self, name, port, server, client, space="tcp"):
         outs = self.run_cm_pair([*self.program(name), *server], [*self.program(name), *client, ADDRESS], port, space,
-                                timeout=120)
+                                timeout=LONG_TIMEOUT)
         return outs
 
     def test_rping(self):

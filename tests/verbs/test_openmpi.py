@@ -1,6 +1,6 @@
 """OpenMPI over UCX."""
 
-from harness import VerbsTest
+from harness import LONG_TIMEOUT, VerbsTest
 
 
 class OpenMpi(VerbsTest):
@@ -10,7 +10,7 @@ class OpenMpi(VerbsTest):
         selection = ["--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "btl", "self"]
         out = self.run_ok(
             ["mpirun", "--allow-run-as-root", "--oversubscribe", *selection, "-n", str(ranks), program],
-            timeout=180, UCX_TLS=transports, UCX_NET_DEVICES="softrnic0:1", UCX_LOG_LEVEL="error", **extra,
+            timeout=LONG_TIMEOUT, UCX_TLS=transports, UCX_NET_DEVICES="softrnic0:1", UCX_LOG_LEVEL="error", **extra,
         )
         self.assertIn(f"all right with {ranks} ranks", out)
 

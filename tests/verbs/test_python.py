@@ -8,13 +8,10 @@ import tempfile
 import time
 
 import packages
-from harness import SOFTRNIC, TIMEOUT, VerbsTest
+from harness import LONG_TIMEOUT, SOFTRNIC, TIMEOUT, VerbsTest
 
 # Its number on x86-64.
 CLOCK_NANOSLEEP = "230"
-
-# What two processes may take, most of which is for starting.
-PAIR_TIMEOUT = max(TIMEOUT, 180)
 
 HERE = pathlib.Path(__file__).parent / "python"
 
@@ -43,7 +40,7 @@ class Python(VerbsTest):
     def pair(self, name, **extra):
         """Runs both sides of a script, which meet in a directory."""
         sides = [self.script(name, side, self.directory, **extra) for side in ("target", "initiator")]
-        deadline = time.monotonic() + PAIR_TIMEOUT
+        deadline = time.monotonic() + LONG_TIMEOUT
         statuses = [side.wait(deadline) for side in reversed(sides)][::-1]
         told = "\n".join(side.describe(status) for side, status in zip(sides, statuses))
         self.assertEqual(statuses, [0, 0], told)
@@ -82,13 +79,13 @@ class Python(VerbsTest):
     def test_mooncakes_engine_survives_a_rail_that_fails_at_either_end(self):
         """A rail is down for 5 s, and carries data again once Mooncake has lifted its pause of 30 s."""
         pairs = [self.begin_on_rails(end) for end in ("initiator", "target")]
-        deadline = time.monotonic() + PAIR_TIMEOUT
+        deadline = time.monotonic() + LONG_TIMEOUT
         for _, _, rails in pairs:
             self.wait_for_packets(rails, deadline)
         for _, _, rails in pairs:
             # The processes poll all the time, so the command may not wait long enough for an answer: counters tell.
             subprocess.run([SOFTRNIC, "link", rails[0], "down", "for=5s"], env=self.env, timeout=TIMEOUT)
-        deadline = time.monotonic() + PAIR_TIMEOUT
+        deadline = time.monotonic() + LONG_TIMEOUT
         for _, _, rails in pairs:
             while self.counters(rails[0]).get("link_downed") != 1 or self.state(rails[0]) != "ACTIVE":
                 self.assertLess(time.monotonic(), deadline)

@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 
-from harness import ROOT, VerbsTest
+from harness import ROOT, SUITE_TIMEOUT, VerbsTest
 
 SHIPPED = pathlib.Path("/usr/share/doc/rdma-core/tests")
 
@@ -51,7 +51,7 @@ class Pyverbs(VerbsTest):
         copy_tests(SHIPPED, directory.name)
         # The Python that Debian's pyverbs is built for.
         out = self.run_ok(
-            ["/usr/bin/python3", "-B", "pyverbs_results.py", "results.json"], timeout=300, cwd=directory.name)
+            ["/usr/bin/python3", "-B", "pyverbs_results.py", "results.json"], timeout=SUITE_TIMEOUT, cwd=directory.name)
         results = generic(pathlib.Path(directory.name) / "results.json")
         bad = [f"{name}: {outcome}\n{reason}" for name, (outcome, reason) in results.items()
                if outcome not in ("ok", "skipped")]

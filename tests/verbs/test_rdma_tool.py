@@ -244,7 +244,7 @@ class Newest(Objects, Devices, ManyObjects):
 
     def command_of(self, words):
         (rdma,) = [path for path in (self.root / "usr/bin/rdma", self.root / "sbin/rdma") if path.exists()]
-        return [*packages.on(self.root, []), rdma, *map(str, words)]
+        return [*packages.on(self.root, verbs=False), rdma, *map(str, words)]
 
     def test_a_monitor_shows_processes_that_come_and_go(self):
         monitor = self.start(self.command_of(["monitor"]))

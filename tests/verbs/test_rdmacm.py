@@ -4,7 +4,7 @@ import pathlib
 import tempfile
 
 from cm import CmTest, rdma_port, unix_sockets
-from harness import ADDRESS, TARGET
+from harness import ADDRESS, LONG_TIMEOUT, TARGET
 from test_pyverbs import SHIPPED, copy_tests
 
 
@@ -120,7 +120,7 @@ class Programs(CmTest):
     def test_cmtime_with_500_connections(self):
         port = rdma_port()
         server = self.serve(["cmtime", "-p", port], port)
-        out = self.run_ok(["cmtime", "-s", ADDRESS, "-c", "500", "-p", port], timeout=120)
+        out = self.run_ok(["cmtime", "-s", ADDRESS, "-c", "500", "-p", port], timeout=LONG_TIMEOUT)
         self.assertRegex(out, r"(?m)^connect")
         self.assertIsNone(server.process.poll(), server.output())
 
@@ -166,7 +166,7 @@ class Sockets(CmTest):
     def rstream(self, program, *options):
         port = rdma_port()
         _, out = self.run_cm_pair([program, "-p", port, *options],
-                                  [program, "-s", ADDRESS, "-p", port, *options], port, timeout=120)
+                                  [program, "-s", ADDRESS, "-p", port, *options], port, timeout=LONG_TIMEOUT)
         self.assertRegex(out, r"\d+\s+Gb/sec|[\d.]+\s+[\d.]+\s*$")
 
     def test_rstream(self):
@@ -209,7 +209,7 @@ class Pyverbs(CmTest):
         directory = tempfile.TemporaryDirectory(prefix="softrnic-test-")
         self.addCleanup(directory.cleanup)
         copy_tests(SHIPPED, directory.name)
-        out = self.run_ok(["/usr/bin/python3", "-B", "run_tests.py", "-v", "tests.test_rdmacm"], timeout=120,
+        out = self.run_ok(["/usr/bin/python3", "-B", "run_tests.py", "-v", "tests.test_rdmacm"], timeout=LONG_TIMEOUT,
                           cwd=directory.name)
         self.assertIn("Ran 10 tests", out)
         self.assertNotIn("skipped", out)

@@ -126,7 +126,7 @@ class Preloaded(CmTest):
         program = self.compile("echo.c")
         port = rdma_port()
         extra = {"LD_PRELOAD": self.LIBRARY}
-        out = self.run_cm_pair([program, "once", port], [program, "client", port], port, **extra)[1]
+        out = self.run_cm_pair([program, "once", port, ADDRESS], [program, "client", port, ADDRESS], port, **extra)[1]
         self.assertIn("1048576 bytes came back", out)
 
     def test_a_server_that_forks(self):
@@ -134,6 +134,6 @@ class Preloaded(CmTest):
         port = rdma_port()
         extra = {"LD_PRELOAD": self.LIBRARY, "RDMAV_FORK_SAFE": "1"}
         # It accepts by TCP then, and goes over to RDMA in the child.
-        server = self.serve_by_tcp([program, "fork", port], port, **extra)
-        out = self.finish(server, self.start([program, "client", port], **extra))[1]
+        server = self.serve_by_tcp([program, "fork", port, ADDRESS], port, **extra)
+        out = self.finish(server, self.start([program, "client", port, ADDRESS], **extra))[1]
         self.assertIn("1048576 bytes came back", out)

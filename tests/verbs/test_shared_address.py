@@ -15,7 +15,7 @@ import zlib
 import cm_programs as programs
 import harness
 from cm import CmTest, is_listening, rdma_port
-from harness import SOFTRNIC, Program, free_port
+from harness import LONG_TIMEOUT, SOFTRNIC, Program, free_port
 from test_pingpong import PROGRAMS
 import test_shared_memory
 from test_shared_memory import NOBODY
@@ -246,12 +246,12 @@ class OneAddress(CmTest):
     def test_openmpi_with_several_ranks(self):
         program = self.compile("ring.c", compiler="mpicc")
         for transports in RC, {**RC, "UCX_TLS": "ud_verbs,self"}:
-            out = self.run_ok([*MPIRUN, "-n", "4", program], timeout=180, run=self.run_on, **transports)
+            out = self.run_ok([*MPIRUN, "-n", "4", program], timeout=LONG_TIMEOUT, run=self.run_on, **transports)
             self.assertIn("all right with 4 ranks", out)
 
     def test_training_a_model_with_mpi_and_numpy(self):
         script = pathlib.Path(__file__).parent / "python/train.py"
-        out = self.run_ok([*MPIRUN, "-n", "4", "/usr/bin/python3", script], timeout=180, run=self.run_on, **RC)
+        out = self.run_ok([*MPIRUN, "-n", "4", "/usr/bin/python3", script], timeout=LONG_TIMEOUT, run=self.run_on, **RC)
         self.assertIn("4 ranks have learned what one learns", out)
 
 
@@ -363,7 +363,7 @@ class Machines(CmTest):
         exported = [word for name in (*RC, "XDG_RUNTIME_DIR") for word in ("-x", name)]
         program = self.on(0, [*MPIRUN, "--mca", "plm_rsh_agent", agent, "--mca", "oob_tcp_if_include", "cable",
                               "--host", hosts, "-n", str(2 * ranks), *exported, *program], **RC)
-        self.assertEqual(program.wait(time.monotonic() + 180), 0, program.describe(program.process.poll()))
+        self.assertEqual(program.wait(time.monotonic() + LONG_TIMEOUT), 0, program.describe(program.process.poll()))
         return program.output()
 
     def test_openmpi_with_ranks_on_both(self):

@@ -4,7 +4,7 @@ import pathlib
 import tempfile
 import time
 
-from harness import TIMEOUT, VerbsTest
+from harness import LONG_TIMEOUT, TIMEOUT, VerbsTest
 from test_shared_address import MPIRUN, RC
 
 SCRIPT = pathlib.Path(__file__).parent / "python/train_torch.py"
@@ -13,7 +13,7 @@ SCRIPT = pathlib.Path(__file__).parent / "python/train_torch.py"
 class Torch(VerbsTest):
     def test_data_parallel_training_with_gradients_by_mpi(self):
         words = [*MPIRUN, "-n", "3", "/usr/bin/python3", "-B", SCRIPT, self.runtime / "store"]
-        self.assertIn("3 ranks have the weights of one", self.run_ok(words, timeout=180, **RC))
+        self.assertIn("3 ranks have the weights of one", self.run_ok(words, timeout=LONG_TIMEOUT, **RC))
 
 
 class Gloo(VerbsTest):

@@ -1,4 +1,4 @@
-/* An echo server and its client, as programs of TCP are written. `echo once|fork PORT`, `echo client PORT`. */
+/* An echo server and its client, as programs of TCP are written. `echo once|fork|client PORT ADDRESS`. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -75,9 +75,9 @@ static void ask(int fd)
 
 int main(int argc, char **argv)
 {
-	CHECK(argc == 3);
+	CHECK(argc == 4);
 	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[2]))};
-	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	CHECK(inet_pton(AF_INET, argv[3], &address.sin_addr) == 1);
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 	CHECK(fd >= 0);
 	if (!strcmp(argv[1], "client")) {
