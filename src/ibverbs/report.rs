@@ -13,7 +13,7 @@ use softrnic_sys::environment::path;
 use crate::cq::CqObject;
 use crate::registry::registry;
 
-/// Failures that are told one by one.
+/// Failures that are told one by one, and queues.
 const MOST: usize = 64;
 
 /// Whether there will be a report.
@@ -56,7 +56,14 @@ pub(crate) fn destroys(cq: &CqObject) {
     if is_on()
         && let Some(unpolled) = unpolled(cq)
     {
-        SO_FAR.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().unpolled.push(unpolled);
+        add(SO_FAR.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default(), unpolled);
+    }
+}
+
+fn add(report: &mut Report, unpolled: UnpolledCq) {
+    report.never_polled += 1;
+    if report.unpolled.len() < MOST {
+        report.unpolled.push(unpolled);
     }
 }
 
@@ -89,7 +96,7 @@ fn finish() -> Report {
     for cq in cqs {
         // SAFETY: in the table of live objects as a CQ. The program has ended, and destroys nothing any longer.
         let cq = unsafe { &*std::ptr::with_exposed_provenance::<CqObject>(cq) };
-        report.unpolled.extend(unpolled(cq));
+        unpolled(cq).into_iter().for_each(|unpolled| add(&mut report, unpolled));
     }
     report
 }

@@ -22,7 +22,9 @@ pub struct Report {
     pub dropped: BTreeMap<String, BTreeMap<String, u64>>,
     /// Objects that the program has not destroyed, by the name of their structure.
     pub left: BTreeMap<String, u64>,
-    /// Completion queues with completions, of which none was ever polled.
+    /// How many completion queues have completions of which none was ever polled.
+    pub never_polled: u64,
+    /// The first of them.
     pub unpolled: Vec<UnpolledCq>,
 }
 
@@ -49,13 +51,13 @@ pub struct UnpolledCq {
 impl Report {
     /// Whether there is nothing to say.
     pub fn is_clean(&self) -> bool {
-        self.failures == 0 && self.dropped.is_empty() && self.left.is_empty() && self.unpolled.is_empty()
+        self.failures == 0 && self.dropped.is_empty() && self.left.is_empty() && self.never_polled == 0
     }
 }
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Report { pid, program, failures, failed_qps, dropped, left, unpolled } = self;
+        let Report { pid, program, failures, failed_qps, dropped, left, never_polled, unpolled } = self;
         writeln!(f, "SoftRNIC: report of {} ({pid})", program.first().map_or("?", String::as_str))?;
         if self.is_clean() {
             return writeln!(f, "  no QP has failed, nothing was dropped, and no object is left");
@@ -85,7 +87,10 @@ impl Display for Report {
                 "  a completion queue of {entries} entries holds {completions} completions, and was never polled"
             )?;
         }
-        Ok(())
+        match never_polled.saturating_sub(unpolled.len() as u64) {
+            0 => Ok(()),
+            more => writeln!(f, "  {more} more of these"),
+        }
     }
 }
 
@@ -103,6 +108,7 @@ mod tests {
             failed_qps: vec![FailedQp { qpn: 0x11, vendor_err: 0x203, why }],
             dropped: [("softrnic0".into(), [("qkey_viol".into(), 3)].into())].into(),
             left: [("ibv_mr".into(), 2), ("ibv_pd".into(), 1)].into(),
+            never_polled: 3,
             unpolled: vec![UnpolledCq { entries: 8, completions: 1 }],
             ..clean
         };
@@ -114,6 +120,7 @@ mod tests {
             "3 qkey_viol: ",
             "2 ibv_mr, 1 ibv_pd",
             "never polled",
+            "2 more of these",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
