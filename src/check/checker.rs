@@ -10,7 +10,9 @@ use crate::connection::Connection;
 use crate::finding::{Finding, Part, Summary};
 use crate::history::History;
 use crate::object::{Facts, Object};
-use crate::request::{Completion, Piece, Queue, Request};
+use crate::placing::Left;
+use crate::request::{Completion, Piece, Queue, Request, Stage};
+use crate::uses::Uses;
 use crate::{Kind, Trace};
 
 /// Most requests that are remembered of a queue: more than it holds, as nobody may poll.
@@ -21,6 +23,9 @@ const GRH: u64 = 40;
 const SHARERS: usize = 256;
 /// Bytes of the cache's line, which hardware may write to its end.
 const LINE: u64 = 64;
+/// So many requests that the NIC writes for are looked at of those that are posted at one place, and later some of as many.
+const ALL_OF_FIRST: u32 = 4096;
+const SOME_OF_LATER: u32 = 256;
 /// Findings that wait to be written.
 const WAITING: usize = 1024;
 
@@ -44,6 +49,14 @@ pub struct Checker {
     pub(crate) starved: FxHashSet<u32>,
     /// Where connections were accepted, by the number of their QPs.
     pub(crate) accepted: FxHashMap<u32, Trace>,
+    /// What has used memory last.
+    pub(crate) uses: Uses,
+    /// Outstanding requests that the NIC writes for and that have a checksum.
+    pub(crate) sums: usize,
+    /// How many of these were posted where.
+    looked_at: FxHashMap<Trace, u32>,
+    /// What peers' atomics have left, by key and address.
+    pub(crate) words: FxHashMap<(u32, u64), Left>,
     found: Vec<Finding>,
     /// How often each was found.
     seen: FxHashMap<(Kind, Vec<Trace>), u64>,
@@ -75,7 +88,7 @@ impl Checker {
         }
         self.armed.remove(&address);
         self.polled.remove(&address);
-        self.queues.remove(&Queue::Shared(address));
+        self.forget_queue(Queue::Shared(address));
     }
 
     /// A window or a region has another key from now on, and maybe other bytes.
@@ -85,8 +98,13 @@ impl Checker {
 
     /// The requests of a QP are gone: it was reset or destroyed.
     pub fn forget(&mut self, qpn: u32) {
-        self.queues.remove(&Queue::Send(qpn));
-        self.queues.remove(&Queue::Receive(qpn));
+        self.forget_queue(Queue::Send(qpn));
+        self.forget_queue(Queue::Receive(qpn));
+    }
+
+    fn forget_queue(&mut self, queue: Queue) {
+        let requests = self.queues.remove(&queue);
+        self.sums -= requests.iter().flatten().filter(|request| is_summed(request)).count();
     }
 
     /// The program is about to post a request.
@@ -103,23 +121,52 @@ impl Checker {
         if let Queue::Send(qpn) = queue {
             self.compare(qpn, &request);
         }
+        match request.writes() {
+            true => self.sums += usize::from(request.sum.is_some()),
+            false if self.sums > 0 => {
+                request.pieces.iter().for_each(|one| self.uses.add(one.addr, one.length.into()))
+            }
+            false => {}
+        }
+        let since = self.uses.now();
         let requests = self.queues.entry(queue).or_default();
         if requests.len() == MOST {
-            requests.pop_front();
+            let oldest = requests.pop_front();
+            self.sums -= oldest.iter().filter(|request| is_summed(request)).count();
         }
-        requests.push_back(request);
+        requests.push_back(Request { stage: Stage::Waiting { since }, ..request });
     }
 
     /// Whether the bytes of a request must not change, and can be read at their addresses: those of some regions are not
-    /// where the program sees them. An unsignaled datagram is sent once, and an answer shows that it was.
-    pub fn keeps_bytes(&self, queue: Queue, request: &Request) -> bool {
+    /// where the program sees them. An unsignaled datagram is sent once, and an answer shows that it was. Of receives that share
+    /// their bytes, nothing could be told.
+    pub fn keeps_bytes(&mut self, queue: Queue, request: &Request) -> bool {
+        if request.writes() {
+            return self.is_turn_of(request.posted)
+                && !request.pieces.is_empty()
+                && !self.has_neighbour(queue, request)
+                && self.are_seen(&request.pieces);
+        }
         let Queue::Send(qpn) = queue else { return false };
         let datagrams =
             matches!(self.history.qp(qpn).map(|qp| &qp.facts), Some(Facts::Qp { datagrams: true, .. }));
-        !request.writes()
-            && (request.signaled || !datagrams)
-            && !request.pieces.is_empty()
-            && self.are_seen(&request.pieces)
+        (request.signaled || !datagrams) && !request.pieces.is_empty() && self.are_seen(&request.pieces)
+    }
+
+    /// Whether a request that is posted there is looked at, of those that the NIC writes for.
+    fn is_turn_of(&mut self, posted: Trace) -> bool {
+        let posted = self.looked_at.entry(posted).or_default();
+        let turn = *posted;
+        *posted = turn.checked_add(1).unwrap_or(ALL_OF_FIRST);
+        turn < ALL_OF_FIRST || turn % ALL_OF_FIRST < SOME_OF_LATER
+    }
+
+    /// Whether a request shares bytes with the first or the last of its queue, as those do that all have one buffer.
+    fn has_neighbour(&self, queue: Queue, request: &Request) -> bool {
+        let requests = self.queues.get(&queue);
+        let mut neighbours =
+            requests.into_iter().flat_map(|queue| queue.back().into_iter().chain(queue.front()));
+        neighbours.any(|other| other.meets_here(request))
     }
 
     /// Whether bytes are where the program sees them, in live regions.
@@ -136,7 +183,8 @@ impl Checker {
     /// The last `count` requests were not posted after all.
     pub fn withdraw(&mut self, queue: Queue, count: usize) {
         if let Some(requests) = self.queues.get_mut(&queue) {
-            requests.truncate(requests.len().saturating_sub(count));
+            let withdrawn = requests.drain(requests.len().saturating_sub(count)..);
+            self.sums -= withdrawn.filter(is_summed).count();
         }
     }
 
@@ -161,22 +209,32 @@ impl Checker {
         let is_of = |request: &Request| request.wr_id == wr_id && (request.signaled || failed);
         let at = requests.iter().position(is_of)?;
         if let Queue::Shared(_) = queue {
-            return requests.remove(at).map(|request| (queue, request));
-        }
-        if receive {
-            return requests.drain(..=at).next_back().map(|request| (queue, request));
+            let request = requests.remove(at)?;
+            self.sums -= usize::from(is_summed(&request));
+            if !failed {
+                self.look_at_written(qpn, &request, sum);
+            }
+            return Some((queue, request));
         }
         // Those before it are complete as well.
+        let mut last = None;
         let mut changed = Vec::new();
         for request in requests.drain(..=at) {
-            if request.sum.is_some() && sum(&request) != request.sum {
+            if request.writes() {
+                self.sums -= usize::from(is_summed(&request));
+                last = Some(request);
+            } else if request.sum.is_some() && sum(&request) != request.sum {
                 changed.push(request);
             }
         }
         for request in changed {
             self.buffer_changed(qpn, &request);
         }
-        None
+        let last = last.filter(|last| last.wr_id == wr_id)?;
+        if !failed {
+            self.look_at_written(qpn, &last, sum);
+        }
+        receive.then_some((queue, last))
     }
 
     /// The bytes of a receive behind the message that it has taken, up to the end of the cache's line: an address and a length.
@@ -298,6 +356,11 @@ impl Checker {
     pub(crate) fn posted(&self, request: &Request) -> Part {
         Part { says: format!("the {request} was posted"), trace: request.posted }
     }
+}
+
+/// Whether it is one of those that [`Checker::sums`] counts.
+fn is_summed(request: &Request) -> bool {
+    request.writes() && request.sum.is_some()
 }
 
 /// Where an object was made.

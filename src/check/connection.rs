@@ -3,7 +3,7 @@
 use softrnic_transport::QpState;
 use softrnic_wire::Gid;
 
-use crate::checker::Checker;
+use crate::checker::{Checker, made};
 use crate::finding::{Finding, Part};
 use crate::object::Facts;
 use crate::{Kind, Trace};
@@ -99,6 +99,15 @@ impl Checker {
             |what: &str, qpn: u32, trace| Part { says: format!("{what} of QP {qpn:#x} was set"), trace };
         if let Some(state @ (QpState::Reset | QpState::Init | QpState::Err)) = there.now.state {
             return Some((format!("{name} is in {}", state.name()), Vec::new()));
+        }
+        let service = |qpn| self.history.qp(qpn).and_then(|qp| Some((qp, qp.facts.service()?)));
+        if let (Some((_, here)), Some((object, there))) = (service(qpn), service(peer))
+            && here != there
+        {
+            return Some((
+                format!("{name} is of the service {there}, this one of {here}"),
+                vec![made(object)],
+            ));
         }
         if let Some(dest) = there.now.dest
             && dest != qpn

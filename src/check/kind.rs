@@ -163,6 +163,12 @@ kinds! {
     ChangedBuffer "changed-buffer": "bytes of a request were changed before it was complete",
         "The buffer of a request belongs to the NIC until the program has polled its completion (ibv_post_send(3); IBTA 10.8.3).",
         "A buffer that is used again, or freed, without waiting for the completion.";
+    WrittenBuffer "written-buffer": "the program wrote to the buffer of a receive or READ that was not complete",
+        "The buffer of a receive, a READ or an atomic belongs to the NIC until the program has polled its completion (ibv_post_recv(3), ibv_post_send(3); IBTA 10.8.3).",
+        "A buffer that is posted before the program is done with it, or prepared after it was posted; or memory is looked at instead of the completion.";
+    ChangedAtomic "changed-atomic": "a word was changed while a peer's atomic on it was in flight",
+        "Atomics are atomic among those of one NIC, unless the device reports IBV_ATOMIC_GLOB: what the processor does may come between their read and their write (ibv_query_device(3), atomic_cap; IBTA 9.4.5).",
+        "A counter or a lock that its owner changes with the processor: it uses atomics through the NIC as well, on a QP that is connected to itself, or waits until those of its peers are complete.";
     OverlappingRequests "overlapping-requests": "two requests in flight touch the same bytes in an order that nobody promises",
         "A request may read or write its bytes at any time until it is complete; a READ or atomic is waited for with IBV_SEND_FENCE or by polling it, another QP by polling it (ibv_post_send(3); IBTA 10.8.3.3).",
         "A SEND of what a READ has not brought yet, a WRITE over what a READ has not fetched yet, or one buffer for several QPs.";
@@ -182,7 +188,7 @@ kinds! {
         "With timeout 0 the NIC waits for an answer for ever (ibv_modify_qp(3); IBTA 11.2.5.2).",
         "ibv_qp_attr was cleared, and the field never set.";
     ForkWithoutSupport "fork-without-support": "the program forks while memory is registered, without ibv_fork_init()",
-        "Before Linux 5.12, and with providers that need it, registered pages move away from the NIC when parent or child writes to them, unless ibv_fork_init() was called first (ibv_fork_init(3)).",
+        "Linux 5.12 and later copy registered pages at a fork, so no harm is done there. Before that, they move away from the NIC when parent or child writes to them, unless ibv_fork_init() was called first (ibv_fork_init(3)); ibv_is_fork_initialized() says whether that is needed.",
         "fork(), popen() or a library that calls it; vfork() and posix_spawn() do no harm.";
     UnservedListener "unserved-listener": "connections were asked for, and nobody has taken the requests",
         "A listener's requests are events of its channel: rdma_get_cm_event() takes them, or rdma_get_request() (rdma_listen(3)).",

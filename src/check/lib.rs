@@ -16,11 +16,13 @@ mod json;
 mod kind;
 mod object;
 mod order;
+mod placing;
 mod request;
 mod suppressions;
 #[cfg(test)]
 mod tests;
 mod text;
+mod uses;
 mod waiting;
 
 pub use checker::Checker;
@@ -28,7 +30,8 @@ pub use connection::Change;
 pub use finding::{Finding, Part, Summary};
 pub use kind::Kind;
 pub use object::{Facts, Object, ObjectKind};
-pub use request::{Completion, Piece, Queue, Remote, Request};
+pub use placing::Word;
+pub use request::{Completion, Piece, Queue, Remote, Request, Stage};
 pub use suppressions::{Suppressions, SuppressionsError};
 pub use text::{Frame, Symbols};
 

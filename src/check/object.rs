@@ -67,6 +67,18 @@ pub enum Facts {
     },
 }
 
+impl Facts {
+    /// The service of a QP, by the name of its like.
+    pub(crate) fn service(&self) -> Option<&'static str> {
+        match self {
+            Facts::Qp { datagrams: true, .. } => Some("UD"),
+            Facts::Qp { reliable: true, .. } => Some("RC"),
+            Facts::Qp { .. } => Some("UC"),
+            _ => None,
+        }
+    }
+}
+
 /// An object, and where the program made it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Object {

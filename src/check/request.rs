@@ -54,10 +54,37 @@ pub struct Request {
     pub fenced: bool,
     /// Whether success completes.
     pub signaled: bool,
-    /// A checksum of the bytes when it was posted, if they must not change.
+    /// A checksum of the bytes when it was posted, if they must not change: until it is complete, or until the NIC writes there.
     pub sum: Option<u32>,
+    /// How far the NIC is with it, if it writes there.
+    pub stage: Stage,
     /// Where it was posted.
     pub posted: Trace,
+}
+
+/// How far the NIC is with a request whose bytes it writes. The numbers are of the log of uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// It has written nothing, since it was posted.
+    Waiting {
+        /// When that was.
+        since: u64,
+    },
+    /// It has written something.
+    Placed,
+    /// It has written all, and this is the checksum.
+    Complete {
+        /// The checksum, if somebody may look at it again.
+        sum: Option<u32>,
+        /// When that was.
+        since: u64,
+    },
+}
+
+impl Default for Stage {
+    fn default() -> Stage {
+        Stage::Waiting { since: 0 }
+    }
 }
 
 /// A completion that the program has polled.

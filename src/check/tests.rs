@@ -38,6 +38,7 @@ fn send(wr_id: u64, signaled: bool) -> Request {
         fenced: false,
         signaled,
         sum: Some(5),
+        stage: Stage::default(),
         posted: Trace(9),
     }
 }
@@ -108,6 +109,77 @@ fn bytes_behind_a_message_are_those_up_to_the_end_of_a_line() {
         None,
         "another receive has some of the bytes"
     );
+}
+
+/// What the NIC does with a receive of 8 bytes, and what becomes of their checksum: when it was posted, when the message came, when
+/// it was complete, when the program polled.
+fn receive(checker: &mut Checker, sums: [u32; 4], meanwhile: impl Fn(&mut Checker)) -> Vec<Kind> {
+    let queue = Queue::Receive(QPN);
+    let request = Request { opcode: WcOpcode::Recv, sum: Some(sums[0]), ..send(1, true) };
+    assert!(checker.keeps_bytes(queue, &request));
+    let list = request.pieces.clone();
+    checker.post(queue, request);
+    meanwhile(checker);
+    checker.places(QPN, list.iter().copied(), |_| Some(sums[1]));
+    checker.completes(QPN, 1, true, |_| Some(sums[2]));
+    meanwhile(checker);
+    let polled = Completion { wr_id: 1, qpn: QPN, receive: true, failed: false, filled: Some(8) };
+    checker.completed(polled, |_| Some(sums[3]));
+    assert_eq!(checker.sums, 0);
+    kinds(checker)
+}
+
+#[test]
+fn a_receive_that_the_program_writes_to_is_found_before_the_message_and_behind_it() {
+    let nothing = |_: &mut Checker| {};
+    for (sums, expected) in [
+        ([5, 5, 6, 6], vec![]),
+        ([5, 7, 6, 6], vec![Kind::WrittenBuffer]),
+        ([5, 5, 6, 7], vec![Kind::WrittenBuffer]),
+    ] {
+        assert_eq!(receive(&mut program(), sums, nothing), expected, "{sums:?}");
+    }
+}
+
+#[test]
+fn a_receive_that_something_else_may_have_written_to_is_not_found() {
+    let sums = [5, 7, 6, 8];
+    let by_peer = |checker: &mut Checker| checker.peer_writes(KEY, 0x1004, 4);
+    let anywhere = |checker: &mut Checker| checker.peer_writes(0x999, 0, 4);
+    let another = |checker: &mut Checker| checker.places(0x22, send(1, true).pieces.into_iter(), |_| None);
+    let sent = |checker: &mut Checker| checker.post(Queue::Send(QPN), send(3, true));
+    let elsewhere = |checker: &mut Checker| checker.peer_writes(KEY, 0x1008, 8);
+    assert_eq!(receive(&mut program(), sums, by_peer), []);
+    assert_eq!(receive(&mut program(), sums, anywhere), []);
+    assert_eq!(receive(&mut program(), sums, another), []);
+    assert_eq!(receive(&mut program(), sums, sent), []);
+    assert_eq!(receive(&mut program(), sums, elsewhere), [Kind::WrittenBuffer], "of one place");
+}
+
+#[test]
+fn receives_that_share_their_bytes_have_no_checksum() {
+    let mut checker = program();
+    let request = Request { opcode: WcOpcode::Recv, ..send(1, true) };
+    checker.post(Queue::Receive(QPN), request.clone());
+    assert!(!checker.keeps_bytes(Queue::Receive(QPN), &request));
+}
+
+#[test]
+fn a_word_that_changes_between_two_atomics_of_one_step_is_found() {
+    let word = |before, step| Word { qpn: QPN, rkey: KEY, addr: 0x1000, before, after: before + 1, step };
+    for (second, expected) in
+        [(word(1, 70), vec![]), (word(2, 70), vec![Kind::ChangedAtomic]), (word(2, 71), vec![])]
+    {
+        let mut checker = program();
+        checker.executed(word(0, 70));
+        checker.executed(second);
+        assert_eq!(kinds(&mut checker), expected);
+    }
+    let mut checker = program();
+    checker.executed(word(0, 70));
+    checker.peer_writes(KEY, 0x1000, 8);
+    checker.executed(word(2, 70));
+    assert_eq!(kinds(&mut checker), [], "a peer has written it");
 }
 
 #[test]

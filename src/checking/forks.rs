@@ -6,10 +6,10 @@ use softrnic_check::Part;
 
 use super::{is_on, with, write};
 
-/// The program has called `ibv_fork_init`, or has said so in the environment.
+/// The program has called `ibv_fork_init`, or has asked whether it need.
 static PREPARED: AtomicBool = AtomicBool::new(false);
 
-/// It calls `ibv_fork_init`.
+/// It does.
 pub fn prepared() {
     PREPARED.store(true, Ordering::Relaxed);
 }

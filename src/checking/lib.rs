@@ -8,7 +8,9 @@
 pub mod connections;
 mod cqs;
 mod forks;
+mod memory;
 mod output;
+mod requests;
 mod settings;
 mod sums;
 pub mod waits;
@@ -24,7 +26,9 @@ use softrnic_stacks::Traces;
 
 pub use cqs::{address_of, forget_cq, know_cq};
 pub use forks::prepared as prepared_to_fork;
+pub use memory::saw;
 pub use output::oldest;
+pub use requests::{of_receive, of_send};
 pub use settings::named;
 pub use sums::sum;
 
@@ -34,6 +38,8 @@ use settings::Settings;
 static ON: AtomicBool = AtomicBool::new(false);
 /// Whether something was found and not written.
 static FOUND: AtomicBool = AtomicBool::new(false);
+/// Whether the checker needs to be told what the NIC writes.
+static LOGGING: AtomicBool = AtomicBool::new(false);
 /// What is known of this process. A child gets its own.
 static STATE: AtomicPtr<Mutex<State>> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -63,6 +69,11 @@ thread_local! {
 #[inline]
 pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
+}
+
+/// Whether it is of interest what the NIC writes. What is posted is known before the NIC has it.
+fn is_logging() -> bool {
+    LOGGING.load(Ordering::Relaxed)
 }
 
 /// Begins to check, if the environment says so; before the first device is opened. `dropped` counts the requests for
@@ -105,6 +116,7 @@ pub fn with<R>(work: impl FnOnce(&mut State) -> R) -> Option<R> {
     let done = catch_unwind(AssertUnwindSafe(|| {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         let done = work(&mut state);
+        LOGGING.store(state.checker.is_logging(), Ordering::Relaxed);
         if state.checker.has_found() {
             FOUND.store(true, Ordering::Release);
             output::wake();

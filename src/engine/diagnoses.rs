@@ -1,7 +1,7 @@
 //! What an engine knows of failures: a QP's, for its completions, and the last ones, for whoever asks.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use softrnic_diagnosis::{Code, Denied, Diagnosis, KeyDenied, Warning};
@@ -9,6 +9,8 @@ use softrnic_memory::{Access, Denial, LocalFault, RemoteFault};
 use softrnic_transport::{Concern, Failure, QpType, Reason};
 use softrnic_wire::{Qpn, Rkey};
 
+use super::Engine;
+use super::attention::Act;
 use super::completion::CqeExtra;
 use super::data::SgeList;
 use super::host::{HostView, pd};
@@ -35,6 +37,8 @@ pub struct Diagnoses {
     last: VecDeque<Diagnosis>,
     /// Those of all engines of the process, whose QPs may be connected to each other.
     process: Option<Arc<ProcessDiagnoses>>,
+    /// The engine's number in the process.
+    engine: u64,
 }
 
 /// What the engines of a process tell each other, and whoever watches them.
@@ -43,6 +47,8 @@ pub struct ProcessDiagnoses {
     /// The requests that they have refused: the peer's engine knows why, and may be among them.
     refused: Mutex<VecDeque<Diagnosis>>,
     watch: OnceLock<Box<dyn Watch>>,
+    /// Engines so far.
+    engines: AtomicU64,
 }
 
 /// Who is told what goes wrong as it happens, by the thread that drives the engine. It must not call the engine, or wait.
@@ -50,8 +56,18 @@ pub trait Watch: Send + Sync {
     /// A QP has failed, or has refused what its peer asked for.
     fn failed(&self, diagnosis: &Diagnosis);
 
-    /// Something will probably not go on by itself. `cq` is the queue that has overrun.
-    fn warned(&self, warning: &Warning, cq: Option<CqKey>);
+    /// Something will probably not go on by itself. `cq` is the queue that has overrun, of the engine with that number.
+    fn warned(&self, warning: &Warning, cq: Option<(u64, CqKey)>);
+
+    /// Whether it is told what the engine does to memory as well.
+    fn sees_memory(&self) -> bool {
+        false
+    }
+
+    /// What the engine is about to do to memory, or has done.
+    fn saw(&self, act: &Act<'_>) {
+        let _ = act;
+    }
 
     /// Where the oldest request of a QP was posted, in words, if that is known. Asked by a thread that holds no engine.
     fn posted(&self, qpn: Qpn) -> Option<String> {
@@ -73,17 +89,12 @@ impl ProcessDiagnoses {
 }
 
 impl Diagnoses {
-    /// Shares what is refused with the other engines of the process.
-    pub fn share(&mut self, process: Arc<ProcessDiagnoses>) {
-        self.process = Some(process);
-    }
-
     /// The last failures, oldest first.
     pub fn last(&self) -> impl Iterator<Item = &Diagnosis> {
         self.last.iter()
     }
 
-    fn watch(&self) -> Option<&dyn Watch> {
+    pub(super) fn watch(&self) -> Option<&dyn Watch> {
         self.process.as_ref()?.watch.get().map(Box::as_ref)
     }
 
@@ -95,7 +106,7 @@ impl Diagnoses {
             Warning::CqOverrun { .. } => 8,
         };
         if let Some(watch) = self.watch() {
-            watch.warned(warning, cq);
+            watch.warned(warning, cq.map(|cq| (self.engine, cq)));
         }
         say(kind, warning);
     }
@@ -252,6 +263,19 @@ impl HostView<'_, '_> {
             return;
         }
         self.shared.diagnoses.warn(&Warning::Qp { concern, now: self.now }, None);
+    }
+}
+
+impl Engine {
+    /// Shares what is refused with the other engines of the process. Returns the number of this one.
+    pub fn share_diagnoses(&mut self, process: Arc<ProcessDiagnoses>) -> u64 {
+        let engine = process.engines.fetch_add(1, Ordering::Relaxed);
+        self.shared.comes_in_any_order =
+            self.config.transport.selective_recovery || self.config.srd.is_some();
+        self.shared.is_attended |= process.watch.get().is_some_and(|watch| watch.sees_memory());
+        let diagnoses = &mut self.shared.diagnoses;
+        (diagnoses.process, diagnoses.engine) = (Some(process), engine);
+        engine
     }
 }
 

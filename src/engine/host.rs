@@ -15,6 +15,7 @@ use softrnic_wire::{
     Body, Feth, ICRC_LEN, IcrcForm, Placement, Qpn, Rkey, Selectivity, Srqn, Time, UdpFacts, rxe_flush_icrc,
 };
 
+use super::attention::Act;
 use super::completion::{Cqe, CqeExtra};
 use super::data::{LocalData, SgeList};
 use super::objects::{CqKey, Event, QpIo, QpKey, ReceiveQueue, Srq, SrqKey};
@@ -295,8 +296,8 @@ impl Host for HostView<'_, '_> {
         bytes: &[u8],
     ) -> Result<(), LocalFault> {
         match data {
-            LocalData::Sges(sges) if self.shared.adversary.is_some() => {
-                self.scatter_held(domain, sges, offset, bytes)
+            LocalData::Sges(sges) if self.shared.is_attended => {
+                self.scatter_attended(domain, sges, offset, bytes)
             }
             LocalData::Sges(sges) => self.scatter_now(domain, sges, offset, bytes),
             _ => Err(LocalFault),
@@ -389,8 +390,8 @@ impl Host for HostView<'_, '_> {
 
     #[inline(always)]
     fn write_remote(&mut self, domain: Domain, rkey: Rkey, va: u64, bytes: &[u8]) -> Result<(), RemoteFault> {
-        if self.shared.adversary.is_some() {
-            return self.write_held(domain, rkey, va, bytes);
+        if self.shared.is_attended {
+            return self.write_attended(domain, rkey, va, bytes);
         }
         self.write_now(domain, rkey, va, bytes)
     }
@@ -404,6 +405,11 @@ impl Host for HostView<'_, '_> {
             }
             AtomicOp::FetchAdd { add } => self.memory.fetch_add(pd, qpn, rkey, va, add),
         };
+        if self.shared.is_attended
+            && let Ok(before) = before
+        {
+            self.tell_atomic(rkey, va, op, before);
+        }
         before.map_err(|fault| self.note_remote(domain, rkey, (va, 8), Access::REMOTE_ATOMIC, fault))
     }
 
@@ -415,6 +421,9 @@ impl Host for HostView<'_, '_> {
         bytes: [u8; 8],
     ) -> Result<(), RemoteFault> {
         self.place_held();
+        if self.shared.is_attended {
+            self.tell(&Act::Write { rkey, va, length: 8 });
+        }
         self.memory
             .atomic_write(pd(domain), self.io.qpn, rkey, va, bytes)
             .map_err(|fault| self.note_remote(domain, rkey, (va, 8), Access::REMOTE_WRITE, fault))

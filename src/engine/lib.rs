@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod adversary;
+mod attention;
 mod caps;
 mod completion;
 mod control;
@@ -49,6 +50,7 @@ use softrnic_sync::notify::Notify;
 use softrnic_transport::{Config, Counter, Qp, QpState, RateParameters, WindowConfig};
 use softrnic_wire::{Gid, Mtu, Qpn, Srqn, Time};
 
+pub use attention::{Act, Atomic};
 pub use caps::DeviceCaps;
 pub use completion::{Cqe, CqeExtra};
 pub use control::{ControlError, QpHandle, QpInit, QpQuery, ReceiveSource, SrqHandle, SrqInit};
@@ -280,8 +282,8 @@ impl Engine {
         self.receive(now, link, budget.receive, &mut step);
         self.wake_waiting();
         self.delayed_acks.clear();
-        if self.shared.adversary.is_some() {
-            self.contend(now);
+        if self.shared.is_attended {
+            self.attend(now);
         }
         step.received_messages = self.shared.staged.has_receives();
         let messages = self.shared.staged.receives().len();
@@ -300,8 +302,8 @@ impl Engine {
         if !self.delayed_acks.is_empty() {
             self.active.extend(&self.delayed_acks);
         }
-        if self.shared.adversary.is_some() {
-            self.contend(now);
+        if self.shared.is_attended {
+            self.attend(now);
         }
         step.completed += self.publish(now);
         // The ACK of the one message that a caller finds need not wake the peer by itself: the next call is likely to reply.

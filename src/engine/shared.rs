@@ -22,8 +22,12 @@ pub struct Shared {
     pub processes: Processes,
     pub diagnoses: Diagnoses,
     pub adversary: Option<Box<Adversary>>,
+    /// Whether somebody contends or watches: an adversary holds what comes, or who is told of failures sees memory too.
+    pub is_attended: bool,
     /// Whether slots of completed requests are not free at once.
     pub holds_slots: bool,
+    /// Whether bytes of a message may be placed before its first ones.
+    pub comes_in_any_order: bool,
     /// Bytes of requests that have come before their turn.
     pub held: usize,
     /// QPs that have lost something, and may ask what their peers' NICs can do; whether any may.
@@ -62,6 +66,11 @@ impl StagedCompletions {
     /// Those of receives.
     pub fn receives(&self) -> &[Staged] {
         &self.receives
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Staged> {
+        self.sends.iter().chain(&self.receives)
     }
 
     /// Whether any is of a receive.
@@ -107,6 +116,8 @@ impl Shared {
             losers: Vec::new(),
             asks_peers: false,
             holds_slots: adversary.is_some() || polling_frees_slots,
+            comes_in_any_order: false,
+            is_attended: adversary.is_some(),
             adversary: adversary.map(|seed| Box::new(Adversary::new(seed))),
         }
     }

@@ -242,7 +242,11 @@ pub(crate) unsafe extern "C" fn ibv_fork_init() -> c_int {
 /// with the child are copied when either side writes, and what the NIC sees stays the parent's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_is_fork_initialized() -> u32 {
-    guard::<Plain<u32>>(call!(ibv_is_fork_initialized), move || Ok(Plain(IBV_FORK_UNNEEDED)))
+    guard::<Plain<u32>>(call!(ibv_is_fork_initialized), move || {
+        // Who has asked knows that no call of `ibv_fork_init` is needed.
+        crate::check::prepared_to_fork();
+        Ok(Plain(IBV_FORK_UNNEEDED))
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -72,7 +72,8 @@ pub unsafe fn copy_from_app(addr: usize, dst: &mut [u8]) {
     unsafe { racing::copy(ptr::with_exposed_provenance(addr), dst.as_mut_ptr(), dst.len()) }
 }
 
-/// Copies from registered memory that the application may have unmapped; false if it has.
+/// Copies from registered memory that the application may have unmapped; false if it has. To memcheck, all that is copied was
+/// written before.
 ///
 /// # Safety
 ///
@@ -81,7 +82,9 @@ pub unsafe fn copy_from_app(addr: usize, dst: &mut [u8]) {
 pub unsafe fn copy_if_mapped(addr: usize, dst: &mut [u8]) -> bool {
     let from = ptr::with_exposed_provenance(addr);
     // SAFETY: was registered, as the caller promises; the destination is borrowed for the call.
-    unsafe { racing::copy_registered(from, dst.as_mut_ptr(), dst.len()) }.is_ok()
+    let is_copied = unsafe { racing::copy_registered(from, dst.as_mut_ptr(), dst.len()) }.is_ok();
+    crate::valgrind::define(dst);
+    is_copied
 }
 
 /// Copies `src` to registered memory that the application may have unmapped; false if it has.

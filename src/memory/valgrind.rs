@@ -1,6 +1,6 @@
-//! Tells Valgrind's race detectors to leave registered memory alone.
+//! Tells Valgrind's tools what they cannot see.
 //!
-//! The NIC writes it as a device does, and says so by a completion. To helgrind and drd it is a thread that shares no lock
+//! Its race detectors are to leave registered memory alone: the NIC writes it as a device does, and says so by a completion. To helgrind and drd it is a thread that shares no lock
 //! with the reader. A suppression is not enough: it goes by the code that is found, which may be the application's.
 
 use std::arch::asm;
@@ -9,12 +9,19 @@ use std::arch::asm;
 const HELGRIND_UNTRACKED: usize = 0x4847_0127;
 /// `VG_USERREQ__DRD_START_SUPPRESSION`, what `ANNOTATE_BENIGN_RACE_SIZED` asks drd for.
 const DRD_SUPPRESSED: usize = 0x4452_0002;
+/// `VG_USERREQ__MAKE_MEM_DEFINED`, of memcheck.
+const MEMCHECK_DEFINED: usize = 0x4d43_0002;
 
 /// Has races in this range not be reported, until it is freed or unmapped.
 pub(crate) fn ignore_races(addr: usize, length: u64) {
     for request in [HELGRIND_UNTRACKED, DRD_SUPPRESSED] {
         ask(&[request, addr, length as usize, 0, 0, 0]);
     }
+}
+
+/// Has these bytes count as written, whatever they were copied from.
+pub(crate) fn define(bytes: &[u8]) {
+    ask(&[MEMCHECK_DEFINED, bytes.as_ptr().addr(), bytes.len(), 0, 0, 0]);
 }
 
 /// A client request (`VALGRIND_DO_CLIENT_REQUEST_EXPR`): instructions that do nothing, except in Valgrind, which knows them.

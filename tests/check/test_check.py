@@ -62,6 +62,18 @@ class Planted(Checked):
         out, _ = self.check([self.build(HERE / "other/undefined_bytes.c")])
         self.assertIn("0 0x5a 0\n", out)
 
+    def test_a_queue_is_found_where_another_device_has_one_of_the_same_name(self):
+        source = HERE / "other/two_devices.c"
+        out, report = self.check([self.build(source)], "--device", "one=udp", "--device", "two=udp")
+        [found] = report["findings"]
+        line = next(n for n, line in enumerate(source.read_text().splitlines(), 1) if "/* created */" in line)
+        [made] = [call for call in found["calls"] if "completion queue" in call["what"]]
+        self.assertEqual(found["kind"], "cq-overrun", out)
+        self.assertTrue(made["stack"][0]["place"].endswith(f"two_devices.c:{line}"), out)
+
+    def test_who_has_asked_whether_a_fork_needs_anything_is_not_told_that_it_does(self):
+        self.correct([self.build(HERE / "other/asked_before_fork.c")])
+
     def test_a_program_halts_with_its_first_mistake(self):
         program = self.build(HERE / "other/undefined_fields.c")
         out, report = self.check([program], "--halt-on-error", "--error-exitcode", "7", status=7)

@@ -93,6 +93,15 @@ class Cm(Checked, CmTest):
         server = self.serve_by_tcp([*words, "-B", port], port, run=options)
         self.finish(server, self.start([*words, "-P", port, "127.0.0.1"], run=options))
 
+    def test_libfabric_over_efa(self):
+        extra = {"FI_EFA_ENABLE_SHM_TRANSFER": "0", "FI_PROVIDER": "efa"}
+        for kind in ("rdm", "dgram"):
+            with self.subTest(kind):
+                port, options = free_port(), ["--like", "efa", *self.suppress("libfabric")]
+                server, client = programs.libfabric("efa", kind, port, "127.0.0.1")
+                server = self.serve_by_tcp(server, port, run=options, **extra)
+                self.finish(server, self.start(client, run=options, **extra))
+
     def test_fio(self):
         for verb in ("write", "read"):
             with self.subTest(verb):

@@ -2,13 +2,13 @@
 
 use std::ffi::c_int;
 
-use softrnic_check::{Completion, Kind, Piece, Queue, Remote, Request};
+use softrnic_check::{Completion, Kind, Queue, Request};
 use softrnic_memory::write_if_mapped;
-use softrnic_nic::verbs::{Cqe, LocalData, RecvRequest, SendRequest, Status};
-use softrnic_transport::{SendOp, SrdVerb, WcOpcode};
+use softrnic_nic::verbs::{Cqe, SendRequest, Status};
+use softrnic_transport::WcOpcode;
 
 use super::calls::{call, said};
-use super::{State, enter, sum, why, with, write};
+use super::{State, enter, of_receive, of_send, sum, why, with, write};
 use crate::abi::*;
 use crate::cq;
 use crate::errno::Errno;
@@ -234,9 +234,10 @@ fn record(queue: Queue, requests: Vec<Request>) -> usize {
     with(|state| {
         let posted = state.traces.here(lines);
         for request in requests {
+            let request = Request { posted, ..request };
             // SAFETY: the bytes are registered, as was just found.
             let sum = state.checker.keeps_bytes(queue, &request).then(|| unsafe { sum(&request) }).flatten();
-            state.checker.post(queue, Request { posted, sum, ..request });
+            state.checker.post(queue, Request { sum, ..request });
         }
     });
     count
@@ -256,54 +257,6 @@ fn not_posted(verb: &str, queue: Option<Queue>, recorded: usize, accepted: usize
             _ => {}
         }
     });
-}
-
-fn of_send(request: &SendRequest) -> Request {
-    Request {
-        wr_id: request.wr_id,
-        opcode: request.wc_opcode(),
-        length: request.length.into(),
-        pieces: pieces(&request.data),
-        remote: remote(&request.op),
-        fenced: request.fence,
-        signaled: request.signaled,
-        sum: None,
-        posted: Default::default(),
-    }
-}
-
-fn of_receive(request: &RecvRequest) -> Request {
-    Request {
-        wr_id: request.wr_id,
-        opcode: WcOpcode::Recv,
-        length: request.length.into(),
-        pieces: pieces(&request.data),
-        remote: None,
-        fenced: false,
-        signaled: true,
-        sum: None,
-        posted: Default::default(),
-    }
-}
-
-fn remote(op: &SendOp) -> Option<Remote> {
-    match op {
-        SendOp::Write { remote, .. }
-        | SendOp::Read { remote }
-        | SendOp::CompareSwap { remote, .. }
-        | SendOp::FetchAdd { remote, .. }
-        | SendOp::AtomicWrite { remote }
-        | SendOp::Flush { remote, .. } => Some(Remote { rkey: remote.rkey.0, addr: remote.va }),
-        SendOp::Srd { verb: SrdVerb::Write(remote, _) | SrdVerb::Read(remote), .. } => {
-            Some(Remote { rkey: remote.rkey.0, addr: remote.va })
-        }
-        SendOp::Send(_) | SendOp::Datagram { .. } | SendOp::Srd { .. } | SendOp::Local(_) => None,
-    }
-}
-
-fn pieces(data: &LocalData) -> Vec<Piece> {
-    let LocalData::Sges(sges) = data else { return Vec::new() };
-    sges.iter().map(|sge| Piece { addr: sge.addr, length: sge.length, lkey: sge.lkey.0 }).collect()
 }
 
 /// The place of a request in its list.

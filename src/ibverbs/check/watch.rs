@@ -1,10 +1,10 @@
 //! What the NIC tells of failures, by the thread that drives it.
 
 use softrnic_diagnosis::{Diagnosis, Warning};
-use softrnic_nic::device::{CqKey, Watch};
+use softrnic_nic::device::{Act, CqKey, Watch};
 use softrnic_nic::verbs::Qpn;
 
-use super::{address_of, is_on, oldest, with};
+use super::{address_of, is_on, oldest, saw, with};
 use crate::context::for_each_open;
 
 use crate::report;
@@ -26,7 +26,15 @@ impl Watch for Watcher {
         if is_on() { oldest(qpn.get()) } else { None }
     }
 
-    fn warned(&self, warning: &Warning, cq: Option<CqKey>) {
+    fn sees_memory(&self) -> bool {
+        is_on()
+    }
+
+    fn saw(&self, act: &Act<'_>) {
+        saw(act);
+    }
+
+    fn warned(&self, warning: &Warning, cq: Option<(u64, CqKey)>) {
         if is_on() {
             let cq = cq.and_then(address_of);
             with(|state| state.checker.warned(warning, cq));

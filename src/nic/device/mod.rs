@@ -47,7 +47,7 @@ use softrnic_link::{Capabilities, Link};
 use softrnic_transport::WindowConfig;
 use softrnic_wire::{Qpn, Time};
 
-pub use softrnic_engine::{CqKey, Watch};
+pub use softrnic_engine::{Act, CqKey, Watch};
 
 pub use adversary::AdversarySeed;
 pub use captures::OpenCapture;
@@ -138,6 +138,8 @@ pub struct Nic {
     /// Told when this ends.
     faults: Mutex<Option<faults::FaultReport>>,
     name: String,
+    /// Among those that the process has had.
+    number: u64,
     /// For registrations, which are checked without the engine.
     memory_config: softrnic_memory::Config,
     flags: SharedFlags,
@@ -199,7 +201,7 @@ impl Nic {
         if link.sharing().is_some_and(|sharing| sharing.processes().len() > 1) {
             engine.share_address();
         }
-        engine.diagnoses().share(OF_THIS_PROCESS.clone());
+        let number = engine.share_diagnoses(OF_THIS_PROCESS.clone());
         let kick = Arc::new(Kick::new()?);
         let ip_mtu = link.capabilities().ip_mtu;
         let mut port = match attachment {
@@ -238,6 +240,7 @@ impl Nic {
             stats: StatsSocket::open(name).inspect_err(|error| tracing::debug!(%error, "no statistics")).ok(),
             faults: Mutex::new(None),
             name: name.to_owned(),
+            number,
             memory_config: config.memory(),
             flags: SharedFlags::new(),
             peers_are_silent: AtomicBool::new(false),
@@ -249,6 +252,11 @@ impl Nic {
         });
         fork::register(Arc::downgrade(&nic));
         Ok(nic)
+    }
+
+    /// Which of the NICs it is that the process has had.
+    pub fn number(&self) -> u64 {
+        self.number
     }
 
     /// The configuration of the engine's memory table.

@@ -58,6 +58,11 @@ impl Cq {
         EventSource::Cq(self.key)
     }
 
+    /// What identifies it among all of the process: the number of its NIC, and what that calls it.
+    pub fn identity(&self) -> (u64, CqKey) {
+        (self.context.nic().number(), self.key)
+    }
+
     /// Takes up to `completions.len()` completions and returns their number.
     pub fn poll(&self, completions: &mut [Cqe]) -> usize {
         let mut found = 0;
