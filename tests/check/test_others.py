@@ -11,6 +11,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "verbs"))
 
 import cm_programs as programs  # noqa: E402
+import packages  # noqa: E402
 import test_pyverbs  # noqa: E402
 from cm import CmTest, rdma_port  # noqa: E402
 from harness import SOFTRNIC, Program, VerbsTest, free_port  # noqa: E402
@@ -70,6 +71,49 @@ class Cm(Checked, CmTest):
         self.run_cm_pair(["ucmatose", "-c", "10", "-p", port],
                          ["ucmatose", "-s", "127.0.0.1", "-c", "10", "-p", port], port)  # fmt: skip
 
+    def test_the_other_programs_of_rdmacm_utils(self):
+        for server, client in (
+            (["rdma_server"], ["rdma_client", "-s", "127.0.0.1"]),
+            (["rdma_xserver"], ["rdma_xclient", "-s", "127.0.0.1"]),
+            (["rstream", "-S", "100000", "-I", "5", "-C", "20", "-T", "v"],
+             ["rstream", "-s", "127.0.0.1", "-S", "100000", "-I", "5", "-C", "20", "-T", "v"]),
+            (["riostream", "-S", "65536", "-I", "5", "-C", "20"],
+             ["riostream", "-s", "127.0.0.1", "-S", "65536", "-I", "5", "-C", "20"]),
+        ):  # fmt: skip
+            with self.subTest(server[0]):
+                port = rdma_port()
+                for out in self.run_cm_pair([*server, "-p", port], [*client, "-p", port], port):
+                    self.assertIn("ERROR SUMMARY: 0 errors", out)
+
+    def test_datagrams_of_rdmacm_utils(self):
+        # The port of udaddy is fixed.
+        for out in self.run_cm_pair(["udaddy"], ["udaddy", "-s", "127.0.0.1"], 7174, space="udp"):
+            self.assertIn("ERROR SUMMARY: 0 errors", out)
+        group = ["stdbuf", "-oL", "mckey", "-m", "239.1.2.3", "-b", "127.0.0.1", "-C", "5"]
+        receiver = self.start(group)
+        self.wait_until(lambda: "joined" in receiver.output(), receiver)
+        for out in self.finish(receiver, self.start([*group, "-s"])):
+            self.assertIn("ERROR SUMMARY: 0 errors", out)
+
+    def test_rcopy(self):
+        (self.runtime / "from").write_bytes(bytes(range(256)) * 4096)
+        port = rdma_port()
+        server = self.serve(["rcopy", "-p", port], port)
+        out = self.run_ok(["rcopy", self.runtime / "from", f"127.0.0.1:{self.runtime / 'to'}", "-p", port])
+        self.assertIn("ERROR SUMMARY: 0 errors", out)
+        self.assertEqual((self.runtime / "to").read_bytes(), (self.runtime / "from").read_bytes())
+        self.assertNotIn("ERROR: SoftRNIC check", server.output())
+
+    def test_iscsi_over_rdma(self):
+        iser = programs.Iser(self.runtime)
+        server = self.serve(iser.SERVER, iser.PORT, **iser.environment)
+        for words in iser.setup():
+            self.run_ok(words, **iser.environment)
+        out = self.run_ok([self.compile("iscsi_data.c", "-liscsi"), iser.INITIATOR, iser.url("127.0.0.1")])
+        self.assertIn(iser.SAYS, out)
+        self.assertIn("ERROR SUMMARY: 0 errors", out)
+        self.assertNotIn("ERROR: SoftRNIC check", server.output())
+
     def test_qperf(self):
         port, options = free_port(), self.suppress("qperf")
         server = self.serve_by_tcp(programs.qperf(port, "", "")[0], port, run=options)
@@ -88,10 +132,12 @@ class Cm(Checked, CmTest):
         self.assertNotIn("ERROR: SoftRNIC check", server.output())
 
     def test_libfabric(self):
-        port = free_port()
-        words, options = ["fi_pingpong", "-p", "verbs", "-e", "msg", "-I", "100", "-c"], self.suppress("libfabric")
-        server = self.serve_by_tcp([*words, "-B", port], port, run=options)
-        self.finish(server, self.start([*words, "-P", port, "127.0.0.1"], run=options))
+        for provider, kind in programs.LIBFABRIC:
+            with self.subTest(kind):
+                port, options = free_port(), self.suppress("libfabric")
+                server, client = programs.libfabric(provider, kind, port, "127.0.0.1")
+                server = self.serve_by_tcp(server, port, run=options)
+                self.finish(server, self.start(client, run=options))
 
     def test_libfabric_over_efa(self):
         extra = {"FI_EFA_ENABLE_SHM_TRANSFER": "0", "FI_PROVIDER": "efa"}
@@ -123,6 +169,22 @@ class Ucx(Checked, CmTest):
                 self.finish(server, self.start([*words, "-n", "300", "-w", "20", "-s", size], run=options, **extra))
 
 
+class Mooncake(Checked):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.packages = packages.python()
+
+    def test_its_engine_writes_and_reads(self):
+        self.env["PYTHONPATH"] = str(self.packages)
+        script = HERE.parent / "verbs/python/mooncake_pair.py"
+        sides = [self.start(["/usr/bin/python3", "-B", script, side, self.runtime]) for side in ("target", "initiator")]
+        for side in reversed(sides):
+            status = side.wait(time.monotonic() + 180)
+            self.assertEqual(status, 0, side.describe(status))
+            self.assertIn("ERROR SUMMARY: 0 errors", side.output())
+
+
 class Pyverbs(Checked):
     """rdma-core's own tests, of which some make mistakes on purpose."""
 
@@ -130,7 +192,7 @@ class Pyverbs(Checked):
     by_itself = True
 
     ON_PURPOSE = re.compile(
-        r"test_\w*(bad|invalid|illegal|wrong|non_aligned|rereg|resize|mw_type|bind_mw|create_ah_roce)|unimport_resources"
+        r"test_\w*(ud_zero_size|bad|invalid|illegal|wrong|non_aligned|rereg|resize|mw_type|bind_mw|create_ah_roce)|unimport_resources"
     )
 
     def test_nothing_is_reported_but_what_is_wrong_on_purpose(self):
