@@ -127,6 +127,9 @@ impl Checker {
                 _ => {}
             }
         }
+        if let (Reason::Qkey, Some(connection)) = (reason, self.connections.get(&qp.qpn.get())) {
+            parts.push(Part { says: "its Q_Key was set".into(), trace: connection.keyed() });
+        }
         if matches!(reason, Reason::ReceiverNotReady) {
             parts.extend(self.receives_of(qp));
         }
@@ -140,6 +143,8 @@ impl Checker {
                 | Reason::SequenceNaks
                 | Reason::PayloadLength
                 | Reason::OpcodeSequence
+                | Reason::Qkey
+                | Reason::NakDestination
         );
         if at_fault || parts.is_empty() {
             parts.extend(self.history.qp(qp.qpn.get()).map(made));

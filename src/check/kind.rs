@@ -229,6 +229,8 @@ impl Kind {
             0x302 => Kind::NoReadsAllowed,
             0x304 | 0x305 => Kind::DatagramTooLong,
             0x306 | 0x709 => Kind::FailedBind,
+            0x307 => Kind::RefusedRequest,
+            0x70a => Kind::WrongQkey,
             0x501 => Kind::NoAnswer,
             0x502 => Kind::LostPackets,
             0x503 => Kind::NoReceive,

@@ -51,10 +51,12 @@ const MEANINGS: &[(u16, &str)] = &[
     (0x304, "a datagram longer than the MTU"),
     (0x305, "a packet longer than the link takes"),
     (0x306, "a window was not bound, a key not invalidated, or a region not registered"),
+    (0x307, "there is no such address handle in the protection domain of the queue pair"),
     (0x3ff, "an error of SoftRNIC's own"),
     (0x461, "refused by the peer: NAK, invalid request"),
     (0x462, "refused by the peer: NAK, remote access error"),
     (0x463, "refused by the peer: NAK, remote operational error"),
+    (0x464, "refused by the peer: no queue pair has this number and Q_Key"),
     (0x501, "the peer did not answer"),
     (0x502, "the peer reported lost packets too often"),
     (0x503, "the peer had no receive too often"),
@@ -70,6 +72,7 @@ const MEANINGS: &[(u16, &str)] = &[
     (0x707, "the peer's message is longer than 2^31 bytes"),
     (0x708, "the packets of a WRITE do not add up to the length that it announced"),
     (0x709, "the peer named a key to invalidate, and that failed"),
+    (0x70a, "the peer's message has another Q_Key than the queue pair"),
     (0x801, "the message is longer than the receive"),
 ];
 
@@ -112,6 +115,9 @@ impl Code {
             Reason::MessageTooLong => 0x707,
             Reason::WriteLength => 0x708,
             Reason::RemoteInvalidate => 0x709,
+            Reason::NakDestination => 0x464,
+            Reason::Qkey => 0x70a,
+            Reason::AddressHandle => 0x307,
             Reason::ReceiveTooShort => 0x801,
         })
     }
@@ -202,6 +208,9 @@ mod tests {
             ReceiveMemory,
             RemoteMemory,
             RemoteInvalidate,
+            NakDestination,
+            Qkey,
+            AddressHandle,
         ] {
             assert!(!Code::of(reason, None).meaning().is_empty(), "{reason:?}");
         }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Formatter};
 
 use softrnic_memory::{Access, BindError, Denial, InvalidateError, MemoryError, ValidRange};
-use softrnic_wire::{Rkey, Time};
+use softrnic_wire::{Qkey, Rkey, Time};
 
 use crate::words::ago;
 
@@ -18,6 +18,13 @@ pub enum Denied {
     Invalidate(Rkey, InvalidateError),
     /// A fast registration.
     FastRegister(MemoryError),
+    /// A message with another Q_Key than the queue pair.
+    Qkey {
+        /// That of the message.
+        came: Qkey,
+        /// That of the queue pair.
+        expected: Qkey,
+    },
 }
 
 /// A key that did not give access to a range.
@@ -43,6 +50,9 @@ impl Denied {
             Denied::Bind(error) => write!(f, "the window cannot be bound: {error}"),
             Denied::Invalidate(rkey, error) => {
                 write!(f, "key {:#x} cannot be invalidated: {error}", rkey.0)
+            }
+            Denied::Qkey { came, expected } => {
+                write!(f, "its Q_Key is {:#x}, that of the QP {:#x}", came.0, expected.0)
             }
             Denied::FastRegister(error) => write!(f, "the region cannot be registered: {error}"),
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use softrnic_transport::{Attempt, Failure, Reason};
+use softrnic_transport::{Attempt, Failure, QpType, Reason};
 use softrnic_wire::Time;
 
 use crate::code::Code;
@@ -51,6 +51,7 @@ impl Diagnosis {
                 | ReceiveMemory
                 | RemoteMemory
                 | RemoteInvalidate
+                | Qkey
         )
     }
 
@@ -58,21 +59,26 @@ impl Diagnosis {
         let Failure { reason, attempt, qp, since } = &self.failure;
         let how_long = since.map_or_else(String::new, |since| format!(" for {}", span(since, self.now)));
         match reason {
-            Reason::NakInvalidRequest | Reason::NakRemoteAccess | Reason::NakRemoteOperation => {
+            Reason::NakInvalidRequest
+            | Reason::NakRemoteAccess
+            | Reason::NakRemoteOperation
+            | Reason::NakDestination => {
                 f.write_str("refused by the peer: ")?;
                 match (&self.peer, reason) {
                     (Some(peer), _) => peer.write_reason(f),
                     (None, Reason::NakInvalidRequest) => f.write_str("invalid request"),
+                    (None, Reason::NakDestination) => {
+                        f.write_str("no queue pair there has this number and Q_Key")
+                    }
                     (None, Reason::NakRemoteAccess) => f.write_str("its key does not allow this access"),
                     (None, _) => f.write_str("the receive posted there is at fault"),
                 }
             }
             Reason::NoAnswer => {
-                write!(
-                    f,
-                    "no answer from the peer{how_long}, after {} retries at timeout {}",
-                    qp.retries, qp.timeout
-                )?;
+                write!(f, "no answer from the peer{how_long}")?;
+                if qp.service != QpType::Srd {
+                    write!(f, ", after {} retries at timeout {}", qp.retries, qp.timeout)?;
+                }
                 match self.heard {
                     0 => f.write_str("; nothing has ever come from it"),
                     heard => write!(f, "; {heard} packets came from it before"),
@@ -105,7 +111,10 @@ impl Display for Diagnosis {
         if let Some(attempt) = &self.failure.attempt {
             match self.failure.reason {
                 _ if self.is_refusal() => write!(f, "refuses the peer's {}: ", Request(attempt))?,
-                Reason::NakInvalidRequest | Reason::NakRemoteAccess | Reason::NakRemoteOperation => {
+                Reason::NakInvalidRequest
+                | Reason::NakRemoteAccess
+                | Reason::NakRemoteOperation
+                | Reason::NakDestination => {
                     write!(f, "{} ", Request(attempt))?;
                 }
                 _ => write!(f, "{}: ", Request(attempt))?,
@@ -120,7 +129,7 @@ mod tests {
     use std::net::IpAddr;
 
     use softrnic_memory::{Access, Denial, Tombstone, ValidRange};
-    use softrnic_transport::{QpFacts, QpState, QpType, RemoteBuffer, WcOpcode};
+    use softrnic_transport::{QpFacts, QpState, RemoteBuffer, WcOpcode};
     use softrnic_wire::{Qpn, Rkey};
 
     use super::*;

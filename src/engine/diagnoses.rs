@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use softrnic_diagnosis::{Code, Denied, Diagnosis, KeyDenied, Warning};
 use softrnic_memory::{Access, Denial, LocalFault, RemoteFault};
 use softrnic_transport::{Concern, Failure, QpType, Reason};
-use softrnic_wire::{Qpn, Rkey};
+use softrnic_wire::{Qpn, Rkey, Time};
 
 use super::Engine;
 use super::attention::Act;
@@ -29,6 +29,8 @@ pub struct Trouble {
     pub code: Option<Code>,
     /// It was told that a datagram does not fit.
     told_unfit: bool,
+    /// How often it was told that a message of SRD was refused.
+    pub refusals: u8,
 }
 
 /// The last failures of an engine.
@@ -111,6 +113,22 @@ impl Diagnoses {
         say(kind, warning);
     }
 
+    /// Something has failed for good: asks what the peer says, and tells.
+    pub(super) fn conclude(
+        &mut self,
+        failure: Failure,
+        denied: Option<Denied>,
+        heard: u64,
+        now: Time,
+    ) -> Code {
+        let peer = self.peer_of(&failure);
+        let diagnosis = Diagnosis { failure, denied, peer, heard, now };
+        let code = diagnosis.code();
+        tell(&diagnosis);
+        self.keep(diagnosis);
+        code
+    }
+
     fn keep(&mut self, diagnosis: Diagnosis) {
         if let Some(watch) = self.watch() {
             watch.failed(&diagnosis);
@@ -129,7 +147,10 @@ impl Diagnoses {
     fn peer_of(&self, failure: &Failure) -> Option<Box<Diagnosis>> {
         if !matches!(
             failure.reason,
-            Reason::NakInvalidRequest | Reason::NakRemoteAccess | Reason::NakRemoteOperation
+            Reason::NakInvalidRequest
+                | Reason::NakRemoteAccess
+                | Reason::NakRemoteOperation
+                | Reason::NakDestination
         ) {
             return None;
         }
@@ -230,17 +251,14 @@ impl HostView<'_, '_> {
     #[cold]
     pub(super) fn diagnose(&mut self, failure: Failure) {
         let (heard, now) = (self.io.counts.packets_received, self.now);
-        let peer = self.shared.diagnoses.peer_of(&failure);
         let trouble = self.trouble();
         let denied = match failure.reason {
             Reason::LocalMemory | Reason::ReceiveMemory | Reason::LocalOperation => trouble.local.take(),
             Reason::RemoteMemory | Reason::RemoteInvalidate => trouble.remote.take(),
             _ => None,
         };
-        let diagnosis = Diagnosis { failure, denied, peer, heard, now };
-        trouble.code.get_or_insert(diagnosis.code());
-        tell(&diagnosis);
-        self.shared.diagnoses.keep(diagnosis);
+        let code = self.shared.diagnoses.conclude(failure, denied, heard, now);
+        self.trouble().code.get_or_insert(code);
     }
 
     /// What a failed completion says besides its status.

@@ -2,23 +2,29 @@
 //!
 //! A device without SRD has none of this.
 
+mod failures;
+mod handles;
+
 use std::net::IpAddr;
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rustc_hash::{FxHashMap, FxHashSet};
 use slotmap::SlotMap;
-use softrnic_diagnosis::Code as Why;
+use softrnic_diagnosis::{Code as Why, Denied};
 use softrnic_link::{Datagram, Flow, Link, ProcessSlot, TxError};
 use softrnic_memory::{Access, MemoryTable, PdId};
 use softrnic_srd::{Arrival, Code, Config, Counter, Endpoint, Host, Payload, Peer, Post};
 use softrnic_transport::{
-    AttrMask, LocalFault, QpAttr, QpState, QpType, RemoteFault, SendOp, Status, TransmitError, WcOpcode,
+    AttrMask, LocalFault, QpAttr, QpState, QpType, Reason, RemoteFault, SendOp, Status, TransmitError,
+    WcOpcode,
 };
 use softrnic_wire::{
-    ICRC_LEN, Mtu, Pkey, Qkey, Qpn, Rkey, SrdHeaders, SrdOpcode, SrdPacket, Time, is_srd, rxe_qpn_to_sport,
+    ICRC_LEN, Mtu, Pkey, Qkey, Qpn, Rkey, SrdBody, SrdHeaders, SrdOpcode, SrdPacket, Time, is_srd,
+    rxe_qpn_to_sport,
 };
 
+use super::attention::Act;
 use super::completion::{Cqe, CqeExtra};
 use super::control::ControlError;
 use super::data::{LocalData, RecvRequest, SendRequest};
@@ -27,6 +33,8 @@ use super::objects::{Event, QpKey, QpSlot, ReceiveQueue};
 use super::seed::Purpose;
 use super::shared::Shared;
 use super::{Budget, DropReason, Engine, Step};
+use failures::Arrived;
+use handles::{Handles, NO_HANDLE};
 
 /// TTL of packets, the same as for all unicast packets.
 const TTL: u8 = 64;
@@ -83,7 +91,6 @@ pub struct SrdSource {
 /// The most senders without a handle that are remembered.
 const MAX_STRANGERS: usize = 4096;
 
-const NO_HANDLE: u64 = 0xFFFF;
 const UNSOLICITED: u64 = 1 << 16;
 
 impl SrdSource {
@@ -99,51 +106,6 @@ impl SrdSource {
             handle: Some(bits as u16).filter(|handle| u64::from(*handle) != NO_HANDLE),
             unsolicited: bits & UNSOLICITED != 0,
             stranger: (bits >> 32) as u32,
-        }
-    }
-}
-
-/// Address handles: one number for each address in a protection domain, however many handles of it there are.
-#[derive(Default)]
-struct Handles {
-    places: Vec<Option<Handle>>,
-    by_address: FxHashMap<(PdId, IpAddr, IpAddr), u16>,
-}
-
-#[derive(Clone, Copy)]
-struct Handle {
-    pd: PdId,
-    local: IpAddr,
-    remote: IpAddr,
-    users: usize,
-}
-
-impl Handles {
-    fn add(&mut self, pd: PdId, local: IpAddr, remote: IpAddr) -> Result<u16, ControlError> {
-        if let Some(&number) = self.by_address.get(&(pd, local, remote)) {
-            let handle = self.places[usize::from(number)].as_mut();
-            handle.ok_or(ControlError::UnknownObject)?.users += 1;
-            return Ok(number);
-        }
-        let free = self.places.iter().position(Option::is_none);
-        let place = free.unwrap_or(self.places.len());
-        let number = u16::try_from(place).ok().filter(|number| u64::from(*number) != NO_HANDLE);
-        let number = number.ok_or(ControlError::NoMemory)?;
-        if place == self.places.len() {
-            self.places.push(None);
-        }
-        self.places[place] = Some(Handle { pd, local, remote, users: 1 });
-        self.by_address.insert((pd, local, remote), number);
-        Ok(number)
-    }
-
-    fn remove(&mut self, number: u16) {
-        let Some(place) = self.places.get_mut(usize::from(number)) else { return };
-        let Some(handle) = place else { return };
-        handle.users -= 1;
-        if handle.users == 0 {
-            self.by_address.remove(&(handle.pd, handle.local, handle.remote));
-            *place = None;
         }
     }
 }
@@ -192,6 +154,8 @@ struct View<'a, 'l> {
     now: Time,
     /// Nothing of this one completes.
     discarded: Option<QpKey>,
+    /// What is being received.
+    packet: Option<Arrived>,
 }
 
 impl View<'_, '_> {
@@ -303,7 +267,12 @@ impl Host for View<'_, '_> {
         let key = *self.by_number.get(&qpn)?;
         let slot = self.qps.get_mut(key)?;
         let receives = matches!(slot.qp.state(), QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe);
-        let is_meant = slot.io.service == QpType::Srd && receives && slot.qp.attr().qkey == qkey;
+        let expected = slot.qp.attr().qkey;
+        let is_meant = slot.io.service == QpType::Srd && receives;
+        if is_meant && qkey != expected {
+            self.refuse(key, Reason::Qkey, Some(Denied::Qkey { came: qkey, expected }), None);
+            return None;
+        }
         is_meant.then_some(key)
     }
 
@@ -322,6 +291,11 @@ impl Host for View<'_, '_> {
     }
 
     fn return_receive(&mut self, qp: QpKey, wqe: RecvRequest) {
+        if let Some(Arrived { body: SrdBody::Send(_, part, _), .. }) = self.packet
+            && wqe.length < part.length
+        {
+            self.refuse(qp, Reason::ReceiveTooShort, None, Some((wqe.wr_id, wqe.length)));
+        }
         if self.qps.contains_key(qp) {
             self.around.spare.push((qp, wqe));
         }
@@ -342,21 +316,39 @@ impl Host for View<'_, '_> {
     fn scatter(&mut self, qp: QpKey, data: &LocalData, offset: u64, bytes: &[u8]) -> Result<(), LocalFault> {
         let io = &self.qps.get(qp).ok_or(LocalFault)?.io;
         let LocalData::Sges(sges) = data else { return Err(LocalFault) };
-        self.memory.scatter(io.pd, sges, offset, bytes).map_err(|_| LocalFault)
+        self.tell(&Act::Place { qpn: io.qpn, list: sges });
+        self.memory.scatter(io.pd, sges, offset, bytes).map_err(|_| {
+            if matches!(self.packet, Some(Arrived { body: SrdBody::Send(..), .. })) {
+                let denied = self.local_denial(qp, data, true);
+                self.refuse(qp, Reason::ReceiveMemory, denied, None);
+            }
+            LocalFault
+        })
     }
 
     fn check_read(&mut self, qp: QpKey, rkey: Rkey, va: u64, len: u64) -> Result<(), RemoteFault> {
         let io = &self.qps.get(qp).ok_or(RemoteFault::Access)?.io;
         let checked = self.memory.check_remote(io.pd, io.qpn, rkey, va, len, Access::REMOTE_READ);
-        checked.map(|_| ()).map_err(|_| RemoteFault::Access)
+        checked.map(|_| ()).map_err(|_| {
+            self.refuse_key(qp, rkey, (va, len), Access::REMOTE_READ);
+            RemoteFault::Access
+        })
     }
 
     fn write(&mut self, qp: QpKey, rkey: Rkey, va: u64, bytes: &[u8]) -> Result<(), RemoteFault> {
         let io = &self.qps.get(qp).ok_or(RemoteFault::Access)?.io;
-        self.memory.write_remote(io.pd, io.qpn, rkey, va, bytes).map_err(|_| RemoteFault::Access)
+        let length = bytes.len() as u64;
+        self.tell(&Act::Write { rkey, va, length });
+        self.memory.write_remote(io.pd, io.qpn, rkey, va, bytes).map_err(|_| {
+            self.refuse_key(qp, rkey, (va, length), Access::REMOTE_WRITE);
+            RemoteFault::Access
+        })
     }
 
     fn complete_send(&mut self, qp: QpKey, wqe: SendRequest, code: Code) {
+        if code != Code::Ok {
+            self.diagnose(qp, &wqe, code);
+        }
         let Some(slot) = self.qps.get_mut(qp) else { return };
         let sends = &mut slot.io.sends;
         match sends.is_freed_by_polling() {
@@ -407,7 +399,7 @@ impl Engine {
     ) -> Option<T> {
         let Engine { srd, memory, qps, by_number, shared, .. } = self;
         let Srd { endpoint, around } = &mut **srd.as_mut()?;
-        let mut view = View { around, memory, qps, by_number, shared, link, now, discarded };
+        let mut view = View { around, memory, qps, by_number, shared, link, now, discarded, packet: None };
         Some(drive(endpoint, &mut view))
     }
 
@@ -422,13 +414,14 @@ impl Engine {
             return false;
         }
         while let Some(slot) = self.qps.get_mut(key).filter(|slot| slot.qp.state() == QpState::Rts) {
-            let (qpn, rnr_retry) = (slot.io.qpn, slot.qp.attr().rnr_retry);
+            let (qpn, pd, rnr_retry) = (slot.io.qpn, slot.io.pd, slot.qp.attr().rnr_retry);
             let Some(wqe) = slot.io.sends.pop() else { return true };
             self.with_srd(now, None, None, |endpoint, view| {
                 let SendOp::Srd { handle, dest_qpn, qkey, .. } = wqe.op else {
                     return view.complete_send(key, wqe, Code::UnsupportedOp);
                 };
-                let Some(Some(to)) = view.around.handles.places.get(usize::from(handle)).copied() else {
+                let place = view.around.handles.places.get(usize::from(handle)).copied().flatten();
+                let Some(to) = place.filter(|to| to.pd == pd) else {
                     return view.complete_send(key, wqe, Code::InvalidAh);
                 };
                 let place = ProcessSlot::of(dest_qpn).number() as u8;
@@ -460,7 +453,12 @@ impl Engine {
         if datagram.dst.is_multicast() {
             return Err(DropReason::Multicast);
         }
-        self.with_srd(now, None, None, |endpoint, view| endpoint.on_packet(now, peer, &packet, view));
+        let from = (datagram.src, headers.src_qpn);
+        let arrived = Arrived { own: datagram.dst, from, body: headers.body };
+        self.with_srd(now, None, None, |endpoint, view| {
+            view.packet = Some(arrived);
+            endpoint.on_packet(now, peer, &packet, view);
+        });
         Ok(())
     }
 

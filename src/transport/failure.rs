@@ -73,6 +73,12 @@ pub enum Reason {
     RemoteMemory,
     /// The host refused to invalidate the key that the peer named, and knows why.
     RemoteInvalidate,
+    /// The peer has no such queue pair of SRD, or with another Q_Key.
+    NakDestination,
+    /// The peer's message names another Q_Key than that of the queue pair.
+    Qkey,
+    /// There is no such address handle.
+    AddressHandle,
 }
 
 impl Reason {
@@ -81,7 +87,9 @@ impl Reason {
         match self {
             Reason::LocalMemory | Reason::ReceiveMemory => Status::LocalProtection,
             Reason::LocalOperation => Status::MwBind,
-            Reason::WrongService | Reason::NoReadsAllowed | Reason::NoForm => Status::LocalQpOperation,
+            Reason::WrongService | Reason::NoReadsAllowed | Reason::NoForm | Reason::AddressHandle => {
+                Status::LocalQpOperation
+            }
             Reason::DatagramTooLong
             | Reason::PacketTooLong
             | Reason::AnswerLength
@@ -97,6 +105,8 @@ impl Reason {
             | Reason::MessageTooLong
             | Reason::WriteLength
             | Reason::Misaligned
+            | Reason::NakDestination
+            | Reason::Qkey
             | Reason::RemoteInvalidate => Status::RemoteInvalidRequest,
             Reason::NakRemoteAccess | Reason::RemoteMemory => Status::RemoteAccess,
             Reason::NakRemoteOperation => Status::RemoteOperation,
@@ -222,7 +232,7 @@ impl Failure {
 
 impl Attempt {
     /// A work request of the send queue.
-    pub(crate) fn of<D>(wqe: &SendWqe<D>) -> Attempt {
+    pub fn of<D>(wqe: &SendWqe<D>) -> Attempt {
         let (remote, length) = match wqe.op {
             SendOp::Write { remote, .. }
             | SendOp::Read { remote }

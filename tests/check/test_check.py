@@ -20,6 +20,13 @@ KIND = re.compile(r'(?:/\*|"""|//!) ?([a-z-]+): ')
 MARKED = re.compile(r"(?:/\*|#|//) ([a-z]+)(?: \*/)?$")
 
 
+# Mistakes of other/efa.c, and what is said of them.
+EFA = {
+    "none": None, "rkey": "unknown-key", "access": "missing-access", "lkey": "unknown-key", "qkey": "wrong-qkey",
+    "short": "short-receive", "domain": "refused-request",
+}  # fmt: skip
+
+
 class Checked(VerbsTest):
     def build(self, source, *flags):
         return self.compile(source, "-libverbs", "-lrdmacm", "-lpthread",
@@ -73,6 +80,17 @@ class Planted(Checked):
 
     def test_who_has_asked_whether_a_fork_needs_anything_is_not_told_that_it_does(self):
         self.correct([self.build(HERE / "other/asked_before_fork.c")])
+
+    def test_what_is_wrong_with_messages_of_efa_is_told(self):
+        source = HERE / "other/efa.c"
+        program = self.compile(source, "-libverbs", "-lefa", flags=("-Wall", "-Wextra", "-Werror", "-Wno-unused-function"))
+        line = next(n for n, line in enumerate(source.read_text().splitlines(), 1) if "/* posted */" in line)
+        for mistake, kind in EFA.items():
+            with self.subTest(mistake):
+                out, report = self.check([program, mistake], "--like", "efa")
+                self.assertEqual([found["kind"] for found in report["findings"]], [kind] if kind else [], out)
+                if kind:
+                    self.assertIn(f"efa.c:{line}", out)
 
     def test_a_program_halts_with_its_first_mistake(self):
         program = self.build(HERE / "other/undefined_fields.c")
