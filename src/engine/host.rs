@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use slotmap::SlotMap;
 use softrnic_diagnosis::Denied;
 use softrnic_link::{Flow, Link, ProcessSlot, TxError};
-use softrnic_memory::{Access, BindSpec, FlushScope, MemoryTable, PdId, SharedBytes};
+use softrnic_memory::{Access, BindSpec, FlushScope, MemoryTable, PdId, SharedBytes, append_shared};
 use softrnic_transport::{
     AtomicOp, Completion, Concern, Counter, Domain, Failure, Host, LocalFault, LocalOp, LocalOpFault, NoRecv,
     Path, Payload, Peer, PeerProcess, QpAttr, QpEvent, Receive, RemoteAccess, RemoteFault, Status, Transmit,
@@ -200,6 +200,7 @@ fn seal_as_rxe(facts: &UdpFacts, packet: &mut [u8]) {
     packet[at..].copy_from_slice(&icrc.to_le_bytes());
 }
 
+#[inline(always)]
 pub(super) fn gather(
     memory: &MemoryTable,
     io: &QpIo,
@@ -534,6 +535,10 @@ impl Host for HostView<'_, '_> {
         let fits = self.shared.held + bytes <= MAX_HELD;
         self.shared.held += if fits { bytes } else { 0 };
         fits
+    }
+
+    fn read_received(&self, payload: &[u8], to: &mut Vec<u8>) {
+        append_shared(self.source(payload), to);
     }
 
     fn release_held(&mut self, bytes: usize) {

@@ -130,10 +130,10 @@ impl EngineConfig {
         self
     }
 
-    /// Whether payloads are looked at only while their packet is received. Otherwise they must not stay with the peer
-    /// ([`Link::leave_payloads`]): an adversary, SRD and selective recovery keep some.
-    pub fn keeps_no_payloads(&self) -> bool {
-        self.adversary.is_none() && self.srd.is_none() && !self.transport.selective_recovery
+    /// Whether payloads may stay with the peer until they are copied ([`Link::leave_payloads`]). An adversary and SRD look
+    /// at them elsewhere.
+    pub fn leaves_payloads(&self) -> bool {
+        self.adversary.is_none() && self.srd.is_none()
     }
 
     /// The configuration of the memory table of such an engine.

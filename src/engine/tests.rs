@@ -167,13 +167,10 @@ fn one_object_beyond_the_limit_is_refused_until_another_is_destroyed() {
     engine.create_qp(init).expect("a place is free");
 }
 
-/// What is kept would be read where the peer may write something else meanwhile.
+/// What an adversary keeps would be read where the peer may write something else meanwhile.
 #[test]
-fn payloads_stay_with_the_peer_only_if_none_is_kept() {
+fn payloads_stay_with_the_peer_unless_an_adversary_keeps_them() {
     let plain = || EngineConfig::with_seed(1);
-    let mut selective = Config::default();
-    selective.selective_recovery = true;
-    assert!(plain().keeps_no_payloads());
-    assert!(!EngineConfig { transport: selective, ..plain() }.keeps_no_payloads());
-    assert!(!EngineConfig { adversary: Some(1), ..plain() }.keeps_no_payloads());
+    assert!(plain().leaves_payloads());
+    assert!(!EngineConfig { adversary: Some(1), ..plain() }.leaves_payloads());
 }

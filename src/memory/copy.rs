@@ -15,6 +15,14 @@ use crate::safe_copy::{self, Unmapped};
 use crate::sge::Sge;
 use crate::table::MemoryTable;
 
+/// Appends bytes that others may write meanwhile.
+pub fn append_shared(from: SharedBytes<'_>, to: &mut Vec<u8>) {
+    let start = to.len();
+    to.resize(start + from.len(), 0);
+    // SAFETY: as many as `from` has, which can be read; those just made belong to nobody else.
+    unsafe { racing::copy(from.base(), to[start..].as_mut_ptr(), from.len()) };
+}
+
 impl MemoryTable {
     /// Fills `dst` from the scatter/gather list, beginning at `offset`. Keys are checked for the bytes accessed. On an
     /// error `dst` may be partly filled.

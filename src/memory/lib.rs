@@ -95,6 +95,7 @@ pub use access::Access;
 pub use app_range::{AppRange, copy_from_app, copy_if_mapped, copy_to_app, write_if_mapped};
 pub use atomic::FlushScope;
 pub use check::{LocalFault, RemoteFault};
+pub use copy::append_shared;
 pub use denial::{Denial, Tombstone, ValidRange};
 pub use device_memory::{DeviceMemory, DmId};
 pub use error::{BindError, InvalidateError, MemoryError};

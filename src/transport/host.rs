@@ -1,5 +1,7 @@
 //! What a queue pair needs from the NIC around it.
 
+use alloc::vec::Vec;
+
 use softrnic_wire::{Feth, Headers, IcrcForm, Qpn, Rkey, Srqn, Time};
 
 use crate::completion::{Completion, QpEvent};
@@ -269,6 +271,11 @@ pub trait Host {
 
     /// Whether the NIC has room for that many bytes of requests that come before their turn.
     fn reserve_held(&mut self, bytes: usize) -> bool;
+
+    /// Appends a payload of the packet that is received, which may have to be fetched.
+    fn read_received(&self, payload: &[u8], to: &mut Vec<u8>) {
+        to.extend_from_slice(payload);
+    }
 
     /// Gives such bytes back.
     fn release_held(&mut self, bytes: usize);

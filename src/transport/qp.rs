@@ -197,7 +197,12 @@ impl<D> Qp<D> {
             responder.note_congestion(cx, now, host);
         }
         match (&packet.body, cx.service) {
-            (Body::Rc(op), QpType::Rc) => self.on_reliable(now, packet, op, None, host),
+            (Body::Rc(op), QpType::Rc) => {
+                self.on_reliable(now, packet, op, None, host);
+                if self.responder.has_kept() {
+                    self.execute_kept(now, host);
+                }
+            }
             (Body::Xrc(xrc), QpType::XrcInitiator | QpType::XrcTarget) => {
                 self.on_reliable(now, packet, &xrc.op(), xrc.srqn(), host);
             }
@@ -389,6 +394,15 @@ impl<D> Qp<D> {
             _ => return host.count(Counter::DropOpcode),
         };
         self.after_requester(outcome, host);
+    }
+
+    /// Executes the requests that came before their turn, as far as it is theirs now.
+    #[cold]
+    #[inline(never)]
+    fn execute_kept<H: Host<Data = D>>(&mut self, now: Time, host: &mut H) {
+        while let Some(kept) = self.responder.next_kept(&self.context, host) {
+            self.on_reliable(now, &kept.packet(self.context.qpn), &kept.op, None, host);
+        }
     }
 
     fn transmit_requests<H: Host<Data = D>>(

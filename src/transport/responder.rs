@@ -192,8 +192,12 @@ impl<D> Responder<D> {
         self.nak_sent = false;
         self.note_established(cx, host);
         match self.execute(cx, &request, host) {
-            Ok(()) if self.reorder.is_empty() => Outcome::Continue,
-            Ok(()) => self.replay(cx, host),
+            Ok(()) => {
+                if self.has_kept() {
+                    self.after_executing(cx, host);
+                }
+                Outcome::Continue
+            }
             Err(refusal) => self.refuse(cx, request.psn, refusal, request.attempt(), host),
         }
     }

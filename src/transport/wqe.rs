@@ -104,13 +104,17 @@ pub enum SendOp {
 impl SendOp {
     /// Whether a service has such requests (IBTA 10.8.2, 11.4.1.1).
     pub(crate) fn is_of(&self, service: QpType) -> bool {
-        match (self, service) {
-            (SendOp::Datagram { .. }, service) => service == QpType::Ud,
-            (SendOp::Srd { .. }, service) => service == QpType::Srd,
-            (_, QpType::Ud | QpType::XrcTarget | QpType::Srd) => false,
-            (SendOp::Send(SendTail::Inv(_)), QpType::Uc) => false,
-            (SendOp::Send(_) | SendOp::Write { .. } | SendOp::Local(_), _) => true,
-            (_, service) => service != QpType::Uc,
+        match service {
+            QpType::Rc | QpType::XrcInitiator => {
+                !matches!(self, SendOp::Datagram { .. } | SendOp::Srd { .. })
+            }
+            QpType::Uc => match self {
+                SendOp::Send(tail) => !matches!(tail, SendTail::Inv(_)),
+                _ => matches!(self, SendOp::Write { .. } | SendOp::Local(_)),
+            },
+            QpType::Ud => matches!(self, SendOp::Datagram { .. }),
+            QpType::Srd => matches!(self, SendOp::Srd { .. }),
+            QpType::XrcTarget => false,
         }
     }
 }

@@ -194,7 +194,7 @@ impl Nic {
         let bell = link.caller_wake_fd().and_then(Bell::copy_of).map(Arc::new);
         let members_fd = link.sharing().map(|sharing| sharing.descriptor());
         let config = EngineConfig { window: bounded(config.window, link.capabilities()), ..config };
-        if config.keeps_no_payloads() {
+        if config.leaves_payloads() {
             link.leave_payloads();
         }
         let mut engine = Engine::new(config);

@@ -337,6 +337,7 @@ impl<D> Requester<D> {
     }
 
     /// `una` moves to `to`, which lies in the front entry or just behind it.
+    #[inline(always)]
     pub(super) fn advance_una<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, to: Psn, host: &mut H) {
         let landed = self.landed_before(cx, to);
         let freed = self.queue.acknowledge_to(to, cx.config.mtu, landed);
@@ -447,6 +448,7 @@ impl<D> Requester<D> {
     }
 
     /// Starts the retransmission timers if something is in flight and they are not running.
+    #[inline(always)]
     pub(super) fn arm_retransmission(&mut self, cx: &Context, now: Time) {
         if !self.queue.is_outstanding() || !cx.is_reliable() {
             return;

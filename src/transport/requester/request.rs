@@ -39,6 +39,7 @@ pub fn payload<D>(entry: &Entry<D>, index: u32, mtu: u32) -> Payload<'_, D> {
 ///
 /// They are made in their place: what was stored in pieces and is then moved as a whole has to wait until the processor
 /// has stored everything before it.
+#[inline(always)]
 pub fn complete<D>(
     headers: &mut Headers,
     cx: &Context,

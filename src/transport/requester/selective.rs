@@ -283,6 +283,8 @@ impl<D> Requester<D> {
     }
 
     /// Completes what has become the front, and begins another pass over what is missing when it should have come.
+    #[cold]
+    #[inline(never)]
     pub(super) fn settle<H: Host<Data = D>>(&mut self, cx: &Context, now: Time, host: &mut H) -> Outcome {
         let una = self.queue.una;
         while let (Some(board), Some(front)) = (&self.board, self.queue.entries.front()) {
@@ -436,7 +438,13 @@ impl<D> Requester<D> {
     }
 
     /// What packets before `to` cost that are no longer in flight. They leave the scoreboard.
+    #[inline(always)]
     pub(super) fn landed_before(&mut self, cx: &Context, to: Psn) -> u64 {
+        if self.board.is_some() { self.take_landed(cx, to) } else { 0 }
+    }
+
+    #[cold]
+    fn take_landed(&mut self, cx: &Context, to: Psn) -> u64 {
         let Some(board) = &mut self.board else { return 0 };
         let (una, entry) = (self.queue.una, &self.queue.entries[0]);
         let count = to.distance_from(una).max(0) as u32;

@@ -7,12 +7,10 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use softrnic_wire::{Op, Psn, REORDER_WINDOW, Srqn};
+use softrnic_wire::{Body, Bth, Op, Packet, Psn, Qpn, REORDER_WINDOW};
 
-use super::responses::Response;
-use super::stages::op_is_saved;
 use super::{Request, Responder};
-use crate::context::{Context, Outcome};
+use crate::context::Context;
 use crate::counters::Counter;
 use crate::host::Host;
 use crate::planted::Fault;
@@ -22,15 +20,22 @@ use crate::window_bits::WindowBits;
 const PER_PACKET: usize = 128;
 
 /// A request that waits for its turn.
-struct Held {
-    op: Op,
-    srqn: Option<Srqn>,
+pub(crate) struct Kept {
+    pub op: Op,
+    psn: Psn,
     ack_req: bool,
     solicited: bool,
     payload: Vec<u8>,
 }
 
-impl Held {
+impl Kept {
+    /// Its packet, which has been found to be for `qpn`.
+    pub fn packet(&self, qpn: Qpn) -> Packet<'_> {
+        let Kept { op, psn, ack_req, solicited, ref payload } = *self;
+        let bth = Bth { ack_req, solicited, ..Bth::new(qpn, psn) };
+        Packet { bth, body: Body::Rc(op), payload, icrc: 0 }
+    }
+
     /// What it takes of the budget.
     fn cost(&self) -> usize {
         PER_PACKET + self.payload.len()
@@ -49,7 +54,7 @@ impl Held {
 #[derive(Default)]
 pub(super) struct Reorder {
     /// By PSN, from that of `first` on.
-    slots: VecDeque<Option<Held>>,
+    slots: VecDeque<Option<Kept>>,
     first: Psn,
 }
 
@@ -94,33 +99,41 @@ impl Reorder {
         {
             return Err(NotKept::NoMemory);
         }
-        payload.extend_from_slice(request.payload);
+        host.read_received(request.payload, &mut payload);
         self.slots.extend((0..more).map(|_| None));
-        let Request { op, srqn, ack_req, solicited, .. } = *request;
-        self.slots[at] = Some(Held { op: *op, srqn, ack_req, solicited, payload });
+        let Request { op, psn, ack_req, solicited, .. } = *request;
+        self.slots[at] = Some(Kept { op: *op, psn, ack_req, solicited, payload });
         Ok(())
     }
 
-    /// Takes the request whose turn it is, and forgets those before it.
-    fn take<H: Host>(&mut self, expected: Psn, host: &mut H) -> Option<Held> {
+    /// Forgets the requests before `expected`, whose turn it is.
+    fn forget_before<H: Host>(&mut self, expected: Psn, host: &mut H) {
         while self.first.is_before(expected)
             && let Some(slot) = self.slots.pop_front()
         {
             self.first = self.first.next();
             release(slot, host);
         }
-        let held = match self.slots.front_mut() {
-            Some(slot) if self.first == expected => slot.take(),
-            _ => None,
-        };
-        if held.is_some() {
-            self.slots.pop_front();
-            self.first = self.first.next();
-        }
         if self.slots.is_empty() {
             self.slots = VecDeque::new();
         }
-        held.inspect(|held| host.release_held(held.cost()))
+    }
+
+    /// Whether the request whose turn it is has come.
+    fn has(&self, expected: Psn) -> bool {
+        self.first == expected && self.slots.front().is_some_and(Option::is_some)
+    }
+
+    /// Takes that request.
+    fn take<H: Host>(&mut self, expected: Psn, host: &mut H) -> Option<Kept> {
+        let kept = if self.has(expected) { self.slots.pop_front().flatten() } else { None };
+        if let Some(kept) = &kept {
+            host.release_held(kept.cost());
+            self.first = self.first.next();
+            // A vector without any has no memory.
+            self.forget_before(expected, host);
+        }
+        kept
     }
 
     /// Forgets everything.
@@ -151,7 +164,7 @@ impl Reorder {
     }
 }
 
-fn release<H: Host>(slot: Option<Held>, host: &mut H) {
+fn release<H: Host>(slot: Option<Kept>, host: &mut H) {
     if let Some(held) = slot {
         host.release_held(held.cost());
     }
@@ -160,6 +173,7 @@ fn release<H: Host>(slot: Option<Held>, host: &mut H) {
 impl<D> Responder<D> {
     /// A request ahead of its turn, from a peer that recovers selectively: kept, and reported. `false` if there is no memory
     /// for it; then it is as if the peer did not.
+    #[cold]
     pub(super) fn keep_for_later<H: Host<Data = D>>(
         &mut self,
         cx: &Context,
@@ -192,36 +206,30 @@ impl<D> Responder<D> {
         }
     }
 
-    /// Executes what was kept, as far as it is its turn now.
-    pub(super) fn replay<H: Host<Data = D>>(&mut self, cx: &Context, host: &mut H) -> Outcome {
-        while let Some(held) = self.reorder.take(self.epsn, host) {
-            if cx.config.has(Fault::ForgetsKept) {
-                continue;
-            }
-            if self.responses.is_full() {
-                host.count(Counter::DropBusy);
-                self.reorder.clear(host);
-                return Outcome::Continue;
-            }
-            let Held { op, srqn, ack_req, solicited, payload } = &held;
-            let request = Request {
-                psn: self.epsn,
-                op,
-                srqn: *srqn,
-                ack_req: *ack_req,
-                solicited: *solicited,
-                payload,
-            };
-            if let Err(refusal) = self.execute(cx, &request, host) {
-                return self.refuse(cx, request.psn, refusal, request.attempt(), host);
-            }
-            if self.reorder.is_empty() && !op_is_saved(op) {
-                self.responses.push(Response::ack(self.epsn - 1, self.msn));
-            }
+    /// Whether requests wait for their turn.
+    pub fn has_kept(&self) -> bool {
+        !self.reorder.is_empty()
+    }
+
+    /// The kept request whose turn it is. The last one is acknowledged, whether or not it asks for that.
+    pub fn next_kept<H: Host<Data = D>>(&mut self, cx: &Context, host: &mut H) -> Option<Kept> {
+        if self.responses.is_full() {
+            return None;
         }
-        if !self.reorder.is_empty() {
+        let mut kept = self.reorder.take(self.epsn, host)?;
+        while cx.config.has(Fault::ForgetsKept) {
+            kept = self.reorder.take(self.epsn, host)?;
+        }
+        kept.ack_req |= self.reorder.is_empty();
+        Some(kept)
+    }
+
+    /// A request was executed before others that have come: tells the peer what is still missing.
+    #[cold]
+    pub(super) fn after_executing<H: Host<Data = D>>(&mut self, cx: &Context, host: &mut H) {
+        self.reorder.forget_before(self.epsn, host);
+        if self.has_kept() && !self.reorder.has(self.epsn) {
             self.report_gaps(cx);
         }
-        Outcome::Continue
     }
 }

@@ -308,6 +308,6 @@ fn place_send<H: Host>(
     }
 }
 
-pub(super) fn op_is_saved(op: &Op) -> bool {
+fn op_is_saved(op: &Op) -> bool {
     matches!(op, Op::ReadRequest(_) | Op::CompareSwap(_) | Op::FetchAdd(_) | Op::AtomicWrite(_))
 }

@@ -50,7 +50,16 @@ impl Case {
     fn request(&mut self, psn: u32, op: Op, payload: &[u8]) -> Outcome {
         let request =
             Request { psn: Psn::new(psn), op: &op, srqn: None, ack_req: true, solicited: false, payload };
-        self.responder.on_request(&self.cx, request, &mut self.world)
+        let mut outcome = self.responder.on_request(&self.cx, request, &mut self.world);
+        // As the QP does.
+        while outcome == CONTINUE
+            && let Some(kept) = self.responder.next_kept(&self.cx, &mut self.world)
+        {
+            let packet = kept.packet(self.cx.qpn);
+            let request = Request::new(&packet, &kept.op, None);
+            outcome = self.responder.on_request(&self.cx, request, &mut self.world);
+        }
+        outcome
     }
 
     /// What it answers: PSN, MSN and what the AETH or the payload says.
