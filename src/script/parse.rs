@@ -31,6 +31,8 @@ fn act(words: &mut Words<'_>) -> Result<Act, String> {
         }
         ">" if words.take("CM") => Act::ExpectMessage(message::message(words)?),
         "<" if words.take("CM") => Act::SendMessage(message::message(words)?),
+        ">" if words.take("SOFTRNIC") => Act::ExpectAnswer(capabilities(words)?),
+        "<" if words.take("SOFTRNIC") => Act::Ask(capabilities(words)?),
         ">" => Act::Expect(packet::packet(words)?),
         "<" => Act::Inject(packet::packet(words)?),
         "server" => Act::Server(match words.following() {
@@ -92,6 +94,14 @@ fn act(words: &mut Words<'_>) -> Result<Act, String> {
         }),
         _ => return Err(format!("`{command}` is not a command")),
     })
+}
+
+/// The queue pair that a datagram between SoftRNICs is about.
+fn capabilities(words: &mut Words<'_>) -> Result<String, String> {
+    match words.next()? {
+        "capabilities" => words.name(),
+        other => Err(format!("SoftRNICs tell each other `capabilities`, and not `{other}`")),
+    }
 }
 
 fn state(word: &str) -> Result<State, String> {

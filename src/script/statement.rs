@@ -77,6 +77,10 @@ pub(crate) enum Act {
     Inject(Packet),
     /// `>`
     Expect(Packet),
+    /// `< SOFTRNIC capabilities`
+    Ask(String),
+    /// `> SOFTRNIC capabilities`
+    ExpectAnswer(String),
     /// `< CM`
     SendMessage(Message),
     /// `> CM`
@@ -140,6 +144,7 @@ pub enum Setting {
     CqPlaces(usize),
     HiddenHeaders(bool),
     Window(u64),
+    SelectiveRecovery(bool),
 }
 
 /// A transport service.
@@ -321,6 +326,8 @@ pub(crate) struct Packet {
     pub len: usize,
     /// Pattern, and offset into it.
     pub data: Option<(u64, usize)>,
+    /// The PSNs that a selective acknowledgement says have come.
+    pub came: Option<Vec<u32>>,
     pub qp: Option<String>,
     pub seal: Option<Seal>,
     pub stranger: bool,

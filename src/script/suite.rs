@@ -12,7 +12,7 @@ pub fn suite() -> Vec<Script> {
 }
 
 #[rustfmt::skip]
-const SUITE: [(&str, &str); 139] = scripts![
+const SUITE: [(&str, &str); 149] = scripts![
     "12-1-responder"
     "12-1-send-then-write"
     "12-2-read"
@@ -113,6 +113,16 @@ const SUITE: [(&str, &str); 139] = scripts![
     "rnr-exhaustion"
     "rnr-retries-come-back"
     "rnr-wait-goes-on"
+    "selective-duplicates"
+    "selective-errors"
+    "selective-nak"
+    "selective-not-ready"
+    "selective-off"
+    "selective-read"
+    "selective-requester"
+    "selective-responder"
+    "selective-sends"
+    "selective-window"
     "sequence-nak-after-rnr"
     "sequences-at-start"
     "sequences-inside-send"

@@ -31,7 +31,7 @@ impl Default for Config {
             ud_mtu: 4096,
             mig_req: true,
             early_retransmission: true,
-            selective_recovery: false,
+            selective_recovery: true,
             read_chunk: 64 << 10,
             congestion_control: false,
             cnp_interval_us: 50,

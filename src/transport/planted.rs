@@ -37,9 +37,9 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Those that a script finds, by name. The others are about selective recovery, and `tests/sim/recovery.rs` finds them.
+    /// All, by name. A script finds each.
     #[cfg(feature = "planted")]
-    pub const ALL: [(&'static str, Fault); 12] = [
+    pub const ALL: [(&'static str, Fault); 14] = [
         ("silent-at-gaps", Fault::SilentAtGaps),
         ("silent-at-duplicates", Fault::SilentAtDuplicates),
         ("repeats-atomics", Fault::RepeatsAtomics),
@@ -52,6 +52,8 @@ impl Fault {
         ("no-rnr-delay", Fault::NoRnrDelay),
         ("no-fence", Fault::NoFence),
         ("any-response", Fault::AnyResponse),
+        ("no-second-pass", Fault::NoSecondPass),
+        ("forgets-kept", Fault::ForgetsKept),
     ];
 
     /// The one with this name.

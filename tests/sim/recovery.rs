@@ -16,12 +16,6 @@ const WARM_UP: Duration = Duration::from_millis(2);
 const MEASURED: Duration = Duration::from_millis(5);
 const KINDS: [Kind; 3] = [Kind::Write, Kind::Send, Kind::Read];
 
-fn selective() -> Config {
-    let mut config = Config::default();
-    config.selective_recovery = true;
-    config
-}
-
 fn path() -> Path {
     Path { delay: Duration::from_micros(2), ..Path::default() }
 }
@@ -78,7 +72,7 @@ fn kept(kind: Kind, path_with_faults: Path, transport: Config) -> f64 {
 fn a_flow_keeps_its_goodput_although_packets_are_lost() {
     for kind in KINDS {
         for (loss, least) in [(0.001, 0.98), (0.01, 0.95), (0.05, 0.75)] {
-            let kept = kept(kind, Path { loss, ..path() }, selective());
+            let kept = kept(kind, Path { loss, ..path() }, Config::default());
             assert!(kept >= least, "{kind:?}: {kept:.3} at {loss}");
         }
     }
@@ -90,7 +84,7 @@ fn reordering_of_a_hundred_packets_costs_little() {
     for kind in KINDS {
         for reorder in [0.01, 0.1, 1.0] {
             let late = Path { reorder, reorder_delay: Duration::from_micros(8), ..path() };
-            let kept = kept(kind, late, selective());
+            let kept = kept(kind, late, Config::default());
             assert!(kept > 0.97, "{kind:?}: {kept:.3} with {reorder} reordered");
         }
     }
@@ -98,14 +92,16 @@ fn reordering_of_a_hundred_packets_costs_little() {
 
 #[test]
 fn without_it_a_flow_keeps_less() {
-    let kept = kept(Kind::Write, Path { loss: 0.01, ..path() }, Config::default());
+    let mut transport = Config::default();
+    transport.selective_recovery = false;
+    let kept = kept(Kind::Write, Path { loss: 0.01, ..path() }, transport);
     assert!(kept < 0.9, "{kept:.3}");
 }
 
 #[test]
 fn planted_faults_are_found() {
     for (fault, loss, least) in [(Fault::NoSecondPass, 0.05, 0.75), (Fault::ForgetsKept, 0.01, 0.95)] {
-        let mut transport = selective();
+        let mut transport = Config::default();
         transport.planted = Some(fault);
         let kept = kept(Kind::Write, Path { loss, ..path() }, transport);
         assert!(kept < least, "{fault:?}: {kept:.3}");

@@ -39,8 +39,8 @@ pub struct DeviceSpec {
     /// The capture to make.
     pub pcap: Option<Recording>,
     /// How its QPs behave, apart from their attributes: with `early=off` they retransmit only after the local ACK
-    /// timeout, with `ecn=on` they mark packets as ECN-capable and slow down on CNPs, and with `recovery=selective` they send
-    /// again only what was lost, where the peer's NIC does as well.
+    /// timeout, with `ecn=on` they mark packets as ECN-capable and slow down on CNPs, and unless `recovery=gbn` they send again
+    /// only what was lost, where the peer's NIC does as well.
     pub transport: TransportConfig,
     /// Whether the kernel makes the copies to and from registered memory (`copies=safe`). The use of unmapped memory is
     /// then an error even if the program replaces the handlers of SIGSEGV and SIGBUS. `None` leaves it to

@@ -89,7 +89,7 @@ fn move_everything(left: &End, right: &End, what: &str) {
 #[test]
 fn messages_of_all_lengths_arrive_whole() {
     let pid = std::process::id();
-    for options in ["", "&icrc=always", "&copies=safe", "&recovery=selective"] {
+    for options in ["", "&icrc=always", "&copies=safe", "&recovery=gbn"] {
         let [left, right] =
             ["left", "right"].map(|name| End::open(&format!("{name}{pid}=udp?shm=on{options}")));
         left.connect(&right);

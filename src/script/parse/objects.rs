@@ -14,6 +14,11 @@ pub fn option(words: &mut Words<'_>) -> Result<Setting, String> {
         "cq" => Setting::CqPlaces(words.number()? as usize),
         "hidden" => Setting::HiddenHeaders(switch(words)?),
         "window" => Setting::Window(size(words.next()?)?),
+        "recovery" => Setting::SelectiveRecovery(match words.next()? {
+            "selective" => true,
+            "gbn" => false,
+            other => return Err(format!("recovery is selective or gbn, and not `{other}`")),
+        }),
         other => return Err(format!("`{other}` is not an option")),
     })
 }

@@ -17,6 +17,7 @@ pub fn packet(words: &mut Words<'_>) -> Result<Packet, String> {
         fields: Vec::new(),
         len: 0,
         data: None,
+        came: None,
         qp: None,
         seal: None,
         stranger: false,
@@ -33,6 +34,10 @@ pub fn packet(words: &mut Words<'_>) -> Result<Packet, String> {
             "data" => {
                 let (id, offset) = words.next()?.split_once('@').ok_or("data is PATTERN@OFFSET")?;
                 told.data = Some((number(id)?, number(offset)? as usize));
+            }
+            "came" => {
+                let psns = words.next()?.split(',').map(|psn| number(psn).map(|psn| psn as u32));
+                told.came = Some(psns.collect::<Result<_, _>>()?);
             }
             "ACK" => syndrome(0x1F),
             "SEQ" => syndrome(0x60),

@@ -8,6 +8,7 @@ use softrnic_wire::{
     PrivateHeader, Psn, Qpn, Rej, RejReason, Rep, Req, Served as Answered, ServiceId, SidrRep, SidrReq,
 };
 
+use super::capabilities::vendor;
 use super::names::Connection;
 use super::{Player, Result, deviation};
 use crate::message::{self, GSI_QKEY, MessageKind};
@@ -131,6 +132,9 @@ impl Player<'_> {
         self.names.introduce(&told.of)?;
         loop {
             let received = self.target.next_message(after)?;
+            if vendor(&received).is_some() {
+                continue;
+            }
             let (kind, bytes) = self.read(&received)?;
             if kind == MessageKind::Dreq && told.kind != kind && self.agree(&bytes)? {
                 continue;
@@ -212,6 +216,9 @@ impl Player<'_> {
     /// `repeats`, what had come before.
     pub(super) fn no_message(&mut self, repeats: bool) -> Result {
         while let Some(received) = self.target.unexpected_message()? {
+            if vendor(&received).is_some() {
+                continue;
+            }
             let (kind, bytes) = self.read(&received)?;
             if kind == MessageKind::Dreq && self.agree(&bytes)? || repeats && self.is_repeated(kind, &bytes) {
                 continue;

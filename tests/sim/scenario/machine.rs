@@ -92,6 +92,7 @@ impl Machine {
         let mut config = EngineConfig::with_seed(1);
         // Scripts that want it say so: it resends at times that depend on the measured round trip.
         config.transport.early_retransmission = false;
+        config.transport.selective_recovery = false;
         Machine {
             config,
             options: SimOptions { sees_ip_header: true, ..SimOptions::default() },
@@ -121,7 +122,10 @@ impl Machine {
             let places = self.cq_places;
             let path = Path { delay: Duration::ZERO, ..Path::default() };
             let mut world = World::new(1, path);
-            let node = Node::new(&world.fabric, NIC.into(), self.options, self.config, 256 << 10);
+            let mut node = Node::new(&world.fabric, NIC.into(), self.options, self.config, 256 << 10);
+            if self.config.transport.selective_recovery {
+                node.engine.serve_management(0x0200_0000_0000_0001);
+            }
             world.nodes.push(node);
             self.mark = world.now;
             self.remote = world.fabric.attach(REMOTE.into(), SimOptions::default()).ok();

@@ -26,6 +26,7 @@ impl Target for Machine {
             Setting::ReadChunk(bytes) => transport.read_chunk = bytes,
             Setting::CnpInterval(microseconds) => transport.cnp_interval_us = microseconds,
             Setting::SafeCopies(on) => self.config.safe_copies = on,
+            Setting::SelectiveRecovery(on) => transport.selective_recovery = on,
             Setting::CqPlaces(places) => self.cq_places = places,
             Setting::HiddenHeaders(on) => self.options.sees_ip_header = !on,
             Setting::Window(bytes) => {
