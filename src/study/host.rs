@@ -52,6 +52,7 @@ impl StudyHost {
             EngineConfig::with_seed(seed ^ (u64::from(host.0) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
         config.window = nic.window;
         config.transport.early_retransmission = nic.early_retransmission;
+        config.transport.selective_recovery = nic.selective_recovery;
         config.transport.congestion_control = nic.dcqcn.is_some();
         config.transport.cnp_interval_us = nic.cnp_interval_us;
         if let Some(parameters) = nic.dcqcn {
@@ -61,6 +62,10 @@ impl StudyHost {
         let mut engine = Engine::new(config);
         engine.gids().set(0, Some(address(host)));
         engine.set_active_mtu(nic.mtu);
+        if nic.selective_recovery {
+            // They agree by datagrams to QP 1.
+            engine.serve_management(u64::from(host.0) + 1);
+        }
         let pd = engine.memory().alloc_pd().map_err(no_memory)?;
         let lkey = engine.memory().alloc_null_mr(pd).map_err(no_memory)?.lkey;
         let (cq, completions, _) =

@@ -18,6 +18,8 @@ pub struct NicConfig {
     pub window: WindowConfig,
     /// Resend after a few round trips without progress, before the local ACK timeout.
     pub early_retransmission: bool,
+    /// Queue pairs agree, after the first loss, to send again only what was lost.
+    pub selective_recovery: bool,
     /// The local ACK timeout: 4.096 µs times 2 to this power.
     pub timeout: u8,
     /// Retries before a queue pair gives up, 0 to 7.
@@ -36,6 +38,7 @@ impl Default for NicConfig {
             cnp_interval_us: 50,
             window: WindowConfig { initial: unlimited, min: unlimited, max: unlimited },
             early_retransmission: false,
+            selective_recovery: false,
             timeout: 14,
             retry_cnt: 7,
         }

@@ -107,6 +107,8 @@ pub struct Nic {
     cnp_interval_us: Option<u32>,
     window: Option<Text>,
     early_retransmission: Option<bool>,
+    /// `gbn` or `selective`.
+    recovery: Option<Text>,
     timeout: Option<Spanned<u8>>,
     retry_cnt: Option<Spanned<u8>>,
     /// DCQCN's parameters by the names that Linux gives them under `roce_rp`.
@@ -296,6 +298,17 @@ impl Nic {
             nic.window = WindowConfig { initial: bytes, min: bytes, max: bytes };
         }
         nic.early_retransmission = self.early_retransmission.unwrap_or(nic.early_retransmission);
+        if let Some(recovery) = &self.recovery {
+            nic.selective_recovery = match recovery.as_ref().as_str() {
+                "gbn" => false,
+                "selective" => true,
+                other => {
+                    return Err(
+                        reader.wrong(recovery, format!("{other} is no way to recover: gbn, selective"))
+                    );
+                }
+            };
+        }
         if let Some(timeout) = &self.timeout {
             nic.timeout = within(timeout, 31, "timeout", reader)?;
         }
