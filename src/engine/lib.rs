@@ -289,15 +289,16 @@ impl Engine {
         let messages = self.shared.staged.receives().len();
         let (completed, acknowledged) = self.complete(now, link);
         step.completed = completed;
-        self.transmit(now, link, budget, &mut step);
-        if self.srd.is_some() {
-            self.transmit_srd(now, link, budget, &mut step);
-        }
         if !self.shared.losers.is_empty() {
             self.ask_peers(now);
         }
+        // Before the data, which may leave no room on the link for as long as there is more of them.
         if self.management_active {
             self.transmit_management(now, link, &mut step);
+        }
+        self.transmit(now, link, budget, &mut step);
+        if self.srd.is_some() {
+            self.transmit_srd(now, link, budget, &mut step);
         }
         if !self.delayed_acks.is_empty() {
             self.active.extend(&self.delayed_acks);
