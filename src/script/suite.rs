@@ -12,7 +12,7 @@ pub fn suite() -> Vec<Script> {
 }
 
 #[rustfmt::skip]
-const SUITE: [(&str, &str); 149] = scripts![
+const SUITE: [(&str, &str); 150] = scripts![
     "12-1-responder"
     "12-1-send-then-write"
     "12-2-read"
@@ -118,6 +118,7 @@ const SUITE: [(&str, &str); 149] = scripts![
     "selective-nak"
     "selective-not-ready"
     "selective-off"
+    "selective-probe"
     "selective-read"
     "selective-requester"
     "selective-responder"

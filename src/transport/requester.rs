@@ -78,7 +78,7 @@ pub(crate) struct Requester<D> {
     board: Option<Box<Scoreboard>>,
     /// How long what is missing is waited for before it is sent again, in nanoseconds: longer than packets are late.
     lateness: u32,
-    /// The oldest packet is to be sent again, to hear what the peer has.
+    /// A packet is to be sent again, to hear what the peer has.
     loss_probe: bool,
 }
 

@@ -379,8 +379,7 @@ impl<D> Requester<D> {
     fn next_lost(&mut self, cx: &Context) -> Option<Lost> {
         let (una, end) = (self.queue.una, self.queue.end);
         if self.loss_probe {
-            // The oldest packet that is missing: una itself.
-            let lost = (una != end).then(|| self.missing_from(cx, una)).flatten();
+            let lost = (una != end).then(|| self.missing_from(cx, self.probe())).flatten();
             self.loss_probe = lost.is_some();
             return lost;
         }
@@ -414,6 +413,15 @@ impl<D> Requester<D> {
             }
             board.next = lost.to;
         }
+    }
+
+    /// The packet to send again when nothing is heard: the last one, since the answer to that tells of all before it. But the
+    /// oldest, if it is known to be missing, and after a probe without an answer: the peer may have sent a NAK that was lost, and
+    /// wait in silence for that packet.
+    fn probe(&self) -> Psn {
+        let una = self.queue.una;
+        let has_gap = self.board.as_deref().is_some_and(|board| una.is_before(board.horizon()));
+        if has_gap || self.early_resends > 1 { una } else { self.queue.end - 1 }
     }
 
     /// The packet `from`, or the rest of its READ request as far as its responses are missing.
