@@ -288,8 +288,7 @@ impl Engine {
     /// Shares what is refused with the other engines of the process. Returns the number of this one.
     pub fn share_diagnoses(&mut self, process: Arc<ProcessDiagnoses>) -> u64 {
         let engine = process.engines.fetch_add(1, Ordering::Relaxed);
-        self.shared.comes_in_any_order =
-            self.config.transport.selective_recovery || self.config.srd.is_some();
+        self.shared.comes_in_any_order = self.config.srd.is_some();
         self.shared.is_attended |= process.watch.get().is_some_and(|watch| watch.sees_memory());
         let diagnoses = &mut self.shared.diagnoses;
         (diagnoses.process, diagnoses.engine) = (Some(process), engine);

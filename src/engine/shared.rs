@@ -26,7 +26,7 @@ pub struct Shared {
     pub is_attended: bool,
     /// Whether slots of completed requests are not free at once.
     pub holds_slots: bool,
-    /// Whether bytes of a message may be placed before its first ones.
+    /// Whether bytes of a message may be placed before its first ones: with SRD, and where losses may be recovered selectively.
     pub comes_in_any_order: bool,
     /// Bytes of requests that have come before their turn.
     pub held: usize,

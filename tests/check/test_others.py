@@ -53,6 +53,18 @@ class Others(Checked):
                    ("ib_write_lat", *few, "-I", "0"))  # fmt: skip
 
 
+class LossyWire(Checked):
+    """Packets come again, and in any order."""
+
+    def start(self, argv, run=(), cwd=None, **extra):
+        return super().start(argv, ["--device", "udp?shm=off", "--fault", "drop=2%", *run], cwd, **extra)
+
+    def test_programs_recover_without_a_report(self):
+        few = ["-x", "0", "-F", "-n", "200", "-s", "65536"]
+        self.pairs(*[(f"ib_{name}_bw", *few) for name in ("send", "write", "read")],
+                   ("ib_atomic_bw", "-x", "0", "-F", "-n", "200"), ("ibv_rc_pingpong", "-g", "0", "-n", "200", "-c"))  # fmt: skip
+
+
 class Cm(Checked, CmTest):
     def test_rping(self):
         port = rdma_port()

@@ -115,6 +115,8 @@ impl Engine {
             return false;
         }
         (nic.asked, nic.at) = (nic.asked + 1, now);
+        // It may agree, and its answer be lost.
+        self.shared.comes_in_any_order = true;
         let question = VendorMad { answers: false, to: attr.dest_qpn, from: slot.io.qpn, attribute };
         let route = Route { local: attr.path.src, remote: attr.path.dst };
         management.peer.push(route, &question, now.as_nanos());
@@ -197,6 +199,7 @@ impl Engine {
             VendorAttribute::Capabilities(theirs) => {
                 nic.capabilities = Some(theirs);
                 agree(slot, theirs);
+                self.shared.comes_in_any_order = true;
             }
             VendorAttribute::Status(theirs) if vendor.answers => nic.status = Some((now, theirs)),
             VendorAttribute::Status(_) => {}
