@@ -72,6 +72,6 @@ impl Player<'_> {
 /// The datagram between SoftRNICs in a packet to QP 1, with its transaction.
 pub(super) fn vendor(received: &Received) -> Option<(u64, VendorMad)> {
     let (_, _, payload) = packet::take_apart(&received.bytes)?;
-    let mad = Mad::read(payload.try_into().ok()?)?;
+    let mad = Mad::read(payload)?;
     Some((mad.transaction_id, mad.vendor()?))
 }
