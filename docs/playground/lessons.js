@@ -184,7 +184,33 @@ const LESSONS = [
     near: 0.05,
     why: "The last loss shows it. Then a packet gets through, B sees the gap and asks with one NAK, and everything from the first lost packet on is sent again, into a queue that now grows. Had the last packet been among the lost ones, nobody would have asked, and only the local ACK timeout of 67 ms would have helped.",
   },
+  {
+    id: "15-recovery", title: "Go-back-N and selective recovery",
+    text: `RC goes back to a lost packet, and sends everything from there on again. These two NICs can do better. After a first loss
+      each asks the other by a datagram to QP 1 whether it can, too. From then on the responder keeps what comes behind a gap, and
+      says what has come by a bitmap instead of a NAK.`,
+    task: "Post a WRITE of 8192 bytes at A, drop its second packet, and step until it is completed. Then do all of that once more.",
+    question: "How many packets more did A send again the first time than the second time?",
+    run: { setup: { selective_recovery: true }, moves: [] },
+    done: (state) => ownLosses(state).length === 2 && successes(state).length >= 2 &&
+      state.packets.some(({ opcode }) => opcode.includes("Selective Acknowledge")),
+    answer: (state) => {
+      const [first, second] = ownLosses(state).map(({ id }) => id);
+      const again = repeats(state);
+      return again.filter(({ id }) => id < second).length - again.filter(({ id }) => id > Math.max(first, second)).length;
+    },
+    why: "The first time, B drops what comes behind the gap, and A has to send it again. The second time B has kept it, and A sends one packet. The more is under way, the more that saves: with 100 Gbit/s and one packet lost in a hundred, go-back-N keeps a quarter of the throughput, and this 0.99.",
+  },
 ];
+
+/** Data packets of A that were lost. */
+const ownLosses = (state) => state.packets.filter(({ from, fate, message }) => from === 0 && fate === "lost" && !message);
+
+/** Data packets that A has sent again. */
+function repeats(state) {
+  const own = state.packets.filter(({ from, message, copy_of }) => from === 0 && !message && copy_of == null);
+  return own.filter(({ id, psn }) => own.some((other) => other.id < id && other.psn === psn));
+}
 
 const lostIn = (state) => state.events.filter(({ what, text }) => what === "wire" && text.includes("is lost at"));
 const successes = (state) => state.events.filter(({ what, text }) => what === "completion" && text.includes("Success"));

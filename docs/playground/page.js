@@ -212,6 +212,7 @@ function begin(run, at) {
   $("sport").parentElement.hidden = between(state.setup) !== "spines" || state.setup.sides !== 3;
   $("congestion").checked = state.setup.congestion_control ?? false;
   $("early").checked = state.setup.early_retransmission ?? false;
+  $("selective").checked = state.setup.selective_recovery ?? false;
   return true;
 }
 
@@ -234,7 +235,7 @@ function another() {
   const setup = { ...state.setup, sides: Number($("sides").value), service: $("service").value, connection_manager: $("manager").checked,
     congestion_control: $("congestion").checked, network, buffer: switched ? state.setup.buffer || BUFFER : 0,
     mark_at: switched && $("marks").checked ? state.setup.mark_at || MARK_AT : 0, pfc: switched && $("pfc").checked,
-    sports: [SPORT, Number($("sport").value)], early_retransmission: $("early").checked };
+    sports: [SPORT, Number($("sport").value)], early_retransmission: $("early").checked, selective_recovery: $("selective").checked };
   if (begin({ setup, moves: [] }, null)) keep();
 }
 
@@ -259,7 +260,7 @@ $("link").addEventListener("click", async () => {
   $("link").textContent = "It is in the address line";
   setTimeout(() => ($("link").textContent = "Copy link"), 2000);
 });
-for (const id of ["sides", "service", "manager", "congestion", "network", "marks", "pfc", "sport", "early"]) $(id).addEventListener("change", another);
+for (const id of ["sides", "service", "manager", "congestion", "network", "marks", "pfc", "sport", "early", "selective"]) $(id).addEventListener("change", another);
 $("file").addEventListener("change", (event) => explain(event.target.files[0]));
 for (const [name, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
   addEventListener(name, (event) => {

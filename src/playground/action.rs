@@ -34,6 +34,8 @@ pub struct Setup {
     pub congestion_control: bool,
     /// Whether losses are repaired before the local ACK timeout.
     pub early_retransmission: bool,
+    /// Whether the NICs ask each other, after a loss, to send again only what was lost.
+    pub selective_recovery: bool,
     /// Probability that a switch marks an ECN-capable packet.
     pub mark: f64,
     /// Probability that a packet is lost.
@@ -94,6 +96,7 @@ impl Default for Setup {
             bandwidth: 10_000_000_000,
             congestion_control: false,
             early_retransmission: false,
+            selective_recovery: false,
             mark: 0.0,
             loss: 0.0,
             network: Network::Cable,

@@ -22,7 +22,7 @@ const PORTS: [u16; 2] = [7471, 40000];
 const BACKLOG: usize = 8;
 
 /// The GUID of the NIC with this number.
-fn guid(side: usize) -> u64 {
+pub(crate) fn guid(side: usize) -> u64 {
     0x0200_0000_0000_0000 + side as u64 + 1
 }
 

@@ -111,8 +111,9 @@ impl Packet {
         let value = |layer, name| field(layer, name).map(|field| field.value.clone());
         let opcode = meaning("bth", "opcode").unwrap_or_else(|| "not RoCE".into());
         // Of a message to QP 1, its name says more than that it is a datagram.
-        self.message = value("cm", "message").is_some();
-        self.opcode = value("cm", "message").unwrap_or(opcode);
+        self.message = value("cm", "message").or_else(|| value("softrnic", "message")).is_some();
+        let between_softrnics = value("softrnic", "message").map(|kind| format!("SoftRNIC {kind}"));
+        self.opcode = value("cm", "message").or(between_softrnics).unwrap_or(opcode);
         self.psn = value("bth", "psn").and_then(|psn| psn.parse().ok()).unwrap_or(0);
         self.ce = value("ipv4", "ecn").is_some_and(|ecn| ecn == "3");
         let code = meaning("aeth", "nak_code").or_else(|| meaning("aeth", "rnr_timer"));

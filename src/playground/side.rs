@@ -71,6 +71,7 @@ impl Side {
         let link = Port::new(link, at_switch);
         let mut config = EngineConfig::with_seed(setup.seed.wrapping_mul(16).wrapping_add(number as u64));
         config.transport.early_retransmission = setup.early_retransmission;
+        config.transport.selective_recovery = setup.selective_recovery;
         config.transport.congestion_control = setup.congestion_control;
         config.rate.rpg_max_rate = setup.bandwidth / 8;
         let mut engine = Engine::new(config);

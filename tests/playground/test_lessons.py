@@ -248,6 +248,22 @@ class Lessons(unittest.TestCase):
         self.assertIn("Queue of leaf 1 to spine 2", self.words())
         self.answer(right=round((last - failed) / 1000), wrong=67_000)
 
+    def test_15_recovery(self):
+        self.begin("15-recovery")
+        again = []
+        for number in (1, 2):
+            sent = self.browser.run("playground.state.packets.length")
+            self.post(0, "write", 8192)
+            self.do_to(sent + 1, "drop")
+            self.step_until(f"playground.state.events.filter((event) => /RdmaWrite, Success/.test(event.text)).length === {number}")
+            data = "playground.state.packets.filter((packet) => packet.from === 0 && !packet.message && packet.id >= %d)" % sent
+            again.append(self.browser.run(f"{data}.length") - 8)
+        self.assertEqual(again, [7, 1])
+        shown = self.browser.run("playground.state.packets.map((packet) => packet.opcode)")
+        for opcode in ("SoftRNIC question", "SoftRNIC answer", "SoftRNIC Selective Acknowledge"):
+            self.assertIn(opcode, shown)
+        self.answer(right=6, wrong=7)
+
     def completed(self, side, what):
         return f"""document.querySelector('.side[data-side="{side}"] .completions').innerText.includes("{what}")"""
 
