@@ -265,7 +265,7 @@ class Layers(SharedMemoryTest):
         shown = subprocess.run([SOFTRNIC, "decode", self.runtime / f"{client.pid}.pcapng"], capture_output=True, text=True,
                                check=True).stdout
         # Sender and PSN.
-        return re.findall(r"(?m)^ *\d+ +\S+ +(\S+) .* SEND .* psn (\d+) .* icrc good$", shown)
+        return re.findall(r"(?m)^ *\d+ +\S+ +(\S+) .* RC SEND .* psn (\d+) .* icrc good$", shown)
 
     # 4096 bytes over an MTU of 1024, in either direction.
     PACKETS = 2 * 4 * ROUNDS
