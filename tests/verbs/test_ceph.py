@@ -44,6 +44,8 @@ class Ceph(VerbsTest):
             osd_crush_chooseleaf_type = 0
             osd_objectstore = memstore
             mon_allow_pool_size_one = true
+            mon_data_avail_warn = 2
+            mon_data_avail_crit = 1
             mon_data = {self.directory}/mon
             osd_data = {self.directory}/osd
             run_dir = {self.directory}
