@@ -14,6 +14,8 @@ const MESSAGE: usize = 256 << 10;
 const DEPTH: usize = 8;
 const WARM_UP: Duration = Duration::from_millis(2);
 const MEASURED: Duration = Duration::from_millis(5);
+/// One loss more or less of the packet that matters is some per cent: the middle of these counts.
+const SEEDS: [u64; 5] = [7, 8, 9, 10, 11];
 const KINDS: [Kind; 3] = [Kind::Write, Kind::Send, Kind::Read];
 
 fn path() -> Path {
@@ -21,8 +23,8 @@ fn path() -> Path {
 }
 
 /// Gigabits per second of application bytes.
-fn goodput(kind: Kind, path: Path, transport: Config) -> f64 {
-    let mut world = World::new(7, path);
+fn goodput(seed: u64, kind: Kind, path: Path, transport: Config) -> f64 {
+    let mut world = World::new(seed, path);
     let options = SimOptions {
         bandwidth: Some(BANDWIDTH),
         receive_buffer: 4 << 20,
@@ -61,11 +63,12 @@ fn goodput(kind: Kind, path: Path, transport: Config) -> f64 {
 
 /// The share of its goodput that a flow keeps on another path.
 fn kept(kind: Kind, path_with_faults: Path, transport: Config) -> f64 {
-    let without = goodput(kind, path(), transport);
+    let without = goodput(SEEDS[0], kind, path(), transport);
     assert!(without > 90.0, "{kind:?}: {without:.1} Gb/s");
-    let kept = goodput(kind, path_with_faults, transport) / without;
-    println!("{kind:?}: {kept:.3} of {without:.1} Gb/s on {path_with_faults:?}");
-    kept
+    let mut kept = SEEDS.map(|seed| goodput(seed, kind, path_with_faults, transport) / without);
+    kept.sort_by(f64::total_cmp);
+    println!("{kind:?}: {kept:.3?} of {without:.1} Gb/s on {path_with_faults:?}");
+    kept[SEEDS.len() / 2]
 }
 
 #[test]
