@@ -120,7 +120,8 @@ class Perftest(Counted):
 
 def bandwidth_of(text, size):
     """What perftest has printed, in bytes per second."""
-    row = re.search(rf"(?m)^\s*{size}\s+\d+\s+\S+\s+([\d.]+)\s+[\d.]+\s*$", text)
+    # What the device says of its faults may follow in the same line.
+    row = re.search(rf"(?m)^\s*{size}\s+\d+\s+\S+\s+([\d.]+)\s+[\d.]+\s*(softrnic: .*)?$", text)
     if not row or float(row[1]) <= 0:
         raise Failure(f"perftest has printed no result\n{text}")
     # Gigabits have more digits than messages, which it counts in millions.
