@@ -81,6 +81,11 @@ class Planted(Checked):
     def test_who_has_asked_whether_a_fork_needs_anything_is_not_told_that_it_does(self):
         self.correct([self.build(HERE / "other/asked_before_fork.c")])
 
+    def test_responses_that_come_in_any_order_are_the_nics(self):
+        program = self.build(HERE / "other/lossy_reads.c")
+        out, report = self.check([program], "--device", "udp?shm=off", "--fault", "seed=3,drop=5%", "--error-exitcode", "99")
+        self.assertEqual(report["findings"], [], out)
+
     def test_what_is_wrong_with_messages_of_efa_is_told(self):
         source = HERE / "other/efa.c"
         program = self.compile(source, "-libverbs", "-lefa", flags=("-Wall", "-Wextra", "-Werror", "-Wno-unused-function"))
