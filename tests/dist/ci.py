@@ -20,7 +20,7 @@ PROGRAMS = ("ca-certificates", "curl", "ibverbs-utils", "iproute2", "make", "zst
 # Whose test fails after its programs have talked.
 MAKEFILE = """
 test:
-\tibv_rc_pingpong -g 0 -p {port} -n 50 & until ss -Htln | grep -q :{port}; do sleep 0.1; done; \\
+\tibv_rc_pingpong -g 0 -p {port} -n 50 & until ss -Htln | grep -q :{port}; do kill -0 $$! && sleep 0.1 || exit; done; \\
 \tibv_rc_pingpong -g 0 -p {port} -n 50 127.0.0.1 || kill $$!; wait $$!
 \tfalse
 """
