@@ -199,7 +199,7 @@ const LESSONS = [
       const again = repeats(state);
       return again.filter(({ id }) => id < second).length - again.filter(({ id }) => id > Math.max(first, second)).length;
     },
-    why: "The first time, B drops what comes behind the gap, and A has to send it again. The second time B has kept it, and A sends one packet. The more is under way, the more that saves: with 100 Gbit/s and one packet lost in a hundred, go-back-N keeps a quarter of the throughput, and this 0.99.",
+    why: "The first time, B drops what comes behind the gap, and A has to send it again. The second time B has kept it, and A sends one packet. The more is under way, the more that saves: with 100 Gbit/s and one packet lost in a hundred, go-back-N keeps 0.29 of the throughput, and this 0.98.",
   },
 ];
 

@@ -22,7 +22,7 @@ const PORTS: [u16; 2] = [7471, 40000];
 const BACKLOG: usize = 8;
 
 /// The GUID of the NIC with this number.
-pub(crate) fn guid(side: usize) -> u64 {
+fn guid(side: usize) -> u64 {
     0x0200_0000_0000_0000 + side as u64 + 1
 }
 
@@ -31,12 +31,17 @@ fn service() -> ServiceId {
 }
 
 impl World {
+    /// Serves QP 1 at every NIC.
+    pub(crate) fn serve_qp_1(&mut self) {
+        for (number, side) in self.sides.iter_mut().enumerate() {
+            side.engine.serve_management(guid(number));
+        }
+    }
+
     /// Serves QP 1 at every NIC, with a listener at the second.
     pub(crate) fn serve_management(&mut self) -> Result<(), String> {
         let transport = self.transport()?;
-        for side in 0..self.sides.len() {
-            self.sides[side].engine.serve_management(guid(side));
-        }
+        self.serve_qp_1();
         let listen = Listen { service: service(), transport: Some(transport), backlog: BACKLOG };
         let now = self.now;
         self.management(1)?.listen(now, listen).map_err(|error| error.to_string())?;

@@ -12,7 +12,6 @@ use softrnic_transport::{AttrMask, Path as QpPath, QpAccess, QpAttr, QpEvent, Qp
 use softrnic_wire::{Mtu, Psn, RnrTimer, Time};
 
 use crate::action::{Action, Op, Post, Service, Setup};
-use crate::manager::guid;
 use crate::network::HELD;
 use crate::packet::Packet;
 use crate::post::{self, Peer, QKEY};
@@ -108,11 +107,7 @@ impl World {
         if setup.connection_manager {
             world.serve_management()?;
         } else if setup.selective_recovery {
-            world
-                .sides
-                .iter_mut()
-                .zip(0..)
-                .for_each(|(side, number)| side.engine.serve_management(guid(number)));
+            world.serve_qp_1();
         }
         for side in (0..setup.sides).filter(|&side| side != 1) {
             world.connect(side, 1)?;
