@@ -1,17 +1,23 @@
 //! The peer's agent, over TCP: a command a line, an answer a line.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use softrnic_wire::Gid;
 
 use crate::timing::told;
 
-/// The agent's source, in C for libibverbs.
-pub const AGENT: &str = include_str!("agent.c");
+/// The agent's source, in C for libibverbs: one file, so that one command compiles it on the peer.
+pub const AGENT: &str = concat!(
+    include_str!("agent/command.c"),
+    include_str!("agent/device.c"),
+    include_str!("agent/objects.c"),
+    include_str!("agent/memory.c"),
+    include_str!("agent/work.c"),
+    include_str!("agent/main.c"),
+);
 /// The TCP port on which it listens.
 pub const AGENT_PORT: u16 = 18791;
 
@@ -53,13 +59,17 @@ impl From<io::Error> for AgentError {
     }
 }
 
-/// The words `name=value` of an answer.
+/// The words of an answer: `name=value`, or a list.
 #[derive(Debug)]
-pub struct Answer(HashMap<String, String>);
+pub struct Answer(String);
 
 impl Answer {
+    pub fn words(&self) -> impl Iterator<Item = &str> {
+        self.0.split_whitespace()
+    }
+
     pub fn text(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        self.words().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
     }
 
     pub fn number(&self, name: &str) -> Result<u64, AgentError> {
@@ -75,6 +85,8 @@ impl Answer {
 /// A connection with the agent. What was made through it lasts as long.
 pub struct Agent {
     stream: TcpStream,
+    /// What its queue pairs are connected with.
+    pub peer: Ipv6Addr,
     /// What the peer's device is called.
     pub device: String,
     /// Whether that device has ATOMIC WRITE.
@@ -84,16 +96,18 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Connects, and tells the agent that its queue pairs' peer is `own`.
+    /// Connects, for queue pairs whose peer is `own`.
     pub fn connect(agent: SocketAddr, own: IpAddr) -> Result<Agent, AgentError> {
         let stream = TcpStream::connect_timeout(&agent, CONNECT)?;
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(ANSWER))?;
-        let mut agent = Agent { stream, device: String::new(), atomic_write: false, flush: false };
-        let gid = std::net::Ipv6Addr::from(Gid::from(own).0);
-        let hello = agent.ask(&format!("hello peer={gid}"))?;
-        agent.device = hello.text("device").unwrap_or("?").to_owned();
-        (agent.atomic_write, agent.flush) = (hello.flag("atomic_write"), hello.flag("flush"));
+        let peer = Ipv6Addr::from(Gid::from(own).0);
+        let mut agent = Agent { stream, peer, device: String::new(), atomic_write: false, flush: false };
+        let opened = agent.ask("open dev=0")?;
+        agent.device = opened.text("device").unwrap_or("?").to_owned();
+        (agent.atomic_write, agent.flush) = (opened.flag("atomic_write"), opened.flag("flush"));
+        // One for all queue pairs: the script says in which order they complete.
+        agent.ask("cq cq=0 depth=1024")?;
         Ok(agent)
     }
 
@@ -102,10 +116,7 @@ impl Agent {
         self.stream.write_all(format!("{command}\n").as_bytes())?;
         let line = read_line(&mut self.stream, ANSWER)?;
         match line.trim_end().split_once(' ').unwrap_or((line.trim_end(), "")) {
-            ("ok", rest) => {
-                let pairs = rest.split_whitespace().filter_map(|word| word.split_once('='));
-                Ok(Answer(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()))
-            }
+            ("ok", rest) => Ok(Answer(rest.to_owned())),
             ("error", rest) => {
                 let (errno, what) = rest.split_once(' ').unwrap_or((rest, ""));
                 Err(AgentError::Refused { errno: errno.parse().unwrap_or(0), what: what.to_owned() })

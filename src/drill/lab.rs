@@ -114,7 +114,7 @@ impl Lab {
             let address = SocketAddr::new(options.peer, port);
             let lost = |error| LabError::Agent(address, error);
             let mut agent = Agent::connect(address, own).map_err(lost)?;
-            place = Place::measure(|| agent.ask("complete ms=0").map(drop)).map_err(lost)?;
+            place = Place::measure(|| agent.ask("complete cq=0 ms=0").map(drop)).map_err(lost)?;
             device = Some(agent.device);
         }
         // Different for every run: packets of an earlier one must not be taken for those of this.

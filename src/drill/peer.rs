@@ -5,6 +5,7 @@ mod repeats;
 mod target;
 
 use std::collections::HashMap;
+use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
 use softrnic_script::{
@@ -78,6 +79,34 @@ pub struct Peer<'a> {
 
 fn lost(error: AgentError) -> Trouble {
     Trouble::Broken(error.to_string())
+}
+
+/// A completion as the agent tells it.
+fn completion(word: &str) -> Result<Completion> {
+    let numbers: Option<Vec<u64>> = word.split(':').map(|number| number.parse().ok()).collect();
+    let (wr_id, status, qpn, rest) = match numbers.as_deref() {
+        Some([wr_id, status, qpn, rest @ ..]) if rest.len() == if *status == 0 { 5 } else { 0 } => {
+            (*wr_id, *status, *qpn as u32, rest)
+        }
+        _ => return Err(lost(AgentError::Lost(format!("`{word}` is no completion")))),
+    };
+    let mut found = Completion {
+        wr_id,
+        status: verbs::status(status),
+        opcode: None,
+        byte_len: None,
+        src_qpn: None,
+        qpn,
+        imm: None,
+        invalidated: None,
+    };
+    if let [opcode, len, flags, extra, src] = *rest {
+        found.opcode = Some(verbs::opcode(opcode));
+        found.byte_len = Some(len);
+        found.src_qpn = Some(src);
+        (found.imm, found.invalidated) = verbs::extras(flags, extra as u32);
+    }
+    Ok(found)
 }
 
 /// The numbers of a connection, in a packet that wishes to end it.
@@ -228,30 +257,8 @@ impl<'a> Peer<'a> {
     fn complete(&mut self, wait: Duration) -> Result<Option<Completion>> {
         self.wire.look();
         let Some(agent) = &mut self.agent else { return Ok(None) };
-        let answer = agent.ask(&format!("complete ms={}", wait.as_millis())).map_err(lost)?;
-        if answer.flag("none") {
-            return Ok(None);
-        }
-        let number = |name: &str| answer.number(name).map_err(lost);
-        let (status, qpn) = (number("status")?, number("qpn")? as u32);
-        let mut found = Completion {
-            wr_id: number("wr")?,
-            status: verbs::status(status),
-            opcode: None,
-            byte_len: None,
-            src_qpn: None,
-            qpn,
-            imm: None,
-            invalidated: None,
-        };
-        if status == 0 {
-            let (flags, extra) = (number("flags")?, number("extra")? as u32);
-            found.opcode = Some(verbs::opcode(number("opcode")?));
-            found.byte_len = Some(number("len")?);
-            found.src_qpn = Some(number("src")?);
-            (found.imm, found.invalidated) = verbs::extras(flags, extra);
-        }
-        Ok(Some(found))
+        let answer = agent.ask(&format!("complete cq=0 ms={}", wait.as_millis())).map_err(lost)?;
+        answer.words().next().map(completion).transpose()
     }
 }
 
@@ -293,13 +300,14 @@ impl Peer<'_> {
         let unknown = || AgentError::Lost(format!("there is no QP `{qp}`"));
         let id = *self.ids.get(qp).ok_or_else(unknown)?;
         let (spec, numbers) = self.qps.get(qp).ok_or_else(unknown)?;
-        let mut access = verbs::access(spec.access, self.agent.as_ref().is_some_and(|agent| agent.flush));
+        let mut access = verbs::access(spec.access, self.has_flush());
+        let gid = self.agent.as_ref().map_or(Ipv6Addr::UNSPECIFIED, |agent| agent.peer);
         if spec.service == Service::Uc {
             access &= 0b10;
         }
         let command = format!(
-            "modify qp={id} state={} begin={} notify={} qkey={} access={access} mtu={} dest={} rq_psn={} sq_psn={} \
-             rd={} dest_rd={} rnr_timer={} timeout={} retry={} rnr_retry={} tos={}",
+            "modify qp={id} state={} begin={} notify={} gid={gid} qkey={} access={access} mtu={} dest={} rq_psn={} \
+             sq_psn={} rd={} dest_rd={} rnr_timer={} timeout={} retry={} rnr_retry={} tos={}",
             state as u8,
             u8::from(begins),
             u8::from(notify),

@@ -103,7 +103,7 @@ class Interop:
         self.failures, self.passed = [], collections.Counter()
         self.begun = time.monotonic()
         self.library = args.library.resolve() if args.library else build_library()
-        self.program = agent.build(self.out)
+        self.program = agent.build(self.out, self.library.parent / "softrnic")
 
     def kernel(self, kernel, core):
         """Everything that was asked for, against one kernel."""
@@ -335,7 +335,8 @@ class Interop:
 
     def _drill(self, kernel, guest, core):
         begun, before, verdicts = time.monotonic(), len(self.failures), collections.Counter()
-        drilling = drill.Drill(guest, self.library.parent / "softrnic", self.out, userland.wrapper(kernel))
+        softrnic, program = self.library.parent / "softrnic", [*userland.wrapper(kernel), self.program]
+        drilling = drill.Drill(guest, softrnic, self.out, program)
         try:
             for outcome in drilling.run(drill.KNOWN.get(kernel), core, self._wanted):
                 if outcome.problem:

@@ -35,13 +35,14 @@ class Outcome:
 class Drill:
     """The agent and a server in the guest, and the command beside it."""
 
-    def __init__(self, guest, softrnic, directory, wrapper):
-        self.guest, self.softrnic, self.directory, self.wrapper = guest, softrnic, directory, wrapper
+    def __init__(self, guest, softrnic, directory, agent):
+        """`agent` is its command line."""
+        self.guest, self.softrnic, self.directory, self.agent = guest, softrnic, directory, agent
         self.stranger = _after(guest.near_address[4])
 
     def run(self, known, core, wanted):
         """Play the scripts; an Outcome for each. `known` names the deviations that are no failure."""
-        commands = [*self.wrapper, self._build()], ["sh", "-c", SERVER]
+        commands = self.agent, ["sh", "-c", SERVER]
         self._address("add")
         quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         agent, server = (subprocess.Popen(self.guest.command(*words), **quiet) for words in commands)
@@ -58,12 +59,6 @@ class Drill:
     def _address(self, change):
         argv = ["ip", "-n", self.guest.namespace, "addr", change, f"{self.stranger}/24", "dev", INTERFACE]
         subprocess.run(argv, check=True, timeout=10)
-
-    def _build(self):
-        source, program = self.directory / "drill-agent.c", self.directory / "drill-agent"
-        source.write_text(subprocess.run([self.softrnic, "drill", "--agent"], check=True, capture_output=True, text=True).stdout)
-        subprocess.run(["cc", "-O2", "-o", program, source, "-libverbs"], check=True)
-        return program
 
     def _wait_for(self, process, listens):
         end = time.monotonic() + START_SECONDS

@@ -4,7 +4,8 @@ import collections
 import dataclasses
 
 from agent import LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, Refused
-from ends import EVERYTHING, MARGIN, REGION_BYTES, WINDOWS
+from ends import EVERYTHING, MARGIN, QKEY, REGION_BYTES, WINDOWS
+from guest import gid
 
 # enum ibv_wc_status
 OK, LEN, QP_OP, PROT, FLUSHED, LOC_ACCESS = 0, 1, 2, 4, 5, 8
@@ -81,28 +82,27 @@ class Attempt:
         for end in (self.start, self.goal):
             end.renew(service)
         # With 7 retries rxe tries for ever.
-        start = f"{start} retry=6 rnr=2 timeout=16"
-        goal = f"{goal} min_rnr={RNR_CODE}"
+        start = f"{start} retry=6 rnr_retry=2 timeout=16"
+        goal = f"{goal} rnr_timer={RNR_CODE}"
         self.pair.connect(mtu=1024, services=[service], also={self.start: start, self.goal: goal})
         self.out, self.into = self.start.queues[service], self.goal.queues[service]
 
     def receive(self, length=LENGTH, key=None, count=1):
         """Post receives at the target."""
-        key = "" if key is None else f"key={key}"
-        sink = f"mr={self.goal.sink.number} off={MARGIN} len={length} {key}"
-        self.goal.agent.ask(*[f"recv qp={self.into} id={i} {sink}" for i in range(count)])
+        sink = self.goal.sink.sges(MARGIN, length, key)
+        self.goal.agent.ask(*[f"recv qp={self.into} wr={i} {sink}" for i in range(count)])
 
-    def post(self, op, length=LENGTH, region=None, at=MARGIN, key=None, address=None, local="", also=""):
+    def post(self, op, length=LENGTH, region=None, at=MARGIN, key=None, address=None, local_key=None, also=""):
         """Post at the initiator, towards a region of the target; the errno."""
         region = region or self.goal.sink
         address = region.address + at if address is None else address
         key = region.key if key is None else key
         into_sink = op in ("read", "cas", "faa")
-        mr = (self.start.sink if into_sink else self.start.source).number
+        local = (self.start.sink if into_sink else self.start.source).sges(MARGIN, length, local_key)
+        remote = f"va={address} rkey={key}"
+        also += f" length={length}" if op == "flush" else ""
         try:
-            self.start.agent.ask(
-                f"post qp={self.out} op={op} mr={mr} off={MARGIN} len={length} addr={address} rkey={key} {also} {local}"
-            )
+            self.start.agent.ask(f"post qp={self.out} op={op} {local} {remote} {also}")
         except Refused as refused:
             return refused.errno
         return 0
@@ -154,7 +154,7 @@ class Attempt:
         known = self.goal.__dict__.setdefault("limited", {})
         if "foreign" not in known:
             device = self.goal.device + 4
-            self.goal.agent.ask(f"open dev={device} gid={_gid(self.goal.address)}")
+            self.goal.agent.ask(f"open dev={device} gid={gid(self.goal.address)}")
             known["foreign"] = self.goal.region(EVERYTHING, 4096, device)
         return known["foreign"]
 
@@ -162,19 +162,14 @@ class Attempt:
         """Bind a window of the target; its key."""
         number = 2 * WINDOWS + 8 * self.goal.device + len(self.windows)
         self.windows.append(number)
-        where = f"qp={self.into} mr={self.goal.sink.number} off={offset} len={length} access={access}"
-        made = self.goal.agent.ask(f"mw mw={number} dev={self.goal.device}", f"bind mw={number} {where}")
-        return int(made[1]["rkey"])
+        self.goal.agent.ask(f"mw mw={number} dev={self.goal.device}")
+        return self.goal.bind(self.into, [number], [offset], length, access)[0]
 
     def free_windows(self):
         """rxe waits for ever when it is to destroy a queue pair that a window is bound on."""
         for number in self.windows:
             self.goal.agent.ask(f"unmw mw={number}")
         self.windows = []
-
-
-def _gid(address):
-    return address if ":" in address else f"::ffff:{address}"
 
 
 # ---- cases that take more than one request ----
@@ -205,7 +200,7 @@ def not_ready(x, op):
     x.post(op)
     outcome = x.outcome()
     if x.transmissions() < 3:  # once and two retries; more when it is resent early, before the first NAK comes
-        raise Refused(op, f"sent {x.transmissions()} times with rnr_retry 2")
+        raise Refused(op, f"error 0 sent {x.transmissions()} times with rnr_retry 2")
     return outcome
 
 
@@ -213,15 +208,15 @@ def two_not_ready(x):
     """What the target says to the second of two, while the first waits for a receive."""
     x.connect(start="timeout=18")
     x.wire.take()
-    local = f"mr={x.start.source.number} off={MARGIN} len={LENGTH}"
-    x.start.agent.ask(*[f"post qp={x.out} op=send id={i} {local}" for i in range(2)])
+    local = x.start.source.sges(MARGIN, LENGTH)
+    x.start.agent.ask(*[f"post qp={x.out} op=send wr={i} {local}" for i in range(2)])
     outcome = x.outcome(sends=2)
     return dataclasses.replace(outcome, naks=tuple(sorted(set(outcome.naks))))
 
 
 def destroyed(x):
     x.connect(start=SOON)
-    x.goal.agent.ask(f"error qp={x.into}")
+    x.goal.agent.ask(f"modify qp={x.into} state={ERR}")
     x.wire.take()
     x.post("write")
     return x.outcome()
@@ -261,7 +256,7 @@ def datagram(x, also="", length=LENGTH):
     x.connect(service="ud")
     x.receive(length + 40)
     x.wire.take()
-    x.post("send", also=f"qpn={x.goal.numbers['ud']} {also}")
+    x.post("send", also=f"dest={x.goal.numbers['ud']} {also} qkey={QKEY}")
     return x.outcome(receives=1)
 
 
@@ -337,11 +332,11 @@ CASES = [
     Case("FAA, QP without REMOTE_ATOMIC", lambda x: x.one("faa", length=8, goal=f"access={REMOTE_WRITE}"), NOT_VALID),
     Case("FLUSH, QP without FLUSH_GLOBAL", lambda x: x.one("flush", goal=f"access={REMOTE_WRITE}"), NOT_VALID,
          needs="flush"),
-    Case("READ, max_dest_rd_atomic 0", lambda x: x.one("read", goal="dest_rd_atomic=0"), NOT_VALID,
+    Case("READ, max_dest_rd_atomic 0", lambda x: x.one("read", goal="dest_rd=0"), NOT_VALID,
          {"rxe 6.1 answers": "the guest's kernel oopses when the queue pair is used again"}),
     Case("CAS, misaligned, ibv_post_send", lambda x: x.one("cas", length=8, at=MARGIN + 4), NOT_VALID,
          {"rxe asks": REFUSED}),
-    Case("CAS, misaligned, ibv_wr_atomic_cmp_swp", lambda x: x.one("cas", length=8, at=MARGIN + 4, also="wr=1"),
+    Case("CAS, misaligned, ibv_wr_atomic_cmp_swp", lambda x: x.one("cas", length=8, at=MARGIN + 4, also="builder=1"),
          NOT_VALID),
     Case("ATOMIC WRITE, misaligned", lambda x: x.one("atomic_write", length=8, at=MARGIN + 4), NOT_VALID,
          needs="atomic_write"),
@@ -367,9 +362,9 @@ CASES = [
          Outcome((OK, REM_ACCESS, FLUSHED, FLUSHED), (ACCESS,), (), (ERR, ERR))),
     Case("WRITE to a QP in error, retry_cnt 2", destroyed, Outcome((RETRY,), (), (), (ERR, ERR))),
     # local
-    Case("SEND, unknown L_Key", lambda x: x.one("send", local="key=1"), LOCAL_PROTECTION,
+    Case("SEND, unknown L_Key", lambda x: x.one("send", local_key=1), LOCAL_PROTECTION,
          {"rxe asks": Outcome((FLUSHED,), (), (), (ERR, RTS)), "rxe 6.1 asks": Outcome((QP_OP,), (), (), (ERR, RTS))}),
-    Case("READ, unknown L_Key", lambda x: x.one("read", local="key=1"), LOCAL_PROTECTION),
+    Case("READ, unknown L_Key", lambda x: x.one("read", local_key=1), LOCAL_PROTECTION),
     # unreliable services: no NAK ever
     Case("UD, wrong Q_Key", lambda x: datagram(x, "qkey=0x22222222"), FINE),
     Case("UD, receive too small", lambda x: datagram(x, length=LENGTH - 1), FINE,

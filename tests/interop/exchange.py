@@ -1,6 +1,7 @@
 """One cell: messages from one end to the other, and every check of what came of them."""
 
-from ends import BACKGROUND, MARGIN, WINDOWS
+from agent import REMOTE_WRITE
+from ends import BACKGROUND, MARGIN, QKEY, WINDOWS
 
 # enum ibv_wc_opcode
 COMPLETES_AS = {
@@ -52,11 +53,11 @@ class Exchange:
         keys = self._prepare()
         tail = cell.op == "write" and cell.service == "uc"  # tells that the data before it is there
         if tail:
-            goal.agent.send(f"recv qp={self.into} id=99 mr={goal.sink.number} off={MARGIN} len=0")
+            goal.agent.send(f"recv qp={self.into} wr=99 {goal.sink.sges(MARGIN, 0)}")
         self._answered(tail=tail)
         self._post(keys)
         if tail:
-            self._ask(self.start, f"post qp={self.out} op=send id=99 mr={self.start.source.number} off={MARGIN} len=0")
+            self._ask(self.start, f"post qp={self.out} op=send wr=99 {self.start.source.sges(MARGIN, 0)}")
         flushes = cell.op == "flush"
         sent = self.start.agent.wait(self.out, cell.messages * (1 + flushes) + tail)
         received = []
@@ -74,11 +75,8 @@ class Exchange:
         cell, goal = self.cell, self.goal
         keys = []
         if cell.op == "send_inv":
-            binding = [
-                f"bind mw={goal.device * WINDOWS + i} qp={self.into} mr={goal.sink.number} off={off} len=8 access=2"
-                for i, off in enumerate(self.offsets)
-            ]
-            keys = [int(answer["rkey"]) for answer in goal.agent.ask(*binding)]
+            windows = range(goal.device * WINDOWS, (goal.device + 1) * WINDOWS)
+            keys = goal.bind(self.into, windows, self.offsets, 8, REMOTE_WRITE)
         self.start.agent.send(
             *(
                 f"fill mr={self.start.source.number} off={off} len={cell.size} seed={self.seed + i} back={BACKGROUND}"
@@ -95,7 +93,7 @@ class Exchange:
             length = 0 if cell.op == "write_imm" else into
             goal.agent.send(
                 *(
-                    f"recv qp={self.into} id={i} mr={goal.sink.number} off={off} len={length}"
+                    f"recv qp={self.into} wr={i} {goal.sink.sges(off, length)}"
                     for i, off in enumerate(self.offsets)
                 )
             )
@@ -111,18 +109,18 @@ class Exchange:
         cell, goal = self.cell, self.goal
         posts = []
         for i, off in enumerate(self.offsets):
-            local = f"id={i} mr={self.start.source.number} off={off} len={cell.size}"
+            local = f"wr={i} {self.start.source.sges(off, cell.size)}"
             op = "write" if cell.op == "flush" else cell.op
             post = f"post qp={self.out} op={op} {local} imm={self._imm(i)}"
             if cell.service == "ud":
-                post += f" qpn={goal.numbers['ud']}"
+                post += f" dest={goal.numbers['ud']} qkey={QKEY}"
             elif "write" in op:
-                post += f" addr={goal.sink.address + off} rkey={goal.sink.key}"
+                post += f" va={goal.sink.address + off} rkey={goal.sink.key}"
             elif op == "send_inv":
                 post += f" rkey={keys[i]}"
             posts.append(post)
             if cell.op == "flush":
-                remote = f"addr={goal.sink.address + off} rkey={goal.sink.key}"
+                remote = f"va={goal.sink.address + off} rkey={goal.sink.key} length={cell.size}"
                 posts.append(f"post qp={self.out} op=flush {local} {remote}")
         self._ask(self.start, *posts)
 
@@ -175,9 +173,9 @@ class Exchange:
     def _barrier(self):
         start, goal = self.start, self.goal
         out, into = start.queues["rc"], goal.queues["rc"]
-        self._ask(goal, *[f"recv qp={into} id={i} mr={goal.sink.number} off={MARGIN} len=0" for i in range(BARRIER)])
-        local = f"mr={start.source.number} off={MARGIN} len=0"
-        self._ask(start, *[f"post qp={out} op=send id={i} {local}" for i in range(BARRIER)])
+        self._ask(goal, *[f"recv qp={into} wr={i} {goal.sink.sges(MARGIN, 0)}" for i in range(BARRIER)])
+        local = start.source.sges(MARGIN, 0)
+        self._ask(start, *[f"post qp={out} op=send wr={i} {local}" for i in range(BARRIER)])
         expected = [(i, 0) for i in range(BARRIER)]
         _expect([(c.id, c.status) for c in start.agent.wait(out, BARRIER)], expected, "completions of the barrier")
         _expect([(c.id, c.status) for c in goal.agent.wait(into, BARRIER)], expected, "receives of the barrier")
@@ -233,8 +231,8 @@ class Exchange:
         self._ask(start, *(f"frame mr={start.sink.number} off={off} len={cell.size} back={BACKGROUND}" for off in self.offsets))
         goal.agent.take(*["fill"] * cell.messages)
         posts = [
-            f"post qp={self.out} op=read id={i} mr={start.sink.number} off={off} len={cell.size} "
-            f"addr={goal.source.address + off} rkey={goal.source.key}"
+            f"post qp={self.out} op=read wr={i} {start.sink.sges(off, cell.size)} "
+            f"va={goal.source.address + off} rkey={goal.source.key}"
             for i, off in enumerate(self.offsets)
         ]
         self._ask(start, *posts)
@@ -246,36 +244,36 @@ class Exchange:
         cell, start, goal = self.cell, self.start, self.goal
         values = [self.seed * 0x1234567 + i * i for i in range(cell.messages + 1)]
         at = self.offsets[0]
-        self._ask(goal, f"word mr={goal.sink.number} off={at} len=8 set={values[0]}")
+        self._ask(goal, f"word mr={goal.sink.number} off={at} set={values[0]}")
         posts = []
         for i, off in enumerate(self.offsets):
             what = f"compare={values[i]} swap={values[i + 1]}" if cell.op == "cas" else f"add={values[i + 1] - values[i]}"
             posts.append(
-                f"post qp={self.out} op={cell.op} id={i} mr={start.sink.number} off={off} len=8 {what} "
-                f"addr={goal.sink.address + at} rkey={goal.sink.key}"
+                f"post qp={self.out} op={cell.op} wr={i} {start.sink.sges(off, WORD)} {what} "
+                f"va={goal.sink.address + at} rkey={goal.sink.key}"
             )
-        self._ask(start, *(f"word mr={start.sink.number} off={off} len=8 set=0" for off in self.offsets))
+        self._ask(start, *(f"word mr={start.sink.number} off={off} set=0" for off in self.offsets))
         self._ask(start, *posts)
         self._check_sent(start.agent.wait(self.out, cell.messages))
-        got = self._ask(start, *(f"word mr={start.sink.number} off={off} len=8" for off in self.offsets))
+        got = self._ask(start, *(f"word mr={start.sink.number} off={off}" for off in self.offsets))
         _expect([int(answer["value"]) for answer in got], values[:-1], "values before the operations")
-        after = self._ask(goal, f"word mr={goal.sink.number} off={at} len=8")
+        after = self._ask(goal, f"word mr={goal.sink.number} off={at}")
         _expect([int(after[0]["value"])], values[-1:], "value after the operations")
 
     def _atomic_writes(self):
         start, goal = self.start, self.goal
         values = [self.seed * 0x1234567 + i for i in range(self.cell.messages)]
-        self._ask(goal, *(f"word mr={goal.sink.number} off={off} len=8 set=0" for off in self.offsets))
+        self._ask(goal, *(f"word mr={goal.sink.number} off={off} set=0" for off in self.offsets))
         sets = zip(self.offsets, values)
-        self._ask(start, *(f"word mr={start.source.number} off={off} len=8 set={value}" for off, value in sets))
+        self._ask(start, *(f"word mr={start.source.number} off={off} set={value}" for off, value in sets))
         posts = [
-            f"post qp={self.out} op=atomic_write id={i} mr={start.source.number} off={off} len=8 "
-            f"addr={goal.sink.address + off} rkey={goal.sink.key}"
+            f"post qp={self.out} op=atomic_write wr={i} {start.source.sges(off, WORD)} "
+            f"va={goal.sink.address + off} rkey={goal.sink.key}"
             for i, off in enumerate(self.offsets)
         ]
         self._ask(start, *posts)
         self._check_sent(start.agent.wait(self.out, len(values)))
-        got = self._ask(goal, *(f"word mr={goal.sink.number} off={off} len=8" for off in self.offsets))
+        got = self._ask(goal, *(f"word mr={goal.sink.number} off={off}" for off in self.offsets))
         _expect([int(answer["value"]) for answer in got], values, "values written")
 
     def _check(self, region, offset, index):

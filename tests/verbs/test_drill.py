@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import socket
 import subprocess
 import tempfile
@@ -49,17 +50,21 @@ class Drill(VerbsTest):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        source, program = self.folder / "agent.c", self.folder / "agent"
+        source, self.program = self.folder / "agent.c", self.folder / "agent"
         source.write_text(self.drill("--agent").stdout)
         # As its first comment says, and strictly.
-        compile_line = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", program, source, "-libverbs"]
+        compile_line = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", self.program, source, "-libverbs"]
         subprocess.run(compile_line, check=True, timeout=120)
         self.port = free_port()
-        self.agent = self.start([program, self.port], run=["--device", f"udp:{PEER}?early=off&shared=off"])
+        self.agent = self.start_agent(self.port, f"udp:{PEER}?early=off&shared=off")
+
+    def start_agent(self, port, *devices):
+        agent = self.start([self.program, port], run=[word for device in devices for word in ("--device", device)])
         deadline = time.monotonic() + 20
-        while not is_listening(self.port):
+        while not is_listening(port):
             self.assertLess(time.monotonic(), deadline, "the agent does not listen")
             time.sleep(0.01)
+        return agent
 
     def drill(self, *args):
         argv = [SOFTRNIC, "drill", *map(str, args)]
@@ -158,31 +163,63 @@ class Drill(VerbsTest):
         told = {case.get("classname"): [child.tag for child in case] for case in cases}
         self.assertEqual((told["12-1-responder"], told["xrc-unknown-srq"]), ([], ["error"]), rest)
 
-    def talk(self, *commands):
-        """What the agent answers to the last of these."""
-        with socket.create_connection((PEER, self.port), timeout=20) as stream, stream.makefile("rw") as lines:
-            for command in (f"hello peer=::ffff:{PEER}", *commands):
-                lines.write(f"{command}\n")
-                lines.flush()
-                answer = lines.readline()
-        return answer
+    def talk(self, *commands, peer=PEER, port=None):
+        """What the agent answers to the last of these, with its device open. It obeys the others."""
+        commands = ("open dev=0", "cq cq=0", *commands)
+        with socket.create_connection((peer, port or self.port), timeout=20) as stream, stream.makefile("rw") as lines:
+            lines.writelines(f"{command}\n" for command in commands)
+            lines.flush()
+            answers = [lines.readline() for _ in commands]
+        for command, answer in zip(commands[:-1], answers):
+            self.assertRegex(answer, "^ok\\b", command)
+        return answers[-1]
 
     def test_the_agent_listens_at_the_address_of_its_device_alone(self):
         with self.assertRaises(ConnectionRefusedError):
             socket.create_connection(("127.9.22.3", self.port), timeout=20)
-        self.assertRegex(self.talk(), "^ok device=")
+        self.assertRegex(self.talk("open dev=1"), "^ok device=")
+
+    def test_an_agent_serves_each_address_with_the_device_that_has_it(self):
+        first, second, port = "127.9.22.8", "127.9.22.9", free_port()
+        self.start_agent(port, f"udp:{first}", f"udp:{second}")
+        told = [self.talk("open dev=1", peer=peer, port=port) for peer in (first, second, first)]
+        self.assertEqual([re.match(r"ok device=(\S+)", answer)[1] for answer in told], ["softrnic0", "softrnic1", "softrnic0"])
 
     def test_no_client_reads_what_is_not_the_agents_to_show(self):
         memory = "mr mr=0 size=65536 access=7"
         self.assertRegex(self.talk(memory, "unmap mr=0 page=2", "read mr=0 off=8191 len=2"), "^error 14 ")
         self.assertEqual(self.talk(memory, "unmap mr=0 page=2", "read mr=0 off=8191 len=1"), "ok data=e6\n")
-        connected = ["qp id=0 type=rc", "modify qp=0 state=1 access=15", "modify qp=0 state=2 dest=5 mtu=1024",
+        connected = ["qp qp=0 cq=0 type=rc", "modify qp=0 state=1 access=15",
+                     f"modify qp=0 state=2 gid=::ffff:{PEER} dest=5 mtu=1024",
                      "modify qp=0 state=3 begin=1 rd=4"]
-        anywhere = "post qp=0 op=awrite rkey=1 va=4096 value_at=1"
-        self.assertRegex(self.talk(memory, *connected, anywhere), "^error ")
-        unconnected = ["qp id=0 type=ud", "modify qp=0 state=1 qkey=1", "post qp=0 op=send dest=1 qkey=1 inline=00"]
+        anywhere = "post qp=0 op=atomic_write rkey=1 va=4096 sges=1:8:1"
+        self.assertRegex(self.talk(memory, *connected, anywhere), "^error 95 ")
+        unconnected = ["qp qp=0 cq=0 type=ud", "modify qp=0 state=1 qkey=1", "post qp=0 op=send dest=1 qkey=1 inline=00"]
         self.assertRegex(self.talk(*unconnected), "^error 22 ")
         self.assertIsNone(self.agent.process.poll())
+
+    def test_who_reaches_the_port_has_one_device_and_cannot_end_the_agent(self):
+        self.assertRegex(self.talk(f"open dev=1 gid=::ffff:{PEER}"), "^error 1 ")
+        self.assertRegex(self.talk("die"), "^error 1 ")
+        buffer = "mr=0 off=64 len=100"
+        memory, filled = "mr mr=0 size=4096 access=1", f"fill {buffer} seed=7 back=1"
+        self.assertRegex(self.talk(memory, filled, "write mr=0 off=70 data=00", f"prefix {buffer} seed=7 back=1 mtu=0"), "^error 0 ")
+        self.assertIsNone(self.agent.process.poll())
+
+    def test_the_agent_finds_bytes_that_are_wrong(self):
+        memory, buffer = "mr mr=0 size=4096 access=1", "mr=0 off=64 len=100"
+        pattern = f"{buffer} seed=7 back=1"
+        filled = [memory, f"fill {pattern}"]
+        self.assertEqual(self.talk(*filled, f"check {pattern}"), "ok\n")
+        self.assertEqual(self.talk(*filled, f"which {buffer} seed=5 count=4"), "ok index=2\n")
+        self.assertEqual(self.talk(*filled, f"prefix {pattern} mtu=64"), "ok bytes=100\n")
+        wrong = {"write mr=0 off=163 data=": "byte 99 of 100", "write mr=0 off=63 data=": "before the buffer",
+                 "write mr=0 off=164 data=": "after the buffer"}
+        for change, told in wrong.items():
+            # Of two values one at most is right.
+            answers = [self.talk(*filled, f"{change}{value}", f"check {pattern}") for value in ("00", "ff")]
+            self.assertTrue(any(answer.startswith("error 0 ") and told in answer for answer in answers), answers)
+        self.assertRegex(self.talk(*filled, f"which {buffer} seed=8 count=4"), "^error 0 ")
 
     def test_mistakes_are_told_before_anything_is_sent(self):
         script = self.folder / "mistaken.txt"

@@ -16,18 +16,18 @@ DIRECTORIES = ["bin", "dev", "host", "proc", "sbin", "sys", "tmp"]
 def build(kernel):
     """Build the initramfs for a fetched kernel, unless the cache has it; return its path.
 
-    agent() has the command server that is in it, which runs on the host as well.
+    server() has the command server that is in it, which runs on the host as well.
     """
     busybox = shutil.which("busybox")
     if not busybox:
         raise Failure("busybox is not installed; `tools/rxe-peer fetch` installs what is needed")
-    program = [HERE / "agent.c", HERE / "session.c"]
-    sources = [*program, HERE / "agent.h", HERE / "init", Path(__file__), Path(busybox)]
+    program = [HERE / "server.c", HERE / "session.c"]
+    sources = [*program, HERE / "server.h", HERE / "init", Path(__file__), Path(busybox)]
     digest = hashlib.sha256((kernel / "version").read_bytes() + (kernel / "stamp").read_bytes())
     for source in sources:
         digest.update(hashlib.sha256(source.read_bytes()).digest())
     image = cache_dir() / "images" / f"{kernel.name}-{digest.hexdigest()[:16]}.cpio"
-    if image.is_file() and agent(image).is_file():
+    if image.is_file() and server(image).is_file():
         return image
 
     image.parent.mkdir(parents=True, exist_ok=True)
@@ -41,20 +41,20 @@ def build(kernel):
         shutil.copy(kernel / "boot-modules", root)
         # Where the kernel looks when it wants a module by itself.
         (root / "sbin/modprobe").symlink_to("/bin/busybox")
-        run("gcc", "-O2", "-Wall", "-Wextra", "-Wshadow", "-static", "-o", root / "agent", *program)
+        run("gcc", "-O2", "-Wall", "-Wextra", "-Wshadow", "-static", "-o", root / "server", *program)
         (root / "init").chmod(0o755)
         new = Path(work) / "image"
         _pack(root, new)
         for old in image.parent.glob(f"{kernel.name}-*.cpio*"):
             old.unlink()
-        shutil.copy(root / "agent", agent(image))
+        shutil.copy(root / "server", server(image))
         new.rename(image)
     return image
 
 
-def agent(image):
+def server(image):
     """The command server of an initramfs, as a program of its own."""
-    return image.with_name(image.name + "-agent")
+    return image.with_name(image.name + "-server")
 
 
 def _pack(root, target):

@@ -138,7 +138,7 @@ class Guest:
         mtu, peer, tap = state["mtu"], state["peer"], f"tap{state['host']}"
         # The guest's time stamp counter is the host's. Measuring it by itself, on a host that is busy, the guest may
         # be wrong by any factor, and with it every timeout there.
-        tsc = run(image.agent(initramfs), "tsc").strip()
+        tsc = run(image.server(initramfs), "tsc").strip()
         parameters = (
             "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off no_timer_check tsc=reliable "
             f"tsc_early_khz={tsc} "

@@ -16,7 +16,7 @@
  * never waits behind input that the command does not take.
  */
 #define _GNU_SOURCE
-#include "agent.h"
+#include "server.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -39,8 +39,8 @@ impl Peer<'_> {
             Op::CompareSwap { va, rkey, compare, swap } => {
                 format!("cas va={va} rkey={rkey} compare={compare} swap={swap}")
             }
-            Op::FetchAdd { va, rkey, add } => format!("fadd va={va} rkey={rkey} compare={add}"),
-            Op::AtomicWrite { va, rkey } => format!("awrite va={va} rkey={rkey}"),
+            Op::FetchAdd { va, rkey, add } => format!("faa va={va} rkey={rkey} add={add}"),
+            Op::AtomicWrite { va, rkey } => format!("atomic_write va={va} rkey={rkey}"),
             Op::Flush { va, rkey, length, whole } => {
                 format!("flush va={va} rkey={rkey} length={length} whole={}", u8::from(whole))
             }

@@ -84,7 +84,7 @@ impl Target for Peer<'_> {
             Service::XrcTarget => "xrc_tgt",
         };
         let mut command =
-            format!("qp id={id} type={service} depth={} receives={}", spec.depth, spec.receives);
+            format!("qp qp={id} cq=0 type={service} depth={} receives={}", spec.depth, spec.receives);
         if let Some(srq) = &spec.srq {
             let _ = write!(command, " srq={}", self.id(srq)?);
         }
@@ -105,13 +105,14 @@ impl Target for Peer<'_> {
     fn create_srq(&mut self, name: &str, places: u32, xrc: bool, elsewhere: bool) -> Result<u32> {
         let id = self.new_id(name)?;
         let (xrc, elsewhere) = (u8::from(xrc), u8::from(elsewhere));
-        let made = self.make(&format!("srq id={id} places={places} xrc={xrc} elsewhere={elsewhere}"))?;
+        let made =
+            self.make(&format!("srq srq={id} cq=0 places={places} xrc={xrc} elsewhere={elsewhere}"))?;
         Ok(made.number("srqn").map_err(lost)? as u32)
     }
 
     fn limit(&mut self, srq: &str, limit: u32) -> Result {
         let id = self.id(srq)?;
-        self.make(&format!("limit id={id} limit={limit}")).map(drop)
+        self.make(&format!("limit srq={id} limit={limit}")).map(drop)
     }
 
     fn create_mr(&mut self, spec: &MrSpec) -> Result<Keys> {
@@ -186,7 +187,7 @@ impl Target for Peer<'_> {
 
     fn destroy_srq(&mut self, srq: &str) -> Result {
         let id = self.id(srq)?;
-        self.make(&format!("unsrq id={id}")).map(drop)
+        self.make(&format!("unsrq srq={id}")).map(drop)
     }
 
     fn write(&mut self, place: &Spot, bytes: &[u8]) -> Result {

@@ -1,6 +1,6 @@
 /* What the two parts of the guest's command server share. */
-#ifndef RXE_PEER_AGENT_H
-#define RXE_PEER_AGENT_H
+#ifndef RXE_PEER_SERVER_H
+#define RXE_PEER_SERVER_H
 
 /* Say what failed, and why as errno has it, and end; in process 1 that ends the guest. */
 void die(const char *what);

@@ -2,12 +2,15 @@
  * The guest's command server. It runs as process 1 of the guest, after init, with a process per
  * virtio-serial port /dev/vport0p1 .. N, so commands run side by side on several ports.
  *
- *   agent serve ROOT PORTS          commands run with ROOT as their root directory
- *   agent wait-carrier IF SECONDS   return when the interface has carrier
- *   agent tsc                       on the host: print how many thousand times a second its time stamp counter ticks
+ *   server serve ROOT PORTS          commands run with ROOT as their root directory
+ *   server wait-carrier IF SECONDS   return when the interface has carrier
+ *   server tsc                       on the host: print how many thousand times a second its time stamp counter ticks
+ *
+ * It starts programs, the agent of `softrnic drill` among them, and knows nothing of verbs: it is linked statically, as the
+ * initramfs has no libraries, and runs any command, which the agent must not do for whoever reaches its port.
  */
 #define _GNU_SOURCE
-#include "agent.h"
+#include "server.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -153,6 +156,6 @@ int main(int argc, char **argv)
 		return wait_carrier(argv[2], atoi(argv[3]));
 	if (argc == 2 && strcmp(argv[1], "tsc") == 0)
 		return measure_tsc();
-	fprintf(stderr, "usage: agent serve ROOT PORTS | agent wait-carrier INTERFACE SECONDS | agent tsc\n");
+	fprintf(stderr, "usage: server serve ROOT PORTS | server wait-carrier INTERFACE SECONDS | server tsc\n");
 	return 2;
 }
