@@ -63,12 +63,6 @@ impl Ledger {
         self.has_restarted = true;
     }
 
-    /// Whether an end may have lost what the other one still knows.
-    #[allow(dead_code, reason = "only the storm of whole NICs asks")]
-    pub fn has_restarted(&self) -> bool {
-        self.has_restarted
-    }
-
     pub fn plan_end(&mut self, at: Time, end: usize, id: CommId) {
         self.plans.insert((at, end, id.get()), id);
     }

@@ -2,6 +2,7 @@
 
 mod hostile;
 mod ledger;
+mod managers;
 mod pairs;
 mod storm;
 mod timers;

@@ -58,12 +58,21 @@ pub fn accept_params(qpn: u32) -> AcceptParams {
     }
 }
 
-/// How bad the network is: probabilities.
-#[derive(Clone, Copy, Default)]
+/// How bad the network is: probabilities, how long a datagram takes, and the longest that one is late.
+#[derive(Clone, Copy)]
 pub struct Weather {
     pub loss: f64,
     pub double: f64,
     pub reorder: f64,
+    pub delay: Duration,
+    pub late: Duration,
+}
+
+impl Default for Weather {
+    fn default() -> Weather {
+        let (delay, late) = (Duration::from_micros(100), Duration::from_millis(30));
+        Weather { loss: 0.0, double: 0.0, reorder: 0.0, delay, late }
+    }
 }
 
 pub struct World {
@@ -139,8 +148,9 @@ impl World {
         }
         let copies = 1 + usize::from(self.rng.chance(self.weather.double));
         for _ in 0..copies {
-            let late = if self.rng.chance(self.weather.reorder) { self.rng.below(30_000) } else { 0 };
-            let at = self.now + Duration::from_micros(100 + late);
+            let most = self.weather.late.as_micros() as u64;
+            let late = if self.rng.chance(self.weather.reorder) { self.rng.below(most) } else { 0 };
+            let at = self.now + self.weather.delay + Duration::from_micros(late);
             self.sent += 1;
             self.flying.insert((at, self.sent), outgoing.clone());
         }
