@@ -12,6 +12,8 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "verbs"))
 
+import foreign_peer  # noqa: E402
+import roce  # noqa: E402
 from harness import SOFTRNIC, Program, VerbsTest  # noqa: E402
 
 # The kind is the first word of the first line.
@@ -83,12 +85,16 @@ class Planted(Checked):
 
     def test_responses_that_come_in_any_order_are_the_nics(self):
         program = self.build(HERE / "other/lossy_reads.c")
-        out, report = self.check([program], "--device", "udp?shm=off", "--fault", "seed=3,drop=5%", "--error-exitcode", "99")
+        out, report = self.check(
+            [program], "--device", "udp?shm=off", "--fault", "seed=3,drop=5%", "--error-exitcode", "99"
+        )
         self.assertEqual(report["findings"], [], out)
 
     def test_what_is_wrong_with_messages_of_efa_is_told(self):
         source = HERE / "other/efa.c"
-        program = self.compile(source, "-libverbs", "-lefa", flags=("-Wall", "-Wextra", "-Werror", "-Wno-unused-function"))
+        program = self.compile(
+            source, "-libverbs", "-lefa", flags=("-Wall", "-Wextra", "-Werror", "-Wno-unused-function")
+        )
         line = next(n for n, line in enumerate(source.read_text().splitlines(), 1) if "/* posted */" in line)
         for mistake, kind in EFA.items():
             with self.subTest(mistake):
@@ -110,6 +116,34 @@ class Planted(Checked):
         self.assertNotIn("ERROR", out)
         told = (self.runtime / f"log.{report['pid']}").read_text()
         self.assertIn(f"=={report['pid']}== ERROR: SoftRNIC check: unknown-key", told)
+
+
+class ForeignPeer(Checked):
+    """What is said of a READ from a peer that is no SoftRNIC, by how that answers."""
+
+    def read(self, kind, ended, answer):
+        report, source = self.runtime / "report.json", foreign_peer.SOURCE
+        with roce.Peer(roce.free_address()) as peer:
+            words = [self.build(source), peer.address, answer.retries]
+            program = Program([SOFTRNIC, "check", "--report", report, "--", *words], self.env)
+            self.addCleanup(program.close)
+            foreign_peer.answer(peer, program.output, answer)
+            self.assertEqual(program.wait(time.monotonic() + 60), 0, program.output())
+        out = program.output()
+        self.assertIn(ended, out)
+        findings = json.loads(report.read_text())["findings"]
+        self.assertEqual([found["kind"] for found in findings], [kind] if kind else [], out)
+        if kind:
+            line = next(n for n, line in enumerate(source.read_text().splitlines(), 1) if "/* posted */" in line)
+            self.assertIn(f"{source.name}:{line}", out)
+
+    def test_nothing_of_one_that_answers_as_it_should(self):
+        self.read(None, "success", foreign_peer.RIGHT)
+
+    def test_one_that_answers_wrong(self):
+        for what, (kind, ended, answer) in foreign_peer.WRONG.items():
+            with self.subTest(what):
+                self.read(kind, ended, answer)
 
 
 def add_c(source):

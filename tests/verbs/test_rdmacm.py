@@ -181,6 +181,9 @@ class Sockets(CmTest):
     def test_rstream_which_verifies_the_data(self):
         self.rstream("rstream", "-T", "v")
 
+    def test_rstream_which_verifies_64_kib(self):
+        self.rstream("rstream", "-T", "v", "-S", "65536")
+
     def test_rstream_with_a_mebibyte(self):
         self.rstream("rstream", "-S", "1048576")
 

@@ -10,12 +10,12 @@ import struct
 import subprocess
 import sys
 import time
-import zlib
 
 import cm_programs as programs
 import harness
 from cm import CmTest, is_listening, rdma_port
 from harness import LONG_TIMEOUT, SOFTRNIC, Program, free_port
+from roce import IP_MTU_DISCOVER, IP_PMTUDISC_DO, with_icrc
 from test_pingpong import PROGRAMS
 import test_shared_memory
 from test_shared_memory import NOBODY
@@ -28,19 +28,12 @@ RC = {"UCX_TLS": "rc_verbs,ud_verbs:aux,self", "UCX_NET_DEVICES": "softrnic0:1",
 
 
 # Of Linux, which Python does not name.
-IP_MTU_DISCOVER, IP_PMTUDISC_DO, UDP_SEGMENT = 10, 2, 103
+UDP_SEGMENT = 103
 
 
 def send_only(source, port, destination, qpn, ip_id):
     """A SEND of RC without data, BTH to ICRC, as the one with this identification from a socket."""
-    bth = struct.pack("!BBHII", 0x04, 0x40, 0xFFFF, qpn, 0)
-    length = len(bth) + 4 + 8
-    ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0xFF, length + 20, ip_id, 0x4000, 0xFF, 17, 0xFFFF,
-                     socket.inet_aton(source), socket.inet_aton(destination))
-    udp = struct.pack("!HHHH", port, 4791, length, 0xFFFF)
-    # What changes on the way counts as ones.
-    masked = b"\xff" * 8 + ip + udp + bth[:4] + b"\xff" + bth[5:]
-    return bth + struct.pack("<I", zlib.crc32(masked))
+    return with_icrc(source, port, destination, struct.pack("!BBHII", 0x04, 0x40, 0xFFFF, qpn, 0), ip_id)
 
 
 # Asks the processes of an address for what they share, and says how much that is.
