@@ -119,7 +119,7 @@ kinds! {
         "A connected QP needs the peer's number, address and PSN, and the peer has to be in RTR before the first request (ibv_modify_qp(3); IBTA 9.7.6).",
         "Numbers that were exchanged wrongly, a peer that has ended, or one that was not yet in RTR.";
     LostPackets "lost-packets": "the peer reported lost packets too often",
-        "A request of which the peer misses packets is sent again as often as retry_cnt says (ibv_modify_qp(3); IBTA 9.7.5.2.8).",
+        "A request of which the peer misses packets is sent again as often as retry_cnt says (ibv_modify_qp(3); IBTA 9.7.5.2).",
         "A retry_cnt of 0, or a network that loses much.";
     NoReceive "no-receive": "a message found no receive at the peer",
         "A receive is posted before the message that it is for arrives (ibv_post_recv(3); IBTA 9.7.5.2.8).",

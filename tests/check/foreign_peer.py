@@ -32,7 +32,7 @@ WRONG = {
 }  # fmt: skip
 
 
-def answer(peer, output, answer):
+def give(peer, output, answer):
     """Answers the request of a program, whose output has the number of its QP."""
     psn, address = peer.receive(READ_REQUEST)
     qpn = int(re.search(r"QP (\d+)", output())[1])

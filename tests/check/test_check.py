@@ -127,7 +127,7 @@ class ForeignPeer(Checked):
             words = [self.build(source), peer.address, answer.retries]
             program = Program([SOFTRNIC, "check", "--report", report, "--", *words], self.env)
             self.addCleanup(program.close)
-            foreign_peer.answer(peer, program.output, answer)
+            foreign_peer.give(peer, program.output, answer)
             self.assertEqual(program.wait(time.monotonic() + 60), 0, program.output())
         out = program.output()
         self.assertIn(ended, out)
