@@ -27,6 +27,7 @@ impl Symbols for Resolved {
 }
 
 thread_local! {
+    /// Gone when destructors of libraries end what a program has left.
     static KNOWN: RefCell<HashMap<usize, Vec<Frame>>> = RefCell::default();
 }
 
@@ -64,7 +65,7 @@ fn shortened(frames: Vec<Frame>, directory: Option<&Path>) -> Vec<Frame> {
 
 /// The function that a return address is in, after those that were inlined there.
 fn frames_of(call: usize) -> Vec<Frame> {
-    if let Some(known) = KNOWN.with_borrow(|known| known.get(&call).cloned()) {
+    if let Ok(Some(known)) = KNOWN.try_with(|known| known.borrow().get(&call).cloned()) {
         return known;
     }
     let mut frames = Vec::new();
@@ -81,7 +82,7 @@ fn frames_of(call: usize) -> Vec<Frame> {
     if frames.is_empty() {
         frames.push(Frame { function: "??".into(), place: module(call) });
     }
-    KNOWN.with_borrow_mut(|known| known.insert(call, frames.clone()));
+    let _ = KNOWN.try_with(|known| known.borrow_mut().insert(call, frames.clone()));
     frames
 }
 

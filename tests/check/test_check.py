@@ -83,6 +83,15 @@ class Planted(Checked):
     def test_who_has_asked_whether_a_fork_needs_anything_is_not_told_that_it_does(self):
         self.correct([self.build(HERE / "other/asked_before_fork.c")])
 
+    def test_mistakes_of_destructors_are_told(self):
+        source = HERE / "other/left_to_destructor.c"
+        out, report = self.check([self.build(source)])
+        self.assertEqual([found["kind"] for found in report["findings"]], ["still-used", "still-used"], out)
+        self.assertNotIn("panicked", out)
+        for when, found in zip(("first", "last"), report["findings"]):
+            line = next(n for n, line in enumerate(source.read_text().splitlines(), 1) if f"/* {when} */" in line)
+            self.assertTrue(found["calls"][0]["stack"][0]["place"].endswith(f"{source.name}:{line}"), out)
+
     def test_responses_that_come_in_any_order_are_the_nics(self):
         program = self.build(HERE / "other/lossy_reads.c")
         out, report = self.check(

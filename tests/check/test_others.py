@@ -152,13 +152,12 @@ class Cm(Checked, CmTest):
                 self.finish(server, self.start(client, run=options))
 
     def test_libfabric_over_efa(self):
+        # Not with `dgram`, where the provider reads what it never wrote: docs/check.md.
         extra = {"FI_EFA_ENABLE_SHM_TRANSFER": "0", "FI_PROVIDER": "efa"}
-        for kind, suppressed in (("rdm", "libfabric-efa"), ("dgram", "libfabric-efa-dgram")):
-            with self.subTest(kind):
-                port, options = free_port(), ["--like", "efa", *self.suppress(suppressed)]
-                server, client = programs.libfabric("efa", kind, port, "127.0.0.1")
-                server = self.serve_by_tcp(server, port, run=options, **extra)
-                self.finish(server, self.start(client, run=options, **extra))
+        port, options = free_port(), ["--like", "efa", *self.suppress("libfabric-efa")]
+        server, client = programs.libfabric("efa", "rdm", port, "127.0.0.1")
+        server = self.serve_by_tcp(server, port, run=options, **extra)
+        self.finish(server, self.start(client, run=options, **extra))
 
     def test_fio(self):
         for verb in ("write", "read"):
