@@ -76,14 +76,6 @@ MACHINES = itertools.count()
 
 
 class CmTest(VerbsTest):
-    def wait_until(self, condition, program, timeout=TIMEOUT):
-        """Waits for what a running program is about to do."""
-        deadline = time.monotonic() + timeout
-        while not condition():
-            if program.process.poll() is not None or time.monotonic() > deadline:
-                self.fail(f"it does not get there\n{program.describe(program.wait(time.monotonic()))}")
-            time.sleep(0.005)
-
     def machine(self):
         """The words that put a program on a machine that has an address besides those of loopback, and that address.
 

@@ -158,6 +158,19 @@ class VerbsTest(unittest.TestCase):
         self.addCleanup(program.close)
         return program
 
+    def wait_until(self, condition, *programs, timeout=TIMEOUT):
+        """Waits for what running programs are about to do, none of which may end before; returns what the condition says."""
+        deadline = time.monotonic() + timeout
+        while True:
+            # What a program says at its end counts.
+            over = time.monotonic() > deadline or any(program.process.poll() is not None for program in programs)
+            if found := condition():
+                return found
+            if over:
+                told = [program.describe(program.wait(time.monotonic())) for program in programs]
+                self.fail("\n".join(["it does not get there", *told]))
+            time.sleep(0.005)
+
     def run_ok(self, argv, timeout=TIMEOUT, **options):
         """Runs a program that must succeed; returns its output."""
         program = self.start(argv, **options)
@@ -174,10 +187,7 @@ class VerbsTest(unittest.TestCase):
         words = [*([program] if isinstance(program, str) else program), "-p", port, *options]
         server = self.start([*words, *server_options], **extra)
         deadline = time.monotonic() + timeout
-        while not is_listening(port):
-            if server.process.poll() is not None or time.monotonic() > deadline:
-                self.fail(f"the server does not listen\n{server.describe(server.wait(time.monotonic()))}")
-            time.sleep(0.005)
+        self.wait_until(lambda: is_listening(port), server, timeout=timeout)
         client = self.start([*words, *client_options, "127.0.0.1"], **extra)
         client_status = client.wait(deadline)
         # A server whose client has failed may wait for ever.

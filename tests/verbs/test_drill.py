@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import tempfile
-import time
 import unittest
 import xml.etree.ElementTree
 
@@ -60,10 +59,7 @@ class Drill(VerbsTest):
 
     def start_agent(self, port, *devices):
         agent = self.start([self.program, port], run=[word for device in devices for word in ("--device", device)])
-        deadline = time.monotonic() + 20
-        while not is_listening(port):
-            self.assertLess(time.monotonic(), deadline, "the agent does not listen")
-            time.sleep(0.01)
+        self.wait_until(lambda: is_listening(port), agent)
         return agent
 
     def drill(self, *args):
@@ -104,10 +100,7 @@ class Drill(VerbsTest):
 
     def serve(self, server, port, argv):
         program = self.start(argv, run=["--device", f"udp:{server}?early=off"])
-        deadline = time.monotonic() + 20
-        while not cm.is_listening(port, "tcp", program.pid):
-            self.assertLess(time.monotonic(), deadline, "the server does not listen")
-            time.sleep(0.01)
+        self.wait_until(lambda: cm.is_listening(port, "tcp", program.pid), program)
 
     def judge_server(self, server, port, wanted):
         done = self.drill("--peer", server, "--server", port, "--json", "--captures", self.folder / "captures", *wanted)

@@ -37,11 +37,7 @@ class FabricTest(VerbsTest):
         path.write_text(description)
         fabric = Program([SOFTRNIC, "fabric", "up", path], self.env)
         self.addCleanup(fabric.close)
-        deadline = time.monotonic() + TIMEOUT
-        while " is up" not in fabric.output():
-            if fabric.process.poll() is not None or time.monotonic() > deadline:
-                self.fail(fabric.describe(fabric.wait(time.monotonic())))
-            time.sleep(0.005)
+        self.wait_until(lambda: " is up" in fabric.output(), fabric)
         return fabric
 
     def on(self, host, *argv, name="net"):
@@ -58,11 +54,7 @@ class FabricTest(VerbsTest):
         return server, port
 
     def until_tcp(self, port, server):
-        deadline = time.monotonic() + TIMEOUT
-        while not is_listening(port):
-            if server.process.poll() is not None or time.monotonic() > deadline:
-                self.fail(server.describe(server.wait(time.monotonic())))
-            time.sleep(0.005)
+        self.wait_until(lambda: is_listening(port), server)
 
     def pair(self, hosts, *argv, name="net", timeout=TIMEOUT):
         """Runs a server and its client on two hosts; returns the client's output."""
@@ -295,11 +287,8 @@ class Connections(FabricTest):
 
     def until_listening(self, port, count=1):
         """Until so many sockets have the names of listeners on a port."""
-        deadline = time.monotonic() + TIMEOUT
         listens = re.compile(rf"(?m) 00010000 .*@softrnic/cm/tcp/{port}/")
-        while len(listens.findall(pathlib.Path("/proc/net/unix").read_text())) < count:
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.005)
+        self.wait_until(lambda: len(listens.findall(pathlib.Path("/proc/net/unix").read_text())) >= count)
 
     def test_rping_between_hosts_and_within_one(self):
         self.up(DUMBBELL)
@@ -365,10 +354,7 @@ edge = { rate = "10Gbps", delay = "1us" }
         self.addCleanup(ranks.close)
         deadline = time.monotonic() + 120
         # The first rounds have begun: more than what ranks say to each other at the start.
-        while self.ports()["leaf0-spine1"]["tx_bytes"] < 2_000_000:
-            if ranks.process.poll() is not None or time.monotonic() > deadline:
-                self.fail(ranks.describe(ranks.wait(time.monotonic())))
-            time.sleep(0.05)
+        self.wait_until(lambda: self.ports()["leaf0-spine1"]["tx_bytes"] >= 2_000_000, ranks, timeout=120)
         self.ctl("switch", "spine1", "down")
         before = self.ports()["spine1-leaf0"]["tx_frames"]
         status = ranks.wait(deadline)
@@ -393,12 +379,9 @@ class Ends(FabricTest):
         fabric = self.up(DUMBBELL)
         server, port = self.start_server("h0", "ib_write_bw", "-F", "-x", "0", "-D", "30")
         client = self.on("h3", "ib_write_bw", "-F", "-x", "0", "-D", "30", "-p", str(port), "127.0.0.1")
-        deadline = time.monotonic() + TIMEOUT
-        while self.ports()["s1-s0"]["tx_frames"] < 1000:
-            self.assertLess(time.monotonic(), deadline, client.output())
-            time.sleep(0.01)
+        self.wait_until(lambda: self.ports()["s1-s0"]["tx_frames"] >= 1000, client)
         fabric.kill()
-        status = client.wait(deadline)
+        status = client.wait(time.monotonic() + TIMEOUT)
         self.assertNotIn(status, (0, None), client.describe(status))
         self.assertRegex(client.output(), "no answer from the peer")
         server.close()
@@ -417,10 +400,7 @@ class Ends(FabricTest):
         processes = lambda: json.loads(self.ctl("show", "--json"))["hosts"][0]["processes"]
         self.assertEqual(processes(), 1)
         server.kill()
-        deadline = time.monotonic() + TIMEOUT
-        while processes():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.005)
+        self.wait_until(lambda: not processes())
 
 
 class Control(FabricTest):
@@ -450,10 +430,7 @@ class Control(FabricTest):
         self.up(STAR)
         server, port = self.start_server("h0", "ib_write_bw", "-F", "-x", "0", "-D", "20")
         client = self.on("h1", "ib_write_bw", "-F", "-x", "0", "-D", "20", "-p", str(port), "127.0.0.1")
-        deadline = time.monotonic() + TIMEOUT
-        while self.ports()["h1-s0"]["tx_frames"] < 100:
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        self.wait_until(lambda: self.ports()["h1-s0"]["tx_frames"] >= 100, client)
         show = [SOFTRNIC, "fabric", "show", "net", "--count", "2"]
         lines = subprocess.run([*show, "--json"], env=self.env, capture_output=True, text=True, timeout=TIMEOUT, check=True)
         for line in map(json.loads, lines.stdout.splitlines()):
@@ -478,24 +455,16 @@ class Control(FabricTest):
         self.ctl("pause-storm", "h2")
         server, port = self.start_server("h0", "ibv_rc_pingpong", "-g", "0", "-n", "50")
         client = self.on("h2", "ibv_rc_pingpong", "-g", "0", "-n", "50", "-p", str(port), "127.0.0.1")
-        deadline = time.monotonic() + TIMEOUT
-        while not self.ports()["s1-h2"]["pauses_received"]:
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.005)
+        self.wait_until(lambda: self.ports()["s1-h2"]["pauses_received"], client)
         # Nothing is lost, and nothing arrives.
-        while not self.ports()["h2-s1"]["tx_frames"]:
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.005)
+        self.wait_until(lambda: self.ports()["h2-s1"]["tx_frames"], client)
         self.assertEqual(self.ports()["s1-h2"]["tx_frames"], 0)
         self.ctl("pause-storm", "h2", "off")
         self.ended([client, server])
         self.assertEqual(sum(port["dropped"] for port in self.ports().values()), 0)
 
     def until(self, program, text):
-        deadline = time.monotonic() + TIMEOUT
-        while not re.search(text, program.output()):
-            self.assertLess(time.monotonic(), deadline, program.output())
-            time.sleep(0.01)
+        self.wait_until(lambda: re.search(text, program.output()), program)
 
     def test_a_port_follows_its_cable(self):
         fabric = self.up(DUMBBELL)

@@ -41,11 +41,7 @@ class Nvme(VerbsTest):
         return target
 
     def wait_for(self, program, text):
-        deadline = time.monotonic() + TIMEOUT
-        while not re.search(text, program.output()):
-            self.assertIsNone(program.process.poll(), program.output())
-            self.assertLess(time.monotonic(), deadline, program.output())
-            time.sleep(0.01)
+        self.wait_until(lambda: re.search(text, program.output()), program)
 
     def host(self, verb, *arguments, **extra):
         return self.start(["/usr/bin/python3", "-B", HOST, verb, "127.0.0.1", self.port, NQN, *arguments], **extra)

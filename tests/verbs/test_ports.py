@@ -38,14 +38,10 @@ class PortsTest(VerbsTest):
 
     def wait_for(self, program, lines):
         """Waits until a program has said so many lines; returns all. Those of the library do not count."""
-        deadline = time.monotonic() + TIMEOUT
-        while True:
-            said = [line for line in program.output().split("\n")[:-1] if line.startswith(("context", "send", "flushed"))]
-            if len(said) >= lines:
-                return said
-            self.assertIsNone(program.process.poll(), program.output())
-            self.assertLess(time.monotonic(), deadline, program.output())
-            time.sleep(0.005)
+        told = ("context", "send", "flushed")
+        said = lambda: [line for line in program.output().split("\n")[:-1] if line.startswith(told)]
+        self.wait_until(lambda: len(said()) >= lines, program)
+        return said()
 
     def assert_rdma_link(self, *expected):
         """`rdma link` of iproute2 says this of the port of b, too."""
@@ -168,12 +164,9 @@ class Ports(PortsTest):
 
     def wait_for_events(self, program, count):
         """The first events of identifiers, once there are so many."""
-        deadline = time.monotonic() + TIMEOUT
-        while len(lines := re.findall(r"(?m)^\w+: RDMA_CM_EVENT_\w+$", program.output())) < count:
-            self.assertIsNone(program.process.poll(), program.output())
-            self.assertLess(time.monotonic(), deadline, program.output())
-            time.sleep(0.005)
-        return lines
+        lines = lambda: re.findall(r"(?m)^\w+: RDMA_CM_EVENT_\w+$", program.output())
+        self.wait_until(lambda: len(lines()) >= count, program)
+        return lines()
 
     def test_a_specification_says_when_a_port_fails(self):
         program = self.start([self.compile("ports.c", "-libverbs"), "b", "a"],
@@ -253,14 +246,9 @@ class Traffic(PortsTest):
         )
         words = [program, "-F", "-x", "0", "-p", port, *options]
         server = self.start(words, run=server)
-        deadline = time.monotonic() + TIMEOUT
-        while not is_listening(port):
-            self.assertLess(time.monotonic(), deadline, server.output())
-            time.sleep(0.005)
+        self.wait_until(lambda: is_listening(port), server)
         client = self.start([*words, "127.0.0.1"], run=client)
-        while not self.moves("client"):
-            self.assertIsNone(client.process.poll(), client.output())
-            self.assertLess(time.monotonic(), deadline, client.output())
+        self.wait_until(lambda: self.moves("client"), client)
         return server, client
 
     def moves(self, device):
@@ -292,9 +280,7 @@ class Traffic(PortsTest):
                             run=["--device", "server=udp:127.7.36.90"])  # fmt: skip
         client = self.start(["sh", "-c", f"until rping -c -C 3000 -a 127.7.36.90 -p {port}; do sleep 0.1; done"],
                             run=["--device", "client=udp:127.7.36.91"])  # fmt: skip
-        deadline = time.monotonic() + TIMEOUT
-        while not self.moves("server"):
-            self.assertLess(time.monotonic(), deadline, server.output() + client.output())
+        self.wait_until(lambda: self.moves("server"), server, client)
         self.link("server", "blackhole", "out", "for=3s")
         self.assertEqual(self.counters("server")["link_downed"], 0)
         for program in (client, server):

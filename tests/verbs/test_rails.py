@@ -71,11 +71,7 @@ class Rails(VerbsTest):
         self.wait_for_line(program, "port error: 1: DOWN")
 
     def wait_for_line(self, program, line):
-        deadline = time.monotonic() + TIMEOUT
-        while line not in program.output().splitlines():
-            self.assertIsNone(program.process.poll(), program.output())
-            self.assertLess(time.monotonic(), deadline, program.output())
-            time.sleep(0.01)
+        self.wait_until(lambda: line in program.output().splitlines(), program)
 
     def test_the_speed_of_a_port_is_its_own_until_something_slower_is_commanded(self):
         program = self.start([self.compile("ports.c", "-libverbs"), "mlx5_0", "mlx5_1"], run=RAILS)
@@ -107,17 +103,10 @@ class Ucx(VerbsTest):
         port = free_port()
         extra = {"UCX_TLS": "rc_verbs,ud_verbs:aux,self", "UCX_NET_DEVICES": "mlx5_0:1,mlx5_1:1", "UCX_LOG_LEVEL": "error"}
         server = self.start(["ucx_perftest", "-p", port], run=["--device", "mlx5_[0-1]=udp"], **extra)
-        deadline = time.monotonic() + TIMEOUT
-        while not is_listening(port):
-            self.assertIsNone(server.process.poll(), server.output())
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.005)
+        self.wait_until(lambda: is_listening(port), server)
         client = self.start(["ucx_perftest", "127.0.0.1", "-p", port, "-t", "tag_bw", "-s", "4000000", "-n", "100000000"],
                             run=["--device", "mlx5_[0-1]=udp"], **extra)  # fmt: skip
-        while not self.moves(client.pid):
-            self.assertIsNone(client.process.poll(), client.output())
-            self.assertLess(time.monotonic(), deadline, client.output() + server.output())
-            time.sleep(0.05)
+        self.wait_until(lambda: self.moves(client.pid), client, server)
 
     def moves(self, pid):
         """Whether both rails of a process have sent a good many packets."""

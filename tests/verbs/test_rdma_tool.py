@@ -39,15 +39,6 @@ class RdmaToolTest(VerbsTest):
         text = subprocess.run([SOFTRNIC, "stats", "--json"], env=self.env, check=True, capture_output=True, timeout=TIMEOUT).stdout
         return json.loads(text)["devices"]
 
-    def wait_until(self, what, *programs):
-        deadline = time.monotonic() + TIMEOUT
-        while not (found := what()):
-            said = "\n".join(program.output() for program in programs)
-            self.assertLess(time.monotonic(), deadline, said)
-            for program in programs:
-                self.assertIsNone(program.process.poll(), said)
-            time.sleep(0.01)
-        return found
 
     def begin(self):
         """A server and a client of perftest, with QPs that are connected, which go on for a while."""

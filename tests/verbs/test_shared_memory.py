@@ -26,14 +26,6 @@ class SharedMemoryTest(VerbsTest):
         self.env["SOFTRNIC_SHM"] = "on"
         self.env["SOFTRNIC_LOG"] = "info"
 
-    def wait_until(self, condition, programs, timeout=60):
-        deadline = time.monotonic() + timeout
-        while not condition():
-            for program in programs:
-                if program.process.poll() is not None or time.monotonic() > deadline:
-                    self.fail(f"it does not get there\n{program.describe(program.wait(time.monotonic()))}")
-            time.sleep(0.02)
-
 
 class Mesh(SharedMemoryTest):
     """Processes that all talk to all others."""
@@ -70,7 +62,7 @@ class Mesh(SharedMemoryTest):
                     return False
             return True
 
-        self.wait_until(moved, self.processes.values(), timeout)
+        self.wait_until(moved, *self.processes.values(), timeout=timeout)
 
     def ring_bytes(self):
         """The memory that all processes have for rings that they write, touched or not."""
@@ -86,7 +78,7 @@ class Mesh(SharedMemoryTest):
         for process in self.processes.values():
             os.kill(process.pid, signal.SIGTERM)
         self.wait_until(lambda: all("drained" in process.output() for process in self.processes.values()),
-                        self.processes.values(), timeout)
+                        *self.processes.values(), timeout=timeout)
         for process in self.processes.values():
             os.kill(process.pid, signal.SIGTERM)
         for process in self.processes.values():
@@ -160,7 +152,7 @@ class Breakpoint(SharedMemoryTest):
     def go(self):
         program, port = self.compile("writing.c", "-libverbs"), free_port()
         programs = [self.start([program, role, port]) for role in ("server", "client")]
-        self.wait_until(lambda: self.stopped_peers() == [0, 0], programs)
+        self.wait_until(lambda: self.stopped_peers() == [0, 0], *programs)
         return programs
 
     def stopped_peers(self):
@@ -173,7 +165,7 @@ class Breakpoint(SharedMemoryTest):
     def stop(self, program, other):
         """Stops it for three times as long as all retries take."""
         os.kill(program.pid, signal.SIGSTOP)
-        self.wait_until(lambda: self.stopped_peers() == [1], [other])
+        self.wait_until(lambda: self.stopped_peers() == [1], other)
         time.sleep(3)
         self.assertEqual(self.stopped_peers(), [1], other.output())
 
@@ -182,7 +174,7 @@ class Breakpoint(SharedMemoryTest):
         for program, other in (programs, programs[::-1], programs):
             self.stop(program, other)
             os.kill(program.pid, signal.SIGCONT)
-            self.wait_until(lambda: self.stopped_peers() == [0, 0], programs)
+            self.wait_until(lambda: self.stopped_peers() == [0, 0], *programs)
         for program in programs:
             os.kill(program.pid, signal.SIGTERM)
         for program in programs:
@@ -212,13 +204,13 @@ class Breakpoint(SharedMemoryTest):
         # Of each session, the kernel makes a group, and shares out the processor among these.
         pathlib.Path(f"/proc/{others.pid}/autogroup").write_text("-20")
         pathlib.Path(f"/proc/{server.pid}/autogroup").write_text("19")
-        self.wait_until(lambda: "its process gets no processor" in client.output(), [client])
+        self.wait_until(lambda: "its process gets no processor" in client.output(), client)
         time.sleep(3)
         self.assertIsNone(client.process.poll(), client.output())
         others.kill()
         pathlib.Path(f"/proc/{server.pid}/autogroup").write_text("0")
         keep_on(server, os.sched_getaffinity(0))
-        self.wait_until(lambda: self.stopped_peers() == [0, 0], programs)
+        self.wait_until(lambda: self.stopped_peers() == [0, 0], *programs)
         for program in programs:
             os.kill(program.pid, signal.SIGTERM)
         for program in programs:
@@ -256,7 +248,7 @@ class Layers(SharedMemoryTest):
         port = free_port()
         words = ["ibv_rc_pingpong", "-g", "0", "-c", "-n", self.ROUNDS, "-p", port]
         server = self.start(words, run=run)
-        self.wait_until(lambda: is_listening(port), [server])
+        self.wait_until(lambda: is_listening(port), server)
         client = self.start([*words, "127.0.0.1"], run=run)
         for program in (client, server):
             status = program.wait(time.monotonic() + 60)
@@ -290,7 +282,7 @@ class Containers(SharedMemoryTest):
         port = free_port()
         words = [*alone, "ibv_uc_pingpong", "-g", "0", "-n", "2000", "-p", port]
         server = self.start(words)
-        self.wait_until(lambda: is_listening(port), [server])
+        self.wait_until(lambda: is_listening(port), server)
         client = self.start([*words, "127.0.0.1"])
         for program in (client, server):
             status = program.wait(time.monotonic() + 60)
@@ -306,7 +298,7 @@ class Fallback(SharedMemoryTest):
         port = free_port()
         words = ["ibv_rc_pingpong", "-g", "0", "-c", "-n", "2000", "-p", port]
         first = self.start([*server, *words], **extra)
-        self.wait_until(lambda: is_listening(port), [first])
+        self.wait_until(lambda: is_listening(port), first)
         second = self.start([*client, *words, "127.0.0.1"], **extra)
         for program in (second, first):
             status = program.wait(time.monotonic() + 60)

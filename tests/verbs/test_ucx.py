@@ -23,13 +23,10 @@ class Ucx(VerbsTest):
         port = free_port()
         extra = {"UCX_TLS": TRANSPORTS[transport], "UCX_NET_DEVICES": "softrnic0:1", "UCX_LOG_LEVEL": "error"}
         server = self.start(["ucx_perftest", "-p", port], **extra)
-        deadline = time.monotonic() + TIMEOUT
-        while not is_listening(port):
-            self.assertIsNone(server.process.poll(), server.output())
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.005)
+        self.wait_until(lambda: is_listening(port), server)
         client = self.start(
             ["ucx_perftest", "127.0.0.1", "-p", port, "-t", test, "-n", "300", "-w", "20", "-s", size], **extra)
+        deadline = time.monotonic() + TIMEOUT
         statuses = client.wait(deadline), server.wait(deadline)
         told = f"{server.describe(statuses[1])}\n{client.describe(statuses[0])}"
         self.assertEqual(statuses, (0, 0), told)
