@@ -64,7 +64,8 @@ impl Numbers {
         }) as u32
     }
 
-    fn name(&self, index: u32) -> Option<&str> {
+    /// The name that was given a number.
+    pub fn name(&self, index: u32) -> Option<&str> {
         self.0.get(index as usize).map(String::as_str)
     }
 }

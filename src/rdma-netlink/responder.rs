@@ -87,7 +87,7 @@ impl Answering<'_> {
 
     fn port(&mut self) -> Result<(), Refusal> {
         let devices = match self.request.is_dump() && self.request.find(PORT_INDEX).is_none() {
-            true => vec![self.device()?],
+            true => self.device_to_list()?.into_iter().collect(),
             false => vec![self.device_and_port()?],
         };
         for device in devices {
@@ -132,15 +132,15 @@ impl Answering<'_> {
     }
 
     fn objects(&mut self, kind: &Kind) -> Result<(), Refusal> {
-        let device = match self.request.find(PORT_INDEX) {
-            Some(_) => self.device_and_port()?,
-            None => self.device()?,
-        };
         if self.request.is_dump() {
-            let entries = kind.list(&device).map(|(_, entry)| entry);
-            self.replies.table(&self.request, &identity(&device), kind.table, entries);
+            if let Some(device) = self.device_to_list()? {
+                let entries = kind.list(&device).map(|(_, entry)| entry);
+                self.replies.table(&self.request, &identity(&device), kind.table, entries);
+            }
             return Ok(());
         }
+        self.check_port()?;
+        let device = self.device()?;
         let wanted = self.request.number(kind.number).ok_or(Refusal::Invalid)?;
         // Several processes may have an object with this number.
         let mut found = Err(Refusal::Missing);
@@ -158,7 +158,7 @@ impl Answering<'_> {
         /// `RDMA_COUNTER_MODE_NONE`.
         const NO_MODE: u32 = 0;
         if self.request.is_dump() {
-            return self.device().map(|_| ());
+            return self.device_to_list().map(|_| ());
         }
         let device = self.device_and_port()?;
         let mut attributes = identity_of_port(&device);
@@ -188,6 +188,24 @@ impl<'a> Answering<'a> {
     fn device(&self) -> Result<Device<'a>, Refusal> {
         let index = self.request.number(DEV_INDEX).ok_or(Refusal::Invalid)?;
         self.facts.device(self.numbers, index).ok_or(Refusal::Invalid)
+    }
+
+    /// The device whose parts are to be listed; `None` if it has gone since it was listed itself. That of another process goes
+    /// with the process, at any time, and who lists all devices has made no mistake.
+    fn device_to_list(&self) -> Result<Option<Device<'a>>, Refusal> {
+        self.check_port()?;
+        let index = self.request.number(DEV_INDEX).ok_or(Refusal::Invalid)?;
+        match self.facts.device(self.numbers, index) {
+            None if self.numbers.name(index).is_none() => Err(Refusal::Invalid),
+            device => Ok(device),
+        }
+    }
+
+    /// The port that the request names, if it names one, is there.
+    fn check_port(&self) -> Result<(), Refusal> {
+        let is_there =
+            self.request.find(PORT_INDEX).is_none() || self.request.number(PORT_INDEX) == Some(PORT);
+        is_there.then_some(()).ok_or(Refusal::Invalid)
     }
 
     fn device_and_port(&self) -> Result<Device<'a>, Refusal> {

@@ -150,6 +150,26 @@ fn devices_keep_their_numbers_while_others_come_and_go() {
 }
 
 #[test]
+fn a_device_that_has_gone_since_it_was_listed_has_nothing() {
+    let mut responder = Responder::default();
+    let mut machine = Machine { own: vec![own("mine")], running: vec![running("z", 1, 1)] };
+    devices(&mut responder, &machine);
+    machine.running.clear();
+    let mut answer = |number, flags, numbers: &[(u16, u32)]| {
+        let answers = responder.answer(PORT, &request(number, flags, numbers), &machine);
+        let [answer] = &answers[..] else { panic!("one answer and not {answers:?}") };
+        let (kind, content) = parsed(answer);
+        (kind, errno(content))
+    };
+    for number in [command::RES_QP_GET, command::RES_CM_ID_GET, command::PORT_GET, command::STAT_GET] {
+        assert_eq!(answer(number, flag::DUMP, &[(DEV_INDEX, 1)]), (DONE, 0));
+        assert_eq!(answer(number, flag::DUMP, &[(DEV_INDEX, 2)]), (DONE, -22), "nobody was told of it");
+    }
+    assert_eq!(answer(command::RES_QP_GET, flag::DUMP, &[(DEV_INDEX, 1), (PORT_INDEX, 2)]), (DONE, -22));
+    assert_eq!(answer(command::GET, 0, &[(DEV_INDEX, 1)]), (ERROR, -22));
+}
+
+#[test]
 fn a_table_that_is_longer_than_a_datagram_is_told_in_several() {
     let mut nic = running("a", 77, 1);
     nic.qps = (17..2017).map(qp).collect();
