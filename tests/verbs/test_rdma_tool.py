@@ -39,7 +39,6 @@ class RdmaToolTest(VerbsTest):
         text = subprocess.run([SOFTRNIC, "stats", "--json"], env=self.env, check=True, capture_output=True, timeout=TIMEOUT).stdout
         return json.loads(text)["devices"]
 
-
     def begin(self):
         """A server and a client of perftest, with QPs that are connected, which go on for a while."""
         port = free_port()
