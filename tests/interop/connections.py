@@ -18,10 +18,10 @@ LOSS = "delay=0us:op=cm_drep,drop=1%,duplicate=0.5%,reorder=0.5%"
 # perftest exits as soon as its last message is answered. Its own last ACK is never repeated then, and the peer waits
 # for it for a minute. So none of our ACKs is lost there; instead some of what comes is, where more packets follow.
 LAST_WORD = "delay=0us:op=ack,drop=1%:op=rc_*_middle:dir=rx"
-# The last words of rping's server: its main thread may close the channel while its other one is between two events,
+# The last words of rping: its main thread may close the channel while its other one is between two events,
 # and that one then ends the process. A race of the program, in which nothing is left to do; newer ones do not have it.
 CLOSED_TOO_EARLY = (
-    r"server DISCONNECT EVENT\.\.\.\s+wait for RDMA_READ_ADV state 10\s+"
+    r"(server DISCONNECT EVENT\.\.\.\s+wait for RDMA_READ_ADV state 10|client DISCONNECT EVENT\.\.\.)\s+"
     r"rdma_get_cm_event: Bad file descriptor\s+exit status 255$"
 )
 # So that a server that listens anew has the time to.

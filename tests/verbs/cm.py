@@ -11,6 +11,7 @@ import subprocess
 import time
 
 import harness
+from cm_programs import exit_status
 from harness import TIMEOUT, VerbsTest, free_port
 
 # A socket that listens (SO_ACCEPTCON), in /proc/net/unix.
@@ -58,17 +59,6 @@ def own_address():
         except OSError:
             return None
         return probe.getsockname()[0]
-
-
-# As in tests/interop/connections.py: rping's main thread may close the channel while its other one is between two events,
-# which then ends the process. A race of older versions, also with a kernel, in which nothing is left to do.
-CLOSED_TOO_EARLY = re.compile(
-    r"server DISCONNECT EVENT\.\.\.\s+wait for RDMA_READ_ADV state 10\s+rdma_get_cm_event: Bad file descriptor\s"
-)
-
-
-def closed_too_early(server, status):
-    return status == 255 and "rping" in server.argv and CLOSED_TOO_EARLY.search(server.output())
 
 
 # Numbers of the network namespaces that are made.
@@ -136,13 +126,16 @@ class CmTest(VerbsTest):
     def counters(self, program):
         return self.look(program)["counters"]
 
+    def ends_well(self, program):
+        status = exit_status(program.argv, program.wait(time.monotonic() + TIMEOUT), program.output())
+        self.assertEqual(status, 0, program.describe(status))
+
     def finish(self, server, client, timeout=TIMEOUT, statuses=(0, 0)):
         """Waits for both, whose exit statuses must be these. Returns their outputs."""
         deadline = time.monotonic() + timeout
-        client_status = client.wait(deadline)
-        server_status = server.wait(deadline if client_status == statuses[1] else time.monotonic() + 2)
-        if client_status == 0 and closed_too_early(server, server_status):
-            server_status = 0
+        client_status = exit_status(client.argv, client.wait(deadline), client.output())
+        server_end = deadline if client_status == statuses[1] else time.monotonic() + 2
+        server_status = exit_status(server.argv, server.wait(server_end), server.output())
         if (server_status, client_status) != tuple(statuses):
             self.fail(f"server: {server.describe(server_status)}\nclient: {client.describe(client_status)}")
         return server.output(), client.output()

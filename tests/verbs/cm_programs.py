@@ -2,6 +2,19 @@
 
 import re
 
+# rping's main thread may close the channel while its other one is between two events, which then ends the process. A race
+# of older versions, also with a kernel, in which nothing is left to do. tests/interop/connections.py knows it as well.
+CLOSED_TOO_EARLY = re.compile(
+    r"(server DISCONNECT EVENT\.\.\.\s+wait for RDMA_READ_ADV state 10|client DISCONNECT EVENT\.\.\.)\s+"
+    r"rdma_get_cm_event: Bad file descriptor\s"
+)
+
+
+def exit_status(words, status, said):
+    """The exit status of a program, but 0 if all it failed at is to close its channel too early."""
+    return 0 if status == 255 and "rping" in words and CLOSED_TOO_EARLY.search(said) else status
+
+
 # qperf: its port is one of TCP.
 QPERF_TESTS = ("rc_bw", "rc_lat", "rc_rdma_write_bw", "rc_rdma_read_bw", "rc_fetch_add_mr")
 

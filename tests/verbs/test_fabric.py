@@ -66,7 +66,7 @@ class FabricTest(VerbsTest):
     def ended(self, programs, timeout=TIMEOUT):
         """All must end well."""
         deadline = time.monotonic() + timeout
-        statuses = [program.wait(deadline) for program in programs]
+        statuses = [cm_programs.exit_status(program.argv, program.wait(deadline), program.output()) for program in programs]
         if any(statuses):
             self.fail("\n".join(program.describe(status) for program, status in zip(programs, statuses)))
         return statuses

@@ -56,7 +56,7 @@ class Programs(CmTest):
         port = rdma_port()
         server = self.serve(["rping", "-s", "-P", "-p", port], port)
         for _ in range(3):
-            self.run_ok(["rping", "-c", "-a", ADDRESS, "-C", "5", "-p", port, "-V"])
+            self.ends_well(self.start(["rping", "-c", "-a", ADDRESS, "-C", "5", "-p", port, "-V"]))
         self.assertIsNone(server.process.poll(), server.output())
 
     def ucmatose(self, *options, address=ADDRESS):

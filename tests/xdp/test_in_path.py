@@ -10,8 +10,11 @@ import sys
 import tempfile
 import time
 
-from lab import SOFTRNIC, TIMEOUT, LabTest, run
+from lab import ROOT, SOFTRNIC, TIMEOUT, LabTest, run
 from test_programs import Program
+
+sys.path.append(str(ROOT / "tests/verbs"))
+import cm_programs as programs  # noqa: E402
 
 PORT = "18518"
 LISTEN = "0A"
@@ -190,9 +193,11 @@ class InPath(LabTest):
                 client = Program(path, "a", devices["a"], ["rping", "-c", "-a", ADDRESS["b"], "-C", "5", "-v"])
                 with client:
                     status, said = client.status(deadline), client.output()
+                    status = programs.exit_status(client.words, status, said)
                 if "REJECTED" not in said:
                     break
-            self.assertEqual((status, server.status(deadline)), (0, 0), f"{said}\n{server.output()}")
+            served = programs.exit_status(server.words, server.status(deadline), server.output())
+            self.assertEqual((status, served), (0, 0), f"{said}\n{server.output()}")
             self.assertEqual(said.count("ping data"), 5, said)
         self.down(path)
 

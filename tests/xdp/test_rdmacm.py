@@ -2,10 +2,14 @@
 
 import contextlib
 import json
+import sys
 import time
 
-from lab import TIMEOUT, LabTest
+from lab import ROOT, TIMEOUT, LabTest
 from test_programs import ADDRESS, Program
+
+sys.path.append(str(ROOT / "tests/verbs"))
+import cm_programs as programs  # noqa: E402
 
 PORT = "7199"
 V6_ADDRESS = "fd77::2"
@@ -35,9 +39,10 @@ def is_listening(lab, space, port):
 
 class Rdmacm(LabTest):
     def finish(self, server, client, deadline):
-        statuses = [client.status(deadline)]
+        statuses = [programs.exit_status(client.words, client.status(deadline), client.output())]
         # A server whose client has failed may wait for another for ever.
-        statuses.append(server.status(deadline if statuses[0] == 0 else time.monotonic() + 1))
+        status = server.status(deadline if statuses[0] == 0 else time.monotonic() + 1)
+        statuses.append(programs.exit_status(server.words, status, server.output()))
         self.assertEqual(statuses, [0, 0], f"client:\n{client.output()}\nserver:\n{server.output()}")
 
     def pair(self, lab, devices, server, client, space, port):
