@@ -302,16 +302,17 @@ impl<D> Requester<D> {
                 return Outcome::Fatal(reason);
             }
         }
-        if self.queue.una != una {
-            self.note_progress(cx, now);
-        }
-        let (una, wait) = (self.queue.una, u64::from(self.lateness));
+        let (reached, wait) = (self.queue.una, u64::from(self.lateness));
         if let Some(board) = &mut self.board {
-            if una.is_before(board.horizon()) {
+            if reached.is_before(board.horizon()) {
                 board.ripen(now, wait);
             } else {
                 self.board = None;
             }
+        }
+        // Afterwards: how long the timer waits depends on what is ripe.
+        if reached != una {
+            self.note_progress(cx, now);
         }
         Outcome::Continue
     }

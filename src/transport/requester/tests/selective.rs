@@ -153,6 +153,21 @@ fn silence_is_probed_by_one_packet_before_everything_is_sent_again() {
 }
 
 #[test]
+fn what_is_missing_behind_progress_is_not_probed_for_at_once() {
+    let mut case = selective();
+    case.post_send(1, 8);
+    case.transmit();
+    assert_eq!(case.report(101, &[103]), DONE);
+    assert_eq!(case.transmit().0, [101, 102]);
+    let wait = case.requester.rtt.loss_probe();
+    assert_eq!(
+        case.requester.timers.early,
+        case.now.after_nanos(wait),
+        "both are under way, and nothing is late"
+    );
+}
+
+#[test]
 fn an_rnr_nak_forgets_what_has_come() {
     let mut case = selective();
     case.post_send(1, 1);
