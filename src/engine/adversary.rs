@@ -238,9 +238,7 @@ impl Engine {
             held.pieces.place(&mut held.rng, &self.memory);
             held.pay(&mut slot.io.sends);
             for staged in held.sends.waiting.into_iter().chain(held.receives.waiting) {
-                if self.shared.staged.push(staged).is_err() {
-                    slot.io.lost_completion = true;
-                }
+                self.shared.stage(staged);
             }
             self.publish(now);
             self.notify();
@@ -263,9 +261,7 @@ impl Engine {
             held.pay(&mut io.sends);
         }
         for staged in sends.into_iter().chain(receives) {
-            if self.shared.staged.push(staged).is_err() {
-                io.lost_completion = true;
-            }
+            self.shared.stage(staged);
         }
         let was_blocked = std::mem::replace(&mut held.is_blocked, !held.pieces.is_empty());
         if was_blocked && !held.is_blocked && io.active {

@@ -162,12 +162,12 @@ impl Engine {
         parts: CqMemory,
         notify: Option<Arc<dyn Notify>>,
     ) -> Result<(CqKey, CompletionRing<Cqe>, Arming), ControlError> {
-        if self.cqs.len() >= self.config.caps.max_cq {
+        if self.shared.cqs.len() >= self.config.caps.max_cq {
             return Err(ControlError::NoMemory);
         }
-        self.cqs.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
+        self.shared.cqs.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
         let (arm, armed) = arming();
-        let key = self.cqs.insert(Cq { ring: parts.nic, armed, notify, users: 0, overrun: false });
+        let key = self.shared.cqs.insert(Cq { ring: parts.nic, armed, notify, users: 0, overrun: false });
         Ok((key, parts.app, arm))
     }
 
@@ -181,7 +181,7 @@ impl Engine {
         parts: CqMemory,
         old: &mut CompletionRing<Cqe>,
     ) -> Result<DeferredFree, ControlError> {
-        let cq = self.cqs.get_mut(key).ok_or(ControlError::UnknownObject)?;
+        let cq = self.shared.cqs.get_mut(key).ok_or(ControlError::UnknownObject)?;
         if old.len() > parts.app.capacity() {
             return Err(ControlError::Invalid("the CQ holds more completions than the new size"));
         }
@@ -194,10 +194,10 @@ impl Engine {
     /// # Errors
     /// QPs or SRQs still report to it.
     pub fn destroy_cq(&mut self, key: CqKey) -> Result<DeferredFree, ControlError> {
-        if self.cqs.get(key).is_some_and(|cq| cq.users > 0) {
+        if self.shared.cqs.get(key).is_some_and(|cq| cq.users > 0) {
             return Err(ControlError::Busy);
         }
-        let cq = self.cqs.remove(key).ok_or(ControlError::UnknownObject)?;
+        let cq = self.shared.cqs.remove(key).ok_or(ControlError::UnknownObject)?;
         Ok(DeferredFree(Remnant::Cq(cq.ring)))
     }
 
@@ -242,7 +242,7 @@ impl Engine {
             return Err(ControlError::NoMemory);
         }
         if let Some((xrcd, cq)) = init.xrc
-            && !(self.xrcds.contains_key(xrcd) && self.cqs.contains_key(cq))
+            && !(self.xrcds.contains_key(xrcd) && self.shared.cqs.contains_key(cq))
         {
             return Err(ControlError::UnknownObject);
         }
@@ -253,7 +253,7 @@ impl Engine {
         self.memory.pd_retain(init.pd)?;
         if let Some((xrcd, cq)) = init.xrc {
             self.xrcds[xrcd].users += 1;
-            self.cqs[cq].users += 1;
+            self.shared.cqs[cq].users += 1;
         }
         let SrqMemory { app: receives, nic: ring } = parts;
         let srqn = Srqn::new(self.srq_numbers.take(|number| self.srqns.contains(&Srqn::new(number))));
@@ -321,7 +321,7 @@ impl Engine {
         if let Some((xrcd, cq)) = srq.xrc {
             self.shared.xrc_srqs.remove(&srq.srqn);
             self.xrcds[xrcd].users -= 1;
-            self.cqs[cq].users -= 1;
+            self.shared.cqs[cq].users -= 1;
         }
         Ok(DeferredFree(Remnant::Srq(srq.ring)))
     }
@@ -344,7 +344,10 @@ impl Engine {
             ReceiveSource::Xrc(xrcd) => self.xrcds.contains_key(xrcd),
             ReceiveSource::Own(_) | ReceiveSource::None => true,
         };
-        if !sources_exist || !self.cqs.contains_key(init.send_cq) || !self.cqs.contains_key(init.recv_cq) {
+        if !sources_exist
+            || !self.shared.cqs.contains_key(init.send_cq)
+            || !self.shared.cqs.contains_key(init.recv_cq)
+        {
             return Err(ControlError::UnknownObject);
         }
         let lacks_srd = init.service == QpType::Srd && self.srd.is_none();
@@ -365,8 +368,8 @@ impl Engine {
         self.by_index.try_reserve(missing + 1).map_err(|_| ControlError::NoMemory)?;
         // Nothing fails from here on, so whatever is counted is in use.
         self.memory.pd_retain(init.pd)?;
-        self.cqs[init.send_cq].users += 1;
-        self.cqs[init.recv_cq].users += 1;
+        self.shared.cqs[init.send_cq].users += 1;
+        self.shared.cqs[init.recv_cq].users += 1;
         let QpMemory { sends: (sends, nic_sends), seen, receives: own, place } = parts;
         let mut xrcd = None;
         let (app_receives, receives) = match init.receive {
@@ -404,7 +407,6 @@ impl Engine {
                 xrcd,
                 sends: nic_sends,
                 starved: false,
-                lost_completion: false,
                 receives,
                 peer: None,
                 active: false,
@@ -555,8 +557,8 @@ impl Engine {
         self.by_index[key.index()] = None;
         self.memory.release_qp(io.qpn);
         self.memory.pd_release(io.pd);
-        self.cqs[io.send_cq].users -= 1;
-        self.cqs[io.recv_cq].users -= 1;
+        self.shared.cqs[io.send_cq].users -= 1;
+        self.shared.cqs[io.recv_cq].users -= 1;
         if let ReceiveQueue::Shared(srq) = io.receives {
             self.srqs[srq].users -= 1;
         }

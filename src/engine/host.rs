@@ -23,6 +23,7 @@ use super::peers::Peers;
 use super::shared::Shared;
 
 /// A completion that is about to become visible.
+#[derive(Clone, Copy)]
 pub struct Staged {
     pub qp: QpKey,
     pub cq: CqKey,
@@ -491,11 +492,7 @@ impl Host for HostView<'_, '_> {
             ipv4: completion.grh && self.io.ipv4,
             timestamp: self.now.as_nanos(),
         };
-        let staged = Staged { qp: self.io.key, cq, cqe, solicited: completion.solicited };
-        if self.shared.staged.push(staged).is_err() && !std::mem::replace(&mut self.io.lost_completion, true)
-        {
-            self.shared.events.push(Event::CqError(cq));
-        }
+        self.shared.stage(Staged { qp: self.io.key, cq, cqe, solicited: completion.solicited });
     }
 
     fn failed(&mut self, failure: Failure) {

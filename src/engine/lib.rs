@@ -38,7 +38,6 @@ mod transmit;
 mod usage;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
@@ -46,7 +45,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use slotmap::SlotMap;
 use softrnic_link::{Datagram, Link, ProcessSlot};
 use softrnic_memory::MemoryTable;
-use softrnic_sync::notify::Notify;
 use softrnic_transport::{Config, Counter, Qp, QpState, RateParameters, WindowConfig};
 use softrnic_wire::{Gid, Mtu, Qpn, Srqn, Time};
 
@@ -72,7 +70,7 @@ pub use usage::Usage;
 use hidden_ids::HiddenIds;
 use host::HostView;
 use numbers::{ALL, Block, Numbers};
-use objects::{Cq, Group, QpSlot, Srq, Xrcd};
+use objects::{Group, QpSlot, Srq, Xrcd};
 use peers::Peers;
 use seed::Purpose;
 use shared::Shared;
@@ -197,7 +195,6 @@ pub struct Engine {
     qps: SlotMap<QpKey, Box<QpSlot>>,
     by_number: FxHashMap<Qpn, QpKey>,
     by_index: Vec<Option<QpKey>>,
-    cqs: SlotMap<CqKey, Cq>,
     srqs: SlotMap<SrqKey, Srq>,
     xrcds: SlotMap<XrcdKey, Xrcd>,
     groups: FxHashMap<Gid, Group>,
@@ -213,8 +210,6 @@ pub struct Engine {
     delayed_acks: Vec<QpKey>,
     /// Until when peers that sleep need not be woken for the ACKs that they have been shown; never, if there are none.
     wakes_peers_at: Time,
-    /// Who is to be notified of completions.
-    fired: Vec<Arc<dyn Notify>>,
     hidden_ids: HiddenIds,
     drops: [u64; DropReason::ALL.len()],
     qp_numbers: Numbers,
@@ -241,7 +236,6 @@ impl Engine {
             qps: SlotMap::with_key(),
             by_number: FxHashMap::default(),
             by_index: Vec::new(),
-            cqs: SlotMap::with_key(),
             srqs: SlotMap::with_key(),
             xrcds: SlotMap::with_key(),
             groups: FxHashMap::default(),
@@ -253,7 +247,6 @@ impl Engine {
             turn: 0,
             delayed_acks: Vec::new(),
             wakes_peers_at: Time::NEVER,
-            fired: Vec::new(),
             hidden_ids: HiddenIds::new(),
             drops: [0; DropReason::ALL.len()],
             // 0 and 1 are special, 0xFFFFFF is multicast.
@@ -484,10 +477,6 @@ impl Engine {
         let result = drive(qp, &mut host);
         if host.io.starved {
             take_more(qp, &mut host);
-        }
-        // A QP that has lost a completion cannot continue (IBTA 9.9.3, error class G).
-        if std::mem::take(&mut host.io.lost_completion) {
-            qp.abort(&mut host);
         }
         let state = qp.state();
         if host.io.shared_state.load(Ordering::Relaxed) != state as u8 {

@@ -87,8 +87,6 @@ pub struct QpIo {
     pub sends: SendRingNic<SendRequest>,
     /// The QP did not accept all that was posted.
     pub starved: bool,
-    /// There was no memory to keep a completion of this QP until the end of the step.
-    pub lost_completion: bool,
     pub receives: ReceiveQueue,
     pub peer: Option<PeerId>,
     /// Whether it is in the list of QPs that may have work.

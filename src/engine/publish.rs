@@ -3,12 +3,18 @@
 //! in the same breath: a process that ends on a completion, by whatever means, has acknowledged it. Elsewhere the ACK
 //! leaves later in the step, or waits for a reply.
 
+use std::sync::Arc;
+
+use slotmap::SlotMap;
 use softrnic_diagnosis::Warning;
 use softrnic_link::Link;
+use softrnic_sync::notify::Notify;
 use softrnic_wire::Time;
 
 use super::Engine;
-use super::objects::Event;
+use super::diagnoses::Diagnoses;
+use super::host::Staged;
+use super::objects::{Cq, CqKey, Event, QpKey};
 use super::shared::Shared;
 
 impl Engine {
@@ -45,41 +51,15 @@ impl Engine {
 
     /// Makes visible what was completed since the last call. Armed CQs are [notified](Self::notify) later.
     pub(super) fn publish(&mut self, now: Time) -> usize {
-        let count = self.shared.staged.len();
-        if count == 0 {
+        if self.shared.staged.is_empty() && self.shared.shown == 0 {
             return 0;
         }
-        let mut lost = Vec::new();
-        let Shared { staged, events, diagnoses, .. } = &mut self.shared;
-        for run in staged.runs() {
-            let Some(cq) = self.cqs.get_mut(run[0].cq) else { continue };
-            let mut solicited = None;
-            for staged in run {
-                if cq.ring.push(staged.cqe).is_ok() {
-                    solicited = solicited.max(Some(staged.solicited));
-                    continue;
-                }
-                if lost.last() != Some(&staged.qp) {
-                    lost.push(staged.qp);
-                }
-                if !std::mem::replace(&mut cq.overrun, true) {
-                    events.push(Event::CqError(staged.cq));
-                    diagnoses
-                        .warn(&Warning::CqOverrun { entries: cq.ring.capacity() as u32 }, Some(staged.cq));
-                }
-            }
-            if let Some(notify) = &cq.notify
-                && solicited.is_some_and(|solicited| cq.armed.should_fire(solicited))
-            {
-                self.fired.push(notify.clone());
-            }
-        }
-        staged.clear();
+        self.shared.show();
         // A QP that has lost a completion cannot continue (IBTA 9.9.3, error class G).
-        for key in lost {
+        for key in std::mem::take(&mut self.shared.overrun) {
             self.with_qp(now, None, key, |qp, host| qp.abort(host));
         }
-        count
+        std::mem::take(&mut self.shared.shown)
     }
 
     /// Notifies who waits for completions that have become visible. Whoever that is may want this processor, so the
@@ -87,8 +67,76 @@ impl Engine {
     #[inline(always)]
     pub(super) fn notify(&mut self) {
         // Not `for_each`, whose body becomes a function of its own where this is called twice.
-        for notify in self.fired.drain(..) {
+        for notify in self.shared.fired.drain(..) {
             notify.completion();
+        }
+    }
+}
+
+impl Shared {
+    /// A completion becomes visible when all that came has been seen. It and those before it do so at once if memory is refused.
+    #[inline]
+    pub fn stage(&mut self, completion: Staged) {
+        if !self.staged.push(&completion) {
+            self.show_early(&completion);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn show_early(&mut self, completion: &Staged) {
+        self.show();
+        // There is room for it now, unless there never was any.
+        if !self.staged.push(completion) {
+            let Shared { cqs, shown, fired, overrun, events, diagnoses, .. } = self;
+            Showing { cqs, shown, fired, overrun, events, diagnoses }.show(std::slice::from_ref(completion));
+        }
+    }
+
+    fn show(&mut self) {
+        let Shared { staged, cqs, shown, fired, overrun, events, diagnoses, .. } = self;
+        let mut showing = Showing { cqs, shown, fired, overrun, events, diagnoses };
+        for run in staged.runs() {
+            showing.show(run);
+        }
+        staged.clear();
+    }
+}
+
+/// Where completions go, and what comes of it.
+struct Showing<'a> {
+    cqs: &'a mut SlotMap<CqKey, Cq>,
+    shown: &'a mut usize,
+    fired: &'a mut Vec<Arc<dyn Notify>>,
+    overrun: &'a mut Vec<QpKey>,
+    events: &'a mut Vec<Event>,
+    diagnoses: &'a mut Diagnoses,
+}
+
+impl Showing<'_> {
+    /// Writes completions for one CQ to it.
+    fn show(&mut self, run: &[Staged]) {
+        *self.shown += run.len();
+        let Some(cq) = self.cqs.get_mut(run[0].cq) else { return };
+        let mut solicited = None;
+        for staged in run {
+            if cq.ring.push(staged.cqe).is_ok() {
+                solicited = solicited.max(Some(staged.solicited));
+                continue;
+            }
+            if self.overrun.last() != Some(&staged.qp) {
+                self.overrun.push(staged.qp);
+            }
+            if !std::mem::replace(&mut cq.overrun, true) {
+                self.events.push(Event::CqError(staged.cq));
+                let overrun = Warning::CqOverrun { entries: cq.ring.capacity() as u32 };
+                self.diagnoses.warn(&overrun, Some(staged.cq));
+            }
+        }
+        if let Some(notify) = &cq.notify
+            && solicited.is_some_and(|solicited| cq.armed.should_fire(solicited))
+        {
+            self.fired.push(notify.clone());
         }
     }
 }

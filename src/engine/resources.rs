@@ -46,7 +46,7 @@ pub struct QpOwners {
 impl Engine {
     /// All completion queues.
     pub fn cqs(&self) -> impl Iterator<Item = CqStatus> + '_ {
-        self.cqs.iter().map(|(key, cq)| CqStatus {
+        self.shared.cqs.iter().map(|(key, cq)| CqStatus {
             number: number_of(key),
             capacity: cq.ring.capacity(),
             users: cq.users,

@@ -1,21 +1,30 @@
 //! What the QPs of an engine share while they are driven.
 
-use std::collections::TryReserveError;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
+use slotmap::SlotMap;
+use softrnic_sync::notify::Notify;
 use softrnic_transport::Counter;
 use softrnic_wire::Srqn;
 
 use super::adversary::Adversary;
 use super::diagnoses::Diagnoses;
 use super::host::Staged;
-use super::objects::{Event, QpKey, SrqKey, XrcdKey};
+use super::objects::{Cq, CqKey, Event, QpKey, SrqKey, XrcdKey};
 use super::processes::Processes;
 
 /// Outputs held until all that came has been seen, counters, the directory of XRC receive queues, what was seen of processes,
 /// failures, and who holds outputs for longer, if anybody does.
 pub struct Shared {
+    pub cqs: SlotMap<CqKey, Cq>,
     pub staged: StagedCompletions,
+    /// Completions that became visible before the others, since there was no memory to stage them.
+    pub shown: usize,
+    /// Who is to be notified of completions.
+    pub fired: Vec<Arc<dyn Notify>>,
+    /// QPs whose completion queues had no room for a completion.
+    pub overrun: Vec<QpKey>,
     pub events: Vec<Event>,
     pub counters: [u64; Counter::ALL.len()],
     pub xrc_srqs: FxHashMap<Srqn, (SrqKey, XrcdKey)>,
@@ -43,24 +52,22 @@ pub struct StagedCompletions {
 }
 
 impl StagedCompletions {
-    /// # Errors
-    /// There is no memory: the completion is lost.
-    pub fn push(&mut self, staged: Staged) -> Result<(), TryReserveError> {
+    /// Whether it was kept: there may be no memory.
+    #[inline]
+    pub fn push(&mut self, staged: &Staged) -> bool {
         let list = match staged.cqe.opcode.is_receive() {
             true => &mut self.receives,
             false => &mut self.sends,
         };
-        list.try_reserve(1)?;
-        list.push(staged);
-        Ok(())
+        let has_room = list.try_reserve(1).is_ok();
+        if has_room {
+            list.push(*staged);
+        }
+        has_room
     }
 
     pub fn is_empty(&self) -> bool {
         self.sends.is_empty() && self.receives.is_empty()
-    }
-
-    pub fn len(&self) -> usize {
-        self.sends.len() + self.receives.len()
     }
 
     /// Those of receives.
@@ -106,7 +113,11 @@ impl StagedCompletions {
 impl Shared {
     pub fn new(adversary: Option<u64>, polling_frees_slots: bool) -> Shared {
         Shared {
+            cqs: SlotMap::with_key(),
             staged: StagedCompletions::default(),
+            shown: 0,
+            fired: Vec::new(),
+            overrun: Vec::new(),
             events: Vec::new(),
             counters: [0; Counter::ALL.len()],
             xrc_srqs: FxHashMap::default(),

@@ -29,7 +29,7 @@ use super::completion::{Cqe, CqeExtra};
 use super::control::ControlError;
 use super::data::{LocalData, RecvRequest, SendRequest};
 use super::host::{Staged, gather};
-use super::objects::{Event, QpKey, QpSlot, ReceiveQueue};
+use super::objects::{QpKey, QpSlot, ReceiveQueue};
 use super::seed::Purpose;
 use super::shared::Shared;
 use super::{Budget, DropReason, Engine, Step};
@@ -164,14 +164,10 @@ impl View<'_, '_> {
         if self.discarded == Some(qp) {
             return;
         }
-        let io = &mut slot.io;
+        let io = &slot.io;
         let cq = if cqe.opcode.is_receive() { io.recv_cq } else { io.send_cq };
         let solicited = cqe.status != Status::Success;
-        if self.shared.staged.push(Staged { qp, cq, cqe, solicited }).is_err()
-            && !std::mem::replace(&mut io.lost_completion, true)
-        {
-            self.shared.events.push(Event::CqError(cq));
-        }
+        self.shared.stage(Staged { qp, cq, cqe, solicited });
     }
 
     /// A completion of a QP, without what depends on its kind.
