@@ -4,16 +4,19 @@
   tests/suite.py tests/verbs                 # all of them
   tests/suite.py tests/verbs rping ucmatose  # those whose names contain one of these words
 
-As root, each process that runs tests but the first has a network, processes, /run and /dev/shm of its own: the ports,
-addresses and names of its tests are theirs alone. The first is on this machine as it is. It runs what needs the
-machine's network: classes that prepare themselves in a setUpClass of their own, which fetch and build programs.
-Without root there is only that one. A class with `by_itself` runs before all others.
+As root, each process that runs tests has a network, processes, /run and /dev/shm of its own: the ports, addresses and
+names of its tests are theirs alone, and what else runs on the machine cannot be seen. A class that prepares itself in a
+setUpClass of its own may fetch and build programs, which takes the machine's network: there, one more process has it do
+so first, and what it fetches must stay. Without root there is one process, on this machine as it is. A class with
+`by_itself` runs before all others.
 
 What was skipped is added to the file that SOFTRNIC_TEST_SKIPS names. Exit status: 0 all passed, 1 some did not.
 """
 
 import argparse
 import collections
+import contextlib
+import importlib
 import json
 import os
 import pathlib
@@ -24,6 +27,9 @@ import tempfile
 import threading
 import time
 import unittest
+
+# The commands of the processes.
+PREPARE, TEST = "prepare", "test"
 
 # Runs a command where nothing but the processors, the files and the kernel's memory is shared with others. libfabric
 # wants an interface besides loopback. Open MPI names files after its process, whose number others may have as well:
@@ -73,6 +79,7 @@ class Unit:
     """What one process runs in one go: a test, or a class that prepares itself."""
 
     def __init__(self, kind, prepares):
+        self.name = f"{kind.__module__}.{kind.__qualname__}"
         self.by_itself, self.prepares, self.tests = getattr(kind, "by_itself", False), prepares, []
 
 
@@ -150,15 +157,29 @@ class Results(unittest.TestResult):
 
 
 def work(results):
-    """Runs the units that come by standard input, a line each; an empty line says that one has ended."""
+    """Runs the units that come by standard input, or has them prepare, a line each; an empty line says that it has."""
     commands = os.fdopen(os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     with os.fdopen(results, "w") as stream:
         os.set_inheritable(stream.fileno(), False)
         print(file=stream, flush=True)
         for line in commands:
-            unittest.defaultTestLoader.loadTestsFromNames(line.split()).run(Results(stream))
+            what, *names = line.split()
+            if what == PREPARE:
+                prepare(*names)
+            else:
+                unittest.defaultTestLoader.loadTestsFromNames(names).run(Results(stream))
             print(file=stream, flush=True)
+
+
+def prepare(name):
+    """Has a class prepare itself. What it cannot get is told where its tests run."""
+    module, kind = name.rsplit(".", 1)
+    kind = getattr(importlib.import_module(module), kind)
+    with contextlib.suppress(Exception):
+        kind.setUpClass()
+        kind.tearDownClass()
+    kind.doClassCleanups()
 
 
 # In the one that hands them out.
@@ -170,7 +191,9 @@ class Run:
     def __init__(self, args, units):
         self.args, self.begun = args, time.monotonic()
         self.directory = os.getcwd()
-        self.units, self.waiting, self.left, self.lock = units, [], [], threading.Lock()
+        self.units, self.left = units, []
+        # Those that may run, and those that have to prepare before.
+        self.waiting, self.unprepared, self.changed = [], [], threading.Condition()
         self.count, self.bad, self.skipped = collections.Counter(), [], []
         self.processes = []
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -183,11 +206,15 @@ class Run:
         os._exit(128 + number)
 
     def run(self):
-        most = self.args.workers if can_be_alone() else 1
+        apart = can_be_alone()
         for by_itself in (True, False):
-            self.waiting = [unit for unit in self.units if unit.by_itself == by_itself]
-            workers = min(1 if by_itself else most, len(self.waiting))
-            threads = [threading.Thread(target=self.work, args=[number > 0]) for number in range(workers)]
+            units = [unit for unit in self.units if unit.by_itself == by_itself]
+            self.unprepared = [unit for unit in units if unit.prepares and apart]
+            self.waiting = [unit for unit in units if unit not in self.unprepared]
+            workers = min(1 if by_itself or not apart else self.args.workers, len(units))
+            threads = [threading.Thread(target=self.work, args=[TEST, apart]) for _ in range(workers)]
+            if self.unprepared:
+                threads.append(threading.Thread(target=self.work, args=[PREPARE, False]))
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -195,8 +222,8 @@ class Run:
             self.left += self.waiting
         return self.sum_up()
 
-    def work(self, alone):
-        """Has a process run units until none is left for it."""
+    def work(self, what, alone):
+        """Has a process run units, or have them prepare, until none is left for it."""
         reading, writing = os.pipe()
         argv = [sys.executable, "-B", os.path.abspath(__file__), "--results", str(writing), self.directory]
         # Short, as there are names of sockets in it.
@@ -213,8 +240,9 @@ class Run:
             for line in results:
                 if line.strip():
                     self.note(*json.loads(line))
-                elif unit := self.next(alone):
-                    process.stdin.write(" ".join(unit.tests) + "\n")
+                elif unit := self.next(unit, what):
+                    words = [unit.name] if what == PREPARE else unit.tests
+                    process.stdin.write(" ".join([what, *words]) + "\n")
                     process.stdin.flush()
                 else:
                     process.stdin.close()
@@ -222,18 +250,25 @@ class Run:
         files.cleanup()
         if status:
             self.note(", ".join(unit.tests if unit else ["no test"]), "ERROR", f"its process ended with {status}\n", 0)
+            if what == PREPARE:
+                # The others may run all the same.
+                while unit := self.next(unit, what):
+                    pass
 
-    def next(self, alone):
-        """What only the first can run goes first, as it takes longest."""
-        with self.lock:
-            for unit in sorted(self.waiting, key=lambda unit: not unit.prepares):
-                if not (alone and unit.prepares):
-                    self.waiting.remove(unit)
-                    return unit
-        return None
+    def next(self, last, what):
+        """The next unit, if there is one. What takes longest goes first: classes, as soon as they have prepared."""
+        with self.changed:
+            if what == PREPARE:
+                if last:
+                    self.unprepared.remove(last)
+                    self.waiting.insert(0, last)
+                    self.changed.notify_all()
+                return next(iter(self.unprepared), None)
+            self.changed.wait_for(lambda: self.waiting or not self.unprepared)
+            return self.waiting.pop(0) if self.waiting else None
 
     def note(self, name, outcome, text, took):
-        with self.lock:
+        with self.changed:
             self.count[outcome] += 1
             if self.args.outcomes:
                 with self.args.outcomes.open("a") as file:
