@@ -42,11 +42,23 @@ pub(super) struct Scoreboard {
     transmissions: u32,
     /// The newest transmission of which something has arrived, and the last packet of it. What was sent before and has not
     /// arrived is lost.
-    newest: (u32, Psn),
+    newest: Transmission,
+    /// The newest transmission of a READ or an atomic that the peer has but has not executed, so that nothing of it can arrive.
+    newest_kept: Transmission,
     /// How far the peer had reported a while ago: what is missing behind it may only be late.
     ripe: Psn,
     /// What becomes ripe next, and since when that waits.
     ripens: (Psn, Time),
+}
+
+/// The number of a transmission, and a packet of it. The packets of one follow each other.
+#[derive(Clone, Copy)]
+struct Transmission(u32, Psn);
+
+impl Transmission {
+    fn is_after(self, other: Transmission) -> bool {
+        self.0 > other.0 || self.0 == other.0 && self.1.is_after(other.1)
+    }
 }
 
 /// Packets to be sent again.
@@ -68,7 +80,8 @@ impl Scoreboard {
             next: una,
             sent: [0; REORDER_WINDOW],
             transmissions: 0,
-            newest: (0, una),
+            newest: Transmission(0, una),
+            newest_kept: Transmission(0, una),
             ripe: una,
             ripens: (una, Time::ZERO),
         }
@@ -84,19 +97,41 @@ impl Scoreboard {
 
     /// A packet has arrived, or its response.
     fn note_seen(&mut self, una: Psn, psn: Psn) {
-        let transmission = self.sent[slot(psn)];
-        if transmission > self.newest.0 || transmission == self.newest.0 && psn.is_after(self.newest.1) {
-            self.newest = (transmission, psn);
+        let seen = self.carried(psn);
+        if seen.is_after(self.newest) {
+            self.newest = seen;
             self.next = una;
         }
     }
 
+    /// The peer keeps a request, whose responses come when it is its turn. Returns whether that is new.
+    fn note_kept(&mut self, una: Psn, psn: Psn) -> bool {
+        let seen = self.carried(psn);
+        if seen.is_after(self.newest_kept) {
+            self.newest_kept = seen;
+            self.next = una;
+        }
+        self.kept.set(psn.distance_from(una) as u32)
+    }
+
+    /// What last carried a packet.
+    fn carried(&self, psn: Psn) -> Transmission {
+        Transmission(self.sent[slot(psn)], psn)
+    }
+
     /// Whether a packet that is missing although others have been seen was lost, and not only sent again just now.
-    fn is_lost(&self, psn: Psn, cx: &Context) -> bool {
-        let transmission = self.sent[slot(psn)];
-        let (newest, last) = self.newest;
-        let again = transmission < newest || transmission == newest && psn.is_before(last);
-        transmission == 0 || again && !cx.config.has(Fault::NoSecondPass)
+    fn is_lost(&self, una: Psn, psn: Psn, cx: &Context) -> bool {
+        let carried = self.carried(psn);
+        let is_overtaken = self.newest.is_after(carried)
+            || self.lacks_request(una, psn) && self.newest_kept.is_after(carried);
+        carried.0 == 0 || is_overtaken && !cx.config.has(Fault::NoSecondPass)
+    }
+
+    /// Whether the peer has reported packets behind this one, but does not have it, if it is a request with responses.
+    fn lacks_request(&self, una: Psn, psn: Psn) -> bool {
+        psn.is_before(self.reported)
+            && !psn.is_before(self.executed)
+            && !self.kept.has(psn.distance_from(una) as u32)
     }
 
     /// Lets what has been reported become ripe after `wait` nanoseconds.
@@ -225,10 +260,11 @@ impl<D> Requester<D> {
         }
         let Some(at) = self.queue.entry_of(psn) else { return false };
         let wants_response = self.queue.entries[at].wants_response();
+        let una = self.queue.una;
         let board = self.board();
         board.reported = later(board.reported, psn + 1);
         if wants_response {
-            return board.kept.set(place as u32);
+            return board.note_kept(una, psn);
         }
         let is_new = board.done.set(place as u32);
         if is_new {
@@ -392,7 +428,7 @@ impl<D> Requester<D> {
                 self.board.as_mut()?.next = horizon;
                 return None;
             }
-            if !board.is_lost(from, cx) {
+            if !board.is_lost(una, from, cx) {
                 self.board.as_mut()?.next = from + 1;
                 continue;
             }
@@ -402,10 +438,7 @@ impl<D> Requester<D> {
                 return Some(lost);
             }
             // Responses that others have overtaken, or a request that has not come.
-            let place = from.distance_from(una) as u32;
-            let without_request =
-                from.is_before(board.reported) && !from.is_before(board.executed) && !board.kept.has(place);
-            if without_request {
+            if board.lacks_request(una, from) {
                 return Some(lost);
             }
             if from.is_before(board.answered) {

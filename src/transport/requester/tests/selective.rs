@@ -126,6 +126,22 @@ fn a_read_request_that_was_lost_is_sent_again() {
 }
 
 #[test]
+fn a_read_request_that_is_lost_twice_is_noticed_by_one_that_the_peer_keeps() {
+    let mut case = selective();
+    case.post_read(1, 2);
+    case.post_send(2, 1);
+    case.transmit();
+    assert_eq!(case.report(100, &[102]), DONE);
+    assert_eq!(case.transmit().0, [100]);
+    case.post_read(3, 2);
+    assert_eq!(case.transmit().0, [103]);
+    assert_eq!(case.report(100, &[102]), DONE);
+    assert_eq!(case.transmit().0, [], "nothing has come that was sent later");
+    assert_eq!(case.report(100, &[102, 103, 104]), DONE);
+    assert_eq!(case.transmit().0, [100]);
+}
+
+#[test]
 fn completions_stay_in_order() {
     let mut case = selective();
     case.post_read(1, 1);
