@@ -33,7 +33,7 @@ PREPARE, TEST = "prepare", "test"
 
 # Runs a command where nothing but the processors, the files and the kernel's memory is shared with others. libfabric
 # wants an interface besides loopback. Open MPI names files after its process, whose number others may have as well:
-# each has a TMPDIR of its own.
+# each has a TMPDIR of its own. In /tmp/softrnic-0 are the sockets of NICs without an XDG_RUNTIME_DIR (src/stats/directory.rs).
 ALONE = [
     "unshare", "--net", "--pid", "--fork", "--ipc", "--mount", "--mount-proc", "--kill-child", "sh", "-ec", """
         ip link set lo up
@@ -43,6 +43,8 @@ ALONE = [
         ip link set eth1 up
         mount -t tmpfs run /run
         mount -t tmpfs shm /dev/shm
+        mkdir -p -m 700 /tmp/softrnic-0
+        mount -t tmpfs -o mode=700 softrnic /tmp/softrnic-0
         exec "$@"
     """, "sh",
 ]  # fmt: skip
